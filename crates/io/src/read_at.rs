@@ -1,0 +1,86 @@
+//! Positioned reads from whatever holds an image: a file, a part of a file, a buffer, a faulty test storage.
+
+use std::fs::File;
+use std::path::Path;
+use weald_format::{Error, Result};
+
+/// A fixed-length run of bytes that can be read at any offset by many threads at once.
+pub trait ReadAt: Send + Sync {
+    /// Length in bytes, as it was at open.
+    fn len(&self) -> u64;
+
+    /// Whether there are no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// `Io` if the bytes cannot be had, also where the end comes first.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for std::sync::Arc<T> {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        (**self).read_exact_at(buf, offset)
+    }
+}
+
+impl ReadAt for Vec<u8> {
+    fn len(&self) -> u64 {
+        self.as_slice().len() as u64
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let bytes = start.checked_add(buf.len()).and_then(|end| self.get(start..end));
+        let bytes = bytes.ok_or_else(|| short(offset, buf.len()))?;
+        buf.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+fn short(offset: u64, len: usize) -> Error {
+    let eof = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+    Error::io(format!("read of {len} bytes at {offset} passes the end"), eof)
+}
+
+/// A file, or the part of one that starts at an offset.
+pub struct FileSource {
+    file: File,
+    start: u64,
+    len: u64,
+}
+
+impl FileSource {
+    /// Opens the regular file or block device at `path`, skipping its first `start` bytes.
+    ///
+    /// # Errors
+    /// `NotFound`, `Io`; `Invalid` where `start` lies behind the end.
+    pub fn open(path: &Path, start: u64) -> Result<Self> {
+        use std::io::{Seek, SeekFrom};
+        let mut file = File::open(path).map_err(|e| Error::io(format!("{}", path.display()), e))?;
+        let end = file.seek(SeekFrom::End(0)).map_err(|e| Error::io(format!("{}", path.display()), e))?;
+        let len = end.checked_sub(start);
+        let len = len.ok_or_else(|| Error::invalid(format!("offset {start} lies behind the end, {end}")))?;
+        Ok(Self { file, start, len })
+    }
+}
+
+impl ReadAt for FileSource {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        use std::os::unix::fs::FileExt;
+        let at = self.start.checked_add(offset).ok_or_else(|| short(offset, buf.len()))?;
+        let read = self.file.read_exact_at(buf, at);
+        read.map_err(|e| Error::io(format!("read of {} bytes at {at}", buf.len()), e))
+    }
+}
