@@ -4,6 +4,10 @@
 #![forbid(unsafe_code)]
 #![allow(unused_variables, dead_code)] // removed with the last todo
 
+pub mod filter;
+pub mod mode;
+pub mod scan;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_format::{Digest, Result};

@@ -1,0 +1,1 @@
+//! Include and exclude rules as rsync has them.
