@@ -1,1 +1,38 @@
-//! (being written)
+//! What the operating system offers and `std` does not: raw directory reading, statx, xattrs without following
+//! symlinks, holes, special files, everything relative to an open directory.
+//!
+//! Neighbours: `format` lends its plain values (kinds, times); `io`, `build`, `export` and `testkit` call this room.
+//!
+//! Invariants:
+//! 1. No function follows a symlink in the last component of a name unless its doc comment says so.
+//! 2. Names are bytes without NUL; one with a NUL is refused with `EINVAL`.
+//! 3. Errors are `std::io::Error` with the raw errno: only the caller knows which path it was about and which errno it
+//!    expects, so the caller makes the [`weald_format::Error`].
+//! 4. Attributes of inodes that cannot be opened (symlinks, devices, sockets) are reached through `/proc/self/fd`, so
+//!    `/proc` must be mounted.
+//!
+//! All code here is Linux's; on other systems the crate is empty until somebody ports it.
+#![cfg(target_os = "linux")]
+
+mod dir;
+mod file;
+mod limits;
+mod node;
+mod stat;
+mod xattr;
+
+pub use dir::{DirBuffer, DirEntry, open_beneath, open_dir, open_dir_at, read_dir};
+pub use file::{
+    allocate, create_file_at, create_unnamed_at, data_runs, link_unnamed_at, next_data,
+    open_file_at, punch_hole,
+};
+pub use limits::{free_len, raise_open_file_limit};
+pub use node::{
+    NewTimes, NodeKind, chmod_at, chmod_fd, chown_at, link_at, make_dir_at, make_node_at,
+    make_symlink_at, remove_dir_at, remove_file_at, rename_at, rename_new_at, set_times_at,
+    set_times_fd,
+};
+pub use stat::{Stat, read_link_at, stat_at, stat_fd};
+pub use xattr::{
+    get_xattr_at, list_xattrs_at, read_xattrs_at, remove_xattr_at, set_xattr_at, set_xattr_fd,
+};

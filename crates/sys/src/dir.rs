@@ -1,0 +1,163 @@
+//! Directories: opened relative to each other, read with getdents64 in large pieces.
+
+use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::io::Errno;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use weald_format::FileKind;
+
+const DIR_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK);
+
+/// Opens the directory at `path`, following symlinks: the entrance of a tree.
+///
+/// # Errors
+/// The errno of open(2); `ENOTDIR` where it is something else.
+pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, DIR_FLAGS, Mode::empty())?)
+}
+
+/// Opens the directory `name` in `dir` for reading, without changing its atime where that is allowed.
+///
+/// # Errors
+/// The errno of openat(2); `ENOTDIR` or `ELOOP` where it is something else, also a symlink.
+pub fn open_dir_at(dir: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = DIR_FLAGS | OFlags::NOFOLLOW;
+    match rustix::fs::openat(&dir, name, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => Ok(rustix::fs::openat(&dir, name, flags, Mode::empty())?),
+        other => Ok(other?),
+    }
+}
+
+/// Opens the directory at the relative path `path` below `dir`, for use as a place only (`O_PATH`): no component may
+/// be a symlink or lead out of `dir`. `path` must be shorter than `PATH_MAX` (4096).
+///
+/// # Errors
+/// The errno of openat2(2), `ENOSYS` before Linux 5.6.
+pub fn open_beneath(dir: impl AsFd, path: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    Ok(rustix::fs::openat2(
+        dir,
+        path,
+        flags,
+        Mode::empty(),
+        resolve,
+    )?)
+}
+
+/// Room for one getdents64 call, to be reused from directory to directory.
+pub struct DirBuffer(Box<[MaybeUninit<u8>]>);
+
+impl DirBuffer {
+    /// A buffer of `len` bytes, raised to what one entry of the longest name needs.
+    pub fn new(len: usize) -> Self {
+        const LEN_MIN: usize = 1024;
+        Self(vec![MaybeUninit::uninit(); len.max(LEN_MIN)].into_boxed_slice())
+    }
+}
+
+impl Default for DirBuffer {
+    /// 256 KiB: about 8,000 entries a call.
+    fn default() -> Self {
+        Self::new(256 << 10)
+    }
+}
+
+/// One entry as getdents64 gives it.
+#[derive(Debug, Clone, Copy)]
+pub struct DirEntry<'a> {
+    /// Name, without NUL or slash.
+    pub name: &'a [u8],
+    /// Inode number.
+    pub ino: u64,
+    /// Its kind, where the file system says so here.
+    pub kind: Option<FileKind>,
+}
+
+/// Visits every entry of `dir` but `.` and `..`, in the order of the file system, from the directory's current offset.
+///
+/// # Errors
+/// The errno of getdents64(2), or the first error of `visit`.
+pub fn read_dir(
+    dir: impl AsFd,
+    buffer: &mut DirBuffer,
+    mut visit: impl FnMut(DirEntry<'_>) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut entries = RawDir::new(dir, &mut buffer.0);
+    while let Some(entry) = entries.next() {
+        let entry = match entry {
+            // A directory that was removed while it was open.
+            Err(Errno::NOENT) => return Ok(()),
+            other => other?,
+        };
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            visit(DirEntry {
+                name,
+                ino: entry.ino(),
+                kind: kind_of(entry.file_type()),
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn kind_of(file_type: FileType) -> Option<FileKind> {
+    Some(match file_type {
+        FileType::Directory => FileKind::Directory,
+        FileType::RegularFile => FileKind::Regular,
+        FileType::Symlink => FileKind::Symlink,
+        FileType::CharacterDevice => FileKind::CharDevice,
+        FileType::BlockDevice => FileKind::BlockDevice,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        FileType::Unknown => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_is_visited_whatever_the_buffer() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut expected: Vec<_> = (0..500).map(|i| format!("{i:0200}").into_bytes()).collect();
+        for name in &expected {
+            std::fs::write(temp.path().join(std::str::from_utf8(name).unwrap()), b"").unwrap();
+        }
+        expected.sort();
+        for len in [0, 1 << 20] {
+            let dir = open_dir(temp.path()).unwrap();
+            let mut names = Vec::new();
+            let visited = read_dir(&dir, &mut DirBuffer::new(len), |entry| {
+                names.push(entry.name.to_vec());
+                Ok(())
+            });
+            visited.unwrap();
+            names.sort();
+            assert_eq!(names, expected);
+        }
+    }
+
+    #[test]
+    fn symlinks_to_directories_are_not_opened() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::create_dir(temp.path().join("dir")).unwrap();
+        std::os::unix::fs::symlink("dir", temp.path().join("link")).unwrap();
+        let root = open_dir(temp.path()).unwrap();
+        assert!(open_dir_at(&root, b"dir").is_ok());
+        assert!(open_dir_at(&root, b"link").is_err());
+        assert!(open_beneath(&root, b"link").is_err());
+        assert!(open_beneath(&root, b"dir/../..").is_err());
+        assert_eq!(
+            open_dir_at(&root, b"a\0b").unwrap_err().raw_os_error(),
+            Some(22)
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! Extended attributes of any inode by directory and name, symlinks and devices included.
+//!
+//! Linux before 6.13 has no `*xattrat` calls, so these go through `/proc/self/fd/N/name` with the `l*xattr` calls, which
+//! do not follow the last component.
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use weald_format::{Xattr, XattrSet};
+
+/// `/proc/self/fd/N/name`, or `/proc/self/fd/N/.` for the directory itself.
+fn proc_path(dir: impl AsFd, name: &[u8]) -> Vec<u8> {
+    let mut path = format!("/proc/self/fd/{}/", dir.as_fd().as_raw_fd()).into_bytes();
+    path.extend_from_slice(if name.is_empty() { b"." } else { name });
+    path
+}
+
+/// Calls `get` with growing buffers until the value fits; the kernel's limit for both lists and values is 64 KiB.
+fn grow(
+    buffer: &mut Vec<u8>,
+    mut get: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
+) -> io::Result<()> {
+    const LEN_MAX: usize = 1 << 20;
+    let mut room = 512;
+    loop {
+        buffer.resize(room, 0);
+        match get(buffer) {
+            Ok(len) => {
+                buffer.truncate(len);
+                return Ok(());
+            }
+            Err(Errno::RANGE) if room < LEN_MAX => room *= 8,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Puts the names of all xattrs of `name` in `dir` (of `dir` itself where `name` is empty) into `names`, each followed
+/// by a NUL. An inode that cannot have any (`ENOTSUP`, `EPERM`) has none.
+///
+/// # Errors
+/// The errno of llistxattr(2).
+pub fn list_xattrs_at(dir: impl AsFd, name: &[u8], names: &mut Vec<u8>) -> io::Result<()> {
+    let path = proc_path(dir, name);
+    let listed = grow(names, |buffer| {
+        rustix::fs::llistxattr(path.as_slice(), buffer)
+    });
+    match listed {
+        Err(error) if is_without_xattrs(&error) => {
+            names.clear();
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn is_without_xattrs(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::OPNOTSUPP | Errno::PERM))
+}
+
+/// The value of one xattr of `name` in `dir`.
+///
+/// # Errors
+/// The errno of lgetxattr(2); `ENODATA` where it has no such xattr.
+pub fn get_xattr_at(dir: impl AsFd, name: &[u8], xattr: &[u8]) -> io::Result<Vec<u8>> {
+    let path = proc_path(dir, name);
+    let mut value = Vec::new();
+    grow(&mut value, |buffer| {
+        rustix::fs::lgetxattr(path.as_slice(), xattr, buffer)
+    })?;
+    Ok(value)
+}
+
+/// All xattrs of `name` in `dir`, sorted by name; one that vanishes meanwhile is left out.
+///
+/// # Errors
+/// The errno of llistxattr(2) or lgetxattr(2).
+pub fn read_xattrs_at(dir: impl AsFd, name: &[u8]) -> io::Result<XattrSet> {
+    let mut names = Vec::new();
+    list_xattrs_at(&dir, name, &mut names)?;
+    let mut set = XattrSet::new();
+    for xattr in names.split(|&b| b == 0).filter(|n| !n.is_empty()) {
+        match get_xattr_at(&dir, name, xattr) {
+            Ok(value) => set.push(Xattr {
+                name: xattr.to_vec(),
+                value,
+            }),
+            Err(error) if error.raw_os_error() == Some(Errno::NODATA.raw_os_error()) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    set.sort();
+    Ok(set)
+}
+
+/// Sets (creates or replaces) one xattr of `name` in `dir`.
+///
+/// # Errors
+/// The errno of lsetxattr(2).
+pub fn set_xattr_at(dir: impl AsFd, name: &[u8], xattr: &[u8], value: &[u8]) -> io::Result<()> {
+    let path = proc_path(dir, name);
+    Ok(rustix::fs::lsetxattr(
+        path,
+        xattr,
+        value,
+        XattrFlags::empty(),
+    )?)
+}
+
+/// Sets (creates or replaces) one xattr of what `fd` holds open.
+///
+/// # Errors
+/// The errno of fsetxattr(2).
+pub fn set_xattr_fd(fd: impl AsFd, xattr: &[u8], value: &[u8]) -> io::Result<()> {
+    Ok(rustix::fs::fsetxattr(
+        fd,
+        xattr,
+        value,
+        XattrFlags::empty(),
+    )?)
+}
+
+/// Removes one xattr of `name` in `dir`.
+///
+/// # Errors
+/// The errno of lremovexattr(2); `ENODATA` where it has no such xattr.
+pub fn remove_xattr_at(dir: impl AsFd, name: &[u8], xattr: &[u8]) -> io::Result<()> {
+    Ok(rustix::fs::lremovexattr(proc_path(dir, name), xattr)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::open_dir;
+
+    #[test]
+    fn large_values_and_odd_names_round_trip() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::write(temp.path().join("-f\n x"), b"").unwrap();
+        let dir = open_dir(temp.path()).unwrap();
+        let large = vec![7; 3000];
+        set_xattr_at(&dir, b"-f\n x", b"user.large", &large).unwrap();
+        set_xattr_at(&dir, b"-f\n x", b"user.empty", b"").unwrap();
+        let set = read_xattrs_at(&dir, b"-f\n x").unwrap();
+        let found: Vec<_> = set
+            .iter()
+            .filter(|x| x.name.starts_with(b"user."))
+            .cloned()
+            .collect();
+        let xattr = |name: &[u8], value: &[u8]| Xattr {
+            name: name.to_vec(),
+            value: value.to_vec(),
+        };
+        assert_eq!(
+            found,
+            [xattr(b"user.empty", b""), xattr(b"user.large", &large)]
+        );
+        remove_xattr_at(&dir, b"-f\n x", b"user.large").unwrap();
+        assert!(get_xattr_at(&dir, b"-f\n x", b"user.large").is_err());
+    }
+
+    #[test]
+    fn symlinks_have_their_own_xattrs() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::write(temp.path().join("file"), b"").unwrap();
+        std::os::unix::fs::symlink("file", temp.path().join("link")).unwrap();
+        let dir = open_dir(temp.path()).unwrap();
+        set_xattr_at(&dir, b"file", b"trusted.of", b"file").unwrap();
+        set_xattr_at(&dir, b"link", b"trusted.of", b"link").unwrap();
+        set_xattr_fd(&dir, b"trusted.of", b"dir").unwrap();
+        for (name, value) in [("file", "file"), ("link", "link"), ("", "dir")] {
+            assert_eq!(
+                get_xattr_at(&dir, name.as_bytes(), b"trusted.of").unwrap(),
+                value.as_bytes()
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_system_without_xattrs_has_none() {
+        let proc = open_dir("/proc".as_ref()).unwrap();
+        assert_eq!(read_xattrs_at(&proc, b"version").unwrap(), XattrSet::new());
+    }
+}
