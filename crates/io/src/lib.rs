@@ -1,6 +1,13 @@
 //! Positioned reading, atomic output files and spools: the I/O that images are read and written with.
 #![forbid(unsafe_code)]
 
+mod output;
 mod read_at;
+mod spool;
 
+pub use output::{OutputFile, refuse_existing};
 pub use read_at::{FileSource, ReadAt};
+pub use spool::Spool;
+
+#[cfg(test)]
+mod test_mount;

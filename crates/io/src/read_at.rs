@@ -38,7 +38,9 @@ impl ReadAt for Vec<u8> {
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        let bytes = start.checked_add(buf.len()).and_then(|end| self.get(start..end));
+        let bytes = start
+            .checked_add(buf.len())
+            .and_then(|end| self.get(start..end));
         let bytes = bytes.ok_or_else(|| short(offset, buf.len()))?;
         buf.copy_from_slice(bytes);
         Ok(())
@@ -47,7 +49,10 @@ impl ReadAt for Vec<u8> {
 
 fn short(offset: u64, len: usize) -> Error {
     let eof = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
-    Error::io(format!("read of {len} bytes at {offset} passes the end"), eof)
+    Error::io(
+        format!("read of {len} bytes at {offset} passes the end"),
+        eof,
+    )
 }
 
 /// A file, or the part of one that starts at an offset.
@@ -65,9 +70,12 @@ impl FileSource {
     pub fn open(path: &Path, start: u64) -> Result<Self> {
         use std::io::{Seek, SeekFrom};
         let mut file = File::open(path).map_err(|e| Error::io(format!("{}", path.display()), e))?;
-        let end = file.seek(SeekFrom::End(0)).map_err(|e| Error::io(format!("{}", path.display()), e))?;
+        let end = file
+            .seek(SeekFrom::End(0))
+            .map_err(|e| Error::io(format!("{}", path.display()), e))?;
         let len = end.checked_sub(start);
-        let len = len.ok_or_else(|| Error::invalid(format!("offset {start} lies behind the end, {end}")))?;
+        let len = len
+            .ok_or_else(|| Error::invalid(format!("offset {start} lies behind the end, {end}")))?;
         Ok(Self { file, start, len })
     }
 }
@@ -79,7 +87,10 @@ impl ReadAt for FileSource {
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         use std::os::unix::fs::FileExt;
-        let at = self.start.checked_add(offset).ok_or_else(|| short(offset, buf.len()))?;
+        let at = self
+            .start
+            .checked_add(offset)
+            .ok_or_else(|| short(offset, buf.len()))?;
         let read = self.file.read_exact_at(buf, at);
         read.map_err(|e| Error::io(format!("read of {} bytes at {at}", buf.len()), e))
     }

@@ -1,0 +1,443 @@
+//! The output of a builder: a file that appears under its name only when it is complete.
+//!
+//! Argument for "nothing partial is ever seen under the final name", by cases:
+//! 1. The file system has files without names (`O_TMPFILE`): until `commit` there is no name at all, so even SIGKILL
+//!    or power loss leaves nothing. `commit` syncs the bytes, then names them with one link(2).
+//! 2. It has not, or an existing file is replaced: the bytes have a hidden name (`.NAME.weald-…`) until one rename(2).
+//!    A kill leaves at most the hidden file; an error or a panic removes it.
+//! 3. The output is no regular file (`-`, a pipe, a device): nothing is atomic, and the reader of the pipe must look
+//!    at the exit status.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use weald_format::{Error, ErrorKind, Result};
+
+/// Small writes are gathered until there are this many bytes; larger ones go through at once.
+const BUFFER_LEN: usize = 256 << 10;
+
+/// A sequential output; see the module for what it guarantees. Dropped without [`OutputFile::commit`], it leaves no
+/// file behind.
+///
+/// Invariant: after a failed write the object is dead; every further call is an error.
+pub struct OutputFile {
+    file: File,
+    place: Place,
+    shown: String,
+    buffer: Vec<u8>,
+    /// Bytes handed to the operating system.
+    written_len: u64,
+    is_dead: bool,
+}
+
+/// Where the bytes are until they are committed.
+enum Place {
+    /// A file without a name, to be linked as `name` in `dir`.
+    Unnamed { dir: OwnedFd, name: Vec<u8> },
+    /// The hidden file `temp`, to be renamed to `name` in `dir`.
+    Hidden {
+        dir: OwnedFd,
+        name: Vec<u8>,
+        temp: Vec<u8>,
+    },
+    /// A pipe, a device, standard output.
+    Stream,
+    /// Under its final name.
+    Done,
+}
+
+impl OutputFile {
+    /// Prepares an output at `path`; `-` is standard output. A symlink to an existing file stands for that file; a
+    /// pipe or device is written to directly. The umask decides the permissions.
+    ///
+    /// # Errors
+    /// `NotFound` where the directory is missing, `Invalid` where `path` is a directory, `Io`.
+    pub fn create(path: &Path) -> Result<Self> {
+        let shown = format!("{}", path.display());
+        let made = if path == Path::new("-") {
+            Self::standard_output()
+        } else {
+            Self::at_path(path)
+        };
+        let (file, place) = made.map_err(|e| Error::io(shown.clone(), e))?;
+        if matches!(&place, Place::Stream) && file.metadata().is_ok_and(|m| m.is_dir()) {
+            return Err(Error::invalid(format!("{shown}: is a directory")));
+        }
+        Ok(Self {
+            file,
+            place,
+            shown,
+            buffer: Vec::new(),
+            written_len: 0,
+            is_dead: false,
+        })
+    }
+
+    fn standard_output() -> std::io::Result<(File, Place)> {
+        Ok((
+            std::io::stdout().as_fd().try_clone_to_owned()?.into(),
+            Place::Stream,
+        ))
+    }
+
+    fn at_path(path: &Path) -> std::io::Result<(File, Place)> {
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if let Ok(found) = std::fs::metadata(&path)
+            && !found.is_file()
+        {
+            let file = File::options()
+                .read(found.is_dir())
+                .write(!found.is_dir())
+                .open(&path)?;
+            return Ok((file, Place::Stream));
+        }
+        Self::in_dir(&path)
+    }
+
+    fn in_dir(path: &Path) -> std::io::Result<(File, Place)> {
+        let name = path
+            .file_name()
+            .ok_or(std::io::ErrorKind::InvalidInput)?
+            .as_bytes()
+            .to_vec();
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+        let dir = weald_sys::open_dir(parent.unwrap_or(Path::new(".")))?;
+        if let Ok(file) = weald_sys::create_unnamed_at(&dir, 0o666) {
+            return Ok((file, Place::Unnamed { dir, name }));
+        }
+        let (file, temp) = create_hidden(&dir, &name, 0o666)?;
+        Ok((file, Place::Hidden { dir, name, temp }))
+    }
+
+    /// Bytes written so far: the offset at which the next ones will lie.
+    pub fn position(&self) -> u64 {
+        self.written_len + self.buffer.len() as u64
+    }
+
+    /// Whether bytes can be read back and a failure leaves nothing; false for pipes, devices and standard output.
+    pub fn is_atomic(&self) -> bool {
+        !matches!(self.place, Place::Stream)
+    }
+
+    /// Appends `bytes`. An error may concern bytes of earlier calls.
+    ///
+    /// # Errors
+    /// `Full` where the file system is; `Io`, also for a closed pipe. The output is dead then.
+    pub fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
+        self.check_alive()?;
+        if self.buffer.len() + bytes.len() > BUFFER_LEN {
+            self.flush()?;
+        }
+        if bytes.len() >= BUFFER_LEN {
+            return self.write_through(bytes);
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn write_through(&mut self, bytes: &[u8]) -> Result<()> {
+        if let Err(error) = self.file.write_all(bytes) {
+            self.is_dead = true;
+            return Err(Error::io(
+                format!("{}: write at {}", self.shown, self.written_len),
+                error,
+            ));
+        }
+        self.written_len += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Hands all bytes to the operating system, without syncing them.
+    ///
+    /// # Errors
+    /// As [`OutputFile::write_all`].
+    pub fn flush(&mut self) -> Result<()> {
+        self.check_alive()?;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let written = self.write_through(&buffer);
+        buffer.clear();
+        self.buffer = buffer;
+        written
+    }
+
+    /// Reads bytes written before, as a writer does that checks its work.
+    ///
+    /// # Errors
+    /// `Io`, also where the end comes first; `Invalid` for an output that is not atomic.
+    pub fn read_exact_at(&mut self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.flush()?;
+        if !self.is_atomic() {
+            return Err(Error::invalid(format!(
+                "{}: cannot be read back",
+                self.shown
+            )));
+        }
+        let read = self.file.read_exact_at(buf, offset);
+        read.map_err(|e| {
+            Error::io(
+                format!("{}: read of {} bytes at {offset}", self.shown, buf.len()),
+                e,
+            )
+        })
+    }
+
+    /// Makes the output durable and gives it its name, replacing an existing file if `overwrite`.
+    ///
+    /// # Errors
+    /// `Busy` where something has the name and `overwrite` is off; `Full`, `Io`. No file is left behind then, except that
+    /// a failed sync of the directory leaves the complete file under its name.
+    pub fn commit(mut self, overwrite: bool) -> Result<()> {
+        self.flush()?;
+        let named = self.commit_file(overwrite);
+        named.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                Error::new(ErrorKind::Busy, format!("{}: already exists", self.shown))
+            }
+            _ => Error::io(format!("{}: naming the finished file", self.shown), error),
+        })
+    }
+
+    fn commit_file(&mut self, overwrite: bool) -> std::io::Result<()> {
+        let dir = match &self.place {
+            Place::Unnamed { dir, .. } | Place::Hidden { dir, .. } => dir.try_clone()?,
+            Place::Stream | Place::Done => return Ok(()),
+        };
+        self.file.sync_all()?;
+        if let Place::Unnamed { dir, name } = &self.place {
+            match weald_sys::link_unnamed_at(&self.file, dir, name) {
+                Err(error) if overwrite && error.kind() == std::io::ErrorKind::AlreadyExists => {
+                    self.link_hidden()?;
+                }
+                other => {
+                    other?;
+                    self.place = Place::Done;
+                }
+            }
+        }
+        if let Place::Hidden { dir, name, temp } = &self.place {
+            match overwrite {
+                true => weald_sys::rename_at(dir, temp, dir, name)?,
+                false => weald_sys::rename_new_at(dir, temp, dir, name)?,
+            }
+            self.place = Place::Done;
+        }
+        File::from(dir).sync_all()
+    }
+
+    /// Names a file without a name with a hidden one, so that a rename can put it over an existing file.
+    fn link_hidden(&mut self) -> std::io::Result<()> {
+        let Place::Unnamed { dir, name } = &self.place else {
+            return Ok(());
+        };
+        let (file, dir) = (&self.file, dir.try_clone()?);
+        let (name, temp) = (
+            name.clone(),
+            with_hidden_name(name, |temp| weald_sys::link_unnamed_at(file, &dir, temp))?.1,
+        );
+        self.place = Place::Hidden { dir, name, temp };
+        Ok(())
+    }
+
+    fn check_alive(&self) -> Result<()> {
+        match self.is_dead {
+            true => Err(Error::new(
+                ErrorKind::Io,
+                format!("{}: unusable after a failed write", self.shown),
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        if let Place::Hidden { dir, temp, .. } = &self.place {
+            // Nobody is left to hear about a failure; the file is hidden and its name says whose it is.
+            let _ = weald_sys::remove_file_at(dir, temp);
+        }
+    }
+}
+
+/// Refuses a `path` at which a regular file or directory exists, so that nobody builds for an hour in vain.
+///
+/// # Errors
+/// `Busy` where it exists; pipes, devices and `-` pass.
+pub fn refuse_existing(path: &Path) -> Result<()> {
+    let exists =
+        path != Path::new("-") && std::fs::metadata(path).is_ok_and(|m| m.is_file() || m.is_dir());
+    match exists {
+        true => Err(Error::new(
+            ErrorKind::Busy,
+            format!("{}: already exists", path.display()),
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Creates a hidden file for `name` in `dir`; returns it and its name.
+pub(crate) fn create_hidden(
+    dir: impl AsFd,
+    name: &[u8],
+    permissions: u16,
+) -> std::io::Result<(File, Vec<u8>)> {
+    with_hidden_name(name, |temp| {
+        weald_sys::create_file_at(&dir, temp, permissions)
+    })
+}
+
+/// Calls `make` with hidden names derived from `name` until one is free.
+fn with_hidden_name<T>(
+    name: &[u8],
+    mut make: impl FnMut(&[u8]) -> std::io::Result<T>,
+) -> std::io::Result<(T, Vec<u8>)> {
+    const STEM_LEN_MAX: usize = 200;
+    loop {
+        let mut random = [0; 8];
+        File::open(PathBuf::from("/dev/urandom"))?.read_exact(&mut random)?;
+        let mut temp = b".".to_vec();
+        temp.extend_from_slice(&name[..name.len().min(STEM_LEN_MAX)]);
+        temp.extend_from_slice(format!(".weald-{:016x}", u64::from_le_bytes(random)).as_bytes());
+        match make(&temp) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            other => return Ok((other?, temp)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_mount::SmallFs;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// An output that cannot use a file without a name, as on FAT or NFS.
+    fn hidden(path: &Path) -> OutputFile {
+        let mut output = OutputFile::create(path).unwrap();
+        output.link_hidden().unwrap();
+        output
+    }
+
+    #[test]
+    fn the_file_appears_whole_at_commit_and_not_before() {
+        for make in [|p: &Path| OutputFile::create(p).unwrap(), hidden] {
+            let temp = tempfile::tempdir().unwrap();
+            let path = temp.path().join("image");
+            let mut output = make(&path);
+            let large = vec![b'x'; BUFFER_LEN + 1];
+            output.write_all(b"head").unwrap();
+            output.write_all(&large).unwrap();
+            output.write_all(b"tail").unwrap();
+            assert_eq!(output.position(), large.len() as u64 + 8);
+            let mut tail = [0; 5];
+            output
+                .read_exact_at(&mut tail, large.len() as u64 + 3)
+                .unwrap();
+            assert_eq!(&tail, b"xtail");
+            assert!(!path.exists());
+            output.commit(false).unwrap();
+            assert_eq!(names(temp.path()), ["image"]);
+            assert_eq!(
+                std::fs::read(&path).unwrap(),
+                [b"head".as_slice(), &large, b"tail"].concat()
+            );
+        }
+    }
+
+    #[test]
+    fn an_uncommitted_output_leaves_nothing() {
+        for make in [|p: &Path| OutputFile::create(p).unwrap(), hidden] {
+            let temp = tempfile::tempdir().unwrap();
+            let mut output = make(&temp.path().join("image"));
+            output.write_all(b"x").unwrap();
+            drop(output);
+            assert_eq!(names(temp.path()), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn an_existing_file_is_replaced_only_on_request() {
+        for make in [|p: &Path| OutputFile::create(p).unwrap(), hidden] {
+            let temp = tempfile::tempdir().unwrap();
+            let path = temp.path().join("image");
+            std::fs::write(&path, b"old").unwrap();
+            assert_eq!(refuse_existing(&path).unwrap_err().kind(), ErrorKind::Busy);
+            let mut output = make(&path);
+            output.write_all(b"new").unwrap();
+            assert_eq!(output.commit(false).unwrap_err().kind(), ErrorKind::Busy);
+            assert_eq!(std::fs::read(&path).unwrap(), b"old");
+            let mut output = make(&path);
+            output.write_all(b"new").unwrap();
+            output.commit(true).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), b"new");
+            assert_eq!(names(temp.path()), ["image"]);
+        }
+    }
+
+    #[test]
+    fn symlinks_are_written_through_and_devices_directly() {
+        let temp = tempfile::tempdir().unwrap();
+        let link = temp.path().join("link");
+        std::fs::create_dir(temp.path().join("dir")).unwrap();
+        std::fs::write(temp.path().join("dir/file"), b"old").unwrap();
+        std::os::unix::fs::symlink("dir/file", &link).unwrap();
+        let mut output = OutputFile::create(&link).unwrap();
+        output.write_all(b"new").unwrap();
+        output.commit(true).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(temp.path().join("dir/file")).unwrap(), b"new");
+
+        let mut null = OutputFile::create(Path::new("/dev/null")).unwrap();
+        assert!(!null.is_atomic());
+        null.write_all(b"x").unwrap();
+        assert_eq!(
+            null.read_exact_at(&mut [0], 0).unwrap_err().kind(),
+            ErrorKind::Invalid
+        );
+        null.commit(false).unwrap();
+        assert!(!Path::new("/dev/null").is_file());
+    }
+
+    #[test]
+    fn a_directory_as_target_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        assert_eq!(
+            OutputFile::create(temp.path()).err().unwrap().kind(),
+            ErrorKind::Invalid
+        );
+        let missing = OutputFile::create(&temp.path().join("a/b")).err().unwrap();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_full_file_system_is_said_and_leaves_nothing() {
+        let fs = SmallFs::new(1 << 20);
+        for make in [|p: &Path| OutputFile::create(p).unwrap(), hidden] {
+            let mut output = make(&fs.path().join("image"));
+            let failed = (0..64)
+                .find_map(|_| output.write_all(&[1; 100_000]).err())
+                .unwrap();
+            assert_eq!(failed.kind(), ErrorKind::Full);
+            assert_eq!(output.write_all(b"x").unwrap_err().kind(), ErrorKind::Io);
+            assert_eq!(output.commit(false).unwrap_err().kind(), ErrorKind::Io);
+            assert_eq!(names(fs.path()), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn full_device_is_full_even_at_the_last_flush() {
+        let mut output = OutputFile::create(Path::new("/dev/full")).unwrap();
+        output.write_all(b"x").unwrap();
+        assert_eq!(output.commit(false).unwrap_err().kind(), ErrorKind::Full);
+    }
+}

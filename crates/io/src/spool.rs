@@ -1,0 +1,137 @@
+//! A spool: bytes put aside on disk that must be seen again, gone when the process ends, however it ends.
+
+use crate::ReadAt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use weald_format::{Error, ErrorKind, Result};
+
+/// A temporary file without a name: appended to by one writer, read at any offset by many readers.
+///
+/// Invariant: after a failed append the spool is dead; every further call is an error.
+pub struct Spool {
+    file: File,
+    len: u64,
+    is_dead: bool,
+}
+
+impl Spool {
+    /// An empty spool in directory `dir`.
+    ///
+    /// # Errors
+    /// `NotFound`, `Io`, `Full`.
+    pub fn create(dir: &Path) -> Result<Self> {
+        let file = unnamed_file(dir)
+            .map_err(|e| Error::io(format!("temporary file in {}", dir.display()), e))?;
+        Ok(Self {
+            file,
+            len: 0,
+            is_dead: false,
+        })
+    }
+
+    /// Puts `bytes` at the end; returns the offset where they begin.
+    ///
+    /// # Errors
+    /// `Full` where the file system is; `Io`. The spool is dead then.
+    /// # Cost
+    /// One system call, so callers gather small pieces.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<u64> {
+        self.check_alive()?;
+        let offset = self.len;
+        if let Err(error) = self.file.write_all_at(bytes, offset) {
+            self.is_dead = true;
+            return Err(Error::io(
+                format!("write of {} bytes to a temporary file", bytes.len()),
+                error,
+            ));
+        }
+        self.len += bytes.len() as u64;
+        Ok(offset)
+    }
+
+    fn check_alive(&self) -> Result<()> {
+        match self.is_dead {
+            true => Err(Error::new(
+                ErrorKind::Io,
+                "temporary file is unusable after a failed write",
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+impl ReadAt for Spool {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.check_alive()?;
+        let read = self.file.read_exact_at(buf, offset);
+        read.map_err(|e| {
+            Error::io(
+                format!(
+                    "read of {} bytes at {offset} of a temporary file",
+                    buf.len()
+                ),
+                e,
+            )
+        })
+    }
+}
+
+/// A file without a name in `dir`; where the file system has none, one whose name is removed at once.
+fn unnamed_file(dir: &Path) -> std::io::Result<File> {
+    let dir = weald_sys::open_dir(dir)?;
+    if let Ok(file) = weald_sys::create_unnamed_at(&dir, 0o600) {
+        return Ok(file);
+    }
+    let (file, name) = crate::output::create_hidden(&dir, b"spool", 0o600)?;
+    weald_sys::remove_file_at(&dir, &name)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_mount::SmallFs;
+
+    #[test]
+    fn what_was_appended_is_read_back_and_leaves_no_file() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut spool = Spool::create(temp.path()).unwrap();
+        assert_eq!(spool.append(b"abc").unwrap(), 0);
+        assert_eq!(spool.append(b"defg").unwrap(), 3);
+        let mut buf = [0; 4];
+        spool.read_exact_at(&mut buf, 2).unwrap();
+        assert_eq!((&buf, spool.len()), (b"cdef", 7));
+        assert_eq!(
+            spool.read_exact_at(&mut buf, 4).unwrap_err().kind(),
+            ErrorKind::Io
+        );
+        assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_full_file_system_is_said_and_the_spool_dead() {
+        let fs = SmallFs::new(1 << 20);
+        let mut spool = Spool::create(fs.path()).unwrap();
+        spool.append(&[1; 4096]).unwrap();
+        assert_eq!(
+            spool.append(&vec![1; 2 << 20]).unwrap_err().kind(),
+            ErrorKind::Full
+        );
+        assert_eq!(spool.append(b"x").unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(
+            spool.read_exact_at(&mut [0], 0).unwrap_err().kind(),
+            ErrorKind::Io
+        );
+    }
+
+    #[test]
+    fn a_missing_directory_is_not_found() {
+        let error = Spool::create(Path::new("/nonexistent/dir")).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+}
