@@ -3,7 +3,15 @@
 //! `docs/format.md` is normative; this crate is its first reader and writer.
 #![forbid(unsafe_code)]
 
+pub mod column;
+pub mod container;
+pub mod cursor;
+pub mod directory;
+pub mod entries;
 pub mod error;
+pub mod limits;
+pub mod names;
+pub mod pages;
 pub mod types;
 
 pub use error::{Error, ErrorKind, Place, Result};

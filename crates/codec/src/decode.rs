@@ -1,0 +1,89 @@
+//! Stored bytes to raw bytes. The caller has verified the stored bytes; a forged length still cannot make a decoder
+//! allocate more than the raw length that was announced, plus a fixed working set.
+
+use liblzma::stream::{Action, Status, Stream};
+use std::sync::Arc;
+use weald_format::container::Codec;
+use weald_format::{Error, ErrorKind, Result};
+use zstd::dict::DecoderDictionary;
+
+/// Most memory that the xz decoder may use besides its output: preset 9 needs 65 MiB.
+const XZ_MEMORY_MAX: u64 = 80 << 20;
+
+/// A metadata dictionary, ready to decode with.
+pub struct DictionaryBytes(DecoderDictionary<'static>);
+
+impl DictionaryBytes {
+    /// Prepares the dictionary `bytes`.
+    pub fn new(bytes: &[u8]) -> Self {
+        Self(DecoderDictionary::copy(bytes))
+    }
+}
+
+/// Reusable decoding state of one thread.
+#[derive(Default)]
+pub struct Decoder {
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+fn bad(codec: Codec, what: impl std::fmt::Display) -> Error {
+    Error::corrupt("stored bytes", 0, "F-3.11", format!("{} decoder: {what}", codec.name()))
+}
+
+impl Decoder {
+    /// Decodes `stored` to exactly `raw_len` bytes.
+    ///
+    /// # Errors
+    /// `Corrupt` where the bytes do not decode to that length; `Limit` where memory for it cannot be had.
+    pub fn decode(
+        &mut self,
+        codec: Codec,
+        stored: &[u8],
+        raw_len: usize,
+        dictionary: Option<&Arc<DictionaryBytes>>,
+    ) -> Result<Vec<u8>> {
+        let mut raw = Vec::new();
+        raw.try_reserve_exact(raw_len)
+            .map_err(|_| Error::new(ErrorKind::Limit, format!("no memory for {raw_len} decoded bytes")))?;
+        match codec {
+            Codec::None => raw.extend_from_slice(stored),
+            Codec::Lz4 => {
+                raw.resize(raw_len, 0);
+                let len = lz4_flex::block::decompress_into(stored, &mut raw).map_err(|e| bad(codec, e))?;
+                raw.truncate(len);
+            }
+            Codec::Zstd => self.decode_zstd(stored, &mut raw)?,
+            Codec::ZstdDictionary => {
+                let dictionary = dictionary.ok_or_else(|| bad(codec, "the image has no dictionary"))?;
+                let mut context = zstd::bulk::Decompressor::with_prepared_dictionary(&dictionary.0)
+                    .map_err(|e| bad(codec, e))?;
+                context.decompress_to_buffer(stored, &mut raw).map_err(|e| bad(codec, e))?;
+            }
+            Codec::Xz => decode_xz(stored, &mut raw)?,
+        }
+        if raw.len() != raw_len {
+            return Err(bad(codec, format_args!("expected {raw_len} bytes, found {}", raw.len())));
+        }
+        Ok(raw)
+    }
+
+    fn decode_zstd(&mut self, stored: &[u8], raw: &mut Vec<u8>) -> Result<()> {
+        let context = match &mut self.zstd {
+            Some(context) => context,
+            none => none.insert(zstd::bulk::Decompressor::new().map_err(|e| bad(Codec::Zstd, e))?),
+        };
+        context.decompress_to_buffer(stored, raw).map_err(|e| bad(Codec::Zstd, e))?;
+        Ok(())
+    }
+}
+
+fn decode_xz(stored: &[u8], raw: &mut Vec<u8>) -> Result<()> {
+    let codec = Codec::Xz;
+    let mut stream = Stream::new_stream_decoder(XZ_MEMORY_MAX, 0).map_err(|e| bad(codec, e))?;
+    // `process_vec` fills spare capacity only, so the output cannot outgrow what was announced.
+    match stream.process_vec(stored, raw, Action::Finish) {
+        Ok(Status::StreamEnd) if stream.total_in() == stored.len() as u64 => Ok(()),
+        Ok(_) => Err(bad(codec, "stream does not end where it should")),
+        Err(e) => Err(bad(codec, e)),
+    }
+}

@@ -1,0 +1,186 @@
+//! Raw bytes to stored bytes, verified by decoding before anybody sees them.
+
+use crate::decode::{Decoder, DictionaryBytes};
+use liblzma::stream::{Action, Check, Filters, LzmaOptions, Status, Stream};
+use std::sync::Arc;
+use weald_format::container::Codec;
+use weald_format::{Error, ErrorKind, Result};
+use zstd::zstd_safe::CParameter;
+
+/// Which codec, at which level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CodecSpec {
+    /// Stored as they are.
+    None,
+    /// LZ4.
+    Lz4,
+    /// Zstandard at level 1 … 22.
+    Zstd(i32),
+    /// xz (LZMA2) at preset 0 … 9.
+    Xz(u32),
+}
+
+impl CodecSpec {
+    /// Memory that one encoding thread needs besides input and output, bytes, for blocks of `block_len`.
+    ///
+    /// # Source
+    /// Zstandard: window, hash, chain and, from level 16 on, the optimal parser's tables, as `ZSTD_estimateCCtxSize`
+    /// gives for the window of the block. xz: 11.5 × dictionary (`lzma_easy_encoder_memusage`).
+    pub fn context_len(self, block_len: u64) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Lz4 => 1 << 16,
+            Self::Zstd(level) => {
+                let tables = block_len.clamp(1 << 16, 1 << 27);
+                let factor = if level >= 19 { 14 } else if level >= 13 { 9 } else { 5 };
+                tables * factor + (1 << 20)
+            }
+            Self::Xz(_) => block_len.max(1 << 20) * 12,
+        }
+    }
+}
+
+/// The outcome of an encoding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encoded {
+    /// Codec actually used: `none` where the wanted one did not make it smaller.
+    pub codec: Codec,
+    /// Stored bytes, never more than the raw ones.
+    pub stored: Vec<u8>,
+}
+
+/// Reusable encoding state of one thread.
+pub struct Encoder {
+    spec: CodecSpec,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    dictionary: Option<Arc<DictionaryBytes>>,
+    decoder: Decoder,
+}
+
+fn failed(what: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Limit, format!("encoder: {what}"))
+}
+
+impl Encoder {
+    /// An encoder for blocks of up to `block_len` raw bytes.
+    ///
+    /// # Errors
+    /// `Limit` where the codec refuses its parameters or memory.
+    pub fn new(spec: CodecSpec, block_len: u64) -> Result<Self> {
+        let mut encoder = Self { spec, zstd: None, dictionary: None, decoder: Decoder::default() };
+        if let CodecSpec::Zstd(level) = spec {
+            let mut context = zstd::bulk::Compressor::new(level).map_err(failed)?;
+            let window = u64::BITS - block_len.saturating_sub(1).leading_zeros();
+            set(&mut context, CParameter::WindowLog(window.clamp(10, 26)))?;
+            encoder.zstd = Some(context.tuned()?);
+        }
+        Ok(encoder)
+    }
+
+    /// A Zstandard encoder for metadata that shares `dictionary`.
+    ///
+    /// # Errors
+    /// `Limit`.
+    pub fn with_dictionary(level: i32, dictionary: &[u8]) -> Result<Self> {
+        let context = zstd::bulk::Compressor::with_dictionary(level, dictionary).map_err(failed)?;
+        Ok(Self {
+            spec: CodecSpec::Zstd(level),
+            zstd: Some(context.tuned()?),
+            dictionary: Some(Arc::new(DictionaryBytes::new(dictionary))),
+            decoder: Decoder::default(),
+        })
+    }
+
+    /// Encodes `raw`, decodes the outcome and compares.
+    ///
+    /// # Errors
+    /// `Limit` where the codec fails.
+    /// # Panics
+    /// If the decoder does not give back `raw`: a codec that loses data must not go on.
+    pub fn encode(&mut self, raw: &[u8]) -> Result<Encoded> {
+        let (codec, stored) = match self.spec {
+            CodecSpec::None => (Codec::None, Vec::new()),
+            CodecSpec::Lz4 => (Codec::Lz4, lz4_flex::block::compress(raw)),
+            CodecSpec::Zstd(_) => {
+                let codec = if self.dictionary.is_some() { Codec::ZstdDictionary } else { Codec::Zstd };
+                let context = self.zstd.as_mut().ok_or_else(|| failed("no context"))?;
+                (codec, context.compress(raw).map_err(failed)?)
+            }
+            CodecSpec::Xz(preset) => (Codec::Xz, encode_xz(preset, raw)?),
+        };
+        if stored.is_empty() || stored.len() >= raw.len() {
+            return Ok(Encoded { codec: Codec::None, stored: raw.to_vec() });
+        }
+        let decoded = self.decoder.decode(codec, &stored, raw.len(), self.dictionary.as_ref());
+        assert!(decoded.is_ok_and(|d| d == raw), "{codec:?} does not decode to what was encoded");
+        Ok(Encoded { codec, stored })
+    }
+}
+
+fn set(context: &mut zstd::bulk::Compressor<'static>, parameter: CParameter) -> Result<()> {
+    context.set_parameter(parameter).map_err(failed)
+}
+
+trait Tuned: Sized {
+    fn tuned(self) -> Result<Self>;
+}
+
+impl Tuned for zstd::bulk::Compressor<'static> {
+    /// Leaves out what records hold already: checksum and dictionary id. The content size stays: it lets the decoder
+    /// refuse a frame that is too long before it starts.
+    fn tuned(mut self) -> Result<Self> {
+        set(&mut self, CParameter::ChecksumFlag(false))?;
+        set(&mut self, CParameter::DictIdFlag(false))?;
+        Ok(self)
+    }
+}
+
+fn encode_xz(preset: u32, raw: &[u8]) -> Result<Vec<u8>> {
+    let mut options = LzmaOptions::new_preset(preset).map_err(failed)?;
+    options.dict_size((raw.len() as u32).next_power_of_two().clamp(4096, 64 << 20));
+    let mut filters = Filters::new();
+    filters.lzma2(&options);
+    let mut stream = Stream::new_stream_encoder(&filters, Check::None).map_err(failed)?;
+    let mut out = Vec::with_capacity(raw.len() + 256);
+    match stream.process_vec(raw, &mut out, Action::Finish) {
+        Ok(Status::StreamEnd) => Ok(out),
+        // Did not fit: larger than raw, so the caller stores it as it is.
+        Ok(_) => Ok(Vec::new()),
+        Err(e) => Err(failed(e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPECS: [CodecSpec; 5] =
+        [CodecSpec::None, CodecSpec::Lz4, CodecSpec::Zstd(1), CodecSpec::Zstd(19), CodecSpec::Xz(6)];
+
+    #[test]
+    fn every_codec_round_trips_and_refuses_wrong_lengths() {
+        let text: Vec<u8> = (0..50_000u32).flat_map(|i| format!("{} ", i % 977).into_bytes()).collect();
+        for spec in SPECS {
+            let encoded = Encoder::new(spec, 1 << 20).unwrap().encode(&text).unwrap();
+            assert_eq!(encoded.codec == Codec::None, spec == CodecSpec::None, "{spec:?}");
+            let mut decoder = Decoder::default();
+            assert_eq!(decoder.decode(encoded.codec, &encoded.stored, text.len(), None).unwrap(), text);
+            for wrong in [text.len() - 1, text.len() + 1, 0, 1] {
+                assert!(decoder.decode(encoded.codec, &encoded.stored, wrong, None).is_err(), "{spec:?} {wrong}");
+            }
+            let cut = encoded.stored.len() - 1;
+            assert!(decoder.decode(encoded.codec, &encoded.stored[..cut], text.len(), None).is_err());
+        }
+    }
+
+    #[test]
+    fn incompressible_bytes_are_stored_as_they_are() {
+        let mut reader = blake3::Hasher::new().finalize_xof();
+        let mut noise = vec![0; 100_000];
+        reader.fill(&mut noise);
+        for spec in SPECS {
+            let encoded = Encoder::new(spec, 1 << 20).unwrap().encode(&noise).unwrap();
+            assert_eq!((encoded.codec, encoded.stored == noise), (Codec::None, true), "{spec:?}");
+        }
+    }
+}

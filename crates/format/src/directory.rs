@@ -1,0 +1,363 @@
+//! The directory of a generation and the index pages that it leads to: where every record lies, with its digest.
+
+use crate::column::{self, Column};
+use crate::container::{Codec, RecordRef, RecordType};
+use crate::cursor::{Cursor, put_varint};
+use crate::limits::{BLOCK_LEN_MAX, DICTIONARY_LEN_MAX, NUMBER_MAX, PAGE_LEN_MAX, REFS_PER_PAGE, STREAMS_MAX};
+use crate::{Digest, Result};
+
+/// What kind of data a stream holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Category {
+    /// Ordinary data.
+    General = 0,
+    /// Data that no codec makes smaller.
+    Incompressible = 1,
+}
+
+impl Category {
+    /// The category that `code` stands for.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::General),
+            1 => Some(Self::Incompressible),
+            _ => None,
+        }
+    }
+
+    /// Its name in messages and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::General => "general",
+            Self::Incompressible => "incompressible",
+        }
+    }
+}
+
+/// One stream: a raw address space that blocks fill one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream {
+    /// What it holds.
+    pub category: Category,
+    /// Largest raw length of its blocks, bytes.
+    pub block_len_max: u64,
+}
+
+/// A reference to an index page, as the directory holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageRef {
+    /// Where the page lies.
+    pub record: RecordRef,
+    /// References in the page.
+    pub record_count: u64,
+    /// Items behind these references.
+    pub item_count: u64,
+}
+
+/// All records of one type (data: of one stream), in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Section {
+    /// Type of its records.
+    pub record_type: RecordType,
+    /// Stream number; 0 unless data.
+    pub stream: u64,
+    /// Its index pages.
+    pub pages: Vec<PageRef>,
+}
+
+impl Section {
+    /// Records in the section.
+    pub fn record_count(&self) -> u64 {
+        self.pages.iter().fold(0, |sum, p| sum.saturating_add(p.record_count))
+    }
+
+    /// Items in the section: bytes for data, logical bytes for extents, inodes for links, entries and so on.
+    pub fn item_count(&self) -> u64 {
+        self.pages.iter().fold(0, |sum, p| sum.saturating_add(p.item_count))
+    }
+}
+
+/// The decoded directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// Digest of the superblock's 64 bytes.
+    pub superblock_digest: Digest,
+    /// Number of this generation, from 1.
+    pub generation: u64,
+    /// Offset of the footer before; 0 if none.
+    pub previous_footer: u64,
+    /// Logical identity of the tree.
+    pub tree_digest: Digest,
+    /// Inodes of the expanded tree, the root included.
+    pub name_count: u64,
+    /// Streams, by number.
+    pub streams: Vec<Stream>,
+    /// Sections; at most one of each type and stream.
+    pub sections: Vec<Section>,
+}
+
+/// The most raw bytes that a record of this type may have.
+pub fn raw_len_max(record_type: RecordType) -> u64 {
+    match record_type {
+        RecordType::Data => BLOCK_LEN_MAX,
+        RecordType::Dictionary => DICTIONARY_LEN_MAX,
+        _ => PAGE_LEN_MAX,
+    }
+}
+
+fn check_lens(cursor: &Cursor<'_>, r: &RecordRef) -> Result<()> {
+    let raw_max = raw_len_max(r.record_type);
+    // A stored record is never longer than its raw bytes: the writer falls back to `none`.
+    if r.raw_len == 0 || r.raw_len > raw_max || r.stored_len > r.raw_len || r.stored_len == 0 {
+        let what = format!(
+            "{} record: expected 1 to {raw_max} raw bytes and no more stored ones, found {} and {}",
+            r.record_type.name(),
+            r.raw_len,
+            r.stored_len
+        );
+        return Err(cursor.error("F-7.2", what));
+    }
+    if r.codec == Codec::None && r.stored_len != r.raw_len {
+        return Err(cursor.error("F-7.3", "codec none: expected as many stored bytes as raw ones"));
+    }
+    if r.offset < 64 || r.end() > NUMBER_MAX {
+        return Err(cursor.error("F-7.4", format!("offset {} is out of range", r.offset)));
+    }
+    Ok(())
+}
+
+fn codec_of(cursor: &Cursor<'_>, code: u64) -> Result<Codec> {
+    let codec = u8::try_from(code).ok().and_then(Codec::from_code);
+    codec.ok_or_else(|| cursor.error("F-3.5", format!("unknown codec {code}")))
+}
+
+impl Directory {
+    /// Its bytes, before any codec.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = self.superblock_digest.0.to_vec();
+        put_varint(&mut out, self.generation);
+        put_varint(&mut out, self.previous_footer);
+        out.extend_from_slice(&self.tree_digest.0);
+        put_varint(&mut out, self.name_count);
+        put_varint(&mut out, self.streams.len() as u64);
+        for stream in &self.streams {
+            out.push(stream.category as u8);
+            put_varint(&mut out, stream.block_len_max);
+        }
+        put_varint(&mut out, self.sections.len() as u64);
+        for section in &self.sections {
+            out.push(section.record_type as u8);
+            put_varint(&mut out, section.stream);
+            put_varint(&mut out, section.pages.len() as u64);
+            for page in &section.pages {
+                for value in [page.record.offset, page.record.stored_len, page.record_count, page.item_count] {
+                    put_varint(&mut out, value);
+                }
+                out.extend_from_slice(&page.record.digest.0);
+            }
+        }
+        out
+    }
+
+    /// Parses a directory's raw bytes.
+    ///
+    /// # Errors
+    /// `Corrupt`; see section 7 of `docs/format.md` for the rules.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes, "directory");
+        let superblock_digest = cursor.digest()?;
+        let generation = cursor.bounded(NUMBER_MAX, "generation")?;
+        let previous_footer = cursor.bounded(NUMBER_MAX, "previous footer")?;
+        let tree_digest = cursor.digest()?;
+        let name_count = cursor.bounded(NUMBER_MAX, "name count")?;
+        let streams = (0..cursor.count(STREAMS_MAX, "stream count")?)
+            .map(|_| parse_stream(&mut cursor))
+            .collect::<Result<Vec<_>>>()?;
+        let mut sections: Vec<Section> = Vec::new();
+        for _ in 0..cursor.count(STREAMS_MAX.saturating_add(16), "section count")? {
+            let section = parse_section(&mut cursor)?;
+            let twin = |s: &Section| (s.record_type, s.stream) == (section.record_type, section.stream);
+            if sections.iter().any(twin) || section.stream >= (streams.len() as u64).max(1) {
+                return Err(cursor.error("F-7.6", "section: expected each type and stream once"));
+            }
+            sections.push(section);
+        }
+        cursor.finish()?;
+        Ok(Self { superblock_digest, generation, previous_footer, tree_digest, name_count, streams, sections })
+    }
+
+    /// The section of `record_type` (data: of `stream`).
+    pub fn section(&self, record_type: RecordType, stream: u64) -> Option<&Section> {
+        self.sections.iter().find(|s| s.record_type == record_type && s.stream == stream)
+    }
+}
+
+fn parse_stream(cursor: &mut Cursor<'_>) -> Result<Stream> {
+    let code = cursor.byte()?;
+    let category =
+        Category::from_code(code).ok_or_else(|| cursor.error("F-7.5", format!("unknown category {code}")))?;
+    let block_len_max = cursor.bounded(BLOCK_LEN_MAX, "block length")?;
+    Ok(Stream { category, block_len_max })
+}
+
+fn parse_section(cursor: &mut Cursor<'_>) -> Result<Section> {
+    let code = cursor.byte()?;
+    let record_type = RecordType::from_code(code)
+        .filter(|t| !matches!(t, RecordType::Index | RecordType::Directory))
+        .ok_or_else(|| cursor.error("F-7.6", format!("section type: found {code}")))?;
+    let stream = cursor.bounded(STREAMS_MAX as u64, "stream")?;
+    if stream != 0 && record_type != RecordType::Data {
+        return Err(cursor.error("F-7.6", "stream of a section that is not data: expected 0"));
+    }
+    let page_count = cursor.count(cursor.remaining() / 36, "page count")?;
+    let mut pages = Vec::with_capacity(page_count);
+    let mut items = 0u64;
+    for _ in 0..page_count {
+        let page = parse_page_ref(cursor)?;
+        items = items.saturating_add(page.item_count);
+        pages.push(page);
+    }
+    if items > NUMBER_MAX {
+        return Err(cursor.error("F-7.7", format!("items: expected at most {NUMBER_MAX}, found {items}")));
+    }
+    Ok(Section { record_type, stream, pages })
+}
+
+fn parse_page_ref(cursor: &mut Cursor<'_>) -> Result<PageRef> {
+    let offset = cursor.varint()?;
+    let stored_len = cursor.varint()?;
+    let record_count = cursor.bounded(REFS_PER_PAGE as u64, "records per page")?;
+    let item_count = cursor.bounded(NUMBER_MAX, "items per page")?;
+    let digest = cursor.digest()?;
+    let record = RecordRef {
+        record_type: RecordType::Index,
+        codec: Codec::None,
+        offset,
+        stored_len,
+        raw_len: stored_len,
+        digest,
+    };
+    check_lens(cursor, &record)?;
+    if record_count == 0 {
+        return Err(cursor.error("F-7.8", "records per page: expected at least 1"));
+    }
+    Ok(PageRef { record, record_count, item_count })
+}
+
+/// References to up to `REFS_PER_PAGE` records of one section, with the items behind each.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct IndexPage {
+    /// The references, in order.
+    pub refs: Vec<RecordRef>,
+    /// Items before each reference, and after the last the sum: one longer than `refs`.
+    pub item_starts: Vec<u64>,
+}
+
+impl IndexPage {
+    /// The bytes of a page for `refs` with `items` behind each.
+    pub fn encode(refs: &[RecordRef], items: &[u64]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(refs.len() * 44 + 64);
+        let mut put = |value: &dyn Fn(usize) -> u64| {
+            column::encode(&mut out, &(0..refs.len()).map(value).collect::<Vec<_>>());
+        };
+        put(&|i| refs[i].offset);
+        put(&|i| refs[i].stored_len);
+        put(&|i| refs[i].raw_len);
+        put(&|i| u64::from(refs[i].codec as u8));
+        put(&|i| items[i]);
+        refs.iter().for_each(|r| out.extend_from_slice(&r.digest.0));
+        out
+    }
+
+    /// Parses the page of `count` references of `record_type` that `PageRef` announced with `item_count` items.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn parse(bytes: &[u8], record_type: RecordType, count: usize, item_count: u64) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes, "index page");
+        let offsets = Column::decode(&mut cursor, count)?;
+        let stored_lens = Column::decode(&mut cursor, count)?;
+        let raw_lens = Column::decode(&mut cursor, count)?;
+        let codecs = Column::decode(&mut cursor, count)?;
+        let items = Column::decode(&mut cursor, count)?;
+        let mut page = Self { refs: Vec::with_capacity(count), item_starts: vec![0] };
+        let mut sum = 0u64;
+        for i in 0..count {
+            let record = RecordRef {
+                record_type,
+                codec: codec_of(&cursor, codecs.get(i))?,
+                offset: offsets.get(i),
+                stored_len: stored_lens.get(i),
+                raw_len: raw_lens.get(i),
+                digest: cursor.digest()?,
+            };
+            check_lens(&cursor, &record)?;
+            if record_type == RecordType::Data && items.get(i) != record.raw_len {
+                return Err(cursor.error("F-7.9", "items of a data block: expected its raw length"));
+            }
+            sum = sum.saturating_add(items.get(i));
+            page.refs.push(record);
+            page.item_starts.push(sum);
+        }
+        if sum != item_count {
+            return Err(cursor.error("F-7.9", format!("items: expected {item_count} in all, found {sum}")));
+        }
+        cursor.finish()?;
+        Ok(page)
+    }
+
+    /// Bytes of memory behind the page.
+    pub fn memory_len(&self) -> usize {
+        self.refs.len().saturating_mul(size_of::<RecordRef>().saturating_add(8))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reference(offset: u64) -> RecordRef {
+        RecordRef {
+            record_type: RecordType::Data,
+            codec: Codec::Zstd,
+            offset,
+            stored_len: 10,
+            raw_len: 20,
+            digest: Digest::of(&offset.to_le_bytes()),
+        }
+    }
+
+    #[test]
+    fn index_pages_round_trip_and_refuse_prefixes() {
+        let refs: Vec<_> = (0..30).map(|i| reference(64 + i * i * 100)).collect();
+        let bytes = IndexPage::encode(&refs, &[20; 30]);
+        let page = IndexPage::parse(&bytes, RecordType::Data, 30, 600).unwrap();
+        assert_eq!(page.refs, refs);
+        assert_eq!(page.item_starts.last(), Some(&600));
+        for len in 0..bytes.len() {
+            assert!(IndexPage::parse(&bytes[..len], RecordType::Data, 30, 600).is_err());
+        }
+        assert!(IndexPage::parse(&bytes, RecordType::Data, 30, 601).is_err());
+    }
+
+    #[test]
+    fn directories_round_trip_and_refuse_prefixes() {
+        let record = RecordRef { record_type: RecordType::Index, codec: Codec::None, stored_len: 20, ..reference(64) };
+        let page = PageRef { record, record_count: 3, item_count: 60 };
+        let directory = Directory {
+            superblock_digest: Digest::of(b"s"),
+            generation: 1,
+            previous_footer: 0,
+            tree_digest: Digest::of(b"t"),
+            name_count: 99,
+            streams: vec![Stream { category: Category::General, block_len_max: 1 << 22 }],
+            sections: vec![Section { record_type: RecordType::Data, stream: 0, pages: vec![page; 3] }],
+        };
+        let bytes = directory.encode();
+        assert_eq!(Directory::parse(&bytes).unwrap(), directory);
+        for len in 0..bytes.len() {
+            assert!(Directory::parse(&bytes[..len]).is_err());
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Every limit that a reader enforces and a writer keeps, with its reason. `docs/format.md` section 2 repeats them; a
+//! test compares the two.
+
+macro_rules! limits {
+    ($($(#[$doc:meta])* $name:ident : $kind:ty = $value:expr;)*) => {
+        $($(#[$doc])* pub const $name: $kind = $value;)*
+        /// All limits by name, for the comparison with `docs/format.md`.
+        pub const ALL: &[(&str, u64)] = &[$((stringify!($name), $name as u64)),*];
+    };
+}
+
+limits! {
+    /// Bytes of a name: `NAME_MAX` of Linux.
+    NAME_LEN_MAX: usize = 255;
+    /// Bytes of a symlink's target: `PATH_MAX` of Linux without its NUL.
+    TARGET_LEN_MAX: usize = 4095;
+    /// Entries in one entry block.
+    ENTRIES_PER_BLOCK: usize = 1024;
+    /// Directories with at least this many entries begin an entry block of their own.
+    LARGE_DIRECTORY_COUNT: usize = 256;
+    /// Items in one page of templates, contents, attributes or xattr sets.
+    ITEMS_PER_PAGE: usize = 1024;
+    /// Extents in one extent page.
+    EXTENTS_PER_PAGE: usize = 4096;
+    /// Inodes in one page of the times overlay.
+    TIMES_PER_PAGE: usize = 4096;
+    /// Record references in one index page.
+    REFS_PER_PAGE: usize = 1024;
+    /// Raw bytes of a data block: what one read may have to decode, at the very most.
+    BLOCK_LEN_MAX: u64 = 64 << 20;
+    /// Raw bytes of a metadata record other than the directory.
+    PAGE_LEN_MAX: u64 = 16 << 20;
+    /// Bytes of one xattr set, names and values.
+    XATTR_SET_LEN_MAX: usize = 4 << 20;
+    /// Raw bytes of the metadata dictionary.
+    DICTIONARY_LEN_MAX: u64 = 1 << 20;
+    /// Raw bytes of the directory record: 10^9 records need 50 MB.
+    DIRECTORY_LEN_MAX: u64 = 64 << 20;
+    /// Streams in one image.
+    STREAMS_MAX: usize = 64;
+    /// Levels of directories that a reader descends. No template chain can be longer than what `PATH_MAX` allows to
+    /// name ten times over.
+    DEPTH_MAX: usize = 65536;
+    /// Largest count or length that a reader computes with: leaves room to add two of them.
+    NUMBER_MAX: u64 = 1 << 62;
+}

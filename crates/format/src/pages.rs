@@ -1,0 +1,549 @@
+//! The smaller pages: templates, contents, extents, attributes, xattr sets, links, times.
+
+use crate::column::{self, Column};
+use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
+use crate::entries::{TimeColumns, time_mask};
+use crate::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX, STREAMS_MAX, TIMES_PER_PAGE, XATTR_SET_LEN_MAX};
+use crate::{Attributes, Result, Timestamp, Xattr, XattrSet};
+
+/// What is known of one template without its entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Template {
+    /// Index of its first entry.
+    pub entry_start: u64,
+    /// Entries.
+    pub entry_count: u64,
+    /// Names in the whole subtree below it, its own entries included.
+    pub subtree_count: u64,
+    /// Entries that are directories.
+    pub directory_count: u64,
+}
+
+/// A page of up to `ITEMS_PER_PAGE` templates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplatePage {
+    entry_starts: Vec<u64>,
+    subtree_counts: Column,
+    directory_counts: Column,
+}
+
+impl TemplatePage {
+    /// Encodes consecutive templates (their `entry_start`s follow from the first).
+    pub fn encode(templates: &[Template]) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, templates.len() as u64);
+        put_varint(&mut out, templates.first().map_or(0, |t| t.entry_start));
+        let columns: [fn(&Template) -> u64; 3] =
+            [|t| t.entry_count, |t| t.subtree_count - t.entry_count, |t| t.directory_count];
+        for of in columns {
+            column::encode(&mut out, &templates.iter().map(of).collect::<Vec<_>>());
+        }
+        out
+    }
+
+    /// Parses a page.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes, "template page");
+        let count = cursor.count(ITEMS_PER_PAGE, "template count")?;
+        let first = cursor.bounded(NUMBER_MAX, "first entry")?;
+        let entry_counts = Column::decode(&mut cursor, count)?;
+        let deeper_counts = Column::decode(&mut cursor, count)?;
+        let directory_counts = Column::decode(&mut cursor, count)?;
+        let mut entry_starts = vec![first];
+        let mut start = first;
+        let mut subtree_counts = Vec::with_capacity(count);
+        for i in 0..count {
+            start = start.saturating_add(entry_counts.get(i));
+            entry_starts.push(start);
+            let subtree = entry_counts.get(i).saturating_add(deeper_counts.get(i));
+            if start > NUMBER_MAX || subtree > NUMBER_MAX || directory_counts.get(i) > entry_counts.get(i) {
+                return Err(cursor.error("F-9.1", format!("template {i} of the page: counts out of range")));
+            }
+            subtree_counts.push(subtree);
+        }
+        cursor.finish()?;
+        Ok(Self { entry_starts, subtree_counts: Column::Values(subtree_counts), directory_counts })
+    }
+
+    /// Templates in the page.
+    pub fn count(&self) -> usize {
+        self.entry_starts.len().saturating_sub(1)
+    }
+
+    /// Template `index` of the page.
+    pub fn get(&self, index: usize) -> Option<Template> {
+        let &start = self.entry_starts.get(index)?;
+        let &end = self.entry_starts.get(index.checked_add(1)?)?;
+        Some(Template {
+            entry_start: start,
+            entry_count: end.saturating_sub(start),
+            subtree_count: self.subtree_counts.get(index),
+            directory_count: self.directory_counts.get(index),
+        })
+    }
+
+    /// Bytes of memory behind the page.
+    pub fn memory_len(&self) -> usize {
+        self.count().saturating_mul(24)
+    }
+}
+
+/// A page of up to `ITEMS_PER_PAGE` contents: where each lies in the logical space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContentPage {
+    /// Logical start of each content, and after the last its end: one longer than the contents.
+    starts: Vec<u64>,
+}
+
+impl ContentPage {
+    /// Encodes contents of these lengths, of which the first begins at `start` in the logical space.
+    pub fn encode(start: u64, lens: &[u64]) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, lens.len() as u64);
+        put_varint(&mut out, start);
+        column::encode(&mut out, lens);
+        out
+    }
+
+    /// Parses a page.
+    ///
+    /// # Errors
+    /// `Corrupt`, also for a content of no bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes, "content page");
+        let count = cursor.count(ITEMS_PER_PAGE, "content count")?;
+        let mut start = cursor.bounded(NUMBER_MAX, "logical start")?;
+        let lens = Column::decode(&mut cursor, count)?;
+        let mut starts = vec![start];
+        for len in lens.iter(count) {
+            start = start.saturating_add(len);
+            if len == 0 || start > NUMBER_MAX {
+                return Err(cursor.error("F-10.1", format!("content length {len}: out of range")));
+            }
+            starts.push(start);
+        }
+        cursor.finish()?;
+        Ok(Self { starts })
+    }
+
+    /// Contents in the page.
+    pub fn count(&self) -> usize {
+        self.starts.len().saturating_sub(1)
+    }
+
+    /// Logical start and length of content `index` of the page.
+    pub fn get(&self, index: usize) -> Option<(u64, u64)> {
+        let &start = self.starts.get(index)?;
+        let &end = self.starts.get(index.checked_add(1)?)?;
+        Some((start, end.saturating_sub(start)))
+    }
+
+    /// Bytes of memory behind the page.
+    pub fn memory_len(&self) -> usize {
+        self.starts.len().saturating_mul(8)
+    }
+}
+
+/// Where the bytes of an extent come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Absent data that reads as zero.
+    Hole,
+    /// Raw bytes of a stream, from this address on.
+    Stream {
+        /// Stream number.
+        stream: u8,
+        /// Address in the stream's raw space.
+        address: u64,
+    },
+}
+
+/// A run of the logical space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Logical bytes, never 0.
+    pub len: u64,
+    /// Where they come from.
+    pub source: Source,
+}
+
+/// A page of up to `EXTENTS_PER_PAGE` extents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtentPage {
+    /// Logical offset of each extent from the start of the page, and after the last the page's length.
+    starts: Vec<u64>,
+    sources: Vec<Source>,
+}
+
+/// Where the next fresh bytes of each stream lie: an extent that goes on there needs no address.
+pub type Heads = Vec<u64>;
+
+impl ExtentPage {
+    /// Encodes consecutive extents. `heads` says where the fresh bytes of each stream go on; it is moved forward.
+    pub fn encode(extents: &[Extent], heads: &mut Heads) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, extents.len() as u64);
+        put_varint(&mut out, heads.len() as u64);
+        heads.iter().for_each(|&h| put_varint(&mut out, h));
+        let (mut tags, mut steps) = (Vec::new(), Vec::new());
+        let mut expected = 0u64;
+        for extent in extents {
+            let Source::Stream { stream, address } = extent.source else {
+                tags.push(0);
+                continue;
+            };
+            let head = &mut heads[usize::from(stream)];
+            let fresh = *head == address;
+            tags.push(1 + u64::from(stream) * 2 + u64::from(!fresh));
+            if fresh {
+                *head += extent.len;
+            } else {
+                steps.push(zigzag(address.wrapping_sub(expected) as i64));
+                expected = address + extent.len;
+            }
+        }
+        column::encode(&mut out, &extents.iter().map(|e| e.len).collect::<Vec<_>>());
+        column::encode(&mut out, &tags);
+        column::encode(&mut out, &steps);
+        out
+    }
+
+    /// Parses a page.
+    ///
+    /// # Errors
+    /// `Corrupt`, also for empty extents and unknown streams.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes, "extent page");
+        let count = cursor.count(EXTENTS_PER_PAGE, "extent count")?;
+        let stream_count = cursor.count(STREAMS_MAX, "stream count")?;
+        let mut heads: Heads =
+            (0..stream_count).map(|_| cursor.bounded(NUMBER_MAX, "stream head")).collect::<Result<_>>()?;
+        let lens = Column::decode(&mut cursor, count)?;
+        let tags = Column::decode(&mut cursor, count)?;
+        let is_back = |tag: u64| tag != 0 && tag & 1 == 0;
+        let step_count = tags.iter(count).filter(|&t| is_back(t)).count();
+        let steps = Column::decode(&mut cursor, step_count)?;
+        let mut page = Self { starts: vec![0], sources: Vec::with_capacity(count) };
+        let (mut logical, mut expected, mut step_index) = (0u64, 0u64, 0usize);
+        for i in 0..count {
+            let (len, tag) = (lens.get(i), tags.get(i));
+            logical = logical.saturating_add(len);
+            if len == 0 || logical > NUMBER_MAX {
+                return Err(cursor.error("F-11.1", format!("extent length {len}: out of range")));
+            }
+            let stream = usize::try_from(tag.saturating_sub(1) / 2).unwrap_or(usize::MAX);
+            let source = match heads.get_mut(stream) {
+                _ if tag == 0 => Source::Hole,
+                None => return Err(cursor.error("F-11.2", format!("extent source {tag}: no such stream"))),
+                Some(_) if is_back(tag) => {
+                    let address = expected.wrapping_add(unzigzag(steps.get(step_index)) as u64);
+                    step_index = step_index.saturating_add(1);
+                    expected = address.wrapping_add(len);
+                    Source::Stream { stream: stream as u8, address }
+                }
+                Some(head) => {
+                    let address = *head;
+                    *head = address.saturating_add(len);
+                    Source::Stream { stream: stream as u8, address }
+                }
+            };
+            let out_of_range =
+                matches!(source, Source::Stream { address, .. } if address.saturating_add(len) > NUMBER_MAX);
+            if out_of_range {
+                return Err(cursor.error("F-11.3", "extent address out of range"));
+            }
+            page.starts.push(logical);
+            page.sources.push(source);
+        }
+        cursor.finish()?;
+        Ok(page)
+    }
+
+    /// Extents in the page.
+    pub fn count(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// Logical bytes of the page.
+    pub fn logical_len(&self) -> u64 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// The extent that holds logical byte `offset` of the page, with its own logical start.
+    pub fn find(&self, offset: u64) -> Option<usize> {
+        let index = self.starts.partition_point(|&s| s <= offset).checked_sub(1)?;
+        (index < self.count()).then_some(index)
+    }
+
+    /// Extent `index` and its logical start from the start of the page.
+    pub fn get(&self, index: usize) -> Option<(u64, Extent)> {
+        let &source = self.sources.get(index)?;
+        let &start = self.starts.get(index)?;
+        let &end = self.starts.get(index.checked_add(1)?)?;
+        Some((start, Extent { len: end.saturating_sub(start), source }))
+    }
+
+    /// Bytes of memory behind the page.
+    pub fn memory_len(&self) -> usize {
+        self.count().saturating_mul(size_of::<Source>().saturating_add(8))
+    }
+}
+
+/// Encodes a page of attributes.
+pub fn encode_attributes(items: &[Attributes]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_varint(&mut out, items.len() as u64);
+    let columns: [fn(&Attributes) -> u64; 4] =
+        [|a| u64::from(a.permissions), |a| u64::from(a.uid), |a| u64::from(a.gid), |a| a.rdev];
+    for of in columns {
+        column::encode(&mut out, &items.iter().map(of).collect::<Vec<_>>());
+    }
+    out
+}
+
+/// Parses a page of attributes.
+///
+/// # Errors
+/// `Corrupt`, also for permissions over 0o7777 and owners over 32 bits.
+pub fn parse_attributes(bytes: &[u8]) -> Result<Vec<Attributes>> {
+    let mut cursor = Cursor::new(bytes, "attribute page");
+    let count = cursor.count(ITEMS_PER_PAGE, "attribute count")?;
+    let permissions = Column::decode(&mut cursor, count)?;
+    let uids = Column::decode(&mut cursor, count)?;
+    let gids = Column::decode(&mut cursor, count)?;
+    let rdevs = Column::decode(&mut cursor, count)?;
+    let item = |i| {
+        Some(Attributes {
+            permissions: u16::try_from(permissions.get(i)).ok().filter(|p| *p <= 0o7777)?,
+            uid: u32::try_from(uids.get(i)).ok()?,
+            gid: u32::try_from(gids.get(i)).ok()?,
+            rdev: rdevs.get(i),
+        })
+    };
+    let items: Option<Vec<_>> = (0..count).map(item).collect();
+    let items = items.ok_or_else(|| cursor.error("F-12.1", "attributes out of range"))?;
+    cursor.finish()?;
+    Ok(items)
+}
+
+/// Bytes that one set takes in a page, about.
+pub fn xattr_set_len(set: &[Xattr]) -> usize {
+    set.iter().map(|x| x.name.len().saturating_add(x.value.len()).saturating_add(4)).fold(1, usize::saturating_add)
+}
+
+/// Encodes a page of xattr sets.
+pub fn encode_xattrs(sets: &[XattrSet]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_varint(&mut out, sets.len() as u64);
+    for set in sets {
+        put_varint(&mut out, set.len() as u64);
+        for part in set.iter().flat_map(|x| [&x.name, &x.value]) {
+            put_varint(&mut out, part.len() as u64);
+            out.extend_from_slice(part);
+        }
+    }
+    out
+}
+
+/// Parses a page of xattr sets.
+///
+/// # Errors
+/// `Corrupt`, also for unsorted, repeated, empty or NUL-holding names.
+pub fn parse_xattrs(bytes: &[u8]) -> Result<Vec<XattrSet>> {
+    let mut cursor = Cursor::new(bytes, "xattr page");
+    let count = cursor.count(ITEMS_PER_PAGE, "xattr set count")?;
+    let sets = (0..count).map(|_| parse_xattr_set(&mut cursor)).collect::<Result<_>>()?;
+    cursor.finish()?;
+    Ok(sets)
+}
+
+fn parse_xattr_set(cursor: &mut Cursor<'_>) -> Result<XattrSet> {
+    let count = cursor.count(cursor.remaining() / 2, "xattr count")?;
+    let mut set: XattrSet = Vec::with_capacity(count.min(64));
+    for _ in 0..count {
+        let name_len = cursor.count(255, "xattr name length")?;
+        let name = cursor.bytes(name_len)?.to_vec();
+        let value_len = cursor.count(XATTR_SET_LEN_MAX, "xattr value length")?;
+        let value = cursor.bytes(value_len)?.to_vec();
+        let sorted = set.last().is_none_or(|last| last.name < name);
+        if !sorted || name.is_empty() || name.contains(&0) {
+            return Err(cursor.error("F-13.1", "xattr names: expected sorted, distinct, not empty, no NUL"));
+        }
+        set.push(Xattr { name, value });
+    }
+    Ok(set)
+}
+
+/// What the side table knows of one name of a hard-linked inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// The name's own number.
+    pub name_no: u64,
+    /// Number of the first name of the same inode.
+    pub first_no: u64,
+    /// Names of the inode.
+    pub nlink: u64,
+}
+
+/// Encodes a page of links, sorted by `name_no`.
+pub fn encode_links(links: &[Link]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_varint(&mut out, links.len() as u64);
+    let columns: [fn(&Link) -> u64; 3] = [|l| l.name_no, |l| l.name_no - l.first_no, |l| l.nlink];
+    for of in columns {
+        column::encode(&mut out, &links.iter().map(of).collect::<Vec<_>>());
+    }
+    out
+}
+
+/// Parses a page of links.
+///
+/// # Errors
+/// `Corrupt`, also for unsorted names and first names behind their later ones.
+pub fn parse_links(bytes: &[u8]) -> Result<Vec<Link>> {
+    let mut cursor = Cursor::new(bytes, "link page");
+    let count = cursor.count(ITEMS_PER_PAGE, "link count")?;
+    let names = Column::decode(&mut cursor, count)?;
+    let backs = Column::decode(&mut cursor, count)?;
+    let nlinks = Column::decode(&mut cursor, count)?;
+    let mut links: Vec<Link> = Vec::with_capacity(count);
+    for i in 0..count {
+        let name_no = names.get(i);
+        let first_no = name_no.checked_sub(backs.get(i)).filter(|&f| f > 0);
+        let sorted = links.last().is_none_or(|l| l.name_no < name_no);
+        match (first_no, nlinks.get(i)) {
+            (Some(first_no), nlink) if sorted && nlink >= 2 => links.push(Link { name_no, first_no, nlink }),
+            _ => return Err(cursor.error("F-14.1", "links: expected sorted, first name not later, two or more")),
+        }
+    }
+    cursor.finish()?;
+    Ok(links)
+}
+
+/// A page of the times overlay: the times of up to `TIMES_PER_PAGE` consecutive names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimesPage {
+    count: usize,
+    mtimes: TimeColumns,
+}
+
+impl TimesPage {
+    /// Encodes a page.
+    pub fn encode(mtimes: &[Timestamp]) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, mtimes.len() as u64);
+        out.push(time_mask::MTIME);
+        TimeColumns::encode(&mut out, mtimes);
+        out
+    }
+
+    /// Parses a page.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes, "times page");
+        let count = cursor.count(TIMES_PER_PAGE, "time count")?;
+        let mask = cursor.byte()?;
+        if mask != time_mask::MTIME {
+            return Err(cursor.error("F-15.1", format!("time mask: expected 1, found {mask}")));
+        }
+        let mtimes = TimeColumns::decode(&mut cursor, count)?;
+        cursor.finish()?;
+        Ok(Self { count, mtimes })
+    }
+
+    /// Times in the page.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// mtime `index` of the page.
+    pub fn mtime(&self, index: usize) -> Timestamp {
+        self.mtimes.get(index)
+    }
+
+    /// Bytes of memory behind the page.
+    pub fn memory_len(&self) -> usize {
+        self.mtimes.memory_len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every prefix must be refused, and no flipped bit may panic.
+    fn torment<T>(bytes: &[u8], parse: fn(&[u8]) -> Result<T>) {
+        for len in 0..bytes.len() {
+            assert!(parse(&bytes[..len]).is_err(), "prefix of {len}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.to_vec();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let _ = parse(&bad);
+        }
+    }
+
+    #[test]
+    fn templates_round_trip() {
+        let mut start = 77;
+        let templates: Vec<Template> = (0..50)
+            .map(|i| {
+                let t = Template { entry_start: start, entry_count: i % 7, subtree_count: i % 7 + i, directory_count: i % 3 % (i % 7 + 1) };
+                start += t.entry_count;
+                t
+            })
+            .collect();
+        let bytes = TemplatePage::encode(&templates);
+        let page = TemplatePage::parse(&bytes).unwrap();
+        assert_eq!((0..50).map(|i| page.get(i).unwrap()).collect::<Vec<_>>(), templates);
+        assert!(page.get(50).is_none());
+        torment(&bytes, TemplatePage::parse);
+    }
+
+    #[test]
+    fn contents_and_extents_round_trip() {
+        let bytes = ContentPage::encode(1000, &[5, 6, 1 << 40]);
+        let page = ContentPage::parse(&bytes).unwrap();
+        assert_eq!(page.get(1), Some((1005, 6)));
+        torment(&bytes, ContentPage::parse);
+        let at = |stream, address, len| Extent { len, source: Source::Stream { stream, address } };
+        let hole = Extent { len: 1 << 41, source: Source::Hole };
+        let extents = vec![at(0, 100, 10), at(1, 0, 7), at(0, 110, 5), at(0, 3, 9), at(0, 12, 9), hole, at(0, 115, 1)];
+        let mut heads = vec![100, 0];
+        let bytes = ExtentPage::encode(&extents, &mut heads);
+        assert_eq!(heads, [116, 7]);
+        let page = ExtentPage::parse(&bytes).unwrap();
+        assert_eq!((0..7).map(|i| page.get(i).unwrap().1).collect::<Vec<_>>(), extents);
+        assert_eq!(page.find(17), Some(2));
+        assert_eq!(page.find(page.logical_len()), None);
+        torment(&bytes, ExtentPage::parse);
+    }
+
+    #[test]
+    fn attributes_xattrs_links_and_times_round_trip() {
+        let items: Vec<Attributes> =
+            (0..40).map(|i| Attributes { permissions: i as u16 * 100, uid: u32::MAX - i, gid: i * 7, rdev: u64::from(i) << 32 }).collect();
+        let bytes = encode_attributes(&items);
+        assert_eq!(parse_attributes(&bytes).unwrap(), items);
+        torment(&bytes, parse_attributes);
+        let x = |n: &str, v: &[u8]| Xattr { name: n.into(), value: v.into() };
+        let sets = vec![vec![x("user.a", b""), x("user.b", b"\0\xff")], vec![x("security.capability", &[1; 20])]];
+        let bytes = encode_xattrs(&sets);
+        assert_eq!(parse_xattrs(&bytes).unwrap(), sets);
+        torment(&bytes, parse_xattrs);
+        let links: Vec<Link> = (1..30).map(|i| Link { name_no: i * 9, first_no: i * 9 - (i % 4), nlink: 2 + i % 2 }).collect();
+        let bytes = encode_links(&links);
+        assert_eq!(parse_links(&bytes).unwrap(), links);
+        torment(&bytes, parse_links);
+        let times: Vec<Timestamp> = (0..99).map(|i| Timestamp { seconds: i * i - 400, nanoseconds: i as u32 }).collect();
+        let bytes = TimesPage::encode(&times);
+        let page = TimesPage::parse(&bytes).unwrap();
+        assert_eq!((0..99).map(|i| page.mtime(i)).collect::<Vec<_>>(), times);
+        torment(&bytes, TimesPage::parse);
+    }
+}
