@@ -1,4 +1,29 @@
-//! (being written)
+//! What a file system means, whatever carries it: paths, walks, patterns, searches, comparisons, digests over an image.
+//!
+//! Neighbours: `image` below answers about single inodes; `export`, `fuse` and `cli` above only translate. Nothing here
+//! touches the host's file system.
 #![forbid(unsafe_code)]
 
+mod diff;
 pub mod errno;
+mod find;
+mod glob;
+mod image_tree;
+pub mod parallel;
+mod path;
+mod sum;
+mod text;
+mod time;
+mod walk;
+
+pub use diff::{
+    Aspect, Change, Child, Difference, Facts, FileReader, LinkKey, Tree, compare, kind_word,
+};
+pub use find::{Comparison, Permissions, Query};
+pub use glob::{Glob, PathGlob, Scope, Selection};
+pub use image_tree::{ImageDir, ImageTree};
+pub use path::{Follow, Located, SYMLINK_COUNT_MAX, resolve};
+pub use sum::{Algorithm, Sum, file_digest, sums};
+pub use text::{shown, shown_path};
+pub use time::{parse_time, utc_nanoseconds, utc_seconds};
+pub use walk::{Step, Visit, Walker};

@@ -1,0 +1,495 @@
+//! Patterns of names (`*`, `?`, `[a-z]`) and of paths (the same, and `**` for any number of directories).
+//!
+//! Neighbours: `find` filters with them, `export` selects what to extract. Matching is by code points where the name is
+//! UTF-8 and by bytes where it is not; its time is bounded by (length of pattern) × (length of name).
+
+use weald_format::{Error, Result};
+
+/// One code point, or one byte that is not UTF-8 (then 0x110000 + the byte).
+type Symbol = u32;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Token {
+    Literal(Symbol),
+    Any,
+    Star,
+    Class {
+        is_negated: bool,
+        ranges: Vec<(Symbol, Symbol)>,
+    },
+}
+
+/// A pattern for one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Glob {
+    tokens: Vec<Token>,
+    is_caseless: bool,
+}
+
+impl Glob {
+    /// Parses a pattern: `*` any run, `?` one character, `[a-z]` one of, `[!a-z]` none of, `\` takes the next literally.
+    ///
+    /// # Errors
+    /// `Invalid` for a `[` without its `]` and for a `\` at the end.
+    pub fn parse(pattern: &[u8]) -> Result<Self> {
+        Ok(Self {
+            tokens: parse_tokens(pattern)?,
+            is_caseless: false,
+        })
+    }
+
+    /// The same pattern, blind to the case of letters.
+    pub fn caseless(mut self) -> Self {
+        self.is_caseless = true;
+        for token in &mut self.tokens {
+            if let Token::Literal(symbol) = token {
+                *symbol = lower(*symbol);
+            }
+        }
+        self
+    }
+
+    /// Whether the whole of `name` matches.
+    ///
+    /// # Cost
+    /// O(pattern · name) time at worst, no allocation.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        let (mut token_index, mut at) = (0, 0);
+        // Where to resume: behind the last star seen, and how much of the name it has swallowed.
+        let mut retry: Option<(usize, usize)> = None;
+        loop {
+            let symbol = next_symbol(name, at);
+            match (self.tokens.get(token_index), symbol) {
+                (Some(Token::Star), _) => {
+                    retry = Some((token_index + 1, at));
+                    token_index += 1;
+                    continue;
+                }
+                (Some(token), Some((symbol, len))) if self.token_matches(token, symbol) => {
+                    token_index += 1;
+                    at += len;
+                    continue;
+                }
+                (None, None) => return true,
+                _ => {}
+            }
+            let Some((behind, swallowed)) = retry else {
+                return false;
+            };
+            let Some((_, len)) = next_symbol(name, swallowed) else {
+                return false;
+            };
+            retry = Some((behind, swallowed + len));
+            (token_index, at) = (behind, swallowed + len);
+        }
+    }
+
+    fn token_matches(&self, token: &Token, symbol: Symbol) -> bool {
+        let folded = if self.is_caseless {
+            lower(symbol)
+        } else {
+            symbol
+        };
+        match token {
+            Token::Literal(literal) => *literal == folded,
+            Token::Any => true,
+            Token::Star => false,
+            Token::Class { is_negated, ranges } => {
+                let is_in = |s: Symbol| ranges.iter().any(|&(low, high)| low <= s && s <= high);
+                let is_found =
+                    is_in(symbol) || self.is_caseless && (is_in(folded) || is_in(upper(symbol)));
+                is_found != *is_negated
+            }
+        }
+    }
+}
+
+fn lower(symbol: Symbol) -> Symbol {
+    char::from_u32(symbol).map_or(symbol, |c| {
+        c.to_lowercase().next().map_or(symbol, Symbol::from)
+    })
+}
+
+fn upper(symbol: Symbol) -> Symbol {
+    char::from_u32(symbol).map_or(symbol, |c| {
+        c.to_uppercase().next().map_or(symbol, Symbol::from)
+    })
+}
+
+/// The symbol of `bytes` at `at` and its length in bytes.
+fn next_symbol(bytes: &[u8], at: usize) -> Option<(Symbol, usize)> {
+    let rest = bytes.get(at..)?;
+    let &first = rest.first()?;
+    if first < 0x80 {
+        return Some((first.into(), 1));
+    }
+    let head = rest.get(..4).unwrap_or(rest);
+    let valid = head.utf8_chunks().next()?.valid();
+    match valid.chars().next() {
+        Some(c) => Some((c.into(), c.len_utf8())),
+        None => Some((0x11_0000 + Symbol::from(first), 1)),
+    }
+}
+
+fn parse_tokens(pattern: &[u8]) -> Result<Vec<Token>> {
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while let Some((symbol, len)) = next_symbol(pattern, at) {
+        at += len;
+        let token = match char::from_u32(symbol) {
+            Some('*') if tokens.last() == Some(&Token::Star) => continue,
+            Some('*') => Token::Star,
+            Some('?') => Token::Any,
+            Some('[') => {
+                let (class, end) =
+                    parse_class(pattern, at).ok_or_else(|| bad(pattern, "a '[' has no ']'"))?;
+                at = end;
+                class
+            }
+            Some('\\') => {
+                let escaped =
+                    next_symbol(pattern, at).ok_or_else(|| bad(pattern, "it ends with a '\\'"))?;
+                at += escaped.1;
+                Token::Literal(escaped.0)
+            }
+            _ => Token::Literal(symbol),
+        };
+        tokens.push(token);
+    }
+    Ok(tokens)
+}
+
+fn bad(pattern: &[u8], why: &str) -> Error {
+    Error::invalid(format!("pattern '{}': {why}", crate::shown(pattern)))
+}
+
+/// Parses what follows a `[`; returns the class and the index behind its `]`.
+fn parse_class(pattern: &[u8], start: usize) -> Option<(Token, usize)> {
+    let is_negated = matches!(pattern.get(start), Some(b'!' | b'^'));
+    let mut at = start + usize::from(is_negated);
+    let first = at;
+    let mut ranges = Vec::new();
+    loop {
+        // A ']' that comes first is a member.
+        if pattern.get(at) == Some(&b']') && at > first {
+            return Some((Token::Class { is_negated, ranges }, at + 1));
+        }
+        let (low, after_low) = class_symbol(pattern, at)?;
+        at = after_low;
+        let is_range =
+            pattern.get(at) == Some(&b'-') && pattern.get(at + 1).is_some_and(|&b| b != b']');
+        let (high, after_high) = if is_range {
+            class_symbol(pattern, at + 1)?
+        } else {
+            (low, at)
+        };
+        at = after_high;
+        ranges.push((low, high));
+    }
+}
+
+fn class_symbol(pattern: &[u8], at: usize) -> Option<(Symbol, usize)> {
+    let (symbol, len) = next_symbol(pattern, at)?;
+    if symbol != Symbol::from(b'\\') {
+        return Some((symbol, at + len));
+    }
+    let (escaped, escaped_len) = next_symbol(pattern, at + len)?;
+    Some((escaped, at + len + escaped_len))
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Name(Glob),
+    /// `**`: any number of directories, also none.
+    Deep,
+}
+
+/// A pattern for a path from the root of an image; a leading `/` changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathGlob {
+    parts: Vec<Part>,
+}
+
+impl PathGlob {
+    /// Parses names separated by `/`, each a [`Glob`] or `**`; empty parts and `.` are dropped.
+    ///
+    /// # Errors
+    /// `Invalid` for a `..` and for what [`Glob::parse`] refuses.
+    pub fn parse(pattern: &[u8]) -> Result<Self> {
+        let names = pattern
+            .split(|&b| b == b'/')
+            .filter(|name| !name.is_empty() && *name != b".");
+        let parts = names.map(|name| match name {
+            b"**" => Ok(Part::Deep),
+            b".." => Err(bad(pattern, "'..' is not allowed")),
+            name => Glob::parse(name).map(Part::Name),
+        });
+        let mut parts = parts.collect::<Result<Vec<_>>>()?;
+        parts.dedup_by(|a, b| matches!((a, b), (Part::Deep, Part::Deep)));
+        Ok(Self { parts })
+    }
+
+    /// Whether the whole of `path` (no leading `/`) matches.
+    pub fn matches(&self, path: &[u8]) -> bool {
+        let mut positions = vec![0];
+        self.close(&mut positions);
+        for name in path.split(|&b| b == b'/').filter(|name| !name.is_empty()) {
+            positions = self.step(&positions, name);
+        }
+        positions.contains(&self.parts.len())
+    }
+
+    /// Where in the pattern a path may be after one more name, given where it may be before it.
+    fn step(&self, positions: &[usize], name: &[u8]) -> Vec<usize> {
+        let mut next = Vec::new();
+        for &position in positions {
+            match self.parts.get(position) {
+                Some(Part::Name(glob)) if glob.matches(name) => next.push(position + 1),
+                // A final `**` is fulfilled by what it swallows, and goes on swallowing.
+                Some(Part::Deep) if position + 1 == self.parts.len() => {
+                    next.extend([position, position + 1])
+                }
+                Some(Part::Deep) => next.push(position),
+                _ => {}
+            }
+        }
+        self.close(&mut next);
+        next
+    }
+
+    /// Adds the positions that a `**` of no directories leads to.
+    fn close(&self, positions: &mut Vec<usize>) {
+        let mut index = 0;
+        while let Some(&position) = positions.get(index) {
+            let is_skippable =
+                self.parts.get(position) == Some(&Part::Deep) && position + 1 < self.parts.len();
+            if is_skippable {
+                positions.push(position + 1);
+            }
+            index += 1;
+        }
+        positions.sort_unstable();
+        positions.dedup();
+    }
+}
+
+/// Which paths of a tree a user wants: what a pattern matches, and all that lies below it. No patterns want everything.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    patterns: Vec<PathGlob>,
+}
+
+/// What a [`Selection`] has to say about a path, and what it must remember to judge the names below it.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    is_wanted: bool,
+    /// Where in which pattern the path may be: (pattern, position), grouped by pattern.
+    alive: Vec<(usize, usize)>,
+}
+
+impl Scope {
+    /// Whether the path itself is wanted; then so is all below it.
+    pub fn is_wanted(&self) -> bool {
+        self.is_wanted
+    }
+
+    /// Whether anything below the path may be wanted.
+    pub fn may_hold_wanted(&self) -> bool {
+        self.is_wanted || !self.alive.is_empty()
+    }
+}
+
+impl Selection {
+    /// Selects what any of `patterns` selects.
+    pub fn new(patterns: Vec<PathGlob>) -> Self {
+        Self { patterns }
+    }
+
+    /// How many patterns there are.
+    pub fn pattern_count(&self) -> usize {
+        self.patterns.len()
+    }
+
+    /// The scope of the root; tells `hit` the indices of the patterns that select it.
+    pub fn root(&self, hit: &mut dyn FnMut(usize)) -> Scope {
+        let starts = self.patterns.iter().enumerate().map(|(index, pattern)| {
+            let mut positions = vec![0];
+            pattern.close(&mut positions);
+            (index, positions)
+        });
+        self.judge(self.patterns.is_empty(), starts.collect(), hit)
+    }
+
+    /// The scope of the entry called `name` in a directory whose scope is `parent`; tells `hit` the indices of the
+    /// patterns that select it.
+    pub fn child(&self, parent: &Scope, name: &[u8], hit: &mut dyn FnMut(usize)) -> Scope {
+        let mut steps = Vec::new();
+        for group in parent.alive.chunk_by(|a, b| a.0 == b.0) {
+            let Some(&(index, _)) = group.first() else {
+                continue;
+            };
+            let Some(pattern) = self.patterns.get(index) else {
+                continue;
+            };
+            let positions: Vec<usize> = group.iter().map(|&(_, position)| position).collect();
+            steps.push((index, pattern.step(&positions, name)));
+        }
+        self.judge(parent.is_wanted, steps, hit)
+    }
+
+    fn judge(
+        &self,
+        is_wanted: bool,
+        steps: Vec<(usize, Vec<usize>)>,
+        hit: &mut dyn FnMut(usize),
+    ) -> Scope {
+        let mut scope = Scope {
+            is_wanted,
+            alive: Vec::new(),
+        };
+        for (index, positions) in steps {
+            let end = self.patterns.get(index).map_or(0, |p| p.parts.len());
+            if positions.contains(&end) {
+                scope.is_wanted = true;
+                hit(index);
+            }
+            scope.alive.extend(
+                positions
+                    .into_iter()
+                    .filter(|&p| p < end)
+                    .map(|p| (index, p)),
+            );
+        }
+        scope
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, name: &[u8]) -> bool {
+        Glob::parse(pattern.as_bytes()).unwrap().matches(name)
+    }
+
+    #[test]
+    fn names_match_as_in_the_shell() {
+        for (pattern, name, expected) in [
+            ("", "", true),
+            ("", "a", false),
+            ("abc", "abc", true),
+            ("abc", "abcd", false),
+            ("*", "", true),
+            ("*.rs", "main.rs", true),
+            ("*.rs", "main.rsx", false),
+            ("a*b*c", "aXbXbXc", true),
+            ("a*b*c", "aXcXb", false),
+            ("?", "ü", true),
+            ("?", "", false),
+            ("[a-c]x", "bx", true),
+            ("[!a-c]x", "bx", false),
+            ("[^a-c]x", "dx", true),
+            ("[]]", "]", true),
+            ("[a-]", "-", true),
+            ("\\*", "*", true),
+            ("\\*", "a", false),
+            ("[ä-ö]", "ñ", true),
+            ("***a", "bba", true),
+        ] {
+            assert_eq!(
+                matches(pattern, name.as_bytes()),
+                expected,
+                "{pattern} {name}"
+            );
+        }
+        assert!(matches("a?c", b"a\xffc"));
+        assert!(!matches("a?c", b"a\xff\xfec"));
+    }
+
+    #[test]
+    fn caseless_matches_both_cases() {
+        let glob = Glob::parse("Re[A-F]*.TXT".as_bytes()).unwrap().caseless();
+        assert!(glob.matches(b"readme.txt"));
+        assert!(glob.matches(b"README.txt"));
+        assert!(!glob.matches(b"rezdme.txt"));
+    }
+
+    #[test]
+    fn broken_patterns_are_refused() {
+        for pattern in ["[abc", "a\\", "[", "[]", "[a-"] {
+            assert!(Glob::parse(pattern.as_bytes()).is_err(), "{pattern}");
+        }
+        assert!(PathGlob::parse(b"a/../b").is_err());
+    }
+
+    #[test]
+    fn many_stars_take_no_exponential_time() {
+        let pattern = "a*".repeat(60) + "b";
+        assert!(!matches(&pattern, &[b'a'; 250]));
+    }
+
+    #[test]
+    fn paths_match_with_any_number_of_directories() {
+        for (pattern, path, expected) in [
+            ("a/b", "a/b", true),
+            ("/a/b", "a/b", true),
+            ("a/*", "a/b/c", false),
+            ("**/c", "c", true),
+            ("**/c", "a/b/c", true),
+            ("a/**/c", "a/c", true),
+            ("a/**/c", "a/x/y/c", true),
+            ("a/**", "a", false),
+            ("a/**", "a/b", true),
+            ("a/**", "a/b/c", true),
+            ("**", "", false),
+            ("**/**/x", "x", true),
+            ("a/**/b/**/c", "a/1/b/2/3/c", true),
+            ("a/**/b/**/c", "a/1/c/2/3/b", false),
+        ] {
+            let glob = PathGlob::parse(pattern.as_bytes()).unwrap();
+            assert_eq!(glob.matches(path.as_bytes()), expected, "{pattern} {path}");
+        }
+    }
+
+    fn scope_of(selection: &Selection, path: &str) -> (Scope, Vec<usize>) {
+        let mut hits = Vec::new();
+        let mut scope = selection.root(&mut |index| hits.push(index));
+        for name in path.split('/') {
+            scope = selection.child(&scope, name.as_bytes(), &mut |index| hits.push(index));
+        }
+        (scope, hits)
+    }
+
+    #[test]
+    fn a_selection_prunes_and_takes_whole_subtrees() {
+        let patterns = ["etc/ssh", "usr/**/bin/x*", "etc/ssh/key"]
+            .map(|p| PathGlob::parse(p.as_bytes()).unwrap());
+        let selection = Selection::new(patterns.to_vec());
+        for (path, is_wanted, may_hold_wanted) in [
+            ("var", false, false),
+            ("etc", false, true),
+            ("etc/passwd", false, false),
+            ("etc/ssh", true, true),
+            ("etc/ssh/key/a", true, true),
+            ("usr/lib/y", false, true),
+            ("usr/lib/bin/xz", true, true),
+        ] {
+            let (scope, _) = scope_of(&selection, path);
+            assert_eq!(
+                (scope.is_wanted(), scope.may_hold_wanted()),
+                (is_wanted, may_hold_wanted),
+                "{path}"
+            );
+        }
+        assert_eq!(scope_of(&selection, "usr/lib/bin/xz").1, vec![1]);
+        assert_eq!(scope_of(&selection, "etc/ssh/key").1, vec![0, 2]);
+    }
+
+    #[test]
+    fn no_pattern_and_the_root_pattern_want_all() {
+        assert!(Selection::default().root(&mut |_| {}).is_wanted());
+        let all = Selection::new(vec![PathGlob::parse(b"/").unwrap()]);
+        assert_eq!(scope_of(&all, "x").1, vec![0]);
+        assert!(scope_of(&all, "x").0.is_wanted());
+    }
+}

@@ -1,0 +1,114 @@
+//! An image as one side of a comparison.
+
+use crate::diff::{Child, Facts, FileReader, Tree};
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use weald_format::{InodeNo, Result, XattrSet};
+use weald_image::{Image, Inode};
+
+/// Entries read from a directory at once.
+const BATCH_COUNT: usize = 128;
+
+/// An image, seen as a [`Tree`].
+pub struct ImageTree<'a>(pub &'a Image);
+
+/// A directory of an image being listed.
+pub struct ImageDir {
+    ino: InodeNo,
+    next_index: u64,
+    batch: VecDeque<Child<Inode>>,
+    is_at_end: bool,
+}
+
+impl Tree for ImageTree<'_> {
+    type Node = Inode;
+    type Dir = ImageDir;
+
+    fn root(&self) -> Result<Child<Inode>> {
+        Ok(child(b"", &self.0.root()?))
+    }
+
+    fn open_dir(&self, _: Option<&ImageDir>, child: &Child<Inode>) -> Result<ImageDir> {
+        Ok(ImageDir {
+            ino: child.node.ino,
+            next_index: 0,
+            batch: VecDeque::new(),
+            is_at_end: false,
+        })
+    }
+
+    fn next_child(&self, dir: &mut ImageDir) -> Result<Option<Child<Inode>>> {
+        if dir.batch.is_empty() && !dir.is_at_end {
+            dir.fill(self.0)?;
+        }
+        Ok(dir.batch.pop_front())
+    }
+
+    fn link_target(&self, _: Option<&ImageDir>, child: &Child<Inode>) -> Result<Vec<u8>> {
+        self.0.read_link(&child.node)
+    }
+
+    fn xattrs(&self, _: Option<&ImageDir>, child: &Child<Inode>) -> Result<XattrSet> {
+        Ok(self.0.xattrs(&child.node)?.to_vec())
+    }
+
+    fn open_file(
+        &self,
+        _: Option<&ImageDir>,
+        child: &Child<Inode>,
+    ) -> Result<Box<dyn FileReader + '_>> {
+        Ok(Box::new(ImageFile {
+            image: self.0,
+            inode: child.node.clone(),
+            offset: 0,
+        }))
+    }
+}
+
+fn child(name: &[u8], inode: &Inode) -> Child<Inode> {
+    let facts = Facts {
+        link_key: (0, inode.ino.0),
+        kind: inode.kind,
+        attributes: inode.attributes,
+        nlink: inode.nlink,
+        size: inode.size.0,
+        times: inode.times,
+    };
+    Child {
+        name: name.to_vec(),
+        facts,
+        node: inode.clone(),
+    }
+}
+
+impl ImageDir {
+    fn fill(&mut self, image: &Image) -> Result<()> {
+        let batch = &mut self.batch;
+        let mut is_cut = false;
+        image.read_dir(self.ino, self.next_index, &mut |_, name, inode| {
+            if batch.len() == BATCH_COUNT {
+                is_cut = true;
+                return ControlFlow::Break(());
+            }
+            batch.push_back(child(name, inode));
+            ControlFlow::Continue(())
+        })?;
+        self.next_index += self.batch.len() as u64;
+        self.is_at_end = !is_cut;
+        Ok(())
+    }
+}
+
+struct ImageFile<'a> {
+    image: &'a Image,
+    inode: Inode,
+    offset: u64,
+}
+
+impl FileReader for ImageFile<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        let len = self.image.read_at(&self.inode, self.offset, buf)?;
+        self.offset += len as u64;
+        Ok(len)
+    }
+}

@@ -1,0 +1,179 @@
+//! A depth-first walk over an image, entries in byte order of their names, in memory that the tree cannot blow up.
+//!
+//! Invariant: memory is O(depth) small frames and at most [`FULL_FRAME_COUNT`] batches of [`BATCH_COUNT`] entries,
+//! whatever the size of a directory. A tree can still be endless for all practical purposes (a few kilobytes of image can
+//! name 10^9 files); stopping is up to the caller.
+
+use crate::path::Located;
+use crate::shown_path;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use weald_format::{FileKind, InodeNo, Result};
+use weald_image::{Image, Inode};
+
+/// Entries read from a directory at once.
+const BATCH_COUNT: usize = 128;
+
+/// Innermost directories that keep their batch while the walk is below them; others read it again.
+const FULL_FRAME_COUNT: usize = 64;
+
+/// One step of a walk.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // one at a time; boxing would cost an allocation an entry
+pub enum Step {
+    /// An entry; where it is a directory, its entries follow and then a `Leave`, unless [`Walker::skip_children`] is called.
+    Enter(Visit),
+    /// All entries of the directory entered last and not yet left were visited.
+    Leave,
+}
+
+/// One entry met by a walk; [`Walker::path`] has its path.
+#[derive(Debug, Clone)]
+pub struct Visit {
+    /// Its name; empty for the root of the image.
+    pub name: Vec<u8>,
+    /// What it is.
+    pub inode: Inode,
+    /// 0 for where the walk started, 1 for its entries, and so on.
+    pub depth: usize,
+}
+
+struct Frame {
+    dir: InodeNo,
+    /// Index of the entry after those in `batch`.
+    next_index: u64,
+    batch: VecDeque<(Vec<u8>, Inode)>,
+    is_at_end: bool,
+    /// Length of the walk's path up to and including this directory.
+    path_len: usize,
+}
+
+/// A walk in progress.
+pub struct Walker<'a> {
+    image: &'a Image,
+    frames: Vec<Frame>,
+    path: Vec<u8>,
+    start: Option<Located>,
+}
+
+impl<'a> Walker<'a> {
+    /// A walk over `start` and, if it is a directory, everything below it. Symlinks are not followed.
+    pub fn new(image: &'a Image, start: Located) -> Self {
+        Self {
+            image,
+            frames: Vec::new(),
+            path: start.path.clone(),
+            start: Some(start),
+        }
+    }
+
+    /// The path, from the root of the image, of the entry entered last, or of the directory left last.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Leaves out what is below the directory just entered; its `Leave` is left out too.
+    ///
+    /// # Panics
+    /// Where the last step did not enter a directory.
+    pub fn skip_children(&mut self) {
+        let is_inside = self
+            .frames
+            .last()
+            .is_some_and(|frame| frame.path_len == self.path.len() && frame.is_new());
+        assert!(is_inside, "a directory was entered last");
+        self.frames.pop();
+    }
+
+    /// The next step, `None` at the end.
+    ///
+    /// # Errors
+    /// What the reader reports about one directory, with its path; the walk may go on, and then leaves this directory.
+    ///
+    /// # Cost
+    /// One read of [`BATCH_COUNT`] entries now and then.
+    pub fn step(&mut self) -> Result<Option<Step>> {
+        if let Some(start) = self.start.take() {
+            let name = start
+                .path
+                .rsplit(|&b| b == b'/')
+                .next()
+                .unwrap_or_default()
+                .to_vec();
+            return Ok(Some(self.enter(name, start.inode)));
+        }
+        let Some(frame) = self.frames.last_mut() else {
+            return Ok(None);
+        };
+        self.path.truncate(frame.path_len);
+        if frame.batch.is_empty() && !frame.is_at_end {
+            let filled = frame.fill(self.image);
+            filled.map_err(|error| error.context(shown_path(&self.path)))?;
+        }
+        let Some((name, inode)) = frame.batch.pop_front() else {
+            self.frames.pop();
+            return Ok(Some(Step::Leave));
+        };
+        if !self.path.is_empty() {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(&name);
+        Ok(Some(self.enter(name, inode)))
+    }
+
+    fn enter(&mut self, name: Vec<u8>, inode: Inode) -> Step {
+        let depth = self.frames.len();
+        if inode.kind == FileKind::Directory {
+            self.push_frame(inode.ino);
+        }
+        Step::Enter(Visit { name, inode, depth })
+    }
+
+    fn push_frame(&mut self, dir: InodeNo) {
+        if let Some(index) = self.frames.len().checked_sub(FULL_FRAME_COUNT)
+            && let Some(frame) = self.frames.get_mut(index)
+        {
+            frame.forget_batch();
+        }
+        let path_len = self.path.len();
+        self.frames.push(Frame {
+            dir,
+            next_index: 0,
+            batch: VecDeque::new(),
+            is_at_end: false,
+            path_len,
+        });
+    }
+}
+
+impl Frame {
+    /// Reads the next batch; on failure the directory counts as read to its end.
+    fn fill(&mut self, image: &Image) -> Result<()> {
+        let batch = &mut self.batch;
+        self.is_at_end = true;
+        let mut is_cut = false;
+        image.read_dir(self.dir, self.next_index, &mut |_, name, inode| {
+            if batch.len() == BATCH_COUNT {
+                is_cut = true;
+                return ControlFlow::Break(());
+            }
+            batch.push_back((name.to_vec(), inode.clone()));
+            ControlFlow::Continue(())
+        })?;
+        self.next_index += self.batch.len() as u64;
+        self.is_at_end = !is_cut;
+        Ok(())
+    }
+
+    fn is_new(&self) -> bool {
+        self.next_index == 0 && self.batch.is_empty() && !self.is_at_end
+    }
+
+    fn forget_batch(&mut self) {
+        if !self.batch.is_empty() {
+            self.next_index -= self.batch.len() as u64;
+            self.is_at_end = false;
+            self.batch = VecDeque::new();
+        }
+    }
+}
