@@ -2,16 +2,27 @@
 //!
 //! Neighbours: `format` parses, `codec` decodes, `io` reads. It never links a writer and never prints.
 #![forbid(unsafe_code)]
-#![allow(unused_variables, dead_code)] // removed with the last todo
+
+mod cache;
+mod content;
+mod prefetch;
+mod records;
+mod tree;
+
+pub use content::Chunk;
+pub use tree::kind_name;
 
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use weald_format::container::{FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN, SuperblockRecord};
+use weald_format::directory::Directory;
+use weald_format::limits::DIRECTORY_LEN_MAX;
 use weald_format::{
-    Attributes, ByteLen, ContentId, Digest, EntryIndex, FileKind, InodeNo, Result, TemplateId, Times, XattrSet,
-    XattrSetId,
+    Attributes, ByteLen, ContentId, Digest, EntryIndex, Error, FileKind, InodeNo, Result, TemplateId, Times,
+    XattrSet, XattrSetId,
 };
-use weald_io::ReadAt;
+use weald_io::{FileSource, ReadAt};
 
 /// How to open an image.
 #[derive(Debug, Clone)]
@@ -32,7 +43,13 @@ impl Default for OpenOptions {
 
 /// An open image. Cheap to share (`Arc`), usable from many threads.
 pub struct Image {
-    _private: (),
+    source: Arc<dyn ReadAt>,
+    footer: Footer,
+    directory: Directory,
+    records: Arc<records::Records>,
+    tree: tree::Tree,
+    contents: content::Contents,
+    summary: Summary,
 }
 
 /// One inode as one of its names shows it.
@@ -73,18 +90,6 @@ pub struct Run {
     pub is_hole: bool,
 }
 
-/// Bytes handed out by [`Image::read`]: a part of a cached block, or a copy of several parts.
-pub struct Chunk {
-    _private: (),
-}
-
-impl std::ops::Deref for Chunk {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        todo!()
-    }
-}
-
 /// Numbers about an open image that cost nothing to tell.
 #[derive(Debug, Clone)]
 pub struct Summary {
@@ -116,22 +121,46 @@ impl Image {
     /// # Errors
     /// `Corrupt`, `Unsupported`, `Limit`, `Io`; `Invalid` where `expected_digest` differs.
     pub fn open(source: Arc<dyn ReadAt>, options: &OpenOptions) -> Result<Self> {
-        todo!()
+        let image_len = source.len();
+        let (footer, directory) = open_directory(&*source, image_len)?;
+        if let Some(expected) = options.expected_digest
+            && expected != footer.image_digest
+        {
+            let what = format!("image digest: expected {expected}, found {}", footer.image_digest);
+            return Err(Error::invalid(what));
+        }
+        let cache_len = options.cache_len.0;
+        let records = Arc::new(records::Records::new(source.clone(), &directory, cache_len));
+        let tree = tree::Tree::new(records.clone(), directory.name_count, cache_len)?;
+        let prefetch = match options.prefetch_threads {
+            0 => None,
+            threads => prefetch::Prefetcher::start(&records, threads),
+        };
+        let contents = content::Contents::new(records.clone(), prefetch.map(|p| Box::new(p) as _));
+        let summary = summarize(&footer, &directory, &records, &tree, image_len);
+        Ok(Self { source, footer, directory, records, tree, contents, summary })
     }
 
     /// Opens the image file at `path`, which begins `start` bytes into the file.
+    ///
+    /// # Errors
+    /// As [`Image::open`].
     pub fn open_path(path: &Path, start: u64, options: &OpenOptions) -> Result<Self> {
-        todo!()
+        let source = FileSource::open(path, start)?;
+        Self::open(Arc::new(source), options).map_err(|e| e.context(path.display()))
     }
 
     /// Numbers about the image.
     pub fn summary(&self) -> &Summary {
-        todo!()
+        &self.summary
     }
 
     /// The root directory.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn root(&self) -> Result<Inode> {
-        todo!()
+        self.inode(weald_format::ROOT_INODE)
     }
 
     /// The inode with number `ino` (also a `name_no`: then the inode that this name shows).
@@ -141,12 +170,15 @@ impl Image {
     /// # Cost
     /// A descent from the root: O(depth · log fan-out) with the templates on the way cached.
     pub fn inode(&self, ino: InodeNo) -> Result<Inode> {
-        todo!()
+        self.tree.inode(ino.0)
     }
 
     /// The directory that holds the name `ino` (the root's parent is the root).
+    ///
+    /// # Errors
+    /// `NotFound` for a number the image does not have.
     pub fn parent(&self, ino: InodeNo) -> Result<InodeNo> {
-        todo!()
+        Ok(InodeNo(self.tree.holder_of(ino.0)?.no))
     }
 
     /// The entry of directory `dir` called `name`.
@@ -154,53 +186,168 @@ impl Image {
     /// # Errors
     /// `Invalid` where `dir` is not a directory.
     pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Option<Inode>> {
-        todo!()
+        self.tree.lookup(&self.tree.directory(dir.0)?, name)
     }
 
     /// Visits the entries of `dir` in byte order of their names, from the `start`-th on (0-based; no `.` or `..`);
     /// `visit` gets index, name and inode and stops the walk with `Break`.
+    ///
+    /// # Errors
+    /// `Invalid` where `dir` is not a directory; `Io`, `Corrupt`.
     pub fn read_dir(
         &self,
         dir: InodeNo,
         start: u64,
         visit: &mut dyn FnMut(u64, &[u8], &Inode) -> ControlFlow<()>,
     ) -> Result<()> {
-        todo!()
+        self.tree.read_dir(&self.tree.directory(dir.0)?, start, visit)
     }
 
     /// The target of a symlink.
+    ///
+    /// # Errors
+    /// `Invalid` where the inode is none.
     pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
-        todo!()
+        self.tree.target(inode.entry)
     }
 
     /// The extended attributes of an inode (empty where it has none).
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn xattrs(&self, inode: &Inode) -> Result<Arc<XattrSet>> {
-        todo!()
+        match inode.xattr_set {
+            Some(id) => self.tree.xattrs(id),
+            None => Ok(Arc::default()),
+        }
+    }
+
+    /// Whether any inode has extended attributes.
+    pub fn has_xattrs(&self) -> bool {
+        self.records.item_count(RecordType::Xattrs, 0) > 0
     }
 
     /// Up to `len` bytes of a regular file from `offset`; shorter only at the end of the file. Copies only where the
     /// range spans several blocks or holes.
+    ///
+    /// # Errors
+    /// `Invalid` where the inode is no regular file; `Io`, `Corrupt`.
     pub fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Chunk> {
-        todo!()
+        match (inode.kind, inode.content) {
+            (FileKind::Regular, Some(content)) => self.contents.read(content, offset, len),
+            (FileKind::Regular, None) => Ok(Chunk::empty()),
+            (kind, _) => Err(Error::invalid(format!("{} is not a regular file", kind_name(kind)))),
+        }
     }
 
     /// Fills `buf` from `offset`; returns how many bytes the file had.
+    ///
+    /// # Errors
+    /// As [`Image::read`].
     pub fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        todo!()
+        let chunk = self.read(inode, offset, buf.len())?;
+        match buf.split_at_mut_checked(chunk.len()) {
+            Some((head, _)) => head.copy_from_slice(&chunk),
+            None => return Err(Error::limit("read gave more than was asked for")),
+        }
+        Ok(chunk.len())
     }
 
     /// Visits the data and hole runs of a regular file that touch `offset ..`, in order, merged where adjacent.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn runs(
         &self,
         inode: &Inode,
         offset: u64,
         visit: &mut dyn FnMut(Run) -> ControlFlow<()>,
     ) -> Result<()> {
-        todo!()
+        match inode.content {
+            Some(content) => self.contents.runs(content, offset, visit),
+            None => Ok(()),
+        }
     }
 
     /// Drops every cached block and page.
     pub fn drop_caches(&self) {
-        todo!()
+        self.records.drop_caches();
+        self.tree.drop_caches();
+    }
+}
+
+/// Reads and verifies superblock, footer and directory.
+fn open_directory(source: &dyn ReadAt, image_len: u64) -> Result<(Footer, Directory)> {
+    let least = (SUPERBLOCK_LEN + HEADER_LEN + FOOTER_LEN) as u64;
+    let mut superblock = [0; SUPERBLOCK_LEN];
+    if image_len < SUPERBLOCK_LEN as u64 {
+        let what = format!("expected at least {least} bytes, found {image_len}: not an image, or truncated");
+        return Err(Error::corrupt("superblock", 0, "F-3.7", what));
+    }
+    source.read_exact_at(&mut superblock, 0)?;
+    SuperblockRecord::parse(&superblock)?;
+    if image_len < least {
+        let what = format!("expected at least {least} bytes, found {image_len}: truncated");
+        return Err(Error::corrupt("footer", image_len, "F-4.1", what));
+    }
+    let mut footer = [0; FOOTER_LEN];
+    let footer_offset = image_len.saturating_sub(FOOTER_LEN as u64);
+    source.read_exact_at(&mut footer, footer_offset)?;
+    let footer = Footer::parse(&footer, footer_offset)?;
+    let directory = read_directory(source, &footer)?;
+    let same = directory.superblock_digest == Digest::of(&superblock)
+        && directory.generation == footer.generation
+        && directory.tree_digest == footer.tree_digest
+        && directory.previous_footer == footer.previous_footer.unwrap_or(0);
+    match same {
+        true => Ok((footer, directory)),
+        false => {
+            let what = "superblock or footer differ from what the directory says of them";
+            Err(Error::corrupt("directory", footer.directory_offset, "F-7.1", what))
+        }
+    }
+}
+
+fn read_directory(source: &dyn ReadAt, footer: &Footer) -> Result<Directory> {
+    let bad = |rule, what: String| Error::corrupt("directory", footer.directory_offset, rule, what);
+    if footer.directory_len > DIRECTORY_LEN_MAX {
+        return Err(Error::limit(format!("directory of {} bytes", footer.directory_len)));
+    }
+    let mut bytes = vec![0; footer.directory_len as usize];
+    source.read_exact_at(&mut bytes, footer.directory_offset)?;
+    let digest = Digest::of(&bytes);
+    if digest != footer.image_digest {
+        return Err(bad("F-4.5", format!("image digest: expected {}, found {digest}", footer.image_digest)));
+    }
+    let (header, stored) = bytes.split_at_checked(HEADER_LEN).unwrap_or((&[], &[]));
+    let record = RecordRef::parse_header(header, footer.directory_offset)?;
+    let fits = record.record_type == RecordType::Directory
+        && record.stored_len == stored.len() as u64
+        && record.raw_len <= DIRECTORY_LEN_MAX;
+    if !fits || record.digest != Digest::of(stored) {
+        return Err(bad("F-4.6", "record header does not fit the footer".into()));
+    }
+    let raw = records::decode_record(&record, bytes, None)?;
+    Directory::parse(&raw).map_err(|e| e.at_offset(footer.directory_offset))
+}
+
+fn summarize(
+    footer: &Footer,
+    directory: &Directory,
+    records: &records::Records,
+    tree: &tree::Tree,
+    image_len: u64,
+) -> Summary {
+    Summary {
+        image_digest: footer.image_digest,
+        tree_digest: footer.tree_digest,
+        generation: footer.generation,
+        name_count: directory.name_count,
+        entry_count: records.item_count(RecordType::Entries, 0),
+        template_count: tree.template_count(),
+        content_count: records.item_count(RecordType::Contents, 0),
+        content_len: records.item_count(RecordType::Extents, 0),
+        image_len,
+        block_len_max: directory.streams.iter().map(|s| s.block_len_max).max().unwrap_or(0),
     }
 }

@@ -1,0 +1,223 @@
+//! Contents: from a file offset through the logical space and its extents to bytes of blocks.
+
+use crate::Run;
+use crate::records::{Found, Page, Records};
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use weald_format::container::RecordType;
+use weald_format::limits::STREAMS_MAX;
+use weald_format::pages::{Extent, Source};
+use weald_format::{ContentId, Error, Result};
+
+/// Bytes handed out by a read: a part of a cached block, or a copy of several parts.
+pub struct Chunk(Held);
+
+enum Held {
+    Block(Arc<Vec<u8>>, Range<usize>),
+    Copy(Vec<u8>),
+}
+
+impl Chunk {
+    /// No bytes.
+    pub(crate) const fn empty() -> Self {
+        Self(Held::Copy(Vec::new()))
+    }
+}
+
+impl std::ops::Deref for Chunk {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Held::Block(block, range) => block.get(range.clone()).unwrap_or(&[]),
+            Held::Copy(bytes) => bytes,
+        }
+    }
+}
+
+/// Told about blocks that a sequential reader will want next.
+pub trait Prefetch: Send + Sync {
+    /// Block `no` of `stream` will be wanted soon.
+    fn want(&self, stream: u8, no: u64);
+}
+
+/// The contents of one image.
+pub struct Contents {
+    records: Arc<Records>,
+    /// Block of each stream that was used last, plus one.
+    last_block: Vec<AtomicU64>,
+    prefetch: Option<Box<dyn Prefetch>>,
+}
+
+/// A block and the part of it that an extent piece covers.
+struct Piece {
+    stream: u8,
+    found: Found,
+    range: Range<usize>,
+}
+
+fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::corrupt("content", 0, rule, what)
+}
+
+impl Contents {
+    /// Contents over `records`; `prefetch` is told of sequential readers.
+    pub fn new(records: Arc<Records>, prefetch: Option<Box<dyn Prefetch>>) -> Self {
+        let last_block = (0..STREAMS_MAX).map(|_| AtomicU64::new(0)).collect();
+        Self { records, last_block, prefetch }
+    }
+
+    /// Logical start and length of content `id`.
+    pub fn extent_of(&self, id: ContentId) -> Result<(u64, u64)> {
+        let found = self.records.record_of_item(RecordType::Contents, 0, id.0)?;
+        let page = self.records.page(&found)?;
+        let index = id.0.saturating_sub(found.first_item) as usize;
+        match &*page {
+            Page::Contents(page) => page.get(index).ok_or_else(|| bad("F-10.2", format!("no content {id}"))),
+            _ => Err(bad("F-10.2", format!("no content {id}"))),
+        }
+    }
+
+    /// Visits the extents that cover logical bytes `range`, each cut to it.
+    pub fn each_extent(
+        &self,
+        range: Range<u64>,
+        visit: &mut dyn FnMut(u64, Extent) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let found = self.records.record_of_item(RecordType::Extents, 0, at)?;
+            let page = self.records.page(&found)?;
+            let Page::Extents(page) = &*page else { return Err(bad("F-11.4", "no extent page")) };
+            let in_page = at.saturating_sub(found.first_item);
+            let first = page.find(in_page).ok_or_else(|| bad("F-11.4", format!("no extent for byte {at}")))?;
+            for index in first..page.count() {
+                if at >= range.end {
+                    break;
+                }
+                let Some((start, extent)) = page.get(index) else { break };
+                let start = found.first_item.saturating_add(start);
+                let cut = cut(start, extent, at..range.end);
+                if visit(at, cut)?.is_break() {
+                    return Ok(());
+                }
+                at = at.saturating_add(cut.len);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes `offset .. offset + len` of content `id`, cut at its end.
+    pub fn read(&self, id: ContentId, offset: u64, len: usize) -> Result<Chunk> {
+        let (start, content_len) = self.extent_of(id)?;
+        let len = content_len.saturating_sub(offset).min(len as u64);
+        let from = start.saturating_add(offset);
+        let range = from..from.saturating_add(len);
+        let mut whole: Option<Chunk> = None;
+        let mut copy: Vec<u8> = Vec::new();
+        self.each_extent(range, &mut |_, extent| {
+            if extent.len == len
+                && let Source::Stream { stream, address } = extent.source
+            {
+                let piece = self.piece(stream, address, len)?;
+                if piece.range.len() as u64 == len {
+                    whole = Some(Chunk(Held::Block(self.block(&piece)?, piece.range)));
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            self.append(extent, &mut copy)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(whole.unwrap_or(Chunk(Held::Copy(copy))))
+    }
+
+    fn append(&self, extent: Extent, copy: &mut Vec<u8>) -> Result<()> {
+        let Source::Stream { stream, mut address } = extent.source else {
+            copy.resize(copy.len().saturating_add(extent.len as usize), 0);
+            return Ok(());
+        };
+        let mut left = extent.len;
+        while left > 0 {
+            let piece = self.piece(stream, address, left)?;
+            let block = self.block(&piece)?;
+            let bytes = block.get(piece.range.clone()).filter(|b| !b.is_empty());
+            let bytes = bytes.ok_or_else(|| bad("F-11.5", "extent passes its block"))?;
+            copy.extend_from_slice(bytes);
+            left = left.saturating_sub(bytes.len() as u64);
+            address = address.saturating_add(bytes.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// The block at `address` of `stream`, and as much of `len` bytes from there as it has.
+    fn piece(&self, stream: u8, address: u64, len: u64) -> Result<Piece> {
+        let found = self.records.record_of_item(RecordType::Data, stream, address)?;
+        let start = address.saturating_sub(found.first_item);
+        let end = start.saturating_add(len).min(found.item_count);
+        Ok(Piece { stream, found, range: start as usize..end as usize })
+    }
+
+    fn block(&self, piece: &Piece) -> Result<Arc<Vec<u8>>> {
+        if let (Some(prefetch), Some(last)) =
+            (&self.prefetch, self.last_block.get(usize::from(piece.stream)))
+        {
+            let no = piece.found.no;
+            // `last` holds number + 1: equal to `no` when the reader has just left the block before.
+            if last.swap(no.saturating_add(1), Ordering::Relaxed) == no {
+                prefetch.want(piece.stream, no.saturating_add(1));
+            }
+        }
+        self.records.block(piece.stream, &piece.found)
+    }
+
+    /// Visits the data and hole runs of content `id` that touch `offset ..`, merged where adjacent.
+    pub fn runs(
+        &self,
+        id: ContentId,
+        offset: u64,
+        visit: &mut dyn FnMut(Run) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let (start, len) = self.extent_of(id)?;
+        if offset >= len {
+            return Ok(());
+        }
+        let mut pending: Option<Run> = None;
+        let mut stopped = false;
+        self.each_extent(start.saturating_add(offset)..start.saturating_add(len), &mut |at, extent| {
+            let is_hole = extent.source == Source::Hole;
+            let run = Run { offset: at.saturating_sub(start), len: extent.len, is_hole };
+            match &mut pending {
+                Some(last) if last.is_hole == is_hole => last.len = last.len.saturating_add(run.len),
+                _ => {
+                    if let Some(done) = pending.replace(run)
+                        && visit(done).is_break()
+                    {
+                        stopped = true;
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if let Some(last) = pending
+            && !stopped
+        {
+            let _ = visit(last);
+        }
+        Ok(())
+    }
+}
+
+/// The part of `extent`, which begins at logical `start`, that lies in `range`.
+fn cut(start: u64, extent: Extent, range: Range<u64>) -> Extent {
+    let skip = range.start.saturating_sub(start);
+    let end = start.saturating_add(extent.len).min(range.end);
+    let source = match extent.source {
+        Source::Stream { stream, address } => {
+            Source::Stream { stream, address: address.saturating_add(skip) }
+        }
+        Source::Hole => Source::Hole,
+    };
+    Extent { len: end.saturating_sub(range.start), source }
+}

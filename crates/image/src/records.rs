@@ -1,0 +1,372 @@
+//! Records: found by section and number or by item, read, verified, decoded, cached.
+//!
+//! Invariant: no byte leaves this module that did not pass the digest of its reference after its last load.
+
+use crate::cache::{ByteCache, Weigh};
+use std::cell::RefCell;
+use std::sync::{Arc, OnceLock};
+use weald_codec::{Decoder, DictionaryBytes};
+use weald_format::container::{HEADER_LEN, RecordRef, RecordType};
+use weald_format::directory::{Directory, IndexPage, PageRef, Section};
+use weald_format::entries::EntryBlock;
+use weald_format::pages::{self, ContentPage, ExtentPage, Link, TemplatePage, TimesPage};
+use weald_format::{Attributes, Digest, Error, Result, XattrSet};
+use weald_io::ReadAt;
+use zerocopy::IntoBytes;
+
+thread_local! {
+    static DECODER: RefCell<Decoder> = RefCell::default();
+}
+
+/// A parsed metadata record.
+pub enum Page {
+    /// References.
+    Index(IndexPage),
+    /// Entries.
+    Entries(EntryBlock),
+    /// Templates.
+    Templates(TemplatePage),
+    /// Contents.
+    Contents(ContentPage),
+    /// Extents.
+    Extents(ExtentPage),
+    /// Attributes.
+    Attributes(Vec<Attributes>),
+    /// Xattr sets.
+    Xattrs(Vec<Arc<XattrSet>>),
+    /// Hard links.
+    Links(Vec<Link>),
+    /// Times overlay.
+    Times(TimesPage),
+}
+
+impl Weigh for Page {
+    fn memory_len(&self) -> usize {
+        match self {
+            Self::Index(p) => p.memory_len(),
+            Self::Entries(p) => p.memory_len(),
+            Self::Templates(p) => p.memory_len(),
+            Self::Contents(p) => p.memory_len(),
+            Self::Extents(p) => p.memory_len(),
+            Self::Attributes(p) => p.len().saturating_mul(size_of::<Attributes>()),
+            Self::Xattrs(p) => p.iter().map(|s| pages::xattr_set_len(s).saturating_add(64)).sum(),
+            Self::Links(p) => p.len().saturating_mul(size_of::<Link>()),
+            Self::Times(p) => p.memory_len(),
+        }
+    }
+}
+
+/// Type and stream of a section, and the number of a record (or, for index pages, of a page) in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct PageKey {
+    record_type: RecordType,
+    stream: u8,
+    is_index: bool,
+    no: u64,
+}
+
+/// A section with the running sums that a search needs.
+struct SectionIndex {
+    section: Section,
+    record_starts: Vec<u64>,
+    item_starts: Vec<u64>,
+}
+
+/// A record found by one of its items.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    /// Number of the record in its section.
+    pub no: u64,
+    /// Its reference.
+    pub record: RecordRef,
+    /// First item of the record, counted from the start of the section.
+    pub first_item: u64,
+    /// Items of the record.
+    pub item_count: u64,
+}
+
+/// All records of one generation of one image.
+pub struct Records {
+    source: Arc<dyn ReadAt>,
+    sections: Vec<SectionIndex>,
+    dictionary: OnceLock<Arc<DictionaryBytes>>,
+    pages: ByteCache<PageKey, Page>,
+    blocks: ByteCache<(u8, u64), Vec<u8>>,
+}
+
+fn sums(values: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut sum = 0u64;
+    let running = values.map(|v| {
+        sum = sum.saturating_add(v);
+        sum
+    });
+    std::iter::once(0).chain(running).collect()
+}
+
+impl Records {
+    /// Records of `directory` in `source`, with caches of `cache_len` bytes together.
+    pub fn new(source: Arc<dyn ReadAt>, directory: &Directory, cache_len: u64) -> Self {
+        let section = |s: &Section| SectionIndex {
+            record_starts: sums(s.pages.iter().map(|p| p.record_count)),
+            item_starts: sums(s.pages.iter().map(|p| p.item_count)),
+            section: s.clone(),
+        };
+        let block_len = directory.streams.iter().map(|s| s.block_len_max).max().unwrap_or(1 << 20);
+        let page_budget = cache_len / 4;
+        Self {
+            source,
+            sections: directory.sections.iter().map(section).collect(),
+            dictionary: OnceLock::new(),
+            pages: ByteCache::new(page_budget, 128 << 10),
+            blocks: ByteCache::new(cache_len.saturating_sub(page_budget), block_len),
+        }
+    }
+
+    fn index(&self, record_type: RecordType, stream: u8) -> Option<&SectionIndex> {
+        let wanted = |s: &&SectionIndex| {
+            s.section.record_type == record_type && s.section.stream == u64::from(stream)
+        };
+        self.sections.iter().find(wanted)
+    }
+
+    /// Items of a section; 0 where there is none.
+    pub fn item_count(&self, record_type: RecordType, stream: u8) -> u64 {
+        self.index(record_type, stream).and_then(|s| s.item_starts.last().copied()).unwrap_or(0)
+    }
+
+    /// Records of a section; 0 where there is none.
+    pub fn record_count(&self, record_type: RecordType, stream: u8) -> u64 {
+        self.index(record_type, stream).and_then(|s| s.record_starts.last().copied()).unwrap_or(0)
+    }
+
+    /// Reads the stored bytes of a record and verifies header and digest.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` where header or digest differ or the record passes the end of the image.
+    pub fn read_stored(&self, record: &RecordRef) -> Result<Vec<u8>> {
+        let mut bytes = read_whole_record(&*self.source, record)?;
+        bytes.drain(..HEADER_LEN.min(bytes.len()));
+        Ok(bytes)
+    }
+
+    /// Reads, verifies and decodes a record.
+    ///
+    /// # Errors
+    /// As [`Records::read_stored`], and `Corrupt` where it does not decode.
+    pub fn read_raw(&self, record: &RecordRef) -> Result<Vec<u8>> {
+        let bytes = read_whole_record(&*self.source, record)?;
+        let dictionary = match record.codec {
+            weald_format::container::Codec::ZstdDictionary => Some(self.dictionary()?),
+            _ => None,
+        };
+        decode_record(record, bytes, dictionary.as_ref())
+    }
+
+    fn dictionary(&self) -> Result<Arc<DictionaryBytes>> {
+        if let Some(dictionary) = self.dictionary.get() {
+            return Ok(dictionary.clone());
+        }
+        let record = self.record(RecordType::Dictionary, 0, 0)?.record;
+        if record.codec == weald_format::container::Codec::ZstdDictionary {
+            return Err(Error::corrupt("dictionary", record.offset, "F-3.12", "dictionary needs a dictionary"));
+        }
+        let bytes = self.read_raw(&record)?;
+        Ok(self.dictionary.get_or_init(|| Arc::new(DictionaryBytes::new(&bytes))).clone())
+    }
+
+    fn index_page(&self, index: &SectionIndex, page_no: usize) -> Result<Arc<Page>> {
+        let section = &index.section;
+        let key = PageKey {
+            record_type: section.record_type,
+            stream: section.stream as u8,
+            is_index: true,
+            no: page_no as u64,
+        };
+        let page: &PageRef = section
+            .pages
+            .get(page_no)
+            .ok_or_else(|| Error::corrupt("directory", 0, "F-7.8", format!("no index page {page_no}")))?;
+        self.pages.get_or_load(&key, || {
+            let raw = self.read_raw(&page.record)?;
+            let count = page.record_count as usize;
+            let parsed = IndexPage::parse(&raw, section.record_type, count, page.item_count);
+            parsed.map(Page::Index).map_err(|e| e.at_offset(page.record.offset))
+        })
+    }
+
+    fn missing(record_type: RecordType, what: &str, no: u64) -> Error {
+        Error::corrupt("directory", 0, "F-7.10", format!("no {} {what} {no}", record_type.name()))
+    }
+
+    /// Finds record `no` of a section.
+    ///
+    /// # Errors
+    /// `Corrupt` where there is no such record.
+    pub fn record(&self, record_type: RecordType, stream: u8, no: u64) -> Result<Found> {
+        let index = self.index(record_type, stream);
+        let index = index.ok_or_else(|| Self::missing(record_type, "record", no))?;
+        self.find(index, &index.record_starts, no, |_, offset| Some(offset as usize))
+    }
+
+    /// Finds the record that holds item `item` of a section.
+    ///
+    /// # Errors
+    /// `Corrupt` where there is no such item.
+    pub fn record_of_item(&self, record_type: RecordType, stream: u8, item: u64) -> Result<Found> {
+        let index = self.index(record_type, stream);
+        let index = index.ok_or_else(|| Self::missing(record_type, "item", item))?;
+        self.find(index, &index.item_starts, item, |page, offset| {
+            page.item_starts.partition_point(|&s| s <= offset).checked_sub(1)
+        })
+    }
+
+    fn find(
+        &self,
+        index: &SectionIndex,
+        starts: &[u64],
+        wanted: u64,
+        nth: impl Fn(&IndexPage, u64) -> Option<usize>,
+    ) -> Result<Found> {
+        let missing = || Self::missing(index.section.record_type, "record or item", wanted);
+        let page_no = starts.partition_point(|&s| s <= wanted).checked_sub(1).ok_or_else(missing)?;
+        let page = self.index_page(index, page_no)?;
+        let Page::Index(page) = &*page else { return Err(missing()) };
+        let offset = wanted.saturating_sub(starts.get(page_no).copied().unwrap_or(0));
+        let nth = nth(page, offset).ok_or_else(missing)?;
+        let record = *page.refs.get(nth).ok_or_else(missing)?;
+        let start = page.item_starts.get(nth).copied().unwrap_or(0);
+        let end = page.item_starts.get(nth.saturating_add(1)).copied().unwrap_or(start);
+        let record_start = index.record_starts.get(page_no).copied().unwrap_or(0);
+        let item_start = index.item_starts.get(page_no).copied().unwrap_or(0);
+        Ok(Found {
+            no: record_start.saturating_add(nth as u64),
+            record,
+            first_item: item_start.saturating_add(start),
+            item_count: end.saturating_sub(start),
+        })
+    }
+
+    /// The parsed metadata record that was found.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn page(&self, found: &Found) -> Result<Arc<Page>> {
+        let record = &found.record;
+        let key = PageKey { record_type: record.record_type, stream: 0, is_index: false, no: found.no };
+        self.pages.get_or_load(&key, || self.load_page(found).map_err(|e| e.at_offset(record.offset)))
+    }
+
+    fn load_page(&self, found: &Found) -> Result<Page> {
+        let raw = self.read_raw(&found.record)?;
+        let (page, items) = match found.record.record_type {
+            RecordType::Entries => {
+                let page = EntryBlock::parse(&raw)?;
+                let count = page.count();
+                (Page::Entries(page), count as u64)
+            }
+            RecordType::Templates => {
+                let page = TemplatePage::parse(&raw)?;
+                let count = page.count();
+                (Page::Templates(page), count as u64)
+            }
+            RecordType::Contents => {
+                let page = ContentPage::parse(&raw)?;
+                let count = page.count();
+                (Page::Contents(page), count as u64)
+            }
+            RecordType::Extents => {
+                let page = ExtentPage::parse(&raw)?;
+                let len = page.logical_len();
+                (Page::Extents(page), len)
+            }
+            RecordType::Attributes => {
+                let items = pages::parse_attributes(&raw)?;
+                let count = items.len();
+                (Page::Attributes(items), count as u64)
+            }
+            RecordType::Xattrs => {
+                let sets: Vec<_> = pages::parse_xattrs(&raw)?.into_iter().map(Arc::new).collect();
+                let count = sets.len();
+                (Page::Xattrs(sets), count as u64)
+            }
+            RecordType::Links => (Page::Links(pages::parse_links(&raw)?), found.item_count),
+            RecordType::Times => {
+                let page = TimesPage::parse(&raw)?;
+                let count = page.count();
+                (Page::Times(page), count as u64)
+            }
+            other => return Err(Self::missing(other, "page of type", found.no)),
+        };
+        if items != found.item_count {
+            let what = format!("items: expected {} as the index says, found {items}", found.item_count);
+            return Err(Error::corrupt(found.record.record_type.name(), 0, "F-7.9", what));
+        }
+        Ok(page)
+    }
+
+    /// Block `no` of a stream, decoded.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn block(&self, stream: u8, found: &Found) -> Result<Arc<Vec<u8>>> {
+        self.blocks.get_or_load(&(stream, found.no), || self.read_raw(&found.record))
+    }
+
+    /// Whether block `no` of a stream is in memory.
+    pub fn has_block(&self, stream: u8, no: u64) -> bool {
+        self.blocks.contains(&(stream, no))
+    }
+
+    /// Drops every cached page and block.
+    pub fn drop_caches(&self) {
+        self.pages.clear();
+        self.blocks.clear();
+    }
+
+    /// Digest of the bytes of a whole record as stored, header included.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn whole_digest(source: &dyn ReadAt, record: &RecordRef) -> Result<Digest> {
+        Ok(Digest::of(&read_whole_record(source, record)?))
+    }
+}
+
+/// Header and stored bytes of a record, both verified.
+pub fn read_whole_record(source: &dyn ReadAt, record: &RecordRef) -> Result<Vec<u8>> {
+    let name = record.record_type.name();
+    if record.end() > source.len() {
+        let what = format!("record ends at {}, the image at {}: truncated?", record.end(), source.len());
+        return Err(Error::corrupt(name, record.offset, "F-3.13", what));
+    }
+    let len = (record.stored_len as usize).saturating_add(HEADER_LEN);
+    let mut bytes = vec![0; len];
+    source.read_exact_at(&mut bytes, record.offset)?;
+    let (header, stored) = bytes.split_at_checked(HEADER_LEN).unwrap_or((&[], &[]));
+    if header != record.header().as_bytes() {
+        return Err(Error::corrupt(name, record.offset, "F-3.14", "record header differs from its reference"));
+    }
+    let digest = Digest::of(stored);
+    if digest != record.digest {
+        let what = format!("digest: expected {}, found {digest}", record.digest);
+        return Err(Error::corrupt(name, record.offset, "F-3.15", what));
+    }
+    Ok(bytes)
+}
+
+/// Decodes the verified bytes of a record, header included.
+pub fn decode_record(
+    record: &RecordRef,
+    mut bytes: Vec<u8>,
+    dictionary: Option<&Arc<DictionaryBytes>>,
+) -> Result<Vec<u8>> {
+    if record.codec == weald_format::container::Codec::None {
+        bytes.drain(..HEADER_LEN.min(bytes.len()));
+        return Ok(bytes);
+    }
+    let stored = bytes.get(HEADER_LEN..).unwrap_or(&[]);
+    let decoded = DECODER.with_borrow_mut(|decoder| {
+        decoder.decode(record.codec, stored, record.raw_len as usize, dictionary)
+    });
+    decoded.map_err(|e| e.at_offset(record.offset))
+}
