@@ -1,1 +1,18 @@
-//! (being written)
+//! Images leave Weald: as files of the host, as a tar stream, as one side of a comparison with a directory.
+//!
+//! Neighbours: `vfs` says what to take and what differs; `sys` touches the host.
+#![forbid(unsafe_code)]
+
+mod extract;
+mod host_tree;
+mod links;
+mod pax;
+mod restore;
+mod selected;
+mod tar;
+mod target_dir;
+
+pub use extract::{ExtractOptions, ExtractReport, ExtractWatch, extract};
+pub use host_tree::{HostDir, HostTree};
+pub use restore::XattrPolicy;
+pub use tar::{TarOptions, TarReport, write_tar};

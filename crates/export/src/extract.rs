@@ -1,0 +1,449 @@
+//! An image, or what a selection wants of it, becomes a tree of the host again: content, holes, names, attributes.
+//!
+//! One thread walks and makes directories, others make everything else. Only descriptors of directories that were made or
+//! opened here without following links lead anywhere, so nothing in the image or put into the target by others can
+//! misdirect a write. Memory does not grow with the tree, but for inodes of several names (`links`).
+
+use crate::links::{FirstName, Links, Meeting};
+use crate::restore::{ACL_ACCESS, ACL_DEFAULT, Place, Policy, Restorer, XattrPolicy};
+use crate::selected::{Event, SelectedWalk};
+use crate::target_dir::TargetDir;
+use crossbeam_channel::{Receiver, Sender};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use weald_format::{Error, ErrorKind, FileKind, Result};
+use weald_image::{Image, Inode};
+use weald_vfs::{Selection, Visit};
+
+/// Innermost directories whose descriptors the walk keeps open.
+const OPEN_DIR_COUNT: usize = 64;
+
+/// Jobs waiting for a thread; each may hold a descriptor.
+const QUEUE_COUNT: usize = 128;
+
+/// What to extract and how.
+#[derive(Debug, Clone)]
+pub struct ExtractOptions {
+    /// What of the image.
+    pub selection: Selection,
+    /// Threads that make files; at least 1 is used.
+    pub thread_count: usize,
+    /// Replace files that are there (never directories), and give directories that are there the image's attributes.
+    pub overwrite: bool,
+    /// Restore owners and groups; where not, set-uid and set-gid bits of files are not restored either.
+    pub keeps_owner: bool,
+    /// Which extended attributes to restore.
+    pub xattrs: XattrPolicy,
+}
+
+/// How a caller watches an extraction; called from several threads.
+pub trait ExtractWatch: Sync {
+    /// One path, relative to the image, that could not be restored, or not wholly.
+    fn problem(&self, path: &[u8], error: &Error);
+
+    /// Whether to stop; asked at every entry.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    /// One more entry is done, `len` bytes of content with it.
+    fn done(&self, len: u64) {
+        let _ = len;
+    }
+}
+
+/// What an extraction did.
+#[derive(Debug, Clone, Default)]
+pub struct ExtractReport {
+    /// Entries made.
+    pub entry_count: u64,
+    /// Problems told.
+    pub problem_count: u64,
+    /// Indices of the patterns that selected nothing.
+    pub unmatched: Vec<usize>,
+}
+
+/// Extracts from `image` into the directory `target`, which is made if it is missing (with its parents). The image's root
+/// gives its attributes to `target` if that was missing or empty.
+///
+/// # Errors
+/// `Full` where the host has no space left, `Invalid` ("interrupted") where the watch cancels, and what keeps the target
+/// from being opened. Whatever concerns single entries is told to `watch`, and the rest goes on.
+pub fn extract(
+    image: &Image,
+    target: &Path,
+    options: &ExtractOptions,
+    watch: &dyn ExtractWatch,
+) -> Result<ExtractReport> {
+    let root = open_root(image, target, options.overwrite)?;
+    let state = State {
+        watch,
+        fatal: Mutex::default(),
+        is_stopped: AtomicBool::new(false),
+        counts: Counts::default(),
+    };
+    let problem = |path: &[u8], error: Error| state.problem(path, error);
+    let policy = Policy {
+        overwrite: options.overwrite,
+        keeps_owner: options.keeps_owner,
+        xattrs: options.xattrs,
+    };
+    let extractor = Extractor {
+        restorer: Restorer {
+            image,
+            policy,
+            problem: &problem,
+        },
+        state: &state,
+        root_fd: root
+            .fd()
+            .ok_or_else(|| Error::invalid("the target is not open"))?,
+    };
+    let links = Links::default();
+    let (sender, receiver) = crossbeam_channel::bounded(QUEUE_COUNT);
+    let unmatched = std::thread::scope(|scope| {
+        for _ in 0..options.thread_count.max(1) {
+            let (jobs, extractor) = (receiver.clone(), &extractor);
+            scope.spawn(move || extractor.work(jobs));
+        }
+        drop(receiver);
+        let walk = SelectedWalk::new(image, &options.selection)?;
+        Crew {
+            extractor: &extractor,
+            links: &links,
+            jobs: sender,
+            levels: Vec::new(),
+        }
+        .run(walk, root)
+    })?;
+    state.into_report(unmatched)
+}
+
+/// Opens or makes the target; its attributes are the image's if it was missing or empty.
+fn open_root(image: &Image, target: &Path, overwrite: bool) -> Result<Arc<TargetDir>> {
+    let fail = |e| Error::io(target.display().to_string(), e);
+    let is_new = !target.exists();
+    if is_new {
+        std::fs::create_dir_all(target).map_err(fail)?;
+    }
+    let is_empty = || std::fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_none());
+    let attributes = if is_new || overwrite || is_empty() {
+        Some(image.root()?)
+    } else {
+        None
+    };
+    let fd = weald_sys::open_dir(target).map_err(fail)?;
+    let hands_down_acl = weald_sys::get_xattr_at(&fd, b"", ACL_DEFAULT).is_ok();
+    if hands_down_acl && is_new {
+        weald_sys::remove_xattr_at(&fd, b"", ACL_DEFAULT).map_err(fail)?;
+        weald_sys::remove_xattr_at(&fd, b"", ACL_ACCESS).map_err(fail)?;
+    }
+    Ok(TargetDir::root(fd, attributes, hands_down_acl && !is_new))
+}
+
+/// What all threads share.
+struct State<'a> {
+    watch: &'a dyn ExtractWatch,
+    fatal: Mutex<Option<Error>>,
+    is_stopped: AtomicBool,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    entries: AtomicU64,
+    problems: AtomicU64,
+}
+
+impl State<'_> {
+    /// Tells a problem; one that will meet every further file stops everything.
+    fn problem(&self, path: &[u8], error: Error) {
+        let is_one_file_too_large = error
+            .io_source()
+            .is_some_and(|e| e.kind() == std::io::ErrorKind::FileTooLarge);
+        if error.kind() == ErrorKind::Full && !is_one_file_too_large {
+            return self.stop(error.context(weald_vfs::shown_path(path)));
+        }
+        self.counts.problems.fetch_add(1, Ordering::Relaxed);
+        self.watch.problem(path, &error);
+    }
+
+    fn stop(&self, error: Error) {
+        self.fatal
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(error);
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
+    fn is_stopped(&self) -> bool {
+        if !self.is_stopped.load(Ordering::Relaxed) && self.watch.is_cancelled() {
+            self.stop(Error::invalid("interrupted"));
+        }
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    fn done(&self, len: u64) {
+        self.counts.entries.fetch_add(1, Ordering::Relaxed);
+        self.watch.done(len);
+    }
+
+    fn into_report(self, unmatched: Vec<usize>) -> Result<ExtractReport> {
+        if let Some(error) = self
+            .fatal
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
+        {
+            return Err(error);
+        }
+        let entry_count = self.counts.entries.into_inner();
+        Ok(ExtractReport {
+            entry_count,
+            problem_count: self.counts.problems.into_inner(),
+            unmatched,
+        })
+    }
+}
+
+/// One entry, no directory, to be made.
+struct Job<'a> {
+    dir: Arc<TargetDir>,
+    fd: Arc<OwnedFd>,
+    name: Vec<u8>,
+    what: What<'a>,
+}
+
+#[allow(clippy::large_enum_variant)] // at most QUEUE_COUNT of them; boxing would cost an allocation a file
+enum What<'a> {
+    /// An inode, and a promise if it has further names.
+    Make(Inode, Option<FirstName<'a>>),
+    /// A further name of what has this path.
+    Link(Box<[u8]>),
+}
+
+/// What makes things: shared by the threads.
+struct Extractor<'a> {
+    restorer: Restorer<'a>,
+    state: &'a State<'a>,
+    root_fd: Arc<OwnedFd>,
+}
+
+impl Extractor<'_> {
+    fn work(&self, jobs: Receiver<Job<'_>>) {
+        for job in jobs {
+            let Job {
+                dir,
+                fd,
+                name,
+                what,
+            } = job;
+            if !self.state.is_stopped() {
+                let len = match &what {
+                    What::Make(inode, _) if inode.kind == FileKind::Regular => inode.size.0,
+                    _ => 0,
+                };
+                match self.make(
+                    &Place {
+                        dir: &dir,
+                        fd: &fd,
+                        name: &name,
+                    },
+                    what,
+                ) {
+                    Ok(()) => self.state.done(len),
+                    Err(error) => self.state.problem(&dir.path_of(&name), error),
+                }
+            }
+            self.release(dir, fd);
+        }
+    }
+
+    fn make(&self, place: &Place<'_>, what: What<'_>) -> Result<()> {
+        match what {
+            What::Make(inode, promise) => {
+                self.restorer.make(place, &inode)?;
+                if let Some(promise) = promise {
+                    promise.made(&place.dir.path_of(place.name));
+                }
+                Ok(())
+            }
+            What::Link(first) => self.link(place, &first),
+        }
+    }
+
+    fn link(&self, place: &Place<'_>, first: &[u8]) -> Result<()> {
+        crate::restore::check_name(place.name)?;
+        let (dirs, name) = match first.iter().rposition(|&b| b == b'/') {
+            Some(slash) => (
+                first.get(..slash).unwrap_or_default(),
+                first.get(slash + 1..).unwrap_or_default(),
+            ),
+            None => (&[][..], first),
+        };
+        let fail = |e| Error::io(format!("link to {}", weald_vfs::shown(first)), e);
+        let dir = open_below(&self.root_fd, dirs).map_err(fail)?;
+        self.restorer.create(place, || {
+            weald_sys::link_at(&dir, name, place.fd, place.name)
+        })
+    }
+
+    /// Lets go of a directory: if nobody else needs it, it is complete and gets its attributes, and so do its parents.
+    fn release(&self, mut dir: Arc<TargetDir>, mut fd: Arc<OwnedFd>) {
+        while let Some(complete) = Arc::into_inner(dir) {
+            // Before this directory's mode can close the way up.
+            let parent_fd = complete.parent().map(|parent| parent.fd_from_child(&fd));
+            if let Some(inode) = &complete.attributes
+                && !self.state.is_stopped()
+            {
+                self.restorer
+                    .finish_dir(&fd, inode, &|| complete.path_of(b""));
+            }
+            match (complete.into_parent(), parent_fd) {
+                (Some(parent), Some(Ok(parent_fd))) => (dir, fd) = (parent, parent_fd),
+                (parent, Some(Err(error))) => return self.abandon(parent, error),
+                _ => return,
+            }
+        }
+    }
+
+    /// Tells that a directory cannot be finished, and lets go of its parents without recursion.
+    fn abandon(&self, mut dir: Option<Arc<TargetDir>>, error: Error) {
+        if let Some(dir) = &dir {
+            self.state.problem(&dir.path_of(b""), error);
+        }
+        while let Some(complete) = dir.and_then(Arc::into_inner) {
+            dir = complete.into_parent();
+        }
+    }
+}
+
+/// Opens the directory `path` below `root` as a place, without following links.
+fn open_below(root: &Arc<OwnedFd>, path: &[u8]) -> std::io::Result<Arc<OwnedFd>> {
+    if path.is_empty() {
+        return Ok(Arc::clone(root));
+    }
+    if path.len() < 4096
+        && let Ok(fd) = weald_sys::open_beneath(root, path)
+    {
+        return Ok(Arc::new(fd));
+    }
+    // Longer than the kernel takes at once, or a kernel without openat2.
+    let mut dir = Arc::clone(root);
+    for name in path.split(|&b| b == b'/') {
+        dir = Arc::new(weald_sys::open_dir_at(&dir, name)?);
+    }
+    Ok(dir)
+}
+
+/// The walking thread: makes directories and hands out everything else.
+struct Crew<'a, 'b> {
+    extractor: &'a Extractor<'a>,
+    links: &'b Links,
+    jobs: Sender<Job<'b>>,
+    /// The directories that the walk is in; the last one's descriptor is never forgotten.
+    levels: Vec<Arc<TargetDir>>,
+}
+
+impl Crew<'_, '_> {
+    fn run(mut self, mut walk: SelectedWalk<'_>, root: Arc<TargetDir>) -> Result<Vec<usize>> {
+        let mut root = Some(root);
+        while !self.extractor.state.is_stopped() {
+            match walk.next() {
+                Ok(None) => break,
+                Ok(Some(Event::Leave)) => self.leave(),
+                Ok(Some(Event::Enter(visit))) => match root.take() {
+                    Some(root) => {
+                        self.levels.push(root);
+                        self.extractor.state.done(0);
+                    }
+                    None => self.enter(visit, &mut walk),
+                },
+                Err(error) => self.extractor.state.problem(walk.path(), error),
+            }
+        }
+        while !self.levels.is_empty() {
+            self.leave();
+        }
+        Ok(walk.unmatched())
+    }
+
+    fn enter(&mut self, visit: Visit, walk: &mut SelectedWalk<'_>) {
+        let is_dir = visit.inode.kind == FileKind::Directory;
+        let entered = if is_dir {
+            self.enter_dir(visit)
+        } else {
+            self.hand_out(visit)
+        };
+        if let Err(error) = entered {
+            self.extractor.state.problem(walk.path(), error);
+            if is_dir {
+                walk.give_up();
+            }
+        }
+    }
+
+    fn current(&self) -> Result<(Arc<TargetDir>, Arc<OwnedFd>)> {
+        let dir = self
+            .levels
+            .last()
+            .and_then(|dir| Some((Arc::clone(dir), dir.fd()?)));
+        dir.ok_or_else(|| Error::invalid("the parent directory is not open"))
+    }
+
+    fn enter_dir(&mut self, visit: Visit) -> Result<()> {
+        let (parent, parent_fd) = self.current()?;
+        let place = Place {
+            dir: &parent,
+            fd: &parent_fd,
+            name: &visit.name,
+        };
+        let (fd, is_new) = self.extractor.restorer.make_dir(&place)?;
+        let keeps_attributes = !is_new && !self.extractor.restorer.policy.overwrite;
+        let attributes = (!keeps_attributes).then_some(visit.inode);
+        let dir = TargetDir::child(&parent, &visit.name, fd, attributes);
+        if let Some(index) = self.levels.len().checked_sub(OPEN_DIR_COUNT)
+            && let Some(far) = self.levels.get(index)
+        {
+            far.forget()?;
+        }
+        self.levels.push(dir);
+        self.extractor.state.done(0);
+        Ok(())
+    }
+
+    fn hand_out(&self, visit: Visit) -> Result<()> {
+        let (dir, fd) = self.current()?;
+        let Visit { name, inode, .. } = visit;
+        let what = if inode.nlink < 2 {
+            What::Make(inode, None)
+        } else {
+            match self.links.meet(inode.ino, inode.nlink) {
+                Meeting::First(promise) => What::Make(inode, Some(promise)),
+                Meeting::Further(path) => What::Link(path),
+            }
+        };
+        // The threads end only after this sender is gone.
+        self.jobs
+            .send(Job {
+                dir,
+                fd,
+                name,
+                what,
+            })
+            .map_err(|_| Error::invalid("no thread is left"))
+    }
+
+    fn leave(&mut self) {
+        let Some(dir) = self.levels.pop() else { return };
+        let Some(fd) = dir.fd() else { return };
+        if let Some(parent) = self.levels.last() {
+            match parent.fd_from_child(&fd) {
+                Ok(parent_fd) => parent.remember(&parent_fd),
+                Err(error) => self.extractor.state.stop(error),
+            }
+        }
+        self.extractor.release(dir, fd);
+    }
+}

@@ -1,0 +1,145 @@
+//! Which inodes of several names were made already, and under which name: what hard links are made from.
+//!
+//! Memory: one entry for every inode whose names were not all met.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use weald_format::InodeNo;
+
+#[derive(Debug)]
+enum State {
+    /// The first name is being made.
+    Pending,
+    Made(Made),
+}
+
+#[derive(Debug)]
+struct Made {
+    path: Box<[u8]>,
+    /// Names still to be met.
+    rest_count: u64,
+}
+
+/// What to do about a name of an inode with several names.
+pub(crate) enum Meeting<'a> {
+    /// Make the inode, then [`FirstName::made`].
+    First(FirstName<'a>),
+    /// Link to this path (from the root of the target).
+    Further(Box<[u8]>),
+}
+
+/// The table.
+#[derive(Default)]
+pub(crate) struct Links {
+    states: Mutex<HashMap<InodeNo, State>>,
+    settled: Condvar,
+}
+
+/// A promise to make the first name of an inode; dropped without [`Self::made`], the next name becomes the first.
+pub(crate) struct FirstName<'a> {
+    links: &'a Links,
+    ino: InodeNo,
+    nlink: u64,
+}
+
+impl Links {
+    /// Meets a name of inode `ino`, which has `nlink` names; waits while its first name is being made.
+    pub(crate) fn meet(&self, ino: InodeNo, nlink: u64) -> Meeting<'_> {
+        let mut states = self.lock();
+        while let Some(State::Pending) = states.get(&ino) {
+            states = self
+                .settled
+                .wait(states)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        let Some(State::Made(made)) = states.get_mut(&ino) else {
+            states.insert(ino, State::Pending);
+            return Meeting::First(FirstName {
+                links: self,
+                ino,
+                nlink,
+            });
+        };
+        made.rest_count = made.rest_count.saturating_sub(1);
+        let path = made.path.clone();
+        if made.rest_count == 0 {
+            states.remove(&ino);
+        }
+        Meeting::Further(path)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<InodeNo, State>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settle(&self, ino: InodeNo, state: Option<State>) {
+        let mut states = self.lock();
+        match state {
+            Some(state) => states.insert(ino, state),
+            None => states.remove(&ino),
+        };
+        drop(states);
+        self.settled.notify_all();
+    }
+}
+
+impl FirstName<'_> {
+    /// The inode exists now, at `path` from the root of the target.
+    pub(crate) fn made(self, path: &[u8]) {
+        let rest_count = self.nlink.saturating_sub(1);
+        let made = State::Made(Made {
+            path: path.into(),
+            rest_count,
+        });
+        self.links
+            .settle(self.ino, (rest_count > 0).then_some(made));
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for FirstName<'_> {
+    fn drop(&mut self) {
+        self.links.settle(self.ino, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first<'a>(links: &'a Links, nlink: u64) -> FirstName<'a> {
+        match links.meet(InodeNo(5), nlink) {
+            Meeting::First(first) => first,
+            Meeting::Further(path) => panic!("linked to {path:?}"),
+        }
+    }
+
+    #[test]
+    fn later_names_link_to_the_first_and_then_it_is_forgotten() {
+        let links = Links::default();
+        first(&links, 3).made(b"a");
+        for _ in 0..2 {
+            assert!(matches!(links.meet(InodeNo(5), 3), Meeting::Further(path) if &*path == b"a"));
+        }
+        assert!(links.lock().is_empty());
+    }
+
+    #[test]
+    fn after_a_failure_the_next_name_is_the_first() {
+        let links = Links::default();
+        drop(first(&links, 3));
+        first(&links, 3).made(b"b");
+        assert!(matches!(links.meet(InodeNo(5), 3), Meeting::Further(path) if &*path == b"b"));
+    }
+
+    #[test]
+    fn a_later_name_waits_for_the_first() {
+        let links = Links::default();
+        let promise = first(&links, 2);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| matches!(links.meet(InodeNo(5), 2), Meeting::Further(_)));
+            promise.made(b"a");
+            assert!(waiter.join().unwrap());
+        });
+    }
+}

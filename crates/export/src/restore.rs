@@ -1,0 +1,347 @@
+//! Makes one inode of the target: content, holes, attributes, in the order that loses none of them.
+//!
+//! Owner first (chown clears set-uid bits and capabilities), then xattrs while the mode still lets us, then the mode, then
+//! the times. What fails before the content is complete removes the file; what fails after is told and the file stays.
+
+use crate::target_dir::TargetDir;
+use std::fs::File;
+use std::io;
+use std::io::ErrorKind as IoKind;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use weald_format::{Error, FileKind, Result, Xattr};
+use weald_image::{Image, Inode, Run};
+use weald_sys::{NewTimes, NodeKind};
+
+/// Bytes asked of the reader at once.
+const PIECE_LEN: u64 = 1 << 20;
+
+/// Permissions while a file or directory is being filled.
+pub(crate) const FILLING_FILE: u16 = 0o600;
+pub(crate) const FILLING_DIR: u16 = 0o700;
+
+pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+
+/// Which extended attributes are restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XattrPolicy {
+    /// None.
+    Nothing,
+    /// `user.*` and POSIX ACLs: what an ordinary user may set.
+    Ordinary,
+    /// All.
+    Everything,
+}
+
+/// What is restored and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Policy {
+    pub(crate) overwrite: bool,
+    pub(crate) keeps_owner: bool,
+    pub(crate) xattrs: XattrPolicy,
+}
+
+/// Where an inode is made.
+pub(crate) struct Place<'a> {
+    pub(crate) dir: &'a TargetDir,
+    pub(crate) fd: &'a OwnedFd,
+    pub(crate) name: &'a [u8],
+}
+
+/// Makes inodes of `image`.
+pub(crate) struct Restorer<'a> {
+    pub(crate) image: &'a Image,
+    pub(crate) policy: Policy,
+    /// Told of every attribute that could not be restored, with the path of the inode.
+    pub(crate) problem: &'a (dyn Fn(&[u8], Error) + Sync),
+}
+
+/// The thing whose attributes are set: what a descriptor holds open, or a name in a directory.
+#[derive(Clone, Copy)]
+enum Subject<'a> {
+    Open(BorrowedFd<'a>),
+    Named(BorrowedFd<'a>, &'a [u8]),
+}
+
+impl Restorer<'_> {
+    /// Makes an inode that is no directory.
+    ///
+    /// # Errors
+    /// What keeps it from existing with its whole content; nothing is left of it then. Failures of attributes go to
+    /// `problem`.
+    pub(crate) fn make(&self, place: &Place<'_>, inode: &Inode) -> Result<()> {
+        check_name(place.name)?;
+        if inode.kind == FileKind::Regular {
+            return self.make_file(place, inode);
+        }
+        if inode.kind == FileKind::Symlink {
+            let target = self.image.read_link(inode)?;
+            self.create(place, || {
+                weald_sys::make_symlink_at(&target, place.fd, place.name)
+            })?;
+        } else {
+            let kind = node_kind(inode)?;
+            self.create(place, || {
+                weald_sys::make_node_at(place.fd, place.name, kind, FILLING_FILE)
+            })?;
+        }
+        self.take_inherited_acl(place, inode.kind);
+        self.restore(Subject::Named(place.fd.as_fd(), place.name), inode, &|| {
+            place.dir.path_of(place.name)
+        });
+        Ok(())
+    }
+
+    /// Makes a directory, or opens the one that is there; answers whether it is new.
+    ///
+    /// # Errors
+    /// What keeps it from existing.
+    pub(crate) fn make_dir(&self, place: &Place<'_>) -> Result<(OwnedFd, bool)> {
+        check_name(place.name)?;
+        let make = || weald_sys::make_dir_at(place.fd, place.name, FILLING_DIR);
+        let open = || weald_sys::open_dir_at(place.fd, place.name);
+        match make() {
+            Err(error) if error.kind() == IoKind::AlreadyExists => {
+                if let Ok(fd) = open() {
+                    return Ok((fd, false));
+                }
+                self.create(place, make)?;
+            }
+            made => made.map_err(|e| Error::io("mkdir", e))?,
+        }
+        self.take_inherited_acl(place, FileKind::Directory);
+        Ok((open().map_err(|e| Error::io("open", e))?, true))
+    }
+
+    /// Gives a directory, everything in which exists, its attributes and times.
+    pub(crate) fn finish_dir(&self, fd: &OwnedFd, inode: &Inode, path: &dyn Fn() -> Vec<u8>) {
+        self.restore(Subject::Open(fd.as_fd()), inode, path);
+    }
+
+    fn make_file(&self, place: &Place<'_>, inode: &Inode) -> Result<()> {
+        let file = self.create(place, || {
+            weald_sys::create_file_at(place.fd, place.name, FILLING_FILE)
+        })?;
+        if let Err(error) = write_content(self.image, inode, &file) {
+            // Nothing better can be done about a failure of this one.
+            let _ = weald_sys::remove_file_at(place.fd, place.name);
+            return Err(error);
+        }
+        self.take_inherited_acl(place, inode.kind);
+        self.restore(Subject::Open(file.as_fd()), inode, &|| {
+            place.dir.path_of(place.name)
+        });
+        Ok(())
+    }
+
+    /// Runs `make`, after removing what has the name where that is allowed.
+    pub(crate) fn create<T>(
+        &self,
+        place: &Place<'_>,
+        make: impl Fn() -> io::Result<T>,
+    ) -> Result<T> {
+        let made = match make() {
+            Err(error) if error.kind() == IoKind::AlreadyExists => {
+                if !self.policy.overwrite {
+                    return Err(Error::invalid("exists already"));
+                }
+                weald_sys::remove_file_at(place.fd, place.name)
+                    .map_err(|e| Error::io("overwrite", e))?;
+                make()
+            }
+            made => made,
+        };
+        made.map_err(|e| Error::io("create", e))
+    }
+
+    /// Takes off the ACLs that a new entry got from a directory which was there before.
+    fn take_inherited_acl(&self, place: &Place<'_>, kind: FileKind) {
+        if place.dir.hands_down_acl && kind != FileKind::Symlink {
+            for name in [ACL_ACCESS, ACL_DEFAULT] {
+                // Most have none, and then this fails.
+                let _ = weald_sys::remove_xattr_at(place.fd, place.name, name);
+            }
+        }
+    }
+
+    fn restore(&self, subject: Subject<'_>, inode: &Inode, path: &dyn Fn() -> Vec<u8>) {
+        let check = |what: &'static str, result: io::Result<()>| {
+            let is_done = result.is_ok();
+            result.unwrap_or_else(|e| (self.problem)(&path(), Error::io(what, e)));
+            is_done
+        };
+        let attributes = &inode.attributes;
+        let is_owned = self.policy.keeps_owner
+            && check(
+                "set owner",
+                subject.set_owner(attributes.uid, attributes.gid),
+            );
+        let xattrs = self.wanted_xattrs(inode).unwrap_or_else(|error| {
+            (self.problem)(&path(), error.context("xattrs"));
+            Vec::new()
+        });
+        // An ACL changes the mode, and the mode decides who may set `user.*`: so these, the mode, the ACLs.
+        let (acls, others): (Vec<_>, Vec<_>) = xattrs
+            .iter()
+            .partition(|xattr| xattr.name.starts_with(b"system."));
+        let set_all = |xattrs: Vec<&Xattr>| {
+            for xattr in xattrs {
+                let set = subject.set_xattr(xattr);
+                set.unwrap_or_else(|e| {
+                    let what = format!("set xattr {}", weald_vfs::shown(&xattr.name));
+                    (self.problem)(&path(), Error::io(what, e));
+                });
+            }
+        };
+        set_all(others);
+        if inode.kind != FileKind::Symlink {
+            check("set mode", subject.set_mode(permissions(inode, is_owned)));
+        }
+        set_all(acls);
+        let times = NewTimes {
+            mtime: Some(inode.times.mtime),
+            atime: inode.times.atime,
+        };
+        check("set times", subject.set_times(times));
+    }
+
+    fn wanted_xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>> {
+        let is_ordinary =
+            |name: &[u8]| name.starts_with(b"user.") || name == ACL_ACCESS || name == ACL_DEFAULT;
+        let is_wanted = |xattr: &&Xattr| match self.policy.xattrs {
+            XattrPolicy::Nothing => false,
+            XattrPolicy::Ordinary => is_ordinary(&xattr.name),
+            XattrPolicy::Everything => true,
+        };
+        if inode.xattr_set.is_none() || self.policy.xattrs == XattrPolicy::Nothing {
+            return Ok(Vec::new());
+        }
+        Ok(self
+            .image
+            .xattrs(inode)?
+            .iter()
+            .filter(is_wanted)
+            .cloned()
+            .collect())
+    }
+}
+
+impl Subject<'_> {
+    fn set_owner(self, uid: u32, gid: u32) -> io::Result<()> {
+        match self {
+            Self::Open(fd) => weald_sys::chown_at(fd, b"", uid, gid),
+            Self::Named(dir, name) => weald_sys::chown_at(dir, name, uid, gid),
+        }
+    }
+
+    fn set_mode(self, permissions: u16) -> io::Result<()> {
+        match self {
+            Self::Open(fd) => weald_sys::chmod_fd(fd, permissions),
+            Self::Named(dir, name) => weald_sys::chmod_at(dir, name, permissions),
+        }
+    }
+
+    fn set_xattr(self, xattr: &Xattr) -> io::Result<()> {
+        match self {
+            Self::Open(fd) => weald_sys::set_xattr_fd(fd, &xattr.name, &xattr.value),
+            Self::Named(dir, name) => weald_sys::set_xattr_at(dir, name, &xattr.name, &xattr.value),
+        }
+    }
+
+    fn set_times(self, times: NewTimes) -> io::Result<()> {
+        match self {
+            Self::Open(fd) => weald_sys::set_times_fd(fd, times),
+            Self::Named(dir, name) => weald_sys::set_times_at(dir, name, times),
+        }
+    }
+}
+
+/// The permission bits to set: without the right owner, set-uid and set-gid would hand out the rights of somebody else.
+fn permissions(inode: &Inode, is_owned: bool) -> u16 {
+    let bits = inode.attributes.permissions;
+    if is_owned || inode.kind == FileKind::Directory {
+        bits
+    } else {
+        bits & !0o6000
+    }
+}
+
+/// Refuses names that would lead elsewhere. The reader lets none through; this guards the host all the same.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    let is_bad = matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0);
+    if is_bad {
+        Err(Error::invalid("a name that no directory may hold"))
+    } else {
+        Ok(())
+    }
+}
+
+fn node_kind(inode: &Inode) -> Result<NodeKind> {
+    let rdev = inode.attributes.rdev;
+    Ok(match inode.kind {
+        FileKind::Fifo => NodeKind::Fifo,
+        FileKind::Socket => NodeKind::Socket,
+        FileKind::CharDevice => NodeKind::CharDevice(rdev),
+        FileKind::BlockDevice => NodeKind::BlockDevice(rdev),
+        FileKind::Directory | FileKind::Regular | FileKind::Symlink => {
+            return Err(Error::invalid("not a special file"));
+        }
+    })
+}
+
+/// Writes the data runs of a file where they belong; holes stay holes.
+fn write_content(image: &Image, inode: &Inode, file: &File) -> Result<()> {
+    let mut written_end = 0;
+    let mut result = Ok(());
+    image.runs(inode, 0, &mut |run| {
+        if run.is_hole {
+            return ControlFlow::Continue(());
+        }
+        written_end = run.offset + run.len;
+        result = write_run(image, inode, file, run);
+        if result.is_ok() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
+    result?;
+    if written_end < inode.size.0 {
+        file.set_len(inode.size.0)
+            .map_err(|e| Error::io("set length", e))?;
+    }
+    Ok(())
+}
+
+fn write_run(image: &Image, inode: &Inode, file: &File, run: Run) -> Result<()> {
+    let end = run.offset + run.len;
+    let mut offset = run.offset;
+    while offset < end {
+        let len = usize::try_from((end - offset).min(PIECE_LEN)).unwrap_or(usize::MAX);
+        let piece = image.read(inode, offset, len)?;
+        if piece.is_empty() {
+            return Err(Error::invalid(format!("the content ends at byte {offset}")));
+        }
+        file.write_all_at(&piece, offset)
+            .map_err(|e| Error::io("write", e))?;
+        offset += piece.len() as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        for name in ["", ".", "..", "/", "a/b", "../x", "a\0b"] {
+            assert!(check_name(name.as_bytes()).is_err(), "{name:?}");
+        }
+        for name in ["a", "...", "..a", " ", "\n"] {
+            assert!(check_name(name.as_bytes()).is_ok(), "{name:?}");
+        }
+    }
+}

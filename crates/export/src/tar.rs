@@ -1,0 +1,331 @@
+//! An image, or what a selection wants of it, as a pax stream: the same bytes every time.
+//!
+//! Holes become GNU sparse files (format 1.0, which GNU tar, bsdtar and Python know). Sockets are left out and told: tar
+//! has no word for them.
+
+use crate::extract::ExtractWatch;
+use crate::pax::{BLOCK_LEN, Entry, headers, type_flag};
+use crate::selected::{Event, SelectedWalk};
+use std::collections::HashMap;
+use std::io::Write;
+use std::ops::ControlFlow;
+use weald_format::{Error, FileKind, InodeNo, Result, XattrSet};
+use weald_image::{Image, Inode, Run};
+use weald_vfs::Selection;
+
+/// Bytes asked of the reader at once.
+const PIECE_LEN: u64 = 1 << 20;
+
+/// The blocks of zeros that end a stream, padded to the usual record of 20 blocks.
+const RECORD_LEN: u64 = 20 * BLOCK_LEN as u64;
+
+/// What a tar stream is made of.
+#[derive(Debug, Clone, Default)]
+pub struct TarOptions {
+    /// What of the image.
+    pub selection: Selection,
+    /// Leave extended attributes out.
+    pub drops_xattrs: bool,
+}
+
+/// What was written.
+#[derive(Debug, Clone, Default)]
+pub struct TarReport {
+    /// Bytes written.
+    pub len: u64,
+    /// Problems told.
+    pub problem_count: u64,
+    /// Indices of the patterns that selected nothing.
+    pub unmatched: Vec<usize>,
+}
+
+/// Writes what `options` select of `image` to `output` as a tar stream. Paths have no leading `/`; the root is `./`.
+///
+/// # Errors
+/// Where `output` fails, and where a content fails after its header was written: the stream is broken then. What fails
+/// before that is told to `watch` and left out.
+///
+/// # Cost
+/// Reads every selected file once; memory for inodes of several names only.
+pub fn write_tar(
+    image: &Image,
+    options: &TarOptions,
+    output: &mut dyn Write,
+    watch: &dyn ExtractWatch,
+) -> Result<TarReport> {
+    let mut writer = TarWriter {
+        image,
+        options,
+        output,
+        len: 0,
+        first_names: HashMap::new(),
+    };
+    let mut walk = SelectedWalk::new(image, &options.selection)?;
+    let mut problem_count = 0;
+    loop {
+        let told = match walk.next() {
+            Ok(None) => break,
+            Ok(Some(Event::Leave)) => Ok(()),
+            Ok(Some(Event::Enter(visit))) => writer.entry(walk.path(), &visit.inode)?,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = told {
+            problem_count += 1;
+            watch.problem(walk.path(), &error);
+        }
+        if watch.is_cancelled() {
+            return Err(Error::invalid("interrupted"));
+        }
+    }
+    writer.finish()?;
+    Ok(TarReport {
+        len: writer.len,
+        problem_count,
+        unmatched: walk.unmatched(),
+    })
+}
+
+struct TarWriter<'a> {
+    image: &'a Image,
+    options: &'a TarOptions,
+    output: &'a mut dyn Write,
+    len: u64,
+    /// Where inodes of several names were written, and how many names are still to come.
+    first_names: HashMap<InodeNo, (Box<[u8]>, u64)>,
+}
+
+/// The data runs of a sparse file, summed up.
+struct SparseMap {
+    run_count: u64,
+    /// Bytes of the map as text, before padding.
+    text_len: u64,
+    data_len: u64,
+    has_hole: bool,
+}
+
+impl TarWriter<'_> {
+    /// Writes one entry. The outer result is the stream's, the inner one the entry's, of which nothing was written then.
+    fn entry(&mut self, path: &[u8], inode: &Inode) -> Result<Result<()>> {
+        let Some(type_flag) = type_flag(inode.kind) else {
+            return Ok(Err(Error::invalid("a socket, which tar cannot hold")));
+        };
+        let name = entry_name(path, inode.kind);
+        if let Some(first) = self.first_name(&name, inode) {
+            let none = XattrSet::new();
+            let entry = Entry {
+                type_flag: b'1',
+                link: &first,
+                ..entry_of(&name, inode, &none)
+            };
+            self.write(&headers(&entry))?;
+            return Ok(Ok(()));
+        }
+        let parts = self.parts(inode);
+        let (xattrs, target, map) = match parts {
+            Ok(parts) => parts,
+            Err(error) => {
+                self.first_names.remove(&inode.ino);
+                return Ok(Err(error));
+            }
+        };
+        let mut entry = Entry {
+            type_flag,
+            link: &target,
+            ..entry_of(&name, inode, &xattrs)
+        };
+        entry.size = map.data_len;
+        if map.has_hole {
+            entry.size += map.text_len.next_multiple_of(BLOCK_LEN as u64);
+            entry.sparse_len = Some(inode.size.0);
+        }
+        let size = entry.size;
+        self.write(&headers(&entry))?;
+        if map.has_hole {
+            self.write_map(inode, &map)?;
+        }
+        let written = self.write_data(inode);
+        written.map_err(|error| error.context(weald_vfs::shown_path(path)))?;
+        self.pad(size)?;
+        Ok(Ok(()))
+    }
+
+    /// All that is needed of an inode before its header is written.
+    fn parts(&self, inode: &Inode) -> Result<(XattrSet, Vec<u8>, SparseMap)> {
+        let keeps_xattrs = inode.xattr_set.is_some() && !self.options.drops_xattrs;
+        let xattrs = if keeps_xattrs {
+            self.image.xattrs(inode)?.to_vec()
+        } else {
+            XattrSet::new()
+        };
+        let is_link = inode.kind == FileKind::Symlink;
+        let target = if is_link {
+            self.image.read_link(inode)?
+        } else {
+            Vec::new()
+        };
+        Ok((xattrs, target, self.sparse_map(inode)?))
+    }
+
+    /// The name under which the inode was written already, if it was.
+    fn first_name(&mut self, name: &[u8], inode: &Inode) -> Option<Box<[u8]>> {
+        if inode.kind == FileKind::Directory || inode.nlink < 2 {
+            return None;
+        }
+        let Some((first, rest_count)) = self.first_names.get_mut(&inode.ino) else {
+            self.first_names
+                .insert(inode.ino, (name.into(), inode.nlink - 1));
+            return None;
+        };
+        *rest_count = rest_count.saturating_sub(1);
+        if *rest_count > 0 {
+            return Some(first.clone());
+        }
+        self.first_names.remove(&inode.ino).map(|(first, _)| first)
+    }
+
+    fn sparse_map(&self, inode: &Inode) -> Result<SparseMap> {
+        let mut map = SparseMap {
+            run_count: 0,
+            text_len: 0,
+            data_len: 0,
+            has_hole: false,
+        };
+        if inode.kind != FileKind::Regular {
+            return Ok(map);
+        }
+        let mut data_end = 0;
+        self.image.runs(inode, 0, &mut |run| {
+            map.has_hole |= run.is_hole;
+            if !run.is_hole {
+                map.run_count += 1;
+                map.text_len += digits_len(run.offset) + digits_len(run.len);
+                map.data_len += run.len;
+                data_end = run.offset + run.len;
+            }
+            ControlFlow::Continue(())
+        })?;
+        if map.has_hole && data_end < inode.size.0 {
+            // An empty run at the end, as GNU tar writes it, gives the file its length.
+            map.run_count += 1;
+            map.text_len += digits_len(inode.size.0) + digits_len(0);
+        }
+        map.text_len += digits_len(map.run_count);
+        Ok(map)
+    }
+
+    fn write_map(&mut self, inode: &Inode, map: &SparseMap) -> Result<()> {
+        let start = self.len;
+        self.write(format!("{}\n", map.run_count).as_bytes())?;
+        let mut data_end = 0;
+        self.for_each_run(inode, |writer, run| {
+            data_end = run.offset + run.len;
+            writer.write(format!("{}\n{}\n", run.offset, run.len).as_bytes())
+        })?;
+        if data_end < inode.size.0 {
+            self.write(format!("{}\n0\n", inode.size.0).as_bytes())?;
+        }
+        assert_eq!(
+            self.len - start,
+            map.text_len,
+            "the map is as long as the header says"
+        );
+        self.pad(map.text_len)
+    }
+
+    fn write_data(&mut self, inode: &Inode) -> Result<()> {
+        if inode.kind != FileKind::Regular {
+            return Ok(());
+        }
+        self.for_each_run(inode, |writer, run| {
+            let end = run.offset + run.len;
+            let mut offset = run.offset;
+            while offset < end {
+                let len = usize::try_from((end - offset).min(PIECE_LEN)).unwrap_or(usize::MAX);
+                let piece = writer.image.read(inode, offset, len)?;
+                if piece.is_empty() {
+                    return Err(Error::invalid(format!("the content ends at byte {offset}")));
+                }
+                writer.write(&piece)?;
+                offset += piece.len() as u64;
+            }
+            Ok(())
+        })
+    }
+
+    fn for_each_run(
+        &mut self,
+        inode: &Inode,
+        mut visit: impl FnMut(&mut Self, Run) -> Result<()>,
+    ) -> Result<()> {
+        let image = self.image;
+        let mut result = Ok(());
+        image.runs(inode, 0, &mut |run| {
+            if !run.is_hole {
+                result = visit(self, run);
+            }
+            if result.is_ok() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        result
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.write(&[0; 2 * BLOCK_LEN])?;
+        let rest = self.len.next_multiple_of(RECORD_LEN) - self.len;
+        self.write(&vec![0; usize::try_from(rest).unwrap_or(0)])?;
+        self.output.flush().map_err(|e| Error::io("write", e))
+    }
+
+    /// Pads what was `len` bytes long to whole blocks.
+    fn pad(&mut self, len: u64) -> Result<()> {
+        let rest = len.next_multiple_of(BLOCK_LEN as u64) - len;
+        let zeros = [0; BLOCK_LEN];
+        self.write(
+            zeros
+                .get(..usize::try_from(rest).unwrap_or(0))
+                .unwrap_or_default(),
+        )
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.len += bytes.len() as u64;
+        self.output
+            .write_all(bytes)
+            .map_err(|e| Error::io("write", e))
+    }
+}
+
+/// Length of a number as a line of text.
+fn digits_len(number: u64) -> u64 {
+    number.checked_ilog10().map_or(1, |log| u64::from(log) + 1) + 1
+}
+
+fn entry_name(path: &[u8], kind: FileKind) -> Vec<u8> {
+    match (path, kind) {
+        (b"", _) => b"./".to_vec(),
+        (path, FileKind::Directory) => [path, b"/"].concat(),
+        (path, _) => path.to_vec(),
+    }
+}
+
+fn entry_of<'a>(name: &'a [u8], inode: &Inode, xattrs: &'a XattrSet) -> Entry<'a> {
+    let rdev = inode.attributes.rdev;
+    Entry {
+        path: name,
+        type_flag: b'0',
+        permissions: inode.attributes.permissions,
+        uid: inode.attributes.uid,
+        gid: inode.attributes.gid,
+        size: 0,
+        mtime: inode.times.mtime,
+        atime: inode.times.atime,
+        ctime: inode.times.ctime,
+        link: &[],
+        device: ((rdev >> 32) as u32, rdev as u32),
+        xattrs,
+        sparse_len: None,
+    }
+}
