@@ -161,7 +161,7 @@ fn rsync(root: &Path, empty: &Path, rules: &[String]) -> BTreeSet<Vec<u8>> {
         .stdout
         .split(|&b| b == b'\n')
         .filter(|line| !line.is_empty() && line != b"./");
-    lines.map(|line| unescape(line)).collect()
+    lines.map(unescape).collect()
 }
 
 /// rsync prints a backslash that could begin an escape as `\#134`.
