@@ -204,14 +204,14 @@ impl<T: Tree> Driver<T> {
         }
     }
 
-    /// Whether a name is left out: ACLs that options contradict, and `trusted.*` for all but root, as in the kernel.
-    fn is_hidden(&self, name: &[u8], uid: u32) -> bool {
-        (name.starts_with(ACL_PREFIX) && self.shown.overrides.is_active())
-            || (name.starts_with(b"trusted.") && uid != 0)
+    /// ACLs are left out where options contradict them. Names in `trusted.` are not: the kernel denies their values to
+    /// all but root, and does not tell who asks (since it maps ids, `FUSE_ALLOW_IDMAP`).
+    fn is_hidden(&self, name: &[u8]) -> bool {
+        name.starts_with(ACL_PREFIX) && self.shown.overrides.is_active()
     }
 
-    fn xattr_value(&self, ino: INodeNo, name: &[u8], uid: u32) -> Result<Option<Vec<u8>>> {
-        if self.is_hidden(name, uid) {
+    fn xattr_value(&self, ino: INodeNo, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        if self.is_hidden(name) {
             return Ok(None);
         }
         Ok(self.xattrs(ino)?.and_then(|set| {
@@ -222,10 +222,10 @@ impl<T: Tree> Driver<T> {
         }))
     }
 
-    fn xattr_names(&self, ino: INodeNo, uid: u32) -> Result<Vec<u8>> {
+    fn xattr_names(&self, ino: INodeNo) -> Result<Vec<u8>> {
         let mut names = Vec::new();
         let set = self.xattrs(ino)?.unwrap_or_default();
-        for xattr in set.iter().filter(|xattr| !self.is_hidden(&xattr.name, uid)) {
+        for xattr in set.iter().filter(|xattr| !self.is_hidden(&xattr.name)) {
             names.extend_from_slice(&xattr.name);
             names.push(0);
         }
@@ -440,22 +440,22 @@ impl<T: Tree> Filesystem for Driver<T> {
         );
     }
 
-    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         if !self.features.has_xattrs {
             return reply.error(Errno::ENOSYS);
         }
-        match self.xattr_value(ino, name.as_bytes(), req.uid()) {
+        match self.xattr_value(ino, name.as_bytes()) {
             Ok(Some(value)) => reply_sized(reply, size, &value),
             Ok(None) => reply.error(Errno::ENODATA),
             Err(error) => reply.error(self.answer("extended attributes", ino, &error)),
         }
     }
 
-    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         if !self.features.has_xattrs {
             return reply.error(Errno::ENOSYS);
         }
-        match self.xattr_names(ino, req.uid()) {
+        match self.xattr_names(ino) {
             Ok(names) => reply_sized(reply, size, &names),
             Err(error) => reply.error(self.answer("extended attributes", ino, &error)),
         }

@@ -15,7 +15,7 @@ mod presence;
 mod tree;
 
 pub use attr::Overrides;
-pub use mount::{Busy, Mount, Unmounter, device_of, mount, unmount};
+pub use mount::{Busy, Mount, Unmounter, device_of, is_fuse, mount, unmount};
 pub use options::{Access, MountOptions};
 pub use presence::{Presence, Watch};
 pub use tree::{Capacity, Features, Tree, VisitEntry};

@@ -104,6 +104,17 @@ pub fn device_of(dir: &Path) -> Result<(u32, u32)> {
     local_statx(dir).map(|stat| (stat.stx_dev_major, stat.stx_dev_minor))
 }
 
+/// Whether what is mounted on `dir`, or holds it, is a FUSE file system; `None` where the kernel does not tell.
+pub fn is_fuse(dir: &Path) -> Option<bool> {
+    let mount_id = local_statx(dir).ok()?.stx_mnt_id.to_string();
+    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let line = table
+        .lines()
+        .find(|line| line.split(' ').next() == Some(&mount_id))?;
+    let (_, after) = line.split_once(" - ")?;
+    Some(after.starts_with("fuse"))
+}
+
 impl Mount {
     fn new(session: BackgroundSession, dir: PathBuf) -> Result<Self> {
         let stat = local_statx(&dir)?;

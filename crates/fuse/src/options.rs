@@ -70,6 +70,18 @@ impl MountOptions {
         Ok(options)
     }
 
+    /// The list that a mount helper should go by: without `rw`, which mount(8) passes whenever nobody says `ro`, and
+    /// without unknown words where `is_sloppy` (mount's `-s`).
+    pub fn for_helper(list: &str, is_sloppy: bool) -> String {
+        let keeps = |word: &String| {
+            let is_known = || Self::default().take(word).is_ok();
+            word != "rw" && (!is_sloppy || is_known())
+        };
+        let escape = |word: String| word.replace('\\', r"\\").replace(',', r"\,");
+        let words: Vec<String> = split(list).into_iter().filter(keeps).map(escape).collect();
+        words.join(",")
+    }
+
     fn take(&mut self, word: &str) -> Result<()> {
         match word.split_once('=') {
             Some((key, value)) => self.take_value(key, value),
@@ -309,6 +321,16 @@ mod tests {
     fn commas_can_be_escaped() {
         let options = parse(r"fsname=a\,b\\c,ro").expect("accepted");
         assert_eq!(options.source_name.as_deref(), Some(r"a,b\c"));
+    }
+
+    #[test]
+    fn a_helper_overlooks_rw_and_if_asked_the_unknown() {
+        let list = r"rw,noexec,fsname=a\,b,fast";
+        assert_eq!(
+            MountOptions::for_helper(list, false),
+            r"noexec,fsname=a\,b,fast"
+        );
+        assert_eq!(MountOptions::for_helper(list, true), r"noexec,fsname=a\,b");
     }
 
     #[test]

@@ -100,9 +100,10 @@ impl Tree for Image {
     type Chunk = Chunk;
 
     fn features(&self) -> Features {
+        let has_xattrs = self.has_xattrs();
         Features {
-            has_xattrs: true,
-            has_acls: true,
+            has_xattrs,
+            has_acls: has_xattrs,
             has_holes: true,
         }
     }

@@ -1,0 +1,166 @@
+//! What the tests of mounts share: a live mount that cleans up after itself, a shell, a tree that counts its calls.
+#![allow(dead_code)]
+
+pub mod stub;
+
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tempfile::TempDir;
+use weald_format::{InodeNo, Result, XattrSet};
+use weald_fuse::{Busy, Capacity, Features, Mount, MountOptions, Tree, VisitEntry};
+use weald_image::{Inode, Run};
+
+/// A mounted tree on a directory of its own; both are gone when it is dropped.
+pub struct Live {
+    /// The directory that holds the mount point, for files beside it.
+    pub base: TempDir,
+    /// The mount point.
+    pub dir: PathBuf,
+    pub mount: Option<Mount>,
+}
+
+impl Live {
+    pub fn new<T: Tree>(tree: T, options: &str) -> Self {
+        let base = public_dir();
+        let dir = base.path().join("mount");
+        std::fs::create_dir(&dir).expect("mount point");
+        let options = MountOptions::parse([options]).expect("options");
+        let mount =
+            weald_fuse::mount(tree, OsStr::new("the source"), &dir, &options).expect("mount");
+        Self {
+            base,
+            dir,
+            mount: Some(mount),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Runs a shell script with the mount point as `$1` and the directory beside it as `$2`.
+    pub fn sh(&self, script: &str) -> String {
+        sh(script, &[&self.dir, self.base.path()])
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if let Some(mount) = self.mount.take() {
+            let _ = mount.unmounter().unmount(Busy::Detach);
+            let ended = mount.wait();
+            if !std::thread::panicking() {
+                ended.expect("session");
+            }
+        }
+    }
+}
+
+/// A temporary directory that other users can enter.
+pub fn public_dir() -> TempDir {
+    let base = tempfile::tempdir().expect("temporary directory");
+    std::fs::set_permissions(base.path(), PermissionsExt::from_mode(0o755)).expect("chmod");
+    base
+}
+
+/// The standard output of a shell script, which must succeed; what it says on standard error comes after it.
+pub fn sh(script: &str, arguments: &[&Path]) -> String {
+    let mut command = Command::new("bash");
+    let output = command
+        .args(["-euc", script, "bash"])
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .output();
+    let output = output.expect("bash");
+    let text = [output.stdout, output.stderr]
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+        .concat();
+    assert!(output.status.success(), "{script}\n{text}");
+    text
+}
+
+/// The errno of a failure.
+pub fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
+    result
+        .expect_err("must fail")
+        .raw_os_error()
+        .expect("an errno")
+}
+
+/// Passes every call on and counts it.
+pub struct Counting<T> {
+    pub tree: T,
+    pub calls: Arc<AtomicU64>,
+}
+
+impl<T: Tree> Counting<T> {
+    pub fn new(tree: T) -> (Self, Arc<AtomicU64>) {
+        let calls = Arc::default();
+        (
+            Self {
+                tree,
+                calls: Arc::clone(&calls),
+            },
+            calls,
+        )
+    }
+
+    fn counted(&self) -> &T {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        &self.tree
+    }
+}
+
+impl<T: Tree> Tree for Counting<T> {
+    type Chunk = T::Chunk;
+
+    fn features(&self) -> Features {
+        self.tree.features()
+    }
+
+    fn capacity(&self) -> Capacity {
+        self.counted().capacity()
+    }
+
+    fn inode(&self, ino: InodeNo) -> Result<Inode> {
+        self.counted().inode(ino)
+    }
+
+    fn parent(&self, ino: InodeNo) -> Result<InodeNo> {
+        self.counted().parent(ino)
+    }
+
+    fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Option<Inode>> {
+        self.counted().lookup(dir, name)
+    }
+
+    fn read_dir(&self, dir: InodeNo, start: u64, visit: &mut VisitEntry<'_>) -> Result<()> {
+        self.counted().read_dir(dir, start, visit)
+    }
+
+    fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
+        self.counted().read_link(inode)
+    }
+
+    fn xattrs(&self, inode: &Inode) -> Result<Arc<XattrSet>> {
+        self.counted().xattrs(inode)
+    }
+
+    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<T::Chunk> {
+        self.counted().read(inode, offset, len)
+    }
+
+    fn runs(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        visit: &mut dyn FnMut(Run) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.counted().runs(inode, offset, visit)
+    }
+}
