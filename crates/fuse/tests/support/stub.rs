@@ -292,7 +292,7 @@ impl Tree for Stub {
             4 => vec![xattr("security.capability", &capability_value())],
             12 => vec![
                 xattr("trusted.secret", b"root only"),
-                xattr("user.big", &[7; 5000]),
+                xattr("user.big", &[7; 2000]),
                 xattr("user.empty", b""),
                 xattr("user.text", b"value"),
             ],
