@@ -12,6 +12,7 @@ pub mod error;
 pub mod limits;
 pub mod names;
 pub mod pages;
+pub mod tree_digest;
 pub mod types;
 
 pub use error::{Error, ErrorKind, Place, Result};

@@ -1,0 +1,125 @@
+//! The compressors: threads that turn blocks into records, in any order, handed back in the order of submission.
+
+use crate::image_writer::{ImageWriter, Outgoing};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use weald_codec::{CodecSpec, Encoder};
+use weald_format::container::RecordType;
+use weald_format::{Error, Result};
+
+struct Job {
+    no: u64,
+    stream: u8,
+    spec: CodecSpec,
+    raw: Arc<Vec<u8>>,
+}
+
+/// The pool. Blocks in flight are limited, so that memory is.
+pub struct Compressors {
+    jobs: Sender<Job>,
+    done: Receiver<(u64, Result<Outgoing>)>,
+    submitted: u64,
+    written: u64,
+    waiting: BTreeMap<u64, Outgoing>,
+    in_flight_max: u64,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Compressors {
+    /// Starts `threads` threads for blocks of up to `block_len` bytes.
+    ///
+    /// # Errors
+    /// `Limit` where threads cannot be had.
+    pub fn start(threads: usize, block_len: u64) -> Result<Self> {
+        let (jobs, receiver) = bounded::<Job>(threads);
+        let (sender, done) = unbounded();
+        let spawn = |n: usize| {
+            let (receiver, sender) = (receiver.clone(), sender.clone());
+            let run = move || work(&receiver, &sender, block_len);
+            let thread = std::thread::Builder::new().name(format!("compress-{n}")).spawn(run);
+            thread.map_err(|e| Error::io("starting a thread", e))
+        };
+        let started = (0..threads).map(spawn).collect::<Result<_>>()?;
+        Ok(Self {
+            jobs,
+            done,
+            submitted: 0,
+            written: 0,
+            waiting: BTreeMap::new(),
+            in_flight_max: threads as u64 * 2 + 1,
+            threads: started,
+        })
+    }
+
+    /// Blocks that may be in memory at once.
+    pub const fn in_flight_max(threads: u64) -> u64 {
+        threads * 2 + 1
+    }
+
+    /// Hands a block over; writes finished ones to `image` until there is room for it.
+    ///
+    /// # Errors
+    /// Those of compressing and writing the blocks before.
+    pub fn submit(&mut self, image: &mut ImageWriter, stream: u8, spec: CodecSpec, raw: Arc<Vec<u8>>) -> Result<()> {
+        while let Ok((no, outgoing)) = self.done.try_recv() {
+            self.take(image, no, outgoing)?;
+        }
+        while self.submitted - self.written >= self.in_flight_max {
+            self.wait(image)?;
+        }
+        let job = Job { no: self.submitted, stream, spec, raw };
+        self.jobs.send(job).map_err(|_| Error::invalid("the compressors have stopped"))?;
+        self.submitted += 1;
+        Ok(())
+    }
+
+    fn wait(&mut self, image: &mut ImageWriter) -> Result<()> {
+        let (no, outgoing) = self.done.recv().map_err(|_| Error::invalid("the compressors have stopped"))?;
+        self.take(image, no, outgoing)
+    }
+
+    fn take(&mut self, image: &mut ImageWriter, no: u64, outgoing: Result<Outgoing>) -> Result<()> {
+        self.waiting.insert(no, outgoing?);
+        while let Some(next) = self.waiting.remove(&self.written) {
+            image.write(&next)?;
+            self.written += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits for all blocks and writes them; the threads end.
+    ///
+    /// # Errors
+    /// As [`Compressors::submit`].
+    pub fn finish(mut self, image: &mut ImageWriter) -> Result<()> {
+        while self.written < self.submitted {
+            self.wait(image)?;
+        }
+        drop(self.jobs);
+        for thread in self.threads {
+            thread.join().map_err(|_| Error::invalid("a compressor panicked"))?;
+        }
+        Ok(())
+    }
+}
+
+fn work(jobs: &Receiver<Job>, done: &Sender<(u64, Result<Outgoing>)>, block_len: u64) {
+    let mut encoder: Option<(CodecSpec, Encoder)> = None;
+    while let Ok(job) = jobs.recv() {
+        let outgoing = compress(&mut encoder, &job, block_len);
+        if done.send((job.no, outgoing)).is_err() {
+            return;
+        }
+    }
+}
+
+fn compress(encoder: &mut Option<(CodecSpec, Encoder)>, job: &Job, block_len: u64) -> Result<Outgoing> {
+    if encoder.as_ref().is_none_or(|(spec, _)| *spec != job.spec) {
+        *encoder = Some((job.spec, Encoder::new(job.spec, block_len)?));
+    }
+    let Some((_, encoder)) = encoder else { return Err(Error::invalid("no encoder")) };
+    let encoded = encoder.encode(&job.raw)?;
+    let len = job.raw.len() as u64;
+    Ok(Outgoing::new(RecordType::Data, job.stream, encoded, len, len))
+}

@@ -1,0 +1,322 @@
+//! Contents on their way to the image: whole-file sharing, category, segmentation, blocks, extents, content pages.
+
+use crate::compress::Compressors;
+use crate::history::History;
+use crate::image_writer::ImageWriter;
+use crate::metadata::MetadataWriter;
+use crate::plan::Plan;
+use crate::read::Layout;
+use crate::segment::{SegmentSink, Segmenter};
+use hashbrown::HashTable;
+use std::path::Path;
+use std::sync::Arc;
+use weald_codec::CodecSpec;
+use weald_format::container::RecordType;
+use weald_format::directory::{Category, Stream};
+use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX};
+use weald_format::pages::{ContentPage, Extent, ExtentPage, Heads, Source};
+use weald_format::{ContentId, Digest, Error, Result};
+
+/// Stream of ordinary data.
+const GENERAL: u8 = 0;
+/// Stream of data that no codec makes smaller.
+const INCOMPRESSIBLE: u8 = 1;
+/// Contents shorter than this are not worth a look at their entropy.
+const PROBE_LEN_MIN: usize = 8 << 10;
+/// Bytes of each of the three probes.
+const PROBE_LEN: usize = 4 << 10;
+/// Bits per byte above which data is taken as incompressible: random bytes show 7.95 in a probe of 4 KiB.
+const PROBE_BITS: f64 = 7.8;
+
+/// Digests of the contents so far, and their ids.
+#[derive(Default)]
+pub struct ContentTable {
+    digests: Vec<Digest>,
+    ids: HashTable<u32>,
+}
+
+fn bucket_hash(digest: &Digest) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&digest.0[..8]);
+    u64::from_le_bytes(bytes)
+}
+
+impl ContentTable {
+    /// The content with this digest, if there is one.
+    pub fn find(&self, digest: &Digest) -> Option<ContentId> {
+        let same = |&id: &u32| self.digests[id as usize] == *digest;
+        self.ids.find(bucket_hash(digest), same).map(|&id| ContentId(u64::from(id)))
+    }
+
+    /// Digest of a content.
+    pub fn digest(&self, id: ContentId) -> Digest {
+        self.digests[id.0 as usize]
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.digests.len() as u64
+    }
+
+    fn insert(&mut self, digest: Digest) -> Result<ContentId> {
+        let id = u32::try_from(self.digests.len()).map_err(|_| Error::limit("more than 2^32 contents"))?;
+        self.digests.push(digest);
+        let digests = &self.digests;
+        self.ids.insert_unique(bucket_hash(&digest), id, |&id| bucket_hash(&digests[id as usize]));
+        Ok(ContentId(u64::from(id)))
+    }
+}
+
+/// Blocks to the compressors, extents to their pages.
+struct Pages<'a> {
+    image: &'a mut ImageWriter,
+    metadata: &'a mut MetadataWriter,
+    compressors: Compressors,
+    codec: CodecSpec,
+    extents: Vec<Extent>,
+    heads: Heads,
+    logical_len: u64,
+    content_lens: Vec<u64>,
+    content_start: u64,
+}
+
+impl SegmentSink for Pages<'_> {
+    fn block(&mut self, stream: u8, block: Arc<Vec<u8>>) -> Result<()> {
+        let spec = if stream == INCOMPRESSIBLE { CodecSpec::None } else { self.codec };
+        self.compressors.submit(self.image, stream, spec, block)
+    }
+
+    fn extent(&mut self, extent: Extent) -> Result<()> {
+        self.logical_len += extent.len;
+        if self.logical_len > NUMBER_MAX {
+            return Err(Error::limit("more than 2^62 bytes of distinct contents"));
+        }
+        if let Some(last) = self.extents.last_mut()
+            && let Some(merged) = merged(last, &extent)
+        {
+            *last = merged;
+            return Ok(());
+        }
+        if self.extents.len() == EXTENTS_PER_PAGE {
+            self.write_extents()?;
+        }
+        self.extents.push(extent);
+        Ok(())
+    }
+}
+
+/// The two as one, where the second goes on where the first ends.
+fn merged(first: &Extent, second: &Extent) -> Option<Extent> {
+    let goes_on = match (first.source, second.source) {
+        (Source::Hole, Source::Hole) => true,
+        (Source::Stream { stream: a, address }, Source::Stream { stream: b, address: next }) => {
+            a == b && address + first.len == next
+        }
+        _ => false,
+    };
+    goes_on.then_some(Extent { len: first.len + second.len, source: first.source })
+}
+
+impl Pages<'_> {
+    fn write_extents(&mut self) -> Result<()> {
+        let extents = std::mem::take(&mut self.extents);
+        if extents.is_empty() {
+            return Ok(());
+        }
+        let len = extents.iter().map(|e| e.len).sum();
+        let bytes = ExtentPage::encode(&extents, &mut self.heads);
+        let parsed = ExtentPage::parse(&bytes);
+        assert!(parsed.is_ok_and(|p| p.logical_len() == len), "an extent page does not parse as it was written");
+        self.metadata.push(self.image, RecordType::Extents, bytes, len)
+    }
+
+    fn write_contents(&mut self) -> Result<()> {
+        let lens = std::mem::take(&mut self.content_lens);
+        if lens.is_empty() {
+            return Ok(());
+        }
+        let bytes = ContentPage::encode(self.content_start, &lens);
+        self.content_start += lens.iter().sum::<u64>();
+        self.metadata.push(self.image, RecordType::Contents, bytes, lens.len() as u64)
+    }
+}
+
+/// Takes contents in order.
+pub struct ContentWriter<'a> {
+    pages: Pages<'a>,
+    segmenter: Segmenter,
+    table: ContentTable,
+    stream: u8,
+    hole_len: u64,
+}
+
+/// What became of the contents.
+pub struct ContentSummary {
+    /// Digests and ids.
+    pub table: ContentTable,
+    /// The streams of the image.
+    pub streams: Vec<Stream>,
+    /// Bytes found as repeats.
+    pub repeated_len: u64,
+    /// Raw bytes in blocks.
+    pub fresh_len: u64,
+    /// Bytes in holes.
+    pub hole_len: u64,
+}
+
+impl<'a> ContentWriter<'a> {
+    /// A writer within `plan`, for about `total_len` bytes of input; a spool goes to `spool_dir`.
+    ///
+    /// # Errors
+    /// `Io` where threads cannot be started.
+    pub fn new(
+        image: &'a mut ImageWriter,
+        metadata: &'a mut MetadataWriter,
+        plan: &Plan,
+        total_len: u64,
+        spool_dir: &Path,
+    ) -> Result<Self> {
+        let history = || History::new(plan.block_len, plan.window_len / 2, spool_dir);
+        let histories = vec![history(), history()];
+        let pages = Pages {
+            image,
+            metadata,
+            compressors: Compressors::start(plan.threads, plan.block_len)?,
+            codec: plan.codec,
+            extents: Vec::new(),
+            heads: vec![0; histories.len()],
+            logical_len: 0,
+            content_lens: Vec::new(),
+            content_start: 0,
+        };
+        let segmenter = Segmenter::new(histories, plan.match_len_min, plan.table_len, total_len);
+        Ok(Self { pages, segmenter, table: ContentTable::default(), stream: GENERAL, hole_len: 0 })
+    }
+
+    /// The contents so far.
+    pub fn table(&self) -> &ContentTable {
+        &self.table
+    }
+
+    /// Bytes of the image so far.
+    pub fn written_len(&self) -> u64 {
+        self.pages.image.position()
+    }
+
+    /// Begins a content whose data begins with `probe`.
+    pub fn begin(&mut self, probe: &[u8]) {
+        self.stream = if is_incompressible(probe) { INCOMPRESSIBLE } else { GENERAL };
+    }
+
+    /// Adds data to the content that was begun.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Limit`.
+    pub fn data(&mut self, bytes: &[u8]) -> Result<()> {
+        self.segmenter.push(&mut self.pages, self.stream, bytes)
+    }
+
+    /// Adds a hole to the content that was begun.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn hole(&mut self, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        self.hole_len += len;
+        self.pages.extent(Extent { len, source: Source::Hole })
+    }
+
+    /// Ends the content, which is `len` bytes long and not there yet.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn end(&mut self, len: u64, digest: Digest) -> Result<ContentId> {
+        let id = self.table.insert(digest)?;
+        self.pages.content_lens.push(len);
+        if self.pages.content_lens.len() == ITEMS_PER_PAGE {
+            self.pages.write_contents()?;
+        }
+        Ok(id)
+    }
+
+    /// Adds a content that is in memory, unless it is there already.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn add(&mut self, layout: &Layout, data: &[u8], digest: Digest) -> Result<ContentId> {
+        if let Some(id) = self.table.find(&digest) {
+            return Ok(id);
+        }
+        self.begin(data);
+        let Some(runs) = &layout.runs else {
+            self.data(data)?;
+            return self.end(layout.len, digest);
+        };
+        let (mut rest, mut at) = (data, 0);
+        for run in runs {
+            self.hole(run.start - at)?;
+            let (here, after) = rest.split_at((run.end - run.start) as usize);
+            self.data(here)?;
+            (rest, at) = (after, run.end);
+        }
+        self.hole(layout.len - at)?;
+        self.end(layout.len, digest)
+    }
+
+    /// Writes everything that is open.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn finish(mut self, block_len: u64) -> Result<ContentSummary> {
+        self.segmenter.finish(&mut self.pages)?;
+        self.pages.write_extents()?;
+        self.pages.write_contents()?;
+        self.pages.compressors.finish(self.pages.image)?;
+        let stream = |category| Stream { category, block_len_max: block_len };
+        Ok(ContentSummary {
+            table: self.table,
+            streams: vec![stream(Category::General), stream(Category::Incompressible)],
+            repeated_len: self.segmenter.repeated_len,
+            fresh_len: self.segmenter.fresh_len(),
+            hole_len: self.hole_len,
+        })
+    }
+}
+
+/// Whether three probes of the data, at its front, middle and end, all look random.
+fn is_incompressible(data: &[u8]) -> bool {
+    if data.len() < PROBE_LEN_MIN {
+        return false;
+    }
+    // Magic and headers at the front of compressed files are not random: the first probe starts a little later.
+    let starts = [512, (data.len() - PROBE_LEN) / 2, data.len() - PROBE_LEN];
+    starts.iter().all(|&start| entropy_bits(&data[start..start + PROBE_LEN]) > PROBE_BITS)
+}
+
+fn entropy_bits(bytes: &[u8]) -> f64 {
+    let mut counts = [0u32; 256];
+    bytes.iter().for_each(|&b| counts[usize::from(b)] += 1);
+    let total = bytes.len() as f64;
+    let used = counts.iter().filter(|&&c| c > 0).map(|&c| f64::from(c));
+    used.map(|c| c / total * (total / c).log2()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_bytes_are_incompressible_and_others_not() {
+        let mut noise = vec![0; 100_000];
+        blake3::Hasher::new().finalize_xof().fill(&mut noise);
+        assert!(is_incompressible(&noise));
+        assert!(!is_incompressible(&noise[..4000]));
+        assert!(!is_incompressible(&vec![7; 100_000]));
+        let base64: Vec<u8> = noise.iter().map(|b| b & 63).collect();
+        assert!(!is_incompressible(&base64));
+        noise[50_000..60_000].fill(0);
+        assert!(!is_incompressible(&noise));
+    }
+}

@@ -1,0 +1,246 @@
+//! The tree of a scanned source, written directory by directory.
+
+use crate::contents::ContentTable;
+use crate::image_writer::{ImageWriter, Sink};
+use crate::metadata::MetadataWriter;
+use crate::options::{BuildOptions, MtimeRule};
+use crate::scan::{DirNo, EntryNo, ScannedTree};
+use crate::tree_writer::{Body, LinkInfo, NewEntry, Out, TreeSummary, TreeWriter, mask_of};
+use weald_format::container::RecordType;
+use weald_format::entries::EntryKind;
+use weald_format::limits::{ITEMS_PER_PAGE, TIMES_PER_PAGE};
+use weald_format::pages::{self, Link, TimesPage};
+use weald_format::tree_digest::TreeHasher;
+use weald_format::{Attributes, ContentId, Digest, FileKind, Result, Timestamp};
+
+/// What reading a regular file came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct FileState(u32);
+
+impl FileState {
+    /// No regular file, or empty.
+    pub const EMPTY: Self = Self(u32::MAX);
+    /// It could not be read: left out of the image.
+    pub const OMITTED: Self = Self(u32::MAX - 1);
+
+    /// It has this content.
+    pub fn content(id: ContentId) -> Self {
+        Self(id.0 as u32)
+    }
+}
+
+/// Everything the tree is made from.
+pub struct Emitter<'a> {
+    /// The source.
+    pub tree: &'a ScannedTree,
+    /// State of every entry, by number.
+    pub states: &'a [FileState],
+    /// Contents.
+    pub contents: &'a ContentTable,
+    /// Normalisation and times.
+    pub options: &'a BuildOptions,
+    /// Entries left out, ascending.
+    pub omitted: &'a [u32],
+}
+
+/// The finished tree.
+pub struct Emitted {
+    /// Counts and root digest.
+    pub summary: TreeSummary,
+    /// Logical identity.
+    pub tree_digest: Digest,
+}
+
+impl Emitter<'_> {
+    /// Writes the tree: templates, entries, link table, times; mtimes inside or beside the templates, whichever is
+    /// smaller.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Limit`.
+    pub fn emit(&self, image: &mut ImageWriter, metadata: &mut MetadataWriter) -> Result<Emitted> {
+        let beside = self.is_overlay_smaller()?;
+        let mut out = Out { image, metadata };
+        let summary = self.emit_entries(&mut out, !beside, false)?;
+        if beside {
+            self.emit_times(&mut out)?;
+        }
+        let mut hasher = TreeHasher::new(&summary.root_digest);
+        self.emit_links(&mut out, &mut hasher)?;
+        metadata.finish(image)?;
+        Ok(Emitted { summary, tree_digest: hasher.finish() })
+    }
+
+    /// Whether a times overlay makes the image smaller. Only where leaving mtimes out saves a fifth of the entries can it,
+    /// so only then are both ways tried in full.
+    fn is_overlay_smaller(&self) -> Result<bool> {
+        let mut image = ImageWriter::begin(Sink::Count)?;
+        let mut metadata = MetadataWriter::new(1);
+        let mut out = Out { image: &mut image, metadata: &mut metadata };
+        let inside = self.emit_entries(&mut out, true, true)?.entry_count;
+        let beside = self.emit_entries(&mut out, false, true)?.entry_count;
+        if beside * 5 > inside * 4 {
+            return Ok(false);
+        }
+        Ok(self.trial_len(false)? < self.trial_len(true)?)
+    }
+
+    fn trial_len(&self, mtime_inside: bool) -> Result<u64> {
+        let mut image = ImageWriter::begin(Sink::Count)?;
+        let mut metadata = MetadataWriter::new(3);
+        let mut out = Out { image: &mut image, metadata: &mut metadata };
+        self.emit_entries(&mut out, mtime_inside, false)?;
+        if !mtime_inside {
+            self.emit_times(&mut out)?;
+        }
+        metadata.finish(&mut image)?;
+        Ok(image.position())
+    }
+
+    fn emit_entries(&self, out: &mut Out<'_>, mtime_inside: bool, measure_only: bool) -> Result<TreeSummary> {
+        let o = self.options;
+        let mask = mask_of(mtime_inside, o.keep_atime, o.keep_ctime, o.keep_btime);
+        let mut writer = TreeWriter::new(mask, measure_only);
+        writer.enter();
+        let mut stack = vec![(ScannedTree::ROOT, self.tree.entries_of(DirNo(0)))];
+        while let Some((_, rest)) = stack.last_mut() {
+            match rest.next() {
+                Some(entry) => match self.tree.dir(entry) {
+                    Some(dir) => {
+                        writer.enter();
+                        stack.push((entry, self.tree.entries_of(dir)));
+                    }
+                    None if self.states[entry.0 as usize] == FileState::OMITTED => {}
+                    None => writer.add(out, &self.new_entry(entry))?,
+                },
+                None => {
+                    if let Some((entry, _)) = stack.pop() {
+                        writer.leave(out, &self.new_entry(entry))?;
+                    }
+                }
+            }
+        }
+        writer.finish(out)
+    }
+
+    fn new_entry(&self, entry: EntryNo) -> NewEntry<'_> {
+        let tree = self.tree;
+        let kind = tree.kind(entry);
+        let state = self.states[entry.0 as usize];
+        let (kind, body) = match kind {
+            FileKind::Directory => (EntryKind::Directory, Body::None),
+            FileKind::Regular if state == FileState::EMPTY => (EntryKind::Empty, Body::Empty),
+            FileKind::Regular => {
+                let id = ContentId(u64::from(state.0));
+                (EntryKind::File, Body::Content(id, self.contents.digest(id)))
+            }
+            FileKind::Symlink => (EntryKind::Symlink, Body::Target(tree.target(entry).unwrap_or(b""))),
+            FileKind::CharDevice => (EntryKind::CharDevice, Body::None),
+            FileKind::BlockDevice => (EntryKind::BlockDevice, Body::None),
+            FileKind::Fifo => (EntryKind::Fifo, Body::None),
+            FileKind::Socket => (EntryKind::Socket, Body::None),
+        };
+        NewEntry {
+            name: tree.name(entry),
+            kind,
+            attributes: self.attributes(entry),
+            times: self.times(entry),
+            xattrs: tree.xattrs_no(entry).map(|no| &tree.xattr_sets()[no as usize]),
+            body,
+            link: self.link_info(entry),
+        }
+    }
+
+    fn attributes(&self, entry: EntryNo) -> Attributes {
+        let mut attributes = *self.tree.attributes(entry);
+        let kind = self.tree.kind(entry);
+        attributes.uid = self.options.uid.unwrap_or(attributes.uid);
+        attributes.gid = self.options.gid.unwrap_or(attributes.gid);
+        if let Some(rule) = &self.options.mode
+            && kind != FileKind::Symlink
+        {
+            attributes.permissions = rule.apply(attributes.permissions, kind == FileKind::Directory);
+        }
+        attributes
+    }
+
+    fn mtime(&self, entry: EntryNo) -> Timestamp {
+        let mtime = self.tree.mtime(entry);
+        let whole = |seconds| Timestamp { seconds, nanoseconds: 0 };
+        match self.options.mtime {
+            MtimeRule::Keep => mtime,
+            MtimeRule::Clamp(latest) => mtime.min(whole(latest)),
+            MtimeRule::Set(seconds) => whole(seconds),
+        }
+    }
+
+    fn times(&self, entry: EntryNo) -> [Timestamp; 4] {
+        let times = self.tree.times(entry);
+        // A file system without btime: mtime is what extraction would come to as well.
+        let mtime = self.mtime(entry);
+        [mtime, times.atime.unwrap_or(mtime), times.ctime.unwrap_or(mtime), times.btime.unwrap_or(mtime)]
+    }
+
+    fn link_info(&self, entry: EntryNo) -> LinkInfo {
+        let Some(group) = self.tree.link_group(entry) else { return LinkInfo::Single };
+        let mut names = self.tree.link_names(group);
+        let nlink = names.len() as u64;
+        let Some(first) = names.next() else { return LinkInfo::Single };
+        let dir = self.tree.dir_of(entry);
+        match self.tree.dir_of(first) == dir && names.all(|n| self.tree.dir_of(n) == dir) {
+            true => LinkInfo::Inside { nlink, back: self.name_no(entry) - self.name_no(first) },
+            false => LinkInfo::Across,
+        }
+    }
+
+    /// Number of a name in the image: as in the scan, without what was left out.
+    fn name_no(&self, entry: EntryNo) -> u64 {
+        let before = self.omitted.partition_point(|&o| o < entry.0);
+        u64::from(entry.0) - before as u64 + 1
+    }
+
+    /// The names of inodes that cross directories, in the order of their numbers, in pages.
+    fn emit_links(&self, out: &mut Out<'_>, hasher: &mut TreeHasher) -> Result<()> {
+        let mut links: Vec<Link> = Vec::new();
+        for group in 0..self.tree.link_group_count() {
+            let names: Vec<EntryNo> = self.tree.link_names(group).collect();
+            let Some(&first) = names.first() else { continue };
+            let is_across = self.link_info(first) == LinkInfo::Across;
+            if is_across && self.states[first.0 as usize] != FileState::OMITTED {
+                let link = |name: &EntryNo| Link {
+                    name_no: self.name_no(*name),
+                    first_no: self.name_no(first),
+                    nlink: names.len() as u64,
+                };
+                links.extend(names.iter().map(link));
+            }
+        }
+        links.sort_unstable_by_key(|l| l.name_no);
+        links.iter().for_each(|l| hasher.add_link(l));
+        let mut covered = 0;
+        for page in links.chunks(ITEMS_PER_PAGE) {
+            // A page is found by any name from behind the page before it to its own last one.
+            let end = page.last().map_or(covered, |l| l.name_no + 1);
+            out.push(RecordType::Links, pages::encode_links(page), end - covered)?;
+            covered = end;
+        }
+        Ok(())
+    }
+
+    /// mtimes of all names in the order of their numbers.
+    fn emit_times(&self, out: &mut Out<'_>) -> Result<()> {
+        let mut page = Vec::with_capacity(TIMES_PER_PAGE);
+        let kept = (0..self.tree.entry_count()).filter(|&e| self.states[e as usize] != FileState::OMITTED);
+        for entry in kept {
+            page.push(self.mtime(EntryNo(entry)));
+            if page.len() == TIMES_PER_PAGE {
+                out.push(RecordType::Times, TimesPage::encode(&page), page.len() as u64)?;
+                page.clear();
+            }
+        }
+        match page.len() {
+            0 => Ok(()),
+            count => out.push(RecordType::Times, TimesPage::encode(&page), count as u64),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What a stream holds so far: its newest blocks in memory, older ones in a spool, all to be compared with.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weald_format::Result;
+use weald_io::{ReadAt, Spool};
+
+/// Bytes of a piece read back from the spool at once.
+const PIECE_LEN: u64 = 64 << 10;
+/// Pieces kept, chosen by the low bits of their number.
+const PIECE_COUNT: u64 = 64;
+
+/// The raw bytes of one stream.
+pub struct History {
+    block_len: u64,
+    window: VecDeque<Arc<Vec<u8>>>,
+    /// Blocks that have left the window.
+    spooled_count: u64,
+    window_count_max: usize,
+    current: Vec<u8>,
+    spool: Option<Spool>,
+    spool_dir: PathBuf,
+    pieces: Vec<(u64, Vec<u8>)>,
+}
+
+impl History {
+    /// A stream cut into blocks of `block_len` bytes, of which about `window_len` stay in memory; the rest goes to an
+    /// unnamed file in `spool_dir`.
+    pub fn new(block_len: u64, window_len: u64, spool_dir: &Path) -> Self {
+        Self {
+            block_len,
+            window: VecDeque::new(),
+            spooled_count: 0,
+            window_count_max: (window_len / block_len).max(1) as usize,
+            current: Vec::new(),
+            spool: None,
+            spool_dir: spool_dir.to_owned(),
+            pieces: Vec::new(),
+        }
+    }
+
+    /// Address of the next byte.
+    pub fn len(&self) -> u64 {
+        (self.spooled_count + self.window.len() as u64) * self.block_len + self.current.len() as u64
+    }
+
+    /// Appends what fits in the current block. Returns how much that was, and the block if it is full now.
+    ///
+    /// # Errors
+    /// `Io`, `Full` from the spool.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(usize, Option<Arc<Vec<u8>>>)> {
+        let room = self.block_len as usize - self.current.len();
+        let taken = bytes.len().min(room);
+        if self.current.capacity() == 0 {
+            self.current.reserve_exact(self.block_len.min(4 << 20) as usize);
+        }
+        self.current.extend_from_slice(&bytes[..taken]);
+        if taken < room {
+            return Ok((taken, None));
+        }
+        Ok((taken, Some(self.close()?)))
+    }
+
+    /// Takes the last block, if it has begun.
+    ///
+    /// # Errors
+    /// As [`History::append`].
+    pub fn finish(&mut self) -> Result<Option<Arc<Vec<u8>>>> {
+        match self.current.is_empty() {
+            true => Ok(None),
+            false => self.close().map(Some),
+        }
+    }
+
+    fn close(&mut self) -> Result<Arc<Vec<u8>>> {
+        let block = Arc::new(std::mem::take(&mut self.current));
+        self.window.push_back(block.clone());
+        if self.window.len() > self.window_count_max
+            && let Some(oldest) = self.window.pop_front()
+        {
+            let spool = match &mut self.spool {
+                Some(spool) => spool,
+                none => none.insert(Spool::create(&self.spool_dir)?),
+            };
+            spool.append(&oldest)?;
+            self.spooled_count += 1;
+        }
+        Ok(block)
+    }
+
+    /// The bytes from `address` on, as far as they lie together.
+    fn from(&mut self, address: u64) -> Result<&[u8]> {
+        let spooled_len = self.spooled_count * self.block_len;
+        if address < spooled_len {
+            let start = address / PIECE_LEN * PIECE_LEN;
+            let piece = self.piece(start, spooled_len)?;
+            return Ok(&piece[(address - start) as usize..]);
+        }
+        let block_no = address / self.block_len - self.spooled_count;
+        let block = self.window.get(block_no as usize).map_or(&self.current, |b| b.as_ref());
+        Ok(block.get((address % self.block_len) as usize..).unwrap_or(&[]))
+    }
+
+    /// The bytes before `address`, as far as they lie together.
+    fn before(&mut self, address: u64) -> Result<&[u8]> {
+        let Some(last) = address.checked_sub(1) else { return Ok(&[]) };
+        let spooled_len = self.spooled_count * self.block_len;
+        if last < spooled_len {
+            let start = last / PIECE_LEN * PIECE_LEN;
+            let piece = self.piece(start, spooled_len)?;
+            return Ok(&piece[..(address - start) as usize]);
+        }
+        let block_no = last / self.block_len - self.spooled_count;
+        let block = self.window.get(block_no as usize).map_or(&self.current, |b| b.as_ref());
+        Ok(block.get(..(last % self.block_len + 1) as usize).unwrap_or(&[]))
+    }
+
+    fn piece(&mut self, start: u64, end: u64) -> Result<&[u8]> {
+        let slot = (start / PIECE_LEN % PIECE_COUNT) as usize;
+        if self.pieces.is_empty() {
+            self.pieces.resize(PIECE_COUNT as usize, (u64::MAX, Vec::new()));
+        }
+        let (held, bytes) = &mut self.pieces[slot];
+        if *held != start || bytes.len() as u64 != PIECE_LEN.min(end - start) {
+            bytes.resize(PIECE_LEN.min(end - start) as usize, 0);
+            *held = u64::MAX;
+            if let Some(spool) = &self.spool {
+                spool.read_exact_at(bytes, start)?;
+            }
+            *held = start;
+        }
+        Ok(bytes)
+    }
+
+    /// How many bytes from `address` on equal the front of `data`.
+    ///
+    /// # Errors
+    /// `Io` from the spool.
+    pub fn match_forward(&mut self, address: u64, data: &[u8]) -> Result<usize> {
+        let mut matched = 0;
+        while matched < data.len() {
+            let held = self.from(address + matched as u64)?;
+            let here = common_prefix(held, &data[matched..]);
+            matched += here;
+            if held.is_empty() || here < held.len() {
+                break;
+            }
+        }
+        Ok(matched)
+    }
+
+    /// How many bytes before `address` equal the back of `data`.
+    ///
+    /// # Errors
+    /// `Io` from the spool.
+    pub fn match_backward(&mut self, address: u64, data: &[u8]) -> Result<usize> {
+        let mut matched = 0;
+        while matched < data.len() {
+            let held = self.before(address - matched as u64)?;
+            let here = common_suffix(held, &data[..data.len() - matched]);
+            matched += here;
+            if held.is_empty() || here < held.len() {
+                break;
+            }
+        }
+        Ok(matched)
+    }
+}
+
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let len = a.len().min(b.len());
+    let (a, b) = (&a[..len], &b[..len]);
+    let chunks = a.chunks_exact(32).zip(b.chunks_exact(32)).take_while(|(x, y)| x == y).count() * 32;
+    chunks + a[chunks..].iter().zip(&b[chunks..]).take_while(|(x, y)| x == y).count()
+}
+
+fn common_suffix(a: &[u8], b: &[u8]) -> usize {
+    let len = a.len().min(b.len());
+    let (a, b) = (&a[a.len() - len..], &b[b.len() - len..]);
+    let chunks = a.rchunks_exact(32).zip(b.rchunks_exact(32)).take_while(|(x, y)| x == y).count() * 32;
+    let rest = len - chunks;
+    chunks + a[..rest].iter().rev().zip(b[..rest].iter().rev()).take_while(|(x, y)| x == y).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matches_run_through_spool_window_and_current_block() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut history = History::new(100_000, 200_000, dir.path());
+        let data: Vec<u8> = (0..950_000u32).map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect();
+        let (mut at, mut blocks) = (0, 0);
+        while at < data.len() {
+            let (taken, full) = history.append(&data[at..]).unwrap();
+            at += taken;
+            blocks += usize::from(full.is_some());
+        }
+        assert_eq!((blocks, history.len()), (9, 950_000));
+        for start in [0, 1, 65_535, 99_999, 650_000, 899_999] {
+            assert_eq!(history.match_forward(start, &data[start as usize..]).unwrap(), 950_000 - start as usize);
+            assert_eq!(history.match_backward(start, &data[..start as usize]).unwrap(), start as usize);
+        }
+        let mut other = data[10..300_000].to_vec();
+        other[250_000] ^= 1;
+        assert_eq!(history.match_forward(10, &other).unwrap(), 250_000);
+        assert_eq!(history.match_backward(300_000, &other).unwrap(), 300_000 - 10 - 250_001);
+        assert_eq!(history.finish().unwrap().map(|b| b.len()), Some(50_000));
+    }
+}

@@ -1,0 +1,210 @@
+//! Writes records one after the other, keeps what the directory must say of them, and seals the image.
+
+use std::collections::BTreeMap;
+use weald_codec::{CodecSpec, Encoded, Encoder};
+use weald_format::container::{
+    Codec, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord,
+};
+use weald_format::directory::{Directory, IndexPage, PageRef, Section, Stream};
+use weald_format::limits::REFS_PER_PAGE;
+use weald_format::{Digest, Error, Result};
+use weald_io::OutputFile;
+use zerocopy::IntoBytes;
+
+/// Where an image goes: a file, or nowhere but a count (to measure what it would take).
+pub enum Sink {
+    /// The output file.
+    File(OutputFile),
+    /// Only the length counts.
+    Count,
+}
+
+/// What a sealed image is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sealed {
+    /// Digest of the directory record.
+    pub image_digest: Digest,
+    /// Bytes of the image.
+    pub image_len: u64,
+}
+
+#[derive(Default)]
+struct OpenSection {
+    refs: Vec<RecordRef>,
+    items: Vec<u64>,
+    pages: Vec<PageRef>,
+    stored_len: u64,
+}
+
+/// A writer of one image; records go out in the order of the calls.
+pub struct ImageWriter {
+    sink: Sink,
+    position: u64,
+    sections: BTreeMap<(RecordType, u8), OpenSection>,
+}
+
+/// An encoded record on its way to the file.
+pub struct Outgoing {
+    /// What it holds.
+    pub record_type: RecordType,
+    /// Stream number of a data block, else 0.
+    pub stream: u8,
+    /// Stored bytes.
+    pub encoded: Encoded,
+    /// Digest of the stored bytes.
+    pub digest: Digest,
+    /// Raw length, bytes.
+    pub raw_len: u64,
+    /// Items behind it.
+    pub item_count: u64,
+}
+
+impl Outgoing {
+    /// A record of encoded bytes; computes their digest.
+    pub fn new(record_type: RecordType, stream: u8, encoded: Encoded, raw_len: u64, item_count: u64) -> Self {
+        let digest = Digest::of(&encoded.stored);
+        Self { record_type, stream, encoded, digest, raw_len, item_count }
+    }
+}
+
+impl ImageWriter {
+    /// Begins an image: writes the superblock.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn begin(sink: Sink) -> Result<Self> {
+        let mut writer = Self { sink, position: 0, sections: BTreeMap::new() };
+        writer.put(SuperblockRecord::current().as_bytes())?;
+        Ok(writer)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        if let Sink::File(file) = &mut self.sink {
+            file.write_all(bytes)?;
+        }
+        self.position += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Bytes written so far.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Stored bytes, headers included, of all records of a type.
+    pub fn stored_len(&self, record_type: RecordType) -> u64 {
+        self.sections.iter().filter(|((t, _), _)| *t == record_type).map(|(_, s)| s.stored_len).sum()
+    }
+
+    fn put_record(&mut self, record: &Outgoing) -> Result<RecordRef> {
+        let reference = RecordRef {
+            record_type: record.record_type,
+            codec: record.encoded.codec,
+            offset: self.position,
+            stored_len: record.encoded.stored.len() as u64,
+            raw_len: record.raw_len,
+            digest: record.digest,
+        };
+        self.put(reference.header().as_bytes())?;
+        self.put(&record.encoded.stored)?;
+        Ok(reference)
+    }
+
+    /// Writes a record of a section.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn write(&mut self, record: &Outgoing) -> Result<()> {
+        let reference = self.put_record(record)?;
+        let key = (record.record_type, record.stream);
+        let section = self.sections.entry(key).or_default();
+        section.stored_len += HEADER_LEN as u64 + reference.stored_len;
+        section.refs.push(reference);
+        section.items.push(record.item_count);
+        if section.refs.len() == REFS_PER_PAGE {
+            self.write_index_page(key)?;
+        }
+        Ok(())
+    }
+
+    fn write_index_page(&mut self, key: (RecordType, u8)) -> Result<()> {
+        let section = self.sections.entry(key).or_default();
+        let refs = std::mem::take(&mut section.refs);
+        let items = std::mem::take(&mut section.items);
+        if refs.is_empty() {
+            return Ok(());
+        }
+        let raw = IndexPage::encode(&refs, &items);
+        let raw_len = raw.len() as u64;
+        let encoded = Encoded { codec: Codec::None, stored: raw };
+        let record = self.put_record(&Outgoing::new(RecordType::Index, 0, encoded, raw_len, 0))?;
+        let page =
+            PageRef { record, record_count: refs.len() as u64, item_count: items.iter().sum() };
+        self.sections.entry(key).or_default().pages.push(page);
+        Ok(())
+    }
+
+    /// Writes the open index pages, the directory and the footer, and names the file.
+    ///
+    /// # Errors
+    /// `Io`, `Full`; `Busy` where the name is taken and `overwrite` is off.
+    pub fn seal(
+        mut self,
+        tree_digest: Digest,
+        name_count: u64,
+        streams: Vec<Stream>,
+        overwrite: bool,
+    ) -> Result<Sealed> {
+        let keys: Vec<_> = self.sections.keys().copied().collect();
+        for key in &keys {
+            self.write_index_page(*key)?;
+        }
+        let section = |(record_type, stream): &(RecordType, u8)| Section {
+            record_type: *record_type,
+            stream: u64::from(*stream),
+            pages: self.sections[&(*record_type, *stream)].pages.clone(),
+        };
+        let directory = Directory {
+            superblock_digest: Digest::of(SuperblockRecord::current().as_bytes()),
+            generation: 1,
+            previous_footer: 0,
+            tree_digest,
+            name_count,
+            streams,
+            sections: keys.iter().map(section).collect(),
+        };
+        let image_digest = self.put_directory(&directory)?;
+        if let Sink::File(file) = self.sink {
+            file.commit(overwrite)?;
+        }
+        Ok(Sealed { image_digest, image_len: self.position })
+    }
+
+    fn put_directory(&mut self, directory: &Directory) -> Result<Digest> {
+        let raw = directory.encode();
+        let parsed = Directory::parse(&raw);
+        assert!(parsed.is_ok_and(|d| d == *directory), "the directory does not parse as it was written");
+        let encoded = Encoder::new(CodecSpec::Zstd(19), raw.len() as u64)?.encode(&raw)?;
+        let record = Outgoing::new(RecordType::Directory, 0, encoded, raw.len() as u64, 0);
+        let directory_offset = self.position;
+        let reference = self.put_record(&record)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(reference.header().as_bytes()).update(&record.encoded.stored);
+        let image_digest = Digest(*hasher.finalize().as_bytes());
+        let footer = Footer {
+            generation: directory.generation,
+            directory_offset,
+            directory_len: self.position - directory_offset,
+            footer_offset: self.position,
+            previous_footer: None,
+            image_digest,
+            tree_digest: directory.tree_digest,
+        };
+        let bytes = footer.encode();
+        Footer::parse(bytes.as_bytes(), self.position)
+            .map_err(|e| Error::invalid("footer does not parse as written").with_source(e))?;
+        self.put(bytes.as_bytes())?;
+        Ok(image_digest)
+    }
+}
+

@@ -1,0 +1,116 @@
+//! Metadata records on their way to the image: gathered to train the dictionary, then compressed and written.
+
+use crate::image_writer::{ImageWriter, Outgoing};
+use weald_codec::{CodecSpec, Encoded, Encoder, train_dictionary};
+use weald_format::Result;
+use weald_format::container::{Codec, RecordType};
+use weald_format::limits::PAGE_LEN_MAX;
+
+/// Raw metadata held back to learn from before anything is written, bytes.
+const HELD_LEN_MAX: usize = 12 << 20;
+/// Largest dictionary: what zstd's own tool uses, and what fits a level 1 cache three times over.
+const DICTIONARY_LEN: usize = 112 << 10;
+
+struct Raw {
+    record_type: RecordType,
+    bytes: Vec<u8>,
+    item_count: u64,
+}
+
+/// Compresses and writes metadata records.
+pub struct MetadataWriter {
+    level: i32,
+    held: Vec<Raw>,
+    held_len: usize,
+    encoder: Option<Encoder>,
+}
+
+impl MetadataWriter {
+    /// A writer at zstd `level`.
+    pub fn new(level: i32) -> Self {
+        Self { level, held: Vec::new(), held_len: 0, encoder: None }
+    }
+
+    /// Takes a record of raw bytes with `item_count` items.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Limit`.
+    pub fn push(
+        &mut self,
+        image: &mut ImageWriter,
+        record_type: RecordType,
+        bytes: Vec<u8>,
+        item_count: u64,
+    ) -> Result<()> {
+        assert!(bytes.len() as u64 <= PAGE_LEN_MAX, "{record_type:?} record of {} bytes", bytes.len());
+        let raw = Raw { record_type, bytes, item_count };
+        if self.encoder.is_some() {
+            return self.write(image, &raw);
+        }
+        self.held_len += raw.bytes.len();
+        self.held.push(raw);
+        if self.held_len >= HELD_LEN_MAX {
+            self.release(image)?;
+        }
+        Ok(())
+    }
+
+    /// Writes everything that is still held back.
+    ///
+    /// # Errors
+    /// As [`MetadataWriter::push`].
+    pub fn finish(&mut self, image: &mut ImageWriter) -> Result<()> {
+        if self.encoder.is_none() {
+            self.release(image)?;
+        }
+        Ok(())
+    }
+
+    /// Chooses the dictionary, or none, by what the records held back come to with it; then writes them.
+    fn release(&mut self, image: &mut ImageWriter) -> Result<()> {
+        let held = std::mem::take(&mut self.held);
+        let samples: Vec<Vec<u8>> = held
+            .iter()
+            .filter(|r| r.record_type == RecordType::Entries)
+            .map(|r| r.bytes.clone())
+            .collect();
+        let mut plain = Encoder::new(CodecSpec::Zstd(self.level), PAGE_LEN_MAX)?;
+        let mut best = encode_all(&mut plain, &held)?;
+        let mut encoder = plain;
+        // A dictionary that takes more than a sixteenth of what it teaches does not pay.
+        let len_max = (self.held_len / 16).clamp(1 << 10, DICTIONARY_LEN);
+        if let Some(dictionary) = train_dictionary(&samples, len_max) {
+            let mut with = Encoder::with_dictionary(self.level, &dictionary)?;
+            let encoded = encode_all(&mut with, &held)?;
+            let stored = Encoder::new(CodecSpec::Zstd(self.level), PAGE_LEN_MAX)?.encode(&dictionary)?;
+            if total_len(&encoded) + stored.stored.len() < total_len(&best) {
+                let raw_len = dictionary.len() as u64;
+                image.write(&Outgoing::new(RecordType::Dictionary, 0, stored, raw_len, 1))?;
+                (best, encoder) = (encoded, with);
+            }
+        }
+        self.encoder = Some(encoder);
+        for (raw, encoded) in held.into_iter().zip(best) {
+            let raw_len = raw.bytes.len() as u64;
+            image.write(&Outgoing::new(raw.record_type, 0, encoded, raw_len, raw.item_count))?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, image: &mut ImageWriter, raw: &Raw) -> Result<()> {
+        let encoded = match &mut self.encoder {
+            Some(encoder) => encoder.encode(&raw.bytes)?,
+            None => Encoded { codec: Codec::None, stored: raw.bytes.clone() },
+        };
+        let raw_len = raw.bytes.len() as u64;
+        image.write(&Outgoing::new(raw.record_type, 0, encoded, raw_len, raw.item_count))
+    }
+}
+
+fn encode_all(encoder: &mut Encoder, held: &[Raw]) -> Result<Vec<Encoded>> {
+    held.iter().map(|r| encoder.encode(&r.bytes)).collect()
+}
+
+fn total_len(encoded: &[Encoded]) -> usize {
+    encoded.iter().map(|e| e.stored.len()).sum()
+}

@@ -1,0 +1,142 @@
+//! Everything that decides what an image will hold and how.
+
+use crate::filter::Filter;
+use crate::mode::ModeRule;
+use weald_codec::CodecSpec;
+use weald_format::limits::BLOCK_LEN_MAX;
+use weald_format::{Error, Result};
+
+/// In which order contents are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Directory by directory, names in byte order: what is listed together lies together.
+    Path,
+    /// By last path component, then by path: versions of one file lie together.
+    Name,
+}
+
+/// What happens to mtimes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MtimeRule {
+    /// Kept.
+    Keep,
+    /// Later ones become this (`SOURCE_DATE_EPOCH`); seconds since 1970.
+    Clamp(i64),
+    /// All become this; seconds since 1970.
+    Set(i64),
+}
+
+/// Options of a build.
+#[derive(Debug, Clone)]
+pub struct BuildOptions {
+    /// Codec and level for blocks of ordinary data.
+    pub codec: CodecSpec,
+    /// Raw bytes per block, 4 KiB … 64 MiB.
+    pub block_len: u64,
+    /// Shortest repeat that is shared, bytes, 64 … 4096; 0 = no segmentation.
+    pub match_len_min: u32,
+    /// Order of contents.
+    pub order: Order,
+    /// Zstandard level of metadata.
+    pub metadata_level: i32,
+    /// Worker threads; 0 = one per CPU.
+    pub threads: usize,
+    /// Memory budget in bytes for everything the builder allocates.
+    pub memory_len: u64,
+    /// Include and exclude rules, first match wins.
+    pub filter: Filter,
+    /// Owner for everything.
+    pub uid: Option<u32>,
+    /// Group for everything.
+    pub gid: Option<u32>,
+    /// Permission changes.
+    pub mode: Option<ModeRule>,
+    /// mtimes.
+    pub mtime: MtimeRule,
+    /// Keep atime.
+    pub keep_atime: bool,
+    /// Keep ctime.
+    pub keep_ctime: bool,
+    /// Keep btime.
+    pub keep_btime: bool,
+    /// Keep extended attributes.
+    pub keep_xattrs: bool,
+    /// Do not cross into other file systems.
+    pub one_file_system: bool,
+}
+
+impl BuildOptions {
+    /// The default level.
+    pub const LEVEL_DEFAULT: u8 = 7;
+    /// The strongest level.
+    pub const LEVEL_MAX: u8 = 9;
+
+    /// The options of level 0 (fastest) to 9 (smallest).
+    ///
+    /// # Errors
+    /// `Invalid` for other levels.
+    pub fn level(level: u8) -> Result<Self> {
+        let (codec, block_len, match_len_min) = match level {
+            0 => (CodecSpec::None, 1 << 20, 0),
+            1 => (CodecSpec::Lz4, 1 << 20, 1024),
+            2 => (CodecSpec::Zstd(1), 1 << 20, 1024),
+            3 => (CodecSpec::Zstd(3), 1 << 20, 512),
+            4 => (CodecSpec::Zstd(6), 2 << 20, 512),
+            5 => (CodecSpec::Zstd(9), 4 << 20, 512),
+            6 => (CodecSpec::Zstd(12), 4 << 20, 512),
+            7 => (CodecSpec::Zstd(16), 4 << 20, 512),
+            8 => (CodecSpec::Zstd(19), 8 << 20, 512),
+            9 => (CodecSpec::Xz(9), 16 << 20, 512),
+            _ => return Err(Error::invalid(format!("level: expected 0 to 9, found {level}"))),
+        };
+        let base = Self::default();
+        let memory_len = if level == 9 { 1 << 30 } else { base.memory_len };
+        Ok(Self { codec, block_len, match_len_min, memory_len, ..base })
+    }
+
+    /// Checks what no type can.
+    ///
+    /// # Errors
+    /// `Invalid` with the range that is allowed.
+    pub fn validate(&self) -> Result<()> {
+        if !(4096..=BLOCK_LEN_MAX).contains(&self.block_len) {
+            return Err(Error::invalid(format!("block size: expected 4K to 64M, found {} bytes", self.block_len)));
+        }
+        if self.match_len_min != 0 && !(64..=4096).contains(&self.match_len_min) {
+            return Err(Error::invalid(format!("shortest repeat: expected 0 or 64 to 4096, found {}", self.match_len_min)));
+        }
+        match self.codec {
+            CodecSpec::Zstd(level) if !(1..=22).contains(&level) => {
+                Err(Error::invalid(format!("zstd level: expected 1 to 22, found {level}")))
+            }
+            CodecSpec::Xz(preset) if preset > 9 => {
+                Err(Error::invalid(format!("xz preset: expected 0 to 9, found {preset}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        Self {
+            codec: CodecSpec::Zstd(16),
+            block_len: 4 << 20,
+            match_len_min: 512,
+            order: Order::Path,
+            metadata_level: 19,
+            threads: 0,
+            memory_len: 512 << 20,
+            filter: Filter::new(),
+            uid: None,
+            gid: None,
+            mode: None,
+            mtime: MtimeRule::Keep,
+            keep_atime: false,
+            keep_ctime: false,
+            keep_btime: false,
+            keep_xattrs: true,
+            one_file_system: false,
+        }
+    }
+}

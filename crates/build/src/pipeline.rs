@@ -1,0 +1,427 @@
+//! The build from end to end.
+
+use crate::contents::{ContentSummary, ContentWriter};
+use crate::emit::{Emitter, FileState};
+use crate::image_writer::{ImageWriter, Sink};
+use crate::metadata::MetadataWriter;
+use crate::options::{BuildOptions, Order};
+use crate::plan::Plan;
+use crate::read::{Handed, Job, Layout, Loaded, Readers};
+use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan};
+use crate::watch::{Problem, Progress, Report, Stage, Watch};
+use std::collections::HashMap;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use weald_format::container::RecordType;
+use weald_format::{ContentId, Digest, Error, FileKind, Result};
+use weald_io::OutputFile;
+
+/// Bytes of a long file read at once.
+const PIECE_LEN: usize = 1 << 20;
+/// Progress is told this often.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Builds an image of directory `source` at `target`, which appears only when complete.
+///
+/// # Errors
+/// `Io`, `Full`, `Limit`; `Invalid` for bad options, a source that is no directory, or when cancelled; `Busy` where
+/// `target` exists and `overwrite` is off.
+/// # Cost
+/// One pass over the source's data (two over long files of equal length); memory as `options.memory_len` says.
+pub fn build_image(
+    source: &Path,
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+) -> Result<Report> {
+    options.validate()?;
+    if !overwrite {
+        weald_io::refuse_existing(target)?;
+    }
+    let out = OutputFile::create(target)?;
+    let problems = CountProblems { inner: watch, count: AtomicU64::new(0) };
+    let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let threads = if options.threads == 0 { cpu_count } else { options.threads };
+    let tree = scan(source, &scan_options(options, threads), &problems)?;
+    let plan = Plan::new(options, cpu_count, u64::from(tree.entry_count()))?;
+    let mut build = Build::new(&tree, options, &problems);
+    let mut image = ImageWriter::begin(Sink::File(out))?;
+    let mut metadata = MetadataWriter::new(options.metadata_level);
+    let spool_dir = spool_dir(target);
+    let contents = build.write_contents(&mut image, &mut metadata, &plan, &spool_dir)?;
+    build.tell(Stage::Tree, image.position(), true);
+    build.omitted.sort_unstable();
+    let emitter = Emitter {
+        tree: &tree,
+        states: &build.states,
+        contents: &contents.table,
+        options,
+        omitted: &build.omitted,
+    };
+    let emitted = emitter.emit(&mut image, &mut metadata)?;
+    if watch.is_cancelled() {
+        return Err(interrupted());
+    }
+    let block_stored_len = image.stored_len(RecordType::Data);
+    let name_count = emitted.summary.name_count;
+    let sealed = image.seal(emitted.tree_digest, name_count, contents.streams, overwrite)?;
+    Ok(Report {
+        image_digest: sealed.image_digest,
+        tree_digest: emitted.tree_digest,
+        entry_count: name_count,
+        template_count: emitted.summary.template_count,
+        stored_entry_count: emitted.summary.entry_count,
+        content_count: contents.table.count(),
+        file_len: build.file_len,
+        dedup_len: build.dedup_len,
+        segment_len: contents.repeated_len,
+        hole_len: contents.hole_len,
+        block_raw_len: contents.fresh_len,
+        block_stored_len,
+        metadata_len: sealed.image_len - block_stored_len,
+        image_len: sealed.image_len,
+        problem_count: problems.count.into_inner(),
+    })
+}
+
+fn interrupted() -> Error {
+    Error::invalid("interrupted")
+}
+
+/// Raw data that must be seen again waits beside the image: there is room for that kind of data there, if anywhere.
+fn spool_dir(target: &Path) -> std::path::PathBuf {
+    match target.parent() {
+        Some(dir) if target != Path::new("-") && dir != Path::new("") => dir.to_owned(),
+        _ if target == Path::new("-") => std::env::temp_dir(),
+        _ => ".".into(),
+    }
+}
+
+fn scan_options(options: &BuildOptions, threads: usize) -> ScanOptions<'_> {
+    ScanOptions {
+        threads,
+        filter: &options.filter,
+        one_file_system: options.one_file_system,
+        keep_xattrs: options.keep_xattrs,
+        keep_atime: options.keep_atime,
+        keep_ctime: options.keep_ctime,
+        keep_btime: options.keep_btime,
+    }
+}
+
+struct CountProblems<'a> {
+    inner: &'a dyn Watch,
+    count: AtomicU64,
+}
+
+impl Watch for CountProblems<'_> {
+    fn progress(&self, progress: &Progress) {
+        self.inner.progress(progress);
+    }
+
+    fn problem(&self, problem: &Problem) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.inner.problem(problem);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.inner.is_cancelled()
+    }
+}
+
+/// The state of a build between its stages.
+struct Build<'a> {
+    tree: &'a ScannedTree,
+    options: &'a BuildOptions,
+    watch: &'a dyn Watch,
+    states: Vec<FileState>,
+    omitted: Vec<u32>,
+    jobs: Vec<Job>,
+    file_len: u64,
+    dedup_len: u64,
+    done_count: u64,
+    done_len: u64,
+    last_told: Instant,
+}
+
+impl<'a> Build<'a> {
+    fn new(tree: &'a ScannedTree, options: &'a BuildOptions, watch: &'a dyn Watch) -> Self {
+        let mut jobs: Vec<Job> = (0..tree.entry_count()).map(EntryNo).filter_map(|e| job(tree, e)).collect();
+        if options.order == Order::Name {
+            jobs.sort_by(|a, b| tree.name(a.entry).cmp(tree.name(b.entry)).then(a.entry.cmp(&b.entry)));
+        }
+        Self {
+            tree,
+            options,
+            watch,
+            states: vec![FileState::EMPTY; tree.entry_count() as usize],
+            omitted: Vec::new(),
+            file_len: jobs.iter().map(|j| j.len).sum(),
+            jobs,
+            dedup_len: 0,
+            done_count: 0,
+            done_len: 0,
+            last_told: Instant::now(),
+        }
+    }
+
+    fn tell(&mut self, stage: Stage, written_len: u64, is_due: bool) {
+        if is_due || self.last_told.elapsed() >= PROGRESS_INTERVAL {
+            self.last_told = Instant::now();
+            self.watch.progress(&Progress {
+                stage,
+                entry_count: self.done_count,
+                entry_total: self.jobs.len() as u64,
+                read_len: self.done_len,
+                read_total: self.file_len,
+                written_len,
+            });
+        }
+    }
+
+    /// Reads all files and writes their contents.
+    fn write_contents(
+        &mut self,
+        image: &mut ImageWriter,
+        metadata: &mut MetadataWriter,
+        plan: &Plan,
+        spool_dir: &Path,
+    ) -> Result<ContentSummary> {
+        let mut writer = ContentWriter::new(image, metadata, plan, self.file_len, spool_dir)?;
+        let jobs = std::mem::take(&mut self.jobs);
+        let long_lens = long_lens(&jobs);
+        let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len);
+        let written = std::thread::scope(|scope| {
+            for _ in 0..plan.threads {
+                scope.spawn(|| readers.work());
+            }
+            let written = self.take_all(&mut writer, &readers, &long_lens);
+            readers.stop();
+            written
+        });
+        self.jobs = jobs;
+        written?;
+        writer.finish(self.options.block_len)
+    }
+
+    fn take_all(
+        &mut self,
+        writer: &mut ContentWriter<'_>,
+        readers: &Readers<'_>,
+        long_lens: &HashMap<u64, u32>,
+    ) -> Result<()> {
+        while let Some(batch) = readers.next() {
+            for handed in batch {
+                if self.watch.is_cancelled() {
+                    return Err(interrupted());
+                }
+                match handed {
+                    Handed::Whole(job, Ok(loaded)) => self.take_whole(writer, &job, &loaded)?,
+                    Handed::Whole(job, Err(error)) => self.omit(&job, &error),
+                    Handed::Long(job) => {
+                        let has_twin = long_lens.get(&job.len).is_some_and(|&count| count > 1);
+                        self.take_long(writer, &job, has_twin)?;
+                    }
+                }
+                self.done_count += 1;
+                self.tell(Stage::Write, writer.written_len(), false);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_whole(&mut self, writer: &mut ContentWriter<'_>, job: &Job, loaded: &Loaded) -> Result<()> {
+        self.done_len += job.len;
+        if loaded.is_changed {
+            self.report(job.entry, "changed while it was read; stored as last read");
+        }
+        if loaded.layout.len == 0 {
+            return Ok(());
+        }
+        let known = writer.table().find(&loaded.digest);
+        if known.is_some() {
+            self.dedup_len += loaded.layout.len;
+        }
+        let id = match known {
+            Some(id) => id,
+            None => writer.add(&loaded.layout, &loaded.data, loaded.digest)?,
+        };
+        self.set_state(job.entry, FileState::content(id));
+        Ok(())
+    }
+
+    /// A long file: hashed first where another has its length, then streamed.
+    fn take_long(&mut self, writer: &mut ContentWriter<'_>, job: &Job, has_twin: bool) -> Result<()> {
+        if has_twin {
+            match self.hash_long(job) {
+                Ok(digest) => {
+                    if let Some(id) = writer.table().find(&digest) {
+                        self.dedup_len += job.len;
+                        self.done_len += job.len;
+                        self.set_state(job.entry, FileState::content(id));
+                        return Ok(());
+                    }
+                }
+                Err(error) => {
+                    self.omit(job, &error);
+                    return Ok(());
+                }
+            }
+        }
+        let opened = self.tree.open_file(job.entry).and_then(|f| Ok((Layout::of(&f)?, f)));
+        let (layout, file) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.omit(job, &error);
+                return Ok(());
+            }
+        };
+        let (id, is_whole) = self.stream_long(writer, &file, &layout)?;
+        if !is_whole {
+            self.omit(job, &Error::invalid("cannot be read to its end"));
+            return Ok(());
+        }
+        if !self.tree.is_unchanged(job.entry, &file).unwrap_or(false) {
+            self.report(job.entry, "changed while it was read; stored as read");
+        }
+        self.set_state(job.entry, FileState::content(id));
+        Ok(())
+    }
+
+    fn hash_long(&self, job: &Job) -> Result<Digest> {
+        let file = self.tree.open_file(job.entry)?;
+        let layout = Layout::of(&file)?;
+        let mut hasher = layout.hasher();
+        each_piece(&file, &layout, &mut |piece| {
+            if let Piece::Data(bytes, _) = piece {
+                hasher.update(bytes);
+            }
+            match self.watch.is_cancelled() {
+                true => Err(interrupted()),
+                false => Ok(()),
+            }
+        })?;
+        Ok(hasher.finish())
+    }
+
+    /// Streams a file into a content of its own. Where it cannot be read to its end the second result is false, and
+    /// nothing must refer to the content.
+    fn stream_long(
+        &mut self,
+        writer: &mut ContentWriter<'_>,
+        file: &std::fs::File,
+        layout: &Layout,
+    ) -> Result<(ContentId, bool)> {
+        let mut hasher = layout.hasher();
+        let mut is_first = true;
+        let mut is_whole = true;
+        each_piece(file, layout, &mut |piece| {
+            match piece {
+                Piece::Hole(len) => {
+                    self.done_len += len;
+                    writer.hole(len)?;
+                }
+                Piece::Data(bytes, complete) => {
+                    is_whole &= complete;
+                    if std::mem::take(&mut is_first) {
+                        writer.begin(bytes);
+                    }
+                    hasher.update(bytes);
+                    writer.data(bytes)?;
+                    self.done_len += bytes.len() as u64;
+                }
+            }
+            self.tell(Stage::Write, writer.written_len(), false);
+            match self.watch.is_cancelled() {
+                true => Err(interrupted()),
+                false => Ok(()),
+            }
+        })?;
+        let id = writer.end(layout.len, hasher.finish())?;
+        Ok((id, is_whole))
+    }
+
+    fn names_of(&self, entry: EntryNo) -> Vec<EntryNo> {
+        match self.tree.link_group(entry) {
+            Some(group) => self.tree.link_names(group).collect(),
+            None => vec![entry],
+        }
+    }
+
+    fn set_state(&mut self, entry: EntryNo, state: FileState) {
+        for name in self.names_of(entry) {
+            self.states[name.0 as usize] = state;
+        }
+    }
+
+    fn report(&self, entry: EntryNo, what: impl Into<String>) {
+        self.watch.problem(&Problem { path: self.tree.path_of(entry), what: what.into() });
+    }
+
+    /// Leaves a file out, under all its names, and says so.
+    fn omit(&mut self, job: &Job, error: &Error) {
+        self.done_len += job.len;
+        for name in self.names_of(job.entry) {
+            self.states[name.0 as usize] = FileState::OMITTED;
+            self.omitted.push(name.0);
+            let cause = std::error::Error::source(error).map(|s| format!(": {s}")).unwrap_or_default();
+            self.report(name, format!("left out: {error}{cause}"));
+        }
+    }
+}
+
+/// The file to read for `entry`: a regular file that is not empty, by the first of its names.
+fn job(tree: &ScannedTree, entry: EntryNo) -> Option<Job> {
+    let len = tree.size(entry);
+    let is_first = || tree.link_group(entry).is_none_or(|g| tree.link_names(g).next() == Some(entry));
+    (tree.kind(entry) == FileKind::Regular && len > 0 && is_first()).then_some(Job { entry, len })
+}
+
+/// How many long files there are of each length.
+fn long_lens(jobs: &[Job]) -> HashMap<u64, u32> {
+    let mut lens = HashMap::new();
+    for job in jobs.iter().filter(|j| j.len > crate::read::WHOLE_LEN_MAX) {
+        *lens.entry(job.len).or_default() += 1;
+    }
+    lens
+}
+
+enum Piece<'a> {
+    Hole(u64),
+    /// Data, and whether all of it could be read.
+    Data(&'a [u8], bool),
+}
+
+/// Visits a file piece by piece.
+fn each_piece(
+    file: &std::fs::File,
+    layout: &Layout,
+    visit: &mut dyn FnMut(Piece<'_>) -> Result<()>,
+) -> Result<()> {
+    let whole = [0..layout.len];
+    let runs = layout.runs.as_deref().unwrap_or(&whole);
+    let mut buffer = vec![0; PIECE_LEN];
+    let mut at = 0;
+    for run in runs {
+        if run.start > at {
+            visit(Piece::Hole(run.start - at))?;
+        }
+        at = run.start;
+        while at < run.end {
+            let len = (run.end - at).min(PIECE_LEN as u64) as usize;
+            let complete = file.read_exact_at(&mut buffer[..len], at).is_ok();
+            if !complete {
+                buffer[..len].fill(0);
+            }
+            visit(Piece::Data(&buffer[..len], complete))?;
+            at += len as u64;
+        }
+    }
+    match layout.len > at {
+        true => visit(Piece::Hole(layout.len - at)),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,292 @@
+//! The segmenter: cuts the stream of contents into fresh bytes and repeats of anything that came before.
+//!
+//! Positions are sampled by content (a gear hash whose top bits are zero), so that equal data is sampled alike wherever
+//! it lies. A sample seen before is verified byte by byte and extended both ways. Fresh bytes go to a stream's blocks,
+//! repeats become extents that point back. Cost per input byte is bounded whatever the input: a sample at most every
+//! `SAMPLE_GAP` bytes, at most four candidates a sample, and a failed candidate costs at most the shortest match.
+
+use crate::history::History;
+use crate::match_table::{GEAR, MatchTable, Place, WINDOW_LEN};
+use std::sync::Arc;
+use weald_format::Result;
+use weald_format::pages::{Extent, Source};
+
+/// Least distance of two samples, bytes: constant data could otherwise be sampled everywhere.
+const SAMPLE_GAP: usize = 16;
+/// Fresh bytes held back so that a match may still reach back over them.
+const HELD_LEN: usize = 64 << 10;
+/// Fresh bytes that stay held when the others are let go.
+const HELD_AFTER_LEN: usize = 4 << 10;
+
+/// What the segmenter hands on, in order.
+pub trait SegmentSink {
+    /// A block of `stream` is full (or the last).
+    ///
+    /// # Errors
+    /// Those of writing it.
+    fn block(&mut self, stream: u8, block: Arc<Vec<u8>>) -> Result<()>;
+
+    /// The next piece of the logical space.
+    ///
+    /// # Errors
+    /// Those of writing it.
+    fn extent(&mut self, extent: Extent) -> Result<()>;
+}
+
+/// A repeat that was found: `start .. end` of the data equals what lies at `place`.
+struct Match {
+    start: usize,
+    end: usize,
+    place: Place,
+}
+
+/// The segmenter and all streams.
+pub struct Segmenter {
+    table: Option<MatchTable>,
+    histories: Vec<History>,
+    match_len_min: usize,
+    sample_shift: u32,
+    /// Where the last match ended: data that goes on after a cut mostly goes on there too.
+    expected: Option<Place>,
+    /// Bytes found as repeats.
+    pub repeated_len: u64,
+}
+
+impl Segmenter {
+    /// A segmenter over `histories` (one a stream). `match_len_min` 0 finds nothing. The table gets `table_len` bytes and
+    /// samples are thinned out so that `total_len` bytes of input fit in it.
+    pub fn new(histories: Vec<History>, match_len_min: u32, table_len: u64, total_len: u64) -> Self {
+        let table = (match_len_min > 0).then(|| {
+            // Room for one sample every 16 bytes is never needed.
+            MatchTable::new(table_len.min((total_len / 2).next_power_of_two()).max(1 << 16))
+        });
+        let capacity = table.as_ref().map_or(1, MatchTable::capacity);
+        // A sample every 2^bits bytes: no rarer than eight in the shortest match, unless the table is too small for it.
+        let wanted = (match_len_min / 8).max(16).ilog2();
+        let fitting = (total_len / capacity.max(1)).max(1).ilog2() + 1;
+        Self {
+            table,
+            histories,
+            match_len_min: match_len_min.max(WINDOW_LEN as u32) as usize,
+            sample_shift: 64 - wanted.max(fitting).min(32),
+            expected: None,
+            repeated_len: 0,
+        }
+    }
+
+    /// Takes the next `data` of the logical space, whose fresh bytes belong to `stream`.
+    ///
+    /// # Errors
+    /// Those of the sink, and `Io`, `Full` from the spool.
+    /// # Cost
+    /// O(data), about 1 ns a byte where nothing repeats.
+    pub fn push(&mut self, sink: &mut dyn SegmentSink, stream: u8, data: &[u8]) -> Result<()> {
+        if self.table.is_none() {
+            return self.emit_fresh(sink, stream, data, &mut Vec::new(), 0);
+        }
+        let mut samples: Vec<(usize, u64)> = Vec::new();
+        let mut fresh = self.continue_match(sink, data)?;
+        let mut at = fresh;
+        let mut hash = warm(data, at);
+        let mut last_sample = 0;
+        while at < data.len() {
+            let (next, sample) = next_sample(data, at, &mut hash, self.sample_shift);
+            at = next;
+            if sample && at >= WINDOW_LEN && at >= last_sample + SAMPLE_GAP {
+                last_sample = at;
+                if let Some(found) = self.find(hash, data, fresh, at)? {
+                    self.emit_fresh(sink, stream, &data[fresh..found.start], &mut samples, fresh)?;
+                    self.emit_match(sink, &found)?;
+                    (fresh, at) = (found.end, found.end);
+                    hash = warm(data, at);
+                    samples.clear();
+                    continue;
+                }
+                samples.push((at, hash));
+            }
+            if at - fresh >= HELD_LEN {
+                let end = at - HELD_AFTER_LEN;
+                self.emit_fresh(sink, stream, &data[fresh..end], &mut samples, fresh)?;
+                fresh = end;
+            }
+        }
+        self.emit_fresh(sink, stream, &data[fresh..], &mut samples, fresh)
+    }
+
+    /// Where the data before was a repeat, tries whether it simply goes on. Returns how much of `data` that covers.
+    fn continue_match(&mut self, sink: &mut dyn SegmentSink, data: &[u8]) -> Result<usize> {
+        let Some(place) = self.expected.take() else { return Ok(0) };
+        let len = self.histories[usize::from(place.stream)].match_forward(place.address, data)?;
+        if len < self.match_len_min {
+            return Ok(0);
+        }
+        self.emit_match(sink, &Match { start: 0, end: len, place })?;
+        Ok(len)
+    }
+
+    /// The longest verified repeat around position `at`, reaching back no further than `fresh`.
+    fn find(&mut self, hash: u64, data: &[u8], fresh: usize, at: usize) -> Result<Option<Match>> {
+        let Some(table) = &self.table else { return Ok(None) };
+        let mut best: Option<Match> = None;
+        for place in table.find(hash) {
+            let Some(history) = self.histories.get_mut(usize::from(place.stream)) else { continue };
+            let back = history.match_backward(place.address, &data[fresh..at])?;
+            let ahead = history.match_forward(place.address, &data[at..])?;
+            let best_len = best.as_ref().map_or(self.match_len_min - 1, |b| b.end - b.start);
+            if back + ahead > best_len {
+                let place = Place { address: place.address - back as u64, ..place };
+                best = Some(Match { start: at - back, end: at + ahead, place });
+            }
+        }
+        Ok(best)
+    }
+
+    fn emit_match(&mut self, sink: &mut dyn SegmentSink, found: &Match) -> Result<()> {
+        let len = (found.end - found.start) as u64;
+        let Place { stream, address } = found.place;
+        self.expected = Some(Place { stream, address: address + len });
+        self.repeated_len += len;
+        sink.extent(Extent { len, source: Source::Stream { stream, address } })
+    }
+
+    /// Appends fresh bytes, which begin at `from` in the data that `samples` count in, and remembers the samples in them.
+    fn emit_fresh(
+        &mut self,
+        sink: &mut dyn SegmentSink,
+        stream: u8,
+        bytes: &[u8],
+        samples: &mut Vec<(usize, u64)>,
+        from: usize,
+    ) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let history = &mut self.histories[usize::from(stream)];
+        let start = history.len();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (taken, full) = history.append(rest)?;
+            rest = &rest[taken..];
+            if let Some(block) = full {
+                sink.block(stream, block)?;
+            }
+        }
+        let end = from + bytes.len();
+        let kept = samples.partition_point(|&(at, _)| at <= end);
+        if let Some(table) = &mut self.table {
+            for (at, hash) in samples.drain(..kept) {
+                if at >= from && start + ((at - from) as u64) < 1 << 40 {
+                    table.insert(hash, Place { stream, address: start + (at - from) as u64 });
+                }
+            }
+        }
+        sink.extent(Extent { len: bytes.len() as u64, source: Source::Stream { stream, address: start } })
+    }
+
+    /// Closes the last block of every stream.
+    ///
+    /// # Errors
+    /// As [`Segmenter::push`].
+    pub fn finish(&mut self, sink: &mut dyn SegmentSink) -> Result<()> {
+        for (stream, history) in self.histories.iter_mut().enumerate() {
+            if let Some(block) = history.finish()? {
+                sink.block(stream as u8, block)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Raw bytes that went to all streams.
+    pub fn fresh_len(&self) -> u64 {
+        self.histories.iter().map(History::len).sum()
+    }
+}
+
+/// The hash of the window before `at`.
+fn warm(data: &[u8], at: usize) -> u64 {
+    let start = at.saturating_sub(WINDOW_LEN);
+    data[start..at].iter().fold(0, |h, &b| (h << 1).wrapping_add(GEAR[usize::from(b)]))
+}
+
+/// Rolls on from `at` to behind the next sampled byte, or to the end or `HELD_LEN` bytes on. Returns where, and whether it is a sample.
+fn next_sample(data: &[u8], at: usize, hash: &mut u64, shift: u32) -> (usize, bool) {
+    let end = data.len().min(at + HELD_LEN / 2);
+    let mut h = *hash;
+    for (i, &byte) in data[at..end].iter().enumerate() {
+        h = (h << 1).wrapping_add(GEAR[usize::from(byte)]);
+        if h >> shift == 0 {
+            *hash = h;
+            return (at + i + 1, true);
+        }
+    }
+    *hash = h;
+    (end, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Collect {
+        streams: Vec<Vec<u8>>,
+        extents: Vec<Extent>,
+    }
+
+    impl SegmentSink for Collect {
+        fn block(&mut self, stream: u8, block: Arc<Vec<u8>>) -> Result<()> {
+            self.streams.resize(2, Vec::new());
+            self.streams[usize::from(stream)].extend_from_slice(&block);
+            Ok(())
+        }
+
+        fn extent(&mut self, extent: Extent) -> Result<()> {
+            self.extents.push(extent);
+            Ok(())
+        }
+    }
+
+    fn run(pieces: &[(u8, Vec<u8>)]) -> (Collect, u64) {
+        let dir = tempfile::tempdir().unwrap();
+        let histories = (0..2).map(|_| History::new(50_000, 100_000, dir.path())).collect();
+        let total = pieces.iter().map(|p| p.1.len() as u64).sum();
+        let mut segmenter = Segmenter::new(histories, 256, 1 << 20, total);
+        let mut sink = Collect::default();
+        pieces.iter().for_each(|(stream, data)| segmenter.push(&mut sink, *stream, data).unwrap());
+        segmenter.finish(&mut sink).unwrap();
+        let mut logical = Vec::new();
+        for extent in &sink.extents {
+            let Source::Stream { stream, address } = extent.source else { panic!("hole") };
+            let start = address as usize;
+            logical.extend_from_slice(&sink.streams[usize::from(stream)][start..start + extent.len as usize]);
+        }
+        let input: Vec<u8> = pieces.iter().flat_map(|p| p.1.clone()).collect();
+        assert!(logical == input, "the extents do not give the input back");
+        (sink, segmenter.fresh_len())
+    }
+
+    fn noise(seed: u64, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&seed.to_le_bytes()).finalize_xof().fill(&mut out);
+        out
+    }
+
+    #[test]
+    fn repeats_anywhere_are_found_and_everything_comes_back() {
+        let (a, b) = (noise(1, 300_000), noise(2, 40_000));
+        let mut edited = a.clone();
+        edited.splice(100_000..100_010, noise(3, 700));
+        let pieces = [(0, a.clone()), (1, b.clone()), (0, edited), (0, b), (1, a[7..].to_vec())];
+        let (_, fresh) = run(&pieces);
+        assert!(fresh < 345_000, "{fresh} fresh bytes of 340,000 distinct ones");
+    }
+
+    #[test]
+    fn degenerate_data_comes_back_too() {
+        for period in [1, 2, 255, 256, 257, 65_537] {
+            let data: Vec<u8> = (0..400_000usize).map(|i| (i % period * 31 >> 3) as u8).collect();
+            run(&[(0, data.clone()), (1, data[5..].to_vec()), (0, vec![]), (0, vec![7])]);
+        }
+    }
+}

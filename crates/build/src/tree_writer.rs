@@ -1,0 +1,455 @@
+//! The tree on its way to the image: directories come in depth first, equal ones are written once.
+//!
+//! Memory: the entries of the open directories, one digest and three numbers per distinct directory, one page of each
+//! kind. Nothing is kept per entry.
+
+use crate::image_writer::ImageWriter;
+use crate::metadata::MetadataWriter;
+use std::collections::HashMap;
+use weald_format::container::RecordType;
+use weald_format::entries::{EntryBlock, EntryBlockBuilder, EntryFields, EntryKind, time_mask};
+use weald_format::limits::{ENTRIES_PER_BLOCK, ITEMS_PER_PAGE, LARGE_DIRECTORY_COUNT};
+use weald_format::pages::{self, Template};
+use weald_format::{Attributes, ContentId, Digest, Error, Result, Timestamp, XattrSet};
+
+/// Names and targets that one entry block may gather before it is closed early, bytes.
+const BLOCK_TEXT_MAX: usize = 1 << 20;
+/// Xattr sets that one page may gather before it is closed early, bytes.
+const XATTR_PAGE_MAX: usize = 1 << 20;
+
+/// What a regular file or symlink entry shows besides its attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// Nothing: devices, fifos, sockets.
+    None,
+    /// Empty regular file.
+    Empty,
+    /// Regular file with a content.
+    Content(ContentId, Digest),
+    /// Symlink.
+    Target(&'a [u8]),
+}
+
+/// How an entry shares its inode with other names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkInfo {
+    /// It does not.
+    Single,
+    /// Only with names of the same directory: how many there are, and how many entries before this one the first is.
+    Inside {
+        /// Names of the inode.
+        nlink: u64,
+        /// Entries back to the first of them.
+        back: u64,
+    },
+    /// With names of other directories: the side table says more.
+    Across,
+}
+
+/// One entry as the tree writer takes it.
+#[derive(Debug, Clone, Copy)]
+pub struct NewEntry<'a> {
+    /// Name: 1 … 255 bytes, no slash, no NUL, not `.` or `..`; empty for the root.
+    pub name: &'a [u8],
+    /// Kind.
+    pub kind: EntryKind,
+    /// Permissions, owner, device.
+    pub attributes: Attributes,
+    /// mtime, atime, ctime, btime; those that the writer's mask names count.
+    pub times: [Timestamp; 4],
+    /// Extended attributes, if it has any.
+    pub xattrs: Option<&'a XattrSet>,
+    /// What it shows.
+    pub body: Body<'a>,
+    /// Hard links.
+    pub link: LinkInfo,
+}
+
+struct OpenDirectory {
+    names: Vec<u8>,
+    targets: Vec<u8>,
+    entries: Vec<Pending>,
+    /// Bytes that make the template what it is.
+    key: blake3::Hasher,
+    /// Bytes that make the logical directory what it is.
+    logical: blake3::Hasher,
+    deeper_count: u64,
+    directory_count: u64,
+}
+
+struct Pending {
+    name_end: usize,
+    target_end: usize,
+    fields: EntryFields,
+}
+
+/// What a finished directory is known by.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    id: u64,
+    subtree_count: u64,
+}
+
+/// What became of the tree.
+#[derive(Debug, Clone, Copy)]
+pub struct TreeSummary {
+    /// Names, the root included.
+    pub name_count: u64,
+    /// Entries written (of distinct templates).
+    pub entry_count: u64,
+    /// Distinct directories.
+    pub template_count: u64,
+    /// Digest of the logical root entry; hard links across directories are not in it yet.
+    pub root_digest: Digest,
+}
+
+/// Writes the tree of one image.
+pub struct TreeWriter {
+    mask: u8,
+    measure_only: bool,
+    open: Vec<OpenDirectory>,
+    known: HashMap<[u8; 32], Known>,
+    attributes: HashMap<Attributes, u64>,
+    attribute_page: Vec<Attributes>,
+    xattrs: HashMap<Digest, u64>,
+    xattr_page: Vec<XattrSet>,
+    xattr_page_len: usize,
+    templates: Vec<Template>,
+    template_count: u64,
+    entry_count: u64,
+    block: EntryBlockBuilder,
+}
+
+impl OpenDirectory {
+    fn new() -> Self {
+        Self {
+            names: Vec::new(),
+            targets: Vec::new(),
+            entries: Vec::new(),
+            key: blake3::Hasher::new(),
+            logical: blake3::Hasher::new(),
+            deeper_count: 0,
+            directory_count: 0,
+        }
+    }
+
+    fn last_name(&self) -> Option<&[u8]> {
+        let start = match self.entries.len().checked_sub(2) {
+            Some(before) => self.entries[before].name_end,
+            None => 0,
+        };
+        self.entries.last().map(|e| &self.names[start..e.name_end])
+    }
+}
+
+/// Digest of an xattr set, as the tree digest counts it.
+pub fn xattr_digest(set: &XattrSet) -> Digest {
+    Digest::of(&pages::encode_xattrs(std::slice::from_ref(set)))
+}
+
+impl TreeWriter {
+    /// A writer whose entries carry the times that `mask` names (see [`time_mask`]). With `measure_only` nothing is
+    /// encoded or written, only counted.
+    pub fn new(mask: u8, measure_only: bool) -> Self {
+        Self {
+            mask,
+            measure_only,
+            open: vec![OpenDirectory::new()],
+            known: HashMap::new(),
+            attributes: HashMap::new(),
+            attribute_page: Vec::new(),
+            xattrs: HashMap::new(),
+            xattr_page: Vec::new(),
+            xattr_page_len: 0,
+            templates: Vec::new(),
+            template_count: 0,
+            entry_count: 0,
+            block: EntryBlockBuilder::default(),
+        }
+    }
+
+    /// Opens a directory; its entries follow, then [`TreeWriter::leave`] with the directory's own entry.
+    pub fn enter(&mut self) {
+        self.open.push(OpenDirectory::new());
+    }
+
+    /// Adds an entry that is no directory to the open directory. Names must come in byte order.
+    ///
+    /// # Errors
+    /// `Io`, `Full`; `Invalid` for names out of order.
+    pub fn add(&mut self, out: &mut Out<'_>, entry: &NewEntry<'_>) -> Result<()> {
+        let body = match entry.body {
+            Body::Content(id, _) => id.0,
+            _ => 0,
+        };
+        self.append(out, entry, body, &logical_body(entry))
+    }
+
+    /// Closes the open directory, whose own entry in its parent is `entry`.
+    ///
+    /// # Errors
+    /// As [`TreeWriter::add`].
+    pub fn leave(&mut self, out: &mut Out<'_>, entry: &NewEntry<'_>) -> Result<()> {
+        let Some(directory) = self.open.pop() else {
+            return Err(Error::invalid("no directory is open"));
+        };
+        let logical = Digest(*directory.logical.finalize().as_bytes());
+        let known = self.template_of(out, directory)?;
+        if let Some(parent) = self.open.last_mut() {
+            parent.deeper_count += known.subtree_count;
+            parent.directory_count += 1;
+        }
+        self.append(out, entry, known.id, &logical.0)
+    }
+
+    fn append(&mut self, out: &mut Out<'_>, entry: &NewEntry<'_>, body: u64, logical_body: &[u8]) -> Result<()> {
+        let attributes = self.attribute_id(out, entry.attributes)?;
+        let (xattrs, xattr_digest) = match entry.xattrs {
+            Some(set) if !set.is_empty() => self.xattr_id(out, set)?,
+            _ => (0, Digest::default()),
+        };
+        let (nlink, link_back) = match entry.link {
+            LinkInfo::Single => (1, 0),
+            LinkInfo::Inside { nlink, back } => (nlink, back),
+            LinkInfo::Across => (0, 0),
+        };
+        let fields = EntryFields {
+            kind: entry.kind,
+            attributes,
+            xattrs,
+            nlink,
+            link_back,
+            times: entry.times,
+            body,
+        };
+        let mask = self.mask;
+        let Some(directory) = self.open.last_mut() else {
+            return Err(Error::invalid("no directory is open"));
+        };
+        if directory.last_name().is_some_and(|last| last >= entry.name) {
+            return Err(Error::invalid(format!("names out of order at {:?}", entry.name.escape_ascii().to_string())));
+        }
+        hash_key(&mut directory.key, mask, entry, &fields);
+        hash_logical(&mut directory.logical, entry, &xattr_digest, logical_body);
+        directory.names.extend_from_slice(entry.name);
+        if let Body::Target(target) = entry.body {
+            directory.targets.extend_from_slice(target);
+        }
+        let (name_end, target_end) = (directory.names.len(), directory.targets.len());
+        directory.entries.push(Pending { name_end, target_end, fields });
+        Ok(())
+    }
+
+    fn template_of(&mut self, out: &mut Out<'_>, directory: OpenDirectory) -> Result<Known> {
+        let key = *directory.key.finalize().as_bytes();
+        if let Some(known) = self.known.get(&key) {
+            return Ok(*known);
+        }
+        let template = Template {
+            entry_start: self.entry_count,
+            entry_count: directory.entries.len() as u64,
+            subtree_count: directory.entries.len() as u64 + directory.deeper_count,
+            directory_count: directory.directory_count,
+        };
+        if template.subtree_count >= weald_format::limits::NUMBER_MAX {
+            return Err(Error::limit("more than 2^62 names"));
+        }
+        let known = Known { id: self.template_count, subtree_count: template.subtree_count };
+        self.write_entries(out, &directory)?;
+        self.entry_count += template.entry_count;
+        self.template_count += 1;
+        if !self.measure_only {
+            self.templates.push(template);
+            if self.templates.len() == ITEMS_PER_PAGE {
+                self.write_templates(out)?;
+            }
+        }
+        self.known.insert(key, known);
+        Ok(known)
+    }
+
+    fn write_entries(&mut self, out: &mut Out<'_>, directory: &OpenDirectory) -> Result<()> {
+        if self.measure_only {
+            return Ok(());
+        }
+        if directory.entries.len() >= LARGE_DIRECTORY_COUNT {
+            self.write_block(out)?;
+        }
+        let (mut name_start, mut target_start) = (0, 0);
+        for entry in &directory.entries {
+            let name = &directory.names[name_start..entry.name_end];
+            let target = &directory.targets[target_start..entry.target_end];
+            self.block.push(name, target, entry.fields.clone());
+            (name_start, target_start) = (entry.name_end, entry.target_end);
+            if self.block.count() == ENTRIES_PER_BLOCK || self.block.text_len() >= BLOCK_TEXT_MAX {
+                self.write_block(out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_block(&mut self, out: &mut Out<'_>) -> Result<()> {
+        let count = self.block.count();
+        if count == 0 {
+            return Ok(());
+        }
+        let bytes = self.block.encode(self.mask);
+        let parsed = EntryBlock::parse(&bytes);
+        assert!(parsed.is_ok_and(|b| b.count() == count), "an entry block does not parse as it was written");
+        out.push(RecordType::Entries, bytes, count as u64)
+    }
+
+    fn write_templates(&mut self, out: &mut Out<'_>) -> Result<()> {
+        let templates = std::mem::take(&mut self.templates);
+        match templates.len() {
+            0 => Ok(()),
+            count => out.push(RecordType::Templates, pages::TemplatePage::encode(&templates), count as u64),
+        }
+    }
+
+    fn attribute_id(&mut self, out: &mut Out<'_>, attributes: Attributes) -> Result<u64> {
+        if let Some(&id) = self.attributes.get(&attributes) {
+            return Ok(id);
+        }
+        let id = self.attributes.len() as u64;
+        self.attributes.insert(attributes, id);
+        self.attribute_page.push(attributes);
+        if self.attribute_page.len() == ITEMS_PER_PAGE {
+            self.write_attributes(out)?;
+        }
+        Ok(id)
+    }
+
+    fn write_attributes(&mut self, out: &mut Out<'_>) -> Result<()> {
+        let page = std::mem::take(&mut self.attribute_page);
+        match page.len() {
+            0 => Ok(()),
+            count => out.push(RecordType::Attributes, pages::encode_attributes(&page), count as u64),
+        }
+    }
+
+    fn xattr_id(&mut self, out: &mut Out<'_>, set: &XattrSet) -> Result<(u64, Digest)> {
+        let digest = xattr_digest(set);
+        if let Some(&id) = self.xattrs.get(&digest) {
+            return Ok((id + 1, digest));
+        }
+        let id = self.xattrs.len() as u64;
+        self.xattrs.insert(digest, id);
+        self.xattr_page_len += pages::xattr_set_len(set);
+        self.xattr_page.push(set.clone());
+        if self.xattr_page.len() == ITEMS_PER_PAGE || self.xattr_page_len >= XATTR_PAGE_MAX {
+            self.write_xattrs(out)?;
+        }
+        Ok((id + 1, digest))
+    }
+
+    fn write_xattrs(&mut self, out: &mut Out<'_>) -> Result<()> {
+        self.xattr_page_len = 0;
+        let page = std::mem::take(&mut self.xattr_page);
+        match page.len() {
+            0 => Ok(()),
+            count => out.push(RecordType::Xattrs, pages::encode_xattrs(&page), count as u64),
+        }
+    }
+
+    /// Writes what is still open: the template that holds the root, and the last page of everything. The root must
+    /// have been left.
+    ///
+    /// # Errors
+    /// As [`TreeWriter::add`].
+    pub fn finish(mut self, out: &mut Out<'_>) -> Result<TreeSummary> {
+        let Some(holder) = self.open.pop().filter(|h| h.entries.len() == 1 && self.open.is_empty()) else {
+            return Err(Error::invalid("a tree needs exactly one root"));
+        };
+        let root_digest = Digest(*holder.logical.finalize().as_bytes());
+        let known = self.template_of(out, holder)?;
+        if known.id + 1 != self.template_count {
+            return Err(Error::invalid("the root's holder is not the last template"));
+        }
+        self.write_block(out)?;
+        self.write_templates(out)?;
+        self.write_attributes(out)?;
+        self.write_xattrs(out)?;
+        Ok(TreeSummary {
+            name_count: known.subtree_count,
+            entry_count: self.entry_count,
+            template_count: self.template_count - 1,
+            root_digest,
+        })
+    }
+}
+
+/// Where the tree writer's records go.
+pub struct Out<'a> {
+    /// The image.
+    pub image: &'a mut ImageWriter,
+    /// The metadata writer before it.
+    pub metadata: &'a mut MetadataWriter,
+}
+
+impl Out<'_> {
+    /// Hands a raw metadata record on.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Limit`.
+    pub fn push(&mut self, record_type: RecordType, bytes: Vec<u8>, item_count: u64) -> Result<()> {
+        self.metadata.push(self.image, record_type, bytes, item_count)
+    }
+}
+
+fn logical_body(entry: &NewEntry<'_>) -> Vec<u8> {
+    match entry.body {
+        Body::None | Body::Empty => Vec::new(),
+        Body::Content(_, digest) => digest.0.to_vec(),
+        Body::Target(target) => target.to_vec(),
+    }
+}
+
+fn hash_key(key: &mut blake3::Hasher, mask: u8, entry: &NewEntry<'_>, fields: &EntryFields) {
+    let mut bytes = Vec::with_capacity(128);
+    bytes.push(entry.name.len() as u8);
+    bytes.extend_from_slice(entry.name);
+    bytes.push(fields.kind as u8);
+    for value in [fields.attributes, fields.xattrs, fields.nlink, fields.link_back, fields.body] {
+        bytes.extend_from_slice(&value.to_le_bytes());
+    }
+    for (bit, time) in fields.times.iter().enumerate() {
+        if mask & (1 << bit) != 0 {
+            bytes.extend_from_slice(&time.seconds.to_le_bytes());
+            bytes.extend_from_slice(&time.nanoseconds.to_le_bytes());
+        }
+    }
+    if let Body::Target(target) = entry.body {
+        bytes.extend_from_slice(&(target.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(target);
+    }
+    key.update(&bytes);
+}
+
+/// Adds an entry to the digest of its directory; `docs/format.md`, section "Tree digest", is the definition.
+fn hash_logical(logical: &mut blake3::Hasher, entry: &NewEntry<'_>, xattrs: &Digest, body: &[u8]) {
+    let (nlink, back) = match entry.link {
+        LinkInfo::Inside { nlink, back } => (nlink, back),
+        LinkInfo::Single | LinkInfo::Across => (1, 0),
+    };
+    weald_format::tree_digest::LogicalEntry {
+        name: entry.name,
+        kind: entry.kind,
+        attributes: entry.attributes,
+        mtime: entry.times[0],
+        xattrs: *xattrs,
+        nlink,
+        back,
+        body,
+    }
+    .hash_into(logical);
+}
+
+/// The mask for entries that carry these times.
+pub fn mask_of(mtime: bool, atime: bool, ctime: bool, btime: bool) -> u8 {
+    let bit = |on: bool, bit: u8| if on { bit } else { 0 };
+    bit(mtime, time_mask::MTIME)
+        | bit(atime, time_mask::ATIME)
+        | bit(ctime, time_mask::CTIME)
+        | bit(btime, time_mask::BTIME)
+}

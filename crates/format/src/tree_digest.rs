@@ -1,0 +1,116 @@
+//! The tree digest: the logical identity of a tree, independent of codec, block size, order and sharing.
+//!
+//! A directory's digest is BLAKE3 over its entries in byte order of their names, each as [`LogicalEntry::hash_into`]
+//! writes it. The tree digest is BLAKE3 over [`DOMAIN`], the digest of the holder of the root (one entry with an empty
+//! name), and the hard links that cross directories, in order of their numbers.
+
+use crate::entries::EntryKind;
+use crate::pages::Link;
+use crate::{Attributes, Digest, Timestamp};
+
+/// First bytes of what the tree digest is taken over.
+pub const DOMAIN: &[u8; 16] = b"weald tree 1\0\0\0\0";
+/// First bytes of what the digest of a sparse content is taken over.
+pub const SPARSE_DOMAIN: &[u8; 16] = b"weald sparse 1\0\0";
+
+/// One entry as it counts for identity. atime, ctime and btime do not.
+#[derive(Debug, Clone, Copy)]
+pub struct LogicalEntry<'a> {
+    /// Name.
+    pub name: &'a [u8],
+    /// Kind.
+    pub kind: EntryKind,
+    /// Permissions, owner, device.
+    pub attributes: Attributes,
+    /// mtime.
+    pub mtime: Timestamp,
+    /// Digest of the page that would hold its xattr set alone; zeros where it has none.
+    pub xattrs: Digest,
+    /// Names of the inode if all are in this directory, else 1.
+    pub nlink: u64,
+    /// Entries back to the first of them, else 0.
+    pub back: u64,
+    /// Digest of a directory or content, target of a symlink, nothing for others.
+    pub body: &'a [u8],
+}
+
+impl LogicalEntry<'_> {
+    /// Adds the entry to its directory's digest.
+    pub fn hash_into(&self, hasher: &mut blake3::Hasher) {
+        let mut bytes = Vec::with_capacity(128);
+        bytes.push(self.name.len() as u8);
+        bytes.extend_from_slice(self.name);
+        bytes.push(self.kind as u8);
+        bytes.extend_from_slice(&self.attributes.permissions.to_le_bytes());
+        bytes.extend_from_slice(&self.attributes.uid.to_le_bytes());
+        bytes.extend_from_slice(&self.attributes.gid.to_le_bytes());
+        bytes.extend_from_slice(&self.attributes.rdev.to_le_bytes());
+        bytes.extend_from_slice(&self.mtime.seconds.to_le_bytes());
+        bytes.extend_from_slice(&self.mtime.nanoseconds.to_le_bytes());
+        bytes.extend_from_slice(&self.xattrs.0);
+        bytes.extend_from_slice(&self.nlink.to_le_bytes());
+        bytes.extend_from_slice(&self.back.to_le_bytes());
+        bytes.extend_from_slice(&(self.body.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(self.body);
+        hasher.update(&bytes);
+    }
+}
+
+/// Digests the content of a regular file: over its bytes where it has no holes, else over its length, its data runs and
+/// the bytes in them.
+pub struct ContentHasher(blake3::Hasher);
+
+impl ContentHasher {
+    /// For a file without holes.
+    pub fn dense() -> Self {
+        Self(blake3::Hasher::new())
+    }
+
+    /// For a file of `len` bytes with data only in `runs` (offset, length), in order, not touching each other.
+    pub fn sparse(len: u64, runs: &[(u64, u64)]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(SPARSE_DOMAIN);
+        hasher.update(&len.to_le_bytes());
+        hasher.update(&(runs.len() as u64).to_le_bytes());
+        for (offset, run_len) in runs {
+            hasher.update(&offset.to_le_bytes());
+            hasher.update(&run_len.to_le_bytes());
+        }
+        Self(hasher)
+    }
+
+    /// Adds data bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all bytes added.
+    pub fn finish(&self) -> Digest {
+        Digest(*self.0.finalize().as_bytes())
+    }
+}
+
+/// Puts the tree digest together.
+pub struct TreeHasher(blake3::Hasher);
+
+impl TreeHasher {
+    /// Starts from the digest of the holder of the root.
+    pub fn new(holder: &Digest) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(DOMAIN);
+        hasher.update(&holder.0);
+        Self(hasher)
+    }
+
+    /// Adds one name of a hard-linked inode whose names cross directories; in order of `name_no`.
+    pub fn add_link(&mut self, link: &Link) {
+        for value in [link.name_no, link.first_no, link.nlink] {
+            self.0.update(&value.to_le_bytes());
+        }
+    }
+
+    /// The tree digest.
+    pub fn finish(&self) -> Digest {
+        Digest(*self.0.finalize().as_bytes())
+    }
+}
