@@ -9,6 +9,7 @@
 mod attr;
 mod driver;
 mod faults;
+mod fusermount;
 mod mount;
 mod options;
 mod presence;

@@ -3,16 +3,16 @@
 //! Root mounts by mount(2), which gives the true type (`fuse.weald`) and true flags; everybody else by `fusermount3`.
 
 use crate::driver::{Driver, REQUEST_LEN_MAX, Shown, find_dir};
+use crate::fusermount;
 use crate::options::{Access, MountOptions};
 use crate::tree::Tree;
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use fuser::{BackgroundSession, Config, Session, SessionACL};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use weald_format::{Error, ErrorKind, ROOT_INODE, Result};
 
 /// What `/proc/mounts` shows after `fuse.`.
@@ -89,8 +89,8 @@ pub fn unmount(dir: &Path, busy: Busy) -> Result<()> {
     }
     match rustix::mount::unmount(dir, flags) {
         Ok(()) => Ok(()),
-        Err(Errno::PERM) => fusermount_unmount(dir, busy),
-        Err(Errno::INVAL) => Err(Error::invalid("nothing is mounted there")),
+        Err(Errno::PERM) => fusermount::unmount(dir, busy),
+        Err(Errno::INVAL) => Err(not_mounted()),
         Err(Errno::BUSY) => Err(in_use()),
         Err(errno) => Err(Error::io("umount", errno.into())),
     }
@@ -190,7 +190,11 @@ impl Unmounter {
     }
 }
 
-fn in_use() -> Error {
+pub(crate) fn not_mounted() -> Error {
+    Error::invalid("nothing is mounted there")
+}
+
+pub(crate) fn in_use() -> Error {
     Error::new(
         ErrorKind::Busy,
         "it is in use (an open file or a working directory is in it)",
@@ -249,18 +253,20 @@ fn start<T: Tree>(
     options: &MountOptions,
     access: Access,
 ) -> Result<Session<Driver<T>>> {
-    let mut config = session_config(options, access);
+    let config = session_config(options, access);
     let subtype = options.subtype.as_deref().unwrap_or(SUBTYPE);
-    if is_root() {
-        let device = direct_mount(source, subtype, dir, options, access)?;
-        let acl = config.acl;
-        return Session::from_fd(driver, device, acl, config).map_err(|error| {
-            let _ = unmount(dir, Busy::Detach);
-            Error::io("handshake with the kernel", error)
-        });
-    }
-    config.mount_options = fusermount_options(source, subtype, options);
-    Session::new(driver, dir, &config).map_err(|error| Error::io("fusermount3", error))
+    let device = if is_root() {
+        direct_mount(source, subtype, dir, options, access)?
+    } else {
+        fusermount::mount(source, subtype, dir, options, access)?
+    };
+    let acl = config.acl;
+    Session::from_fd(driver, device, acl, config).map_err(|error| {
+        if let Err(error) = unmount(dir, Busy::Detach) {
+            log::warn!("{}: {error:?}", dir.display());
+        }
+        Error::io("handshake with the kernel", error)
+    })
 }
 
 /// Opens the device and mounts it.
@@ -295,47 +301,4 @@ fn direct_flags(options: &MountOptions) -> MountFlags {
     flags.set(MountFlags::NOEXEC, options.is_noexec);
     flags.set(MountFlags::NOATIME, options.is_noatime);
     flags
-}
-
-/// `fusermount3` adds `nodev` and `nosuid` by itself, and refuses `allow_other` unless `/etc/fuse.conf` permits it.
-fn fusermount_options(source: &OsStr, subtype: &str, options: &MountOptions) -> Vec<MountOption> {
-    let name = source
-        .to_string_lossy()
-        .replace('\\', r"\\")
-        .replace(',', r"\,");
-    let mut words = vec![
-        MountOption::FSName(name),
-        MountOption::Subtype(subtype.to_owned()),
-        MountOption::RO,
-        MountOption::DefaultPermissions,
-    ];
-    if options.is_noexec {
-        words.push(MountOption::NoExec);
-    }
-    if options.is_noatime {
-        words.push(MountOption::NoAtime);
-    }
-    words
-}
-
-/// The way out for those who may not call umount(2).
-fn fusermount_unmount(dir: &Path, busy: Busy) -> Result<()> {
-    let mut command = Command::new("fusermount3");
-    command.arg("-u");
-    if busy == Busy::Detach {
-        command.arg("-z");
-    }
-    let output = command.arg("--").arg(dir).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| Error::io("fusermount3", error))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if text.contains("busy") {
-        return Err(in_use());
-    }
-    if text.contains("not found in") || text.contains("not mounted") {
-        return Err(Error::invalid("nothing is mounted there"));
-    }
-    Err(Error::new(ErrorKind::Io, text))
 }
