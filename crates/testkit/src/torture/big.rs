@@ -1,0 +1,61 @@
+//! Trees that are large in one direction: very many entries, very many directories, very deep.
+
+use super::maker::Maker;
+use std::path::Path;
+use weald_format::{Error, Result};
+use weald_sys::NodeKind;
+
+/// Makes the directory `dir` with `million/`, a directory of `entry_count` empty files, and `spread/`, `dir_count` empty
+/// directories a hundred to a parent.
+///
+/// # Errors
+/// `Io`, `Full` (inodes may run out).
+/// # Cost
+/// One system call an entry: about 5 seconds for 10^6 on ext4.
+pub fn make_big(dir: &Path, entry_count: u32, dir_count: u32) -> Result<()> {
+    std::fs::create_dir(dir).map_err(|e| Error::io(format!("{}", dir.display()), e))?;
+    let root = Maker::open(dir)?;
+    let million = root.dir("million")?;
+    for number in 0..entry_count {
+        let name = format!("entry-{number:07}");
+        let made =
+            weald_sys::make_node_at(&million.fd, name.as_bytes(), NodeKind::EmptyFile, 0o644);
+        million.said(name.as_bytes(), "make node", made)?;
+    }
+    let spread = root.dir("spread")?;
+    for parent in 0..dir_count.div_ceil(100) {
+        let dir = spread.dir(format!("{parent:04}"))?;
+        for number in 0..100.min(dir_count - parent * 100) {
+            let name = format!("{number}");
+            dir.said(
+                name.as_bytes(),
+                "make",
+                weald_sys::make_dir_at(&dir.fd, name.as_bytes(), 0o755),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes `depth` directories in each other in `dir`, with a file at the bottom: at 1000 levels and more the path is longer
+/// than `PATH_MAX`, which rsync and most tools cannot walk. Remove it with rm(1).
+///
+/// # Errors
+/// `Io`, `Full`.
+pub fn make_deep(dir: &Path, depth: u32) -> Result<()> {
+    let mut at = Maker::open(dir)?;
+    for level in 0..depth {
+        let name = format!("level-{level:05}");
+        at.said(
+            name.as_bytes(),
+            "make",
+            weald_sys::make_dir_at(&at.fd, name.as_bytes(), 0o755),
+        )?;
+        at.fd = at.said(
+            name.as_bytes(),
+            "open",
+            weald_sys::open_dir_at(&at.fd, name.as_bytes()),
+        )?;
+    }
+    at.file("bottom", b"as deep as it gets")
+}
