@@ -270,6 +270,7 @@ impl<'a> ContentWriter<'a> {
     /// # Errors
     /// As [`ContentWriter::data`].
     pub fn finish(mut self, block_len: u64) -> Result<ContentSummary> {
+        let fresh_len = self.segmenter.fresh_len();
         self.segmenter.finish(&mut self.pages)?;
         self.pages.write_extents()?;
         self.pages.write_contents()?;
@@ -279,7 +280,7 @@ impl<'a> ContentWriter<'a> {
             table: self.table,
             streams: vec![stream(Category::General), stream(Category::Incompressible)],
             repeated_len: self.segmenter.repeated_len,
-            fresh_len: self.segmenter.fresh_len(),
+            fresh_len,
             hole_len: self.hole_len,
         })
     }

@@ -196,7 +196,7 @@ impl Segmenter {
         Ok(())
     }
 
-    /// Raw bytes that went to all streams.
+    /// Raw bytes that went to all streams; to be asked before [`Segmenter::finish`].
     pub fn fresh_len(&self) -> u64 {
         self.histories.iter().map(History::len).sum()
     }
@@ -253,6 +253,7 @@ mod tests {
         let mut segmenter = Segmenter::new(histories, 256, 1 << 20, total);
         let mut sink = Collect::default();
         pieces.iter().for_each(|(stream, data)| segmenter.push(&mut sink, *stream, data).unwrap());
+        let fresh_len = segmenter.fresh_len();
         segmenter.finish(&mut sink).unwrap();
         let mut logical = Vec::new();
         for extent in &sink.extents {
@@ -262,7 +263,7 @@ mod tests {
         }
         let input: Vec<u8> = pieces.iter().flat_map(|p| p.1.clone()).collect();
         assert!(logical == input, "the extents do not give the input back");
-        (sink, segmenter.fresh_len())
+        (sink, fresh_len)
     }
 
     fn noise(seed: u64, len: usize) -> Vec<u8> {

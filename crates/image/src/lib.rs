@@ -4,12 +4,18 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod check;
 mod content;
+mod damage;
+mod inspect;
+mod instances;
 mod prefetch;
 mod records;
 mod tree;
 
+pub use check::{CheckOptions, CheckReport, Finding};
 pub use content::Chunk;
+pub use inspect::{SectionInfo, Share};
 pub use tree::kind_name;
 
 use std::ops::ControlFlow;
@@ -43,7 +49,6 @@ impl Default for OpenOptions {
 
 /// An open image. Cheap to share (`Arc`), usable from many threads.
 pub struct Image {
-    source: Arc<dyn ReadAt>,
     footer: Footer,
     directory: Directory,
     records: Arc<records::Records>,
@@ -130,7 +135,7 @@ impl Image {
             return Err(Error::invalid(what));
         }
         let cache_len = options.cache_len.0;
-        let records = Arc::new(records::Records::new(source.clone(), &directory, cache_len));
+        let records = Arc::new(records::Records::new(source, &directory, cache_len));
         let tree = tree::Tree::new(records.clone(), directory.name_count, cache_len)?;
         let prefetch = match options.prefetch_threads {
             0 => None,
@@ -138,7 +143,7 @@ impl Image {
         };
         let contents = content::Contents::new(records.clone(), prefetch.map(|p| Box::new(p) as _));
         let summary = summarize(&footer, &directory, &records, &tree, image_len);
-        Ok(Self { source, footer, directory, records, tree, contents, summary })
+        Ok(Self { footer, directory, records, tree, contents, summary })
     }
 
     /// Opens the image file at `path`, which begins `start` bytes into the file.
@@ -220,6 +225,29 @@ impl Image {
             Some(id) => self.tree.xattrs(id),
             None => Ok(Arc::default()),
         }
+    }
+
+    /// Attributes `id`.
+    pub(crate) fn attributes(&self, id: u64) -> Result<Attributes> {
+        let found = self.records.record_of_item(RecordType::Attributes, 0, id)?;
+        let index = id.saturating_sub(found.first_item) as usize;
+        match &*self.records.page(&found)? {
+            records::Page::Attributes(items) => items.get(index).copied(),
+            _ => None,
+        }
+        .ok_or_else(|| Error::corrupt("tree", 0, "F-12.2", format!("no attributes {id}")))
+    }
+
+    /// The whole link table.
+    pub(crate) fn all_links(&self) -> Result<Vec<weald_format::pages::Link>> {
+        let mut links = Vec::new();
+        for no in 0..self.records.record_count(RecordType::Links, 0) {
+            let found = self.records.record(RecordType::Links, 0, no)?;
+            if let records::Page::Links(page) = &*self.records.page(&found)? {
+                links.extend_from_slice(page);
+            }
+        }
+        Ok(links)
     }
 
     /// Whether any inode has extended attributes.

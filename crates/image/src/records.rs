@@ -139,16 +139,6 @@ impl Records {
         self.index(record_type, stream).and_then(|s| s.record_starts.last().copied()).unwrap_or(0)
     }
 
-    /// Reads the stored bytes of a record and verifies header and digest.
-    ///
-    /// # Errors
-    /// `Io`; `Corrupt` where header or digest differ or the record passes the end of the image.
-    pub fn read_stored(&self, record: &RecordRef) -> Result<Vec<u8>> {
-        let mut bytes = read_whole_record(&*self.source, record)?;
-        bytes.drain(..HEADER_LEN.min(bytes.len()));
-        Ok(bytes)
-    }
-
     /// Reads, verifies and decodes a record.
     ///
     /// # Errors
@@ -246,6 +236,33 @@ impl Records {
         })
     }
 
+    /// Visits the references of a section in order; nothing where there is no such section.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` of the index pages, and those of `visit`.
+    pub fn each_ref(
+        &self,
+        record_type: RecordType,
+        stream: u8,
+        visit: &mut dyn FnMut(&RecordRef) -> Result<()>,
+    ) -> Result<()> {
+        let Some(index) = self.index(record_type, stream) else { return Ok(()) };
+        for page_no in 0..index.section.pages.len() {
+            if let Page::Index(page) = &*self.index_page(index, page_no)? {
+                page.refs.iter().try_for_each(&mut *visit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads and verifies a record without decoding it.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn verify(&self, record: &RecordRef) -> Result<()> {
+        read_whole_record(&*self.source, record).map(|_| ())
+    }
+
     /// The parsed metadata record that was found.
     ///
     /// # Errors
@@ -321,14 +338,6 @@ impl Records {
     pub fn drop_caches(&self) {
         self.pages.clear();
         self.blocks.clear();
-    }
-
-    /// Digest of the bytes of a whole record as stored, header included.
-    ///
-    /// # Errors
-    /// `Io`, `Corrupt`.
-    pub fn whole_digest(source: &dyn ReadAt, record: &RecordRef) -> Result<Digest> {
-        Ok(Digest::of(&read_whole_record(source, record)?))
     }
 }
 

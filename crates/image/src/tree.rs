@@ -13,7 +13,7 @@ use weald_format::entries::{EntryBlock, EntryKind};
 use weald_format::limits::DEPTH_MAX;
 use weald_format::pages::{Link, Template};
 use weald_format::{
-    ByteLen, ContentId, EntryIndex, Error, FileKind, InodeNo, Result, TemplateId, Times, XattrSet, XattrSetId,
+    ByteLen, ContentId, EntryIndex, Error, FileKind, InodeNo, Result, TemplateId, Times, Timestamp, XattrSet, XattrSetId,
 };
 
 /// One directory instance.
@@ -27,8 +27,6 @@ pub struct DirectoryView {
     pub base: u64,
     /// Its own number.
     pub no: u64,
-    /// Number of the directory that holds it (the root holds itself).
-    pub parent: u64,
 }
 
 /// The sub-directories of a template: where each one's names begin behind the template's own entries.
@@ -122,7 +120,7 @@ impl Tree {
             );
             return Err(bad("F-9.3", what));
         }
-        Ok(DirectoryView { template_id, template, base: 1, no: 1, parent: 1 })
+        Ok(DirectoryView { template_id, template, base: 1, no: 1 })
     }
 
     /// The block that holds entry `index`, and the entry's place in it.
@@ -214,7 +212,6 @@ impl Tree {
             template: self.template(template_id)?,
             base: view.base.saturating_add(view.template.entry_count).saturating_add(start),
             no,
-            parent: if no == 1 { 1 } else { view.no },
         })
     }
 
@@ -315,6 +312,11 @@ impl Tree {
             let inode = assembler.inode(view.base.saturating_add(index), entry, block, place)?;
             Ok(visit(index, name, &inode))
         })
+    }
+
+    /// mtime of name `no`, which lies at `place` of `block`.
+    pub fn mtime(&self, no: u64, block: &EntryBlock, place: usize) -> Result<Timestamp> {
+        Ok(Assembler::new(self).times(no, block, place)?.mtime)
     }
 
     /// The target of the symlink whose entry is `entry`.
