@@ -1,2 +1,47 @@
-//! (being written)
-fn main() {}
+//! The `weald` command: words, flags and messages around the libraries; no logic of its own.
+//!
+//! Exit status: 0 done; 1 done, but differences, damage or problems were found; 2 could not be done. A closed pipe is 0.
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod entry;
+mod json;
+mod messages;
+mod open;
+mod output;
+mod parse;
+mod progress;
+mod rules;
+
+use clap::{CommandFactory, FromArgMatches};
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Exit status of a command that was done but found differences, damage or problems.
+pub const FOUND: u8 = 1;
+
+/// Exit status of a command that could not be done.
+pub const FAILED: u8 = 2;
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let is_mount_helper = words
+        .first()
+        .is_some_and(|name| Path::new(name).ends_with("mount.weald"));
+    if is_mount_helper {
+        return commands::mount::run_mount_helper(words.into_iter().skip(1).collect());
+    }
+    let matches = args::Cli::command().get_matches_from(words);
+    let cli = args::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    messages::init(cli.verbose);
+    match commands::run(cli.command) {
+        Ok(code) => code,
+        Err(_) if output::is_closed() => ExitCode::SUCCESS,
+        Err(error) => {
+            messages::error(&error);
+            ExitCode::from(FAILED)
+        }
+    }
+}

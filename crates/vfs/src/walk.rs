@@ -36,6 +36,8 @@ pub struct Visit {
     pub inode: Inode,
     /// 0 for where the walk started, 1 for its entries, and so on.
     pub depth: usize,
+    /// Whether it is the last entry of its directory.
+    pub is_last: bool,
 }
 
 struct Frame {
@@ -100,7 +102,7 @@ impl<'a> Walker<'a> {
                 .next()
                 .unwrap_or_default()
                 .to_vec();
-            return Ok(Some(self.enter(name, start.inode)));
+            return Ok(Some(self.enter(name, start.inode, true)));
         }
         let Some(frame) = self.frames.last_mut() else {
             return Ok(None);
@@ -114,19 +116,25 @@ impl<'a> Walker<'a> {
             self.frames.pop();
             return Ok(Some(Step::Leave));
         };
+        let is_last = frame.batch.is_empty() && frame.is_at_end;
         if !self.path.is_empty() {
             self.path.push(b'/');
         }
         self.path.extend_from_slice(&name);
-        Ok(Some(self.enter(name, inode)))
+        Ok(Some(self.enter(name, inode, is_last)))
     }
 
-    fn enter(&mut self, name: Vec<u8>, inode: Inode) -> Step {
+    fn enter(&mut self, name: Vec<u8>, inode: Inode, is_last: bool) -> Step {
         let depth = self.frames.len();
         if inode.kind == FileKind::Directory {
             self.push_frame(inode.ino);
         }
-        Step::Enter(Visit { name, inode, depth })
+        Step::Enter(Visit {
+            name,
+            inode,
+            depth,
+            is_last,
+        })
     }
 
     fn push_frame(&mut self, dir: InodeNo) {

@@ -1,0 +1,300 @@
+//! `weald build`: a directory becomes an image.
+
+use crate::commands::{exit_code, interrupt_flag};
+use crate::json::Object;
+use crate::output::Output;
+use crate::parse;
+use crate::progress::{Display, bytes, count};
+use crate::rules::RuleArgs;
+use anyhow::bail;
+use clap::{Args, ValueEnum, ValueHint};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use weald_build::mode::ModeRule;
+use weald_build::{BuildOptions, CodecSpec, MtimeRule, Order, Report, build_image};
+use weald_format::ErrorKind;
+
+const EXAMPLES: &str = "\
+Examples:
+  weald build versions/ versions.weald
+  weald build -l 9 --memory 4G versions/ versions.weald
+  weald build --exclude '*.o' --exclude /target/ --include '*.keep' project/ project.weald
+  SOURCE_DATE_EPOCH=0 weald build --owner 0:0 --mode u=rwX,go=rX root/ root.weald
+
+Rules are rsync's: the first that matches decides, in the order of the command line; a leading '/' anchors at the source,
+a trailing '/' matches directories only.
+
+The image appears under its name only when it is complete. The same source gives the same bytes, whatever the number of
+threads. Files that cannot be read or that change meanwhile are reported, one line each, and the exit status is 1.";
+
+/// Build an image of a directory
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct BuildArgs {
+    /// Directory to pack
+    #[arg(value_hint = ValueHint::DirPath)]
+    source: PathBuf,
+    /// Image file to make
+    #[arg(value_hint = ValueHint::FilePath)]
+    image: PathBuf,
+    /// Replace the image if it exists
+    #[arg(short, long)]
+    force: bool,
+    /// Level, 0 (fastest) to 9 (smallest): sets codec, block size, shortest repeat and memory where they are not given
+    #[arg(short, long, value_name = "LEVEL", default_value_t = BuildOptions::LEVEL_DEFAULT)]
+    level: u8,
+    /// Codec: none, lz4, zstd[:1-22] or xz[:0-9]
+    #[arg(long, value_name = "CODEC", value_parser = parse::codec)]
+    codec: Option<CodecSpec>,
+    /// Raw bytes of a block, 4K to 64M: larger compresses better, smaller reads faster at random
+    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    block_size: Option<u64>,
+    /// Shortest repeat that is stored once, 64 to 4096 bytes; 0 looks for none
+    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    match_size: Option<u64>,
+    /// Order of contents in the image
+    #[arg(long, value_enum, default_value = "path")]
+    order: OrderWord,
+    /// Threads; 0 for one on each processor
+    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
+    threads: usize,
+    /// Most memory to use
+    #[arg(short, long, value_name = "SIZE", value_parser = parse::size)]
+    memory: Option<u64>,
+    #[command(flatten)]
+    rules: RuleArgs,
+    /// Give everything to this owner (and group)
+    #[arg(long, value_name = "UID[:GID]", value_parser = parse::owner)]
+    owner: Option<(u32, Option<u32>)>,
+    /// Give everything to this group
+    #[arg(long, value_name = "GID")]
+    group: Option<u32>,
+    /// Change permissions, as chmod does; D or F before a clause restricts it to directories or files
+    #[arg(long, value_name = "RULE", value_parser = parse::mode)]
+    mode: Option<ModeRule>,
+    /// Times of change: TIME for all, clamp:TIME for later ones, or keep [default: keep, or clamp to SOURCE_DATE_EPOCH]
+    #[arg(long, value_name = "RULE", value_parser = parse::mtime)]
+    mtime: Option<MtimeRule>,
+    /// Keep times of access
+    #[arg(long)]
+    keep_atime: bool,
+    /// Keep times of inode change
+    #[arg(long)]
+    keep_ctime: bool,
+    /// Keep times of birth
+    #[arg(long)]
+    keep_btime: bool,
+    /// Leave extended attributes (ACLs, capabilities, labels) out
+    #[arg(long)]
+    no_xattrs: bool,
+    /// Do not descend into other file systems
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// Show nothing but problems
+    #[arg(short, long)]
+    quiet: bool,
+    /// Show progress: a bar, lines, nothing, or what suits standard error
+    #[arg(long, value_enum, default_value = "auto", conflicts_with = "quiet")]
+    progress: ProgressWord,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// In which order contents are laid out.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum OrderWord {
+    /// Directory by directory
+    Path,
+    /// By name, then path: versions of one file lie together
+    Name,
+}
+
+/// How progress is shown.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgressWord {
+    /// A bar on a terminal, lines elsewhere
+    Auto,
+    /// A bar
+    Bar,
+    /// A line every few seconds
+    Lines,
+    /// Nothing
+    None,
+}
+
+/// Runs the command.
+pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
+    let options = options(args)?;
+    let progress = if args.quiet {
+        ProgressWord::None
+    } else {
+        args.progress
+    };
+    let display = Display::new(progress, interrupt_flag()?);
+    let start = Instant::now();
+    let built = build_image(&args.source, &args.image, args.force, &options, &display);
+    display.finish();
+    let report = match built {
+        Err(error) if error.kind() == ErrorKind::Busy => bail!("{error}; --force replaces it"),
+        built => built?,
+    };
+    let mut output = Output::new();
+    if args.json {
+        output.json(&json(&report, start.elapsed()).into())?;
+    } else if !args.quiet {
+        output.write_all(summary(&report, start.elapsed()).as_bytes())?;
+    }
+    output.finish()?;
+    Ok(exit_code(report.problem_count))
+}
+
+fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
+    let mut options = BuildOptions::level(args.level)?;
+    options.codec = args.codec.unwrap_or(options.codec);
+    options.block_len = args.block_size.unwrap_or(options.block_len);
+    if let Some(len) = args.match_size {
+        options.match_len_min = u32::try_from(len).unwrap_or(u32::MAX);
+    }
+    options.order = match args.order {
+        OrderWord::Path => Order::Path,
+        OrderWord::Name => Order::Name,
+    };
+    options.threads = args.threads;
+    options.memory_len = args.memory.unwrap_or(options.memory_len);
+    options.filter = args.rules.filter()?;
+    let (uid, gid) = args.owner.unzip();
+    options.uid = uid;
+    options.gid = args.group.or(gid.flatten());
+    options.mode.clone_from(&args.mode);
+    options.mtime = match args.mtime {
+        Some(rule) => rule,
+        None => mtime_of_environment()?,
+    };
+    options.keep_atime = args.keep_atime;
+    options.keep_ctime = args.keep_ctime;
+    options.keep_btime = args.keep_btime;
+    options.keep_xattrs = !args.no_xattrs;
+    options.one_file_system = args.one_file_system;
+    options.validate()?;
+    Ok(options)
+}
+
+/// `SOURCE_DATE_EPOCH`, if it is set, clamps.
+///
+/// Source: <https://reproducible-builds.org/specs/source-date-epoch/>, "should … exit with a non-zero error code" if malformed.
+fn mtime_of_environment() -> anyhow::Result<MtimeRule> {
+    let Some(value) = std::env::var_os("SOURCE_DATE_EPOCH") else {
+        return Ok(MtimeRule::Keep);
+    };
+    let seconds = value.to_str().and_then(|text| text.parse().ok());
+    match seconds {
+        Some(seconds) => Ok(MtimeRule::Clamp(seconds)),
+        None => bail!("SOURCE_DATE_EPOCH: expected seconds since 1970, found {value:?}"),
+    }
+}
+
+/// What share `part` has of `whole`, as text; nothing has no shares.
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        String::new()
+    } else {
+        format!("{:.1}%", 100.0 * part as f64 / whole as f64)
+    }
+}
+
+fn summary(report: &Report, time: Duration) -> String {
+    let saved = |len: u64| (bytes(len), percent(len, report.file_len));
+    let (dedup, dedup_share) = saved(report.dedup_len);
+    let (segment, segment_share) = saved(report.segment_len);
+    let (hole, hole_share) = saved(report.hole_len);
+    let (image, image_share) = saved(report.image_len);
+    let entry_len = report.metadata_len as f64 / report.entry_count.max(1) as f64;
+    let rate = report.file_len as f64 / time.as_secs_f64().max(1e-3);
+    let rows = [
+        ("entries", count(report.entry_count), String::new()),
+        ("bytes in files", bytes(report.file_len), String::new()),
+        ("  in holes", hole, hole_share),
+        ("  whole files shared", dedup, dedup_share),
+        ("  repeats shared", segment, segment_share),
+        (
+            "  left to compress",
+            bytes(report.block_raw_len),
+            percent(report.block_raw_len, report.file_len),
+        ),
+        (
+            "data stored",
+            bytes(report.block_stored_len),
+            percent(report.block_stored_len, report.file_len),
+        ),
+        (
+            "metadata stored",
+            bytes(report.metadata_len),
+            format!("{entry_len:.2} bytes an entry"),
+        ),
+        ("image", image, image_share),
+        ("ratio", ratio(report), String::new()),
+        (
+            "time",
+            format!("{:.1} s", time.as_secs_f64()),
+            format!("{}/s", bytes(rate as u64)),
+        ),
+    ];
+    let mut text: String = rows
+        .iter()
+        .map(|(word, value, note)| line(word, value, note))
+        .collect();
+    text.push_str(&format!(
+        "image digest  {}\ntree digest   {}\n",
+        report.image_digest, report.tree_digest
+    ));
+    text
+}
+
+fn line(word: &str, value: &str, note: &str) -> String {
+    format!("{word:<22}{value:>12}  {note}")
+        .trim_end()
+        .to_owned()
+        + "\n"
+}
+
+fn ratio(report: &Report) -> String {
+    format!(
+        "{:.2}",
+        report.file_len as f64 / report.image_len.max(1) as f64
+    )
+}
+
+fn json(report: &Report, time: Duration) -> Object {
+    let numbers = [
+        ("entry_count", report.entry_count),
+        ("stored_entry_count", report.stored_entry_count),
+        ("template_count", report.template_count),
+        ("content_count", report.content_count),
+        ("file_len", report.file_len),
+        ("hole_len", report.hole_len),
+        ("dedup_len", report.dedup_len),
+        ("segment_len", report.segment_len),
+        ("block_raw_len", report.block_raw_len),
+        ("block_stored_len", report.block_stored_len),
+        ("metadata_len", report.metadata_len),
+        ("image_len", report.image_len),
+        ("problem_count", report.problem_count),
+        (
+            "time_ms",
+            u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        ),
+    ];
+    let mut object: Object = numbers
+        .iter()
+        .map(|&(key, number)| (key.to_owned(), number.into()))
+        .collect();
+    object.insert(
+        "image_digest".into(),
+        report.image_digest.to_string().into(),
+    );
+    object.insert("tree_digest".into(), report.tree_digest.to_string().into());
+    object
+}

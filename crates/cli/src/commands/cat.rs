@@ -1,0 +1,72 @@
+//! `weald cat`: contents to standard output.
+
+use crate::open::{ImageArgs, locate, thread_count};
+use crate::output::Output;
+use crate::{commands::exit_code, messages};
+use clap::{Args, ValueHint};
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use weald_format::{Error, FileKind};
+use weald_image::Image;
+use weald_vfs::{Follow, shown_path};
+
+/// Bytes asked of the reader at once.
+const PIECE_LEN: usize = 1 << 20;
+
+const EXAMPLES: &str = "\
+Examples:
+  weald cat forest.weald etc/passwd
+  weald cat forest.weald var/log/a.log var/log/b.log | grep error";
+
+/// Write files to standard output
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct CatArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Paths of regular files in the image; symlinks are followed
+    #[arg(required = true, value_hint = ValueHint::Other)]
+    paths: Vec<OsString>,
+}
+
+/// Runs the command.
+pub fn run(args: &CatArgs) -> anyhow::Result<ExitCode> {
+    let image = args.image.open_for_reading(thread_count(0))?;
+    let mut output = Output::new();
+    let mut problem_count = 0;
+    for path in &args.paths {
+        // What was read before an error is written all the same, and before the message.
+        if let Err(error) = cat(&image, path, &mut output)? {
+            output.flush()?;
+            messages::error(&error.into());
+            problem_count += 1;
+        }
+    }
+    output.finish()?;
+    Ok(exit_code(problem_count))
+}
+
+/// Writes one file. The outer result is standard output's, the inner one the file's.
+fn cat(image: &Image, path: &OsStr, output: &mut Output) -> std::io::Result<Result<(), Error>> {
+    let inode = match locate(image, path, Follow::Yes) {
+        Ok(located) => located.inode,
+        Err(error) => return Ok(Err(error)),
+    };
+    let name = shown_path(path.as_bytes());
+    if inode.kind != FileKind::Regular {
+        return Ok(Err(Error::invalid(format!("{name}: not a regular file"))));
+    }
+    let mut offset = 0;
+    while offset < inode.size.0 {
+        let piece = match image.read(&inode, offset, PIECE_LEN) {
+            Ok(piece) if piece.is_empty() => break,
+            Ok(piece) => piece,
+            Err(error) => return Ok(Err(error.context(name))),
+        };
+        output.write_all(&piece)?;
+        offset += piece.len() as u64;
+    }
+    Ok(Ok(()))
+}

@@ -1,0 +1,163 @@
+//! `weald diff`: what differs between two images, or an image and a directory.
+
+use crate::entry;
+use crate::json::{Object, put_name};
+use crate::open::{TrustArgs, thread_count};
+use crate::output::Output;
+use crate::{FOUND, parse};
+use clap::{Args, ValueHint};
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use weald_export::HostTree;
+use weald_format::FileKind;
+use weald_vfs::{Aspect, Change, Difference, ImageTree, compare, shown, shown_path};
+
+const EXAMPLES: &str = "\
+Examples:
+  weald diff monday.weald tuesday.weald
+  weald diff forest.weald /srv/forest
+  weald diff --ignore mtime,uid,gid a.weald b.weald
+
+Lines: '- path' only in A, '+ path' only in B (with all below), '* path: what: A -> B' different, '! path: why' could not
+be compared. Compared are type, mode, uid, gid, device, size, content, target, mtime, xattrs and links (which names
+belong to one inode), and atime, ctime and btime where both images keep them. Exit status 1 if anything differs.";
+
+/// Compare two images, or an image and a directory
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct DiffArgs {
+    /// Image
+    #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
+    left: PathBuf,
+    /// Image or directory
+    #[arg(value_name = "B", value_hint = ValueHint::AnyPath)]
+    right: PathBuf,
+    #[command(flatten)]
+    trust: TrustArgs,
+    /// Aspects to leave out, separated by commas
+    #[arg(long, value_name = "ASPECTS", value_delimiter = ',', value_parser = parse::aspect)]
+    ignore: Vec<Aspect>,
+    /// Say only by the exit status whether anything differs
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print one JSON object for each difference
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+    let thread_count = thread_count(0);
+    let left = args.trust.open(&args.left, thread_count)?;
+    let mut output = Output::new();
+    let (mut count, mut result) = (0_u64, Ok(()));
+    let mut report = |path: &[u8], difference: Difference| {
+        count += 1;
+        if args.quiet {
+            return ControlFlow::Break(());
+        }
+        result = if args.json {
+            json(path, &difference, &mut output)
+        } else {
+            text(path, &difference, &mut output)
+        };
+        if result.is_ok() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    };
+    if args.right.is_dir() {
+        // A level of directories takes a descriptor.
+        if let Err(error) = weald_sys::raise_open_file_limit() {
+            log::info!("limit of open files: {error}");
+        }
+        let right = HostTree::open(&args.right)?;
+        compare(&ImageTree(&left), &right, &args.ignore, &mut report)?;
+    } else {
+        let trust = TrustArgs {
+            digest: None,
+            ..args.trust.clone()
+        };
+        let right = trust.open(&args.right, thread_count)?;
+        compare(
+            &ImageTree(&left),
+            &ImageTree(&right),
+            &args.ignore,
+            &mut report,
+        )?;
+    }
+    result?;
+    output.finish()?;
+    Ok(if count == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FOUND)
+    })
+}
+
+fn text(path: &[u8], difference: &Difference, output: &mut Output) -> io::Result<()> {
+    let path = shown_path(path);
+    let slash = |kind: &FileKind| {
+        if *kind == FileKind::Directory {
+            "/"
+        } else {
+            ""
+        }
+    };
+    match difference {
+        Difference::OnlyLeft(kind) => writeln!(output, "- {path}{}", slash(kind)),
+        Difference::OnlyRight(kind) => writeln!(output, "+ {path}{}", slash(kind)),
+        Difference::Changed(changes) => {
+            let words: Vec<String> = changes.iter().map(change_words).collect();
+            writeln!(output, "* {path}: {}", words.join(", "))
+        }
+        Difference::Failed(error) => {
+            let cause = std::error::Error::source(error)
+                .map_or_else(String::new, |cause| format!(": {cause}"));
+            writeln!(output, "! {path}: {error}{cause}")
+        }
+    }
+}
+
+fn change_words(change: &Change) -> String {
+    let word = change.aspect.word();
+    match (change.left.as_str(), change.right.as_str()) {
+        ("", right) if change.aspect == Aspect::Content => format!("{word} {right}"),
+        (left, right) => format!("{word} {} -> {}", or_none(left), or_none(right)),
+    }
+}
+
+fn or_none(text: &str) -> &str {
+    if text.is_empty() { "(none)" } else { text }
+}
+
+fn json(path: &[u8], difference: &Difference, output: &mut Output) -> io::Result<()> {
+    let mut object = Object::new();
+    put_name(&mut object, "path", path);
+    let mut put = |key: &str, value: serde_json::Value| drop(object.insert(key.to_owned(), value));
+    match difference {
+        Difference::OnlyLeft(kind) => {
+            put("difference", "only_in_a".into());
+            put("type", entry::kind_word(*kind).into());
+        }
+        Difference::OnlyRight(kind) => {
+            put("difference", "only_in_b".into());
+            put("type", entry::kind_word(*kind).into());
+        }
+        Difference::Changed(changes) => {
+            put("difference", "changed".into());
+            let changes = changes.iter().map(|change| {
+                serde_json::json!({ "aspect": change.aspect.word(), "a": change.left, "b": change.right })
+            });
+            put("changes", changes.collect());
+        }
+        Difference::Failed(error) => {
+            put("difference", "failed".into());
+            put("error", shown(error.to_string().as_bytes()).into());
+        }
+    }
+    output.json(&object.into())
+}

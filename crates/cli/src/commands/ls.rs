@@ -1,0 +1,201 @@
+//! `weald ls`: names, or attributes with them.
+
+use crate::entry::{self, mode_letters, size_column};
+use crate::open::{ImageArgs, locate};
+use crate::output::Output;
+use crate::{commands::exit_code, messages};
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use weald_format::FileKind;
+use weald_image::{Image, Inode};
+use weald_vfs::{Follow, Located, Step, Walker, utc_nanoseconds, utc_seconds};
+
+const EXAMPLES: &str = "\
+Examples:
+  weald ls forest.weald                  names in the root directory
+  weald ls -l forest.weald usr/bin       with attributes; '+' marks extended attributes
+  weald ls -R --json forest.weald        everything, one JSON object a line
+
+Times are UTC; owners are numbers, as in the image.";
+
+/// List directories
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct LsArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Paths in the image [default: its root]
+    #[arg(value_hint = ValueHint::Other)]
+    paths: Vec<OsString>,
+    /// Show type, mode, names, owner, group, size and time of each entry
+    #[arg(short, long)]
+    long: bool,
+    /// Show times with nanoseconds
+    #[arg(long)]
+    full_time: bool,
+    /// Show inode numbers
+    #[arg(short, long)]
+    inode: bool,
+    /// Show everything below, each with its path
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Show directories themselves, not their entries
+    #[arg(short, long, conflicts_with = "recursive")]
+    directory: bool,
+    /// Print one JSON object for each entry
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &LsArgs) -> anyhow::Result<ExitCode> {
+    let image = args.image.open()?;
+    let root = [OsString::new()];
+    let paths = if args.paths.is_empty() {
+        &root
+    } else {
+        args.paths.as_slice()
+    };
+    let mut lister = Lister {
+        image: &image,
+        args,
+        output: Output::new(),
+    };
+    let mut problem_count = 0;
+    for (index, path) in paths.iter().enumerate() {
+        // As ls: a link named is followed only where its own attributes are not asked for.
+        let follow = if args.long || args.directory {
+            Follow::No
+        } else {
+            Follow::Yes
+        };
+        match locate(&image, path, follow) {
+            Ok(located) => {
+                if paths.len() > 1
+                    && !args.json
+                    && !args.recursive
+                    && located.inode.kind == FileKind::Directory
+                {
+                    lister.heading(&located.path, index)?;
+                }
+                problem_count += lister.path(located)?;
+            }
+            Err(error) => {
+                messages::error(&error.into());
+                problem_count += 1;
+            }
+        }
+    }
+    lister.output.finish()?;
+    Ok(exit_code(problem_count))
+}
+
+struct Lister<'a> {
+    image: &'a Image,
+    args: &'a LsArgs,
+    output: Output,
+}
+
+impl Lister<'_> {
+    fn heading(&mut self, path: &[u8], index: usize) -> io::Result<()> {
+        if index > 0 {
+            self.output.write_all(b"\n")?;
+        }
+        self.output
+            .name(if path.is_empty() { b"/" } else { path })?;
+        self.output.write_all(b":\n")
+    }
+
+    /// Lists one path; returns the number of problems.
+    fn path(&mut self, located: Located) -> anyhow::Result<u64> {
+        let is_dir = located.inode.kind == FileKind::Directory;
+        if self.args.recursive {
+            return self.recursive(located);
+        }
+        if !is_dir || self.args.directory {
+            let name = if located.path.is_empty() {
+                b"."
+            } else {
+                located.path.as_slice()
+            };
+            self.entry(name, &located.path, &located.inode)?;
+            return Ok(0);
+        }
+        let prefix = if located.path.is_empty() {
+            Vec::new()
+        } else {
+            [&located.path[..], b"/"].concat()
+        };
+        let mut result = Ok(());
+        self.image
+            .read_dir(located.inode.ino, 0, &mut |_, name, inode| {
+                result = self.entry(name, &[&prefix[..], name].concat(), inode);
+                if result.is_ok() {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
+        result?;
+        Ok(0)
+    }
+
+    fn recursive(&mut self, located: Located) -> anyhow::Result<u64> {
+        let mut walker = Walker::new(self.image, located);
+        let mut problem_count = 0;
+        loop {
+            match walker.step() {
+                Ok(None) => return Ok(problem_count),
+                Ok(Some(Step::Leave)) => {}
+                Ok(Some(Step::Enter(visit))) => {
+                    let path = walker.path();
+                    let name = if path.is_empty() { b"." } else { path };
+                    self.entry(name, path, &visit.inode)?;
+                }
+                Err(error) => {
+                    messages::error(&error.into());
+                    problem_count += 1;
+                }
+            }
+        }
+    }
+
+    fn entry(&mut self, name: &[u8], path: &[u8], inode: &Inode) -> anyhow::Result<()> {
+        if self.args.json {
+            let object = entry::json(self.image, path, inode)?;
+            return Ok(self.output.json(&object.into())?);
+        }
+        if self.args.inode {
+            write!(self.output, "{:>8} ", inode.ino)?;
+        }
+        if self.args.long {
+            self.columns(inode)?;
+        }
+        self.output.name(name)?;
+        if self.args.long && inode.kind == FileKind::Symlink {
+            self.output.write_all(b" -> ")?;
+            let target = self.image.read_link(inode)?;
+            self.output.name(&target)?;
+        }
+        Ok(self.output.write_all(b"\n")?)
+    }
+
+    fn columns(&mut self, inode: &Inode) -> io::Result<()> {
+        let mark = if inode.xattr_set.is_some() { '+' } else { ' ' };
+        let time = inode.times.mtime;
+        let time = if self.args.full_time {
+            utc_nanoseconds(time)
+        } else {
+            utc_seconds(time)
+        };
+        let (mode, size, nlink) = (mode_letters(inode), size_column(inode), inode.nlink);
+        let (uid, gid) = (inode.attributes.uid, inode.attributes.gid);
+        write!(
+            self.output,
+            "{mode}{mark} {nlink:>3} {uid:>5} {gid:>5} {size:>11} {time} "
+        )
+    }
+}

@@ -1,0 +1,68 @@
+//! One module a command: its arguments and what it prints.
+
+pub mod build;
+pub mod cat;
+pub mod completions;
+pub mod diff;
+pub mod extract;
+pub mod find;
+pub mod ls;
+pub mod man;
+pub mod mount;
+pub mod stat;
+pub mod sum;
+pub mod tar;
+pub mod tree;
+pub mod umount;
+
+use crate::args::Command;
+use anyhow::Context;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Runs the command that was asked for.
+pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Build(args) => build::run(&args),
+        Command::Mount(args) => mount::run(args),
+        Command::Umount(args) => umount::run(args),
+        Command::Ls(args) => ls::run(&args),
+        Command::Tree(args) => tree::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Cat(args) => cat::run(&args),
+        Command::Find(args) => find::run(&args),
+        Command::Extract(args) => extract::run(&args),
+        Command::Tar(args) => tar::run(&args),
+        Command::Sum(args) => sum::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
+    }
+}
+
+/// Exit status of a command that met `problem_count` problems on its way.
+pub fn exit_code(problem_count: u64) -> ExitCode {
+    if problem_count == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(crate::FOUND)
+    }
+}
+
+/// A flag that the first SIGINT or SIGTERM raises; the second ends the process at once.
+pub fn interrupt_flag() -> anyhow::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the first signal finds the flag down and raises it.
+        let ending = signal_hook::flag::register_conditional_shutdown(
+            signal,
+            crate::FAILED.into(),
+            Arc::clone(&flag),
+        );
+        let raising = signal_hook::flag::register(signal, Arc::clone(&flag));
+        ending.and(raising).context("signal handler")?;
+    }
+    Ok(flag)
+}

@@ -1,0 +1,146 @@
+//! `weald stat`: all that an image knows of an inode.
+
+use crate::entry::{self, mode_letters};
+use crate::open::{ImageArgs, locate};
+use crate::output::Output;
+use crate::{commands::exit_code, messages};
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use weald_format::{FileKind, Result};
+use weald_image::{Image, Inode};
+use weald_vfs::{Follow, Located, kind_word, shown, shown_path, utc_nanoseconds};
+
+const EXAMPLES: &str = "\
+Examples:
+  weald stat forest.weald etc/passwd
+  weald stat --json forest.weald usr/bin/*";
+
+/// Show everything about paths
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct StatArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Paths in the image
+    #[arg(required = true, value_hint = ValueHint::Other)]
+    paths: Vec<OsString>,
+    /// Show what a symlink points to
+    #[arg(short = 'L', long)]
+    dereference: bool,
+    /// Print one JSON object for each path
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &StatArgs) -> anyhow::Result<ExitCode> {
+    let image = args.image.open()?;
+    let mut output = Output::new();
+    let mut problem_count = 0;
+    let follow = if args.dereference {
+        Follow::Yes
+    } else {
+        Follow::No
+    };
+    for path in &args.paths {
+        let described = locate(&image, path, follow).and_then(|located| match args.json {
+            true => json(&image, &located),
+            false => text(&image, &located),
+        });
+        match described {
+            Ok(text) => output.write_all(text.as_bytes())?,
+            Err(error) => {
+                messages::error(&error.into());
+                problem_count += 1;
+            }
+        }
+    }
+    output.finish()?;
+    Ok(exit_code(problem_count))
+}
+
+fn json(image: &Image, located: &Located) -> Result<String> {
+    let inode = &located.inode;
+    let mut object = entry::json(image, &located.path, inode)?;
+    object.insert("xattrs".into(), entry::json_xattrs(image, inode)?);
+    if inode.kind == FileKind::Regular {
+        object.insert("hole_len".into(), hole_len(image, inode)?.into());
+    }
+    Ok(format!("{}\n", serde_json::Value::from(object)))
+}
+
+fn text(image: &Image, located: &Located) -> Result<String> {
+    let inode = &located.inode;
+    let attributes = &inode.attributes;
+    let mut lines = vec![
+        ("path", shown_path(&located.path)),
+        ("type", kind_word(inode.kind).to_owned()),
+    ];
+    match inode.kind {
+        FileKind::Regular => {
+            lines.push(("size", inode.size.to_string()));
+            let hole_len = hole_len(image, inode)?;
+            if hole_len > 0 {
+                lines.push(("holes", hole_len.to_string()));
+            }
+        }
+        FileKind::Directory => lines.push(("entries", inode.size.to_string())),
+        FileKind::Symlink => lines.push(("target", shown(&image.read_link(inode)?))),
+        FileKind::CharDevice | FileKind::BlockDevice => {
+            lines.push((
+                "device",
+                format!(
+                    "{}:{}",
+                    attributes.rdev >> 32,
+                    attributes.rdev & 0xffff_ffff
+                ),
+            ));
+        }
+        FileKind::Fifo | FileKind::Socket => {}
+    }
+    lines.push((
+        "mode",
+        format!("{:04o} {}", attributes.permissions, mode_letters(inode)),
+    ));
+    lines.push(("owner", format!("{}:{}", attributes.uid, attributes.gid)));
+    lines.push(("inode", inode.ino.to_string()));
+    lines.push(("names", inode.nlink.to_string()));
+    let times = &inode.times;
+    let known = [
+        ("mtime", Some(times.mtime)),
+        ("atime", times.atime),
+        ("ctime", times.ctime),
+        ("btime", times.btime),
+    ];
+    lines.extend(
+        known
+            .iter()
+            .filter_map(|&(word, time)| Some((word, utc_nanoseconds(time?) + " UTC"))),
+    );
+    for xattr in image.xattrs(inode)?.iter() {
+        lines.push((
+            "xattr",
+            format!(
+                "{} = \"{}\"",
+                shown(&xattr.name),
+                xattr.value.escape_ascii()
+            ),
+        ));
+    }
+    Ok(lines
+        .iter()
+        .map(|(word, value)| format!("{word:>7}: {value}\n"))
+        .collect())
+}
+
+fn hole_len(image: &Image, inode: &Inode) -> Result<u64> {
+    let mut hole_len = 0;
+    image.runs(inode, 0, &mut |run| {
+        hole_len += if run.is_hole { run.len } else { 0 };
+        ControlFlow::Continue(())
+    })?;
+    Ok(hole_len)
+}

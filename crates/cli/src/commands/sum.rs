@@ -1,0 +1,179 @@
+//! `weald sum`: digests of files, in the formats of b3sum and sha256sum.
+
+use crate::json::{Object, hex, put_name};
+use crate::open::{ImageArgs, locate, thread_count};
+use crate::output::Output;
+use crate::{commands::exit_code, messages};
+use clap::{Args, ValueEnum, ValueHint};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use weald_format::FileKind;
+use weald_vfs::{Algorithm, Follow, Sum, sums};
+
+const EXAMPLES: &str = "\
+Examples:
+  weald sum --algorithm sha256 forest.weald > SHA256SUMS
+  cd /mnt/forest && sha256sum --check ~/SHA256SUMS
+  weald sum forest.weald | b3sum --check
+
+Only regular files have digests. Paths are relative to the root of the image. Backslashes, newlines and carriage
+returns in names are escaped as those tools do; b3sum has no way to write a name that is not UTF-8, so with
+--algorithm b3 such bytes become U+FFFD (use --json or sha256 for them).";
+
+/// Which digest.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// BLAKE3, as b3sum
+    B3,
+    /// SHA-256, as sha256sum
+    Sha256,
+}
+
+/// Print digests of all files
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct SumArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Paths in the image [default: its root]
+    #[arg(value_hint = ValueHint::Other)]
+    paths: Vec<OsString>,
+    /// Digest algorithm
+    #[arg(short, long, value_enum, default_value = "b3")]
+    algorithm: Word,
+    /// Threads; 0 for one on each processor
+    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
+    threads: usize,
+    /// Print one JSON object for each file
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
+    let image = args.image.open()?;
+    let algorithm = match args.algorithm {
+        Word::B3 => Algorithm::Blake3,
+        Word::Sha256 => Algorithm::Sha256,
+    };
+    let root = [OsString::new()];
+    let paths = if args.paths.is_empty() {
+        &root
+    } else {
+        args.paths.as_slice()
+    };
+    let mut output = Output::new();
+    let mut problem_count = 0;
+    for path in paths {
+        let start = match locate(&image, path, Follow::Yes) {
+            Ok(start) if matches!(start.inode.kind, FileKind::Regular | FileKind::Directory) => {
+                start
+            }
+            Ok(start) => {
+                messages::line(&format!(
+                    "{}: not a regular file",
+                    weald_vfs::shown_path(&start.path)
+                ));
+                problem_count += 1;
+                continue;
+            }
+            Err(error) => {
+                messages::error(&error.into());
+                problem_count += 1;
+                continue;
+            }
+        };
+        let mut result = Ok(());
+        sums(
+            &image,
+            start,
+            algorithm,
+            thread_count(args.threads),
+            &mut |sum| {
+                match &sum.digest {
+                    Ok(digest) => result = print(args, &sum, digest, &mut output),
+                    Err(error) => {
+                        messages::error(&anyhow::Error::new(error.duplicate()));
+                        problem_count += 1;
+                    }
+                }
+                if result.is_ok() {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            },
+        );
+        result?;
+    }
+    output.finish()?;
+    Ok(exit_code(problem_count))
+}
+
+fn print(args: &SumArgs, sum: &Sum, digest: &[u8; 32], output: &mut Output) -> io::Result<()> {
+    if args.json {
+        let mut object = Object::new();
+        put_name(&mut object, "path", &sum.path);
+        object.insert("digest".into(), hex(digest).into());
+        object.insert(
+            "algorithm".into(),
+            if args.algorithm == Word::B3 {
+                "b3"
+            } else {
+                "sha256"
+            }
+            .into(),
+        );
+        return output.json(&object.into());
+    }
+    output.write_all(&line(args.algorithm, digest, &sum.path))
+}
+
+/// One line as b3sum or sha256sum prints it: with a backslash in front where the name had to be escaped.
+fn line(word: Word, digest: &[u8], path: &[u8]) -> Vec<u8> {
+    let lossy = String::from_utf8_lossy(path);
+    let path = if word == Word::B3 {
+        lossy.as_bytes()
+    } else {
+        path
+    };
+    let is_escaped = path
+        .iter()
+        .any(|byte| matches!(byte, b'\\' | b'\n' | b'\r'));
+    let mut line = Vec::with_capacity(path.len() + 72);
+    line.extend_from_slice(if is_escaped { b"\\" } else { b"" });
+    line.extend_from_slice(hex(digest).as_bytes());
+    line.extend_from_slice(b"  ");
+    for &byte in path {
+        match byte {
+            b'\\' => line.extend_from_slice(b"\\\\"),
+            b'\n' => line.extend_from_slice(b"\\n"),
+            b'\r' => line.extend_from_slice(b"\\r"),
+            byte => line.push(byte),
+        }
+    }
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_names_are_escaped_as_the_tools_do() {
+        let digest = [0xab; 4];
+        assert_eq!(line(Word::Sha256, &digest, b"a b"), b"abababab  a b\n");
+        assert_eq!(
+            line(Word::Sha256, &digest, b"a\nb\\c\rd"),
+            b"\\abababab  a\\nb\\\\c\\rd\n"
+        );
+        assert_eq!(line(Word::Sha256, &digest, b"\xff"), b"abababab  \xff\n");
+        assert_eq!(
+            line(Word::B3, &digest, b"\xff"),
+            "abababab  \u{fffd}\n".as_bytes()
+        );
+    }
+}

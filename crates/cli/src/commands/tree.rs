@@ -1,0 +1,132 @@
+//! `weald tree`: the shape of a tree, drawn.
+
+use crate::open::{ImageArgs, locate};
+use crate::output::Output;
+use crate::{commands::exit_code, messages};
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+use weald_format::FileKind;
+use weald_vfs::{Follow, Step, Visit, Walker};
+
+const EXAMPLES: &str = "\
+Examples:
+  weald tree forest.weald                everything
+  weald tree -L 2 forest.weald usr       two levels of one directory";
+
+/// Draw a tree
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct TreeArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Directory in the image
+    #[arg(default_value = "", hide_default_value = true, value_hint = ValueHint::Other)]
+    path: OsString,
+    /// Descend at most this many levels
+    #[arg(short = 'L', long, value_name = "COUNT")]
+    level: Option<usize>,
+    /// Show the size of regular files
+    #[arg(short, long)]
+    size: bool,
+    /// Draw with ASCII characters
+    #[arg(long)]
+    ascii: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &TreeArgs) -> anyhow::Result<ExitCode> {
+    let image = args.image.open()?;
+    let start = locate(&image, &args.path, Follow::Yes)?;
+    let mut walker = Walker::new(&image, start);
+    let mut drawing = Drawing {
+        args,
+        output: Output::new(),
+        is_last: Vec::new(),
+        counts: [0; 2],
+    };
+    let mut problem_count = 0;
+    loop {
+        match walker.step() {
+            Ok(None) => break,
+            Ok(Some(Step::Leave)) => {}
+            Ok(Some(Step::Enter(visit))) => {
+                let target = match visit.inode.kind {
+                    FileKind::Symlink => Some(image.read_link(&visit.inode)?),
+                    _ => None,
+                };
+                drawing.entry(&visit, target.as_deref())?;
+                let is_deep = args.level.is_some_and(|level| visit.depth >= level);
+                if is_deep && visit.inode.kind == FileKind::Directory {
+                    walker.skip_children();
+                }
+            }
+            Err(error) => {
+                messages::error(&error.into());
+                problem_count += 1;
+            }
+        }
+    }
+    drawing.finish()?;
+    Ok(exit_code(problem_count))
+}
+
+struct Drawing<'a> {
+    args: &'a TreeArgs,
+    output: Output,
+    /// For every level on the way: whether its entry is the last of its directory.
+    is_last: Vec<bool>,
+    /// Directories and others.
+    counts: [u64; 2],
+}
+
+impl Drawing<'_> {
+    fn entry(&mut self, visit: &Visit, target: Option<&[u8]>) -> std::io::Result<()> {
+        let [through, branch, end, space] = match self.args.ascii {
+            true => ["|   ", "|-- ", "`-- ", "    "],
+            false => ["│   ", "├── ", "└── ", "    "],
+        };
+        self.is_last.truncate(visit.depth.saturating_sub(1));
+        if visit.depth > 0 {
+            for &is_last in &self.is_last {
+                self.output
+                    .write_all(if is_last { space } else { through }.as_bytes())?;
+            }
+            self.output
+                .write_all(if visit.is_last { end } else { branch }.as_bytes())?;
+            self.is_last.push(visit.is_last);
+            self.counts[usize::from(visit.inode.kind != FileKind::Directory)] += 1;
+        }
+        if self.args.size && visit.inode.kind == FileKind::Regular {
+            write!(self.output, "[{:>11}] ", visit.inode.size)?;
+        }
+        self.name(if visit.name.is_empty() {
+            b"/"
+        } else {
+            &visit.name
+        })?;
+        if let Some(target) = target {
+            self.output.write_all(b" -> ")?;
+            self.name(target)?;
+        }
+        self.output.write_all(b"\n")
+    }
+
+    /// Always escaped: a newline in a name would tear the drawing.
+    fn name(&mut self, name: &[u8]) -> std::io::Result<()> {
+        self.output.write_all(weald_vfs::shown(name).as_bytes())
+    }
+
+    fn finish(mut self) -> std::io::Result<()> {
+        let [dirs, others] = self.counts;
+        let dir_word = if dirs == 1 {
+            "directory"
+        } else {
+            "directories"
+        };
+        let other_word = if others == 1 { "file" } else { "files" };
+        writeln!(self.output, "\n{dirs} {dir_word}, {others} {other_word}")?;
+        self.output.finish()
+    }
+}

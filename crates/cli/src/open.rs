@@ -1,0 +1,70 @@
+//! The arguments that every reading command shares, and what they open.
+
+use anyhow::Context;
+use clap::{Args, ValueHint};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use weald_format::{ByteLen, Digest};
+use weald_image::{Image, OpenOptions};
+use weald_vfs::{Follow, Located};
+
+/// Which image, and what is asked of it.
+#[derive(Args, Debug, Clone)]
+pub struct ImageArgs {
+    /// Image file
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub image: PathBuf,
+    #[command(flatten)]
+    pub trust: TrustArgs,
+}
+
+/// How far an image is trusted.
+#[derive(Args, Debug, Clone)]
+pub struct TrustArgs {
+    /// Refuse the image unless its image digest is this (64 hexadecimal digits)
+    #[arg(long, value_name = "HEX", value_parser = crate::parse::digest)]
+    pub digest: Option<Digest>,
+    /// The image begins this many bytes into the file
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::parse::size)]
+    pub offset: u64,
+    /// Most decoded bytes to keep in memory
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = crate::parse::size)]
+    pub cache: u64,
+}
+
+impl ImageArgs {
+    /// Opens the image for a few look-ups.
+    pub fn open(&self) -> anyhow::Result<Image> {
+        self.trust.open(&self.image, 0)
+    }
+
+    /// Opens the image for much reading in order, with threads that decode ahead.
+    pub fn open_for_reading(&self, thread_count: usize) -> anyhow::Result<Image> {
+        self.trust.open(&self.image, thread_count)
+    }
+}
+
+impl TrustArgs {
+    /// Opens the image at `path`.
+    pub fn open(&self, path: &Path, prefetch_threads: usize) -> anyhow::Result<Image> {
+        let options = OpenOptions {
+            cache_len: ByteLen(self.cache),
+            expected_digest: self.digest,
+            prefetch_threads,
+        };
+        let opened = Image::open_path(path, self.offset, &options);
+        opened.with_context(|| weald_vfs::shown(path.as_os_str().as_bytes()))
+    }
+}
+
+/// Finds a path given on the command line in the image; no path is the root.
+pub fn locate(image: &Image, path: &OsStr, follow: Follow) -> weald_format::Result<Located> {
+    weald_vfs::resolve(image, path.as_bytes(), follow)
+}
+
+/// Threads to use where none were asked for: one for each processor.
+pub fn thread_count(asked: usize) -> usize {
+    let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if asked == 0 { processors() } else { asked }
+}

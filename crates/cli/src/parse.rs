@@ -1,0 +1,256 @@
+//! Words of the command line become values.
+
+use std::cmp::Ordering;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use weald_build::mode::ModeRule;
+use weald_build::{CodecSpec, MtimeRule};
+use weald_format::{Digest, FileKind, Timestamp};
+use weald_vfs::{Aspect, Comparison, Glob, PathGlob, Permissions};
+
+/// Bytes: a number with an optional K, M, G or T (powers of 1024; `KiB` and the like are the same).
+pub fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = text
+        .get(digits.len()..)
+        .unwrap_or_default()
+        .to_ascii_uppercase();
+    let shift = match unit.strip_suffix("IB").unwrap_or(&unit) {
+        "" | "B" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err(format!("unknown unit '{unit}': expected K, M, G or T")),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "expected a number and an optional K, M, G or T")?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| "too large".into())
+}
+
+/// A digest in hexadecimal.
+pub fn digest(text: &str) -> Result<Digest, String> {
+    Digest::from_hex(text).ok_or_else(|| "expected 64 hexadecimal digits".into())
+}
+
+/// `+N`, `-N` or `N`.
+pub fn comparison(text: &str) -> Result<Comparison, String> {
+    let (ordering, rest) = match text.as_bytes().first() {
+        Some(b'+') => (Ordering::Greater, text.get(1..).unwrap_or_default()),
+        Some(b'-') => (Ordering::Less, text.get(1..).unwrap_or_default()),
+        _ => (Ordering::Equal, text),
+    };
+    Ok(Comparison {
+        ordering,
+        value: size(rest)?,
+    })
+}
+
+/// `MODE`, `-MODE` (all of) or `/MODE` (any of), octal.
+pub fn permissions(text: &str) -> Result<Permissions, String> {
+    let octal = |digits: &str| {
+        let bits = u16::from_str_radix(digits, 8)
+            .ok()
+            .filter(|bits| *bits <= 0o7777);
+        bits.ok_or_else(|| "expected octal digits up to 7777".to_owned())
+    };
+    match text.as_bytes().first() {
+        Some(b'-') => octal(text.get(1..).unwrap_or_default()).map(Permissions::AllOf),
+        Some(b'/') => octal(text.get(1..).unwrap_or_default()).map(Permissions::AnyOf),
+        _ => octal(text).map(Permissions::Exactly),
+    }
+}
+
+/// The letters of find(1).
+pub fn kind(text: &str) -> Result<FileKind, String> {
+    Ok(match text {
+        "f" => FileKind::Regular,
+        "d" => FileKind::Directory,
+        "l" => FileKind::Symlink,
+        "c" => FileKind::CharDevice,
+        "b" => FileKind::BlockDevice,
+        "p" => FileKind::Fifo,
+        "s" => FileKind::Socket,
+        _ => return Err("expected one of f, d, l, c, b, p, s".into()),
+    })
+}
+
+/// A point in time.
+pub fn time(text: &str) -> Result<Timestamp, String> {
+    weald_vfs::parse_time(text).map_err(|error| error.to_string())
+}
+
+/// The word of an aspect of a difference.
+pub fn aspect(text: &str) -> Result<Aspect, String> {
+    let found = Aspect::ALL.into_iter().find(|aspect| aspect.word() == text);
+    found.ok_or_else(|| {
+        let words: Vec<&str> = Aspect::ALL.iter().map(|aspect| aspect.word()).collect();
+        format!("expected one of {}", words.join(", "))
+    })
+}
+
+/// `none`, `lz4`, `zstd[:LEVEL]` or `xz[:PRESET]`; ranges are the builder's to check.
+pub fn codec(text: &str) -> Result<CodecSpec, String> {
+    let (name, level) = text
+        .split_once(':')
+        .map_or((text, None), |(name, level)| (name, Some(level)));
+    let unknown =
+        || format!("unknown codec '{text}': expected none, lz4, zstd[:LEVEL] or xz[:LEVEL]");
+    let number = |default: u32| match level {
+        Some(level) => level
+            .parse()
+            .map_err(|_| format!("'{level}' is not a level")),
+        None => Ok(default),
+    };
+    match (name, level) {
+        ("none", None) => Ok(CodecSpec::None),
+        ("lz4", None) => Ok(CodecSpec::Lz4),
+        ("zstd", _) => Ok(CodecSpec::Zstd(
+            number(16)?.try_into().map_err(|_| unknown())?,
+        )),
+        ("xz", _) => Ok(CodecSpec::Xz(number(6)?)),
+        _ => Err(unknown()),
+    }
+}
+
+/// `UID[:GID]`.
+pub fn owner(text: &str) -> Result<(u32, Option<u32>), String> {
+    let (uid, gid) = text
+        .split_once(':')
+        .map_or((text, None), |(uid, gid)| (uid, Some(gid)));
+    let number = |text: &str| {
+        text.parse()
+            .map_err(|_| format!("'{text}' is not a number"))
+    };
+    Ok((number(uid)?, gid.map(number).transpose()?))
+}
+
+/// A rule for permissions.
+pub fn mode(text: &str) -> Result<ModeRule, String> {
+    ModeRule::parse(text).map_err(|error| error.to_string())
+}
+
+/// `keep`, `TIME` or `clamp:TIME`; a TIME may also be bare seconds.
+pub fn mtime(text: &str) -> Result<MtimeRule, String> {
+    let seconds = |text: &str| match text.parse() {
+        Ok(seconds) => Ok(seconds),
+        Err(_) => time(text).map(|time| time.seconds),
+    };
+    match text.strip_prefix("clamp:") {
+        Some(text) => seconds(text).map(MtimeRule::Clamp),
+        None if text == "keep" => Ok(MtimeRule::Keep),
+        None => seconds(text).map(MtimeRule::Set),
+    }
+}
+
+/// A pattern for a name.
+pub fn glob(text: &OsStr) -> weald_format::Result<Glob> {
+    Glob::parse(text.as_bytes())
+}
+
+/// A pattern for a path.
+pub fn path_glob(text: &OsStr) -> weald_format::Result<PathGlob> {
+    PathGlob::parse(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, expected) in [
+            ("0", 0),
+            ("7", 7),
+            ("4k", 4096),
+            ("1MiB", 1 << 20),
+            ("2G", 2 << 30),
+            ("1T", 1 << 40),
+            ("9B", 9),
+        ] {
+            assert_eq!(size(text), Ok(expected), "{text}");
+        }
+        for text in [
+            "",
+            "K",
+            "1X",
+            "-1",
+            "1.5M",
+            "99999999999999999999",
+            "99999999999T",
+        ] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn comparisons_have_signs() {
+        assert_eq!(
+            comparison("+1K"),
+            Ok(Comparison {
+                ordering: Ordering::Greater,
+                value: 1024
+            })
+        );
+        assert_eq!(
+            comparison("-5"),
+            Ok(Comparison {
+                ordering: Ordering::Less,
+                value: 5
+            })
+        );
+        assert_eq!(
+            comparison("5"),
+            Ok(Comparison {
+                ordering: Ordering::Equal,
+                value: 5
+            })
+        );
+        assert!(comparison("++5").is_err());
+    }
+
+    #[test]
+    fn permissions_are_octal() {
+        assert_eq!(permissions("4755"), Ok(Permissions::Exactly(0o4755)));
+        assert_eq!(permissions("-111"), Ok(Permissions::AllOf(0o111)));
+        assert_eq!(permissions("/6000"), Ok(Permissions::AnyOf(0o6000)));
+        assert!(permissions("8").is_err() && permissions("17777").is_err());
+    }
+
+    #[test]
+    fn codecs_have_levels() {
+        assert_eq!(codec("none"), Ok(CodecSpec::None));
+        assert_eq!(codec("zstd:19"), Ok(CodecSpec::Zstd(19)));
+        assert_eq!(codec("xz:0"), Ok(CodecSpec::Xz(0)));
+        for text in [
+            "",
+            "gzip",
+            "lz4:1",
+            "zstd:",
+            "zstd:x",
+            "zstd:-1",
+            "zstd:4294967295",
+        ] {
+            assert!(codec(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn mtime_rules() {
+        assert_eq!(mtime("keep"), Ok(MtimeRule::Keep));
+        assert_eq!(mtime("0"), Ok(MtimeRule::Set(0)));
+        assert_eq!(mtime("@86400"), Ok(MtimeRule::Set(86_400)));
+        assert_eq!(mtime("clamp:1970-01-02"), Ok(MtimeRule::Clamp(86_400)));
+        assert!(mtime("clamp").is_err() && mtime("").is_err());
+    }
+
+    #[test]
+    fn owners() {
+        assert_eq!(owner("0"), Ok((0, None)));
+        assert_eq!(owner("1:2"), Ok((1, Some(2))));
+        assert!(owner("root").is_err() && owner("1:").is_err() && owner("-1").is_err());
+    }
+}

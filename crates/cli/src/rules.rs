@@ -1,0 +1,141 @@
+//! `--exclude`, `--include`, `--exclude-from`, `--include-from`: rules whose order on the command line matters.
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use weald_build::filter::{Filter, Verdict};
+
+/// One word of the command line that makes rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rule {
+    verdict: Verdict,
+    is_file: bool,
+    value: OsString,
+}
+
+/// All of them, in the order in which they were given.
+#[derive(Debug, Clone, Default)]
+pub struct RuleArgs(Vec<Rule>);
+
+/// Name, verdict, whether the value is a file, value name, help.
+const WORDS: [(&str, Verdict, bool, &str, &str); 4] = [
+    (
+        "exclude",
+        Verdict::Excluded,
+        false,
+        "PATTERN",
+        "Leave out what matches; rules are tried in order, the first match decides",
+    ),
+    (
+        "include",
+        Verdict::Included,
+        false,
+        "PATTERN",
+        "Keep what matches",
+    ),
+    (
+        "exclude-from",
+        Verdict::Excluded,
+        true,
+        "FILE",
+        "Read patterns to leave out from a file, one a line",
+    ),
+    (
+        "include-from",
+        Verdict::Included,
+        true,
+        "FILE",
+        "Read patterns to keep from a file, one a line",
+    ),
+];
+
+impl RuleArgs {
+    /// The filter that the rules make.
+    pub fn filter(&self) -> weald_format::Result<Filter> {
+        let mut filter = Filter::new();
+        for rule in &self.0 {
+            if rule.is_file {
+                filter.push_file(Path::new(&rule.value), rule.verdict)?;
+            } else {
+                filter.push_rule(rule.value.as_bytes(), rule.verdict)?;
+            }
+        }
+        Ok(filter)
+    }
+}
+
+impl FromArgMatches for RuleArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut rules = Vec::new();
+        for (name, verdict, is_file, _, _) in WORDS {
+            let indices = matches.indices_of(name).into_iter().flatten();
+            let values = matches.get_many::<OsString>(name).into_iter().flatten();
+            rules.extend(indices.zip(values).map(|(index, value)| {
+                (
+                    index,
+                    Rule {
+                        verdict,
+                        is_file,
+                        value: value.clone(),
+                    },
+                )
+            }));
+        }
+        rules.sort_by_key(|(index, _)| *index);
+        Ok(Self(rules.into_iter().map(|(_, rule)| rule).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for RuleArgs {
+    fn augment_args(command: Command) -> Command {
+        WORDS
+            .iter()
+            .fold(command, |command, &(name, _, is_file, value_name, help)| {
+                let hint = if is_file {
+                    ValueHint::FilePath
+                } else {
+                    ValueHint::Other
+                };
+                let arg = Arg::new(name)
+                    .long(name)
+                    .value_name(value_name)
+                    .help(help)
+                    .value_hint(hint);
+                command.arg(
+                    arg.action(ArgAction::Append)
+                        .value_parser(value_parser!(OsString)),
+                )
+            })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_the_command_line_is_kept() {
+        let command = RuleArgs::augment_args(Command::new("x"));
+        let words = ["x", "--include", "a.o", "--exclude=*.o", "--include", "*"];
+        let rules = RuleArgs::from_arg_matches(&command.get_matches_from(words)).unwrap();
+        let filter = rules.filter().unwrap();
+        assert_eq!(filter.matches(b"a.o", false), Verdict::Included);
+        assert_eq!(filter.matches(b"b.o", false), Verdict::Excluded);
+        let values: Vec<_> = rules
+            .0
+            .iter()
+            .map(|rule| rule.value.to_str().unwrap())
+            .collect();
+        assert_eq!(values, ["a.o", "*.o", "*"]);
+    }
+}
