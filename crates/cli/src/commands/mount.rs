@@ -6,6 +6,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use log::LevelFilter;
 use rustix::fs::{Mode, OFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -126,6 +127,11 @@ fn server_command(args: &MountArgs, image: &Path, dir: &Path) -> Result<Command>
     command
         .arg0("weald")
         .args(["mount", "--foreground", "--ready-stdout"]);
+    match log::max_level() {
+        LevelFilter::Info => drop(command.arg("-v")),
+        LevelFilter::Debug | LevelFilter::Trace => drop(command.arg("-vv")),
+        _ => {}
+    }
     for options in &args.options {
         command.arg("-o").arg(options);
     }

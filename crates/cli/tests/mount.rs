@@ -1,0 +1,432 @@
+//! `weald mount`, `weald umount` and `mount.weald` as a user meets them. Runs as root, needs `/dev/fuse`.
+#![allow(missing_docs)]
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use weald_build::{BuildOptions, Silent, build_image};
+use weald_format::Digest;
+
+const WEALD: &str = env!("CARGO_BIN_EXE_weald");
+
+/// A directory with a source tree, an image of it and a mount point; unmounts when dropped.
+struct Bench {
+    base: TempDir,
+    digest: Digest,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let base = tempfile::tempdir().expect("temporary directory");
+        fs::set_permissions(base.path(), PermissionsExt::from_mode(0o755)).expect("chmod");
+        let at = |name: &str| base.path().join(name);
+        fs::create_dir_all(at("source/dir")).expect("mkdir");
+        fs::create_dir(at("mnt")).expect("mkdir");
+        fs::write(at("source/hello"), "Hello, Weald\n").expect("write");
+        // Random bytes are stored raw, so that the test that damages them knows them again.
+        let noise: Vec<u8> = (0u32..50_000)
+            .flat_map(|i| blake3::hash(&i.to_le_bytes()).as_bytes()[..4].to_vec())
+            .collect();
+        fs::write(at("source/dir/noise"), noise).expect("write");
+        let options = BuildOptions::level(1).expect("level");
+        let report =
+            build_image(&at("source"), &at("image"), false, &options, &Silent).expect("build");
+        Self {
+            digest: report.image_digest,
+            base,
+        }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.base.path().join(name)
+    }
+
+    /// Runs `weald` in the directory of the bench.
+    fn weald(&self, args: &[&str]) -> Output {
+        Command::new(WEALD)
+            .args(args)
+            .current_dir(self.base.path())
+            .output()
+            .expect("weald")
+    }
+
+    fn sh(&self, script: &str) -> Output {
+        let mut command = Command::new("bash");
+        command
+            .args(["-euc", script])
+            .current_dir(self.base.path())
+            .env("WEALD", WEALD);
+        command.output().expect("bash")
+    }
+
+    fn mount(&self, options: &str) {
+        succeeded(&self.weald(&["mount", "image", "mnt", "-o", options]));
+    }
+
+    fn is_mounted(&self) -> bool {
+        self.at("mnt/hello").exists()
+    }
+
+    /// Process ids of the servers of this bench.
+    fn servers(&self) -> Vec<u32> {
+        let dir = self.at("mnt").into_os_string().into_encoded_bytes();
+        let serves = |pid: &u32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let mut words = line.split(|byte| *byte == 0);
+            words.next() == Some(b"weald") && words.any(|word| word == dir)
+        };
+        let entries = fs::read_dir("/proc").expect("/proc").flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(serves).collect()
+    }
+
+    fn server(&self) -> u32 {
+        let servers = self.servers();
+        assert_eq!(servers.len(), 1, "{servers:?}");
+        servers[0]
+    }
+
+    /// Starts a server in the foreground and waits for its mount.
+    fn foreground(&self) -> Child {
+        let mut command = Command::new(WEALD);
+        command
+            .args(["mount", "-f", "image", "mnt"])
+            .current_dir(self.base.path());
+        let child = command.stderr(Stdio::piped()).spawn().expect("weald");
+        eventually("the mount", || self.is_mounted());
+        child
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.at("mnt"), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// Waits for something that another process is about to do.
+fn eventually(what: &str, mut is_done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_done() {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "{what} did not come"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn text(output: &Output) -> String {
+    let [out, err] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    out + &err
+}
+
+#[track_caller]
+fn succeeded(output: &Output) {
+    assert_eq!((output.status.code(), text(output).as_str()), (Some(0), ""));
+}
+
+#[track_caller]
+fn refused(output: &Output, reason: &str) {
+    let text = text(output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(
+        text.starts_with("weald: ") && text.contains(reason),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[test]
+fn a_mount_is_live_at_once_and_leaves_nothing_behind() {
+    let bench = Bench::new();
+    bench.mount("");
+    assert_eq!(
+        fs::read(bench.at("mnt/hello")).expect("read"),
+        b"Hello, Weald\n"
+    );
+    assert_eq!(bench.servers().len(), 1);
+    succeeded(&bench.weald(&["umount", "mnt"]));
+    assert_eq!(
+        bench.servers(),
+        [] as [u32; 0],
+        "umount waits for the end of the server"
+    );
+    assert!(!bench.is_mounted());
+}
+
+#[test]
+fn the_server_has_let_go_of_terminal_session_and_directory() {
+    let bench = Bench::new();
+    bench.mount("");
+    let pid = bench.server();
+    let link = |name: &str| fs::read_link(format!("/proc/{pid}/{name}")).expect("readlink");
+    assert_eq!(link("cwd"), Path::new("/"));
+    for fd in ["fd/0", "fd/1", "fd/2"] {
+        assert_eq!(link(fd), Path::new("/dev/null"));
+    }
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
+    let session = stat.rsplit(") ").next().expect("fields").split(' ').nth(3);
+    assert_eq!(
+        session,
+        Some(pid.to_string().as_str()),
+        "leader of a session of its own"
+    );
+}
+
+#[test]
+fn umount_of_the_system_ends_the_server_too() {
+    let bench = Bench::new();
+    bench.mount("");
+    succeeded(&bench.sh("umount mnt"));
+    eventually("the end of the server", || bench.servers().is_empty());
+}
+
+#[test]
+fn signals_unmount_and_end_with_success() {
+    let bench = Bench::new();
+    for signal in ["INT", "TERM", "HUP"] {
+        let mut child = bench.foreground();
+        succeeded(&bench.sh(&format!("kill -{signal} {}", child.id())));
+        assert_eq!(child.wait().expect("end").code(), Some(0), "SIG{signal}");
+        assert!(!bench.is_mounted(), "SIG{signal}");
+        bench.mount("");
+        succeeded(&bench.sh(&format!("kill -{signal} {}", bench.server())));
+        eventually("the end of the server", || bench.servers().is_empty());
+        assert!(!bench.is_mounted(), "SIG{signal} in the background");
+    }
+}
+
+#[test]
+fn a_signal_lets_users_finish_and_a_second_one_does_not() {
+    let bench = Bench::new();
+    let mut child = bench.foreground();
+    let file = File::open(bench.at("mnt/hello")).expect("open");
+    succeeded(&bench.sh(&format!("kill -TERM {}", child.id())));
+    eventually("the unmount", || !bench.is_mounted());
+    let mut word = [0; 5];
+    file.read_exact_at(&mut word, 0).expect("still served");
+    assert_eq!(child.try_wait().expect("wait"), None);
+    succeeded(&bench.sh(&format!("kill -TERM {}", child.id())));
+    assert_eq!(child.wait().expect("end").code(), Some(2));
+    let mut told = String::new();
+    child
+        .stderr
+        .take()
+        .expect("stderr")
+        .read_to_string(&mut told)
+        .expect("UTF-8");
+    assert!(told.contains("in use"), "{told}");
+}
+
+#[test]
+fn a_foreground_mount_ends_with_umount() {
+    let bench = Bench::new();
+    let mut child = bench.foreground();
+    succeeded(&bench.weald(&["umount", "mnt"]));
+    assert_eq!(child.wait().expect("end").code(), Some(0));
+    let mut told = String::new();
+    child
+        .stderr
+        .take()
+        .expect("stderr")
+        .read_to_string(&mut told)
+        .expect("UTF-8");
+    assert_eq!(told, "");
+}
+
+#[test]
+fn what_cannot_be_mounted_is_refused_with_a_reason() {
+    let bench = Bench::new();
+    fs::write(bench.at("text"), "x".repeat(5000)).expect("write");
+    fs::write(
+        bench.at("cut"),
+        &fs::read(bench.at("image")).expect("read")[..9000],
+    )
+    .expect("write");
+    for foreground in [false, true] {
+        let mount = |words: &[&str]| {
+            let flag: &[&str] = if foreground { &["--foreground"] } else { &[] };
+            bench.weald(&[&["mount"], words, flag].concat())
+        };
+        refused(&mount(&["missing", "mnt"]), "missing: ");
+        refused(&mount(&["image", "missing"]), "missing: ");
+        refused(&mount(&["image", "text"]), "not a directory");
+        refused(&mount(&["text", "mnt"]), "text: not a Weald image");
+        refused(&mount(&["cut", "mnt"]), "cut: ");
+        refused(&mount(&["source", "mnt"]), "source: ");
+        refused(
+            &mount(&["image", "mnt", "-o", "rw"]),
+            "option 'rw': an image is read-only",
+        );
+        refused(
+            &mount(&["image", "mnt", "-o", "fast"]),
+            "option 'fast': there is no such option",
+        );
+        refused(
+            &mount(&["image", "mnt", "-o", "subdir=none"]),
+            "subdir=none: the image has no none",
+        );
+        let other = Digest::default().to_string();
+        refused(
+            &mount(&["image", "mnt", "-o", &format!("digest={other}")]),
+            &other,
+        );
+        assert!(!bench.is_mounted());
+    }
+    assert_eq!(bench.servers(), [] as [u32; 0]);
+}
+
+#[test]
+fn the_right_digest_is_accepted_and_options_take_effect() {
+    let bench = Bench::new();
+    bench.mount(&format!(
+        "digest={},uid=1234,noexec,cachesize=8M,workers=1",
+        bench.digest
+    ));
+    let mounts = fs::read_to_string("/proc/mounts").expect("/proc/mounts");
+    let dir = bench
+        .at("mnt")
+        .into_os_string()
+        .into_string()
+        .expect("UTF-8");
+    let line = mounts
+        .lines()
+        .find(|line| line.contains(&dir))
+        .expect("mounted");
+    let image = bench
+        .at("image")
+        .into_os_string()
+        .into_string()
+        .expect("UTF-8");
+    assert!(
+        line.starts_with(&format!("{image} {dir} fuse.weald ro,noexec")),
+        "{line}"
+    );
+    let owner = bench.sh("stat -c %u mnt/hello");
+    assert_eq!(text(&owner), "1234\n");
+}
+
+#[test]
+fn an_image_can_lie_inside_a_file() {
+    let bench = Bench::new();
+    succeeded(&bench.sh("(head -c 12288 /dev/zero; cat image) > inside"));
+    succeeded(&bench.weald(&["mount", "-o", "offset=12K", "inside", "mnt"]));
+    assert!(bench.is_mounted());
+}
+
+#[test]
+fn umount_says_why_it_cannot() {
+    let bench = Bench::new();
+    refused(
+        &bench.weald(&["umount", "mnt"]),
+        "mnt: no image is mounted there",
+    );
+    refused(
+        &bench.weald(&["umount", "/proc"]),
+        "/proc: no image is mounted there",
+    );
+    refused(&bench.weald(&["umount", "missing"]), "missing");
+    bench.mount("");
+    refused(&bench.weald(&["umount", "mnt/dir"]), "mnt/dir: ");
+    let file = File::open(bench.at("mnt/hello")).expect("open");
+    refused(&bench.weald(&["umount", "mnt"]), "mnt: it is in use");
+    succeeded(&bench.weald(&["umount", "--lazy", "mnt"]));
+    assert!(!bench.is_mounted());
+    drop(file);
+    eventually("the end of the server", || bench.servers().is_empty());
+}
+
+#[test]
+fn a_mount_whose_server_was_killed_can_be_unmounted() {
+    let bench = Bench::new();
+    bench.mount("");
+    succeeded(&bench.sh(&format!("kill -KILL {}", bench.server())));
+    eventually("the end of the server", || bench.servers().is_empty());
+    assert!(fs::metadata(bench.at("mnt")).is_err());
+    succeeded(&bench.weald(&["umount", "mnt"]));
+    assert!(fs::metadata(bench.at("mnt")).is_ok());
+}
+
+#[test]
+fn damage_is_eio_and_one_line_in_the_log() {
+    let bench = Bench::new();
+    let mut image = fs::read(bench.at("image")).expect("read");
+    let noise = fs::read(bench.at("source/dir/noise")).expect("read");
+    let at = image
+        .windows(64)
+        .position(|bytes| bytes == &noise[100_000..100_064])
+        .expect("stored raw");
+    image[at] ^= 1;
+    fs::write(bench.at("image"), image).expect("write");
+    succeeded(&bench.weald(&["mount", "image", "mnt", "--log", "log"]));
+    for _ in 0..3 {
+        let error = fs::read(bench.at("mnt/dir/noise")).expect_err("damaged");
+        assert_eq!(error.raw_os_error(), Some(5));
+    }
+    assert_eq!(
+        fs::read_dir(bench.at("mnt/dir"))
+            .expect("the rest goes on")
+            .count(),
+        1
+    );
+    let log = fs::read_to_string(bench.at("log")).expect("log");
+    assert_eq!(log.lines().count(), 1, "{log}");
+    assert!(log.contains("digest") && log.contains("byte"), "{log}");
+}
+
+/// Runs a script in a mount name space where `mount -t weald` finds its helper.
+fn with_helper(bench: &Bench, script: &str) -> Output {
+    bench.sh(&format!(
+        r#"mkdir -p sbin work; ln -sf "$WEALD" sbin/mount.weald
+        exec unshare -m bash -euc 'mount -t overlay over -o lowerdir=/usr/sbin,upperdir=sbin,workdir=work /usr/sbin
+        {script}'"#
+    ))
+}
+
+#[test]
+fn mount_and_fstab_know_the_type() {
+    let bench = Bench::new();
+    let output = with_helper(
+        &bench,
+        "mount -t weald image mnt -o noexec,user_xattr_is_unknown 2>&1 | head -1
+        mount -t weald image mnt -o noexec,nofail
+        cat mnt/hello; findmnt -no FSTYPE mnt; umount mnt
+        echo \"$PWD/image $PWD/mnt weald ro,nodev,x-test 0 0\" > fstab
+        mount -a -T fstab; cat mnt/hello; umount mnt",
+    );
+    let expected = "mount.weald: option 'user_xattr_is_unknown': there is no such option ('weald mount --help' lists them)\n\
+                    Hello, Weald\nfuse.weald\nHello, Weald\n";
+    assert_eq!(text(&output), expected);
+    eventually("the end of the servers", || bench.servers().is_empty());
+}
+
+#[test]
+fn others_than_root_mount_with_fusermount3() {
+    let bench = Bench::new();
+    // A device that all may open, as udev makes it, in a name space of its own.
+    let output = bench.sh(
+        r#"chown nobody mnt; chmod 644 image; exec unshare -m bash -euc '
+        mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
+        user() { setpriv --reuid nobody --regid nogroup --clear-groups "$@"; }
+        install -m 755 "$WEALD" program
+        user ./program mount image mnt
+        user cat mnt/hello; findmnt -no OPTIONS mnt | tr , "\n" | grep -x -e ro -e nosuid -e nodev
+        cat mnt/hello 2>&1 | grep -o denied || true
+        user ./program umount mnt
+        user ./program umount mnt || echo $?'"#,
+    );
+    let told = text(&output);
+    assert!(
+        told.starts_with("Hello, Weald\nro\nnosuid\nnodev\n"),
+        "{told}"
+    );
+    assert!(told.ends_with("mnt: no image is mounted there\n"), "{told}");
+    assert!(told.contains("\n2\n"), "{told}");
+    eventually("the end of the server", || bench.servers().is_empty());
+}
