@@ -2,6 +2,8 @@
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
+use rustix::thread::UnshareFlags;
+use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -48,6 +50,33 @@ pub fn open_beneath(dir: impl AsFd, path: &[u8]) -> io::Result<OwnedFd> {
         Mode::empty(),
         resolve,
     )?)
+}
+
+thread_local! {
+    static HAS_OWN_WORKING_DIR: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Gives the calling thread a working directory of its own, so that it can use [`enter_dir`] without other threads
+/// noticing. For threads that end soon: it cannot be undone.
+///
+/// # Errors
+/// The errno of unshare(2); `EPERM` in some sandboxes.
+pub fn separate_working_dir() -> io::Result<()> {
+    // SAFETY: the call is unsafe because of `UnshareFlags::FILES` only, which is not given: descriptors stay shared.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }?;
+    HAS_OWN_WORKING_DIR.set(true);
+    Ok(())
+}
+
+/// Makes `dir` the working directory of the calling thread alone.
+///
+/// # Errors
+/// `EPERM` without [`separate_working_dir`]; else the errno of fchdir(2).
+pub fn enter_dir(dir: impl AsFd) -> io::Result<()> {
+    if !HAS_OWN_WORKING_DIR.get() {
+        return Err(Errno::PERM.into());
+    }
+    Ok(rustix::process::fchdir(dir)?)
 }
 
 /// Room for one getdents64 call, to be reused from directory to directory.
@@ -143,6 +172,20 @@ mod tests {
             names.sort();
             assert_eq!(names, expected);
         }
+    }
+
+    #[test]
+    fn a_working_directory_of_its_own_leaves_other_threads_alone() {
+        let before = std::env::current_dir().unwrap();
+        let dir = open_dir("/proc".as_ref()).unwrap();
+        assert_eq!(enter_dir(&dir).unwrap_err().raw_os_error(), Some(1));
+        let inside = std::thread::spawn(move || {
+            separate_working_dir().unwrap();
+            enter_dir(&dir).unwrap();
+            std::env::current_dir().unwrap()
+        });
+        assert_eq!(inside.join().unwrap(), std::path::Path::new("/proc"));
+        assert_eq!(std::env::current_dir().unwrap(), before);
     }
 
     #[test]

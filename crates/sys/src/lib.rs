@@ -21,7 +21,10 @@ mod node;
 mod stat;
 mod xattr;
 
-pub use dir::{DirBuffer, DirEntry, open_beneath, open_dir, open_dir_at, read_dir};
+pub use dir::{
+    DirBuffer, DirEntry, enter_dir, open_beneath, open_dir, open_dir_at, read_dir,
+    separate_working_dir,
+};
 pub use file::{
     allocate, create_file_at, create_unnamed_at, data_runs, link_unnamed_at, next_data,
     open_file_at, punch_hole,
@@ -34,5 +37,6 @@ pub use node::{
 };
 pub use stat::{Stat, read_link_at, stat_at, stat_fd};
 pub use xattr::{
-    get_xattr_at, list_xattrs_at, read_xattrs_at, remove_xattr_at, set_xattr_at, set_xattr_fd,
+    get_xattr_at, list_xattrs_at, list_xattrs_here, read_xattrs_at, remove_xattr_at, set_xattr_at,
+    set_xattr_fd,
 };
