@@ -1,7 +1,7 @@
 //! The walker: reads a source directory into a compact tree in memory, with many threads, the same for any number.
 //!
-//! `scan/walk.rs` visits directories and fills one [shard](shard) a thread, `scan/assemble.rs` puts the shards into
-//! one deterministic order, `scan/tree.rs` answers questions, `scan/open.rs` opens files for reading their data.
+//! `scan/walk.rs` visits the directories of `scan/queue.rs` and fills one shard a thread, `scan/assemble.rs` puts the
+//! shards into one deterministic order, `scan/tree.rs` answers questions, `scan/open.rs` opens files for reading.
 //!
 //! Invariants:
 //! 1. What cannot be read is reported and left out; a directory that could not be listed whole is not in the tree.
@@ -10,6 +10,7 @@
 
 mod assemble;
 mod open;
+mod queue;
 mod shard;
 mod tree;
 mod walk;

@@ -7,8 +7,6 @@
 #[derive(Debug, Clone)]
 pub struct Pattern {
     tokens: Vec<Token>,
-    /// Began with a slash: compared with the whole path only.
-    is_anchored: bool,
     /// Ended with a slash: matches directories only.
     is_dir_only: bool,
     /// Ended with `***`: matches a directory as if its path ended with a slash.
@@ -73,7 +71,6 @@ impl Pattern {
         };
         Self {
             tokens,
-            is_anchored,
             is_dir_only,
             is_whole_dir: has_star_star && body.ends_with(b"***"),
             search,

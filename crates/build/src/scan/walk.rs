@@ -1,25 +1,16 @@
-//! Visiting directories: a stack of half-visited directories shared by all threads, one shard a thread.
-//!
-//! A frame on the stack keeps its directory open while descriptors are plenty; otherwise it is opened again, component
-//! by component from the nearest ancestor that is still open. So neither depth nor width is limited by descriptors.
+//! Visiting directories: each thread takes one from the [queue](super::queue), lists it, examines its entries and puts
+//! what it found into a shard of its own.
 
 use super::ScanOptions;
+use super::queue::{Done, Frame, Node, Task, Walk, path_of};
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
-use crate::{Problem, Progress, Stage, Watch};
-use parking_lot::{Condvar, Mutex};
+use crate::{Problem, Watch};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 use weald_format::{Attributes, Error, FileKind, Result};
 use weald_sys::{DirBuffer, Stat};
-
-/// Descriptors that waiting directories may keep open; the usual soft limit is 1024 for everything.
-const OPEN_DIR_COUNT_MAX: usize = 400;
-
-/// How often the calling thread reports progress.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a walk found.
 pub struct Walked {
@@ -34,93 +25,6 @@ pub struct Walked {
     pub keeps_more_times: bool,
 }
 
-/// An open directory, counted.
-struct OpenDir<'a> {
-    fd: OwnedFd,
-    count: &'a AtomicUsize,
-}
-
-impl<'a> OpenDir<'a> {
-    fn new(fd: OwnedFd, count: &'a AtomicUsize) -> Arc<Self> {
-        count.fetch_add(1, Relaxed);
-        Arc::new(Self { fd, count })
-    }
-}
-
-impl Drop for OpenDir<'_> {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Relaxed);
-    }
-}
-
-/// A directory's place in the tree.
-struct Node<'a> {
-    parent: Option<Arc<Node<'a>>>,
-    name: Box<[u8]>,
-    fd: Weak<OpenDir<'a>>,
-}
-
-impl Drop for Node<'_> {
-    /// Drops a long chain of parents without recursion.
-    fn drop(&mut self) {
-        let mut next = self.parent.take();
-        while let Some(mut node) = next.and_then(Arc::into_inner) {
-            next = node.parent.take();
-        }
-    }
-}
-
-/// A directory whose children are not all taken yet.
-struct Frame<'a> {
-    node: Arc<Node<'a>>,
-    /// `None` where descriptors were scarce.
-    fd: Option<Arc<OpenDir<'a>>>,
-    /// Children to visit, each a length byte and a name.
-    names: Vec<u8>,
-    position: usize,
-    /// Number of the next child.
-    next_number: u32,
-}
-
-/// A child taken from a frame.
-struct Task<'a> {
-    parent: Option<Arc<Node<'a>>>,
-    parent_fd: Option<Arc<OpenDir<'a>>>,
-    name: Box<[u8]>,
-    number: u32,
-}
-
-struct Queue<'a> {
-    frames: Vec<Frame<'a>>,
-    /// Directories being read right now.
-    active: usize,
-}
-
-impl Queue<'_> {
-    /// Nothing is waiting and nobody will find more.
-    fn is_empty(&self) -> bool {
-        self.active == 0 && self.frames.is_empty()
-    }
-}
-
-/// What all threads share.
-struct Walk<'a> {
-    options: &'a ScanOptions<'a>,
-    root: BorrowedFd<'a>,
-    root_dev: u64,
-    open_count: &'a AtomicUsize,
-    queue: Mutex<Queue<'a>>,
-    /// Signalled when a frame comes or the last directory is done.
-    changed: Condvar,
-    /// Signalled when the last directory is done.
-    finished: Condvar,
-    next_number: AtomicU32,
-    is_cancelled: AtomicBool,
-    is_over_limit: AtomicBool,
-    entry_count: AtomicU64,
-    file_len: AtomicU64,
-}
-
 /// Walks everything below `root`.
 ///
 /// # Errors
@@ -128,27 +32,11 @@ struct Walk<'a> {
 pub fn walk(root: OwnedFd, options: &ScanOptions<'_>, watch: &dyn Watch) -> Result<Walked> {
     let root_stat = weald_sys::stat_fd(&root).map_err(|e| Error::io("cannot be examined", e))?;
     let open_count = AtomicUsize::new(0);
-    let walk = Walk {
-        options,
-        root: root.as_fd(),
-        root_dev: root_stat.dev,
-        open_count: &open_count,
-        queue: Mutex::new(Queue {
-            frames: Vec::new(),
-            active: 0,
-        }),
-        changed: Condvar::new(),
-        finished: Condvar::new(),
-        next_number: AtomicU32::new(1),
-        is_cancelled: AtomicBool::new(false),
-        is_over_limit: AtomicBool::new(false),
-        entry_count: AtomicU64::new(1),
-        file_len: AtomicU64::new(0),
-    };
+    let walk = Walk::new(options, root.as_fd(), root_stat.dev, &open_count);
     let mut worker = Worker::new(&walk, 0);
     let (root_entry, root_times) = worker.root(&root_stat)?;
-    let shards = run(worker, watch)?;
-    let dir_count = walk.next_number.load(Relaxed);
+    let shards = run(worker, watch);
+    let dir_count = walk.outcome()?;
     drop(walk);
     let keeps_more_times = options.keeps_more_times();
     Ok(Walked {
@@ -163,161 +51,19 @@ pub fn walk(root: OwnedFd, options: &ScanOptions<'_>, watch: &dyn Watch) -> Resu
 }
 
 /// Lets `first` and as many workers more as there are threads empty the queue.
-fn run(first: Worker<'_, '_>, watch: &dyn Watch) -> Result<Vec<Shard>> {
+fn run(first: Worker<'_, '_>, watch: &dyn Watch) -> Vec<Shard> {
     let walk = first.walk;
     let others = (1..walk.options.threads.max(1)).map(|index| Worker::new(walk, index));
     let workers: Vec<_> = std::iter::once(first).chain(others).collect();
-    let shards = std::thread::scope(|scope| {
-        let running: Vec<_> = workers
-            .into_iter()
-            .map(|worker| scope.spawn(|| worker.run()))
-            .collect();
+    std::thread::scope(|scope| {
+        let spawn = |worker| scope.spawn(move || Worker::run(worker));
+        let running: Vec<_> = workers.into_iter().map(spawn).collect();
         walk.report(watch);
-        running
-            .into_iter()
-            .map(|thread| thread.join().expect("a scanning thread panicked"))
-            .collect()
-    });
-    if walk.is_over_limit.load(Relaxed) {
-        return Err(Error::limit(format!(
-            "more than {} entries",
-            NOT_ENTERED - 1
-        )));
-    }
-    if walk.is_cancelled.load(Relaxed) {
-        return Err(Error::invalid("interrupted"));
-    }
-    Ok(shards)
-}
-
-impl<'a> Walk<'a> {
-    /// Reports progress and looks for cancellation until the queue is empty.
-    fn report(&self, watch: &dyn Watch) {
-        let mut queue = self.queue.lock();
-        while !queue.is_empty() && !self.is_cancelled.load(Relaxed) {
-            self.finished.wait_for(&mut queue, PROGRESS_INTERVAL);
-            parking_lot::MutexGuard::unlocked(&mut queue, || {
-                watch.progress(&self.progress());
-                if watch.is_cancelled() {
-                    self.cancel();
-                }
-            });
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        Progress {
-            stage: Stage::Scan,
-            entry_count: self.entry_count.load(Relaxed),
-            entry_total: 0,
-            read_len: self.file_len.load(Relaxed),
-            read_total: 0,
-            written_len: 0,
-        }
-    }
-
-    fn cancel(&self) {
-        self.is_cancelled.store(true, Relaxed);
-        // With the lock, so that nobody who has just looked goes to sleep after this.
-        let _queue = self.queue.lock();
-        self.changed.notify_all();
-        self.finished.notify_all();
-    }
-
-    /// The next directory to read; waits while others may still find some. `None` when all is done.
-    fn take(&self) -> Option<Task<'a>> {
-        let mut queue = self.queue.lock();
-        loop {
-            if self.is_cancelled.load(Relaxed) {
-                return None;
-            }
-            if let Some(frame) = queue.frames.last_mut() {
-                let (task, is_last) = frame.take();
-                if is_last {
-                    queue.frames.pop();
-                }
-                queue.active += 1;
-                return Some(task);
-            }
-            if queue.is_empty() {
-                return None;
-            }
-            self.changed.wait(&mut queue);
-        }
-    }
-
-    fn put(&self, frame: Frame<'a>) {
-        self.queue.lock().frames.push(frame);
-        self.changed.notify_all();
-    }
-
-    fn done(&self) {
-        let mut queue = self.queue.lock();
-        queue.active -= 1;
-        if queue.is_empty() {
-            self.changed.notify_all();
-            self.finished.notify_all();
-        }
-    }
-
-    /// Numbers for `count` directories; `None` where there are too many.
-    fn take_numbers(&self, count: u32) -> Option<u32> {
-        let next = |n: u32| n.checked_add(count).filter(|&end| end < NOT_ENTERED);
-        self.next_number.fetch_update(Relaxed, Relaxed, next).ok()
-    }
-
-    /// Opens the directory that `node` stands for, from its nearest ancestor that is open.
-    fn open(&self, node: &Node<'a>) -> io::Result<OwnedFd> {
-        let mut names: Vec<&[u8]> = vec![&node.name];
-        let mut start = None;
-        let mut above = node.parent.as_ref();
-        while let Some(node) = above {
-            start = node.fd.upgrade();
-            if start.is_some() {
-                break;
-            }
-            names.push(&node.name);
-            above = node.parent.as_ref();
-        }
-        // The root's own node has an empty name.
-        names.retain(|name| !name.is_empty());
-        names.reverse();
-        let path = if names.is_empty() {
-            b".".to_vec()
-        } else {
-            names.join(&b'/')
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().expect("a scanning thread panicked")
         };
-        super::open::open_dir_long(start.as_ref().map_or(self.root, |s| s.fd.as_fd()), &path)
-    }
-}
-
-impl<'a> Frame<'a> {
-    /// The next child, and whether it is the last.
-    fn take(&mut self) -> (Task<'a>, bool) {
-        let start = self.position + 1;
-        let end = start + usize::from(self.names[self.position]);
-        let task = Task {
-            parent: Some(self.node.clone()),
-            parent_fd: self.fd.clone(),
-            name: self.names[start..end].into(),
-            number: self.next_number,
-        };
-        self.position = end;
-        self.next_number += 1;
-        (task, end == self.names.len())
-    }
-}
-
-/// Tells the queue that a directory is done, also when its worker panics.
-struct Done<'a, 'b>(&'b Walk<'a>);
-
-impl Drop for Done<'_, '_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.cancel();
-        }
-        self.0.done();
-    }
+        running.into_iter().map(join).collect()
+    })
 }
 
 /// One thread's part of a walk.
@@ -326,6 +72,10 @@ struct Worker<'w, 'a> {
     shard: Shard,
     buffer: DirBuffer,
     list: Vec<u8>,
+    /// The thread has a working directory of its own, in which xattrs are listed fastest.
+    can_enter_dirs: bool,
+    /// It is the directory being examined.
+    is_inside: bool,
 }
 
 impl<'w, 'a> Worker<'w, 'a> {
@@ -335,10 +85,14 @@ impl<'w, 'a> Worker<'w, 'a> {
             shard: Shard::new(index),
             buffer: DirBuffer::default(),
             list: Vec::new(),
+            can_enter_dirs: false,
+            is_inside: false,
         }
     }
 
     fn run(mut self) -> Shard {
+        self.can_enter_dirs =
+            self.walk.options.keep_xattrs && weald_sys::separate_working_dir().is_ok();
         while let Some(task) = self.walk.take() {
             let _done = Done(self.walk);
             self.visit(task);
@@ -399,14 +153,14 @@ impl<'w, 'a> Worker<'w, 'a> {
         // The parent may be closed now if this was its last child.
         drop(parent_fd);
         let fd = match opened {
-            Ok(fd) => OpenDir::new(fd, self.walk.open_count),
+            Ok(fd) => self.walk.opened(fd),
             Err(error) => return Err((Arc::new(node), error)),
         };
         node.fd = Arc::downgrade(&fd);
         let node = Arc::new(node);
         match self.list(&fd.fd, &node, number) {
             Ok(Some((names, next_number))) => {
-                let fd = (self.walk.open_count.load(Relaxed) <= OPEN_DIR_COUNT_MAX).then_some(fd);
+                let fd = self.walk.keep(fd);
                 self.walk.put(Frame {
                     node,
                     fd,
@@ -488,6 +242,8 @@ impl<'w, 'a> Worker<'w, 'a> {
         prefix: &[u8],
         node: &Node<'a>,
     ) {
+        let is_empty = self.shard.entries.len() == first;
+        self.is_inside = self.can_enter_dirs && !is_empty && weald_sys::enter_dir(dir).is_ok();
         self.shard.entries[first..].sort_unstable_by_key(|entry| entry.ino);
         if self.walk.options.keeps_more_times() {
             self.shard
@@ -496,6 +252,9 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
         let mut name = Vec::with_capacity(256);
         for index in first..self.shard.entries.len() {
+            if self.walk.is_cancelled() {
+                return;
+            }
             let entry = &mut self.shard.entries[index];
             let ask_filter = entry.has(Entry::OTHER_DEV);
             entry.set(Entry::OTHER_DEV, false);
@@ -587,7 +346,10 @@ impl<'w, 'a> Worker<'w, 'a> {
         if !self.walk.options.keep_xattrs {
             return Ok(NONE);
         }
-        weald_sys::list_xattrs_at(dir, name, &mut self.list)?;
+        match self.is_inside {
+            true => weald_sys::list_xattrs_here(name, &mut self.list)?,
+            false => weald_sys::list_xattrs_at(dir, name, &mut self.list)?,
+        }
         if self.list.is_empty() {
             return Ok(NONE);
         }
@@ -622,8 +384,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             .ok()
             .and_then(|count| self.walk.take_numbers(count))
         else {
-            self.walk.is_over_limit.store(true, Relaxed);
-            self.walk.cancel();
+            self.walk.exceed();
             return None;
         };
         let mut children = Vec::new();
@@ -638,21 +399,10 @@ impl<'w, 'a> Worker<'w, 'a> {
 
     fn count(&self, first: usize) {
         let entries = &self.shard.entries[first..];
-        let count = entries.len() as u64;
-        let before = self.walk.entry_count.fetch_add(count, Relaxed);
-        self.walk
-            .file_len
-            .fetch_add(entries.iter().map(|entry| entry.size).sum(), Relaxed);
-        if before + count >= u64::from(NOT_ENTERED) {
-            self.walk.is_over_limit.store(true, Relaxed);
-            self.walk.cancel();
-        }
-    }
-}
-
-impl Walk<'_> {
-    fn is_foreign(&self, stat: &Stat) -> bool {
-        self.options.one_file_system && stat.dev != self.root_dev
+        self.walk.count(
+            entries.len() as u64,
+            entries.iter().map(|entry| entry.size).sum(),
+        );
     }
 }
 
@@ -661,19 +411,4 @@ fn describe(what: &str, error: &io::Error) -> String {
         io::ErrorKind::NotFound => "vanished while being scanned".to_owned(),
         _ => format!("{what}: {error}"),
     }
-}
-
-/// The path of `node` relative to the root, followed by `end` unless it is the root.
-fn path_of(node: &Node<'_>, end: &[u8]) -> Vec<u8> {
-    let nodes = std::iter::successors(Some(node), |node| node.parent.as_deref());
-    let mut names: Vec<&[u8]> = nodes
-        .map(|node| &*node.name)
-        .filter(|name| !name.is_empty())
-        .collect();
-    names.reverse();
-    let mut path = names.join(&b'/');
-    if !path.is_empty() {
-        path.extend_from_slice(end);
-    }
-    path
 }
