@@ -10,13 +10,20 @@ use zstd::dict::DecoderDictionary;
 /// Most memory that the xz decoder may use besides its output: preset 9 needs 65 MiB.
 const XZ_MEMORY_MAX: u64 = 80 << 20;
 
+/// First bytes of a Zstandard frame.
+const ZSTD_MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
+
 /// A metadata dictionary, ready to decode with.
 pub struct DictionaryBytes(DecoderDictionary<'static>);
 
 impl DictionaryBytes {
     /// Prepares the dictionary `bytes`.
-    pub fn new(bytes: &[u8]) -> Self {
-        Self(DecoderDictionary::copy(bytes))
+    ///
+    /// # Errors
+    /// `Corrupt` where they begin like a Zstandard dictionary but are none.
+    pub fn new(bytes: &[u8]) -> Result<Self> {
+        let prepared = DecoderDictionary::try_copy(bytes);
+        prepared.map(Self).map_err(|e| Error::corrupt("dictionary", 0, "F-3.12", e.to_string()))
     }
 }
 
@@ -52,8 +59,12 @@ impl Decoder {
                 let len = lz4_flex::block::decompress_into(stored, &mut raw).map_err(|e| bad(codec, e))?;
                 raw.truncate(len);
             }
-            Codec::Zstd => self.decode_zstd(stored, &mut raw)?,
+            Codec::Zstd => {
+                check_single_frame(codec, stored)?;
+                self.decode_zstd(stored, &mut raw)?;
+            }
             Codec::ZstdDictionary => {
+                check_single_frame(codec, stored)?;
                 let dictionary = dictionary.ok_or_else(|| bad(codec, "the image has no dictionary"))?;
                 let mut context = zstd::bulk::Decompressor::with_prepared_dictionary(&dictionary.0)
                     .map_err(|e| bad(codec, e))?;
@@ -74,6 +85,16 @@ impl Decoder {
         };
         context.decompress_to_buffer(stored, raw).map_err(|e| bad(Codec::Zstd, e))?;
         Ok(())
+    }
+}
+
+/// zstd itself would take several frames, and frames of any bytes to be skipped.
+fn check_single_frame(codec: Codec, stored: &[u8]) -> Result<()> {
+    let is_frame = stored.starts_with(&ZSTD_MAGIC);
+    let len = zstd::zstd_safe::find_frame_compressed_size(stored);
+    match is_frame && len == Ok(stored.len()) {
+        true => Ok(()),
+        false => Err(bad(codec, "expected one frame and nothing else")),
     }
 }
 

@@ -86,7 +86,7 @@ impl Encoder {
         Ok(Self {
             spec: CodecSpec::Zstd(level),
             zstd: Some(context.tuned()?),
-            dictionary: Some(Arc::new(DictionaryBytes::new(dictionary))),
+            dictionary: Some(Arc::new(DictionaryBytes::new(dictionary)?)),
             decoder: Decoder::default(),
         })
     }

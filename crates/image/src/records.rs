@@ -161,7 +161,8 @@ impl Records {
             return Err(Error::corrupt("dictionary", record.offset, "F-3.12", "dictionary needs a dictionary"));
         }
         let bytes = self.read_raw(&record)?;
-        Ok(self.dictionary.get_or_init(|| Arc::new(DictionaryBytes::new(&bytes))).clone())
+        let dictionary = DictionaryBytes::new(&bytes).map_err(|e| e.at_offset(record.offset))?;
+        Ok(self.dictionary.get_or_init(|| Arc::new(dictionary)).clone())
     }
 
     fn index_page(&self, index: &SectionIndex, page_no: usize) -> Result<Arc<Page>> {
