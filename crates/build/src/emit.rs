@@ -100,7 +100,7 @@ impl Emitter<'_> {
     fn emit_entries(&self, out: &mut Out<'_>, mtime_inside: bool, measure_only: bool) -> Result<TreeSummary> {
         let o = self.options;
         let mask = mask_of(mtime_inside, o.keep_atime, o.keep_ctime, o.keep_btime);
-        let mut writer = TreeWriter::new(mask, measure_only);
+        let mut writer = TreeWriter::new(mask, u64::from(self.tree.entry_count()), measure_only);
         writer.enter();
         let mut stack = vec![(ScannedTree::ROOT, self.tree.entries_of(DirNo(0)))];
         while let Some((_, rest)) = stack.last_mut() {

@@ -8,10 +8,14 @@ use crate::metadata::MetadataWriter;
 use std::collections::HashMap;
 use weald_format::container::RecordType;
 use weald_format::entries::{EntryBlock, EntryBlockBuilder, EntryFields, EntryKind, time_mask};
-use weald_format::limits::{ENTRIES_PER_BLOCK, ITEMS_PER_PAGE, LARGE_DIRECTORY_COUNT};
+use weald_format::limits::{ENTRIES_PER_BLOCK, ITEMS_PER_PAGE};
 use weald_format::pages::{self, Template};
 use weald_format::{Attributes, ContentId, Digest, Error, Result, Timestamp, XattrSet};
 
+/// Trees up to this many entries get blocks of `ENTRIES_PER_BLOCK`: all of them decoded fit in a reader's cache.
+const SMALL_TREE_COUNT: u64 = 1 << 21;
+/// Entries per block of larger trees, where a random look-up mostly decodes a block.
+const LARGE_TREE_BLOCK: usize = 1024;
 /// Names and targets that one entry block may gather before it is closed early, bytes.
 const BLOCK_TEXT_MAX: usize = 1 << 20;
 /// Xattr sets that one page may gather before it is closed early, bytes.
@@ -106,6 +110,7 @@ pub struct TreeSummary {
 /// Writes the tree of one image.
 pub struct TreeWriter {
     mask: u8,
+    block_count_max: usize,
     measure_only: bool,
     open: Vec<OpenDirectory>,
     known: HashMap<[u8; 32], Known>,
@@ -149,10 +154,11 @@ pub fn xattr_digest(set: &XattrSet) -> Digest {
 
 impl TreeWriter {
     /// A writer whose entries carry the times that `mask` names (see [`time_mask`]). With `measure_only` nothing is
-    /// encoded or written, only counted.
-    pub fn new(mask: u8, measure_only: bool) -> Self {
+    /// encoded or written, only counted. `entry_count` is about how many entries will come.
+    pub fn new(mask: u8, entry_count: u64, measure_only: bool) -> Self {
         Self {
             mask,
+            block_count_max: if entry_count <= SMALL_TREE_COUNT { ENTRIES_PER_BLOCK } else { LARGE_TREE_BLOCK },
             measure_only,
             open: vec![OpenDirectory::new()],
             known: HashMap::new(),
@@ -272,7 +278,7 @@ impl TreeWriter {
         if self.measure_only {
             return Ok(());
         }
-        if directory.entries.len() >= LARGE_DIRECTORY_COUNT {
+        if directory.entries.len() >= self.block_count_max / 4 {
             self.write_block(out)?;
         }
         let (mut name_start, mut target_start) = (0, 0);
@@ -281,7 +287,7 @@ impl TreeWriter {
             let target = &directory.targets[target_start..entry.target_end];
             self.block.push(name, target, entry.fields.clone());
             (name_start, target_start) = (entry.name_end, entry.target_end);
-            if self.block.count() == ENTRIES_PER_BLOCK || self.block.text_len() >= BLOCK_TEXT_MAX {
+            if self.block.count() == self.block_count_max || self.block.text_len() >= BLOCK_TEXT_MAX {
                 self.write_block(out)?;
             }
         }

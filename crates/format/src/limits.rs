@@ -14,10 +14,8 @@ limits! {
     NAME_LEN_MAX: usize = 255;
     /// Bytes of a symlink's target: `PATH_MAX` of Linux without its NUL.
     TARGET_LEN_MAX: usize = 4095;
-    /// Entries in one entry block.
-    ENTRIES_PER_BLOCK: usize = 1024;
-    /// Directories with at least this many entries begin an entry block of their own.
-    LARGE_DIRECTORY_COUNT: usize = 256;
+    /// Entries in one entry block; writers of very large trees use fewer, see `docs/design/0003-entry-blocks.md`.
+    ENTRIES_PER_BLOCK: usize = 8192;
     /// Items in one page of templates, contents, attributes or xattr sets.
     ITEMS_PER_PAGE: usize = 1024;
     /// Extents in one extent page.
