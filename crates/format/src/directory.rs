@@ -1,10 +1,13 @@
 //! The directory of a generation and the index pages that it leads to: where every record lies, with its digest.
 
 use crate::column::{self, Column};
-use crate::container::{Codec, RecordRef, RecordType};
+use crate::container::{Codec, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN};
 use crate::cursor::{Cursor, put_varint};
-use crate::limits::{BLOCK_LEN_MAX, DICTIONARY_LEN_MAX, NUMBER_MAX, PAGE_LEN_MAX, REFS_PER_PAGE, STREAMS_MAX};
-use crate::{Digest, Result};
+use crate::limits::{
+    BLOCK_LEN_MAX, DICTIONARY_LEN_MAX, DIRECTORY_LEN_MAX, ENTRIES_PER_BLOCK, ITEMS_PER_PAGE, NUMBER_MAX, PAGE_LEN_MAX,
+    REFS_PER_PAGE, STREAMS_MAX, TIMES_PER_PAGE,
+};
+use crate::{Digest, Error, Result};
 
 /// What kind of data a stream holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,11 +105,30 @@ pub fn raw_len_max(record_type: RecordType) -> u64 {
     match record_type {
         RecordType::Data => BLOCK_LEN_MAX,
         RecordType::Dictionary => DICTIONARY_LEN_MAX,
+        RecordType::Directory => DIRECTORY_LEN_MAX,
         _ => PAGE_LEN_MAX,
     }
 }
 
-fn check_lens(cursor: &Cursor<'_>, r: &RecordRef) -> Result<()> {
+/// The most items that a record of this type may have: what bounds every count that a directory claims.
+pub fn items_max(record_type: RecordType) -> u64 {
+    match record_type {
+        RecordType::Data => BLOCK_LEN_MAX,
+        RecordType::Dictionary => 1,
+        RecordType::Entries => ENTRIES_PER_BLOCK as u64,
+        RecordType::Times => TIMES_PER_PAGE as u64,
+        // Logical bytes, and inode numbers: neither is held in memory one by one.
+        RecordType::Extents | RecordType::Links => NUMBER_MAX,
+        _ => ITEMS_PER_PAGE as u64,
+    }
+}
+
+/// Checks what a reference to a record (or the header of the directory) says of its lengths and its place.
+///
+/// # Errors
+/// `Corrupt` for lengths that no record of that type has, or a place that no record can have.
+pub fn check_lens(r: &RecordRef) -> Result<()> {
+    let bad = |rule, what: String| Error::corrupt("record reference", 0, rule, what);
     let raw_max = raw_len_max(r.record_type);
     // A stored record is never longer than its raw bytes: the writer falls back to `none`.
     if r.raw_len == 0 || r.raw_len > raw_max || r.stored_len > r.raw_len || r.stored_len == 0 {
@@ -116,13 +138,14 @@ fn check_lens(cursor: &Cursor<'_>, r: &RecordRef) -> Result<()> {
             r.raw_len,
             r.stored_len
         );
-        return Err(cursor.error("F-7.2", what));
+        return Err(bad("F-7.2", what));
     }
     if r.codec == Codec::None && r.stored_len != r.raw_len {
-        return Err(cursor.error("F-7.3", "codec none: expected as many stored bytes as raw ones"));
+        let what = format!("codec none: expected {} stored bytes, as raw ones, found {}", r.raw_len, r.stored_len);
+        return Err(bad("F-7.3", what));
     }
-    if r.offset < 64 || r.end() > NUMBER_MAX {
-        return Err(cursor.error("F-7.4", format!("offset {} is out of range", r.offset)));
+    if r.offset < SUPERBLOCK_LEN as u64 || r.end() > NUMBER_MAX {
+        return Err(bad("F-7.4", format!("offset {} is out of range", r.offset)));
     }
     Ok(())
 }
@@ -178,13 +201,36 @@ impl Directory {
         for _ in 0..cursor.count(STREAMS_MAX.saturating_add(16), "section count")? {
             let section = parse_section(&mut cursor)?;
             let twin = |s: &Section| (s.record_type, s.stream) == (section.record_type, section.stream);
-            if sections.iter().any(twin) || section.stream >= (streams.len() as u64).max(1) {
-                return Err(cursor.error("F-7.6", "section: expected each type and stream once"));
+            let has_stream = section.record_type != RecordType::Data || section.stream < streams.len() as u64;
+            if sections.iter().any(twin) || !has_stream {
+                return Err(cursor.error("F-7.6", "section: expected each type and stream once, streams that exist"));
             }
             sections.push(section);
         }
         cursor.finish()?;
         Ok(Self { superblock_digest, generation, previous_footer, tree_digest, name_count, streams, sections })
+    }
+
+    /// Checks that all records that the sections count could lie side by side in the first `end` bytes of the image:
+    /// what a reader allocates for them is bounded by the length of the file then.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn check_room(&self, end: u64) -> Result<()> {
+        let least_len = HEADER_LEN as u64 + 1;
+        let page_len = |p: &PageRef| {
+            let records = p.record_count.saturating_mul(least_len);
+            records.saturating_add(p.record.stored_len).saturating_add(HEADER_LEN as u64)
+        };
+        let pages = self.sections.iter().flat_map(|s| &s.pages);
+        let sum = pages.map(page_len).fold(SUPERBLOCK_LEN as u64, u64::saturating_add);
+        match sum <= end {
+            true => Ok(()),
+            false => {
+                let what = format!("records take {sum} bytes or more, but only {end} are there");
+                Err(Error::corrupt("directory", 0, "F-7.12", what))
+            }
+        }
     }
 
     /// The section of `record_type` (data: of `stream`).
@@ -214,7 +260,7 @@ fn parse_section(cursor: &mut Cursor<'_>) -> Result<Section> {
     let mut pages = Vec::with_capacity(page_count);
     let mut items = 0u64;
     for _ in 0..page_count {
-        let page = parse_page_ref(cursor)?;
+        let page = parse_page_ref(cursor, record_type)?;
         items = items.saturating_add(page.item_count);
         pages.push(page);
     }
@@ -224,7 +270,7 @@ fn parse_section(cursor: &mut Cursor<'_>) -> Result<Section> {
     Ok(Section { record_type, stream, pages })
 }
 
-fn parse_page_ref(cursor: &mut Cursor<'_>) -> Result<PageRef> {
+fn parse_page_ref(cursor: &mut Cursor<'_>, record_type: RecordType) -> Result<PageRef> {
     let offset = cursor.varint()?;
     let stored_len = cursor.varint()?;
     let record_count = cursor.bounded(REFS_PER_PAGE as u64, "records per page")?;
@@ -238,9 +284,13 @@ fn parse_page_ref(cursor: &mut Cursor<'_>) -> Result<PageRef> {
         raw_len: stored_len,
         digest,
     };
-    check_lens(cursor, &record)?;
+    check_lens(&record)?;
     if record_count == 0 {
         return Err(cursor.error("F-7.8", "records per page: expected at least 1"));
+    }
+    let items_max = record_count.saturating_mul(items_max(record_type));
+    if item_count > items_max {
+        return Err(cursor.error("F-7.9", format!("items: expected at most {items_max}, found {item_count}")));
     }
     Ok(PageRef { record, record_count, item_count })
 }
@@ -292,9 +342,11 @@ impl IndexPage {
                 raw_len: raw_lens.get(i),
                 digest: cursor.digest()?,
             };
-            check_lens(&cursor, &record)?;
-            if record_type == RecordType::Data && items.get(i) != record.raw_len {
-                return Err(cursor.error("F-7.9", "items of a data block: expected its raw length"));
+            check_lens(&record)?;
+            let is_data = record_type == RecordType::Data;
+            let range = if is_data { record.raw_len..=record.raw_len } else { 1..=items_max(record_type) };
+            if !range.contains(&items.get(i)) {
+                return Err(cursor.error("F-7.9", format!("items: expected {range:?}, found {}", items.get(i))));
             }
             sum = sum.saturating_add(items.get(i));
             page.refs.push(record);

@@ -1,26 +1,50 @@
 //! Naming damage by path: a walk from the root that enters only directories with something damaged below.
 
-use crate::check::{CheckedTemplate, Checker};
+use crate::check::Checker;
+use crate::template_check::CheckedTemplate;
 use crate::tree::DirectoryView;
 use std::ops::ControlFlow;
 use weald_format::entries::EntryKind;
 use weald_format::{Digest, Result};
 
-/// What is known to be damaged; where nothing is known, everything is tried.
-pub(crate) struct Damage<'a> {
-    contents: &'a [Option<Digest>],
-    templates: &'a [CheckedTemplate],
+/// Paths longer than this are named, but not entered: a forged tree can be deep without being large.
+const PATH_LEN_MAX: usize = 1 << 14;
+
+/// Something damaged in a directory.
+enum Below {
+    Content(Vec<u8>),
+    /// Path and position of a sub-directory.
+    Directory(Vec<u8>, u64),
 }
 
-impl<'a> Damage<'a> {
-    /// Damage by content and template id.
-    pub fn new(contents: &'a [Option<Digest>], templates: &'a [CheckedTemplate]) -> Self {
-        Self { contents, templates }
-    }
+struct Namer<'a> {
+    contents: &'a [Option<Digest>],
+    templates: &'a [CheckedTemplate],
+    /// Paths that may still be named.
+    left_count: u64,
+}
 
-    fn is_template_damaged(&self, id: u64) -> bool {
+/// Counts every path that cannot be served whole, and tells the first ones; `contents` and `templates` say by id what is
+/// damaged.
+///
+/// # Cost
+/// O(templates) to count; to tell, the directories on the way to each path.
+pub(crate) fn name(checker: &mut Checker<'_>, contents: &[Option<Digest>], templates: &[CheckedTemplate]) {
+    let Some(holder) = templates.last().filter(|t| t.is_damaged()) else { return };
+    checker.report.path_count = holder.damaged_count;
+    let mut namer = Namer { contents, templates, left_count: checker.options.path_count_max };
+    let root = checker.image.tree.directory(1);
+    match root.map(|root| (namer.template(root.template_id).is_broken, root)) {
+        Ok((false, root)) if !holder.is_broken => namer.walk(checker, root),
+        Ok(_) => namer.tell(checker, Vec::new(), "the root directory is damaged".to_owned()),
+        Err(error) => namer.tell(checker, Vec::new(), format!("the root directory cannot be read: {error}")),
+    }
+}
+
+impl Namer<'_> {
+    fn template(&self, id: u64) -> CheckedTemplate {
         let template = usize::try_from(id).ok().and_then(|id| self.templates.get(id));
-        template.is_none_or(|t| t.digest.is_none())
+        template.copied().unwrap_or(CheckedTemplate::broken(0))
     }
 
     fn is_content_damaged(&self, id: u64) -> bool {
@@ -28,35 +52,55 @@ impl<'a> Damage<'a> {
         content.is_none_or(Option::is_none)
     }
 
-    /// Tells `checker` every path that cannot be served whole.
-    pub fn name(&self, checker: &mut Checker<'_>) {
-        let image = checker.image;
-        let root = match image.tree.directory(1) {
-            Ok(root) => root,
-            Err(error) => {
-                checker.found_path(Vec::new(), format!("the root directory cannot be read: {error}"));
-                return;
-            }
-        };
+    fn tell(&mut self, checker: &mut Checker<'_>, path: Vec<u8>, what: String) {
+        if self.left_count > 0 {
+            self.left_count -= 1;
+            checker.tell_path(path, what);
+        }
+    }
+
+    fn walk(&mut self, checker: &mut Checker<'_>, root: DirectoryView) {
         let mut open = vec![(Vec::new(), root)];
-        while let Some((path, view)) = open.pop() {
-            let mut below = Vec::new();
-            if let Err(error) = self.name_in(checker, &path, &view, &mut below) {
-                checker.found_path(path.clone(), format!("directory cannot be read: {error}"));
+        while let Some((path, view)) = open.pop().filter(|_| self.left_count > 0) {
+            let mut enter = Vec::new();
+            if let Err(error) = self.name_in(checker, &path, &view, &mut enter) {
+                self.tell(checker, path, format!("directory cannot be read: {error}"));
             }
-            below.reverse();
-            open.append(&mut below);
+            enter.reverse();
+            open.append(&mut enter);
         }
     }
 
     fn name_in(
-        &self,
+        &mut self,
         checker: &mut Checker<'_>,
         path: &[u8],
         view: &DirectoryView,
-        below: &mut Vec<(Vec<u8>, DirectoryView)>,
+        enter: &mut Vec<(Vec<u8>, DirectoryView)>,
     ) -> Result<()> {
-        let image = checker.image;
+        let tree = &checker.image.tree;
+        for damaged in self.damaged_in(checker, path, view)? {
+            let (path, position) = match damaged {
+                Below::Content(path) => {
+                    self.tell(checker, path, "content is damaged".to_owned());
+                    continue;
+                }
+                Below::Directory(path, position) => (path, position),
+            };
+            let child = tree.child_view(view, position)?;
+            if self.template(child.template_id).is_broken {
+                self.tell(checker, path, "directory is damaged".to_owned());
+            } else if path.len() > PATH_LEN_MAX {
+                self.tell(checker, path, "something deeper down is damaged".to_owned());
+            } else {
+                enter.push((path, child));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is damaged in `view`, no more than may still be named.
+    fn damaged_in(&self, checker: &Checker<'_>, path: &[u8], view: &DirectoryView) -> Result<Vec<Below>> {
         let join = |name: &[u8]| match path {
             b"" => name.to_vec(),
             _ => [path, b"/", name].concat(),
@@ -64,26 +108,22 @@ impl<'a> Damage<'a> {
         let start = view.template.entry_start;
         let end = start.saturating_add(view.template.entry_count);
         let mut damaged = Vec::new();
-        image.tree.each_entry(start, end, &mut |entry, block, place| {
-            let no = view.base.saturating_add(entry.saturating_sub(start));
+        checker.image.tree.each_entry(start, end, &mut |entry, block, place| {
+            let name = block.name(place);
             match block.kind(place) {
                 EntryKind::File if self.is_content_damaged(block.body(place)) => {
-                    damaged.push((join(block.name(place)), None));
+                    damaged.push(Below::Content(join(name)));
                 }
-                EntryKind::Directory if self.is_template_damaged(block.body(place)) => {
-                    damaged.push((join(block.name(place)), Some(no)));
+                EntryKind::Directory if self.template(block.body(place)).is_damaged() => {
+                    damaged.push(Below::Directory(join(name), entry.saturating_sub(start)));
                 }
                 _ => {}
             }
-            Ok(ControlFlow::Continue(()))
+            Ok(match damaged.len() as u64 >= self.left_count {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
         })?;
-        for (path, directory) in damaged {
-            match directory.map(|no| image.tree.directory(no)) {
-                None => checker.found_path(path, "content is damaged".to_owned()),
-                Some(Ok(view)) => below.push((path, view)),
-                Some(Err(error)) => checker.found_path(path, format!("directory cannot be read: {error}")),
-            }
-        }
-        Ok(())
+        Ok(damaged)
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn holder_digest(image: &Image, contents: &[Option<Digest>]) -> Resul
                 EntryKind::Directory => match finished.take() {
                     Some(digest) => digest.0.to_vec(),
                     None => {
-                        enter = Some(no);
+                        enter = Some(position);
                         return Ok(ControlFlow::Break(()));
                     }
                 },
@@ -83,7 +83,7 @@ pub(crate) fn holder_digest(image: &Image, contents: &[Option<Digest>]) -> Resul
             Ok(ControlFlow::Continue(()))
         })?;
         match enter {
-            Some(no) => stack.push(Frame::new(image.tree.directory(no)?)),
+            Some(position) => stack.push(Frame::new(image.tree.child_view(&view, position)?)),
             None => finished = stack.pop().map(|f| Digest(*f.hasher.finalize().as_bytes())),
         }
     }

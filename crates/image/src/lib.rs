@@ -6,11 +6,13 @@
 mod cache;
 mod check;
 mod content;
+mod content_check;
 mod damage;
 mod inspect;
 mod instances;
 mod prefetch;
 mod records;
+mod template_check;
 mod tree;
 
 pub use check::{CheckOptions, CheckReport, Finding};
@@ -22,7 +24,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use weald_format::container::{FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN, SuperblockRecord};
-use weald_format::directory::Directory;
+use weald_format::directory::{Directory, check_lens};
 use weald_format::limits::DIRECTORY_LEN_MAX;
 use weald_format::{
     Attributes, ByteLen, ContentId, Digest, EntryIndex, Error, FileKind, InodeNo, Result, TemplateId, Times,
@@ -50,7 +52,7 @@ impl Default for OpenOptions {
 /// An open image. Cheap to share (`Arc`), usable from many threads.
 pub struct Image {
     footer: Footer,
-    directory: Directory,
+    directory: Arc<Directory>,
     records: Arc<records::Records>,
     tree: tree::Tree,
     contents: content::Contents,
@@ -128,6 +130,7 @@ impl Image {
     pub fn open(source: Arc<dyn ReadAt>, options: &OpenOptions) -> Result<Self> {
         let image_len = source.len();
         let (footer, directory) = open_directory(&*source, image_len)?;
+        let directory = Arc::new(directory);
         if let Some(expected) = options.expected_digest
             && expected != footer.image_digest
         {
@@ -135,7 +138,7 @@ impl Image {
             return Err(Error::invalid(what));
         }
         let cache_len = options.cache_len.0;
-        let records = Arc::new(records::Records::new(source, &directory, cache_len));
+        let records = Arc::new(records::Records::new(source, directory.clone(), cache_len));
         let tree = tree::Tree::new(records.clone(), directory.name_count, cache_len)?;
         let prefetch = match options.prefetch_threads {
             0 => None,
@@ -349,14 +352,15 @@ fn read_directory(source: &dyn ReadAt, footer: &Footer) -> Result<Directory> {
     }
     let (header, stored) = bytes.split_at_checked(HEADER_LEN).unwrap_or((&[], &[]));
     let record = RecordRef::parse_header(header, footer.directory_offset)?;
-    let fits = record.record_type == RecordType::Directory
-        && record.stored_len == stored.len() as u64
-        && record.raw_len <= DIRECTORY_LEN_MAX;
+    let fits = record.record_type == RecordType::Directory && record.stored_len == stored.len() as u64;
     if !fits || record.digest != Digest::of(stored) {
         return Err(bad("F-4.6", "record header does not fit the footer".into()));
     }
+    check_lens(&record).map_err(|e| e.at_offset(record.offset))?;
     let raw = records::decode_record(&record, bytes, None)?;
-    Directory::parse(&raw).map_err(|e| e.at_offset(footer.directory_offset))
+    let directory = Directory::parse(&raw).map_err(|e| e.at_offset(record.offset))?;
+    directory.check_room(footer.directory_offset).map_err(|e| e.at_offset(record.offset))?;
+    Ok(directory)
 }
 
 fn summarize(

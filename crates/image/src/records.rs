@@ -3,11 +3,13 @@
 //! Invariant: no byte leaves this module that did not pass the digest of its reference after its last load.
 
 use crate::cache::{ByteCache, Weigh};
+use parking_lot::Mutex;
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use weald_codec::{Decoder, DictionaryBytes};
 use weald_format::container::{HEADER_LEN, RecordRef, RecordType};
-use weald_format::directory::{Directory, IndexPage, PageRef, Section};
+use weald_format::directory::{Directory, IndexPage, PageRef, Section, raw_len_max};
 use weald_format::entries::EntryBlock;
 use weald_format::pages::{self, ContentPage, ExtentPage, Link, TemplatePage, TimesPage};
 use weald_format::{Attributes, Digest, Error, Result, XattrSet};
@@ -17,6 +19,9 @@ use zerocopy::IntoBytes;
 thread_local! {
     static DECODER: RefCell<Decoder> = RefCell::default();
 }
+
+/// Failures that are remembered at most.
+const FAILURES_MAX: usize = 10_000;
 
 /// A parsed metadata record.
 pub enum Page {
@@ -65,11 +70,34 @@ struct PageKey {
     no: u64,
 }
 
-/// A section with the running sums that a search needs.
+/// The running sums that a search in a section needs.
 struct SectionIndex {
-    section: Section,
+    /// Place of the section in the directory.
+    section_no: usize,
+    record_type: RecordType,
+    stream: u8,
+    /// Most raw bytes of a record.
+    raw_len_max: u64,
     record_starts: Vec<u64>,
     item_starts: Vec<u64>,
+}
+
+impl SectionIndex {
+    fn new(directory: &Directory, section_no: usize, section: &Section) -> Self {
+        let stream = usize::try_from(section.stream).ok().and_then(|s| directory.streams.get(s));
+        let raw_len_max = match (section.record_type, stream) {
+            (RecordType::Data, Some(stream)) => stream.block_len_max,
+            (other, _) => raw_len_max(other),
+        };
+        Self {
+            section_no,
+            record_type: section.record_type,
+            stream: section.stream as u8,
+            raw_len_max,
+            record_starts: sums(section.pages.iter().map(|p| p.record_count)),
+            item_starts: sums(section.pages.iter().map(|p| p.item_count)),
+        }
+    }
 }
 
 /// A record found by one of its items.
@@ -88,8 +116,12 @@ pub struct Found {
 /// All records of one generation of one image.
 pub struct Records {
     source: Arc<dyn ReadAt>,
+    directory: Arc<Directory>,
     sections: Vec<SectionIndex>,
     dictionary: OnceLock<Arc<DictionaryBytes>>,
+    /// Records that could not be loaded, by offset, while a check wants them remembered: what lies in one damaged block
+    /// must not cost a load each.
+    failures: Mutex<Option<HashMap<u64, Error>>>,
     pages: ByteCache<PageKey, Page>,
     blocks: ByteCache<(u8, u64), Vec<u8>>,
 }
@@ -105,28 +137,28 @@ fn sums(values: impl Iterator<Item = u64>) -> Vec<u64> {
 
 impl Records {
     /// Records of `directory` in `source`, with caches of `cache_len` bytes together.
-    pub fn new(source: Arc<dyn ReadAt>, directory: &Directory, cache_len: u64) -> Self {
-        let section = |s: &Section| SectionIndex {
-            record_starts: sums(s.pages.iter().map(|p| p.record_count)),
-            item_starts: sums(s.pages.iter().map(|p| p.item_count)),
-            section: s.clone(),
-        };
+    pub fn new(source: Arc<dyn ReadAt>, directory: Arc<Directory>, cache_len: u64) -> Self {
+        let sections = directory.sections.iter().enumerate();
+        let sections = sections.map(|(no, s)| SectionIndex::new(&directory, no, s)).collect();
         let block_len = directory.streams.iter().map(|s| s.block_len_max).max().unwrap_or(1 << 20);
         let page_budget = cache_len / 4;
         Self {
             source,
-            sections: directory.sections.iter().map(section).collect(),
+            directory,
+            sections,
             dictionary: OnceLock::new(),
+            failures: Mutex::new(None),
             pages: ByteCache::new(page_budget, 128 << 10),
             blocks: ByteCache::new(cache_len.saturating_sub(page_budget), block_len),
         }
     }
 
     fn index(&self, record_type: RecordType, stream: u8) -> Option<&SectionIndex> {
-        let wanted = |s: &&SectionIndex| {
-            s.section.record_type == record_type && s.section.stream == u64::from(stream)
-        };
-        self.sections.iter().find(wanted)
+        self.sections.iter().find(|s| s.record_type == record_type && s.stream == stream)
+    }
+
+    fn page_refs(&self, index: &SectionIndex) -> &[PageRef] {
+        self.directory.sections.get(index.section_no).map_or(&[], |s| &s.pages)
     }
 
     /// Items of a section; 0 where there is none.
@@ -166,22 +198,24 @@ impl Records {
     }
 
     fn index_page(&self, index: &SectionIndex, page_no: usize) -> Result<Arc<Page>> {
-        let section = &index.section;
-        let key = PageKey {
-            record_type: section.record_type,
-            stream: section.stream as u8,
-            is_index: true,
-            no: page_no as u64,
-        };
-        let page: &PageRef = section
-            .pages
+        let record_type = index.record_type;
+        let key = PageKey { record_type, stream: index.stream, is_index: true, no: page_no as u64 };
+        let page = self
+            .page_refs(index)
             .get(page_no)
             .ok_or_else(|| Error::corrupt("directory", 0, "F-7.8", format!("no index page {page_no}")))?;
         self.pages.get_or_load(&key, || {
             let raw = self.read_raw(&page.record)?;
             let count = page.record_count as usize;
-            let parsed = IndexPage::parse(&raw, section.record_type, count, page.item_count);
-            parsed.map(Page::Index).map_err(|e| e.at_offset(page.record.offset))
+            let parsed = IndexPage::parse(&raw, record_type, count, page.item_count);
+            let parsed = parsed.map_err(|e| e.at_offset(page.record.offset))?;
+            match parsed.refs.iter().find(|r| r.raw_len > index.raw_len_max) {
+                None => Ok(Page::Index(parsed)),
+                Some(r) => {
+                    let what = format!("raw length {} exceeds the stream's {}", r.raw_len, index.raw_len_max);
+                    Err(Error::corrupt("index page", page.record.offset, "F-7.13", what))
+                }
+            }
         })
     }
 
@@ -218,7 +252,7 @@ impl Records {
         wanted: u64,
         nth: impl Fn(&IndexPage, u64) -> Option<usize>,
     ) -> Result<Found> {
-        let missing = || Self::missing(index.section.record_type, "record or item", wanted);
+        let missing = || Self::missing(index.record_type, "record or item", wanted);
         let page_no = starts.partition_point(|&s| s <= wanted).checked_sub(1).ok_or_else(missing)?;
         let page = self.index_page(index, page_no)?;
         let Page::Index(page) = &*page else { return Err(missing()) };
@@ -248,7 +282,7 @@ impl Records {
         visit: &mut dyn FnMut(&RecordRef) -> Result<()>,
     ) -> Result<()> {
         let Some(index) = self.index(record_type, stream) else { return Ok(()) };
-        for page_no in 0..index.section.pages.len() {
+        for page_no in 0..self.page_refs(index).len() {
             if let Page::Index(page) = &*self.index_page(index, page_no)? {
                 page.refs.iter().try_for_each(&mut *visit)?;
             }
@@ -261,7 +295,30 @@ impl Records {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn verify(&self, record: &RecordRef) -> Result<()> {
-        read_whole_record(&*self.source, record).map(|_| ())
+        self.remembering(record, || read_whole_record(&*self.source, record).map(|_| ()))
+    }
+
+    /// From now on (`true`), remembers which records failed, and fails at once for those.
+    pub fn remember_failures(&self, remember: bool) {
+        *self.failures.lock() = remember.then(HashMap::new);
+    }
+
+    /// Whether this record is remembered as failed.
+    pub fn has_failed(&self, record: &RecordRef) -> bool {
+        self.failures.lock().as_ref().is_some_and(|f| f.contains_key(&record.offset))
+    }
+
+    fn remembering<T>(&self, record: &RecordRef, load: impl FnOnce() -> Result<T>) -> Result<T> {
+        if let Some(known) = self.failures.lock().as_ref().and_then(|f| f.get(&record.offset)) {
+            return Err(known.duplicate());
+        }
+        let result = load();
+        if let (Err(error), Some(failures)) = (&result, &mut *self.failures.lock())
+            && failures.len() < FAILURES_MAX
+        {
+            failures.insert(record.offset, error.duplicate());
+        }
+        result
     }
 
     /// The parsed metadata record that was found.
@@ -271,7 +328,9 @@ impl Records {
     pub fn page(&self, found: &Found) -> Result<Arc<Page>> {
         let record = &found.record;
         let key = PageKey { record_type: record.record_type, stream: 0, is_index: false, no: found.no };
-        self.pages.get_or_load(&key, || self.load_page(found).map_err(|e| e.at_offset(record.offset)))
+        self.pages.get_or_load(&key, || {
+            self.remembering(record, || self.load_page(found).map_err(|e| e.at_offset(record.offset)))
+        })
     }
 
     fn load_page(&self, found: &Found) -> Result<Page> {
@@ -327,7 +386,9 @@ impl Records {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn block(&self, stream: u8, found: &Found) -> Result<Arc<Vec<u8>>> {
-        self.blocks.get_or_load(&(stream, found.no), || self.read_raw(&found.record))
+        self.blocks.get_or_load(&(stream, found.no), || {
+            self.remembering(&found.record, || self.read_raw(&found.record))
+        })
     }
 
     /// Whether block `no` of a stream is in memory.

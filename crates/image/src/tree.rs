@@ -195,7 +195,10 @@ impl Tree {
     }
 
     /// The instance of the directory that is the entry at `position` of `view`.
-    fn child_view(&self, view: &DirectoryView, position: u64) -> Result<DirectoryView> {
+    ///
+    /// # Errors
+    /// `Corrupt` where there is no such sub-directory.
+    pub fn child_view(&self, view: &DirectoryView, position: u64) -> Result<DirectoryView> {
         let children = self.children(view.template_id, &view.template)?;
         let nth = children.positions.partition_point(|&p| p < position);
         self.nth_child(view, &children, nth)
@@ -301,6 +304,7 @@ impl Tree {
         visit: &mut dyn FnMut(u64, &[u8], &Inode) -> ControlFlow<()>,
     ) -> Result<()> {
         let mut assembler = Assembler::new(self);
+        let mut last_of_block: Vec<u8> = Vec::new();
         let first = view.template.entry_start;
         let end = first.saturating_add(view.template.entry_count);
         self.each_entry(first.saturating_add(start), end, &mut |entry, block, place| {
@@ -308,6 +312,16 @@ impl Tree {
             let name = block.name(place);
             if matches!(name, b"" | b"." | b"..") {
                 return Err(bad("F-8.4", format!("directory {}: entry {index} has a forbidden name", view.no)));
+            }
+            let before = match place.checked_sub(1) {
+                Some(before) if index > 0 => block.name(before),
+                _ => &last_of_block,
+            };
+            if before >= name {
+                return Err(bad("F-8.7", format!("directory {}: entry {index} is out of order", view.no)));
+            }
+            if place.saturating_add(1) == block.count() {
+                last_of_block = name.to_vec();
             }
             let inode = assembler.inode(view.base.saturating_add(index), entry, block, place)?;
             Ok(visit(index, name, &inode))
@@ -487,17 +501,17 @@ impl<'a> Assembler<'a> {
     }
 
     fn times(&mut self, no: u64, block: &EntryBlock, place: usize) -> Result<Times> {
-        let mtime = match block.time(0, place) {
-            Some(time) => Some(time),
-            None if self.tree.has_times_overlay => {
+        let mtime = match (block.time(0, place), self.tree.has_times_overlay) {
+            (Some(time), false) => Some(time),
+            (None, true) => {
                 match self.times.get(&self.tree.records, no.saturating_sub(1))? {
                     (Page::Times(page), at) => Some(page.mtime(at)),
                     _ => None,
                 }
             }
-            None => None,
+            _ => None,
         };
-        let mtime = mtime.ok_or_else(|| bad("F-15.2", format!("name {no} has no mtime")))?;
+        let mtime = mtime.ok_or_else(|| bad("F-15.2", format!("name {no} has no mtime, or two")))?;
         Ok(Times { mtime, atime: block.time(1, place), ctime: block.time(2, place), btime: block.time(3, place) })
     }
 }

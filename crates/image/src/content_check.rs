@@ -1,0 +1,158 @@
+//! Checking contents: each decoded once and hashed, by many threads.
+
+use crate::Image;
+use crate::check::Checker;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use parking_lot::Mutex;
+use weald_format::container::RecordType;
+use weald_format::pages::Source;
+use weald_format::tree_digest::ContentHasher;
+use weald_format::{ContentId, Digest, Error, Result};
+
+/// Contents that a thread takes at once.
+const CONTENTS_AT_ONCE: u64 = 64;
+/// Bytes of a content read at once.
+const PIECE_LEN: u64 = 1 << 20;
+/// Errors kept: the same damaged block is met by many contents.
+const ERRORS_MAX: usize = 1000;
+
+fn bad(what: String) -> Error {
+    Error::corrupt("content", 0, "F-10.3", what)
+}
+
+#[derive(Default)]
+struct Results {
+    digests: Vec<Option<Digest>>,
+    errors: Vec<Error>,
+    len: u64,
+}
+
+/// Digest of every content; none where it cannot be read.
+pub(crate) fn check_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
+    let image = checker.image;
+    let count = image.summary.content_count;
+    if let Err(error) = check_starts(image, count) {
+        checker.found(error);
+    }
+    let next = AtomicU64::new(0);
+    let results = Mutex::new(Results { digests: no_digests(count), ..Results::default() });
+    std::thread::scope(|scope| {
+        for _ in 0..checker.options.threads.max(1) {
+            scope.spawn(|| check_some(image, &next, count, &results));
+        }
+    });
+    let results = results.into_inner();
+    checker.report.content_count = results.digests.len() as u64;
+    checker.report.content_len = results.len;
+    results.errors.into_iter().for_each(|error| checker.found(error));
+    results.digests
+}
+
+/// One slot for every content. The count is bounded by the length of the file: see `Directory::check_room`.
+fn no_digests(count: u64) -> Vec<Option<Digest>> {
+    vec![None; usize::try_from(count).unwrap_or(0)]
+}
+
+/// Whether the contents tile the logical space.
+fn check_starts(image: &Image, count: u64) -> Result<()> {
+    let mut end = 0u64;
+    for id in 0..count {
+        let (start, len) = image.contents.extent_of(ContentId(id))?;
+        if start != end {
+            return Err(bad(format!("content {id}: expected logical start {end}, found {start}")));
+        }
+        end = end.saturating_add(len);
+    }
+    let logical_len = image.records.item_count(RecordType::Extents, 0);
+    match end == logical_len {
+        true => Ok(()),
+        false => Err(bad(format!("contents end at logical byte {end}, extents at {logical_len}"))),
+    }
+}
+
+fn check_some(image: &Image, next: &AtomicU64, count: u64, results: &Mutex<Results>) {
+    loop {
+        let start = next.fetch_add(CONTENTS_AT_ONCE, Ordering::Relaxed);
+        if start >= count {
+            return;
+        }
+        let end = start.saturating_add(CONTENTS_AT_ONCE).min(count);
+        let done: Vec<_> = (start..end).map(|id| (id, content_digest(image, ContentId(id)))).collect();
+        let mut results = results.lock();
+        for (id, result) in done {
+            match result {
+                Ok((digest, len)) => {
+                    if let Some(slot) = usize::try_from(id).ok().and_then(|id| results.digests.get_mut(id)) {
+                        *slot = Some(digest);
+                    }
+                    results.len = results.len.saturating_add(len);
+                }
+                Err(error) if results.errors.len() < ERRORS_MAX => {
+                    let same = |e: &Error| e.place() == error.place() && e.to_string() == error.to_string();
+                    if !results.errors.iter().any(same) {
+                        results.errors.push(error);
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Digest and data length of a content, decoded.
+fn content_digest(image: &Image, id: ContentId) -> Result<(Digest, u64)> {
+    let (_, len) = image.contents.extent_of(id)?;
+    let mut runs = Vec::new();
+    image.contents.runs(id, 0, &mut |run| {
+        if !run.is_hole {
+            runs.push((run.offset, run.len));
+        }
+        ControlFlow::Continue(())
+    })?;
+    let is_dense = runs == [(0, len)];
+    let mut hasher = if is_dense { ContentHasher::dense() } else { ContentHasher::sparse(len, &runs) };
+    let mut read = 0u64;
+    for (offset, run_len) in runs {
+        let mut at = offset;
+        let end = offset.saturating_add(run_len);
+        while at < end {
+            let chunk = image.contents.read(id, at, end.saturating_sub(at).min(PIECE_LEN) as usize)?;
+            if chunk.is_empty() {
+                return Err(bad(format!("content {id} ends at {at}, expected {end}")));
+            }
+            hasher.update(&chunk);
+            at = at.saturating_add(chunk.len() as u64);
+        }
+        read = read.saturating_add(run_len);
+    }
+    Ok((hasher.finish(), read))
+}
+
+/// Which contents lie in records that did not fail; the digests are zero, nothing is decoded.
+pub(crate) fn probe_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
+    let image = checker.image;
+    let mut contents = no_digests(image.summary.content_count);
+    for (id, slot) in contents.iter_mut().enumerate() {
+        if probe(image, ContentId(id as u64)).is_ok() {
+            *slot = Some(Digest::default());
+        }
+    }
+    contents
+}
+
+fn probe(image: &Image, id: ContentId) -> Result<()> {
+    let (start, len) = image.contents.extent_of(id)?;
+    image.contents.each_extent(start..start.saturating_add(len), &mut |_, extent| {
+        let Source::Stream { stream, mut address } = extent.source else { return Ok(ControlFlow::Continue(())) };
+        let end = address.saturating_add(extent.len);
+        while address < end {
+            let found = image.records.record_of_item(RecordType::Data, stream, address)?;
+            if image.records.has_failed(&found.record) {
+                return Err(bad(format!("content {id} lies in a damaged block")));
+            }
+            address = found.first_item.saturating_add(found.item_count);
+        }
+        Ok(ControlFlow::Continue(()))
+    })
+}

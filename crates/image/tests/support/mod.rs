@@ -1,0 +1,418 @@
+//! A small image put together by hand from the encoders of `weald-format`, so that every part of it can be forged and
+//! all digests still agree.
+#![allow(dead_code)]
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use weald_format::container::{Codec, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord};
+use weald_format::directory::{Category, Directory, IndexPage, PageRef, Section, Stream};
+use weald_format::entries::{EntryBlockBuilder, EntryFields, EntryKind, time_mask};
+use weald_format::pages::{self, ContentPage, Extent, ExtentPage, Link, Source, Template, TemplatePage, TimesPage};
+use weald_format::tree_digest::{ContentHasher, LogicalEntry, TreeHasher};
+use weald_format::{Attributes, ByteLen, Digest, FileKind, InodeNo, Result, Timestamp, Xattr, XattrSet};
+use weald_image::{CheckOptions, CheckReport, Finding, Image, Inode, OpenOptions};
+use zerocopy::IntoBytes;
+
+/// One entry with its name and target.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub name: Vec<u8>,
+    pub target: Vec<u8>,
+    pub fields: EntryFields,
+}
+
+/// One record on its way into a forged image.
+#[derive(Debug, Clone)]
+pub struct Raw {
+    pub record_type: RecordType,
+    pub stream: u64,
+    pub codec: Codec,
+    pub stored: Vec<u8>,
+    pub raw_len: u64,
+    pub items: u64,
+}
+
+impl Raw {
+    /// A record that is stored as it is.
+    pub fn plain(record_type: RecordType, bytes: Vec<u8>, items: u64) -> Self {
+        let raw_len = bytes.len() as u64;
+        Self { record_type, stream: 0, codec: Codec::None, stored: bytes, raw_len, items }
+    }
+}
+
+pub type EditRefs = Box<dyn Fn(&mut Vec<RecordRef>, &mut Vec<u64>)>;
+
+/// A whole small tree, part by part. What is edited here is encoded, digested and sealed as if it were right.
+pub struct Parts {
+    pub mask: u8,
+    pub entries: Vec<Entry>,
+    pub templates: Vec<Template>,
+    pub content_start: u64,
+    pub content_lens: Vec<u64>,
+    pub extents: Vec<Extent>,
+    pub blocks: Vec<Vec<u8>>,
+    pub attributes: Vec<Attributes>,
+    pub xattrs: Vec<XattrSet>,
+    pub links: Vec<Link>,
+    pub times: Vec<Timestamp>,
+    pub streams: Vec<Stream>,
+    pub name_count: u64,
+    pub tree_digest: Digest,
+    /// Last changes: to all records, to the references of a section, to the directory, to its bytes.
+    pub edit_records: Option<Box<dyn Fn(&mut Vec<Raw>)>>,
+    pub edit_refs: Option<(RecordType, EditRefs)>,
+    pub edit_directory: Option<Box<dyn Fn(&mut Directory)>>,
+    pub edit_directory_record: Option<Box<dyn Fn(&mut RecordRef)>>,
+    pub edit_footer: Option<Box<dyn Fn(&mut Footer)>>,
+}
+
+pub const TIME: Timestamp = Timestamp { seconds: 1_000_000, nanoseconds: 5 };
+
+pub fn entry(name: &str, kind: EntryKind, body: u64) -> Entry {
+    let fields = EntryFields { kind, attributes: 0, xattrs: 0, nlink: 1, link_back: 0, times: [TIME; 4], body };
+    Entry { name: name.into(), target: Vec::new(), fields }
+}
+
+fn noise(seed: u8, len: usize) -> Vec<u8> {
+    let mut out = vec![0; len];
+    blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut out);
+    out
+}
+
+impl Parts {
+    /// Ten names: files with one and two blocks' data, a hole, hard links inside and across directories, a symlink,
+    /// a fifo, an empty file and an xattr.
+    pub fn base() -> Self {
+        let mut x = entry("x", EntryKind::File, 1);
+        x.fields.nlink = 0;
+        let mut y = entry("y", EntryKind::Symlink, 0);
+        y.target = b"../a".to_vec();
+        let mut a = entry("a", EntryKind::File, 0);
+        a.fields.xattrs = 1;
+        let b = Entry { name: b"b".to_vec(), ..x.clone() };
+        let d = entry("d", EntryKind::Directory, 0);
+        let e = entry("e", EntryKind::Empty, 0);
+        let mut h1 = entry("h1", EntryKind::File, 2);
+        h1.fields.nlink = 2;
+        let mut h2 = Entry { name: b"h2".to_vec(), ..h1.clone() };
+        h2.fields.link_back = 1;
+        let mut z = entry("z", EntryKind::Fifo, 0);
+        z.fields.attributes = 1;
+        let root = entry("", EntryKind::Directory, 1);
+        let template = |entry_start, entry_count, subtree_count, directory_count| Template {
+            entry_start,
+            entry_count,
+            subtree_count,
+            directory_count,
+        };
+        let data = noise(1, 160);
+        let from = |address, len| Extent { len, source: Source::Stream { stream: 0, address } };
+        let mut parts = Self {
+            mask: time_mask::MTIME,
+            entries: vec![x, y, a, b, d, e, h1, h2, z, root],
+            templates: vec![template(0, 2, 2, 0), template(2, 7, 9, 1), template(9, 1, 10, 1)],
+            content_start: 0,
+            content_lens: vec![100, 50, 1010],
+            extents: vec![from(0, 150), Extent { len: 1000, source: Source::Hole }, from(150, 10)],
+            blocks: vec![data[..120].to_vec(), data[120..].to_vec()],
+            attributes: vec![
+                Attributes { permissions: 0o644, uid: 1, gid: 2, rdev: 0 },
+                Attributes { permissions: 0o600, uid: 0, gid: 0, rdev: 0 },
+            ],
+            xattrs: vec![vec![Xattr { name: b"user.k".to_vec(), value: b"v".to_vec() }]],
+            links: vec![Link { name_no: 3, first_no: 3, nlink: 2 }, Link { name_no: 9, first_no: 3, nlink: 2 }],
+            times: Vec::new(),
+            streams: vec![Stream { category: Category::General, block_len_max: 4096 }],
+            name_count: 10,
+            tree_digest: Digest::default(),
+            edit_records: None,
+            edit_refs: None,
+            edit_directory: None,
+            edit_directory_record: None,
+            edit_footer: None,
+        };
+        parts.tree_digest = parts.digest();
+        parts
+    }
+
+    /// The same tree with its mtimes beside the templates.
+    pub fn overlay() -> Self {
+        let mut parts = Self::base();
+        parts.mask = 0;
+        parts.times = vec![TIME; 10];
+        parts
+    }
+
+    /// The tree digest of the base tree, as section 16 of `docs/format.md` defines it.
+    fn digest(&self) -> Digest {
+        let data = self.blocks.concat();
+        let dense = |bytes: &[u8]| {
+            let mut hasher = ContentHasher::dense();
+            hasher.update(bytes);
+            hasher.finish()
+        };
+        let mut sparse = ContentHasher::sparse(1010, &[(1000, 10)]);
+        sparse.update(&data[150..]);
+        let contents = [dense(&data[..100]), dense(&data[100..150]), sparse.finish()];
+        let mut directories: Vec<Digest> = Vec::new();
+        for template in &self.templates {
+            let range = template.entry_start as usize..(template.entry_start + template.entry_count) as usize;
+            let mut hasher = blake3::Hasher::new();
+            for entry in &self.entries[range] {
+                self.hash(entry, &contents, &directories, &mut hasher);
+            }
+            directories.push(Digest(*hasher.finalize().as_bytes()));
+        }
+        let mut tree = TreeHasher::new(directories.last().unwrap());
+        self.links.iter().for_each(|l| tree.add_link(l));
+        tree.finish()
+    }
+
+    fn hash(&self, entry: &Entry, contents: &[Digest], directories: &[Digest], hasher: &mut blake3::Hasher) {
+        let fields = &entry.fields;
+        let body = match fields.kind {
+            EntryKind::File => contents[fields.body as usize].0.to_vec(),
+            EntryKind::Directory => directories[fields.body as usize].0.to_vec(),
+            EntryKind::Symlink => entry.target.clone(),
+            _ => Vec::new(),
+        };
+        let xattrs = match fields.xattrs {
+            0 => Digest::default(),
+            id => Digest::of(&pages::encode_xattrs(&self.xattrs[id as usize - 1..id as usize])),
+        };
+        let logical = LogicalEntry {
+            name: &entry.name,
+            kind: fields.kind,
+            attributes: self.attributes[fields.attributes as usize],
+            mtime: fields.times[0],
+            xattrs,
+            nlink: fields.nlink.max(1),
+            back: fields.link_back,
+            body: &body,
+        };
+        logical.hash_into(hasher);
+    }
+
+    fn records(&self) -> Vec<Raw> {
+        let mut records = Vec::new();
+        for block in &self.blocks {
+            records.push(Raw::plain(RecordType::Data, block.clone(), block.len() as u64));
+        }
+        let mut page = |record_type, bytes, items: usize| {
+            if items > 0 {
+                records.push(Raw::plain(record_type, bytes, items as u64));
+            }
+        };
+        for block in self.entries.chunks(1024) {
+            let mut builder = EntryBlockBuilder::default();
+            block.iter().for_each(|e| builder.push(&e.name, &e.target, e.fields.clone()));
+            page(RecordType::Entries, builder.encode(self.mask), block.len());
+        }
+        for templates in self.templates.chunks(1024) {
+            page(RecordType::Templates, TemplatePage::encode(templates), templates.len());
+        }
+        let contents = ContentPage::encode(self.content_start, &self.content_lens);
+        page(RecordType::Contents, contents, self.content_lens.len());
+        let logical_len: u64 = self.extents.iter().map(|e| e.len).sum();
+        let mut heads = vec![0; self.streams.len()];
+        page(RecordType::Extents, ExtentPage::encode(&self.extents, &mut heads), logical_len as usize);
+        page(RecordType::Attributes, pages::encode_attributes(&self.attributes), self.attributes.len());
+        page(RecordType::Xattrs, pages::encode_xattrs(&self.xattrs), self.xattrs.len());
+        let link_end = self.links.last().map_or(0, |l| l.name_no + 1);
+        page(RecordType::Links, pages::encode_links(&self.links), link_end as usize);
+        page(RecordType::Times, TimesPage::encode(&self.times), self.times.len());
+        if let Some(edit) = &self.edit_records {
+            edit(&mut records);
+        }
+        records
+    }
+
+    /// The bytes of the image, with whatever was forged sealed in.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = SuperblockRecord::current().as_bytes().to_vec();
+        let mut sections: Vec<(RecordType, u64, Vec<RecordRef>, Vec<u64>)> = Vec::new();
+        for raw in self.records() {
+            let record = put(&mut out, raw.record_type, raw.codec, raw.raw_len, &raw.stored);
+            match sections.iter_mut().find(|s| (s.0, s.1) == (raw.record_type, raw.stream)) {
+                Some(section) => {
+                    section.2.push(record);
+                    section.3.push(raw.items);
+                }
+                None => sections.push((raw.record_type, raw.stream, vec![record], vec![raw.items])),
+            }
+        }
+        let mut done: Vec<Section> = Vec::new();
+        for (record_type, stream, mut refs, mut items) in sections {
+            if let Some((of, edit)) = &self.edit_refs
+                && *of == record_type
+            {
+                edit(&mut refs, &mut items);
+            }
+            let pages = refs.chunks(1024).zip(items.chunks(1024)).map(|(refs, items)| {
+                let raw = IndexPage::encode(refs, items);
+                let record = put(&mut out, RecordType::Index, Codec::None, raw.len() as u64, &raw);
+                let item_count = items.iter().fold(0u64, |sum, i| sum.saturating_add(*i));
+                PageRef { record, record_count: refs.len() as u64, item_count }
+            });
+            done.push(Section { record_type, stream, pages: pages.collect() });
+        }
+        self.seal(out, done)
+    }
+
+    fn seal(&self, mut out: Vec<u8>, sections: Vec<Section>) -> Vec<u8> {
+        let mut directory = Directory {
+            superblock_digest: Digest::of(SuperblockRecord::current().as_bytes()),
+            generation: 1,
+            previous_footer: 0,
+            tree_digest: self.tree_digest,
+            name_count: self.name_count,
+            streams: self.streams.clone(),
+            sections,
+        };
+        if let Some(edit) = &self.edit_directory {
+            edit(&mut directory);
+        }
+        let raw = directory.encode();
+        let at = out.len();
+        let mut record = reference(at as u64, RecordType::Directory, Codec::None, raw.len() as u64, &raw);
+        if let Some(edit) = &self.edit_directory_record {
+            edit(&mut record);
+        }
+        out.extend_from_slice(record.header().as_bytes());
+        out.extend_from_slice(&raw);
+        let mut footer = Footer {
+            generation: directory.generation,
+            directory_offset: at as u64,
+            directory_len: (out.len() - at) as u64,
+            footer_offset: out.len() as u64,
+            previous_footer: None,
+            image_digest: Digest::of(&out[at..]),
+            tree_digest: directory.tree_digest,
+        };
+        if let Some(edit) = &self.edit_footer {
+            edit(&mut footer);
+        }
+        out.extend_from_slice(footer.encode().as_bytes());
+        out
+    }
+}
+
+fn reference(offset: u64, record_type: RecordType, codec: Codec, raw_len: u64, stored: &[u8]) -> RecordRef {
+    let stored_len = stored.len() as u64;
+    RecordRef { record_type, codec, offset, stored_len, raw_len, digest: Digest::of(stored) }
+}
+
+fn put(out: &mut Vec<u8>, record_type: RecordType, codec: Codec, raw_len: u64, stored: &[u8]) -> RecordRef {
+    let record = reference(out.len() as u64, record_type, codec, raw_len, stored);
+    out.extend_from_slice(record.header().as_bytes());
+    out.extend_from_slice(stored);
+    assert_eq!(record.stored_len + HEADER_LEN as u64, out.len() as u64 - record.offset);
+    record
+}
+
+/// Opens with a cache that is small beside 256 MiB.
+pub fn open(bytes: Vec<u8>) -> Result<Image> {
+    let options = OpenOptions { cache_len: ByteLen(8 << 20), ..OpenOptions::default() };
+    Image::open(Arc::new(bytes), &options)
+}
+
+/// Everything that an image shows under one path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    pub path: Vec<u8>,
+    pub inode: Inode,
+    pub data: Vec<u8>,
+    pub runs: Vec<(u64, u64, bool)>,
+    pub target: Vec<u8>,
+    pub xattrs: XattrSet,
+}
+
+/// Reads all names, attributes, targets, xattrs and bytes, and looks every name and number up again.
+///
+/// # Errors
+/// The first one met, also where two ways to the same thing disagree.
+pub fn read_everything(image: &Image) -> Result<Vec<Shown>> {
+    let mut all = Vec::new();
+    let mut open = vec![(Vec::new(), image.root()?)];
+    while let Some((path, inode)) = open.pop() {
+        let shown = read_one(image, path.clone(), inode.clone())?;
+        all.push(shown);
+        if inode.kind != FileKind::Directory {
+            continue;
+        }
+        let mut names: Vec<(Vec<u8>, Inode)> = Vec::new();
+        image.read_dir(inode.ino, 0, &mut |_, name, inode| {
+            names.push((name.to_vec(), inode.clone()));
+            ControlFlow::Continue(())
+        })?;
+        for (name, child) in names {
+            assert_eq!(image.lookup(inode.ino, &name)?.as_ref(), Some(&child), "{}", name.escape_ascii());
+            assert_eq!(image.inode(child.name_no)?, child);
+            assert_eq!(image.parent(child.name_no)?, inode.ino);
+            open.push(([&path[..], b"/", &name].concat(), child));
+        }
+        assert!(all.len() < 100_000, "a walk without end");
+    }
+    Ok(all)
+}
+
+fn read_one(image: &Image, path: Vec<u8>, inode: Inode) -> Result<Shown> {
+    let mut shown = Shown {
+        path,
+        data: Vec::new(),
+        runs: Vec::new(),
+        target: Vec::new(),
+        xattrs: image.xattrs(&inode)?.to_vec(),
+        inode,
+    };
+    match shown.inode.kind {
+        FileKind::Symlink => shown.target = image.read_link(&shown.inode)?,
+        FileKind::Regular => {
+            // Holes are read as far as the end of the first 100,000 bytes only.
+            shown.data = image.read(&shown.inode, 0, 100_000)?.to_vec();
+            assert_eq!(shown.data.len() as u64, shown.inode.size.0.min(100_000));
+            image.runs(&shown.inode, 0, &mut |run| {
+                shown.runs.push((run.offset, run.len, run.is_hole));
+                ControlFlow::Continue(())
+            })?;
+        }
+        _ => {}
+    }
+    Ok(shown)
+}
+
+/// Runs a whole check; returns what it found and how it ended.
+pub fn check(image: &Image, digests_only: bool) -> (Vec<Finding>, CheckReport) {
+    let options = CheckOptions { digests_only, threads: 2, path_count_max: 20 };
+    let mut findings = Vec::new();
+    let report = image.check(&options, &mut |finding| findings.push(finding));
+    (findings, report)
+}
+
+/// Rules that a check finds broken.
+pub fn rules(findings: &[Finding]) -> Vec<&'static str> {
+    let rule = |f: &Finding| match f {
+        Finding::Structure(error) => Some(error.place().map_or("?", |p| p.rule)),
+        Finding::Path { .. } => None,
+    };
+    findings.iter().filter_map(rule).collect()
+}
+
+/// Paths that a check names.
+pub fn paths(findings: &[Finding]) -> Vec<String> {
+    let path = |f: &Finding| match f {
+        Finding::Structure(_) => None,
+        Finding::Path { path, .. } => Some(String::from_utf8_lossy(path).into_owned()),
+    };
+    findings.iter().filter_map(path).collect()
+}
+
+/// The inode called `path`.
+pub fn by_path(image: &Image, path: &str) -> Inode {
+    let mut inode = image.root().unwrap();
+    for name in path.split('/').filter(|n| !n.is_empty()) {
+        inode = image.lookup(inode.ino, name.as_bytes()).unwrap().unwrap();
+    }
+    assert_ne!(inode.ino, InodeNo(0));
+    inode
+}
