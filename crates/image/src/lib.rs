@@ -168,7 +168,11 @@ impl Image {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn root(&self) -> Result<Inode> {
-        self.inode(weald_format::ROOT_INODE)
+        let root = self.inode(weald_format::ROOT_INODE)?;
+        match root.kind {
+            FileKind::Directory => Ok(root),
+            kind => Err(Error::corrupt("tree", 0, "F-8.4", format!("the root is a {}", kind_name(kind)))),
+        }
     }
 
     /// The inode with number `ino` (also a `name_no`: then the inode that this name shows).

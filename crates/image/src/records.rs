@@ -203,7 +203,7 @@ impl Records {
         let page = self
             .page_refs(index)
             .get(page_no)
-            .ok_or_else(|| Error::corrupt("directory", 0, "F-7.8", format!("no index page {page_no}")))?;
+            .ok_or_else(|| Error::corrupt("directory", 0, "F-7.10", format!("no index page {page_no}")))?;
         self.pages.get_or_load(&key, || {
             let raw = self.read_raw(&page.record)?;
             let count = page.record_count as usize;
@@ -220,7 +220,20 @@ impl Records {
     }
 
     fn missing(record_type: RecordType, what: &str, no: u64) -> Error {
-        Error::corrupt("directory", 0, "F-7.10", format!("no {} {what} {no}", record_type.name()))
+        let rule = match record_type {
+            RecordType::Dictionary => "F-3.12",
+            RecordType::Templates => "F-9.2",
+            RecordType::Entries => "F-9.8",
+            RecordType::Contents => "F-10.2",
+            RecordType::Extents => "F-11.4",
+            RecordType::Data => "F-11.5",
+            RecordType::Attributes => "F-12.2",
+            RecordType::Xattrs => "F-13.2",
+            RecordType::Links => "F-14.2",
+            RecordType::Times => "F-15.2",
+            RecordType::Index | RecordType::Directory => "F-7.10",
+        };
+        Error::corrupt("directory", 0, rule, format!("no {} {what} {no}", record_type.name()))
     }
 
     /// Finds record `no` of a section.
@@ -253,6 +266,9 @@ impl Records {
         nth: impl Fn(&IndexPage, u64) -> Option<usize>,
     ) -> Result<Found> {
         let missing = || Self::missing(index.record_type, "record or item", wanted);
+        if starts.last().is_none_or(|&end| wanted >= end) {
+            return Err(missing());
+        }
         let page_no = starts.partition_point(|&s| s <= wanted).checked_sub(1).ok_or_else(missing)?;
         let page = self.index_page(index, page_no)?;
         let Page::Index(page) = &*page else { return Err(missing()) };

@@ -134,7 +134,7 @@ impl Tree {
         let (page, place, _) = self.entry_block(index)?;
         match &*page {
             Page::Entries(block) if place < block.count() => use_it(block, place),
-            _ => Err(bad("F-8.1", format!("no entry {index}"))),
+            _ => Err(bad("F-9.8", format!("no entry {index}"))),
         }
     }
 
@@ -148,9 +148,9 @@ impl Tree {
         let mut index = start;
         while index < end {
             let (page, place, _) = self.entry_block(index)?;
-            let Page::Entries(block) = &*page else { return Err(bad("F-8.1", format!("no entry {index}"))) };
+            let Page::Entries(block) = &*page else { return Err(bad("F-9.8", format!("no entry {index}"))) };
             if place >= block.count() {
-                return Err(bad("F-8.1", format!("no entry {index}")));
+                return Err(bad("F-9.8", format!("no entry {index}")));
             }
             for place in place..block.count() {
                 if index >= end {
@@ -272,9 +272,9 @@ impl Tree {
         while low < high {
             let middle = low.saturating_add(high.saturating_sub(low) / 2);
             let (page, place, first) = self.entry_block(start.saturating_add(middle))?;
-            let Page::Entries(block) = &*page else { return Err(bad("F-8.1", "no entry block")) };
+            let Page::Entries(block) = &*page else { return Err(bad("F-9.8", "no entry block")) };
             if place >= block.count() {
-                return Err(bad("F-8.1", format!("no entry {middle} of directory {}", view.no)));
+                return Err(bad("F-9.8", format!("no entry {middle} of directory {}", view.no)));
             }
             // Search on inside this block as far as it reaches: the last steps all end up in one.
             let block_low = low.max(first.saturating_sub(start));

@@ -220,7 +220,9 @@ impl Parts {
         page(RecordType::Xattrs, pages::encode_xattrs(&self.xattrs), self.xattrs.len());
         let link_end = self.links.last().map_or(0, |l| l.name_no + 1);
         page(RecordType::Links, pages::encode_links(&self.links), link_end as usize);
-        page(RecordType::Times, TimesPage::encode(&self.times), self.times.len());
+        for times in self.times.chunks(4096) {
+            page(RecordType::Times, TimesPage::encode(times), times.len());
+        }
         if let Some(edit) = &self.edit_records {
             edit(&mut records);
         }
@@ -327,6 +329,9 @@ pub struct Shown {
     pub xattrs: XattrSet,
 }
 
+/// Names read at most: forged trees have no end.
+const READ_COUNT_MAX: usize = 500;
+
 /// Reads all names, attributes, targets, xattrs and bytes, and looks every name and number up again.
 ///
 /// # Errors
@@ -351,7 +356,9 @@ pub fn read_everything(image: &Image) -> Result<Vec<Shown>> {
             assert_eq!(image.parent(child.name_no)?, inode.ino);
             open.push(([&path[..], b"/", &name].concat(), child));
         }
-        assert!(all.len() < 100_000, "a walk without end");
+        if all.len() >= READ_COUNT_MAX {
+            break;
+        }
     }
     Ok(all)
 }
