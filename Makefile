@@ -1,0 +1,72 @@
+# make demo       pack a real tree, mount it, compare it, show its size beside SquashFS's
+# make test       everything that must hold of a commit; needs root
+# make            build the program
+# make install    PREFIX=/usr/local: program, mount helper, manual pages, completions
+# make bench      figures beside SquashFS and EROFS, into bench-out/; needs root and a quiet machine
+# make trees      the same tree back, on large trees of this machine; needs root
+# make fuzz       every decoder on hostile bytes
+# make soak       random trees and options, MINUTES=30; needs root
+# make setup      install what is missing for all of these
+
+PREFIX ?= /usr/local
+SBINDIR ?= /sbin
+DESTDIR ?=
+MINUTES ?= 30
+CARGO_TARGET_DIR ?= target
+BIN = $(CARGO_TARGET_DIR)/release/weald
+SHARE = $(DESTDIR)$(PREFIX)/share
+
+.PHONY: all demo test bench trees fuzz soak setup install uninstall clean
+
+all:
+	bash scripts/setup.sh build
+	cargo build --release --locked -p weald-cli
+
+demo:
+	bash scripts/setup.sh build demo
+	bash scripts/demo.sh
+
+test:
+	bash scripts/setup.sh build test
+	bash scripts/test.sh
+
+bench:
+	bash scripts/setup.sh build bench
+	bash scripts/bench.sh
+
+trees:
+	bash scripts/setup.sh build test
+	bash scripts/trees.sh full
+
+fuzz:
+	bash scripts/setup.sh build
+	bash fuzz/run.sh
+
+soak:
+	bash scripts/setup.sh build test
+	bash scripts/soak.sh $(MINUTES)
+
+setup:
+	bash scripts/setup.sh build demo test bench
+
+# Builds nothing, so that root needs no Rust: run make first.
+install:
+	@test -x $(BIN) || { echo "make install: $(BIN) is missing: run 'make' first" >&2; exit 2; }
+	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/weald
+	install -d $(DESTDIR)$(SBINDIR) $(SHARE)/man/man1 $(SHARE)/bash-completion/completions \
+		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	ln -sfn $(PREFIX)/bin/weald $(DESTDIR)$(SBINDIR)/mount.weald
+	$(BIN) man $(SHARE)/man/man1
+	$(BIN) completions bash > $(SHARE)/bash-completion/completions/weald
+	$(BIN) completions zsh > $(SHARE)/zsh/site-functions/_weald
+	$(BIN) completions fish > $(SHARE)/fish/vendor_completions.d/weald.fish
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/weald $(DESTDIR)$(SBINDIR)/mount.weald
+	rm -f $(SHARE)/man/man1/weald.1 $(SHARE)/man/man1/weald-*.1
+	rm -f $(SHARE)/bash-completion/completions/weald $(SHARE)/zsh/site-functions/_weald \
+		$(SHARE)/fish/vendor_completions.d/weald.fish
+
+clean:
+	cargo clean
+	rm -rf bench-out

@@ -1,0 +1,113 @@
+#!/bin/bash
+# setup.sh [build] [demo] [test] [bench]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+set -euo pipefail
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# What a command or header comes from. Nothing is asked of the network where all is there.
+packages_of() {
+    case $1 in
+    build) cat <<'TABLE' ;;
+cc gcc
+/usr/include/stdio.h libc6-dev
+make make
+TABLE
+    demo) cat <<'TABLE' ;;
+fusermount3 fuse3
+rsync rsync
+mksquashfs squashfs-tools
+mountpoint util-linux
+TABLE
+    test) cat <<'TABLE' ;;
+fusermount3 fuse3
+rsync rsync
+attr attr
+setfacl acl
+setcap libcap2-bin
+mount mount
+unshare util-linux
+tar tar
+python3 python3
+mkfs.ext4 e2fsprogs
+TABLE
+    bench) cat <<'TABLE' ;;
+mksquashfs squashfs-tools
+mkfs.erofs erofs-utils
+/usr/bin/time time
+losetup mount
+fusermount3 fuse3
+perl perl
+python3 python3
+pip3 python3-pip
+npm npm
+TABLE
+    *) die "unknown purpose '$1': expected build, demo, test or bench" ;;
+    esac
+}
+
+is_there() {
+    case $1 in
+    /*) [ -e "$1" ] ;;
+    *) command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] ;;
+    esac
+}
+
+missing_packages() {
+    local purpose thing package
+    for purpose in "$@"; do
+        while read -r thing package; do
+            is_there "$thing" || printf '%s\n' "$package"
+        done < <(packages_of "$purpose")
+    done | sort -u
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    else
+        command -v sudo >/dev/null || die "not root and no sudo: have root run '$*'"
+        sudo "$@"
+    fi
+}
+
+install_packages() {
+    local missing left
+    mapfile -t missing < <(missing_packages "$@")
+    [ ${#missing[@]} -gt 0 ] || return 0
+    command -v apt-get >/dev/null || die "missing, and there is no apt-get to install them: ${missing[*]}"
+    step "apt-get install ${missing[*]}"
+    as_root apt-get update -q
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
+    left=$(missing_packages "$@" | tr '\n' ' ')
+    [ -z "$left" ] || die "still missing after apt-get: $left"
+}
+
+RUSTUP="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y"
+
+# The language must be there and new enough; Debian's own is older than what Weald needs.
+check_rust() {
+    local wanted found
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+    command -v cargo >/dev/null || die "cargo is missing. Install Rust $wanted or newer with rustup: $RUSTUP"
+    found=$(cd "$root" && rustc --version | cut -d' ' -f2)
+    [ "$(printf '%s\n' "$wanted" "${found%%-*}" | sort -V | head -n1)" = "$wanted" ] ||
+        die "Rust $found is too old. Weald needs $wanted: 'rustup update stable', or install rustup first: $RUSTUP"
+}
+
+# The tests also check layout and lints.
+check_rust_components() {
+    local component
+    for component in fmt clippy; do
+        (cd "$root" && cargo "$component" --version >/dev/null 2>&1) && continue
+        command -v rustup >/dev/null || die "cargo $component is missing, and there is no rustup to add it"
+        (cd "$root" && rustup component add "${component/#fmt/rustfmt}")
+    done
+}
+
+purposes=("${@:-build}")
+install_packages "${purposes[@]}"
+check_rust
+for purpose in "${purposes[@]}"; do
+    if [ "$purpose" = test ]; then check_rust_components; fi
+done
+say "setup: everything is there for: ${purposes[*]}"

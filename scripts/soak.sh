@@ -1,0 +1,50 @@
+#!/bin/bash
+# soak.sh [MINUTES]: torture trees of ever new seeds, packed with random options, each held against its source; and each packed
+# twice, with one thread and with many, into the same bytes. WEALD_SEED begins with a seed that failed.
+set -euo pipefail
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+minutes=${1:-30}
+seed=${WEALD_SEED:-$((SRANDOM % 1000000))}
+
+pick() { printf '%s' "${@:RANDOM % $# + 1:1}"; }
+
+# Options decided by $seed alone.
+choose_options() {
+    RANDOM=$seed
+    options=(--level "$(pick 0 1 2 3 4 5 6 7 8)" --order "$(pick path name)" --block-size "$(pick 4K 64K 256K 1M 16M)"
+        --match-size "$(pick 0 64 512 4096)")
+    cache=$(pick 1M 16M 256M)
+}
+
+one_round() {
+    choose_options
+    step "seed $seed: build ${options[*]}, mount with cachesize=$cache"
+    "$target/release/torture" "$work/tree" --seed "$seed"
+    "$weald" build --quiet "${options[@]}" --threads 1 "$work/tree" "$work/one"
+    "$weald" build --quiet "${options[@]}" --threads 7 "$work/tree" "$work/many"
+    cmp "$work/one" "$work/many" || die "seed $seed: one thread and many gave different images"
+    "$weald" check --quiet "$work/one"
+    "$weald" mount -o "cachesize=$cache" "$work/one" "$work/mnt"
+    "$target/release/compare" "$work/tree" "$work/mnt" || die "seed $seed: the mounted tree differs"
+    "$weald" umount "$work/mnt"
+    "$weald" extract "$work/one" "$work/out"
+    "$target/release/compare" "$work/tree" "$work/out" || die "seed $seed: the extracted tree differs"
+    rm -rf "$work/tree" "$work/out" "$work/one" "$work/many"
+}
+
+need cargo rsync
+need_root "making trees with devices, foreign owners and capabilities"
+need_fuse
+build_programs
+make_work
+mkdir "$work/mnt"
+end=$((SECONDS + minutes * 60))
+rounds=0
+while [ $SECONDS -lt $end ]; do
+    one_round
+    seed=$((seed + 1))
+    rounds=$((rounds + 1))
+done
+say "soak: $rounds rounds, no difference"
