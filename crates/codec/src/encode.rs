@@ -26,6 +26,7 @@ impl CodecSpec {
     /// # Source
     /// Zstandard: window, hash, chain and, from level 16 on, the optimal parser's tables, as `ZSTD_estimateCCtxSize`
     /// gives for the window of the block. xz: 11.5 × dictionary (`lzma_easy_encoder_memusage`).
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
     pub fn context_len(self, block_len: u64) -> u64 {
         match self {
             Self::None => 0,
@@ -70,7 +71,7 @@ impl Encoder {
         let mut encoder = Self { spec, zstd: None, dictionary: None, decoder: Decoder::default() };
         if let CodecSpec::Zstd(level) = spec {
             let mut context = zstd::bulk::Compressor::new(level).map_err(failed)?;
-            let window = u64::BITS - block_len.saturating_sub(1).leading_zeros();
+            let window = u64::BITS.saturating_sub(block_len.saturating_sub(1).leading_zeros());
             set(&mut context, CParameter::WindowLog(window.clamp(10, 26)))?;
             encoder.zstd = Some(context.tuned()?);
         }
@@ -135,6 +136,7 @@ impl Tuned for zstd::bulk::Compressor<'static> {
     }
 }
 
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
 fn encode_xz(preset: u32, raw: &[u8]) -> Result<Vec<u8>> {
     let mut options = LzmaOptions::new_preset(preset).map_err(failed)?;
     options.dict_size((raw.len() as u32).next_power_of_two().clamp(4096, 64 << 20));

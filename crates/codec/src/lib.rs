@@ -1,5 +1,19 @@
 //! Codecs: raw bytes to stored bytes and back, bounded in memory on the way back. No I/O happens here.
 #![forbid(unsafe_code)]
+// Untrusted bytes never panic; encoders, which see only what this program made, say so where they need to.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::todo,
+        clippy::unimplemented,
+        clippy::unreachable
+    )
+)]
 
 mod decode;
 mod encode;

@@ -9,6 +9,7 @@ pub type Sample = Vec<u8>;
 ///
 /// # Cost
 /// A few seconds for 10 MiB of samples; memory about ten times the samples.
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
 pub fn train_dictionary(samples: &[Sample], len_max: usize) -> Option<Vec<u8>> {
     let total: usize = samples.iter().map(Vec::len).sum();
     if samples.len() < 8 || total < len_max * 4 {

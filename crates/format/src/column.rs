@@ -157,7 +157,7 @@ fn decode_planes(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> {
     if width == 0 || width > 8 {
         return Err(cursor.error("F-5.8", format!("plane count: expected 1 to 8, found {width}")));
     }
-    let mut values = vec![0u64; if cursor.remaining() / width >= count { count } else { 0 }];
+    let mut values = vec![0u64; if cursor.remaining() >= count.saturating_mul(width) { count } else { 0 }];
     for plane in 0..width {
         let bytes = cursor.bytes(count)?;
         let shift = (plane as u32).saturating_mul(8);
@@ -197,6 +197,7 @@ pub fn encode(out: &mut Vec<u8>, values: &[u64]) {
 }
 
 /// Bits that `bytes` would take in an ideal order-0 code, plus a little for every byte: what zstd makes of columns.
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
 fn estimate_bits(bytes: &[u8]) -> u64 {
     let mut counts = [0u32; 256];
     bytes.iter().for_each(|&b| counts[usize::from(b)] += 1);
@@ -208,6 +209,7 @@ fn estimate_bits(bytes: &[u8]) -> u64 {
     ((entropy as u64).saturating_add(table)).min(bytes.len() as u64 * 8) + 16
 }
 
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
 fn encode_packed(values: &[u64]) -> Vec<u8> {
     let min = values.iter().copied().min().unwrap_or(0);
     let range = values.iter().map(|v| v - min).max().unwrap_or(0);
@@ -231,6 +233,7 @@ fn encode_packed(values: &[u64]) -> Vec<u8> {
     out
 }
 
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
 fn encode_planes(values: &[u64]) -> Vec<u8> {
     let min = values.iter().copied().min().unwrap_or(0);
     let range = values.iter().map(|v| v - min).max().unwrap_or(0);
@@ -260,6 +263,7 @@ fn encode_plain(values: &[u64]) -> Vec<u8> {
     out
 }
 
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
 fn encode_dictionary(values: &[u64]) -> Option<Vec<u8>> {
     let mut distinct = values.to_vec();
     distinct.sort_unstable();
@@ -274,6 +278,7 @@ fn encode_dictionary(values: &[u64]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
 fn encode_runs(values: &[u64]) -> Option<Vec<u8>> {
     let mut out = vec![RUNS];
     for run in values.chunk_by(|a, b| a == b) {

@@ -217,7 +217,7 @@ impl Directory {
     /// # Errors
     /// `Corrupt`.
     pub fn check_room(&self, end: u64) -> Result<()> {
-        let least_len = HEADER_LEN as u64 + 1;
+        let least_len = (HEADER_LEN as u64).saturating_add(1);
         let page_len = |p: &PageRef| {
             let records = p.record_count.saturating_mul(least_len);
             records.saturating_add(p.record.stored_len).saturating_add(HEADER_LEN as u64)
@@ -306,6 +306,7 @@ pub struct IndexPage {
 
 impl IndexPage {
     /// The bytes of a page for `refs` with `items` behind each.
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
     pub fn encode(refs: &[RecordRef], items: &[u64]) -> Vec<u8> {
         let mut out = Vec::with_capacity(refs.len() * 44 + 64);
         let mut put = |value: &dyn Fn(usize) -> u64| {

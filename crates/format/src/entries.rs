@@ -335,6 +335,7 @@ impl EntryBlockBuilder {
     }
 
     /// The block's raw bytes; the builder is empty afterwards.
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
     pub fn encode(&mut self, mask: u8) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.text_len() + self.count() * 8);
         put_varint(&mut out, self.count() as u64);
@@ -380,7 +381,9 @@ impl EntryBlockBuilder {
 mod tests {
     use super::*;
 
-    fn sample() -> (Vec<u8>, Vec<(Vec<u8>, Vec<u8>, EntryFields)>) {
+    type Named = (Vec<u8>, Vec<u8>, EntryFields);
+
+    fn sample() -> (Vec<u8>, Vec<Named>) {
         let kinds = [EntryKind::File, EntryKind::Directory, EntryKind::Symlink, EntryKind::Empty, EntryKind::Fifo];
         let entries: Vec<_> = (0..700u64)
             .map(|i| {

@@ -147,6 +147,7 @@ fn decode_hex(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
 }
 
 /// Appends `names` (each at most `NAME_LEN_MAX` bytes) in the smallest of the encodings.
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
 pub fn encode(out: &mut Vec<u8>, names: &[&[u8]]) {
     let front = encode_front(names);
     let best = [encode_numbered(names), encode_hex(names)].into_iter().flatten().min_by_key(Vec::len);
@@ -161,6 +162,7 @@ fn shared_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
 fn encode_front(names: &[&[u8]]) -> Vec<u8> {
     let mut out = vec![FRONT];
     let (mut shared, mut added, mut text) = (Vec::new(), Vec::new(), Vec::new());
@@ -179,6 +181,7 @@ fn encode_front(names: &[&[u8]]) -> Vec<u8> {
 }
 
 /// The longest prefix and suffix that all names share, cut back so that they do not take bytes that `is_inner` accepts.
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
 fn affixes<'a>(names: &[&'a [u8]], is_inner: fn(u8) -> bool) -> Option<(&'a [u8], &'a [u8])> {
     let first = *names.first()?;
     let mut prefix = names.iter().map(|n| shared_len(first, n)).min()?;
@@ -227,6 +230,7 @@ const fn is_lower_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
 fn encode_hex(names: &[&[u8]]) -> Option<Vec<u8>> {
     let (prefix, suffix) = affixes(names, is_lower_hex)?;
     let inner: Vec<&[u8]> = names

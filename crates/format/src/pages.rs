@@ -29,6 +29,7 @@ pub struct TemplatePage {
 
 impl TemplatePage {
     /// Encodes consecutive templates (their `entry_start`s follow from the first).
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
     pub fn encode(templates: &[Template]) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, templates.len() as u64);
@@ -183,6 +184,7 @@ pub type Heads = Vec<u64>;
 
 impl ExtentPage {
     /// Encodes consecutive extents. `heads` says where the fresh bytes of each stream go on; it is moved forward.
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
     pub fn encode(extents: &[Extent], heads: &mut Heads) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, extents.len() as u64);
@@ -389,6 +391,7 @@ pub struct Link {
 }
 
 /// Encodes a page of links, sorted by `name_no`.
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
 pub fn encode_links(links: &[Link]) -> Vec<u8> {
     let mut out = Vec::new();
     put_varint(&mut out, links.len() as u64);

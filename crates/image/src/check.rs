@@ -113,7 +113,7 @@ impl Checker<'_> {
     pub fn found(&mut self, error: Error) {
         let is_new = self.told.len() >= TOLD_MAX || self.told.insert(error.to_string());
         if is_new {
-            self.report.structure_count += 1;
+            self.report.structure_count = self.report.structure_count.saturating_add(1);
             (self.tell)(Finding::Structure(error));
         }
     }
@@ -167,7 +167,7 @@ impl Checker<'_> {
     /// False where all records so far cannot lie side by side in the file.
     fn check_record(&mut self, record: &RecordRef, spans: &mut Vec<(u64, u64)>) -> bool {
         spans.push((record.offset, record.end()));
-        self.report.record_count += 1;
+        self.report.record_count = self.report.record_count.saturating_add(1);
         self.report.stored_len = self.report.stored_len.saturating_add(record.stored_len);
         let headers = self.report.record_count.saturating_mul(HEADER_LEN as u64);
         let footer = &self.image.footer;

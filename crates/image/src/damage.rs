@@ -54,7 +54,7 @@ impl Namer<'_> {
 
     fn tell(&mut self, checker: &mut Checker<'_>, path: Vec<u8>, what: String) {
         if self.left_count > 0 {
-            self.left_count -= 1;
+            self.left_count = self.left_count.saturating_sub(1);
             checker.tell_path(path, what);
         }
     }

@@ -2,6 +2,20 @@
 //!
 //! Neighbours: `format` parses, `codec` decodes, `io` reads. It never links a writer and never prints.
 #![forbid(unsafe_code)]
+// Untrusted bytes never panic; encoders, which see only what this program made, say so where they need to.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::todo,
+        clippy::unimplemented,
+        clippy::unreachable
+    )
+)]
 
 mod cache;
 mod check;
@@ -85,6 +99,9 @@ pub struct Inode {
     /// Where its entry lies (needed for link targets).
     pub entry: EntryIndex,
 }
+
+/// What is called with each entry's index in its directory, name and inode.
+pub type VisitEntry<'a> = dyn FnMut(u64, &[u8], &Inode) -> ControlFlow<()> + 'a;
 
 /// A run of a file's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,7 +227,7 @@ impl Image {
         &self,
         dir: InodeNo,
         start: u64,
-        visit: &mut dyn FnMut(u64, &[u8], &Inode) -> ControlFlow<()>,
+        visit: &mut VisitEntry<'_>,
     ) -> Result<()> {
         self.tree.read_dir(&self.tree.directory(dir.0)?, start, visit)
     }

@@ -28,7 +28,7 @@ pub enum Page {
     /// References.
     Index(IndexPage),
     /// Entries.
-    Entries(EntryBlock),
+    Entries(Box<EntryBlock>),
     /// Templates.
     Templates(TemplatePage),
     /// Contents.
@@ -355,7 +355,7 @@ impl Records {
             RecordType::Entries => {
                 let page = EntryBlock::parse(&raw)?;
                 let count = page.count();
-                (Page::Entries(page), count as u64)
+                (Page::Entries(Box::new(page)), count as u64)
             }
             RecordType::Templates => {
                 let page = TemplatePage::parse(&raw)?;

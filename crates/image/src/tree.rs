@@ -16,6 +16,9 @@ use weald_format::{
     ByteLen, ContentId, EntryIndex, Error, FileKind, InodeNo, Result, TemplateId, Times, Timestamp, XattrSet, XattrSetId,
 };
 
+/// What is called with each entry's index, block and place in the block.
+pub type VisitStored<'a> = dyn FnMut(u64, &EntryBlock, usize) -> Result<ControlFlow<()>> + 'a;
+
 /// One directory instance.
 #[derive(Debug, Clone, Copy)]
 pub struct DirectoryView {
@@ -143,7 +146,7 @@ impl Tree {
         &self,
         start: u64,
         end: u64,
-        visit: &mut dyn FnMut(u64, &EntryBlock, usize) -> Result<ControlFlow<()>>,
+        visit: &mut VisitStored<'_>,
     ) -> Result<()> {
         let mut index = start;
         while index < end {
@@ -301,7 +304,7 @@ impl Tree {
         &self,
         view: &DirectoryView,
         start: u64,
-        visit: &mut dyn FnMut(u64, &[u8], &Inode) -> ControlFlow<()>,
+        visit: &mut crate::VisitEntry<'_>,
     ) -> Result<()> {
         let mut assembler = Assembler::new(self);
         let mut last_of_block: Vec<u8> = Vec::new();
