@@ -477,7 +477,7 @@ fn try_case(case: &Case) -> Result<(), String> {
     };
     let (findings, report) = timed("check", || check(&image, false))?;
     image.drop_caches();
-    let shown = timed("reading", || read_everything(&image))?;
+    let shown = timed("reading", || read_some(&image, 500))?;
     if shown.is_ok() && case.shows == Shows::Read {
         return Err("everything can be read".into());
     }

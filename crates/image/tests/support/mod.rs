@@ -2,15 +2,17 @@
 //! all digests still agree.
 #![allow(dead_code)]
 
-use std::ops::ControlFlow;
-use std::sync::Arc;
+pub mod read;
+
+#[allow(unused_imports)]
+pub use read::*;
+
 use weald_format::container::{Codec, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord};
 use weald_format::directory::{Category, Directory, IndexPage, PageRef, Section, Stream};
 use weald_format::entries::{EntryBlockBuilder, EntryFields, EntryKind, time_mask};
 use weald_format::pages::{self, ContentPage, Extent, ExtentPage, Link, Source, Template, TemplatePage, TimesPage};
 use weald_format::tree_digest::{ContentHasher, LogicalEntry, TreeHasher};
-use weald_format::{Attributes, ByteLen, Digest, FileKind, InodeNo, Result, Timestamp, Xattr, XattrSet};
-use weald_image::{CheckOptions, CheckReport, Finding, Image, Inode, OpenOptions};
+use weald_format::{Attributes, Digest, Timestamp, Xattr, XattrSet};
 use zerocopy::IntoBytes;
 
 /// One entry with its name and target.
@@ -310,116 +312,4 @@ fn put(out: &mut Vec<u8>, record_type: RecordType, codec: Codec, raw_len: u64, s
     out.extend_from_slice(stored);
     assert_eq!(record.stored_len + HEADER_LEN as u64, out.len() as u64 - record.offset);
     record
-}
-
-/// Opens with a cache that is small beside 256 MiB.
-pub fn open(bytes: Vec<u8>) -> Result<Image> {
-    let options = OpenOptions { cache_len: ByteLen(8 << 20), ..OpenOptions::default() };
-    Image::open(Arc::new(bytes), &options)
-}
-
-/// Everything that an image shows under one path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
-    pub path: Vec<u8>,
-    pub inode: Inode,
-    pub data: Vec<u8>,
-    pub runs: Vec<(u64, u64, bool)>,
-    pub target: Vec<u8>,
-    pub xattrs: XattrSet,
-}
-
-/// Names read at most: forged trees have no end.
-const READ_COUNT_MAX: usize = 500;
-
-/// Reads all names, attributes, targets, xattrs and bytes, and looks every name and number up again.
-///
-/// # Errors
-/// The first one met, also where two ways to the same thing disagree.
-pub fn read_everything(image: &Image) -> Result<Vec<Shown>> {
-    let mut all = Vec::new();
-    let mut open = vec![(Vec::new(), image.root()?)];
-    while let Some((path, inode)) = open.pop() {
-        let shown = read_one(image, path.clone(), inode.clone())?;
-        all.push(shown);
-        if inode.kind != FileKind::Directory {
-            continue;
-        }
-        let mut names: Vec<(Vec<u8>, Inode)> = Vec::new();
-        image.read_dir(inode.ino, 0, &mut |_, name, inode| {
-            names.push((name.to_vec(), inode.clone()));
-            ControlFlow::Continue(())
-        })?;
-        for (name, child) in names {
-            assert_eq!(image.lookup(inode.ino, &name)?.as_ref(), Some(&child), "{}", name.escape_ascii());
-            assert_eq!(image.inode(child.name_no)?, child);
-            assert_eq!(image.parent(child.name_no)?, inode.ino);
-            open.push(([&path[..], b"/", &name].concat(), child));
-        }
-        if all.len() >= READ_COUNT_MAX {
-            break;
-        }
-    }
-    Ok(all)
-}
-
-fn read_one(image: &Image, path: Vec<u8>, inode: Inode) -> Result<Shown> {
-    let mut shown = Shown {
-        path,
-        data: Vec::new(),
-        runs: Vec::new(),
-        target: Vec::new(),
-        xattrs: image.xattrs(&inode)?.to_vec(),
-        inode,
-    };
-    match shown.inode.kind {
-        FileKind::Symlink => shown.target = image.read_link(&shown.inode)?,
-        FileKind::Regular => {
-            // Holes are read as far as the end of the first 100,000 bytes only.
-            shown.data = image.read(&shown.inode, 0, 100_000)?.to_vec();
-            assert_eq!(shown.data.len() as u64, shown.inode.size.0.min(100_000));
-            image.runs(&shown.inode, 0, &mut |run| {
-                shown.runs.push((run.offset, run.len, run.is_hole));
-                ControlFlow::Continue(())
-            })?;
-        }
-        _ => {}
-    }
-    Ok(shown)
-}
-
-/// Runs a whole check; returns what it found and how it ended.
-pub fn check(image: &Image, digests_only: bool) -> (Vec<Finding>, CheckReport) {
-    let options = CheckOptions { digests_only, threads: 2, path_count_max: 20 };
-    let mut findings = Vec::new();
-    let report = image.check(&options, &mut |finding| findings.push(finding));
-    (findings, report)
-}
-
-/// Rules that a check finds broken.
-pub fn rules(findings: &[Finding]) -> Vec<&'static str> {
-    let rule = |f: &Finding| match f {
-        Finding::Structure(error) => Some(error.place().map_or("?", |p| p.rule)),
-        Finding::Path { .. } => None,
-    };
-    findings.iter().filter_map(rule).collect()
-}
-
-/// Paths that a check names.
-pub fn paths(findings: &[Finding]) -> Vec<String> {
-    let path = |f: &Finding| match f {
-        Finding::Structure(_) => None,
-        Finding::Path { path, .. } => Some(String::from_utf8_lossy(path).into_owned()),
-    };
-    findings.iter().filter_map(path).collect()
-}
-
-/// The inode called `path`.
-pub fn by_path(image: &Image, path: &str) -> Inode {
-    let mut inode = image.root().unwrap();
-    for name in path.split('/').filter(|n| !n.is_empty()) {
-        inode = image.lookup(inode.ino, name.as_bytes()).unwrap().unwrap();
-    }
-    assert_ne!(inode.ino, InodeNo(0));
-    inode
 }
