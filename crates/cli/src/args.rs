@@ -41,6 +41,8 @@ pub enum Command {
     Tar(commands::tar::TarArgs),
     Sum(commands::sum::SumArgs),
     Diff(commands::diff::DiffArgs),
+    Info(commands::info::InfoArgs),
+    Check(commands::check::CheckArgs),
     Completions(commands::completions::CompletionsArgs),
     Man(commands::man::ManArgs),
 }

@@ -53,12 +53,19 @@ pub fn error(error: &anyhow::Error) {
 /// Shows what is wrong with one path.
 pub fn problem(path: &[u8], error: &(dyn std::error::Error + 'static)) {
     let mut causes = vec![weald_vfs::shown_path(path)];
-    let mut next = Some(error);
-    while let Some(cause) = next {
-        causes.push(cause.to_string());
-        next = cause.source();
-    }
+    causes.extend(causes_of(error));
     line(&describe(causes, is_verbose()));
+}
+
+/// An error and its causes on one line.
+pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
+    describe(causes_of(error), false)
+}
+
+fn causes_of(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
+    std::iter::successors(Some(error), |error| error.source())
+        .map(ToString::to_string)
+        .collect()
 }
 
 fn is_verbose() -> bool {

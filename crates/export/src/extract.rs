@@ -444,6 +444,13 @@ impl Crew<'_, '_> {
                 Err(error) => self.extractor.state.stop(error),
             }
         }
+        // With entries still being made it will be finished later, through one of their descriptors: open until then,
+        // the descriptors of a deep tree would add up.
+        if Arc::strong_count(&dir) > 1
+            && let Err(error) = dir.forget()
+        {
+            self.extractor.state.stop(error);
+        }
         self.extractor.release(dir, fd);
     }
 }

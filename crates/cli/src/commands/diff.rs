@@ -4,7 +4,7 @@ use crate::entry;
 use crate::json::{Object, put_name};
 use crate::open::{TrustArgs, thread_count};
 use crate::output::Output;
-use crate::{FOUND, parse};
+use crate::{FOUND, messages, parse};
 use clap::{Args, ValueHint};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use weald_export::HostTree;
 use weald_format::FileKind;
-use weald_vfs::{Aspect, Change, Difference, ImageTree, compare, shown, shown_path};
+use weald_vfs::{Aspect, Change, Difference, ImageTree, compare, shown_path};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -114,11 +114,7 @@ fn text(path: &[u8], difference: &Difference, output: &mut Output) -> io::Result
             let words: Vec<String> = changes.iter().map(change_words).collect();
             writeln!(output, "* {path}: {}", words.join(", "))
         }
-        Difference::Failed(error) => {
-            let cause = std::error::Error::source(error)
-                .map_or_else(String::new, |cause| format!(": {cause}"));
-            writeln!(output, "! {path}: {error}{cause}")
-        }
+        Difference::Failed(error) => writeln!(output, "! {path}: {}", messages::one_line(error)),
     }
 }
 
@@ -156,7 +152,7 @@ fn json(path: &[u8], difference: &Difference, output: &mut Output) -> io::Result
         }
         Difference::Failed(error) => {
             put("difference", "failed".into());
-            put("error", shown(error.to_string().as_bytes()).into());
+            put("error", messages::one_line(error).into());
         }
     }
     output.json(&object.into())

@@ -2,10 +2,12 @@
 
 pub mod build;
 pub mod cat;
+pub mod check;
 pub mod completions;
 pub mod diff;
 pub mod extract;
 pub mod find;
+pub mod info;
 pub mod ls;
 pub mod man;
 pub mod mount;
@@ -37,6 +39,8 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Tar(args) => tar::run(&args),
         Command::Sum(args) => sum::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -1,0 +1,144 @@
+//! `weald check`: every digest, the whole structure, every content.
+
+use crate::json::{Object, put_name};
+use crate::open::{ImageArgs, thread_count};
+use crate::output::Output;
+use crate::progress::{bytes, count};
+use crate::{FOUND, messages};
+use clap::Args;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use weald_image::{CheckOptions, CheckReport, Finding};
+
+const EXAMPLES: &str = "\
+Examples:
+  weald check forest.weald
+  weald check --digests-only /backup/*.weald
+  weald check --json forest.weald
+
+Each finding is a line: 'damaged: PATH: why' for a file or directory that cannot be served whole, 'structure: what' for
+what concerns no single path. Exit status 1 if anything is wrong.";
+
+/// Verify every digest and the whole structure, and name damaged files
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Only verify that all stored bytes are as they were written; decode nothing
+    #[arg(long)]
+    digests_only: bool,
+    /// Most damaged paths to name; all are counted
+    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
+    max_paths: u64,
+    /// Threads; 0 for one on each processor
+    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
+    threads: usize,
+    /// Say only by the exit status whether anything is wrong
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print one JSON object for each finding and one, with "clean", at the end
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let image = args.image.open()?;
+    let options = CheckOptions {
+        digests_only: args.digests_only,
+        threads: thread_count(args.threads),
+        path_count_max: args.max_paths,
+    };
+    let mut output = Output::new();
+    let mut result = Ok(());
+    let report = image.check(&options, &mut |finding| {
+        if result.is_ok() && !args.quiet {
+            result = print(args, &finding, &mut output);
+        }
+    });
+    result?;
+    if !args.quiet {
+        close(args, &report, &mut output)?;
+    }
+    output.finish()?;
+    Ok(if report.is_clean() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FOUND)
+    })
+}
+
+fn print(args: &CheckArgs, finding: &Finding, output: &mut Output) -> io::Result<()> {
+    if args.json {
+        let mut object = Object::new();
+        match finding {
+            Finding::Structure(error) => {
+                object.insert("finding".into(), "structure".into());
+                object.insert("what".into(), error.to_string().into());
+                if let Some(place) = error.place() {
+                    object.insert("offset".into(), place.offset.into());
+                    object.insert("record".into(), place.record.into());
+                    object.insert("rule".into(), place.rule.into());
+                }
+            }
+            Finding::Path { path, what } => {
+                object.insert("finding".into(), "damaged".into());
+                put_name(&mut object, "path", path);
+                object.insert("what".into(), what.as_str().into());
+            }
+        }
+        return output.json(&object.into());
+    }
+    match finding {
+        Finding::Structure(error) => writeln!(output, "structure: {}", messages::one_line(error)),
+        Finding::Path { path, what } => {
+            writeln!(output, "damaged: {}: {what}", weald_vfs::shown_path(path))
+        }
+    }
+}
+
+fn close(args: &CheckArgs, report: &CheckReport, output: &mut Output) -> io::Result<()> {
+    if args.json {
+        let numbers = [
+            ("record_count", report.record_count),
+            ("stored_len", report.stored_len),
+            ("template_count", report.template_count),
+            ("entry_count", report.entry_count),
+            ("content_count", report.content_count),
+            ("content_len", report.content_len),
+            ("structure_count", report.structure_count),
+            ("path_count", report.path_count),
+        ];
+        let mut object: Object = numbers
+            .iter()
+            .map(|&(key, number)| (key.to_owned(), number.into()))
+            .collect();
+        object.insert("clean".into(), report.is_clean().into());
+        return output.json(&object.into());
+    }
+    let (records, stored) = (count(report.record_count), bytes(report.stored_len));
+    let what = if args.digests_only {
+        format!("{records} records ({stored})")
+    } else {
+        let (entries, contents) = (count(report.entry_count), count(report.content_count));
+        let len = bytes(report.content_len);
+        format!("{records} records ({stored}), {entries} entries, {contents} contents ({len})")
+    };
+    if report.is_clean() {
+        return writeln!(output, "clean: {what}");
+    }
+    let unnamed = report.path_count.saturating_sub(args.max_paths);
+    if unnamed > 0 {
+        writeln!(
+            output,
+            "{} more damaged paths are not named",
+            count(unnamed)
+        )?;
+    }
+    let (paths, rules) = (count(report.path_count), count(report.structure_count));
+    writeln!(
+        output,
+        "not clean: {paths} damaged paths, {rules} broken rules; checked {what}"
+    )
+}

@@ -1,0 +1,177 @@
+//! `weald info`: what an image is, and where its bytes go.
+
+use crate::json::Object;
+use crate::open::ImageArgs;
+use crate::output::Output;
+use crate::progress::{bytes, count};
+use clap::Args;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::ExitCode;
+use weald_format::container::RecordType;
+use weald_image::{SectionInfo, Share, Summary};
+
+const EXAMPLES: &str = "\
+Examples:
+  weald info forest.weald
+  weald info --json forest.weald | jq .image_digest";
+
+/// Show what an image is and where its bytes go
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct InfoArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
+    let image = args.image.open()?;
+    let summary = image.summary();
+    let sections = image.sections()?;
+    let mut output = Output::new();
+    if args.json {
+        output.json(&json(summary, &sections).into())?;
+    } else {
+        output.write_all(text(summary, &sections).as_bytes())?;
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One line of the table: a section's share of one codec.
+struct Row<'a> {
+    section: &'a SectionInfo,
+    codec: &'static str,
+    share: Share,
+}
+
+fn rows(sections: &[SectionInfo]) -> Vec<Row<'_>> {
+    let mut rows = Vec::new();
+    for section in sections {
+        let shares = section.by_codec.iter();
+        rows.extend(shares.map(|(codec, share)| Row {
+            section,
+            codec: codec.name(),
+            share: *share,
+        }));
+    }
+    rows
+}
+
+fn section_name(section: &SectionInfo) -> String {
+    let name = section.record_type.name();
+    match section.stream {
+        Some((number, category)) => format!("{name} {number} ({})", category.name()),
+        None => name.to_owned(),
+    }
+}
+
+/// Stored bytes of everything but data blocks.
+fn metadata_len(sections: &[SectionInfo]) -> u64 {
+    let others = sections
+        .iter()
+        .filter(|section| section.record_type != RecordType::Data);
+    others.map(|section| section.total().stored_len).sum()
+}
+
+fn text(summary: &Summary, sections: &[SectionInfo]) -> String {
+    let name_len = metadata_len(sections) as f64 / summary.name_count.max(1) as f64;
+    let lines = [
+        ("image digest", summary.image_digest.to_string()),
+        ("tree digest", summary.tree_digest.to_string()),
+        ("generation", summary.generation.to_string()),
+        (
+            "image",
+            format!(
+                "{} ({} bytes)",
+                bytes(summary.image_len),
+                count(summary.image_len)
+            ),
+        ),
+        ("names", count(summary.name_count)),
+        ("entries stored", count(summary.entry_count)),
+        ("directories stored", count(summary.template_count)),
+        (
+            "contents stored",
+            format!(
+                "{}, {}",
+                count(summary.content_count),
+                bytes(summary.content_len)
+            ),
+        ),
+        ("largest block", bytes(summary.block_len_max)),
+        ("metadata", format!("{name_len:.2} bytes a name")),
+    ];
+    let mut text: String = lines
+        .iter()
+        .map(|(word, value)| format!("{word:<20}{value}\n"))
+        .collect();
+    text.push_str(&format!(
+        "\n{:<28}{:<6}{:>12}{:>12}{:>14}{:>14}{:>8}\n",
+        "section", "codec", "items", "records", "raw bytes", "stored bytes", "share"
+    ));
+    for Row {
+        section,
+        codec,
+        share,
+    } in rows(sections)
+    {
+        let part = 100.0 * share.stored_len as f64 / summary.image_len.max(1) as f64;
+        text.push_str(&format!(
+            "{:<28}{codec:<6}{:>12}{:>12}{:>14}{:>14}{part:>7.1}%\n",
+            section_name(section),
+            section.item_count,
+            share.record_count,
+            share.raw_len,
+            share.stored_len
+        ));
+    }
+    text
+}
+
+fn json(summary: &Summary, sections: &[SectionInfo]) -> Object {
+    let numbers = [
+        ("generation", summary.generation),
+        ("image_len", summary.image_len),
+        ("name_count", summary.name_count),
+        ("entry_count", summary.entry_count),
+        ("template_count", summary.template_count),
+        ("content_count", summary.content_count),
+        ("content_len", summary.content_len),
+        ("block_len_max", summary.block_len_max),
+        ("metadata_len", metadata_len(sections)),
+    ];
+    let mut object: Object = numbers
+        .iter()
+        .map(|&(key, number)| (key.to_owned(), number.into()))
+        .collect();
+    object.insert(
+        "image_digest".into(),
+        summary.image_digest.to_string().into(),
+    );
+    object.insert("tree_digest".into(), summary.tree_digest.to_string().into());
+    let sections = rows(sections).into_iter().map(
+        |Row {
+             section,
+             codec,
+             share,
+         }| {
+            json!({
+                "section": section.record_type.name(),
+                "stream": section.stream.map(|(number, _)| number),
+                "category": section.stream.map(|(_, category)| category.name()),
+                "codec": codec,
+                "item_count": section.item_count,
+                "record_count": share.record_count,
+                "raw_len": share.raw_len,
+                "stored_len": share.stored_len,
+            })
+        },
+    );
+    object.insert("sections".into(), sections.collect::<Value>());
+    object
+}
