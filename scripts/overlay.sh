@@ -44,9 +44,8 @@ expect() {
 attributes() {
     (
         cd "$1"
-        find . -name .weald-overlay -prune -o ! -size "+$COPY_LEN_MAX" -print0 | sort -z |
-            xargs -0 -r getfattr -h -d -m - -e hex -- 2>/dev/null
-    ) | grep -v '^trusted\.overlay\.' || true
+        find . ! -size "+$COPY_LEN_MAX" -print0 | sort -z | xargs -0 -r getfattr -h -d -m - -e hex --
+    ) | awk '!/^trusted\.overlay\./'
 }
 
 new_files() {

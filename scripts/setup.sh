@@ -105,6 +105,7 @@ check_rust_components() {
 }
 
 purposes=("${@:-build}")
+for purpose in "${purposes[@]}"; do packages_of "$purpose" >/dev/null; done
 install_packages "${purposes[@]}"
 check_rust
 for purpose in "${purposes[@]}"; do

@@ -1,0 +1,77 @@
+# How the benchmarks measure; sourced by bench.sh after lib.sh.
+# shellcheck shell=bash disable=SC2154,SC2034 # $work and $out are bench.sh's; $cpu, $wall and $rss are for it
+
+# measure COMMAND...: runs it; its CPU seconds in $cpu, wall seconds in $wall, largest resident set in KiB in $rss. What it says
+# goes to $out/log. A command that fails ends the run.
+measure() {
+    local user system
+    printf '\n$ %s\n' "$*" >>"$out/log"
+    /usr/bin/time --quiet -o "$work/time" -f '%U %S %e %M' "$@" >>"$out/log" 2>&1 || die "$* failed: see $out/log"
+    read -r user system wall rss <"$work/time"
+    cpu=$(sum "$user" "$system")
+}
+
+# CPU seconds that all processes and the kernel have used since boot.
+busy_seconds() {
+    awk -v hz="$(getconf CLK_TCK)" '$1 == "cpu" { printf "%.2f", ($2 + $3 + $4 + $7 + $8) / hz }' /proc/stat
+}
+
+# measure_machine COMMAND...: its wall seconds in $wall; in $cpu what the whole machine was busy meanwhile, servers and kernel
+# threads included. True only on a quiet machine.
+measure_machine() {
+    local start busy
+    busy=$(busy_seconds)
+    start=$EPOCHREALTIME
+    "$@" || die "$* failed"
+    wall=$(minus "$EPOCHREALTIME" "$start")
+    cpu=$(minus "$(busy_seconds)" "$busy")
+}
+
+sum() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", a + b }'; }
+
+minus() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", a - b }'; }
+
+# scaled NUMBER FACTOR FORMAT
+scaled() { awk -v n="$1" -v f="$2" -v form="$3" 'BEGIN { printf form, n * f }'; }
+
+# median NUMBER...
+median() { printf '%s\n' "$@" | sort -g | awk '{ n[NR] = $1 } END { print n[int((NR + 1) / 2)] }'; }
+
+# json_number FILE KEY: a number of a JSON object that has the key once.
+json_number() { grep -o "\"$2\":[0-9]*" "$1" | head -n1 | cut -d: -f2; }
+
+drop_caches() {
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+}
+
+# row CELL...: a line of a Markdown table.
+row() {
+    local cell
+    for cell in "$@"; do printf '| %s ' "$cell"; done
+    printf '|\n'
+}
+
+# table CELL...: the head of one.
+table() {
+    printf '\n'
+    row "$@"
+    printf '|---%.0s' "$@"
+    printf '|\n'
+}
+
+# mount_image KIND IMAGE DIR: kinds are weald and what the kernel knows; dir is the source itself, mounted nowhere.
+mount_image() {
+    case $1 in
+    weald) "$weald" mount "$2" "$3" ;;
+    dir) mount --bind "$2" "$3" ;;
+    *) mount -t "$1" -o loop,ro "$2" "$3" ;;
+    esac
+}
+
+unmount_image() {
+    case $1 in
+    weald) "$weald" umount "$2" ;;
+    *) umount "$2" ;;
+    esac
+}
