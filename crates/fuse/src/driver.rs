@@ -1,9 +1,9 @@
 //! Answers the kernel's requests from a [`Tree`]. Holds no table of inodes and no open files: a node id is an inode
 //! number, and the kernel is told to cache everything for ever, because nothing ever changes.
 
-use crate::attr::{Overrides, attributes, file_type};
-use crate::faults::Faults;
-use crate::tree::{Features, Tree};
+use crate::attr::file_type;
+use crate::tree::Tree;
+use crate::view::View;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem,
     FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode,
@@ -13,21 +13,16 @@ use fuser::{
     WriteFlags,
 };
 use std::ffi::OsStr;
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
-use weald_format::{FileKind, InodeNo, ROOT_INODE, Result, XattrSet};
-use weald_image::Inode;
+use weald_format::limits::NAME_LEN_MAX;
 
 /// How long the kernel may believe names, absences and attributes: a year, the tree being immutable.
 const TTL: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Inode numbers are never given to another inode while an image is mounted, so that there is one generation.
 const GENERATION: Generation = Generation(0);
-
-/// Longest name of a directory entry in bytes, as `docs/format.md` has it.
-const NAME_LEN_MAX: usize = 255;
 
 /// Unit of the block counts of statfs(2), in bytes.
 const STATFS_BLOCK_LEN: u32 = 4096;
@@ -40,213 +35,24 @@ pub(crate) const REQUEST_LEN_MAX: u32 = 1 << 20;
 /// with the next blocks of several sequential readers; each holds at most `REQUEST_LEN_MAX` of page cache.
 const BACKGROUND_COUNT_MAX: u16 = 64;
 
-/// Offsets of `.` and `..` in a directory; entry `i` has offset `i` + 3 (an offset names what follows the entry).
-const AFTER_DOT: u64 = 1;
-const AFTER_DOT_DOT: u64 = 2;
-
-/// The names of the two POSIX ACLs begin so.
-const ACL_PREFIX: &[u8] = b"system.posix_acl_";
-
-/// Takes the offset after an entry, its name and its inode; says whether there was no room for it.
-type AddEntry<'a> = dyn FnMut(u64, &[u8], &Inode) -> bool + 'a;
-
-/// How a tree is shown.
-#[derive(Debug, Clone)]
-pub(crate) struct Shown {
-    /// The directory that becomes the root of the mount.
-    pub(crate) root: InodeNo,
-    /// Changes to every inode.
-    pub(crate) overrides: Overrides,
-    /// Whether users other than the mount's owner may come in, so that the kernel may map their ids.
-    pub(crate) is_shared: bool,
-}
-
 /// The file system that the kernel talks to.
 pub(crate) struct Driver<T> {
-    tree: T,
-    shown: Shown,
-    features: Features,
-    faults: Faults,
+    view: View<T>,
     can_drop_open: bool,
     can_drop_opendir: bool,
 }
 
 impl<T: Tree> Driver<T> {
-    pub(crate) fn new(tree: T, shown: Shown) -> Self {
-        let features = tree.features();
+    pub(crate) fn new(view: View<T>) -> Self {
         Self {
-            tree,
-            shown,
-            features,
-            faults: Faults::default(),
+            view,
             can_drop_open: false,
             can_drop_opendir: false,
         }
     }
 
-    /// The kernel's root is always 1; it stands for `shown.root`, and nothing else is ever called 1.
-    fn tree_ino(&self, ino: INodeNo) -> InodeNo {
-        if ino == INodeNo::ROOT {
-            self.shown.root
-        } else {
-            InodeNo(ino.0)
-        }
-    }
-
-    fn kernel_ino(&self, ino: InodeNo) -> INodeNo {
-        if ino == self.shown.root {
-            INodeNo::ROOT
-        } else {
-            INodeNo(ino.0)
-        }
-    }
-
-    fn inode(&self, ino: INodeNo) -> Result<Inode> {
-        self.tree.inode(self.tree_ino(ino))
-    }
-
-    fn parent(&self, ino: INodeNo) -> Result<Inode> {
-        let ino = self.tree_ino(ino);
-        let parent = if ino == self.shown.root {
-            ino
-        } else {
-            self.tree.parent(ino)?
-        };
-        self.tree.inode(parent)
-    }
-
-    /// `.` and `..` come from handles (`FUSE_EXPORT_SUPPORT`), `.` also for inodes that are not directories.
-    fn find(&self, dir: INodeNo, name: &[u8]) -> Result<Option<Inode>> {
-        match name {
-            b"." => self.inode(dir).map(Some),
-            b".." => self.parent(dir).map(Some),
-            _ => self.tree.lookup(self.tree_ino(dir), name),
-        }
-    }
-
-    fn attributes(&self, inode: &Inode) -> FileAttr {
-        let ino = self.kernel_ino(inode.ino);
-        attributes(inode, ino, self.data_len(inode), &self.shown.overrides)
-    }
-
-    /// Bytes of a file that are not holes. Where its map is damaged the file is shown full: stat(2) should still work.
-    fn data_len(&self, inode: &Inode) -> u64 {
-        if inode.kind != FileKind::Regular {
-            return 0;
-        }
-        if !self.features.has_holes || inode.content.is_none() {
-            return inode.size.0;
-        }
-        let mut data_len = 0u64;
-        let walked = self.tree.runs(inode, 0, &mut |run| {
-            data_len = data_len.saturating_add(if run.is_hole { 0 } else { run.len });
-            ControlFlow::Continue(())
-        });
-        match walked {
-            Ok(()) => data_len,
-            Err(error) => {
-                self.faults.answer("map", inode.ino, &error);
-                inode.size.0
-            }
-        }
-    }
-
     fn answer(&self, doing: &str, ino: INodeNo, error: &weald_format::Error) -> Errno {
-        self.faults.answer(doing, self.tree_ino(ino), error)
-    }
-
-    /// Calls `add` with (offset after it, name, inode) for the entries of `dir` that follow `offset`, until it says
-    /// that no more fit. A failure after the first entry is kept for the call that starts there.
-    fn list(&self, dir: INodeNo, offset: u64, add: &mut AddEntry<'_>) -> Result<()> {
-        let mut is_empty = true;
-        let listed = self
-            .list_dots(dir, offset, add, &mut is_empty)
-            .and_then(|is_full| {
-                if is_full {
-                    return Ok(());
-                }
-                let start = offset.saturating_sub(AFTER_DOT_DOT);
-                self.tree
-                    .read_dir(self.tree_ino(dir), start, &mut |index, name, inode| {
-                        if add(index + AFTER_DOT_DOT + 1, name, inode) {
-                            return ControlFlow::Break(());
-                        }
-                        is_empty = false;
-                        ControlFlow::Continue(())
-                    })
-            });
-        if is_empty { listed } else { Ok(()) }
-    }
-
-    fn list_dots(
-        &self,
-        dir: INodeNo,
-        offset: u64,
-        add: &mut AddEntry<'_>,
-        is_empty: &mut bool,
-    ) -> Result<bool> {
-        if offset < AFTER_DOT && add(AFTER_DOT, b".", &self.inode(dir)?) {
-            return Ok(true);
-        }
-        if offset < AFTER_DOT_DOT && add(AFTER_DOT_DOT, b"..", &self.parent(dir)?) {
-            return Ok(true);
-        }
-        *is_empty &= offset >= AFTER_DOT_DOT;
-        Ok(false)
-    }
-
-    /// The extended attributes of an inode as the mount shows them; `None` where it has none.
-    fn xattrs(&self, ino: INodeNo) -> Result<Option<std::sync::Arc<XattrSet>>> {
-        let inode = self.inode(ino)?;
-        match inode.xattr_set {
-            Some(_) => self.tree.xattrs(&inode).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// ACLs are left out where options contradict them. Names in `trusted.` are not: the kernel denies their values to
-    /// all but root, and does not tell who asks (since it maps ids, `FUSE_ALLOW_IDMAP`).
-    fn is_hidden(&self, name: &[u8]) -> bool {
-        name.starts_with(ACL_PREFIX) && self.shown.overrides.is_active()
-    }
-
-    fn xattr_value(&self, ino: INodeNo, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        if self.is_hidden(name) {
-            return Ok(None);
-        }
-        Ok(self.xattrs(ino)?.and_then(|set| {
-            let index = set
-                .binary_search_by(|xattr| xattr.name.as_slice().cmp(name))
-                .ok()?;
-            set.get(index).map(|xattr| xattr.value.clone())
-        }))
-    }
-
-    fn xattr_names(&self, ino: INodeNo) -> Result<Vec<u8>> {
-        let mut names = Vec::new();
-        let set = self.xattrs(ino)?.unwrap_or_default();
-        for xattr in set.iter().filter(|xattr| !self.is_hidden(&xattr.name)) {
-            names.extend_from_slice(&xattr.name);
-            names.push(0);
-        }
-        Ok(names)
-    }
-
-    /// The first offset from `offset` on that is a hole (or data); the end of the file is a hole.
-    fn seek(&self, ino: INodeNo, offset: u64, wants_hole: bool) -> Result<Option<u64>> {
-        let inode = self.inode(ino)?;
-        if offset >= inode.size.0 {
-            return Ok(None);
-        }
-        let mut found = wants_hole.then_some(inode.size.0);
-        self.tree.runs(&inode, offset, &mut |run| {
-            if run.is_hole != wants_hole {
-                return ControlFlow::Continue(());
-            }
-            found = Some(run.offset.max(offset));
-            ControlFlow::Break(())
-        })?;
-        Ok(found)
+        self.view.answer(doing, ino, error)
     }
 
     fn wanted_capabilities(&self) -> InitFlags {
@@ -256,10 +62,10 @@ impl<T: Tree> Driver<T> {
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_NO_OPEN_SUPPORT
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
-        if self.features.has_acls && !self.shown.overrides.is_active() {
+        if self.view.features.has_acls && !self.view.shown.overrides.is_active() {
             wanted |= InitFlags::FUSE_POSIX_ACL;
         }
-        if self.shown.is_shared {
+        if self.view.shown.is_shared {
             wanted |= InitFlags::FUSE_ALLOW_IDMAP;
         }
         wanted
@@ -318,24 +124,25 @@ impl<T: Tree> Filesystem for Driver<T> {
         if name.len() > NAME_LEN_MAX {
             return reply.error(Errno::ENAMETOOLONG);
         }
-        match self.find(dir, name.as_bytes()) {
-            Ok(Some(inode)) => reply.entry(&TTL, &self.attributes(&inode), GENERATION),
+        match self.view.find(dir, name.as_bytes()) {
+            Ok(Some(inode)) => reply.entry(&TTL, &self.view.attributes(&inode), GENERATION),
             Ok(None) => reply.entry(&TTL, &absent(), GENERATION),
             Err(error) => reply.error(self.answer("look-up in directory", dir, &error)),
         }
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.inode(ino) {
-            Ok(inode) => reply.attr(&TTL, &self.attributes(&inode)),
+        match self.view.inode(ino) {
+            Ok(inode) => reply.attr(&TTL, &self.view.attributes(&inode)),
             Err(error) => reply.error(self.answer("attributes", ino, &error)),
         }
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
         match self
+            .view
             .inode(ino)
-            .and_then(|inode| self.tree.read_link(&inode))
+            .and_then(|inode| self.view.tree.read_link(&inode))
         {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(self.answer("link target", ino, &error)),
@@ -364,8 +171,9 @@ impl<T: Tree> Filesystem for Driver<T> {
         reply: ReplyData,
     ) {
         match self
+            .view
             .inode(ino)
-            .and_then(|inode| self.tree.read(&inode, offset, size as usize))
+            .and_then(|inode| self.view.tree.read(&inode, offset, size as usize))
         {
             Ok(chunk) => reply.data(&chunk),
             Err(error) => reply.error(self.answer("content", ino, &error)),
@@ -388,8 +196,8 @@ impl<T: Tree> Filesystem for Driver<T> {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let listed = self.list(dir, offset, &mut |next, name, inode| {
-            let ino = self.kernel_ino(inode.ino);
+        let listed = self.view.list(dir, offset, &mut |next, name, inode| {
+            let ino = self.view.kernel_ino(inode.ino);
             reply.add(ino, next, file_type(inode.kind), OsStr::from_bytes(name))
         });
         match listed {
@@ -406,8 +214,8 @@ impl<T: Tree> Filesystem for Driver<T> {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let listed = self.list(dir, offset, &mut |next, name, inode| {
-            let attr = self.attributes(inode);
+        let listed = self.view.list(dir, offset, &mut |next, name, inode| {
+            let attr = self.view.attributes(inode);
             reply.add(
                 attr.ino,
                 next,
@@ -424,7 +232,7 @@ impl<T: Tree> Filesystem for Driver<T> {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let capacity = self.tree.capacity();
+        let capacity = self.view.tree.capacity();
         let blocks = capacity.content_len.div_ceil(STATFS_BLOCK_LEN.into());
         let name_len = NAME_LEN_MAX as u32;
         let block_len = STATFS_BLOCK_LEN;
@@ -441,10 +249,10 @@ impl<T: Tree> Filesystem for Driver<T> {
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if !self.features.has_xattrs {
+        if !self.view.features.has_xattrs {
             return reply.error(Errno::ENOSYS);
         }
-        match self.xattr_value(ino, name.as_bytes()) {
+        match self.view.xattr_value(ino, name.as_bytes()) {
             Ok(Some(value)) => reply_sized(reply, size, &value),
             Ok(None) => reply.error(Errno::ENODATA),
             Err(error) => reply.error(self.answer("extended attributes", ino, &error)),
@@ -452,10 +260,10 @@ impl<T: Tree> Filesystem for Driver<T> {
     }
 
     fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        if !self.features.has_xattrs {
+        if !self.view.features.has_xattrs {
             return reply.error(Errno::ENOSYS);
         }
-        match self.xattr_names(ino) {
+        match self.view.xattr_names(ino) {
             Ok(names) => reply_sized(reply, size, &names),
             Err(error) => reply.error(self.answer("extended attributes", ino, &error)),
         }
@@ -478,7 +286,7 @@ impl<T: Tree> Filesystem for Driver<T> {
         let Ok(offset) = u64::try_from(offset) else {
             return reply.error(Errno::ENXIO);
         };
-        match self.seek(ino, offset, wants_hole) {
+        match self.view.seek(ino, offset, wants_hole) {
             Ok(Some(found)) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
             Ok(None) => reply.error(Errno::ENXIO),
             Err(error) => reply.error(self.answer("map", ino, &error)),
@@ -579,31 +387,4 @@ fn absent() -> FileAttr {
         blksize: 0,
         flags: 0,
     }
-}
-
-/// The directory of `tree` at `path`, whose components are followed one by one, symlinks not.
-///
-/// # Errors
-/// `NotFound` and `Invalid` (not a directory), with the component in the text.
-pub(crate) fn find_dir<T: Tree>(tree: &T, path: &Path) -> Result<InodeNo> {
-    let mut ino = ROOT_INODE;
-    for component in path.components() {
-        let std::path::Component::Normal(name) = component else {
-            continue;
-        };
-        let found = tree.lookup(ino, name.as_bytes())?;
-        let shown = path.display();
-        ino = match found {
-            Some(inode) if inode.kind == FileKind::Directory => inode.ino,
-            Some(_) => {
-                let what = format!("subdir={shown}: {} is not a directory", name.display());
-                return Err(weald_format::Error::invalid(what));
-            }
-            None => {
-                let what = format!("subdir={shown}: the image has no {}", name.display());
-                return Err(weald_format::Error::not_found(what));
-            }
-        };
-    }
-    Ok(ino)
 }

@@ -14,6 +14,7 @@ mod mount;
 mod options;
 mod presence;
 mod tree;
+mod view;
 
 pub use attr::Overrides;
 pub use mount::{Busy, Mount, Unmounter, device_of, is_fuse, mount, unmount};

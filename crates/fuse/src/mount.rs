@@ -2,10 +2,11 @@
 //!
 //! Root mounts by mount(2), which gives the true type (`fuse.weald`) and true flags; everybody else by `fusermount3`.
 
-use crate::driver::{Driver, REQUEST_LEN_MAX, Shown, find_dir};
+use crate::driver::{Driver, REQUEST_LEN_MAX};
 use crate::fusermount;
 use crate::options::{Access, MountOptions};
 use crate::tree::Tree;
+use crate::view::{Shown, View, find_dir};
 use fuser::{BackgroundSession, Config, Session, SessionACL};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
@@ -18,8 +19,7 @@ use weald_format::{Error, ErrorKind, ROOT_INODE, Result};
 /// What `/proc/mounts` shows after `fuse.`.
 const SUBTYPE: &str = "weald";
 
-/// Read-ahead of the kernel in KiB: what one request can carry. Sequential reading reaches 2.8 GB/s with it and 1.7
-/// with the kernel's 128 KiB (`docs/benchmarks.md`).
+/// Read-ahead of the kernel in KiB: what one request can carry. The kernel's own 128 KiB makes eight requests of one.
 const READ_AHEAD_KIB: u32 = REQUEST_LEN_MAX / 1024;
 
 /// `STATX_MNT_ID` of statx(2), Linux 5.8.
@@ -69,7 +69,7 @@ pub fn mount<T: Tree>(
         overrides: options.overrides,
         is_shared: access == Access::Everybody,
     };
-    let driver = Driver::new(tree, shown);
+    let driver = Driver::new(View::new(tree, shown));
     let source = options.source_name.as_deref().map_or(source, OsStr::new);
     let session = start(driver, source, &dir, options, access)?;
     let session = session

@@ -1,0 +1,245 @@
+//! What the kernel's requests mean in terms of a [`Tree`]: numbers, dots, offsets of entries, hidden attributes.
+
+use crate::attr::{Overrides, attributes};
+use crate::faults::Faults;
+use crate::tree::{Features, Tree};
+use fuser::{Errno, FileAttr, INodeNo};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+use std::sync::Arc;
+use weald_format::{FileKind, InodeNo, ROOT_INODE, Result, XattrSet};
+use weald_image::Inode;
+
+/// Offsets of `.` and `..` in a directory; entry `i` has offset `i` + 3 (an offset names what follows the entry).
+const AFTER_DOT: u64 = 1;
+const AFTER_DOT_DOT: u64 = 2;
+
+/// The names of the two POSIX ACLs begin so.
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+
+/// Takes the offset after an entry, its name and its inode; says whether there was no room for it.
+pub(crate) type AddEntry<'a> = dyn FnMut(u64, &[u8], &Inode) -> bool + 'a;
+
+/// How a tree is shown.
+#[derive(Debug, Clone)]
+pub(crate) struct Shown {
+    /// The directory that becomes the root of the mount.
+    pub(crate) root: InodeNo,
+    /// Changes to every inode.
+    pub(crate) overrides: Overrides,
+    /// Whether users other than the mount's owner may come in, so that the kernel may map their ids.
+    pub(crate) is_shared: bool,
+}
+
+/// A tree as it is shown.
+pub(crate) struct View<T> {
+    pub(crate) tree: T,
+    pub(crate) shown: Shown,
+    pub(crate) features: Features,
+    faults: Faults,
+}
+
+impl<T: Tree> View<T> {
+    pub(crate) fn new(tree: T, shown: Shown) -> Self {
+        let features = tree.features();
+        Self {
+            tree,
+            shown,
+            features,
+            faults: Faults::default(),
+        }
+    }
+
+    /// The kernel's root is always 1; it stands for `shown.root`, and nothing else is ever called 1.
+    fn tree_ino(&self, ino: INodeNo) -> InodeNo {
+        if ino == INodeNo::ROOT {
+            self.shown.root
+        } else {
+            InodeNo(ino.0)
+        }
+    }
+
+    pub(crate) fn kernel_ino(&self, ino: InodeNo) -> INodeNo {
+        if ino == self.shown.root {
+            INodeNo::ROOT
+        } else {
+            INodeNo(ino.0)
+        }
+    }
+
+    pub(crate) fn inode(&self, ino: INodeNo) -> Result<Inode> {
+        self.tree.inode(self.tree_ino(ino))
+    }
+
+    fn parent(&self, ino: INodeNo) -> Result<Inode> {
+        let ino = self.tree_ino(ino);
+        let parent = if ino == self.shown.root {
+            ino
+        } else {
+            self.tree.parent(ino)?
+        };
+        self.tree.inode(parent)
+    }
+
+    /// `.` and `..` come from handles (`FUSE_EXPORT_SUPPORT`), `.` also for inodes that are not directories.
+    pub(crate) fn find(&self, dir: INodeNo, name: &[u8]) -> Result<Option<Inode>> {
+        match name {
+            b"." => self.inode(dir).map(Some),
+            b".." => self.parent(dir).map(Some),
+            _ => self.tree.lookup(self.tree_ino(dir), name),
+        }
+    }
+
+    pub(crate) fn attributes(&self, inode: &Inode) -> FileAttr {
+        let ino = self.kernel_ino(inode.ino);
+        attributes(inode, ino, self.data_len(inode), &self.shown.overrides)
+    }
+
+    /// Bytes of a file that are not holes. Where its map is damaged the file is shown full: stat(2) should still work.
+    fn data_len(&self, inode: &Inode) -> u64 {
+        if inode.kind != FileKind::Regular {
+            return 0;
+        }
+        if !self.features.has_holes || inode.content.is_none() {
+            return inode.size.0;
+        }
+        let mut data_len = 0u64;
+        let walked = self.tree.runs(inode, 0, &mut |run| {
+            data_len = data_len.saturating_add(if run.is_hole { 0 } else { run.len });
+            ControlFlow::Continue(())
+        });
+        match walked {
+            Ok(()) => data_len,
+            Err(error) => {
+                self.faults.answer("map", inode.ino, &error);
+                inode.size.0
+            }
+        }
+    }
+
+    pub(crate) fn answer(&self, doing: &str, ino: INodeNo, error: &weald_format::Error) -> Errno {
+        self.faults.answer(doing, self.tree_ino(ino), error)
+    }
+
+    /// Calls `add` with (offset after it, name, inode) for the entries of `dir` that follow `offset`, until it says
+    /// that no more fit. A failure after the first entry is kept for the call that starts there.
+    pub(crate) fn list(&self, dir: INodeNo, offset: u64, add: &mut AddEntry<'_>) -> Result<()> {
+        let mut is_empty = true;
+        let listed = self
+            .list_dots(dir, offset, add, &mut is_empty)
+            .and_then(|is_full| {
+                if is_full {
+                    return Ok(());
+                }
+                let start = offset.saturating_sub(AFTER_DOT_DOT);
+                self.tree
+                    .read_dir(self.tree_ino(dir), start, &mut |index, name, inode| {
+                        if add(index + AFTER_DOT_DOT + 1, name, inode) {
+                            return ControlFlow::Break(());
+                        }
+                        is_empty = false;
+                        ControlFlow::Continue(())
+                    })
+            });
+        if is_empty { listed } else { Ok(()) }
+    }
+
+    fn list_dots(
+        &self,
+        dir: INodeNo,
+        offset: u64,
+        add: &mut AddEntry<'_>,
+        is_empty: &mut bool,
+    ) -> Result<bool> {
+        if offset < AFTER_DOT && add(AFTER_DOT, b".", &self.inode(dir)?) {
+            return Ok(true);
+        }
+        if offset < AFTER_DOT_DOT && add(AFTER_DOT_DOT, b"..", &self.parent(dir)?) {
+            return Ok(true);
+        }
+        *is_empty &= offset >= AFTER_DOT_DOT;
+        Ok(false)
+    }
+
+    /// The extended attributes of an inode as the mount shows them; `None` where it has none.
+    fn xattrs(&self, ino: INodeNo) -> Result<Option<Arc<XattrSet>>> {
+        let inode = self.inode(ino)?;
+        match inode.xattr_set {
+            Some(_) => self.tree.xattrs(&inode).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// ACLs are left out where options contradict them. Names in `trusted.` are not: the kernel denies their values to
+    /// all but root, and does not tell who asks (since it maps ids, `FUSE_ALLOW_IDMAP`).
+    fn is_hidden(&self, name: &[u8]) -> bool {
+        name.starts_with(ACL_PREFIX) && self.shown.overrides.is_active()
+    }
+
+    pub(crate) fn xattr_value(&self, ino: INodeNo, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        if self.is_hidden(name) {
+            return Ok(None);
+        }
+        Ok(self.xattrs(ino)?.and_then(|set| {
+            let index = set
+                .binary_search_by(|xattr| xattr.name.as_slice().cmp(name))
+                .ok()?;
+            set.get(index).map(|xattr| xattr.value.clone())
+        }))
+    }
+
+    pub(crate) fn xattr_names(&self, ino: INodeNo) -> Result<Vec<u8>> {
+        let mut names = Vec::new();
+        let set = self.xattrs(ino)?.unwrap_or_default();
+        for xattr in set.iter().filter(|xattr| !self.is_hidden(&xattr.name)) {
+            names.extend_from_slice(&xattr.name);
+            names.push(0);
+        }
+        Ok(names)
+    }
+
+    /// The first offset from `offset` on that is a hole (or data); the end of the file is a hole.
+    pub(crate) fn seek(&self, ino: INodeNo, offset: u64, wants_hole: bool) -> Result<Option<u64>> {
+        let inode = self.inode(ino)?;
+        if offset >= inode.size.0 {
+            return Ok(None);
+        }
+        let mut found = wants_hole.then_some(inode.size.0);
+        self.tree.runs(&inode, offset, &mut |run| {
+            if run.is_hole != wants_hole {
+                return ControlFlow::Continue(());
+            }
+            found = Some(run.offset.max(offset));
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
+    }
+}
+
+/// The directory of `tree` at `path`, whose components are followed one by one, symlinks not.
+///
+/// # Errors
+/// `NotFound` and `Invalid` (not a directory), with the component in the text.
+pub(crate) fn find_dir<T: Tree>(tree: &T, path: &Path) -> Result<InodeNo> {
+    let mut ino = ROOT_INODE;
+    for component in path.components() {
+        let Component::Normal(name) = component else {
+            continue;
+        };
+        let found = tree.lookup(ino, name.as_bytes())?;
+        let shown = path.display();
+        ino = match found {
+            Some(inode) if inode.kind == FileKind::Directory => inode.ino,
+            Some(_) => {
+                let what = format!("subdir={shown}: {} is not a directory", name.display());
+                return Err(weald_format::Error::invalid(what));
+            }
+            None => {
+                let what = format!("subdir={shown}: the image has no {}", name.display());
+                return Err(weald_format::Error::not_found(what));
+            }
+        };
+    }
+    Ok(ino)
+}
