@@ -71,7 +71,7 @@ impl BuildOptions {
     /// The strongest level.
     pub const LEVEL_MAX: u8 = 9;
 
-    /// The options of level 0 (fastest) to 9 (smallest).
+    /// The options of level 0 (fastest) to 9 (smallest); `docs/design/0004-levels.md` has the measurements.
     ///
     /// # Errors
     /// `Invalid` for other levels.
@@ -79,18 +79,18 @@ impl BuildOptions {
         let (codec, block_len, match_len_min) = match level {
             0 => (CodecSpec::None, 1 << 20, 0),
             1 => (CodecSpec::Lz4, 1 << 20, 1024),
-            2 => (CodecSpec::Zstd(1), 1 << 20, 1024),
+            2 => (CodecSpec::Zstd(1), 1 << 20, 512),
             3 => (CodecSpec::Zstd(3), 1 << 20, 512),
-            4 => (CodecSpec::Zstd(6), 2 << 20, 512),
-            5 => (CodecSpec::Zstd(9), 4 << 20, 512),
-            6 => (CodecSpec::Zstd(12), 4 << 20, 512),
-            7 => (CodecSpec::Zstd(16), 4 << 20, 512),
-            8 => (CodecSpec::Zstd(19), 8 << 20, 512),
-            9 => (CodecSpec::Xz(9), 16 << 20, 512),
+            4 => (CodecSpec::Zstd(7), 2 << 20, 512),
+            5 => (CodecSpec::Zstd(12), 4 << 20, 256),
+            6 => (CodecSpec::Zstd(17), 4 << 20, 256),
+            7 => (CodecSpec::Zstd(19), 4 << 20, 256),
+            8 => (CodecSpec::Zstd(22), 8 << 20, 256),
+            9 => (CodecSpec::Xz(9), 16 << 20, 256),
             _ => return Err(Error::invalid(format!("level: expected 0 to 9, found {level}"))),
         };
         let base = Self::default();
-        let memory_len = if level == 9 { 1 << 30 } else { base.memory_len };
+        let memory_len = if level >= 8 { 1 << 30 } else { base.memory_len };
         Ok(Self { codec, block_len, match_len_min, memory_len, ..base })
     }
 
@@ -120,9 +120,9 @@ impl BuildOptions {
 impl Default for BuildOptions {
     fn default() -> Self {
         Self {
-            codec: CodecSpec::Zstd(16),
+            codec: CodecSpec::Zstd(19),
             block_len: 4 << 20,
-            match_len_min: 512,
+            match_len_min: 256,
             order: Order::Path,
             metadata_level: 19,
             threads: 0,
