@@ -26,7 +26,10 @@ const READY: &[u8] = b"ready\n";
 const HELPER_USAGE: u8 = 1;
 const HELPER_FAILURE: u8 = 32;
 
-/// The arguments of `weald mount`.
+/// Mount an image, read-only
+///
+/// Returns when the mount is live; a server stays in the background until it is unmounted. SIGINT, SIGTERM and SIGHUP
+/// make the server unmount.
 #[derive(Debug, Args)]
 #[command(after_long_help = MOUNT_EXAMPLES)]
 pub struct MountArgs {

@@ -10,7 +10,9 @@ use weald_fuse::{Busy, Watch};
 /// How long the end of the server may take. It only has to give its memory back.
 const SERVER_END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The arguments of `weald umount`.
+/// Unmount an image
+///
+/// Returns when the server has ended, with --lazy at once.
 #[derive(Debug, Args)]
 #[command(after_long_help = UMOUNT_EXAMPLES)]
 pub struct UmountArgs {
