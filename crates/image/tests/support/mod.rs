@@ -42,6 +42,8 @@ impl Raw {
     }
 }
 
+/// A last change to something.
+pub type Edit<T> = Option<Box<dyn Fn(&mut T)>>;
 pub type EditRefs = Box<dyn Fn(&mut Vec<RecordRef>, &mut Vec<u64>)>;
 
 /// A whole small tree, part by part. What is edited here is encoded, digested and sealed as if it were right.
@@ -61,11 +63,11 @@ pub struct Parts {
     pub name_count: u64,
     pub tree_digest: Digest,
     /// Last changes: to all records, to the references of a section, to the directory, to its bytes.
-    pub edit_records: Option<Box<dyn Fn(&mut Vec<Raw>)>>,
+    pub edit_records: Edit<Vec<Raw>>,
     pub edit_refs: Option<(RecordType, EditRefs)>,
-    pub edit_directory: Option<Box<dyn Fn(&mut Directory)>>,
-    pub edit_directory_record: Option<Box<dyn Fn(&mut RecordRef)>>,
-    pub edit_footer: Option<Box<dyn Fn(&mut Footer)>>,
+    pub edit_directory: Edit<Directory>,
+    pub edit_directory_record: Edit<RecordRef>,
+    pub edit_footer: Edit<Footer>,
 }
 
 pub const TIME: Timestamp = Timestamp { seconds: 1_000_000, nanoseconds: 5 };
