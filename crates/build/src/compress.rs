@@ -3,6 +3,7 @@
 use crate::image_writer::{ImageWriter, Outgoing};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use weald_codec::{CodecSpec, Encoder};
 use weald_format::container::RecordType;
@@ -107,7 +108,9 @@ impl Compressors {
 fn work(jobs: &Receiver<Job>, done: &Sender<(u64, Result<Outgoing>)>, block_len: u64) {
     let mut encoder: Option<(CodecSpec, Encoder)> = None;
     while let Ok(job) = jobs.recv() {
-        let outgoing = compress(&mut encoder, &job, block_len);
+        // A panic must not leave the others waiting for this block.
+        let compressed = catch_unwind(AssertUnwindSafe(|| compress(&mut encoder, &job, block_len)));
+        let outgoing = compressed.unwrap_or_else(|_| Err(Error::invalid("a compressor panicked")));
         if done.send((job.no, outgoing)).is_err() {
             return;
         }

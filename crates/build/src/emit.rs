@@ -185,9 +185,9 @@ impl Emitter<'_> {
         let Some(group) = self.tree.link_group(entry) else { return LinkInfo::Single };
         let mut names = self.tree.link_names(group);
         let nlink = names.len() as u64;
-        let Some(first) = names.next() else { return LinkInfo::Single };
-        let dir = self.tree.dir_of(entry);
-        match self.tree.dir_of(first) == dir && names.all(|n| self.tree.dir_of(n) == dir) {
+        let (Some(first), Some(last)) = (names.next(), names.next_back()) else { return LinkInfo::Single };
+        // A directory's entries have numbers in a row, so the names between lie where the outer ones do.
+        match self.tree.dir_of(first) == self.tree.dir_of(last) {
             true => LinkInfo::Inside { nlink, back: self.name_no(entry) - self.name_no(first) },
             false => LinkInfo::Across,
         }

@@ -83,7 +83,8 @@ impl History {
                 Some(spool) => spool,
                 none => none.insert(Spool::create(&self.spool_dir)?),
             };
-            spool.append(&oldest)?;
+            let spooled = spool.append(&oldest);
+            spooled.map_err(|e| e.context(self.spool_dir.display()))?;
             self.spooled_count += 1;
         }
         Ok(block)

@@ -6,15 +6,16 @@ use crate::image_writer::{ImageWriter, Sink};
 use crate::metadata::MetadataWriter;
 use crate::options::{BuildOptions, Order};
 use crate::plan::Plan;
-use crate::read::{Handed, Job, Layout, Loaded, Readers};
+use crate::read::{Handed, Job, Layout, Loaded, Readers, WHOLE_LEN_MAX, read_run};
 use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan};
 use crate::watch::{Problem, Progress, Report, Stage, Watch};
 use std::collections::HashMap;
-use std::os::unix::fs::FileExt;
+use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weald_format::container::RecordType;
+use weald_format::limits::NUMBER_MAX;
 use weald_format::{ContentId, Digest, Error, FileKind, Result};
 use weald_io::OutputFile;
 
@@ -46,8 +47,8 @@ pub fn build_image(
     let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
     let threads = if options.threads == 0 { cpu_count } else { options.threads };
     let tree = scan(source, &scan_options(options, threads), &problems)?;
-    let plan = Plan::new(options, cpu_count, u64::from(tree.entry_count()))?;
-    let mut build = Build::new(&tree, options, &problems);
+    let plan = Plan::new(options, cpu_count, u64::from(tree.entry_count()), tree.depth())?;
+    let mut build = Build::new(&tree, options, &problems)?;
     let mut image = ImageWriter::begin(Sink::File(out))?;
     let mut metadata = MetadataWriter::new(options.metadata_level);
     let spool_dir = spool_dir(target);
@@ -66,6 +67,7 @@ pub fn build_image(
         return Err(interrupted());
     }
     let block_stored_len = image.stored_len(RecordType::Data);
+    let extents_len = image.stored_len(RecordType::Extents);
     let name_count = emitted.summary.name_count;
     let sealed = image.seal(emitted.tree_digest, name_count, contents.streams, overwrite)?;
     Ok(Report {
@@ -81,7 +83,8 @@ pub fn build_image(
         hole_len: contents.hole_len,
         block_raw_len: contents.fresh_len,
         block_stored_len,
-        metadata_len: sealed.image_len - block_stored_len,
+        extents_len,
+        tree_len: sealed.image_len - block_stored_len - extents_len,
         image_len: sealed.image_len,
         problem_count: problems.count.into_inner(),
     })
@@ -149,25 +152,29 @@ struct Build<'a> {
 }
 
 impl<'a> Build<'a> {
-    fn new(tree: &'a ScannedTree, options: &'a BuildOptions, watch: &'a dyn Watch) -> Self {
+    fn new(tree: &'a ScannedTree, options: &'a BuildOptions, watch: &'a dyn Watch) -> Result<Self> {
         let mut jobs: Vec<Job> = (0..tree.entry_count()).map(EntryNo).filter_map(|e| job(tree, e)).collect();
         if options.order == Order::Name {
             jobs.sort_by(|a, b| tree.name(a.entry).cmp(tree.name(b.entry)).then(a.entry.cmp(&b.entry)));
         }
-        Self {
+        let file_len = jobs.iter().fold(0u64, |sum, job| sum.saturating_add(job.len));
+        if file_len > NUMBER_MAX {
+            return Err(Error::limit("the files are longer than 2^62 bytes together"));
+        }
+        Ok(Self {
             tree,
             options,
             watch,
             states: vec![FileState::EMPTY; tree.entry_count() as usize],
             omitted: Vec::new(),
-            file_len: jobs.iter().map(|j| j.len).sum(),
+            file_len,
             job_count: jobs.len() as u64,
             jobs,
             dedup_len: 0,
             done_count: 0,
             done_len: 0,
             last_told: Instant::now(),
-        }
+        })
     }
 
     fn tell(&mut self, stage: Stage, written_len: u64, is_due: bool) {
@@ -192,17 +199,17 @@ impl<'a> Build<'a> {
         plan: &Plan,
         spool_dir: &Path,
     ) -> Result<ContentSummary> {
-        let mut writer = ContentWriter::new(image, metadata, plan, self.file_len, spool_dir)?;
         let jobs = std::mem::take(&mut self.jobs);
+        let mut writer = ContentWriter::new(image, metadata, plan, data_len(self.tree, &jobs), spool_dir)?;
+        self.tell(Stage::Write, writer.written_len(), true);
         let long_lens = long_lens(&jobs);
         let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len);
         let written = std::thread::scope(|scope| {
+            let _stop = readers.stop_on_drop();
             for _ in 0..plan.threads {
                 scope.spawn(|| readers.work());
             }
-            let written = self.take_all(&mut writer, &readers, &long_lens);
-            readers.stop();
-            written
+            self.take_all(&mut writer, &readers, &long_lens)
         });
         self.jobs = jobs;
         written?;
@@ -217,9 +224,7 @@ impl<'a> Build<'a> {
     ) -> Result<()> {
         while let Some(batch) = readers.next() {
             for handed in batch {
-                if self.watch.is_cancelled() {
-                    return Err(interrupted());
-                }
+                self.go_on()?;
                 match handed {
                     Handed::Whole(job, Ok(loaded)) => self.take_whole(writer, &job, &loaded)?,
                     Handed::Whole(job, Err(error)) => self.omit(&job, &error),
@@ -257,93 +262,86 @@ impl<'a> Build<'a> {
 
     /// A long file: hashed first where another has its length, then streamed.
     fn take_long(&mut self, writer: &mut ContentWriter<'_>, job: &Job, has_twin: bool) -> Result<()> {
-        if has_twin {
-            match self.hash_long(job) {
-                Ok(digest) => {
-                    if let Some(id) = writer.table().find(&digest) {
-                        self.dedup_len += job.len;
-                        self.done_len += job.len;
-                        self.set_state(job.entry, FileState::content(id));
-                        return Ok(());
-                    }
-                }
-                Err(error) => {
-                    self.omit(job, &error);
-                    return Ok(());
-                }
-            }
-        }
         let opened = self.tree.open_file(job.entry).and_then(|f| Ok((Layout::of(&f)?, f)));
         let (layout, file) = match opened {
             Ok(opened) => opened,
-            Err(error) => {
-                self.omit(job, &error);
-                return Ok(());
-            }
+            Err(error) => return Ok(self.omit(job, &error)),
         };
-        let (id, is_whole) = self.stream_long(writer, &file, &layout)?;
-        if !is_whole {
-            self.omit(job, &Error::invalid("cannot be read to its end"));
-            return Ok(());
+        let known = match has_twin {
+            true => self.hash_long(&file, &layout)?.map(|digest| writer.table().find(&digest)),
+            false => Ok(None),
+        };
+        let taken = match known {
+            Ok(Some(id)) => {
+                self.dedup_len += layout.len;
+                self.done_len += layout.len;
+                Ok(Some(id))
+            }
+            Ok(None) => self.stream_long(writer, &file, &layout)?,
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(Some(id)) => self.set_state(job.entry, FileState::content(id)),
+            // It is empty now.
+            Ok(None) => {}
+            Err(error) => return Ok(self.omit(job, &error)),
         }
         if !self.tree.is_unchanged(job.entry, &file).unwrap_or(false) {
             self.report(job.entry, "changed while it was read; stored as read");
         }
-        self.set_state(job.entry, FileState::content(id));
         Ok(())
     }
 
-    fn hash_long(&self, job: &Job) -> Result<Digest> {
-        let file = self.tree.open_file(job.entry)?;
-        let layout = Layout::of(&file)?;
+    /// The digest of a long file; the inner error is the file's, the outer the build's.
+    fn hash_long(&self, file: &File, layout: &Layout) -> Result<Result<Digest>> {
         let mut hasher = layout.hasher();
-        each_piece(&file, &layout, &mut |piece| {
-            if let Piece::Data(bytes, _) = piece {
+        let whole = each_piece(file, layout, &mut |piece| {
+            if let Piece::Data(bytes) = piece {
                 hasher.update(bytes);
             }
-            match self.watch.is_cancelled() {
-                true => Err(interrupted()),
-                false => Ok(()),
-            }
+            self.go_on()
         })?;
-        Ok(hasher.finish())
+        Ok(whole.map(|()| hasher.finish()))
     }
 
-    /// Streams a file into a content of its own. Where it cannot be read to its end the second result is false, and
-    /// nothing must refer to the content.
+    /// Streams a file into a content of its own, none if it is empty; the inner error is the file's, the outer the
+    /// build's. What was read of a file that then fails stays behind as a content that nothing refers to.
     fn stream_long(
         &mut self,
         writer: &mut ContentWriter<'_>,
-        file: &std::fs::File,
+        file: &File,
         layout: &Layout,
-    ) -> Result<(ContentId, bool)> {
+    ) -> Result<Result<Option<ContentId>>> {
         let mut hasher = layout.hasher();
-        let mut is_first = true;
-        let mut is_whole = true;
-        each_piece(file, layout, &mut |piece| {
+        let (mut is_first, mut len) = (true, 0);
+        let whole = each_piece(file, layout, &mut |piece| {
+            len += piece.len();
+            self.done_len += piece.len();
             match piece {
-                Piece::Hole(len) => {
-                    self.done_len += len;
-                    writer.hole(len)?;
-                }
-                Piece::Data(bytes, complete) => {
-                    is_whole &= complete;
+                Piece::Hole(len) => writer.hole(len)?,
+                Piece::Data(bytes) => {
                     if std::mem::take(&mut is_first) {
                         writer.begin(bytes);
                     }
                     hasher.update(bytes);
                     writer.data(bytes)?;
-                    self.done_len += bytes.len() as u64;
                 }
             }
             self.tell(Stage::Write, writer.written_len(), false);
-            match self.watch.is_cancelled() {
-                true => Err(interrupted()),
-                false => Ok(()),
-            }
+            self.go_on()
         })?;
-        let id = writer.end(layout.len, hasher.finish())?;
-        Ok((id, is_whole))
+        let id = match len {
+            0 => None,
+            _ => Some(writer.end(len, hasher.finish())?),
+        };
+        Ok(whole.map(|()| id))
+    }
+
+    fn go_on(&self) -> Result<()> {
+        match self.watch.is_cancelled() {
+            true => Err(interrupted()),
+            false => Ok(()),
+        }
     }
 
     fn names_of(&self, entry: EntryNo) -> Vec<EntryNo> {
@@ -385,24 +383,45 @@ fn job(tree: &ScannedTree, entry: EntryNo) -> Option<Job> {
 /// How many long files there are of each length.
 fn long_lens(jobs: &[Job]) -> HashMap<u64, u32> {
     let mut lens = HashMap::new();
-    for job in jobs.iter().filter(|j| j.len > crate::read::WHOLE_LEN_MAX) {
+    for job in jobs.iter().filter(|j| j.len > WHOLE_LEN_MAX) {
         *lens.entry(job.len).or_default() += 1;
     }
     lens
 }
 
-enum Piece<'a> {
-    Hole(u64),
-    /// Data, and whether all of it could be read.
-    Data(&'a [u8], bool),
+/// Bytes of data in all files, the holes of long ones left out. How densely repeats are looked for follows from it, so
+/// it must not depend on anything but the files.
+///
+/// # Cost
+/// Opens every long file.
+fn data_len(tree: &ScannedTree, jobs: &[Job]) -> u64 {
+    let len = |job: &Job| match job.len > WHOLE_LEN_MAX {
+        true => tree.open_file(job.entry).and_then(|f| Layout::of(&f)).map_or(0, |l| l.data_len()),
+        false => job.len,
+    };
+    jobs.iter().map(len).fold(0, u64::saturating_add)
 }
 
-/// Visits a file piece by piece.
+enum Piece<'a> {
+    Hole(u64),
+    Data(&'a [u8]),
+}
+
+impl Piece<'_> {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Hole(len) => *len,
+            Self::Data(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
+/// Visits a file piece by piece. The inner error is the file's, the outer one comes from `visit`.
 fn each_piece(
-    file: &std::fs::File,
+    file: &File,
     layout: &Layout,
     visit: &mut dyn FnMut(Piece<'_>) -> Result<()>,
-) -> Result<()> {
+) -> Result<Result<()>> {
     let whole = [0..layout.len];
     let runs = layout.runs.as_deref().unwrap_or(&whole);
     let mut buffer = vec![0; PIECE_LEN];
@@ -414,16 +433,15 @@ fn each_piece(
         at = run.start;
         while at < run.end {
             let len = (run.end - at).min(PIECE_LEN as u64) as usize;
-            let complete = file.read_exact_at(&mut buffer[..len], at).is_ok();
-            if !complete {
-                buffer[..len].fill(0);
+            if let Err(error) = read_run(file, &mut buffer[..len], at) {
+                return Ok(Err(error));
             }
-            visit(Piece::Data(&buffer[..len], complete))?;
+            visit(Piece::Data(&buffer[..len]))?;
             at += len as u64;
         }
     }
-    match layout.len > at {
-        true => visit(Piece::Hole(layout.len - at)),
-        false => Ok(()),
+    if layout.len > at {
+        visit(Piece::Hole(layout.len - at))?;
     }
+    Ok(Ok(()))
 }

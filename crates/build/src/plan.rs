@@ -12,6 +12,9 @@ const FIXED_LEN: u64 = 48 << 20;
 /// 44 for digest and table of a content of its own, 4 for its number.
 const ENTRY_LEN: u64 = 170;
 
+/// What one open directory costs while the tree is written: two hashers, a few vectors.
+const OPEN_DIR_LEN: u64 = 4608;
+
 /// What the stages may use, bytes unless said otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
@@ -32,24 +35,21 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Shares out `options.memory_len` for a tree of `entry_count` entries on `cpu_count` CPUs.
+    /// Shares out `options.memory_len` for a tree of `entry_count` entries and `depth` directories in each other on
+    /// `cpu_count` CPUs.
     ///
     /// # Errors
     /// `Limit` where even the smallest plan needs more; it says how much.
-    pub fn new(options: &BuildOptions, cpu_count: usize, entry_count: u64) -> Result<Self> {
+    pub fn new(options: &BuildOptions, cpu_count: usize, entry_count: u64, depth: u64) -> Result<Self> {
         let wanted = if options.threads == 0 { cpu_count } else { options.threads };
-        let fixed = FIXED_LEN + entry_count * ENTRY_LEN;
-        let smallest = |threads: u64| {
-            let blocks = Compressors::in_flight_max(threads) * options.block_len * 2;
-            fixed + threads * options.codec.context_len(options.block_len) + blocks + minimum_shared(options)
-        };
+        let fixed = FIXED_LEN + entry_count * ENTRY_LEN + depth * OPEN_DIR_LEN;
+        let fits = |&threads: &u64| need(options, fixed, threads) <= options.memory_len;
         // Fewer threads need less; the bytes of the image do not depend on how many there are.
-        let threads = (1..=wanted as u64).rev().find(|&t| smallest(t) <= options.memory_len);
-        let threads = threads.ok_or_else(|| {
-            let need = smallest(1).div_ceil(1 << 20);
-            let have = options.memory_len >> 20;
-            Error::limit(format!("memory: this build needs {need} MiB at least, the limit is {have} MiB"))
-        })?;
+        let Some(threads) = (1..=wanted as u64).rev().find(fits) else {
+            let (least, have) = (least_mib(options, fixed), options.memory_len >> 20);
+            let what = format!("memory: this build needs {least} MiB at least, the limit is {have} MiB");
+            return Err(Error::limit(what));
+        };
         Ok(Self {
             threads: threads as usize,
             block_len: options.block_len,
@@ -60,6 +60,26 @@ impl Plan {
             read_ahead_len: WHOLE_LEN_MAX * 3,
         })
     }
+}
+
+/// Bytes that a build with `threads` compressors takes, `fixed` of them whatever the options.
+fn need(options: &BuildOptions, fixed: u64, threads: u64) -> u64 {
+    let blocks = Compressors::in_flight_max(threads) * options.block_len * 2;
+    fixed + threads * options.codec.context_len(options.block_len) + blocks + minimum_shared(options)
+}
+
+/// The smallest budget that would do, in MiB. Some shares grow with the budget, by less than a quarter of it, so asking
+/// again and again comes to an end.
+fn least_mib(options: &BuildOptions, fixed: u64) -> u64 {
+    let needed = |mib: u64| {
+        let options = BuildOptions { memory_len: mib << 20, ..options.clone() };
+        need(&options, fixed, 1).div_ceil(1 << 20)
+    };
+    let mut mib = 1;
+    while needed(mib) > mib {
+        mib = needed(mib);
+    }
+    mib
 }
 
 /// Table and window decide which repeats are found, so they follow from the options alone, never from the machine.

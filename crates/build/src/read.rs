@@ -3,7 +3,7 @@
 use crate::scan::{EntryNo, ScannedTree};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -44,9 +44,10 @@ impl Layout {
     pub fn of(file: &File) -> Result<Self> {
         let stat = weald_sys::stat_fd(file).map_err(|e| Error::io("cannot be examined", e))?;
         let len = stat.size;
-        if stat.blocks.saturating_mul(512) >= len {
+        if len == 0 {
             return Ok(Self { len, runs: None });
         }
+        // Not asked of st_blocks: what else a file system counts there (xattrs, trees of extents) would hide small holes.
         let runs = weald_sys::data_runs(file, len).map_err(|e| Error::io("cannot be searched for holes", e))?;
         let is_dense = runs.len() == 1 && runs.first() == Some(&(0..len));
         Ok(Self { len, runs: (!is_dense).then_some(runs) })
@@ -83,7 +84,7 @@ pub struct Loaded {
 
 /// What the readers hand over.
 pub enum Handed {
-    /// Read whole.
+    /// Read whole, or what hindered it.
     Whole(Job, Result<Loaded>),
     /// Too long for that: the receiver streams it.
     Long(Job),
@@ -95,6 +96,8 @@ struct State {
     held_len: u64,
     ready: BTreeMap<usize, Vec<Handed>>,
     is_stopped: bool,
+    /// A reader panicked: what it was reading will never be ready.
+    is_broken: bool,
 }
 
 /// A queue of files that several threads read ahead of one receiver.
@@ -115,26 +118,31 @@ impl<'a> Readers<'a> {
     /// A queue over `jobs` that holds at most about `held_len_max` bytes.
     pub fn new(tree: &'a ScannedTree, jobs: &'a [Job], held_len_max: u64) -> Self {
         let state =
-            State { next_batch: 0, handed_batch: 0, held_len: 0, ready: BTreeMap::new(), is_stopped: false };
+            State {
+                next_batch: 0,
+                handed_batch: 0,
+                held_len: 0,
+                ready: BTreeMap::new(),
+                is_stopped: false,
+                is_broken: false,
+            };
         let batches = batches(jobs);
         Self { tree, jobs, batches, held_len_max, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// What a reader thread runs: reads batches until there are no more.
     pub fn work(&self) {
-        while let Some((no, len)) = self.claim() {
+        let _watched = Watched(self);
+        while let Some(no) = self.claim() {
             let handed = self.jobs[self.batches[no].clone()].iter().map(|job| self.read(*job)).collect();
-            let mut state = locked(&self.state);
-            state.ready.insert(no, handed);
-            drop(state);
-            let _ = len;
+            locked(&self.state).ready.insert(no, handed);
             self.changed.notify_all();
         }
     }
 
     /// The next batch, once there is room for it. Batches are claimed in order, so that the receiver's next one is
     /// always being read.
-    fn claim(&self) -> Option<(usize, u64)> {
+    fn claim(&self) -> Option<usize> {
         let mut state = locked(&self.state);
         loop {
             let no = state.next_batch;
@@ -145,7 +153,7 @@ impl<'a> Readers<'a> {
             if state.held_len == 0 || state.held_len + len <= self.held_len_max {
                 state.next_batch += 1;
                 state.held_len += len;
-                return Some((no, len));
+                return Some(no);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -155,7 +163,7 @@ impl<'a> Readers<'a> {
         self.jobs[self.batches[no].clone()].iter().map(|j| if j.len > WHOLE_LEN_MAX { 0 } else { j.len }).sum()
     }
 
-    /// The next batch in order; `None` after the last.
+    /// The next batch in order; `None` after the last, or when a reader has panicked.
     pub fn next(&self) -> Option<Vec<Handed>> {
         let mut state = locked(&self.state);
         let no = state.handed_batch;
@@ -170,20 +178,49 @@ impl<'a> Readers<'a> {
                 self.changed.notify_all();
                 return Some(handed);
             }
+            if state.is_broken {
+                return None;
+            }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Ends the readers early.
-    pub fn stop(&self) {
-        locked(&self.state).is_stopped = true;
-        self.changed.notify_all();
+    /// A guard that ends the readers when it is dropped, however the receiver comes to its end.
+    pub fn stop_on_drop(&self) -> Stop<'_> {
+        Stop(self)
     }
 
     fn read(&self, job: Job) -> Handed {
-        match job.len > WHOLE_LEN_MAX {
-            true => Handed::Long(job),
-            false => Handed::Whole(job, read_whole(self.tree, job.entry)),
+        if job.len > WHOLE_LEN_MAX {
+            return Handed::Long(job);
+        }
+        match read_whole(self.tree, job.entry).transpose() {
+            Some(loaded) => Handed::Whole(job, loaded),
+            None => Handed::Long(job),
+        }
+    }
+}
+
+/// Ends the readers when dropped.
+pub struct Stop<'a>(&'a Readers<'a>);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        locked(&self.0.state).is_stopped = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Tells everybody when a reader panics, so that nobody waits for it.
+struct Watched<'a>(&'a Readers<'a>);
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut state = locked(&self.0.state);
+            (state.is_broken, state.is_stopped) = (true, true);
+            drop(state);
+            self.0.changed.notify_all();
         }
     }
 }
@@ -204,40 +241,108 @@ fn batches(jobs: &[Job]) -> Vec<Range<usize>> {
     batches
 }
 
-fn read_whole(tree: &ScannedTree, entry: EntryNo) -> Result<Loaded> {
-    let mut loaded = read_once(tree, entry)?;
+/// Reads a file until it holds still, at most [`ATTEMPTS`] times; `None` where it has grown too long to be held.
+fn read_whole(tree: &ScannedTree, entry: EntryNo) -> Result<Option<Loaded>> {
+    let mut attempt = read_once(tree, entry);
     for _ in 1..ATTEMPTS {
-        if !loaded.is_changed {
+        let is_settled = match &attempt {
+            Ok(loaded) => !loaded.as_ref().is_some_and(|l| l.is_changed),
+            Err(error) => !is_cut(error),
+        };
+        if is_settled {
             break;
         }
-        loaded = read_once(tree, entry)?;
+        attempt = read_once(tree, entry);
     }
-    Ok(loaded)
+    attempt
 }
 
-fn read_once(tree: &ScannedTree, entry: EntryNo) -> Result<Loaded> {
+/// Whether a file ended before the end that it had when it was opened.
+pub fn is_cut(error: &Error) -> bool {
+    error.io_source().is_some_and(|e| e.kind() == std::io::ErrorKind::UnexpectedEof)
+}
+
+/// Reads the run of an open file that begins at `start`.
+///
+/// # Errors
+/// `Io`; [`is_cut`] tells where the file ends before the run.
+pub fn read_run(file: &File, run: &mut [u8], start: u64) -> Result<()> {
+    file.read_exact_at(run, start).map_err(|e| match e.kind() {
+        std::io::ErrorKind::UnexpectedEof => {
+            let cause = std::io::Error::new(e.kind(), "it ended early");
+            Error::io("changed while it was read", cause)
+        }
+        _ => Error::io("cannot be read", e),
+    })
+}
+
+fn read_once(tree: &ScannedTree, entry: EntryNo) -> Result<Option<Loaded>> {
     let mut file = tree.open_file(entry)?;
     let mut layout = Layout::of(&file)?;
-    // It may have grown past what may be held; the rest is then missing, and `is_changed` says so.
-    let data_len = layout.data_len().min(WHOLE_LEN_MAX);
+    let data_len = layout.data_len();
+    if data_len > WHOLE_LEN_MAX {
+        return Ok(None);
+    }
     let mut data = Vec::with_capacity(data_len as usize + 1);
     match &layout.runs {
         None => {
-            let read = (&mut file).take(data_len).read_to_end(&mut data);
+            // Looking for holes has moved the offset.
+            let read = file.rewind().and_then(|()| (&mut file).take(data_len).read_to_end(&mut data));
             read.map_err(|e| Error::io("cannot be read", e))?;
             layout.len = data.len() as u64;
         }
         Some(runs) => {
             for run in runs {
                 let start = data.len();
-                data.resize(start + (run.end - run.start).min(WHOLE_LEN_MAX) as usize, 0);
-                let read = file.read_exact_at(&mut data[start..], run.start);
-                read.map_err(|e| Error::io("cannot be read", e))?;
+                data.resize(start + (run.end - run.start) as usize, 0);
+                read_run(&file, &mut data[start..], run.start)?;
             }
         }
     }
-    let is_changed = !tree.is_unchanged(entry, &file)?;
+    // A file may end before its size without any other sign of a change, as those of sysfs do.
+    let is_changed = data.len() as u64 != data_len || !tree.is_unchanged(entry, &file)?;
     let mut hasher = layout.hasher();
     hasher.update(&data);
-    Ok(Loaded { layout, data, digest: hasher.finish(), is_changed })
+    Ok(Some(Loaded { layout, data, digest: hasher.finish(), is_changed }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Silent;
+    use crate::filter::Filter;
+    use crate::scan::{ScanOptions, scan};
+
+    /// Would catch: a build that waits for ever for a reader, or a reader for a receiver, that panicked.
+    #[test]
+    fn a_panic_on_either_side_ends_both() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::write(temp.path().join("file"), [1; 100]).unwrap();
+        let filter = Filter::new();
+        let options = ScanOptions {
+            threads: 1,
+            filter: &filter,
+            one_file_system: false,
+            keep_xattrs: false,
+            keep_atime: false,
+            keep_ctime: false,
+            keep_btime: false,
+        };
+        let tree = scan(temp.path(), &options, &Silent).unwrap();
+        let jobs = |entry| vec![Job { entry: EntryNo(entry), len: WHOLE_LEN_MAX }; 9];
+        for (entry, receiver_panics) in [(1, true), (77, false)] {
+            let jobs = jobs(entry);
+            let readers = Readers::new(&tree, &jobs, 1);
+            let ended = std::panic::catch_unwind(|| {
+                std::thread::scope(|scope| {
+                    let _stop = readers.stop_on_drop();
+                    scope.spawn(|| readers.work());
+                    while readers.next().is_some() {
+                        assert!(!receiver_panics, "on purpose");
+                    }
+                });
+            });
+            assert!(ended.is_err());
+        }
+    }
 }

@@ -55,8 +55,8 @@ impl ScanOptions<'_> {
 /// `watch` hears of progress every 100 ms from the calling thread, and of all problems, sorted by path, at the end.
 ///
 /// # Errors
-/// `NotFound`, `Io`, `Invalid` (not a directory) where `source` itself cannot be read; `Limit` beyond 2^32 - 2 entries or
-/// 4095 threads; `Invalid` "interrupted" when cancelled. Problems below `source` are no errors.
+/// `NotFound`, `Io`, `Invalid` (not a directory) where `source` itself cannot be read; `Limit` beyond 2^32 - 2 entries,
+/// 65534 directories in each other or 4095 threads; `Invalid` "interrupted" when cancelled. Problems below `source` are no errors.
 /// # Cost
 /// One statx and one llistxattr an entry. Memory: 48 bytes + name + target an entry, 12 a directory, 8 a hard-linked name,
 /// distinct attributes and xattr sets once; twice the 48 bytes while the tree is put in order.

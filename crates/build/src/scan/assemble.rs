@@ -7,6 +7,7 @@ use super::walk::Walked;
 use crate::Problem;
 use std::collections::HashMap;
 use std::hash::Hash;
+use weald_format::limits::DEPTH_MAX;
 use weald_format::{Error, FileKind, Result};
 
 /// Where a directory was found.
@@ -65,6 +66,8 @@ struct Assembler {
     entries: Vec<Entry>,
     more_times: Vec<MoreTimes>,
     dirs: Vec<Dir>,
+    /// Most directories that lie in each other, the root counted.
+    depth: usize,
     devs: Vec<u64>,
     other_devs: HashMap<u32, u64>,
     /// Every name of an inode with several.
@@ -74,7 +77,7 @@ struct Assembler {
 /// Makes the tree of a walk; the problems of all shards come with it, in no order.
 ///
 /// # Errors
-/// `Limit` beyond 2^32 - 2 entries.
+/// `Limit` beyond 2^32 - 2 entries, or deeper than a reader descends.
 pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
     let Walked {
         root,
@@ -103,6 +106,7 @@ pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
         entries: Vec::with_capacity(count),
         more_times: Vec::with_capacity(if keeps_more_times { count } else { 0 }),
         dirs: Vec::with_capacity(dir_count as usize + 1),
+        depth: 1,
         devs: Vec::new(),
         other_devs: HashMap::new(),
         linked: Vec::new(),
@@ -113,7 +117,7 @@ pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
         root_stat.dev,
         keeps_more_times.then_some(root_times),
     );
-    assembler.arrange();
+    assembler.arrange()?;
     let problems = assembler
         .shards
         .iter_mut()
@@ -143,7 +147,7 @@ fn find_dirs(shards: &[Shard], dir_count: u32) -> Vec<Found> {
 
 impl Assembler {
     /// Lays out all directories in preorder, starting with the root, which is entry 0.
-    fn arrange(&mut self) {
+    fn arrange(&mut self) -> Result<()> {
         self.enter(0, 0);
         // Directories on the way down, each with its entry to be looked at next.
         let mut stack = vec![(0, self.dirs[0].first)];
@@ -158,11 +162,20 @@ impl Assembler {
                 Some(index) => {
                     let child = self.enter(self.entries[index as usize].link, index);
                     stack.push((child, self.dirs[child].first));
+                    self.depth = self.depth.max(stack.len());
                 }
                 None => {
                     stack.pop();
                 }
             }
+        }
+        // The template that holds the root counts as well.
+        match self.depth < DEPTH_MAX {
+            true => Ok(()),
+            false => Err(Error::limit(format!(
+                "directories {} deep in each other, less than {DEPTH_MAX} can be kept",
+                self.depth
+            ))),
         }
     }
 
@@ -268,6 +281,7 @@ impl Assembler {
             entries: self.entries,
             more_times: self.more_times,
             dirs: self.dirs,
+            depth: self.depth,
             texts,
             attributes: self.attributes.values,
             xattr_sets: self.xattrs.values,

@@ -85,6 +85,7 @@ pub struct ScannedTree {
     pub(super) entries: Vec<Entry>,
     pub(super) more_times: Vec<MoreTimes>,
     pub(super) dirs: Vec<Dir>,
+    pub(super) depth: usize,
     pub(super) texts: Vec<Texts>,
     pub(super) attributes: Vec<(FileKind, Attributes)>,
     pub(super) xattr_sets: Vec<XattrSet>,
@@ -109,6 +110,11 @@ impl ScannedTree {
     /// How many directories there are, the root included: numbers are below this.
     pub fn dir_count(&self) -> u32 {
         self.dirs.len() as u32
+    }
+
+    /// Most directories that lie in each other, the root counted.
+    pub fn depth(&self) -> u64 {
+        self.depth as u64
     }
 
     /// The entries of a directory, sorted by the bytes of their names.
@@ -232,7 +238,10 @@ impl ScannedTree {
     }
 
     /// The names of a hard-linked inode, ascending, at least two.
-    pub fn link_names(&self, group: u32) -> impl ExactSizeIterator<Item = EntryNo> + '_ {
+    pub fn link_names(
+        &self,
+        group: u32,
+    ) -> impl ExactSizeIterator<Item = EntryNo> + DoubleEndedIterator + '_ {
         self.links.names(group).iter().map(|&name| EntryNo(name))
     }
 

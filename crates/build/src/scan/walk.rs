@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
+use weald_format::limits::XATTR_SET_LEN_MAX;
 use weald_format::{Attributes, Error, FileKind, Result};
 use weald_sys::{DirBuffer, Stat};
 
@@ -354,6 +355,12 @@ impl<'w, 'a> Worker<'w, 'a> {
             return Ok(NONE);
         }
         let set = weald_sys::read_xattrs_at(dir, name)?;
+        let lens = set.iter().map(|x| x.name.len() + x.value.len());
+        let len: usize = lens.sum();
+        if len > XATTR_SET_LEN_MAX {
+            let what = format!("{len} bytes, at most {XATTR_SET_LEN_MAX} can be kept");
+            return Err(io::Error::other(what));
+        }
         Ok(if set.is_empty() {
             NONE
         } else {
@@ -401,7 +408,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         let entries = &self.shard.entries[first..];
         self.walk.count(
             entries.len() as u64,
-            entries.iter().map(|entry| entry.size).sum(),
+            entries.iter().map(|entry| entry.size).fold(0, u64::saturating_add),
         );
     }
 }
