@@ -95,17 +95,20 @@ sizes() {
     done
 }
 
-# metadata NAME: bytes that names and attributes take.
+# metadata NAME: bytes of the tree (names, attributes, lengths, index), and of the extents that say what contents are made of.
 metadata() {
-    local name_count len each
+    local name_count tree extents each
     "$weald" info --json "$work/$1.weald" >"$work/info"
     name_count=$(json_number "$work/info" name_count)
-    len=$(json_number "$work/info" metadata_len)
-    each=$(ratio "$len" "$name_count")
-    printf '\nMetadata: %s bytes for %s names, %s bytes a name.\n' "$len" "$name_count" "$each"
+    tree=$(json_number "$work/info" tree_len)
+    extents=$(json_number "$work/info" extents_len)
+    each=$(ratio "$tree" "$name_count")
+    printf '\nTree: %s bytes for %s names, %s bytes a name.\n' "$tree" "$name_count" "$each"
+    printf 'Extents (repeats found in contents): %s bytes, %s bytes a name.\n' "$extents" \
+        "$(ratio "$extents" "$name_count")"
     case $1 in
-    forest) verdict "forest: metadata, bytes a name" "$each" 1.5 ;;
-    usr) verdict "usr: metadata, bytes a name" "$each" 7 ;;
+    forest) verdict "forest: tree metadata, bytes a name" "$each" 1.5 ;;
+    usr) verdict "usr: tree metadata, bytes a name" "$each" 7 ;;
     esac
 }
 

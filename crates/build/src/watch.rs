@@ -85,8 +85,10 @@ pub struct Report {
     pub block_raw_len: u64,
     /// Stored bytes of blocks, headers included.
     pub block_stored_len: u64,
-    /// Stored bytes of everything else.
-    pub metadata_len: u64,
+    /// Stored bytes of extents: which repeats and which fresh bytes contents are made of.
+    pub extents_len: u64,
+    /// Stored bytes of everything else: names, attributes, content lengths, index, directory.
+    pub tree_len: u64,
     /// Bytes of the image.
     pub image_len: u64,
     /// How many problems were reported.

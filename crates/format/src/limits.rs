@@ -17,7 +17,7 @@ limits! {
     /// Entries in one entry block; writers of very large trees use fewer, see `docs/design/0003-entry-blocks.md`.
     ENTRIES_PER_BLOCK: usize = 8192;
     /// Items in one page of templates, contents, attributes or xattr sets.
-    ITEMS_PER_PAGE: usize = 1024;
+    ITEMS_PER_PAGE: usize = 4096;
     /// Extents in one extent page.
     EXTENTS_PER_PAGE: usize = 4096;
     /// Inodes in one page of the times overlay.

@@ -211,7 +211,7 @@ fn summary(report: &Report, time: Duration) -> String {
     let (segment, segment_share) = saved(report.segment_len);
     let (hole, hole_share) = saved(report.hole_len);
     let (image, image_share) = saved(report.image_len);
-    let entry_len = report.metadata_len as f64 / report.entry_count.max(1) as f64;
+    let entry_len = report.tree_len as f64 / report.entry_count.max(1) as f64;
     let rate = report.file_len as f64 / time.as_secs_f64().max(1e-3);
     let rows = [
         ("entries", count(report.entry_count), String::new()),
@@ -230,10 +230,11 @@ fn summary(report: &Report, time: Duration) -> String {
             percent(report.block_stored_len, report.file_len),
         ),
         (
-            "metadata stored",
-            bytes(report.metadata_len),
+            "tree stored",
+            bytes(report.tree_len),
             format!("{entry_len:.2} bytes an entry"),
         ),
+        ("extents stored", bytes(report.extents_len), String::new()),
         ("image", image, image_share),
         ("ratio", ratio(report), String::new()),
         (
@@ -279,7 +280,8 @@ fn json(report: &Report, time: Duration) -> Object {
         ("segment_len", report.segment_len),
         ("block_raw_len", report.block_raw_len),
         ("block_stored_len", report.block_stored_len),
-        ("metadata_len", report.metadata_len),
+        ("extents_len", report.extents_len),
+        ("tree_len", report.tree_len),
         ("image_len", report.image_len),
         ("problem_count", report.problem_count),
         (

@@ -70,16 +70,29 @@ fn section_name(section: &SectionInfo) -> String {
     }
 }
 
-/// Stored bytes of everything but data blocks.
-fn metadata_len(sections: &[SectionInfo]) -> u64 {
-    let others = sections
+/// Stored bytes of the sections of these types.
+fn stored_len(sections: &[SectionInfo], is_wanted: fn(RecordType) -> bool) -> u64 {
+    let wanted = sections
         .iter()
-        .filter(|section| section.record_type != RecordType::Data);
-    others.map(|section| section.total().stored_len).sum()
+        .filter(|section| is_wanted(section.record_type));
+    wanted.map(|section| section.total().stored_len).sum()
+}
+
+/// Stored bytes of what says which repeats and which fresh bytes contents are made of.
+fn extents_len(sections: &[SectionInfo]) -> u64 {
+    stored_len(sections, |t| t == RecordType::Extents)
+}
+
+/// Stored bytes of names, attributes, content lengths, index and directory.
+fn tree_len(sections: &[SectionInfo]) -> u64 {
+    stored_len(sections, |t| {
+        !matches!(t, RecordType::Data | RecordType::Extents)
+    })
 }
 
 fn text(summary: &Summary, sections: &[SectionInfo]) -> String {
-    let name_len = metadata_len(sections) as f64 / summary.name_count.max(1) as f64;
+    let each = |len: u64| len as f64 / summary.name_count.max(1) as f64;
+    let (tree, extents) = (tree_len(sections), extents_len(sections));
     let lines = [
         ("image digest", summary.image_digest.to_string()),
         ("tree digest", summary.tree_digest.to_string()),
@@ -104,7 +117,14 @@ fn text(summary: &Summary, sections: &[SectionInfo]) -> String {
             ),
         ),
         ("largest block", bytes(summary.block_len_max)),
-        ("metadata", format!("{name_len:.2} bytes a name")),
+        (
+            "tree",
+            format!("{}, {:.2} bytes a name", bytes(tree), each(tree)),
+        ),
+        (
+            "extents",
+            format!("{}, {:.2} bytes a name", bytes(extents), each(extents)),
+        ),
     ];
     let mut text: String = lines
         .iter()
@@ -143,7 +163,8 @@ fn json(summary: &Summary, sections: &[SectionInfo]) -> Object {
         ("content_count", summary.content_count),
         ("content_len", summary.content_len),
         ("block_len_max", summary.block_len_max),
-        ("metadata_len", metadata_len(sections)),
+        ("tree_len", tree_len(sections)),
+        ("extents_len", extents_len(sections)),
     ];
     let mut object: Object = numbers
         .iter()
