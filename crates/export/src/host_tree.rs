@@ -4,8 +4,9 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{ErrorKind as IoKind, Read};
+use std::io::ErrorKind as IoKind;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use weald_format::{Attributes, Error, FileKind, Result, Times, XattrSet};
 use weald_sys::{DirBuffer, Stat};
@@ -98,9 +99,11 @@ impl Tree for HostTree {
         child: &Child<()>,
     ) -> Result<Box<dyn FileReader + '_>> {
         let file = weald_sys::open_file_at(self.fd(dir), &child.name);
-        Ok(Box::new(HostFile(
-            file.map_err(|e| fail("open", &child.name, e))?,
-        )))
+        Ok(Box::new(HostFile {
+            file: file.map_err(|e| fail("open", &child.name, e))?,
+            len: child.facts.size,
+            data_end: 0,
+        }))
     }
 }
 
@@ -137,13 +140,31 @@ fn child(name: &[u8], stat: &Stat) -> Child<()> {
     }
 }
 
-struct HostFile(File);
+struct HostFile {
+    file: File,
+    /// Bytes it had when it was listed.
+    len: u64,
+    /// Up to here there is data.
+    data_end: u64,
+}
 
 impl FileReader for HostFile {
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+    fn next_data(&mut self, offset: u64) -> Result<u64> {
+        if offset < self.data_end {
+            return Ok(offset);
+        }
+        let run = weald_sys::next_data(&self.file, offset, self.len);
+        let Some(run) = run.map_err(|e| Error::io("search for holes", e))? else {
+            return Ok(self.len);
+        };
+        self.data_end = run.end;
+        Ok(run.start)
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let mut len = 0;
         while let Some(rest) = buf.get_mut(len..).filter(|rest| !rest.is_empty()) {
-            match self.0.read(rest) {
+            match self.file.read_at(rest, offset + len as u64) {
                 Ok(0) => break,
                 Ok(more) => len += more,
                 Err(error) if error.kind() == IoKind::Interrupted => {}

@@ -62,7 +62,7 @@ pub trait Tree {
     fn link_target(&self, dir: Option<&Self::Dir>, child: &Child<Self::Node>) -> Result<Vec<u8>>;
     /// The extended attributes, sorted by name.
     fn xattrs(&self, dir: Option<&Self::Dir>, child: &Child<Self::Node>) -> Result<XattrSet>;
-    /// Something that reads a regular file from its start.
+    /// Something that reads a regular file.
     fn open_file(
         &self,
         dir: Option<&Self::Dir>,
@@ -70,13 +70,19 @@ pub trait Tree {
     ) -> Result<Box<dyn FileReader + '_>>;
 }
 
-/// Reads a regular file from its start to its end.
+/// Reads a regular file.
 pub trait FileReader {
-    /// Fills `buf` as far as the file goes: less than its length only at the end.
+    /// Where data may begin at or behind `offset`: what lies before it is a hole. The file's length where none follows.
     ///
     /// # Errors
     /// What the storage reports.
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize>;
+    fn next_data(&mut self, offset: u64) -> Result<u64>;
+
+    /// Fills `buf` from `offset` as far as the file goes: less than its length only at the end.
+    ///
+    /// # Errors
+    /// What the storage reports.
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize>;
 }
 
 /// What can differ between two inodes of one path.
@@ -483,34 +489,38 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
         is_known
     }
 
+    /// The offset of the first difference of two files of one length; what is a hole in both is not read.
     fn first_difference(&self, left: At<'_, L>, right: At<'_, R>) -> Result<Option<u64>> {
-        if left.1.facts.size == 0 {
+        let size = left.1.facts.size;
+        if size == 0 {
             return Ok(None);
         }
         let (mut a, mut b) = (
             self.left.open_file(left.0, left.1)?,
             self.right.open_file(right.0, right.1)?,
         );
-        let len = usize::try_from(left.1.facts.size)
-            .unwrap_or(PIECE_LEN)
-            .min(PIECE_LEN);
-        let (mut a_piece, mut b_piece) = (vec![0; len], vec![0; len]);
+        let room = usize::try_from(size).unwrap_or(PIECE_LEN).min(PIECE_LEN);
+        let (mut a_piece, mut b_piece) = (vec![0; room], vec![0; room]);
         let mut offset = 0;
         loop {
-            let (a_len, b_len) = (a.read(&mut a_piece)?, b.read(&mut b_piece)?);
-            let (a_bytes, b_bytes) = (a_piece.get(..a_len), b_piece.get(..b_len));
-            if a_bytes != b_bytes {
-                let common = a_piece
-                    .iter()
-                    .zip(&b_piece)
-                    .take(a_len.min(b_len))
-                    .take_while(|(a, b)| a == b);
-                return Ok(Some(offset + common.count() as u64));
-            }
-            if a_len < len {
+            offset = a.next_data(offset)?.min(b.next_data(offset)?);
+            if offset >= size {
                 return Ok(None);
             }
-            offset += a_len as u64;
+            let len = usize::try_from(size - offset).unwrap_or(room).min(room);
+            let (a_room, b_room) = (a_piece.split_at_mut(len).0, b_piece.split_at_mut(len).0);
+            let common_len = a.read_at(offset, a_room)?.min(b.read_at(offset, b_room)?);
+            let same_count = a_room
+                .iter()
+                .zip(&*b_room)
+                .take(common_len)
+                .take_while(|(a, b)| a == b)
+                .count();
+            offset += same_count as u64;
+            // Also where a file has become shorter meanwhile.
+            if same_count < len {
+                return Ok(Some(offset));
+            }
         }
     }
 }
@@ -582,3 +592,6 @@ impl Links {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

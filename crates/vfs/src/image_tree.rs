@@ -60,7 +60,7 @@ impl Tree for ImageTree<'_> {
         Ok(Box::new(ImageFile {
             image: self.0,
             inode: child.node.clone(),
-            offset: 0,
+            data_end: 0,
         }))
     }
 }
@@ -102,13 +102,29 @@ impl ImageDir {
 struct ImageFile<'a> {
     image: &'a Image,
     inode: Inode,
-    offset: u64,
+    /// Up to here there is data.
+    data_end: u64,
 }
 
 impl FileReader for ImageFile<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
-        let len = self.image.read_at(&self.inode, self.offset, buf)?;
-        self.offset += len as u64;
-        Ok(len)
+    fn next_data(&mut self, offset: u64) -> Result<u64> {
+        if offset < self.data_end {
+            return Ok(offset);
+        }
+        let mut start = self.inode.size.0;
+        let data_end = &mut self.data_end;
+        self.image.runs(&self.inode, offset, &mut |run| {
+            if run.is_hole {
+                return ControlFlow::Continue(());
+            }
+            start = run.offset.max(offset);
+            *data_end = run.offset.saturating_add(run.len);
+            ControlFlow::Break(())
+        })?;
+        Ok(start)
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.image.read_at(&self.inode, offset, buf)
     }
 }
