@@ -581,15 +581,19 @@ impl Links {
             })
         };
         let (of_left, of_right) = (self.to_right.get(&left), self.to_left.get(&right));
-        match (of_left, of_right) {
+        let (is_known, words) = match (of_left, of_right) {
             (Some(a), Some(b)) if a.0 == right && b.0 == left => (true, None),
-            (None, None) => {
-                self.to_right.insert(left, (right, path.into()));
-                self.to_left.insert(right, (left, path.into()));
-                (false, None)
-            }
+            (None, None) => (false, None),
             (a, b) => (false, Some((word(a), word(b)))),
-        }
+        };
+        // Also after a contradiction: further names of the side that was not known contradict, too.
+        self.to_right
+            .entry(left)
+            .or_insert_with(|| (right, path.into()));
+        self.to_left
+            .entry(right)
+            .or_insert_with(|| (left, path.into()));
+        (is_known, words)
     }
 }
 
