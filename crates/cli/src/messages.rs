@@ -74,23 +74,24 @@ fn is_verbose() -> bool {
 
 /// One line of all causes, each once; with `is_verbose` each cause again, on a line of its own.
 fn describe(causes: Vec<String>, is_verbose: bool) -> String {
-    let causes: Vec<String> = causes
-        .iter()
-        .map(|cause| without_errno(cause).to_owned())
-        .collect();
-    let mut text = String::new();
-    let mut last = "";
-    for cause in &causes {
-        // A cause that its effect quotes already is not said twice.
-        if last.ends_with(cause.as_str()) {
+    let mut told: Vec<&str> = Vec::new();
+    for cause in causes.iter().map(|cause| without_errno(cause)) {
+        // What a cause quotes, or is quoted by, is not said twice.
+        if told.last().is_some_and(|last| last.ends_with(cause)) {
             continue;
         }
-        text.push_str(if text.is_empty() { "" } else { ": " });
-        text.push_str(cause);
-        last = cause;
+        if told.last().is_some_and(|last| {
+            cause
+                .strip_prefix(last)
+                .is_some_and(|rest| rest.starts_with(": "))
+        }) {
+            told.pop();
+        }
+        told.push(cause);
     }
+    let mut text = told.join(": ");
     if is_verbose {
-        for cause in causes.iter().skip(1) {
+        for cause in told.iter().skip(1) {
             let _ = write!(text, "\n  because: {cause}");
         }
     }

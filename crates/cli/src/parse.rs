@@ -15,6 +15,9 @@ pub fn size(text: &str) -> Result<u64, String> {
         .get(digits.len()..)
         .unwrap_or_default()
         .to_ascii_uppercase();
+    if digits.starts_with('+') {
+        return Err("one sign is enough".into());
+    }
     let shift = match unit.strip_suffix("IB").unwrap_or(&unit) {
         "" | "B" => 0,
         "K" => 10,

@@ -1,0 +1,260 @@
+//! `weald extract`: the same tree back, and nothing outside the target whatever lies there.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use support::{Bench, run};
+use weald_testkit::compare::assert_same;
+use weald_testkit::{CompareOptions, torture};
+
+#[test]
+fn everything_comes_back() {
+    let bench = Bench::with_image();
+    for threads in ["1", "3"] {
+        let target = format!("out{threads}");
+        bench
+            .weald(["extract", "--threads", threads, "image", &target])
+            .expect(0, "");
+        assert_same(
+            &bench.at("source"),
+            &bench.at(&target),
+            &CompareOptions::default(),
+        );
+    }
+}
+
+#[test]
+fn the_torture_tree_comes_back() {
+    let bench = Bench::new();
+    fs::create_dir(bench.at("source")).expect("mkdir");
+    torture::make(
+        &bench.at("source"),
+        &torture::Options {
+            seed: 7,
+            big: false,
+        },
+    )
+    .expect("torture tree");
+    bench
+        .weald(["build", "-q", "-l", "1", "source", "image"])
+        .expect(0, "");
+    bench.weald(["extract", "image", "out"]).expect(0, "");
+    assert_same(
+        &bench.at("source"),
+        &bench.at("out"),
+        &CompareOptions::default(),
+    );
+    bench.weald(["diff", "image", "source"]).expect(0, "");
+    bench.weald(["diff", "image", "out"]).expect(0, "");
+}
+
+#[test]
+fn trees_deeper_than_paths_come_back_with_few_descriptors() {
+    let bench = Bench::new();
+    fs::create_dir(bench.at("source")).expect("mkdir");
+    torture::make_deep(&bench.at("source"), 3000).expect("deep tree");
+    bench
+        .weald(["build", "-q", "-l", "1", "source", "image"])
+        .expect(0, "");
+    bench.sh("ulimit -n 256 && $WEALD extract image out");
+    let options = CompareOptions {
+        rsync: false,
+        ..CompareOptions::default()
+    };
+    assert_same(&bench.at("source"), &bench.at("out"), &options);
+    bench.weald(["diff", "image", "out"]).expect(0, "");
+    // Removal by path fails: the tempfile crate walks by path.
+    bench.sh("rm -rf source out");
+}
+
+#[test]
+fn patterns_select_with_the_directories_that_lead_there() {
+    let bench = Bench::with_image();
+    let listed = |target: &str| bench.sh(&format!("cd {target} && find . | sort"));
+    bench
+        .weald(["extract", "image", "a", "etc/deep", "zero"])
+        .expect(0, "");
+    assert_eq!(
+        listed("a"),
+        ".\n./etc\n./etc/deep\n./etc/deep/leaf.conf\n./zero\n"
+    );
+    assert_eq!(
+        fs::metadata(bench.at("a/etc")).expect("stat").mtime(),
+        1_709_208_000
+    );
+    bench
+        .weald(["extract", "image", "b", "**/t*"])
+        .expect(0, "");
+    assert_eq!(
+        listed("b"),
+        ".\n./bin\n./bin/tool\n./etc\n./etc/twin.conf\n"
+    );
+    let output = bench.weald(["extract", "image", "c", "zero", "no*thing", "etc/gone"]);
+    output.expect(1, "weald: no*thing: nothing in the image matches\nweald: etc/gone: nothing in the image matches\n");
+    assert_eq!(listed("c"), ".\n./zero\n");
+}
+
+#[test]
+fn what_is_there_is_not_replaced_without_overwrite() {
+    let bench = Bench::with_image();
+    fs::create_dir_all(bench.at("out/etc")).expect("mkdir");
+    fs::set_permissions(bench.at("out/etc"), PermissionsExt::from_mode(0o700)).expect("chmod");
+    fs::write(bench.at("out/etc/main.conf"), "mine").expect("write");
+    bench
+        .weald(["extract", "image", "out"])
+        .expect(1, "weald: etc/main.conf: exists already\n");
+    assert_eq!(
+        fs::read(bench.at("out/etc/main.conf")).expect("read"),
+        b"mine"
+    );
+    // The other name of the inode is made all the same, and directories that were there keep their attributes.
+    assert_eq!(
+        fs::read(bench.at("out/etc/twin.conf")).expect("read"),
+        b"main\n"
+    );
+    assert_eq!(
+        fs::metadata(bench.at("out/etc")).expect("stat").mode() & 0o7777,
+        0o700
+    );
+    bench
+        .weald(["extract", "--overwrite", "image", "out"])
+        .expect(0, "");
+    assert_same(
+        &bench.at("source"),
+        &bench.at("out"),
+        &CompareOptions::default(),
+    );
+}
+
+#[test]
+fn links_in_the_target_lead_nowhere() {
+    let bench = Bench::with_image();
+    fs::create_dir_all(bench.at("outside")).expect("mkdir");
+    fs::create_dir(bench.at("out")).expect("mkdir");
+    fs::write(bench.at("victim"), "victim").expect("write");
+    symlink("../outside", bench.at("out/etc")).expect("symlink");
+    symlink("../victim", bench.at("out/zero")).expect("symlink");
+    let output = bench.weald(["extract", "image", "out"]);
+    let mut lines: Vec<&str> = output.stderr.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(
+        (output.code, lines),
+        (
+            Some(1),
+            vec!["weald: etc: exists already", "weald: zero: exists already"]
+        )
+    );
+    assert_eq!(fs::read_dir(bench.at("outside")).expect("list").count(), 0);
+    bench
+        .weald(["extract", "--overwrite", "image", "out"])
+        .expect(0, "");
+    assert_eq!(fs::read_dir(bench.at("outside")).expect("list").count(), 0);
+    assert_eq!(fs::read(bench.at("victim")).expect("read"), b"victim");
+    assert!(
+        fs::symlink_metadata(bench.at("out/etc"))
+            .expect("stat")
+            .is_dir()
+    );
+}
+
+#[test]
+fn an_acl_of_the_target_is_not_inherited() {
+    let bench = Bench::with_image();
+    bench.sh("mkdir out && setfacl -d -m u:1234:rwx out && touch out/there");
+    bench.weald(["extract", "image", "out"]).expect(0, "");
+    let acls =
+        bench.sh("cd out && rm there && getfacl -R --skip-base -p bin etc zero sparse fifo null");
+    assert_eq!(acls, "");
+}
+
+#[test]
+fn others_than_root_get_the_files_for_themselves() {
+    let bench = Bench::with_image();
+    fs::create_dir(bench.at("out")).expect("mkdir");
+    bench.sh("chown 65534:65534 out");
+    let mut command = bench.command();
+    let output = run(command
+        .args(["extract", "image", "out"])
+        .uid(65534)
+        .gid(65534));
+    // Device nodes are for root; all else is done.
+    output.expect(1, "weald: null: create: Operation not permitted\n");
+    let leaf = fs::metadata(bench.at("out/etc/deep/leaf.conf")).expect("stat");
+    assert_eq!(
+        (leaf.uid(), leaf.mtime(), leaf.mtime_nsec()),
+        (65534, 1_709_208_000, 123_456_789)
+    );
+    assert_eq!(
+        fs::metadata(bench.at("out/zero")).expect("stat").mode() & 0o7777,
+        0o711
+    );
+    assert_eq!(
+        bench.sh("getfattr --only-values -n user.note out/zero"),
+        "nothing here"
+    );
+}
+
+#[test]
+fn a_damaged_file_is_named_and_not_left_in_part() {
+    let bench = Bench::new();
+    fs::create_dir(bench.at("source")).expect("mkdir");
+    // Random, so that it is stored raw and its block can be told from the others.
+    let noise: Vec<u8> = (0..100_000_u32)
+        .flat_map(|i| *blake3::hash(&i.to_le_bytes()).as_bytes())
+        .collect();
+    fs::write(bench.at("source/noise"), &noise).expect("write");
+    fs::write(bench.at("source/text"), "text").expect("write");
+    bench
+        .weald([
+            "build",
+            "-q",
+            "-l",
+            "0",
+            "--block-size",
+            "64K",
+            "source",
+            "image",
+        ])
+        .expect(0, "");
+    let mut image = fs::read(bench.at("image")).expect("read");
+    let needle = &noise[2_000_000..2_000_032];
+    let at = image
+        .windows(32)
+        .position(|window| window == needle)
+        .expect("raw bytes");
+    image[at] ^= 1;
+    fs::write(bench.at("image"), image).expect("write");
+    let output = bench.weald(["extract", "image", "out"]);
+    assert_eq!(output.code, Some(1));
+    assert!(
+        output.stderr.starts_with("weald: noise: ") && output.stderr.lines().count() == 1,
+        "{}",
+        output.stderr
+    );
+    assert!(!bench.at("out/noise").exists());
+    assert_eq!(fs::read(bench.at("out/text")).expect("read"), b"text");
+    let check = bench.weald(["check", "image"]);
+    assert_eq!(check.code, Some(1));
+    assert!(
+        check.text().contains("damaged: noise: "),
+        "{}",
+        check.text()
+    );
+    let cat = bench.weald(["cat", "image", "noise"]);
+    assert_eq!(cat.code, Some(1));
+    assert!(noise.starts_with(&cat.stdout), "cat wrote wrong bytes");
+}
+
+#[test]
+fn a_full_disk_is_told_once() {
+    let bench = Bench::with_image();
+    let output = bench.sh(
+        "mkdir small && mount -t tmpfs -o size=64k tmpfs small && trap 'umount small' EXIT
+         head -c 1000000 /dev/urandom > source/big && $WEALD build -qf source image
+         set +e; $WEALD extract image small/out 2>&1 | sed 's/small.*out//'; echo ${PIPESTATUS[0]}",
+    );
+    assert_eq!(output, "weald: big: write: No space left on device\n2\n");
+}

@@ -1,0 +1,160 @@
+//! The rules of the house that a machine can check: which way dependencies point, where unsafe code lives, and that every
+//! library we rest on has a line in `docs/dependencies.md`.
+#![allow(missing_docs)]
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+/// Rooms by row, the lowest first. A room depends only on lower rows.
+const ROWS: [&[&str]; 8] = [
+    &["format"],
+    &["sys"],
+    &["codec", "io"],
+    &["image"],
+    &["build"],
+    &["vfs"],
+    &["export"],
+    &["fuse"],
+];
+
+/// The room above all others.
+const TOP: &str = "cli";
+
+/// The room that only tests enter.
+const TESTS: &str = "testkit";
+
+/// Readers, which never link the writer.
+const READERS: [&str; 4] = ["image", "vfs", "export", "fuse"];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn metadata() -> Metadata {
+    let mut command = MetadataCommand::new();
+    let manifest = root().join("Cargo.toml");
+    command
+        .manifest_path(manifest)
+        .no_deps()
+        .other_options(vec!["--offline".into()]);
+    command.exec().expect("cargo metadata")
+}
+
+fn room(package: &str) -> Option<&str> {
+    package.strip_prefix("weald-")
+}
+
+fn row(room: &str) -> usize {
+    match room {
+        TOP => ROWS.len(),
+        TESTS => 2,
+        room => ROWS
+            .iter()
+            .position(|row| row.contains(&room))
+            .unwrap_or_else(|| panic!("{room}: in no row")),
+    }
+}
+
+/// The rooms that `package` links; with `in_tests`, also those that only its tests do.
+fn edges(package: &Package, in_tests: bool) -> Vec<&str> {
+    let linked = package
+        .dependencies
+        .iter()
+        .filter(|d| in_tests || d.kind != DependencyKind::Development);
+    linked
+        .filter_map(|dependency| room(&dependency.name))
+        .collect()
+}
+
+#[test]
+fn dependencies_point_down() {
+    let metadata = metadata();
+    let rooms: Vec<&str> = metadata
+        .packages
+        .iter()
+        .filter_map(|package| room(&package.name))
+        .collect();
+    assert_eq!(
+        rooms.len(),
+        metadata.packages.len(),
+        "every package is called weald-ROOM"
+    );
+    for package in &metadata.packages {
+        let from = room(&package.name).expect("a room");
+        for to in edges(package, false) {
+            assert!(
+                row(to) < row(from),
+                "weald-{from} depends on weald-{to}, which is not below it"
+            );
+            assert_ne!(to, TESTS, "weald-{from} links the tests' room");
+        }
+    }
+}
+
+#[test]
+fn readers_do_not_link_the_writer() {
+    let metadata = metadata();
+    for reader in READERS {
+        let mut seen = BTreeSet::from([reader.to_owned()]);
+        let mut pending = vec![reader.to_owned()];
+        while let Some(next) = pending.pop() {
+            assert_ne!(next, "build", "weald-{reader} links the writer");
+            let name = format!("weald-{next}");
+            let package = metadata
+                .packages
+                .iter()
+                .find(|p| p.name.as_str() == name)
+                .expect("a package");
+            pending.extend(
+                edges(package, false)
+                    .into_iter()
+                    .map(str::to_owned)
+                    .filter(|room| seen.insert(room.clone())),
+            );
+        }
+    }
+}
+
+#[test]
+fn only_sys_may_be_unsafe() {
+    for package in &metadata().packages {
+        let name = room(&package.name).expect("a room");
+        for target in &package.targets {
+            let is_code = target.is_lib() || target.is_bin();
+            if name == "sys" || !is_code {
+                continue;
+            }
+            let source = fs::read_to_string(&target.src_path).expect("source");
+            let path = &target.src_path;
+            assert!(
+                source.contains("#![forbid(unsafe_code)]"),
+                "{path} does not forbid unsafe code"
+            );
+        }
+    }
+}
+
+#[test]
+fn dependencies_and_their_lines_agree() {
+    let text =
+        fs::read_to_string(root().join("docs/dependencies.md")).expect("docs/dependencies.md");
+    let row = |line: &'_ str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+    let lines: BTreeSet<String> = text.lines().filter_map(row).collect();
+    let metadata = metadata();
+    let all = metadata
+        .packages
+        .iter()
+        .flat_map(|package| &package.dependencies);
+    let used: BTreeSet<String> = all
+        .map(|d| d.name.clone())
+        .filter(|name| room(name).is_none())
+        .collect();
+    let missing: Vec<_> = used.difference(&lines).collect();
+    let stale: Vec<_> = lines.difference(&used).collect();
+    assert!(
+        missing.is_empty() && stale.is_empty(),
+        "docs/dependencies.md lacks {missing:?}, has {stale:?} too many"
+    );
+}

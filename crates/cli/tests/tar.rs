@@ -1,0 +1,117 @@
+//! `weald tar`: what an independent tar makes of the stream.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::fs;
+use support::Bench;
+use weald_testkit::compare::assert_same;
+use weald_testkit::{CompareOptions, torture};
+
+const UNTAR: &str = "mkdir out && tar -xpf - --xattrs --xattrs-include='*' -C out";
+
+#[test]
+fn gnu_tar_unpacks_the_same_tree() {
+    let bench = Bench::with_image();
+    bench.sh(&format!("$WEALD tar image | ({UNTAR})"));
+    assert_same(
+        &bench.at("source"),
+        &bench.at("out"),
+        &CompareOptions::default(),
+    );
+}
+
+#[test]
+fn gnu_tar_unpacks_the_torture_tree() {
+    let bench = Bench::new();
+    fs::create_dir(bench.at("source")).expect("mkdir");
+    torture::make(
+        &bench.at("source"),
+        &torture::Options {
+            seed: 11,
+            big: false,
+        },
+    )
+    .expect("torture tree");
+    // What no tar can say: sockets. What GNU tar does not take: xattrs that are ACLs, and files of more than 8 EiB - 1.
+    bench.sh("find source -type s -delete");
+    bench.sh("setfacl -Rbk source");
+    bench
+        .weald(["build", "-q", "-l", "1", "source", "image"])
+        .expect(0, "");
+    bench.sh(&format!("$WEALD tar image | ({UNTAR})"));
+    let options = CompareOptions {
+        holes: false,
+        ..CompareOptions::default()
+    };
+    assert_same(&bench.at("source"), &bench.at("out"), &options);
+    let (source, out) = (
+        bench.sh("du -s source | cut -f1"),
+        bench.sh("du -s out | cut -f1"),
+    );
+    let blocks = |text: &str| text.trim().parse::<u64>().expect("a number");
+    assert!(
+        blocks(&out) < blocks(&source) * 11 / 10,
+        "holes were filled: {source} {out}"
+    );
+}
+
+#[test]
+fn names_of_any_length_and_numbers_of_any_size() {
+    let bench = Bench::new();
+    let long = "n".repeat(255);
+    bench.sh(&format!(
+        "mkdir -p source/{d}/{d} && cd source
+         echo x > {d}/{d}/{long}; printf y > {d}/$'long-\\xff-'{tail}; ln {d}/{d}/{long} {d}/{d}/twin
+         ln -s {long}/{long} {d}/sym
+         chown -h 4000000000:4000000001 {d}/sym; chown 3000000000 {d}/{d}/{long}
+         touch -d '@-5.25' {d}/{d}; touch -d '@8589934592.5' {d}; truncate -s 9G {d}/sparse; echo end >> {d}/sparse",
+        d = "d".repeat(120),
+        tail = "t".repeat(200),
+    ));
+    bench
+        .weald(["build", "-q", "source", "image"])
+        .expect(0, "");
+    bench.sh(&format!("$WEALD tar image | ({UNTAR})"));
+    // 9 GiB of hole are not read.
+    let options = CompareOptions {
+        rsync: false,
+        ..CompareOptions::default()
+    };
+    assert_same(&bench.at("source"), &bench.at("out"), &options);
+}
+
+#[test]
+fn the_stream_is_always_the_same_and_selects() {
+    let bench = Bench::with_image();
+    let first = bench.weald(["tar", "image"]).expect(0, "").stdout;
+    assert!(first == bench.weald(["tar", "image"]).expect(0, "").stdout);
+    assert_eq!(first.len() % 10240, 0);
+    let names = bench.sh("$WEALD tar image etc/deep | tar t");
+    assert_eq!(names, "./\netc/\netc/deep/\netc/deep/leaf.conf\n");
+    let listed = bench.sh("$WEALD tar image etc | tar tv");
+    let link = listed
+        .lines()
+        .find(|line| line.contains("etc/twin.conf"))
+        .expect("a line");
+    assert!(
+        link.starts_with("hrw-r--r-- ") && link.ends_with(" etc/twin.conf link to etc/main.conf"),
+        "{link}"
+    );
+    bench
+        .weald(["tar", "image", "gone*"])
+        .expect(1, "weald: gone*: nothing in the image matches\n");
+}
+
+#[test]
+fn sockets_are_told() {
+    let bench = Bench::new();
+    fs::create_dir(bench.at("source")).expect("mkdir");
+    let _socket = std::os::unix::net::UnixListener::bind(bench.at("source/socket")).expect("bind");
+    bench
+        .weald(["build", "-q", "source", "image"])
+        .expect(0, "");
+    bench
+        .weald(["tar", "image"])
+        .expect(1, "weald: socket: a socket, which tar cannot hold\n");
+}

@@ -1,0 +1,283 @@
+//! What holds for every command: help, errors, exit codes, closed pipes, pages and completions.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::fs;
+use std::io::Read;
+use std::process::Stdio;
+use support::Bench;
+
+/// Every command that reads an image, with the arguments that it needs besides.
+const READERS: [(&str, &[&str]); 11] = [
+    ("ls", &[]),
+    ("tree", &[]),
+    ("stat", &["/"]),
+    ("cat", &["zero"]),
+    ("find", &[]),
+    ("extract", &["target"]),
+    ("tar", &[]),
+    ("sum", &[]),
+    ("diff", &["source"]),
+    ("info", &[]),
+    ("check", &[]),
+];
+
+const COMMANDS: [&str; 15] = [
+    "build",
+    "mount",
+    "umount",
+    "ls",
+    "tree",
+    "stat",
+    "cat",
+    "find",
+    "extract",
+    "tar",
+    "sum",
+    "diff",
+    "info",
+    "check",
+    "completions",
+];
+
+#[test]
+fn a_missing_image_is_one_line_and_status_2() {
+    let bench = Bench::new();
+    for (command, args) in READERS {
+        let output = bench.weald([&[command, "gone.weald"], args].concat());
+        assert_eq!(
+            output.stderr, "weald: gone.weald: No such file or directory\n",
+            "{command}"
+        );
+        assert_eq!(
+            (output.code, output.text().as_str()),
+            (Some(2), ""),
+            "{command}"
+        );
+    }
+    assert!(!bench.at("target").exists());
+}
+
+#[test]
+fn garbage_is_one_line_and_status_2() {
+    let bench = Bench::with_image();
+    let image = fs::read(bench.at("image")).expect("read");
+    fs::write(bench.at("empty"), "").expect("write");
+    fs::write(bench.at("text"), "garbage ".repeat(5000)).expect("write");
+    fs::write(bench.at("cut"), &image[..image.len() - 1]).expect("write");
+    for file in ["empty", "text", "cut", "source"] {
+        for (command, args) in READERS {
+            let output = bench.weald([&[command, file], args].concat());
+            assert_eq!(output.code, Some(2), "{command} {file}: {}", output.stderr);
+            assert!(
+                output.stderr.starts_with(&format!("weald: {file}: ")),
+                "{command}: {}",
+                output.stderr
+            );
+            assert_eq!(
+                output.stderr.lines().count(),
+                1,
+                "{command}: {}",
+                output.stderr
+            );
+        }
+    }
+    assert!(!bench.at("target").exists());
+}
+
+#[test]
+fn verbose_shows_the_causes() {
+    let bench = Bench::new();
+    let output = bench.weald(["ls", "-v", "gone"]);
+    let expected = "weald: gone: No such file or directory\n  because: No such file or directory\n";
+    output.expect(2, expected);
+}
+
+#[test]
+fn a_digest_can_be_demanded() {
+    let bench = Bench::with_image();
+    let info = bench
+        .weald(["info", "--json", "image"])
+        .expect(0, "")
+        .json()
+        .remove(0);
+    let digest = info["image_digest"].as_str().expect("a digest").to_owned();
+    bench
+        .weald(["ls", "--digest", &digest, "image"])
+        .expect(0, "");
+    let other = "0".repeat(64);
+    let refused = bench.weald(["ls", "--digest", &other, "image"]);
+    refused.expect(
+        2,
+        &format!("weald: image: image digest: expected {other}, found {digest}\n"),
+    );
+}
+
+#[test]
+fn an_image_may_begin_inside_a_file() {
+    let bench = Bench::with_image();
+    let image = fs::read(bench.at("image")).expect("read");
+    fs::write(bench.at("padded"), [&[7; 1000][..], &image].concat()).expect("write");
+    let plain = bench.weald(["ls", "-lR", "image"]).expect(0, "");
+    assert_eq!(
+        bench
+            .weald(["ls", "-lR", "--offset", "1000", "padded"])
+            .expect(0, ""),
+        plain
+    );
+}
+
+#[test]
+fn usage_errors_are_status_2() {
+    let bench = Bench::new();
+    for args in [
+        &[][..],
+        &["nonsense"],
+        &["ls"],
+        &["ls", "--nonsense", "x"],
+        &["find", "x", "--type", "q"],
+        &["cat", "image"],
+    ] {
+        assert_eq!(bench.weald(args).code, Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn every_command_has_help_with_examples() {
+    let bench = Bench::new();
+    let top = bench.weald(["--help"]).expect(0, "").text();
+    for command in COMMANDS {
+        assert!(
+            top.contains(&format!("\n  {command} ")),
+            "{command} is not in --help"
+        );
+        let help = bench.weald([command, "--help"]).expect(0, "").text();
+        assert!(
+            help.contains("Examples:\n  weald "),
+            "{command} has no examples"
+        );
+        assert!(help.contains("Usage: weald"), "{command}");
+    }
+    assert!(!top.contains("\n  man "), "man is hidden");
+    let version = bench.weald(["--version"]).expect(0, "").text();
+    assert_eq!(version, concat!("weald ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn pages_and_completions_come_from_the_same_words() {
+    let bench = Bench::new();
+    bench.weald(["man", "pages"]).expect(0, "");
+    let mut pages: Vec<_> = fs::read_dir(bench.at("pages"))
+        .expect("list")
+        .map(|e| e.expect("entry").file_name())
+        .collect();
+    pages.sort_unstable();
+    let mut expected: Vec<std::ffi::OsString> = COMMANDS
+        .iter()
+        .map(|command| format!("weald-{command}.1").into())
+        .collect();
+    expected.push(std::ffi::OsString::from("weald.1"));
+    expected.sort_unstable();
+    assert_eq!(pages, expected);
+    let page = fs::read_to_string(bench.at("pages/weald-find.1")).expect("read");
+    assert!(
+        page.contains("\\-\\-print0") && page.contains("Examples"),
+        "{page}"
+    );
+    assert!(
+        bench
+            .weald(["man"])
+            .expect(0, "")
+            .text()
+            .contains(".TH weald 1")
+    );
+    for shell in ["bash", "zsh", "fish"] {
+        let script = bench.weald(["completions", shell]).expect(0, "").text();
+        assert!(
+            COMMANDS.iter().all(|command| script.contains(command)),
+            "{shell}"
+        );
+    }
+    bench.sh("$WEALD completions bash | bash -n");
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let bench = Bench::new();
+    bench.make_source();
+    bench.sh("seq 30000 | sed 's/^/source\\/f/' | xargs touch; head -c 3000000 /dev/urandom > source/noise");
+    bench
+        .weald(["build", "-q", "-l", "0", "source", "image"])
+        .expect(0, "");
+    for args in [
+        &["ls", "image"][..],
+        &["ls", "-lR", "--json", "image"],
+        &["tree", "image"],
+        &["find", "image"],
+        &["cat", "image", "noise"],
+        &["tar", "image"],
+        &["sum", "image"],
+    ] {
+        let mut command = bench.command();
+        let mut child = command
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("spawn");
+        let mut stdout = child.stdout.take().expect("stdout");
+        stdout.read_exact(&mut [0; 10]).expect("ten bytes");
+        drop(stdout);
+        let output = child.wait_with_output().expect("wait");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{args:?}");
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+    }
+}
+
+#[test]
+fn a_full_output_is_an_error() {
+    let bench = Bench::with_image();
+    let full = bench.sh("set +e; $WEALD ls image 2>&1 > /dev/full; echo $?");
+    assert_eq!(full, "weald: No space left on device\n2\n");
+}
+
+#[test]
+fn info_and_check_agree_with_the_file() {
+    let bench = Bench::with_image();
+    let len = fs::metadata(bench.at("image")).expect("stat").len();
+    let info = bench
+        .weald(["info", "--json", "image"])
+        .expect(0, "")
+        .json()
+        .remove(0);
+    assert_eq!(
+        (info["image_len"].as_u64(), info["name_count"].as_u64()),
+        (Some(len), Some(17))
+    );
+    let sections = info["sections"].as_array().expect("sections");
+    let stored: u64 = sections
+        .iter()
+        .filter_map(|section| section["stored_len"].as_u64())
+        .sum();
+    assert!(stored <= len && len - stored < 8192, "{stored} of {len}");
+    let text = bench.weald(["info", "image"]).expect(0, "").text();
+    assert!(
+        text.contains("image digest") && text.contains("section "),
+        "{text}"
+    );
+    let clean = bench.weald(["check", "image"]).expect(0, "").text();
+    assert!(clean.starts_with("clean: "), "{clean}");
+    let json = bench
+        .weald(["check", "--json", "image"])
+        .expect(0, "")
+        .json();
+    assert_eq!((json.len(), json[0]["clean"].as_bool()), (1, Some(true)));
+    assert_eq!(
+        bench
+            .weald(["check", "-q", "--digests-only", "image"])
+            .expect(0, "")
+            .text(),
+        ""
+    );
+}
