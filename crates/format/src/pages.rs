@@ -331,7 +331,7 @@ pub fn parse_attributes(bytes: &[u8]) -> Result<Vec<Attributes>> {
     Ok(items)
 }
 
-/// Bytes that one set takes in a page, about.
+/// Bytes of a set as `XATTR_SET_LEN_MAX` counts them: about what it takes in a page.
 pub fn xattr_set_len(set: &[Xattr]) -> usize {
     set.iter().map(|x| x.name.len().saturating_add(x.value.len()).saturating_add(4)).fold(1, usize::saturating_add)
 }
@@ -376,7 +376,11 @@ fn parse_xattr_set(cursor: &mut Cursor<'_>) -> Result<XattrSet> {
         }
         set.push(Xattr { name, value });
     }
-    Ok(set)
+    let len = xattr_set_len(&set);
+    match len <= XATTR_SET_LEN_MAX {
+        true => Ok(set),
+        false => Err(cursor.error("F-13.3", format!("xattr set: expected {XATTR_SET_LEN_MAX} bytes at most, found {len}"))),
+    }
 }
 
 /// What the side table knows of one name of a hard-linked inode.

@@ -189,8 +189,10 @@ impl Records {
             return Ok(dictionary.clone());
         }
         let record = self.record(RecordType::Dictionary, 0, 0)?.record;
-        if record.codec == weald_format::container::Codec::ZstdDictionary {
-            return Err(Error::corrupt("dictionary", record.offset, "F-3.12", "dictionary needs a dictionary"));
+        let needs_itself = record.codec == weald_format::container::Codec::ZstdDictionary;
+        if needs_itself || self.record_count(RecordType::Dictionary, 0) != 1 {
+            let what = "expected one dictionary that needs none";
+            return Err(Error::corrupt("dictionary", record.offset, "F-3.12", what));
         }
         let bytes = self.read_raw(&record)?;
         let dictionary = DictionaryBytes::new(&bytes).map_err(|e| e.at_offset(record.offset))?;
@@ -203,7 +205,7 @@ impl Records {
         let page = self
             .page_refs(index)
             .get(page_no)
-            .ok_or_else(|| Error::corrupt("directory", 0, "F-7.10", format!("no index page {page_no}")))?;
+            .ok_or_else(|| Error::corrupt("directory", 0, "F-7.9", format!("no index page {page_no}")))?;
         self.pages.get_or_load(&key, || {
             let raw = self.read_raw(&page.record)?;
             let count = page.record_count as usize;
@@ -231,7 +233,7 @@ impl Records {
             RecordType::Xattrs => "F-13.2",
             RecordType::Links => "F-14.2",
             RecordType::Times => "F-15.2",
-            RecordType::Index | RecordType::Directory => "F-7.10",
+            RecordType::Index | RecordType::Directory => "F-7.9",
         };
         Error::corrupt("directory", 0, rule, format!("no {} {what} {no}", record_type.name()))
     }

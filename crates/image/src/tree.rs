@@ -405,7 +405,7 @@ impl Memo {
         }
         match &self.page {
             Some((range, page)) => Ok((page, item.saturating_sub(range.start) as usize)),
-            None => Err(bad("F-7.10", "no page")),
+            None => Err(bad("F-7.9", "no page")),
         }
     }
 }

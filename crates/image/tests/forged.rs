@@ -222,6 +222,10 @@ fn codec_cases() -> Vec<Case> {
             dictionary.codec = Codec::ZstdDictionary;
             records.push(dictionary);
         }),
+        records("two dictionaries", "F-3.12", Read, |records| {
+            of_type(records, RecordType::Entries).codec = Codec::ZstdDictionary;
+            records.extend([0, 1].map(|i| Raw::plain(RecordType::Dictionary, vec![i; 500], 1)));
+        }),
         records("a dictionary of any bytes", "F-3.11", Read, |records| {
             of_type(records, RecordType::Entries).codec = Codec::ZstdDictionary;
             records.push(Raw::plain(RecordType::Dictionary, vec![9; 500], 1));
@@ -296,6 +300,7 @@ fn template_cases() -> Vec<Case> {
             p.entries.push(entry("spare", EntryKind::Empty, 0));
         }),
         case("entries 2^61 to 2^61 + 2", "F-9.6", Read, |p| p.templates[0].entry_start = 1 << 61),
+        case("entries 2^61 to 2^61 + 2, when one looks", "F-9.8", Read, |p| p.templates[0].entry_start = 1 << 61),
         case("a chain of directories that is too deep", "F-9.7", Check, |p| chain(p, DEPTH_MAX as u64 + 1)),
         case("a chain of directories that is too deep, times apart", "F-9.7", Check, |p| {
             chain(p, DEPTH_MAX as u64 + 1);
