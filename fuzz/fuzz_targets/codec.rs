@@ -1,0 +1,16 @@
+//! Every codec: any bytes, any announced length; either an error or exactly that length.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use weald_codec::Decoder;
+use weald_format::container::Codec;
+
+fuzz_target!(|data: &[u8]| {
+    let [codec, low, middle, high, stored @ ..] = data else { return };
+    let Some(codec) = Codec::from_code(*codec) else { return };
+    // Longer ones would only make the fuzzer slower.
+    let raw_len = u32::from_le_bytes([*low, *middle, *high, 0]) as usize % (1 << 17);
+    if let Ok(raw) = Decoder::default().decode(codec, stored, raw_len, None) {
+        assert_eq!(raw.len(), raw_len);
+    }
+});

@@ -1,0 +1,207 @@
+//! What the fuzz targets share: records framed in the fuzzer's bytes, sealed into an image, and an image examined.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use weald_format::container::{Codec, Footer, RecordRef, RecordType, SuperblockRecord};
+use weald_format::directory::{Category, Directory, IndexPage, PageRef, Section, Stream};
+use weald_format::limits::{BLOCK_LEN_MAX, REFS_PER_PAGE};
+use weald_format::{ByteLen, Digest, FileKind, Result};
+use weald_image::{CheckOptions, Image, OpenOptions};
+use zerocopy::IntoBytes;
+
+/// Names looked at in one image: forged trees have no end.
+const NAMES_MAX: usize = 300;
+/// Bytes read of one file.
+const READ_LEN: usize = 1 << 16;
+/// Bytes of contents that a check may decode.
+const CONTENT_LEN_MAX: u64 = 16 << 20;
+
+/// One record of a forged image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Framed {
+    /// Type.
+    pub record_type: RecordType,
+    /// Stream of a data record.
+    pub stream: u8,
+    /// Codec.
+    pub codec: Codec,
+    /// Raw length that the header shall say.
+    pub raw_len: u64,
+    /// Items that the index shall say.
+    pub items: u64,
+    /// Stored bytes.
+    pub stored: Vec<u8>,
+}
+
+/// The fuzzer's bytes as records: type, stream, codec (one byte each), stored length (2), raw length (4), items (8), then
+/// the stored bytes; stops at whatever is not that.
+pub fn unframe(mut data: &[u8]) -> Vec<Framed> {
+    let mut records = Vec::new();
+    while let Some((head, rest)) = data.split_at_checked(17) {
+        let stored_len = usize::from(u16::from_le_bytes([head[3], head[4]]));
+        let (Some(record_type), Some(codec)) = (RecordType::from_code(head[0] % 11), Codec::from_code(head[2] % 5))
+        else {
+            return records;
+        };
+        let (stored, rest) = rest.split_at(stored_len.min(rest.len()));
+        records.push(Framed {
+            record_type,
+            stream: if record_type == RecordType::Data { head[1] % 2 } else { 0 },
+            codec,
+            raw_len: u64::from(u32::from_le_bytes([head[5], head[6], head[7], head[8]])),
+            items: u64::from_le_bytes(head[9..17].try_into().unwrap()),
+            stored: stored.to_vec(),
+        });
+        data = rest;
+    }
+    records
+}
+
+/// The inverse of [`unframe`].
+pub fn frame(records: &[Framed]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for r in records {
+        out.extend_from_slice(&[r.record_type as u8, r.stream, r.codec as u8]);
+        out.extend_from_slice(&(r.stored.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(r.raw_len as u32).to_le_bytes());
+        out.extend_from_slice(&r.items.to_le_bytes());
+        out.extend_from_slice(&r.stored);
+    }
+    out
+}
+
+fn put(out: &mut Vec<u8>, record_type: RecordType, codec: Codec, raw_len: u64, stored: &[u8]) -> RecordRef {
+    let (offset, stored_len) = (out.len() as u64, stored.len() as u64);
+    let record = RecordRef { record_type, codec, offset, stored_len, raw_len, digest: Digest::of(stored) };
+    out.extend_from_slice(record.header().as_bytes());
+    out.extend_from_slice(stored);
+    record
+}
+
+/// An image of these records with right digests everywhere. The tree digest is zero; the names are as many as the last
+/// template says.
+pub fn seal(records: &[Framed]) -> Vec<u8> {
+    let mut out = SuperblockRecord::current().as_bytes().to_vec();
+    let mut found: Vec<((RecordType, u8), Vec<RecordRef>, Vec<u64>)> = Vec::new();
+    let mut name_count = 0;
+    for r in records {
+        let record = put(&mut out, r.record_type, r.codec, r.raw_len, &r.stored);
+        if r.record_type == RecordType::Templates && r.codec == Codec::None {
+            let page = weald_format::pages::TemplatePage::parse(&r.stored);
+            let last = page.ok().and_then(|p| p.get(p.count().checked_sub(1)?));
+            name_count = last.map_or(name_count, |t| t.subtree_count);
+        }
+        let key = (r.record_type, r.stream);
+        match found.iter_mut().find(|s| s.0 == key) {
+            Some(section) => {
+                section.1.push(record);
+                section.2.push(r.items);
+            }
+            None => found.push((key, vec![record], vec![r.items])),
+        }
+    }
+    let mut sections = Vec::new();
+    for ((record_type, stream), refs, items) in found {
+        let pages = refs.chunks(REFS_PER_PAGE).zip(items.chunks(REFS_PER_PAGE)).map(|(refs, items)| {
+            let raw = IndexPage::encode(refs, items);
+            let record = put(&mut out, RecordType::Index, Codec::None, raw.len() as u64, &raw);
+            let item_count = items.iter().fold(0u64, |sum, i| sum.saturating_add(*i));
+            PageRef { record, record_count: refs.len() as u64, item_count }
+        });
+        sections.push(Section { record_type, stream: u64::from(stream), pages: pages.collect() });
+    }
+    let stream = |category| Stream { category, block_len_max: BLOCK_LEN_MAX };
+    let directory = Directory {
+        superblock_digest: Digest::of(SuperblockRecord::current().as_bytes()),
+        generation: 1,
+        previous_footer: 0,
+        tree_digest: Digest::default(),
+        name_count,
+        streams: vec![stream(Category::General), stream(Category::Incompressible)],
+        sections,
+    };
+    let raw = directory.encode();
+    let at = out.len();
+    put(&mut out, RecordType::Directory, Codec::None, raw.len() as u64, &raw);
+    let footer = Footer {
+        generation: 1,
+        directory_offset: at as u64,
+        directory_len: (out.len() - at) as u64,
+        footer_offset: out.len() as u64,
+        previous_footer: None,
+        image_digest: Digest::of(&out[at..]),
+        tree_digest: directory.tree_digest,
+    };
+    out.extend_from_slice(footer.encode().as_bytes());
+    out
+}
+
+/// The same bytes with the checksum that a superblock, header or footer of that length must end with.
+pub fn with_checksum(bytes: &[u8]) -> Vec<u8> {
+    let mut out = bytes.to_vec();
+    let len = match (bytes.len(), bytes.first()) {
+        (64, Some(b'W')) => 8,
+        (64 | 128, _) => 16,
+        _ => return out,
+    };
+    let (head, tail) = out.split_at_mut(bytes.len() - len);
+    tail.copy_from_slice(&blake3::hash(head).as_bytes()[..len]);
+    out
+}
+
+/// Opens, checks, walks and reads what can be read; errors are fine, panics, hangs and endless memory are not.
+pub fn examine(bytes: Vec<u8>) {
+    let options = OpenOptions { cache_len: ByteLen(4 << 20), ..OpenOptions::default() };
+    let Ok(image) = Image::open(Arc::new(bytes), &options) else { return };
+    let is_small = image.summary().content_len <= CONTENT_LEN_MAX;
+    for digests_only in [true, false] {
+        let options = CheckOptions { digests_only, threads: 1, path_count_max: 10 };
+        if digests_only || is_small {
+            image.check(&options, &mut |_| {});
+        }
+    }
+    let _ = image.sections();
+    let _ = walk(&image);
+}
+
+fn walk(image: &Image) -> Result<()> {
+    let mut open = vec![image.root()?];
+    let mut count = 0;
+    while let Some(inode) = open.pop() {
+        count += 1;
+        if count > NAMES_MAX {
+            break;
+        }
+        let _ = image.xattrs(&inode);
+        let _ = image.parent(inode.name_no);
+        match inode.kind {
+            FileKind::Symlink => assert!(image.read_link(&inode)?.len() as u64 == inode.size.0),
+            FileKind::Regular => {
+                if let Ok(data) = image.read(&inode, inode.size.0 / 3, READ_LEN) {
+                    assert_eq!(data.len() as u64, (inode.size.0 - inode.size.0 / 3).min(READ_LEN as u64));
+                }
+                let mut end = 0;
+                let mut runs = 0;
+                let result = image.runs(&inode, 0, &mut |run| {
+                    assert!(run.offset == end && run.len > 0);
+                    end = run.offset + run.len;
+                    runs += 1;
+                    if runs > 1000 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                });
+                assert!(result.is_err() || runs > 1000 || end == inode.size.0);
+            }
+            FileKind::Directory => {
+                let mut last: Vec<u8> = Vec::new();
+                let _ = image.read_dir(inode.name_no, 0, &mut |_, name, child| {
+                    assert!(last.as_slice() < name && name != b".." && !name.contains(&b'/'));
+                    last = name.to_vec();
+                    open.push(child.clone());
+                    if open.len() > NAMES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                });
+                let _ = image.lookup(inode.name_no, &last);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
