@@ -20,7 +20,7 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 
 all:
 	bash scripts/setup.sh build
-	cargo build --release --locked -p weald-cli
+	cargo build --release --locked --workspace --bins
 
 demo:
 	bash scripts/setup.sh build demo

@@ -4,8 +4,10 @@
 # shellcheck disable=SC2034 # variables are for those who source this
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-target=${CARGO_TARGET_DIR:-$root/target}
-weald=$target/release/weald
+# The profile that programs are built in: release, or dev, which checks arithmetic and assertions and shares what the tests built.
+profile=${WEALD_PROFILE:-release}
+bin=${CARGO_TARGET_DIR:-$root/target}/${profile/#dev/debug}
+weald=$bin/weald
 export LC_ALL=C
 
 say() { printf '%s\n' "$*" >&2; }
@@ -40,8 +42,8 @@ need_fuse() {
 
 # Builds the program and what the scripts compare with.
 build_programs() {
-    step "cargo build --release"
-    (cd "$root" && cargo build --release --locked -p weald-cli -p weald-testkit --bins)
+    step "cargo build --profile $profile"
+    (cd "$root" && cargo build --profile "$profile" --locked --quiet --workspace --bins)
 }
 
 # make_work: sets $work to a new directory that is gone, with all mounts in it, when the script ends.

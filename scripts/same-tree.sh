@@ -44,7 +44,7 @@ same() {
         }
     fi
     say "   testkit: compare $1 $2"
-    "$target/release/compare" --no-rsync "$1" "$2" >"$work/differences" || {
+    "$bin/compare" --no-rsync "$1" "$2" >"$work/differences" || {
         head -n 50 "$work/differences" >&2
         return 1
     }

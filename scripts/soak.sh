@@ -21,16 +21,16 @@ choose_options() {
 one_round() {
     choose_options
     step "seed $seed: build ${options[*]}, mount with cachesize=$cache"
-    "$target/release/torture" "$work/tree" --seed "$seed"
+    "$bin/torture" "$work/tree" --seed "$seed"
     "$weald" build --quiet "${options[@]}" --threads 1 "$work/tree" "$work/one"
     "$weald" build --quiet "${options[@]}" --threads 7 "$work/tree" "$work/many"
     cmp "$work/one" "$work/many" || die "seed $seed: one thread and many gave different images"
     "$weald" check --quiet "$work/one"
     "$weald" mount -o "cachesize=$cache" "$work/one" "$work/mnt"
-    "$target/release/compare" "$work/tree" "$work/mnt" || die "seed $seed: the mounted tree differs"
+    "$bin/compare" "$work/tree" "$work/mnt" || die "seed $seed: the mounted tree differs"
     "$weald" umount "$work/mnt"
     "$weald" extract "$work/one" "$work/out"
-    "$target/release/compare" "$work/tree" "$work/out" || die "seed $seed: the extracted tree differs"
+    "$bin/compare" "$work/tree" "$work/out" || die "seed $seed: the extracted tree differs"
     rm -rf "$work/tree" "$work/out" "$work/one" "$work/many"
 }
 

@@ -36,7 +36,7 @@ same_tree() { bash "$root/scripts/same-tree.sh" "$@"; }
 
 torture() {
     step "making a torture tree: torture $*"
-    "$target/release/torture" "$work/torture" "$@"
+    "$bin/torture" "$work/torture" "$@"
 }
 
 quick() {
