@@ -1,0 +1,79 @@
+//! Whole trees through the whole program: packed, mounted, packed again from the mount, and compared at every stage.
+//! `scripts/trees.sh` does the same with real trees.
+#![allow(missing_docs)]
+
+mod support;
+
+use rustix::mount::{UnmountFlags, unmount};
+use std::fs;
+use std::path::Path;
+use support::Bench;
+use weald_testkit::compare::assert_same;
+use weald_testkit::{CompareOptions, torture};
+
+/// A bench whose mount goes when it is dropped.
+struct Mounted(Bench);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = unmount(self.0.at("mnt"), UnmountFlags::DETACH);
+    }
+}
+
+fn assert_same_bytes(a: &Path, b: &Path) {
+    let [a_bytes, b_bytes] = [a, b].map(|path| fs::read(path).expect("image"));
+    assert!(
+        a_bytes == b_bytes,
+        "{} and {} differ",
+        a.display(),
+        b.display()
+    );
+}
+
+/// Would catch: whatever the mount tells otherwise than the source (holes and link counts too, as the builder sees them),
+/// and bytes that depend on the file system, the order on disk or the number of threads.
+#[test]
+fn the_image_of_a_mount_is_the_image_again() {
+    let bench = Mounted(Bench::new());
+    let bench = &bench.0;
+    for dir in ["source", "mnt"] {
+        fs::create_dir(bench.at(dir)).expect("mkdir");
+    }
+    let options = torture::Options {
+        seed: 3,
+        big: false,
+    };
+    torture::make(&bench.at("source"), &options).expect("torture tree");
+    bench
+        .weald(["build", "-q", "-l", "2", "-t", "1", "source", "image"])
+        .expect(0, "");
+    // A cache that holds two blocks, so that most are loaded again and again.
+    bench
+        .weald(["mount", "-o", "cachesize=2M", "image", "mnt"])
+        .expect(0, "");
+    assert_same(
+        &bench.at("source"),
+        &bench.at("mnt"),
+        &CompareOptions::default(),
+    );
+    bench
+        .weald(["build", "-q", "-l", "2", "-t", "5", "mnt", "again"])
+        .expect(0, "");
+    assert_same_bytes(&bench.at("image"), &bench.at("again"));
+    bench.weald(["diff", "image", "mnt"]).expect(0, "");
+    bench.weald(["umount", "mnt"]).expect(0, "");
+}
+
+/// Would catch: a tree that comes back from tar, from the mount and from extract in three ways.
+#[test]
+fn every_way_out_leads_to_one_tree() {
+    let bench = Mounted(Bench::with_image());
+    let bench = &bench.0;
+    bench.sh("$WEALD extract image extracted; mkdir untarred mnt copied
+         $WEALD tar image | tar -C untarred --xattrs --xattrs-include='*' --acls -xpf -
+         $WEALD mount image mnt; cp -aT mnt copied; $WEALD umount mnt
+         for way in extracted untarred copied; do $WEALD build -q $way $way.weald; done");
+    for way in ["extracted.weald", "untarred.weald", "copied.weald"] {
+        assert_same_bytes(&bench.at("image"), &bench.at(way));
+    }
+}
