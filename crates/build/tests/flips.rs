@@ -19,11 +19,17 @@ fn flip(bytes: &[u8], step: usize) {
             bad[byte] ^= 1 << bit;
             let Ok(image) = open(bad) else { continue };
             if let Ok(shown) = read_everything(&image) {
-                assert!(shown == whole, "byte {byte}, bit {bit}: other things than were written");
+                assert!(
+                    shown == whole,
+                    "byte {byte}, bit {bit}: other things than were written"
+                );
                 panic!("byte {byte}, bit {bit}: reading everything noticed nothing");
             }
             let (findings, report) = check(&image, true);
-            assert!(!report.is_clean() && !findings.is_empty(), "byte {byte}, bit {bit}");
+            assert!(
+                !report.is_clean() && !findings.is_empty(),
+                "byte {byte}, bit {bit}"
+            );
             if byte % 16 == 0 {
                 assert!(!check(&image, false).1.is_clean(), "byte {byte}, bit {bit}");
             }
@@ -38,7 +44,9 @@ fn flip(bytes: &[u8], step: usize) {
 
 fn has(bytes: &[u8], record_type: RecordType, codec: Codec) -> bool {
     let sections = open(bytes.to_vec()).unwrap().sections().unwrap();
-    sections.iter().any(|s| s.record_type == record_type && s.by_codec.contains_key(&codec))
+    sections
+        .iter()
+        .any(|s| s.record_type == record_type && s.by_codec.contains_key(&codec))
 }
 
 #[test]
@@ -46,14 +54,25 @@ fn whole_images_are_clean_whatever_the_codec() {
     let source = Source::everything();
     let options = BuildOptions::level(7).unwrap();
     let mut digests = vec![open(source.image(&options)).unwrap().summary().tree_digest];
-    for codec in [CodecSpec::None, CodecSpec::Lz4, CodecSpec::Zstd(3), CodecSpec::Xz(1)] {
+    for codec in [
+        CodecSpec::None,
+        CodecSpec::Lz4,
+        CodecSpec::Zstd(3),
+        CodecSpec::Xz(1),
+    ] {
         let image = open(source.image(&small(codec))).unwrap();
         let (findings, _) = check(&image, false);
         assert!(findings.is_empty(), "{codec:?}: {findings:?}");
         let shown = read_everything(&image).unwrap();
         let by_path = |path: &str| shown.iter().find(|s| s.path == path.as_bytes()).unwrap();
-        assert_eq!(by_path("/text").data, std::fs::read(source.root().join("text")).unwrap());
-        assert_eq!(by_path("/noise").data, std::fs::read(source.root().join("noise")).unwrap());
+        assert_eq!(
+            by_path("/text").data,
+            std::fs::read(source.root().join("text")).unwrap()
+        );
+        assert_eq!(
+            by_path("/noise").data,
+            std::fs::read(source.root().join("noise")).unwrap()
+        );
         assert_eq!(by_path("/dir/deep/er/small").inode.nlink, 3);
         digests.push(image.summary().tree_digest);
     }
@@ -65,7 +84,10 @@ fn whole_images_are_clean_whatever_the_codec() {
 fn every_byte_of_a_zstd_image_counts() {
     let bytes = Source::everything().image(&small(CodecSpec::Zstd(3)));
     assert!(has(&bytes, RecordType::Data, Codec::None), "no raw block");
-    assert!(has(&bytes, RecordType::Data, Codec::Zstd), "no compressed block");
+    assert!(
+        has(&bytes, RecordType::Data, Codec::Zstd),
+        "no compressed block"
+    );
     flip(&bytes, 1);
 }
 
@@ -83,7 +105,10 @@ fn bytes_of_other_codecs_count() {
 fn bytes_of_a_times_overlay_count() {
     let bytes = Source::many_times().image(&small(CodecSpec::Zstd(3)));
     let sections = open(bytes.clone()).unwrap().sections().unwrap();
-    assert!(sections.iter().any(|s| s.record_type == RecordType::Times), "no overlay");
+    assert!(
+        sections.iter().any(|s| s.record_type == RecordType::Times),
+        "no overlay"
+    );
     flip(&bytes, 23);
 }
 

@@ -9,7 +9,9 @@ use support::{Source, fixed, workspace};
 use weald_build::{BuildOptions, CodecSpec};
 use weald_codec::Decoder;
 use weald_format::column::Column;
-use weald_format::container::{Codec, FOOTER_FIELDS, HEADER_FIELDS, RecordRef, RecordType, SUPERBLOCK_FIELDS};
+use weald_format::container::{
+    Codec, FOOTER_FIELDS, HEADER_FIELDS, RecordRef, RecordType, SUPERBLOCK_FIELDS,
+};
 use weald_format::cursor::Cursor;
 use weald_format::entries::{EntryKind, unbias_seconds};
 
@@ -23,10 +25,20 @@ fn image() -> Vec<u8> {
     symlink("a", source.root().join("c")).unwrap();
     std::fs::create_dir(source.root().join("d")).unwrap();
     source.file("d/e", b"");
-    for (path, mode) in [("", 0o755), ("a", 0o644), ("b", 0o644), ("d", 0o755), ("d/e", 0o644)] {
-        std::fs::set_permissions(source.root().join(path), PermissionsExt::from_mode(mode)).unwrap();
+    for (path, mode) in [
+        ("", 0o755),
+        ("a", 0o644),
+        ("b", 0o644),
+        ("d", 0o755),
+        ("d/e", 0o644),
+    ] {
+        std::fs::set_permissions(source.root().join(path), PermissionsExt::from_mode(mode))
+            .unwrap();
     }
-    source.image(&BuildOptions { keep_xattrs: false, ..fixed(CodecSpec::None) })
+    source.image(&BuildOptions {
+        keep_xattrs: false,
+        ..fixed(CodecSpec::None)
+    })
 }
 
 /// Takes bytes apart front to back, a line for each field.
@@ -53,7 +65,11 @@ impl<'a> Dump<'a> {
             let hex: Vec<String> = chunk.iter().map(|b| format!("{b:02x}")).collect();
             let note = if i == 0 { note } else { "" };
             let at = self.at + i * 16;
-            let at = if self.is_decoded { format!("|{at:03x}") } else { format!("{at:04x}") };
+            let at = if self.is_decoded {
+                format!("|{at:03x}")
+            } else {
+                format!("{at:04x}")
+            };
             let line = format!("{at}  {:<48} {note}", hex.join(" "));
             self.line(line.trim_end());
         }
@@ -70,13 +86,28 @@ impl<'a> Dump<'a> {
     }
 
     fn column(&mut self, count: usize, note: &str, show: impl Fn(u64) -> String) -> Vec<u64> {
-        let tags = ["const", "affine", "packed", "delta", "dictionary", "runs", "plain", "planes"];
+        let tags = [
+            "const",
+            "affine",
+            "packed",
+            "delta",
+            "dictionary",
+            "runs",
+            "plain",
+            "planes",
+        ];
         let mut cursor = Cursor::new(self.rest(), "example");
-        let values: Vec<u64> = Column::decode(&mut cursor, count).unwrap().iter(count).collect();
+        let values: Vec<u64> = Column::decode(&mut cursor, count)
+            .unwrap()
+            .iter(count)
+            .collect();
         let len = self.rest().len() - cursor.remaining();
         let tag = tags[usize::from(self.rest()[0])];
         let shown: Vec<String> = values.iter().map(|v| show(*v)).collect();
-        self.take(len, format!("{note}, {tag}: {}", shown.join(" ")).trim_end_matches([' ', ':']));
+        self.take(
+            len,
+            format!("{note}, {tag}: {}", shown.join(" ")).trim_end_matches([' ', ':']),
+        );
         values
     }
 
@@ -98,17 +129,24 @@ fn text(bytes: &[u8]) -> String {
 fn entries(dump: &mut Dump<'_>) {
     let count = dump.varint("entries") as usize;
     let mask = dump.take(1, "time mask")[0];
-    let kinds = dump.column(count, "kinds", |k| format!("{:?}", EntryKind::from_code(k).unwrap()).to_lowercase());
+    let kinds = dump.column(count, "kinds", |k| {
+        format!("{:?}", EntryKind::from_code(k).unwrap()).to_lowercase()
+    });
     for note in ["attribute ids", "xattr set ids + 1", "links", "steps back"] {
         dump.numbers(count, note);
     }
     for (bit, name) in ["mtime", "atime", "ctime", "btime"].iter().enumerate() {
         if mask & (1 << bit) != 0 {
-            dump.column(count, &format!("{name} seconds"), |s| unbias_seconds(s).to_string());
+            dump.column(count, &format!("{name} seconds"), |s| {
+                unbias_seconds(s).to_string()
+            });
             dump.numbers(count, &format!("{name} nanoseconds"));
         }
     }
-    for (kind, what) in [(EntryKind::File, "contents"), (EntryKind::Directory, "templates")] {
+    for (kind, what) in [
+        (EntryKind::File, "contents"),
+        (EntryKind::Directory, "templates"),
+    ] {
         let of_kind = kinds.iter().filter(|k| **k == kind as u64).count();
         if of_kind > 0 {
             let base = dump.take(varint_len(dump.rest()), &format!("{what}: base"));
@@ -116,7 +154,10 @@ fn entries(dump: &mut Dump<'_>) {
             dump.numbers(of_kind, &format!("{what}: steps"));
         }
     }
-    let links = kinds.iter().filter(|k| **k == EntryKind::Symlink as u64).count();
+    let links = kinds
+        .iter()
+        .filter(|k| **k == EntryKind::Symlink as u64)
+        .count();
     if links > 0 {
         let lens = dump.numbers(links, "lengths of targets");
         let len = lens.iter().sum::<u64>() as usize;
@@ -131,7 +172,11 @@ fn varint_len(bytes: &[u8]) -> usize {
 }
 
 fn names(dump: &mut Dump<'_>, count: usize) {
-    assert_eq!(dump.take(1, "names: front")[0], 0, "the example has front-coded names");
+    assert_eq!(
+        dump.take(1, "names: front")[0],
+        0,
+        "the example has front-coded names"
+    );
     dump.numbers(count, "shared");
     let added = dump.numbers(count, "added");
     let len = added.iter().sum::<u64>() as usize;
@@ -167,7 +212,10 @@ fn page(dump: &mut Dump<'_>, record: &RecordRef, index: &[(&'static str, usize)]
             }
             dump.numbers(count, "lengths");
             let sources = dump.numbers(count, "sources");
-            dump.numbers(sources.iter().filter(|s| **s != 0 && **s % 2 == 0).count(), "steps");
+            dump.numbers(
+                sources.iter().filter(|s| **s != 0 && **s % 2 == 0).count(),
+                "steps",
+            );
         }
         RecordType::Attributes => {
             let count = dump.varint("attributes") as usize;
@@ -183,7 +231,9 @@ fn page(dump: &mut Dump<'_>, record: &RecordRef, index: &[(&'static str, usize)]
 }
 
 fn index_page(dump: &mut Dump<'_>, (name, count): (&str, usize)) {
-    dump.column(count, &format!("offsets of {name} records"), |o| format!("{o:x}"));
+    dump.column(count, &format!("offsets of {name} records"), |o| {
+        format!("{o:x}")
+    });
     for note in ["stored lengths", "raw lengths", "codecs", "items"] {
         dump.numbers(count, note);
     }
@@ -220,7 +270,12 @@ fn directory(dump: &mut Dump<'_>) {
 
 /// The whole image, field by field.
 fn annotate(bytes: &[u8]) -> String {
-    let mut dump = Dump { bytes, at: 0, is_decoded: false, out: String::new() };
+    let mut dump = Dump {
+        bytes,
+        at: 0,
+        is_decoded: false,
+        out: String::new(),
+    };
     dump.fields("superblock", SUPERBLOCK_FIELDS);
     // Index pages stand in the order of their sections: by type and stream.
     let mut counts: std::collections::BTreeMap<u8, (&'static str, usize)> = Default::default();
@@ -235,8 +290,15 @@ fn annotate(bytes: &[u8]) -> String {
             page(&mut dump, &record, &index, index_no);
         } else {
             let stored = dump.take(record.stored_len as usize, "one Zstandard frame; decoded:");
-            let raw = Decoder::default().decode(record.codec, stored, record.raw_len as usize, None).unwrap();
-            let mut decoded = Dump { bytes: &raw, at: 0, is_decoded: true, out: String::new() };
+            let raw = Decoder::default()
+                .decode(record.codec, stored, record.raw_len as usize, None)
+                .unwrap();
+            let mut decoded = Dump {
+                bytes: &raw,
+                at: 0,
+                is_decoded: true,
+                out: String::new(),
+            };
             page(&mut decoded, &record, &index, index_no);
             assert!(decoded.rest().is_empty(), "fields of {name}");
             dump.out.push_str(&decoded.out);
@@ -267,7 +329,10 @@ fn the_example_of_the_document_is_what_the_builder_writes() {
     }
     let found = &document[start..end];
     let differing = found.lines().zip(expected.lines()).find(|(a, b)| a != b);
-    assert!(found == expected, "the document's example is not the builder's, first here: {differing:?}");
+    assert!(
+        found == expected,
+        "the document's example is not the builder's, first here: {differing:?}"
+    );
 }
 
 #[test]
@@ -275,15 +340,34 @@ fn the_bytes_of_the_document_are_an_image() {
     let document = std::fs::read_to_string(workspace().join("docs/format.md")).unwrap();
     let start = document.find(BEGIN).unwrap();
     let mut bytes = Vec::new();
-    for line in document[start..].lines().filter(|l| l.len() > 6 && l.as_bytes()[4..6] == *b"  ") {
-        let Ok(at) = usize::from_str_radix(&line[..4], 16) else { continue };
+    for line in document[start..]
+        .lines()
+        .filter(|l| l.len() > 6 && l.as_bytes()[4..6] == *b"  ")
+    {
+        let Ok(at) = usize::from_str_radix(&line[..4], 16) else {
+            continue;
+        };
         assert_eq!(at, bytes.len(), "{line}");
         let hex = &line[6..line.len().min(6 + 47)];
-        bytes.extend(hex.split_whitespace().map(|b| u8::from_str_radix(b, 16).unwrap()));
+        bytes.extend(
+            hex.split_whitespace()
+                .map(|b| u8::from_str_radix(b, 16).unwrap()),
+        );
     }
     let image = weald_image::Image::open(std::sync::Arc::new(bytes), &Default::default()).unwrap();
-    let options = weald_image::CheckOptions { digests_only: false, threads: 1, path_count_max: 1 };
-    assert!(image.check(&options, &mut |finding| panic!("{finding:?}")).is_clean());
-    let a = image.lookup(weald_format::ROOT_INODE, b"b").unwrap().unwrap();
+    let options = weald_image::CheckOptions {
+        digests_only: false,
+        threads: 1,
+        path_count_max: 1,
+    };
+    assert!(
+        image
+            .check(&options, &mut |finding| panic!("{finding:?}"))
+            .is_clean()
+    );
+    let a = image
+        .lookup(weald_format::ROOT_INODE, b"b")
+        .unwrap()
+        .unwrap();
     assert_eq!(&*image.read(&a, 0, 100).unwrap(), b"hello, weald\n");
 }

@@ -19,7 +19,14 @@ fn records(image: &[u8]) -> Vec<(RecordRef, Vec<u8>)> {
         let record = RecordRef::parse_header(&image[at..at + HEADER_LEN], at as u64).unwrap();
         let stored = &image[at + HEADER_LEN..record.end() as usize];
         assert_eq!(record.digest, Digest::of(stored));
-        let raw = Decoder::default().decode(record.codec, stored, record.raw_len as usize, dictionary.as_ref()).unwrap();
+        let raw = Decoder::default()
+            .decode(
+                record.codec,
+                stored,
+                record.raw_len as usize,
+                dictionary.as_ref(),
+            )
+            .unwrap();
         if record.record_type == RecordType::Dictionary {
             dictionary = Some(std::sync::Arc::new(DictionaryBytes::new(&raw).unwrap()));
         }
@@ -38,7 +45,12 @@ fn everything() -> Vec<u8> {
 fn make_in_order(names: impl Iterator<Item = u32>) -> Source {
     let source = Source::empty();
     for i in names {
-        source.file(&format!("f{i}"), format!("content {}", i % 50).repeat(i as usize % 300).as_bytes());
+        source.file(
+            &format!("f{i}"),
+            format!("content {}", i % 50)
+                .repeat(i as usize % 300)
+                .as_bytes(),
+        );
     }
     source
 }
@@ -49,7 +61,10 @@ fn the_same_tree_gives_the_same_bytes() {
     let (up, down) = (make_in_order(0..400), make_in_order((0..400).rev()));
     let build = |source: &Source, threads| {
         // Root directories differ in what they are called only, and permissions come from the umask.
-        source.image(&BuildOptions { threads, ..fixed(CodecSpec::Zstd(3)) })
+        source.image(&BuildOptions {
+            threads,
+            ..fixed(CodecSpec::Zstd(3))
+        })
     };
     let expected = build(&up, 1);
     for threads in [2, 7] {
@@ -63,7 +78,12 @@ fn what_does_not_shrink_is_stored_as_it_is() {
     let mut plain = 0;
     for (record, _) in records(&everything()) {
         let is_plain = record.codec == Codec::None;
-        assert_eq!(is_plain, record.stored_len == record.raw_len, "{}: {record:?}", "W-2");
+        assert_eq!(
+            is_plain,
+            record.stored_len == record.raw_len,
+            "{}: {record:?}",
+            "W-2"
+        );
         plain += u32::from(is_plain && record.record_type == RecordType::Data);
     }
     assert!(plain > 0, "no incompressible block in the example");
@@ -80,7 +100,10 @@ fn every_record_decodes_and_sections_stand_in_order() {
     for section in &directory.sections {
         let mut end = 64;
         for page in &section.pages {
-            let (_, raw) = records.iter().find(|(r, _)| r.offset == page.record.offset).unwrap();
+            let (_, raw) = records
+                .iter()
+                .find(|(r, _)| r.offset == page.record.offset)
+                .unwrap();
             let count = page.record_count as usize;
             let page = IndexPage::parse(raw, section.record_type, count, page.item_count).unwrap();
             for record in page.refs {
@@ -91,7 +114,13 @@ fn every_record_decodes_and_sections_stand_in_order() {
         }
     }
     let leading = |t: RecordType| matches!(t, RecordType::Index | RecordType::Directory);
-    assert_eq!(seen, records.iter().filter(|(r, _)| !leading(r.record_type)).count());
+    assert_eq!(
+        seen,
+        records
+            .iter()
+            .filter(|(r, _)| !leading(r.record_type))
+            .count()
+    );
 }
 
 #[test]
@@ -104,9 +133,21 @@ fn equal_directories_and_files_are_stored_once() {
         }
     }
     let target = source.root().with_file_name("image");
-    let report = build_image(&source.root(), &target, false, &fixed(CodecSpec::None), &Silent).unwrap();
+    let report = build_image(
+        &source.root(),
+        &target,
+        false,
+        &fixed(CodecSpec::None),
+        &Silent,
+    )
+    .unwrap();
     // The root, one of three directories, one of three sub-directories.
-    assert_eq!((report.template_count, report.content_count), (3, 1), "{}", "W-5");
+    assert_eq!(
+        (report.template_count, report.content_count),
+        (3, 1),
+        "{}",
+        "W-5"
+    );
     assert_eq!(report.entry_count, 1 + 3 * 5);
 }
 
@@ -119,14 +160,23 @@ impl Watch for Cancelled {
 }
 
 fn names_in(dir: &Path) -> Vec<String> {
-    std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+    std::fs::read_dir(dir)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect()
 }
 
 #[test]
 fn an_unfinished_image_has_no_name() {
     let source = Source::everything();
     let dir = source.root().parent().unwrap().to_owned();
-    let error = build_image(&source.root(), &dir.join("image"), false, &small(CodecSpec::None), &Cancelled);
+    let error = build_image(
+        &source.root(),
+        &dir.join("image"),
+        false,
+        &small(CodecSpec::None),
+        &Cancelled,
+    );
     assert!(error.is_err());
     assert_eq!(names_in(&dir), ["tree"], "{}", "W-6");
 }
@@ -134,7 +184,12 @@ fn an_unfinished_image_has_no_name() {
 #[test]
 fn what_is_reserved_is_zero() {
     let image = everything();
-    assert_eq!(image[16..48], [0; 32], "{}: features and reserved bytes", "W-7");
+    assert_eq!(
+        image[16..48],
+        [0; 32],
+        "{}: features and reserved bytes",
+        "W-7"
+    );
     for (record, _) in records(&image) {
         let flags = record.offset as usize + 6;
         assert_eq!(image[flags..flags + 2], [0, 0], "W-7");

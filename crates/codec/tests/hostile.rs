@@ -8,7 +8,9 @@ use weald_format::limits::BLOCK_LEN_MAX;
 const SPECS: [CodecSpec; 3] = [CodecSpec::Lz4, CodecSpec::Zstd(3), CodecSpec::Xz(1)];
 
 fn text() -> Vec<u8> {
-    (0..600u32).flat_map(|i| format!("{} ", i * i % 977).into_bytes()).collect()
+    (0..600u32)
+        .flat_map(|i| format!("{} ", i * i % 977).into_bytes())
+        .collect()
 }
 
 fn zstd_frame(raw: &[u8]) -> Vec<u8> {
@@ -18,8 +20,16 @@ fn zstd_frame(raw: &[u8]) -> Vec<u8> {
 /// Most memory that this process has had, bytes.
 fn peak_len() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+    let line = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .unwrap();
+    line.trim()
+        .trim_end_matches(" kB")
+        .trim()
+        .parse::<u64>()
+        .unwrap()
+        * 1024
 }
 
 #[test]
@@ -38,7 +48,10 @@ fn flipped_bits_and_prefixes_never_panic_and_never_give_other_lengths() {
             }
         }
         for len in 0..encoded.stored.len() {
-            assert!(decode(&encoded.stored[..len]).is_err(), "{spec:?} prefix {len}");
+            assert!(
+                decode(&encoded.stored[..len]).is_err(),
+                "{spec:?} prefix {len}"
+            );
         }
     }
 }
@@ -51,9 +64,15 @@ fn a_zstd_record_is_one_frame_and_nothing_else() {
     let skipped = [&b"\x50\x2a\x4d\x18\x03\0\0\0abc"[..], &zstd_frame(&raw)].concat();
     let trailed = [&zstd_frame(&raw)[..], &b"\x50\x2a\x4d\x18\x03\0\0\0abc"[..]].concat();
     let mut decoder = Decoder::default();
-    assert!(decoder.decode(Codec::Zstd, &zstd_frame(&raw), raw.len(), None).is_ok());
+    assert!(
+        decoder
+            .decode(Codec::Zstd, &zstd_frame(&raw), raw.len(), None)
+            .is_ok()
+    );
     for bad in [two, skipped, trailed] {
-        let error = decoder.decode(Codec::Zstd, &bad, raw.len(), None).unwrap_err();
+        let error = decoder
+            .decode(Codec::Zstd, &bad, raw.len(), None)
+            .unwrap_err();
         assert_eq!(error.place().unwrap().rule, "F-3.11");
     }
 }
@@ -61,7 +80,10 @@ fn a_zstd_record_is_one_frame_and_nothing_else() {
 #[test]
 fn bombs_and_lies_about_lengths_are_refused_within_the_announced_memory() {
     let bomb = vec![0u8; 200 << 20];
-    let (zstd, lz4) = (zstd_frame(&bomb), lz4_flex::block::compress(&bomb[..1 << 20]));
+    let (zstd, lz4) = (
+        zstd_frame(&bomb),
+        lz4_flex::block::compress(&bomb[..1 << 20]),
+    );
     let xz = xz_with_dictionary(&[0; 1000], 1 << 20);
     drop(bomb);
     // What the test itself needed must not hide what the decoders need.
@@ -71,10 +93,23 @@ fn bombs_and_lies_about_lengths_are_refused_within_the_announced_memory() {
     for raw_len in [1, 1000, (1 << 20) - 1] {
         assert!(decoder.decode(Codec::Zstd, &zstd, raw_len, None).is_err());
         assert!(decoder.decode(Codec::Lz4, &lz4, raw_len, None).is_err());
-        assert!(decoder.decode(Codec::Xz, &xz, if raw_len == 1000 { 999 } else { raw_len }, None).is_err());
+        assert!(
+            decoder
+                .decode(
+                    Codec::Xz,
+                    &xz,
+                    if raw_len == 1000 { 999 } else { raw_len },
+                    None
+                )
+                .is_err()
+        );
     }
     let giant = usize::try_from(BLOCK_LEN_MAX).unwrap();
-    assert!(decoder.decode(Codec::Zstd, &zstd_frame(b"a"), giant, None).is_err());
+    assert!(
+        decoder
+            .decode(Codec::Zstd, &zstd_frame(b"a"), giant, None)
+            .is_err()
+    );
     assert!(decoder.decode(Codec::Xz, &xz, giant, None).is_err());
     // xz allocates the dictionary that the stream names: one of 1 GiB must be refused before that.
     let mut stored = xz_with_dictionary(&[0; 1000], 1 << 30);
@@ -101,11 +136,21 @@ fn xz_with_dictionary(raw: &[u8], dictionary_len: u32) -> Vec<u8> {
 #[test]
 fn forged_dictionaries_give_an_error_or_are_only_bytes() {
     let samples: Vec<Vec<u8>> = (0..400u32)
-        .map(|i| (i..i + 40).flat_map(|j| format!("name-{}/{} ", j * j % 91, j % 7).into_bytes()).collect())
+        .map(|i| {
+            (i..i + 40)
+                .flat_map(|j| format!("name-{}/{} ", j * j % 91, j % 7).into_bytes())
+                .collect()
+        })
         .collect();
     let dictionary = train_dictionary(&samples, 4096).expect("a dictionary");
-    assert!(dictionary.starts_with(&[0x37, 0xa4, 0x30, 0xec]), "trained dictionaries begin with their magic");
-    let stored = Encoder::with_dictionary(3, &dictionary).unwrap().encode(&samples[7]).unwrap();
+    assert!(
+        dictionary.starts_with(&[0x37, 0xa4, 0x30, 0xec]),
+        "trained dictionaries begin with their magic"
+    );
+    let stored = Encoder::with_dictionary(3, &dictionary)
+        .unwrap()
+        .encode(&samples[7])
+        .unwrap();
     assert_eq!(stored.codec, Codec::ZstdDictionary);
     let mut decoder = Decoder::default();
     let mut refused = 0;
@@ -115,7 +160,12 @@ fn forged_dictionaries_give_an_error_or_are_only_bytes() {
         bad[bit / 8] ^= 1 << (bit % 8);
         match DictionaryBytes::new(&bad) {
             Ok(bad) => {
-                let _ = decoder.decode(stored.codec, &stored.stored, samples[7].len(), Some(&Arc::new(bad)));
+                let _ = decoder.decode(
+                    stored.codec,
+                    &stored.stored,
+                    samples[7].len(),
+                    Some(&Arc::new(bad)),
+                );
             }
             Err(error) => {
                 assert_eq!(error.place().unwrap().rule, "F-3.12");
@@ -126,8 +176,19 @@ fn forged_dictionaries_give_an_error_or_are_only_bytes() {
     assert!(refused > 0, "no flip made a dictionary that zstd refuses");
     let cut = DictionaryBytes::new(&dictionary[..20]);
     assert!(cut.is_err());
-    assert!(DictionaryBytes::new(b"").is_ok_and(|d| decoder
-        .decode(stored.codec, &stored.stored, samples[7].len(), Some(&Arc::new(d)))
-        .is_err()));
-    assert!(decoder.decode(stored.codec, &stored.stored, samples[7].len(), None).is_err());
+    assert!(DictionaryBytes::new(b"").is_ok_and(|d| {
+        decoder
+            .decode(
+                stored.codec,
+                &stored.stored,
+                samples[7].len(),
+                Some(&Arc::new(d)),
+            )
+            .is_err()
+    }));
+    assert!(
+        decoder
+            .decode(stored.codec, &stored.stored, samples[7].len(), None)
+            .is_err()
+    );
 }

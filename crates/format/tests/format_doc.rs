@@ -20,15 +20,28 @@ fn document() -> String {
 
 /// Rows of the first table below the heading that begins with `heading`, cells without back-quotes, head left out.
 fn table(document: &str, heading: &str) -> Vec<Vec<String>> {
-    let mut lines = document.lines().skip_while(|l| !l.trim_start_matches('#').trim_start().starts_with(heading));
-    assert!(lines.next().is_some_and(|l| l.starts_with('#')), "no heading {heading}");
-    let rows = lines.take_while(|l| !l.starts_with('#')).skip_while(|l| !l.starts_with('|'));
-    rows.take_while(|l| l.starts_with('|')).skip(2).map(cells).collect()
+    let mut lines = document
+        .lines()
+        .skip_while(|l| !l.trim_start_matches('#').trim_start().starts_with(heading));
+    assert!(
+        lines.next().is_some_and(|l| l.starts_with('#')),
+        "no heading {heading}"
+    );
+    let rows = lines
+        .take_while(|l| !l.starts_with('#'))
+        .skip_while(|l| !l.starts_with('|'));
+    rows.take_while(|l| l.starts_with('|'))
+        .skip(2)
+        .map(cells)
+        .collect()
 }
 
 fn cells(row: &str) -> Vec<String> {
     let inner = row.trim().trim_start_matches('|').trim_end_matches('|');
-    inner.split(" | ").map(|c| c.trim().trim_matches('`').to_owned()).collect()
+    inner
+        .split(" | ")
+        .map(|c| c.trim().trim_matches('`').to_owned())
+        .collect()
 }
 
 fn record_table(document: &str, heading: &str) -> Vec<(String, usize, usize)> {
@@ -39,13 +52,21 @@ fn record_table(document: &str, heading: &str) -> Vec<(String, usize, usize)> {
 #[test]
 fn record_tables_say_what_the_structs_say() {
     let document = document();
-    for (heading, fields) in
-        [("Superblock\n", SUPERBLOCK_FIELDS), ("Record header\n", HEADER_FIELDS), ("Footer\n", FOOTER_FIELDS)]
-    {
-        let fields: Vec<_> = fields.iter().map(|(name, at, len)| (name.to_string(), *at, *len)).collect();
+    for (heading, fields) in [
+        ("Superblock\n", SUPERBLOCK_FIELDS),
+        ("Record header\n", HEADER_FIELDS),
+        ("Footer\n", FOOTER_FIELDS),
+    ] {
+        let fields: Vec<_> = fields
+            .iter()
+            .map(|(name, at, len)| (name.to_string(), *at, *len))
+            .collect();
         assert_eq!(record_table(&document, heading.trim()), fields, "{heading}");
         let end = fields.iter().fold(0, |end, (name, at, len)| {
-            assert_eq!(end, *at, "{name} of {heading}: fields leave a gap or overlap");
+            assert_eq!(
+                end, *at,
+                "{name} of {heading}: fields leave a gap or overlap"
+            );
             at + len
         });
         assert!([64, 128].contains(&end));
@@ -53,21 +74,35 @@ fn record_tables_say_what_the_structs_say() {
 }
 
 fn codes(document: &str, heading: &str) -> Vec<(u64, String)> {
-    table(document, heading).iter().map(|r| (r[0].parse().unwrap(), r[1].clone())).collect()
+    table(document, heading)
+        .iter()
+        .map(|r| (r[0].parse().unwrap(), r[1].clone()))
+        .collect()
 }
 
 #[test]
 fn code_tables_say_what_the_enums_say() {
     let document = document();
-    let types: Vec<_> = RecordType::ALL.iter().map(|(_, code, name)| (u64::from(*code), name.to_string())).collect();
+    let types: Vec<_> = RecordType::ALL
+        .iter()
+        .map(|(_, code, name)| (u64::from(*code), name.to_string()))
+        .collect();
     assert_eq!(codes(&document, "Record types"), types);
-    let codecs: Vec<_> = Codec::ALL.iter().map(|(_, code, name)| (u64::from(*code), name.to_string())).collect();
+    let codecs: Vec<_> = Codec::ALL
+        .iter()
+        .map(|(_, code, name)| (u64::from(*code), name.to_string()))
+        .collect();
     assert_eq!(codes(&document, "Codecs"), codecs);
-    let categories: Vec<_> =
-        (0..=255).filter_map(Category::from_code).map(|c| (c as u64, c.name().to_owned())).collect();
+    let categories: Vec<_> = (0..=255)
+        .filter_map(Category::from_code)
+        .map(|c| (c as u64, c.name().to_owned()))
+        .collect();
     assert_eq!(codes(&document, "Categories"), categories);
     let kinds = codes(&document, "Kinds");
-    assert_eq!(kinds.len(), (0..300).filter_map(EntryKind::from_code).count());
+    assert_eq!(
+        kinds.len(),
+        (0..300).filter_map(EntryKind::from_code).count()
+    );
     for (code, name) in kinds {
         let squeezed: String = name.split(' ').collect();
         let kind = format!("{:?}", EntryKind::from_code(code).unwrap()).to_lowercase();
@@ -79,8 +114,14 @@ fn code_tables_say_what_the_enums_say() {
 fn limits_are_those_of_the_code() {
     let document = document();
     let row = |r: &Vec<String>| (r[0].clone(), r[1].parse().unwrap());
-    let told: Vec<(String, u64)> = table(&document, "2. Numbers and limits").iter().map(row).collect();
-    let coded: Vec<(String, u64)> = limits::ALL.iter().map(|(name, value)| (name.to_string(), *value)).collect();
+    let told: Vec<(String, u64)> = table(&document, "2. Numbers and limits")
+        .iter()
+        .map(row)
+        .collect();
+    let coded: Vec<(String, u64)> = limits::ALL
+        .iter()
+        .map(|(name, value)| (name.to_string(), *value))
+        .collect();
     assert_eq!(told, coded);
 }
 
@@ -89,37 +130,68 @@ fn item_limits_are_those_of_the_code() {
     let document = document();
     let limit = |name: &str| match name {
         "1" => 1,
-        name => limits::ALL.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no limit {name}")).1,
+        name => {
+            limits::ALL
+                .iter()
+                .find(|(n, _)| *n == name)
+                .unwrap_or_else(|| panic!("no limit {name}"))
+                .1
+        }
     };
     // The items' table is the last of section 7, below the heading of the categories.
-    let start = document.find("| record type | items of a record |").unwrap();
-    let rows: Vec<_> = document[start..].lines().take_while(|l| l.starts_with('|')).skip(2).map(cells).collect();
+    let start = document
+        .find("| record type | items of a record |")
+        .unwrap();
+    let rows: Vec<_> = document[start..]
+        .lines()
+        .take_while(|l| l.starts_with('|'))
+        .skip(2)
+        .map(cells)
+        .collect();
     let mut seen = 0;
     for row in rows {
         for name in row[0].split(", ") {
-            let record_type = RecordType::ALL.iter().find(|(_, _, n)| *n == name).unwrap().0;
+            let record_type = RecordType::ALL
+                .iter()
+                .find(|(_, _, n)| *n == name)
+                .unwrap()
+                .0;
             assert_eq!(items_max(record_type), limit(&row[2]), "{name}");
             seen += 1;
         }
     }
     // All but index and directory.
     assert_eq!(seen, RecordType::ALL.len() - 2);
-    assert_eq!(raw_len_max(RecordType::Directory), limits::DIRECTORY_LEN_MAX);
+    assert_eq!(
+        raw_len_max(RecordType::Directory),
+        limits::DIRECTORY_LEN_MAX
+    );
 }
 
 fn bytes_of(hex: &str) -> Vec<u8> {
-    hex.split_whitespace().map(|b| u8::from_str_radix(b, 16).unwrap()).collect()
+    hex.split_whitespace()
+        .map(|b| u8::from_str_radix(b, 16).unwrap())
+        .collect()
 }
 
 #[test]
 fn worked_columns_decode_to_their_values() {
     let document = document();
     let start = document.find("| values | bytes |").unwrap();
-    let rows: Vec<_> = document[start..].lines().take_while(|l| l.starts_with('|')).skip(2).map(cells).collect();
+    let rows: Vec<_> = document[start..]
+        .lines()
+        .take_while(|l| l.starts_with('|'))
+        .skip(2)
+        .map(cells)
+        .collect();
     for (tag, row) in rows.iter().enumerate() {
         let values: Vec<u64> = row[0].split(' ').map(|v| v.parse().unwrap()).collect();
         let bytes = bytes_of(&row[1]);
-        assert_eq!(usize::from(bytes[0]), tag, "one example of each encoding, in order");
+        assert_eq!(
+            usize::from(bytes[0]),
+            tag,
+            "one example of each encoding, in order"
+        );
         let mut cursor = Cursor::new(&bytes, "example");
         let column = Column::decode(&mut cursor, values.len()).unwrap();
         cursor.finish().unwrap();
@@ -132,7 +204,12 @@ fn worked_columns_decode_to_their_values() {
 fn worked_names_decode_to_their_names() {
     let document = document();
     let start = document.find("| names | bytes |").unwrap();
-    let rows: Vec<_> = document[start..].lines().take_while(|l| l.starts_with('|')).skip(2).map(cells).collect();
+    let rows: Vec<_> = document[start..]
+        .lines()
+        .take_while(|l| l.starts_with('|'))
+        .skip(2)
+        .map(cells)
+        .collect();
     for (tag, row) in rows.iter().enumerate() {
         let expected: Vec<&str> = row[0].split(' ').collect();
         let bytes = bytes_of(&row[1]);
@@ -140,7 +217,9 @@ fn worked_names_decode_to_their_names() {
         let mut cursor = Cursor::new(&bytes, "example");
         let names = Names::decode(&mut cursor, expected.len()).unwrap();
         cursor.finish().unwrap();
-        let names: Vec<_> = (0..names.count()).map(|i| String::from_utf8_lossy(names.get(i)).into_owned()).collect();
+        let names: Vec<_> = (0..names.count())
+            .map(|i| String::from_utf8_lossy(names.get(i)).into_owned())
+            .collect();
         assert_eq!(names, expected);
     }
     assert_eq!(rows.len(), 3);
@@ -151,11 +230,16 @@ fn ids(text: &str, letter: char, before: &str) -> BTreeSet<String> {
     let pattern = format!("{before}{letter}-");
     let id = |at: usize| {
         let rest = &text[at + before.len() + 2..];
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
         rest[..end].trim_end_matches('.').to_owned()
     };
     let found = text.match_indices(&pattern).map(|(at, _)| id(at));
-    found.filter(|id| !id.is_empty()).map(|id| format!("{letter}-{id}")).collect()
+    found
+        .filter(|id| !id.is_empty())
+        .map(|id| format!("{letter}-{id}"))
+        .collect()
 }
 
 fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
@@ -172,12 +256,19 @@ fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
 /// Text of all sources (or all tests) of these crates; unit tests do not count as sources.
 fn texts(crates: &[&str], dir: &str) -> BTreeMap<PathBuf, String> {
     let mut files = Vec::new();
-    crates.iter().for_each(|c| rust_files(&workspace().join("crates").join(c).join(dir), &mut files));
-    files.into_iter().map(|f| (f.clone(), std::fs::read_to_string(f).unwrap())).collect()
+    crates
+        .iter()
+        .for_each(|c| rust_files(&workspace().join("crates").join(c).join(dir), &mut files));
+    files
+        .into_iter()
+        .map(|f| (f.clone(), std::fs::read_to_string(f).unwrap()))
+        .collect()
 }
 
 fn without_unit_tests(text: &str) -> &str {
-    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
+    text.split("#[cfg(test)]\nmod tests {")
+        .next()
+        .unwrap_or_default()
 }
 
 #[test]
@@ -185,11 +276,17 @@ fn every_rule_is_enforced_and_every_enforced_rule_is_told() {
     let document = document();
     let told = ids(&document, 'F', "**");
     let sources = texts(&["format", "codec", "image"], "src");
-    let enforced: BTreeSet<String> = sources.values().flat_map(|t| ids(without_unit_tests(t), 'F', "\"")).collect();
+    let enforced: BTreeSet<String> = sources
+        .values()
+        .flat_map(|t| ids(without_unit_tests(t), 'F', "\""))
+        .collect();
     assert!(told.len() > 70, "{told:?}");
     let untold: Vec<_> = enforced.difference(&told).collect();
     let unenforced: Vec<_> = told.difference(&enforced).collect();
-    assert!(untold.is_empty() && unenforced.is_empty(), "not told: {untold:?}; not enforced: {unenforced:?}");
+    assert!(
+        untold.is_empty() && unenforced.is_empty(),
+        "not told: {untold:?}; not enforced: {unenforced:?}"
+    );
     let mentioned = ids(&document, 'F', "");
     assert_eq!(mentioned, told, "rules are mentioned that are not defined");
 }
@@ -197,7 +294,10 @@ fn every_rule_is_enforced_and_every_enforced_rule_is_told() {
 #[test]
 fn every_rule_is_told_once() {
     let document = document();
-    for id in ids(&document, 'F', "**").iter().chain(&ids(&document, 'W', "**")) {
+    for id in ids(&document, 'F', "**")
+        .iter()
+        .chain(&ids(&document, 'W', "**"))
+    {
         assert_eq!(document.matches(&format!("**{id}**")).count(), 1, "{id}");
     }
 }
@@ -206,7 +306,9 @@ fn every_rule_is_told_once() {
 fn every_rule_has_a_test() {
     let document = document();
     let tests = texts(&["format", "codec", "image", "build"], "tests");
-    let tested = |letter| -> BTreeSet<String> { tests.values().flat_map(|t| ids(t, letter, "\"")).collect() };
+    let tested = |letter| -> BTreeSet<String> {
+        tests.values().flat_map(|t| ids(t, letter, "\"")).collect()
+    };
     for letter in ['F', 'W'] {
         let told = ids(&document, letter, "**");
         let tested = tested(letter);

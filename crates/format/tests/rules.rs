@@ -1,9 +1,13 @@
 //! One input for each rule that parsing alone can enforce, and the error that cites it.
 
 use weald_format::column::Column;
-use weald_format::container::{Codec, Footer, FooterRecord, HeaderRecord, RecordRef, RecordType, SuperblockRecord};
+use weald_format::container::{
+    Codec, Footer, FooterRecord, HeaderRecord, RecordRef, RecordType, SuperblockRecord,
+};
 use weald_format::cursor::Cursor;
-use weald_format::directory::{Category, Directory, IndexPage, PageRef, Section, Stream, check_lens};
+use weald_format::directory::{
+    Category, Directory, IndexPage, PageRef, Section, Stream, check_lens,
+};
 use weald_format::entries::EntryBlock;
 use weald_format::limits::{BLOCK_LEN_MAX, NUMBER_MAX, XATTR_SET_LEN_MAX};
 use weald_format::names::Names;
@@ -36,7 +40,10 @@ fn numbers() {
     assert_eq!(rule(Cursor::new(&[1], "test").bytes(2)), "F-2.1");
     assert_eq!(rule(Cursor::new(&[0; 31], "test").digest()), "F-2.1");
     assert_eq!(varint(&[0x80, 0]), "F-2.2");
-    assert_eq!(varint(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]), "F-2.2");
+    assert_eq!(
+        varint(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]),
+        "F-2.2"
+    );
     assert_eq!(varint(&[0x80; 11]), "F-2.2");
     assert_eq!(rule(Cursor::new(&[6], "test").bounded(5, "test")), "F-2.3");
     assert_eq!(rule(Cursor::new(&[6], "test").finish()), "F-2.4");
@@ -68,14 +75,31 @@ fn superblocks() {
         sum(&mut bytes, 16);
         SuperblockRecord::read_from_bytes(&bytes).unwrap()
     };
-    assert_eq!(rule(SuperblockRecord::parse(&good.as_bytes()[..63])), "F-3.7");
-    assert_eq!(rule(SuperblockRecord::parse(edited(1, b'w').as_bytes())), "F-3.8");
+    assert_eq!(
+        rule(SuperblockRecord::parse(&good.as_bytes()[..63])),
+        "F-3.7"
+    );
+    assert_eq!(
+        rule(SuperblockRecord::parse(edited(1, b'w').as_bytes())),
+        "F-3.8"
+    );
     let mut bytes = good.as_bytes().to_vec();
     bytes[20] = 1;
     assert_eq!(rule(SuperblockRecord::parse(&bytes)), "F-3.9");
-    assert_eq!(rule(SuperblockRecord::parse(edited(47, 1).as_bytes())), "F-3.10");
-    assert_eq!(rule(SuperblockRecord::parse(edited(16, 1).as_bytes())), "none", "compat bits are ignored");
-    assert_eq!(rule(SuperblockRecord::parse(edited(24, 1).as_bytes())), "none", "as are bits for those who append");
+    assert_eq!(
+        rule(SuperblockRecord::parse(edited(47, 1).as_bytes())),
+        "F-3.10"
+    );
+    assert_eq!(
+        rule(SuperblockRecord::parse(edited(16, 1).as_bytes())),
+        "none",
+        "compat bits are ignored"
+    );
+    assert_eq!(
+        rule(SuperblockRecord::parse(edited(24, 1).as_bytes())),
+        "none",
+        "as are bits for those who append"
+    );
     for (at, value) in [(8, 2), (12, 128), (32, 1), (39, 0x80)] {
         let newer = edited(at, value);
         let error = SuperblockRecord::parse(newer.as_bytes()).unwrap_err();
@@ -93,7 +117,10 @@ fn headers() {
         sum(&mut bytes, 8);
         rule(RecordRef::parse_header(&bytes, 64))
     };
-    assert_eq!(rule(RecordRef::parse_header(&good.as_bytes()[1..], 64)), "F-3.1");
+    assert_eq!(
+        rule(RecordRef::parse_header(&good.as_bytes()[1..], 64)),
+        "F-3.1"
+    );
     assert_eq!(edited(0, b'w'), "F-3.2");
     let mut bytes = good.as_bytes().to_vec();
     bytes[63] ^= 1;
@@ -116,7 +143,10 @@ fn footers() {
     };
     let parse = |footer: Footer| rule(Footer::parse(footer.encode().as_bytes(), 164));
     assert_eq!(parse(good), "none");
-    assert_eq!(rule(Footer::parse(&good.encode().as_bytes()[1..], 164)), "F-4.1");
+    assert_eq!(
+        rule(Footer::parse(&good.encode().as_bytes()[1..], 164)),
+        "F-4.1"
+    );
     let mut record: FooterRecord = good.encode();
     record.magic[0] = 0;
     assert_eq!(rule(Footer::parse(record.as_bytes(), 164)), "F-4.2");
@@ -124,28 +154,72 @@ fn footers() {
     record.tree_digest[0] ^= 1;
     assert_eq!(rule(Footer::parse(record.as_bytes(), 164)), "F-4.3");
     let bad = [
-        Footer { generation: 0, ..good },
-        Footer { directory_offset: 63, directory_len: 101, ..good },
-        Footer { directory_offset: 100, directory_len: 64, ..good },
-        Footer { directory_len: 99, ..good },
-        Footer { directory_len: u64::MAX, ..good },
-        Footer { footer_offset: 165, ..good },
-        Footer { previous_footer: Some(64), ..good },
-        Footer { previous_footer: Some(u64::MAX), ..good },
+        Footer {
+            generation: 0,
+            ..good
+        },
+        Footer {
+            directory_offset: 63,
+            directory_len: 101,
+            ..good
+        },
+        Footer {
+            directory_offset: 100,
+            directory_len: 64,
+            ..good
+        },
+        Footer {
+            directory_len: 99,
+            ..good
+        },
+        Footer {
+            directory_len: u64::MAX,
+            ..good
+        },
+        Footer {
+            footer_offset: 165,
+            ..good
+        },
+        Footer {
+            previous_footer: Some(64),
+            ..good
+        },
+        Footer {
+            previous_footer: Some(u64::MAX),
+            ..good
+        },
     ];
-    bad.into_iter().for_each(|footer| assert_eq!(parse(footer), "F-4.4", "{footer:?}"));
+    bad.into_iter()
+        .for_each(|footer| assert_eq!(parse(footer), "F-4.4", "{footer:?}"));
 }
 
 #[test]
 fn columns() {
     assert_eq!(column(1, &[8, 0]), "F-5.1");
-    assert_eq!((column(1, &[2, 0, 0]), column(1, &[2, 0, 65])), ("F-5.3", "F-5.3"));
+    assert_eq!(
+        (column(1, &[2, 0, 0]), column(1, &[2, 0, 65])),
+        ("F-5.3", "F-5.3")
+    );
     assert_eq!(column(2, &[2, 0, 1, 0b100]), "F-5.3", "padding");
     assert_eq!(column(9, &[2, 0, 1, 0]), "F-2.1");
     assert_eq!(column(2, &[4, 1, 7, 0, 1]), "F-5.5");
-    assert_eq!(column(2, &[4, 0x81, 0x02, 7]), "F-2.3", "257 distinct values");
-    assert_eq!((column(2, &[5, 0, 1]), column(2, &[5, 3, 1]), column(2, &[5, 1, 1])), ("F-5.6", "F-5.6", "F-2.1"));
-    assert_eq!((column(1, &[7, 0, 0, 0]), column(1, &[7, 0, 9, 0])), ("F-5.8", "F-5.8"));
+    assert_eq!(
+        column(2, &[4, 0x81, 0x02, 7]),
+        "F-2.3",
+        "257 distinct values"
+    );
+    assert_eq!(
+        (
+            column(2, &[5, 0, 1]),
+            column(2, &[5, 3, 1]),
+            column(2, &[5, 1, 1])
+        ),
+        ("F-5.6", "F-5.6", "F-2.1")
+    );
+    assert_eq!(
+        (column(1, &[7, 0, 0, 0]), column(1, &[7, 0, 9, 0])),
+        ("F-5.8", "F-5.8")
+    );
 }
 
 #[test]
@@ -155,27 +229,51 @@ fn name_columns() {
     assert_eq!(names(1, &[0, 0, 0, 0, 3, b'a', 0, b'b']), "F-6.2");
     let long = [&[1, 0xff, 1][..], &[b'a'; 255], &[0, 0, 0, 5]].concat();
     assert_eq!(names(1, &long), "F-6.2", "256 bytes");
-    assert_eq!(names(1, &[0, 0, 1, 0, 0]), "F-6.3", "shares with a name that is not there");
-    assert_eq!(names(1, &[&[0, 0, 0, 0, 0x80, 2][..], &[b'a'; 256]].concat()), "F-6.3", "256 bytes");
+    assert_eq!(
+        names(1, &[0, 0, 1, 0, 0]),
+        "F-6.3",
+        "shares with a name that is not there"
+    );
+    assert_eq!(
+        names(1, &[&[0, 0, 0, 0, 0x80, 2][..], &[b'a'; 256]].concat()),
+        "F-6.3",
+        "256 bytes"
+    );
     assert_eq!(names(1, &[1, 0, 0, 21, 0, 0]), "F-6.4");
     assert_eq!(names(1, &[2, 0, 0, 4, 0, 5]), "F-6.5");
-    assert_eq!(names(1, &[2, 0, 0, 3, 0, 0, 0x12, 0x34]), "F-6.5", "padding");
+    assert_eq!(
+        names(1, &[2, 0, 0, 3, 0, 0, 0x12, 0x34]),
+        "F-6.5",
+        "padding"
+    );
     assert_eq!(names(1, &[2, 0, 0, 0x80, 2]), "F-2.3");
 }
 
 fn directory() -> Directory {
-    let record = RecordRef { record_type: RecordType::Index, codec: Codec::None, raw_len: 5, ..reference() };
+    let record = RecordRef {
+        record_type: RecordType::Index,
+        codec: Codec::None,
+        raw_len: 5,
+        ..reference()
+    };
     Directory {
         superblock_digest: Digest::of(b"s"),
         generation: 1,
         previous_footer: 0,
         tree_digest: Digest::of(b"t"),
         name_count: 9,
-        streams: vec![Stream { category: Category::General, block_len_max: 4096 }],
+        streams: vec![Stream {
+            category: Category::General,
+            block_len_max: 4096,
+        }],
         sections: vec![Section {
             record_type: RecordType::Data,
             stream: 0,
-            pages: vec![PageRef { record, record_count: 3, item_count: 60 }],
+            pages: vec![PageRef {
+                record,
+                record_count: 3,
+                item_count: 60,
+            }],
         }],
     }
 }
@@ -188,14 +286,29 @@ fn directories() {
         rule(Directory::parse(&directory.encode()))
     };
     assert_eq!(edited(&|_| {}), "none");
-    assert_eq!(edited(&|d| d.sections[0].pages[0].record.stored_len = 0), "F-7.2");
-    assert_eq!(edited(&|d| d.sections[0].pages[0].record.offset = 63), "F-7.4");
-    assert_eq!(edited(&|d| d.sections[0].pages[0].record.offset = u64::MAX), "F-7.4");
+    assert_eq!(
+        edited(&|d| d.sections[0].pages[0].record.stored_len = 0),
+        "F-7.2"
+    );
+    assert_eq!(
+        edited(&|d| d.sections[0].pages[0].record.offset = 63),
+        "F-7.4"
+    );
+    assert_eq!(
+        edited(&|d| d.sections[0].pages[0].record.offset = u64::MAX),
+        "F-7.4"
+    );
     let mut bytes = directory().encode();
     bytes[32 + 2 + 32 + 2] = 2;
     assert_eq!(rule(Directory::parse(&bytes)), "F-7.5");
-    assert_eq!(edited(&|d| d.sections[0].record_type = RecordType::Index), "F-7.6");
-    assert_eq!(edited(&|d| d.sections[0].record_type = RecordType::Directory), "F-7.6");
+    assert_eq!(
+        edited(&|d| d.sections[0].record_type = RecordType::Index),
+        "F-7.6"
+    );
+    assert_eq!(
+        edited(&|d| d.sections[0].record_type = RecordType::Directory),
+        "F-7.6"
+    );
     assert_eq!(edited(&|d| d.sections[0].stream = 1), "F-7.6");
     assert_eq!(edited(&|d| d.sections.push(d.sections[0].clone())), "F-7.6");
     assert_eq!(edited(&|d| d.streams.clear()), "F-7.6");
@@ -206,15 +319,33 @@ fn directories() {
         d.sections[0].pages = vec![d.sections[0].pages[0]; 2];
     };
     assert_eq!(edited(&many), "F-7.7");
-    assert_eq!(edited(&|d| d.sections[0].pages[0].record_count = 0), "F-7.8");
-    assert_eq!(edited(&|d| d.sections[0].pages[0].record_count = 1025), "F-2.3");
-    assert_eq!(edited(&|d| d.sections[0].pages[0].item_count = 3 * BLOCK_LEN_MAX + 1), "F-7.9");
+    assert_eq!(
+        edited(&|d| d.sections[0].pages[0].record_count = 0),
+        "F-7.8"
+    );
+    assert_eq!(
+        edited(&|d| d.sections[0].pages[0].record_count = 1025),
+        "F-2.3"
+    );
+    assert_eq!(
+        edited(&|d| d.sections[0].pages[0].item_count = 3 * BLOCK_LEN_MAX + 1),
+        "F-7.9"
+    );
     assert_eq!(edited(&|d| d.name_count = NUMBER_MAX + 1), "F-2.3");
     assert_eq!(edited(&|d| d.streams = vec![d.streams[0]; 65]), "F-2.3");
-    assert_eq!(edited(&|d| d.streams[0].block_len_max = BLOCK_LEN_MAX + 1), "F-2.3");
+    assert_eq!(
+        edited(&|d| d.streams[0].block_len_max = BLOCK_LEN_MAX + 1),
+        "F-2.3"
+    );
     // 64 bytes of superblock, 65 each for three records, 64 + 5 for the index page.
     let room = 64 + 3 * 65 + 64 + 5;
-    assert_eq!((rule(directory().check_room(room)), rule(directory().check_room(room - 1))), ("none", "F-7.12"));
+    assert_eq!(
+        (
+            rule(directory().check_room(room)),
+            rule(directory().check_room(room - 1))
+        ),
+        ("none", "F-7.12")
+    );
 }
 
 #[test]
@@ -236,68 +367,176 @@ fn references() {
 fn index_pages() {
     let parse = |bytes: &[u8], items| rule(IndexPage::parse(bytes, RecordType::Data, 1, items));
     let page = |codec: u8, items: u8| {
-        [&[0, 64, 0, 5, 0, 9, 0, codec, 0, items][..], &Digest::of(b"x").0].concat()
+        [
+            &[0, 64, 0, 5, 0, 9, 0, codec, 0, items][..],
+            &Digest::of(b"x").0,
+        ]
+        .concat()
     };
     assert_eq!(parse(&page(2, 9), 9), "none");
     assert_eq!(parse(&page(9, 9), 9), "F-3.5");
-    assert_eq!((parse(&page(2, 8), 8), parse(&page(2, 9), 10)), ("F-7.9", "F-7.9"));
+    assert_eq!(
+        (parse(&page(2, 8), 8), parse(&page(2, 9), 10)),
+        ("F-7.9", "F-7.9")
+    );
     assert_eq!(parse(&page(0, 9), 9), "F-7.3");
-    assert_eq!(rule(IndexPage::parse(&page(2, 0), RecordType::Entries, 1, 0)), "F-7.9");
+    assert_eq!(
+        rule(IndexPage::parse(&page(2, 0), RecordType::Entries, 1, 0)),
+        "F-7.9"
+    );
     assert_eq!(parse(&[page(2, 9), vec![0]].concat(), 9), "F-2.4");
 }
 
 /// One entry of kind `kind` with `tail` behind its five columns and, with `mask` 1, its mtime of `ns` nanoseconds.
 fn block(count: u8, mask: u8, kind: u8, ns: &[u8], tail: &[u8]) -> &'static str {
-    let time = if mask == 1 { [&[0, 0, 0][..], ns].concat() } else { Vec::new() };
-    rule(EntryBlock::parse(&[&[count, mask, 0, kind, 0, 0, 0, 0, 0, 1, 0, 0][..], &time, tail].concat()))
+    let time = if mask == 1 {
+        [&[0, 0, 0][..], ns].concat()
+    } else {
+        Vec::new()
+    };
+    rule(EntryBlock::parse(
+        &[
+            &[count, mask, 0, kind, 0, 0, 0, 0, 0, 1, 0, 0][..],
+            &time,
+            tail,
+        ]
+        .concat(),
+    ))
 }
 
 #[test]
 fn entry_blocks() {
     let name = [0, 0, 0, 0, 1, b'n'];
     assert_eq!(block(1, 1, 0, &[0], &name), "none");
-    assert_eq!((block(0, 1, 0, &[0], &name), block(1, 16, 0, &[], &name)), ("F-8.1", "F-8.1"));
+    assert_eq!(
+        (block(0, 1, 0, &[0], &name), block(1, 16, 0, &[], &name)),
+        ("F-8.1", "F-8.1")
+    );
     assert_eq!(block(1, 0, 8, &[], &name), "F-8.2");
     let symlink = |target: &[u8]| [&[0, target.len() as u8][..], target, &name].concat();
     assert_eq!(block(1, 0, 3, &[], &symlink(b"t")), "none");
-    assert_eq!((block(1, 0, 3, &[], &symlink(b"")), block(1, 0, 3, &[], &symlink(b"\0"))), ("F-8.5", "F-8.5"));
-    assert_eq!(block(1, 0, 3, &[], &[&[0, 0x80, 0x20][..], &[b't'; 4096]].concat()), "F-8.5");
+    assert_eq!(
+        (
+            block(1, 0, 3, &[], &symlink(b"")),
+            block(1, 0, 3, &[], &symlink(b"\0"))
+        ),
+        ("F-8.5", "F-8.5")
+    );
+    assert_eq!(
+        block(
+            1,
+            0,
+            3,
+            &[],
+            &[&[0, 0x80, 0x20][..], &[b't'; 4096]].concat()
+        ),
+        "F-8.5"
+    );
     assert_eq!(block(1, 1, 0, &[0x80, 0x94, 0xeb, 0xdc, 3], &name), "F-8.6");
 }
 
 #[test]
 fn smaller_pages() {
-    assert_eq!(rule(TemplatePage::parse(&[1, 0, 0, 1, 0, 0, 0, 2])), "F-9.1");
+    assert_eq!(
+        rule(TemplatePage::parse(&[1, 0, 0, 1, 0, 0, 0, 2])),
+        "F-9.1"
+    );
     let big = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
-    assert_eq!(rule(TemplatePage::parse(&[&[1, 0, 0][..], &big, &[0, 0, 0, 0]].concat())), "F-9.1");
-    assert_eq!((rule(ContentPage::parse(&[1, 0, 0, 0])), rule(ContentPage::parse(&[1, 0, 0, 1]))), ("F-10.1", "none"));
-    assert_eq!(rule(ContentPage::parse(&[&[1, 0, 0][..], &big].concat())), "F-10.1");
+    assert_eq!(
+        rule(TemplatePage::parse(
+            &[&[1, 0, 0][..], &big, &[0, 0, 0, 0]].concat()
+        )),
+        "F-9.1"
+    );
+    assert_eq!(
+        (
+            rule(ContentPage::parse(&[1, 0, 0, 0])),
+            rule(ContentPage::parse(&[1, 0, 0, 1]))
+        ),
+        ("F-10.1", "none")
+    );
+    assert_eq!(
+        rule(ContentPage::parse(&[&[1, 0, 0][..], &big].concat())),
+        "F-10.1"
+    );
     // One extent, one stream with head 0: lengths, sources, steps.
     let extent = |len: &[u8], source: u8, step: &[u8]| {
-        rule(ExtentPage::parse(&[&[1, 1, 0, 0][..], len, &[0, source, 0], step].concat()))
+        rule(ExtentPage::parse(
+            &[&[1, 1, 0, 0][..], len, &[0, source, 0], step].concat(),
+        ))
     };
-    assert_eq!((extent(&[5], 0, &[0]), extent(&[5], 1, &[0]), extent(&[5], 2, &[8])), ("none", "none", "none"));
-    assert_eq!((extent(&[0], 1, &[0]), extent(&big, 1, &[0])), ("F-11.1", "F-11.1"));
-    assert_eq!((extent(&[5], 3, &[0]), extent(&[5], 4, &[0])), ("F-11.2", "F-11.2"));
+    assert_eq!(
+        (
+            extent(&[5], 0, &[0]),
+            extent(&[5], 1, &[0]),
+            extent(&[5], 2, &[8])
+        ),
+        ("none", "none", "none")
+    );
+    assert_eq!(
+        (extent(&[0], 1, &[0]), extent(&big, 1, &[0])),
+        ("F-11.1", "F-11.1")
+    );
+    assert_eq!(
+        (extent(&[5], 3, &[0]), extent(&[5], 4, &[0])),
+        ("F-11.2", "F-11.2")
+    );
     assert_eq!(extent(&[5], 2, &[1]), "F-11.3", "an address before 0");
-    assert_eq!(rule(pages::parse_attributes(&[1, 0, 0x80, 0x20, 0, 0, 0, 0, 0, 0])), "F-12.1");
-    assert_eq!(rule(pages::parse_attributes(&[1, 0, 0, 0, 0x80, 0x80, 0x80, 0x80, 0x10, 0, 0, 0, 0])), "F-12.1");
+    assert_eq!(
+        rule(pages::parse_attributes(&[
+            1, 0, 0x80, 0x20, 0, 0, 0, 0, 0, 0
+        ])),
+        "F-12.1"
+    );
+    assert_eq!(
+        rule(pages::parse_attributes(&[
+            1, 0, 0, 0, 0x80, 0x80, 0x80, 0x80, 0x10, 0, 0, 0, 0
+        ])),
+        "F-12.1"
+    );
     let set = |xattrs: &[u8]| rule(pages::parse_xattrs(&[&[1][..], xattrs].concat()));
     assert_eq!(set(&[2, 1, b'a', 0, 1, b'b', 0]), "none");
     assert_eq!((set(&[1, 0, 0]), set(&[1, 1, 0, 0])), ("F-13.1", "F-13.1"));
-    assert_eq!((set(&[2, 1, b'b', 0, 1, b'a', 0]), set(&[2, 1, b'a', 0, 1, b'a', 0])), ("F-13.1", "F-13.1"));
+    assert_eq!(
+        (
+            set(&[2, 1, b'b', 0, 1, b'a', 0]),
+            set(&[2, 1, b'a', 0, 1, b'a', 0])
+        ),
+        ("F-13.1", "F-13.1")
+    );
     let links = |bytes: &[u8]| rule(pages::parse_links(bytes));
     assert_eq!(links(&[2, 1, 3, 2, 0, 0, 0, 2]), "none");
-    assert_eq!((links(&[1, 0, 3, 0, 3, 0, 2]), links(&[1, 0, 3, 0, 4, 0, 2])), ("F-14.1", "F-14.1"));
-    assert_eq!((links(&[1, 0, 3, 0, 0, 0, 1]), links(&[2, 0, 3, 0, 0, 0, 2])), ("F-14.1", "F-14.1"));
-    assert_eq!((rule(TimesPage::parse(&[1, 2, 0, 0, 0, 0])), rule(TimesPage::parse(&[1, 1, 0, 0, 0, 0]))), ("F-15.1", "none"));
+    assert_eq!(
+        (links(&[1, 0, 3, 0, 3, 0, 2]), links(&[1, 0, 3, 0, 4, 0, 2])),
+        ("F-14.1", "F-14.1")
+    );
+    assert_eq!(
+        (links(&[1, 0, 3, 0, 0, 0, 1]), links(&[2, 0, 3, 0, 0, 0, 2])),
+        ("F-14.1", "F-14.1")
+    );
+    assert_eq!(
+        (
+            rule(TimesPage::parse(&[1, 2, 0, 0, 0, 0])),
+            rule(TimesPage::parse(&[1, 1, 0, 0, 0, 0]))
+        ),
+        ("F-15.1", "none")
+    );
 }
 
 #[test]
 fn xattr_sets_have_a_limit() {
     let value = vec![0; XATTR_SET_LEN_MAX / 2];
-    let xattr = |name: &str, value: &[u8]| weald_format::Xattr { name: name.into(), value: value.into() };
+    let xattr = |name: &str, value: &[u8]| weald_format::Xattr {
+        name: name.into(),
+        value: value.into(),
+    };
     let parse = |set| rule(pages::parse_xattrs(&pages::encode_xattrs(&[set])));
-    assert_eq!(parse(vec![xattr("a", &value), xattr("b", &value[20..])]), "none");
-    assert_eq!(parse(vec![xattr("a", &value), xattr("b", &value)]), "F-13.3");
+    assert_eq!(
+        parse(vec![xattr("a", &value), xattr("b", &value[20..])]),
+        "none"
+    );
+    assert_eq!(
+        parse(vec![xattr("a", &value), xattr("b", &value)]),
+        "F-13.3"
+    );
 }

@@ -92,8 +92,13 @@ impl Image {
     /// Reads the image twice, decodes every content once; 40 bytes of memory a content and 64 a template.
     pub fn check(&self, options: &CheckOptions, tell: &mut dyn FnMut(Finding)) -> CheckReport {
         self.records.remember_failures(true);
-        let mut checker =
-            Checker { image: self, options, report: CheckReport::default(), tell, told: HashSet::new() };
+        let mut checker = Checker {
+            image: self,
+            options,
+            report: CheckReport::default(),
+            tell,
+            told: HashSet::new(),
+        };
         let is_bounded = checker.check_records();
         let is_damaged = checker.report.structure_count > 0;
         match options.digests_only {
@@ -134,11 +139,15 @@ impl Checker<'_> {
             (footer.footer_offset, footer_end),
         ];
         for section in &image.directory.sections {
-            let mut records: Vec<RecordRef> = section.pages.iter().map(|p: &PageRef| p.record).collect();
-            let listed = image.records.each_ref(section.record_type, section.stream as u8, &mut |record| {
-                records.push(*record);
-                Ok(())
-            });
+            let mut records: Vec<RecordRef> =
+                section.pages.iter().map(|p: &PageRef| p.record).collect();
+            let listed =
+                image
+                    .records
+                    .each_ref(section.record_type, section.stream as u8, &mut |record| {
+                        records.push(*record);
+                        Ok(())
+                    });
             if let Err(error) = listed {
                 self.found(error);
             }
@@ -155,10 +164,21 @@ impl Checker<'_> {
         });
         // Gaps are where an unreadable index page leads, or where older generations have what this one dropped.
         let gaps_count = self.report.structure_count == 0 && footer.generation == 1;
-        let wrong = neighbours.into_iter().find(|(end, start)| end > start || gaps_count);
+        let wrong = neighbours
+            .into_iter()
+            .find(|(end, start)| end > start || gaps_count);
         if let Some((end, start)) = wrong {
-            let what = format!("bytes {} to {} belong to no record, or to two", end.min(start), end.max(start));
-            self.found(Error::corrupt("directory", footer.directory_offset, "F-7.11", what));
+            let what = format!(
+                "bytes {} to {} belong to no record, or to two",
+                end.min(start),
+                end.max(start)
+            );
+            self.found(Error::corrupt(
+                "directory",
+                footer.directory_offset,
+                "F-7.11",
+                what,
+            ));
             return end < start;
         }
         true
@@ -172,8 +192,16 @@ impl Checker<'_> {
         let headers = self.report.record_count.saturating_mul(HEADER_LEN as u64);
         let footer = &self.image.footer;
         if self.report.stored_len.saturating_add(headers) > footer.directory_offset {
-            let what = format!("records take more than the {} bytes before the directory", footer.directory_offset);
-            self.found(Error::corrupt("directory", footer.directory_offset, "F-7.11", what));
+            let what = format!(
+                "records take more than the {} bytes before the directory",
+                footer.directory_offset
+            );
+            self.found(Error::corrupt(
+                "directory",
+                footer.directory_offset,
+                "F-7.11",
+                what,
+            ));
             return false;
         }
         if let Err(error) = self.image.records.verify(record) {
@@ -187,11 +215,14 @@ impl Checker<'_> {
         let contents = content_check::check_contents(self);
         let templates = self.check_templates(&contents);
         let links = self.check_links(&templates);
-        let is_damaged = contents.iter().any(Option::is_none) || templates.iter().any(CheckedTemplate::is_damaged);
+        let is_damaged = contents.iter().any(Option::is_none)
+            || templates.iter().any(CheckedTemplate::is_damaged);
         if is_damaged {
             damage::name(self, &contents, &templates);
         }
-        let Some(links) = links.filter(|_| !is_damaged) else { return };
+        let Some(links) = links.filter(|_| !is_damaged) else {
+            return;
+        };
         if let Err(error) = self.check_tree_digest(&contents, &templates, &links) {
             self.found(error);
         }
@@ -223,7 +254,8 @@ impl Checker<'_> {
         let holder = match time_count {
             0 => templates.last().and_then(|t| t.digest).unwrap_or_default(),
             _ if time_count != name_count => {
-                let what = format!("times overlay: expected {name_count} times, found {time_count}");
+                let what =
+                    format!("times overlay: expected {name_count} times, found {time_count}");
                 return Err(bad("F-15.3", what));
             }
             _ => crate::instances::holder_digest(self.image, contents)?,
@@ -234,7 +266,10 @@ impl Checker<'_> {
         match digest == self.image.footer.tree_digest {
             true => Ok(()),
             false => {
-                let what = format!("tree digest: expected {}, found {digest}", self.image.footer.tree_digest);
+                let what = format!(
+                    "tree digest: expected {}, found {digest}",
+                    self.image.footer.tree_digest
+                );
                 Err(bad("F-16.1", what))
             }
         }
@@ -254,7 +289,10 @@ impl Checker<'_> {
         self.report.template_count = count;
         self.report.entry_count = entry_end;
         if entry_end != self.image.summary.entry_count && !checked.iter().any(|t| t.is_broken) {
-            let what = format!("templates hold {entry_end} entries, {} are stored", self.image.summary.entry_count);
+            let what = format!(
+                "templates hold {entry_end} entries, {} are stored",
+                self.image.summary.entry_count
+            );
             self.found(bad("F-9.6", what));
         }
         if let Err(error) = self.image.tree.holder() {
@@ -270,7 +308,10 @@ impl Checker<'_> {
         let links = self.image.all_links().and_then(|links| {
             let is_complete = !is_whole || links.len() as u64 == expected;
             if !is_complete || !are_groups_whole(&links) {
-                let what = format!("link table: expected {expected} names in whole groups, found {}", links.len());
+                let what = format!(
+                    "link table: expected {expected} names in whole groups, found {}",
+                    links.len()
+                );
                 return Err(bad("F-14.3", what));
             }
             if is_whole {
@@ -284,7 +325,10 @@ impl Checker<'_> {
     /// Whether the name of `link` shows the same inode as the first one.
     fn check_link(&self, link: &Link) -> Result<()> {
         let image = self.image;
-        let (name, first) = (image.inode(InodeNo(link.name_no))?, image.inode(InodeNo(link.first_no))?);
+        let (name, first) = (
+            image.inode(InodeNo(link.name_no))?,
+            image.inode(InodeNo(link.first_no))?,
+        );
         let is_same = name.ino.0 == link.first_no
             && first.ino == name.ino
             && (name.kind, name.nlink, name.size) == (first.kind, link.nlink, first.size)
@@ -293,7 +337,10 @@ impl Checker<'_> {
         let is_link = name.kind == weald_format::FileKind::Symlink;
         match is_same && (!is_link || image.read_link(&name)? == image.read_link(&first)?) {
             true => Ok(()),
-            false => Err(bad("F-14.4", format!("name {} differs from name {}", link.name_no, link.first_no))),
+            false => Err(bad(
+                "F-14.4",
+                format!("name {} differs from name {}", link.name_no, link.first_no),
+            )),
         }
     }
 
@@ -315,6 +362,8 @@ fn are_groups_whole(links: &[Link]) -> bool {
             return false;
         }
     }
-    let is_sorted = links.windows(2).all(|w| matches!(w, [a, b] if a.name_no < b.name_no));
+    let is_sorted = links
+        .windows(2)
+        .all(|w| matches!(w, [a, b] if a.name_no < b.name_no));
     is_sorted && groups.values().all(|(found, nlink)| found == nlink)
 }

@@ -2,9 +2,9 @@
 
 use crate::Image;
 use crate::check::Checker;
+use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use parking_lot::Mutex;
 use weald_format::container::RecordType;
 use weald_format::pages::Source;
 use weald_format::tree_digest::ContentHasher;
@@ -36,7 +36,10 @@ pub(crate) fn check_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
         checker.found(error);
     }
     let next = AtomicU64::new(0);
-    let results = Mutex::new(Results { digests: no_digests(count), ..Results::default() });
+    let results = Mutex::new(Results {
+        digests: no_digests(count),
+        ..Results::default()
+    });
     std::thread::scope(|scope| {
         for _ in 0..checker.options.threads.max(1) {
             scope.spawn(|| check_some(image, &next, count, &results));
@@ -45,7 +48,10 @@ pub(crate) fn check_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
     let results = results.into_inner();
     checker.report.content_count = results.digests.len() as u64;
     checker.report.content_len = results.len;
-    results.errors.into_iter().for_each(|error| checker.found(error));
+    results
+        .errors
+        .into_iter()
+        .for_each(|error| checker.found(error));
     results.digests
 }
 
@@ -60,14 +66,18 @@ fn check_starts(image: &Image, count: u64) -> Result<()> {
     for id in 0..count {
         let (start, len) = image.contents.extent_of(ContentId(id))?;
         if start != end {
-            return Err(bad(format!("content {id}: expected logical start {end}, found {start}")));
+            return Err(bad(format!(
+                "content {id}: expected logical start {end}, found {start}"
+            )));
         }
         end = end.saturating_add(len);
     }
     let logical_len = image.records.item_count(RecordType::Extents, 0);
     match end == logical_len {
         true => Ok(()),
-        false => Err(bad(format!("contents end at logical byte {end}, extents at {logical_len}"))),
+        false => Err(bad(format!(
+            "contents end at logical byte {end}, extents at {logical_len}"
+        ))),
     }
 }
 
@@ -78,18 +88,25 @@ fn check_some(image: &Image, next: &AtomicU64, count: u64, results: &Mutex<Resul
             return;
         }
         let end = start.saturating_add(CONTENTS_AT_ONCE).min(count);
-        let done: Vec<_> = (start..end).map(|id| (id, content_digest(image, ContentId(id)))).collect();
+        let done: Vec<_> = (start..end)
+            .map(|id| (id, content_digest(image, ContentId(id))))
+            .collect();
         let mut results = results.lock();
         for (id, result) in done {
             match result {
                 Ok((digest, len)) => {
-                    if let Some(slot) = usize::try_from(id).ok().and_then(|id| results.digests.get_mut(id)) {
+                    if let Some(slot) = usize::try_from(id)
+                        .ok()
+                        .and_then(|id| results.digests.get_mut(id))
+                    {
                         *slot = Some(digest);
                     }
                     results.len = results.len.saturating_add(len);
                 }
                 Err(error) if results.errors.len() < ERRORS_MAX => {
-                    let same = |e: &Error| e.place() == error.place() && e.to_string() == error.to_string();
+                    let same = |e: &Error| {
+                        e.place() == error.place() && e.to_string() == error.to_string()
+                    };
                     if !results.errors.iter().any(same) {
                         results.errors.push(error);
                     }
@@ -111,13 +128,20 @@ fn content_digest(image: &Image, id: ContentId) -> Result<(Digest, u64)> {
         ControlFlow::Continue(())
     })?;
     let is_dense = runs == [(0, len)];
-    let mut hasher = if is_dense { ContentHasher::dense() } else { ContentHasher::sparse(len, &runs) };
+    let mut hasher = if is_dense {
+        ContentHasher::dense()
+    } else {
+        ContentHasher::sparse(len, &runs)
+    };
     let mut read = 0u64;
     for (offset, run_len) in runs {
         let mut at = offset;
         let end = offset.saturating_add(run_len);
         while at < end {
-            let chunk = image.contents.read(id, at, end.saturating_sub(at).min(PIECE_LEN) as usize)?;
+            let chunk =
+                image
+                    .contents
+                    .read(id, at, end.saturating_sub(at).min(PIECE_LEN) as usize)?;
             if chunk.is_empty() {
                 return Err(bad(format!("content {id} ends at {at}, expected {end}")));
             }
@@ -143,16 +167,26 @@ pub(crate) fn probe_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
 
 fn probe(image: &Image, id: ContentId) -> Result<()> {
     let (start, len) = image.contents.extent_of(id)?;
-    image.contents.each_extent(start..start.saturating_add(len), &mut |_, extent| {
-        let Source::Stream { stream, mut address } = extent.source else { return Ok(ControlFlow::Continue(())) };
-        let end = address.saturating_add(extent.len);
-        while address < end {
-            let found = image.records.record_of_item(RecordType::Data, stream, address)?;
-            if image.records.has_failed(&found.record) {
-                return Err(bad(format!("content {id} lies in a damaged block")));
+    image
+        .contents
+        .each_extent(start..start.saturating_add(len), &mut |_, extent| {
+            let Source::Stream {
+                stream,
+                mut address,
+            } = extent.source
+            else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            let end = address.saturating_add(extent.len);
+            while address < end {
+                let found = image
+                    .records
+                    .record_of_item(RecordType::Data, stream, address)?;
+                if image.records.has_failed(&found.record) {
+                    return Err(bad(format!("content {id} lies in a damaged block")));
+                }
+                address = found.first_item.saturating_add(found.item_count);
             }
-            address = found.first_item.saturating_add(found.item_count);
-        }
-        Ok(ControlFlow::Continue(()))
-    })
+            Ok(ControlFlow::Continue(()))
+        })
 }

@@ -29,26 +29,48 @@ struct Namer<'a> {
 ///
 /// # Cost
 /// O(templates) to count; to tell, the directories on the way to each path.
-pub(crate) fn name(checker: &mut Checker<'_>, contents: &[Option<Digest>], templates: &[CheckedTemplate]) {
-    let Some(holder) = templates.last().filter(|t| t.is_damaged()) else { return };
+pub(crate) fn name(
+    checker: &mut Checker<'_>,
+    contents: &[Option<Digest>],
+    templates: &[CheckedTemplate],
+) {
+    let Some(holder) = templates.last().filter(|t| t.is_damaged()) else {
+        return;
+    };
     checker.report.path_count = holder.damaged_count;
-    let mut namer = Namer { contents, templates, left_count: checker.options.path_count_max };
+    let mut namer = Namer {
+        contents,
+        templates,
+        left_count: checker.options.path_count_max,
+    };
     let root = checker.image.tree.directory(1);
     match root.map(|root| (namer.template(root.template_id).is_broken, root)) {
         Ok((false, root)) if !holder.is_broken => namer.walk(checker, root),
-        Ok(_) => namer.tell(checker, Vec::new(), "the root directory is damaged".to_owned()),
-        Err(error) => namer.tell(checker, Vec::new(), format!("the root directory cannot be read: {error}")),
+        Ok(_) => namer.tell(
+            checker,
+            Vec::new(),
+            "the root directory is damaged".to_owned(),
+        ),
+        Err(error) => namer.tell(
+            checker,
+            Vec::new(),
+            format!("the root directory cannot be read: {error}"),
+        ),
     }
 }
 
 impl Namer<'_> {
     fn template(&self, id: u64) -> CheckedTemplate {
-        let template = usize::try_from(id).ok().and_then(|id| self.templates.get(id));
+        let template = usize::try_from(id)
+            .ok()
+            .and_then(|id| self.templates.get(id));
         template.copied().unwrap_or(CheckedTemplate::broken(0))
     }
 
     fn is_content_damaged(&self, id: u64) -> bool {
-        let content = usize::try_from(id).ok().and_then(|id| self.contents.get(id));
+        let content = usize::try_from(id)
+            .ok()
+            .and_then(|id| self.contents.get(id));
         content.is_none_or(Option::is_none)
     }
 
@@ -100,7 +122,12 @@ impl Namer<'_> {
     }
 
     /// What is damaged in `view`, no more than may still be named.
-    fn damaged_in(&self, checker: &Checker<'_>, path: &[u8], view: &DirectoryView) -> Result<Vec<Below>> {
+    fn damaged_in(
+        &self,
+        checker: &Checker<'_>,
+        path: &[u8],
+        view: &DirectoryView,
+    ) -> Result<Vec<Below>> {
         let join = |name: &[u8]| match path {
             b"" => name.to_vec(),
             _ => [path, b"/", name].concat(),
@@ -108,22 +135,25 @@ impl Namer<'_> {
         let start = view.template.entry_start;
         let end = start.saturating_add(view.template.entry_count);
         let mut damaged = Vec::new();
-        checker.image.tree.each_entry(start, end, &mut |entry, block, place| {
-            let name = block.name(place);
-            match block.kind(place) {
-                EntryKind::File if self.is_content_damaged(block.body(place)) => {
-                    damaged.push(Below::Content(join(name)));
+        checker
+            .image
+            .tree
+            .each_entry(start, end, &mut |entry, block, place| {
+                let name = block.name(place);
+                match block.kind(place) {
+                    EntryKind::File if self.is_content_damaged(block.body(place)) => {
+                        damaged.push(Below::Content(join(name)));
+                    }
+                    EntryKind::Directory if self.template(block.body(place)).is_damaged() => {
+                        damaged.push(Below::Directory(join(name), entry.saturating_sub(start)));
+                    }
+                    _ => {}
                 }
-                EntryKind::Directory if self.template(block.body(place)).is_damaged() => {
-                    damaged.push(Below::Directory(join(name), entry.saturating_sub(start)));
-                }
-                _ => {}
-            }
-            Ok(match damaged.len() as u64 >= self.left_count {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            })
-        })?;
+                Ok(match damaged.len() as u64 >= self.left_count {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                })
+            })?;
         Ok(damaged)
     }
 }

@@ -28,7 +28,14 @@ pub(crate) struct CheckedTemplate {
 impl CheckedTemplate {
     /// A template that breaks a rule, and says that it has `subtree_count` names below.
     pub const fn broken(subtree_count: u64) -> Self {
-        Self { digest: None, is_broken: true, across_count: 0, damaged_count: 1, subtree_count, depth: 0 }
+        Self {
+            digest: None,
+            is_broken: true,
+            across_count: 0,
+            damaged_count: 1,
+            subtree_count,
+            depth: 0,
+        }
     }
 
     /// Whether something in it or below is damaged.
@@ -56,7 +63,10 @@ pub(crate) fn check_template(
     // Also where this one is wrong, the next one can be right.
     *entry_end = template.entry_start.saturating_add(template.entry_count);
     if template.entry_start != start {
-        let what = format!("template {id}: expected first entry {start}, found {}", template.entry_start);
+        let what = format!(
+            "template {id}: expected first entry {start}, found {}",
+            template.entry_start
+        );
         return Err(bad("F-9.6", what));
     }
     let mut walk = TemplateWalk {
@@ -100,7 +110,11 @@ impl Shared {
             attributes: block.attributes(place),
             xattrs: block.xattrs(place),
             // Of a symlink it is only the place of its target in the block.
-            body: if kind == EntryKind::Symlink { 0 } else { block.body(place) },
+            body: if kind == EntryKind::Symlink {
+                0
+            } else {
+                block.body(place)
+            },
             target: Digest::of(block.target(place)),
             times: [0, 1, 2, 3].map(|which| block.time(which, place)),
             nlink: block.nlink(place),
@@ -139,9 +153,14 @@ impl TemplateWalk<'_> {
     fn entry(&mut self, at: u64, block: &EntryBlock, place: usize) -> Result<()> {
         let name = block.name(place);
         let is_odd = matches!(name, b"" | b"." | b"..");
-        let is_rootless = self.is_holder && (!name.is_empty() || block.kind(place) != EntryKind::Directory);
+        let is_rootless =
+            self.is_holder && (!name.is_empty() || block.kind(place) != EntryKind::Directory);
         if is_odd != self.is_holder || is_rootless {
-            return Err(self.bad("F-8.4", at, "forbidden name, or a root that is no directory"));
+            return Err(self.bad(
+                "F-8.4",
+                at,
+                "forbidden name, or a root that is no directory",
+            ));
         }
         if self.last_name.as_deref().is_some_and(|last| last >= name) {
             return Err(self.bad("F-8.7", at, "names are not in byte order"));
@@ -160,7 +179,9 @@ impl TemplateWalk<'_> {
     }
 
     fn file(&mut self, at: u64, id: u64) -> Result<Vec<u8>> {
-        let digest = usize::try_from(id).ok().and_then(|id| self.contents.get(id));
+        let digest = usize::try_from(id)
+            .ok()
+            .and_then(|id| self.contents.get(id));
         match digest {
             None => Err(self.bad("F-10.2", at, "no such content")),
             Some(None) => {
@@ -175,7 +196,9 @@ impl TemplateWalk<'_> {
     fn directory(&mut self, at: u64, id: u64) -> Result<Vec<u8>> {
         // `checked` holds the templates before this one only, so a larger id is not there.
         let child = usize::try_from(id).ok().and_then(|id| self.checked.get(id));
-        let Some(child) = child else { return Err(self.bad("F-9.4", at, "expected a smaller template")) };
+        let Some(child) = child else {
+            return Err(self.bad("F-9.4", at, "expected a smaller template"));
+        };
         self.deeper = self.deeper.saturating_add(child.subtree_count);
         self.directories = self.directories.saturating_add(1);
         let result = &mut self.result;
@@ -200,7 +223,11 @@ impl TemplateWalk<'_> {
         }
         let shared = Shared::of(block, place);
         if back == 0 {
-            self.links.push(FirstName { position: at, shared, seen_count: 1 });
+            self.links.push(FirstName {
+                position: at,
+                shared,
+                seen_count: 1,
+            });
             return Ok(());
         }
         let first = at.saturating_sub(back);
@@ -228,7 +255,9 @@ impl TemplateWalk<'_> {
             return Err(self.bad("F-9.7", 0, "directories lie too deep in each other"));
         }
         self.result.subtree_count = template.subtree_count;
-        self.result.digest = self.is_whole.then(|| Digest(*self.hasher.finalize().as_bytes()));
+        self.result.digest = self
+            .is_whole
+            .then(|| Digest(*self.hasher.finalize().as_bytes()));
         Ok(self.result)
     }
 }

@@ -32,7 +32,10 @@ impl ReadAt for Rotting {
 
 fn open_rotting(bytes: &[u8], cache_len: u64) -> (Arc<Rotting>, Image) {
     let storage = Arc::new(Rotting(RwLock::new(bytes.to_vec())));
-    let options = OpenOptions { cache_len: ByteLen(cache_len), ..OpenOptions::default() };
+    let options = OpenOptions {
+        cache_len: ByteLen(cache_len),
+        ..OpenOptions::default()
+    };
     let image = Image::open(storage.clone(), &options).unwrap();
     (storage, image)
 }
@@ -94,7 +97,10 @@ fn damage_is_named_by_the_paths_that_it_hits_and_no_others() {
     let bytes = Parts::base().bytes();
     // The second block begins behind superblock, first header, first block, second header.
     let in_second_block = 64 + 64 + 120 + 64;
-    for (byte, expected) in [(64 + 64, vec!["a", "b", "d/x"]), (in_second_block, vec!["b", "d/x", "h1", "h2"])] {
+    for (byte, expected) in [
+        (64 + 64, vec!["a", "b", "d/x"]),
+        (in_second_block, vec!["b", "d/x", "h1", "h2"]),
+    ] {
         let mut bad = bytes.clone();
         bad[byte] ^= 1;
         let image = open(bad).unwrap();
@@ -103,7 +109,10 @@ fn damage_is_named_by_the_paths_that_it_hits_and_no_others() {
             let mut named = paths(&findings);
             named.sort();
             assert_eq!(named, expected, "digests only: {digests_only}");
-            assert_eq!((report.path_count, rules(&findings)), (expected.len() as u64, vec!["F-3.15"]));
+            assert_eq!(
+                (report.path_count, rules(&findings)),
+                (expected.len() as u64, vec!["F-3.15"])
+            );
         }
     }
 }
@@ -139,7 +148,9 @@ fn damage_in_2_pow_60_places_is_counted_but_not_walked() {
         parts.entries.push(entry("a", EntryKind::Directory, level));
         parts.entries.push(entry("b", EntryKind::Directory, level));
         let below = parts.templates[level as usize].subtree_count;
-        parts.templates.push(template(1 + level * 2, 2, 2 + 2 * below, 2));
+        parts
+            .templates
+            .push(template(1 + level * 2, 2, 2 + 2 * below, 2));
     }
     let below = parts.templates[60].subtree_count;
     parts.entries.push(entry("", EntryKind::Directory, 60));
@@ -150,5 +161,9 @@ fn damage_in_2_pow_60_places_is_counted_but_not_walked() {
     bytes[64 + 64] ^= 1;
     let (findings, report) = check(&open(bytes).unwrap(), false);
     assert_eq!((paths(&findings).len(), report.path_count), (20, 1 << 60));
-    assert!(paths(&findings).iter().all(|p| p.len() == 60 * 2 + 1), "{:?}", paths(&findings));
+    assert!(
+        paths(&findings).iter().all(|p| p.len() == 60 * 2 + 1),
+        "{:?}",
+        paths(&findings)
+    );
 }

@@ -1,7 +1,10 @@
 //! A small source tree with one of everything, and images of it.
 #![allow(dead_code)]
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, linkat, lsetxattr, mknodat, utimensat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, linkat, lsetxattr, mknodat,
+    utimensat,
+};
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
@@ -14,12 +17,16 @@ pub struct Source {
 
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut out = vec![0; len];
-    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut out);
+    blake3::Hasher::new()
+        .update(&seed.to_le_bytes())
+        .finalize_xof()
+        .fill(&mut out);
     out
 }
 
 fn text(len: usize) -> Vec<u8> {
-    let words = (0u64..).flat_map(|i| format!("line {} of {}\n", i * i % 7919, i % 13).into_bytes());
+    let words =
+        (0u64..).flat_map(|i| format!("line {} of {}\n", i * i % 7919, i % 13).into_bytes());
     words.take(len).collect()
 }
 
@@ -46,7 +53,11 @@ impl Source {
         sparse.write_all_at(&text(100), 1 << 19).unwrap();
         fs::create_dir_all(root.join("dir/deep/er")).unwrap();
         source.file("dir/one", b"one");
-        for (from, to) in [("dir/one", "dir/two"), ("small", "dir/deep/er/small"), ("small", "dir/small")] {
+        for (from, to) in [
+            ("dir/one", "dir/two"),
+            ("small", "dir/deep/er/small"),
+            ("small", "dir/small"),
+        ] {
             linkat(CWD, root.join(from), CWD, root.join(to), AtFlags::empty()).unwrap();
         }
         symlink("dir/../text", root.join("link")).unwrap();
@@ -54,10 +65,23 @@ impl Source {
         mknodat(CWD, root.join("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
         if rustix::process::geteuid().is_root() {
             let device = rustix::fs::makedev(1, 3);
-            mknodat(CWD, root.join("null"), FileType::CharacterDevice, Mode::RUSR, device).unwrap();
+            mknodat(
+                CWD,
+                root.join("null"),
+                FileType::CharacterDevice,
+                Mode::RUSR,
+                device,
+            )
+            .unwrap();
         }
         for name in ["text", "dir"] {
-            lsetxattr(root.join(name), "user.test", &noise(2, 60), XattrFlags::empty()).unwrap();
+            lsetxattr(
+                root.join(name),
+                "user.test",
+                &noise(2, 60),
+                XattrFlags::empty(),
+            )
+            .unwrap();
         }
         fs::create_dir(root.join("many")).unwrap();
         for i in 0..1100 {
@@ -69,14 +93,28 @@ impl Source {
     /// Equal directories with mtimes of their own: what a times overlay is for.
     pub fn many_times() -> Self {
         let source = Self::empty();
-        let names: Vec<String> = (0..200).map(|i| format!("{}", weald_format::Digest::of(&noise(i, 4)))).collect();
+        let names: Vec<String> = (0..200)
+            .map(|i| format!("{}", weald_format::Digest::of(&noise(i, 4))))
+            .collect();
         for copy in 0..45 {
             fs::create_dir(source.root().join(format!("{copy}"))).unwrap();
             for name in &names {
                 source.file(&format!("{copy}/{name}"), b"");
-                let time = Timespec { tv_sec: 1_000_000 + copy * 1000, tv_nsec: copy };
-                let times = Timestamps { last_access: time, last_modification: time };
-                utimensat(CWD, source.root().join(format!("{copy}/{name}")), &times, AtFlags::empty()).unwrap();
+                let time = Timespec {
+                    tv_sec: 1_000_000 + copy * 1000,
+                    tv_nsec: copy,
+                };
+                let times = Timestamps {
+                    last_access: time,
+                    last_modification: time,
+                };
+                utimensat(
+                    CWD,
+                    source.root().join(format!("{copy}/{name}")),
+                    &times,
+                    AtFlags::empty(),
+                )
+                .unwrap();
             }
         }
         source
@@ -101,12 +139,23 @@ impl Source {
 
 /// Options for small images: blocks of 4 KiB, one thread.
 pub fn small(codec: CodecSpec) -> BuildOptions {
-    BuildOptions { codec, block_len: 4096, threads: 1, match_len_min: 64, ..BuildOptions::default() }
+    BuildOptions {
+        codec,
+        block_len: 4096,
+        threads: 1,
+        match_len_min: 64,
+        ..BuildOptions::default()
+    }
 }
 
 /// The same with everything fixed that a machine could make different.
 pub fn fixed(codec: CodecSpec) -> BuildOptions {
-    BuildOptions { uid: Some(0), gid: Some(0), mtime: MtimeRule::Set(1_700_000_000), ..small(codec) }
+    BuildOptions {
+        uid: Some(0),
+        gid: Some(0),
+        mtime: MtimeRule::Set(1_700_000_000),
+        ..small(codec)
+    }
 }
 
 /// The workspace's root directory.

@@ -10,7 +10,9 @@ pub use read::*;
 use weald_format::container::{Codec, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord};
 use weald_format::directory::{Category, Directory, IndexPage, PageRef, Section, Stream};
 use weald_format::entries::{EntryBlockBuilder, EntryFields, EntryKind, time_mask};
-use weald_format::pages::{self, ContentPage, Extent, ExtentPage, Link, Source, Template, TemplatePage, TimesPage};
+use weald_format::pages::{
+    self, ContentPage, Extent, ExtentPage, Link, Source, Template, TemplatePage, TimesPage,
+};
 use weald_format::tree_digest::{ContentHasher, LogicalEntry, TreeHasher};
 use weald_format::{Attributes, Digest, Timestamp, Xattr, XattrSet};
 use zerocopy::IntoBytes;
@@ -38,7 +40,14 @@ impl Raw {
     /// A record that is stored as it is.
     pub fn plain(record_type: RecordType, bytes: Vec<u8>, items: u64) -> Self {
         let raw_len = bytes.len() as u64;
-        Self { record_type, stream: 0, codec: Codec::None, stored: bytes, raw_len, items }
+        Self {
+            record_type,
+            stream: 0,
+            codec: Codec::None,
+            stored: bytes,
+            raw_len,
+            items,
+        }
     }
 }
 
@@ -70,16 +79,34 @@ pub struct Parts {
     pub edit_footer: Edit<Footer>,
 }
 
-pub const TIME: Timestamp = Timestamp { seconds: 1_000_000, nanoseconds: 5 };
+pub const TIME: Timestamp = Timestamp {
+    seconds: 1_000_000,
+    nanoseconds: 5,
+};
 
 pub fn entry(name: &str, kind: EntryKind, body: u64) -> Entry {
-    let fields = EntryFields { kind, attributes: 0, xattrs: 0, nlink: 1, link_back: 0, times: [TIME; 4], body };
-    Entry { name: name.into(), target: Vec::new(), fields }
+    let fields = EntryFields {
+        kind,
+        attributes: 0,
+        xattrs: 0,
+        nlink: 1,
+        link_back: 0,
+        times: [TIME; 4],
+        body,
+    };
+    Entry {
+        name: name.into(),
+        target: Vec::new(),
+        fields,
+    }
 }
 
 fn noise(seed: u8, len: usize) -> Vec<u8> {
     let mut out = vec![0; len];
-    blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut out);
+    blake3::Hasher::new()
+        .update(&[seed])
+        .finalize_xof()
+        .fill(&mut out);
     out
 }
 
@@ -93,12 +120,18 @@ impl Parts {
         y.target = b"../a".to_vec();
         let mut a = entry("a", EntryKind::File, 0);
         a.fields.xattrs = 1;
-        let b = Entry { name: b"b".to_vec(), ..x.clone() };
+        let b = Entry {
+            name: b"b".to_vec(),
+            ..x.clone()
+        };
         let d = entry("d", EntryKind::Directory, 0);
         let e = entry("e", EntryKind::Empty, 0);
         let mut h1 = entry("h1", EntryKind::File, 2);
         h1.fields.nlink = 2;
-        let mut h2 = Entry { name: b"h2".to_vec(), ..h1.clone() };
+        let mut h2 = Entry {
+            name: b"h2".to_vec(),
+            ..h1.clone()
+        };
         h2.fields.link_back = 1;
         let mut z = entry("z", EntryKind::Fifo, 0);
         z.fields.attributes = 1;
@@ -110,23 +143,64 @@ impl Parts {
             directory_count,
         };
         let data = noise(1, 160);
-        let from = |address, len| Extent { len, source: Source::Stream { stream: 0, address } };
+        let from = |address, len| Extent {
+            len,
+            source: Source::Stream { stream: 0, address },
+        };
         let mut parts = Self {
             mask: time_mask::MTIME,
             entries: vec![x, y, a, b, d, e, h1, h2, z, root],
-            templates: vec![template(0, 2, 2, 0), template(2, 7, 9, 1), template(9, 1, 10, 1)],
+            templates: vec![
+                template(0, 2, 2, 0),
+                template(2, 7, 9, 1),
+                template(9, 1, 10, 1),
+            ],
             content_start: 0,
             content_lens: vec![100, 50, 1010],
-            extents: vec![from(0, 150), Extent { len: 1000, source: Source::Hole }, from(150, 10)],
+            extents: vec![
+                from(0, 150),
+                Extent {
+                    len: 1000,
+                    source: Source::Hole,
+                },
+                from(150, 10),
+            ],
             blocks: vec![data[..120].to_vec(), data[120..].to_vec()],
             attributes: vec![
-                Attributes { permissions: 0o644, uid: 1, gid: 2, rdev: 0 },
-                Attributes { permissions: 0o600, uid: 0, gid: 0, rdev: 0 },
+                Attributes {
+                    permissions: 0o644,
+                    uid: 1,
+                    gid: 2,
+                    rdev: 0,
+                },
+                Attributes {
+                    permissions: 0o600,
+                    uid: 0,
+                    gid: 0,
+                    rdev: 0,
+                },
             ],
-            xattrs: vec![vec![Xattr { name: b"user.k".to_vec(), value: b"v".to_vec() }]],
-            links: vec![Link { name_no: 3, first_no: 3, nlink: 2 }, Link { name_no: 9, first_no: 3, nlink: 2 }],
+            xattrs: vec![vec![Xattr {
+                name: b"user.k".to_vec(),
+                value: b"v".to_vec(),
+            }]],
+            links: vec![
+                Link {
+                    name_no: 3,
+                    first_no: 3,
+                    nlink: 2,
+                },
+                Link {
+                    name_no: 9,
+                    first_no: 3,
+                    nlink: 2,
+                },
+            ],
             times: Vec::new(),
-            streams: vec![Stream { category: Category::General, block_len_max: 4096 }],
+            streams: vec![Stream {
+                category: Category::General,
+                block_len_max: 4096,
+            }],
             name_count: 10,
             tree_digest: Digest::default(),
             edit_records: None,
@@ -160,7 +234,8 @@ impl Parts {
         let contents = [dense(&data[..100]), dense(&data[100..150]), sparse.finish()];
         let mut directories: Vec<Digest> = Vec::new();
         for template in &self.templates {
-            let range = template.entry_start as usize..(template.entry_start + template.entry_count) as usize;
+            let range = template.entry_start as usize
+                ..(template.entry_start + template.entry_count) as usize;
             let mut hasher = blake3::Hasher::new();
             for entry in &self.entries[range] {
                 self.hash(entry, &contents, &directories, &mut hasher);
@@ -172,7 +247,13 @@ impl Parts {
         tree.finish()
     }
 
-    fn hash(&self, entry: &Entry, contents: &[Digest], directories: &[Digest], hasher: &mut blake3::Hasher) {
+    fn hash(
+        &self,
+        entry: &Entry,
+        contents: &[Digest],
+        directories: &[Digest],
+        hasher: &mut blake3::Hasher,
+    ) {
         let fields = &entry.fields;
         let body = match fields.kind {
             EntryKind::File => contents[fields.body as usize].0.to_vec(),
@@ -182,7 +263,9 @@ impl Parts {
         };
         let xattrs = match fields.xattrs {
             0 => Digest::default(),
-            id => Digest::of(&pages::encode_xattrs(&self.xattrs[id as usize - 1..id as usize])),
+            id => Digest::of(&pages::encode_xattrs(
+                &self.xattrs[id as usize - 1..id as usize],
+            )),
         };
         let logical = LogicalEntry {
             name: &entry.name,
@@ -200,7 +283,11 @@ impl Parts {
     fn records(&self) -> Vec<Raw> {
         let mut records = Vec::new();
         for block in &self.blocks {
-            records.push(Raw::plain(RecordType::Data, block.clone(), block.len() as u64));
+            records.push(Raw::plain(
+                RecordType::Data,
+                block.clone(),
+                block.len() as u64,
+            ));
         }
         let mut page = |record_type, bytes, items: usize| {
             if items > 0 {
@@ -209,21 +296,43 @@ impl Parts {
         };
         for block in self.entries.chunks(1024) {
             let mut builder = EntryBlockBuilder::default();
-            block.iter().for_each(|e| builder.push(&e.name, &e.target, e.fields.clone()));
+            block
+                .iter()
+                .for_each(|e| builder.push(&e.name, &e.target, e.fields.clone()));
             page(RecordType::Entries, builder.encode(self.mask), block.len());
         }
         for templates in self.templates.chunks(1024) {
-            page(RecordType::Templates, TemplatePage::encode(templates), templates.len());
+            page(
+                RecordType::Templates,
+                TemplatePage::encode(templates),
+                templates.len(),
+            );
         }
         let contents = ContentPage::encode(self.content_start, &self.content_lens);
         page(RecordType::Contents, contents, self.content_lens.len());
         let logical_len: u64 = self.extents.iter().map(|e| e.len).sum();
         let mut heads = vec![0; self.streams.len()];
-        page(RecordType::Extents, ExtentPage::encode(&self.extents, &mut heads), logical_len as usize);
-        page(RecordType::Attributes, pages::encode_attributes(&self.attributes), self.attributes.len());
-        page(RecordType::Xattrs, pages::encode_xattrs(&self.xattrs), self.xattrs.len());
+        page(
+            RecordType::Extents,
+            ExtentPage::encode(&self.extents, &mut heads),
+            logical_len as usize,
+        );
+        page(
+            RecordType::Attributes,
+            pages::encode_attributes(&self.attributes),
+            self.attributes.len(),
+        );
+        page(
+            RecordType::Xattrs,
+            pages::encode_xattrs(&self.xattrs),
+            self.xattrs.len(),
+        );
         let link_end = self.links.last().map_or(0, |l| l.name_no + 1);
-        page(RecordType::Links, pages::encode_links(&self.links), link_end as usize);
+        page(
+            RecordType::Links,
+            pages::encode_links(&self.links),
+            link_end as usize,
+        );
         for times in self.times.chunks(4096) {
             page(RecordType::Times, TimesPage::encode(times), times.len());
         }
@@ -238,8 +347,17 @@ impl Parts {
         let mut out = SuperblockRecord::current().as_bytes().to_vec();
         let mut sections: Vec<(RecordType, u64, Vec<RecordRef>, Vec<u64>)> = Vec::new();
         for raw in self.records() {
-            let record = put(&mut out, raw.record_type, raw.codec, raw.raw_len, &raw.stored);
-            match sections.iter_mut().find(|s| (s.0, s.1) == (raw.record_type, raw.stream)) {
+            let record = put(
+                &mut out,
+                raw.record_type,
+                raw.codec,
+                raw.raw_len,
+                &raw.stored,
+            );
+            match sections
+                .iter_mut()
+                .find(|s| (s.0, s.1) == (raw.record_type, raw.stream))
+            {
                 Some(section) => {
                     section.2.push(record);
                     section.3.push(raw.items);
@@ -254,13 +372,30 @@ impl Parts {
             {
                 edit(&mut refs, &mut items);
             }
-            let pages = refs.chunks(1024).zip(items.chunks(1024)).map(|(refs, items)| {
-                let raw = IndexPage::encode(refs, items);
-                let record = put(&mut out, RecordType::Index, Codec::None, raw.len() as u64, &raw);
-                let item_count = items.iter().fold(0u64, |sum, i| sum.saturating_add(*i));
-                PageRef { record, record_count: refs.len() as u64, item_count }
+            let pages = refs
+                .chunks(1024)
+                .zip(items.chunks(1024))
+                .map(|(refs, items)| {
+                    let raw = IndexPage::encode(refs, items);
+                    let record = put(
+                        &mut out,
+                        RecordType::Index,
+                        Codec::None,
+                        raw.len() as u64,
+                        &raw,
+                    );
+                    let item_count = items.iter().fold(0u64, |sum, i| sum.saturating_add(*i));
+                    PageRef {
+                        record,
+                        record_count: refs.len() as u64,
+                        item_count,
+                    }
+                });
+            done.push(Section {
+                record_type,
+                stream,
+                pages: pages.collect(),
             });
-            done.push(Section { record_type, stream, pages: pages.collect() });
         }
         self.seal(out, done)
     }
@@ -280,7 +415,13 @@ impl Parts {
         }
         let raw = directory.encode();
         let at = out.len();
-        let mut record = reference(at as u64, RecordType::Directory, Codec::None, raw.len() as u64, &raw);
+        let mut record = reference(
+            at as u64,
+            RecordType::Directory,
+            Codec::None,
+            raw.len() as u64,
+            &raw,
+        );
         if let Some(edit) = &self.edit_directory_record {
             edit(&mut record);
         }
@@ -303,15 +444,37 @@ impl Parts {
     }
 }
 
-fn reference(offset: u64, record_type: RecordType, codec: Codec, raw_len: u64, stored: &[u8]) -> RecordRef {
+fn reference(
+    offset: u64,
+    record_type: RecordType,
+    codec: Codec,
+    raw_len: u64,
+    stored: &[u8],
+) -> RecordRef {
     let stored_len = stored.len() as u64;
-    RecordRef { record_type, codec, offset, stored_len, raw_len, digest: Digest::of(stored) }
+    RecordRef {
+        record_type,
+        codec,
+        offset,
+        stored_len,
+        raw_len,
+        digest: Digest::of(stored),
+    }
 }
 
-fn put(out: &mut Vec<u8>, record_type: RecordType, codec: Codec, raw_len: u64, stored: &[u8]) -> RecordRef {
+fn put(
+    out: &mut Vec<u8>,
+    record_type: RecordType,
+    codec: Codec,
+    raw_len: u64,
+    stored: &[u8],
+) -> RecordRef {
     let record = reference(out.len() as u64, record_type, codec, raw_len, stored);
     out.extend_from_slice(record.header().as_bytes());
     out.extend_from_slice(stored);
-    assert_eq!(record.stored_len + HEADER_LEN as u64, out.len() as u64 - record.offset);
+    assert_eq!(
+        record.stored_len + HEADER_LEN as u64,
+        out.len() as u64 - record.offset
+    );
     record
 }

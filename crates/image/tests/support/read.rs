@@ -8,7 +8,10 @@ use weald_image::{CheckOptions, CheckReport, Finding, Image, Inode, OpenOptions}
 
 /// Opens with a cache that is small beside 256 MiB.
 pub fn open(bytes: Vec<u8>) -> Result<Image> {
-    let options = OpenOptions { cache_len: ByteLen(8 << 20), ..OpenOptions::default() };
+    let options = OpenOptions {
+        cache_len: ByteLen(8 << 20),
+        ..OpenOptions::default()
+    };
     Image::open(Arc::new(bytes), &options)
 }
 
@@ -50,7 +53,12 @@ pub fn read_some(image: &Image, count_max: usize) -> Result<Vec<Shown>> {
             ControlFlow::Continue(())
         })?;
         for (name, child) in names {
-            assert_eq!(image.lookup(inode.ino, &name)?.as_ref(), Some(&child), "{}", name.escape_ascii());
+            assert_eq!(
+                image.lookup(inode.ino, &name)?.as_ref(),
+                Some(&child),
+                "{}",
+                name.escape_ascii()
+            );
             assert_eq!(image.inode(child.name_no)?, child);
             assert_eq!(image.parent(child.name_no)?, inode.ino);
             open.push(([&path[..], b"/", &name].concat(), child));
@@ -75,7 +83,10 @@ fn read_one(image: &Image, path: Vec<u8>, inode: Inode) -> Result<Shown> {
         FileKind::Symlink => shown.target = image.read_link(&shown.inode)?,
         FileKind::Regular => {
             shown.data = image.read(&shown.inode, 0, DATA_LEN_MAX)?.to_vec();
-            assert_eq!(shown.data.len() as u64, shown.inode.size.0.min(DATA_LEN_MAX as u64));
+            assert_eq!(
+                shown.data.len() as u64,
+                shown.inode.size.0.min(DATA_LEN_MAX as u64)
+            );
             image.runs(&shown.inode, 0, &mut |run| {
                 shown.runs.push((run.offset, run.len, run.is_hole));
                 ControlFlow::Continue(())
@@ -88,7 +99,11 @@ fn read_one(image: &Image, path: Vec<u8>, inode: Inode) -> Result<Shown> {
 
 /// Runs a whole check; returns what it found and how it ended.
 pub fn check(image: &Image, digests_only: bool) -> (Vec<Finding>, CheckReport) {
-    let options = CheckOptions { digests_only, threads: 2, path_count_max: 20 };
+    let options = CheckOptions {
+        digests_only,
+        threads: 2,
+        path_count_max: 20,
+    };
     let mut findings = Vec::new();
     let report = image.check(&options, &mut |finding| findings.push(finding));
     (findings, report)
