@@ -25,18 +25,46 @@ impl Corpus {
 }
 
 fn tree(root: &Path, copies: u32) {
-    let text: Vec<u8> = (0..600u32).flat_map(|i| format!("line {}\n", i * i % 991).into_bytes()).collect();
+    let text: Vec<u8> = (0..600u32)
+        .flat_map(|i| format!("line {}\n", i * i % 991).into_bytes())
+        .collect();
     for copy in 0..copies {
         let dir = root.join(format!("v{copy}"));
         fs::create_dir_all(dir.join("sub/empty")).unwrap();
         fs::write(dir.join("text"), &text).unwrap();
-        fs::write(dir.join("edited"), [&text[..3000], format!("{copy}").as_bytes(), &text[3000..]].concat()).unwrap();
+        fs::write(
+            dir.join("edited"),
+            [&text[..3000], format!("{copy}").as_bytes(), &text[3000..]].concat(),
+        )
+        .unwrap();
         fs::write(dir.join("sub/none"), b"").unwrap();
-        (0..40).for_each(|i| fs::write(dir.join(format!("sub/n{i:03}")), format!("{}", i % 7)).unwrap());
-        linkat(CWD, dir.join("text"), CWD, dir.join("same"), AtFlags::empty()).unwrap();
-        linkat(CWD, dir.join("text"), CWD, dir.join("sub/same"), AtFlags::empty()).unwrap();
+        (0..40).for_each(|i| {
+            fs::write(dir.join(format!("sub/n{i:03}")), format!("{}", i % 7)).unwrap()
+        });
+        linkat(
+            CWD,
+            dir.join("text"),
+            CWD,
+            dir.join("same"),
+            AtFlags::empty(),
+        )
+        .unwrap();
+        linkat(
+            CWD,
+            dir.join("text"),
+            CWD,
+            dir.join("sub/same"),
+            AtFlags::empty(),
+        )
+        .unwrap();
         std::os::unix::fs::symlink("../text", dir.join("sub/link")).unwrap();
-        lsetxattr(dir.join("text"), "user.k", format!("{}", copy % 2).as_bytes(), XattrFlags::empty()).unwrap();
+        lsetxattr(
+            dir.join("text"),
+            "user.k",
+            format!("{}", copy % 2).as_bytes(),
+            XattrFlags::empty(),
+        )
+        .unwrap();
     }
     let sparse = fs::File::create(root.join("sparse")).unwrap();
     sparse.set_len(1 << 20).unwrap();
@@ -59,7 +87,14 @@ fn split(corpus: &Corpus, image: &[u8]) {
         let record = RecordRef::parse_header(&image[at..at + HEADER_LEN], at as u64).unwrap();
         let stored = &image[at + HEADER_LEN..record.end() as usize];
         corpus.put("container", &[&[1], &image[at..at + HEADER_LEN]].concat());
-        let raw = Decoder::default().decode(record.codec, stored, record.raw_len as usize, dictionary.as_ref()).unwrap();
+        let raw = Decoder::default()
+            .decode(
+                record.codec,
+                stored,
+                record.raw_len as usize,
+                dictionary.as_ref(),
+            )
+            .unwrap();
         let items = items_of(record.record_type, &raw);
         put_raw(corpus, &record, &raw);
         put_stored(corpus, &record, stored);
@@ -68,13 +103,26 @@ fn split(corpus: &Corpus, image: &[u8]) {
         }
         match record.record_type {
             RecordType::Index => {}
-            RecordType::Directory => put_index_pages(corpus, image, &Directory::parse(&raw).unwrap()),
+            RecordType::Directory => {
+                put_index_pages(corpus, image, &Directory::parse(&raw).unwrap())
+            }
             _ => {
                 // Metadata goes in raw, so that the fuzzer can change it; data as it is stored.
                 let is_data = record.record_type == RecordType::Data;
-                let (codec, stored) = if is_data { (record.codec, stored.to_vec()) } else { (Codec::None, raw.clone()) };
+                let (codec, stored) = if is_data {
+                    (record.codec, stored.to_vec())
+                } else {
+                    (Codec::None, raw.clone())
+                };
                 let raw_len = raw.len() as u64;
-                framed.push(Framed { record_type: record.record_type, stream: 0, codec, raw_len, items, stored });
+                framed.push(Framed {
+                    record_type: record.record_type,
+                    stream: 0,
+                    codec,
+                    raw_len,
+                    items,
+                    stored,
+                });
             }
         }
         at = record.end() as usize;
@@ -93,7 +141,10 @@ fn items_of(record_type: RecordType, raw: &[u8]) -> u64 {
         RecordType::Times => TimesPage::parse(raw).unwrap().count() as u64,
         RecordType::Attributes => weald_format::pages::parse_attributes(raw).unwrap().len() as u64,
         RecordType::Xattrs => weald_format::pages::parse_xattrs(raw).unwrap().len() as u64,
-        RecordType::Links => weald_format::pages::parse_links(raw).unwrap().last().map_or(1, |l| l.name_no + 1),
+        RecordType::Links => weald_format::pages::parse_links(raw)
+            .unwrap()
+            .last()
+            .map_or(1, |l| l.name_no + 1),
         _ => 1,
     }
 }
@@ -104,7 +155,9 @@ fn put_index_pages(corpus: &Corpus, image: &[u8], directory: &Directory) {
             let mut seed = vec![section.record_type as u8];
             seed.extend_from_slice(&(page.record_count as u16).to_le_bytes());
             seed.extend_from_slice(&page.item_count.to_le_bytes());
-            seed.extend_from_slice(&image[page.record.offset as usize + HEADER_LEN..page.record.end() as usize]);
+            seed.extend_from_slice(
+                &image[page.record.offset as usize + HEADER_LEN..page.record.end() as usize],
+            );
             corpus.put("index_page", &seed);
         }
     }
@@ -134,39 +187,70 @@ fn put_stored(corpus: &Corpus, record: &RecordRef, stored: &[u8]) {
 }
 
 fn columns_and_names(corpus: &Corpus) {
-    let shapes: [fn(u64) -> u64; 7] =
-        [|_| 7, |i| 5 + 3 * i, |i| i / 9, |i| i * i % 3, |i| i * i * i, |i| i * i % 65_521, |i| i.wrapping_mul(1 << 60)];
+    let shapes: [fn(u64) -> u64; 7] = [
+        |_| 7,
+        |i| 5 + 3 * i,
+        |i| i / 9,
+        |i| i * i % 3,
+        |i| i * i * i,
+        |i| i * i % 65_521,
+        |i| i.wrapping_mul(1 << 60),
+    ];
     for shape in shapes {
         let values: Vec<u64> = (0..60).map(shape).collect();
         let mut seed = vec![60, 0];
         weald_format::column::encode(&mut seed, &values);
         corpus.put("column", &seed);
     }
-    let styles: [fn(u32) -> String; 4] =
-        [|i| format!("file{i:03}.txt"), |i| format!("{i}"), |i| format!("{:08x}", i * 7919), |i| "ab".repeat(i as usize % 9)];
+    let styles: [fn(u32) -> String; 4] = [
+        |i| format!("file{i:03}.txt"),
+        |i| format!("{i}"),
+        |i| format!("{:08x}", i * 7919),
+        |i| "ab".repeat(i as usize % 9),
+    ];
     for style in styles {
         let names: Vec<String> = (0..40).map(style).collect();
         let mut seed = vec![40, 0];
-        weald_format::names::encode(&mut seed, &names.iter().map(|n| n.as_bytes()).collect::<Vec<_>>());
+        weald_format::names::encode(
+            &mut seed,
+            &names.iter().map(|n| n.as_bytes()).collect::<Vec<_>>(),
+        );
         corpus.put("names", &seed);
     }
 }
 
 fn codecs(corpus: &Corpus) {
-    let text: Vec<u8> = (0..300u32).flat_map(|i| format!("{} ", i * i % 97).into_bytes()).collect();
-    for spec in [Spec::None, Spec::Lz4, Spec::Zstd(1), Spec::Zstd(19), Spec::Xz(0)] {
+    let text: Vec<u8> = (0..300u32)
+        .flat_map(|i| format!("{} ", i * i % 97).into_bytes())
+        .collect();
+    for spec in [
+        Spec::None,
+        Spec::Lz4,
+        Spec::Zstd(1),
+        Spec::Zstd(19),
+        Spec::Xz(0),
+    ] {
         let encoded = Encoder::new(spec, 1 << 16).unwrap().encode(&text).unwrap();
         let mut seed = vec![encoded.codec as u8];
         seed.extend_from_slice(&(text.len() as u32).to_le_bytes()[..3]);
         seed.extend_from_slice(&encoded.stored);
         corpus.put("codec", &seed);
     }
-    let samples: Vec<Vec<u8>> =
-        (0..200u32).map(|i| (i..i + 30).flat_map(|j| format!("{}/", j * j % 89).into_bytes()).collect()).collect();
+    let samples: Vec<Vec<u8>> = (0..200u32)
+        .map(|i| {
+            (i..i + 30)
+                .flat_map(|j| format!("{}/", j * j % 89).into_bytes())
+                .collect()
+        })
+        .collect();
     let dictionary = weald_codec::train_dictionary(&samples, 1024).unwrap();
     for len in [64, 4096] {
         let raw: Vec<u8> = samples.concat().into_iter().take(len).collect();
-        let stored = Encoder::with_dictionary(3, &dictionary).unwrap().encode(&raw).unwrap().stored;
+        let stored = Encoder::with_dictionary(3, &dictionary)
+            .unwrap()
+            .encode(&raw)
+            .unwrap()
+            .stored;
         let mut seed = (stored.len() as u16).to_le_bytes().to_vec();
         seed.extend_from_slice(&stored);
         seed.extend_from_slice(&dictionary);
@@ -175,21 +259,38 @@ fn codecs(corpus: &Corpus) {
 }
 
 fn rules(corpus: &Corpus) {
-    for seed in [&b"- *.o\n+ /a/**/b\n- [a-z]?\xffa/x/b"[..], b"*/\n!\n# c\n\\*\xffa*", b"***/a[^!]/\xffz/a"] {
+    for seed in [
+        &b"- *.o\n+ /a/**/b\n- [a-z]?\xffa/x/b"[..],
+        b"*/\n!\n# c\n\\*\xffa*",
+        b"***/a[^!]/\xffz/a",
+    ] {
         corpus.put("filter", seed);
     }
-    for seed in [&b"\xff\x01u+rwX,go-w"[..], b"\0\x02755", b"\0\0D+x,Fa=g", b"\x11\x03ug=o+st"] {
+    for seed in [
+        &b"\xff\x01u+rwX,go-w"[..],
+        b"\0\x02755",
+        b"\0\0D+x,Fa=g",
+        b"\x11\x03ug=o+st",
+    ] {
         corpus.put("mode", seed);
     }
 }
 
 fn main() {
-    let corpus = Corpus(std::env::args_os().nth(1).expect("usage: seeds CORPUS_DIR").into());
+    let corpus = Corpus(
+        std::env::args_os()
+            .nth(1)
+            .expect("usage: seeds CORPUS_DIR")
+            .into(),
+    );
     let dir = tempfile::tempdir().expect("temporary directory");
     let target = dir.path().join("image");
-    for (name, copies, codec) in
-        [("a", 1, CodecSpec::Zstd(3)), ("b", 3, CodecSpec::Lz4), ("c", 2, CodecSpec::Xz(0)), ("d", 60, CodecSpec::Zstd(9))]
-    {
+    for (name, copies, codec) in [
+        ("a", 1, CodecSpec::Zstd(3)),
+        ("b", 3, CodecSpec::Lz4),
+        ("c", 2, CodecSpec::Xz(0)),
+        ("d", 60, CodecSpec::Zstd(9)),
+    ] {
         let root = dir.path().join(name);
         fs::create_dir(&root).unwrap();
         tree(&root, copies);
@@ -207,8 +308,12 @@ fn main() {
         split(&corpus, &fs::read(&target).unwrap());
     }
     // The builder makes an overlay only of larger trees.
-    let overlay: Vec<_> =
-        (0..50).map(|i| weald_format::Timestamp { seconds: i * i - 9, nanoseconds: (i * 7) as u32 }).collect();
+    let overlay: Vec<_> = (0..50)
+        .map(|i| weald_format::Timestamp {
+            seconds: i * i - 9,
+            nanoseconds: (i * 7) as u32,
+        })
+        .collect();
     corpus.put("times", &TimesPage::encode(&overlay));
     columns_and_names(&corpus);
     codecs(&corpus);

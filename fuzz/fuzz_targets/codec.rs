@@ -6,8 +6,12 @@ use weald_codec::Decoder;
 use weald_format::container::Codec;
 
 fuzz_target!(|data: &[u8]| {
-    let [codec, low, middle, high, stored @ ..] = data else { return };
-    let Some(codec) = Codec::from_code(*codec) else { return };
+    let [codec, low, middle, high, stored @ ..] = data else {
+        return;
+    };
+    let Some(codec) = Codec::from_code(*codec) else {
+        return;
+    };
     // Longer ones would only make the fuzzer slower.
     let raw_len = u32::from_le_bytes([*low, *middle, *high, 0]) as usize % (1 << 17);
     if let Ok(raw) = Decoder::default().decode(codec, stored, raw_len, None) {

@@ -5,7 +5,9 @@ use libfuzzer_sys::fuzz_target;
 use weald_format::entries::{EntryBlock, EntryBlockBuilder, EntryFields};
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(block) = EntryBlock::parse(data) else { return };
+    let Ok(block) = EntryBlock::parse(data) else {
+        return;
+    };
     let mut builder = EntryBlockBuilder::default();
     let mut mask = 0;
     for i in 0..block.count() {
@@ -27,9 +29,18 @@ fuzz_target!(|data: &[u8]| {
     }
     let again = EntryBlock::parse(&builder.encode(mask)).unwrap();
     for i in 0..block.count() {
-        assert_eq!((block.name(i), block.target(i), block.body(i)), (again.name(i), again.target(i), again.body(i)));
-        assert_eq!((block.kind(i), block.nlink(i)), (again.kind(i), again.nlink(i)));
-        assert_eq!((block.time(0, i), block.time(3, i)), (again.time(0, i), again.time(3, i)));
+        assert_eq!(
+            (block.name(i), block.target(i), block.body(i)),
+            (again.name(i), again.target(i), again.body(i))
+        );
+        assert_eq!(
+            (block.kind(i), block.nlink(i)),
+            (again.kind(i), again.nlink(i))
+        );
+        assert_eq!(
+            (block.time(0, i), block.time(3, i)),
+            (again.time(0, i), again.time(3, i))
+        );
     }
     assert!(block.memory_len() < 64 << 20);
 });

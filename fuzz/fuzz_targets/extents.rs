@@ -5,13 +5,18 @@ use libfuzzer_sys::fuzz_target;
 use weald_format::pages::{ExtentPage, Source};
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(page) = ExtentPage::parse(data) else { return };
+    let Ok(page) = ExtentPage::parse(data) else {
+        return;
+    };
     let mut end = 0;
     let mut all = Vec::new();
     for i in 0..page.count() {
         let (start, extent) = page.get(i).unwrap();
         assert!(start == end && extent.len > 0);
-        assert_eq!((page.find(start), page.find(start + extent.len - 1)), (Some(i), Some(i)));
+        assert_eq!(
+            (page.find(start), page.find(start + extent.len - 1)),
+            (Some(i), Some(i))
+        );
         end = start + extent.len;
         all.push(extent);
     }

@@ -39,14 +39,20 @@ pub fn unframe(mut data: &[u8]) -> Vec<Framed> {
     let mut records = Vec::new();
     while let Some((head, rest)) = data.split_at_checked(17) {
         let stored_len = usize::from(u16::from_le_bytes([head[3], head[4]]));
-        let (Some(record_type), Some(codec)) = (RecordType::from_code(head[0] % 11), Codec::from_code(head[2] % 5))
-        else {
+        let (Some(record_type), Some(codec)) = (
+            RecordType::from_code(head[0] % 11),
+            Codec::from_code(head[2] % 5),
+        ) else {
             return records;
         };
         let (stored, rest) = rest.split_at(stored_len.min(rest.len()));
         records.push(Framed {
             record_type,
-            stream: if record_type == RecordType::Data { head[1] % 2 } else { 0 },
+            stream: if record_type == RecordType::Data {
+                head[1] % 2
+            } else {
+                0
+            },
             codec,
             raw_len: u64::from(u32::from_le_bytes([head[5], head[6], head[7], head[8]])),
             items: u64::from_le_bytes(head[9..17].try_into().unwrap()),
@@ -70,9 +76,22 @@ pub fn frame(records: &[Framed]) -> Vec<u8> {
     out
 }
 
-fn put(out: &mut Vec<u8>, record_type: RecordType, codec: Codec, raw_len: u64, stored: &[u8]) -> RecordRef {
+fn put(
+    out: &mut Vec<u8>,
+    record_type: RecordType,
+    codec: Codec,
+    raw_len: u64,
+    stored: &[u8],
+) -> RecordRef {
     let (offset, stored_len) = (out.len() as u64, stored.len() as u64);
-    let record = RecordRef { record_type, codec, offset, stored_len, raw_len, digest: Digest::of(stored) };
+    let record = RecordRef {
+        record_type,
+        codec,
+        offset,
+        stored_len,
+        raw_len,
+        digest: Digest::of(stored),
+    };
     out.extend_from_slice(record.header().as_bytes());
     out.extend_from_slice(stored);
     record
@@ -102,15 +121,35 @@ pub fn seal(records: &[Framed]) -> Vec<u8> {
     }
     let mut sections = Vec::new();
     for ((record_type, stream), refs, items) in found {
-        let pages = refs.chunks(REFS_PER_PAGE).zip(items.chunks(REFS_PER_PAGE)).map(|(refs, items)| {
-            let raw = IndexPage::encode(refs, items);
-            let record = put(&mut out, RecordType::Index, Codec::None, raw.len() as u64, &raw);
-            let item_count = items.iter().fold(0u64, |sum, i| sum.saturating_add(*i));
-            PageRef { record, record_count: refs.len() as u64, item_count }
+        let pages = refs
+            .chunks(REFS_PER_PAGE)
+            .zip(items.chunks(REFS_PER_PAGE))
+            .map(|(refs, items)| {
+                let raw = IndexPage::encode(refs, items);
+                let record = put(
+                    &mut out,
+                    RecordType::Index,
+                    Codec::None,
+                    raw.len() as u64,
+                    &raw,
+                );
+                let item_count = items.iter().fold(0u64, |sum, i| sum.saturating_add(*i));
+                PageRef {
+                    record,
+                    record_count: refs.len() as u64,
+                    item_count,
+                }
+            });
+        sections.push(Section {
+            record_type,
+            stream: u64::from(stream),
+            pages: pages.collect(),
         });
-        sections.push(Section { record_type, stream: u64::from(stream), pages: pages.collect() });
     }
-    let stream = |category| Stream { category, block_len_max: BLOCK_LEN_MAX };
+    let stream = |category| Stream {
+        category,
+        block_len_max: BLOCK_LEN_MAX,
+    };
     let directory = Directory {
         superblock_digest: Digest::of(SuperblockRecord::current().as_bytes()),
         generation: 1,
@@ -122,7 +161,13 @@ pub fn seal(records: &[Framed]) -> Vec<u8> {
     };
     let raw = directory.encode();
     let at = out.len();
-    put(&mut out, RecordType::Directory, Codec::None, raw.len() as u64, &raw);
+    put(
+        &mut out,
+        RecordType::Directory,
+        Codec::None,
+        raw.len() as u64,
+        &raw,
+    );
     let footer = Footer {
         generation: 1,
         directory_offset: at as u64,
@@ -151,11 +196,20 @@ pub fn with_checksum(bytes: &[u8]) -> Vec<u8> {
 
 /// Opens, checks, walks and reads what can be read; errors are fine, panics, hangs and endless memory are not.
 pub fn examine(bytes: Vec<u8>) {
-    let options = OpenOptions { cache_len: ByteLen(4 << 20), ..OpenOptions::default() };
-    let Ok(image) = Image::open(Arc::new(bytes), &options) else { return };
+    let options = OpenOptions {
+        cache_len: ByteLen(4 << 20),
+        ..OpenOptions::default()
+    };
+    let Ok(image) = Image::open(Arc::new(bytes), &options) else {
+        return;
+    };
     let is_small = image.summary().content_len <= CONTENT_LEN_MAX;
     for digests_only in [true, false] {
-        let options = CheckOptions { digests_only, threads: 1, path_count_max: 10 };
+        let options = CheckOptions {
+            digests_only,
+            threads: 1,
+            path_count_max: 10,
+        };
         if digests_only || is_small {
             image.check(&options, &mut |_| {});
         }
@@ -178,7 +232,10 @@ fn walk(image: &Image) -> Result<()> {
             FileKind::Symlink => assert!(image.read_link(&inode)?.len() as u64 == inode.size.0),
             FileKind::Regular => {
                 if let Ok(data) = image.read(&inode, inode.size.0 / 3, READ_LEN) {
-                    assert_eq!(data.len() as u64, (inode.size.0 - inode.size.0 / 3).min(READ_LEN as u64));
+                    assert_eq!(
+                        data.len() as u64,
+                        (inode.size.0 - inode.size.0 / 3).min(READ_LEN as u64)
+                    );
                 }
                 let mut end = 0;
                 let mut runs = 0;
@@ -186,7 +243,11 @@ fn walk(image: &Image) -> Result<()> {
                     assert!(run.offset == end && run.len > 0);
                     end = run.offset + run.len;
                     runs += 1;
-                    if runs > 1000 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                    if runs > 1000 {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
                 });
                 assert!(result.is_err() || runs > 1000 || end == inode.size.0);
             }
@@ -196,7 +257,11 @@ fn walk(image: &Image) -> Result<()> {
                     assert!(last.as_slice() < name && name != b".." && !name.contains(&b'/'));
                     last = name.to_vec();
                     open.push(child.clone());
-                    if open.len() > NAMES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                    if open.len() > NAMES_MAX {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
                 });
                 let _ = image.lookup(inode.name_no, &last);
             }
