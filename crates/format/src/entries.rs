@@ -1,4 +1,4 @@
-//! Entry blocks: up to 1024 directory entries of one or more templates, column by column.
+//! Entry blocks: up to 8192 directory entries of one or more templates, column by column.
 
 use crate::column::{self, Column};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
