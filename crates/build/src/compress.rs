@@ -38,7 +38,9 @@ impl Compressors {
         let spawn = |n: usize| {
             let (receiver, sender) = (receiver.clone(), sender.clone());
             let run = move || work(&receiver, &sender, block_len);
-            let thread = std::thread::Builder::new().name(format!("compress-{n}")).spawn(run);
+            let thread = std::thread::Builder::new()
+                .name(format!("compress-{n}"))
+                .spawn(run);
             thread.map_err(|e| Error::io("starting a thread", e))
         };
         let started = (0..threads).map(spawn).collect::<Result<_>>()?;
@@ -62,21 +64,37 @@ impl Compressors {
     ///
     /// # Errors
     /// Those of compressing and writing the blocks before.
-    pub fn submit(&mut self, image: &mut ImageWriter, stream: u8, spec: CodecSpec, raw: Arc<Vec<u8>>) -> Result<()> {
+    pub fn submit(
+        &mut self,
+        image: &mut ImageWriter,
+        stream: u8,
+        spec: CodecSpec,
+        raw: Arc<Vec<u8>>,
+    ) -> Result<()> {
         while let Ok((no, outgoing)) = self.done.try_recv() {
             self.take(image, no, outgoing)?;
         }
         while self.submitted - self.written >= self.in_flight_max {
             self.wait(image)?;
         }
-        let job = Job { no: self.submitted, stream, spec, raw };
-        self.jobs.send(job).map_err(|_| Error::invalid("the compressors have stopped"))?;
+        let job = Job {
+            no: self.submitted,
+            stream,
+            spec,
+            raw,
+        };
+        self.jobs
+            .send(job)
+            .map_err(|_| Error::invalid("the compressors have stopped"))?;
         self.submitted += 1;
         Ok(())
     }
 
     fn wait(&mut self, image: &mut ImageWriter) -> Result<()> {
-        let (no, outgoing) = self.done.recv().map_err(|_| Error::invalid("the compressors have stopped"))?;
+        let (no, outgoing) = self
+            .done
+            .recv()
+            .map_err(|_| Error::invalid("the compressors have stopped"))?;
         self.take(image, no, outgoing)
     }
 
@@ -99,7 +117,9 @@ impl Compressors {
         }
         drop(self.jobs);
         for thread in self.threads {
-            thread.join().map_err(|_| Error::invalid("a compressor panicked"))?;
+            thread
+                .join()
+                .map_err(|_| Error::invalid("a compressor panicked"))?;
         }
         Ok(())
     }
@@ -117,12 +137,24 @@ fn work(jobs: &Receiver<Job>, done: &Sender<(u64, Result<Outgoing>)>, block_len:
     }
 }
 
-fn compress(encoder: &mut Option<(CodecSpec, Encoder)>, job: &Job, block_len: u64) -> Result<Outgoing> {
+fn compress(
+    encoder: &mut Option<(CodecSpec, Encoder)>,
+    job: &Job,
+    block_len: u64,
+) -> Result<Outgoing> {
     if encoder.as_ref().is_none_or(|(spec, _)| *spec != job.spec) {
         *encoder = Some((job.spec, Encoder::new(job.spec, block_len)?));
     }
-    let Some((_, encoder)) = encoder else { return Err(Error::invalid("no encoder")) };
+    let Some((_, encoder)) = encoder else {
+        return Err(Error::invalid("no encoder"));
+    };
     let encoded = encoder.encode(&job.raw)?;
     let len = job.raw.len() as u64;
-    Ok(Outgoing::new(RecordType::Data, job.stream, encoded, len, len))
+    Ok(Outgoing::new(
+        RecordType::Data,
+        job.stream,
+        encoded,
+        len,
+        len,
+    ))
 }

@@ -45,7 +45,9 @@ impl ContentTable {
     /// The content with this digest, if there is one.
     pub fn find(&self, digest: &Digest) -> Option<ContentId> {
         let same = |&id: &u32| self.digests[id as usize] == *digest;
-        self.ids.find(bucket_hash(digest), same).map(|&id| ContentId(u64::from(id)))
+        self.ids
+            .find(bucket_hash(digest), same)
+            .map(|&id| ContentId(u64::from(id)))
     }
 
     /// Digest of a content.
@@ -59,10 +61,13 @@ impl ContentTable {
     }
 
     fn insert(&mut self, digest: Digest) -> Result<ContentId> {
-        let id = u32::try_from(self.digests.len()).map_err(|_| Error::limit("more than 2^32 contents"))?;
+        let id = u32::try_from(self.digests.len())
+            .map_err(|_| Error::limit("more than 2^32 contents"))?;
         self.digests.push(digest);
         let digests = &self.digests;
-        self.ids.insert_unique(bucket_hash(&digest), id, |&id| bucket_hash(&digests[id as usize]));
+        self.ids.insert_unique(bucket_hash(&digest), id, |&id| {
+            bucket_hash(&digests[id as usize])
+        });
         Ok(ContentId(u64::from(id)))
     }
 }
@@ -82,7 +87,11 @@ struct Pages<'a> {
 
 impl SegmentSink for Pages<'_> {
     fn block(&mut self, stream: u8, block: Arc<Vec<u8>>) -> Result<()> {
-        let spec = if stream == INCOMPRESSIBLE { CodecSpec::None } else { self.codec };
+        let spec = if stream == INCOMPRESSIBLE {
+            CodecSpec::None
+        } else {
+            self.codec
+        };
         self.compressors.submit(self.image, stream, spec, block)
     }
 
@@ -109,12 +118,19 @@ impl SegmentSink for Pages<'_> {
 fn merged(first: &Extent, second: &Extent) -> Option<Extent> {
     let goes_on = match (first.source, second.source) {
         (Source::Hole, Source::Hole) => true,
-        (Source::Stream { stream: a, address }, Source::Stream { stream: b, address: next }) => {
-            a == b && address + first.len == next
-        }
+        (
+            Source::Stream { stream: a, address },
+            Source::Stream {
+                stream: b,
+                address: next,
+            },
+        ) => a == b && address + first.len == next,
         _ => false,
     };
-    goes_on.then_some(Extent { len: first.len + second.len, source: first.source })
+    goes_on.then_some(Extent {
+        len: first.len + second.len,
+        source: first.source,
+    })
 }
 
 impl Pages<'_> {
@@ -126,8 +142,12 @@ impl Pages<'_> {
         let len = extents.iter().map(|e| e.len).sum();
         let bytes = ExtentPage::encode(&extents, &mut self.heads);
         let parsed = ExtentPage::parse(&bytes);
-        assert!(parsed.is_ok_and(|p| p.logical_len() == len), "an extent page does not parse as it was written");
-        self.metadata.push(self.image, RecordType::Extents, bytes, len)
+        assert!(
+            parsed.is_ok_and(|p| p.logical_len() == len),
+            "an extent page does not parse as it was written"
+        );
+        self.metadata
+            .push(self.image, RecordType::Extents, bytes, len)
     }
 
     fn write_contents(&mut self) -> Result<()> {
@@ -137,7 +157,8 @@ impl Pages<'_> {
         }
         let bytes = ContentPage::encode(self.content_start, &lens);
         self.content_start += lens.iter().sum::<u64>();
-        self.metadata.push(self.image, RecordType::Contents, bytes, lens.len() as u64)
+        self.metadata
+            .push(self.image, RecordType::Contents, bytes, lens.len() as u64)
     }
 }
 
@@ -190,7 +211,13 @@ impl<'a> ContentWriter<'a> {
             content_start: 0,
         };
         let segmenter = Segmenter::new(histories, plan.match_len_min, plan.table_len, total_len);
-        Ok(Self { pages, segmenter, table: ContentTable::default(), stream: GENERAL, hole_len: 0 })
+        Ok(Self {
+            pages,
+            segmenter,
+            table: ContentTable::default(),
+            stream: GENERAL,
+            hole_len: 0,
+        })
     }
 
     /// The contents so far.
@@ -205,7 +232,11 @@ impl<'a> ContentWriter<'a> {
 
     /// Begins a content whose data begins with `probe`.
     pub fn begin(&mut self, probe: &[u8]) {
-        self.stream = if is_incompressible(probe) { INCOMPRESSIBLE } else { GENERAL };
+        self.stream = if is_incompressible(probe) {
+            INCOMPRESSIBLE
+        } else {
+            GENERAL
+        };
     }
 
     /// Adds data to the content that was begun.
@@ -225,7 +256,10 @@ impl<'a> ContentWriter<'a> {
             return Ok(());
         }
         self.hole_len += len;
-        self.pages.extent(Extent { len, source: Source::Hole })
+        self.pages.extent(Extent {
+            len,
+            source: Source::Hole,
+        })
     }
 
     /// Ends the content, which is `len` bytes long and not there yet.
@@ -275,7 +309,10 @@ impl<'a> ContentWriter<'a> {
         self.pages.write_extents()?;
         self.pages.write_contents()?;
         self.pages.compressors.finish(self.pages.image)?;
-        let stream = |category| Stream { category, block_len_max: block_len };
+        let stream = |category| Stream {
+            category,
+            block_len_max: block_len,
+        };
         Ok(ContentSummary {
             table: self.table,
             streams: vec![stream(Category::General), stream(Category::Incompressible)],
@@ -293,7 +330,9 @@ fn is_incompressible(data: &[u8]) -> bool {
     }
     // Magic and headers at the front of compressed files are not random: the first probe starts a little later.
     let starts = [512, (data.len() - PROBE_LEN) / 2, data.len() - PROBE_LEN];
-    starts.iter().all(|&start| entropy_bits(&data[start..start + PROBE_LEN]) > PROBE_BITS)
+    starts
+        .iter()
+        .all(|&start| entropy_bits(&data[start..start + PROBE_LEN]) > PROBE_BITS)
 }
 
 fn entropy_bits(bytes: &[u8]) -> f64 {

@@ -68,7 +68,10 @@ impl Emitter<'_> {
         let mut hasher = TreeHasher::new(&summary.root_digest);
         self.emit_links(&mut out, &mut hasher)?;
         metadata.finish(image)?;
-        Ok(Emitted { summary, tree_digest: hasher.finish() })
+        Ok(Emitted {
+            summary,
+            tree_digest: hasher.finish(),
+        })
     }
 
     /// Whether a times overlay makes the image smaller. Only where leaving mtimes out saves a fifth of the entries can it,
@@ -76,7 +79,10 @@ impl Emitter<'_> {
     fn is_overlay_smaller(&self) -> Result<bool> {
         let mut image = ImageWriter::begin(Sink::Count)?;
         let mut metadata = MetadataWriter::new(1);
-        let mut out = Out { image: &mut image, metadata: &mut metadata };
+        let mut out = Out {
+            image: &mut image,
+            metadata: &mut metadata,
+        };
         let inside = self.emit_entries(&mut out, true, true)?.entry_count;
         let beside = self.emit_entries(&mut out, false, true)?.entry_count;
         if beside * 5 > inside * 4 {
@@ -88,7 +94,10 @@ impl Emitter<'_> {
     fn trial_len(&self, mtime_inside: bool) -> Result<u64> {
         let mut image = ImageWriter::begin(Sink::Count)?;
         let mut metadata = MetadataWriter::new(3);
-        let mut out = Out { image: &mut image, metadata: &mut metadata };
+        let mut out = Out {
+            image: &mut image,
+            metadata: &mut metadata,
+        };
         self.emit_entries(&mut out, mtime_inside, false)?;
         if !mtime_inside {
             self.emit_times(&mut out)?;
@@ -97,7 +106,12 @@ impl Emitter<'_> {
         Ok(image.position())
     }
 
-    fn emit_entries(&self, out: &mut Out<'_>, mtime_inside: bool, measure_only: bool) -> Result<TreeSummary> {
+    fn emit_entries(
+        &self,
+        out: &mut Out<'_>,
+        mtime_inside: bool,
+        measure_only: bool,
+    ) -> Result<TreeSummary> {
         let o = self.options;
         let mask = mask_of(mtime_inside, o.keep_atime, o.keep_ctime, o.keep_btime);
         let mut writer = TreeWriter::new(mask, u64::from(self.tree.entry_count()), measure_only);
@@ -134,7 +148,10 @@ impl Emitter<'_> {
                 let id = ContentId(u64::from(state.0));
                 (EntryKind::File, Body::Content(id, self.contents.digest(id)))
             }
-            FileKind::Symlink => (EntryKind::Symlink, Body::Target(tree.target(entry).unwrap_or(b""))),
+            FileKind::Symlink => (
+                EntryKind::Symlink,
+                Body::Target(tree.target(entry).unwrap_or(b"")),
+            ),
             FileKind::CharDevice => (EntryKind::CharDevice, Body::None),
             FileKind::BlockDevice => (EntryKind::BlockDevice, Body::None),
             FileKind::Fifo => (EntryKind::Fifo, Body::None),
@@ -145,7 +162,9 @@ impl Emitter<'_> {
             kind,
             attributes: self.attributes(entry),
             times: self.times(entry),
-            xattrs: tree.xattrs_no(entry).map(|no| &tree.xattr_sets()[no as usize]),
+            xattrs: tree
+                .xattrs_no(entry)
+                .map(|no| &tree.xattr_sets()[no as usize]),
             body,
             link: self.link_info(entry),
         }
@@ -159,14 +178,18 @@ impl Emitter<'_> {
         if let Some(rule) = &self.options.mode
             && kind != FileKind::Symlink
         {
-            attributes.permissions = rule.apply(attributes.permissions, kind == FileKind::Directory);
+            attributes.permissions =
+                rule.apply(attributes.permissions, kind == FileKind::Directory);
         }
         attributes
     }
 
     fn mtime(&self, entry: EntryNo) -> Timestamp {
         let mtime = self.tree.mtime(entry);
-        let whole = |seconds| Timestamp { seconds, nanoseconds: 0 };
+        let whole = |seconds| Timestamp {
+            seconds,
+            nanoseconds: 0,
+        };
         match self.options.mtime {
             MtimeRule::Keep => mtime,
             MtimeRule::Clamp(latest) => mtime.min(whole(latest)),
@@ -178,17 +201,29 @@ impl Emitter<'_> {
         let times = self.tree.times(entry);
         // A file system without btime: mtime is what extraction would come to as well.
         let mtime = self.mtime(entry);
-        [mtime, times.atime.unwrap_or(mtime), times.ctime.unwrap_or(mtime), times.btime.unwrap_or(mtime)]
+        [
+            mtime,
+            times.atime.unwrap_or(mtime),
+            times.ctime.unwrap_or(mtime),
+            times.btime.unwrap_or(mtime),
+        ]
     }
 
     fn link_info(&self, entry: EntryNo) -> LinkInfo {
-        let Some(group) = self.tree.link_group(entry) else { return LinkInfo::Single };
+        let Some(group) = self.tree.link_group(entry) else {
+            return LinkInfo::Single;
+        };
         let mut names = self.tree.link_names(group);
         let nlink = names.len() as u64;
-        let (Some(first), Some(last)) = (names.next(), names.next_back()) else { return LinkInfo::Single };
+        let (Some(first), Some(last)) = (names.next(), names.next_back()) else {
+            return LinkInfo::Single;
+        };
         // A directory's entries have numbers in a row, so the names between lie where the outer ones do.
         match self.tree.dir_of(first) == self.tree.dir_of(last) {
-            true => LinkInfo::Inside { nlink, back: self.name_no(entry) - self.name_no(first) },
+            true => LinkInfo::Inside {
+                nlink,
+                back: self.name_no(entry) - self.name_no(first),
+            },
             false => LinkInfo::Across,
         }
     }
@@ -204,7 +239,9 @@ impl Emitter<'_> {
         let mut links: Vec<Link> = Vec::new();
         for group in 0..self.tree.link_group_count() {
             let names: Vec<EntryNo> = self.tree.link_names(group).collect();
-            let Some(&first) = names.first() else { continue };
+            let Some(&first) = names.first() else {
+                continue;
+            };
             let is_across = self.link_info(first) == LinkInfo::Across;
             if is_across && self.states[first.0 as usize] != FileState::OMITTED {
                 let link = |name: &EntryNo| Link {
@@ -230,11 +267,16 @@ impl Emitter<'_> {
     /// mtimes of all names in the order of their numbers.
     fn emit_times(&self, out: &mut Out<'_>) -> Result<()> {
         let mut page = Vec::with_capacity(TIMES_PER_PAGE);
-        let kept = (0..self.tree.entry_count()).filter(|&e| self.states[e as usize] != FileState::OMITTED);
+        let kept =
+            (0..self.tree.entry_count()).filter(|&e| self.states[e as usize] != FileState::OMITTED);
         for entry in kept {
             page.push(self.mtime(EntryNo(entry)));
             if page.len() == TIMES_PER_PAGE {
-                out.push(RecordType::Times, TimesPage::encode(&page), page.len() as u64)?;
+                out.push(
+                    RecordType::Times,
+                    TimesPage::encode(&page),
+                    page.len() as u64,
+                )?;
                 page.clear();
             }
         }

@@ -53,7 +53,8 @@ impl History {
         let room = self.block_len as usize - self.current.len();
         let taken = bytes.len().min(room);
         if self.current.capacity() == 0 {
-            self.current.reserve_exact(self.block_len.min(4 << 20) as usize);
+            self.current
+                .reserve_exact(self.block_len.min(4 << 20) as usize);
         }
         self.current.extend_from_slice(&bytes[..taken]);
         if taken < room {
@@ -99,13 +100,20 @@ impl History {
             return Ok(&piece[(address - start) as usize..]);
         }
         let block_no = address / self.block_len - self.spooled_count;
-        let block = self.window.get(block_no as usize).map_or(&self.current, |b| b.as_ref());
-        Ok(block.get((address % self.block_len) as usize..).unwrap_or(&[]))
+        let block = self
+            .window
+            .get(block_no as usize)
+            .map_or(&self.current, |b| b.as_ref());
+        Ok(block
+            .get((address % self.block_len) as usize..)
+            .unwrap_or(&[]))
     }
 
     /// The bytes before `address`, as far as they lie together.
     fn before(&mut self, address: u64) -> Result<&[u8]> {
-        let Some(last) = address.checked_sub(1) else { return Ok(&[]) };
+        let Some(last) = address.checked_sub(1) else {
+            return Ok(&[]);
+        };
         let spooled_len = self.spooled_count * self.block_len;
         if last < spooled_len {
             let start = last / PIECE_LEN * PIECE_LEN;
@@ -113,14 +121,20 @@ impl History {
             return Ok(&piece[..(address - start) as usize]);
         }
         let block_no = last / self.block_len - self.spooled_count;
-        let block = self.window.get(block_no as usize).map_or(&self.current, |b| b.as_ref());
-        Ok(block.get(..(last % self.block_len + 1) as usize).unwrap_or(&[]))
+        let block = self
+            .window
+            .get(block_no as usize)
+            .map_or(&self.current, |b| b.as_ref());
+        Ok(block
+            .get(..(last % self.block_len + 1) as usize)
+            .unwrap_or(&[]))
     }
 
     fn piece(&mut self, start: u64, end: u64) -> Result<&[u8]> {
         let slot = (start / PIECE_LEN % PIECE_COUNT) as usize;
         if self.pieces.is_empty() {
-            self.pieces.resize(PIECE_COUNT as usize, (u64::MAX, Vec::new()));
+            self.pieces
+                .resize(PIECE_COUNT as usize, (u64::MAX, Vec::new()));
         }
         let (held, bytes) = &mut self.pieces[slot];
         if *held != start || bytes.len() as u64 != PIECE_LEN.min(end - start) {
@@ -172,16 +186,37 @@ impl History {
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
     let (a, b) = (&a[..len], &b[..len]);
-    let chunks = a.chunks_exact(32).zip(b.chunks_exact(32)).take_while(|(x, y)| x == y).count() * 32;
-    chunks + a[chunks..].iter().zip(&b[chunks..]).take_while(|(x, y)| x == y).count()
+    let chunks = a
+        .chunks_exact(32)
+        .zip(b.chunks_exact(32))
+        .take_while(|(x, y)| x == y)
+        .count()
+        * 32;
+    chunks
+        + a[chunks..]
+            .iter()
+            .zip(&b[chunks..])
+            .take_while(|(x, y)| x == y)
+            .count()
 }
 
 fn common_suffix(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
     let (a, b) = (&a[a.len() - len..], &b[b.len() - len..]);
-    let chunks = a.rchunks_exact(32).zip(b.rchunks_exact(32)).take_while(|(x, y)| x == y).count() * 32;
+    let chunks = a
+        .rchunks_exact(32)
+        .zip(b.rchunks_exact(32))
+        .take_while(|(x, y)| x == y)
+        .count()
+        * 32;
     let rest = len - chunks;
-    chunks + a[..rest].iter().rev().zip(b[..rest].iter().rev()).take_while(|(x, y)| x == y).count()
+    chunks
+        + a[..rest]
+            .iter()
+            .rev()
+            .zip(b[..rest].iter().rev())
+            .take_while(|(x, y)| x == y)
+            .count()
 }
 
 #[cfg(test)]
@@ -192,7 +227,9 @@ mod tests {
     fn matches_run_through_spool_window_and_current_block() {
         let dir = tempfile::tempdir().unwrap();
         let mut history = History::new(100_000, 200_000, dir.path());
-        let data: Vec<u8> = (0..950_000u32).map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect();
+        let data: Vec<u8> = (0..950_000u32)
+            .map(|i| (i.wrapping_mul(2654435761) >> 13) as u8)
+            .collect();
         let (mut at, mut blocks) = (0, 0);
         while at < data.len() {
             let (taken, full) = history.append(&data[at..]).unwrap();
@@ -201,13 +238,26 @@ mod tests {
         }
         assert_eq!((blocks, history.len()), (9, 950_000));
         for start in [0, 1, 65_535, 99_999, 650_000, 899_999] {
-            assert_eq!(history.match_forward(start, &data[start as usize..]).unwrap(), 950_000 - start as usize);
-            assert_eq!(history.match_backward(start, &data[..start as usize]).unwrap(), start as usize);
+            assert_eq!(
+                history
+                    .match_forward(start, &data[start as usize..])
+                    .unwrap(),
+                950_000 - start as usize
+            );
+            assert_eq!(
+                history
+                    .match_backward(start, &data[..start as usize])
+                    .unwrap(),
+                start as usize
+            );
         }
         let mut other = data[10..300_000].to_vec();
         other[250_000] ^= 1;
         assert_eq!(history.match_forward(10, &other).unwrap(), 250_000);
-        assert_eq!(history.match_backward(300_000, &other).unwrap(), 300_000 - 10 - 250_001);
+        assert_eq!(
+            history.match_backward(300_000, &other).unwrap(),
+            300_000 - 10 - 250_001
+        );
         assert_eq!(history.finish().unwrap().map(|b| b.len()), Some(50_000));
     }
 }

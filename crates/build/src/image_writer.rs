@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use weald_codec::{CodecSpec, Encoded, Encoder};
-use weald_format::container::{
-    Codec, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord,
-};
+use weald_format::container::{Codec, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord};
 use weald_format::directory::{Directory, IndexPage, PageRef, Section, Stream};
 use weald_format::limits::REFS_PER_PAGE;
 use weald_format::{Digest, Error, Result};
@@ -61,9 +59,22 @@ pub struct Outgoing {
 
 impl Outgoing {
     /// A record of encoded bytes; computes their digest.
-    pub fn new(record_type: RecordType, stream: u8, encoded: Encoded, raw_len: u64, item_count: u64) -> Self {
+    pub fn new(
+        record_type: RecordType,
+        stream: u8,
+        encoded: Encoded,
+        raw_len: u64,
+        item_count: u64,
+    ) -> Self {
         let digest = Digest::of(&encoded.stored);
-        Self { record_type, stream, encoded, digest, raw_len, item_count }
+        Self {
+            record_type,
+            stream,
+            encoded,
+            digest,
+            raw_len,
+            item_count,
+        }
     }
 }
 
@@ -73,7 +84,11 @@ impl ImageWriter {
     /// # Errors
     /// `Io`, `Full`.
     pub fn begin(sink: Sink) -> Result<Self> {
-        let mut writer = Self { sink, position: 0, sections: BTreeMap::new() };
+        let mut writer = Self {
+            sink,
+            position: 0,
+            sections: BTreeMap::new(),
+        };
         writer.put(SuperblockRecord::current().as_bytes())?;
         Ok(writer)
     }
@@ -93,7 +108,11 @@ impl ImageWriter {
 
     /// Stored bytes, headers included, of all records of a type.
     pub fn stored_len(&self, record_type: RecordType) -> u64 {
-        self.sections.iter().filter(|((t, _), _)| *t == record_type).map(|(_, s)| s.stored_len).sum()
+        self.sections
+            .iter()
+            .filter(|((t, _), _)| *t == record_type)
+            .map(|(_, s)| s.stored_len)
+            .sum()
     }
 
     fn put_record(&mut self, record: &Outgoing) -> Result<RecordRef> {
@@ -136,10 +155,16 @@ impl ImageWriter {
         }
         let raw = IndexPage::encode(&refs, &items);
         let raw_len = raw.len() as u64;
-        let encoded = Encoded { codec: Codec::None, stored: raw };
+        let encoded = Encoded {
+            codec: Codec::None,
+            stored: raw,
+        };
         let record = self.put_record(&Outgoing::new(RecordType::Index, 0, encoded, raw_len, 0))?;
-        let page =
-            PageRef { record, record_count: refs.len() as u64, item_count: items.iter().sum() };
+        let page = PageRef {
+            record,
+            record_count: refs.len() as u64,
+            item_count: items.iter().sum(),
+        };
         self.sections.entry(key).or_default().pages.push(page);
         Ok(())
     }
@@ -177,19 +202,27 @@ impl ImageWriter {
         if let Sink::File(file) = self.sink {
             file.commit(overwrite)?;
         }
-        Ok(Sealed { image_digest, image_len: self.position })
+        Ok(Sealed {
+            image_digest,
+            image_len: self.position,
+        })
     }
 
     fn put_directory(&mut self, directory: &Directory) -> Result<Digest> {
         let raw = directory.encode();
         let parsed = Directory::parse(&raw);
-        assert!(parsed.is_ok_and(|d| d == *directory), "the directory does not parse as it was written");
+        assert!(
+            parsed.is_ok_and(|d| d == *directory),
+            "the directory does not parse as it was written"
+        );
         let encoded = Encoder::new(CodecSpec::Zstd(19), raw.len() as u64)?.encode(&raw)?;
         let record = Outgoing::new(RecordType::Directory, 0, encoded, raw.len() as u64, 0);
         let directory_offset = self.position;
         let reference = self.put_record(&record)?;
         let mut hasher = blake3::Hasher::new();
-        hasher.update(reference.header().as_bytes()).update(&record.encoded.stored);
+        hasher
+            .update(reference.header().as_bytes())
+            .update(&record.encoded.stored);
         let image_digest = Digest(*hasher.finalize().as_bytes());
         let footer = Footer {
             generation: directory.generation,
@@ -207,4 +240,3 @@ impl ImageWriter {
         Ok(image_digest)
     }
 }
-

@@ -48,7 +48,10 @@ impl Slot {
     }
 
     fn place(self) -> Place {
-        Place { stream: (self.0 >> 40 & 15) as u8, address: self.0 & ((1 << 40) - 1) }
+        Place {
+            stream: (self.0 >> 40 & 15) as u8,
+            address: self.0 & ((1 << 40) - 1),
+        }
     }
 }
 
@@ -63,7 +66,10 @@ impl MatchTable {
     pub fn new(len_max: u64) -> Self {
         let buckets = (len_max / (8 * WAYS as u64)).max(2);
         let bucket_bits = buckets.ilog2();
-        Self { slots: vec![Slot(0); WAYS << bucket_bits], bucket_bits }
+        Self {
+            slots: vec![Slot(0); WAYS << bucket_bits],
+            bucket_bits,
+        }
     }
 
     /// Samples that the table can hold.
@@ -83,7 +89,10 @@ impl MatchTable {
         let tag = Slot::tag(mixed);
         let mut bucket = [Slot(0); WAYS];
         bucket.copy_from_slice(&self.slots[start..start + WAYS]);
-        bucket.into_iter().filter(move |s| s.0 != 0 && (s.0 ^ tag) >> 44 == 0).map(Slot::place)
+        bucket
+            .into_iter()
+            .filter(move |s| s.0 != 0 && (s.0 ^ tag) >> 44 == 0)
+            .map(Slot::place)
     }
 
     /// Remembers a sample; the oldest of a full bucket is forgotten.
@@ -102,10 +111,18 @@ mod tests {
     #[test]
     fn the_newest_places_are_found_first_and_the_oldest_forgotten() {
         let mut table = MatchTable::new(1 << 16);
-        let places: Vec<Place> = (0..6).map(|i| Place { stream: i as u8, address: 1000 + i }).collect();
+        let places: Vec<Place> = (0..6)
+            .map(|i| Place {
+                stream: i as u8,
+                address: 1000 + i,
+            })
+            .collect();
         places.iter().for_each(|&p| table.insert(42, p));
         let found: Vec<Place> = table.find(42).collect();
-        assert_eq!(found, places.iter().rev().take(4).copied().collect::<Vec<_>>());
+        assert_eq!(
+            found,
+            places.iter().rev().take(4).copied().collect::<Vec<_>>()
+        );
         assert_eq!(table.find(43 << 50).count(), 0);
     }
 }

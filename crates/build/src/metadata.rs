@@ -28,7 +28,12 @@ pub struct MetadataWriter {
 impl MetadataWriter {
     /// A writer at zstd `level`.
     pub fn new(level: i32) -> Self {
-        Self { level, held: Vec::new(), held_len: 0, encoder: None }
+        Self {
+            level,
+            held: Vec::new(),
+            held_len: 0,
+            encoder: None,
+        }
     }
 
     /// Takes a record of raw bytes with `item_count` items.
@@ -42,8 +47,16 @@ impl MetadataWriter {
         bytes: Vec<u8>,
         item_count: u64,
     ) -> Result<()> {
-        assert!(bytes.len() as u64 <= PAGE_LEN_MAX, "{record_type:?} record of {} bytes", bytes.len());
-        let raw = Raw { record_type, bytes, item_count };
+        assert!(
+            bytes.len() as u64 <= PAGE_LEN_MAX,
+            "{record_type:?} record of {} bytes",
+            bytes.len()
+        );
+        let raw = Raw {
+            record_type,
+            bytes,
+            item_count,
+        };
         if self.encoder.is_some() {
             return self.write(image, &raw);
         }
@@ -82,17 +95,30 @@ impl MetadataWriter {
         if let Some(dictionary) = train_dictionary(&samples, len_max) {
             let mut with = Encoder::with_dictionary(self.level, &dictionary)?;
             let encoded = encode_all(&mut with, &held)?;
-            let stored = Encoder::new(CodecSpec::Zstd(self.level), PAGE_LEN_MAX)?.encode(&dictionary)?;
+            let stored =
+                Encoder::new(CodecSpec::Zstd(self.level), PAGE_LEN_MAX)?.encode(&dictionary)?;
             if total_len(&encoded) + stored.stored.len() < total_len(&best) {
                 let raw_len = dictionary.len() as u64;
-                image.write(&Outgoing::new(RecordType::Dictionary, 0, stored, raw_len, 1))?;
+                image.write(&Outgoing::new(
+                    RecordType::Dictionary,
+                    0,
+                    stored,
+                    raw_len,
+                    1,
+                ))?;
                 (best, encoder) = (encoded, with);
             }
         }
         self.encoder = Some(encoder);
         for (raw, encoded) in held.into_iter().zip(best) {
             let raw_len = raw.bytes.len() as u64;
-            image.write(&Outgoing::new(raw.record_type, 0, encoded, raw_len, raw.item_count))?;
+            image.write(&Outgoing::new(
+                raw.record_type,
+                0,
+                encoded,
+                raw_len,
+                raw.item_count,
+            ))?;
         }
         Ok(())
     }
@@ -100,10 +126,19 @@ impl MetadataWriter {
     fn write(&mut self, image: &mut ImageWriter, raw: &Raw) -> Result<()> {
         let encoded = match &mut self.encoder {
             Some(encoder) => encoder.encode(&raw.bytes)?,
-            None => Encoded { codec: Codec::None, stored: raw.bytes.clone() },
+            None => Encoded {
+                codec: Codec::None,
+                stored: raw.bytes.clone(),
+            },
         };
         let raw_len = raw.bytes.len() as u64;
-        image.write(&Outgoing::new(raw.record_type, 0, encoded, raw_len, raw.item_count))
+        image.write(&Outgoing::new(
+            raw.record_type,
+            0,
+            encoded,
+            raw_len,
+            raw.item_count,
+        ))
     }
 }
 

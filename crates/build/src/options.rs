@@ -87,11 +87,21 @@ impl BuildOptions {
             7 => (CodecSpec::Zstd(19), 4 << 20, 256),
             8 => (CodecSpec::Zstd(22), 8 << 20, 256),
             9 => (CodecSpec::Xz(9), 16 << 20, 256),
-            _ => return Err(Error::invalid(format!("level: expected 0 to 9, found {level}"))),
+            _ => {
+                return Err(Error::invalid(format!(
+                    "level: expected 0 to 9, found {level}"
+                )));
+            }
         };
         let base = Self::default();
         let memory_len = if level >= 8 { 1 << 30 } else { base.memory_len };
-        Ok(Self { codec, block_len, match_len_min, memory_len, ..base })
+        Ok(Self {
+            codec,
+            block_len,
+            match_len_min,
+            memory_len,
+            ..base
+        })
     }
 
     /// Checks what no type can.
@@ -100,18 +110,24 @@ impl BuildOptions {
     /// `Invalid` with the range that is allowed.
     pub fn validate(&self) -> Result<()> {
         if !(4096..=BLOCK_LEN_MAX).contains(&self.block_len) {
-            return Err(Error::invalid(format!("block size: expected 4K to 64M, found {} bytes", self.block_len)));
+            return Err(Error::invalid(format!(
+                "block size: expected 4K to 64M, found {} bytes",
+                self.block_len
+            )));
         }
         if self.match_len_min != 0 && !(64..=4096).contains(&self.match_len_min) {
-            return Err(Error::invalid(format!("shortest repeat: expected 0 or 64 to 4096, found {}", self.match_len_min)));
+            return Err(Error::invalid(format!(
+                "shortest repeat: expected 0 or 64 to 4096, found {}",
+                self.match_len_min
+            )));
         }
         match self.codec {
-            CodecSpec::Zstd(level) if !(1..=22).contains(&level) => {
-                Err(Error::invalid(format!("zstd level: expected 1 to 22, found {level}")))
-            }
-            CodecSpec::Xz(preset) if preset > 9 => {
-                Err(Error::invalid(format!("xz preset: expected 0 to 9, found {preset}")))
-            }
+            CodecSpec::Zstd(level) if !(1..=22).contains(&level) => Err(Error::invalid(format!(
+                "zstd level: expected 1 to 22, found {level}"
+            ))),
+            CodecSpec::Xz(preset) if preset > 9 => Err(Error::invalid(format!(
+                "xz preset: expected 0 to 9, found {preset}"
+            ))),
             _ => Ok(()),
         }
     }

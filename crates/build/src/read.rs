@@ -48,14 +48,20 @@ impl Layout {
             return Ok(Self { len, runs: None });
         }
         // Not asked of st_blocks: what else a file system counts there (xattrs, trees of extents) would hide small holes.
-        let runs = weald_sys::data_runs(file, len).map_err(|e| Error::io("cannot be searched for holes", e))?;
+        let runs = weald_sys::data_runs(file, len)
+            .map_err(|e| Error::io("cannot be searched for holes", e))?;
         let is_dense = runs.len() == 1 && runs.first() == Some(&(0..len));
-        Ok(Self { len, runs: (!is_dense).then_some(runs) })
+        Ok(Self {
+            len,
+            runs: (!is_dense).then_some(runs),
+        })
     }
 
     /// Bytes of data.
     pub fn data_len(&self) -> u64 {
-        self.runs.as_ref().map_or(self.len, |runs| runs.iter().map(|r| r.end - r.start).sum())
+        self.runs
+            .as_ref()
+            .map_or(self.len, |runs| runs.iter().map(|r| r.end - r.start).sum())
     }
 
     /// The hasher for contents of this layout.
@@ -63,7 +69,8 @@ impl Layout {
         match &self.runs {
             None => ContentHasher::dense(),
             Some(runs) => {
-                let runs: Vec<(u64, u64)> = runs.iter().map(|r| (r.start, r.end - r.start)).collect();
+                let runs: Vec<(u64, u64)> =
+                    runs.iter().map(|r| (r.start, r.end - r.start)).collect();
                 ContentHasher::sparse(self.len, &runs)
             }
         }
@@ -117,24 +124,33 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<'a> Readers<'a> {
     /// A queue over `jobs` that holds at most about `held_len_max` bytes.
     pub fn new(tree: &'a ScannedTree, jobs: &'a [Job], held_len_max: u64) -> Self {
-        let state =
-            State {
-                next_batch: 0,
-                handed_batch: 0,
-                held_len: 0,
-                ready: BTreeMap::new(),
-                is_stopped: false,
-                is_broken: false,
-            };
+        let state = State {
+            next_batch: 0,
+            handed_batch: 0,
+            held_len: 0,
+            ready: BTreeMap::new(),
+            is_stopped: false,
+            is_broken: false,
+        };
         let batches = batches(jobs);
-        Self { tree, jobs, batches, held_len_max, state: Mutex::new(state), changed: Condvar::new() }
+        Self {
+            tree,
+            jobs,
+            batches,
+            held_len_max,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
     }
 
     /// What a reader thread runs: reads batches until there are no more.
     pub fn work(&self) {
         let _watched = Watched(self);
         while let Some(no) = self.claim() {
-            let handed = self.jobs[self.batches[no].clone()].iter().map(|job| self.read(*job)).collect();
+            let handed = self.jobs[self.batches[no].clone()]
+                .iter()
+                .map(|job| self.read(*job))
+                .collect();
             locked(&self.state).ready.insert(no, handed);
             self.changed.notify_all();
         }
@@ -155,12 +171,18 @@ impl<'a> Readers<'a> {
                 state.held_len += len;
                 return Some(no);
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn batch_len(&self, no: usize) -> u64 {
-        self.jobs[self.batches[no].clone()].iter().map(|j| if j.len > WHOLE_LEN_MAX { 0 } else { j.len }).sum()
+        self.jobs[self.batches[no].clone()]
+            .iter()
+            .map(|j| if j.len > WHOLE_LEN_MAX { 0 } else { j.len })
+            .sum()
     }
 
     /// The next batch in order; `None` after the last, or when a reader has panicked.
@@ -181,7 +203,10 @@ impl<'a> Readers<'a> {
             if state.is_broken {
                 return None;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -259,7 +284,9 @@ fn read_whole(tree: &ScannedTree, entry: EntryNo) -> Result<Option<Loaded>> {
 
 /// Whether a file ended before the end that it had when it was opened.
 pub fn is_cut(error: &Error) -> bool {
-    error.io_source().is_some_and(|e| e.kind() == std::io::ErrorKind::UnexpectedEof)
+    error
+        .io_source()
+        .is_some_and(|e| e.kind() == std::io::ErrorKind::UnexpectedEof)
 }
 
 /// Reads the run of an open file that begins at `start`.
@@ -287,7 +314,9 @@ fn read_once(tree: &ScannedTree, entry: EntryNo) -> Result<Option<Loaded>> {
     match &layout.runs {
         None => {
             // Looking for holes has moved the offset.
-            let read = file.rewind().and_then(|()| (&mut file).take(data_len).read_to_end(&mut data));
+            let read = file
+                .rewind()
+                .and_then(|()| (&mut file).take(data_len).read_to_end(&mut data));
             read.map_err(|e| Error::io("cannot be read", e))?;
             layout.len = data.len() as u64;
         }
@@ -303,7 +332,12 @@ fn read_once(tree: &ScannedTree, entry: EntryNo) -> Result<Option<Loaded>> {
     let is_changed = data.len() as u64 != data_len || !tree.is_unchanged(entry, &file)?;
     let mut hasher = layout.hasher();
     hasher.update(&data);
-    Ok(Some(Loaded { layout, data, digest: hasher.finish(), is_changed }))
+    Ok(Some(Loaded {
+        layout,
+        data,
+        digest: hasher.finish(),
+        is_changed,
+    }))
 }
 
 #[cfg(test)]
@@ -329,7 +363,15 @@ mod tests {
             keep_btime: false,
         };
         let tree = scan(temp.path(), &options, &Silent).unwrap();
-        let jobs = |entry| vec![Job { entry: EntryNo(entry), len: WHOLE_LEN_MAX }; 9];
+        let jobs = |entry| {
+            vec![
+                Job {
+                    entry: EntryNo(entry),
+                    len: WHOLE_LEN_MAX
+                };
+                9
+            ]
+        };
         for (entry, receiver_panics) in [(1, true), (77, false)] {
             let jobs = jobs(entry);
             let readers = Readers::new(&tree, &jobs, 1);

@@ -55,10 +55,19 @@ pub struct Segmenter {
 impl Segmenter {
     /// A segmenter over `histories` (one a stream). `match_len_min` 0 finds nothing. The table gets `table_len` bytes and
     /// samples are thinned out so that `total_len` bytes of input fit in it.
-    pub fn new(histories: Vec<History>, match_len_min: u32, table_len: u64, total_len: u64) -> Self {
+    pub fn new(
+        histories: Vec<History>,
+        match_len_min: u32,
+        table_len: u64,
+        total_len: u64,
+    ) -> Self {
         let table = (match_len_min > 0).then(|| {
             // Room for one sample every 16 bytes is never needed.
-            MatchTable::new(table_len.min((total_len / 2).next_power_of_two()).max(1 << 16))
+            MatchTable::new(
+                table_len
+                    .min((total_len / 2).next_power_of_two())
+                    .max(1 << 16),
+            )
         });
         let capacity = table.as_ref().map_or(1, MatchTable::capacity);
         // A sample every 2^bits bytes: no rarer than eight in the shortest match, unless the table is too small for it.
@@ -115,27 +124,49 @@ impl Segmenter {
 
     /// Where the data before was a repeat, tries whether it simply goes on. Returns how much of `data` that covers.
     fn continue_match(&mut self, sink: &mut dyn SegmentSink, data: &[u8]) -> Result<usize> {
-        let Some(place) = self.expected.take() else { return Ok(0) };
+        let Some(place) = self.expected.take() else {
+            return Ok(0);
+        };
         let len = self.histories[usize::from(place.stream)].match_forward(place.address, data)?;
         if len < self.match_len_min {
             return Ok(0);
         }
-        self.emit_match(sink, &Match { start: 0, end: len, place })?;
+        self.emit_match(
+            sink,
+            &Match {
+                start: 0,
+                end: len,
+                place,
+            },
+        )?;
         Ok(len)
     }
 
     /// The longest verified repeat around position `at`, reaching back no further than `fresh`.
     fn find(&mut self, hash: u64, data: &[u8], fresh: usize, at: usize) -> Result<Option<Match>> {
-        let Some(table) = &self.table else { return Ok(None) };
+        let Some(table) = &self.table else {
+            return Ok(None);
+        };
         let mut best: Option<Match> = None;
         for place in table.find(hash) {
-            let Some(history) = self.histories.get_mut(usize::from(place.stream)) else { continue };
+            let Some(history) = self.histories.get_mut(usize::from(place.stream)) else {
+                continue;
+            };
             let back = history.match_backward(place.address, &data[fresh..at])?;
             let ahead = history.match_forward(place.address, &data[at..])?;
-            let best_len = best.as_ref().map_or(self.match_len_min - 1, |b| b.end - b.start);
+            let best_len = best
+                .as_ref()
+                .map_or(self.match_len_min - 1, |b| b.end - b.start);
             if back + ahead > best_len {
-                let place = Place { address: place.address - back as u64, ..place };
-                best = Some(Match { start: at - back, end: at + ahead, place });
+                let place = Place {
+                    address: place.address - back as u64,
+                    ..place
+                };
+                best = Some(Match {
+                    start: at - back,
+                    end: at + ahead,
+                    place,
+                });
             }
         }
         Ok(best)
@@ -144,9 +175,15 @@ impl Segmenter {
     fn emit_match(&mut self, sink: &mut dyn SegmentSink, found: &Match) -> Result<()> {
         let len = (found.end - found.start) as u64;
         let Place { stream, address } = found.place;
-        self.expected = Some(Place { stream, address: address + len });
+        self.expected = Some(Place {
+            stream,
+            address: address + len,
+        });
         self.repeated_len += len;
-        sink.extent(Extent { len, source: Source::Stream { stream, address } })
+        sink.extent(Extent {
+            len,
+            source: Source::Stream { stream, address },
+        })
     }
 
     /// Appends fresh bytes, which begin at `from` in the data that `samples` count in, and remembers the samples in them.
@@ -176,11 +213,23 @@ impl Segmenter {
         if let Some(table) = &mut self.table {
             for (at, hash) in samples.drain(..kept) {
                 if at >= from && start + ((at - from) as u64) < 1 << 40 {
-                    table.insert(hash, Place { stream, address: start + (at - from) as u64 });
+                    table.insert(
+                        hash,
+                        Place {
+                            stream,
+                            address: start + (at - from) as u64,
+                        },
+                    );
                 }
             }
         }
-        sink.extent(Extent { len: bytes.len() as u64, source: Source::Stream { stream, address: start } })
+        sink.extent(Extent {
+            len: bytes.len() as u64,
+            source: Source::Stream {
+                stream,
+                address: start,
+            },
+        })
     }
 
     /// Closes the last block of every stream.
@@ -205,7 +254,9 @@ impl Segmenter {
 /// The hash of the window before `at`.
 fn warm(data: &[u8], at: usize) -> u64 {
     let start = at.saturating_sub(WINDOW_LEN);
-    data[start..at].iter().fold(0, |h, &b| (h << 1).wrapping_add(GEAR[usize::from(b)]))
+    data[start..at]
+        .iter()
+        .fold(0, |h, &b| (h << 1).wrapping_add(GEAR[usize::from(b)]))
 }
 
 /// Rolls on from `at` to behind the next sampled byte, or to the end or `HELD_LEN` bytes on. Returns where, and whether it is a sample.
@@ -248,18 +299,26 @@ mod tests {
 
     fn run(pieces: &[(u8, Vec<u8>)]) -> (Collect, u64) {
         let dir = tempfile::tempdir().unwrap();
-        let histories = (0..2).map(|_| History::new(50_000, 100_000, dir.path())).collect();
+        let histories = (0..2)
+            .map(|_| History::new(50_000, 100_000, dir.path()))
+            .collect();
         let total = pieces.iter().map(|p| p.1.len() as u64).sum();
         let mut segmenter = Segmenter::new(histories, 256, 1 << 20, total);
         let mut sink = Collect::default();
-        pieces.iter().for_each(|(stream, data)| segmenter.push(&mut sink, *stream, data).unwrap());
+        pieces
+            .iter()
+            .for_each(|(stream, data)| segmenter.push(&mut sink, *stream, data).unwrap());
         let fresh_len = segmenter.fresh_len();
         segmenter.finish(&mut sink).unwrap();
         let mut logical = Vec::new();
         for extent in &sink.extents {
-            let Source::Stream { stream, address } = extent.source else { panic!("hole") };
+            let Source::Stream { stream, address } = extent.source else {
+                panic!("hole")
+            };
             let start = address as usize;
-            logical.extend_from_slice(&sink.streams[usize::from(stream)][start..start + extent.len as usize]);
+            logical.extend_from_slice(
+                &sink.streams[usize::from(stream)][start..start + extent.len as usize],
+            );
         }
         let input: Vec<u8> = pieces.iter().flat_map(|p| p.1.clone()).collect();
         assert!(logical == input, "the extents do not give the input back");
@@ -269,7 +328,10 @@ mod tests {
     fn noise(seed: u64, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&seed.to_le_bytes()).finalize_xof().fill(&mut out);
+        hasher
+            .update(&seed.to_le_bytes())
+            .finalize_xof()
+            .fill(&mut out);
         out
     }
 
@@ -278,16 +340,32 @@ mod tests {
         let (a, b) = (noise(1, 300_000), noise(2, 40_000));
         let mut edited = a.clone();
         edited.splice(100_000..100_010, noise(3, 700));
-        let pieces = [(0, a.clone()), (1, b.clone()), (0, edited), (0, b), (1, a[7..].to_vec())];
+        let pieces = [
+            (0, a.clone()),
+            (1, b.clone()),
+            (0, edited),
+            (0, b),
+            (1, a[7..].to_vec()),
+        ];
         let (_, fresh) = run(&pieces);
-        assert!(fresh < 345_000, "{fresh} fresh bytes of 340,000 distinct ones");
+        assert!(
+            fresh < 345_000,
+            "{fresh} fresh bytes of 340,000 distinct ones"
+        );
     }
 
     #[test]
     fn degenerate_data_comes_back_too() {
         for period in [1, 2, 255, 256, 257, 65_537] {
-            let data: Vec<u8> = (0..400_000usize).map(|i| (i % period * 31 >> 3) as u8).collect();
-            run(&[(0, data.clone()), (1, data[5..].to_vec()), (0, vec![]), (0, vec![7])]);
+            let data: Vec<u8> = (0..400_000usize)
+                .map(|i| (i % period * 31 >> 3) as u8)
+                .collect();
+            run(&[
+                (0, data.clone()),
+                (1, data[5..].to_vec()),
+                (0, vec![]),
+                (0, vec![7]),
+            ]);
         }
     }
 }

@@ -158,7 +158,11 @@ impl TreeWriter {
     pub fn new(mask: u8, entry_count: u64, measure_only: bool) -> Self {
         Self {
             mask,
-            block_count_max: if entry_count <= SMALL_TREE_COUNT { ENTRIES_PER_BLOCK } else { LARGE_TREE_BLOCK },
+            block_count_max: if entry_count <= SMALL_TREE_COUNT {
+                ENTRIES_PER_BLOCK
+            } else {
+                LARGE_TREE_BLOCK
+            },
             measure_only,
             open: vec![OpenDirectory::new()],
             known: HashMap::new(),
@@ -208,7 +212,13 @@ impl TreeWriter {
         self.append(out, entry, known.id, &logical.0)
     }
 
-    fn append(&mut self, out: &mut Out<'_>, entry: &NewEntry<'_>, body: u64, logical_body: &[u8]) -> Result<()> {
+    fn append(
+        &mut self,
+        out: &mut Out<'_>,
+        entry: &NewEntry<'_>,
+        body: u64,
+        logical_body: &[u8],
+    ) -> Result<()> {
         let attributes = self.attribute_id(out, entry.attributes)?;
         let (xattrs, xattr_digest) = match entry.xattrs {
             Some(set) if !set.is_empty() => self.xattr_id(out, set)?,
@@ -233,7 +243,10 @@ impl TreeWriter {
             return Err(Error::invalid("no directory is open"));
         };
         if directory.last_name().is_some_and(|last| last >= entry.name) {
-            return Err(Error::invalid(format!("names out of order at {:?}", entry.name.escape_ascii().to_string())));
+            return Err(Error::invalid(format!(
+                "names out of order at {:?}",
+                entry.name.escape_ascii().to_string()
+            )));
         }
         hash_key(&mut directory.key, mask, entry, &fields);
         hash_logical(&mut directory.logical, entry, &xattr_digest, logical_body);
@@ -242,7 +255,11 @@ impl TreeWriter {
             directory.targets.extend_from_slice(target);
         }
         let (name_end, target_end) = (directory.names.len(), directory.targets.len());
-        directory.entries.push(Pending { name_end, target_end, fields });
+        directory.entries.push(Pending {
+            name_end,
+            target_end,
+            fields,
+        });
         Ok(())
     }
 
@@ -260,7 +277,10 @@ impl TreeWriter {
         if template.subtree_count >= weald_format::limits::NUMBER_MAX {
             return Err(Error::limit("more than 2^62 names"));
         }
-        let known = Known { id: self.template_count, subtree_count: template.subtree_count };
+        let known = Known {
+            id: self.template_count,
+            subtree_count: template.subtree_count,
+        };
         self.write_entries(out, &directory)?;
         self.entry_count += template.entry_count;
         self.template_count += 1;
@@ -287,7 +307,8 @@ impl TreeWriter {
             let target = &directory.targets[target_start..entry.target_end];
             self.block.push(name, target, entry.fields.clone());
             (name_start, target_start) = (entry.name_end, entry.target_end);
-            if self.block.count() == self.block_count_max || self.block.text_len() >= BLOCK_TEXT_MAX {
+            if self.block.count() == self.block_count_max || self.block.text_len() >= BLOCK_TEXT_MAX
+            {
                 self.write_block(out)?;
             }
         }
@@ -301,7 +322,10 @@ impl TreeWriter {
         }
         let bytes = self.block.encode(self.mask);
         let parsed = EntryBlock::parse(&bytes);
-        assert!(parsed.is_ok_and(|b| b.count() == count), "an entry block does not parse as it was written");
+        assert!(
+            parsed.is_ok_and(|b| b.count() == count),
+            "an entry block does not parse as it was written"
+        );
         out.push(RecordType::Entries, bytes, count as u64)
     }
 
@@ -309,7 +333,11 @@ impl TreeWriter {
         let templates = std::mem::take(&mut self.templates);
         match templates.len() {
             0 => Ok(()),
-            count => out.push(RecordType::Templates, pages::TemplatePage::encode(&templates), count as u64),
+            count => out.push(
+                RecordType::Templates,
+                pages::TemplatePage::encode(&templates),
+                count as u64,
+            ),
         }
     }
 
@@ -330,7 +358,11 @@ impl TreeWriter {
         let page = std::mem::take(&mut self.attribute_page);
         match page.len() {
             0 => Ok(()),
-            count => out.push(RecordType::Attributes, pages::encode_attributes(&page), count as u64),
+            count => out.push(
+                RecordType::Attributes,
+                pages::encode_attributes(&page),
+                count as u64,
+            ),
         }
     }
 
@@ -354,7 +386,11 @@ impl TreeWriter {
         let page = std::mem::take(&mut self.xattr_page);
         match page.len() {
             0 => Ok(()),
-            count => out.push(RecordType::Xattrs, pages::encode_xattrs(&page), count as u64),
+            count => out.push(
+                RecordType::Xattrs,
+                pages::encode_xattrs(&page),
+                count as u64,
+            ),
         }
     }
 
@@ -364,7 +400,11 @@ impl TreeWriter {
     /// # Errors
     /// As [`TreeWriter::add`].
     pub fn finish(mut self, out: &mut Out<'_>) -> Result<TreeSummary> {
-        let Some(holder) = self.open.pop().filter(|h| h.entries.len() == 1 && self.open.is_empty()) else {
+        let Some(holder) = self
+            .open
+            .pop()
+            .filter(|h| h.entries.len() == 1 && self.open.is_empty())
+        else {
             return Err(Error::invalid("a tree needs exactly one root"));
         };
         let root_digest = Digest(*holder.logical.finalize().as_bytes());
@@ -399,7 +439,8 @@ impl Out<'_> {
     /// # Errors
     /// `Io`, `Full`, `Limit`.
     pub fn push(&mut self, record_type: RecordType, bytes: Vec<u8>, item_count: u64) -> Result<()> {
-        self.metadata.push(self.image, record_type, bytes, item_count)
+        self.metadata
+            .push(self.image, record_type, bytes, item_count)
     }
 }
 
@@ -416,7 +457,13 @@ fn hash_key(key: &mut blake3::Hasher, mask: u8, entry: &NewEntry<'_>, fields: &E
     bytes.push(entry.name.len() as u8);
     bytes.extend_from_slice(entry.name);
     bytes.push(fields.kind as u8);
-    for value in [fields.attributes, fields.xattrs, fields.nlink, fields.link_back, fields.body] {
+    for value in [
+        fields.attributes,
+        fields.xattrs,
+        fields.nlink,
+        fields.link_back,
+        fields.body,
+    ] {
         bytes.extend_from_slice(&value.to_le_bytes());
     }
     for (bit, time) in fields.times.iter().enumerate() {

@@ -23,7 +23,9 @@ impl DictionaryBytes {
     /// `Corrupt` where they begin like a Zstandard dictionary but are none.
     pub fn new(bytes: &[u8]) -> Result<Self> {
         let prepared = DecoderDictionary::try_copy(bytes);
-        prepared.map(Self).map_err(|e| Error::corrupt("dictionary", 0, "F-3.12", e.to_string()))
+        prepared
+            .map(Self)
+            .map_err(|e| Error::corrupt("dictionary", 0, "F-3.12", e.to_string()))
     }
 }
 
@@ -34,7 +36,12 @@ pub struct Decoder {
 }
 
 fn bad(codec: Codec, what: impl std::fmt::Display) -> Error {
-    Error::corrupt("stored bytes", 0, "F-3.11", format!("{} decoder: {what}", codec.name()))
+    Error::corrupt(
+        "stored bytes",
+        0,
+        "F-3.11",
+        format!("{} decoder: {what}", codec.name()),
+    )
 }
 
 impl Decoder {
@@ -50,13 +57,18 @@ impl Decoder {
         dictionary: Option<&Arc<DictionaryBytes>>,
     ) -> Result<Vec<u8>> {
         let mut raw = Vec::new();
-        raw.try_reserve_exact(raw_len)
-            .map_err(|_| Error::new(ErrorKind::Limit, format!("no memory for {raw_len} decoded bytes")))?;
+        raw.try_reserve_exact(raw_len).map_err(|_| {
+            Error::new(
+                ErrorKind::Limit,
+                format!("no memory for {raw_len} decoded bytes"),
+            )
+        })?;
         match codec {
             Codec::None => raw.extend_from_slice(stored),
             Codec::Lz4 => {
                 raw.resize(raw_len, 0);
-                let len = lz4_flex::block::decompress_into(stored, &mut raw).map_err(|e| bad(codec, e))?;
+                let len = lz4_flex::block::decompress_into(stored, &mut raw)
+                    .map_err(|e| bad(codec, e))?;
                 raw.truncate(len);
             }
             Codec::Zstd => {
@@ -65,15 +77,21 @@ impl Decoder {
             }
             Codec::ZstdDictionary => {
                 check_single_frame(codec, stored)?;
-                let dictionary = dictionary.ok_or_else(|| bad(codec, "the image has no dictionary"))?;
+                let dictionary =
+                    dictionary.ok_or_else(|| bad(codec, "the image has no dictionary"))?;
                 let mut context = zstd::bulk::Decompressor::with_prepared_dictionary(&dictionary.0)
                     .map_err(|e| bad(codec, e))?;
-                context.decompress_to_buffer(stored, &mut raw).map_err(|e| bad(codec, e))?;
+                context
+                    .decompress_to_buffer(stored, &mut raw)
+                    .map_err(|e| bad(codec, e))?;
             }
             Codec::Xz => decode_xz(stored, &mut raw)?,
         }
         if raw.len() != raw_len {
-            return Err(bad(codec, format_args!("expected {raw_len} bytes, found {}", raw.len())));
+            return Err(bad(
+                codec,
+                format_args!("expected {raw_len} bytes, found {}", raw.len()),
+            ));
         }
         Ok(raw)
     }
@@ -83,7 +101,9 @@ impl Decoder {
             Some(context) => context,
             none => none.insert(zstd::bulk::Decompressor::new().map_err(|e| bad(Codec::Zstd, e))?),
         };
-        context.decompress_to_buffer(stored, raw).map_err(|e| bad(Codec::Zstd, e))?;
+        context
+            .decompress_to_buffer(stored, raw)
+            .map_err(|e| bad(Codec::Zstd, e))?;
         Ok(())
     }
 }

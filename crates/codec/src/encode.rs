@@ -33,7 +33,13 @@ impl CodecSpec {
             Self::Lz4 => 1 << 16,
             Self::Zstd(level) => {
                 let tables = block_len.clamp(1 << 16, 1 << 27);
-                let factor = if level >= 19 { 14 } else if level >= 13 { 9 } else { 5 };
+                let factor = if level >= 19 {
+                    14
+                } else if level >= 13 {
+                    9
+                } else {
+                    5
+                };
                 tables * factor + (1 << 20)
             }
             Self::Xz(_) => block_len.max(1 << 20) * 12,
@@ -68,7 +74,12 @@ impl Encoder {
     /// # Errors
     /// `Limit` where the codec refuses its parameters or memory.
     pub fn new(spec: CodecSpec, block_len: u64) -> Result<Self> {
-        let mut encoder = Self { spec, zstd: None, dictionary: None, decoder: Decoder::default() };
+        let mut encoder = Self {
+            spec,
+            zstd: None,
+            dictionary: None,
+            decoder: Decoder::default(),
+        };
         if let CodecSpec::Zstd(level) = spec {
             let mut context = zstd::bulk::Compressor::new(level).map_err(failed)?;
             let window = u64::BITS.saturating_sub(block_len.saturating_sub(1).leading_zeros());
@@ -103,17 +114,29 @@ impl Encoder {
             CodecSpec::None => (Codec::None, Vec::new()),
             CodecSpec::Lz4 => (Codec::Lz4, lz4_flex::block::compress(raw)),
             CodecSpec::Zstd(_) => {
-                let codec = if self.dictionary.is_some() { Codec::ZstdDictionary } else { Codec::Zstd };
+                let codec = if self.dictionary.is_some() {
+                    Codec::ZstdDictionary
+                } else {
+                    Codec::Zstd
+                };
                 let context = self.zstd.as_mut().ok_or_else(|| failed("no context"))?;
                 (codec, context.compress(raw).map_err(failed)?)
             }
             CodecSpec::Xz(preset) => (Codec::Xz, encode_xz(preset, raw)?),
         };
         if stored.is_empty() || stored.len() >= raw.len() {
-            return Ok(Encoded { codec: Codec::None, stored: raw.to_vec() });
+            return Ok(Encoded {
+                codec: Codec::None,
+                stored: raw.to_vec(),
+            });
         }
-        let decoded = self.decoder.decode(codec, &stored, raw.len(), self.dictionary.as_ref());
-        assert!(decoded.is_ok_and(|d| d == raw), "{codec:?} does not decode to what was encoded");
+        let decoded = self
+            .decoder
+            .decode(codec, &stored, raw.len(), self.dictionary.as_ref());
+        assert!(
+            decoded.is_ok_and(|d| d == raw),
+            "{codec:?} does not decode to what was encoded"
+        );
         Ok(Encoded { codec, stored })
     }
 }
@@ -156,22 +179,47 @@ fn encode_xz(preset: u32, raw: &[u8]) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    const SPECS: [CodecSpec; 5] =
-        [CodecSpec::None, CodecSpec::Lz4, CodecSpec::Zstd(1), CodecSpec::Zstd(19), CodecSpec::Xz(6)];
+    const SPECS: [CodecSpec; 5] = [
+        CodecSpec::None,
+        CodecSpec::Lz4,
+        CodecSpec::Zstd(1),
+        CodecSpec::Zstd(19),
+        CodecSpec::Xz(6),
+    ];
 
     #[test]
     fn every_codec_round_trips_and_refuses_wrong_lengths() {
-        let text: Vec<u8> = (0..50_000u32).flat_map(|i| format!("{} ", i % 977).into_bytes()).collect();
+        let text: Vec<u8> = (0..50_000u32)
+            .flat_map(|i| format!("{} ", i % 977).into_bytes())
+            .collect();
         for spec in SPECS {
             let encoded = Encoder::new(spec, 1 << 20).unwrap().encode(&text).unwrap();
-            assert_eq!(encoded.codec == Codec::None, spec == CodecSpec::None, "{spec:?}");
+            assert_eq!(
+                encoded.codec == Codec::None,
+                spec == CodecSpec::None,
+                "{spec:?}"
+            );
             let mut decoder = Decoder::default();
-            assert_eq!(decoder.decode(encoded.codec, &encoded.stored, text.len(), None).unwrap(), text);
+            assert_eq!(
+                decoder
+                    .decode(encoded.codec, &encoded.stored, text.len(), None)
+                    .unwrap(),
+                text
+            );
             for wrong in [text.len() - 1, text.len() + 1, 0, 1] {
-                assert!(decoder.decode(encoded.codec, &encoded.stored, wrong, None).is_err(), "{spec:?} {wrong}");
+                assert!(
+                    decoder
+                        .decode(encoded.codec, &encoded.stored, wrong, None)
+                        .is_err(),
+                    "{spec:?} {wrong}"
+                );
             }
             let cut = encoded.stored.len() - 1;
-            assert!(decoder.decode(encoded.codec, &encoded.stored[..cut], text.len(), None).is_err());
+            assert!(
+                decoder
+                    .decode(encoded.codec, &encoded.stored[..cut], text.len(), None)
+                    .is_err()
+            );
         }
     }
 
@@ -182,7 +230,11 @@ mod tests {
         reader.fill(&mut noise);
         for spec in SPECS {
             let encoded = Encoder::new(spec, 1 << 20).unwrap().encode(&noise).unwrap();
-            assert_eq!((encoded.codec, encoded.stored == noise), (Codec::None, true), "{spec:?}");
+            assert_eq!(
+                (encoded.codec, encoded.stored == noise),
+                (Codec::None, true),
+                "{spec:?}"
+            );
         }
     }
 }

@@ -16,5 +16,7 @@ pub fn train_dictionary(samples: &[Sample], len_max: usize) -> Option<Vec<u8>> {
         return None;
     }
     let len_max = len_max.min(DICTIONARY_LEN_MAX as usize);
-    zstd::dict::from_samples(samples, len_max).ok().filter(|d| !d.is_empty())
+    zstd::dict::from_samples(samples, len_max)
+        .ok()
+        .filter(|d| !d.is_empty())
 }

@@ -2,8 +2,8 @@
 //!
 //! The count of values is never stored in a column: whoever holds the column knows it.
 
-use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::Result;
+use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 
 const CONST: u8 = 0;
 const AFFINE: u8 = 1;
@@ -60,14 +60,21 @@ impl Column {
     pub fn decode(cursor: &mut Cursor<'_>, count: usize) -> Result<Self> {
         Ok(match cursor.byte()? {
             CONST => Self::Const(cursor.varint()?),
-            AFFINE => Self::Affine { base: cursor.varint()?, step: unzigzag(cursor.varint()?) as u64 },
+            AFFINE => Self::Affine {
+                base: cursor.varint()?,
+                step: unzigzag(cursor.varint()?) as u64,
+            },
             PACKED => Self::Values(decode_packed(cursor, count)?),
             DELTA => Self::Values(decode_delta(cursor, count)?),
             DICTIONARY => Self::Values(decode_dictionary(cursor, count)?),
             RUNS => Self::Values(decode_runs(cursor, count)?),
             PLAIN => Self::Values(decode_plain(cursor, count)?),
             PLANES => Self::Values(decode_planes(cursor, count)?),
-            tag => return Err(cursor.error("F-5.1", format!("column tag: expected 0 to 7, found {tag}"))),
+            tag => {
+                return Err(
+                    cursor.error("F-5.1", format!("column tag: expected 0 to 7, found {tag}"))
+                );
+            }
         })
     }
 }
@@ -81,7 +88,10 @@ fn decode_packed(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> {
     let min = cursor.varint()?;
     let width = u32::from(cursor.byte()?);
     if width == 0 || width > 64 {
-        return Err(cursor.error("F-5.3", format!("packed width: expected 1 to 64, found {width}")));
+        return Err(cursor.error(
+            "F-5.3",
+            format!("packed width: expected 1 to 64, found {width}"),
+        ));
     }
     let bits = (count as u64).saturating_mul(u64::from(width));
     let bytes = cursor.bytes(bits.div_ceil(8) as usize)?;
@@ -117,7 +127,9 @@ fn decode_delta(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> {
 fn decode_dictionary(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> {
     let distinct = decode_plain_of(cursor, 256)?;
     let indexes = cursor.bytes(count)?;
-    let values = indexes.iter().map(|&i| distinct.get(usize::from(i)).copied());
+    let values = indexes
+        .iter()
+        .map(|&i| distinct.get(usize::from(i)).copied());
     match values.collect() {
         Some(values) => Ok(values),
         None => Err(cursor.error("F-5.5", "dictionary index behind the end")),
@@ -155,9 +167,19 @@ fn decode_planes(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> {
     let min = cursor.varint()?;
     let width = usize::from(cursor.byte()?);
     if width == 0 || width > 8 {
-        return Err(cursor.error("F-5.8", format!("plane count: expected 1 to 8, found {width}")));
+        return Err(cursor.error(
+            "F-5.8",
+            format!("plane count: expected 1 to 8, found {width}"),
+        ));
     }
-    let mut values = vec![0u64; if cursor.remaining() >= count.saturating_mul(width) { count } else { 0 }];
+    let mut values = vec![
+        0u64;
+        if cursor.remaining() >= count.saturating_mul(width) {
+            count
+        } else {
+            0
+        }
+    ];
     for plane in 0..width {
         let bytes = cursor.bytes(count)?;
         let shift = (plane as u32).saturating_mul(8);
@@ -176,7 +198,10 @@ fn decode_planes(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> {
 pub fn encode(out: &mut Vec<u8>, values: &[u64]) {
     let first = values.first().copied().unwrap_or(0);
     let step = values.get(1).map_or(0, |v| v.wrapping_sub(first));
-    if values.windows(2).all(|w| matches!(w, [a, b] if b.wrapping_sub(*a) == step)) {
+    if values
+        .windows(2)
+        .all(|w| matches!(w, [a, b] if b.wrapping_sub(*a) == step))
+    {
         out.push(if step == 0 { CONST } else { AFFINE });
         put_varint(out, first);
         if step != 0 {
@@ -192,7 +217,10 @@ pub fn encode(out: &mut Vec<u8>, values: &[u64]) {
         Some(encode_planes(values)),
         Some(encode_packed(values)),
     ];
-    let best = candidates.into_iter().flatten().min_by_key(|bytes| estimate_bits(bytes));
+    let best = candidates
+        .into_iter()
+        .flatten()
+        .min_by_key(|bytes| estimate_bits(bytes));
     out.extend_from_slice(&best.unwrap_or_default());
 }
 
@@ -202,8 +230,11 @@ fn estimate_bits(bytes: &[u8]) -> u64 {
     let mut counts = [0u32; 256];
     bytes.iter().for_each(|&b| counts[usize::from(b)] += 1);
     let total = bytes.len() as f64;
-    let entropy: f64 =
-        counts.iter().filter(|&&c| c > 0).map(|&c| f64::from(c) * (total / f64::from(c)).log2()).sum();
+    let entropy: f64 = counts
+        .iter()
+        .filter(|&&c| c > 0)
+        .map(|&c| f64::from(c) * (total / f64::from(c)).log2())
+        .sum();
     let table = counts.iter().filter(|&&c| c > 0).count() as u64 * 4;
     // A code that uses most byte values is stored as it is: no table then.
     ((entropy as u64).saturating_add(table)).min(bytes.len() as u64 * 8) + 16
@@ -274,7 +305,11 @@ fn encode_dictionary(values: &[u64]) -> Option<Vec<u8>> {
     let mut out = vec![DICTIONARY];
     put_varint(&mut out, distinct.len() as u64);
     distinct.iter().for_each(|&v| put_varint(&mut out, v));
-    out.extend(values.iter().map(|v| distinct.binary_search(v).unwrap_or(0) as u8));
+    out.extend(
+        values
+            .iter()
+            .map(|v| distinct.binary_search(v).unwrap_or(0) as u8),
+    );
     Some(out)
 }
 
@@ -304,7 +339,10 @@ mod tests {
         assert_eq!(column.iter(values.len()).collect::<Vec<_>>(), values);
         for len in 0..bytes.len() {
             let mut cursor = Cursor::new(&bytes[..len], "test");
-            assert!(Column::decode(&mut cursor, values.len()).is_err(), "prefix of {len} bytes");
+            assert!(
+                Column::decode(&mut cursor, values.len()).is_err(),
+                "prefix of {len} bytes"
+            );
         }
         bytes[0]
     }
@@ -312,20 +350,39 @@ mod tests {
     #[test]
     fn every_shape_round_trips_and_every_prefix_is_refused() {
         assert_eq!(round_trip(&[7; 1000]), CONST);
-        assert_eq!(round_trip(&(0..1000).map(|i| 5 + i * 3).collect::<Vec<_>>()), AFFINE);
-        assert_eq!(round_trip(&(0..1000).map(|i| u64::MAX - i).collect::<Vec<_>>()), AFFINE);
+        assert_eq!(
+            round_trip(&(0..1000).map(|i| 5 + i * 3).collect::<Vec<_>>()),
+            AFFINE
+        );
+        assert_eq!(
+            round_trip(&(0..1000).map(|i| u64::MAX - i).collect::<Vec<_>>()),
+            AFFINE
+        );
         let runs: Vec<u64> = (0..1000).map(|i| i / 300 * 7919).collect();
         round_trip(&runs);
         let mut state = 1u64;
         let mut random = || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             state >> 33
         };
         round_trip(&(0..1000).map(|_| random() % 3).collect::<Vec<_>>());
         round_trip(&(0..1000).map(|_| random() % 100_000).collect::<Vec<_>>());
-        round_trip(&(0..1000).map(|_| random().wrapping_mul(random())).collect::<Vec<_>>());
+        round_trip(
+            &(0..1000)
+                .map(|_| random().wrapping_mul(random()))
+                .collect::<Vec<_>>(),
+        );
         let mut sum = 0;
-        round_trip(&(0..1000).map(|_| { sum += random() % 9; sum }).collect::<Vec<_>>());
+        round_trip(
+            &(0..1000)
+                .map(|_| {
+                    sum += random() % 9;
+                    sum
+                })
+                .collect::<Vec<_>>(),
+        );
         round_trip(&[u64::MAX, 0, u64::MAX]);
         round_trip(&[3, 3, 4]);
     }
@@ -343,7 +400,12 @@ mod tests {
         ];
         for bytes in all.iter().filter(|b| !b.is_empty()) {
             let column = Column::decode(&mut Cursor::new(bytes, "test"), values.len()).unwrap();
-            assert_eq!(column.iter(values.len()).collect::<Vec<_>>(), values, "tag {}", bytes[0]);
+            assert_eq!(
+                column.iter(values.len()).collect::<Vec<_>>(),
+                values,
+                "tag {}",
+                bytes[0]
+            );
         }
     }
 }

@@ -218,7 +218,9 @@ impl RecordRef {
 
     /// Offset just behind the record; saturates for forged references.
     pub fn end(&self) -> u64 {
-        self.offset.saturating_add(HEADER_LEN as u64).saturating_add(self.stored_len)
+        self.offset
+            .saturating_add(HEADER_LEN as u64)
+            .saturating_add(self.stored_len)
     }
 
     /// Reads a header that stands at `offset`: how a walk without any index goes on.
@@ -230,17 +232,30 @@ impl RecordRef {
         let header = HeaderRecord::ref_from_bytes(bytes)
             .map_err(|_| bad("F-3.1", format!("expected 64 bytes, found {}", bytes.len())))?;
         if header.magic != RECORD_MAGIC {
-            return Err(bad("F-3.2", format!("expected magic {RECORD_MAGIC:02x?}, found {:02x?}", header.magic)));
+            return Err(bad(
+                "F-3.2",
+                format!(
+                    "expected magic {RECORD_MAGIC:02x?}, found {:02x?}",
+                    header.magic
+                ),
+            ));
         }
         if header.checksum != checksum::<8>(bytes.get(..56).unwrap_or(&[])) {
             return Err(bad("F-3.3", "checksum differs".into()));
         }
-        let record_type = RecordType::from_code(header.record_type)
-            .ok_or_else(|| bad("F-3.4", format!("unknown record type {}", header.record_type)))?;
+        let record_type = RecordType::from_code(header.record_type).ok_or_else(|| {
+            bad(
+                "F-3.4",
+                format!("unknown record type {}", header.record_type),
+            )
+        })?;
         let codec = Codec::from_code(header.codec)
             .ok_or_else(|| bad("F-3.5", format!("unknown codec {}", header.codec)))?;
         if header.flags.get() != 0 {
-            return Err(bad("F-3.6", format!("flags: expected 0, found {:#x}", header.flags.get())));
+            return Err(bad(
+                "F-3.6",
+                format!("flags: expected 0, found {:#x}", header.flags.get()),
+            ));
         }
         Ok(Self {
             record_type,
@@ -279,12 +294,16 @@ impl SuperblockRecord {
         let record = Self::ref_from_bytes(bytes)
             .map_err(|_| bad("F-3.7", format!("expected 64 bytes, found {}", bytes.len())))?;
         if record.magic != SUPERBLOCK_MAGIC {
-            return Err(bad("F-3.8", format!("not a Weald image: magic is {:02x?}", record.magic)));
+            return Err(bad(
+                "F-3.8",
+                format!("not a Weald image: magic is {:02x?}", record.magic),
+            ));
         }
         if record.checksum != checksum::<16>(bytes.get(..48).unwrap_or(&[])) {
             return Err(bad("F-3.9", "checksum differs".into()));
         }
-        if record.version.get() != VERSION || record.superblock_len.get() as usize != SUPERBLOCK_LEN {
+        if record.version.get() != VERSION || record.superblock_len.get() as usize != SUPERBLOCK_LEN
+        {
             let what = format!(
                 "image has format version {}, this Weald reads version {VERSION}: use a newer Weald",
                 record.version
@@ -293,7 +312,9 @@ impl SuperblockRecord {
         }
         let unknown = record.incompat.get() & !INCOMPAT_KNOWN;
         if unknown != 0 {
-            let what = format!("image needs features {unknown:#x} that this Weald does not know: use a newer Weald");
+            let what = format!(
+                "image needs features {unknown:#x} that this Weald does not know: use a newer Weald"
+            );
             return Err(Error::new(crate::ErrorKind::Unsupported, what));
         }
         if record.reserved != [0; 8] {
@@ -346,10 +367,15 @@ impl Footer {
     /// `Corrupt` where they are no footer or one that points behind itself.
     pub fn parse(bytes: &[u8], offset: u64) -> Result<Self> {
         let bad = |rule, what: String| Error::corrupt("footer", offset, rule, what);
-        let record = FooterRecord::ref_from_bytes(bytes)
-            .map_err(|_| bad("F-4.1", format!("expected 128 bytes, found {}", bytes.len())))?;
+        let record = FooterRecord::ref_from_bytes(bytes).map_err(|_| {
+            bad(
+                "F-4.1",
+                format!("expected 128 bytes, found {}", bytes.len()),
+            )
+        })?;
         if record.magic != FOOTER_MAGIC {
-            let what = "no footer at the end: the image is truncated or was never finished".to_owned();
+            let what =
+                "no footer at the end: the image is truncated or was never finished".to_owned();
             return Err(bad("F-4.2", what));
         }
         if record.checksum != checksum::<16>(bytes.get(..112).unwrap_or(&[])) {
@@ -369,11 +395,16 @@ impl Footer {
             && footer.directory_offset >= SUPERBLOCK_LEN as u64
             && footer.directory_len > HEADER_LEN as u64
             && end == Some(offset)
-            && footer.previous_footer.is_none_or(|p| p < footer.directory_offset)
+            && footer
+                .previous_footer
+                .is_none_or(|p| p < footer.directory_offset)
             && footer.generation > 0;
         match ordered {
             true => Ok(footer),
-            false => Err(bad("F-4.4", format!("offsets do not fit the place of the footer: {footer:?}"))),
+            false => Err(bad(
+                "F-4.4",
+                format!("offsets do not fit the place of the footer: {footer:?}"),
+            )),
         }
     }
 }
@@ -406,7 +437,10 @@ mod tests {
             digest: Digest::of(b"x"),
         };
         let (header, foot) = (reference.header(), footer().encode());
-        assert_eq!(RecordRef::parse_header(header.as_bytes(), 64).unwrap(), reference);
+        assert_eq!(
+            RecordRef::parse_header(header.as_bytes(), 64).unwrap(),
+            reference
+        );
         assert_eq!(Footer::parse(foot.as_bytes(), 164).unwrap(), footer());
         SuperblockRecord::parse(superblock.as_bytes()).unwrap();
         let flips = |bytes: &[u8], parse: &dyn Fn(&[u8]) -> bool| {
@@ -416,8 +450,12 @@ mod tests {
                 assert!(!parse(&bad), "bit {bit}");
             }
         };
-        flips(superblock.as_bytes(), &|b| SuperblockRecord::parse(b).is_ok());
-        flips(header.as_bytes(), &|b| RecordRef::parse_header(b, 64).is_ok());
+        flips(superblock.as_bytes(), &|b| {
+            SuperblockRecord::parse(b).is_ok()
+        });
+        flips(header.as_bytes(), &|b| {
+            RecordRef::parse_header(b, 64).is_ok()
+        });
         flips(foot.as_bytes(), &|b| Footer::parse(b, 164).is_ok());
     }
 

@@ -13,11 +13,18 @@ pub struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     /// Starts at the front of `bytes`, which are (part of) a record called `record` in messages.
     pub fn new(bytes: &'a [u8], record: &'static str) -> Self {
-        Self { rest: bytes, record }
+        Self {
+            rest: bytes,
+            record,
+        }
     }
 
     /// A `Corrupt` error about this record.
-    pub fn error(&self, rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    pub fn error(
+        &self,
+        rule: &'static str,
+        what: impl Into<std::borrow::Cow<'static, str>>,
+    ) -> Error {
         Error::corrupt(self.record, 0, rule, what)
     }
 
@@ -28,7 +35,10 @@ impl<'a> Cursor<'a> {
                 self.rest = tail;
                 Ok(head)
             }
-            None => Err(self.error("F-2.1", format!("expected {len} more bytes, found {}", self.rest.len()))),
+            None => Err(self.error(
+                "F-2.1",
+                format!("expected {len} more bytes, found {}", self.rest.len()),
+            )),
         }
     }
 
@@ -77,7 +87,10 @@ impl<'a> Cursor<'a> {
     pub fn bounded(&mut self, max: u64, name: &'static str) -> Result<u64> {
         let value = self.varint()?;
         if value > max {
-            return Err(self.error("F-2.3", format!("{name}: expected at most {max}, found {value}")));
+            return Err(self.error(
+                "F-2.3",
+                format!("{name}: expected at most {max}, found {value}"),
+            ));
         }
         Ok(value)
     }
@@ -126,7 +139,16 @@ mod tests {
 
     #[test]
     fn varints_round_trip_and_refuse_long_forms() {
-        for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+        for value in [
+            0,
+            1,
+            127,
+            128,
+            300,
+            u64::from(u32::MAX),
+            u64::MAX - 1,
+            u64::MAX,
+        ] {
             let mut bytes = Vec::new();
             put_varint(&mut bytes, value);
             let mut cursor = Cursor::new(&bytes, "test");

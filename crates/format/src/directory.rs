@@ -4,8 +4,8 @@ use crate::column::{self, Column};
 use crate::container::{Codec, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN};
 use crate::cursor::{Cursor, put_varint};
 use crate::limits::{
-    BLOCK_LEN_MAX, DICTIONARY_LEN_MAX, DIRECTORY_LEN_MAX, ENTRIES_PER_BLOCK, ITEMS_PER_PAGE, NUMBER_MAX, PAGE_LEN_MAX,
-    REFS_PER_PAGE, STREAMS_MAX, TIMES_PER_PAGE,
+    BLOCK_LEN_MAX, DICTIONARY_LEN_MAX, DIRECTORY_LEN_MAX, ENTRIES_PER_BLOCK, ITEMS_PER_PAGE,
+    NUMBER_MAX, PAGE_LEN_MAX, REFS_PER_PAGE, STREAMS_MAX, TIMES_PER_PAGE,
 };
 use crate::{Digest, Error, Result};
 
@@ -72,12 +72,16 @@ pub struct Section {
 impl Section {
     /// Records in the section.
     pub fn record_count(&self) -> u64 {
-        self.pages.iter().fold(0, |sum, p| sum.saturating_add(p.record_count))
+        self.pages
+            .iter()
+            .fold(0, |sum, p| sum.saturating_add(p.record_count))
     }
 
     /// Items in the section: bytes for data, logical bytes for extents, inodes for links, entries and so on.
     pub fn item_count(&self) -> u64 {
-        self.pages.iter().fold(0, |sum, p| sum.saturating_add(p.item_count))
+        self.pages
+            .iter()
+            .fold(0, |sum, p| sum.saturating_add(p.item_count))
     }
 }
 
@@ -141,7 +145,10 @@ pub fn check_lens(r: &RecordRef) -> Result<()> {
         return Err(bad("F-7.2", what));
     }
     if r.codec == Codec::None && r.stored_len != r.raw_len {
-        let what = format!("codec none: expected {} stored bytes, as raw ones, found {}", r.raw_len, r.stored_len);
+        let what = format!(
+            "codec none: expected {} stored bytes, as raw ones, found {}",
+            r.raw_len, r.stored_len
+        );
         return Err(bad("F-7.3", what));
     }
     if r.offset < SUPERBLOCK_LEN as u64 || r.end() > NUMBER_MAX {
@@ -174,7 +181,12 @@ impl Directory {
             put_varint(&mut out, section.stream);
             put_varint(&mut out, section.pages.len() as u64);
             for page in &section.pages {
-                for value in [page.record.offset, page.record.stored_len, page.record_count, page.item_count] {
+                for value in [
+                    page.record.offset,
+                    page.record.stored_len,
+                    page.record_count,
+                    page.item_count,
+                ] {
                     put_varint(&mut out, value);
                 }
                 out.extend_from_slice(&page.record.digest.0);
@@ -200,15 +212,28 @@ impl Directory {
         let mut sections: Vec<Section> = Vec::new();
         for _ in 0..cursor.count(STREAMS_MAX.saturating_add(16), "section count")? {
             let section = parse_section(&mut cursor)?;
-            let twin = |s: &Section| (s.record_type, s.stream) == (section.record_type, section.stream);
-            let has_stream = section.record_type != RecordType::Data || section.stream < streams.len() as u64;
+            let twin =
+                |s: &Section| (s.record_type, s.stream) == (section.record_type, section.stream);
+            let has_stream =
+                section.record_type != RecordType::Data || section.stream < streams.len() as u64;
             if sections.iter().any(twin) || !has_stream {
-                return Err(cursor.error("F-7.6", "section: expected each type and stream once, streams that exist"));
+                return Err(cursor.error(
+                    "F-7.6",
+                    "section: expected each type and stream once, streams that exist",
+                ));
             }
             sections.push(section);
         }
         cursor.finish()?;
-        Ok(Self { superblock_digest, generation, previous_footer, tree_digest, name_count, streams, sections })
+        Ok(Self {
+            superblock_digest,
+            generation,
+            previous_footer,
+            tree_digest,
+            name_count,
+            streams,
+            sections,
+        })
     }
 
     /// Checks that all records that the sections count could lie side by side in the first `end` bytes of the image:
@@ -220,10 +245,14 @@ impl Directory {
         let least_len = (HEADER_LEN as u64).saturating_add(1);
         let page_len = |p: &PageRef| {
             let records = p.record_count.saturating_mul(least_len);
-            records.saturating_add(p.record.stored_len).saturating_add(HEADER_LEN as u64)
+            records
+                .saturating_add(p.record.stored_len)
+                .saturating_add(HEADER_LEN as u64)
         };
         let pages = self.sections.iter().flat_map(|s| &s.pages);
-        let sum = pages.map(page_len).fold(SUPERBLOCK_LEN as u64, u64::saturating_add);
+        let sum = pages
+            .map(page_len)
+            .fold(SUPERBLOCK_LEN as u64, u64::saturating_add);
         match sum <= end {
             true => Ok(()),
             false => {
@@ -235,16 +264,21 @@ impl Directory {
 
     /// The section of `record_type` (data: of `stream`).
     pub fn section(&self, record_type: RecordType, stream: u64) -> Option<&Section> {
-        self.sections.iter().find(|s| s.record_type == record_type && s.stream == stream)
+        self.sections
+            .iter()
+            .find(|s| s.record_type == record_type && s.stream == stream)
     }
 }
 
 fn parse_stream(cursor: &mut Cursor<'_>) -> Result<Stream> {
     let code = cursor.byte()?;
-    let category =
-        Category::from_code(code).ok_or_else(|| cursor.error("F-7.5", format!("unknown category {code}")))?;
+    let category = Category::from_code(code)
+        .ok_or_else(|| cursor.error("F-7.5", format!("unknown category {code}")))?;
     let block_len_max = cursor.bounded(BLOCK_LEN_MAX, "block length")?;
-    Ok(Stream { category, block_len_max })
+    Ok(Stream {
+        category,
+        block_len_max,
+    })
 }
 
 fn parse_section(cursor: &mut Cursor<'_>) -> Result<Section> {
@@ -265,9 +299,16 @@ fn parse_section(cursor: &mut Cursor<'_>) -> Result<Section> {
         pages.push(page);
     }
     if items > NUMBER_MAX {
-        return Err(cursor.error("F-7.7", format!("items: expected at most {NUMBER_MAX}, found {items}")));
+        return Err(cursor.error(
+            "F-7.7",
+            format!("items: expected at most {NUMBER_MAX}, found {items}"),
+        ));
     }
-    Ok(Section { record_type, stream, pages })
+    Ok(Section {
+        record_type,
+        stream,
+        pages,
+    })
 }
 
 fn parse_page_ref(cursor: &mut Cursor<'_>, record_type: RecordType) -> Result<PageRef> {
@@ -290,9 +331,16 @@ fn parse_page_ref(cursor: &mut Cursor<'_>, record_type: RecordType) -> Result<Pa
     }
     let items_max = record_count.saturating_mul(items_max(record_type));
     if item_count > items_max {
-        return Err(cursor.error("F-7.9", format!("items: expected at most {items_max}, found {item_count}")));
+        return Err(cursor.error(
+            "F-7.9",
+            format!("items: expected at most {items_max}, found {item_count}"),
+        ));
     }
-    Ok(PageRef { record, record_count, item_count })
+    Ok(PageRef {
+        record,
+        record_count,
+        item_count,
+    })
 }
 
 /// References to up to `REFS_PER_PAGE` records of one section, with the items behind each.
@@ -325,14 +373,22 @@ impl IndexPage {
     ///
     /// # Errors
     /// `Corrupt`.
-    pub fn parse(bytes: &[u8], record_type: RecordType, count: usize, item_count: u64) -> Result<Self> {
+    pub fn parse(
+        bytes: &[u8],
+        record_type: RecordType,
+        count: usize,
+        item_count: u64,
+    ) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "index page");
         let offsets = Column::decode(&mut cursor, count)?;
         let stored_lens = Column::decode(&mut cursor, count)?;
         let raw_lens = Column::decode(&mut cursor, count)?;
         let codecs = Column::decode(&mut cursor, count)?;
         let items = Column::decode(&mut cursor, count)?;
-        let mut page = Self { refs: Vec::with_capacity(count), item_starts: vec![0] };
+        let mut page = Self {
+            refs: Vec::with_capacity(count),
+            item_starts: vec![0],
+        };
         let mut sum = 0u64;
         for i in 0..count {
             let record = RecordRef {
@@ -345,16 +401,26 @@ impl IndexPage {
             };
             check_lens(&record)?;
             let is_data = record_type == RecordType::Data;
-            let range = if is_data { record.raw_len..=record.raw_len } else { 1..=items_max(record_type) };
+            let range = if is_data {
+                record.raw_len..=record.raw_len
+            } else {
+                1..=items_max(record_type)
+            };
             if !range.contains(&items.get(i)) {
-                return Err(cursor.error("F-7.9", format!("items: expected {range:?}, found {}", items.get(i))));
+                return Err(cursor.error(
+                    "F-7.9",
+                    format!("items: expected {range:?}, found {}", items.get(i)),
+                ));
             }
             sum = sum.saturating_add(items.get(i));
             page.refs.push(record);
             page.item_starts.push(sum);
         }
         if sum != item_count {
-            return Err(cursor.error("F-7.9", format!("items: expected {item_count} in all, found {sum}")));
+            return Err(cursor.error(
+                "F-7.9",
+                format!("items: expected {item_count} in all, found {sum}"),
+            ));
         }
         cursor.finish()?;
         Ok(page)
@@ -362,7 +428,9 @@ impl IndexPage {
 
     /// Bytes of memory behind the page.
     pub fn memory_len(&self) -> usize {
-        self.refs.len().saturating_mul(size_of::<RecordRef>().saturating_add(8))
+        self.refs
+            .len()
+            .saturating_mul(size_of::<RecordRef>().saturating_add(8))
     }
 }
 
@@ -396,16 +464,32 @@ mod tests {
 
     #[test]
     fn directories_round_trip_and_refuse_prefixes() {
-        let record = RecordRef { record_type: RecordType::Index, codec: Codec::None, stored_len: 20, ..reference(64) };
-        let page = PageRef { record, record_count: 3, item_count: 60 };
+        let record = RecordRef {
+            record_type: RecordType::Index,
+            codec: Codec::None,
+            stored_len: 20,
+            ..reference(64)
+        };
+        let page = PageRef {
+            record,
+            record_count: 3,
+            item_count: 60,
+        };
         let directory = Directory {
             superblock_digest: Digest::of(b"s"),
             generation: 1,
             previous_footer: 0,
             tree_digest: Digest::of(b"t"),
             name_count: 99,
-            streams: vec![Stream { category: Category::General, block_len_max: 1 << 22 }],
-            sections: vec![Section { record_type: RecordType::Data, stream: 0, pages: vec![page; 3] }],
+            streams: vec![Stream {
+                category: Category::General,
+                block_len_max: 1 << 22,
+            }],
+            sections: vec![Section {
+                record_type: RecordType::Data,
+                stream: 0,
+                pages: vec![page; 3],
+            }],
         };
         let bytes = directory.encode();
         assert_eq!(Directory::parse(&bytes).unwrap(), directory);

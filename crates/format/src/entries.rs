@@ -100,7 +100,10 @@ impl TimeColumns {
         if nanoseconds.iter(count).any(|ns| ns >= 1_000_000_000) {
             return Err(cursor.error("F-8.6", "nanoseconds: expected less than 10^9"));
         }
-        Ok(Self { seconds, nanoseconds })
+        Ok(Self {
+            seconds,
+            nanoseconds,
+        })
     }
 
     /// Time `index`.
@@ -113,13 +116,27 @@ impl TimeColumns {
 
     /// Bytes of memory behind the columns.
     pub fn memory_len(&self) -> usize {
-        self.seconds.memory_len().saturating_add(self.nanoseconds.memory_len())
+        self.seconds
+            .memory_len()
+            .saturating_add(self.nanoseconds.memory_len())
     }
 
     /// Appends `times` as two columns.
     pub fn encode(out: &mut Vec<u8>, times: &[Timestamp]) {
-        column::encode(out, &times.iter().map(|t| bias_seconds(t.seconds)).collect::<Vec<_>>());
-        column::encode(out, &times.iter().map(|t| u64::from(t.nanoseconds)).collect::<Vec<_>>());
+        column::encode(
+            out,
+            &times
+                .iter()
+                .map(|t| bias_seconds(t.seconds))
+                .collect::<Vec<_>>(),
+        );
+        column::encode(
+            out,
+            &times
+                .iter()
+                .map(|t| u64::from(t.nanoseconds))
+                .collect::<Vec<_>>(),
+        );
     }
 }
 
@@ -148,7 +165,10 @@ impl EntryBlock {
         let count = cursor.count(ENTRIES_PER_BLOCK, "entry count")?;
         let mask = cursor.byte()?;
         if count == 0 || mask & !time_mask::ALL != 0 {
-            return Err(cursor.error("F-8.1", format!("count {count} or time mask {mask:#x} out of range")));
+            return Err(cursor.error(
+                "F-8.1",
+                format!("count {count} or time mask {mask:#x} out of range"),
+            ));
         }
         let kinds = Column::decode(&mut cursor, count)?;
         if kinds.iter(count).any(|k| EntryKind::from_code(k).is_none()) {
@@ -167,7 +187,18 @@ impl EntryBlock {
         let (bodies, targets) = parse_bodies(&mut cursor, count, &kinds)?;
         let names = Names::decode(&mut cursor, count)?;
         cursor.finish()?;
-        Ok(Self { count, kinds, attributes, xattrs, nlinks, link_backs, times, bodies, targets, names })
+        Ok(Self {
+            count,
+            kinds,
+            attributes,
+            xattrs,
+            nlinks,
+            link_backs,
+            times,
+            bodies,
+            targets,
+            names,
+        })
     }
 
     /// Entries in the block.
@@ -226,9 +257,20 @@ impl EntryBlock {
 
     /// Bytes of memory behind the block.
     pub fn memory_len(&self) -> usize {
-        let columns = [&self.kinds, &self.attributes, &self.xattrs, &self.nlinks, &self.link_backs];
+        let columns = [
+            &self.kinds,
+            &self.attributes,
+            &self.xattrs,
+            &self.nlinks,
+            &self.link_backs,
+        ];
         let columns: usize = columns.iter().map(|c| c.memory_len()).sum();
-        let times: usize = self.times.iter().flatten().map(TimeColumns::memory_len).sum();
+        let times: usize = self
+            .times
+            .iter()
+            .flatten()
+            .map(TimeColumns::memory_len)
+            .sum();
         columns
             .saturating_add(times)
             .saturating_add(self.bodies.len().saturating_mul(8))
@@ -238,7 +280,11 @@ impl EntryBlock {
     }
 }
 
-fn parse_bodies(cursor: &mut Cursor<'_>, count: usize, kinds: &Column) -> Result<(Vec<u64>, Names)> {
+fn parse_bodies(
+    cursor: &mut Cursor<'_>,
+    count: usize,
+    kinds: &Column,
+) -> Result<(Vec<u64>, Names)> {
     let of_kind = |kind: EntryKind| (0..count).filter(move |&i| kinds.get(i) == kind as u64);
     let mut bodies = vec![0u64; count];
     for kind in [EntryKind::File, EntryKind::Directory] {
@@ -250,7 +296,9 @@ fn parse_bodies(cursor: &mut Cursor<'_>, count: usize, kinds: &Column) -> Result
         let steps = Column::decode(cursor, kind_count)?;
         let mut id = base;
         for (nth, i) in of_kind(kind).enumerate() {
-            id = id.wrapping_add(unzigzag(steps.get(nth)) as u64).wrapping_add(1);
+            id = id
+                .wrapping_add(unzigzag(steps.get(nth)) as u64)
+                .wrapping_add(1);
             if let Some(body) = bodies.get_mut(i) {
                 *body = id;
             }
@@ -271,7 +319,10 @@ fn parse_targets(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
         return Ok(Names::default());
     }
     let lens = Column::decode(cursor, count)?;
-    if lens.iter(count).any(|len| len == 0 || len > TARGET_LEN_MAX as u64) {
+    if lens
+        .iter(count)
+        .any(|len| len == 0 || len > TARGET_LEN_MAX as u64)
+    {
         return Err(cursor.error("F-8.5", "target: expected 1 to 4095 bytes"));
     }
     let lens: Vec<usize> = lens.iter(count).map(|l| l as usize).collect();
@@ -340,13 +391,25 @@ impl EntryBlockBuilder {
         let mut out = Vec::with_capacity(self.text_len() + self.count() * 8);
         put_varint(&mut out, self.count() as u64);
         out.push(mask);
-        let columns: [fn(&EntryFields) -> u64; 5] =
-            [|f| f.kind as u64, |f| f.attributes, |f| f.xattrs, |f| f.nlink, |f| f.link_back];
+        let columns: [fn(&EntryFields) -> u64; 5] = [
+            |f| f.kind as u64,
+            |f| f.attributes,
+            |f| f.xattrs,
+            |f| f.nlink,
+            |f| f.link_back,
+        ];
         for of in columns {
             column::encode(&mut out, &self.fields.iter().map(of).collect::<Vec<_>>());
         }
         for which in (0..4).filter(|bit| mask & (1 << bit) != 0) {
-            TimeColumns::encode(&mut out, &self.fields.iter().map(|f| f.times[which]).collect::<Vec<_>>());
+            TimeColumns::encode(
+                &mut out,
+                &self
+                    .fields
+                    .iter()
+                    .map(|f| f.times[which])
+                    .collect::<Vec<_>>(),
+            );
         }
         self.encode_bodies(&mut out, EntryKind::File);
         self.encode_bodies(&mut out, EntryKind::Directory);
@@ -355,14 +418,22 @@ impl EntryBlockBuilder {
             out.extend_from_slice(&self.targets);
         }
         let starts = std::iter::once(&0).chain(&self.name_ends);
-        let all: Vec<&[u8]> = starts.zip(&self.name_ends).map(|(&a, &b)| &self.text[a..b]).collect();
+        let all: Vec<&[u8]> = starts
+            .zip(&self.name_ends)
+            .map(|(&a, &b)| &self.text[a..b])
+            .collect();
         names::encode(&mut out, &all);
         *self = Self::default();
         out
     }
 
     fn encode_bodies(&self, out: &mut Vec<u8>, kind: EntryKind) {
-        let ids: Vec<u64> = self.fields.iter().filter(|f| f.kind == kind).map(|f| f.body).collect();
+        let ids: Vec<u64> = self
+            .fields
+            .iter()
+            .filter(|f| f.kind == kind)
+            .map(|f| f.body)
+            .collect();
         let Some(first) = ids.first() else { return };
         let base = first.wrapping_sub(1);
         let mut last = base;
@@ -384,11 +455,20 @@ mod tests {
     type Named = (Vec<u8>, Vec<u8>, EntryFields);
 
     fn sample() -> (Vec<u8>, Vec<Named>) {
-        let kinds = [EntryKind::File, EntryKind::Directory, EntryKind::Symlink, EntryKind::Empty, EntryKind::Fifo];
+        let kinds = [
+            EntryKind::File,
+            EntryKind::Directory,
+            EntryKind::Symlink,
+            EntryKind::Empty,
+            EntryKind::Fifo,
+        ];
         let entries: Vec<_> = (0..700u64)
             .map(|i| {
                 let kind = kinds[(i * i % 5) as usize];
-                let time = Timestamp { seconds: i as i64 * 977 - 5000, nanoseconds: (i * 7 % 1000) as u32 };
+                let time = Timestamp {
+                    seconds: i as i64 * 977 - 5000,
+                    nanoseconds: (i * 7 % 1000) as u32,
+                };
                 let is_link = kind == EntryKind::Symlink;
                 let has_body = matches!(kind, EntryKind::File | EntryKind::Directory);
                 let fields = EntryFields {
@@ -400,12 +480,18 @@ mod tests {
                     times: [time; 4],
                     body: if has_body { 1000 + (i * 31) % 400 } else { 0 },
                 };
-                let target = if is_link { format!("../{i}").into_bytes() } else { vec![] };
+                let target = if is_link {
+                    format!("../{i}").into_bytes()
+                } else {
+                    vec![]
+                };
                 (format!("name-{:x}", i * 7919).into_bytes(), target, fields)
             })
             .collect();
         let mut builder = EntryBlockBuilder::default();
-        entries.iter().for_each(|(n, t, f)| builder.push(n, t, f.clone()));
+        entries
+            .iter()
+            .for_each(|(n, t, f)| builder.push(n, t, f.clone()));
         (builder.encode(time_mask::MTIME | time_mask::BTIME), entries)
     }
 
@@ -415,9 +501,18 @@ mod tests {
         let block = EntryBlock::parse(&bytes).unwrap();
         assert_eq!(block.count(), entries.len());
         for (i, (name, target, fields)) in entries.iter().enumerate() {
-            assert_eq!((block.name(i), block.target(i)), (name.as_slice(), target.as_slice()));
-            assert_eq!((block.kind(i), block.attributes(i), block.xattrs(i)), (fields.kind, fields.attributes, fields.xattrs));
-            assert_eq!((block.time(0, i), block.time(1, i)), (Some(fields.times[0]), None));
+            assert_eq!(
+                (block.name(i), block.target(i)),
+                (name.as_slice(), target.as_slice())
+            );
+            assert_eq!(
+                (block.kind(i), block.attributes(i), block.xattrs(i)),
+                (fields.kind, fields.attributes, fields.xattrs)
+            );
+            assert_eq!(
+                (block.time(0, i), block.time(1, i)),
+                (Some(fields.times[0]), None)
+            );
             assert_eq!(block.time(3, i), Some(fields.times[3]));
             if fields.kind != EntryKind::Symlink {
                 assert_eq!(block.body(i), fields.body);

@@ -59,7 +59,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error of `kind` that says `what`.
     pub fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Inner { kind, what: what.into(), place: None, source: None }))
+        Self(Box::new(Inner {
+            kind,
+            what: what.into(),
+            place: None,
+            source: None,
+        }))
     }
 
     /// A `Corrupt` error: `record` at `offset` breaks `rule`; `what` names expected and found.
@@ -70,7 +75,11 @@ impl Error {
         what: impl Into<Cow<'static, str>>,
     ) -> Self {
         let mut error = Self::new(ErrorKind::Corrupt, what);
-        error.0.place = Some(Place { record, offset, rule });
+        error.0.place = Some(Place {
+            record,
+            offset,
+            rule,
+        });
         error
     }
 
@@ -147,7 +156,12 @@ impl Error {
             Some(source) => Cow::Owned(format!("{}: {source}", self.0.what)),
             None => self.0.what.clone(),
         };
-        Self(Box::new(Inner { kind: self.0.kind, what, place: self.0.place.clone(), source: None }))
+        Self(Box::new(Inner {
+            kind: self.0.kind,
+            what,
+            place: self.0.place.clone(),
+            source: None,
+        }))
     }
 }
 
@@ -155,7 +169,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.what)?;
         if let Some(place) = &self.0.place {
-            write!(f, " ({} at byte {}, rule {})", place.record, place.offset, place.rule)?;
+            write!(
+                f,
+                " ({} at byte {}, rule {})",
+                place.record, place.offset, place.rule
+            )?;
         }
         Ok(())
     }
@@ -192,6 +210,9 @@ mod tests {
     #[test]
     fn corrupt_says_where() {
         let error = Error::corrupt("footer", 0, "F-4.1", "expected a, found b").at_offset(77);
-        assert_eq!(error.to_string(), "expected a, found b (footer at byte 77, rule F-4.1)");
+        assert_eq!(
+            error.to_string(),
+            "expected a, found b (footer at byte 77, rule F-4.1)"
+        );
     }
 }

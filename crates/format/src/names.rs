@@ -1,9 +1,9 @@
 //! The name column: front-coded, numbered, or hexadecimal, whichever is smallest.
 
+use crate::Result;
 use crate::column::{self, Column};
 use crate::cursor::{Cursor, put_varint};
 use crate::limits::NAME_LEN_MAX;
-use crate::Result;
 
 const FRONT: u8 = 0;
 const NUMBERED: u8 = 1;
@@ -34,7 +34,9 @@ impl Names {
 
     /// Bytes of memory behind the names.
     pub fn memory_len(&self) -> usize {
-        self.bytes.len().saturating_add(self.ends.len().saturating_mul(4))
+        self.bytes
+            .len()
+            .saturating_add(self.ends.len().saturating_mul(4))
     }
 
     /// The strings that lie one after the other in `bytes` with these lengths.
@@ -44,7 +46,10 @@ impl Names {
             end = end.saturating_add(len as u32);
             end
         });
-        Self { ends: ends.collect(), bytes: bytes.to_vec() }
+        Self {
+            ends: ends.collect(),
+            bytes: bytes.to_vec(),
+        }
     }
 
     fn close(&mut self) {
@@ -60,7 +65,9 @@ impl Names {
             FRONT => decode_front(cursor, count)?,
             NUMBERED => decode_numbered(cursor, count)?,
             HEX => decode_hex(cursor, count)?,
-            tag => return Err(cursor.error("F-6.1", format!("name tag: expected 0 to 2, found {tag}"))),
+            tag => {
+                return Err(cursor.error("F-6.1", format!("name tag: expected 0 to 2, found {tag}")));
+            }
         };
         if names.bytes.iter().any(|&b| b == b'/' || b == 0) {
             return Err(cursor.error("F-6.2", "name: expected no slash and no NUL byte"));
@@ -81,7 +88,10 @@ fn decode_front(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     for i in 0..count {
         let (shared, added) = (shared.get(i), added.get(i));
         if shared > last.len() as u64 || shared.saturating_add(added) > NAME_LEN_MAX as u64 {
-            return Err(cursor.error("F-6.3", format!("name {i}: shares {shared} and adds {added} bytes")));
+            return Err(cursor.error(
+                "F-6.3",
+                format!("name {i}: shares {shared} and adds {added} bytes"),
+            ));
         }
         let start = names.bytes.len();
         let shared_end = last.start.saturating_add(shared as usize);
@@ -103,7 +113,10 @@ fn decode_numbered(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     let suffix = decode_affix(cursor)?;
     let width = usize::from(cursor.byte()?);
     if width > 20 {
-        return Err(cursor.error("F-6.4", format!("digits: expected at most 20, found {width}")));
+        return Err(cursor.error(
+            "F-6.4",
+            format!("digits: expected at most 20, found {width}"),
+        ));
     }
     let values = Column::decode(cursor, count)?;
     let mut names = Names::default();
@@ -122,7 +135,10 @@ fn decode_hex(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     let suffix = decode_affix(cursor)?;
     let digits = cursor.count(NAME_LEN_MAX, "hex digits")?;
     let shared = Column::decode(cursor, count)?;
-    let added: usize = shared.iter(count).map(|s| digits.saturating_sub(s as usize)).sum();
+    let added: usize = shared
+        .iter(count)
+        .map(|s| digits.saturating_sub(s as usize))
+        .sum();
     if shared.iter(count).any(|s| s > digits as u64) {
         return Err(cursor.error("F-6.5", format!("shared digits: expected at most {digits}")));
     }
@@ -133,7 +149,11 @@ fn decode_hex(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     for s in shared.iter(count) {
         for digit in current.iter_mut().skip(s as usize) {
             let nibble = feed.next().unwrap_or(0);
-            *digit = if nibble < 10 { b'0'.wrapping_add(nibble) } else { b'a'.wrapping_sub(10).wrapping_add(nibble) };
+            *digit = if nibble < 10 {
+                b'0'.wrapping_add(nibble)
+            } else {
+                b'a'.wrapping_sub(10).wrapping_add(nibble)
+            };
         }
         names.bytes.extend_from_slice(prefix);
         names.bytes.extend_from_slice(&current);
@@ -150,10 +170,15 @@ fn decode_hex(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
 pub fn encode(out: &mut Vec<u8>, names: &[&[u8]]) {
     let front = encode_front(names);
-    let best = [encode_numbered(names), encode_hex(names)].into_iter().flatten().min_by_key(Vec::len);
+    let best = [encode_numbered(names), encode_hex(names)]
+        .into_iter()
+        .flatten()
+        .min_by_key(Vec::len);
     match best {
         // Text compresses to about half; digits and packed digits hardly at all.
-        Some(other) if other.len() * 2 < front.len() + front.len() / 8 => out.extend_from_slice(&other),
+        Some(other) if other.len() * 2 < front.len() + front.len() / 8 => {
+            out.extend_from_slice(&other)
+        }
         _ => out.extend_from_slice(&front),
     }
 }
@@ -189,7 +214,12 @@ fn affixes<'a>(names: &[&'a [u8]], is_inner: fn(u8) -> bool) -> Option<(&'a [u8]
         prefix -= 1;
     }
     let tail = |n: &[u8]| {
-        first[prefix..].iter().rev().zip(n[prefix..].iter().rev()).take_while(|(x, y)| x == y).count()
+        first[prefix..]
+            .iter()
+            .rev()
+            .zip(n[prefix..].iter().rev())
+            .take_while(|(x, y)| x == y)
+            .count()
     };
     let mut suffix = names.iter().map(|n| tail(n)).min()?;
     while suffix > 0 && is_inner(first[first.len() - suffix]) {
@@ -208,7 +238,11 @@ fn encode_numbered(names: &[&[u8]]) -> Option<Vec<u8>> {
     let inner = |n: &'_ &[u8]| -> Option<(usize, u64)> {
         let digits = n.get(prefix.len()..n.len().checked_sub(suffix.len())?)?;
         let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-        let value = std::str::from_utf8(digits).ok().filter(|_| plain)?.parse().ok()?;
+        let value = std::str::from_utf8(digits)
+            .ok()
+            .filter(|_| plain)?
+            .parse()
+            .ok()?;
         Some((digits.len(), value))
     };
     let parsed: Vec<(usize, u64)> = names.iter().map(inner).collect::<Option<_>>()?;
@@ -238,7 +272,11 @@ fn encode_hex(names: &[&[u8]]) -> Option<Vec<u8>> {
         .map(|n| n.get(prefix.len()..n.len().checked_sub(suffix.len())?))
         .collect::<Option<_>>()?;
     let digits = inner.first()?.len();
-    if digits < 4 || !inner.iter().all(|n| n.len() == digits && n.iter().all(|&b| is_lower_hex(b))) {
+    if digits < 4
+        || !inner
+            .iter()
+            .all(|n| n.len() == digits && n.iter().all(|&b| is_lower_hex(b)))
+    {
         return None;
     }
     let (mut shared, mut nibbles) = (Vec::new(), Vec::new());
@@ -246,7 +284,13 @@ fn encode_hex(names: &[&[u8]]) -> Option<Vec<u8>> {
     for name in inner {
         let common = shared_len(last, name);
         shared.push(common as u64);
-        nibbles.extend(name[common..].iter().map(|b| if b.is_ascii_digit() { b - b'0' } else { b - b'a' + 10 }));
+        nibbles.extend(name[common..].iter().map(|b| {
+            if b.is_ascii_digit() {
+                b - b'0'
+            } else {
+                b - b'a' + 10
+            }
+        }));
         last = name;
     }
     let mut out = vec![HEX];
@@ -254,7 +298,11 @@ fn encode_hex(names: &[&[u8]]) -> Option<Vec<u8>> {
     put_affix(&mut out, suffix);
     put_varint(&mut out, digits as u64);
     column::encode(&mut out, &shared);
-    out.extend(nibbles.chunks(2).map(|pair| (pair[0] << 4) | pair.get(1).copied().unwrap_or(0)));
+    out.extend(
+        nibbles
+            .chunks(2)
+            .map(|pair| (pair[0] << 4) | pair.get(1).copied().unwrap_or(0)),
+    );
     Some(out)
 }
 
@@ -280,17 +328,37 @@ mod tests {
 
     #[test]
     fn names_of_every_shape_round_trip() {
-        let padded: Vec<Vec<u8>> = (0..1000).map(|i| format!("file{i:04}.txt").into_bytes()).collect();
+        let padded: Vec<Vec<u8>> = (0..1000)
+            .map(|i| format!("file{i:04}.txt").into_bytes())
+            .collect();
         assert_eq!(round_trip(&padded), NUMBERED);
         let mut bare: Vec<Vec<u8>> = (0..1000).map(|i| format!("{i}").into_bytes()).collect();
         bare.sort();
         round_trip(&bare);
-        let mut hex: Vec<Vec<u8>> =
-            (0..500u128).map(|i| format!("{:032x}", i.wrapping_mul(0x9E3779B97F4A7C15F39CC0605CEDC834 | 1)).into_bytes()).collect();
+        let mut hex: Vec<Vec<u8>> = (0..500u128)
+            .map(|i| {
+                format!(
+                    "{:032x}",
+                    i.wrapping_mul(0x9E3779B97F4A7C15F39CC0605CEDC834 | 1)
+                )
+                .into_bytes()
+            })
+            .collect();
         hex.sort();
         assert_eq!(round_trip(&hex), HEX);
-        let odd: Vec<Vec<u8>> = vec![vec![], b"-rf".to_vec(), b"a\nb".to_vec(), vec![0xff; 255], vec![0xff, 0xfe], b"007".to_vec()];
+        let odd: Vec<Vec<u8>> = vec![
+            vec![],
+            b"-rf".to_vec(),
+            b"a\nb".to_vec(),
+            vec![0xff; 255],
+            vec![0xff, 0xfe],
+            b"007".to_vec(),
+        ];
         assert_eq!(round_trip(&odd), FRONT);
-        round_trip(&[b"01".to_vec(), b"1".to_vec(), b"99999999999999999999999".to_vec()]);
+        round_trip(&[
+            b"01".to_vec(),
+            b"1".to_vec(),
+            b"99999999999999999999999".to_vec(),
+        ]);
     }
 }

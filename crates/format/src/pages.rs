@@ -3,7 +3,9 @@
 use crate::column::{self, Column};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::entries::{TimeColumns, time_mask};
-use crate::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX, STREAMS_MAX, TIMES_PER_PAGE, XATTR_SET_LEN_MAX};
+use crate::limits::{
+    EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX, STREAMS_MAX, TIMES_PER_PAGE, XATTR_SET_LEN_MAX,
+};
 use crate::{Attributes, Result, Timestamp, Xattr, XattrSet};
 
 /// What is known of one template without its entries.
@@ -34,8 +36,11 @@ impl TemplatePage {
         let mut out = Vec::new();
         put_varint(&mut out, templates.len() as u64);
         put_varint(&mut out, templates.first().map_or(0, |t| t.entry_start));
-        let columns: [fn(&Template) -> u64; 3] =
-            [|t| t.entry_count, |t| t.subtree_count - t.entry_count, |t| t.directory_count];
+        let columns: [fn(&Template) -> u64; 3] = [
+            |t| t.entry_count,
+            |t| t.subtree_count - t.entry_count,
+            |t| t.directory_count,
+        ];
         for of in columns {
             column::encode(&mut out, &templates.iter().map(of).collect::<Vec<_>>());
         }
@@ -60,13 +65,23 @@ impl TemplatePage {
             start = start.saturating_add(entry_counts.get(i));
             entry_starts.push(start);
             let subtree = entry_counts.get(i).saturating_add(deeper_counts.get(i));
-            if start > NUMBER_MAX || subtree > NUMBER_MAX || directory_counts.get(i) > entry_counts.get(i) {
-                return Err(cursor.error("F-9.1", format!("template {i} of the page: counts out of range")));
+            if start > NUMBER_MAX
+                || subtree > NUMBER_MAX
+                || directory_counts.get(i) > entry_counts.get(i)
+            {
+                return Err(cursor.error(
+                    "F-9.1",
+                    format!("template {i} of the page: counts out of range"),
+                ));
             }
             subtree_counts.push(subtree);
         }
         cursor.finish()?;
-        Ok(Self { entry_starts, subtree_counts: Column::Values(subtree_counts), directory_counts })
+        Ok(Self {
+            entry_starts,
+            subtree_counts: Column::Values(subtree_counts),
+            directory_counts,
+        })
     }
 
     /// Templates in the page.
@@ -221,14 +236,18 @@ impl ExtentPage {
         let mut cursor = Cursor::new(bytes, "extent page");
         let count = cursor.count(EXTENTS_PER_PAGE, "extent count")?;
         let stream_count = cursor.count(STREAMS_MAX, "stream count")?;
-        let mut heads: Heads =
-            (0..stream_count).map(|_| cursor.bounded(NUMBER_MAX, "stream head")).collect::<Result<_>>()?;
+        let mut heads: Heads = (0..stream_count)
+            .map(|_| cursor.bounded(NUMBER_MAX, "stream head"))
+            .collect::<Result<_>>()?;
         let lens = Column::decode(&mut cursor, count)?;
         let tags = Column::decode(&mut cursor, count)?;
         let is_back = |tag: u64| tag != 0 && tag & 1 == 0;
         let step_count = tags.iter(count).filter(|&t| is_back(t)).count();
         let steps = Column::decode(&mut cursor, step_count)?;
-        let mut page = Self { starts: vec![0], sources: Vec::with_capacity(count) };
+        let mut page = Self {
+            starts: vec![0],
+            sources: Vec::with_capacity(count),
+        };
         let (mut logical, mut expected, mut step_index) = (0u64, 0u64, 0usize);
         for i in 0..count {
             let (len, tag) = (lens.get(i), tags.get(i));
@@ -239,21 +258,30 @@ impl ExtentPage {
             let stream = usize::try_from(tag.saturating_sub(1) / 2).unwrap_or(usize::MAX);
             let source = match heads.get_mut(stream) {
                 _ if tag == 0 => Source::Hole,
-                None => return Err(cursor.error("F-11.2", format!("extent source {tag}: no such stream"))),
+                None => {
+                    return Err(
+                        cursor.error("F-11.2", format!("extent source {tag}: no such stream"))
+                    );
+                }
                 Some(_) if is_back(tag) => {
                     let address = expected.wrapping_add(unzigzag(steps.get(step_index)) as u64);
                     step_index = step_index.saturating_add(1);
                     expected = address.wrapping_add(len);
-                    Source::Stream { stream: stream as u8, address }
+                    Source::Stream {
+                        stream: stream as u8,
+                        address,
+                    }
                 }
                 Some(head) => {
                     let address = *head;
                     *head = address.saturating_add(len);
-                    Source::Stream { stream: stream as u8, address }
+                    Source::Stream {
+                        stream: stream as u8,
+                        address,
+                    }
                 }
             };
-            let out_of_range =
-                matches!(source, Source::Stream { address, .. } if address.saturating_add(len) > NUMBER_MAX);
+            let out_of_range = matches!(source, Source::Stream { address, .. } if address.saturating_add(len) > NUMBER_MAX);
             if out_of_range {
                 return Err(cursor.error("F-11.3", "extent address out of range"));
             }
@@ -276,7 +304,10 @@ impl ExtentPage {
 
     /// The extent that holds logical byte `offset` of the page, with its own logical start.
     pub fn find(&self, offset: u64) -> Option<usize> {
-        let index = self.starts.partition_point(|&s| s <= offset).checked_sub(1)?;
+        let index = self
+            .starts
+            .partition_point(|&s| s <= offset)
+            .checked_sub(1)?;
         (index < self.count()).then_some(index)
     }
 
@@ -285,12 +316,19 @@ impl ExtentPage {
         let &source = self.sources.get(index)?;
         let &start = self.starts.get(index)?;
         let &end = self.starts.get(index.checked_add(1)?)?;
-        Some((start, Extent { len: end.saturating_sub(start), source }))
+        Some((
+            start,
+            Extent {
+                len: end.saturating_sub(start),
+                source,
+            },
+        ))
     }
 
     /// Bytes of memory behind the page.
     pub fn memory_len(&self) -> usize {
-        self.count().saturating_mul(size_of::<Source>().saturating_add(8))
+        self.count()
+            .saturating_mul(size_of::<Source>().saturating_add(8))
     }
 }
 
@@ -298,8 +336,12 @@ impl ExtentPage {
 pub fn encode_attributes(items: &[Attributes]) -> Vec<u8> {
     let mut out = Vec::new();
     put_varint(&mut out, items.len() as u64);
-    let columns: [fn(&Attributes) -> u64; 4] =
-        [|a| u64::from(a.permissions), |a| u64::from(a.uid), |a| u64::from(a.gid), |a| a.rdev];
+    let columns: [fn(&Attributes) -> u64; 4] = [
+        |a| u64::from(a.permissions),
+        |a| u64::from(a.uid),
+        |a| u64::from(a.gid),
+        |a| a.rdev,
+    ];
     for of in columns {
         column::encode(&mut out, &items.iter().map(of).collect::<Vec<_>>());
     }
@@ -319,7 +361,9 @@ pub fn parse_attributes(bytes: &[u8]) -> Result<Vec<Attributes>> {
     let rdevs = Column::decode(&mut cursor, count)?;
     let item = |i| {
         Some(Attributes {
-            permissions: u16::try_from(permissions.get(i)).ok().filter(|p| *p <= 0o7777)?,
+            permissions: u16::try_from(permissions.get(i))
+                .ok()
+                .filter(|p| *p <= 0o7777)?,
             uid: u32::try_from(uids.get(i)).ok()?,
             gid: u32::try_from(gids.get(i)).ok()?,
             rdev: rdevs.get(i),
@@ -333,7 +377,9 @@ pub fn parse_attributes(bytes: &[u8]) -> Result<Vec<Attributes>> {
 
 /// Bytes of a set as `XATTR_SET_LEN_MAX` counts them: about what it takes in a page.
 pub fn xattr_set_len(set: &[Xattr]) -> usize {
-    set.iter().map(|x| x.name.len().saturating_add(x.value.len()).saturating_add(4)).fold(1, usize::saturating_add)
+    set.iter()
+        .map(|x| x.name.len().saturating_add(x.value.len()).saturating_add(4))
+        .fold(1, usize::saturating_add)
 }
 
 /// Encodes a page of xattr sets.
@@ -357,7 +403,9 @@ pub fn encode_xattrs(sets: &[XattrSet]) -> Vec<u8> {
 pub fn parse_xattrs(bytes: &[u8]) -> Result<Vec<XattrSet>> {
     let mut cursor = Cursor::new(bytes, "xattr page");
     let count = cursor.count(ITEMS_PER_PAGE, "xattr set count")?;
-    let sets = (0..count).map(|_| parse_xattr_set(&mut cursor)).collect::<Result<_>>()?;
+    let sets = (0..count)
+        .map(|_| parse_xattr_set(&mut cursor))
+        .collect::<Result<_>>()?;
     cursor.finish()?;
     Ok(sets)
 }
@@ -372,14 +420,20 @@ fn parse_xattr_set(cursor: &mut Cursor<'_>) -> Result<XattrSet> {
         let value = cursor.bytes(value_len)?.to_vec();
         let sorted = set.last().is_none_or(|last| last.name < name);
         if !sorted || name.is_empty() || name.contains(&0) {
-            return Err(cursor.error("F-13.1", "xattr names: expected sorted, distinct, not empty, no NUL"));
+            return Err(cursor.error(
+                "F-13.1",
+                "xattr names: expected sorted, distinct, not empty, no NUL",
+            ));
         }
         set.push(Xattr { name, value });
     }
     let len = xattr_set_len(&set);
     match len <= XATTR_SET_LEN_MAX {
         true => Ok(set),
-        false => Err(cursor.error("F-13.3", format!("xattr set: expected {XATTR_SET_LEN_MAX} bytes at most, found {len}"))),
+        false => Err(cursor.error(
+            "F-13.3",
+            format!("xattr set: expected {XATTR_SET_LEN_MAX} bytes at most, found {len}"),
+        )),
     }
 }
 
@@ -422,8 +476,17 @@ pub fn parse_links(bytes: &[u8]) -> Result<Vec<Link>> {
         let first_no = name_no.checked_sub(backs.get(i)).filter(|&f| f > 0);
         let sorted = links.last().is_none_or(|l| l.name_no < name_no);
         match (first_no, nlinks.get(i)) {
-            (Some(first_no), nlink) if sorted && nlink >= 2 => links.push(Link { name_no, first_no, nlink }),
-            _ => return Err(cursor.error("F-14.1", "links: expected sorted, first name not later, two or more")),
+            (Some(first_no), nlink) if sorted && nlink >= 2 => links.push(Link {
+                name_no,
+                first_no,
+                nlink,
+            }),
+            _ => {
+                return Err(cursor.error(
+                    "F-14.1",
+                    "links: expected sorted, first name not later, two or more",
+                ));
+            }
         }
     }
     cursor.finish()?;
@@ -500,14 +563,22 @@ mod tests {
         let mut start = 77;
         let templates: Vec<Template> = (0..50)
             .map(|i| {
-                let t = Template { entry_start: start, entry_count: i % 7, subtree_count: i % 7 + i, directory_count: i % 3 % (i % 7 + 1) };
+                let t = Template {
+                    entry_start: start,
+                    entry_count: i % 7,
+                    subtree_count: i % 7 + i,
+                    directory_count: i % 3 % (i % 7 + 1),
+                };
                 start += t.entry_count;
                 t
             })
             .collect();
         let bytes = TemplatePage::encode(&templates);
         let page = TemplatePage::parse(&bytes).unwrap();
-        assert_eq!((0..50).map(|i| page.get(i).unwrap()).collect::<Vec<_>>(), templates);
+        assert_eq!(
+            (0..50).map(|i| page.get(i).unwrap()).collect::<Vec<_>>(),
+            templates
+        );
         assert!(page.get(50).is_none());
         torment(&bytes, TemplatePage::parse);
     }
@@ -518,14 +589,31 @@ mod tests {
         let page = ContentPage::parse(&bytes).unwrap();
         assert_eq!(page.get(1), Some((1005, 6)));
         torment(&bytes, ContentPage::parse);
-        let at = |stream, address, len| Extent { len, source: Source::Stream { stream, address } };
-        let hole = Extent { len: 1 << 41, source: Source::Hole };
-        let extents = vec![at(0, 100, 10), at(1, 0, 7), at(0, 110, 5), at(0, 3, 9), at(0, 12, 9), hole, at(0, 115, 1)];
+        let at = |stream, address, len| Extent {
+            len,
+            source: Source::Stream { stream, address },
+        };
+        let hole = Extent {
+            len: 1 << 41,
+            source: Source::Hole,
+        };
+        let extents = vec![
+            at(0, 100, 10),
+            at(1, 0, 7),
+            at(0, 110, 5),
+            at(0, 3, 9),
+            at(0, 12, 9),
+            hole,
+            at(0, 115, 1),
+        ];
         let mut heads = vec![100, 0];
         let bytes = ExtentPage::encode(&extents, &mut heads);
         assert_eq!(heads, [116, 7]);
         let page = ExtentPage::parse(&bytes).unwrap();
-        assert_eq!((0..7).map(|i| page.get(i).unwrap().1).collect::<Vec<_>>(), extents);
+        assert_eq!(
+            (0..7).map(|i| page.get(i).unwrap().1).collect::<Vec<_>>(),
+            extents
+        );
         assert_eq!(page.find(17), Some(2));
         assert_eq!(page.find(page.logical_len()), None);
         torment(&bytes, ExtentPage::parse);
@@ -533,21 +621,44 @@ mod tests {
 
     #[test]
     fn attributes_xattrs_links_and_times_round_trip() {
-        let items: Vec<Attributes> =
-            (0..40).map(|i| Attributes { permissions: i as u16 * 100, uid: u32::MAX - i, gid: i * 7, rdev: u64::from(i) << 32 }).collect();
+        let items: Vec<Attributes> = (0..40)
+            .map(|i| Attributes {
+                permissions: i as u16 * 100,
+                uid: u32::MAX - i,
+                gid: i * 7,
+                rdev: u64::from(i) << 32,
+            })
+            .collect();
         let bytes = encode_attributes(&items);
         assert_eq!(parse_attributes(&bytes).unwrap(), items);
         torment(&bytes, parse_attributes);
-        let x = |n: &str, v: &[u8]| Xattr { name: n.into(), value: v.into() };
-        let sets = vec![vec![x("user.a", b""), x("user.b", b"\0\xff")], vec![x("security.capability", &[1; 20])]];
+        let x = |n: &str, v: &[u8]| Xattr {
+            name: n.into(),
+            value: v.into(),
+        };
+        let sets = vec![
+            vec![x("user.a", b""), x("user.b", b"\0\xff")],
+            vec![x("security.capability", &[1; 20])],
+        ];
         let bytes = encode_xattrs(&sets);
         assert_eq!(parse_xattrs(&bytes).unwrap(), sets);
         torment(&bytes, parse_xattrs);
-        let links: Vec<Link> = (1..30).map(|i| Link { name_no: i * 9, first_no: i * 9 - (i % 4), nlink: 2 + i % 2 }).collect();
+        let links: Vec<Link> = (1..30)
+            .map(|i| Link {
+                name_no: i * 9,
+                first_no: i * 9 - (i % 4),
+                nlink: 2 + i % 2,
+            })
+            .collect();
         let bytes = encode_links(&links);
         assert_eq!(parse_links(&bytes).unwrap(), links);
         torment(&bytes, parse_links);
-        let times: Vec<Timestamp> = (0..99).map(|i| Timestamp { seconds: i * i - 400, nanoseconds: i as u32 }).collect();
+        let times: Vec<Timestamp> = (0..99)
+            .map(|i| Timestamp {
+                seconds: i * i - 400,
+                nanoseconds: i as u32,
+            })
+            .collect();
         let bytes = TimesPage::encode(&times);
         let page = TimesPage::parse(&bytes).unwrap();
         assert_eq!((0..99).map(|i| page.mtime(i)).collect::<Vec<_>>(), times);

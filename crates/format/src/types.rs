@@ -63,7 +63,9 @@ impl Digest {
 
     /// Parses 64 hexadecimal digits of either case.
     pub fn from_hex(text: &str) -> Option<Self> {
-        blake3::Hash::from_hex(text).ok().map(|h| Self(*h.as_bytes()))
+        blake3::Hash::from_hex(text)
+            .ok()
+            .map(|h| Self(*h.as_bytes()))
     }
 }
 

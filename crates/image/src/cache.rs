@@ -34,16 +34,27 @@ impl<K: Hash + Eq + Clone, V: Weigh> ByteCache<K, V> {
     /// A cache of at most `len_max` bytes whose values are about `item_len` bytes each, at most.
     pub fn new(len_max: u64, item_len: u64) -> Self {
         // A shard must hold several of the largest values, or it could never keep one.
-        let shards = len_max.checked_div(item_len.saturating_mul(4)).unwrap_or(1).clamp(1, 32);
+        let shards = len_max
+            .checked_div(item_len.saturating_mul(4))
+            .unwrap_or(1)
+            .clamp(1, 32);
         let options = OptionsBuilder::new()
             .weight_capacity(len_max)
-            .estimated_items_capacity(len_max.checked_div(item_len).unwrap_or(16).clamp(16, 1 << 16) as usize)
+            .estimated_items_capacity(
+                len_max
+                    .checked_div(item_len)
+                    .unwrap_or(16)
+                    .clamp(16, 1 << 16) as usize,
+            )
             .shards(shards as usize)
             .build();
         let cache = match options {
-            Ok(options) => {
-                Cache::with_options(options, ByLen, DefaultHashBuilder::default(), DefaultLifecycle::default())
-            }
+            Ok(options) => Cache::with_options(
+                options,
+                ByLen,
+                DefaultHashBuilder::default(),
+                DefaultLifecycle::default(),
+            ),
             Err(_) => Cache::with_weighter(16, len_max, ByLen),
         };
         Self(cache)

@@ -65,7 +65,11 @@ impl Contents {
     /// Contents over `records`; `prefetch` is told of sequential readers.
     pub fn new(records: Arc<Records>, prefetch: Option<Box<dyn Prefetch>>) -> Self {
         let last_block = (0..STREAMS_MAX).map(|_| AtomicU64::new(0)).collect();
-        Self { records, last_block, prefetch }
+        Self {
+            records,
+            last_block,
+            prefetch,
+        }
     }
 
     /// Logical start and length of content `id`.
@@ -74,7 +78,9 @@ impl Contents {
         let page = self.records.page(&found)?;
         let index = id.0.saturating_sub(found.first_item) as usize;
         match &*page {
-            Page::Contents(page) => page.get(index).ok_or_else(|| bad("F-10.2", format!("no content {id}"))),
+            Page::Contents(page) => page
+                .get(index)
+                .ok_or_else(|| bad("F-10.2", format!("no content {id}"))),
             _ => Err(bad("F-10.2", format!("no content {id}"))),
         }
     }
@@ -89,14 +95,20 @@ impl Contents {
         while at < range.end {
             let found = self.records.record_of_item(RecordType::Extents, 0, at)?;
             let page = self.records.page(&found)?;
-            let Page::Extents(page) = &*page else { return Err(bad("F-11.4", "no extent page")) };
+            let Page::Extents(page) = &*page else {
+                return Err(bad("F-11.4", "no extent page"));
+            };
             let in_page = at.saturating_sub(found.first_item);
-            let first = page.find(in_page).ok_or_else(|| bad("F-11.4", format!("no extent for byte {at}")))?;
+            let first = page
+                .find(in_page)
+                .ok_or_else(|| bad("F-11.4", format!("no extent for byte {at}")))?;
             for index in first..page.count() {
                 if at >= range.end {
                     break;
                 }
-                let Some((start, extent)) = page.get(index) else { break };
+                let Some((start, extent)) = page.get(index) else {
+                    break;
+                };
                 let start = found.first_item.saturating_add(start);
                 let cut = cut(start, extent, at..range.end);
                 if visit(at, cut)?.is_break() {
@@ -133,7 +145,11 @@ impl Contents {
     }
 
     fn append(&self, extent: Extent, copy: &mut Vec<u8>) -> Result<()> {
-        let Source::Stream { stream, mut address } = extent.source else {
+        let Source::Stream {
+            stream,
+            mut address,
+        } = extent.source
+        else {
             copy.resize(copy.len().saturating_add(extent.len as usize), 0);
             return Ok(());
         };
@@ -152,16 +168,23 @@ impl Contents {
 
     /// The block at `address` of `stream`, and as much of `len` bytes from there as it has.
     fn piece(&self, stream: u8, address: u64, len: u64) -> Result<Piece> {
-        let found = self.records.record_of_item(RecordType::Data, stream, address)?;
+        let found = self
+            .records
+            .record_of_item(RecordType::Data, stream, address)?;
         let start = address.saturating_sub(found.first_item);
         let end = start.saturating_add(len).min(found.item_count);
-        Ok(Piece { stream, found, range: start as usize..end as usize })
+        Ok(Piece {
+            stream,
+            found,
+            range: start as usize..end as usize,
+        })
     }
 
     fn block(&self, piece: &Piece) -> Result<Arc<Vec<u8>>> {
-        if let (Some(prefetch), Some(last)) =
-            (&self.prefetch, self.last_block.get(usize::from(piece.stream)))
-        {
+        if let (Some(prefetch), Some(last)) = (
+            &self.prefetch,
+            self.last_block.get(usize::from(piece.stream)),
+        ) {
             let no = piece.found.no;
             // `last` holds number + 1: equal to `no` when the reader has just left the block before.
             if last.swap(no.saturating_add(1), Ordering::Relaxed) == no {
@@ -184,22 +207,31 @@ impl Contents {
         }
         let mut pending: Option<Run> = None;
         let mut stopped = false;
-        self.each_extent(start.saturating_add(offset)..start.saturating_add(len), &mut |at, extent| {
-            let is_hole = extent.source == Source::Hole;
-            let run = Run { offset: at.saturating_sub(start), len: extent.len, is_hole };
-            match &mut pending {
-                Some(last) if last.is_hole == is_hole => last.len = last.len.saturating_add(run.len),
-                _ => {
-                    if let Some(done) = pending.replace(run)
-                        && visit(done).is_break()
-                    {
-                        stopped = true;
-                        return Ok(ControlFlow::Break(()));
+        self.each_extent(
+            start.saturating_add(offset)..start.saturating_add(len),
+            &mut |at, extent| {
+                let is_hole = extent.source == Source::Hole;
+                let run = Run {
+                    offset: at.saturating_sub(start),
+                    len: extent.len,
+                    is_hole,
+                };
+                match &mut pending {
+                    Some(last) if last.is_hole == is_hole => {
+                        last.len = last.len.saturating_add(run.len)
+                    }
+                    _ => {
+                        if let Some(done) = pending.replace(run)
+                            && visit(done).is_break()
+                        {
+                            stopped = true;
+                            return Ok(ControlFlow::Break(()));
+                        }
                     }
                 }
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
+                Ok(ControlFlow::Continue(()))
+            },
+        )?;
         if let Some(last) = pending
             && !stopped
         {
@@ -214,10 +246,14 @@ fn cut(start: u64, extent: Extent, range: Range<u64>) -> Extent {
     let skip = range.start.saturating_sub(start);
     let end = start.saturating_add(extent.len).min(range.end);
     let source = match extent.source {
-        Source::Stream { stream, address } => {
-            Source::Stream { stream, address: address.saturating_add(skip) }
-        }
+        Source::Stream { stream, address } => Source::Stream {
+            stream,
+            address: address.saturating_add(skip),
+        },
         Source::Hole => Source::Hole,
     };
-    Extent { len: end.saturating_sub(range.start), source }
+    Extent {
+        len: end.saturating_sub(range.start),
+        source,
+    }
 }

@@ -33,11 +33,13 @@ pub struct SectionInfo {
 impl SectionInfo {
     /// All its records.
     pub fn total(&self) -> Share {
-        self.by_codec.values().fold(Share::default(), |sum, s| Share {
-            record_count: sum.record_count.saturating_add(s.record_count),
-            raw_len: sum.raw_len.saturating_add(s.raw_len),
-            stored_len: sum.stored_len.saturating_add(s.stored_len),
-        })
+        self.by_codec
+            .values()
+            .fold(Share::default(), |sum, s| Share {
+                record_count: sum.record_count.saturating_add(s.record_count),
+                raw_len: sum.raw_len.saturating_add(s.raw_len),
+                stored_len: sum.stored_len.saturating_add(s.stored_len),
+            })
     }
 }
 
@@ -45,7 +47,10 @@ impl Share {
     fn add(&mut self, record: &RecordRef) {
         self.record_count = self.record_count.saturating_add(1);
         self.raw_len = self.raw_len.saturating_add(record.raw_len);
-        self.stored_len = self.stored_len.saturating_add(record.stored_len).saturating_add(HEADER_LEN as u64);
+        self.stored_len = self
+            .stored_len
+            .saturating_add(record.stored_len)
+            .saturating_add(HEADER_LEN as u64);
     }
 }
 
@@ -61,19 +66,24 @@ impl Image {
         let mut sections = Vec::new();
         let mut index = Share::default();
         for section in &self.directory.sections {
-            let stream = usize::try_from(section.stream).ok().and_then(|s| self.directory.streams.get(s));
+            let stream = usize::try_from(section.stream)
+                .ok()
+                .and_then(|s| self.directory.streams.get(s));
             let is_data = section.record_type == RecordType::Data;
             let mut info = SectionInfo {
                 record_type: section.record_type,
-                stream: stream.filter(|_| is_data).map(|s| (section.stream, s.category)),
+                stream: stream
+                    .filter(|_| is_data)
+                    .map(|s| (section.stream, s.category)),
                 item_count: section.item_count(),
                 by_codec: BTreeMap::new(),
             };
             section.pages.iter().for_each(|p| index.add(&p.record));
-            self.records.each_ref(section.record_type, section.stream as u8, &mut |record| {
-                info.by_codec.entry(record.codec).or_default().add(record);
-                Ok(())
-            })?;
+            self.records
+                .each_ref(section.record_type, section.stream as u8, &mut |record| {
+                    info.by_codec.entry(record.codec).or_default().add(record);
+                    Ok(())
+                })?;
             sections.push(info);
         }
         let own = |record_type, share: Share| SectionInfo {
@@ -84,7 +94,11 @@ impl Image {
         };
         sections.push(own(RecordType::Index, index));
         let len = self.footer.directory_len;
-        let directory = Share { record_count: 1, raw_len: self.directory.encode().len() as u64, stored_len: len };
+        let directory = Share {
+            record_count: 1,
+            raw_len: self.directory.encode().len() as u64,
+            stored_len: len,
+        };
         sections.push(own(RecordType::Directory, directory));
         Ok(sections)
     }

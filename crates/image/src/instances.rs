@@ -30,7 +30,17 @@ pub(crate) fn hash_entry(
     };
     let name = block.name(place);
     let kind = block.kind(place);
-    LogicalEntry { name, kind, attributes, mtime, xattrs, nlink, back, body }.hash_into(hasher);
+    LogicalEntry {
+        name,
+        kind,
+        attributes,
+        mtime,
+        xattrs,
+        nlink,
+        back,
+        body,
+    }
+    .hash_into(hasher);
     Ok(())
 }
 
@@ -42,7 +52,11 @@ struct Frame {
 
 impl Frame {
     fn new(view: DirectoryView) -> Self {
-        Self { view, next: 0, hasher: blake3::Hasher::new() }
+        Self {
+            view,
+            next: 0,
+            hasher: blake3::Hasher::new(),
+        }
     }
 }
 
@@ -59,29 +73,35 @@ pub(crate) fn holder_digest(image: &Image, contents: &[Option<Digest>]) -> Resul
         let start = view.template.entry_start;
         let end = start.saturating_add(view.template.entry_count);
         let mut enter = None;
-        image.tree.each_entry(start.saturating_add(frame.next), end, &mut |entry, block, place| {
-            let position = entry.saturating_sub(start);
-            let no = view.base.saturating_add(position);
-            let body = match block.kind(place) {
-                EntryKind::Directory => match finished.take() {
-                    Some(digest) => digest.0.to_vec(),
-                    None => {
-                        enter = Some(position);
-                        return Ok(ControlFlow::Break(()));
+        image.tree.each_entry(
+            start.saturating_add(frame.next),
+            end,
+            &mut |entry, block, place| {
+                let position = entry.saturating_sub(start);
+                let no = view.base.saturating_add(position);
+                let body = match block.kind(place) {
+                    EntryKind::Directory => match finished.take() {
+                        Some(digest) => digest.0.to_vec(),
+                        None => {
+                            enter = Some(position);
+                            return Ok(ControlFlow::Break(()));
+                        }
+                    },
+                    EntryKind::File => {
+                        let digest = usize::try_from(block.body(place))
+                            .ok()
+                            .and_then(|id| contents.get(id));
+                        digest.copied().flatten().ok_or_else(missing)?.0.to_vec()
                     }
-                },
-                EntryKind::File => {
-                    let digest = usize::try_from(block.body(place)).ok().and_then(|id| contents.get(id));
-                    digest.copied().flatten().ok_or_else(missing)?.0.to_vec()
-                }
-                EntryKind::Symlink => block.target(place).to_vec(),
-                _ => Vec::new(),
-            };
-            let mtime = image.tree.mtime(no, block, place)?;
-            frame.next = position.saturating_add(1);
-            hash_entry(image, &mut frame.hasher, block, place, mtime, &body)?;
-            Ok(ControlFlow::Continue(()))
-        })?;
+                    EntryKind::Symlink => block.target(place).to_vec(),
+                    _ => Vec::new(),
+                };
+                let mtime = image.tree.mtime(no, block, place)?;
+                frame.next = position.saturating_add(1);
+                hash_entry(image, &mut frame.hasher, block, place, mtime, &body)?;
+                Ok(ControlFlow::Continue(()))
+            },
+        )?;
         match enter {
             Some(position) => stack.push(Frame::new(image.tree.child_view(&view, position)?)),
             None => finished = stack.pop().map(|f| Digest(*f.hasher.finalize().as_bytes())),

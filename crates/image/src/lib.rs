@@ -37,12 +37,14 @@ pub use tree::kind_name;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use weald_format::container::{FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN, SuperblockRecord};
+use weald_format::container::{
+    FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN, SuperblockRecord,
+};
 use weald_format::directory::{Directory, check_lens};
 use weald_format::limits::DIRECTORY_LEN_MAX;
 use weald_format::{
-    Attributes, ByteLen, ContentId, Digest, EntryIndex, Error, FileKind, InodeNo, Result, TemplateId, Times,
-    XattrSet, XattrSetId,
+    Attributes, ByteLen, ContentId, Digest, EntryIndex, Error, FileKind, InodeNo, Result,
+    TemplateId, Times, XattrSet, XattrSetId,
 };
 use weald_io::{FileSource, ReadAt};
 
@@ -59,7 +61,11 @@ pub struct OpenOptions {
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { cache_len: ByteLen(256 << 20), expected_digest: None, prefetch_threads: 0 }
+        Self {
+            cache_len: ByteLen(256 << 20),
+            expected_digest: None,
+            prefetch_threads: 0,
+        }
     }
 }
 
@@ -151,7 +157,10 @@ impl Image {
         if let Some(expected) = options.expected_digest
             && expected != footer.image_digest
         {
-            let what = format!("image digest: expected {expected}, found {}", footer.image_digest);
+            let what = format!(
+                "image digest: expected {expected}, found {}",
+                footer.image_digest
+            );
             return Err(Error::invalid(what));
         }
         let cache_len = options.cache_len.0;
@@ -163,7 +172,14 @@ impl Image {
         };
         let contents = content::Contents::new(records.clone(), prefetch.map(|p| Box::new(p) as _));
         let summary = summarize(&footer, &directory, &records, &tree, image_len);
-        Ok(Self { footer, directory, records, tree, contents, summary })
+        Ok(Self {
+            footer,
+            directory,
+            records,
+            tree,
+            contents,
+            summary,
+        })
     }
 
     /// Opens the image file at `path`, which begins `start` bytes into the file.
@@ -188,7 +204,12 @@ impl Image {
         let root = self.inode(weald_format::ROOT_INODE)?;
         match root.kind {
             FileKind::Directory => Ok(root),
-            kind => Err(Error::corrupt("tree", 0, "F-8.4", format!("the root is a {}", kind_name(kind)))),
+            kind => Err(Error::corrupt(
+                "tree",
+                0,
+                "F-8.4",
+                format!("the root is a {}", kind_name(kind)),
+            )),
         }
     }
 
@@ -223,13 +244,9 @@ impl Image {
     ///
     /// # Errors
     /// `Invalid` where `dir` is not a directory; `Io`, `Corrupt`.
-    pub fn read_dir(
-        &self,
-        dir: InodeNo,
-        start: u64,
-        visit: &mut VisitEntry<'_>,
-    ) -> Result<()> {
-        self.tree.read_dir(&self.tree.directory(dir.0)?, start, visit)
+    pub fn read_dir(&self, dir: InodeNo, start: u64, visit: &mut VisitEntry<'_>) -> Result<()> {
+        self.tree
+            .read_dir(&self.tree.directory(dir.0)?, start, visit)
     }
 
     /// The target of a symlink.
@@ -288,7 +305,10 @@ impl Image {
         match (inode.kind, inode.content) {
             (FileKind::Regular, Some(content)) => self.contents.read(content, offset, len),
             (FileKind::Regular, None) => Ok(Chunk::empty()),
-            (kind, _) => Err(Error::invalid(format!("{} is not a regular file", kind_name(kind)))),
+            (kind, _) => Err(Error::invalid(format!(
+                "{} is not a regular file",
+                kind_name(kind)
+            ))),
         }
     }
 
@@ -333,7 +353,9 @@ fn open_directory(source: &dyn ReadAt, image_len: u64) -> Result<(Footer, Direct
     let least = (SUPERBLOCK_LEN + HEADER_LEN + FOOTER_LEN) as u64;
     let mut superblock = [0; SUPERBLOCK_LEN];
     if image_len < SUPERBLOCK_LEN as u64 {
-        let what = format!("expected at least {least} bytes, found {image_len}: not an image, or truncated");
+        let what = format!(
+            "expected at least {least} bytes, found {image_len}: not an image, or truncated"
+        );
         return Err(Error::corrupt("superblock", 0, "F-3.7", what));
     }
     source.read_exact_at(&mut superblock, 0)?;
@@ -355,7 +377,12 @@ fn open_directory(source: &dyn ReadAt, image_len: u64) -> Result<(Footer, Direct
         true => Ok((footer, directory)),
         false => {
             let what = "superblock or footer differ from what the directory says of them";
-            Err(Error::corrupt("directory", footer.directory_offset, "F-7.1", what))
+            Err(Error::corrupt(
+                "directory",
+                footer.directory_offset,
+                "F-7.1",
+                what,
+            ))
         }
     }
 }
@@ -363,24 +390,36 @@ fn open_directory(source: &dyn ReadAt, image_len: u64) -> Result<(Footer, Direct
 fn read_directory(source: &dyn ReadAt, footer: &Footer) -> Result<Directory> {
     let bad = |rule, what: String| Error::corrupt("directory", footer.directory_offset, rule, what);
     if footer.directory_len > DIRECTORY_LEN_MAX {
-        return Err(Error::limit(format!("directory of {} bytes", footer.directory_len)));
+        return Err(Error::limit(format!(
+            "directory of {} bytes",
+            footer.directory_len
+        )));
     }
     let mut bytes = vec![0; footer.directory_len as usize];
     source.read_exact_at(&mut bytes, footer.directory_offset)?;
     let digest = Digest::of(&bytes);
     if digest != footer.image_digest {
-        return Err(bad("F-4.5", format!("image digest: expected {}, found {digest}", footer.image_digest)));
+        return Err(bad(
+            "F-4.5",
+            format!(
+                "image digest: expected {}, found {digest}",
+                footer.image_digest
+            ),
+        ));
     }
     let (header, stored) = bytes.split_at_checked(HEADER_LEN).unwrap_or((&[], &[]));
     let record = RecordRef::parse_header(header, footer.directory_offset)?;
-    let fits = record.record_type == RecordType::Directory && record.stored_len == stored.len() as u64;
+    let fits =
+        record.record_type == RecordType::Directory && record.stored_len == stored.len() as u64;
     if !fits || record.digest != Digest::of(stored) {
         return Err(bad("F-4.6", "record header does not fit the footer".into()));
     }
     check_lens(&record).map_err(|e| e.at_offset(record.offset))?;
     let raw = records::decode_record(&record, bytes, None)?;
     let directory = Directory::parse(&raw).map_err(|e| e.at_offset(record.offset))?;
-    directory.check_room(footer.directory_offset).map_err(|e| e.at_offset(record.offset))?;
+    directory
+        .check_room(footer.directory_offset)
+        .map_err(|e| e.at_offset(record.offset))?;
     Ok(directory)
 }
 
@@ -401,6 +440,11 @@ fn summarize(
         content_count: records.item_count(RecordType::Contents, 0),
         content_len: records.item_count(RecordType::Extents, 0),
         image_len,
-        block_len_max: directory.streams.iter().map(|s| s.block_len_max).max().unwrap_or(0),
+        block_len_max: directory
+            .streams
+            .iter()
+            .map(|s| s.block_len_max)
+            .max()
+            .unwrap_or(0),
     }
 }

@@ -25,7 +25,9 @@ impl Prefetcher {
                     let _ = found.and_then(|f| records.block(stream, &f));
                 }
             };
-            let started = std::thread::Builder::new().name(format!("prefetch-{n}")).spawn(run);
+            let started = std::thread::Builder::new()
+                .name(format!("prefetch-{n}"))
+                .spawn(run);
             if let Err(error) = started {
                 log::warn!("no read-ahead: {error}");
                 return None;

@@ -54,7 +54,10 @@ impl Weigh for Page {
             Self::Contents(p) => p.memory_len(),
             Self::Extents(p) => p.memory_len(),
             Self::Attributes(p) => p.len().saturating_mul(size_of::<Attributes>()),
-            Self::Xattrs(p) => p.iter().map(|s| pages::xattr_set_len(s).saturating_add(64)).sum(),
+            Self::Xattrs(p) => p
+                .iter()
+                .map(|s| pages::xattr_set_len(s).saturating_add(64))
+                .sum(),
             Self::Links(p) => p.len().saturating_mul(size_of::<Link>()),
             Self::Times(p) => p.memory_len(),
         }
@@ -84,7 +87,9 @@ struct SectionIndex {
 
 impl SectionIndex {
     fn new(directory: &Directory, section_no: usize, section: &Section) -> Self {
-        let stream = usize::try_from(section.stream).ok().and_then(|s| directory.streams.get(s));
+        let stream = usize::try_from(section.stream)
+            .ok()
+            .and_then(|s| directory.streams.get(s));
         let raw_len_max = match (section.record_type, stream) {
             (RecordType::Data, Some(stream)) => stream.block_len_max,
             (other, _) => raw_len_max(other),
@@ -139,8 +144,15 @@ impl Records {
     /// Records of `directory` in `source`, with caches of `cache_len` bytes together.
     pub fn new(source: Arc<dyn ReadAt>, directory: Arc<Directory>, cache_len: u64) -> Self {
         let sections = directory.sections.iter().enumerate();
-        let sections = sections.map(|(no, s)| SectionIndex::new(&directory, no, s)).collect();
-        let block_len = directory.streams.iter().map(|s| s.block_len_max).max().unwrap_or(1 << 20);
+        let sections = sections
+            .map(|(no, s)| SectionIndex::new(&directory, no, s))
+            .collect();
+        let block_len = directory
+            .streams
+            .iter()
+            .map(|s| s.block_len_max)
+            .max()
+            .unwrap_or(1 << 20);
         let page_budget = cache_len / 4;
         Self {
             source,
@@ -154,21 +166,30 @@ impl Records {
     }
 
     fn index(&self, record_type: RecordType, stream: u8) -> Option<&SectionIndex> {
-        self.sections.iter().find(|s| s.record_type == record_type && s.stream == stream)
+        self.sections
+            .iter()
+            .find(|s| s.record_type == record_type && s.stream == stream)
     }
 
     fn page_refs(&self, index: &SectionIndex) -> &[PageRef] {
-        self.directory.sections.get(index.section_no).map_or(&[], |s| &s.pages)
+        self.directory
+            .sections
+            .get(index.section_no)
+            .map_or(&[], |s| &s.pages)
     }
 
     /// Items of a section; 0 where there is none.
     pub fn item_count(&self, record_type: RecordType, stream: u8) -> u64 {
-        self.index(record_type, stream).and_then(|s| s.item_starts.last().copied()).unwrap_or(0)
+        self.index(record_type, stream)
+            .and_then(|s| s.item_starts.last().copied())
+            .unwrap_or(0)
     }
 
     /// Records of a section; 0 where there is none.
     pub fn record_count(&self, record_type: RecordType, stream: u8) -> u64 {
-        self.index(record_type, stream).and_then(|s| s.record_starts.last().copied()).unwrap_or(0)
+        self.index(record_type, stream)
+            .and_then(|s| s.record_starts.last().copied())
+            .unwrap_or(0)
     }
 
     /// Reads, verifies and decodes a record.
@@ -201,11 +222,15 @@ impl Records {
 
     fn index_page(&self, index: &SectionIndex, page_no: usize) -> Result<Arc<Page>> {
         let record_type = index.record_type;
-        let key = PageKey { record_type, stream: index.stream, is_index: true, no: page_no as u64 };
-        let page = self
-            .page_refs(index)
-            .get(page_no)
-            .ok_or_else(|| Error::corrupt("directory", 0, "F-7.9", format!("no index page {page_no}")))?;
+        let key = PageKey {
+            record_type,
+            stream: index.stream,
+            is_index: true,
+            no: page_no as u64,
+        };
+        let page = self.page_refs(index).get(page_no).ok_or_else(|| {
+            Error::corrupt("directory", 0, "F-7.9", format!("no index page {page_no}"))
+        })?;
         self.pages.get_or_load(&key, || {
             let raw = self.read_raw(&page.record)?;
             let count = page.record_count as usize;
@@ -214,8 +239,16 @@ impl Records {
             match parsed.refs.iter().find(|r| r.raw_len > index.raw_len_max) {
                 None => Ok(Page::Index(parsed)),
                 Some(r) => {
-                    let what = format!("raw length {} exceeds the stream's {}", r.raw_len, index.raw_len_max);
-                    Err(Error::corrupt("index page", page.record.offset, "F-7.13", what))
+                    let what = format!(
+                        "raw length {} exceeds the stream's {}",
+                        r.raw_len, index.raw_len_max
+                    );
+                    Err(Error::corrupt(
+                        "index page",
+                        page.record.offset,
+                        "F-7.13",
+                        what,
+                    ))
                 }
             }
         })
@@ -235,7 +268,12 @@ impl Records {
             RecordType::Times => "F-15.2",
             RecordType::Index | RecordType::Directory => "F-7.9",
         };
-        Error::corrupt("directory", 0, rule, format!("no {} {what} {no}", record_type.name()))
+        Error::corrupt(
+            "directory",
+            0,
+            rule,
+            format!("no {} {what} {no}", record_type.name()),
+        )
     }
 
     /// Finds record `no` of a section.
@@ -245,7 +283,9 @@ impl Records {
     pub fn record(&self, record_type: RecordType, stream: u8, no: u64) -> Result<Found> {
         let index = self.index(record_type, stream);
         let index = index.ok_or_else(|| Self::missing(record_type, "record", no))?;
-        self.find(index, &index.record_starts, no, |_, offset| Some(offset as usize))
+        self.find(index, &index.record_starts, no, |_, offset| {
+            Some(offset as usize)
+        })
     }
 
     /// Finds the record that holds item `item` of a section.
@@ -256,7 +296,9 @@ impl Records {
         let index = self.index(record_type, stream);
         let index = index.ok_or_else(|| Self::missing(record_type, "item", item))?;
         self.find(index, &index.item_starts, item, |page, offset| {
-            page.item_starts.partition_point(|&s| s <= offset).checked_sub(1)
+            page.item_starts
+                .partition_point(|&s| s <= offset)
+                .checked_sub(1)
         })
     }
 
@@ -271,14 +313,23 @@ impl Records {
         if starts.last().is_none_or(|&end| wanted >= end) {
             return Err(missing());
         }
-        let page_no = starts.partition_point(|&s| s <= wanted).checked_sub(1).ok_or_else(missing)?;
+        let page_no = starts
+            .partition_point(|&s| s <= wanted)
+            .checked_sub(1)
+            .ok_or_else(missing)?;
         let page = self.index_page(index, page_no)?;
-        let Page::Index(page) = &*page else { return Err(missing()) };
+        let Page::Index(page) = &*page else {
+            return Err(missing());
+        };
         let offset = wanted.saturating_sub(starts.get(page_no).copied().unwrap_or(0));
         let nth = nth(page, offset).ok_or_else(missing)?;
         let record = *page.refs.get(nth).ok_or_else(missing)?;
         let start = page.item_starts.get(nth).copied().unwrap_or(0);
-        let end = page.item_starts.get(nth.saturating_add(1)).copied().unwrap_or(start);
+        let end = page
+            .item_starts
+            .get(nth.saturating_add(1))
+            .copied()
+            .unwrap_or(start);
         let record_start = index.record_starts.get(page_no).copied().unwrap_or(0);
         let item_start = index.item_starts.get(page_no).copied().unwrap_or(0);
         Ok(Found {
@@ -299,7 +350,9 @@ impl Records {
         stream: u8,
         visit: &mut dyn FnMut(&RecordRef) -> Result<()>,
     ) -> Result<()> {
-        let Some(index) = self.index(record_type, stream) else { return Ok(()) };
+        let Some(index) = self.index(record_type, stream) else {
+            return Ok(());
+        };
         for page_no in 0..self.page_refs(index).len() {
             if let Page::Index(page) = &*self.index_page(index, page_no)? {
                 page.refs.iter().try_for_each(&mut *visit)?;
@@ -313,7 +366,9 @@ impl Records {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn verify(&self, record: &RecordRef) -> Result<()> {
-        self.remembering(record, || read_whole_record(&*self.source, record).map(|_| ()))
+        self.remembering(record, || {
+            read_whole_record(&*self.source, record).map(|_| ())
+        })
     }
 
     /// From now on (`true`), remembers which records failed, and fails at once for those.
@@ -323,11 +378,19 @@ impl Records {
 
     /// Whether this record is remembered as failed.
     pub fn has_failed(&self, record: &RecordRef) -> bool {
-        self.failures.lock().as_ref().is_some_and(|f| f.contains_key(&record.offset))
+        self.failures
+            .lock()
+            .as_ref()
+            .is_some_and(|f| f.contains_key(&record.offset))
     }
 
     fn remembering<T>(&self, record: &RecordRef, load: impl FnOnce() -> Result<T>) -> Result<T> {
-        if let Some(known) = self.failures.lock().as_ref().and_then(|f| f.get(&record.offset)) {
+        if let Some(known) = self
+            .failures
+            .lock()
+            .as_ref()
+            .and_then(|f| f.get(&record.offset))
+        {
             return Err(known.duplicate());
         }
         let result = load();
@@ -345,9 +408,17 @@ impl Records {
     /// `Io`, `Corrupt`.
     pub fn page(&self, found: &Found) -> Result<Arc<Page>> {
         let record = &found.record;
-        let key = PageKey { record_type: record.record_type, stream: 0, is_index: false, no: found.no };
+        let key = PageKey {
+            record_type: record.record_type,
+            stream: 0,
+            is_index: false,
+            no: found.no,
+        };
         self.pages.get_or_load(&key, || {
-            self.remembering(record, || self.load_page(found).map_err(|e| e.at_offset(record.offset)))
+            self.remembering(record, || {
+                self.load_page(found)
+                    .map_err(|e| e.at_offset(record.offset))
+            })
         })
     }
 
@@ -380,7 +451,10 @@ impl Records {
                 (Page::Attributes(items), count as u64)
             }
             RecordType::Xattrs => {
-                let sets: Vec<_> = pages::parse_xattrs(&raw)?.into_iter().map(Arc::new).collect();
+                let sets: Vec<_> = pages::parse_xattrs(&raw)?
+                    .into_iter()
+                    .map(Arc::new)
+                    .collect();
                 let count = sets.len();
                 (Page::Xattrs(sets), count as u64)
             }
@@ -393,8 +467,16 @@ impl Records {
             other => return Err(Self::missing(other, "page of type", found.no)),
         };
         if items != found.item_count {
-            let what = format!("items: expected {} as the index says, found {items}", found.item_count);
-            return Err(Error::corrupt(found.record.record_type.name(), 0, "F-7.9", what));
+            let what = format!(
+                "items: expected {} as the index says, found {items}",
+                found.item_count
+            );
+            return Err(Error::corrupt(
+                found.record.record_type.name(),
+                0,
+                "F-7.9",
+                what,
+            ));
         }
         Ok(page)
     }
@@ -425,7 +507,11 @@ impl Records {
 pub fn read_whole_record(source: &dyn ReadAt, record: &RecordRef) -> Result<Vec<u8>> {
     let name = record.record_type.name();
     if record.end() > source.len() {
-        let what = format!("record ends at {}, the image at {}: truncated?", record.end(), source.len());
+        let what = format!(
+            "record ends at {}, the image at {}: truncated?",
+            record.end(),
+            source.len()
+        );
         return Err(Error::corrupt(name, record.offset, "F-3.13", what));
     }
     let len = (record.stored_len as usize).saturating_add(HEADER_LEN);
@@ -433,7 +519,12 @@ pub fn read_whole_record(source: &dyn ReadAt, record: &RecordRef) -> Result<Vec<
     source.read_exact_at(&mut bytes, record.offset)?;
     let (header, stored) = bytes.split_at_checked(HEADER_LEN).unwrap_or((&[], &[]));
     if header != record.header().as_bytes() {
-        return Err(Error::corrupt(name, record.offset, "F-3.14", "record header differs from its reference"));
+        return Err(Error::corrupt(
+            name,
+            record.offset,
+            "F-3.14",
+            "record header differs from its reference",
+        ));
     }
     let digest = Digest::of(stored);
     if digest != record.digest {

@@ -3,9 +3,9 @@
 //! An instance of a directory is its template and a base: its entries have the numbers `base ..`, and behind them come
 //! the entries of its sub-directories' instances, one after the other. So a number says the way from the root.
 
+use crate::Inode;
 use crate::cache::{ByteCache, Weigh};
 use crate::records::{Page, Records};
-use crate::Inode;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::RecordType;
@@ -13,7 +13,8 @@ use weald_format::entries::{EntryBlock, EntryKind};
 use weald_format::limits::DEPTH_MAX;
 use weald_format::pages::{Link, Template};
 use weald_format::{
-    ByteLen, ContentId, EntryIndex, Error, FileKind, InodeNo, Result, TemplateId, Times, Timestamp, XattrSet, XattrSetId,
+    ByteLen, ContentId, EntryIndex, Error, FileKind, InodeNo, Result, TemplateId, Times, Timestamp,
+    XattrSet, XattrSetId,
 };
 
 /// What is called with each entry's index, block and place in the block.
@@ -76,7 +77,10 @@ impl Tree {
     pub fn new(records: Arc<Records>, name_count: u64, cache_len: u64) -> Result<Self> {
         let template_count = records.item_count(RecordType::Templates, 0);
         if template_count < 2 {
-            return Err(bad("F-9.2", format!("templates: expected 2 or more, found {template_count}")));
+            return Err(bad(
+                "F-9.2",
+                format!("templates: expected 2 or more, found {template_count}"),
+            ));
         }
         let has_times_overlay = records.item_count(RecordType::Times, 0) > 0;
         Ok(Self {
@@ -107,9 +111,12 @@ impl Tree {
     pub fn template(&self, id: u64) -> Result<Template> {
         let found = self.records.record_of_item(RecordType::Templates, 0, id)?;
         let page = self.records.page(&found)?;
-        let Page::Templates(page) = &*page else { return Err(bad("F-9.2", "no template page")) };
+        let Page::Templates(page) = &*page else {
+            return Err(bad("F-9.2", "no template page"));
+        };
         let index = id.saturating_sub(found.first_item) as usize;
-        page.get(index).ok_or_else(|| bad("F-9.2", format!("no template {id}")))
+        page.get(index)
+            .ok_or_else(|| bad("F-9.2", format!("no template {id}")))
     }
 
     /// The holder of the root: one entry, number 1.
@@ -123,17 +130,30 @@ impl Tree {
             );
             return Err(bad("F-9.3", what));
         }
-        Ok(DirectoryView { template_id, template, base: 1, no: 1 })
+        Ok(DirectoryView {
+            template_id,
+            template,
+            base: 1,
+            no: 1,
+        })
     }
 
     /// The block that holds entry `index`, and the entry's place in it.
     fn entry_block(&self, index: u64) -> Result<(Arc<Page>, usize, u64)> {
         let found = self.records.record_of_item(RecordType::Entries, 0, index)?;
         let page = self.records.page(&found)?;
-        Ok((page, index.saturating_sub(found.first_item) as usize, found.first_item))
+        Ok((
+            page,
+            index.saturating_sub(found.first_item) as usize,
+            found.first_item,
+        ))
     }
 
-    fn with_entry<T>(&self, index: u64, use_it: impl FnOnce(&EntryBlock, usize) -> Result<T>) -> Result<T> {
+    fn with_entry<T>(
+        &self,
+        index: u64,
+        use_it: impl FnOnce(&EntryBlock, usize) -> Result<T>,
+    ) -> Result<T> {
         let (page, place, _) = self.entry_block(index)?;
         match &*page {
             Page::Entries(block) if place < block.count() => use_it(block, place),
@@ -142,16 +162,13 @@ impl Tree {
     }
 
     /// Visits the entries `start .. end` block by block; `visit` gets entry index, block and place in the block.
-    pub fn each_entry(
-        &self,
-        start: u64,
-        end: u64,
-        visit: &mut VisitStored<'_>,
-    ) -> Result<()> {
+    pub fn each_entry(&self, start: u64, end: u64, visit: &mut VisitStored<'_>) -> Result<()> {
         let mut index = start;
         while index < end {
             let (page, place, _) = self.entry_block(index)?;
-            let Page::Entries(block) = &*page else { return Err(bad("F-9.8", format!("no entry {index}"))) };
+            let Page::Entries(block) = &*page else {
+                return Err(bad("F-9.8", format!("no entry {index}")));
+            };
             if place >= block.count() {
                 return Err(bad("F-9.8", format!("no entry {index}")));
             }
@@ -170,7 +187,11 @@ impl Tree {
 
     fn children(&self, id: u64, template: &Template) -> Result<Arc<ChildIndex>> {
         self.children.get_or_load(&id, || {
-            let mut index = ChildIndex { positions: Vec::new(), templates: Vec::new(), starts: vec![0] };
+            let mut index = ChildIndex {
+                positions: Vec::new(),
+                templates: Vec::new(),
+                starts: vec![0],
+            };
             let mut sum = 0u64;
             if template.directory_count > 0 {
                 let end = template.entry_start.saturating_add(template.entry_count);
@@ -178,10 +199,15 @@ impl Tree {
                     if block.kind(place) == EntryKind::Directory {
                         let child = block.body(place);
                         if child >= id {
-                            return Err(bad("F-9.4", format!("template {id} holds {child}: expected a smaller one")));
+                            return Err(bad(
+                                "F-9.4",
+                                format!("template {id} holds {child}: expected a smaller one"),
+                            ));
                         }
                         sum = sum.saturating_add(self.template(child)?.subtree_count);
-                        index.positions.push(at.saturating_sub(template.entry_start));
+                        index
+                            .positions
+                            .push(at.saturating_sub(template.entry_start));
                         index.templates.push(child);
                         index.starts.push(sum);
                     }
@@ -190,7 +216,8 @@ impl Tree {
             }
             let expected = template.subtree_count.saturating_sub(template.entry_count);
             if sum != expected || index.templates.len() as u64 != template.directory_count {
-                let what = format!("template {id}: expected {expected} names deeper down, found {sum}");
+                let what =
+                    format!("template {id}: expected {expected} names deeper down, found {sum}");
                 return Err(bad("F-9.5", what));
             }
             Ok(index)
@@ -207,8 +234,18 @@ impl Tree {
         self.nth_child(view, &children, nth)
     }
 
-    fn nth_child(&self, view: &DirectoryView, children: &ChildIndex, nth: usize) -> Result<DirectoryView> {
-        let missing = || bad("F-9.5", format!("directory {} has no sub-directory {nth}", view.no));
+    fn nth_child(
+        &self,
+        view: &DirectoryView,
+        children: &ChildIndex,
+        nth: usize,
+    ) -> Result<DirectoryView> {
+        let missing = || {
+            bad(
+                "F-9.5",
+                format!("directory {} has no sub-directory {nth}", view.no),
+            )
+        };
         let position = *children.positions.get(nth).ok_or_else(missing)?;
         let template_id = *children.templates.get(nth).ok_or_else(missing)?;
         let start = *children.starts.get(nth).ok_or_else(missing)?;
@@ -216,7 +253,10 @@ impl Tree {
         Ok(DirectoryView {
             template_id,
             template: self.template(template_id)?,
-            base: view.base.saturating_add(view.template.entry_count).saturating_add(start),
+            base: view
+                .base
+                .saturating_add(view.template.entry_count)
+                .saturating_add(start),
             no,
         })
     }
@@ -237,10 +277,15 @@ impl Tree {
             }
             let children = self.children(view.template_id, &view.template)?;
             let deeper = no.saturating_sub(first_deeper);
-            let nth = children.starts.partition_point(|&s| s <= deeper).saturating_sub(1);
+            let nth = children
+                .starts
+                .partition_point(|&s| s <= deeper)
+                .saturating_sub(1);
             view = self.nth_child(&view, &children, nth)?;
         }
-        Err(Error::limit(format!("inode {no} lies deeper than {DEPTH_MAX} directories")))
+        Err(Error::limit(format!(
+            "inode {no} lies deeper than {DEPTH_MAX} directories"
+        )))
     }
 
     /// The instance of directory `no`.
@@ -264,8 +309,13 @@ impl Tree {
     /// The inode that name `no` shows.
     pub fn inode(&self, no: u64) -> Result<Inode> {
         let holder = self.holder_of(no)?;
-        let entry = holder.template.entry_start.saturating_add(no.saturating_sub(holder.base));
-        self.with_entry(entry, |block, place| Assembler::new(self).inode(no, entry, block, place))
+        let entry = holder
+            .template
+            .entry_start
+            .saturating_add(no.saturating_sub(holder.base));
+        self.with_entry(entry, |block, place| {
+            Assembler::new(self).inode(no, entry, block, place)
+        })
     }
 
     /// Finds `name` in `view` by binary search.
@@ -275,13 +325,20 @@ impl Tree {
         while low < high {
             let middle = low.saturating_add(high.saturating_sub(low) / 2);
             let (page, place, first) = self.entry_block(start.saturating_add(middle))?;
-            let Page::Entries(block) = &*page else { return Err(bad("F-9.8", "no entry block")) };
+            let Page::Entries(block) = &*page else {
+                return Err(bad("F-9.8", "no entry block"));
+            };
             if place >= block.count() {
-                return Err(bad("F-9.8", format!("no entry {middle} of directory {}", view.no)));
+                return Err(bad(
+                    "F-9.8",
+                    format!("no entry {middle} of directory {}", view.no),
+                ));
             }
             // Search on inside this block as far as it reaches: the last steps all end up in one.
             let block_low = low.max(first.saturating_sub(start));
-            let block_end = first.saturating_add(block.count() as u64).saturating_sub(start);
+            let block_end = first
+                .saturating_add(block.count() as u64)
+                .saturating_sub(start);
             let block_high = high.min(block_end);
             let place_of = |at: u64| start.saturating_add(at).saturating_sub(first) as usize;
             let range = place_of(block_low)..place_of(block_high);
@@ -289,7 +346,9 @@ impl Tree {
                 Ok(place) => {
                     let entry = first.saturating_add(place as u64);
                     let no = view.base.saturating_add(entry.saturating_sub(start));
-                    return Assembler::new(self).inode(no, entry, block, place).map(Some);
+                    return Assembler::new(self)
+                        .inode(no, entry, block, place)
+                        .map(Some);
                 }
                 Err(Side::Before) => high = block_low,
                 Err(Side::Behind) => low = block_high,
@@ -310,25 +369,36 @@ impl Tree {
         let mut last_of_block: Vec<u8> = Vec::new();
         let first = view.template.entry_start;
         let end = first.saturating_add(view.template.entry_count);
-        self.each_entry(first.saturating_add(start), end, &mut |entry, block, place| {
-            let index = entry.saturating_sub(first);
-            let name = block.name(place);
-            if matches!(name, b"" | b"." | b"..") {
-                return Err(bad("F-8.4", format!("directory {}: entry {index} has a forbidden name", view.no)));
-            }
-            let before = match place.checked_sub(1) {
-                Some(before) if index > 0 => block.name(before),
-                _ => &last_of_block,
-            };
-            if before >= name {
-                return Err(bad("F-8.7", format!("directory {}: entry {index} is out of order", view.no)));
-            }
-            if place.saturating_add(1) == block.count() {
-                last_of_block = name.to_vec();
-            }
-            let inode = assembler.inode(view.base.saturating_add(index), entry, block, place)?;
-            Ok(visit(index, name, &inode))
-        })
+        self.each_entry(
+            first.saturating_add(start),
+            end,
+            &mut |entry, block, place| {
+                let index = entry.saturating_sub(first);
+                let name = block.name(place);
+                if matches!(name, b"" | b"." | b"..") {
+                    return Err(bad(
+                        "F-8.4",
+                        format!("directory {}: entry {index} has a forbidden name", view.no),
+                    ));
+                }
+                let before = match place.checked_sub(1) {
+                    Some(before) if index > 0 => block.name(before),
+                    _ => &last_of_block,
+                };
+                if before >= name {
+                    return Err(bad(
+                        "F-8.7",
+                        format!("directory {}: entry {index} is out of order", view.no),
+                    ));
+                }
+                if place.saturating_add(1) == block.count() {
+                    last_of_block = name.to_vec();
+                }
+                let inode =
+                    assembler.inode(view.base.saturating_add(index), entry, block, place)?;
+                Ok(visit(index, name, &inode))
+            },
+        )
     }
 
     /// mtime of name `no`, which lies at `place` of `block`.
@@ -350,9 +420,10 @@ impl Tree {
         let page = self.records.page(&found)?;
         let index = id.0.saturating_sub(found.first_item) as usize;
         match &*page {
-            Page::Xattrs(sets) => {
-                sets.get(index).cloned().ok_or_else(|| bad("F-13.2", format!("no xattr set {id}")))
-            }
+            Page::Xattrs(sets) => sets
+                .get(index)
+                .cloned()
+                .ok_or_else(|| bad("F-13.2", format!("no xattr set {id}"))),
             _ => Err(bad("F-13.2", format!("no xattr set {id}"))),
         }
     }
@@ -392,12 +463,18 @@ struct Memo {
 
 impl Memo {
     const fn new(record_type: RecordType) -> Self {
-        Self { record_type, page: None }
+        Self {
+            record_type,
+            page: None,
+        }
     }
 
     /// The page with item `item`, and the item's place in it.
     fn get(&mut self, records: &Records, item: u64) -> Result<(&Page, usize)> {
-        let hit = self.page.as_ref().is_some_and(|(range, _)| range.contains(&item));
+        let hit = self
+            .page
+            .as_ref()
+            .is_some_and(|(range, _)| range.contains(&item));
         if !hit {
             let found = records.record_of_item(self.record_type, 0, item)?;
             let range = found.first_item..found.first_item.saturating_add(found.item_count);
@@ -434,7 +511,13 @@ impl<'a> Assembler<'a> {
     }
 
     /// The inode that name `no`, which is entry `entry` and lies at `place` of `block`, shows.
-    pub fn inode(&mut self, no: u64, entry: u64, block: &EntryBlock, place: usize) -> Result<Inode> {
+    pub fn inode(
+        &mut self,
+        no: u64,
+        entry: u64,
+        block: &EntryBlock,
+        place: usize,
+    ) -> Result<Inode> {
         let records = &*self.tree.records;
         let kind = block.kind(place);
         let id = block.attributes(place);
@@ -495,9 +578,10 @@ impl<'a> Assembler<'a> {
 
     fn link(&mut self, no: u64) -> Result<Link> {
         match self.links.get(&self.tree.records, no)? {
-            (Page::Links(links), _) => {
-                links.binary_search_by_key(&no, |l| l.name_no).ok().and_then(|i| links.get(i).copied())
-            }
+            (Page::Links(links), _) => links
+                .binary_search_by_key(&no, |l| l.name_no)
+                .ok()
+                .and_then(|i| links.get(i).copied()),
             _ => None,
         }
         .ok_or_else(|| bad("F-14.2", format!("name {no} is not in the link table")))
@@ -506,16 +590,20 @@ impl<'a> Assembler<'a> {
     fn times(&mut self, no: u64, block: &EntryBlock, place: usize) -> Result<Times> {
         let mtime = match (block.time(0, place), self.tree.has_times_overlay) {
             (Some(time), false) => Some(time),
-            (None, true) => {
-                match self.times.get(&self.tree.records, no.saturating_sub(1))? {
-                    (Page::Times(page), at) => Some(page.mtime(at)),
-                    _ => None,
-                }
-            }
+            (None, true) => match self.times.get(&self.tree.records, no.saturating_sub(1))? {
+                (Page::Times(page), at) => Some(page.mtime(at)),
+                _ => None,
+            },
             _ => None,
         };
-        let mtime = mtime.ok_or_else(|| bad("F-15.2", format!("name {no} has no mtime, or two")))?;
-        Ok(Times { mtime, atime: block.time(1, place), ctime: block.time(2, place), btime: block.time(3, place) })
+        let mtime =
+            mtime.ok_or_else(|| bad("F-15.2", format!("name {no} has no mtime, or two")))?;
+        Ok(Times {
+            mtime,
+            atime: block.time(1, place),
+            ctime: block.time(2, place),
+            btime: block.time(3, place),
+        })
     }
 }
 
