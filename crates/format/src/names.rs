@@ -66,7 +66,9 @@ impl Names {
             NUMBERED => decode_numbered(cursor, count)?,
             HEX => decode_hex(cursor, count)?,
             tag => {
-                return Err(cursor.error("F-6.1", format!("name tag: expected 0 to 2, found {tag}")));
+                return Err(
+                    cursor.error("F-6.1", format!("name tag: expected 0 to 2, found {tag}"))
+                );
             }
         };
         if names.bytes.iter().any(|&b| b == b'/' || b == 0) {
