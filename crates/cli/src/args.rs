@@ -11,6 +11,9 @@ Examples:
   weald diff versions.weald versions/        compare it with its source
   weald check versions.weald                 verify every byte
 
+With --json, output is one object a line. A name that is not UTF-8 also comes whole, in hexadecimal, under its key with
+_hex behind it; times are seconds since 1970 and, under _ns, nanoseconds after them.
+
 Exit status: 0 done; 1 done, but differences, damage or problems were found; 2 could not be done.";
 
 /// Packs huge trees of similar files into one sealed, verified, compressed image, and serves it
