@@ -5,7 +5,7 @@ use crate::emit::{Emitter, FileState};
 use crate::image_writer::{ImageWriter, Sink};
 use crate::metadata::MetadataWriter;
 use crate::options::{BuildOptions, Order};
-use crate::plan::Plan;
+use crate::plan::{Plan, TreeSize};
 use crate::read::{Handed, Job, Layout, Loaded, Readers, WHOLE_LEN_MAX, read_run};
 use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan};
 use crate::watch::{Problem, Progress, Report, Stage, Watch};
@@ -43,11 +43,18 @@ pub fn build_image(
         weald_io::refuse_existing(target)?;
     }
     let out = OutputFile::create(target)?;
-    let problems = CountProblems { inner: watch, count: AtomicU64::new(0) };
+    let problems = CountProblems {
+        inner: watch,
+        count: AtomicU64::new(0),
+    };
     let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let threads = if options.threads == 0 { cpu_count } else { options.threads };
+    let threads = if options.threads == 0 {
+        cpu_count
+    } else {
+        options.threads
+    };
     let tree = scan(source, &scan_options(options, threads), &problems)?;
-    let plan = Plan::new(options, cpu_count, u64::from(tree.entry_count()), tree.depth())?;
+    let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree))?;
     let mut build = Build::new(&tree, options, &problems)?;
     let mut image = ImageWriter::begin(Sink::File(out))?;
     let mut metadata = MetadataWriter::new(options.metadata_level);
@@ -153,13 +160,24 @@ struct Build<'a> {
 
 impl<'a> Build<'a> {
     fn new(tree: &'a ScannedTree, options: &'a BuildOptions, watch: &'a dyn Watch) -> Result<Self> {
-        let mut jobs: Vec<Job> = (0..tree.entry_count()).map(EntryNo).filter_map(|e| job(tree, e)).collect();
+        let mut jobs: Vec<Job> = (0..tree.entry_count())
+            .map(EntryNo)
+            .filter_map(|e| job(tree, e))
+            .collect();
         if options.order == Order::Name {
-            jobs.sort_by(|a, b| tree.name(a.entry).cmp(tree.name(b.entry)).then(a.entry.cmp(&b.entry)));
+            jobs.sort_by(|a, b| {
+                tree.name(a.entry)
+                    .cmp(tree.name(b.entry))
+                    .then(a.entry.cmp(&b.entry))
+            });
         }
-        let file_len = jobs.iter().fold(0u64, |sum, job| sum.saturating_add(job.len));
+        let file_len = jobs
+            .iter()
+            .fold(0u64, |sum, job| sum.saturating_add(job.len));
         if file_len > NUMBER_MAX {
-            return Err(Error::limit("the files are longer than 2^62 bytes together"));
+            return Err(Error::limit(
+                "the files are longer than 2^62 bytes together",
+            ));
         }
         Ok(Self {
             tree,
@@ -200,7 +218,8 @@ impl<'a> Build<'a> {
         spool_dir: &Path,
     ) -> Result<ContentSummary> {
         let jobs = std::mem::take(&mut self.jobs);
-        let mut writer = ContentWriter::new(image, metadata, plan, data_len(self.tree, &jobs), spool_dir)?;
+        let mut writer =
+            ContentWriter::new(image, metadata, plan, data_len(self.tree, &jobs), spool_dir)?;
         self.tell(Stage::Write, writer.written_len(), true);
         let long_lens = long_lens(&jobs);
         let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len);
@@ -240,7 +259,12 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
-    fn take_whole(&mut self, writer: &mut ContentWriter<'_>, job: &Job, loaded: &Loaded) -> Result<()> {
+    fn take_whole(
+        &mut self,
+        writer: &mut ContentWriter<'_>,
+        job: &Job,
+        loaded: &Loaded,
+    ) -> Result<()> {
         self.done_len += job.len;
         if loaded.is_changed {
             self.report(job.entry, "changed while it was read; stored as last read");
@@ -261,14 +285,24 @@ impl<'a> Build<'a> {
     }
 
     /// A long file: hashed first where another has its length, then streamed.
-    fn take_long(&mut self, writer: &mut ContentWriter<'_>, job: &Job, has_twin: bool) -> Result<()> {
-        let opened = self.tree.open_file(job.entry).and_then(|f| Ok((Layout::of(&f)?, f)));
+    fn take_long(
+        &mut self,
+        writer: &mut ContentWriter<'_>,
+        job: &Job,
+        has_twin: bool,
+    ) -> Result<()> {
+        let opened = self
+            .tree
+            .open_file(job.entry)
+            .and_then(|f| Ok((Layout::of(&f)?, f)));
         let (layout, file) = match opened {
             Ok(opened) => opened,
             Err(error) => return Ok(self.omit(job, &error)),
         };
         let known = match has_twin {
-            true => self.hash_long(&file, &layout)?.map(|digest| writer.table().find(&digest)),
+            true => self
+                .hash_long(&file, &layout)?
+                .map(|digest| writer.table().find(&digest)),
             false => Ok(None),
         };
         let taken = match known {
@@ -358,7 +392,10 @@ impl<'a> Build<'a> {
     }
 
     fn report(&self, entry: EntryNo, what: impl Into<String>) {
-        self.watch.problem(&Problem { path: self.tree.path_of(entry), what: what.into() });
+        self.watch.problem(&Problem {
+            path: self.tree.path_of(entry),
+            what: what.into(),
+        });
     }
 
     /// Leaves a file out, under all its names, and says so.
@@ -367,7 +404,9 @@ impl<'a> Build<'a> {
         for name in self.names_of(job.entry) {
             self.states[name.0 as usize] = FileState::OMITTED;
             self.omitted.push(name.0);
-            let cause = std::error::Error::source(error).map(|s| format!(": {s}")).unwrap_or_default();
+            let cause = std::error::Error::source(error)
+                .map(|s| format!(": {s}"))
+                .unwrap_or_default();
             self.report(name, format!("left out: {error}{cause}"));
         }
     }
@@ -376,7 +415,10 @@ impl<'a> Build<'a> {
 /// The file to read for `entry`: a regular file that is not empty, by the first of its names.
 fn job(tree: &ScannedTree, entry: EntryNo) -> Option<Job> {
     let len = tree.size(entry);
-    let is_first = || tree.link_group(entry).is_none_or(|g| tree.link_names(g).next() == Some(entry));
+    let is_first = || {
+        tree.link_group(entry)
+            .is_none_or(|g| tree.link_names(g).next() == Some(entry))
+    };
     (tree.kind(entry) == FileKind::Regular && len > 0 && is_first()).then_some(Job { entry, len })
 }
 
@@ -396,7 +438,10 @@ fn long_lens(jobs: &[Job]) -> HashMap<u64, u32> {
 /// Opens every long file.
 fn data_len(tree: &ScannedTree, jobs: &[Job]) -> u64 {
     let len = |job: &Job| match job.len > WHOLE_LEN_MAX {
-        true => tree.open_file(job.entry).and_then(|f| Layout::of(&f)).map_or(0, |l| l.data_len()),
+        true => tree
+            .open_file(job.entry)
+            .and_then(|f| Layout::of(&f))
+            .map_or(0, |l| l.data_len()),
         false => job.len,
     };
     jobs.iter().map(len).fold(0, u64::saturating_add)

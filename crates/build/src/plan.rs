@@ -3,6 +3,7 @@
 use crate::compress::Compressors;
 use crate::options::BuildOptions;
 use crate::read::WHOLE_LEN_MAX;
+use crate::scan::ScannedTree;
 use weald_codec::CodecSpec;
 use weald_format::{Error, Result};
 
@@ -14,6 +15,42 @@ const ENTRY_LEN: u64 = 170;
 
 /// What one open directory costs while the tree is written: two hashers, a few vectors.
 const OPEN_DIR_LEN: u64 = 4608;
+
+/// What one distinct xattr set costs while the tree is written: its digest and number in a table.
+const XATTR_SET_LEN: u64 = 96;
+
+/// The tree to be written, as far as it costs memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeSize {
+    /// Entries.
+    pub entry_count: u64,
+    /// Most directories in each other.
+    pub depth: u64,
+    /// Distinct xattr sets.
+    pub xattr_set_count: u64,
+    /// Bytes that they take in memory.
+    pub xattrs_len: u64,
+}
+
+impl TreeSize {
+    /// The size of a scanned tree.
+    pub fn of(tree: &ScannedTree) -> Self {
+        Self {
+            entry_count: u64::from(tree.entry_count()),
+            depth: tree.depth(),
+            xattr_set_count: tree.xattr_sets().len() as u64,
+            xattrs_len: tree.xattrs_memory_len(),
+        }
+    }
+
+    /// Bytes that it takes from scan to end.
+    fn memory_len(&self) -> u64 {
+        self.entry_count * ENTRY_LEN
+            + self.depth * OPEN_DIR_LEN
+            + self.xattr_set_count * XATTR_SET_LEN
+            + self.xattrs_len
+    }
+}
 
 /// What the stages may use, bytes unless said otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,19 +72,23 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Shares out `options.memory_len` for a tree of `entry_count` entries and `depth` directories in each other on
-    /// `cpu_count` CPUs.
+    /// Shares out `options.memory_len` for a tree of `size` on `cpu_count` CPUs.
     ///
     /// # Errors
     /// `Limit` where even the smallest plan needs more; it says how much.
-    pub fn new(options: &BuildOptions, cpu_count: usize, entry_count: u64, depth: u64) -> Result<Self> {
-        let wanted = if options.threads == 0 { cpu_count } else { options.threads };
-        let fixed = FIXED_LEN + entry_count * ENTRY_LEN + depth * OPEN_DIR_LEN;
+    pub fn new(options: &BuildOptions, cpu_count: usize, size: &TreeSize) -> Result<Self> {
+        let wanted = if options.threads == 0 {
+            cpu_count
+        } else {
+            options.threads
+        };
+        let fixed = FIXED_LEN + size.memory_len();
         let fits = |&threads: &u64| need(options, fixed, threads) <= options.memory_len;
         // Fewer threads need less; the bytes of the image do not depend on how many there are.
         let Some(threads) = (1..=wanted as u64).rev().find(fits) else {
             let (least, have) = (least_mib(options, fixed), options.memory_len >> 20);
-            let what = format!("memory: this build needs {least} MiB at least, the limit is {have} MiB");
+            let what =
+                format!("memory: this build needs {least} MiB at least, the limit is {have} MiB");
             return Err(Error::limit(what));
         };
         Ok(Self {
@@ -65,14 +106,20 @@ impl Plan {
 /// Bytes that a build with `threads` compressors takes, `fixed` of them whatever the options.
 fn need(options: &BuildOptions, fixed: u64, threads: u64) -> u64 {
     let blocks = Compressors::in_flight_max(threads) * options.block_len * 2;
-    fixed + threads * options.codec.context_len(options.block_len) + blocks + minimum_shared(options)
+    fixed
+        + threads * options.codec.context_len(options.block_len)
+        + blocks
+        + minimum_shared(options)
 }
 
 /// The smallest budget that would do, in MiB. Some shares grow with the budget, by less than a quarter of it, so asking
 /// again and again comes to an end.
 fn least_mib(options: &BuildOptions, fixed: u64) -> u64 {
     let needed = |mib: u64| {
-        let options = BuildOptions { memory_len: mib << 20, ..options.clone() };
+        let options = BuildOptions {
+            memory_len: mib << 20,
+            ..options.clone()
+        };
         need(&options, fixed, 1).div_ceil(1 << 20)
     };
     let mut mib = 1;
@@ -84,7 +131,11 @@ fn least_mib(options: &BuildOptions, fixed: u64) -> u64 {
 
 /// Table and window decide which repeats are found, so they follow from the options alone, never from the machine.
 fn table_len(options: &BuildOptions) -> u64 {
-    if options.match_len_min == 0 { 0 } else { (options.memory_len / 8).clamp(1 << 20, 1 << 30) }
+    if options.match_len_min == 0 {
+        0
+    } else {
+        (options.memory_len / 8).clamp(1 << 20, 1 << 30)
+    }
 }
 
 fn window_len(options: &BuildOptions) -> u64 {

@@ -9,6 +9,7 @@
 //! 3. No symlink below the source is followed, and no path is given to the kernel whole, so depth has no limit.
 
 mod assemble;
+mod intern;
 mod open;
 mod queue;
 mod shard;

@@ -1,6 +1,7 @@
 //! Putting the shards of a walk into one order: directories in preorder, names in byte order, attributes, xattr sets
 //! and hard-link groups numbered as they first occur. Nothing of which thread found what remains visible.
 
+use super::intern::Interner;
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use super::tree::{Dir, LinkGroups, ScannedTree, Texts};
 use super::walk::Walked;
@@ -22,32 +23,24 @@ struct Found {
 struct Merger<T> {
     /// For each shard: its numbers to ours, [`NONE`] until met.
     maps: Vec<Vec<u32>>,
-    index: HashMap<T, u32>,
-    values: Vec<T>,
+    distinct: Interner<T>,
 }
 
-impl<T: Clone + Eq + Hash> Merger<T> {
+impl<T: Eq + Hash> Merger<T> {
     fn new(lens: impl Iterator<Item = usize>) -> Self {
         Self {
             maps: lens.map(|len| vec![NONE; len]).collect(),
-            index: HashMap::new(),
-            values: Vec::new(),
+            distinct: Interner::default(),
         }
     }
 
-    fn number(&mut self, shard: usize, local: u32, values: &[T]) -> u32 {
-        let known = self.maps[shard][local as usize];
-        if known != NONE {
-            return known;
+    /// Our number of value `local` of `shard`; `take` is asked for it once, so it may be moved.
+    fn number(&mut self, shard: usize, local: u32, take: impl FnOnce(usize) -> T) -> u32 {
+        let known = &mut self.maps[shard][local as usize];
+        if *known == NONE {
+            *known = self.distinct.intern(take(local as usize));
         }
-        let value = &values[local as usize];
-        let next = self.values.len() as u32;
-        let number = *self.index.entry(value.clone()).or_insert(next);
-        if number == next {
-            self.values.push(value.clone());
-        }
-        self.maps[shard][local as usize] = number;
-        number
+        *known
     }
 }
 
@@ -101,7 +94,7 @@ pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
     let mut assembler = Assembler {
         found: find_dirs(&shards, dir_count),
         attributes: Merger::new(shards.iter().map(|shard| shard.attributes.len())),
-        xattrs: Merger::new(shards.iter().map(|shard| shard.xattr_sets.len())),
+        xattrs: Merger::new(shards.iter().map(|shard| shard.xattr_sets.values.len())),
         shards,
         entries: Vec::with_capacity(count),
         more_times: Vec::with_capacity(if keeps_more_times { count } else { 0 }),
@@ -154,7 +147,7 @@ impl Assembler {
         while let Some((dir, next)) = stack.last_mut() {
             let end = self.dirs[*dir].first + self.dirs[*dir].count;
             let is_dir = |entry: &Entry| {
-                self.attributes.values[entry.attributes as usize].0 == FileKind::Directory
+                self.attributes.distinct.values[entry.attributes as usize].0 == FileKind::Directory
             };
             let child = (*next..end).find(|&index| is_dir(&self.entries[index as usize]));
             *next = child.map_or(end, |index| index + 1);
@@ -235,22 +228,23 @@ impl Assembler {
 
     fn push(&mut self, shard: usize, mut entry: Entry, dir_dev: u64, times: Option<MoreTimes>) {
         let index = self.entries.len() as u32;
-        let from = &self.shards[shard];
+        let from = &mut self.shards[shard];
         let dev = match entry.has(Entry::OTHER_DEV) {
             true => from.other_devs.get(&entry.name).copied().unwrap_or(dir_dev),
             false => dir_dev,
         };
-        entry.attributes = self
-            .attributes
-            .number(shard, entry.attributes, &from.attributes);
+        let attributes = |local: usize| from.attributes[local];
+        entry.attributes = self.attributes.number(shard, entry.attributes, attributes);
         if entry.xattrs != NONE {
-            entry.xattrs = self.xattrs.number(shard, entry.xattrs, &from.xattr_sets);
+            let sets = &mut from.xattr_sets.values;
+            let take = |local: usize| std::mem::take(&mut sets[local]);
+            entry.xattrs = self.xattrs.number(shard, entry.xattrs, take);
         }
         if dev != dir_dev {
             self.other_devs.insert(index, dev);
         }
         if entry.has(Entry::LINKED) {
-            let kind = self.attributes.values[entry.attributes as usize].0;
+            let kind = self.attributes.distinct.values[entry.attributes as usize].0;
             self.linked.push((dev, entry.ino, kind, index));
         }
         self.more_times.extend(times);
@@ -283,8 +277,8 @@ impl Assembler {
             dirs: self.dirs,
             depth: self.depth,
             texts,
-            attributes: self.attributes.values,
-            xattr_sets: self.xattrs.values,
+            attributes: self.attributes.distinct.values,
+            xattr_sets: self.xattrs.distinct.values,
             devs: self.devs,
             other_devs: self.other_devs,
             links,

@@ -1,6 +1,7 @@
 //! What one thread found: entries, directories and texts in few large vectors, with numbers that mean something in
 //! this shard only.
 
+use super::intern::Interner;
 use crate::Problem;
 use std::collections::HashMap;
 use weald_format::{Attributes, FileKind, Timestamp, XattrSet};
@@ -109,8 +110,7 @@ pub struct Shard {
     pub target_starts: Vec<u64>,
     pub attributes: Vec<(FileKind, Attributes)>,
     attribute_index: HashMap<(FileKind, Attributes), u32>,
-    pub xattr_sets: Vec<XattrSet>,
-    xattr_index: HashMap<XattrSet, u32>,
+    pub xattr_sets: Interner<XattrSet>,
     /// Devices of the entries that have [`Entry::OTHER_DEV`].
     pub other_devs: HashMap<NameRef, u64>,
     pub problems: Vec<Problem>,
@@ -157,14 +157,14 @@ impl Shard {
     }
 
     /// The index of an xattr set.
-    pub fn intern_xattrs(&mut self, set: XattrSet) -> u32 {
-        if let Some(&index) = self.xattr_index.get(&set) {
-            return index;
-        }
-        let index = self.xattr_sets.len() as u32;
-        self.xattr_sets.push(set.clone());
-        self.xattr_index.insert(set, index);
-        index
+    pub fn intern_xattrs(&mut self, mut set: XattrSet) -> u32 {
+        // There may be one for every file, and they were read into larger buffers.
+        set.iter_mut().for_each(|xattr| {
+            xattr.name.shrink_to_fit();
+            xattr.value.shrink_to_fit();
+        });
+        set.shrink_to_fit();
+        self.xattr_sets.intern(set)
     }
 
     /// Drops the entries from `first` on that never got attributes, sorts the others by name and drops repeated names

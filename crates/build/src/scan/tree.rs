@@ -3,7 +3,7 @@
 use super::shard::{Entry, MoreTimes, NONE};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use weald_format::{Attributes, FileKind, Times, Timestamp, XattrSet};
+use weald_format::{Attributes, FileKind, Times, Timestamp, Xattr, XattrSet};
 
 /// Number of an entry: 0 is the root, then the entries of each directory in a row, directories in preorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -218,6 +218,21 @@ impl ScannedTree {
     /// Distinct xattr sets, none empty, in the order of first use.
     pub fn xattr_sets(&self) -> &[XattrSet] {
         &self.xattr_sets
+    }
+
+    /// Memory that the distinct xattr sets take, bytes.
+    ///
+    /// # Cost
+    /// O(number of xattrs in them).
+    pub fn xattrs_memory_len(&self) -> u64 {
+        // Each name and value is an allocation of its own: a header, and 8 bytes lost to rounding.
+        const ALLOCATION_LEN: usize = 16;
+        let xattr =
+            |x: &Xattr| size_of::<Xattr>() + x.name.len() + x.value.len() + 2 * ALLOCATION_LEN;
+        let set = |s: &XattrSet| {
+            size_of::<XattrSet>() + ALLOCATION_LEN + s.iter().map(xattr).sum::<usize>()
+        };
+        self.xattr_sets.iter().map(|s| set(s) as u64).sum()
     }
 
     /// Which hard-linked inode this is a name of, if the tree has several names of it. Groups are numbered from 0 in

@@ -408,7 +408,10 @@ impl<'w, 'a> Worker<'w, 'a> {
         let entries = &self.shard.entries[first..];
         self.walk.count(
             entries.len() as u64,
-            entries.iter().map(|entry| entry.size).fold(0, u64::saturating_add),
+            entries
+                .iter()
+                .map(|entry| entry.size)
+                .fold(0, u64::saturating_add),
         );
     }
 }
