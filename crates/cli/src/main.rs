@@ -15,9 +15,11 @@ mod progress;
 mod rules;
 
 use clap::{CommandFactory, FromArgMatches};
+use signal_hook::consts::SIGXFSZ;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Exit status of a command that was done but found differences, damage or problems.
 pub const FOUND: u8 = 1;
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     let matches = args::Cli::command().get_matches_from(words);
     let cli = args::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     messages::init(cli.verbose);
+    survive_file_size_limit();
     match commands::run(cli.command) {
         Ok(code) => code,
         Err(_) if output::is_closed() => ExitCode::SUCCESS,
@@ -44,4 +47,11 @@ fn main() -> ExitCode {
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// Makes a write beyond `ulimit -f` an error like that of a full disk, which cleans up and says what happened, instead of
+/// the end by SIGXFSZ: the signal's default is to kill, and a handler that does nothing is enough to change that.
+fn survive_file_size_limit() {
+    // Without the handler all is as it was.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
