@@ -39,8 +39,8 @@ trees:
 	bash scripts/trees.sh full
 
 fuzz:
-	bash scripts/setup.sh build
-	bash fuzz/run.sh
+	bash scripts/setup.sh build fuzz
+	sh fuzz/run.sh
 
 soak:
 	bash scripts/setup.sh build test

@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -41,7 +41,10 @@ python3 python3
 pip3 python3-pip
 npm npm
 TABLE
-    *) die "unknown purpose '$1': expected build, demo, test or bench" ;;
+    fuzz) cat <<'TABLE' ;;
+c++ g++
+TABLE
+    *) die "unknown purpose '$1': expected build, demo, test, bench or fuzz" ;;
     esac
 }
 
@@ -104,11 +107,22 @@ check_rust_components() {
     done
 }
 
+# cargo-fuzz needs the sanitizers of a nightly compiler.
+install_fuzzer() {
+    if cargo +nightly fuzz --version >/dev/null 2>&1; then return; fi
+    command -v rustup >/dev/null || die "fuzzing needs a nightly toolchain, and there is no rustup to install it"
+    rustup toolchain install nightly --profile minimal
+    command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
+}
+
 purposes=("${@:-build}")
 for purpose in "${purposes[@]}"; do packages_of "$purpose" >/dev/null; done
 install_packages "${purposes[@]}"
 check_rust
 for purpose in "${purposes[@]}"; do
-    if [ "$purpose" = test ]; then check_rust_components; fi
+    case $purpose in
+    test) check_rust_components ;;
+    fuzz) install_fuzzer ;;
+    esac
 done
 say "setup: everything is there for: ${purposes[*]}"
