@@ -6,7 +6,7 @@
 # make trees      the same tree back, on large trees of this machine; needs root
 # make fuzz       every decoder on hostile bytes
 # make soak       random trees and options, MINUTES=30; needs root
-# make setup      install what is missing for all of these
+# make setup      install what is missing for these, fuzzing aside
 
 PREFIX ?= /usr/local
 SBINDIR ?= /sbin
