@@ -6,6 +6,7 @@
 use crate::Inode;
 use crate::cache::{ByteCache, Weigh};
 use crate::records::{Page, Records};
+use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::RecordType;
@@ -19,6 +20,9 @@ use weald_format::{
 
 /// What is called with each entry's index, block and place in the block.
 pub type VisitStored<'a> = dyn FnMut(u64, &EntryBlock, usize) -> Result<ControlFlow<()>> + 'a;
+
+/// Sub-directories from which on a directory's index is kept apart: 24 bytes each.
+const LARGE_INDEX_COUNT: usize = 4096;
 
 /// One directory instance.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +66,9 @@ pub struct Tree {
     name_count: u64,
     has_times_overlay: bool,
     children: ByteCache<u64, ChildIndex>,
+    /// The last large index that was used, which may be too large for its cache: walking such a directory would
+    /// otherwise make it anew for every sub-directory.
+    last_children: Mutex<Option<(u64, Arc<ChildIndex>)>>,
     views: ByteCache<u64, DirectoryView>,
 }
 
@@ -88,7 +95,9 @@ impl Tree {
             template_count,
             name_count,
             has_times_overlay,
-            children: ByteCache::new(cache_len / 8, 32 << 10),
+            // One shard: the index of a directory of a million sub-directories is as large as many others together.
+            children: ByteCache::new(cache_len / 8, cache_len / 8),
+            last_children: Mutex::new(None),
             views: ByteCache::new(4 << 20, 256),
         })
     }
@@ -101,6 +110,7 @@ impl Tree {
     /// Drops every cached view.
     pub fn drop_caches(&self) {
         self.children.clear();
+        *self.last_children.lock() = None;
         self.views.clear();
     }
 
@@ -186,6 +196,19 @@ impl Tree {
     }
 
     fn children(&self, id: u64, template: &Template) -> Result<Arc<ChildIndex>> {
+        if let Some((last, index)) = &*self.last_children.lock()
+            && *last == id
+        {
+            return Ok(index.clone());
+        }
+        let index = self.load_children(id, template)?;
+        if index.templates.len() >= LARGE_INDEX_COUNT {
+            *self.last_children.lock() = Some((id, index.clone()));
+        }
+        Ok(index)
+    }
+
+    fn load_children(&self, id: u64, template: &Template) -> Result<Arc<ChildIndex>> {
         self.children.get_or_load(&id, || {
             let mut index = ChildIndex {
                 positions: Vec::new(),
