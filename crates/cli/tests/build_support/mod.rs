@@ -1,0 +1,127 @@
+//! What the tests of `weald build` share: the binary, small file systems, data. Needs root, as the whole test suite does.
+#![allow(dead_code)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+pub const WEALD: &str = env!("CARGO_BIN_EXE_weald");
+
+/// A tmpfs on a temporary directory, unmounted when dropped; `size` as mount(8) takes it.
+pub struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    pub fn new(size: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = format!("size={size},nr_inodes=0,mode=755");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
+            .arg(dir.path())
+            .status();
+        assert!(mounted.unwrap().success(), "mounting needs root");
+        Self(dir)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn dir(&self, name: &str) -> PathBuf {
+        let dir = self.at(name);
+        fs::create_dir(&dir).unwrap();
+        fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
+        dir
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        assert!(unmounted.is_ok_and(|s| s.success()) || std::thread::panicking());
+    }
+}
+
+/// `weald build` with everything it says kept.
+pub fn build_command(options: &[&str], source: &Path, target: &Path) -> Command {
+    let mut command = Command::new(WEALD);
+    command
+        .args(["build", "--quiet"])
+        .args(options)
+        .arg(source)
+        .arg(target);
+    command.env("LC_ALL", "C").env_remove("SOURCE_DATE_EPOCH");
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Builds; nothing may be said.
+#[track_caller]
+pub fn build(options: &[&str], source: &Path, target: &Path) {
+    let output = build_command(options, source, target).output().unwrap();
+    assert_eq!(
+        (output.status.code(), stderr(&output)),
+        (Some(0), String::new())
+    );
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The image is whole and its structure sound.
+#[track_caller]
+pub fn check(image: &Path) {
+    let output = Command::new(WEALD)
+        .arg("check")
+        .arg(image)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+/// Names in a directory, hidden ones too, sorted.
+pub fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// `len` bytes that no codec makes smaller, a different row for every `seed`.
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let mut hasher = blake3::Hasher::new();
+    hasher
+        .update(&seed.to_le_bytes())
+        .finalize_xof()
+        .fill(&mut bytes);
+    bytes
+}
+
+/// About `len` bytes of lines that compress well, but repeat nothing as long as what is shared without compression.
+pub fn lines(seed: u64, len: usize) -> Vec<u8> {
+    let alphabet: Vec<String> = (0..64)
+        .map(|n| {
+            noise(seed << 8 | n, 40)
+                .iter()
+                .map(|b| format!("{b:02x}"))
+                .collect::<String>()
+                + "\n"
+        })
+        .collect();
+    let order = noise(seed, len / 81);
+    order
+        .iter()
+        .flat_map(|&b| alphabet[usize::from(b) % 64].bytes())
+        .collect()
+}
