@@ -22,7 +22,7 @@ mod tests;
 use crate::Watch;
 use crate::filter::Filter;
 use std::path::Path;
-use weald_format::{Error, Result};
+use weald_format::{Error, ErrorKind, Result};
 
 pub use tree::{DirNo, EntryNo, ScannedTree};
 
@@ -70,7 +70,11 @@ pub fn scan(source: &Path, options: &ScanOptions<'_>, watch: &dyn Watch) -> Resu
         )));
     }
     let root = weald_sys::open_dir(source).map_err(|e| source_error(source, e))?;
-    let walked = walk::walk(root, options, watch).map_err(|e| e.context(source.display()))?;
+    let walked = walk::walk(root, options, watch).map_err(|e| match e.kind() {
+        // Being interrupted is not the source's fault.
+        ErrorKind::Invalid => e,
+        _ => e.context(source.display()),
+    })?;
     let (tree, mut problems) = assemble::assemble(walked)?;
     problems.sort_by(|a, b| a.path.cmp(&b.path));
     problems.iter().for_each(|problem| watch.problem(problem));

@@ -99,7 +99,7 @@ fn describe(causes: Vec<String>, is_verbose: bool) -> String {
 }
 
 /// `std` appends ` (os error N)` to the system's words.
-fn without_errno(text: &str) -> &str {
+pub fn without_errno(text: &str) -> &str {
     match text.rfind(" (os error ") {
         Some(at) if text.ends_with(')') => text.get(..at).unwrap_or(text),
         _ => text,

@@ -94,7 +94,7 @@ impl Watch for Display {
             messages::line(&format!(
                 "{}: {}",
                 weald_vfs::shown_path(&problem.path),
-                problem.what
+                messages::without_errno(&problem.what)
             ))
         };
         match &self.bar {
