@@ -8,6 +8,7 @@ use crate::options::{BuildOptions, Order};
 use crate::plan::{Plan, TreeSize};
 use crate::read::{Handed, Job, Layout, Loaded, Readers, WHOLE_LEN_MAX, read_run};
 use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan};
+use crate::threads::start;
 use crate::watch::{Problem, Progress, Report, Stage, Watch};
 use std::collections::HashMap;
 use std::fs::File;
@@ -225,9 +226,11 @@ impl<'a> Build<'a> {
         let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len);
         let written = std::thread::scope(|scope| {
             let _stop = readers.stop_on_drop();
-            for _ in 0..plan.threads {
-                scope.spawn(|| readers.work());
-            }
+            start(scope, || readers.work())?;
+            // With fewer threads it takes longer, and the image is the same.
+            (1..plan.threads)
+                .map_while(|_| start(scope, || readers.work()).ok())
+                .for_each(drop);
             self.take_all(&mut writer, &readers, &long_lens)
         });
         self.jobs = jobs;
@@ -297,7 +300,10 @@ impl<'a> Build<'a> {
             .and_then(|f| Ok((Layout::of(&f)?, f)));
         let (layout, file) = match opened {
             Ok(opened) => opened,
-            Err(error) => return Ok(self.omit(job, &error)),
+            Err(error) => {
+                self.omit(job, &error);
+                return Ok(());
+            }
         };
         let known = match has_twin {
             true => self
@@ -318,7 +324,10 @@ impl<'a> Build<'a> {
             Ok(Some(id)) => self.set_state(job.entry, FileState::content(id)),
             // It is empty now.
             Ok(None) => {}
-            Err(error) => return Ok(self.omit(job, &error)),
+            Err(error) => {
+                self.omit(job, &error);
+                return Ok(());
+            }
         }
         if !self.tree.is_unchanged(job.entry, &file).unwrap_or(false) {
             self.report(job.entry, "changed while it was read; stored as read");
@@ -467,8 +476,11 @@ fn each_piece(
     layout: &Layout,
     visit: &mut dyn FnMut(Piece<'_>) -> Result<()>,
 ) -> Result<Result<()>> {
-    let whole = [0..layout.len];
-    let runs = layout.runs.as_deref().unwrap_or(&whole);
+    let whole = 0..layout.len;
+    let runs = layout
+        .runs
+        .as_deref()
+        .unwrap_or(std::slice::from_ref(&whole));
     let mut buffer = vec![0; PIECE_LEN];
     let mut at = 0;
     for run in runs {
