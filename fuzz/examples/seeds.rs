@@ -14,6 +14,9 @@ use weald_format::entries::EntryBlock;
 use weald_format::pages::{ContentPage, ExtentPage, TemplatePage, TimesPage};
 use weald_fuzz::{Framed, frame};
 
+/// Bytes of a seed of whole images.
+const SEALED_LEN_MAX: usize = 24 << 10;
+
 struct Corpus(PathBuf);
 
 impl Corpus {
@@ -128,7 +131,11 @@ fn split(corpus: &Corpus, image: &[u8]) {
         at = record.end() as usize;
     }
     framed.retain(|f| f.stored.len() <= usize::from(u16::MAX));
-    corpus.put("image_sealed", &frame(&framed));
+    // A large seed makes every run slow.
+    let seed = frame(&framed);
+    if seed.len() < SEALED_LEN_MAX {
+        corpus.put("image_sealed", &seed);
+    }
 }
 
 fn items_of(record_type: RecordType, raw: &[u8]) -> u64 {
