@@ -28,10 +28,10 @@ pub struct Compressors {
 }
 
 impl Compressors {
-    /// Starts `threads` threads for blocks of up to `block_len` bytes.
+    /// Starts `threads` threads, or as many as can be had, for blocks of up to `block_len` bytes.
     ///
     /// # Errors
-    /// `Limit` where threads cannot be had.
+    /// `Io` where not one can be had.
     pub fn start(threads: usize, block_len: u64) -> Result<Self> {
         let (jobs, receiver) = bounded::<Job>(threads);
         let (sender, done) = unbounded();
@@ -43,7 +43,8 @@ impl Compressors {
                 .spawn(run);
             thread.map_err(|e| Error::io("starting a thread", e))
         };
-        let started = (0..threads).map(spawn).collect::<Result<_>>()?;
+        let mut started = vec![spawn(0)?];
+        started.extend((1..threads).map_while(|n| spawn(n).ok()));
         Ok(Self {
             jobs,
             done,

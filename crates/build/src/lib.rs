@@ -19,6 +19,7 @@ mod plan;
 mod read;
 pub mod scan;
 mod segment;
+mod threads;
 mod tree_writer;
 mod watch;
 

@@ -4,6 +4,7 @@
 use super::ScanOptions;
 use super::queue::{Done, Frame, Node, Task, Walk, path_of};
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
+use crate::threads::start;
 use crate::{Problem, Watch};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,7 +37,7 @@ pub fn walk(root: OwnedFd, options: &ScanOptions<'_>, watch: &dyn Watch) -> Resu
     let walk = Walk::new(options, root.as_fd(), root_stat.dev, &open_count);
     let mut worker = Worker::new(&walk, 0);
     let (root_entry, root_times) = worker.root(&root_stat)?;
-    let shards = run(worker, watch);
+    let shards = run(worker, watch)?;
     let dir_count = walk.outcome()?;
     drop(walk);
     let keeps_more_times = options.keeps_more_times();
@@ -51,19 +52,20 @@ pub fn walk(root: OwnedFd, options: &ScanOptions<'_>, watch: &dyn Watch) -> Resu
     })
 }
 
-/// Lets `first` and as many workers more as there are threads empty the queue.
-fn run(first: Worker<'_, '_>, watch: &dyn Watch) -> Vec<Shard> {
+/// Lets `first` and as many workers more as there are threads, or as can be started, empty the queue.
+fn run(first: Worker<'_, '_>, watch: &dyn Watch) -> Result<Vec<Shard>> {
     let walk = first.walk;
     let others = (1..walk.options.threads.max(1)).map(|index| Worker::new(walk, index));
-    let workers: Vec<_> = std::iter::once(first).chain(others).collect();
     std::thread::scope(|scope| {
-        let spawn = |worker| scope.spawn(move || Worker::run(worker));
-        let running: Vec<_> = workers.into_iter().map(spawn).collect();
+        let spawn = |worker| start(scope, move || Worker::run(worker));
+        let mut running = vec![spawn(first)?];
+        // A shard is known by its place, so there is none after one that is missing.
+        running.extend(others.map_while(|worker| spawn(worker).ok()));
         walk.report(watch);
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
             thread.join().expect("a scanning thread panicked")
         };
-        running.into_iter().map(join).collect()
+        Ok(running.into_iter().map(join).collect())
     })
 }
 
