@@ -358,7 +358,7 @@ mod tests {
     fn degenerate_data_comes_back_too() {
         for period in [1, 2, 255, 256, 257, 65_537] {
             let data: Vec<u8> = (0..400_000usize)
-                .map(|i| (i % period * 31 >> 3) as u8)
+                .map(|i| ((i % period * 31) >> 3) as u8)
                 .collect();
             run(&[
                 (0, data.clone()),
