@@ -40,6 +40,14 @@ expect() {
     "$@" || die "overlay on $lower: $what"
 }
 
+# An image without extended attributes does not support them, as the kernel's own read-only file systems do not.
+has_attributes() {
+    local said
+    if said=$(getfattr -h -m - -- "$lower" 2>&1); then return 0; fi
+    [[ $said == *"Operation not supported"* ]] || die "$lower: $said"
+    return 1
+}
+
 # Attributes of all kinds, of everything that is not larger than a copy should be: lines that can be compared.
 attributes() {
     (
@@ -63,9 +71,12 @@ copy_up() {
     find "$merged" -mindepth 1 ! -type l ! -size "+$COPY_LEN_MAX" -print0 | xargs -0 -r chmod u+
     count=$(find "$upper" -mindepth 1 ! -type l | wc -l)
     expect "everything is copied up" [ "$count" = "$(find "$merged" -mindepth 1 ! -type l ! -size "+$COPY_LEN_MAX" | wc -l)" ]
-    attributes "$lower" >"$dir/below"
-    attributes "$merged" >"$dir/above"
-    expect "attributes of copies" diff "$dir/below" "$dir/above"
+    : >"$dir/above"
+    if has_attributes; then
+        attributes "$lower" >"$dir/below"
+        attributes "$merged" >"$dir/above"
+        expect "attributes of copies" diff "$dir/below" "$dir/above"
+    fi
     # Copies of hard links are files of their own.
     rsync_differences "$lower" "$merged" || die "overlay on $lower: copies differ: $differences"
     say "   overlay: $count inodes copied up, $(grep -c '^system.posix_acl_access' "$dir/above" || true) with ACLs, $(

@@ -1,6 +1,7 @@
 #!/bin/bash
 # same-tree.sh [--level N] [--deep] [--overlay] DIR...: packs each tree, mounts and extracts it, and holds both against the
 # source: by rsync, by the testkit's own comparison (nanoseconds, device numbers, link counts, holes), and by du.
+#   --level N  of the build; WEALD_LEVEL where it is not given, else the default
 #   --deep     the tree has paths that rsync cannot walk: only the testkit compares
 #   --overlay  also writes on top of the mount through overlayfs
 set -euo pipefail
@@ -14,7 +15,7 @@ ATTEMPTS_MAX=3
 DU_SLACK_PERCENT=1
 DU_SLACK_BYTES=4194304
 
-level=7
+level=${WEALD_LEVEL:-7}
 is_deep=
 with_overlay=
 trees=()

@@ -54,7 +54,8 @@ pub fn build_image(
     } else {
         options.threads
     };
-    let tree = scan(source, &scan_options(options, threads), &problems)?;
+    let own = own_inodes(&out, target);
+    let tree = scan(source, &scan_options(options, threads, &own), &problems)?;
     let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree))?;
     let mut build = Build::new(&tree, options, &problems)?;
     let mut image = ImageWriter::begin(Sink::File(out))?;
@@ -111,8 +112,23 @@ fn spool_dir(target: &Path) -> std::path::PathBuf {
     }
 }
 
-fn scan_options(options: &BuildOptions, threads: usize) -> ScanOptions<'_> {
+/// What an image that lies in its own source must not hold: itself, and the one that it replaces.
+fn own_inodes(out: &OutputFile, target: &Path) -> Vec<(u64, u64)> {
+    let is_file = std::fs::metadata(target).is_ok_and(|m| m.is_file());
+    let old = is_file
+        .then(|| File::open(target).and_then(weald_sys::stat_fd).ok())
+        .flatten();
+    let old = old.map(|stat| (stat.dev, stat.ino));
+    out.regular_inode().into_iter().chain(old).collect()
+}
+
+fn scan_options<'a>(
+    options: &'a BuildOptions,
+    threads: usize,
+    own: &'a [(u64, u64)],
+) -> ScanOptions<'a> {
     ScanOptions {
+        left_out: own,
         threads,
         filter: &options.filter,
         one_file_system: options.one_file_system,

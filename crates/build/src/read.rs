@@ -356,6 +356,7 @@ mod tests {
         let options = ScanOptions {
             threads: 1,
             filter: &filter,
+            left_out: &[],
             one_file_system: false,
             keep_xattrs: false,
             keep_atime: false,

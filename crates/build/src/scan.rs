@@ -33,6 +33,8 @@ pub struct ScanOptions<'a> {
     pub threads: usize,
     /// What is left out; excluded directories are not entered.
     pub filter: &'a Filter,
+    /// Inodes that are left out without a word, as (device, inode number), device as major << 32 | minor.
+    pub left_out: &'a [(u64, u64)],
     /// Directories of other file systems are kept, but empty.
     pub one_file_system: bool,
     /// Keep extended attributes.

@@ -6,6 +6,7 @@ use build_support::*;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use weald_build::{BuildOptions, MtimeRule, Silent, build_image};
+use weald_format::limits::{ENTRIES_PER_BLOCK, ITEMS_PER_PAGE};
 use weald_format::{ErrorKind, Timestamp};
 use weald_sys::{NewTimes, NodeKind};
 
@@ -69,26 +70,38 @@ fn counts_around_every_page_are_kept() {
     let scratch = Scratch::tmpfs("64m");
     let source = scratch.dir("source");
     let root = weald_sys::open_dir(&source).unwrap();
-    for count in [
-        1u32, 1023, 1024, 1025, 2047, 2048, 2049, 8191, 8192, 8193, 16_385,
-    ] {
+    let (page, block) = (ITEMS_PER_PAGE as u32, ENTRIES_PER_BLOCK as u32);
+    let counts = [
+        1,
+        1024,
+        block / 4,
+        page - 1,
+        page,
+        page + 1,
+        block - 1,
+        block,
+        block + 1,
+        2 * page + 1 + block,
+    ];
+    for count in counts {
         let name = format!("d{count}");
         weald_sys::make_dir_at(&root, name.as_bytes(), 0o755).unwrap();
         let dir = weald_sys::open_dir(&source.join(&name)).unwrap();
         for n in 0..count {
             let name = format!("{:x}", n.wrapping_mul(2_654_435_761));
             weald_sys::make_node_at(&dir, name.as_bytes(), NodeKind::EmptyFile, 0o644).unwrap();
-            if count == 2049 {
+            if count == 2 * page + 1 + block {
                 weald_sys::chown_at(&dir, name.as_bytes(), n, n / 2).unwrap();
             }
-            if count == 1025 {
+            if count == page + 1 {
                 weald_sys::set_xattr_at(&dir, name.as_bytes(), b"user.n", &n.to_le_bytes())
                     .unwrap();
             }
         }
     }
     let report = build_and_compare(&source, &quick());
-    assert_eq!(report.entry_count, 50_178 + 12);
+    let expected = counts.iter().sum::<u32>() + counts.len() as u32 + 1;
+    assert_eq!(report.entry_count, u64::from(expected));
     // One time for all: what remains are counters, which must not cost more than a byte or two.
     let target = scratch.path().join("image");
     build(

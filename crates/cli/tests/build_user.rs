@@ -16,8 +16,14 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
 }
 
-/// Runs a build as a user without rights, from a copy of the binary that this user may run.
-fn build_as_nobody(scratch: &Scratch, options: &[&str], source: &Path, target: &Path) -> Output {
+/// A build by a user without rights, from a copy of the binary that this user may run; `before` goes before it.
+fn as_nobody(
+    scratch: &Scratch,
+    before: &[&str],
+    options: &[&str],
+    source: &Path,
+    target: &Path,
+) -> Command {
     let binary = scratch.at("weald-for-nobody");
     fs::copy(WEALD, &binary).unwrap();
     set_mode(&binary, 0o755);
@@ -34,13 +40,20 @@ fn build_as_nobody(scratch: &Scratch, options: &[&str], source: &Path, target: &
         "--",
     ]);
     command
+        .args(before)
         .arg(binary)
         .args(["build", "--quiet"])
         .args(options)
         .arg(source)
         .arg(target);
     command.env("LC_ALL", "C").stdin(Stdio::null());
-    command.output().unwrap()
+    command
+}
+
+fn build_as_nobody(scratch: &Scratch, options: &[&str], source: &Path, target: &Path) -> Output {
+    as_nobody(scratch, &[], options, source, target)
+        .output()
+        .unwrap()
 }
 
 /// Would catch: unreadable files that are silently empty, or told twice, or that keep the rest out.
@@ -204,6 +217,83 @@ fn the_environment_clamps_times() {
     assert!(
         code == Some(2) && text.contains("SOURCE_DATE_EPOCH") && text.contains("soon"),
         "{text}"
+    );
+}
+
+/// Would catch: directories left out, or a panic, because the system gives few descriptors or threads.
+#[test]
+fn few_descriptors_and_threads_are_enough() {
+    let scratch = Scratch::new("128m");
+    let (source, target) = (scratch.dir("source"), scratch.dir("target"));
+    chown(&target, Some(NOBODY), Some(NOBODY)).unwrap();
+    let mut dir = source.clone();
+    for n in 0..150 {
+        fs::create_dir_all(dir.join("b/c")).unwrap();
+        fs::write(dir.join("b/f"), noise(n, 500)).unwrap();
+        dir = dir.join("a");
+    }
+    build(&["-l", "1"], &source, &scratch.at("whole"));
+    let whole = fs::read(scratch.at("whole")).unwrap();
+    for limit in ["--nofile=24", "--nproc=24"] {
+        let image = target.join("image");
+        let options = ["-l", "1", "-t", "16", "--force"];
+        let mut command = as_nobody(&scratch, &["prlimit", limit], &options, &source, &image);
+        let output = command.output().unwrap();
+        assert_eq!(
+            (output.status.code(), stderr(&output)),
+            (Some(0), String::new()),
+            "{limit}"
+        );
+        assert!(fs::read(image).unwrap() == whole, "{limit}");
+    }
+    let mut command = as_nobody(
+        &scratch,
+        &["prlimit", "--nproc=1"],
+        &[],
+        &source,
+        &target.join("none"),
+    );
+    let output = command.output().unwrap();
+    let text = stderr(&output);
+    assert!(
+        output.status.code() == Some(2) && text.contains("starting a thread"),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+/// Would catch: an image that packs itself or the one that it replaces, and so grows with every build.
+#[test]
+fn an_image_in_its_own_source_does_not_hold_itself() {
+    let scratch = Scratch::new("64m");
+    let source = scratch.dir("source");
+    fs::write(source.join("file"), noise(1, 100_000)).unwrap();
+    let script = r#"
+        cd "$1"
+        "$0" build -q --mtime 0 . image
+        cp image ../first
+        "$0" build -q --mtime 0 --force . image
+        cmp image ../first
+        rm image
+        "$0" build -q --mtime 0 . - >image
+        cmp image ../first
+        "$0" find image
+    "#;
+    let mut command = Command::new("bash");
+    let output = command
+        .args(["-euc", script, WEALD])
+        .arg(&source)
+        .output()
+        .unwrap();
+    let found = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(
+        (output.status.code(), stderr(&output)),
+        (Some(0), String::new()),
+        "{found}"
+    );
+    assert!(
+        found.contains("file") && !found.contains("image"),
+        "{found}"
     );
 }
 

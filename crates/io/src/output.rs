@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, FileKind, Result};
 
 /// Small writes are gathered until there are this many bytes; larger ones go through at once.
 const BUFFER_LEN: usize = 256 << 10;
@@ -110,6 +110,13 @@ impl OutputFile {
         }
         let (file, temp) = create_hidden(&dir, &name, 0o666)?;
         Ok((file, Place::Hidden { dir, name, temp }))
+    }
+
+    /// Device (major << 32 | minor) and inode number of the file that is written, if it is a regular one: a packer must
+    /// not pack it.
+    pub fn regular_inode(&self) -> Option<(u64, u64)> {
+        let stat = weald_sys::stat_fd(&self.file).ok()?;
+        (stat.kind == FileKind::Regular).then_some((stat.dev, stat.ino))
     }
 
     /// Bytes written so far: the offset at which the next ones will lie.

@@ -22,6 +22,11 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
     Ok(limit.maximum.unwrap_or(u64::MAX))
 }
 
+/// Files that the process may have open at once.
+pub fn open_file_limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// Bytes that an ordinary user can still write to the file system of `fd`.
 ///
 /// # Errors
@@ -38,10 +43,7 @@ mod tests {
     #[test]
     fn the_open_file_limit_reaches_the_hard_limit() {
         let raised = raise_open_file_limit().unwrap();
-        assert_eq!(
-            getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
-            raised
-        );
+        assert_eq!(open_file_limit(), raised);
     }
 
     #[test]

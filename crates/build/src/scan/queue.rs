@@ -15,8 +15,9 @@ use std::time::Duration;
 use weald_format::{Error, Result};
 use weald_sys::Stat;
 
-/// Descriptors that waiting directories may keep open; the usual soft limit is 1024 for everything.
-const OPEN_DIR_COUNT_MAX: usize = 400;
+/// Descriptors that waiting directories may keep open, at most, and their share of all that the process may have.
+const OPEN_DIR_COUNT_MAX: u64 = 400;
+const OPEN_DIR_SHARE: u64 = 4;
 
 /// How often the calling thread reports progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -96,6 +97,7 @@ pub struct Walk<'a> {
     pub root: BorrowedFd<'a>,
     root_dev: u64,
     open_count: &'a AtomicUsize,
+    open_count_max: usize,
     queue: Mutex<Queue<'a>>,
     /// Signalled when a frame comes or the last directory is done.
     changed: Condvar,
@@ -116,11 +118,13 @@ impl<'a> Walk<'a> {
         root_dev: u64,
         open_count: &'a AtomicUsize,
     ) -> Self {
+        let open_count_max = weald_sys::open_file_limit() / OPEN_DIR_SHARE;
         Self {
             options,
             root,
             root_dev,
             open_count,
+            open_count_max: open_count_max.min(OPEN_DIR_COUNT_MAX) as usize,
             queue: Mutex::new(Queue {
                 frames: Vec::new(),
                 active: 0,
@@ -204,7 +208,7 @@ impl<'a> Walk<'a> {
 
     /// `fd`, if descriptors are plenty.
     pub fn keep(&self, fd: Arc<OpenDir<'a>>) -> Option<Arc<OpenDir<'a>>> {
-        (self.open_count.load(Relaxed) <= OPEN_DIR_COUNT_MAX).then_some(fd)
+        (self.open_count.load(Relaxed) <= self.open_count_max).then_some(fd)
     }
 
     /// Whether a directory is on another file system and so not to be entered.

@@ -37,6 +37,7 @@ impl Watch for Ear {
 
 fn options(filter: &Filter, threads: usize) -> ScanOptions<'_> {
     ScanOptions {
+        left_out: &[],
         threads,
         filter,
         one_file_system: false,

@@ -267,8 +267,12 @@ impl<'w, 'a> Worker<'w, 'a> {
             match weald_sys::stat_at(dir, &name) {
                 Ok(stat) => {
                     let is_dir = stat.kind == FileKind::Directory;
-                    let filter = self.walk.options.filter;
-                    if ask_filter && filter.excludes(&[prefix, &name].concat(), is_dir) {
+                    let ScanOptions {
+                        filter, left_out, ..
+                    } = *self.walk.options;
+                    let is_excluded =
+                        ask_filter && filter.excludes(&[prefix, &name].concat(), is_dir);
+                    if is_excluded || left_out.contains(&(stat.dev, stat.ino)) {
                         continue;
                     }
                     if stat.dev != dev {

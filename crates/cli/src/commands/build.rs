@@ -26,7 +26,7 @@ Examples:
 Rules are rsync's: the first that matches decides, in the order of the command line; a leading '/' anchors at the source,
 a trailing '/' matches directories only.
 
-The image appears under its name only when it is complete. The same source gives the same bytes, whatever the number of
+The image appears under its name only when it is complete; where it lies in its own source, it is left out. The same source gives the same bytes, whatever the number of
 threads. Files that cannot be read or that change meanwhile are reported, one line each, and the exit status is 1.";
 
 /// Build an image of a directory
