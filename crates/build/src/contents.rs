@@ -6,8 +6,9 @@ use crate::image_writer::ImageWriter;
 use crate::metadata::MetadataWriter;
 use crate::plan::Plan;
 use crate::read::Layout;
+use crate::recode;
 use crate::segment::{SegmentSink, Segmenter};
-use hashbrown::HashTable;
+use hashbrown::{HashSet, HashTable};
 use std::path::Path;
 use std::sync::Arc;
 use weald_codec::CodecSpec;
@@ -15,12 +16,17 @@ use weald_format::container::RecordType;
 use weald_format::directory::{Category, Stream};
 use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX};
 use weald_format::pages::{ContentPage, Extent, ExtentPage, Heads, Source};
+use weald_format::recipes::{Recipe, RecipePage};
 use weald_format::{ContentId, Digest, Error, Result};
 
 /// Stream of ordinary data.
 const GENERAL: u8 = 0;
 /// Stream of data that no codec makes smaller.
 const INCOMPRESSIBLE: u8 = 1;
+/// Stream of DEFLATE streams, which recipes make.
+const DEFLATE: u8 = 2;
+/// Corrections that one page of recipes may hold, bytes.
+const PAGE_CORRECTIONS_LEN_MAX: usize = 1 << 20;
 /// Contents shorter than this are not worth a look at their entropy.
 const PROBE_LEN_MIN: usize = 8 << 10;
 /// Bytes of each of the three probes.
@@ -83,6 +89,12 @@ struct Pages<'a> {
     logical_len: u64,
     content_lens: Vec<u64>,
     content_start: u64,
+    recipes: Vec<Recipe>,
+    corrections_len: usize,
+    /// Bytes that all recipes so far make.
+    made_len: u64,
+    /// Most bytes that one of them makes.
+    recipe_len_max: u64,
 }
 
 impl SegmentSink for Pages<'_> {
@@ -150,6 +162,43 @@ impl Pages<'_> {
             .push(self.image, RecordType::Extents, bytes, len)
     }
 
+    /// The next piece of the logical space is what `recipe` makes.
+    fn recipe(&mut self, recipe: Recipe) -> Result<()> {
+        let (len, address) = (recipe.len, self.made_len);
+        self.corrections_len += recipe.corrections.len();
+        self.recipes.push(recipe);
+        self.made_len += len;
+        self.recipe_len_max = self.recipe_len_max.max(len);
+        let is_full = self.recipes.len() == ITEMS_PER_PAGE;
+        if is_full || self.corrections_len > PAGE_CORRECTIONS_LEN_MAX {
+            self.write_recipes()?;
+        }
+        self.extent(Extent {
+            len,
+            source: Source::Stream {
+                stream: DEFLATE,
+                address,
+            },
+        })
+    }
+
+    fn write_recipes(&mut self) -> Result<()> {
+        let recipes = std::mem::take(&mut self.recipes);
+        if recipes.is_empty() {
+            return Ok(());
+        }
+        self.corrections_len = 0;
+        let bytes = RecipePage::encode(&recipes);
+        let parsed = RecipePage::parse(&bytes);
+        let len = recipes.iter().map(|r| r.len).sum();
+        assert!(
+            parsed.is_ok_and(|p| p.recipes() == recipes),
+            "a recipe page does not parse as it was written"
+        );
+        self.metadata
+            .push(self.image, RecordType::Recipes, bytes, len)
+    }
+
     fn write_contents(&mut self) -> Result<()> {
         let lens = std::mem::take(&mut self.content_lens);
         if lens.is_empty() {
@@ -167,8 +216,12 @@ pub struct ContentWriter<'a> {
     pages: Pages<'a>,
     segmenter: Segmenter,
     table: ContentTable,
+    /// Contents that recipes make, in part: no recipe may be made of them.
+    made: HashSet<ContentId>,
     stream: u8,
+    find_incompressible: bool,
     hole_len: u64,
+    plain_len: u64,
 }
 
 /// What became of the contents.
@@ -183,6 +236,10 @@ pub struct ContentSummary {
     pub fresh_len: u64,
     /// Bytes in holes.
     pub hole_len: u64,
+    /// Bytes that recipes make.
+    pub made_len: u64,
+    /// Bytes of contents that are there for recipes only, as far as they were new.
+    pub plain_len: u64,
 }
 
 impl<'a> ContentWriter<'a> {
@@ -205,18 +262,26 @@ impl<'a> ContentWriter<'a> {
             compressors: Compressors::start(plan.threads, plan.block_len)?,
             codec: plan.codec,
             extents: Vec::new(),
-            heads: vec![0; histories.len()],
+            // And one for the stream that recipes make.
+            heads: vec![0; histories.len() + 1],
             logical_len: 0,
             content_lens: Vec::new(),
             content_start: 0,
+            recipes: Vec::new(),
+            corrections_len: 0,
+            made_len: 0,
+            recipe_len_max: 0,
         };
         let segmenter = Segmenter::new(histories, plan.match_len_min, plan.table_len, total_len);
         Ok(Self {
             pages,
             segmenter,
             table: ContentTable::default(),
+            made: HashSet::new(),
             stream: GENERAL,
+            find_incompressible: plan.find_incompressible,
             hole_len: 0,
+            plain_len: 0,
         })
     }
 
@@ -232,7 +297,7 @@ impl<'a> ContentWriter<'a> {
 
     /// Begins a content whose data begins with `probe`.
     pub fn begin(&mut self, probe: &[u8]) {
-        self.stream = if is_incompressible(probe) {
+        self.stream = if self.find_incompressible && is_incompressible(probe) {
             INCOMPRESSIBLE
         } else {
             GENERAL
@@ -299,6 +364,57 @@ impl<'a> ContentWriter<'a> {
         self.end(layout.len, digest)
     }
 
+    /// Adds the content `data`, which holds `streams` that recipes can make: their plain bytes become contents first.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn add_apart(
+        &mut self,
+        data: &[u8],
+        streams: &[recode::Stream],
+        digest: Digest,
+    ) -> Result<ContentId> {
+        let plains = streams
+            .iter()
+            .map(|s| self.add_plain(&data[s.range.clone()], s.plain_digest))
+            .collect::<Result<Vec<_>>>()?;
+        self.stream = GENERAL;
+        let (mut at, mut is_made) = (0, false);
+        for (stream, plain) in streams.iter().zip(plains) {
+            if self.made.contains(&plain) {
+                continue;
+            }
+            is_made = true;
+            self.data(&data[at..stream.range.start])?;
+            at = stream.range.end;
+            self.pages.recipe(Recipe {
+                len: stream.range.len() as u64,
+                plain,
+                level: stream.level,
+                check: stream.check,
+                corrections: stream.corrections.clone(),
+            })?;
+        }
+        self.data(&data[at..])?;
+        let id = self.end(data.len() as u64, digest)?;
+        if is_made {
+            self.made.insert(id);
+        }
+        Ok(id)
+    }
+
+    /// The content of a stream's plain bytes.
+    fn add_plain(&mut self, stream: &[u8], digest: Digest) -> Result<ContentId> {
+        if let Some(id) = self.table.find(&digest) {
+            return Ok(id);
+        }
+        let plain = recode::plain_of(stream);
+        self.plain_len += plain.len() as u64;
+        self.begin(&plain);
+        self.data(&plain)?;
+        self.end(plain.len() as u64, digest)
+    }
+
     /// Writes everything that is open.
     ///
     /// # Errors
@@ -308,6 +424,9 @@ impl<'a> ContentWriter<'a> {
         self.segmenter.finish(&mut self.pages)?;
         self.pages.write_extents()?;
         self.pages.write_contents()?;
+        self.pages.write_recipes()?;
+        let made_len = self.pages.made_len;
+        let recipe_len_max = self.pages.recipe_len_max;
         self.pages.compressors.finish(self.pages.image)?;
         let stream = |category| Stream {
             category,
@@ -315,10 +434,19 @@ impl<'a> ContentWriter<'a> {
         };
         Ok(ContentSummary {
             table: self.table,
-            streams: vec![stream(Category::General), stream(Category::Incompressible)],
+            streams: vec![
+                stream(Category::General),
+                stream(Category::Incompressible),
+                Stream {
+                    category: Category::Deflate,
+                    block_len_max: recipe_len_max,
+                },
+            ],
             repeated_len: self.segmenter.repeated_len,
             fresh_len,
             hole_len: self.hole_len,
+            made_len,
+            plain_len: self.plain_len,
         })
     }
 }

@@ -17,13 +17,14 @@ mod options;
 mod pipeline;
 mod plan;
 mod read;
+mod recode;
 pub mod scan;
 mod segment;
 mod threads;
 mod tree_writer;
 mod watch;
 
-pub use options::{BuildOptions, MtimeRule, Order};
+pub use options::{BuildOptions, Categories, MtimeRule, Order};
 pub use pipeline::build_image;
 pub use watch::{Problem, Progress, Report, Silent, Stage, Watch};
 pub use weald_codec::CodecSpec;

@@ -15,6 +15,15 @@ pub enum Order {
     Name,
 }
 
+/// Kinds of data that are looked for and treated in their own way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Categories {
+    /// Data that no codec makes smaller is stored as it is, and no time is lost on it.
+    pub incompressible: bool,
+    /// DEFLATE streams (gzip, zip) are stored as their plain bytes and recipes.
+    pub deflate: bool,
+}
+
 /// What happens to mtimes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MtimeRule {
@@ -35,6 +44,8 @@ pub struct BuildOptions {
     pub block_len: u64,
     /// Shortest repeat that is shared, bytes, 64 … 4096; 0 = no segmentation.
     pub match_len_min: u32,
+    /// What is told apart from ordinary data.
+    pub categories: Categories,
     /// Order of contents.
     pub order: Order,
     /// Zstandard level of metadata.
@@ -100,6 +111,10 @@ impl BuildOptions {
             block_len,
             match_len_min,
             memory_len,
+            categories: Categories {
+                deflate: level >= 4,
+                ..base.categories
+            },
             ..base
         })
     }
@@ -139,6 +154,10 @@ impl Default for BuildOptions {
             codec: CodecSpec::Zstd(19),
             block_len: 4 << 20,
             match_len_min: 256,
+            categories: Categories {
+                incompressible: true,
+                deflate: true,
+            },
             order: Order::Path,
             metadata_level: 19,
             threads: 0,

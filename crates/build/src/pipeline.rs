@@ -7,6 +7,7 @@ use crate::metadata::MetadataWriter;
 use crate::options::{BuildOptions, Order};
 use crate::plan::{Plan, TreeSize};
 use crate::read::{Handed, Job, Layout, Loaded, Readers, WHOLE_LEN_MAX, read_run};
+use crate::recode::Recoder;
 use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan};
 use crate::threads::start;
 use crate::watch::{Problem, Progress, Report, Stage, Watch};
@@ -76,7 +77,7 @@ pub fn build_image(
         return Err(interrupted());
     }
     let block_stored_len = image.stored_len(RecordType::Data);
-    let extents_len = image.stored_len(RecordType::Extents);
+    let extents_len = image.stored_len(RecordType::Extents) + image.stored_len(RecordType::Recipes);
     let name_count = emitted.summary.name_count;
     let sealed = image.seal(emitted.tree_digest, name_count, contents.streams, overwrite)?;
     Ok(Report {
@@ -90,6 +91,8 @@ pub fn build_image(
         dedup_len: build.dedup_len,
         segment_len: contents.repeated_len,
         hole_len: contents.hole_len,
+        made_len: contents.made_len,
+        plain_len: contents.plain_len,
         block_raw_len: contents.fresh_len,
         block_stored_len,
         extents_len,
@@ -239,7 +242,8 @@ impl<'a> Build<'a> {
             ContentWriter::new(image, metadata, plan, data_len(self.tree, &jobs), spool_dir)?;
         self.tell(Stage::Write, writer.written_len(), true);
         let long_lens = long_lens(&jobs);
-        let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len);
+        let recoder = self.options.categories.deflate.then(Recoder::default);
+        let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len, recoder);
         let written = std::thread::scope(|scope| {
             let _stop = readers.stop_on_drop();
             start(scope, || readers.work())?;
@@ -297,6 +301,9 @@ impl<'a> Build<'a> {
         }
         let id = match known {
             Some(id) => id,
+            None if !loaded.streams.is_empty() => {
+                writer.add_apart(&loaded.data, &loaded.streams, loaded.digest)?
+            }
             None => writer.add(&loaded.layout, &loaded.data, loaded.digest)?,
         };
         self.set_state(job.entry, FileState::content(id));

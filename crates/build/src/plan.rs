@@ -63,6 +63,8 @@ pub struct Plan {
     pub codec: CodecSpec,
     /// Shortest repeat.
     pub match_len_min: u32,
+    /// Whether data is looked at that no codec makes smaller.
+    pub find_incompressible: bool,
     /// Table of samples.
     pub table_len: u64,
     /// Blocks kept in memory to compare with.
@@ -96,6 +98,7 @@ impl Plan {
             block_len: options.block_len,
             codec: options.codec,
             match_len_min: options.match_len_min,
+            find_incompressible: options.categories.incompressible,
             table_len: table_len(options),
             window_len: window_len(options),
             read_ahead_len: WHOLE_LEN_MAX * 3,
@@ -108,6 +111,11 @@ fn need(options: &BuildOptions, fixed: u64, threads: u64) -> u64 {
     let blocks = Compressors::in_flight_max(threads) * options.block_len * 2;
     fixed
         + threads * options.codec.context_len(options.block_len)
+        + if options.categories.deflate {
+            threads * crate::recode::MEMORY_LEN
+        } else {
+            0
+        }
         + blocks
         + minimum_shared(options)
 }

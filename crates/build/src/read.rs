@@ -1,12 +1,13 @@
 //! The readers: threads that read and hash files ahead of the segmenter, handed over in order.
 
+use crate::recode::{Recoder, Stream};
 use crate::scan::{EntryNo, ScannedTree};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use weald_format::tree_digest::ContentHasher;
 use weald_format::{Digest, Error, Result};
 
@@ -85,6 +86,8 @@ pub struct Loaded {
     pub data: Vec<u8>,
     /// Digest of the content.
     pub digest: Digest,
+    /// DEFLATE streams in the data that recipes can make.
+    pub streams: Arc<[Stream]>,
     /// It changed under every attempt to read it.
     pub is_changed: bool,
 }
@@ -110,6 +113,7 @@ struct State {
 /// A queue of files that several threads read ahead of one receiver.
 pub struct Readers<'a> {
     tree: &'a ScannedTree,
+    recoder: Option<Recoder>,
     jobs: &'a [Job],
     batches: Vec<Range<usize>>,
     held_len_max: u64,
@@ -122,8 +126,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<'a> Readers<'a> {
-    /// A queue over `jobs` that holds at most about `held_len_max` bytes.
-    pub fn new(tree: &'a ScannedTree, jobs: &'a [Job], held_len_max: u64) -> Self {
+    /// A queue over `jobs` that holds at most about `held_len_max` bytes; a `recoder` takes them apart.
+    pub fn new(
+        tree: &'a ScannedTree,
+        jobs: &'a [Job],
+        held_len_max: u64,
+        recoder: Option<Recoder>,
+    ) -> Self {
         let state = State {
             next_batch: 0,
             handed_batch: 0,
@@ -135,6 +144,7 @@ impl<'a> Readers<'a> {
         let batches = batches(jobs);
         Self {
             tree,
+            recoder,
             jobs,
             batches,
             held_len_max,
@@ -220,7 +230,13 @@ impl<'a> Readers<'a> {
             return Handed::Long(job);
         }
         match read_whole(self.tree, job.entry).transpose() {
-            Some(loaded) => Handed::Whole(job, loaded),
+            Some(Ok(mut loaded)) => {
+                if let (Some(recoder), None) = (&self.recoder, &loaded.layout.runs) {
+                    loaded.streams = recoder.streams(&loaded.data, &loaded.digest);
+                }
+                Handed::Whole(job, Ok(loaded))
+            }
+            Some(failed) => Handed::Whole(job, failed),
             None => Handed::Long(job),
         }
     }
@@ -336,6 +352,7 @@ fn read_once(tree: &ScannedTree, entry: EntryNo) -> Result<Option<Loaded>> {
         layout,
         data,
         digest: hasher.finish(),
+        streams: Arc::default(),
         is_changed,
     }))
 }
@@ -375,7 +392,7 @@ mod tests {
         };
         for (entry, receiver_panics) in [(1, true), (77, false)] {
             let jobs = jobs(entry);
-            let readers = Readers::new(&tree, &jobs, 1);
+            let readers = Readers::new(&tree, &jobs, 1, None);
             let ended = std::panic::catch_unwind(|| {
                 std::thread::scope(|scope| {
                     let _stop = readers.stop_on_drop();

@@ -81,11 +81,15 @@ pub struct Report {
     pub segment_len: u64,
     /// Bytes in holes.
     pub hole_len: u64,
+    /// Bytes of DEFLATE streams that recipes make.
+    pub made_len: u64,
+    /// Bytes that were stored for them only: plain bytes that no file had.
+    pub plain_len: u64,
     /// Raw bytes that went to blocks.
     pub block_raw_len: u64,
     /// Stored bytes of blocks, headers included.
     pub block_stored_len: u64,
-    /// Stored bytes of extents: which repeats and which fresh bytes contents are made of.
+    /// Stored bytes of extents and recipes: which repeats, fresh bytes and streams contents are made of.
     pub extents_len: u64,
     /// Stored bytes of everything else: names, attributes, content lengths, index, directory.
     pub tree_len: u64,

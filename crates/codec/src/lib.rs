@@ -16,6 +16,7 @@
 )]
 
 mod decode;
+pub mod deflate;
 mod encode;
 mod train;
 

@@ -156,6 +156,8 @@ codes! {
         Index = 11 "index",
         /// The directory of a generation.
         Directory = 12 "directory",
+        /// A page of recipes.
+        Recipes = 13 "recipes",
     }
 }
 

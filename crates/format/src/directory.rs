@@ -17,6 +17,8 @@ pub enum Category {
     General = 0,
     /// Data that no codec makes smaller.
     Incompressible = 1,
+    /// DEFLATE streams, of which recipes are stored.
+    Deflate = 2,
 }
 
 impl Category {
@@ -25,6 +27,7 @@ impl Category {
         match code {
             0 => Some(Self::General),
             1 => Some(Self::Incompressible),
+            2 => Some(Self::Deflate),
             _ => None,
         }
     }
@@ -34,6 +37,7 @@ impl Category {
         match self {
             Self::General => "general",
             Self::Incompressible => "incompressible",
+            Self::Deflate => "deflate",
         }
     }
 }
@@ -77,7 +81,7 @@ impl Section {
             .fold(0, |sum, p| sum.saturating_add(p.record_count))
     }
 
-    /// Items in the section: bytes for data, logical bytes for extents, inodes for links, entries and so on.
+    /// Items in the section: bytes for data and recipes, logical bytes for extents, inodes for links, entries and so on.
     pub fn item_count(&self) -> u64 {
         self.pages
             .iter()
@@ -121,8 +125,8 @@ pub fn items_max(record_type: RecordType) -> u64 {
         RecordType::Dictionary => 1,
         RecordType::Entries => ENTRIES_PER_BLOCK as u64,
         RecordType::Times => TIMES_PER_PAGE as u64,
-        // Logical bytes, and inode numbers: neither is held in memory one by one.
-        RecordType::Extents | RecordType::Links => NUMBER_MAX,
+        // Logical bytes, bytes of a stream, and inode numbers: none is held in memory one by one.
+        RecordType::Extents | RecordType::Recipes | RecordType::Links => NUMBER_MAX,
         _ => ITEMS_PER_PAGE as u64,
     }
 }
@@ -225,6 +229,7 @@ impl Directory {
             sections.push(section);
         }
         cursor.finish()?;
+        check_deflate(&streams, &sections)?;
         Ok(Self {
             superblock_digest,
             generation,
@@ -267,6 +272,27 @@ impl Directory {
         self.sections
             .iter()
             .find(|s| s.record_type == record_type && s.stream == stream)
+    }
+}
+
+/// Streams of category `deflate` have recipes in place of records; one such stream is enough.
+fn check_deflate(streams: &[Stream], sections: &[Section]) -> Result<()> {
+    let is_deflate = |s: &Stream| s.category == Category::Deflate;
+    let count = streams.iter().filter(|s| is_deflate(s)).count();
+    let has_data = |s: &Section| {
+        let stream = usize::try_from(s.stream).ok().and_then(|n| streams.get(n));
+        s.record_type == RecordType::Data && stream.is_some_and(is_deflate)
+    };
+    let has_recipes = sections
+        .iter()
+        .any(|s| s.record_type == RecordType::Recipes);
+    match count > 1 || (has_recipes && count == 0) || sections.iter().any(has_data) {
+        false => Ok(()),
+        true => {
+            let what =
+                "deflate: expected at most one stream, without blocks, and recipes only with it";
+            Err(Error::corrupt("directory", 0, "F-20.1", what))
+        }
     }
 }
 

@@ -26,6 +26,7 @@ pub mod error;
 pub mod limits;
 pub mod names;
 pub mod pages;
+pub mod recipes;
 pub mod tree_digest;
 pub mod types;
 

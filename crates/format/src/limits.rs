@@ -34,6 +34,8 @@ limits! {
     DICTIONARY_LEN_MAX: u64 = 1 << 20;
     /// Raw bytes of the directory record: 10^9 records need 50 MB.
     DIRECTORY_LEN_MAX: u64 = 64 << 20;
+    /// Bytes that one recipe makes, and bytes that it makes them of: what one read may have to recreate.
+    RECIPE_LEN_MAX: u64 = 16 << 20;
     /// Streams in one image.
     STREAMS_MAX: usize = 64;
     /// Levels of directories that a reader descends. No template chain can be longer than what `PATH_MAX` allows to

@@ -9,10 +9,11 @@ use weald_format::directory::{
     Category, Directory, IndexPage, PageRef, Section, Stream, check_lens,
 };
 use weald_format::entries::EntryBlock;
-use weald_format::limits::{BLOCK_LEN_MAX, NUMBER_MAX, XATTR_SET_LEN_MAX};
+use weald_format::limits::{BLOCK_LEN_MAX, NUMBER_MAX, RECIPE_LEN_MAX, XATTR_SET_LEN_MAX};
 use weald_format::names::Names;
 use weald_format::pages::{self, ContentPage, ExtentPage, TemplatePage, TimesPage};
-use weald_format::{Digest, ErrorKind, Result};
+use weald_format::recipes::{Recipe, RecipePage};
+use weald_format::{ContentId, Digest, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The rule that `result` says is broken.
@@ -125,7 +126,7 @@ fn headers() {
     let mut bytes = good.as_bytes().to_vec();
     bytes[63] ^= 1;
     assert_eq!(rule(RecordRef::parse_header(&bytes, 64)), "F-3.3");
-    assert_eq!((edited(4, 0), edited(4, 13)), ("F-3.4", "F-3.4"));
+    assert_eq!((edited(4, 0), edited(4, 14)), ("F-3.4", "F-3.4"));
     assert_eq!(edited(5, 5), "F-3.5");
     assert_eq!((edited(6, 1), edited(7, 1)), ("F-3.6", "F-3.6"));
 }
@@ -299,7 +300,7 @@ fn directories() {
         "F-7.4"
     );
     let mut bytes = directory().encode();
-    bytes[32 + 2 + 32 + 2] = 2;
+    bytes[32 + 2 + 32 + 2] = 3;
     assert_eq!(rule(Directory::parse(&bytes)), "F-7.5");
     assert_eq!(
         edited(&|d| d.sections[0].record_type = RecordType::Index),
@@ -312,6 +313,16 @@ fn directories() {
     assert_eq!(edited(&|d| d.sections[0].stream = 1), "F-7.6");
     assert_eq!(edited(&|d| d.sections.push(d.sections[0].clone())), "F-7.6");
     assert_eq!(edited(&|d| d.streams.clear()), "F-7.6");
+    let is_made = |d: &mut Directory| d.streams[0].category = Category::Deflate;
+    assert_eq!(edited(&is_made), "F-20.1");
+    let recipes = |d: &mut Directory| d.sections[0].record_type = RecordType::Recipes;
+    assert_eq!(edited(&recipes), "F-20.1");
+    let two = |d: &mut Directory| {
+        recipes(d);
+        is_made(d);
+        d.streams.push(d.streams[0]);
+    };
+    assert_eq!(edited(&two), "F-20.1");
     let links = |d: &mut Directory| d.sections[0].record_type = RecordType::Links;
     let many = |d: &mut Directory| {
         links(d);
@@ -539,4 +550,26 @@ fn xattr_sets_have_a_limit() {
         parse(vec![xattr("a", &value), xattr("b", &value)]),
         "F-13.3"
     );
+}
+
+#[test]
+fn recipes() {
+    let recipe = Recipe {
+        len: 10,
+        plain: ContentId(5),
+        level: 6,
+        check: [1; 8],
+        corrections: vec![1, 2],
+    };
+    let parsed = |edit: &dyn Fn(&mut Recipe)| {
+        let mut recipe = recipe.clone();
+        edit(&mut recipe);
+        rule(RecipePage::parse(&RecipePage::encode(&[recipe])))
+    };
+    assert_eq!(parsed(&|_| ()), "none");
+    assert_eq!(parsed(&|r| r.level = 0), "F-20.2");
+    assert_eq!(parsed(&|r| r.level = 10), "F-20.2");
+    assert_eq!(parsed(&|r| r.len = 0), "F-20.2");
+    assert_eq!(parsed(&|r| r.len = RECIPE_LEN_MAX + 1), "F-20.2");
+    assert_eq!(parsed(&|r| r.plain = ContentId(NUMBER_MAX + 1)), "F-20.3");
 }

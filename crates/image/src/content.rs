@@ -6,8 +6,9 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::container::RecordType;
-use weald_format::limits::STREAMS_MAX;
+use weald_format::limits::{ITEMS_PER_PAGE, RECIPE_LEN_MAX, STREAMS_MAX};
 use weald_format::pages::{Extent, Source};
+use weald_format::recipes::Recipe;
 use weald_format::{ContentId, Error, Result};
 
 /// Bytes handed out by a read: a part of a cached block, or a copy of several parts.
@@ -45,16 +46,33 @@ pub trait Prefetch: Send + Sync {
 /// The contents of one image.
 pub struct Contents {
     records: Arc<Records>,
+    deflate_stream: Option<u8>,
     /// Block of each stream that was used last, plus one.
     last_block: Vec<AtomicU64>,
     prefetch: Option<Box<dyn Prefetch>>,
 }
 
-/// A block and the part of it that an extent piece covers.
+/// Decoded bytes, and the part of them that an extent covers from some address on.
 struct Piece {
-    stream: u8,
-    found: Found,
+    bytes: Arc<Vec<u8>>,
     range: Range<usize>,
+}
+
+/// Whether what is read may be made by recipes: what recipes are made of may not, so that there are no loops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Recipes {
+    Allowed,
+    Refused,
+}
+
+/// A recipe, and where in its stream the bytes begin that it makes.
+pub struct Made {
+    /// Number of the recipe.
+    pub no: u64,
+    /// Address of its first byte.
+    pub first: u64,
+    /// The recipe.
+    pub recipe: Recipe,
 }
 
 fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -66,6 +84,7 @@ impl Contents {
     pub fn new(records: Arc<Records>, prefetch: Option<Box<dyn Prefetch>>) -> Self {
         let last_block = (0..STREAMS_MAX).map(|_| AtomicU64::new(0)).collect();
         Self {
+            deflate_stream: records.deflate_stream(),
             records,
             last_block,
             prefetch,
@@ -132,19 +151,19 @@ impl Contents {
             if extent.len == len
                 && let Source::Stream { stream, address } = extent.source
             {
-                let piece = self.piece(stream, address, len)?;
+                let piece = self.piece(stream, address, len, Recipes::Allowed)?;
                 if piece.range.len() as u64 == len {
-                    whole = Some(Chunk(Held::Block(self.block(&piece)?, piece.range)));
+                    whole = Some(Chunk(Held::Block(piece.bytes, piece.range)));
                     return Ok(ControlFlow::Break(()));
                 }
             }
-            self.append(extent, &mut copy)?;
+            self.append(extent, &mut copy, Recipes::Allowed)?;
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(whole.unwrap_or(Chunk(Held::Copy(copy))))
     }
 
-    fn append(&self, extent: Extent, copy: &mut Vec<u8>) -> Result<()> {
+    fn append(&self, extent: Extent, copy: &mut Vec<u8>, recipes: Recipes) -> Result<()> {
         let Source::Stream {
             stream,
             mut address,
@@ -155,9 +174,8 @@ impl Contents {
         };
         let mut left = extent.len;
         while left > 0 {
-            let piece = self.piece(stream, address, left)?;
-            let block = self.block(&piece)?;
-            let bytes = block.get(piece.range.clone()).filter(|b| !b.is_empty());
+            let piece = self.piece(stream, address, left, recipes)?;
+            let bytes = piece.bytes.get(piece.range).filter(|b| !b.is_empty());
             let bytes = bytes.ok_or_else(|| bad("F-11.5", "extent passes its block"))?;
             copy.extend_from_slice(bytes);
             left = left.saturating_sub(bytes.len() as u64);
@@ -166,32 +184,93 @@ impl Contents {
         Ok(())
     }
 
-    /// The block at `address` of `stream`, and as much of `len` bytes from there as it has.
-    fn piece(&self, stream: u8, address: u64, len: u64) -> Result<Piece> {
+    /// The bytes at `address` of `stream`, as many of `len` as lie in one block or come from one recipe.
+    fn piece(&self, stream: u8, address: u64, len: u64, recipes: Recipes) -> Result<Piece> {
+        let (bytes, first) = match self.deflate_stream == Some(stream) {
+            true if recipes == Recipes::Refused => {
+                return Err(bad("F-20.3", "a recipe made of what recipes make"));
+            }
+            true => {
+                let made = self.made_at(address)?;
+                let bytes = self
+                    .records
+                    .made(stream, made.no, || self.make(&made.recipe))?;
+                (bytes, made.first)
+            }
+            false => {
+                let found = self
+                    .records
+                    .record_of_item(RecordType::Data, stream, address)?;
+                (self.block(stream, &found)?, found.first_item)
+            }
+        };
+        let start = address.saturating_sub(first) as usize;
+        let end = usize::try_from(len).map_or(usize::MAX, |len| start.saturating_add(len));
+        let range = start..end.min(bytes.len());
+        Ok(Piece { bytes, range })
+    }
+
+    /// The recipe that makes byte `address` of the deflate stream.
+    pub fn made_at(&self, address: u64) -> Result<Made> {
         let found = self
             .records
-            .record_of_item(RecordType::Data, stream, address)?;
-        let start = address.saturating_sub(found.first_item);
-        let end = start.saturating_add(len).min(found.item_count);
-        Ok(Piece {
-            stream,
-            found,
-            range: start as usize..end as usize,
+            .record_of_item(RecordType::Recipes, 0, address)?;
+        let page = self.records.page(&found)?;
+        let Page::Recipes(page) = &*page else {
+            return Err(bad("F-11.5", "no recipe page"));
+        };
+        let in_page = address.saturating_sub(found.first_item);
+        let (index, start, recipe) = page
+            .find(in_page)
+            .ok_or_else(|| bad("F-11.5", format!("no recipe for byte {address}")))?;
+        let page_no = found.no.saturating_mul(ITEMS_PER_PAGE as u64);
+        Ok(Made {
+            no: page_no.saturating_add(index as u64),
+            first: found.first_item.saturating_add(start),
+            recipe: recipe.clone(),
         })
     }
 
-    fn block(&self, piece: &Piece) -> Result<Arc<Vec<u8>>> {
-        if let (Some(prefetch), Some(last)) = (
-            &self.prefetch,
-            self.last_block.get(usize::from(piece.stream)),
-        ) {
-            let no = piece.found.no;
+    fn make(&self, recipe: &Recipe) -> Result<Vec<u8>> {
+        let (start, len) = self.extent_of(recipe.plain)?;
+        if len > RECIPE_LEN_MAX {
+            let what =
+                format!("plain bytes of a recipe: expected at most {RECIPE_LEN_MAX}, found {len}");
+            return Err(bad("F-20.3", what));
+        }
+        let mut plain = Vec::with_capacity(len as usize);
+        self.each_extent(start..start.saturating_add(len), &mut |_, extent| {
+            self.append(extent, &mut plain, Recipes::Refused)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let made = weald_codec::deflate::recreate(
+            &plain,
+            recipe.level,
+            &recipe.corrections,
+            recipe.len as usize,
+        )?;
+        match Recipe::check_of(&made) == recipe.check {
+            true => Ok(made),
+            false => Err(bad("F-20.5", "a recipe makes other bytes than it says")),
+        }
+    }
+
+    fn block(&self, stream: u8, found: &Found) -> Result<Arc<Vec<u8>>> {
+        if let (Some(prefetch), Some(last)) =
+            (&self.prefetch, self.last_block.get(usize::from(stream)))
+        {
+            let no = found.no;
             // `last` holds number + 1: equal to `no` when the reader has just left the block before.
             if last.swap(no.saturating_add(1), Ordering::Relaxed) == no {
-                prefetch.want(piece.stream, no.saturating_add(1));
+                prefetch.want(stream, no.saturating_add(1));
             }
         }
-        self.records.block(piece.stream, &piece.found)
+        self.records.block(stream, found)
+    }
+
+    /// Whether the bytes of `stream` are made by recipes.
+    pub fn is_made(&self, stream: u8) -> bool {
+        self.deflate_stream == Some(stream)
     }
 
     /// Visits the data and hole runs of content `id` that touch `offset ..`, merged where adjacent.

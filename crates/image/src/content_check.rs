@@ -158,14 +158,15 @@ pub(crate) fn probe_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
     let image = checker.image;
     let mut contents = no_digests(image.summary.content_count);
     for (id, slot) in contents.iter_mut().enumerate() {
-        if probe(image, ContentId(id as u64)).is_ok() {
+        if probe(image, ContentId(id as u64), true).is_ok() {
             *slot = Some(Digest::default());
         }
     }
     contents
 }
 
-fn probe(image: &Image, id: ContentId) -> Result<()> {
+/// Fails where a content lies in a record that did, directly or by the plain bytes of a recipe.
+fn probe(image: &Image, id: ContentId, may_be_made: bool) -> Result<()> {
     let (start, len) = image.contents.extent_of(id)?;
     image
         .contents
@@ -179,6 +180,15 @@ fn probe(image: &Image, id: ContentId) -> Result<()> {
             };
             let end = address.saturating_add(extent.len);
             while address < end {
+                if image.contents.is_made(stream) {
+                    let made = image.contents.made_at(address)?;
+                    if !may_be_made {
+                        return Err(bad(format!("content {id} is made of what recipes make")));
+                    }
+                    probe(image, made.recipe.plain, false)?;
+                    address = made.first.saturating_add(made.recipe.len);
+                    continue;
+                }
                 let found = image
                     .records
                     .record_of_item(RecordType::Data, stream, address)?;

@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use weald_codec::{Decoder, DictionaryBytes};
 use weald_format::container::{HEADER_LEN, RecordRef, RecordType};
-use weald_format::directory::{Directory, IndexPage, PageRef, Section, raw_len_max};
+use weald_format::directory::{Category, Directory, IndexPage, PageRef, Section, raw_len_max};
 use weald_format::entries::EntryBlock;
 use weald_format::pages::{self, ContentPage, ExtentPage, Link, TemplatePage, TimesPage};
+use weald_format::recipes::RecipePage;
 use weald_format::{Attributes, Digest, Error, Result, XattrSet};
 use weald_io::ReadAt;
 use zerocopy::IntoBytes;
@@ -35,6 +36,8 @@ pub enum Page {
     Contents(ContentPage),
     /// Extents.
     Extents(ExtentPage),
+    /// Recipes.
+    Recipes(RecipePage),
     /// Attributes.
     Attributes(Vec<Attributes>),
     /// Xattr sets.
@@ -53,6 +56,7 @@ impl Weigh for Page {
             Self::Templates(p) => p.memory_len(),
             Self::Contents(p) => p.memory_len(),
             Self::Extents(p) => p.memory_len(),
+            Self::Recipes(p) => p.memory_len(),
             Self::Attributes(p) => p.len().saturating_mul(size_of::<Attributes>()),
             Self::Xattrs(p) => p
                 .iter()
@@ -261,7 +265,7 @@ impl Records {
             RecordType::Entries => "F-9.8",
             RecordType::Contents => "F-10.2",
             RecordType::Extents => "F-11.4",
-            RecordType::Data => "F-11.5",
+            RecordType::Data | RecordType::Recipes => "F-11.5",
             RecordType::Attributes => "F-12.2",
             RecordType::Xattrs => "F-13.2",
             RecordType::Links => "F-14.2",
@@ -445,6 +449,11 @@ impl Records {
                 let len = page.logical_len();
                 (Page::Extents(page), len)
             }
+            RecordType::Recipes => {
+                let page = RecipePage::parse(&raw)?;
+                let len = page.made_len();
+                (Page::Recipes(page), len)
+            }
             RecordType::Attributes => {
                 let items = pages::parse_attributes(&raw)?;
                 let count = items.len();
@@ -489,6 +498,26 @@ impl Records {
         self.blocks.get_or_load(&(stream, found.no), || {
             self.remembering(&found.record, || self.read_raw(&found.record))
         })
+    }
+
+    /// What recipe `no` of `stream` makes, from the cache of blocks or by `make`.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn made(
+        &self,
+        stream: u8,
+        no: u64,
+        make: impl FnOnce() -> Result<Vec<u8>>,
+    ) -> Result<Arc<Vec<u8>>> {
+        self.blocks.get_or_load(&(stream, no), make)
+    }
+
+    /// The stream whose bytes recipes make, if the image has one.
+    pub fn deflate_stream(&self) -> Option<u8> {
+        let mut streams = self.directory.streams.iter();
+        let no = streams.position(|s| s.category == Category::Deflate)?;
+        u8::try_from(no).ok()
     }
 
     /// Whether block `no` of a stream is in memory.

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use weald_build::mode::ModeRule;
-use weald_build::{BuildOptions, CodecSpec, MtimeRule, Order, Report, build_image};
+use weald_build::{BuildOptions, Categories, CodecSpec, MtimeRule, Order, Report, build_image};
 use weald_format::ErrorKind;
 
 const EXAMPLES: &str = "\
@@ -26,8 +26,8 @@ Examples:
 Rules are rsync's: the first that matches decides, in the order of the command line; a leading '/' anchors at the source,
 a trailing '/' matches directories only.
 
-The image appears under its name only when it is complete; where it lies in its own source, it is left out. The same source gives the same bytes, whatever the number of
-threads. Files that cannot be read or that change meanwhile are reported, one line each, and the exit status is 1.";
+The image appears under its name only when it is complete; where it lies in its own source, it is left out. The same source
+gives the same bytes, whatever the number of threads. Files that cannot be read or that change meanwhile are reported, one line each, and the exit status is 1.";
 
 /// Build an image of a directory
 #[derive(Args, Debug)]
@@ -54,6 +54,9 @@ pub struct BuildArgs {
     /// Shortest repeat that is stored once, 64 to 4096 bytes; 0 looks for none
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     match_size: Option<u64>,
+    /// What to tell apart from ordinary data; levels 0 to 3 do not expand deflate unless asked to
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "CATEGORY,…")]
+    categorize: Option<Vec<CategoryWord>>,
     /// Order of contents in the image
     #[arg(long, value_enum, default_value = "path")]
     order: OrderWord,
@@ -101,6 +104,19 @@ pub struct BuildArgs {
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// What can be told apart.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum CategoryWord {
+    /// Nothing
+    None,
+    /// Everything below
+    All,
+    /// Data that no codec makes smaller: stored as it is
+    Incompressible,
+    /// Streams in gzip and zip files: stored expanded, made again bit for bit when read
+    Deflate,
 }
 
 /// In which order contents are laid out.
@@ -157,6 +173,13 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     options.block_len = args.block_size.unwrap_or(options.block_len);
     if let Some(len) = args.match_size {
         options.match_len_min = u32::try_from(len).unwrap_or(u32::MAX);
+    }
+    if let Some(words) = &args.categorize {
+        let has = |word| words.contains(&CategoryWord::All) || words.contains(&word);
+        options.categories = Categories {
+            incompressible: has(CategoryWord::Incompressible),
+            deflate: has(CategoryWord::Deflate),
+        };
     }
     options.order = match args.order {
         OrderWord::Path => Order::Path,
@@ -220,6 +243,11 @@ fn summary(report: &Report, time: Duration) -> String {
         ("  whole files shared", dedup, dedup_share),
         ("  repeats shared", segment, segment_share),
         (
+            "  streams expanded",
+            bytes(report.made_len),
+            format!("to {} more", bytes(report.plain_len)),
+        ),
+        (
             "  left to compress",
             bytes(report.block_raw_len),
             percent(report.block_raw_len, report.file_len),
@@ -278,6 +306,8 @@ fn json(report: &Report, time: Duration) -> Object {
         ("hole_len", report.hole_len),
         ("dedup_len", report.dedup_len),
         ("segment_len", report.segment_len),
+        ("made_len", report.made_len),
+        ("plain_len", report.plain_len),
         ("block_raw_len", report.block_raw_len),
         ("block_stored_len", report.block_stored_len),
         ("extents_len", report.extents_len),

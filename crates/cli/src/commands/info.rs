@@ -80,13 +80,18 @@ fn stored_len(sections: &[SectionInfo], is_wanted: fn(RecordType) -> bool) -> u6
 
 /// Stored bytes of what says which repeats and which fresh bytes contents are made of.
 fn extents_len(sections: &[SectionInfo]) -> u64 {
-    stored_len(sections, |t| t == RecordType::Extents)
+    stored_len(sections, |t| {
+        matches!(t, RecordType::Extents | RecordType::Recipes)
+    })
 }
 
 /// Stored bytes of names, attributes, content lengths, index and directory.
 fn tree_len(sections: &[SectionInfo]) -> u64 {
     stored_len(sections, |t| {
-        !matches!(t, RecordType::Data | RecordType::Extents)
+        !matches!(
+            t,
+            RecordType::Data | RecordType::Extents | RecordType::Recipes
+        )
     })
 }
 

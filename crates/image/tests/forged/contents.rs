@@ -4,11 +4,34 @@ use super::Shows::*;
 use super::records::bomb;
 use super::support::*;
 use super::{Case, case, named, of_type, records};
-use weald_format::Digest;
 use weald_format::container::{Codec, RecordType};
+use weald_format::directory::{Category, Stream};
 use weald_format::entries::EntryKind;
 use weald_format::limits::{BLOCK_LEN_MAX, NUMBER_MAX};
 use weald_format::pages::{Extent, Source};
+use weald_format::recipes::Recipe;
+use weald_format::{ContentId, Digest};
+
+/// Has the first `len` bytes of content 0 made by a recipe of content `plain`.
+fn make_front(parts: &mut Parts, len: u64, plain: u64) {
+    parts.streams.push(Stream {
+        category: Category::Deflate,
+        block_len_max: 4096,
+    });
+    parts.recipes.push(Recipe {
+        len,
+        plain: ContentId(plain),
+        level: 6,
+        check: [0; 8],
+        corrections: Vec::new(),
+    });
+    let from = |stream, address, len| Extent {
+        len,
+        source: Source::Stream { stream, address },
+    };
+    parts.extents[0] = from(0, len, 150 - len);
+    parts.extents.insert(0, from(1, 0, len));
+}
 
 pub fn content_cases() -> Vec<Case> {
     let from = |stream, address, len| Extent {
@@ -65,6 +88,34 @@ pub fn content_cases() -> Vec<Case> {
                 p.edit_directory = Some(Box::new(|d| d.streams.truncate(1)));
             },
         ),
+        case(
+            "a recipe made of what a recipe makes",
+            "F-20.3",
+            Read,
+            move |p| make_front(p, 100, 0),
+        ),
+        case("a recipe made of 17 MiB", "F-20.3", Read, move |p| {
+            make_front(p, 100, 2);
+            p.extents[2].len = 17 << 20;
+            p.content_lens[2] = 10 + (17 << 20);
+        }),
+        case(
+            "a recipe that makes another length",
+            "F-20.4",
+            Read,
+            move |p| make_front(p, 100, 1),
+        ),
+        // 50 bytes of noise are a stored block of 55.
+        case(
+            "a recipe that makes other bytes",
+            "F-20.5",
+            Read,
+            move |p| make_front(p, 55, 1),
+        ),
+        case("a recipe that is not there", "F-11.5", Read, move |p| {
+            make_front(p, 100, 1);
+            p.extents[0] = from(1, 100, 100);
+        }),
         case("an address beyond 2^62", "F-11.3", Read, move |p| {
             p.extents[0] = from(0, NUMBER_MAX, 150)
         }),

@@ -13,6 +13,7 @@ use weald_format::entries::{EntryBlockBuilder, EntryFields, EntryKind, time_mask
 use weald_format::pages::{
     self, ContentPage, Extent, ExtentPage, Link, Source, Template, TemplatePage, TimesPage,
 };
+use weald_format::recipes::{Recipe, RecipePage};
 use weald_format::tree_digest::{ContentHasher, LogicalEntry, TreeHasher};
 use weald_format::{Attributes, Digest, Timestamp, Xattr, XattrSet};
 use zerocopy::IntoBytes;
@@ -63,6 +64,7 @@ pub struct Parts {
     pub content_start: u64,
     pub content_lens: Vec<u64>,
     pub extents: Vec<Extent>,
+    pub recipes: Vec<Recipe>,
     pub blocks: Vec<Vec<u8>>,
     pub attributes: Vec<Attributes>,
     pub xattrs: Vec<XattrSet>,
@@ -165,6 +167,7 @@ impl Parts {
                 },
                 from(150, 10),
             ],
+            recipes: Vec::new(),
             blocks: vec![data[..120].to_vec(), data[120..].to_vec()],
             attributes: vec![
                 Attributes {
@@ -316,6 +319,12 @@ impl Parts {
             RecordType::Extents,
             ExtentPage::encode(&self.extents, &mut heads),
             logical_len as usize,
+        );
+        let made_len: u64 = self.recipes.iter().map(|r| r.len).sum();
+        page(
+            RecordType::Recipes,
+            RecipePage::encode(&self.recipes),
+            made_len as usize,
         );
         page(
             RecordType::Attributes,

@@ -1,0 +1,261 @@
+//! Files that hold DEFLATE streams (gzip, zip) taken apart: what lies between the streams, and recipes that make the
+//! streams from their plain bytes, which compress better and repeat what other files hold.
+//!
+//! Whatever comes out was put together again and compared with the file. What does not come out is stored as it is.
+
+use hashbrown::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use weald_codec::deflate::{analyze, inflate};
+use weald_format::Digest;
+use weald_format::recipes::{CHECK_LEN, Recipe};
+
+/// Plain bytes that one recipe may need: a read of one byte has to recreate all that the recipe makes.
+pub const PLAIN_LEN_MAX: usize = 8 << 20;
+/// What one thread needs while it takes a file apart: plain bytes, zlib's stream, the stream made from it, tokens.
+pub const MEMORY_LEN: u64 = PLAIN_LEN_MAX as u64 * 3 + (8 << 20);
+/// Shorter streams are not worth what a recipe takes.
+const STREAM_LEN_MIN: usize = 128;
+/// Plain bytes must be longer than the stream by this share (1/8), or there was nothing to compress.
+const GAIN_SHARE: usize = 8;
+/// Outcomes that are kept for files with the same content.
+const KNOWN_COUNT_MAX: usize = 1 << 14;
+
+/// A stream in a file, and how to make it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stream {
+    /// Where it lies in the file.
+    pub range: Range<usize>,
+    /// Digest of its plain bytes.
+    pub plain_digest: Digest,
+    /// zlib level.
+    pub level: u8,
+    /// What zlib would have done otherwise.
+    pub corrections: Vec<u8>,
+    /// First bytes of its digest.
+    pub check: [u8; CHECK_LEN],
+}
+
+/// The plain bytes of a stream that was taken apart.
+///
+/// # Panics
+/// If the stream is another one.
+pub fn plain_of(stream: &[u8]) -> Vec<u8> {
+    let inflated = inflate(stream, PLAIN_LEN_MAX);
+    inflated.map_or_else(
+        || panic!("a stream that could be inflated can be inflated again"),
+        |(plain, _)| plain,
+    )
+}
+
+/// Takes files apart; each content once.
+#[derive(Default)]
+pub struct Recoder {
+    known: Mutex<HashMap<Digest, Outcome>>,
+}
+
+/// The streams of a content, once somebody has found them.
+type Outcome = Arc<OnceLock<Arc<[Stream]>>>;
+
+impl Recoder {
+    /// The streams in the file `data`, whose digest is `digest`, in order; none where it holds none.
+    pub fn streams(&self, data: &[u8], digest: &Digest) -> Arc<[Stream]> {
+        let find = match data {
+            [0x1f, 0x8b, 8, ..] => gzip_streams,
+            [b'P', b'K', 3, 4, ..] => zip_streams,
+            _ => return Arc::default(),
+        };
+        let outcome = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= KNOWN_COUNT_MAX {
+                known.clear();
+            }
+            known.entry(*digest).or_default().clone()
+        };
+        // Another reader may be at the same content: waiting for it is cheaper than doing it twice.
+        outcome.get_or_init(|| find(data).into()).clone()
+    }
+}
+
+/// Streams of the members of a gzip file (RFC 1952).
+fn gzip_streams(data: &[u8]) -> Vec<Stream> {
+    let mut streams = Vec::new();
+    let mut at = 0;
+    while let Some(start) = gzip_body(data, at) {
+        let Some((stream, end)) = take(data, start) else {
+            break;
+        };
+        streams.extend(stream);
+        // CRC and length of the plain bytes.
+        at = end + 8;
+    }
+    streams
+}
+
+/// Where the stream of the gzip member at `at` begins.
+fn gzip_body(data: &[u8], at: usize) -> Option<usize> {
+    let member = data.get(at..)?;
+    let [0x1f, 0x8b, 8, flags, ..] = *member else {
+        return None;
+    };
+    let mut start = 10;
+    if flags & 4 != 0 {
+        let len = member.get(start..start + 2)?;
+        start += 2 + usize::from(u16::from_le_bytes([len[0], len[1]]));
+    }
+    // Name and comment end with a NUL.
+    for flag in [8, 16] {
+        if flags & flag != 0 {
+            start += member.get(start..)?.iter().position(|&b| b == 0)? + 1;
+        }
+    }
+    if flags & 2 != 0 {
+        start += 2;
+    }
+    Some(at + start)
+}
+
+/// Streams of the members of a zip file (APPNOTE 4.3.7), found by their local headers.
+fn zip_streams(data: &[u8]) -> Vec<Stream> {
+    let mut streams = Vec::new();
+    let mut at = 0;
+    while let Some(header) = local_header(data, at) {
+        let end = match (header.method, header.stored_len) {
+            (8, _) => match take(data, header.body) {
+                Some((stream, end)) => {
+                    streams.extend(stream);
+                    Some(end)
+                }
+                None => header.stored_len.map(|len| header.body + len),
+            },
+            (_, Some(len)) => Some(header.body + len),
+            (_, None) => None,
+        };
+        let Some(next) = end.and_then(|end| next_header(data, end)) else {
+            break;
+        };
+        at = next;
+    }
+    streams
+}
+
+/// What a local header says.
+struct LocalHeader {
+    method: u16,
+    body: usize,
+    /// Bytes of the body, unless they are only told behind it.
+    stored_len: Option<usize>,
+}
+
+fn local_header(data: &[u8], at: usize) -> Option<LocalHeader> {
+    let header = data.get(at..at + 30)?;
+    if !header.starts_with(b"PK\x03\x04") {
+        return None;
+    }
+    let word = |i: usize| u16::from_le_bytes([header[i], header[i + 1]]);
+    let long = |i: usize| u32::from(word(i)) | u32::from(word(i + 2)) << 16;
+    let is_told_behind = word(6) & 8 != 0;
+    let stored_len = long(18);
+    Some(LocalHeader {
+        method: word(8),
+        body: at + 30 + usize::from(word(26)) + usize::from(word(28)),
+        stored_len: (!is_told_behind && stored_len != u32::MAX).then_some(stored_len as usize),
+    })
+}
+
+/// The local header at `end` or a little behind it: a data descriptor may stand between, or padding.
+fn next_header(data: &[u8], end: usize) -> Option<usize> {
+    const SEARCH_LEN: usize = 64;
+    let near = data.get(end..data.len().min(end + SEARCH_LEN))?;
+    let found = near.windows(4).position(|w| w == b"PK\x03\x04")?;
+    Some(end + found)
+}
+
+/// The stream at `start`, if it is worth a recipe, and where it ends; `None` where there is no stream, or a longer one
+/// than a recipe may make.
+fn take(data: &[u8], start: usize) -> Option<(Option<Stream>, usize)> {
+    let (plain, len) = inflate(data.get(start..)?, PLAIN_LEN_MAX)?;
+    let range = start..start + len;
+    let stream = &data[range.clone()];
+    if len < STREAM_LEN_MIN || plain.len() < len + len / GAIN_SHARE {
+        return Some((None, range.end));
+    }
+    let taken = analyze(stream, &plain).map(|recipe| Stream {
+        range: range.clone(),
+        plain_digest: Digest::of(&plain),
+        level: recipe.level,
+        corrections: recipe.corrections,
+        check: Recipe::check_of(stream),
+    });
+    Some((taken, range.end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weald_codec::deflate::recreate;
+
+    fn tool(program: &str, args: &[&str], dir: &std::path::Path) {
+        let status = std::process::Command::new(program)
+            .args(args)
+            .current_dir(dir)
+            .stdout(std::process::Stdio::null())
+            .status();
+        assert!(status.is_ok_and(|s| s.success()), "{program} {args:?}");
+    }
+
+    fn text(seed: u32) -> Vec<u8> {
+        let line = |i: u32| {
+            format!(
+                "line {} of {seed}: {}\n",
+                i,
+                i.wrapping_mul(2_654_435_761 + seed)
+            )
+        };
+        (0..3000).map(line).collect::<String>().into_bytes()
+    }
+
+    /// Puts `data` together again from its streams' recipes.
+    fn check(data: &[u8], count: usize) {
+        let streams = Recoder::default().streams(data, &Digest::of(data));
+        assert_eq!(streams.len(), count);
+        for stream in streams.iter() {
+            let plain = plain_of(&data[stream.range.clone()]);
+            assert_eq!(Digest::of(&plain), stream.plain_digest);
+            let made = recreate(
+                &plain,
+                stream.level,
+                &stream.corrections,
+                stream.range.len(),
+            );
+            assert_eq!(made.unwrap(), data[stream.range.clone()]);
+        }
+    }
+
+    /// Would catch: members that are missed, or found where they are not.
+    #[test]
+    fn members_of_gzip_and_zip_files_are_found() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path();
+        for (i, name) in ["a", "b", "c"].iter().enumerate() {
+            std::fs::write(dir.join(name), text(i as u32)).unwrap();
+        }
+        std::fs::write(dir.join("empty"), b"").unwrap();
+        let script = "gzip -9 -c a > one.gz; gzip -c b >> one.gz; gzip -n1 -c < c > two.gz";
+        tool("sh", &["-ec", script], dir);
+        let script = "import zipfile
+with zipfile.ZipFile('z.zip', 'w', zipfile.ZIP_DEFLATED) as z:
+    z.write('a'); z.write('empty'); z.write('b', compress_type=zipfile.ZIP_STORED); z.write('c')
+";
+        tool("python3", &["-c", script], dir);
+        for (name, count) in [("one.gz", 2), ("two.gz", 1), ("z.zip", 2)] {
+            let data = std::fs::read(dir.join(name)).unwrap();
+            check(&data, count);
+            // Cut or damaged files give what can be had, and no panic.
+            for len in (0..data.len()).step_by(97) {
+                Recoder::default().streams(&data[..len], &Digest::of(&data[..len]));
+            }
+        }
+        check(&text(1), 0);
+    }
+}
