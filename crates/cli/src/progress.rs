@@ -1,4 +1,4 @@
-//! How a build is shown while it runs: a bar on a terminal, lines elsewhere.
+//! How a build or an extraction is shown while it runs: a bar on a terminal, lines elsewhere.
 
 use crate::commands::build::ProgressWord;
 use crate::messages;
@@ -8,14 +8,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weald_build::{Problem, Progress, Stage, Watch};
+use weald_export::{ExtractProgress, ExtractWatch};
+use weald_format::Error;
 
 /// Time between two lines where there is no bar.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Least time between two looks at an extraction, which tells of every entry.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Steps of a bar without a known length of work.
 const BAR_STEPS: u64 = 1000;
 
-/// Shows a build, and stops it when the flag is raised.
+/// Shows what runs, and stops it when the flag is raised.
 pub struct Display {
     is_cancelled: Arc<AtomicBool>,
     bar: Option<ProgressBar>,
@@ -25,9 +30,10 @@ pub struct Display {
 
 /// When the stage began and the last line was shown.
 struct Clock {
-    stage: Stage,
+    stage: Option<Stage>,
     stage_start: Instant,
     last_line: Instant,
+    last_look: Option<Instant>,
 }
 
 impl Display {
@@ -42,9 +48,10 @@ impl Display {
         };
         let now = Instant::now();
         let clock = Mutex::new(Clock {
-            stage: Stage::Scan,
+            stage: None,
             stage_start: now,
             last_line: now,
+            last_look: None,
         });
         Self {
             is_cancelled,
@@ -61,50 +68,118 @@ impl Display {
         }
     }
 
-    /// Time since the stage began, and whether a line is due.
-    fn tick(&self, stage: Stage) -> (Duration, bool) {
+    /// Shows where `stage` of a build is.
+    fn show_build(&self, progress: &Progress) {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        if clock.stage != stage {
-            (clock.stage, clock.stage_start) = (stage, now);
-        }
-        let is_due = now.duration_since(clock.last_line) >= LINE_INTERVAL;
-        if is_due {
-            clock.last_line = now;
-        }
-        (now.duration_since(clock.stage_start), is_due)
+        let elapsed = clock.in_stage(progress.stage);
+        self.show(
+            &mut clock,
+            stage_word(progress.stage),
+            position(progress),
+            || describe(progress, elapsed),
+        );
     }
-}
 
-impl Watch for Display {
-    fn progress(&self, progress: &Progress) {
-        let (elapsed, is_due) = self.tick(progress.stage);
-        let words = stage_word(progress.stage);
+    /// Shows where an extraction is, unless that was done just before or another thread is doing it.
+    fn show_extraction(&self, progress: &ExtractProgress) {
+        let Ok(mut clock) = self.clock.try_lock() else {
+            return;
+        };
+        if !clock.is_time_to_look() {
+            return;
+        }
+        let elapsed = clock.stage_start.elapsed();
+        let total = progress.entry_total.unwrap_or(0);
+        let position = share(progress.entry_count, total);
+        self.show(&mut clock, "extract", position, || {
+            describe_extraction(progress, elapsed)
+        });
+    }
+
+    fn show(
+        &self,
+        clock: &mut Clock,
+        words: &'static str,
+        position: u64,
+        describe: impl FnOnce() -> String,
+    ) {
         if let Some(bar) = &self.bar {
             bar.set_prefix(words);
-            bar.set_position(position(progress));
-            bar.set_message(describe(progress, elapsed));
-        } else if self.shows_lines && is_due {
-            messages::line(&format!("{words}: {}", describe(progress, elapsed)));
+            bar.set_position(position);
+            bar.set_message(describe());
+        } else if self.shows_lines && clock.is_line_due() {
+            messages::line(&format!("{words}: {}", describe()));
         }
     }
 
-    fn problem(&self, problem: &Problem) {
-        let show = || {
-            messages::line(&format!(
-                "{}: {}",
-                weald_vfs::shown_path(&problem.path),
-                messages::without_errno(&problem.what)
-            ))
-        };
+    /// Shows lines of problems, above the bar if there is one.
+    fn tell(&self, show: impl FnOnce()) {
         match &self.bar {
             Some(bar) => bar.suspend(show),
             None => show(),
         }
     }
+}
+
+impl Clock {
+    /// Time since the stage began.
+    fn in_stage(&mut self, stage: Stage) -> Duration {
+        if self.stage != Some(stage) {
+            (self.stage, self.stage_start) = (Some(stage), Instant::now());
+        }
+        self.stage_start.elapsed()
+    }
+
+    fn is_line_due(&mut self) -> bool {
+        let is_due = self.last_line.elapsed() >= LINE_INTERVAL;
+        if is_due {
+            self.last_line = Instant::now();
+        }
+        is_due
+    }
+
+    fn is_time_to_look(&mut self) -> bool {
+        let is_time = self
+            .last_look
+            .is_none_or(|last| last.elapsed() >= LOOK_INTERVAL);
+        if is_time {
+            self.last_look = Some(Instant::now());
+        }
+        is_time
+    }
+}
+
+impl Watch for Display {
+    fn progress(&self, progress: &Progress) {
+        self.show_build(progress);
+    }
+
+    fn problem(&self, problem: &Problem) {
+        self.tell(|| {
+            messages::line(&format!(
+                "{}: {}",
+                weald_vfs::shown_path(&problem.path),
+                messages::without_errno(&problem.what)
+            ));
+        });
+    }
 
     fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Relaxed)
+    }
+}
+
+impl ExtractWatch for Display {
+    fn problem(&self, path: &[u8], error: &Error) {
+        self.tell(|| messages::problem(path, error));
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+
+    fn progress(&self, progress: &ExtractProgress) {
+        self.show_extraction(progress);
     }
 }
 
@@ -133,11 +208,38 @@ fn position(progress: &Progress) -> u64 {
         0 => (progress.entry_count, progress.entry_total),
         total => (progress.read_len, total),
     };
+    share(done, total)
+}
+
+/// The steps of a bar for `done` of `total`; none where there is no total.
+fn share(done: u64, total: u64) -> u64 {
     if total == 0 {
         0
     } else {
         (done as f64 / total as f64 * BAR_STEPS as f64) as u64
     }
+}
+
+/// `1,234/5,678 entries, 1.2 GiB of 3.4 GiB or more, 123.0 MiB/s`. How long it will take nobody knows: what files share
+/// is counted in no total.
+fn describe_extraction(progress: &ExtractProgress, elapsed: Duration) -> String {
+    let entries = match progress.entry_total {
+        Some(total) => format!("{}/{}", count(progress.entry_count), count(total)),
+        None => count(progress.entry_count),
+    };
+    let done = bytes(progress.content_len);
+    let len_min = progress.content_len_min.unwrap_or(0);
+    let content = match len_min > progress.content_len {
+        true => format!("{done} of {} or more", bytes(len_min)),
+        false => done,
+    };
+    let mut text = format!("{entries} entries, {content}");
+    let seconds = elapsed.as_secs_f64();
+    if progress.content_len > 0 && seconds > 0.2 {
+        let rate = progress.content_len as f64 / seconds;
+        text.push_str(&format!(", {}/s", bytes(rate as u64)));
+    }
+    text
 }
 
 /// `1,234/5,678 files, 1.2/3.4 GiB, 123 MiB/s, ratio 4.56, 12 s left`.
@@ -250,5 +352,29 @@ mod tests {
             "1,000/4,000 files, 100.0 MiB of 400.0 MiB, 50.0 MiB/s, ratio 4.00, 6 s left"
         );
         assert_eq!(position(&progress), BAR_STEPS / 4);
+    }
+
+    // Would catch totals shown where they are not known, or as if no file could share its content.
+    #[test]
+    fn an_extraction_says_what_it_knows() {
+        let after =
+            |progress: &ExtractProgress| describe_extraction(progress, Duration::from_secs(2));
+        let mut progress = ExtractProgress {
+            entry_count: 1000,
+            entry_total: Some(4000),
+            content_len: 100 << 20,
+            content_len_min: Some(400 << 20),
+        };
+        assert_eq!(
+            after(&progress),
+            "1,000/4,000 entries, 100.0 MiB of 400.0 MiB or more, 50.0 MiB/s"
+        );
+        progress.content_len = 500 << 20;
+        assert_eq!(
+            after(&progress),
+            "1,000/4,000 entries, 500.0 MiB, 250.0 MiB/s"
+        );
+        (progress.entry_total, progress.content_len_min) = (None, None);
+        assert_eq!(after(&progress), "1,000 entries, 500.0 MiB, 250.0 MiB/s");
     }
 }

@@ -41,7 +41,7 @@ fn the_torture_tree_comes_back() {
     bench
         .weald(["build", "-q", "-l", "1", "source", "image"])
         .expect(0, "");
-    bench.weald(["extract", "image", "out"]).expect(0, "");
+    bench.weald(["extract", "-q", "image", "out"]).expect(0, "");
     assert_same(
         &bench.at("source"),
         &bench.at("out"),
@@ -257,4 +257,29 @@ fn a_full_disk_is_told_once() {
          set +e; $WEALD extract image small/out 2>&1 | sed 's/small.*out//'; echo ${PIPESTATUS[0]}",
     );
     assert_eq!(output, "weald: big: write: No space left on device\n2\n");
+}
+
+// Would catch an extraction that shows nothing on a terminal, or something where it should be quiet.
+#[test]
+fn a_terminal_sees_a_bar_unless_told_otherwise() {
+    let bench = Bench::with_image();
+    let entry_count = bench.sh("find source -printf x | wc -c");
+    let shown = |words: &str| {
+        bench.sh(&format!(
+            "script -qec 'stty cols 120; $WEALD extract {words}' /dev/null"
+        ))
+    };
+    let bar = shown("image bar");
+    let total = format!("/{} entries, ", entry_count.trim());
+    assert!(bar.contains("extract [") && bar.contains(&total), "{bar:?}");
+    let part = shown("image part etc");
+    assert!(part.contains(" 1 entries, "), "no total is known: {part:?}");
+    assert_eq!(shown("-q image quiet"), "");
+    assert_eq!(shown("--progress none image none"), "");
+    // Lines come every few seconds: this is over before the first.
+    bench
+        .weald(["extract", "--progress", "lines", "image", "lines"])
+        .expect(0, "");
+    let both = bench.weald(["extract", "-q", "--progress", "bar", "image", "both"]);
+    assert!(both.stderr.contains("cannot be used with"), "{both:?}");
 }

@@ -43,15 +43,29 @@ pub trait ExtractWatch: Sync {
     /// One path, relative to the image, that could not be restored, or not wholly.
     fn problem(&self, path: &[u8], error: &Error);
 
-    /// Whether to stop; asked at every entry.
+    /// Whether to stop; asked at every entry and every piece of content.
     fn is_cancelled(&self) -> bool {
         false
     }
 
-    /// One more entry is done, `len` bytes of content with it.
-    fn done(&self, len: u64) {
-        let _ = len;
+    /// How far the extraction is; told at every entry and every piece of content, so it must cost little.
+    fn progress(&self, progress: &ExtractProgress) {
+        let _ = progress;
     }
+}
+
+/// How far an extraction is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ExtractProgress {
+    /// Entries made.
+    pub entry_count: u64,
+    /// Entries to make; known where everything is extracted.
+    pub entry_total: Option<u64>,
+    /// Bytes of content made, holes included.
+    pub content_len: u64,
+    /// Bytes of content to make, at least: files that share a content are made each, the image counts it once. Known
+    /// where everything is extracted.
+    pub content_len_min: Option<u64>,
 }
 
 /// What an extraction did.
@@ -78,13 +92,9 @@ pub fn extract(
     watch: &dyn ExtractWatch,
 ) -> Result<ExtractReport> {
     let root = open_root(image, target, options.overwrite)?;
-    let state = State {
-        watch,
-        fatal: Mutex::default(),
-        is_stopped: AtomicBool::new(false),
-        counts: Counts::default(),
-    };
+    let state = State::new(watch, goal(image, &options.selection));
     let problem = |path: &[u8], error: Error| state.problem(path, error);
+    let advance = |len: u64| state.advance(len);
     let policy = Policy {
         overwrite: options.overwrite,
         keeps_owner: options.keeps_owner,
@@ -95,6 +105,7 @@ pub fn extract(
             image,
             policy,
             problem: &problem,
+            advance: &advance,
         },
         state: &state,
         root_fd: root
@@ -119,6 +130,17 @@ pub fn extract(
         .run(walk, root)
     })?;
     state.into_report(unmatched)
+}
+
+/// The totals of an extraction, as far as the image tells them.
+fn goal(image: &Image, selection: &Selection) -> ExtractProgress {
+    let is_everything = selection.pattern_count() == 0;
+    let summary = image.summary();
+    ExtractProgress {
+        entry_total: is_everything.then_some(summary.name_count),
+        content_len_min: is_everything.then_some(summary.content_len),
+        ..ExtractProgress::default()
+    }
 }
 
 /// Opens or makes the target; its attributes are the image's if it was missing or empty.
@@ -146,6 +168,7 @@ fn open_root(image: &Image, target: &Path, overwrite: bool) -> Result<Arc<Target
 /// What all threads share.
 struct State<'a> {
     watch: &'a dyn ExtractWatch,
+    goal: ExtractProgress,
     fatal: Mutex<Option<Error>>,
     is_stopped: AtomicBool,
     counts: Counts,
@@ -154,10 +177,21 @@ struct State<'a> {
 #[derive(Default)]
 struct Counts {
     entries: AtomicU64,
+    content_len: AtomicU64,
     problems: AtomicU64,
 }
 
-impl State<'_> {
+impl<'a> State<'a> {
+    fn new(watch: &'a dyn ExtractWatch, goal: ExtractProgress) -> Self {
+        Self {
+            watch,
+            goal,
+            fatal: Mutex::default(),
+            is_stopped: AtomicBool::new(false),
+            counts: Counts::default(),
+        }
+    }
+
     /// Tells a problem; one that will meet every further file stops everything.
     fn problem(&self, path: &[u8], error: Error) {
         let is_one_file_too_large = error
@@ -185,9 +219,28 @@ impl State<'_> {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    fn done(&self, len: u64) {
+    /// One more entry is made.
+    fn done(&self) {
         self.counts.entries.fetch_add(1, Ordering::Relaxed);
-        self.watch.done(len);
+        self.tell();
+    }
+
+    /// `len` more bytes of content are made; an error where no more should be.
+    fn advance(&self, len: u64) -> Result<()> {
+        self.counts.content_len.fetch_add(len, Ordering::Relaxed);
+        self.tell();
+        match self.is_stopped() {
+            true => Err(Error::invalid("interrupted")),
+            false => Ok(()),
+        }
+    }
+
+    fn tell(&self) {
+        self.watch.progress(&ExtractProgress {
+            entry_count: self.counts.entries.load(Ordering::Relaxed),
+            content_len: self.counts.content_len.load(Ordering::Relaxed),
+            ..self.goal
+        });
     }
 
     fn into_report(self, unmatched: Vec<usize>) -> Result<ExtractReport> {
@@ -240,19 +293,15 @@ impl Extractor<'_> {
                 what,
             } = job;
             if !self.state.is_stopped() {
-                let len = match &what {
-                    What::Make(inode, _) if inode.kind == FileKind::Regular => inode.size.0,
-                    _ => 0,
+                let place = Place {
+                    dir: &dir,
+                    fd: &fd,
+                    name: &name,
                 };
-                match self.make(
-                    &Place {
-                        dir: &dir,
-                        fd: &fd,
-                        name: &name,
-                    },
-                    what,
-                ) {
-                    Ok(()) => self.state.done(len),
+                match self.make(&place, what) {
+                    Ok(()) => self.state.done(),
+                    // Given up half made, because everything is.
+                    Err(_) if self.state.is_stopped() => {}
                     Err(error) => self.state.problem(&dir.path_of(&name), error),
                 }
             }
@@ -356,7 +405,7 @@ impl Crew<'_, '_> {
                 Ok(Some(Event::Enter(visit))) => match root.take() {
                     Some(root) => {
                         self.levels.push(root);
-                        self.extractor.state.done(0);
+                        self.extractor.state.done();
                     }
                     None => self.enter(visit, &mut walk),
                 },
@@ -409,7 +458,7 @@ impl Crew<'_, '_> {
             far.forget()?;
         }
         self.levels.push(dir);
-        self.extractor.state.done(0);
+        self.extractor.state.done();
         Ok(())
     }
 

@@ -12,7 +12,7 @@ mod selected;
 mod tar;
 mod target_dir;
 
-pub use extract::{ExtractOptions, ExtractReport, ExtractWatch, extract};
+pub use extract::{ExtractOptions, ExtractProgress, ExtractReport, ExtractWatch, extract};
 pub use host_tree::{HostDir, HostTree};
 pub use restore::XattrPolicy;
 pub use tar::{TarOptions, TarReport, write_tar};

@@ -56,6 +56,8 @@ pub(crate) struct Restorer<'a> {
     pub(crate) policy: Policy,
     /// Told of every attribute that could not be restored, with the path of the inode.
     pub(crate) problem: &'a (dyn Fn(&[u8], Error) + Sync),
+    /// Told of every piece of content, with its length; its errors end the file.
+    pub(crate) advance: &'a (dyn Fn(u64) -> Result<()> + Sync),
 }
 
 /// The thing whose attributes are set: what a descriptor holds open, or a name in a directory.
@@ -124,7 +126,7 @@ impl Restorer<'_> {
         let file = self.create(place, || {
             weald_sys::create_file_at(place.fd, place.name, FILLING_FILE)
         })?;
-        if let Err(error) = write_content(self.image, inode, &file) {
+        if let Err(error) = self.write_content(inode, &file) {
             // Nothing better can be done about a failure of this one.
             let _ = weald_sys::remove_file_at(place.fd, place.name);
             return Err(error);
@@ -133,6 +135,47 @@ impl Restorer<'_> {
         self.restore(Subject::Open(file.as_fd()), inode, &|| {
             place.dir.path_of(place.name)
         });
+        Ok(())
+    }
+
+    /// Writes the data runs of a file where they belong; holes stay holes.
+    fn write_content(&self, inode: &Inode, file: &File) -> Result<()> {
+        let mut written_end = 0;
+        let mut result = Ok(());
+        self.image.runs(inode, 0, &mut |run| {
+            if run.is_hole {
+                result = (self.advance)(run.len);
+            } else {
+                written_end = run.offset + run.len;
+                result = self.write_run(inode, file, run);
+            }
+            match result {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        })?;
+        result?;
+        if written_end < inode.size.0 {
+            file.set_len(inode.size.0)
+                .map_err(|e| Error::io("set length", e))?;
+        }
+        Ok(())
+    }
+
+    fn write_run(&self, inode: &Inode, file: &File, run: Run) -> Result<()> {
+        let end = run.offset + run.len;
+        let mut offset = run.offset;
+        while offset < end {
+            let len = usize::try_from((end - offset).min(PIECE_LEN)).unwrap_or(usize::MAX);
+            let piece = self.image.read(inode, offset, len)?;
+            if piece.is_empty() {
+                return Err(Error::invalid(format!("the content ends at byte {offset}")));
+            }
+            file.write_all_at(&piece, offset)
+                .map_err(|e| Error::io("write", e))?;
+            offset += piece.len() as u64;
+            (self.advance)(piece.len() as u64)?;
+        }
         Ok(())
     }
 
@@ -289,46 +332,6 @@ fn node_kind(inode: &Inode) -> Result<NodeKind> {
             return Err(Error::invalid("not a special file"));
         }
     })
-}
-
-/// Writes the data runs of a file where they belong; holes stay holes.
-fn write_content(image: &Image, inode: &Inode, file: &File) -> Result<()> {
-    let mut written_end = 0;
-    let mut result = Ok(());
-    image.runs(inode, 0, &mut |run| {
-        if run.is_hole {
-            return ControlFlow::Continue(());
-        }
-        written_end = run.offset + run.len;
-        result = write_run(image, inode, file, run);
-        if result.is_ok() {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
-    })?;
-    result?;
-    if written_end < inode.size.0 {
-        file.set_len(inode.size.0)
-            .map_err(|e| Error::io("set length", e))?;
-    }
-    Ok(())
-}
-
-fn write_run(image: &Image, inode: &Inode, file: &File, run: Run) -> Result<()> {
-    let end = run.offset + run.len;
-    let mut offset = run.offset;
-    while offset < end {
-        let len = usize::try_from((end - offset).min(PIECE_LEN)).unwrap_or(usize::MAX);
-        let piece = image.read(inode, offset, len)?;
-        if piece.is_empty() {
-            return Err(Error::invalid(format!("the content ends at byte {offset}")));
-        }
-        file.write_all_at(&piece, offset)
-            .map_err(|e| Error::io("write", e))?;
-        offset += piece.len() as u64;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! `weald extract`: an image becomes a tree again.
 
+use crate::commands::build::ProgressWord;
 use crate::open::{ImageArgs, thread_count};
+use crate::progress::Display;
 use crate::{commands::exit_code, messages, parse};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use weald_export::{ExtractOptions, ExtractWatch, XattrPolicy, extract};
 use weald_format::Error;
 use weald_vfs::Selection;
@@ -53,6 +53,12 @@ pub struct ExtractArgs {
     /// Threads; 0 for one on each processor
     #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
     threads: usize,
+    /// Show nothing but problems
+    #[arg(short, long)]
+    quiet: bool,
+    /// Show progress: a bar, lines, nothing, or what suits standard error
+    #[arg(long, value_enum, default_value = "auto", conflicts_with = "quiet")]
+    progress: ProgressWord,
 }
 
 /// Runs the command.
@@ -75,8 +81,15 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
     if let Err(error) = weald_sys::raise_open_file_limit() {
         log::info!("limit of open files: {error}");
     }
-    let watch = Interruptible(crate::commands::interrupt_flag()?);
-    let report = extract(&image, &args.target, &options, &watch)?;
+    let progress = if args.quiet {
+        ProgressWord::None
+    } else {
+        args.progress
+    };
+    let display = Display::new(progress, crate::commands::interrupt_flag()?);
+    let extracted = extract(&image, &args.target, &options, &display);
+    display.finish();
+    let report = extracted?;
     let unmatched_count = say_unmatched(&args.patterns, &report.unmatched);
     Ok(exit_code(report.problem_count + unmatched_count))
 }
@@ -104,18 +117,5 @@ pub struct Problems;
 impl ExtractWatch for Problems {
     fn problem(&self, path: &[u8], error: &Error) {
         messages::problem(path, error);
-    }
-}
-
-/// Tells of problems and stops on a signal.
-struct Interruptible(Arc<AtomicBool>);
-
-impl ExtractWatch for Interruptible {
-    fn problem(&self, path: &[u8], error: &Error) {
-        messages::problem(path, error);
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
     }
 }
