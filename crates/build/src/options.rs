@@ -93,10 +93,10 @@ impl BuildOptions {
             2 => (CodecSpec::Zstd(1), 1 << 20, 512),
             3 => (CodecSpec::Zstd(3), 1 << 20, 512),
             4 => (CodecSpec::Zstd(7), 2 << 20, 512),
-            5 => (CodecSpec::Zstd(12), 4 << 20, 256),
-            6 => (CodecSpec::Zstd(17), 4 << 20, 256),
-            7 => (CodecSpec::Zstd(19), 4 << 20, 256),
-            8 => (CodecSpec::Zstd(22), 8 << 20, 256),
+            5 => (CodecSpec::Zstd(9), 4 << 20, 256),
+            6 => (CodecSpec::Zstd(12), 4 << 20, 256),
+            7 => (CodecSpec::Zstd(16), 4 << 20, 256),
+            8 => (CodecSpec::Zstd(19), 8 << 20, 256),
             9 => (CodecSpec::Xz(9), 16 << 20, 256),
             _ => {
                 return Err(Error::invalid(format!(
@@ -151,7 +151,7 @@ impl BuildOptions {
 impl Default for BuildOptions {
     fn default() -> Self {
         Self {
-            codec: CodecSpec::Zstd(19),
+            codec: CodecSpec::Zstd(16),
             block_len: 4 << 20,
             match_len_min: 256,
             categories: Categories {
