@@ -4,10 +4,10 @@
 mod read;
 mod support;
 
-use read::{check, open, read_everything};
-use support::{Source, small};
+use read::{check, open, paths, read_everything};
+use support::{Source, gzip_in_small_blocks, noise, small, text};
 use weald_build::{BuildOptions, CodecSpec};
-use weald_format::container::{Codec, RecordType};
+use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
 
 /// Flips one bit in every `step`-th byte; reads everything and checks the digests of each.
 fn flip(bytes: &[u8], step: usize) {
@@ -73,6 +73,10 @@ fn whole_images_are_clean_whatever_the_codec() {
             by_path("/noise").data,
             std::fs::read(source.root().join("noise")).unwrap()
         );
+        assert_eq!(
+            by_path("/made.gz").data,
+            std::fs::read(source.root().join("made.gz")).unwrap()
+        );
         assert_eq!(by_path("/dir/deep/er/small").inode.nlink, 3);
         digests.push(image.summary().tree_digest);
     }
@@ -87,6 +91,11 @@ fn every_byte_of_a_zstd_image_counts() {
     assert!(
         has(&bytes, RecordType::Data, Codec::Zstd),
         "no compressed block"
+    );
+    assert!(
+        has(&bytes, RecordType::Recipes, Codec::Zstd)
+            || has(&bytes, RecordType::Recipes, Codec::None),
+        "no recipe"
     );
     flip(&bytes, 1);
 }
@@ -118,4 +127,54 @@ fn every_truncation_is_refused() {
     for len in 0..bytes.len() {
         assert!(open(bytes[..len].to_vec()).is_err(), "{len} bytes");
     }
+}
+
+/// Type and first stored byte of every record.
+fn records(image: &[u8]) -> Vec<(RecordType, usize)> {
+    let mut out = Vec::new();
+    let mut at = 64;
+    while at < image.len() - 128 {
+        let record = RecordRef::parse_header(&image[at..at + HEADER_LEN], at as u64).unwrap();
+        out.push((record.record_type, at + HEADER_LEN));
+        at = record.end() as usize;
+    }
+    out
+}
+
+/// Would catch: files made by recipes that are not named where their plain bytes or their recipe are damaged, or named
+/// where others are.
+#[test]
+fn damage_below_a_recipe_names_the_file_that_it_makes() {
+    let source = Source::empty();
+    let plain = text(3000);
+    source.file("a-plain", &plain);
+    source.file("made.gz", &gzip_in_small_blocks(&plain));
+    source.file("noise", &noise(1, 8300));
+    let bytes = source.image(&small(CodecSpec::Zstd(3)));
+    let mut named = Vec::new();
+    for (record_type, at) in records(&bytes) {
+        if !matches!(record_type, RecordType::Data | RecordType::Recipes) {
+            continue;
+        }
+        let mut bad = bytes.clone();
+        bad[at] ^= 1;
+        let image = open(bad).unwrap();
+        let mut found = paths(&check(&image, false).0);
+        found.sort();
+        let mut of_digests = paths(&check(&image, true).0);
+        of_digests.sort();
+        assert_eq!(found, of_digests, "{record_type:?} at {at}");
+        named.push((record_type, found));
+    }
+    let count = |record_type, paths: &[&str]| {
+        named
+            .iter()
+            .filter(|n| n.0 == record_type && n.1 == paths)
+            .count()
+    };
+    assert_eq!(count(RecordType::Data, &["a-plain", "made.gz"]), 1);
+    assert_eq!(count(RecordType::Recipes, &["made.gz"]), 1);
+    let noise_count = count(RecordType::Data, &["noise"]);
+    assert!(noise_count >= 2, "{named:?}");
+    assert_eq!(noise_count + 2, named.len(), "{named:?}");
 }

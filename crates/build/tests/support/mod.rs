@@ -6,8 +6,10 @@ use rustix::fs::{
     utimensat,
 };
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use weald_build::{BuildOptions, CodecSpec, MtimeRule, Silent, build_image};
 
 /// A temporary directory with a source tree in it.
@@ -24,10 +26,29 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     out
 }
 
-fn text(len: usize) -> Vec<u8> {
+pub fn text(len: usize) -> Vec<u8> {
     let words =
         (0u64..).flat_map(|i| format!("line {} of {}\n", i * i % 7919, i % 13).into_bytes());
     words.take(len).collect()
+}
+
+/// `plain` as gzip files hold it, but with blocks of 128 tokens: a recipe needs corrections for that.
+pub fn gzip_in_small_blocks(plain: &[u8]) -> Vec<u8> {
+    let script = "import sys, zlib
+c = zlib.compressobj(6, wbits=31, memLevel=1)
+sys.stdout.buffer.write(c.compress(sys.stdin.buffer.read()) + c.flush())";
+    let mut child = Command::new("python3")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Less than a pipe holds, so that nobody waits.
+    assert!(plain.len() < 1 << 16);
+    child.stdin.take().unwrap().write_all(plain).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    output.stdout
 }
 
 impl Source {
@@ -38,7 +59,7 @@ impl Source {
         Self { dir }
     }
 
-    /// Files of one and several blocks, equal ones, incompressible, sparse and empty ones; hard links inside and across
+    /// Files of one and several blocks, equal ones, incompressible, sparse and empty ones, one made by a recipe; hard links inside and across
     /// directories; symlinks, a fifo, xattrs, a directory of 1100 entries; devices where the user may make them.
     pub fn everything() -> Self {
         let source = Self::empty();
@@ -48,6 +69,7 @@ impl Source {
         source.file("small", b"small\n");
         source.file("empty", b"");
         source.file("noise", &noise(1, 8300));
+        source.file("made.gz", &gzip_in_small_blocks(&text(2000)[300..]));
         let sparse = fs::File::create(root.join("sparse")).unwrap();
         sparse.set_len(1 << 20).unwrap();
         sparse.write_all_at(&text(100), 1 << 19).unwrap();
