@@ -1,6 +1,9 @@
 //! Standard output: buffered, quiet about a closed pipe, safe for terminals.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, OFlags, SeekFrom};
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether the reader of standard output has gone.
@@ -10,6 +13,23 @@ static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 pub fn is_closed() -> bool {
     IS_CLOSED.load(Ordering::Relaxed)
 }
+
+/// Whether the reader of standard output has gone, asked of the system: for work that takes long between two writes.
+pub fn has_no_reader() -> bool {
+    let stdout = rustix::stdio::stdout();
+    let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
+    let now = Timespec::default();
+    // Asked in vain, the next write finds out.
+    let is_gone = poll(&mut asked, Some(&now)).is_ok_and(|count| count > 0)
+        && asked[0].revents().contains(PollFlags::ERR);
+    if is_gone {
+        IS_CLOSED.store(true, Ordering::Relaxed);
+    }
+    is_gone
+}
+
+/// Shortest hole that is made by a seek: a shorter one takes no block less on most file systems.
+const SKIP_LEN_MIN: u64 = 4096;
 
 /// Notes whether `error` is a closed pipe.
 struct Guarded(StdoutLock<'static>);
@@ -70,6 +90,41 @@ impl Output {
     /// Whether a human looks.
     pub fn is_terminal(&self) -> bool {
         self.is_terminal
+    }
+
+    /// Writes `len` zeros; as a hole where standard output is a file that ends here.
+    pub fn zeros(&mut self, len: u64) -> io::Result<()> {
+        if len >= SKIP_LEN_MIN && self.skip(len)? {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        let _ = weald_vfs::each_zeros(len, &mut |piece| {
+            result = self.writer.write_all(piece);
+            match result {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        });
+        result
+    }
+
+    /// Lengthens standard output by `len` without writing; false where that cannot be or would show what was there before.
+    fn skip(&mut self, len: u64) -> io::Result<bool> {
+        self.writer.flush()?;
+        let stdout = rustix::stdio::stdout();
+        let stat = rustix::fs::fstat(stdout)?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let is_appending = || rustix::fs::fcntl_getfl(stdout).map(|f| f.contains(OFlags::APPEND));
+        if !is_file || is_appending()? {
+            return Ok(false);
+        }
+        let at = rustix::fs::seek(stdout, SeekFrom::Current(0))?;
+        let Some(end) = at.checked_add(len).filter(|_| stat.st_size as u64 <= at) else {
+            return Ok(false);
+        };
+        rustix::fs::ftruncate(stdout, end)?;
+        rustix::fs::seek(stdout, SeekFrom::Start(end))?;
+        Ok(true)
     }
 
     /// Writes what is buffered.

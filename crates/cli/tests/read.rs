@@ -314,3 +314,59 @@ fn sums_are_those_of_the_tools() {
     let json = bench.weald(["sum", "--json", "image"]).expect(0, "").json();
     assert_eq!(json.len(), 8);
 }
+
+/// A bench with an image of `big`, 1 TiB and 4 bytes: 4 of data, a hole, 4 of data; and of `tail`, 1 GiB: 4 of data, a hole.
+fn bench_with_holes() -> Bench {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir source; echo top > source/big; truncate -s 1T source/big; echo end >> source/big
+              echo top > source/tail; truncate -s 1G source/tail; $WEALD build -q source image",
+    );
+    bench
+}
+
+// Would catch a terabyte of zeros written to a file, or a hole that ends a file and is lost.
+#[test]
+fn cat_keeps_holes_in_a_new_file() {
+    let bench = bench_with_holes();
+    bench.sh("ulimit -t 20; $WEALD cat image big tail big > out");
+    let kib = bench.sh("du -k out | cut -f1");
+    assert!(kib.trim().parse::<u64>().expect("a number") < 100, "{kib}");
+    assert_eq!(
+        bench.sh("stat -c %s out"),
+        format!("{}\n", (2_u64 << 40) + (1 << 30) + 8)
+    );
+    bench.sh("tail -c 4 out | grep -qx end && head -c 4 out | grep -qx top");
+    // The offset that is shared with what comes after stands behind the hole.
+    bench.sh("($WEALD cat image tail; echo next) > out; tail -c 5 out | grep -qx next");
+    assert_eq!(bench.sh("stat -c %s out"), format!("{}\n", (1 << 30) + 5));
+}
+
+// Would catch holes made where they show what was there before, or where everything is appended.
+#[test]
+fn cat_writes_zeros_where_it_must() {
+    let bench = Bench::with_image();
+    bench.sh("cat source/sparse source/sparse > expected; ($WEALD cat image sparse sparse | cat) > out; cmp out expected");
+    bench.sh("$WEALD cat image sparse > out; $WEALD cat image sparse >> out; cmp out expected");
+    bench.sh(
+        "tr '\\0' x < expected > out; $WEALD cat image sparse sparse 1<> out; cmp out expected",
+    );
+    bench.sh("head -c 2M /dev/urandom > out; $WEALD cat image sparse 1<> out; cmp -n 1M out source/sparse");
+}
+
+// Would catch work that goes on for minutes after its reader has gone.
+#[test]
+fn a_hole_is_left_as_soon_as_nobody_reads() {
+    let bench = bench_with_holes();
+    bench.sh("timeout 20 $WEALD cat image big | head -c 9 > out");
+    bench.sh("timeout 20 $WEALD sum image big | true");
+    bench.sh("code=0; timeout -s INT -k 20 0.5 $WEALD sum image big || code=$?; test $code = 124");
+}
+
+// Would catch zeros of another number than the hole has.
+#[test]
+fn sums_of_holes_are_those_of_zeros() {
+    let bench = bench_with_holes();
+    let sum = bench.sh("$WEALD sum -a sha256 image tail | cut -c -64");
+    assert_eq!(sum, bench.sh("sha256sum < source/tail | cut -c -64"));
+}

@@ -4,6 +4,7 @@
 //! touches the host's file system.
 #![forbid(unsafe_code)]
 
+mod content;
 mod diff;
 pub mod errno;
 mod find;
@@ -16,6 +17,7 @@ mod text;
 mod time;
 mod walk;
 
+pub use content::{Part, each_part, each_zeros};
 pub use diff::{
     Aspect, Change, Child, Difference, Facts, FileReader, LinkKey, Tree, compare, kind_word,
 };
@@ -23,7 +25,7 @@ pub use find::{Comparison, Permissions, Query};
 pub use glob::{Glob, PathGlob, Scope, Selection};
 pub use image_tree::{ImageDir, ImageTree};
 pub use path::{Follow, Located, SYMLINK_COUNT_MAX, resolve};
-pub use sum::{Algorithm, Sum, file_digest, sums};
+pub use sum::{Algorithm, Sum, SumOptions, sums};
 pub use text::{shown, shown_path};
 pub use time::{parse_time, utc_nanoseconds, utc_seconds};
 pub use walk::{Step, Visit, Walker};

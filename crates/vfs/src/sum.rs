@@ -1,5 +1,6 @@
 //! Digests of the contents of regular files, computed by several threads and told in the order of the walk.
 
+use crate::content::{Part, each_part, each_zeros};
 use crate::path::Located;
 use crate::walk::{Step, Walker};
 use crate::{parallel, shown_path};
@@ -7,11 +8,9 @@ use sha2::Digest as _;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
-use weald_format::{ContentId, FileKind, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
+use weald_format::{ContentId, Error, FileKind, Result};
 use weald_image::{Image, Inode};
-
-/// Bytes read at once.
-const PIECE_LEN: usize = 1 << 20;
 
 /// Contents whose digest is remembered for their other names; about 100 bytes each.
 const KNOWN_COUNT_MAX: usize = 1 << 18;
@@ -34,29 +33,52 @@ pub struct Sum {
     pub digest: Result<[u8; 32]>,
 }
 
+/// How to compute digests.
+#[derive(Clone, Copy)]
+pub struct SumOptions<'a> {
+    /// Which digests.
+    pub algorithm: Algorithm,
+    /// Threads that read and compute; at least 1 is used.
+    pub thread_count: usize,
+    /// Whether to stop; asked at every piece of a file, by all threads. Files that are not done then have no digest, but
+    /// the error "interrupted".
+    pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
+}
+
 /// Computes the digest of every regular file at or below `start`, and tells `emit` of each in the order of the walk, until
 /// it breaks. An unreadable directory is told as a `Sum` with an error.
 ///
 /// # Cost
-/// Reads every distinct content once, while at most 2^18 of them were seen before (then some again).
+/// Reads every distinct content once, while at most 2^18 of them were seen before (then some again). Holes are not read,
+/// but their zeros are digested.
 pub fn sums(
     image: &Image,
     start: Located,
-    algorithm: Algorithm,
-    thread_count: usize,
+    options: &SumOptions<'_>,
     emit: &mut dyn FnMut(Sum) -> ControlFlow<()>,
 ) {
-    let known = Known::default();
+    let is_stopped = AtomicBool::new(false);
+    let job = Summer {
+        image,
+        algorithm: options.algorithm,
+        known: Known::default(),
+        is_cancelled: &|| is_stopped.load(Ordering::Relaxed) || (options.is_cancelled)(),
+    };
     let mut walker = Walker::new(image, start);
     let produce = || next_file(&mut walker);
     let work = |(path, found): (Vec<u8>, Result<Inode>)| {
         let digest = found.and_then(|inode| {
-            let digest = known.digest(image, &inode, algorithm);
+            let digest = job.digest(&inode);
             digest.map_err(|error| error.context(shown_path(&path)))
         });
         Sum { path, digest }
     };
-    parallel::ordered(thread_count, produce, work, emit);
+    parallel::ordered(options.thread_count, produce, work, |sum| {
+        let flow = emit(sum);
+        // What is in flight would be computed for nobody.
+        is_stopped.store(flow.is_break(), Ordering::Relaxed);
+        flow
+    });
 }
 
 fn next_file(walker: &mut Walker<'_>) -> Option<(Vec<u8>, Result<Inode>)> {
@@ -77,22 +99,16 @@ fn next_file(walker: &mut Walker<'_>) -> Option<(Vec<u8>, Result<Inode>)> {
 struct Known(Mutex<HashMap<ContentId, [u8; 32]>>);
 
 impl Known {
-    fn digest(&self, image: &Image, inode: &Inode, algorithm: Algorithm) -> Result<[u8; 32]> {
-        let known = inode
-            .content
-            .and_then(|content| self.lock().get(&content).copied());
-        if let Some(digest) = known {
-            return Ok(digest);
+    fn get(&self, content: ContentId) -> Option<[u8; 32]> {
+        self.lock().get(&content).copied()
+    }
+
+    fn put(&self, content: ContentId, digest: [u8; 32]) {
+        let mut table = self.lock();
+        if table.len() >= KNOWN_COUNT_MAX {
+            table.clear();
         }
-        let digest = file_digest(image, inode, algorithm)?;
-        if let Some(content) = inode.content {
-            let mut table = self.lock();
-            if table.len() >= KNOWN_COUNT_MAX {
-                table.clear();
-            }
-            table.insert(content, digest);
-        }
-        Ok(digest)
+        table.insert(content, digest);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ContentId, [u8; 32]>> {
@@ -102,39 +118,61 @@ impl Known {
     }
 }
 
-/// The digest of the content of one regular file.
-///
-/// # Errors
-/// What the reader reports.
-///
-/// # Cost
-/// Reads the whole file, 1 MiB at once.
-pub fn file_digest(image: &Image, inode: &Inode, algorithm: Algorithm) -> Result<[u8; 32]> {
-    match algorithm {
-        Algorithm::Blake3 => {
-            let mut hasher = blake3::Hasher::new();
-            for_each_piece(image, inode, &mut |piece| {
-                hasher.update(piece);
-            })?;
-            Ok(*hasher.finalize().as_bytes())
-        }
-        Algorithm::Sha256 => {
-            let mut hasher = sha2::Sha256::new();
-            for_each_piece(image, inode, &mut |piece| hasher.update(piece))?;
-            Ok(hasher.finalize().into())
-        }
-    }
+/// What all threads share.
+struct Summer<'a> {
+    image: &'a Image,
+    algorithm: Algorithm,
+    known: Known,
+    is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
-fn for_each_piece(image: &Image, inode: &Inode, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
-    let mut offset = 0;
-    while offset < inode.size.0 {
-        let piece = image.read(inode, offset, PIECE_LEN)?;
-        if piece.is_empty() {
-            break;
+impl Summer<'_> {
+    fn digest(&self, inode: &Inode) -> Result<[u8; 32]> {
+        let Some(content) = inode.content else {
+            return self.file_digest(inode);
+        };
+        if let Some(digest) = self.known.get(content) {
+            return Ok(digest);
         }
-        visit(&piece);
-        offset += piece.len() as u64;
+        let digest = self.file_digest(inode)?;
+        self.known.put(content, digest);
+        Ok(digest)
     }
-    Ok(())
+
+    fn file_digest(&self, inode: &Inode) -> Result<[u8; 32]> {
+        match self.algorithm {
+            Algorithm::Blake3 => {
+                let mut hasher = blake3::Hasher::new();
+                self.for_each_piece(inode, &mut |piece| {
+                    hasher.update(piece);
+                })?;
+                Ok(*hasher.finalize().as_bytes())
+            }
+            Algorithm::Sha256 => {
+                let mut hasher = sha2::Sha256::new();
+                self.for_each_piece(inode, &mut |piece| hasher.update(piece))?;
+                Ok(hasher.finalize().into())
+            }
+        }
+    }
+
+    fn for_each_piece(&self, inode: &Inode, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let mut is_whole = true;
+        let mut piece = |bytes: &[u8]| {
+            is_whole = !(self.is_cancelled)();
+            if !is_whole {
+                return ControlFlow::Break(());
+            }
+            visit(bytes);
+            ControlFlow::Continue(())
+        };
+        each_part(self.image, inode, &mut |part| match part {
+            Part::Data(bytes) => piece(bytes),
+            Part::Hole(len) => each_zeros(len, &mut piece),
+        })?;
+        match is_whole {
+            true => Ok(()),
+            false => Err(Error::invalid("interrupted")),
+        }
+    }
 }

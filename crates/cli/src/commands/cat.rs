@@ -6,19 +6,19 @@ use crate::{commands::exit_code, messages};
 use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use weald_format::{Error, FileKind};
 use weald_image::Image;
-use weald_vfs::{Follow, shown_path};
-
-/// Bytes asked of the reader at once.
-const PIECE_LEN: usize = 1 << 20;
+use weald_vfs::{Follow, Part, each_part, shown_path};
 
 const EXAMPLES: &str = "\
 Examples:
   weald cat forest.weald etc/passwd
-  weald cat forest.weald var/log/a.log var/log/b.log | grep error";
+  weald cat forest.weald var/log/a.log var/log/b.log | grep error
+
+Holes stay holes where standard output is a file that ends where is written ('> FILE', not '>> FILE').";
 
 /// Write files to standard output
 #[derive(Args, Debug)]
@@ -58,15 +58,16 @@ fn cat(image: &Image, path: &OsStr, output: &mut Output) -> std::io::Result<Resu
     if inode.kind != FileKind::Regular {
         return Ok(Err(Error::invalid(format!("{name}: not a regular file"))));
     }
-    let mut offset = 0;
-    while offset < inode.size.0 {
-        let piece = match image.read(&inode, offset, PIECE_LEN) {
-            Ok(piece) if piece.is_empty() => break,
-            Ok(piece) => piece,
-            Err(error) => return Ok(Err(error.context(name))),
+    let mut written = Ok(());
+    let read = each_part(image, &inode, &mut |part| {
+        written = match part {
+            Part::Data(bytes) => output.write_all(bytes),
+            Part::Hole(len) => output.zeros(len),
         };
-        output.write_all(&piece)?;
-        offset += piece.len() as u64;
-    }
-    Ok(Ok(()))
+        match written {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    });
+    written.map(|()| read.map_err(|error| error.context(name)))
 }

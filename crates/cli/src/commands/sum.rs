@@ -2,7 +2,7 @@
 
 use crate::json::{Object, hex, put_name};
 use crate::open::{ImageArgs, locate, thread_count};
-use crate::output::Output;
+use crate::output::{Output, has_no_reader, is_closed};
 use crate::{commands::exit_code, messages};
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use weald_format::FileKind;
-use weald_vfs::{Algorithm, Follow, Sum, sums};
+use weald_vfs::{Algorithm, Follow, Sum, SumOptions, sums};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,9 +54,13 @@ pub struct SumArgs {
 /// Runs the command.
 pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
     let image = args.image.open()?;
-    let algorithm = match args.algorithm {
-        Word::B3 => Algorithm::Blake3,
-        Word::Sha256 => Algorithm::Sha256,
+    let options = SumOptions {
+        algorithm: match args.algorithm {
+            Word::B3 => Algorithm::Blake3,
+            Word::Sha256 => Algorithm::Sha256,
+        },
+        thread_count: thread_count(args.threads),
+        is_cancelled: &has_no_reader,
     };
     let root = [OsString::new()];
     let paths = if args.paths.is_empty() {
@@ -86,26 +90,21 @@ pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
             }
         };
         let mut result = Ok(());
-        sums(
-            &image,
-            start,
-            algorithm,
-            thread_count(args.threads),
-            &mut |sum| {
-                match &sum.digest {
-                    Ok(digest) => result = print(args, &sum, digest, &mut output),
-                    Err(error) => {
-                        messages::error(&anyhow::Error::new(error.duplicate()));
-                        problem_count += 1;
-                    }
+        sums(&image, start, &options, &mut |sum| {
+            match &sum.digest {
+                Ok(digest) => result = print(args, &sum, digest, &mut output),
+                Err(_) if is_closed() => result = Err(io::ErrorKind::BrokenPipe.into()),
+                Err(error) => {
+                    messages::error(&anyhow::Error::new(error.duplicate()));
+                    problem_count += 1;
                 }
-                if result.is_ok() {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                }
-            },
-        );
+            }
+            if result.is_ok() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
         result?;
     }
     output.finish()?;
