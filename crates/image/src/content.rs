@@ -71,8 +71,23 @@ pub struct Made {
     pub no: u64,
     /// Address of its first byte.
     pub first: u64,
+    /// The page with the recipe, which is not copied: its corrections can be long.
+    page: Arc<Page>,
+    index: usize,
+}
+
+impl Made {
     /// The recipe.
-    pub recipe: Recipe,
+    ///
+    /// # Errors
+    /// None where [`Contents::made_at`] found it.
+    pub fn recipe(&self) -> Result<&Recipe> {
+        match &*self.page {
+            Page::Recipes(page) => page.recipes().get(self.index),
+            _ => None,
+        }
+        .ok_or_else(|| bad("F-11.5", "no recipe"))
+    }
 }
 
 fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -194,7 +209,7 @@ impl Contents {
                 let made = self.made_at(address)?;
                 let bytes = self
                     .records
-                    .made(stream, made.no, || self.make(&made.recipe))?;
+                    .made(stream, made.no, || self.make(made.recipe()?))?;
                 (bytes, made.first)
             }
             false => {
@@ -216,18 +231,19 @@ impl Contents {
             .records
             .record_of_item(RecordType::Recipes, 0, address)?;
         let page = self.records.page(&found)?;
-        let Page::Recipes(page) = &*page else {
+        let Page::Recipes(recipes) = &*page else {
             return Err(bad("F-11.5", "no recipe page"));
         };
         let in_page = address.saturating_sub(found.first_item);
-        let (index, start, recipe) = page
+        let (index, start, _) = recipes
             .find(in_page)
             .ok_or_else(|| bad("F-11.5", format!("no recipe for byte {address}")))?;
         let page_no = found.no.saturating_mul(ITEMS_PER_PAGE as u64);
         Ok(Made {
             no: page_no.saturating_add(index as u64),
             first: found.first_item.saturating_add(start),
-            recipe: recipe.clone(),
+            page,
+            index,
         })
     }
 

@@ -3,7 +3,7 @@
 use crate::Image;
 use crate::check::Checker;
 use parking_lot::Mutex;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::container::RecordType;
 use weald_format::pages::Source;
@@ -154,49 +154,87 @@ fn content_digest(image: &Image, id: ContentId) -> Result<(Digest, u64)> {
 }
 
 /// Which contents lie in records that did not fail; the digests are zero, nothing is decoded.
+///
+/// # Cost
+/// O(contents + extents): a recipe is looked at by its plain content's outcome, however many extents refer to it.
 pub(crate) fn probe_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
     let image = checker.image;
     let mut contents = no_digests(image.summary.content_count);
+    // Contents that recipes make in part, ascending.
+    let mut made: Vec<u64> = Vec::new();
     for (id, slot) in contents.iter_mut().enumerate() {
-        if probe(image, ContentId(id as u64), true).is_ok() {
+        let id = id as u64;
+        if let Ok(is_made) = probe(image, ContentId(id)) {
             *slot = Some(Digest::default());
+            if is_made {
+                made.push(id);
+            }
+        }
+    }
+    let is_whole = |plain: ContentId| {
+        let index = usize::try_from(plain.0).unwrap_or(usize::MAX);
+        contents.get(index).is_some_and(Option::is_some) && made.binary_search(&plain.0).is_err()
+    };
+    let is_damaged = |&id: &u64| probe_recipes(image, ContentId(id), &is_whole).is_err();
+    let damaged: Vec<u64> = made.iter().copied().filter(is_damaged).collect();
+    for id in damaged {
+        let index = usize::try_from(id).unwrap_or(usize::MAX);
+        if let Some(slot) = contents.get_mut(index) {
+            *slot = None;
         }
     }
     contents
 }
 
-/// Fails where a content lies in a record that did, directly or by the plain bytes of a recipe.
-fn probe(image: &Image, id: ContentId, may_be_made: bool) -> Result<()> {
+/// Visits stream and addresses of every extent of a content that is no hole.
+fn each_source(
+    image: &Image,
+    id: ContentId,
+    visit: &mut dyn FnMut(u8, Range<u64>) -> Result<()>,
+) -> Result<()> {
     let (start, len) = image.contents.extent_of(id)?;
-    image
-        .contents
-        .each_extent(start..start.saturating_add(len), &mut |_, extent| {
-            let Source::Stream {
-                stream,
-                mut address,
-            } = extent.source
-            else {
-                return Ok(ControlFlow::Continue(()));
-            };
-            let end = address.saturating_add(extent.len);
-            while address < end {
-                if image.contents.is_made(stream) {
-                    let made = image.contents.made_at(address)?;
-                    if !may_be_made {
-                        return Err(bad(format!("content {id} is made of what recipes make")));
-                    }
-                    probe(image, made.recipe.plain, false)?;
-                    address = made.first.saturating_add(made.recipe.len);
-                    continue;
-                }
-                let found = image
-                    .records
-                    .record_of_item(RecordType::Data, stream, address)?;
-                if image.records.has_failed(&found.record) {
-                    return Err(bad(format!("content {id} lies in a damaged block")));
-                }
-                address = found.first_item.saturating_add(found.item_count);
+    let range = start..start.saturating_add(len);
+    image.contents.each_extent(range, &mut |_, extent| {
+        if let Source::Stream { stream, address } = extent.source {
+            visit(stream, address..address.saturating_add(extent.len))?;
+        }
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
+/// Fails where a content lies in a block that did; otherwise whether recipes make a part of it.
+fn probe(image: &Image, id: ContentId) -> Result<bool> {
+    let mut is_made = false;
+    each_source(image, id, &mut |stream, mut range| {
+        if image.contents.is_made(stream) {
+            is_made = true;
+            return Ok(());
+        }
+        while range.start < range.end {
+            let found = image
+                .records
+                .record_of_item(RecordType::Data, stream, range.start)?;
+            if image.records.has_failed(&found.record) {
+                return Err(bad(format!("content {id} lies in a damaged block")));
             }
-            Ok(ControlFlow::Continue(()))
-        })
+            range.start = found.first_item.saturating_add(found.item_count);
+        }
+        Ok(())
+    })?;
+    Ok(is_made)
+}
+
+/// Fails where a recipe that makes a part of content `id` cannot be read, or its plain content is not whole.
+fn probe_recipes(image: &Image, id: ContentId, is_whole: &dyn Fn(ContentId) -> bool) -> Result<()> {
+    each_source(image, id, &mut |stream, mut range| {
+        while image.contents.is_made(stream) && range.start < range.end {
+            let made = image.contents.made_at(range.start)?;
+            let recipe = made.recipe()?;
+            if !is_whole(recipe.plain) {
+                return Err(bad(format!("content {id} is made of damaged bytes")));
+            }
+            range.start = made.first.saturating_add(recipe.len);
+        }
+        Ok(())
+    })
 }
