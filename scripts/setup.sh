@@ -27,6 +27,7 @@ setcap libcap2-bin
 mount mount
 unshare util-linux
 tar tar
+bsdtar libarchive-tools
 python3 python3
 mkfs.ext4 e2fsprogs
 TABLE

@@ -46,6 +46,7 @@ pub enum Command {
     Diff(commands::diff::DiffArgs),
     Info(commands::info::InfoArgs),
     Check(commands::check::CheckArgs),
+    Rewrite(commands::rewrite::RewriteArgs),
     Completions(commands::completions::CompletionsArgs),
     Man(commands::man::ManArgs),
 }

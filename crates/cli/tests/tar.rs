@@ -115,3 +115,39 @@ fn sockets_are_told() {
         .weald(["tar", "image"])
         .expect(1, "weald: socket: a socket, which tar cannot hold\n");
 }
+
+// Would catch xattrs that are lost or misnamed because their names look like syntax of pax or of an escape.
+#[test]
+fn xattrs_with_odd_names_come_back() {
+    let bench = Bench::new();
+    bench.sh("mkdir source; echo x > source/file");
+    let source = weald_sys::open_dir(&bench.at("source")).expect("open");
+    let odd: [&[u8]; 6] = [
+        b"user.a=b",
+        b"user.==",
+        b"user.100%",
+        b"user.%3D%25",
+        b"user.%25=\xff \n",
+        b"user.plain",
+    ];
+    for (index, name) in odd.into_iter().enumerate() {
+        let value = &b"v\0\xfflue"[..index];
+        weald_sys::set_xattr_at(&source, b"file", name, value).expect("setxattr");
+    }
+    bench
+        .weald(["build", "-q", "source", "image"])
+        .expect(0, "");
+    bench.sh(&format!("$WEALD tar image | ({UNTAR})"));
+    assert_same(
+        &bench.at("source"),
+        &bench.at("out"),
+        &CompareOptions::default(),
+    );
+    bench.sh("mkdir bsd && $WEALD tar image | bsdtar -xpf - -C bsd");
+    let out = weald_sys::open_dir(&bench.at("bsd")).expect("open");
+    for (index, name) in odd.into_iter().enumerate() {
+        let value = weald_sys::get_xattr_at(&out, b"file", name);
+        let what = String::from_utf8_lossy(name);
+        assert_eq!(value.expect(&what), &b"v\0\xfflue"[..index], "{what}");
+    }
+}

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use support::Bench;
 
 /// Every command that reads an image, with the arguments that it needs besides.
-const READERS: [(&str, &[&str]); 11] = [
+const READERS: [(&str, &[&str]); 12] = [
     ("ls", &[]),
     ("tree", &[]),
     ("stat", &["/"]),
@@ -21,9 +21,10 @@ const READERS: [(&str, &[&str]); 11] = [
     ("diff", &["source"]),
     ("info", &[]),
     ("check", &[]),
+    ("rewrite", &["target"]),
 ];
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "build",
     "mount",
     "umount",
@@ -38,6 +39,7 @@ const COMMANDS: [&str; 15] = [
     "diff",
     "info",
     "check",
+    "rewrite",
     "completions",
 ];
 

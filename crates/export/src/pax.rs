@@ -2,9 +2,11 @@
 //! entry.
 //!
 //! Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; GNU tar 1.35 manual, appendix
-//! "Sparse Formats", "PAX Format, Version 1.0"; star(4) for `SCHILY.*`.
+//! "Sparse Formats", "PAX Format, Version 1.0"; star(4) for `SCHILY.*`; for names that need escapes GNU tar's
+//! `xattr_encode_keyword` (src/xheader.c) and libarchive's `archive_write_pax_header_xattr`
+//! (archive_write_set_format_pax.c).
 
-use weald_format::{FileKind, Timestamp, XattrSet};
+use weald_format::{FileKind, Timestamp, Xattr, XattrSet};
 
 /// Bytes of a header, and what everything is padded to.
 pub(crate) const BLOCK_LEN: usize = 512;
@@ -129,13 +131,7 @@ pub(crate) fn headers(entry: &Entry<'_>) -> Vec<u8> {
     put_names(entry, &mut header, &mut records);
     put_numbers(entry, &mut header, &mut records);
     for xattr in entry.xattrs {
-        // A '=' would end the keyword; such a name cannot be said in pax.
-        if !xattr.name.contains(&b'=') {
-            records.push(
-                &[b"SCHILY.xattr.", xattr.name.as_slice()].concat(),
-                &xattr.value,
-            );
-        }
+        put_xattr(xattr, &mut records);
     }
     let mut blocks = records.into_blocks();
     blocks.extend_from_slice(&header.finish());
@@ -199,6 +195,50 @@ fn put_numbers(entry: &Entry<'_>, header: &mut Header, records: &mut Records) {
             records.push(key, time_text(time).as_bytes());
         }
     }
+}
+
+/// An xattr as everybody writes it, unless its name needs escapes: a `=` would end the keyword, and GNU tar reads `%3D` and
+/// `%25` as escapes. Then GNU tar finds it under its escapes and libarchive under its own; libarchive, which knows none
+/// behind `SCHILY.xattr.`, also makes one with the escaped name, as it does from the streams it writes.
+fn put_xattr(xattr: &Xattr, records: &mut Records) {
+    let name = &xattr.name;
+    let is_escape = |letters: &[u8]| matches!(letters, b"%3D" | b"%25");
+    let needs_escapes = name.contains(&b'=') || name.windows(3).any(is_escape);
+    let escaped = if needs_escapes {
+        let everywhere = escape(name, |byte| !byte.is_ascii_graphic());
+        let key = [b"LIBARCHIVE.xattr.", everywhere.as_slice()].concat();
+        records.push(&key, &base64(&xattr.value));
+        escape(name, |_| false)
+    } else {
+        name.clone()
+    };
+    let key = [b"SCHILY.xattr.", escaped.as_slice()].concat();
+    records.push(&key, &xattr.value);
+}
+
+/// `name` with `%` and two hexadecimal digits for `%`, `=` and whatever else must be escaped.
+fn escape(name: &[u8], must: impl Fn(u8) -> bool) -> Vec<u8> {
+    let letter = |&byte: &u8| match byte {
+        b'%' | b'=' => format!("%{byte:02X}").into_bytes(),
+        byte if must(byte) => format!("%{byte:02X}").into_bytes(),
+        byte => vec![byte],
+    };
+    name.iter().flat_map(letter).collect()
+}
+
+/// Base 64 of RFC 4648, section 4, without padding: as libarchive writes and reads it.
+fn base64(bytes: &[u8]) -> Vec<u8> {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let group = three
+            .iter()
+            .fold(0u32, |group, &byte| group << 8 | u32::from(byte))
+            << (8 * (3 - three.len()));
+        let digit = |place: usize| DIGITS[(group >> (18 - 6 * place)) as usize % 64];
+        text.extend((0..=three.len()).map(digit));
+    }
+    text
 }
 
 /// Seconds with a decimal fraction; the fraction counts up from the seconds, so −1.25 s is (−2 s, 750,000,000 ns).
@@ -284,6 +324,19 @@ mod tests {
         assert_eq!(at(-2, 750_000_000), "-1.25");
         assert_eq!(at(-1, 500_000_000), "-0.5");
         assert_eq!(at(i64::MIN, 1), "-9223372036854775807.999999999");
+    }
+
+    // Source: RFC 4648, section 10.
+    #[test]
+    fn base64_is_that_of_the_standard() {
+        let table = [
+            "", "", "f", "Zg", "fo", "Zm8", "foo", "Zm9v", "foob", "Zm9vYg", "fooba", "Zm9vYmE",
+            "foobar", "Zm9vYmFy",
+        ];
+        for pair in table.chunks(2) {
+            assert_eq!(base64(pair[0].as_bytes()), pair[1].as_bytes());
+        }
+        assert_eq!(base64(&[0xff, 0xef, 0xbe]), b"/+++");
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod info;
 pub mod ls;
 pub mod man;
 pub mod mount;
+pub mod rewrite;
 pub mod stat;
 pub mod sum;
 pub mod tar;
@@ -41,6 +42,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Diff(args) => diff::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Rewrite(args) => rewrite::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

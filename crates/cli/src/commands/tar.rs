@@ -17,7 +17,9 @@ Examples:
 
 The stream is pax: all names, times with nanoseconds, extended attributes (SCHILY.xattr), hard links, and holes as GNU
 sparse files. The same image gives the same bytes. Sockets cannot be said in tar; they are reported and left out.
-GNU tar restores extended attributes with: tar -xp --xattrs --xattrs-include='*'";
+GNU tar restores extended attributes with: tar -xp --xattrs --xattrs-include='*'
+Those with '=' in their names are there as GNU tar writes them and once more as bsdtar does (LIBARCHIVE.xattr); of the
+latter GNU tar says that it ignores them, and bsdtar makes the former too, under names with '%3D'.";
 
 /// Write a tar stream to standard output
 #[derive(Args, Debug)]
