@@ -146,7 +146,8 @@ fn records(image: &[u8]) -> Vec<(RecordType, usize)> {
 #[test]
 fn damage_below_a_recipe_names_the_file_that_it_makes() {
     let source = Source::empty();
-    let plain = text(3000);
+    // What stands around the stream lies in the last block; the others are met through the recipe only.
+    let plain = text(9000);
     source.file("a-plain", &plain);
     source.file("made.gz", &gzip_in_small_blocks(&plain));
     source.file("noise", &noise(1, 8300));
@@ -172,9 +173,10 @@ fn damage_below_a_recipe_names_the_file_that_it_makes() {
             .filter(|n| n.0 == record_type && n.1 == paths)
             .count()
     };
-    assert_eq!(count(RecordType::Data, &["a-plain", "made.gz"]), 1);
+    let plain_count = count(RecordType::Data, &["a-plain", "made.gz"]);
+    assert!(plain_count >= 2, "{named:?}");
     assert_eq!(count(RecordType::Recipes, &["made.gz"]), 1);
     let noise_count = count(RecordType::Data, &["noise"]);
     assert!(noise_count >= 2, "{named:?}");
-    assert_eq!(noise_count + 2, named.len(), "{named:?}");
+    assert_eq!(plain_count + noise_count + 1, named.len(), "{named:?}");
 }
