@@ -18,6 +18,7 @@ mod pipeline;
 mod plan;
 mod read;
 mod recode;
+mod rewrite;
 pub mod scan;
 mod segment;
 mod threads;
@@ -26,5 +27,6 @@ mod watch;
 
 pub use options::{BuildOptions, Categories, MtimeRule, Order};
 pub use pipeline::build_image;
+pub use rewrite::{RewriteOptions, RewriteReport, rewrite_image};
 pub use watch::{Problem, Progress, Report, Silent, Stage, Watch};
 pub use weald_codec::CodecSpec;

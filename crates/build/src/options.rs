@@ -124,27 +124,37 @@ impl BuildOptions {
     /// # Errors
     /// `Invalid` with the range that is allowed.
     pub fn validate(&self) -> Result<()> {
-        if !(4096..=BLOCK_LEN_MAX).contains(&self.block_len) {
-            return Err(Error::invalid(format!(
-                "block size: expected 4K to 64M, found {} bytes",
-                self.block_len
-            )));
-        }
+        validate_block_len(self.block_len)?;
         if self.match_len_min != 0 && !(64..=4096).contains(&self.match_len_min) {
             return Err(Error::invalid(format!(
                 "shortest repeat: expected 0 or 64 to 4096, found {}",
                 self.match_len_min
             )));
         }
-        match self.codec {
-            CodecSpec::Zstd(level) if !(1..=22).contains(&level) => Err(Error::invalid(format!(
-                "zstd level: expected 1 to 22, found {level}"
-            ))),
-            CodecSpec::Xz(preset) if preset > 9 => Err(Error::invalid(format!(
-                "xz preset: expected 0 to 9, found {preset}"
-            ))),
-            _ => Ok(()),
-        }
+        validate_codec(self.codec)
+    }
+}
+
+/// Whether blocks may have so many raw bytes.
+pub(crate) fn validate_block_len(len: u64) -> Result<()> {
+    match (4096..=BLOCK_LEN_MAX).contains(&len) {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "block size: expected 4K to 64M, found {len} bytes"
+        ))),
+    }
+}
+
+/// Whether the codec has such a level.
+pub(crate) fn validate_codec(codec: CodecSpec) -> Result<()> {
+    match codec {
+        CodecSpec::Zstd(level) if !(1..=22).contains(&level) => Err(Error::invalid(format!(
+            "zstd level: expected 1 to 22, found {level}"
+        ))),
+        CodecSpec::Xz(preset) if preset > 9 => Err(Error::invalid(format!(
+            "xz preset: expected 0 to 9, found {preset}"
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -258,4 +258,21 @@ with zipfile.ZipFile('z.zip', 'w', zipfile.ZIP_DEFLATED) as z:
         }
         check(&text(1), 0);
     }
+
+    /// Would catch: time that grows with the square of a forged file: members that lie in one another, each inflated to
+    /// the end of the file, where it turns out to be no stream.
+    #[test]
+    fn forged_members_that_lie_in_one_another_take_no_time() {
+        let mut member = b"PK\x03\x04\0\0\0\0\x08\0".to_vec();
+        member.resize(30, 0);
+        member[18] = 5;
+        // A stored block that ends where the body of a later member begins.
+        let len = (35 * 1800 - 5u16).to_le_bytes();
+        member.extend_from_slice(&[0, len[0], len[1], !len[0], !len[1]]);
+        let data = member.repeat((4 << 20) / member.len());
+        let start = std::time::Instant::now();
+        assert_eq!(zip_streams(&data), []);
+        let seconds = start.elapsed().as_secs();
+        assert!(seconds < 5, "{seconds} s");
+    }
 }

@@ -27,6 +27,7 @@ mod instances;
 mod prefetch;
 mod records;
 mod template_check;
+mod transfer;
 mod tree;
 
 pub use check::{CheckOptions, CheckReport, Finding};
@@ -51,7 +52,8 @@ use weald_io::{FileSource, ReadAt};
 /// How to open an image.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
-    /// Hard limit of cached decoded bytes.
+    /// Hard limit of cached decoded bytes, a quarter of it for pages of the tree; these get 8 MiB even where a quarter is
+    /// less, so that a walk does not decode them over and over. 0 keeps nothing.
     pub cache_len: ByteLen,
     /// Refuse any image whose image digest is not this.
     pub expected_digest: Option<Digest>,

@@ -21,6 +21,13 @@ thread_local! {
     static DECODER: RefCell<Decoder> = RefCell::default();
 }
 
+/// Least bytes for pages in a cache that is not empty: a few of the largest entry blocks (8192 names of 255 bytes take
+/// about 3 MiB decoded). Without them a walk would decode a block for every few of its entries.
+const PAGE_BUDGET_MIN: u64 = 8 << 20;
+
+/// What one of four in a shard of the pages' cache may take, so that the largest entry blocks fit a shard.
+const PAGE_LEN: u64 = 1 << 20;
+
 /// Failures that are remembered at most.
 const FAILURES_MAX: usize = 10_000;
 
@@ -145,7 +152,8 @@ fn sums(values: impl Iterator<Item = u64>) -> Vec<u64> {
 }
 
 impl Records {
-    /// Records of `directory` in `source`, with caches of `cache_len` bytes together.
+    /// Records of `directory` in `source`, with caches of `cache_len` bytes together: a quarter for pages, but at least
+    /// [`PAGE_BUDGET_MIN`], which small caches exceed by that; 0 keeps nothing.
     pub fn new(source: Arc<dyn ReadAt>, directory: Arc<Directory>, cache_len: u64) -> Self {
         let sections = directory.sections.iter().enumerate();
         let sections = sections
@@ -157,15 +165,19 @@ impl Records {
             .map(|s| s.block_len_max)
             .max()
             .unwrap_or(1 << 20);
-        let page_budget = cache_len / 4;
+        let quarter = cache_len / 4;
+        let page_budget = match cache_len {
+            0 => 0,
+            _ => quarter.max(PAGE_BUDGET_MIN),
+        };
         Self {
             source,
             directory,
             sections,
             dictionary: OnceLock::new(),
             failures: Mutex::new(None),
-            pages: ByteCache::new(page_budget, 128 << 10),
-            blocks: ByteCache::new(cache_len.saturating_sub(page_budget), block_len),
+            pages: ByteCache::new(page_budget, PAGE_LEN),
+            blocks: ByteCache::new(cache_len.saturating_sub(quarter), block_len),
         }
     }
 
@@ -201,12 +213,20 @@ impl Records {
     /// # Errors
     /// As [`Records::read_stored`], and `Corrupt` where it does not decode.
     pub fn read_raw(&self, record: &RecordRef) -> Result<Vec<u8>> {
-        let bytes = read_whole_record(&*self.source, record)?;
+        let bytes = self.read_stored(record)?;
         let dictionary = match record.codec {
             weald_format::container::Codec::ZstdDictionary => Some(self.dictionary()?),
             _ => None,
         };
         decode_record(record, bytes, dictionary.as_ref())
+    }
+
+    /// Reads and verifies a record: its header and stored bytes.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn read_stored(&self, record: &RecordRef) -> Result<Vec<u8>> {
+        read_whole_record(&*self.source, record)
     }
 
     fn dictionary(&self) -> Result<Arc<DictionaryBytes>> {

@@ -1,0 +1,177 @@
+//! Images written again in other blocks show the same tree.
+
+mod build_support;
+
+use build_support::*;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weald_build::{CodecSpec, RewriteOptions, RewriteReport, Silent, rewrite_image};
+use weald_format::{ByteLen, ErrorKind, Result};
+use weald_image::{Image, OpenOptions};
+
+fn options() -> RewriteOptions {
+    RewriteOptions {
+        codec: None,
+        block_len: None,
+        threads: 2,
+        memory_len: 1 << 30,
+    }
+}
+
+fn open(path: &Path) -> Image {
+    let options = OpenOptions {
+        cache_len: ByteLen(1 << 20),
+        expected_digest: None,
+        prefetch_threads: 0,
+    };
+    Image::open_path(path, 0, &options).unwrap()
+}
+
+fn rewrite(from: &Path, to: &Path, options: &RewriteOptions) -> Result<RewriteReport> {
+    rewrite_image(&open(from), to, true, options, &Silent)
+}
+
+/// Repeats, noise, a hole, hard links, a gzip file, xattrs; blocks of 64 KiB, so that there are many.
+fn built(scratch: &Scratch) -> (PathBuf, PathBuf) {
+    let mut plan = Plan::default();
+    plan.dir("d").xattrs.push(("user.a".into(), b"b".to_vec()));
+    for n in 0..40u64 {
+        plan.file(
+            format!("d/text{n}"),
+            text(n % 30, 20_000 + n as usize * 100),
+        );
+    }
+    plan.file("noise", noise(1, 300_000));
+    plan.add(
+        "sparse",
+        Kind::File(vec![(1 << 20, text(99, 5000))], 3 << 20),
+    );
+    plan.add("hard", Kind::Link("noise".into()));
+    let source = scratch.dir("source");
+    plan.make(&source, 1);
+    let script = "gzip -9 -c d/text1 d/text2 d/text3 > all.gz";
+    let status = std::process::Command::new("sh")
+        .args(["-ec", script])
+        .current_dir(&source)
+        .status();
+    assert!(status.unwrap().success());
+    let image = scratch.path().join("image");
+    let mut options = quick();
+    options.block_len = 64 << 10;
+    options.categories.deflate = true;
+    let report = build(&source, &image, &options);
+    assert!(report.made_len > 0);
+    (source, image)
+}
+
+/// Would catch: blocks out of order, cut wrongly, or left behind; streams that claim another block size than they have.
+#[test]
+fn the_tree_is_the_same_in_any_blocks() {
+    let scratch = Scratch::tmpfs("256m");
+    let (source, image) = built(&scratch);
+    let digest = open(&image).summary().tree_digest;
+    let target = scratch.path().join("target");
+    let codecs = [
+        None,
+        Some(CodecSpec::None),
+        Some(CodecSpec::Lz4),
+        Some(CodecSpec::Zstd(3)),
+        Some(CodecSpec::Xz(1)),
+    ];
+    for codec in codecs {
+        for block_len in [None, Some(4096), Some(100_000), Some(8 << 20)] {
+            let options = RewriteOptions {
+                codec,
+                block_len,
+                ..options()
+            };
+            let report = rewrite(&image, &target, &options).unwrap();
+            assert_eq!(report.tree_digest, digest, "{options:?}");
+            assert_eq!(report.image_len, std::fs::metadata(&target).unwrap().len());
+            let rewritten = open(&target);
+            assert_eq!(rewritten.summary().image_digest, report.image_digest);
+            if let Some(len) = block_len {
+                assert!(rewritten.directory().streams[0].block_len_max == len);
+            }
+            drop(rewritten);
+            // Checks the whole image, and compares it with the source.
+            assert_same(&target, &source);
+        }
+    }
+}
+
+/// Would catch: work done where there is nothing to do, and bytes that follow from threads.
+#[test]
+fn what_need_not_change_is_copied_and_threads_do_not_matter() {
+    let scratch = Scratch::tmpfs("256m");
+    let (_, image) = built(&scratch);
+    let target = |name: &str| scratch.path().join(name);
+    let report = rewrite(&image, &target("copy"), &options()).unwrap();
+    assert_eq!(report.encoded_count, 0);
+    // Data comes before the rest now, so that offsets take other bytes in the index.
+    assert!(
+        report.image_len.abs_diff(report.old_len) < 100,
+        "{report:?}"
+    );
+    // Incompressible blocks stay as they are under another codec.
+    let zstd = RewriteOptions {
+        codec: Some(CodecSpec::Zstd(5)),
+        ..options()
+    };
+    let report = rewrite(&image, &target("one"), &zstd).unwrap();
+    assert!(
+        report.encoded_count > 5 && report.copied_count >= 5,
+        "{report:?}"
+    );
+    let one_thread = RewriteOptions { threads: 1, ..zstd };
+    rewrite(&image, &target("other"), &one_thread).unwrap();
+    let read = |name: &str| std::fs::read(target(name)).unwrap();
+    assert!(read("one") == read("other"));
+}
+
+/// Would catch: bad options, a small budget or damage that end otherwise than in an error, or that leave a file.
+#[test]
+fn what_cannot_be_done_is_said_and_leaves_nothing() {
+    let scratch = Scratch::tmpfs("256m");
+    let (_, image) = built(&scratch);
+    let target = scratch.path().join("target");
+    let kind = |options: &RewriteOptions| rewrite(&image, &target, options).unwrap_err().kind();
+    let bad = [
+        (Some(CodecSpec::Zstd(23)), None),
+        (Some(CodecSpec::Xz(10)), None),
+        (None, Some(4095)),
+        (None, Some((64 << 20) + 1)),
+    ];
+    for (codec, block_len) in bad {
+        let options = RewriteOptions {
+            codec,
+            block_len,
+            ..options()
+        };
+        assert_eq!(kind(&options), ErrorKind::Invalid);
+    }
+    let small = RewriteOptions {
+        codec: Some(CodecSpec::Zstd(19)),
+        block_len: Some(16 << 20),
+        memory_len: 100 << 20,
+        ..options()
+    };
+    assert_eq!(kind(&small), ErrorKind::Limit);
+    let bytes = std::fs::read(&image).unwrap();
+    for at in (64..bytes.len()).step_by(bytes.len() / 40) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 4;
+        let opened = Image::open(
+            Arc::new(damaged),
+            &OpenOptions {
+                cache_len: ByteLen(1 << 20),
+                expected_digest: None,
+                prefetch_threads: 0,
+            },
+        );
+        let result = opened.and_then(|i| rewrite_image(&i, &target, true, &options(), &Silent));
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Corrupt, "byte {at}");
+        assert!(!target.exists());
+    }
+    assert_eq!(names(&scratch.path()), ["image", "source"]);
+}
