@@ -28,7 +28,7 @@ pub struct TrustArgs {
     /// The image begins this many bytes into the file
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::parse::size)]
     pub offset: u64,
-    /// Most decoded bytes to keep in memory
+    /// Most decoded bytes to keep in memory; a quarter, but at least 8M, is for the tree, and 0 keeps nothing
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = crate::parse::size)]
     pub cache: u64,
 }

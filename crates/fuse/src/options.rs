@@ -28,7 +28,8 @@ pub struct MountOptions {
     pub access: Option<Access>,
     /// `uid=`, `gid=`, `umask=`.
     pub overrides: Overrides,
-    /// `cachesize=`: most bytes of decoded blocks kept.
+    /// `cachesize=`: most bytes of decoded blocks and pages kept; less than 32 MiB keeps up to 8 MiB of pages all the same,
+    /// 0 nothing.
     pub cache_len: Option<ByteLen>,
     /// `workers=`: threads that answer the kernel; as many as CPUs where it is not given.
     pub worker_count: Option<usize>,

@@ -5,14 +5,17 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use support::{Live, sh};
 use tempfile::TempDir;
 use weald_build::{BuildOptions, Silent, build_image};
-use weald_format::ByteLen;
+use weald_format::{ByteLen, Digest, Result};
 use weald_image::{Image, OpenOptions};
+use weald_io::{FileSource, ReadAt};
 use weald_testkit::compare::assert_same;
 use weald_testkit::{CompareOptions, torture};
+use weald_vfs::{Follow, Step, Walker, resolve};
 
 /// The torture tree and an image of it, made once for all tests of this program.
 struct Torture {
@@ -193,4 +196,63 @@ fn an_overlay_takes_everything_away_and_the_image_stays() {
         ..CompareOptions::default()
     };
     assert_same(&TORTURE.source(), &live.dir, &options);
+}
+
+/// A file that counts the bytes read from it.
+struct Counting {
+    file: FileSource,
+    read_len: AtomicU64,
+}
+
+impl ReadAt for Counting {
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.read_len.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.file.read_exact_at(buf, offset)
+    }
+}
+
+// Would catch pages that a small cache cannot hold, decoded again for every few entries.
+#[test]
+fn a_small_cache_holds_what_a_walk_needs() {
+    let base = support::public_dir();
+    let (source, target) = (base.path().join("source"), base.path().join("image"));
+    fs::create_dir(&source).expect("mkdir");
+    for number in 0..20_500_u64 {
+        let digest = Digest::of(&number.to_le_bytes()).to_string();
+        fs::write(source.join(digest.repeat(3)), b"").expect("write");
+    }
+    let options = BuildOptions::level(2).expect("level");
+    build_image(&source, &target, false, &options, &Silent).expect("build");
+    let counting = Arc::new(Counting {
+        file: FileSource::open(&target, 0).expect("open"),
+        read_len: AtomicU64::new(0),
+    });
+    let options = OpenOptions {
+        cache_len: ByteLen(1 << 20),
+        ..OpenOptions::default()
+    };
+    let image = Image::open(counting.clone(), &options).expect("open");
+    let mut walker = Walker::new(&image, resolve(&image, b"", Follow::No).expect("root"));
+    let mut count = 0;
+    while let Some(step) = walker.step().expect("walk") {
+        let Step::Enter(visit) = step else { continue };
+        count += 1;
+        let found = image.inode(visit.inode.ino).expect("inode");
+        assert_eq!(found, visit.inode);
+        if visit.depth > 0 {
+            let found = image.lookup(weald_format::ROOT_INODE, &visit.name);
+            assert_eq!(found.expect("lookup"), Some(visit.inode));
+        }
+    }
+    assert_eq!(count, 20_501);
+    let read_len = counting.read_len.load(Ordering::Relaxed);
+    assert!(
+        read_len <= 2 * counting.len(),
+        "{read_len} bytes read of an image of {}",
+        counting.len()
+    );
 }

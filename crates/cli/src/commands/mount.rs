@@ -41,7 +41,7 @@ pub struct MountArgs {
     pub dir: PathBuf,
     /// Mount options, separated by commas; may be given several times
     ///
-    /// cachesize=SIZE  most memory for decoded data (default 256M)
+    /// cachesize=SIZE  most memory for decoded data (default 256M); a quarter, but at least 8M, is for the tree
     /// workers=N       threads that answer the kernel (default: one per CPU)
     /// offset=SIZE     where the image begins in the file
     /// digest=HEX      refuse any image but the one with this image digest
