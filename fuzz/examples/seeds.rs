@@ -4,14 +4,17 @@
 use rustix::fs::{AtFlags, CWD, XattrFlags, linkat, lsetxattr};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use weald_build::{BuildOptions, CodecSpec, Silent, build_image};
+use weald_codec::deflate::{analyze, inflate};
 use weald_codec::{CodecSpec as Spec, Decoder, DictionaryBytes, Encoder};
 use weald_format::Digest;
 use weald_format::container::{Codec, FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType};
 use weald_format::directory::Directory;
 use weald_format::entries::EntryBlock;
 use weald_format::pages::{ContentPage, ExtentPage, TemplatePage, TimesPage};
+use weald_format::recipes::RecipePage;
 use weald_fuzz::{Framed, frame};
 
 /// Bytes of a seed of whole images.
@@ -61,6 +64,9 @@ fn tree(root: &Path, copies: u32) {
         )
         .unwrap();
         std::os::unix::fs::symlink("../text", dir.join("sub/link")).unwrap();
+        // The first needs no corrections; in the second, blocks end elsewhere.
+        zlib(&dir, "text", "text.gz", "level=6, wbits=31");
+        zlib(&dir, "edited", "edited.gz", "level=9, wbits=31, memLevel=1");
         lsetxattr(
             dir.join("text"),
             "user.k",
@@ -74,6 +80,21 @@ fn tree(root: &Path, copies: u32) {
     let mut noise = vec![0; 9000];
     blake3::Hasher::new().finalize_xof().fill(&mut noise);
     fs::write(root.join("noise"), noise).unwrap();
+}
+
+/// Compresses `dir/from` into `dir/to` by Python's zlib with these arguments of `compressobj`.
+fn zlib(dir: &Path, from: &str, to: &str, arguments: &str) {
+    let script = format!(
+        "import sys, zlib
+c = zlib.compressobj({arguments})
+data = open(sys.argv[1], 'rb').read()
+open(sys.argv[2], 'wb').write(c.compress(data) + c.flush())"
+    );
+    let status = Command::new("python3")
+        .args(["-c", &script, from, to])
+        .current_dir(dir)
+        .status();
+    assert!(status.is_ok_and(|s| s.success()), "python3: {arguments}");
 }
 
 /// Splits an image into its records by walking the headers, and gives each to its target.
@@ -145,6 +166,7 @@ fn items_of(record_type: RecordType, raw: &[u8]) -> u64 {
         RecordType::Templates => TemplatePage::parse(raw).unwrap().count() as u64,
         RecordType::Contents => ContentPage::parse(raw).unwrap().count() as u64,
         RecordType::Extents => ExtentPage::parse(raw).unwrap().logical_len(),
+        RecordType::Recipes => RecipePage::parse(raw).unwrap().made_len(),
         RecordType::Times => TimesPage::parse(raw).unwrap().count() as u64,
         RecordType::Attributes => weald_format::pages::parse_attributes(raw).unwrap().len() as u64,
         RecordType::Xattrs => weald_format::pages::parse_xattrs(raw).unwrap().len() as u64,
@@ -177,6 +199,7 @@ fn put_raw(corpus: &Corpus, record: &RecordRef, raw: &[u8]) {
         RecordType::Templates => "templates",
         RecordType::Contents => "contents",
         RecordType::Extents => "extents",
+        RecordType::Recipes => "recipes",
         RecordType::Attributes => "attributes",
         RecordType::Xattrs => "xattrs",
         RecordType::Links => "links",
@@ -265,6 +288,42 @@ fn codecs(corpus: &Corpus) {
     }
 }
 
+/// Streams with and without corrections, and their recipes.
+fn deflate(corpus: &Corpus, dir: &Path) {
+    let text: Vec<u8> = (0..1500u32)
+        .flat_map(|i| format!("{} {}\n", i % 13, i * i % 991).into_bytes())
+        .collect();
+    // More than levels are tried on, but a short stream.
+    let long = text.repeat(15);
+    fs::write(dir.join("text"), &text).unwrap();
+    fs::write(dir.join("long"), &long).unwrap();
+    for (from, arguments) in [
+        ("text", "level=6, wbits=-15"),
+        ("text", "level=1, wbits=-15, memLevel=1"),
+        ("text", "level=9, wbits=-15, memLevel=7"),
+        ("text", "level=6, wbits=-15, strategy=zlib.Z_FIXED"),
+        ("text", "level=0, wbits=-15"),
+        ("text", "level=6, wbits=-9"),
+        ("text", "level=6, wbits=-15, strategy=zlib.Z_HUFFMAN_ONLY"),
+        ("long", "level=6, wbits=-15, memLevel=9"),
+    ] {
+        zlib(dir, from, "stream", arguments);
+        let stream = fs::read(dir.join("stream")).unwrap();
+        corpus.put("deflate", &[&[0], &stream[..]].concat());
+        let (plain, len) = inflate(&stream, 1 << 20).expect("a stream");
+        if let Some(recipe) = analyze(&stream, &plain)
+            && let Ok(plain_len) = u16::try_from(plain.len())
+        {
+            let mut seed = vec![1, recipe.level];
+            seed.extend_from_slice(&(len as u16).to_le_bytes());
+            seed.extend_from_slice(&plain_len.to_le_bytes());
+            seed.extend_from_slice(&plain);
+            seed.extend_from_slice(&recipe.corrections);
+            corpus.put("deflate", &seed);
+        }
+    }
+}
+
 fn rules(corpus: &Corpus) {
     for seed in [
         &b"- *.o\n+ /a/**/b\n- [a-z]?\xffa/x/b"[..],
@@ -324,5 +383,6 @@ fn main() {
     corpus.put("times", &TimesPage::encode(&overlay));
     columns_and_names(&corpus);
     codecs(&corpus);
+    deflate(&corpus, dir.path());
     rules(&corpus);
 }
