@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use weald_format::{ByteLen, Digest};
-use weald_image::{Image, OpenOptions};
+use weald_image::{Image, ImageStart, OpenOptions};
 use weald_vfs::{Follow, Located};
 
 /// Which image, and what is asked of it.
@@ -25,9 +25,9 @@ pub struct TrustArgs {
     /// Refuse the image unless its image digest is this (64 hexadecimal digits)
     #[arg(long, value_name = "HEX", value_parser = crate::parse::digest)]
     pub digest: Option<Digest>,
-    /// The image begins this many bytes into the file
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::parse::size)]
-    pub offset: u64,
+    /// The image begins this many bytes into the file; auto finds one that something was put in front of
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::parse::start)]
+    pub offset: ImageStart,
     /// Most decoded bytes to keep in memory; a quarter, but at least 8M, is for the tree, and 0 keeps nothing
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = crate::parse::size)]
     pub cache: u64,

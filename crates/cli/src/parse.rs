@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use weald_build::mode::ModeRule;
 use weald_build::{CodecSpec, MtimeRule};
 use weald_format::{Digest, FileKind, Timestamp};
+use weald_image::ImageStart;
 use weald_vfs::{Aspect, Comparison, Glob, PathGlob, Permissions};
 
 /// Bytes: a number with an optional K, M, G or T (powers of 1024; `KiB` and the like are the same).
@@ -32,6 +33,14 @@ pub fn size(text: &str) -> Result<u64, String> {
     number
         .checked_mul(1 << shift)
         .ok_or_else(|| "too large".into())
+}
+
+/// Where an image begins: a size, or `auto`.
+pub fn start(text: &str) -> Result<ImageStart, String> {
+    match text {
+        "auto" => Ok(ImageStart::Auto),
+        text => Ok(size(text)?.into()),
+    }
 }
 
 /// A digest in hexadecimal.

@@ -320,6 +320,21 @@ fn an_image_can_lie_inside_a_file() {
     assert!(bench.is_mounted());
 }
 
+// Would catch an offset that the mount is told to find and does not.
+#[test]
+fn an_image_behind_a_script_mounts_itself() {
+    let bench = Bench::new();
+    succeeded(&bench.sh(
+        r#"printf '#!/bin/sh\nexec "$WEALD" mount -o offset=auto "$0" "$1"\n' > program; cat image >> program; chmod +x program"#,
+    ));
+    succeeded(&bench.sh("./program mnt"));
+    assert!(bench.is_mounted());
+    refused(
+        &bench.weald(&["mount", "-o", "offset=auto", "/etc/passwd", "mnt"]),
+        "no footer at the end",
+    );
+}
+
 #[test]
 fn umount_says_why_it_cannot() {
     let bench = Bench::new();

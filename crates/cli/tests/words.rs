@@ -130,6 +130,40 @@ fn an_image_may_begin_inside_a_file() {
     );
 }
 
+// Would catch an image that is not found behind a script, or one that is found where there is none.
+#[test]
+fn an_image_behind_a_script_is_found() {
+    let bench = Bench::with_image();
+    bench.sh(
+        "printf '#!/bin/sh\\nexec \"$WEALD\" cat --offset auto \"$0\" \"$@\"\\n' > script
+              cat script image > program; chmod +x program; cat program image > twice",
+    );
+    assert_eq!(bench.sh("./program etc/main.conf"), "main\n");
+    let plain = bench.weald(["ls", "-lR", "image"]).expect(0, "");
+    for file in ["image", "program", "twice"] {
+        let found = bench.weald(["ls", "-lR", "--offset", "auto", file]);
+        assert_eq!(found, plain, "{file}");
+    }
+    bench.sh("(cat program; echo) > tail; : > empty; tail -c +65 image > headless; tail -c +2 image > cut
+              cp program bad; printf x | dd of=bad bs=1 conv=notrunc status=none seek=$(stat -c %s script)");
+    for (file, why) in [
+        ("tail", "no footer at the end"),
+        ("script", "expected 128 bytes"),
+        ("empty", "expected 128 bytes"),
+        ("headless", "truncated at the front?"),
+        ("cut", "truncated at the front?"),
+        ("bad", "not a Weald image"),
+    ] {
+        let refused = bench.weald(["ls", "--offset", "auto", file]);
+        assert_eq!(refused.code, Some(2), "{file}");
+        let start = format!("weald: {file}: find the image: ");
+        assert!(
+            refused.stderr.starts_with(&start) && refused.stderr.contains(why),
+            "{refused:?}"
+        );
+    }
+}
+
 #[test]
 fn usage_errors_are_status_2() {
     let bench = Bench::new();

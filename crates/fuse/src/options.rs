@@ -2,7 +2,8 @@
 
 use crate::attr::Overrides;
 use std::path::PathBuf;
-use weald_format::{ByteLen, ByteOffset, Digest, Error, ErrorKind, Result};
+use weald_format::{ByteLen, Digest, Error, Result};
+use weald_image::ImageStart;
 
 /// Most session threads that `workers=` accepts: each costs a stack and a request buffer.
 const WORKER_COUNT_MAX: usize = 1024;
@@ -33,8 +34,8 @@ pub struct MountOptions {
     pub cache_len: Option<ByteLen>,
     /// `workers=`: threads that answer the kernel; as many as CPUs where it is not given.
     pub worker_count: Option<usize>,
-    /// `offset=`: where the image begins in its file.
-    pub start: ByteOffset,
+    /// `offset=`: where the image begins in its file; `auto` finds it.
+    pub start: ImageStart,
     /// `digest=`: the image digest that the image must have.
     pub expected_digest: Option<Digest>,
     /// `subdir=`: the directory of the image that is mounted instead of its root.
@@ -58,7 +59,7 @@ impl MountOptions {
     /// `\` takes the meaning from the character after it, so that a value can hold a comma.
     ///
     /// # Errors
-    /// `Invalid` for unknown words, `rw` and bad values; `Unsupported` for words that only later versions know.
+    /// `Invalid` for unknown words, `rw` and bad values.
     pub fn parse<S: AsRef<str>>(lists: impl IntoIterator<Item = S>) -> Result<Self> {
         let mut options = Self::default();
         for list in lists {
@@ -243,12 +244,11 @@ fn size(value: &str) -> Result<ByteLen> {
         .ok_or_else(|| Error::invalid("expected a size such as 512M or 2G"))
 }
 
-fn offset(value: &str) -> Result<ByteOffset> {
-    if value == "auto" {
-        let what = "finding where an image begins is not supported yet; give the byte";
-        return Err(Error::new(ErrorKind::Unsupported, what));
+fn offset(value: &str) -> Result<ImageStart> {
+    match value {
+        "auto" => Ok(ImageStart::Auto),
+        value => Ok(size(value)?.0.into()),
     }
-    size(value).map(|len| ByteOffset(len.0))
 }
 
 fn digest(value: &str) -> Result<Digest> {
@@ -270,6 +270,7 @@ fn subtype(value: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weald_format::ErrorKind;
 
     fn parse(list: &str) -> Result<MountOptions> {
         MountOptions::parse([list])
@@ -292,7 +293,8 @@ mod tests {
         );
         assert_eq!(options.cache_len, Some(ByteLen(2 << 30)));
         assert_eq!(options.worker_count, Some(3));
-        assert_eq!(options.start, ByteOffset(4096));
+        assert_eq!(options.start, 4096.into());
+        assert_eq!(parse("offset=auto").expect("known").start, ImageStart::Auto);
         assert_eq!(
             (options.has_devices, options.has_suid),
             (Some(false), Some(true))
@@ -379,9 +381,9 @@ mod tests {
                 "option 'digest=12': expected 64 hexadecimal digits",
             ),
             (
-                "offset=auto",
-                ErrorKind::Unsupported,
-                "option 'offset=auto': finding where",
+                "offset=end",
+                ErrorKind::Invalid,
+                "option 'offset=end': expected a size",
             ),
             (
                 "subtype=a/b",

@@ -39,15 +39,17 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use weald_format::container::{
-    FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN, SuperblockRecord,
+    FOOTER_LEN, Footer, FooterRecord, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN,
+    SuperblockRecord,
 };
 use weald_format::directory::{Directory, check_lens};
 use weald_format::limits::DIRECTORY_LEN_MAX;
 use weald_format::{
-    Attributes, ByteLen, ContentId, Digest, EntryIndex, Error, FileKind, InodeNo, Result,
-    TemplateId, Times, XattrSet, XattrSetId,
+    Attributes, ByteLen, ByteOffset, ContentId, Digest, EntryIndex, Error, FileKind, InodeNo,
+    Result, TemplateId, Times, XattrSet, XattrSetId,
 };
 use weald_io::{FileSource, ReadAt};
+use zerocopy::FromBytes;
 
 /// How to open an image.
 #[derive(Debug, Clone)]
@@ -68,6 +70,27 @@ impl Default for OpenOptions {
             expected_digest: None,
             prefetch_threads: 0,
         }
+    }
+}
+
+/// Where an image begins in its file; it ends where the file ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageStart {
+    /// At this byte.
+    At(ByteOffset),
+    /// Where the footer at the end of the file says: behind a script that mounts it, a boot loader, anything.
+    Auto,
+}
+
+impl Default for ImageStart {
+    fn default() -> Self {
+        Self::At(ByteOffset(0))
+    }
+}
+
+impl From<u64> for ImageStart {
+    fn from(offset: u64) -> Self {
+        Self::At(ByteOffset(offset))
     }
 }
 
@@ -184,12 +207,23 @@ impl Image {
         })
     }
 
-    /// Opens the image file at `path`, which begins `start` bytes into the file.
+    /// Opens the image in the file at `path`, which begins at `start`, for instance at byte `0`.
     ///
     /// # Errors
-    /// As [`Image::open`].
-    pub fn open_path(path: &Path, start: u64, options: &OpenOptions) -> Result<Self> {
-        let source = FileSource::open(path, start)?;
+    /// As [`Image::open`]; `Corrupt` where [`ImageStart::Auto`] does not find it.
+    pub fn open_path(
+        path: &Path,
+        start: impl Into<ImageStart>,
+        options: &OpenOptions,
+    ) -> Result<Self> {
+        let start = match start.into() {
+            ImageStart::At(offset) => offset,
+            ImageStart::Auto => {
+                let found = find_start(&FileSource::open(path, 0)?);
+                found.map_err(|e| e.context("find the image").context(path.display()))?
+            }
+        };
+        let source = FileSource::open(path, start.0)?;
         Self::open(Arc::new(source), options).map_err(|e| e.context(path.display()))
     }
 
@@ -348,6 +382,30 @@ impl Image {
         self.records.drop_caches();
         self.tree.drop_caches();
     }
+}
+
+/// Where the image begins that ends where `file` ends: its footer, which is last, tells its own place in the image.
+fn find_start(file: &dyn ReadAt) -> Result<ByteOffset> {
+    let bad = |offset, rule, what: String| Error::corrupt("footer", offset, rule, what);
+    let Some(footer_at) = file.len().checked_sub(FOOTER_LEN as u64) else {
+        let what = format!("expected {FOOTER_LEN} bytes, found {}", file.len());
+        return Err(bad(0, "F-4.1", what));
+    };
+    let mut bytes = [0; FOOTER_LEN];
+    file.read_exact_at(&mut bytes, footer_at)?;
+    let told = FooterRecord::ref_from_bytes(&bytes).map_or(0, |r| r.footer_offset.get());
+    let footer = Footer::parse(&bytes, told).map_err(|e| e.at_offset(footer_at))?;
+    let Some(start) = footer_at.checked_sub(footer.footer_offset) else {
+        let what = format!(
+            "it lies at byte {} of the image, but at {footer_at} of the file: truncated at the front?",
+            footer.footer_offset
+        );
+        return Err(bad(footer_at, "F-4.4", what));
+    };
+    let mut superblock = [0; SUPERBLOCK_LEN];
+    file.read_exact_at(&mut superblock, start)?;
+    SuperblockRecord::parse(&superblock).map_err(|e| e.at_offset(start))?;
+    Ok(ByteOffset(start))
 }
 
 /// Reads and verifies superblock, footer and directory.

@@ -43,7 +43,7 @@ pub struct MountArgs {
     ///
     /// cachesize=SIZE  most memory for decoded data (default 256M); a quarter, but at least 8M, is for the tree
     /// workers=N       threads that answer the kernel (default: one per CPU)
-    /// offset=SIZE     where the image begins in the file
+    /// offset=SIZE     where the image begins in the file; auto finds one that something was put in front of
     /// digest=HEX      refuse any image but the one with this image digest
     /// subdir=PATH     mount this directory of the image instead of its root
     /// uid=N, gid=N    show everything as owned by this user, this group
@@ -187,7 +187,7 @@ fn open(path: &Path, options: &MountOptions) -> Result<Image> {
         expected_digest: options.expected_digest,
         prefetch_threads: std::thread::available_parallelism().map_or(1, usize::from),
     };
-    Ok(Image::open_path(path, options.start.0, &open_options)?)
+    Ok(Image::open_path(path, options.start, &open_options)?)
 }
 
 /// The first signal unmounts; if the mount is in use it stays for its users, and the next signal ends us at once.
