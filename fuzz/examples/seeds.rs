@@ -2,20 +2,23 @@
 //! goes to the target of its type.
 
 use rustix::fs::{AtFlags, CWD, XattrFlags, linkat, lsetxattr};
+use std::collections::HashMap;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use weald_build::{BuildOptions, CodecSpec, Silent, build_image};
 use weald_codec::deflate::{analyze, inflate};
 use weald_codec::{CodecSpec as Spec, Decoder, DictionaryBytes, Encoder};
-use weald_format::Digest;
 use weald_format::container::{Codec, FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType};
-use weald_format::directory::Directory;
+use weald_format::directory::{Directory, IndexPage};
 use weald_format::entries::EntryBlock;
 use weald_format::pages::{ContentPage, ExtentPage, TemplatePage, TimesPage};
 use weald_format::recipes::RecipePage;
-use weald_fuzz::{Framed, frame};
+use weald_format::{Digest, FileKind};
+use weald_fuzz::{Framed, frame, seal, unframe};
+use weald_image::{Image, Inode, OpenOptions};
 
 /// Bytes of a seed of whole images.
 const SEALED_LEN_MAX: usize = 24 << 10;
@@ -107,6 +110,7 @@ fn split(corpus: &Corpus, image: &[u8]) {
     let mut at = 64;
     let mut dictionary = None;
     let mut framed = Vec::new();
+    let mut streams = HashMap::new();
     while at < footer_at {
         let record = RecordRef::parse_header(&image[at..at + HEADER_LEN], at as u64).unwrap();
         let stored = &image[at + HEADER_LEN..record.end() as usize];
@@ -128,7 +132,9 @@ fn split(corpus: &Corpus, image: &[u8]) {
         match record.record_type {
             RecordType::Index => {}
             RecordType::Directory => {
-                put_index_pages(corpus, image, &Directory::parse(&raw).unwrap())
+                let directory = Directory::parse(&raw).unwrap();
+                put_index_pages(corpus, image, &directory);
+                streams = streams_of(image, &directory);
             }
             _ => {
                 // Metadata goes in raw, so that the fuzzer can change it; data as it is stored.
@@ -139,22 +145,33 @@ fn split(corpus: &Corpus, image: &[u8]) {
                     (Codec::None, raw.clone())
                 };
                 let raw_len = raw.len() as u64;
-                framed.push(Framed {
-                    record_type: record.record_type,
-                    stream: 0,
-                    codec,
-                    raw_len,
-                    items,
-                    stored,
-                });
+                let record_type = record.record_type;
+                framed.push((
+                    record.offset,
+                    Framed {
+                        record_type,
+                        stream: 0,
+                        codec,
+                        raw_len,
+                        items,
+                        stored,
+                    },
+                ));
             }
         }
         at = record.end() as usize;
     }
+    // The directory, which tells the streams, comes last.
+    let with_stream = |(offset, mut framed): (u64, Framed)| {
+        framed.stream = streams.get(&offset).copied().unwrap_or(0);
+        framed
+    };
+    let mut framed: Vec<Framed> = framed.into_iter().map(with_stream).collect();
     framed.retain(|f| f.stored.len() <= usize::from(u16::MAX));
     // A large seed makes every run slow.
     let seed = frame(&framed);
     if seed.len() < SEALED_LEN_MAX {
+        assert_readable(&seed);
         corpus.put("image_sealed", &seed);
     }
 }
@@ -176,6 +193,40 @@ fn items_of(record_type: RecordType, raw: &[u8]) -> u64 {
             .map_or(1, |l| l.name_no + 1),
         _ => 1,
     }
+}
+
+/// Every file of the sealed seed can be read: a fuzzer that begins with broken ones does not get far.
+fn assert_readable(seed: &[u8]) {
+    let image = Image::open(Arc::new(seal(&unframe(seed))), &OpenOptions::default()).unwrap();
+    let mut open = vec![image.root().unwrap()];
+    while let Some(inode) = open.pop() {
+        match inode.kind {
+            FileKind::Regular => drop(image.read(&inode, 0, 1 << 20).unwrap()),
+            FileKind::Directory => {
+                let visit = &mut |_, _: &[u8], child: &Inode| {
+                    open.push(child.clone());
+                    ControlFlow::Continue(())
+                };
+                image.read_dir(inode.ino, 0, visit).unwrap();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Stream of every data record, by its offset.
+fn streams_of(image: &[u8], directory: &Directory) -> HashMap<u64, u8> {
+    let mut streams = HashMap::new();
+    for section in &directory.sections {
+        for page in &section.pages {
+            let raw = &image[page.record.offset as usize + HEADER_LEN..page.record.end() as usize];
+            let count = page.record_count as usize;
+            let refs = IndexPage::parse(raw, section.record_type, count, page.item_count);
+            let offsets = refs.expect("an index page").refs.into_iter();
+            streams.extend(offsets.map(|r| (r.offset, section.stream as u8)));
+        }
+    }
+    streams
 }
 
 fn put_index_pages(corpus: &Corpus, image: &[u8], directory: &Directory) {
