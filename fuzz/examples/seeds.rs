@@ -341,17 +341,20 @@ fn codecs(corpus: &Corpus) {
 
 /// Streams with and without corrections, and their recipes.
 fn deflate(corpus: &Corpus, dir: &Path) {
-    let text: Vec<u8> = (0..1500u32)
+    let text: Vec<u8> = (0..400u32)
         .flat_map(|i| format!("{} {}\n", i % 13, i * i % 991).into_bytes())
         .collect();
     // More than levels are tried on, but a short stream.
-    let long = text.repeat(15);
+    let long = text.repeat(60);
     fs::write(dir.join("text"), &text).unwrap();
     fs::write(dir.join("long"), &long).unwrap();
     for (from, arguments) in [
         ("text", "level=6, wbits=-15"),
-        ("text", "level=1, wbits=-15, memLevel=1"),
-        ("text", "level=9, wbits=-15, memLevel=7"),
+        ("text", "level=6, wbits=-15, memLevel=1"),
+        ("text", "level=9, wbits=-15, memLevel=2"),
+        ("text", "level=4, wbits=-15, memLevel=3"),
+        ("text", "level=6, wbits=-12"),
+        ("text", "level=6, wbits=-15, strategy=zlib.Z_FILTERED"),
         ("text", "level=6, wbits=-15, strategy=zlib.Z_FIXED"),
         ("text", "level=0, wbits=-15"),
         ("text", "level=6, wbits=-9"),
