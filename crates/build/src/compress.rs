@@ -5,14 +5,25 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use weald_codec::{CodecSpec, Encoder};
+use weald_codec::{CodecSpec, Encoder, x86};
 use weald_format::container::RecordType;
+use weald_format::directory::Category;
 use weald_format::{Error, Result};
+
+/// Where a block goes and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// Its stream.
+    pub stream: u8,
+    /// What the stream holds: decides whether the block is filtered.
+    pub category: Category,
+    /// How it is encoded.
+    pub codec: CodecSpec,
+}
 
 struct Job {
     no: u64,
-    stream: u8,
-    spec: CodecSpec,
+    target: Target,
     raw: Arc<Vec<u8>>,
 }
 
@@ -68,8 +79,7 @@ impl Compressors {
     pub fn submit(
         &mut self,
         image: &mut ImageWriter,
-        stream: u8,
-        spec: CodecSpec,
+        target: Target,
         raw: Arc<Vec<u8>>,
     ) -> Result<()> {
         while let Ok((no, outgoing)) = self.done.try_recv() {
@@ -80,8 +90,7 @@ impl Compressors {
         }
         let job = Job {
             no: self.submitted,
-            stream,
-            spec,
+            target,
             raw,
         };
         self.jobs
@@ -143,19 +152,36 @@ fn compress(
     job: &Job,
     block_len: u64,
 ) -> Result<Outgoing> {
-    if encoder.as_ref().is_none_or(|(spec, _)| *spec != job.spec) {
-        *encoder = Some((job.spec, Encoder::new(job.spec, block_len)?));
+    let codec = job.target.codec;
+    if encoder.as_ref().is_none_or(|(spec, _)| *spec != codec) {
+        *encoder = Some((codec, Encoder::new(codec, block_len)?));
     }
     let Some((_, encoder)) = encoder else {
         return Err(Error::invalid("no encoder"));
     };
-    let encoded = encoder.encode(&job.raw)?;
+    let encoded = match job.target.category {
+        Category::X86 => encoder.encode(&filtered(&job.raw))?,
+        _ => encoder.encode(&job.raw)?,
+    };
     let len = job.raw.len() as u64;
     Ok(Outgoing::new(
         RecordType::Data,
-        job.stream,
+        job.target.stream,
         encoded,
         len,
         len,
     ))
+}
+
+/// `raw` after the filter for x86 code.
+///
+/// # Panics
+/// If the filter cannot be undone: a block that does not come back must not be written.
+fn filtered(raw: &[u8]) -> Vec<u8> {
+    let mut code = raw.to_vec();
+    x86::filter(&mut code);
+    let mut back = code.clone();
+    x86::unfilter(&mut back);
+    assert!(back == raw, "the filter for x86 code does not come back");
+    code
 }

@@ -1,9 +1,10 @@
 //! Contents on their way to the image: whole-file sharing, category, segmentation, blocks, extents, content pages.
 
-use crate::compress::Compressors;
+use crate::compress::{Compressors, Target};
 use crate::history::History;
 use crate::image_writer::ImageWriter;
 use crate::metadata::MetadataWriter;
+use crate::options::Categories;
 use crate::plan::Plan;
 use crate::read::Layout;
 use crate::recode;
@@ -23,8 +24,10 @@ use weald_format::{ContentId, Digest, Error, Result};
 const GENERAL: u8 = 0;
 /// Stream of data that no codec makes smaller.
 const INCOMPRESSIBLE: u8 = 1;
+/// Stream of x86 machine code.
+const X86: u8 = 2;
 /// Stream of DEFLATE streams, which recipes make.
-const DEFLATE: u8 = 2;
+const DEFLATE: u8 = 3;
 /// Corrections that one page of recipes may hold, bytes.
 const PAGE_CORRECTIONS_LEN_MAX: usize = 1 << 20;
 /// Contents shorter than this are not worth a look at their entropy.
@@ -99,12 +102,17 @@ struct Pages<'a> {
 
 impl SegmentSink for Pages<'_> {
     fn block(&mut self, stream: u8, block: Arc<Vec<u8>>) -> Result<()> {
-        let spec = if stream == INCOMPRESSIBLE {
-            CodecSpec::None
-        } else {
-            self.codec
+        let (category, codec) = match stream {
+            INCOMPRESSIBLE => (Category::Incompressible, CodecSpec::None),
+            X86 => (Category::X86, self.codec),
+            _ => (Category::General, self.codec),
         };
-        self.compressors.submit(self.image, stream, spec, block)
+        let target = Target {
+            stream,
+            category,
+            codec,
+        };
+        self.compressors.submit(self.image, target, block)
     }
 
     fn extent(&mut self, extent: Extent) -> Result<()> {
@@ -219,7 +227,7 @@ pub struct ContentWriter<'a> {
     /// Contents that recipes make, in part: no recipe may be made of them.
     made: HashSet<ContentId>,
     stream: u8,
-    find_incompressible: bool,
+    categories: Categories,
     hole_len: u64,
     plain_len: u64,
 }
@@ -254,8 +262,9 @@ impl<'a> ContentWriter<'a> {
         total_len: u64,
         spool_dir: &Path,
     ) -> Result<Self> {
-        let history = || History::new(plan.block_len, plan.window_len / 2, spool_dir);
-        let histories = vec![history(), history()];
+        // Half of the window is for ordinary data.
+        let history = |share| History::new(plan.block_len, plan.window_len / share, spool_dir);
+        let histories = vec![history(2), history(4), history(4)];
         let pages = Pages {
             image,
             metadata,
@@ -279,7 +288,7 @@ impl<'a> ContentWriter<'a> {
             table: ContentTable::default(),
             made: HashSet::new(),
             stream: GENERAL,
-            find_incompressible: plan.find_incompressible,
+            categories: plan.categories,
             hole_len: 0,
             plain_len: 0,
         })
@@ -297,8 +306,10 @@ impl<'a> ContentWriter<'a> {
 
     /// Begins a content whose data begins with `probe`.
     pub fn begin(&mut self, probe: &[u8]) {
-        self.stream = if self.find_incompressible && is_incompressible(probe) {
+        self.stream = if self.categories.incompressible && is_incompressible(probe) {
             INCOMPRESSIBLE
+        } else if self.categories.x86 && is_x86(probe) {
+            X86
         } else {
             GENERAL
         };
@@ -437,6 +448,7 @@ impl<'a> ContentWriter<'a> {
             streams: vec![
                 stream(Category::General),
                 stream(Category::Incompressible),
+                stream(Category::X86),
                 Stream {
                     category: Category::Deflate,
                     block_len_max: recipe_len_max,
@@ -449,6 +461,27 @@ impl<'a> ContentWriter<'a> {
             plain_len: self.plain_len,
         })
     }
+}
+
+/// Whether `data` begins as a program or library for x86 does: ELF (`e_machine` 3 or 62) or PE (machine 0x14c or 0x8664).
+fn is_x86(data: &[u8]) -> bool {
+    let word = |at: usize| {
+        let bytes = data.get(at..at.checked_add(2)?)?;
+        Some(u16::from_le_bytes([bytes[0], bytes[1]]))
+    };
+    if data.starts_with(b"\x7fELF") {
+        let is_little_endian = data.get(5) == Some(&1);
+        return is_little_endian && matches!(word(18), Some(3 | 62));
+    }
+    if !data.starts_with(b"MZ") {
+        return false;
+    }
+    let (Some(low), Some(high)) = (word(0x3c), word(0x3e)) else {
+        return false;
+    };
+    let header = usize::from(low) | usize::from(high) << 16;
+    let magic = data.get(header..).is_some_and(|h| h.starts_with(b"PE\0\0"));
+    magic && matches!(word(header + 4), Some(0x14c | 0x8664))
 }
 
 /// Whether three probes of the data, at its front, middle and end, all look random.

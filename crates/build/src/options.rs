@@ -20,6 +20,8 @@ pub enum Order {
 pub struct Categories {
     /// Data that no codec makes smaller is stored as it is, and no time is lost on it.
     pub incompressible: bool,
+    /// Programs and libraries for x86 go through a branch filter.
+    pub x86: bool,
     /// DEFLATE streams (gzip, zip) are stored as their plain bytes and recipes.
     pub deflate: bool,
 }
@@ -112,6 +114,7 @@ impl BuildOptions {
             match_len_min,
             memory_len,
             categories: Categories {
+                x86: level >= 2,
                 deflate: level >= 4,
                 ..base.categories
             },
@@ -166,6 +169,7 @@ impl Default for BuildOptions {
             match_len_min: 256,
             categories: Categories {
                 incompressible: true,
+                x86: true,
                 deflate: true,
             },
             order: Order::Path,

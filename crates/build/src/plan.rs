@@ -1,7 +1,7 @@
 //! The memory plan: who gets how much of `--memory`. A budget that cannot be kept is refused, not overrun.
 
 use crate::compress::Compressors;
-use crate::options::BuildOptions;
+use crate::options::{BuildOptions, Categories};
 use crate::read::WHOLE_LEN_MAX;
 use crate::scan::ScannedTree;
 use weald_codec::CodecSpec;
@@ -63,8 +63,8 @@ pub struct Plan {
     pub codec: CodecSpec,
     /// Shortest repeat.
     pub match_len_min: u32,
-    /// Whether data is looked at that no codec makes smaller.
-    pub find_incompressible: bool,
+    /// What is told apart.
+    pub categories: Categories,
     /// Table of samples.
     pub table_len: u64,
     /// Blocks kept in memory to compare with.
@@ -98,7 +98,7 @@ impl Plan {
             block_len: options.block_len,
             codec: options.codec,
             match_len_min: options.match_len_min,
-            find_incompressible: options.categories.incompressible,
+            categories: options.categories,
             table_len: table_len(options),
             window_len: window_len(options),
             read_ahead_len: WHOLE_LEN_MAX * 3,
@@ -152,5 +152,5 @@ fn window_len(options: &BuildOptions) -> u64 {
 
 fn minimum_shared(options: &BuildOptions) -> u64 {
     // Read-ahead, one file more in the segmenter's hands, and the open block of each stream.
-    table_len(options) + window_len(options) + WHOLE_LEN_MAX * 4 + options.block_len * 2
+    table_len(options) + window_len(options) + WHOLE_LEN_MAX * 4 + options.block_len * 3
 }

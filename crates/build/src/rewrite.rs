@@ -1,7 +1,7 @@
 //! Rewriting: the same tree in other blocks. Extents count raw bytes of streams, so that codec and block size concern data
 //! records and the index only; everything else is copied as it lies.
 
-use crate::compress::Compressors;
+use crate::compress::{Compressors, Target};
 use crate::image_writer::{ImageWriter, Outgoing, Sink};
 use crate::options::{validate_block_len, validate_codec};
 use crate::watch::{Progress, Stage, Watch};
@@ -65,7 +65,9 @@ impl RewriteOptions {
             Category::Deflate => return None,
             // What no codec makes smaller need not be tried again.
             Category::Incompressible => is_recut.then_some(CodecSpec::None),
-            Category::General => self.codec.or(is_recut.then_some(CodecSpec::Zstd(16))),
+            Category::General | Category::X86 => {
+                self.codec.or(is_recut.then_some(CodecSpec::Zstd(16)))
+            }
         };
         codec.map(|codec| Change { codec, block_len })
     }
@@ -220,7 +222,7 @@ impl Rewrite<'_> {
         let mut compressors = Compressors::start(threads, change.block_len)?;
         let mut block = Vec::with_capacity(block_len);
         image.each_record(RecordType::Data, stream, &mut |record, _| {
-            let raw = image.decoded(record)?;
+            let raw = image.block(stream, record)?;
             let mut rest = raw.as_slice();
             while !rest.is_empty() {
                 let (head, tail) = rest.split_at(rest.len().min(block_len - block.len()));
@@ -247,7 +249,16 @@ impl Rewrite<'_> {
         block: Vec<u8>,
     ) -> Result<()> {
         self.encoded_count += 1;
-        compressors.submit(&mut self.writer, stream, codec, Arc::new(block))
+        let streams = &self.image.directory().streams;
+        let category = streams
+            .get(usize::from(stream))
+            .map_or(Category::General, |s| s.category);
+        let target = Target {
+            stream,
+            category,
+            codec,
+        };
+        compressors.submit(&mut self.writer, target, Arc::new(block))
     }
 }
 

@@ -79,6 +79,7 @@ fn options() -> BuildOptions {
         memory_len: 512 << 20,
         categories: Categories {
             incompressible: true,
+            x86: true,
             deflate: true,
         },
         ..quick()

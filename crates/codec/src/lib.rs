@@ -19,6 +19,7 @@ mod decode;
 pub mod deflate;
 mod encode;
 mod train;
+pub mod x86;
 
 pub use decode::{Decoder, DictionaryBytes};
 pub use encode::{CodecSpec, Encoded, Encoder};

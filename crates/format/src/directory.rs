@@ -19,6 +19,8 @@ pub enum Category {
     Incompressible = 1,
     /// DEFLATE streams, of which recipes are stored.
     Deflate = 2,
+    /// x86 machine code: its blocks went through the branch filter before they were encoded.
+    X86 = 3,
 }
 
 impl Category {
@@ -28,6 +30,7 @@ impl Category {
             0 => Some(Self::General),
             1 => Some(Self::Incompressible),
             2 => Some(Self::Deflate),
+            3 => Some(Self::X86),
             _ => None,
         }
     }
@@ -38,6 +41,7 @@ impl Category {
             Self::General => "general",
             Self::Incompressible => "incompressible",
             Self::Deflate => "deflate",
+            Self::X86 => "x86",
         }
     }
 }

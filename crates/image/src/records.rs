@@ -516,8 +516,21 @@ impl Records {
     /// `Io`, `Corrupt`.
     pub fn block(&self, stream: u8, found: &Found) -> Result<Arc<Vec<u8>>> {
         self.blocks.get_or_load(&(stream, found.no), || {
-            self.remembering(&found.record, || self.read_raw(&found.record))
+            self.remembering(&found.record, || self.read_block(stream, &found.record))
         })
+    }
+
+    /// Reads, verifies and decodes a block of `stream`, and undoes the filter of its category.
+    ///
+    /// # Errors
+    /// As [`Records::read_raw`].
+    pub fn read_block(&self, stream: u8, record: &RecordRef) -> Result<Vec<u8>> {
+        let mut raw = self.read_raw(record)?;
+        let category = self.directory.streams.get(usize::from(stream));
+        if category.is_some_and(|s| s.category == Category::X86) {
+            weald_codec::x86::unfilter(&mut raw);
+        }
+        Ok(raw)
     }
 
     /// What recipe `no` of `stream` makes, from the cache of blocks or by `make`.

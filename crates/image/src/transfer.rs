@@ -38,11 +38,11 @@ impl Image {
         Ok(bytes)
     }
 
-    /// The raw bytes of a record, verified, past the cache.
+    /// The raw bytes of a block of `stream`, verified, past the cache.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn decoded(&self, record: &RecordRef) -> Result<Vec<u8>> {
-        self.records.read_raw(record)
+    pub fn block(&self, stream: u8, record: &RecordRef) -> Result<Vec<u8>> {
+        self.records.read_block(stream, record)
     }
 }

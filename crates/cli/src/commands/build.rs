@@ -115,6 +115,8 @@ enum CategoryWord {
     All,
     /// Data that no codec makes smaller: stored as it is
     Incompressible,
+    /// Programs and libraries for x86 (ELF, PE): compressed with absolute addresses in calls
+    X86,
     /// Streams in gzip and zip files: stored expanded, made again bit for bit when read
     Deflate,
 }
@@ -178,6 +180,7 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
         let has = |word| words.contains(&CategoryWord::All) || words.contains(&word);
         options.categories = Categories {
             incompressible: has(CategoryWord::Incompressible),
+            x86: has(CategoryWord::X86),
             deflate: has(CategoryWord::Deflate),
         };
     }
