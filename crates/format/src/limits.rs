@@ -15,11 +15,11 @@ limits! {
     /// Bytes of a symlink's target: `PATH_MAX` of Linux without its NUL.
     TARGET_LEN_MAX: usize = 4095;
     /// Entries in one entry block; writers of very large trees use fewer, see `docs/design/0003-entry-blocks.md`.
-    ENTRIES_PER_BLOCK: usize = 8192;
+    ENTRIES_PER_BLOCK: usize = 16384;
     /// Items in one page of templates, contents, attributes or xattr sets.
     ITEMS_PER_PAGE: usize = 4096;
     /// Extents in one extent page.
-    EXTENTS_PER_PAGE: usize = 4096;
+    EXTENTS_PER_PAGE: usize = 16384;
     /// Inodes in one page of the times overlay.
     TIMES_PER_PAGE: usize = 4096;
     /// Record references in one index page.
