@@ -18,6 +18,8 @@ pub struct History {
     /// Blocks that have left the window.
     spooled_count: u64,
     window_count_max: usize,
+    /// Whether anything is compared with: else blocks are let go once they are full.
+    is_kept: bool,
     current: Vec<u8>,
     spool: Option<Spool>,
     spool_dir: PathBuf,
@@ -33,11 +35,17 @@ impl History {
             window: VecDeque::new(),
             spooled_count: 0,
             window_count_max: (window_len / block_len).max(1) as usize,
+            is_kept: true,
             current: Vec::new(),
             spool: None,
             spool_dir: spool_dir.to_owned(),
             pieces: Vec::new(),
         }
+    }
+
+    /// Lets full blocks go from now on: nobody will compare with them.
+    pub fn forget(&mut self) {
+        self.is_kept = false;
     }
 
     /// Address of the next byte.
@@ -76,6 +84,10 @@ impl History {
 
     fn close(&mut self) -> Result<Arc<Vec<u8>>> {
         let block = Arc::new(std::mem::take(&mut self.current));
+        if !self.is_kept {
+            self.spooled_count += 1;
+            return Ok(block);
+        }
         self.window.push_back(block.clone());
         if self.window.len() > self.window_count_max
             && let Some(oldest) = self.window.pop_front()

@@ -56,11 +56,14 @@ impl Segmenter {
     /// A segmenter over `histories` (one a stream). `match_len_min` 0 finds nothing. The table gets `table_len` bytes and
     /// samples are thinned out so that `total_len` bytes of input fit in it.
     pub fn new(
-        histories: Vec<History>,
+        mut histories: Vec<History>,
         match_len_min: u32,
         table_len: u64,
         total_len: u64,
     ) -> Self {
+        if match_len_min == 0 {
+            histories.iter_mut().for_each(History::forget);
+        }
         let table = (match_len_min > 0).then(|| {
             // Room for one sample every 16 bytes is never needed.
             MatchTable::new(

@@ -90,27 +90,34 @@ fn every_codec_and_block_size_reads_back() {
     }
 }
 
+/// A name that costs something wherever it is told.
+fn file_name(no: u64) -> String {
+    let hex: String = noise(no, 60).iter().map(|b| format!("{b:02x}")).collect();
+    format!("file{no:02}-{hex}")
+}
+
 /// 200 copies of a directory of 50 files, with hard links inside, every copy with other times.
 fn copies() -> Plan {
     let mut plan = Plan::default();
     plan.dir("top");
-    for c in 0..200 {
+    // More than one block of entries, or the names would be told only once even without sharing.
+    for c in 0..400 {
         plan.dir(format!("top/copy{c:03}"));
         for f in 0..50 {
             plan.file(
-                format!("top/copy{c:03}/file{f:02}"),
+                format!("top/copy{c:03}/{}", file_name(f)),
                 format!("file {f}").into_bytes(),
             );
         }
         plan.add(
             format!("top/copy{c:03}/linked"),
-            Kind::Link(format!("top/copy{c:03}/file07")),
+            Kind::Link(format!("top/copy{c:03}/{}", file_name(7))),
         );
     }
-    for copy in (0..200).step_by(9) {
+    for copy in (0..400).step_by(9) {
         plan.add(
             format!("top/copy{copy:03}/zz-across"),
-            Kind::Link("top/copy000/file03".into()),
+            Kind::Link(format!("top/copy000/{}", file_name(3))),
         );
     }
     plan
@@ -119,7 +126,7 @@ fn copies() -> Plan {
 /// Would catch: an overlay that is not chosen where it pays, or whose numbers are not those of the names.
 #[test]
 fn times_lie_beside_the_tree_where_only_they_differ() {
-    let scratch = Scratch::tmpfs("64m");
+    let scratch = Scratch::tmpfs("256m");
     let source = scratch.dir("source");
     copies().make(&source, 1);
     let report = build_and_compare(&source, &quick());
@@ -172,16 +179,12 @@ fn has_times_section(target: &std::path::Path) -> bool {
 /// Would catch: times and links numbered as if files that could not be read were still there.
 #[test]
 fn files_left_out_take_no_numbers() {
-    let scratch = Scratch::tmpfs("64m");
+    let scratch = Scratch::tmpfs("256m");
     let source = scratch.dir("source");
     copies().make(&source, 1);
     let target = scratch.path().join("image");
-    let gone = [
-        "copy000/file00",
-        "copy003/file49",
-        "copy100/file20",
-        "copy199/file49",
-    ];
+    let gone = [(0, 0), (3, 49), (100, 20), (199, 49)]
+        .map(|(c, f)| format!("copy{c:03}/{}", file_name(f)));
     let remove = |asked| {
         if asked == 0 {
             gone.iter()

@@ -74,7 +74,6 @@ fn counts_around_every_page_are_kept() {
     let counts = [
         1,
         1024,
-        block / 4,
         page - 1,
         page,
         page + 1,

@@ -26,13 +26,14 @@ fn the_summary_tells_what_was_done() {
         "",
         "",
         "",
+        "",
         "data stored",
         "tree stored",
         "extents stored",
     ];
-    assert_eq!(words[..9], rows, "{text}");
+    assert_eq!(words[..10], rows, "{text}");
     assert_eq!(
-        words[9..],
+        words[10..],
         ["image", "ratio", "time", "image digest", "tree digest"],
         "{text}"
     );

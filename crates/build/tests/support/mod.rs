@@ -118,7 +118,7 @@ impl Source {
         let names: Vec<String> = (0..200)
             .map(|i| format!("{}", weald_format::Digest::of(&noise(i, 4))))
             .collect();
-        for copy in 0..45 {
+        for copy in 0..90 {
             fs::create_dir(source.root().join(format!("{copy}"))).unwrap();
             for name in &names {
                 source.file(&format!("{copy}/{name}"), b"");
