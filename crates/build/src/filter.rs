@@ -19,10 +19,38 @@ pub enum Verdict {
     Excluded,
 }
 
+/// One rule of a filter.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// What becomes of the paths that it matches.
+    pub verdict: Verdict,
+    /// Its pattern, as it was given.
+    pub text: Vec<u8>,
+    /// File and line that it comes from, if it comes from a file.
+    pub place: Option<String>,
+    pattern: Pattern,
+}
+
+/// What decides about one component of a path.
+#[derive(Debug, Clone)]
+pub struct Reason<'a> {
+    /// The path up to this component, relative to the source's root.
+    pub path: &'a [u8],
+    /// The first rule that matches it; without one it is included.
+    pub rule: Option<&'a Rule>,
+}
+
+impl Reason<'_> {
+    /// What becomes of the path.
+    pub fn verdict(&self) -> Verdict {
+        self.rule.map_or(Verdict::Included, |rule| rule.verdict)
+    }
+}
+
 /// An ordered list of rules; the empty list includes everything.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    rules: Vec<(Verdict, Pattern)>,
+    rules: Vec<Rule>,
 }
 
 impl Filter {
@@ -74,7 +102,12 @@ impl Filter {
         if pattern.is_empty() {
             return Err(Error::invalid("empty include or exclude pattern"));
         }
-        self.rules.push((verdict, Pattern::parse(pattern)));
+        self.rules.push(Rule {
+            verdict,
+            text: pattern.to_vec(),
+            place: None,
+            pattern: Pattern::parse(pattern),
+        });
         Ok(())
     }
 
@@ -83,13 +116,23 @@ impl Filter {
     /// # Errors
     /// `Invalid` for a prefix without a pattern.
     pub fn push_lines(&mut self, text: &[u8], verdict: Verdict) -> Result<()> {
+        self.push_lines_of(text, verdict, None)
+    }
+
+    fn push_lines_of(&mut self, text: &[u8], verdict: Verdict, file: Option<&Path>) -> Result<()> {
         let lines = text
             .split(|&b| b == b'\n')
             .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         for (index, line) in lines.enumerate() {
             if !matches!(line.first(), None | Some(b'#' | b';')) {
+                let place = format!("line {}", index + 1);
                 self.push_rule(line, verdict)
-                    .map_err(|e| e.context(format!("line {}", index + 1)))?;
+                    .map_err(|e| e.context(&place))?;
+                // None is there after a line that clears the list.
+                if let Some(rule) = self.rules.last_mut() {
+                    let file = file.map(|f| format!("{}, ", f.display()));
+                    rule.place = Some(file.unwrap_or_default() + &place);
+                }
             }
         }
         Ok(())
@@ -101,18 +144,39 @@ impl Filter {
     /// `NotFound`, `Io`; `Invalid` as [`Filter::push_lines`].
     pub fn push_file(&mut self, path: &Path, verdict: Verdict) -> Result<()> {
         let text = std::fs::read(path).map_err(|e| Error::io(format!("{}", path.display()), e))?;
-        self.push_lines(&text, verdict)
+        self.push_lines_of(&text, verdict, Some(path))
             .map_err(|e| e.context(path.display()))
     }
 
     /// What the first matching rule says of `path`, which is relative to the source's root, without a leading slash;
     /// `Included` where none matches. The caller does not ask about what lies below an excluded directory.
     pub fn matches(&self, path: &[u8], is_dir: bool) -> Verdict {
-        let matching = self
-            .rules
+        self.deciding(path, is_dir)
+            .map_or(Verdict::Included, |rule| rule.verdict)
+    }
+
+    fn deciding(&self, path: &[u8], is_dir: bool) -> Option<&Rule> {
+        self.rules
             .iter()
-            .find(|(_, pattern)| pattern.matches(path, is_dir));
-        matching.map_or(Verdict::Included, |&(verdict, _)| verdict)
+            .find(|rule| rule.pattern.matches(path, is_dir))
+    }
+
+    /// Why `path` is kept or left out: what decides about each directory on the way to it and, unless one of them is
+    /// excluded, about itself.
+    pub fn explain<'a>(&'a self, path: &'a [u8], is_dir: bool) -> Vec<Reason<'a>> {
+        let mut reasons = Vec::new();
+        let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/');
+        for end in slashes.map(|(at, _)| at).chain([path.len()]) {
+            let part = &path[..end];
+            let rule = self.deciding(part, is_dir || end < path.len());
+            let reason = Reason { path: part, rule };
+            let is_end = reason.verdict() == Verdict::Excluded;
+            reasons.push(reason);
+            if is_end {
+                break;
+            }
+        }
+        reasons
     }
 
     /// Whether `path` is left out; see [`Filter::matches`].

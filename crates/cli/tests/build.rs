@@ -285,3 +285,31 @@ fn progress_lines_only_where_asked_or_no_terminal() {
     let shown = bench.sh("script -qec '$WEALD build -f source image' /dev/null");
     assert!(shown.contains("image digest"), "{shown}");
 }
+
+/// Would catch: an explanation that builds, or that says another than the rule that decides.
+#[test]
+fn rules_are_explained() {
+    let bench = Bench::new();
+    bench.make_source();
+    std::fs::write(bench.at("rules"), "# no objects\n*.o\n").unwrap();
+    let explain = |path: &str| {
+        let words = [
+            "build",
+            "--include",
+            "/d/",
+            "--exclude-from",
+            "rules",
+            "--explain-filter",
+        ];
+        let output = bench.weald(words.iter().chain(&[path, "source", "image"]));
+        output.expect(0, "").text()
+    };
+    assert_eq!(
+        explain("new/x.o"),
+        "kept: new: no rule matches\nleft out: new/x.o: *.o (rules, line 2)\n"
+    );
+    assert_eq!(explain("source/d/"), "kept: d: /d/\n");
+    assert!(!bench.at("image").exists());
+    let outside = bench.weald(["build", "--explain-filter", "../x", "source", "image"]);
+    outside.expect(2, "weald: ../x: expected a path below the source\n");
+}

@@ -268,3 +268,42 @@ fn the_real_rsync_agrees() {
         );
     }
 }
+
+/// Would catch: a reason that is not what decides, or paths explained below an excluded directory.
+#[test]
+fn the_rule_that_decides_is_told() {
+    let mut filter = Filter::new();
+    filter.push_include("*.keep").unwrap();
+    filter
+        .push_lines(b"# rules\n/target/\n+ a?\n", Verdict::Excluded)
+        .unwrap();
+    let told = |path: &str, is_dir| -> Vec<String> {
+        let reasons = filter.explain(path.as_bytes(), is_dir);
+        let text = |r: &Reason<'_>| {
+            let rule = r.rule.map(|rule| {
+                let text = String::from_utf8(rule.text.clone()).unwrap();
+                format!("{text} {}", rule.place.clone().unwrap_or_default())
+            });
+            let path = String::from_utf8(r.path.to_vec()).unwrap();
+            format!("{path}: {:?} {}", r.verdict(), rule.unwrap_or_default())
+        };
+        reasons.iter().map(text).collect()
+    };
+    assert_eq!(
+        told("target/x/y.keep", false),
+        ["target: Excluded /target/ line 2"]
+    );
+    assert_eq!(told("target", false), ["target: Included "]);
+    assert_eq!(
+        told("src/ab/z.keep", false),
+        [
+            "src: Included ",
+            "src/ab: Included a? line 3",
+            "src/ab/z.keep: Included *.keep "
+        ]
+    );
+    for path in ["target/x", "src/ab", "q.keep", "target"] {
+        let last = filter.explain(path.as_bytes(), true).pop().unwrap();
+        assert!(last.path == path.as_bytes() || last.verdict() == Verdict::Excluded);
+    }
+}

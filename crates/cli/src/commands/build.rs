@@ -9,12 +9,15 @@ use crate::rules::RuleArgs;
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use weald_build::filter::{Filter, Verdict};
 use weald_build::mode::ModeRule;
 use weald_build::{BuildOptions, Categories, CodecSpec, MtimeRule, Order, Report, build_image};
 use weald_format::ErrorKind;
+use weald_vfs::shown;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,7 +27,7 @@ Examples:
   SOURCE_DATE_EPOCH=0 weald build --owner 0:0 --mode u=rwX,go=rX root/ root.weald
 
 Rules are rsync's: the first that matches decides, in the order of the command line; a leading '/' anchors at the source,
-a trailing '/' matches directories only.
+a trailing '/' matches directories only. --explain-filter PATH tells which rule decides.
 
 The image appears under its name only when it is complete; where it lies in its own source, it is left out. The same source
 gives the same bytes, whatever the number of threads. Files that cannot be read or that change meanwhile are reported, one line each, and the exit status is 1.";
@@ -68,6 +71,9 @@ pub struct BuildArgs {
     memory: Option<u64>,
     #[command(flatten)]
     rules: RuleArgs,
+    /// Say what the rules decide about this path in the source, and why; nothing is built
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    explain_filter: Option<PathBuf>,
     /// Give everything to this owner (and group)
     #[arg(long, value_name = "UID[:GID]", value_parser = parse::owner)]
     owner: Option<(u32, Option<u32>)>,
@@ -146,6 +152,9 @@ pub enum ProgressWord {
 /// Runs the command.
 pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     let options = options(args)?;
+    if let Some(path) = &args.explain_filter {
+        return explain(args, &options.filter, path);
+    }
     let progress = if args.quiet {
         ProgressWord::None
     } else {
@@ -206,6 +215,40 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     options.one_file_system = args.one_file_system;
     options.validate()?;
     Ok(options)
+}
+
+/// Prints what decides about each directory on the way to `path`, and about itself.
+fn explain(args: &BuildArgs, filter: &Filter, path: &Path) -> anyhow::Result<ExitCode> {
+    let relative = path.strip_prefix(&args.source).unwrap_or(path);
+    let relative = relative.strip_prefix("/").unwrap_or(relative);
+    let components: Vec<_> = relative
+        .components()
+        .filter(|c| !matches!(c, Component::CurDir))
+        .collect();
+    let is_plain = |c: &Component<'_>| matches!(c, Component::Normal(_));
+    if components.is_empty() || !components.iter().all(is_plain) {
+        bail!("{}: expected a path below the source", path.display());
+    }
+    let relative: PathBuf = components.iter().collect();
+    let is_dir =
+        args.source.join(&relative).is_dir() || path.as_os_str().as_bytes().ends_with(b"/");
+    let mut output = Output::new();
+    for reason in filter.explain(relative.as_os_str().as_bytes(), is_dir) {
+        let word = match reason.verdict() {
+            Verdict::Included => "kept",
+            Verdict::Excluded => "left out",
+        };
+        let why = match reason.rule {
+            None => "no rule matches".to_owned(),
+            Some(rule) => {
+                let place = rule.place.as_ref().map(|place| format!(" ({place})"));
+                format!("{}{}", shown(&rule.text), place.unwrap_or_default())
+            }
+        };
+        writeln!(output, "{word}: {}: {why}", shown(reason.path))?;
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `SOURCE_DATE_EPOCH`, if it is set, clamps.
