@@ -210,7 +210,7 @@ memory() {
     make_many_files "$work/many" "$file_count"
     table builder 'memory MiB' 'limit MiB' 'CPU s' 'wall s'
     memory_row 'SquashFS zstd-22, 1 MiB' - mksquashfs "$work/many" "$work/many.squashfs" -comp zstd -b 1M -Xcompression-level 22 -no-progress -quiet
-    for limit in 320 512; do
+    for limit in 416 512; do
         memory_row "Weald --memory ${limit}M" $limit \
             "$weald" build --memory ${limit}M --progress none --force "$work/many" "$work/many.weald"
     done

@@ -12,8 +12,9 @@ use weald_format::recipes::{CHECK_LEN, Recipe};
 
 /// Plain bytes that one recipe may need: a read of one byte has to recreate all that the recipe makes.
 pub const PLAIN_LEN_MAX: usize = 8 << 20;
-/// What one thread needs while it takes a file apart: plain bytes, zlib's stream, the stream made from it, tokens.
-pub const MEMORY_LEN: u64 = PLAIN_LEN_MAX as u64 * 3 + (8 << 20);
+/// What one thread needs while it takes a file apart: plain bytes, zlib's stream of them, the stream made from it, which
+/// is no longer than a file that is read whole, and the tokens of a block.
+pub const MEMORY_LEN: u64 = PLAIN_LEN_MAX as u64 * 2 + (9 << 20);
 /// Shorter streams are not worth what a recipe takes.
 const STREAM_LEN_MIN: usize = 128;
 /// Plain bytes must be longer than the stream by this share (1/8), or there was nothing to compress.
