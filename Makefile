@@ -40,7 +40,7 @@ trees:
 
 fuzz:
 	bash scripts/setup.sh build fuzz
-	sh fuzz/run.sh
+	bash fuzz/run.sh
 
 soak:
 	bash scripts/setup.sh build test
