@@ -3,7 +3,7 @@
 
 use crate::compress::{Compressors, Target};
 use crate::image_writer::{ImageWriter, Outgoing, Sink};
-use crate::options::{validate_block_len, validate_codec};
+use crate::options::{BuildOptions, validate_block_len, validate_codec};
 use crate::watch::{Progress, Stage, Watch};
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// What is to be different.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RewriteOptions {
-    /// Codec of ordinary blocks; `None` keeps each block's, unless blocks are cut anew: then zstd 16.
+    /// Codec of ordinary blocks; `None` keeps each block's, unless blocks are cut anew: then that of a default build.
     pub codec: Option<CodecSpec>,
     /// Raw bytes per block, 4 KiB … 64 MiB; `None` keeps what each stream has.
     pub block_len: Option<u64>,
@@ -65,9 +65,9 @@ impl RewriteOptions {
             Category::Deflate => return None,
             // What no codec makes smaller need not be tried again.
             Category::Incompressible => is_recut.then_some(CodecSpec::None),
-            Category::General | Category::X86 => {
-                self.codec.or(is_recut.then_some(CodecSpec::Zstd(16)))
-            }
+            Category::General | Category::X86 => self
+                .codec
+                .or_else(|| is_recut.then(|| BuildOptions::default().codec)),
         };
         codec.map(|codec| Change { codec, block_len })
     }
