@@ -156,8 +156,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reports progress and looks for cancellation until the queue is empty.
+    /// Reports progress and looks for cancellation until the queue is empty; at least once, however quick the walk was.
     pub fn report(&self, watch: &dyn Watch) {
+        if watch.is_cancelled() {
+            self.cancel();
+        }
         let mut queue = self.queue.lock();
         while !queue.is_empty() && !self.is_cancelled() {
             self.finished.wait_for(&mut queue, PROGRESS_INTERVAL);
