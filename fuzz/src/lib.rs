@@ -16,6 +16,9 @@ const READ_LEN: usize = 1 << 16;
 /// Bytes of contents that a check may decode.
 const CONTENT_LEN_MAX: u64 = 16 << 20;
 
+/// Streams that blocks fill: all that the builder makes but the last, which recipes make.
+const DATA_STREAMS: u8 = 3;
+
 /// One record of a forged image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Framed {
@@ -49,7 +52,7 @@ pub fn unframe(mut data: &[u8]) -> Vec<Framed> {
         records.push(Framed {
             record_type,
             stream: if record_type == RecordType::Data {
-                head[1] % 2
+                head[1] % DATA_STREAMS
             } else {
                 0
             },
@@ -164,6 +167,7 @@ pub fn seal(records: &[Framed]) -> Vec<u8> {
         streams: vec![
             stream(Category::General),
             stream(Category::Incompressible),
+            stream(Category::X86),
             stream(Category::Deflate),
         ],
         sections,
