@@ -52,7 +52,7 @@ same() {
 }
 
 # Bytes that the disk holds for regular files, each inode once.
-allocated_len() { (cd "$1" && find . -type f -printf '%D:%i %b\n') | sort -u | awk '{ sum += $2 } END { printf "%d", sum * 512 }'; }
+allocated_len() { (cd "$1" && find . -type f -printf '%D:%i %b\n') | sort -u | awk '{ sum += $2 } END { printf "%.0f", sum * 512 }'; }
 
 # No hole may have been filled.
 same_holes() {

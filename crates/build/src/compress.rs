@@ -1,6 +1,6 @@
 //! The compressors: threads that turn blocks into records, in any order, handed back in the order of submission.
 
-use crate::image_writer::{ImageWriter, Outgoing};
+use crate::image_writer::{ImageWriter, Outgoing, RecordSink};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -100,6 +100,21 @@ impl Compressors {
         Ok(())
     }
 
+    /// Passes a record that is encoded already on, behind the blocks before it: where it stands does not depend on how fast
+    /// they are.
+    ///
+    /// # Errors
+    /// As [`Compressors::submit`].
+    fn pass(&mut self, image: &mut ImageWriter, record: Outgoing) -> Result<()> {
+        let no = self.submitted;
+        self.submitted += 1;
+        self.take(image, no, Ok(record))?;
+        while self.submitted - self.written > self.in_flight_max {
+            self.wait(image)?;
+        }
+        Ok(())
+    }
+
     fn wait(&mut self, image: &mut ImageWriter) -> Result<()> {
         let (no, outgoing) = self
             .done
@@ -132,6 +147,20 @@ impl Compressors {
                 .map_err(|_| Error::invalid("a compressor panicked"))?;
         }
         Ok(())
+    }
+}
+
+/// An image, behind the blocks that are on their way to it.
+pub struct Behind<'a> {
+    /// The blocks.
+    pub compressors: &'a mut Compressors,
+    /// The image.
+    pub image: &'a mut ImageWriter,
+}
+
+impl RecordSink for Behind<'_> {
+    fn put_record(&mut self, record: Outgoing) -> Result<()> {
+        self.compressors.pass(self.image, record)
     }
 }
 

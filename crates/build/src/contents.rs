@@ -1,11 +1,12 @@
 //! Contents on their way to the image: whole-file sharing, category, segmentation, blocks, extents, content pages.
 
-use crate::compress::{Compressors, Target};
+use crate::compress::{Behind, Compressors, Target};
 use crate::history::History;
 use crate::image_writer::ImageWriter;
 use crate::metadata::MetadataWriter;
 use crate::options::Categories;
 use crate::plan::Plan;
+use crate::prior::Prior;
 use crate::read::Layout;
 use crate::recode;
 use crate::segment::{SegmentSink, Segmenter};
@@ -28,6 +29,13 @@ const INCOMPRESSIBLE: u8 = 1;
 const X86: u8 = 2;
 /// Stream of DEFLATE streams, which recipes make.
 const DEFLATE: u8 = 3;
+/// What each stream holds, by number.
+pub const CATEGORIES: [Category; 4] = [
+    Category::General,
+    Category::Incompressible,
+    Category::X86,
+    Category::Deflate,
+];
 /// Corrections that one page of recipes may hold, bytes.
 const PAGE_CORRECTIONS_LEN_MAX: usize = 1 << 20;
 /// Contents shorter than this are not worth a look at their entropy.
@@ -166,8 +174,7 @@ impl Pages<'_> {
             parsed.is_ok_and(|p| p.logical_len() == len),
             "an extent page does not parse as it was written"
         );
-        self.metadata
-            .push(self.image, RecordType::Extents, bytes, len)
+        self.push(RecordType::Extents, bytes, len)
     }
 
     /// The next piece of the logical space is what `recipe` makes.
@@ -203,8 +210,7 @@ impl Pages<'_> {
             parsed.is_ok_and(|p| p.recipes() == recipes),
             "a recipe page does not parse as it was written"
         );
-        self.metadata
-            .push(self.image, RecordType::Recipes, bytes, len)
+        self.push(RecordType::Recipes, bytes, len)
     }
 
     fn write_contents(&mut self) -> Result<()> {
@@ -214,8 +220,16 @@ impl Pages<'_> {
         }
         let bytes = ContentPage::encode(self.content_start, &lens);
         self.content_start += lens.iter().sum::<u64>();
+        self.push(RecordType::Contents, bytes, lens.len() as u64)
+    }
+
+    fn push(&mut self, record_type: RecordType, bytes: Vec<u8>, item_count: u64) -> Result<()> {
+        let mut behind = Behind {
+            compressors: &mut self.compressors,
+            image: self.image,
+        };
         self.metadata
-            .push(self.image, RecordType::Contents, bytes, lens.len() as u64)
+            .push(&mut behind, record_type, bytes, item_count)
     }
 }
 
@@ -226,6 +240,8 @@ pub struct ContentWriter<'a> {
     table: ContentTable,
     /// Contents that recipes make, in part: no recipe may be made of them.
     made: HashSet<ContentId>,
+    /// Bytes that recipes of older generations make.
+    made_before_len: u64,
     stream: u8,
     categories: Categories,
     hole_len: u64,
@@ -251,42 +267,62 @@ pub struct ContentSummary {
 }
 
 impl<'a> ContentWriter<'a> {
-    /// A writer within `plan`, for about `total_len` bytes of input; a spool goes to `spool_dir`.
+    /// A writer within `plan`, for about `total_len` bytes of input, that goes on where `prior` ends; a spool goes to
+    /// `spool_dir`.
     ///
     /// # Errors
-    /// `Io` where threads cannot be started.
+    /// `Io` where threads cannot be started; `Io`, `Corrupt` from the prior image.
     pub fn new(
         image: &'a mut ImageWriter,
         metadata: &'a mut MetadataWriter,
         plan: &Plan,
         total_len: u64,
         spool_dir: &Path,
+        prior: Option<&Prior>,
     ) -> Result<Self> {
         // Half of the window is for ordinary data.
         let history = |share| History::new(plan.block_len, plan.window_len / share, spool_dir);
-        let histories = vec![history(2), history(4), history(4)];
+        let mut histories = vec![history(2), history(4), history(4)];
+        let mut table = ContentTable::default();
+        let mut made = HashSet::new();
+        let (mut logical_len, mut made_len) = (0, 0);
+        if let Some(prior) = prior {
+            for (stream, history) in (0..).zip(&mut histories) {
+                history.begin_with(&prior.image, stream);
+            }
+            for digest in &prior.digests {
+                table.insert(*digest)?;
+            }
+            made.extend(prior.made.iter().copied());
+            logical_len = prior.image.summary().content_len;
+            made_len = prior.image.stream_len(DEFLATE);
+        }
+        let heads: Heads = histories.iter().map(History::front_len).collect();
         let pages = Pages {
             image,
             metadata,
             compressors: Compressors::start(plan.threads, plan.block_len)?,
             codec: plan.codec,
             extents: Vec::new(),
-            // And one for the stream that recipes make.
-            heads: vec![0; histories.len() + 1],
-            logical_len: 0,
+            // The last is that of the stream that recipes make.
+            heads: heads.into_iter().chain([made_len]).collect(),
+            logical_len,
             content_lens: Vec::new(),
-            content_start: 0,
+            content_start: logical_len,
             recipes: Vec::new(),
             corrections_len: 0,
-            made_len: 0,
+            made_len,
             recipe_len_max: 0,
         };
-        let segmenter = Segmenter::new(histories, plan.match_len_min, plan.table_len, total_len);
+        let mut segmenter =
+            Segmenter::new(histories, plan.match_len_min, plan.table_len, total_len);
+        segmenter.learn()?;
         Ok(Self {
             pages,
             segmenter,
-            table: ContentTable::default(),
-            made: HashSet::new(),
+            table,
+            made,
+            made_before_len: made_len,
             stream: GENERAL,
             categories: plan.categories,
             hole_len: 0,
@@ -426,34 +462,33 @@ impl<'a> ContentWriter<'a> {
         self.end(plain.len() as u64, digest)
     }
 
-    /// Writes everything that is open.
+    /// Writes everything that is open. Streams that were there before are `old`.
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
-    pub fn finish(mut self, block_len: u64) -> Result<ContentSummary> {
+    pub fn finish(mut self, block_len: u64, old: &[Stream]) -> Result<ContentSummary> {
         let fresh_len = self.segmenter.fresh_len();
         self.segmenter.finish(&mut self.pages)?;
         self.pages.write_extents()?;
         self.pages.write_contents()?;
         self.pages.write_recipes()?;
-        let made_len = self.pages.made_len;
+        let made_len = self.pages.made_len - self.made_before_len;
         let recipe_len_max = self.pages.recipe_len_max;
         self.pages.compressors.finish(self.pages.image)?;
-        let stream = |category| Stream {
-            category,
-            block_len_max: block_len,
+        let stream = |category| {
+            let old = old.iter().find(|s| s.category == category);
+            let len = match category {
+                Category::Deflate => recipe_len_max,
+                _ => block_len,
+            };
+            Stream {
+                category,
+                block_len_max: old.map_or(len, |s| s.block_len_max.max(len)),
+            }
         };
         Ok(ContentSummary {
             table: self.table,
-            streams: vec![
-                stream(Category::General),
-                stream(Category::Incompressible),
-                stream(Category::X86),
-                Stream {
-                    category: Category::Deflate,
-                    block_len_max: recipe_len_max,
-                },
-            ],
+            streams: CATEGORIES.map(stream).to_vec(),
             repeated_len: self.segmenter.repeated_len,
             fresh_len,
             hole_len: self.hole_len,

@@ -12,6 +12,7 @@ use weald_format::limits::{ITEMS_PER_PAGE, TIMES_PER_PAGE};
 use weald_format::pages::{self, Link, TimesPage};
 use weald_format::tree_digest::TreeHasher;
 use weald_format::{Attributes, ContentId, Digest, FileKind, Result, Timestamp};
+use weald_image::Image;
 
 /// What reading a regular file came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct Emitter<'a> {
     pub options: &'a BuildOptions,
     /// Entries left out, ascending.
     pub omitted: &'a [u32],
+    /// The image behind whose tree this one is written.
+    pub prior: Option<&'a Image>,
 }
 
 /// The finished tree.
@@ -59,7 +62,10 @@ impl Emitter<'_> {
     /// # Errors
     /// `Io`, `Full`, `Limit`.
     pub fn emit(&self, image: &mut ImageWriter, metadata: &mut MetadataWriter) -> Result<Emitted> {
-        let beside = self.is_overlay_smaller()?;
+        let beside = match self.prior {
+            Some(prior) => prior.has_times_overlay(),
+            None => self.is_overlay_smaller()?,
+        };
         let mut out = Out { image, metadata };
         let summary = self.emit_entries(&mut out, !beside, false)?;
         if beside {
@@ -115,6 +121,9 @@ impl Emitter<'_> {
         let o = self.options;
         let mask = mask_of(mtime_inside, o.keep_atime, o.keep_ctime, o.keep_btime);
         let mut writer = TreeWriter::new(mask, u64::from(self.tree.entry_count()), measure_only);
+        if let Some(prior) = self.prior {
+            writer.go_on(prior)?;
+        }
         writer.enter();
         let mut stack = vec![(ScannedTree::ROOT, self.tree.entries_of(DirNo(0)))];
         while let Some((_, rest)) = stack.last_mut() {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_format::Result;
+use weald_image::Image;
 use weald_io::{ReadAt, Spool};
 
 /// Bytes of a piece read back from the spool at once.
@@ -11,8 +12,30 @@ const PIECE_LEN: u64 = 64 << 10;
 /// Pieces kept, chosen by the low bits of their number.
 const PIECE_COUNT: u64 = 64;
 
+/// The front of a stream, which lies in an image.
+struct Front {
+    image: Arc<Image>,
+    stream: u8,
+    len: u64,
+    /// The block that was used last, and the address of its first byte.
+    block: (Arc<Vec<u8>>, u64),
+}
+
+impl Front {
+    /// The block that holds `address`, and where in it.
+    fn at(&mut self, address: u64) -> Result<(&[u8], usize)> {
+        let (block, start) = &self.block;
+        if address < *start || address - start >= block.as_slice().len() as u64 {
+            self.block = self.image.block_at(self.stream, address)?;
+        }
+        let (block, start) = &self.block;
+        Ok((block, (address - start) as usize))
+    }
+}
+
 /// The raw bytes of one stream.
 pub struct History {
+    front: Option<Front>,
     block_len: u64,
     window: VecDeque<Arc<Vec<u8>>>,
     /// Blocks that have left the window.
@@ -31,6 +54,7 @@ impl History {
     /// unnamed file in `spool_dir`.
     pub fn new(block_len: u64, window_len: u64, spool_dir: &Path) -> Self {
         Self {
+            front: None,
             block_len,
             window: VecDeque::new(),
             spooled_count: 0,
@@ -43,6 +67,35 @@ impl History {
         }
     }
 
+    /// Puts what `stream` of `image` holds before everything else.
+    pub fn begin_with(&mut self, image: &Arc<Image>, stream: u8) {
+        self.front = Some(Front {
+            len: image.stream_len(stream),
+            image: image.clone(),
+            stream,
+            block: (Arc::default(), 0),
+        });
+    }
+
+    /// Bytes that an image holds of the stream.
+    pub fn front_len(&self) -> u64 {
+        self.front.as_ref().map_or(0, |f| f.len)
+    }
+
+    /// Visits the blocks of that, each with the address of its first byte.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` from the image.
+    pub fn each_front_block(&mut self, visit: &mut dyn FnMut(u64, &[u8])) -> Result<()> {
+        let mut address = 0;
+        while let Some(front) = self.front.as_mut().filter(|f| address < f.len) {
+            let (block, _) = front.at(address)?;
+            visit(address, block);
+            address += block.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Lets full blocks go from now on: nobody will compare with them.
     pub fn forget(&mut self) {
         self.is_kept = false;
@@ -50,6 +103,11 @@ impl History {
 
     /// Address of the next byte.
     pub fn len(&self) -> u64 {
+        self.front_len() + self.own_len()
+    }
+
+    /// Bytes that were appended.
+    pub fn own_len(&self) -> u64 {
         (self.spooled_count + self.window.len() as u64) * self.block_len + self.current.len() as u64
     }
 
@@ -105,6 +163,13 @@ impl History {
 
     /// The bytes from `address` on, as far as they lie together.
     fn from(&mut self, address: u64) -> Result<&[u8]> {
+        let front_len = self.front_len();
+        let Some(address) = address.checked_sub(front_len) else {
+            return match &mut self.front {
+                Some(front) => front.at(address).map(|(block, at)| &block[at..]),
+                None => Ok(&[]),
+            };
+        };
         let spooled_len = self.spooled_count * self.block_len;
         if address < spooled_len {
             let start = address / PIECE_LEN * PIECE_LEN;
@@ -126,6 +191,14 @@ impl History {
         let Some(last) = address.checked_sub(1) else {
             return Ok(&[]);
         };
+        let front_len = self.front_len();
+        if last < front_len {
+            return match &mut self.front {
+                Some(front) => front.at(last).map(|(block, at)| &block[..=at]),
+                None => Ok(&[]),
+            };
+        }
+        let (address, last) = (address - front_len, last - front_len);
         let spooled_len = self.spooled_count * self.block_len;
         if last < spooled_len {
             let start = last / PIECE_LEN * PIECE_LEN;

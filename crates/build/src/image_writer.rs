@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use weald_codec::{CodecSpec, Encoded, Encoder};
-use weald_format::container::{Codec, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord};
+use weald_format::container::{
+    Codec, FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord,
+};
 use weald_format::directory::{Directory, IndexPage, PageRef, Section, Stream};
 use weald_format::limits::REFS_PER_PAGE;
 use weald_format::{Digest, Error, Result};
+use weald_image::Image;
 use weald_io::OutputFile;
 use zerocopy::IntoBytes;
 
@@ -38,6 +41,9 @@ struct OpenSection {
 pub struct ImageWriter {
     sink: Sink,
     position: u64,
+    /// Number of the generation that is written.
+    generation: u64,
+    previous_footer: Option<u64>,
     sections: BTreeMap<(RecordType, u8), OpenSection>,
 }
 
@@ -55,6 +61,21 @@ pub struct Outgoing {
     pub raw_len: u64,
     /// Items behind it.
     pub item_count: u64,
+}
+
+/// What takes encoded records in the order in which they shall stand in the file.
+pub trait RecordSink {
+    /// Takes the next record.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, of records before this one too.
+    fn put_record(&mut self, record: Outgoing) -> Result<()>;
+}
+
+impl RecordSink for ImageWriter {
+    fn put_record(&mut self, record: Outgoing) -> Result<()> {
+        self.write(&record)
+    }
 }
 
 impl Outgoing {
@@ -87,10 +108,39 @@ impl ImageWriter {
         let mut writer = Self {
             sink,
             position: 0,
+            generation: 1,
+            previous_footer: None,
             sections: BTreeMap::new(),
         };
         writer.put(SuperblockRecord::current().as_bytes())?;
         Ok(writer)
+    }
+
+    /// Goes on behind the last generation of `image`, with all its records but those that say something of all names by
+    /// number: hard links, times.
+    pub fn resume(sink: Sink, image: &Image) -> Self {
+        let summary = image.summary();
+        let is_of_names = |t| matches!(t, RecordType::Links | RecordType::Times);
+        let sections = image.directory().sections.iter();
+        let open = |section: &Section| {
+            let key = (section.record_type, section.stream as u8);
+            let pages = section.pages.clone();
+            let section = OpenSection {
+                pages,
+                ..OpenSection::default()
+            };
+            (key, section)
+        };
+        Self {
+            sink,
+            position: summary.image_len,
+            generation: summary.generation + 1,
+            previous_footer: Some(summary.image_len - FOOTER_LEN as u64),
+            sections: sections
+                .filter(|s| !is_of_names(s.record_type))
+                .map(open)
+                .collect(),
+        }
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
@@ -115,7 +165,7 @@ impl ImageWriter {
             .sum()
     }
 
-    fn put_record(&mut self, record: &Outgoing) -> Result<RecordRef> {
+    fn append_record(&mut self, record: &Outgoing) -> Result<RecordRef> {
         let reference = RecordRef {
             record_type: record.record_type,
             codec: record.encoded.codec,
@@ -134,7 +184,7 @@ impl ImageWriter {
     /// # Errors
     /// `Io`, `Full`.
     pub fn write(&mut self, record: &Outgoing) -> Result<()> {
-        let reference = self.put_record(record)?;
+        let reference = self.append_record(record)?;
         let key = (record.record_type, record.stream);
         let section = self.sections.entry(key).or_default();
         section.stored_len += HEADER_LEN as u64 + reference.stored_len;
@@ -159,7 +209,8 @@ impl ImageWriter {
             codec: Codec::None,
             stored: raw,
         };
-        let record = self.put_record(&Outgoing::new(RecordType::Index, 0, encoded, raw_len, 0))?;
+        let record =
+            self.append_record(&Outgoing::new(RecordType::Index, 0, encoded, raw_len, 0))?;
         let page = PageRef {
             record,
             record_count: refs.len() as u64,
@@ -167,6 +218,11 @@ impl ImageWriter {
         };
         self.sections.entry(key).or_default().pages.push(page);
         Ok(())
+    }
+
+    /// Number of the generation that is written, from 1.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Writes the open index pages, the directory and the footer, and names the file.
@@ -191,8 +247,8 @@ impl ImageWriter {
         };
         let directory = Directory {
             superblock_digest: Digest::of(SuperblockRecord::current().as_bytes()),
-            generation: 1,
-            previous_footer: 0,
+            generation: self.generation,
+            previous_footer: self.previous_footer.unwrap_or(0),
             tree_digest,
             name_count,
             streams,
@@ -218,7 +274,7 @@ impl ImageWriter {
         let encoded = Encoder::new(CodecSpec::Zstd(19), raw.len() as u64)?.encode(&raw)?;
         let record = Outgoing::new(RecordType::Directory, 0, encoded, raw.len() as u64, 0);
         let directory_offset = self.position;
-        let reference = self.put_record(&record)?;
+        let reference = self.append_record(&record)?;
         let mut hasher = blake3::Hasher::new();
         hasher
             .update(reference.header().as_bytes())
@@ -229,13 +285,17 @@ impl ImageWriter {
             directory_offset,
             directory_len: self.position - directory_offset,
             footer_offset: self.position,
-            previous_footer: None,
+            previous_footer: self.previous_footer,
             image_digest,
             tree_digest: directory.tree_digest,
         };
         let bytes = footer.encode();
         Footer::parse(bytes.as_bytes(), self.position)
             .map_err(|e| Error::invalid("footer does not parse as written").with_source(e))?;
+        // A footer says that everything before it is there.
+        if let Sink::File(file) = &mut self.sink {
+            file.barrier()?;
+        }
         self.put(bytes.as_bytes())?;
         Ok(image_digest)
     }

@@ -16,8 +16,10 @@ pub mod mode;
 mod options;
 mod pipeline;
 mod plan;
+mod prior;
 mod read;
 mod recode;
+mod recover;
 mod rewrite;
 pub mod scan;
 mod segment;
@@ -27,6 +29,7 @@ mod watch;
 
 pub use options::{BuildOptions, Categories, MtimeRule, Order};
 pub use pipeline::build_image;
+pub use recover::{Recovered, recover_image};
 pub use rewrite::{RewriteOptions, RewriteReport, rewrite_image};
 pub use watch::{Problem, Progress, Report, Silent, Stage, Watch};
 pub use weald_codec::CodecSpec;

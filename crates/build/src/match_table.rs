@@ -33,23 +33,23 @@ pub struct Place {
     pub address: u64,
 }
 
-/// Fingerprint of 20 bits, stream of 4 bits, address of 40 bits; 0 = free.
+/// Fingerprint of 18 bits, stream of 6 bits, address of 40 bits; 0 = free.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Slot(u64);
 
 impl Slot {
     fn new(hash: u64, place: Place) -> Self {
-        Self(Self::tag(hash) | u64::from(place.stream & 15) << 40 | place.address & ((1 << 40) - 1))
+        Self(Self::tag(hash) | u64::from(place.stream & 63) << 40 | place.address & ((1 << 40) - 1))
     }
 
     /// Never 0, so that a used slot never looks free.
     fn tag(hash: u64) -> u64 {
-        (hash << 44) | (1 << 44)
+        (hash << 46) | (1 << 46)
     }
 
     fn place(self) -> Place {
         Place {
-            stream: (self.0 >> 40 & 15) as u8,
+            stream: (self.0 >> 40 & 63) as u8,
             address: self.0 & ((1 << 40) - 1),
         }
     }
@@ -91,7 +91,7 @@ impl MatchTable {
         bucket.copy_from_slice(&self.slots[start..start + WAYS]);
         bucket
             .into_iter()
-            .filter(move |s| s.0 != 0 && (s.0 ^ tag) >> 44 == 0)
+            .filter(move |s| s.0 != 0 && (s.0 ^ tag) >> 46 == 0)
             .map(Slot::place)
     }
 

@@ -1,6 +1,6 @@
 //! Metadata records on their way to the image: gathered to train the dictionary, then compressed and written.
 
-use crate::image_writer::{ImageWriter, Outgoing};
+use crate::image_writer::{Outgoing, RecordSink};
 use weald_codec::{CodecSpec, Encoded, Encoder, train_dictionary};
 use weald_format::Result;
 use weald_format::container::{Codec, RecordType};
@@ -36,13 +36,28 @@ impl MetadataWriter {
         }
     }
 
+    /// A writer at zstd `level` that goes on with the dictionary that an image has, or without one as the image does.
+    ///
+    /// # Errors
+    /// `Invalid` where zstd does not take the dictionary.
+    pub fn with_dictionary(level: i32, dictionary: Option<&[u8]>) -> Result<Self> {
+        let encoder = match dictionary {
+            Some(dictionary) => Encoder::with_dictionary(level, dictionary)?,
+            None => Encoder::new(CodecSpec::Zstd(level), PAGE_LEN_MAX)?,
+        };
+        Ok(Self {
+            encoder: Some(encoder),
+            ..Self::new(level)
+        })
+    }
+
     /// Takes a record of raw bytes with `item_count` items.
     ///
     /// # Errors
     /// `Io`, `Full`, `Limit`.
     pub fn push(
         &mut self,
-        image: &mut ImageWriter,
+        sink: &mut dyn RecordSink,
         record_type: RecordType,
         bytes: Vec<u8>,
         item_count: u64,
@@ -58,12 +73,12 @@ impl MetadataWriter {
             item_count,
         };
         if self.encoder.is_some() {
-            return self.write(image, &raw);
+            return self.write(sink, &raw);
         }
         self.held_len += raw.bytes.len();
         self.held.push(raw);
         if self.held_len >= HELD_LEN_MAX {
-            self.release(image)?;
+            self.release(sink)?;
         }
         Ok(())
     }
@@ -72,15 +87,15 @@ impl MetadataWriter {
     ///
     /// # Errors
     /// As [`MetadataWriter::push`].
-    pub fn finish(&mut self, image: &mut ImageWriter) -> Result<()> {
+    pub fn finish(&mut self, sink: &mut dyn RecordSink) -> Result<()> {
         if self.encoder.is_none() {
-            self.release(image)?;
+            self.release(sink)?;
         }
         Ok(())
     }
 
     /// Chooses the dictionary, or none, by what the records held back come to with it; then writes them.
-    fn release(&mut self, image: &mut ImageWriter) -> Result<()> {
+    fn release(&mut self, sink: &mut dyn RecordSink) -> Result<()> {
         let held = std::mem::take(&mut self.held);
         let samples: Vec<Vec<u8>> = held
             .iter()
@@ -99,20 +114,14 @@ impl MetadataWriter {
                 Encoder::new(CodecSpec::Zstd(self.level), PAGE_LEN_MAX)?.encode(&dictionary)?;
             if total_len(&encoded) + stored.stored.len() < total_len(&best) {
                 let raw_len = dictionary.len() as u64;
-                image.write(&Outgoing::new(
-                    RecordType::Dictionary,
-                    0,
-                    stored,
-                    raw_len,
-                    1,
-                ))?;
+                sink.put_record(Outgoing::new(RecordType::Dictionary, 0, stored, raw_len, 1))?;
                 (best, encoder) = (encoded, with);
             }
         }
         self.encoder = Some(encoder);
         for (raw, encoded) in held.into_iter().zip(best) {
             let raw_len = raw.bytes.len() as u64;
-            image.write(&Outgoing::new(
+            sink.put_record(Outgoing::new(
                 raw.record_type,
                 0,
                 encoded,
@@ -123,7 +132,7 @@ impl MetadataWriter {
         Ok(())
     }
 
-    fn write(&mut self, image: &mut ImageWriter, raw: &Raw) -> Result<()> {
+    fn write(&mut self, sink: &mut dyn RecordSink, raw: &Raw) -> Result<()> {
         let encoded = match &mut self.encoder {
             Some(encoder) => encoder.encode(&raw.bytes)?,
             None => Encoded {
@@ -132,7 +141,7 @@ impl MetadataWriter {
             },
         };
         let raw_len = raw.bytes.len() as u64;
-        image.write(&Outgoing::new(
+        sink.put_record(Outgoing::new(
             raw.record_type,
             0,
             encoded,

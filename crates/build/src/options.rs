@@ -76,6 +76,8 @@ pub struct BuildOptions {
     pub keep_xattrs: bool,
     /// Do not cross into other file systems.
     pub one_file_system: bool,
+    /// Append a generation to the image that is there, instead of making one; where there is none, make one.
+    pub append: bool,
 }
 
 impl BuildOptions {
@@ -186,6 +188,7 @@ impl Default for BuildOptions {
             keep_btime: false,
             keep_xattrs: true,
             one_file_system: false,
+            append: false,
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::contents::{ContentSummary, ContentWriter};
 use crate::emit::{Emitter, FileState};
-use crate::image_writer::{ImageWriter, Sink};
+use crate::image_writer::{ImageWriter, Sealed, Sink};
 use crate::metadata::MetadataWriter;
 use crate::options::{BuildOptions, Order};
 use crate::plan::{Plan, TreeSize};
+use crate::prior::{self, Prior};
 use crate::read::{Handed, Job, Layout, Loaded, Readers, WHOLE_LEN_MAX, read_run};
 use crate::recode::Recoder;
 use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan};
@@ -41,10 +42,10 @@ pub fn build_image(
     watch: &dyn Watch,
 ) -> Result<Report> {
     options.validate()?;
-    if !overwrite {
+    let is_appended = options.append && target.exists();
+    if !overwrite && !is_appended {
         weald_io::refuse_existing(target)?;
     }
-    let out = OutputFile::create(target)?;
     let problems = CountProblems {
         inner: watch,
         count: AtomicU64::new(0),
@@ -55,14 +56,45 @@ pub fn build_image(
     } else {
         options.threads
     };
+    let image = match is_appended {
+        true => Some(prior::open(target, options.memory_len, threads)?),
+        false => None,
+    };
+    let out = match &image {
+        Some(image) => OutputFile::append(target, image.summary().image_len)?,
+        None => OutputFile::create(target)?,
+    };
     let own = own_inodes(&out, target);
     let tree = scan(source, &scan_options(options, threads, &own), &problems)?;
-    let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree))?;
+    let prior_len = image
+        .as_ref()
+        .map_or(0, |image| prior::memory_len(image, options.memory_len));
+    let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), prior_len)?;
     let mut build = Build::new(&tree, options, &problems)?;
-    let mut image = ImageWriter::begin(Sink::File(out))?;
-    let mut metadata = MetadataWriter::new(options.metadata_level);
+    let (mut image, mut metadata, prior) = match image {
+        Some(old) => {
+            let dictionary = old.dictionary()?;
+            let writer = ImageWriter::resume(Sink::File(out), &old);
+            let level = options.metadata_level;
+            let metadata = MetadataWriter::with_dictionary(level, dictionary.as_deref())?;
+            build.tell(Stage::Write, writer.position(), true);
+            (
+                writer,
+                metadata,
+                Some(Prior::read(old, target, options.memory_len, &plan)?),
+            )
+        }
+        None => (
+            ImageWriter::begin(Sink::File(out))?,
+            MetadataWriter::new(options.metadata_level),
+            None,
+        ),
+    };
+    let old = prior.as_ref().map(|prior| &*prior.image);
+    let old_len = old.map_or(0, |old| old.summary().image_len);
     let spool_dir = spool_dir(target);
-    let contents = build.write_contents(&mut image, &mut metadata, &plan, &spool_dir)?;
+    let contents =
+        build.write_contents(&mut image, &mut metadata, &plan, &spool_dir, prior.as_ref())?;
     build.tell(Stage::Tree, image.position(), true);
     build.omitted.sort_unstable();
     let emitter = Emitter {
@@ -71,6 +103,7 @@ pub fn build_image(
         contents: &contents.table,
         options,
         omitted: &build.omitted,
+        prior: old,
     };
     let emitted = emitter.emit(&mut image, &mut metadata)?;
     if watch.is_cancelled() {
@@ -79,10 +112,33 @@ pub fn build_image(
     let block_stored_len = image.stored_len(RecordType::Data);
     let extents_len = image.stored_len(RecordType::Extents) + image.stored_len(RecordType::Recipes);
     let name_count = emitted.summary.name_count;
-    let sealed = image.seal(emitted.tree_digest, name_count, contents.streams, overwrite)?;
+    let generation = image.generation();
+    let unchanged = old.filter(|old| {
+        // Only these times are part of the tree digest.
+        let has_other_times = options.keep_atime || options.keep_ctime || options.keep_btime;
+        old.summary().tree_digest == emitted.tree_digest && !has_other_times
+    });
+    let (sealed, generation) = match unchanged {
+        // Dropped, the output is cut back to what it was.
+        Some(old) => {
+            let summary = old.summary();
+            let sealed = Sealed {
+                image_digest: summary.image_digest,
+                image_len: summary.image_len,
+            };
+            (sealed, summary.generation)
+        }
+        None => {
+            let streams = contents.streams;
+            let sealed = image.seal(emitted.tree_digest, name_count, streams, overwrite)?;
+            (sealed, generation)
+        }
+    };
     Ok(Report {
         image_digest: sealed.image_digest,
         tree_digest: emitted.tree_digest,
+        generation,
+        appended_len: old.map(|_| sealed.image_len - old_len),
         entry_count: name_count,
         template_count: emitted.summary.template_count,
         stored_entry_count: emitted.summary.entry_count,
@@ -96,7 +152,7 @@ pub fn build_image(
         block_raw_len: contents.fresh_len,
         block_stored_len,
         extents_len,
-        tree_len: sealed.image_len - block_stored_len - extents_len,
+        tree_len: (sealed.image_len - old_len).saturating_sub(block_stored_len + extents_len),
         image_len: sealed.image_len,
         problem_count: problems.count.into_inner(),
     })
@@ -236,13 +292,19 @@ impl<'a> Build<'a> {
         metadata: &mut MetadataWriter,
         plan: &Plan,
         spool_dir: &Path,
+        prior: Option<&Prior>,
     ) -> Result<ContentSummary> {
         let jobs = std::mem::take(&mut self.jobs);
-        let mut writer =
-            ContentWriter::new(image, metadata, plan, data_len(self.tree, &jobs), spool_dir)?;
+        let total_len = data_len(self.tree, &jobs);
+        let mut writer = ContentWriter::new(image, metadata, plan, total_len, spool_dir, prior)?;
         self.tell(Stage::Write, writer.written_len(), true);
-        let long_lens = long_lens(&jobs);
-        let recoder = self.options.categories.deflate.then(Recoder::default);
+        let mut long_lens = long_lens(&jobs);
+        // A content that is there is a twin too.
+        for len in prior.map_or(&[][..], |prior| &prior.long_lens) {
+            *long_lens.entry(*len).or_default() += 1;
+        }
+        let stored = prior.map(|prior| prior.known.clone()).unwrap_or_default();
+        let recoder = (self.options.categories.deflate).then(|| Recoder::new(stored));
         let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len, recoder);
         let written = std::thread::scope(|scope| {
             let _stop = readers.stop_on_drop();
@@ -255,7 +317,8 @@ impl<'a> Build<'a> {
         });
         self.jobs = jobs;
         written?;
-        writer.finish(self.options.block_len)
+        let old = prior.map(|prior| prior.image.directory().streams.as_slice());
+        writer.finish(self.options.block_len, old.unwrap_or(&[]))
     }
 
     fn take_all(

@@ -74,17 +74,23 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Shares out `options.memory_len` for a tree of `size` on `cpu_count` CPUs.
+    /// Shares out `options.memory_len` for a tree of `size` on `cpu_count` CPUs; `prior_len` bytes go to an image that is
+    /// appended to.
     ///
     /// # Errors
     /// `Limit` where even the smallest plan needs more; it says how much.
-    pub fn new(options: &BuildOptions, cpu_count: usize, size: &TreeSize) -> Result<Self> {
+    pub fn new(
+        options: &BuildOptions,
+        cpu_count: usize,
+        size: &TreeSize,
+        prior_len: u64,
+    ) -> Result<Self> {
         let wanted = if options.threads == 0 {
             cpu_count
         } else {
             options.threads
         };
-        let fixed = FIXED_LEN + size.memory_len();
+        let fixed = FIXED_LEN + size.memory_len() + prior_len;
         let fits = |&threads: &u64| need(options, fixed, threads) <= options.memory_len;
         // Fewer threads need less; the bytes of the image do not depend on how many there are.
         let Some(threads) = (1..=wanted as u64).rev().find(fits) else {

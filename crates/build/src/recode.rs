@@ -55,6 +55,8 @@ pub fn plain_of(stream: &[u8]) -> Vec<u8> {
 /// Takes files apart; each content once.
 #[derive(Default)]
 pub struct Recoder {
+    /// Digests of contents that are in the image already, sorted.
+    stored: Arc<[Digest]>,
     known: Mutex<HashMap<Digest, Outcome>>,
 }
 
@@ -62,6 +64,14 @@ pub struct Recoder {
 type Outcome = Arc<OnceLock<Arc<[Stream]>>>;
 
 impl Recoder {
+    /// A recoder that leaves the contents with these digests, sorted, alone.
+    pub fn new(stored: Arc<[Digest]>) -> Self {
+        Self {
+            stored,
+            ..Self::default()
+        }
+    }
+
     /// The streams in the file `data`, whose digest is `digest`, in order; none where it holds none.
     pub fn streams(&self, data: &[u8], digest: &Digest) -> Arc<[Stream]> {
         let find = match data {
@@ -69,6 +79,9 @@ impl Recoder {
             [b'P', b'K', 3, 4, ..] => zip_streams,
             _ => return Arc::default(),
         };
+        if self.stored.binary_search(digest).is_ok() {
+            return Arc::default();
+        }
         let outcome = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             if known.len() >= KNOWN_COUNT_MAX {

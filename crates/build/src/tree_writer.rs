@@ -11,6 +11,7 @@ use weald_format::entries::{EntryBlock, EntryBlockBuilder, EntryFields, EntryKin
 use weald_format::limits::{ENTRIES_PER_BLOCK, ITEMS_PER_PAGE};
 use weald_format::pages::{self, Template};
 use weald_format::{Attributes, ContentId, Digest, Error, Result, Timestamp, XattrSet};
+use weald_image::Image;
 
 /// Trees up to this many entries get blocks of `ENTRIES_PER_BLOCK`: all of them decoded fit in a reader's cache.
 const SMALL_TREE_COUNT: u64 = 1 << 21;
@@ -178,6 +179,44 @@ impl TreeWriter {
         }
     }
 
+    /// Goes on behind the tree of `image`: what it has is not written again.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    /// # Cost
+    /// Decodes all its entries; a key and two numbers of memory a template.
+    pub fn go_on(&mut self, image: &Image) -> Result<()> {
+        for attributes in image.all_attributes()? {
+            let id = self.attributes.len() as u64;
+            self.attributes.entry(attributes).or_insert(id);
+        }
+        let xattrs = &mut self.xattrs;
+        image.each_xattr_set(&mut |set| {
+            let id = xattrs.len() as u64;
+            xattrs.entry(xattr_digest(set)).or_insert(id);
+        })?;
+        let mask = self.mask;
+        image.each_template(&mut |id, template| {
+            let mut key = blake3::Hasher::new();
+            let mut has_same_times = true;
+            image.each_entry_of(&template, &mut |block, place| {
+                let (fields, held) = stored_fields(block, place);
+                has_same_times &= held == mask;
+                let target = (fields.kind == EntryKind::Symlink).then(|| block.target(place));
+                hash_key(&mut key, mask, block.name(place), target, &fields);
+                Ok(())
+            })?;
+            if has_same_times {
+                let subtree_count = template.subtree_count;
+                let known = Known { id, subtree_count };
+                self.known.insert(*key.finalize().as_bytes(), known);
+            }
+            self.template_count = id + 1;
+            self.entry_count = template.entry_start + template.entry_count;
+            Ok(())
+        })
+    }
+
     /// Opens a directory; its entries follow, then [`TreeWriter::leave`] with the directory's own entry.
     pub fn enter(&mut self) {
         self.open.push(OpenDirectory::new());
@@ -204,7 +243,7 @@ impl TreeWriter {
             return Err(Error::invalid("no directory is open"));
         };
         let logical = Digest(*directory.logical.finalize().as_bytes());
-        let known = self.template_of(out, directory)?;
+        let known = self.template_of(out, directory, false)?;
         if let Some(parent) = self.open.last_mut() {
             parent.deeper_count += known.subtree_count;
             parent.directory_count += 1;
@@ -248,12 +287,14 @@ impl TreeWriter {
                 entry.name.escape_ascii().to_string()
             )));
         }
-        hash_key(&mut directory.key, mask, entry, &fields);
+        let target = match entry.body {
+            Body::Target(target) => Some(target),
+            _ => None,
+        };
+        hash_key(&mut directory.key, mask, entry.name, target, &fields);
         hash_logical(&mut directory.logical, entry, &xattr_digest, logical_body);
         directory.names.extend_from_slice(entry.name);
-        if let Body::Target(target) = entry.body {
-            directory.targets.extend_from_slice(target);
-        }
+        directory.targets.extend_from_slice(target.unwrap_or(b""));
         let (name_end, target_end) = (directory.names.len(), directory.targets.len());
         directory.entries.push(Pending {
             name_end,
@@ -263,9 +304,17 @@ impl TreeWriter {
         Ok(())
     }
 
-    fn template_of(&mut self, out: &mut Out<'_>, directory: OpenDirectory) -> Result<Known> {
+    /// The template of `directory`: the known one, unless it has to be the last and is not.
+    fn template_of(
+        &mut self,
+        out: &mut Out<'_>,
+        directory: OpenDirectory,
+        is_last: bool,
+    ) -> Result<Known> {
         let key = *directory.key.finalize().as_bytes();
-        if let Some(known) = self.known.get(&key) {
+        if let Some(known) = self.known.get(&key)
+            && (!is_last || known.id + 1 == self.template_count)
+        {
             return Ok(*known);
         }
         let template = Template {
@@ -408,7 +457,7 @@ impl TreeWriter {
             return Err(Error::invalid("a tree needs exactly one root"));
         };
         let root_digest = Digest(*holder.logical.finalize().as_bytes());
-        let known = self.template_of(out, holder)?;
+        let known = self.template_of(out, holder, true)?;
         if known.id + 1 != self.template_count {
             return Err(Error::invalid("the root's holder is not the last template"));
         }
@@ -452,10 +501,43 @@ fn logical_body(entry: &NewEntry<'_>) -> Vec<u8> {
     }
 }
 
-fn hash_key(key: &mut blake3::Hasher, mask: u8, entry: &NewEntry<'_>, fields: &EntryFields) {
+/// The fields of a stored entry, and the mask of the times among them.
+fn stored_fields(block: &EntryBlock, place: usize) -> (EntryFields, u8) {
+    let kind = block.kind(place);
+    let mut mask = 0;
+    let times = [0, 1, 2, 3].map(|which| match block.time(which, place) {
+        Some(time) => {
+            mask |= 1 << which;
+            time
+        }
+        None => Timestamp::default(),
+    });
+    let fields = EntryFields {
+        kind,
+        attributes: block.attributes(place),
+        xattrs: block.xattrs(place),
+        nlink: block.nlink(place),
+        link_back: block.link_back(place),
+        times,
+        // Of a symlink it is only the place of its target in the block.
+        body: match kind {
+            EntryKind::Symlink => 0,
+            _ => block.body(place),
+        },
+    };
+    (fields, mask)
+}
+
+fn hash_key(
+    key: &mut blake3::Hasher,
+    mask: u8,
+    name: &[u8],
+    target: Option<&[u8]>,
+    fields: &EntryFields,
+) {
     let mut bytes = Vec::with_capacity(128);
-    bytes.push(entry.name.len() as u8);
-    bytes.extend_from_slice(entry.name);
+    bytes.push(name.len() as u8);
+    bytes.extend_from_slice(name);
     bytes.push(fields.kind as u8);
     for value in [
         fields.attributes,
@@ -472,7 +554,7 @@ fn hash_key(key: &mut blake3::Hasher, mask: u8, entry: &NewEntry<'_>, fields: &E
             bytes.extend_from_slice(&time.nanoseconds.to_le_bytes());
         }
     }
-    if let Body::Target(target) = entry.body {
+    if let Some(target) = target {
         bytes.extend_from_slice(&(target.len() as u16).to_le_bytes());
         bytes.extend_from_slice(target);
     }

@@ -65,6 +65,10 @@ pub struct Report {
     pub image_digest: Digest,
     /// Digest of the tree.
     pub tree_digest: Digest,
+    /// Generation of the image, from 1.
+    pub generation: u64,
+    /// Bytes that it took behind the ones before; `None` where nothing was appended to.
+    pub appended_len: Option<u64>,
     /// Entries, the root included.
     pub entry_count: u64,
     /// Distinct directories.

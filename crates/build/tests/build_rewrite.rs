@@ -21,6 +21,7 @@ fn options() -> RewriteOptions {
 fn open(path: &Path) -> Image {
     let options = OpenOptions {
         cache_len: ByteLen(1 << 20),
+        generation: None,
         expected_digest: None,
         prefetch_threads: 0,
     };
@@ -165,6 +166,7 @@ fn what_cannot_be_done_is_said_and_leaves_nothing() {
             Arc::new(damaged),
             &OpenOptions {
                 cache_len: ByteLen(1 << 20),
+                generation: None,
                 expected_digest: None,
                 prefetch_threads: 0,
             },

@@ -46,6 +46,8 @@ pub enum Command {
     Diff(commands::diff::DiffArgs),
     Info(commands::info::InfoArgs),
     Check(commands::check::CheckArgs),
+    Generations(commands::generations::GenerationsArgs),
+    Recover(commands::recover::RecoverArgs),
     Rewrite(commands::rewrite::RewriteArgs),
     Completions(commands::completions::CompletionsArgs),
     Man(commands::man::ManArgs),

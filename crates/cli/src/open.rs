@@ -25,6 +25,9 @@ pub struct TrustArgs {
     /// Refuse the image unless its image digest is this (64 hexadecimal digits)
     #[arg(long, value_name = "HEX", value_parser = crate::parse::digest)]
     pub digest: Option<Digest>,
+    /// Read the image as it was at this generation instead of the last; see weald generations
+    #[arg(long, value_name = "NUMBER")]
+    pub generation: Option<u64>,
     /// The image begins this many bytes into the file; auto finds one that something was put in front of
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::parse::start)]
     pub offset: ImageStart,
@@ -51,6 +54,7 @@ impl TrustArgs {
         let options = OpenOptions {
             cache_len: ByteLen(self.cache),
             expected_digest: self.digest,
+            generation: self.generation,
             prefetch_threads,
         };
         let opened = Image::open_path(path, self.offset, &options);

@@ -38,6 +38,8 @@ pub struct MountOptions {
     pub start: ImageStart,
     /// `digest=`: the image digest that the image must have.
     pub expected_digest: Option<Digest>,
+    /// `generation=`: which state of the image is mounted instead of the last.
+    pub generation: Option<u64>,
     /// `subdir=`: the directory of the image that is mounted instead of its root.
     pub subdir: Option<PathBuf>,
     /// `fsname=`: what `/proc/mounts` shows as source instead of the path of the image.
@@ -129,6 +131,7 @@ impl MountOptions {
             "workers" => self.worker_count = Some(worker_count(value)?),
             "offset" => self.start = offset(value)?,
             "digest" => self.expected_digest = Some(digest(value)?),
+            "generation" => self.generation = Some(number(value)?.into()),
             "subdir" => self.subdir = Some(PathBuf::from(value)),
             "fsname" => self.source_name = Some(value.to_owned()),
             "subtype" => self.subtype = Some(subtype(value)?),

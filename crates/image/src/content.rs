@@ -212,12 +212,7 @@ impl Contents {
                     .made(stream, made.no, || self.make(made.recipe()?))?;
                 (bytes, made.first)
             }
-            false => {
-                let found = self
-                    .records
-                    .record_of_item(RecordType::Data, stream, address)?;
-                (self.block(stream, &found)?, found.first_item)
-            }
+            false => self.block_at(stream, address)?,
         };
         let start = address.saturating_sub(first) as usize;
         let end = usize::try_from(len).map_or(usize::MAX, |len| start.saturating_add(len));
@@ -269,6 +264,14 @@ impl Contents {
             true => Ok(made),
             false => Err(bad("F-20.5", "a recipe makes other bytes than it says")),
         }
+    }
+
+    /// The block of `stream` that holds `address`, and the address of its first byte.
+    pub fn block_at(&self, stream: u8, address: u64) -> Result<(Arc<Vec<u8>>, u64)> {
+        let found = self
+            .records
+            .record_of_item(RecordType::Data, stream, address)?;
+        Ok((self.block(stream, &found)?, found.first_item))
     }
 
     fn block(&self, stream: u8, found: &Found) -> Result<Arc<Vec<u8>>> {

@@ -28,6 +28,50 @@ struct Results {
     len: u64,
 }
 
+fn digest_all(image: &Image, count: u64, threads: usize) -> Results {
+    let next = AtomicU64::new(0);
+    let results = Mutex::new(Results {
+        digests: no_digests(count),
+        ..Results::default()
+    });
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| check_some(image, &next, count, &results));
+        }
+    });
+    results.into_inner()
+}
+
+/// Digest of every content.
+pub(crate) fn digests(image: &Image, threads: usize) -> Result<Vec<Digest>> {
+    let count = image.summary.content_count;
+    check_starts(image, count)?;
+    let results = digest_all(image, count, threads);
+    match results.errors.into_iter().next() {
+        Some(error) => Err(error),
+        None => Ok(results.digests.into_iter().flatten().collect()),
+    }
+}
+
+/// Contents that recipes make, in part or whole.
+pub(crate) fn made(image: &Image) -> Result<Vec<ContentId>> {
+    let mut made = Vec::new();
+    if image.records.item_count(RecordType::Recipes, 0) == 0 {
+        return Ok(made);
+    }
+    for id in (0..image.summary.content_count).map(ContentId) {
+        let mut is_made = false;
+        each_source(image, id, &mut |stream, _| {
+            is_made |= image.contents.is_made(stream);
+            Ok(())
+        })?;
+        if is_made {
+            made.push(id);
+        }
+    }
+    Ok(made)
+}
+
 /// Digest of every content; none where it cannot be read.
 pub(crate) fn check_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
     let image = checker.image;
@@ -35,17 +79,7 @@ pub(crate) fn check_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
     if let Err(error) = check_starts(image, count) {
         checker.found(error);
     }
-    let next = AtomicU64::new(0);
-    let results = Mutex::new(Results {
-        digests: no_digests(count),
-        ..Results::default()
-    });
-    std::thread::scope(|scope| {
-        for _ in 0..checker.options.threads.max(1) {
-            scope.spawn(|| check_some(image, &next, count, &results));
-        }
-    });
-    let results = results.into_inner();
+    let results = digest_all(image, count, checker.options.threads);
     checker.report.content_count = results.digests.len() as u64;
     checker.report.content_len = results.len;
     results

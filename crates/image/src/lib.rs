@@ -22,6 +22,7 @@ mod check;
 mod content;
 mod content_check;
 mod damage;
+mod generations;
 mod inspect;
 mod instances;
 mod prefetch;
@@ -32,7 +33,9 @@ mod tree;
 
 pub use check::{CheckOptions, CheckReport, Finding};
 pub use content::Chunk;
+pub use generations::{Generation, generations, last_whole_generation};
 pub use inspect::{SectionInfo, Share};
+pub use transfer::VisitEntryBlock;
 pub use tree::kind_name;
 
 use std::ops::ControlFlow;
@@ -57,8 +60,11 @@ pub struct OpenOptions {
     /// Hard limit of cached decoded bytes, a quarter of it for pages of the tree; these get 8 MiB even where a quarter is
     /// less, so that a walk does not decode them over and over. 0 keeps nothing.
     pub cache_len: ByteLen,
-    /// Refuse any image whose image digest is not this.
+    /// Refuse any image whose image digest is not this; where no generation is asked for, older ones are looked through
+    /// for it.
     pub expected_digest: Option<Digest>,
+    /// Read this generation; `None` reads the last one.
+    pub generation: Option<u64>,
     /// Threads that decode ahead of sequential readers; 0 = none.
     pub prefetch_threads: usize,
 }
@@ -68,6 +74,7 @@ impl Default for OpenOptions {
         Self {
             cache_len: ByteLen(256 << 20),
             expected_digest: None,
+            generation: None,
             prefetch_threads: 0,
         }
     }
@@ -176,18 +183,10 @@ impl Image {
     /// # Errors
     /// `Corrupt`, `Unsupported`, `Limit`, `Io`; `Invalid` where `expected_digest` differs.
     pub fn open(source: Arc<dyn ReadAt>, options: &OpenOptions) -> Result<Self> {
-        let image_len = source.len();
-        let (footer, directory) = open_directory(&*source, image_len)?;
-        let directory = Arc::new(directory);
-        if let Some(expected) = options.expected_digest
-            && expected != footer.image_digest
-        {
-            let what = format!(
-                "image digest: expected {expected}, found {}",
-                footer.image_digest
-            );
-            return Err(Error::invalid(what));
-        }
+        let (superblock_digest, footer) = generations::open_footer(&*source)?;
+        let footer = generations::choose(&*source, footer, options)?;
+        let image_len = footer.footer_offset.saturating_add(FOOTER_LEN as u64);
+        let directory = Arc::new(open_directory(&*source, &footer, &superblock_digest)?);
         let cache_len = options.cache_len.0;
         let records = Arc::new(records::Records::new(source, directory.clone(), cache_len));
         let tree = tree::Tree::new(records.clone(), directory.name_count, cache_len)?;
@@ -318,12 +317,12 @@ impl Image {
     /// The whole link table.
     pub(crate) fn all_links(&self) -> Result<Vec<weald_format::pages::Link>> {
         let mut links = Vec::new();
-        for no in 0..self.records.record_count(RecordType::Links, 0) {
-            let found = self.records.record(RecordType::Links, 0, no)?;
-            if let records::Page::Links(page) = &*self.records.page(&found)? {
+        self.each_page(RecordType::Links, &mut |page| {
+            if let records::Page::Links(page) = page {
                 links.extend_from_slice(page);
             }
-        }
+            Ok(())
+        })?;
         Ok(links)
     }
 
@@ -408,33 +407,19 @@ fn find_start(file: &dyn ReadAt) -> Result<ByteOffset> {
     Ok(ByteOffset(start))
 }
 
-/// Reads and verifies superblock, footer and directory.
-fn open_directory(source: &dyn ReadAt, image_len: u64) -> Result<(Footer, Directory)> {
-    let least = (SUPERBLOCK_LEN + HEADER_LEN + FOOTER_LEN) as u64;
-    let mut superblock = [0; SUPERBLOCK_LEN];
-    if image_len < SUPERBLOCK_LEN as u64 {
-        let what = format!(
-            "expected at least {least} bytes, found {image_len}: not an image, or truncated"
-        );
-        return Err(Error::corrupt("superblock", 0, "F-3.7", what));
-    }
-    source.read_exact_at(&mut superblock, 0)?;
-    SuperblockRecord::parse(&superblock)?;
-    if image_len < least {
-        let what = format!("expected at least {least} bytes, found {image_len}: truncated");
-        return Err(Error::corrupt("footer", image_len, "F-4.1", what));
-    }
-    let mut footer = [0; FOOTER_LEN];
-    let footer_offset = image_len.saturating_sub(FOOTER_LEN as u64);
-    source.read_exact_at(&mut footer, footer_offset)?;
-    let footer = Footer::parse(&footer, footer_offset)?;
-    let directory = read_directory(source, &footer)?;
-    let same = directory.superblock_digest == Digest::of(&superblock)
+/// Reads and verifies the directory of the generation that `footer` ends.
+fn open_directory(
+    source: &dyn ReadAt,
+    footer: &Footer,
+    superblock_digest: &Digest,
+) -> Result<Directory> {
+    let directory = read_directory(source, footer)?;
+    let same = directory.superblock_digest == *superblock_digest
         && directory.generation == footer.generation
         && directory.tree_digest == footer.tree_digest
         && directory.previous_footer == footer.previous_footer.unwrap_or(0);
     match same {
-        true => Ok((footer, directory)),
+        true => Ok(directory),
         false => {
             let what = "superblock or footer differ from what the directory says of them";
             Err(Error::corrupt(

@@ -23,6 +23,8 @@ pub(crate) struct CheckedTemplate {
     subtree_count: u64,
     /// Levels of directories from here down, itself included.
     depth: u64,
+    /// It holds the root of this generation or of an older one: no directory is made of it.
+    is_holder: bool,
 }
 
 impl CheckedTemplate {
@@ -35,6 +37,7 @@ impl CheckedTemplate {
             damaged_count: 1,
             subtree_count,
             depth: 0,
+            is_holder: false,
         }
     }
 
@@ -74,7 +77,7 @@ pub(crate) fn check_template(
         contents,
         checked,
         id,
-        is_holder: id == tree.template_count(),
+        is_holder: id == tree.template_count() || is_old_holder(image, &template)?,
         last_name: None,
         links: Vec::new(),
         hasher: blake3::Hasher::new(),
@@ -88,6 +91,18 @@ pub(crate) fn check_template(
         Ok(ControlFlow::Continue(()))
     })?;
     walk.finish(&template)
+}
+
+/// Whether the template holds the root of an older generation: nothing refers to it any more.
+fn is_old_holder(image: &Image, template: &Template) -> Result<bool> {
+    let mut is_nameless = false;
+    if image.footer.generation > 1 && template.entry_count == 1 {
+        image.each_entry_of(template, &mut |block, place| {
+            is_nameless = block.name(place).is_empty();
+            Ok(())
+        })?;
+    }
+    Ok(is_nameless)
 }
 
 /// What all names of a hard-linked inode agree in.
@@ -196,8 +211,12 @@ impl TemplateWalk<'_> {
     fn directory(&mut self, at: u64, id: u64) -> Result<Vec<u8>> {
         // `checked` holds the templates before this one only, so a larger id is not there.
         let child = usize::try_from(id).ok().and_then(|id| self.checked.get(id));
-        let Some(child) = child else {
-            return Err(self.bad("F-9.4", at, "expected a smaller template"));
+        let Some(child) = child.filter(|c| !c.is_holder) else {
+            return Err(self.bad(
+                "F-9.4",
+                at,
+                "expected a smaller template that holds no root",
+            ));
         };
         self.deeper = self.deeper.saturating_add(child.subtree_count);
         self.directories = self.directories.saturating_add(1);
@@ -255,6 +274,7 @@ impl TemplateWalk<'_> {
             return Err(self.bad("F-9.7", 0, "directories lie too deep in each other"));
         }
         self.result.subtree_count = template.subtree_count;
+        self.result.is_holder = self.is_holder;
         self.result.digest = self
             .is_whole
             .then(|| Digest(*self.hasher.finalize().as_bytes()));

@@ -5,7 +5,7 @@ mod output;
 mod read_at;
 mod spool;
 
-pub use output::{OutputFile, refuse_existing};
+pub use output::{OutputFile, refuse_existing, truncate};
 pub use read_at::{FileSource, ReadAt};
 pub use spool::Spool;
 

@@ -5,11 +5,13 @@
 //!    or power loss leaves nothing. `commit` syncs the bytes, then names them with one link(2).
 //! 2. It has not, or an existing file is replaced: the bytes have a hidden name (`.NAME.weald-…`) until one rename(2).
 //!    A kill leaves at most the hidden file; an error or a panic removes it.
-//! 3. The output is no regular file (`-`, a pipe, a device): nothing is atomic, and the reader of the pipe must look
+//! 3. The output goes behind what a file holds already ([`OutputFile::append`]): what was there is never touched, an error or a
+//!    panic cuts the file back to it, a kill leaves a tail that no footer ends.
+//! 4. The output is no regular file (`-`, a pipe, a device): nothing is atomic, and the reader of the pipe must look
 //!    at the exit status.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -43,6 +45,8 @@ enum Place {
         name: Vec<u8>,
         temp: Vec<u8>,
     },
+    /// Behind the `old_len` bytes of a file that is there.
+    Behind { old_len: u64 },
     /// A pipe, a device, standard output.
     Stream,
     /// Under its final name.
@@ -72,6 +76,38 @@ impl OutputFile {
             shown,
             buffer: Vec::new(),
             written_len: 0,
+            is_dead: false,
+        })
+    }
+
+    /// Prepares to write behind the `old_len` bytes that the file at `path` has. The file is locked against others who do
+    /// the same.
+    ///
+    /// # Errors
+    /// `Busy` where somebody else appends to it, or has since `old_len` was found; `NotFound`, `Io`.
+    pub fn append(path: &Path, old_len: u64) -> Result<Self> {
+        let shown = format!("{}", path.display());
+        let failed = |e| Error::io(shown.clone(), e);
+        let opened = File::options().read(true).write(true).open(path);
+        let mut file = opened.map_err(failed)?;
+        file.try_lock().map_err(|e| match e {
+            std::fs::TryLockError::WouldBlock => Error::new(
+                ErrorKind::Busy,
+                format!("{shown}: somebody else appends to it"),
+            ),
+            std::fs::TryLockError::Error(e) => failed(e),
+        })?;
+        let end = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        if end != old_len {
+            let what = format!("{shown}: {end} bytes long, was {old_len} when it was read");
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
+        Ok(Self {
+            file,
+            place: Place::Behind { old_len },
+            shown,
+            buffer: Vec::new(),
+            written_len: old_len,
             is_dead: false,
         })
     }
@@ -191,6 +227,20 @@ impl OutputFile {
         })
     }
 
+    /// Makes what was written so far durable before anything that follows, where that matters: behind what a file holds. (New
+    /// files have no name before all of it is durable.)
+    ///
+    /// # Errors
+    /// `Full`, `Io`.
+    pub fn barrier(&mut self) -> Result<()> {
+        if !matches!(self.place, Place::Behind { .. }) {
+            return Ok(());
+        }
+        self.flush()?;
+        let synced = self.file.sync_data();
+        synced.map_err(|e| Error::io(format!("{}: sync", self.shown), e))
+    }
+
     /// Makes the output durable and gives it its name, replacing an existing file if `overwrite`.
     ///
     /// # Errors
@@ -210,6 +260,11 @@ impl OutputFile {
     fn commit_file(&mut self, overwrite: bool) -> std::io::Result<()> {
         let dir = match &self.place {
             Place::Unnamed { dir, .. } | Place::Hidden { dir, .. } => dir.try_clone()?,
+            Place::Behind { .. } => {
+                self.file.sync_all()?;
+                self.place = Place::Done;
+                return Ok(());
+            }
             Place::Stream | Place::Done => return Ok(()),
         };
         self.file.sync_all()?;
@@ -261,9 +316,12 @@ impl OutputFile {
 
 impl Drop for OutputFile {
     fn drop(&mut self) {
-        if let Place::Hidden { dir, temp, .. } = &self.place {
+        match &self.place {
             // Nobody is left to hear about a failure; the file is hidden and its name says whose it is.
-            let _ = weald_sys::remove_file_at(dir, temp);
+            Place::Hidden { dir, temp, .. } => drop(weald_sys::remove_file_at(dir, temp)),
+            // Where even this fails, the tail has no footer, and what was there can be found again.
+            Place::Behind { old_len } => drop(self.file.set_len(*old_len)),
+            Place::Unnamed { .. } | Place::Stream | Place::Done => {}
         }
     }
 }
@@ -282,6 +340,19 @@ pub fn refuse_existing(path: &Path) -> Result<()> {
         )),
         false => Ok(()),
     }
+}
+
+/// Cuts the file at `path`, which has `old_len` bytes, to `len` of them, durably, unless somebody appends to it.
+///
+/// # Errors
+/// `Busy` where somebody does, or has; `NotFound`, `Io`.
+pub fn truncate(path: &Path, len: u64, old_len: u64) -> Result<()> {
+    let mut output = OutputFile::append(path, old_len)?;
+    // Else dropping it would bring the old length back.
+    output.place = Place::Done;
+    let cut = output.file.set_len(len);
+    let cut = cut.and_then(|()| output.file.sync_all());
+    cut.map_err(|e| Error::io(output.shown.clone(), e))
 }
 
 /// Creates a hidden file for `name` in `dir`; returns it and its name.

@@ -24,6 +24,7 @@ Examples:
   weald build versions/ versions.weald
   weald build -l 9 --memory 4G versions/ versions.weald
   weald build --exclude '*.o' --exclude /target/ --include '*.keep' project/ project.weald
+  weald build --append versions/ versions.weald     what has changed since, as generation 2
   SOURCE_DATE_EPOCH=0 weald build --owner 0:0 --mode u=rwX,go=rX root/ root.weald
 
 Rules are rsync's: the first that matches decides, in the order of the command line; a leading '/' anchors at the source,
@@ -45,6 +46,9 @@ pub struct BuildArgs {
     /// Replace the image if it exists
     #[arg(short, long)]
     force: bool,
+    /// Append to the image what is new, as its next generation; the older ones stay. Where there is no image yet, make it
+    #[arg(short, long, conflicts_with = "force")]
+    append: bool,
     /// Level, 0 (fastest) to 9 (smallest): sets codec, block size, shortest repeat and memory where they are not given
     #[arg(short, long, value_name = "LEVEL", default_value_t = BuildOptions::LEVEL_DEFAULT)]
     level: u8,
@@ -213,6 +217,7 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     options.keep_btime = args.keep_btime;
     options.keep_xattrs = !args.no_xattrs;
     options.one_file_system = args.one_file_system;
+    options.append = args.append;
     options.validate()?;
     Ok(options)
 }
@@ -321,6 +326,19 @@ fn summary(report: &Report, time: Duration) -> String {
         .iter()
         .map(|(word, value, note)| line(word, value, note))
         .collect();
+    if let Some(len) = report.appended_len {
+        text.push_str(&match len {
+            0 => format!(
+                "generation    {}, as before: nothing has changed\n",
+                report.generation
+            ),
+            len => format!(
+                "generation    {}, {} appended\n",
+                report.generation,
+                bytes(len)
+            ),
+        });
+    }
     text.push_str(&format!(
         "image digest  {}\ntree digest   {}\n",
         report.image_digest, report.tree_digest
@@ -359,6 +377,11 @@ fn json(report: &Report, time: Duration) -> Object {
         ("extents_len", report.extents_len),
         ("tree_len", report.tree_len),
         ("image_len", report.image_len),
+        ("generation", report.generation),
+        (
+            "appended_len",
+            report.appended_len.unwrap_or(report.image_len),
+        ),
         ("problem_count", report.problem_count),
         (
             "time_ms",

@@ -79,6 +79,7 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     } else {
         let trust = TrustArgs {
             digest: None,
+            generation: None,
             ..args.trust.clone()
         };
         let right = trust.open(&args.right, thread_count)?;

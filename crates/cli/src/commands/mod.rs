@@ -7,10 +7,12 @@ pub mod completions;
 pub mod diff;
 pub mod extract;
 pub mod find;
+pub mod generations;
 pub mod info;
 pub mod ls;
 pub mod man;
 pub mod mount;
+pub mod recover;
 pub mod rewrite;
 pub mod stat;
 pub mod sum;
@@ -42,6 +44,8 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Diff(args) => diff::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Generations(args) => generations::run(&args),
+        Command::Recover(args) => recover::run(&args),
         Command::Rewrite(args) => rewrite::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

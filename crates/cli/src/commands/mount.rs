@@ -45,6 +45,7 @@ pub struct MountArgs {
     /// workers=N       threads that answer the kernel (default: one per CPU)
     /// offset=SIZE     where the image begins in the file; auto finds one that something was put in front of
     /// digest=HEX      refuse any image but the one with this image digest
+    /// generation=N    mount the image as it was then; see weald generations
     /// subdir=PATH     mount this directory of the image instead of its root
     /// uid=N, gid=N    show everything as owned by this user, this group
     /// umask=OCTAL     take these permission bits away from everything
@@ -185,6 +186,7 @@ fn open(path: &Path, options: &MountOptions) -> Result<Image> {
     let open_options = OpenOptions {
         cache_len: options.cache_len.unwrap_or(defaults.cache_len),
         expected_digest: options.expected_digest,
+        generation: options.generation,
         prefetch_threads: std::thread::available_parallelism().map_or(1, usize::from),
     };
     Ok(Image::open_path(path, options.start, &open_options)?)

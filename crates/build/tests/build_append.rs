@@ -1,0 +1,339 @@
+//! Generations: trees appended to an image, each readable, each as small as what is new in it.
+
+mod build_support;
+
+use build_support::*;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use weald_build::{BuildOptions, Report, build_image, recover_image};
+use weald_format::ErrorKind;
+use weald_image::{Image, OpenOptions, generations};
+use weald_testkit::Rng;
+
+fn appending() -> BuildOptions {
+    let mut options = BuildOptions {
+        append: true,
+        block_len: 64 << 10,
+        memory_len: 192 << 20,
+        ..quick()
+    };
+    options.categories.deflate = true;
+    options
+}
+
+fn append(source: &Path, image: &Path) -> Report {
+    let watch = Meddler::new(|_| ());
+    let report = build_image(source, image, false, &appending(), &watch).unwrap();
+    assert_eq!(watch.lines(), Vec::<String>::new());
+    report
+}
+
+fn shell(dir: &Path, script: &str) {
+    let status = Command::new("sh")
+        .args(["-ec", script])
+        .current_dir(dir)
+        .status();
+    assert!(status.unwrap().success(), "{script}");
+}
+
+/// Everything that a tree can hold, small.
+fn first(source: &Path) {
+    let mut plan = Plan::default();
+    plan.dir("d").xattrs.push(("user.a".into(), b"b".to_vec()));
+    for n in 0..30u64 {
+        plan.file(format!("d/text{n}"), text(n, 20_000 + n as usize * 100));
+    }
+    plan.file("noise", noise(1, 300_000));
+    // Too long to be read whole.
+    plan.file("huge", noise(5, 4_300_000));
+    plan.add(
+        "sparse",
+        Kind::File(vec![(1 << 20, text(99, 5000))], 3 << 20),
+    );
+    plan.add("hard", Kind::Link("noise".into()));
+    plan.add("d/across", Kind::Link("noise".into()));
+    plan.add("link", Kind::Symlink("d/text1".into()));
+    plan.add("fifo", Kind::Fifo);
+    plan.make(source, 1);
+    fs::copy("/bin/true", source.join("program")).unwrap();
+    shell(source, "gzip -9 -c d/text1 d/text2 d/text3 > all.gz");
+}
+
+/// The trees of every generation, as copies of the source.
+fn keep(source: &Path, name: &str) -> PathBuf {
+    let copy = source.parent().unwrap().join(name);
+    shell(
+        source.parent().unwrap(),
+        &format!("cp -a --sparse=always source {name}"),
+    );
+    copy
+}
+
+fn open(image: &Path, generation: u64) -> Image {
+    let options = OpenOptions {
+        generation: Some(generation),
+        ..OpenOptions::default()
+    };
+    Image::open_path(image, 0, &options).unwrap()
+}
+
+/// Would catch: contents, directories, attributes or links taken for those of another generation; streams continued at a
+/// wrong address; recipes that name wrong contents; anything lost of an older generation.
+#[test]
+fn every_generation_shows_its_own_tree() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let image = scratch.path().join("image");
+    first(&source);
+    let changes = [
+        // New, changed, moved and removed files; a directory that is there twice; other hard links.
+        "cp -a d e; mv d/text3 moved; echo more >> d/text4; rm hard; ln d/text5 hard2; chmod 700 d/text6; touch -d @5 d/text7",
+        // Another root, new attributes and xattrs, streams with new parts, an old file again.
+        "gzip -1 -c d/text9 d/text8 moved > new.gz; gzip -c /bin/ls > ls.gz; chown 7:8 e; setfattr -n user.x -v y e/text1
+         cp -a moved d/text3; head -c 200000 /dev/urandom > noise2; cat noise noise2 d/text1 > long; chmod 711 .",
+        // Nearly nothing left.
+        "rm -r d e; rm -f *.gz noise*",
+    ];
+    let mut reports = vec![append(&source, &image)];
+    let mut copies = vec![keep(&source, "copy1")];
+    assert_eq!(reports[0].generation, 1);
+    for (change, number) in changes.iter().zip(2u64..) {
+        shell(&source, change);
+        let before = fs::read(&image).unwrap();
+        let report = append(&source, &image);
+        let after = fs::read(&image).unwrap();
+        assert!(
+            after.starts_with(&before),
+            "an older generation was touched"
+        );
+        assert_eq!(report.generation, number);
+        assert_eq!(
+            report.appended_len,
+            Some((after.len() - before.len()) as u64)
+        );
+        reports.push(report);
+        copies.push(keep(&source, &format!("copy{number}")));
+        assert_same(&image, &source);
+        for (copy, number) in copies.iter().zip(1u64..) {
+            let differences = differences(&open(&image, number), copy);
+            assert!(differences.is_empty(), "{number}: {differences:#?}");
+        }
+        // A new build of the same tree has the same identity.
+        let anew = scratch.path().join("anew");
+        let options = BuildOptions {
+            append: false,
+            ..appending()
+        };
+        let built = build(&source, &anew, &options);
+        assert_eq!(built.tree_digest, reports.last().unwrap().tree_digest);
+    }
+    let listed = generations(&image).unwrap();
+    let numbers: Vec<u64> = listed.iter().map(|g| g.number).collect();
+    assert_eq!(numbers, [4, 3, 2, 1]);
+    for generation in &listed {
+        let report = &reports[generation.number as usize - 1];
+        assert_eq!(generation.image_digest, report.image_digest);
+        assert_eq!(generation.tree_digest, report.tree_digest);
+        // A digest finds its generation; cut there, the file is that generation.
+        let by_digest = OpenOptions {
+            expected_digest: Some(generation.image_digest),
+            ..OpenOptions::default()
+        };
+        let found = Image::open_path(&image, 0, &by_digest).unwrap();
+        assert_eq!(found.summary().generation, generation.number);
+        let cut = scratch.path().join("cut");
+        let bytes = fs::read(&image).unwrap();
+        fs::write(&cut, &bytes[..generation.image_len as usize]).unwrap();
+        assert_same(&cut, &copies[generation.number as usize - 1]);
+    }
+    let none = OpenOptions {
+        generation: Some(5),
+        ..OpenOptions::default()
+    };
+    let error = Image::open_path(&image, 0, &none).err().unwrap();
+    assert!(
+        error
+            .to_string()
+            .contains("generation: expected 1 to 4, found 5"),
+        "{error}"
+    );
+}
+
+/// Would catch: an image that grows though nothing changed, and one that grows by more than what is new.
+#[test]
+fn what_is_there_is_not_stored_again() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let image = scratch.path().join("image");
+    first(&source);
+    append(&source, &image);
+    let before = fs::read(&image).unwrap();
+    let report = append(&source, &image);
+    assert_eq!((report.generation, report.appended_len), (1, Some(0)));
+    assert!(fs::read(&image).unwrap() == before);
+
+    // A version of everything, edited in one place: parts of old files, whole old files under new names.
+    shell(
+        &source,
+        "cp -a d v2; for f in v2/text1*; do sed -i '1s/^/edited /' $f; done",
+    );
+    let appended = append(&source, &image).appended_len.unwrap();
+    assert!(appended < 16_000, "{appended} bytes for a few edits");
+    // Back to the first tree: only the directories above what differs, if anything.
+    shell(&source, "rm -r v2");
+    shell(&source, "touch -d @1600000000 .");
+    let appended = append(&source, &image).appended_len.unwrap();
+    assert!(appended < 2_000, "{appended} bytes for nothing new");
+    assert_same(&image, &source);
+}
+
+/// Would catch: bytes that follow from threads, memory or the moment.
+#[test]
+fn the_same_appended_gives_the_same_bytes() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    first(&source);
+    let image = |name: &str| scratch.path().join(name);
+    append(&source, &image("old"));
+    shell(
+        &source,
+        "cp -a d e; echo x >> e/text1; cat d/text* > all; head -c 600000 /dev/urandom > more",
+    );
+    // Blocks and pages reach the writer at other moments every time.
+    let mut bytes = Vec::new();
+    for threads in [1, 3, 2, 1, 3, 2, 1, 3, 2, 1] {
+        fs::copy(image("old"), image("new")).unwrap();
+        let options = BuildOptions {
+            threads,
+            ..appending()
+        };
+        build_image(
+            &source,
+            &image("new"),
+            false,
+            &options,
+            &weald_build::Silent,
+        )
+        .unwrap();
+        bytes.push(fs::read(image("new")).unwrap());
+    }
+    assert!(bytes.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+/// Would catch: a tail that hides what was whole, a cut at a wrong place, and a cut where nothing is to be cut.
+#[test]
+fn what_a_crash_leaves_is_cut_off() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let image = scratch.path().join("image");
+    first(&source);
+    append(&source, &image);
+    shell(
+        &source,
+        "cp -a d e; echo x >> e/text1; head -c 100000 /dev/urandom > more",
+    );
+    append(&source, &image);
+    let whole = fs::read(&image).unwrap();
+    let lens: Vec<usize> = generations(&image)
+        .unwrap()
+        .iter()
+        .map(|g| g.image_len as usize)
+        .collect();
+    let [second, first] = lens[..] else {
+        panic!("two generations")
+    };
+    assert_eq!(recover_image(&image, false).unwrap().tail_len, 0);
+    let mut rng = Rng::from_environment();
+    for _ in 0..60 {
+        let end = first + 1 + rng.below((second - first) as u64 - 1) as usize;
+        fs::write(&image, &whole[..end]).unwrap();
+        let error = Image::open_path(&image, 0, &OpenOptions::default()).err();
+        assert_eq!(error.unwrap().kind(), ErrorKind::Corrupt);
+        let dry = recover_image(&image, true).unwrap();
+        assert_eq!(
+            (dry.generation.number, dry.tail_len),
+            (1, (end - first) as u64)
+        );
+        assert_eq!(fs::metadata(&image).unwrap().len(), end as u64);
+        recover_image(&image, false).unwrap();
+        assert!(fs::read(&image).unwrap() == whole[..first]);
+    }
+    // The same source appended again gives what the crash took.
+    append(&source, &image);
+    assert!(fs::read(&image).unwrap() == whole);
+    // Not one generation: nothing is cut.
+    for end in [0, 63, 64, first - 1] {
+        fs::write(&image, &whole[..end]).unwrap();
+        let error = recover_image(&image, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{end}");
+        assert_eq!(fs::metadata(&image).unwrap().len(), end as u64);
+    }
+}
+
+/// Would catch: an append that fails and leaves an image that cannot be opened, or was cut too far; two at once.
+#[test]
+fn an_append_that_fails_leaves_the_image_as_it_was() {
+    let scratch = Scratch::tmpfs("24m");
+    let other = Scratch::tmpfs("256m");
+    let source = other.dir("source");
+    let image = scratch.path().join("image");
+    first(&source);
+    append(&source, &image);
+    let before = fs::read(&image).unwrap();
+    fs::write(source.join("large"), noise(7, 40 << 20)).unwrap();
+    let failed = build_image(&source, &image, false, &appending(), &weald_build::Silent);
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Full);
+    assert!(fs::read(&image).unwrap() == before);
+    // Damage is never built on.
+    fs::write(source.join("large"), "small").unwrap();
+    let mut damaged = before.clone();
+    damaged[before.len() / 3] ^= 1;
+    fs::write(&image, &damaged).unwrap();
+    let failed = build_image(&source, &image, false, &appending(), &weald_build::Silent);
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert!(fs::read(&image).unwrap() == damaged);
+    // Somebody else is at it.
+    fs::write(&image, &before).unwrap();
+    let held = fs::File::open(&image).unwrap();
+    held.lock().unwrap();
+    let failed = build_image(&source, &image, false, &appending(), &weald_build::Silent);
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Busy);
+    drop(held);
+    append(&source, &image);
+    assert_same(&image, &source);
+}
+
+/// Would catch: generations that lead to the wrong ones, or in a circle.
+#[test]
+fn forged_chains_of_generations_are_refused() {
+    use weald_format::container::{FOOTER_LEN, Footer};
+    use zerocopy::IntoBytes;
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let image = scratch.path().join("image");
+    first(&source);
+    append(&source, &image);
+    fs::write(source.join("more"), "more").unwrap();
+    append(&source, &image);
+    let whole = fs::read(&image).unwrap();
+    let at = whole.len() - FOOTER_LEN;
+    let footer = Footer::parse(&whole[at..], at as u64).unwrap();
+    let forge = |change: &dyn Fn(&mut Footer)| {
+        let mut footer = footer;
+        change(&mut footer);
+        let mut bytes = whole.clone();
+        bytes[at..].copy_from_slice(footer.encode().as_bytes());
+        fs::write(&image, bytes).unwrap();
+        let error = generations(&image).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(
+            Image::open_path(&image, 0, &OpenOptions::default()).is_err(),
+            "the directory tells otherwise"
+        );
+        error.to_string()
+    };
+    assert!(forge(&|f| f.generation = 3).contains("F-4.7"));
+    assert!(forge(&|f| f.previous_footer = None).contains("F-4.7"));
+    assert!(forge(&|f| f.previous_footer = Some(64)).contains("F-4.2"));
+}

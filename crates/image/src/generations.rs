@@ -1,0 +1,193 @@
+//! Generations: the states of a tree that follow each other in one file, each with a footer of its own.
+
+use crate::OpenOptions;
+use std::path::Path;
+use weald_format::container::{
+    FOOTER_LEN, FOOTER_MAGIC, Footer, HEADER_LEN, RecordRef, SUPERBLOCK_LEN, SuperblockRecord,
+};
+use weald_format::{Digest, Error, Result};
+use weald_io::{FileSource, ReadAt};
+
+/// One generation of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Generation {
+    /// Its number, from 1.
+    pub number: u64,
+    /// Digest of its directory: authenticates everything in it.
+    pub image_digest: Digest,
+    /// Logical identity of its tree.
+    pub tree_digest: Digest,
+    /// Bytes of the file up to its end: the image as it was then.
+    pub image_len: u64,
+}
+
+impl Generation {
+    fn of(footer: &Footer) -> Self {
+        Self {
+            number: footer.generation,
+            image_digest: footer.image_digest,
+            tree_digest: footer.tree_digest,
+            image_len: footer.footer_offset.saturating_add(FOOTER_LEN as u64),
+        }
+    }
+}
+
+fn read_superblock(source: &dyn ReadAt) -> Result<Digest> {
+    let image_len = source.len();
+    let least = (SUPERBLOCK_LEN + HEADER_LEN + FOOTER_LEN) as u64;
+    let mut superblock = [0; SUPERBLOCK_LEN];
+    if image_len < SUPERBLOCK_LEN as u64 {
+        let what = format!(
+            "expected at least {least} bytes, found {image_len}: not an image, or truncated"
+        );
+        return Err(Error::corrupt("superblock", 0, "F-3.7", what));
+    }
+    source.read_exact_at(&mut superblock, 0)?;
+    SuperblockRecord::parse(&superblock)?;
+    if image_len < least {
+        let what = format!("expected at least {least} bytes, found {image_len}: truncated");
+        return Err(Error::corrupt("footer", image_len, "F-4.1", what));
+    }
+    Ok(Digest::of(&superblock))
+}
+
+fn read_footer(source: &dyn ReadAt, offset: u64) -> Result<Footer> {
+    let mut footer = [0; FOOTER_LEN];
+    source.read_exact_at(&mut footer, offset)?;
+    Footer::parse(&footer, offset)
+}
+
+/// The digest of the superblock, and the last footer.
+pub(crate) fn open_footer(source: &dyn ReadAt) -> Result<(Digest, Footer)> {
+    let superblock_digest = read_superblock(source)?;
+    let footer = read_footer(source, source.len().saturating_sub(FOOTER_LEN as u64))?;
+    Ok((superblock_digest, footer))
+}
+
+/// The footer of the generation before that of `footer`, if there is one.
+fn previous(source: &dyn ReadAt, footer: &Footer) -> Result<Option<Footer>> {
+    let Some(offset) = footer.previous_footer else {
+        return match footer.generation {
+            1 => Ok(None),
+            number => {
+                let what = format!("generation {number} names none before it");
+                Err(bad(footer, what))
+            }
+        };
+    };
+    let before = read_footer(source, offset)?;
+    match before.generation.checked_add(1) == Some(footer.generation) {
+        true => Ok(Some(before)),
+        false => {
+            let what = format!(
+                "generation {} names {} as the one before it",
+                footer.generation, before.generation
+            );
+            Err(bad(footer, what))
+        }
+    }
+}
+
+fn bad(footer: &Footer, what: String) -> Error {
+    Error::corrupt("footer", footer.footer_offset, "F-4.7", what)
+}
+
+/// Which generation `options` ask for, `last` being the newest.
+pub(crate) fn choose(source: &dyn ReadAt, last: Footer, options: &OpenOptions) -> Result<Footer> {
+    let newest = (last.generation, last.image_digest);
+    let is_wanted = |footer: &Footer| match (options.generation, options.expected_digest) {
+        (Some(number), _) => footer.generation == number,
+        (None, Some(digest)) => footer.image_digest == digest,
+        (None, None) => true,
+    };
+    let mut found = Some(last);
+    while let Some(footer) = found {
+        if is_wanted(&footer) {
+            return match options.expected_digest {
+                Some(expected) if expected != footer.image_digest => {
+                    Err(other_digest(&expected, &footer.image_digest))
+                }
+                _ => Ok(footer),
+            };
+        }
+        found = previous(source, &footer)?;
+    }
+    Err(match (options.generation, options.expected_digest) {
+        (None, Some(expected)) => other_digest(&expected, &newest.1),
+        (number, _) => Error::invalid(format!(
+            "generation: expected 1 to {}, found {}",
+            newest.0,
+            number.unwrap_or(0)
+        )),
+    })
+}
+
+fn other_digest(expected: &Digest, found: &Digest) -> Error {
+    Error::invalid(format!("image digest: expected {expected}, found {found}"))
+}
+
+/// The generations of the image in the file at `path`, the newest first, by their footers alone.
+///
+/// # Errors
+/// `NotFound`, `Io`, `Corrupt`, `Unsupported`.
+/// # Cost
+/// 128 bytes read a generation.
+pub fn generations(path: &Path) -> Result<Vec<Generation>> {
+    let listed = FileSource::open(path, 0).and_then(|source| list(&source));
+    listed.map_err(|e| e.context(path.display()))
+}
+
+fn list(source: &dyn ReadAt) -> Result<Vec<Generation>> {
+    let (_, last) = open_footer(source)?;
+    let mut list = Vec::new();
+    let mut found = Some(last);
+    while let Some(footer) = found {
+        list.push(Generation::of(&footer));
+        found = previous(source, &footer)?;
+    }
+    Ok(list)
+}
+
+/// The newest generation that is whole up to its footer, found from the front: for an image to which something was being
+/// appended when the machine stopped.
+///
+/// # Errors
+/// `Io`, `Unsupported`; `Corrupt` where not one generation is whole.
+/// # Cost
+/// 64 bytes read a record.
+pub fn last_whole_generation(source: &dyn ReadAt) -> Result<Generation> {
+    read_superblock(source)?;
+    let mut found: Option<Footer> = None;
+    let mut at = SUPERBLOCK_LEN as u64;
+    while let Some((len, footer)) = step(source, at)? {
+        at = at.saturating_add(len);
+        // A footer counts if what it vouches for is there.
+        found = footer
+            .filter(|f| crate::read_directory(source, f).is_ok())
+            .or(found);
+    }
+    found.as_ref().map(Generation::of).ok_or_else(|| {
+        let what = "no generation is whole: the image was never finished";
+        Error::corrupt("footer", at, "F-4.2", what)
+    })
+}
+
+/// What begins at `at`: the length of a whole record, or a footer and its length; `None` where it is neither.
+fn step(source: &dyn ReadAt, at: u64) -> Result<Option<(u64, Option<Footer>)>> {
+    let left = source.len().saturating_sub(at);
+    if left < HEADER_LEN as u64 {
+        return Ok(None);
+    }
+    let mut header = [0; HEADER_LEN];
+    source.read_exact_at(&mut header, at)?;
+    if header.starts_with(&FOOTER_MAGIC) {
+        if left < FOOTER_LEN as u64 {
+            return Ok(None);
+        }
+        let footer = read_footer(source, at).ok();
+        return Ok(footer.map(|f| (FOOTER_LEN as u64, Some(f))));
+    }
+    let record = RecordRef::parse_header(&header, at).ok();
+    let record = record.filter(|r| r.end() <= source.len());
+    Ok(record.map(|r| (r.end().saturating_sub(at), None)))
+}
