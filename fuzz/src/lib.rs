@@ -170,6 +170,7 @@ pub fn seal(records: &[Framed]) -> Vec<u8> {
             stream(Category::X86),
             stream(Category::Deflate),
         ],
+        bases: Vec::new(),
         sections,
     };
     let raw = directory.encode();

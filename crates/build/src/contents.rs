@@ -6,11 +6,11 @@ use crate::image_writer::ImageWriter;
 use crate::metadata::MetadataWriter;
 use crate::options::Categories;
 use crate::plan::Plan;
-use crate::prior::Prior;
+use crate::prior::Before;
 use crate::read::Layout;
 use crate::recode;
 use crate::segment::{SegmentSink, Segmenter};
-use hashbrown::{HashSet, HashTable};
+use hashbrown::{HashMap, HashSet, HashTable};
 use std::path::Path;
 use std::sync::Arc;
 use weald_codec::CodecSpec;
@@ -233,6 +233,16 @@ impl Pages<'_> {
     }
 }
 
+/// Where a content of a base image is.
+#[derive(Debug, Clone, Copy)]
+struct BaseContent {
+    /// Number of the image.
+    no: usize,
+    /// The stream here that its first one is.
+    first: usize,
+    id: ContentId,
+}
+
 /// Takes contents in order.
 pub struct ContentWriter<'a> {
     pages: Pages<'a>,
@@ -242,10 +252,15 @@ pub struct ContentWriter<'a> {
     made: HashSet<ContentId>,
     /// Bytes that recipes of older generations make.
     made_before_len: u64,
+    before: &'a Before,
+    /// Contents of base images.
+    base_ids: HashMap<Digest, BaseContent>,
+    base_streams: Vec<Stream>,
     stream: u8,
     categories: Categories,
     hole_len: u64,
     plain_len: u64,
+    base_len: u64,
 }
 
 /// What became of the contents.
@@ -260,6 +275,8 @@ pub struct ContentSummary {
     pub fresh_len: u64,
     /// Bytes in holes.
     pub hole_len: u64,
+    /// Bytes of whole contents that lie in base images.
+    pub base_len: u64,
     /// Bytes that recipes make.
     pub made_len: u64,
     /// Bytes of contents that are there for recipes only, as far as they were new.
@@ -267,7 +284,7 @@ pub struct ContentSummary {
 }
 
 impl<'a> ContentWriter<'a> {
-    /// A writer within `plan`, for about `total_len` bytes of input, that goes on where `prior` ends; a spool goes to
+    /// A writer within `plan`, for about `total_len` bytes of input, with what is there `before`; a spool goes to
     /// `spool_dir`.
     ///
     /// # Errors
@@ -278,7 +295,7 @@ impl<'a> ContentWriter<'a> {
         plan: &Plan,
         total_len: u64,
         spool_dir: &Path,
-        prior: Option<&Prior>,
+        before: &'a Before,
     ) -> Result<Self> {
         // Half of the window is for ordinary data.
         let history = |share| History::new(plan.block_len, plan.window_len / share, spool_dir);
@@ -286,7 +303,7 @@ impl<'a> ContentWriter<'a> {
         let mut table = ContentTable::default();
         let mut made = HashSet::new();
         let (mut logical_len, mut made_len) = (0, 0);
-        if let Some(prior) = prior {
+        if let Some(prior) = &before.appended {
             for (stream, history) in (0..).zip(&mut histories) {
                 history.begin_with(&prior.image, stream);
             }
@@ -297,15 +314,35 @@ impl<'a> ContentWriter<'a> {
             logical_len = prior.image.summary().content_len;
             made_len = prior.image.stream_len(DEFLATE);
         }
-        let heads: Heads = histories.iter().map(History::front_len).collect();
+        // Nothing is looked up in the stream that recipes make, or in those that nothing is known of.
+        histories.resize_with(CATEGORIES.len(), || history(u64::MAX));
+        let mut heads: Heads = histories.iter().map(History::front_len).collect();
+        heads[usize::from(DEFLATE)] = made_len;
+        let base_streams = before.base_streams();
+        heads.resize(heads.len() + base_streams.len(), 0);
+        let mut base_ids = HashMap::new();
+        for (image, stream) in before.streams_elsewhere() {
+            let mut history = history(u64::MAX);
+            if !image.is_made(stream) {
+                history.begin_with(&image, stream);
+            }
+            histories.push(history);
+        }
+        let mut first = CATEGORIES.len();
+        for (no, prior) in before.bases.iter().enumerate() {
+            for (id, digest) in (0..).map(ContentId).zip(&prior.digests) {
+                let place = BaseContent { no, first, id };
+                base_ids.entry(*digest).or_insert(place);
+            }
+            first += prior.image.directory().streams.len();
+        }
         let pages = Pages {
             image,
             metadata,
             compressors: Compressors::start(plan.threads, plan.block_len)?,
             codec: plan.codec,
             extents: Vec::new(),
-            // The last is that of the stream that recipes make.
-            heads: heads.into_iter().chain([made_len]).collect(),
+            heads,
             logical_len,
             content_lens: Vec::new(),
             content_start: logical_len,
@@ -323,16 +360,47 @@ impl<'a> ContentWriter<'a> {
             table,
             made,
             made_before_len: made_len,
+            before,
+            base_ids,
+            base_streams,
             stream: GENERAL,
             categories: plan.categories,
             hole_len: 0,
             plain_len: 0,
+            base_len: 0,
         })
     }
 
-    /// The contents so far.
-    pub fn table(&self) -> &ContentTable {
-        &self.table
+    /// The content with this digest: one of this image, or one that now refers to a base image.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` from the base image; as [`ContentWriter::data`].
+    pub fn find(&mut self, digest: &Digest) -> Result<Option<ContentId>> {
+        if let Some(id) = self.table.find(digest) {
+            return Ok(Some(id));
+        }
+        let Some(place) = self.base_ids.get(digest).copied() else {
+            return Ok(None);
+        };
+        let before = self.before;
+        let Some(prior) = before.bases.get(place.no) else {
+            return Ok(None);
+        };
+        let (mut len, mut is_made) = (0, false);
+        prior.image.each_extent_of(place.id, &mut |mut extent| {
+            len += extent.len;
+            if let Source::Stream { stream, .. } = &mut extent.source {
+                is_made |= prior.image.is_made(*stream);
+                *stream += place.first as u8;
+            }
+            self.pages.extent(extent)
+        })?;
+        self.base_len += len;
+        let id = self.end(len, *digest)?;
+        if is_made {
+            self.made.insert(id);
+        }
+        Ok(Some(id))
     }
 
     /// Bytes of the image so far.
@@ -392,7 +460,7 @@ impl<'a> ContentWriter<'a> {
     /// # Errors
     /// As [`ContentWriter::data`].
     pub fn add(&mut self, layout: &Layout, data: &[u8], digest: Digest) -> Result<ContentId> {
-        if let Some(id) = self.table.find(&digest) {
+        if let Some(id) = self.find(&digest)? {
             return Ok(id);
         }
         self.begin(data);
@@ -452,7 +520,7 @@ impl<'a> ContentWriter<'a> {
 
     /// The content of a stream's plain bytes.
     fn add_plain(&mut self, stream: &[u8], digest: Digest) -> Result<ContentId> {
-        if let Some(id) = self.table.find(&digest) {
+        if let Some(id) = self.find(&digest)? {
             return Ok(id);
         }
         let plain = recode::plain_of(stream);
@@ -488,7 +556,12 @@ impl<'a> ContentWriter<'a> {
         };
         Ok(ContentSummary {
             table: self.table,
-            streams: CATEGORIES.map(stream).to_vec(),
+            streams: CATEGORIES
+                .map(stream)
+                .into_iter()
+                .chain(self.base_streams)
+                .collect(),
+            base_len: self.base_len,
             repeated_len: self.segmenter.repeated_len,
             fresh_len,
             hole_len: self.hole_len,

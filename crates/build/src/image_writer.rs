@@ -5,7 +5,7 @@ use weald_codec::{CodecSpec, Encoded, Encoder};
 use weald_format::container::{
     Codec, FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord,
 };
-use weald_format::directory::{Directory, IndexPage, PageRef, Section, Stream};
+use weald_format::directory::{Base, Directory, IndexPage, PageRef, Section, Stream};
 use weald_format::limits::REFS_PER_PAGE;
 use weald_format::{Digest, Error, Result};
 use weald_image::Image;
@@ -234,6 +234,7 @@ impl ImageWriter {
         tree_digest: Digest,
         name_count: u64,
         streams: Vec<Stream>,
+        bases: Vec<Base>,
         overwrite: bool,
     ) -> Result<Sealed> {
         let keys: Vec<_> = self.sections.keys().copied().collect();
@@ -252,6 +253,7 @@ impl ImageWriter {
             tree_digest,
             name_count,
             streams,
+            bases,
             sections: keys.iter().map(section).collect(),
         };
         let image_digest = self.put_directory(&directory)?;

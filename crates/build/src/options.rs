@@ -2,8 +2,9 @@
 
 use crate::filter::Filter;
 use crate::mode::ModeRule;
+use std::path::PathBuf;
 use weald_codec::CodecSpec;
-use weald_format::limits::BLOCK_LEN_MAX;
+use weald_format::limits::{BASES_MAX, BLOCK_LEN_MAX};
 use weald_format::{Error, Result};
 
 /// In which order contents are laid out.
@@ -76,6 +77,8 @@ pub struct BuildOptions {
     pub keep_xattrs: bool,
     /// Do not cross into other file systems.
     pub one_file_system: bool,
+    /// Images whose bytes need not be stored again: extents refer to them.
+    pub bases: Vec<PathBuf>,
     /// Append a generation to the image that is there, instead of making one; where there is none, make one.
     pub append: bool,
 }
@@ -136,6 +139,12 @@ impl BuildOptions {
                 self.match_len_min
             )));
         }
+        if self.bases.len() > BASES_MAX {
+            return Err(Error::invalid(format!(
+                "base images: expected at most {BASES_MAX}, found {}",
+                self.bases.len()
+            )));
+        }
         validate_codec(self.codec)
     }
 }
@@ -188,6 +197,7 @@ impl Default for BuildOptions {
             keep_btime: false,
             keep_xattrs: true,
             one_file_system: false,
+            bases: Vec::new(),
             append: false,
         }
     }

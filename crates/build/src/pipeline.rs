@@ -6,7 +6,7 @@ use crate::image_writer::{ImageWriter, Sealed, Sink};
 use crate::metadata::MetadataWriter;
 use crate::options::{BuildOptions, Order};
 use crate::plan::{Plan, TreeSize};
-use crate::prior::{self, Prior};
+use crate::prior::{Before, OpenedAll};
 use crate::read::{Handed, Job, Layout, Loaded, Readers, WHOLE_LEN_MAX, read_run};
 use crate::recode::Recoder;
 use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan};
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use weald_format::container::RecordType;
 use weald_format::limits::NUMBER_MAX;
 use weald_format::{ContentId, Digest, Error, FileKind, Result};
+use weald_image::Image;
 use weald_io::OutputFile;
 
 /// Bytes of a long file read at once.
@@ -56,45 +57,23 @@ pub fn build_image(
     } else {
         options.threads
     };
-    let image = match is_appended {
-        true => Some(prior::open(target, options.memory_len, threads)?),
-        false => None,
-    };
-    let out = match &image {
+    let before = OpenedAll::open(target, is_appended, options, threads)?;
+    let out = match before.appended() {
         Some(image) => OutputFile::append(target, image.summary().image_len)?,
         None => OutputFile::create(target)?,
     };
     let own = own_inodes(&out, target);
     let tree = scan(source, &scan_options(options, threads, &own), &problems)?;
-    let prior_len = image
-        .as_ref()
-        .map_or(0, |image| prior::memory_len(image, options.memory_len));
+    let prior_len = before.memory_len(options);
     let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), prior_len)?;
     let mut build = Build::new(&tree, options, &problems)?;
-    let (mut image, mut metadata, prior) = match image {
-        Some(old) => {
-            let dictionary = old.dictionary()?;
-            let writer = ImageWriter::resume(Sink::File(out), &old);
-            let level = options.metadata_level;
-            let metadata = MetadataWriter::with_dictionary(level, dictionary.as_deref())?;
-            build.tell(Stage::Write, writer.position(), true);
-            (
-                writer,
-                metadata,
-                Some(Prior::read(old, target, options.memory_len, &plan)?),
-            )
-        }
-        None => (
-            ImageWriter::begin(Sink::File(out))?,
-            MetadataWriter::new(options.metadata_level),
-            None,
-        ),
-    };
-    let old = prior.as_ref().map(|prior| &*prior.image);
+    let (mut image, mut metadata) = writers(out, before.appended(), options)?;
+    build.tell(Stage::Write, image.position(), true);
+    let before = before.read(options, &plan)?;
+    let old = before.appended.as_ref().map(|prior| &*prior.image);
     let old_len = old.map_or(0, |old| old.summary().image_len);
     let spool_dir = spool_dir(target);
-    let contents =
-        build.write_contents(&mut image, &mut metadata, &plan, &spool_dir, prior.as_ref())?;
+    let contents = build.write_contents(&mut image, &mut metadata, &plan, &spool_dir, &before)?;
     build.tell(Stage::Tree, image.position(), true);
     build.omitted.sort_unstable();
     let emitter = Emitter {
@@ -130,7 +109,8 @@ pub fn build_image(
         }
         None => {
             let streams = contents.streams;
-            let sealed = image.seal(emitted.tree_digest, name_count, streams, overwrite)?;
+            let bases = before.base_list();
+            let sealed = image.seal(emitted.tree_digest, name_count, streams, bases, overwrite)?;
             (sealed, generation)
         }
     };
@@ -147,6 +127,7 @@ pub fn build_image(
         dedup_len: build.dedup_len,
         segment_len: contents.repeated_len,
         hole_len: contents.hole_len,
+        base_len: contents.base_len,
         made_len: contents.made_len,
         plain_len: contents.plain_len,
         block_raw_len: contents.fresh_len,
@@ -156,6 +137,23 @@ pub fn build_image(
         image_len: sealed.image_len,
         problem_count: problems.count.into_inner(),
     })
+}
+
+/// Writers of a new image into `out`, or of a generation behind `old`.
+fn writers(
+    out: OutputFile,
+    old: Option<&Image>,
+    options: &BuildOptions,
+) -> Result<(ImageWriter, MetadataWriter)> {
+    let (sink, level) = (Sink::File(out), options.metadata_level);
+    match old {
+        Some(old) => {
+            let dictionary = old.dictionary()?;
+            let metadata = MetadataWriter::with_dictionary(level, dictionary.as_deref())?;
+            Ok((ImageWriter::resume(sink, old), metadata))
+        }
+        None => Ok((ImageWriter::begin(sink)?, MetadataWriter::new(level))),
+    }
 }
 
 fn interrupted() -> Error {
@@ -292,19 +290,18 @@ impl<'a> Build<'a> {
         metadata: &mut MetadataWriter,
         plan: &Plan,
         spool_dir: &Path,
-        prior: Option<&Prior>,
+        before: &Before,
     ) -> Result<ContentSummary> {
         let jobs = std::mem::take(&mut self.jobs);
         let total_len = data_len(self.tree, &jobs);
-        let mut writer = ContentWriter::new(image, metadata, plan, total_len, spool_dir, prior)?;
+        let mut writer = ContentWriter::new(image, metadata, plan, total_len, spool_dir, before)?;
         self.tell(Stage::Write, writer.written_len(), true);
         let mut long_lens = long_lens(&jobs);
         // A content that is there is a twin too.
-        for len in prior.map_or(&[][..], |prior| &prior.long_lens) {
+        for len in &before.long_lens {
             *long_lens.entry(*len).or_default() += 1;
         }
-        let stored = prior.map(|prior| prior.known.clone()).unwrap_or_default();
-        let recoder = (self.options.categories.deflate).then(|| Recoder::new(stored));
+        let recoder = (self.options.categories.deflate).then(|| Recoder::new(before.known.clone()));
         let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len, recoder);
         let written = std::thread::scope(|scope| {
             let _stop = readers.stop_on_drop();
@@ -317,7 +314,8 @@ impl<'a> Build<'a> {
         });
         self.jobs = jobs;
         written?;
-        let old = prior.map(|prior| prior.image.directory().streams.as_slice());
+        let old = before.appended.as_ref();
+        let old = old.map(|prior| prior.image.directory().streams.as_slice());
         writer.finish(self.options.block_len, old.unwrap_or(&[]))
     }
 
@@ -358,7 +356,7 @@ impl<'a> Build<'a> {
         if loaded.layout.len == 0 {
             return Ok(());
         }
-        let known = writer.table().find(&loaded.digest);
+        let known = writer.find(&loaded.digest)?;
         if known.is_some() {
             self.dedup_len += loaded.layout.len;
         }
@@ -392,9 +390,10 @@ impl<'a> Build<'a> {
             }
         };
         let known = match has_twin {
-            true => self
-                .hash_long(&file, &layout)?
-                .map(|digest| writer.table().find(&digest)),
+            true => match self.hash_long(&file, &layout)? {
+                Ok(digest) => Ok(writer.find(&digest)?),
+                Err(error) => Err(error),
+            },
             false => Ok(None),
         };
         let taken = match known {

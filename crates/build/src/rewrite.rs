@@ -62,7 +62,7 @@ impl RewriteOptions {
         let block_len = self.block_len.unwrap_or(stream.block_len_max);
         let is_recut = block_len != stream.block_len_max;
         let codec = match stream.category {
-            Category::Deflate => return None,
+            Category::Deflate | Category::Base => return None,
             // What no codec makes smaller need not be tried again.
             Category::Incompressible => is_recut.then_some(CodecSpec::None),
             Category::General | Category::X86 => self
@@ -155,9 +155,13 @@ pub fn rewrite_image(
     }
     let (copied_count, encoded_count) = (rewrite.copied_count, rewrite.encoded_count);
     let name_count = directory.name_count;
-    let sealed = rewrite
-        .writer
-        .seal(directory.tree_digest, name_count, streams, overwrite)?;
+    let sealed = rewrite.writer.seal(
+        directory.tree_digest,
+        name_count,
+        streams,
+        directory.bases.clone(),
+        overwrite,
+    )?;
     Ok(RewriteReport {
         image_digest: sealed.image_digest,
         tree_digest: directory.tree_digest,

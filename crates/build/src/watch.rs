@@ -81,6 +81,8 @@ pub struct Report {
     pub file_len: u64,
     /// Bytes that whole-file sharing saved.
     pub dedup_len: u64,
+    /// Bytes of whole contents that lie in base images.
+    pub base_len: u64,
     /// Bytes that segmentation saved.
     pub segment_len: u64,
     /// Bytes in holes.

@@ -22,8 +22,7 @@ fn open(path: &Path) -> Image {
     let options = OpenOptions {
         cache_len: ByteLen(1 << 20),
         generation: None,
-        expected_digest: None,
-        prefetch_threads: 0,
+        ..OpenOptions::default()
     };
     Image::open_path(path, 0, &options).unwrap()
 }
@@ -167,8 +166,7 @@ fn what_cannot_be_done_is_said_and_leaves_nothing() {
             &OpenOptions {
                 cache_len: ByteLen(1 << 20),
                 generation: None,
-                expected_digest: None,
-                prefetch_threads: 0,
+                ..OpenOptions::default()
             },
         );
         let result = opened.and_then(|i| rewrite_image(&i, &target, true, &options(), &Silent));

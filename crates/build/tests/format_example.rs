@@ -253,6 +253,7 @@ fn directory(dump: &mut Dump<'_>) {
         dump.take(1, &format!("stream {stream}: category"));
         dump.varint(&format!("stream {stream}: most raw bytes of a block"));
     }
+    assert_eq!(dump.varint("base images"), 0);
     let sections = dump.varint("sections");
     for _ in 0..sections {
         let name = RecordType::from_code(dump.rest()[0]).unwrap().name();

@@ -28,6 +28,9 @@ pub struct TrustArgs {
     /// Read the image as it was at this generation instead of the last; see weald generations
     #[arg(long, value_name = "NUMBER")]
     pub generation: Option<u64>,
+    /// Look for base images in this directory too, besides that of the image; may be given several times
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub base_dir: Vec<PathBuf>,
     /// The image begins this many bytes into the file; auto finds one that something was put in front of
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::parse::start)]
     pub offset: ImageStart,
@@ -56,6 +59,7 @@ impl TrustArgs {
             expected_digest: self.digest,
             generation: self.generation,
             prefetch_threads,
+            base_dirs: self.base_dir.clone(),
         };
         let opened = Image::open_path(path, self.offset, &options);
         opened.with_context(|| weald_vfs::shown(path.as_os_str().as_bytes()))

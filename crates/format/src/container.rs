@@ -376,9 +376,9 @@ impl Footer {
             )
         })?;
         if record.magic != FOOTER_MAGIC {
-            let what =
-                "no footer at the end: the image is truncated or was never finished".to_owned();
-            return Err(bad("F-4.2", what));
+            let what = "no footer at the end: the image is truncated or was never finished; \
+                        'weald recover' cuts off what an interrupted append left";
+            return Err(bad("F-4.2", what.to_owned()));
         }
         if record.checksum != checksum::<16>(bytes.get(..112).unwrap_or(&[])) {
             return Err(bad("F-4.3", "checksum differs".into()));

@@ -4,8 +4,9 @@ use crate::column::{self, Column};
 use crate::container::{Codec, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN};
 use crate::cursor::{Cursor, put_varint};
 use crate::limits::{
-    BLOCK_LEN_MAX, DICTIONARY_LEN_MAX, DIRECTORY_LEN_MAX, ENTRIES_PER_BLOCK, ITEMS_PER_PAGE,
-    NUMBER_MAX, PAGE_LEN_MAX, REFS_PER_PAGE, STREAMS_MAX, TIMES_PER_PAGE,
+    BASES_MAX, BLOCK_LEN_MAX, DICTIONARY_LEN_MAX, DIRECTORY_LEN_MAX, ENTRIES_PER_BLOCK,
+    ITEMS_PER_PAGE, NAME_LEN_MAX, NUMBER_MAX, PAGE_LEN_MAX, REFS_PER_PAGE, STREAMS_MAX,
+    TIMES_PER_PAGE,
 };
 use crate::{Digest, Error, Result};
 
@@ -21,6 +22,8 @@ pub enum Category {
     Deflate = 2,
     /// x86 machine code: its blocks went through the branch filter before they were encoded.
     X86 = 3,
+    /// A stream of a base image.
+    Base = 4,
 }
 
 impl Category {
@@ -31,6 +34,7 @@ impl Category {
             1 => Some(Self::Incompressible),
             2 => Some(Self::Deflate),
             3 => Some(Self::X86),
+            4 => Some(Self::Base),
             _ => None,
         }
     }
@@ -42,6 +46,7 @@ impl Category {
             Self::Incompressible => "incompressible",
             Self::Deflate => "deflate",
             Self::X86 => "x86",
+            Self::Base => "base",
         }
     }
 }
@@ -53,6 +58,17 @@ pub struct Stream {
     pub category: Category,
     /// Largest raw length of its blocks, bytes.
     pub block_len_max: u64,
+}
+
+/// Another image, in whose streams contents of this one lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base {
+    /// Its image digest.
+    pub image_digest: Digest,
+    /// The name that its file had: where to look first.
+    pub name: Vec<u8>,
+    /// Its streams, all of them: the next so many streams of category `base`.
+    pub stream_count: u64,
 }
 
 /// A reference to an index page, as the directory holds it.
@@ -108,6 +124,8 @@ pub struct Directory {
     pub name_count: u64,
     /// Streams, by number.
     pub streams: Vec<Stream>,
+    /// Base images.
+    pub bases: Vec<Base>,
     /// Sections; at most one of each type and stream.
     pub sections: Vec<Section>,
 }
@@ -183,6 +201,13 @@ impl Directory {
             out.push(stream.category as u8);
             put_varint(&mut out, stream.block_len_max);
         }
+        put_varint(&mut out, self.bases.len() as u64);
+        for base in &self.bases {
+            out.extend_from_slice(&base.image_digest.0);
+            put_varint(&mut out, base.stream_count);
+            put_varint(&mut out, base.name.len() as u64);
+            out.extend_from_slice(&base.name);
+        }
         put_varint(&mut out, self.sections.len() as u64);
         for section in &self.sections {
             out.push(section.record_type as u8);
@@ -217,6 +242,9 @@ impl Directory {
         let streams = (0..cursor.count(STREAMS_MAX, "stream count")?)
             .map(|_| parse_stream(&mut cursor))
             .collect::<Result<Vec<_>>>()?;
+        let bases = (0..cursor.count(BASES_MAX, "base count")?)
+            .map(|_| parse_base(&mut cursor))
+            .collect::<Result<Vec<_>>>()?;
         let mut sections: Vec<Section> = Vec::new();
         for _ in 0..cursor.count(STREAMS_MAX.saturating_add(16), "section count")? {
             let section = parse_section(&mut cursor)?;
@@ -234,6 +262,7 @@ impl Directory {
         }
         cursor.finish()?;
         check_deflate(&streams, &sections)?;
+        check_bases(&streams, &bases, &sections)?;
         Ok(Self {
             superblock_digest,
             generation,
@@ -241,8 +270,24 @@ impl Directory {
             tree_digest,
             name_count,
             streams,
+            bases,
             sections,
         })
+    }
+
+    /// The base image and the stream in it that a stream of category `base` stands for.
+    pub fn base_stream(&self, stream: u64) -> Option<(usize, u64)> {
+        let stream = usize::try_from(stream).ok()?;
+        let is_base = |s: &&Stream| s.category == Category::Base;
+        self.streams.get(stream).filter(is_base)?;
+        let mut at = self.streams.iter().take(stream).filter(is_base).count() as u64;
+        for (no, base) in self.bases.iter().enumerate() {
+            match at.checked_sub(base.stream_count) {
+                Some(left) => at = left,
+                None => return Some((no, at)),
+            }
+        }
+        None
     }
 
     /// Checks that all records that the sections count could lie side by side in the first `end` bytes of the image:
@@ -297,6 +342,43 @@ fn check_deflate(streams: &[Stream], sections: &[Section]) -> Result<()> {
                 "deflate: expected at most one stream, without blocks, and recipes only with it";
             Err(Error::corrupt("directory", 0, "F-20.1", what))
         }
+    }
+}
+
+/// Streams of category `base` are those of the bases, and hold nothing here.
+fn check_bases(streams: &[Stream], bases: &[Base], sections: &[Section]) -> Result<()> {
+    let is_base = |s: &&Stream| s.category == Category::Base;
+    let found = streams.iter().filter(is_base).count() as u64;
+    let told = bases
+        .iter()
+        .fold(0u64, |sum, b| sum.saturating_add(b.stream_count));
+    let is_filled = sections.iter().any(|s| {
+        let stream = usize::try_from(s.stream).ok().and_then(|n| streams.get(n));
+        s.record_type == RecordType::Data && stream.as_ref().is_some_and(is_base)
+    });
+    match found == told && !is_filled {
+        true => Ok(()),
+        false => {
+            let what = format!(
+                "bases have {told} streams, {found} are there; expected as many, without blocks"
+            );
+            Err(Error::corrupt("directory", 0, "F-7.14", what))
+        }
+    }
+}
+
+fn parse_base(cursor: &mut Cursor<'_>) -> Result<Base> {
+    let image_digest = cursor.digest()?;
+    let stream_count = cursor.bounded(STREAMS_MAX as u64, "streams of a base")?;
+    let len = cursor.count(NAME_LEN_MAX, "name of a base")?;
+    let name = cursor.bytes(len)?.to_vec();
+    match name.contains(&b'/') || name.contains(&0) || matches!(&*name, b"" | b"." | b"..") {
+        false => Ok(Base {
+            image_digest,
+            name,
+            stream_count,
+        }),
+        true => Err(cursor.error("F-7.15", "name of a base: expected that of a file")),
     }
 }
 
@@ -511,18 +593,27 @@ mod tests {
             previous_footer: 0,
             tree_digest: Digest::of(b"t"),
             name_count: 99,
-            streams: vec![Stream {
-                category: Category::General,
-                block_len_max: 1 << 22,
+            streams: [Category::Base, Category::General, Category::Base]
+                .map(|category| Stream {
+                    category,
+                    block_len_max: 1 << 22,
+                })
+                .to_vec(),
+            bases: vec![Base {
+                image_digest: Digest::of(b"b"),
+                name: b"base.weald".to_vec(),
+                stream_count: 2,
             }],
             sections: vec![Section {
                 record_type: RecordType::Data,
-                stream: 0,
+                stream: 1,
                 pages: vec![page; 3],
             }],
         };
         let bytes = directory.encode();
         assert_eq!(Directory::parse(&bytes).unwrap(), directory);
+        let found: Vec<_> = (0..4).map(|no| directory.base_stream(no)).collect();
+        assert_eq!(found, [Some((0, 0)), None, Some((0, 1)), None]);
         for len in 0..bytes.len() {
             assert!(Directory::parse(&bytes[..len]).is_err());
         }

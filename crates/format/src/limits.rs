@@ -36,6 +36,8 @@ limits! {
     DIRECTORY_LEN_MAX: u64 = 64 << 20;
     /// Bytes that one recipe makes, and bytes that it makes them of: what one read may have to recreate.
     RECIPE_LEN_MAX: u64 = 16 << 20;
+    /// Images that one image refers to.
+    BASES_MAX: usize = 15;
     /// Streams in one image.
     STREAMS_MAX: usize = 64;
     /// Levels of directories that a reader descends. No template chain can be longer than what `PATH_MAX` allows to

@@ -267,6 +267,7 @@ fn directory() -> Directory {
             category: Category::General,
             block_len_max: 4096,
         }],
+        bases: Vec::new(),
         sections: vec![Section {
             record_type: RecordType::Data,
             stream: 0,
@@ -300,7 +301,7 @@ fn directories() {
         "F-7.4"
     );
     let mut bytes = directory().encode();
-    bytes[32 + 2 + 32 + 2] = 4;
+    bytes[32 + 2 + 32 + 2] = 5;
     assert_eq!(rule(Directory::parse(&bytes)), "F-7.5");
     assert_eq!(
         edited(&|d| d.sections[0].record_type = RecordType::Index),

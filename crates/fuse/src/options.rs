@@ -40,6 +40,8 @@ pub struct MountOptions {
     pub expected_digest: Option<Digest>,
     /// `generation=`: which state of the image is mounted instead of the last.
     pub generation: Option<u64>,
+    /// `basedir=`, any number of times: where base images are looked for, besides the directory of the image.
+    pub base_dirs: Vec<PathBuf>,
     /// `subdir=`: the directory of the image that is mounted instead of its root.
     pub subdir: Option<PathBuf>,
     /// `fsname=`: what `/proc/mounts` shows as source instead of the path of the image.
@@ -132,6 +134,7 @@ impl MountOptions {
             "offset" => self.start = offset(value)?,
             "digest" => self.expected_digest = Some(digest(value)?),
             "generation" => self.generation = Some(number(value)?.into()),
+            "basedir" => self.base_dirs.push(PathBuf::from(value)),
             "subdir" => self.subdir = Some(PathBuf::from(value)),
             "fsname" => self.source_name = Some(value.to_owned()),
             "subtype" => self.subtype = Some(subtype(value)?),

@@ -1,11 +1,12 @@
 //! Contents: from a file offset through the logical space and its extents to bytes of blocks.
 
-use crate::Run;
 use crate::records::{Found, Page, Records};
+use crate::{Image, Run};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::container::RecordType;
+use weald_format::directory::Directory;
 use weald_format::limits::{ITEMS_PER_PAGE, RECIPE_LEN_MAX, STREAMS_MAX};
 use weald_format::pages::{Extent, Source};
 use weald_format::recipes::Recipe;
@@ -47,6 +48,8 @@ pub trait Prefetch: Send + Sync {
 pub struct Contents {
     records: Arc<Records>,
     deflate_stream: Option<u8>,
+    /// For streams of base images: the image, and the stream there.
+    base_streams: Vec<Option<(Arc<Image>, u8)>>,
     /// Block of each stream that was used last, plus one.
     last_block: Vec<AtomicU64>,
     prefetch: Option<Box<dyn Prefetch>>,
@@ -95,11 +98,23 @@ fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> E
 }
 
 impl Contents {
-    /// Contents over `records`; `prefetch` is told of sequential readers.
-    pub fn new(records: Arc<Records>, prefetch: Option<Box<dyn Prefetch>>) -> Self {
+    /// Contents over `records` and `bases`, as `directory` has them; `prefetch` is told of sequential readers.
+    pub fn new(
+        records: Arc<Records>,
+        directory: &Directory,
+        bases: Vec<Arc<Image>>,
+        prefetch: Option<Box<dyn Prefetch>>,
+    ) -> Self {
+        let base_stream = |no| {
+            let (base, stream) = directory.base_stream(no)?;
+            Some((bases.get(base)?.clone(), u8::try_from(stream).ok()?))
+        };
+        let base_streams = (0..directory.streams.len() as u64).map(base_stream);
+        let base_streams = base_streams.collect();
         let last_block = (0..STREAMS_MAX).map(|_| AtomicU64::new(0)).collect();
         Self {
             deflate_stream: records.deflate_stream(),
+            base_streams,
             records,
             last_block,
             prefetch,
@@ -201,6 +216,9 @@ impl Contents {
 
     /// The bytes at `address` of `stream`, as many of `len` as lie in one block or come from one recipe.
     fn piece(&self, stream: u8, address: u64, len: u64, recipes: Recipes) -> Result<Piece> {
+        if let Some((image, stream)) = self.base_of(stream) {
+            return image.contents.piece(*stream, address, len, recipes);
+        }
         let (bytes, first) = match self.deflate_stream == Some(stream) {
             true if recipes == Recipes::Refused => {
                 return Err(bad("F-20.3", "a recipe made of what recipes make"));
@@ -287,9 +305,22 @@ impl Contents {
         self.records.block(stream, found)
     }
 
-    /// Whether the bytes of `stream` are made by recipes.
+    /// Whether the bytes of `stream` are made by recipes of this image.
     pub fn is_made(&self, stream: u8) -> bool {
         self.deflate_stream == Some(stream)
+    }
+
+    /// Whether the bytes of `stream` are made by recipes of this image or of one below it.
+    pub fn is_made_anywhere(&self, stream: u8) -> bool {
+        match self.base_of(stream) {
+            Some((image, stream)) => image.contents.is_made_anywhere(*stream),
+            None => self.is_made(stream),
+        }
+    }
+
+    /// The base image and the stream there that `stream` stands for.
+    pub fn base_of(&self, stream: u8) -> Option<&(Arc<Image>, u8)> {
+        self.base_streams.get(usize::from(stream))?.as_ref()
     }
 
     /// Visits the data and hole runs of content `id` that touch `offset ..`, merged where adjacent.

@@ -62,7 +62,7 @@ pub(crate) fn made(image: &Image) -> Result<Vec<ContentId>> {
     for id in (0..image.summary.content_count).map(ContentId) {
         let mut is_made = false;
         each_source(image, id, &mut |stream, _| {
-            is_made |= image.contents.is_made(stream);
+            is_made |= image.contents.is_made_anywhere(stream);
             Ok(())
         })?;
         if is_made {
@@ -242,6 +242,9 @@ fn probe(image: &Image, id: ContentId) -> Result<bool> {
     each_source(image, id, &mut |stream, mut range| {
         if image.contents.is_made(stream) {
             is_made = true;
+            return Ok(());
+        }
+        if image.contents.base_of(stream).is_some() {
             return Ok(());
         }
         while range.start < range.end {

@@ -17,6 +17,7 @@
     )
 )]
 
+mod bases;
 mod cache;
 mod check;
 mod content;
@@ -39,7 +40,7 @@ pub use transfer::VisitEntryBlock;
 pub use tree::kind_name;
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_format::container::{
     FOOTER_LEN, Footer, FooterRecord, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN,
@@ -67,6 +68,8 @@ pub struct OpenOptions {
     pub generation: Option<u64>,
     /// Threads that decode ahead of sequential readers; 0 = none.
     pub prefetch_threads: usize,
+    /// Where base images are looked for, besides the directory of the image itself.
+    pub base_dirs: Vec<PathBuf>,
 }
 
 impl Default for OpenOptions {
@@ -76,6 +79,7 @@ impl Default for OpenOptions {
             expected_digest: None,
             generation: None,
             prefetch_threads: 0,
+            base_dirs: Vec::new(),
         }
     }
 }
@@ -178,23 +182,34 @@ pub struct Summary {
 }
 
 impl Image {
-    /// Opens an image from any storage; reads the superblock, the footer and the directory only.
+    /// Opens an image from any storage; reads the superblock, the footer and the directory only, and likewise of base images.
     ///
     /// # Errors
-    /// `Corrupt`, `Unsupported`, `Limit`, `Io`; `Invalid` where `expected_digest` differs.
+    /// `Corrupt`, also where a base image is not found; `Unsupported`, `Limit`, `Io`; `Invalid` where `expected_digest` differs.
     pub fn open(source: Arc<dyn ReadAt>, options: &OpenOptions) -> Result<Self> {
+        Self::open_at_depth(source, options, 0)
+    }
+
+    /// Opens an image that lies below `depth` others.
+    fn open_at_depth(source: Arc<dyn ReadAt>, options: &OpenOptions, depth: usize) -> Result<Self> {
         let (superblock_digest, footer) = generations::open_footer(&*source)?;
         let footer = generations::choose(&*source, footer, options)?;
         let image_len = footer.footer_offset.saturating_add(FOOTER_LEN as u64);
         let directory = Arc::new(open_directory(&*source, &footer, &superblock_digest)?);
-        let cache_len = options.cache_len.0;
+        let share = OpenOptions {
+            cache_len: bases::share(options.cache_len, directory.bases.len()),
+            ..options.clone()
+        };
+        let bases = bases::open_all(&directory, &share, depth)?;
+        let cache_len = share.cache_len.0;
         let records = Arc::new(records::Records::new(source, directory.clone(), cache_len));
         let tree = tree::Tree::new(records.clone(), directory.name_count, cache_len)?;
         let prefetch = match options.prefetch_threads {
             0 => None,
             threads => prefetch::Prefetcher::start(&records, threads),
         };
-        let contents = content::Contents::new(records.clone(), prefetch.map(|p| Box::new(p) as _));
+        let prefetch = prefetch.map(|p| Box::new(p) as _);
+        let contents = content::Contents::new(records.clone(), &directory, bases, prefetch);
         let summary = summarize(&footer, &directory, &records, &tree, image_len);
         Ok(Self {
             footer,
@@ -223,7 +238,31 @@ impl Image {
             }
         };
         let source = FileSource::open(path, start.0)?;
-        Self::open(Arc::new(source), options).map_err(|e| e.context(path.display()))
+        Self::open_beside(path, source, options, 0)
+    }
+
+    /// Opens a base image.
+    fn open_file(path: &Path, options: &OpenOptions, depth: usize) -> Result<Self> {
+        Self::open_beside(path, FileSource::open(path, 0)?, options, depth)
+    }
+
+    /// Opens the image in `source`, which is the file at `path`: bases lie beside it first of all.
+    fn open_beside(
+        path: &Path,
+        source: FileSource,
+        options: &OpenOptions,
+        depth: usize,
+    ) -> Result<Self> {
+        let dir = match path.parent() {
+            Some(dir) if dir != Path::new("") => dir.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let mut options = options.clone();
+        if !options.base_dirs.contains(&dir) {
+            options.base_dirs.insert(0, dir);
+        }
+        Self::open_at_depth(Arc::new(source), &options, depth)
+            .map_err(|e| e.context(path.display()))
     }
 
     /// Numbers about the image.

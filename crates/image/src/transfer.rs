@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weald_format::container::{HEADER_LEN, RecordRef, RecordType};
 use weald_format::directory::Directory;
 use weald_format::entries::EntryBlock;
-use weald_format::pages::Template;
+use weald_format::pages::{Extent, Template};
 use weald_format::{Attributes, ContentId, Digest, Result, XattrSet};
 
 /// What is called with an entry's block and its place in it.
@@ -68,6 +68,35 @@ impl Image {
     /// `Io`, `Corrupt`, also where there is no such content.
     pub fn content_len(&self, id: ContentId) -> Result<u64> {
         self.contents.extent_of(id).map(|(_, len)| len)
+    }
+
+    /// Visits what a content is made of, in order.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`, and those of `visit`.
+    pub fn each_extent_of(
+        &self,
+        id: ContentId,
+        visit: &mut dyn FnMut(Extent) -> Result<()>,
+    ) -> Result<()> {
+        let (start, len) = self.contents.extent_of(id)?;
+        let range = start..start.saturating_add(len);
+        self.contents.each_extent(range, &mut |_, extent| {
+            visit(extent)?;
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
+    /// The image and the stream there that really hold `stream`, where that is one of a base image.
+    pub fn base_of(&self, stream: u8) -> Option<(Arc<Self>, u8)> {
+        let (image, stream) = self.contents.base_of(stream)?;
+        let deeper = image.base_of(*stream);
+        Some(deeper.unwrap_or_else(|| (image.clone(), *stream)))
+    }
+
+    /// Whether recipes make the bytes of `stream`, in this image or in one below it.
+    pub fn is_made(&self, stream: u8) -> bool {
+        self.contents.is_made_anywhere(stream)
     }
 
     /// The digests of all contents, as the tree digest counts them, by many threads.

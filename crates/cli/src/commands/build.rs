@@ -25,6 +25,7 @@ Examples:
   weald build -l 9 --memory 4G versions/ versions.weald
   weald build --exclude '*.o' --exclude /target/ --include '*.keep' project/ project.weald
   weald build --append versions/ versions.weald     what has changed since, as generation 2
+  weald build --base v1.weald v2/ v2.weald           only what v1.weald does not hold
   SOURCE_DATE_EPOCH=0 weald build --owner 0:0 --mode u=rwX,go=rX root/ root.weald
 
 Rules are rsync's: the first that matches decides, in the order of the command line; a leading '/' anchors at the source,
@@ -49,6 +50,10 @@ pub struct BuildArgs {
     /// Append to the image what is new, as its next generation; the older ones stay. Where there is no image yet, make it
     #[arg(short, long, conflicts_with = "force")]
     append: bool,
+    /// Do not store again what this image holds, but refer to it; may be given several times. Readers look for it beside the new
+    /// image and in --base-dir
+    #[arg(long, value_name = "IMAGE", value_hint = ValueHint::FilePath)]
+    base: Vec<PathBuf>,
     /// Level, 0 (fastest) to 9 (smallest): sets codec, block size, shortest repeat and memory where they are not given
     #[arg(short, long, value_name = "LEVEL", default_value_t = BuildOptions::LEVEL_DEFAULT)]
     level: u8,
@@ -218,6 +223,7 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     options.keep_xattrs = !args.no_xattrs;
     options.one_file_system = args.one_file_system;
     options.append = args.append;
+    options.bases.clone_from(&args.base);
     options.validate()?;
     Ok(options)
 }
@@ -326,6 +332,14 @@ fn summary(report: &Report, time: Duration) -> String {
         .iter()
         .map(|(word, value, note)| line(word, value, note))
         .collect();
+    if report.base_len > 0 {
+        let note = percent(report.base_len, report.file_len);
+        text.push_str(&line(
+            "whole files in bases",
+            &bytes(report.base_len),
+            &note,
+        ));
+    }
     if let Some(len) = report.appended_len {
         text.push_str(&match len {
             0 => format!(
@@ -369,6 +383,7 @@ fn json(report: &Report, time: Duration) -> Object {
         ("file_len", report.file_len),
         ("hole_len", report.hole_len),
         ("dedup_len", report.dedup_len),
+        ("base_len", report.base_len),
         ("segment_len", report.segment_len),
         ("made_len", report.made_len),
         ("plain_len", report.plain_len),

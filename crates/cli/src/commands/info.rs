@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
 use weald_format::container::RecordType;
+use weald_format::directory::Base;
 use weald_image::{SectionInfo, Share, Summary};
+use weald_vfs::shown;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,12 +33,13 @@ pub struct InfoArgs {
 pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let image = args.image.open()?;
     let summary = image.summary();
+    let bases = &image.directory().bases;
     let sections = image.sections()?;
     let mut output = Output::new();
     if args.json {
-        output.json(&json(summary, &sections).into())?;
+        output.json(&json(summary, bases, &sections).into())?;
     } else {
-        output.write_all(text(summary, &sections).as_bytes())?;
+        output.write_all(text(summary, bases, &sections).as_bytes())?;
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
@@ -95,7 +98,7 @@ fn tree_len(sections: &[SectionInfo]) -> u64 {
     })
 }
 
-fn text(summary: &Summary, sections: &[SectionInfo]) -> String {
+fn text(summary: &Summary, bases: &[Base], sections: &[SectionInfo]) -> String {
     let each = |len: u64| len as f64 / summary.name_count.max(1) as f64;
     let (tree, extents) = (tree_len(sections), extents_len(sections));
     let lines = [
@@ -135,6 +138,13 @@ fn text(summary: &Summary, sections: &[SectionInfo]) -> String {
         .iter()
         .map(|(word, value)| format!("{word:<20}{value}\n"))
         .collect();
+    for base in bases {
+        let name = shown(&base.name);
+        text.push_str(&format!(
+            "{:<20}{name}, image digest {}\n",
+            "base", base.image_digest
+        ));
+    }
     text.push_str(&format!(
         "\n{:<28}{:<6}{:>12}{:>12}{:>14}{:>14}{:>8}\n",
         "section", "codec", "items", "records", "raw bytes", "stored bytes", "share"
@@ -158,7 +168,7 @@ fn text(summary: &Summary, sections: &[SectionInfo]) -> String {
     text
 }
 
-fn json(summary: &Summary, sections: &[SectionInfo]) -> Object {
+fn json(summary: &Summary, bases: &[Base], sections: &[SectionInfo]) -> Object {
     let numbers = [
         ("generation", summary.generation),
         ("image_len", summary.image_len),
@@ -180,6 +190,13 @@ fn json(summary: &Summary, sections: &[SectionInfo]) -> Object {
         summary.image_digest.to_string().into(),
     );
     object.insert("tree_digest".into(), summary.tree_digest.to_string().into());
+    let bases = bases.iter().map(|base| {
+        json!({
+            "name": shown(&base.name),
+            "image_digest": base.image_digest.to_string(),
+        })
+    });
+    object.insert("bases".into(), bases.collect::<Vec<_>>().into());
     let sections = rows(sections).into_iter().map(
         |Row {
              section,

@@ -46,6 +46,7 @@ pub struct MountArgs {
     /// offset=SIZE     where the image begins in the file; auto finds one that something was put in front of
     /// digest=HEX      refuse any image but the one with this image digest
     /// generation=N    mount the image as it was then; see weald generations
+    /// basedir=DIR     look for base images there too; may be given several times
     /// subdir=PATH     mount this directory of the image instead of its root
     /// uid=N, gid=N    show everything as owned by this user, this group
     /// umask=OCTAL     take these permission bits away from everything
@@ -144,10 +145,7 @@ fn server_command(args: &MountArgs, image: &Path, dir: &Path) -> Result<Command>
         command.arg("--log").arg(log);
     }
     command.arg("--").arg(image).arg(dir);
-    command
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
     Ok(command)
 }
 
@@ -162,6 +160,10 @@ fn serve(args: &MountArgs) -> Result<ExitCode> {
     let signals_handle = signals.handle();
     let options = MountOptions::parse(&args.options)?;
     let image = open(&args.image, &options)?;
+    if args.ready_stdout {
+        // Base images may have been named from here; from now on nobody is kept from unmounting where we are.
+        std::env::set_current_dir("/").context("/")?;
+    }
     let source = std::path::absolute(&args.image)?;
     let mount = weald_fuse::mount(image, source.as_os_str(), &args.dir, &options)
         .with_context(|| args.dir.display().to_string())?;
@@ -187,6 +189,7 @@ fn open(path: &Path, options: &MountOptions) -> Result<Image> {
         cache_len: options.cache_len.unwrap_or(defaults.cache_len),
         expected_digest: options.expected_digest,
         generation: options.generation,
+        base_dirs: options.base_dirs.clone(),
         prefetch_threads: std::thread::available_parallelism().map_or(1, usize::from),
     };
     Ok(Image::open_path(path, options.start, &open_options)?)

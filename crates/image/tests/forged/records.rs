@@ -5,11 +5,20 @@ use super::support::*;
 use super::{Case, case, of_type, records, refs};
 use weald_format::Digest;
 use weald_format::container::{Codec, RecordType};
+use weald_format::directory::{Base, Category};
 use weald_format::limits::{BLOCK_LEN_MAX, NUMBER_MAX, PAGE_LEN_MAX};
 
 /// A zstd frame of `raw_len` zeros.
 pub fn bomb(raw_len: u64) -> Vec<u8> {
     zstd::bulk::compress(&vec![0; raw_len as usize], 1).unwrap()
+}
+
+fn base(name: &[u8], stream_count: u64) -> Base {
+    Base {
+        image_digest: Digest::of(b"base"),
+        name: name.to_vec(),
+        stream_count,
+    }
 }
 
 pub fn container_cases() -> Vec<Case> {
@@ -25,6 +34,18 @@ pub fn container_cases() -> Vec<Case> {
         }),
         case("footer with another image digest", "F-4.5", Open, |p| {
             p.edit_footer = Some(Box::new(|f| f.image_digest = Digest::of(b"other")));
+        }),
+        case("base without streams of it", "F-7.14", Open, |p| {
+            p.edit_directory = Some(Box::new(|d| d.bases.push(base(b"base", 1))));
+        }),
+        case("stream of no base", "F-7.14", Open, |p| {
+            p.edit_directory = Some(Box::new(|d| d.streams[0].category = Category::Base));
+        }),
+        case("base with a path for a name", "F-7.15", Open, |p| {
+            p.edit_directory = Some(Box::new(|d| d.bases.push(base(b"../base", 0))));
+        }),
+        case("base that is nowhere", "F-22.1", Open, |p| {
+            p.edit_directory = Some(Box::new(|d| d.bases.push(base(b"base", 0))));
         }),
         case("directory of a wrong type", "F-4.6", Open, |p| {
             p.edit_directory_record = Some(Box::new(|r| r.record_type = RecordType::Index));

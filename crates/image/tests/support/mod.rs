@@ -417,6 +417,7 @@ impl Parts {
             tree_digest: self.tree_digest,
             name_count: self.name_count,
             streams: self.streams.clone(),
+            bases: Vec::new(),
             sections,
         };
         if let Some(edit) = &self.edit_directory {
