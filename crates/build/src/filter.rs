@@ -7,8 +7,13 @@
 mod pattern;
 
 use pattern::Pattern;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use weald_format::{Error, Result};
+use weald_format::{Error, ErrorKind, Result};
+
+/// Filter files that may merge each other.
+const MERGE_DEPTH_MAX: usize = 16;
 
 /// What a filter says of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +104,11 @@ impl Filter {
             [b'-', b' ', rest @ ..] => (Verdict::Excluded, rest),
             whole => (verdict, whole),
         };
+        self.push_plain(pattern, verdict)
+    }
+
+    /// Appends a rule whose pattern has no prefix.
+    fn push_plain(&mut self, pattern: &[u8], verdict: Verdict) -> Result<()> {
         if pattern.is_empty() {
             return Err(Error::invalid("empty include or exclude pattern"));
         }
@@ -120,19 +130,13 @@ impl Filter {
     }
 
     fn push_lines_of(&mut self, text: &[u8], verdict: Verdict, file: Option<&Path>) -> Result<()> {
-        let lines = text
-            .split(|&b| b == b'\n')
-            .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-        for (index, line) in lines.enumerate() {
-            if !matches!(line.first(), None | Some(b'#' | b';')) {
-                let place = format!("line {}", index + 1);
-                self.push_rule(line, verdict)
-                    .map_err(|e| e.context(&place))?;
-                // None is there after a line that clears the list.
-                if let Some(rule) = self.rules.last_mut() {
-                    let file = file.map(|f| format!("{}, ", f.display()));
-                    rule.place = Some(file.unwrap_or_default() + &place);
-                }
+        for (line, place) in lines(text) {
+            self.push_rule(line, verdict)
+                .map_err(|e| e.context(&place))?;
+            // None is there after a line that clears the list.
+            if let Some(rule) = self.rules.last_mut() {
+                let file = file.map(|f| format!("{}, ", f.display()));
+                rule.place = Some(file.unwrap_or_default() + &place);
             }
         }
         Ok(())
@@ -146,6 +150,65 @@ impl Filter {
         let text = std::fs::read(path).map_err(|e| Error::io(format!("{}", path.display()), e))?;
         self.push_lines_of(&text, verdict, Some(path))
             .map_err(|e| e.context(path.display()))
+    }
+
+    /// Appends a rule as rsync's `--filter` has it: `- PATTERN` or `exclude PATTERN`, `+ PATTERN` or `include PATTERN`, `. FILE` or
+    /// `merge FILE` for the rules in a file, one a line, `!` or `clear` for none of the rules before.
+    ///
+    /// # Errors
+    /// `Invalid` for other words and empty patterns; `Unsupported` for `: FILE` and `dir-merge FILE`; `NotFound`, `Io` for files; `Limit` where
+    /// files merge each other without end.
+    pub fn push_filter(&mut self, rule: &[u8]) -> Result<()> {
+        self.push_filter_at(rule, None, 0)
+    }
+
+    fn push_filter_at(&mut self, rule: &[u8], dir: Option<&Path>, depth: usize) -> Result<()> {
+        let (word, rest) = match rule.iter().position(|&b| b == b' ' || b == b'_') {
+            Some(at) => (&rule[..at], &rule[at + 1..]),
+            None => (rule, &b""[..]),
+        };
+        match word {
+            b"-" | b"exclude" => self.push_plain(rest, Verdict::Excluded),
+            b"+" | b"include" => self.push_plain(rest, Verdict::Included),
+            b"!" | b"clear" if rest.is_empty() => {
+                self.rules.clear();
+                Ok(())
+            }
+            b"." | b"merge" => {
+                let path = Path::new(OsStr::from_bytes(rest));
+                // A file names others beside itself.
+                let path = dir.map_or_else(|| path.to_owned(), |dir| dir.join(path));
+                self.merge(&path, depth)
+                    .map_err(|e| e.context(path.display()))
+            }
+            b":" | b"dir-merge" => Err(Error::new(
+                ErrorKind::Unsupported,
+                "filter rules of single directories (dir-merge) are not supported",
+            )),
+            _ => Err(Error::invalid(format!(
+                "filter rule: expected '- PATTERN', '+ PATTERN', 'merge FILE' or '!', found '{}'",
+                rule.escape_ascii()
+            ))),
+        }
+    }
+
+    fn merge(&mut self, path: &Path, depth: usize) -> Result<()> {
+        if depth == MERGE_DEPTH_MAX {
+            return Err(Error::limit(
+                "filter files that merge each other without end",
+            ));
+        }
+        let text = std::fs::read(path).map_err(|e| Error::io("filter file", e))?;
+        for (line, place) in lines(&text) {
+            let count = self.rules.len();
+            self.push_filter_at(line, path.parent(), depth + 1)
+                .map_err(|e| e.context(&place))?;
+            if let Some(rule) = self.rules.get_mut(count..).and_then(|new| new.last_mut()) {
+                let place = || format!("{}, {place}", path.display());
+                rule.place.get_or_insert_with(place);
+            }
+        }
+        Ok(())
     }
 
     /// What the first matching rule says of `path`, which is relative to the source's root, without a leading slash;
@@ -183,6 +246,17 @@ impl Filter {
     pub fn excludes(&self, path: &[u8], is_dir: bool) -> bool {
         self.matches(path, is_dir) == Verdict::Excluded
     }
+}
+
+/// The lines of a file of rules that are neither empty nor comments, each with its place.
+fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], String)> {
+    let lines = text
+        .split(|&b| b == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let placed = (1..).zip(lines);
+    placed
+        .filter(|(_, line)| !matches!(line.first(), None | Some(b'#' | b';')))
+        .map(|(no, line)| (line, format!("line {no}")))
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ mod recode;
 mod recover;
 mod rewrite;
 pub mod scan;
+pub mod script;
 mod segment;
 mod threads;
 mod tree_writer;

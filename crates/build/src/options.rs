@@ -2,7 +2,9 @@
 
 use crate::filter::Filter;
 use crate::mode::ModeRule;
+use crate::script::Script;
 use std::path::PathBuf;
+use std::sync::Arc;
 use weald_codec::CodecSpec;
 use weald_format::limits::{BASES_MAX, BLOCK_LEN_MAX};
 use weald_format::{Error, Result};
@@ -59,6 +61,8 @@ pub struct BuildOptions {
     pub memory_len: u64,
     /// Include and exclude rules, first match wins.
     pub filter: Filter,
+    /// A script that filters and orders.
+    pub script: Option<Arc<Script>>,
     /// Owner for everything.
     pub uid: Option<u32>,
     /// Group for everything.
@@ -188,6 +192,7 @@ impl Default for BuildOptions {
             threads: 0,
             memory_len: 512 << 20,
             filter: Filter::new(),
+            script: None,
             uid: None,
             gid: None,
             mode: None,

@@ -10,6 +10,7 @@ use crate::prior::{Before, OpenedAll};
 use crate::read::{Handed, Job, Layout, Loaded, Readers, WHOLE_LEN_MAX, read_run};
 use crate::recode::Recoder;
 use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan};
+use crate::script::{Candidate, Script};
 use crate::threads::start;
 use crate::watch::{Problem, Progress, Report, Stage, Watch};
 use std::collections::HashMap;
@@ -64,7 +65,11 @@ pub fn build_image(
     };
     let own = own_inodes(&out, target);
     let tree = scan(source, &scan_options(options, threads, &own), &problems)?;
-    let prior_len = before.memory_len(options);
+    let script_len = options
+        .script
+        .as_ref()
+        .map_or(0, |script| script.memory_len());
+    let prior_len = before.memory_len(options) + script_len;
     let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), prior_len)?;
     let mut build = Build::new(&tree, options, &problems)?;
     let (mut image, mut metadata) = writers(out, before.appended(), options)?;
@@ -156,6 +161,25 @@ fn writers(
     }
 }
 
+/// The jobs as a script orders them.
+fn ordered_by(script: &Script, tree: &ScannedTree, jobs: &[Job]) -> Result<Vec<Job>> {
+    let paths: Vec<Vec<u8>> = jobs.iter().map(|job| tree.path_of(job.entry)).collect();
+    let mut candidates = jobs.iter().zip(&paths).map(|(job, path)| {
+        let attributes = tree.attributes(job.entry);
+        Candidate {
+            path,
+            kind: FileKind::Regular,
+            size: job.len,
+            permissions: attributes.permissions,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            mtime: tree.mtime(job.entry),
+        }
+    });
+    let order = script.order(&mut candidates)?.unwrap_or_default();
+    Ok(order.into_iter().map(|index| jobs[index]).collect())
+}
+
 fn interrupted() -> Error {
     Error::invalid("interrupted")
 }
@@ -188,6 +212,7 @@ fn scan_options<'a>(
         left_out: own,
         threads,
         filter: &options.filter,
+        script: options.script.as_deref(),
         one_file_system: options.one_file_system,
         keep_xattrs: options.keep_xattrs,
         keep_atime: options.keep_atime,
@@ -238,7 +263,9 @@ impl<'a> Build<'a> {
             .map(EntryNo)
             .filter_map(|e| job(tree, e))
             .collect();
-        if options.order == Order::Name {
+        if let Some(script) = options.script.as_ref().filter(|s| s.orders()) {
+            jobs = ordered_by(script, tree, &jobs)?;
+        } else if options.order == Order::Name {
             jobs.sort_by(|a, b| {
                 tree.name(a.entry)
                     .cmp(tree.name(b.entry))

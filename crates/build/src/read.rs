@@ -373,6 +373,7 @@ mod tests {
         let options = ScanOptions {
             threads: 1,
             filter: &filter,
+            script: None,
             left_out: &[],
             one_file_system: false,
             keep_xattrs: false,

@@ -21,6 +21,7 @@ mod tests;
 
 use crate::Watch;
 use crate::filter::Filter;
+use crate::script::Script;
 use std::path::Path;
 use weald_format::{Error, ErrorKind, Result};
 
@@ -33,6 +34,8 @@ pub struct ScanOptions<'a> {
     pub threads: usize,
     /// What is left out; excluded directories are not entered.
     pub filter: &'a Filter,
+    /// Asked about what the rules keep.
+    pub script: Option<&'a Script>,
     /// Inodes that are left out without a word, as (device, inode number), device as major << 32 | minor.
     pub left_out: &'a [(u64, u64)],
     /// Directories of other file systems are kept, but empty.
@@ -59,7 +62,7 @@ impl ScanOptions<'_> {
 ///
 /// # Errors
 /// `NotFound`, `Io`, `Invalid` (not a directory) where `source` itself cannot be read; `Limit` beyond 2^32 - 2 entries,
-/// 65534 directories in each other or 4095 threads; `Invalid` "interrupted" when cancelled. Problems below `source` are no errors.
+/// 65534 directories in each other or 4095 threads; `Invalid` "interrupted" when cancelled, or where the script fails. Problems below `source` are no errors.
 /// # Cost
 /// One statx and one llistxattr an entry. Memory: 48 bytes + name + target an entry, 12 a directory, 8 a hard-linked name,
 /// distinct attributes and xattr sets once; twice the 48 bytes while the tree is put in order.

@@ -1,4 +1,4 @@
-//! `--exclude`, `--include`, `--exclude-from`, `--include-from`: rules whose order on the command line matters.
+//! `--exclude`, `--include`, `--exclude-from`, `--include-from`, `--filter`: rules whose order on the command line matters.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
 use std::ffi::OsString;
@@ -9,44 +9,55 @@ use weald_build::filter::{Filter, Verdict};
 /// One word of the command line that makes rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule {
-    verdict: Verdict,
-    is_file: bool,
+    kind: Kind,
     value: OsString,
+}
+
+/// What its value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Pattern(Verdict),
+    /// A file of patterns.
+    File(Verdict),
+    /// A rule as `--filter` of rsync has it.
+    Filter,
 }
 
 /// All of them, in the order in which they were given.
 #[derive(Debug, Clone, Default)]
 pub struct RuleArgs(Vec<Rule>);
 
-/// Name, verdict, whether the value is a file, value name, help.
-const WORDS: [(&str, Verdict, bool, &str, &str); 4] = [
+/// Name, kind, value name, help.
+const WORDS: [(&str, Kind, &str, &str); 5] = [
     (
         "exclude",
-        Verdict::Excluded,
-        false,
+        Kind::Pattern(Verdict::Excluded),
         "PATTERN",
         "Leave out what matches; rules are tried in order, the first match decides",
     ),
     (
         "include",
-        Verdict::Included,
-        false,
+        Kind::Pattern(Verdict::Included),
         "PATTERN",
         "Keep what matches",
     ),
     (
         "exclude-from",
-        Verdict::Excluded,
-        true,
+        Kind::File(Verdict::Excluded),
         "FILE",
         "Read patterns to leave out from a file, one a line",
     ),
     (
         "include-from",
-        Verdict::Included,
-        true,
+        Kind::File(Verdict::Included),
         "FILE",
         "Read patterns to keep from a file, one a line",
+    ),
+    (
+        "filter",
+        Kind::Filter,
+        "RULE",
+        "A rule as rsync writes it: '- PATTERN', '+ PATTERN', 'merge FILE' for a file of such rules, '!' to forget those before",
     ),
 ];
 
@@ -55,10 +66,11 @@ impl RuleArgs {
     pub fn filter(&self) -> weald_format::Result<Filter> {
         let mut filter = Filter::new();
         for rule in &self.0 {
-            if rule.is_file {
-                filter.push_file(Path::new(&rule.value), rule.verdict)?;
-            } else {
-                filter.push_rule(rule.value.as_bytes(), rule.verdict)?;
+            let value = rule.value.as_bytes();
+            match rule.kind {
+                Kind::Pattern(verdict) => filter.push_rule(value, verdict)?,
+                Kind::File(verdict) => filter.push_file(Path::new(&rule.value), verdict)?,
+                Kind::Filter => filter.push_filter(value)?,
             }
         }
         Ok(filter)
@@ -68,15 +80,14 @@ impl RuleArgs {
 impl FromArgMatches for RuleArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut rules = Vec::new();
-        for (name, verdict, is_file, _, _) in WORDS {
+        for (name, kind, _, _) in WORDS {
             let indices = matches.indices_of(name).into_iter().flatten();
             let values = matches.get_many::<OsString>(name).into_iter().flatten();
             rules.extend(indices.zip(values).map(|(index, value)| {
                 (
                     index,
                     Rule {
-                        verdict,
-                        is_file,
+                        kind,
                         value: value.clone(),
                     },
                 )
@@ -96,8 +107,8 @@ impl Args for RuleArgs {
     fn augment_args(command: Command) -> Command {
         WORDS
             .iter()
-            .fold(command, |command, &(name, _, is_file, value_name, help)| {
-                let hint = if is_file {
+            .fold(command, |command, &(name, kind, value_name, help)| {
+                let hint = if matches!(kind, Kind::File(_)) {
                     ValueHint::FilePath
                 } else {
                     ValueHint::Other

@@ -24,7 +24,7 @@ const READERS: [(&str, &[&str]); 12] = [
     ("rewrite", &["target"]),
 ];
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 18] = [
     "build",
     "mount",
     "umount",
@@ -39,6 +39,8 @@ const COMMANDS: [&str; 16] = [
     "diff",
     "info",
     "check",
+    "generations",
+    "recover",
     "rewrite",
     "completions",
 ];

@@ -307,3 +307,37 @@ fn the_rule_that_decides_is_told() {
         assert!(last.path == path.as_bytes() || last.verdict() == Verdict::Excluded);
     }
 }
+
+#[test]
+fn rules_of_filter_words_and_merged_files_are_in_order() {
+    let temp = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(temp.path().join(name), text).unwrap();
+    write("rules", "# comment\n+ keep.o\nmerge more\n\n- *.tmp\n");
+    write("more", "exclude *.o\n");
+    write("loop", ". loop\n");
+    let mut filter = Filter::new();
+    let push = |filter: &mut Filter, rule: &str| filter.push_filter(rule.as_bytes());
+    push(&mut filter, "- *").unwrap();
+    push(&mut filter, "!").unwrap();
+    let merge = |name: &str| format!("merge {}", temp.path().join(name).display());
+    push(&mut filter, &merge("rules")).unwrap();
+    push(&mut filter, "include /a/").unwrap();
+    for (path, verdict, place) in [
+        ("x/keep.o", Verdict::Included, Some("rules, line 2")),
+        ("x.o", Verdict::Excluded, Some("more, line 1")),
+        ("x.tmp", Verdict::Excluded, Some("rules, line 5")),
+        ("x", Verdict::Included, None),
+    ] {
+        assert_eq!(filter.matches(path.as_bytes(), false), verdict, "{path}");
+        let reasons = filter.explain(path.as_bytes(), false);
+        let rule = reasons.last().unwrap().rule;
+        let found = rule.and_then(|rule| rule.place.clone()).unwrap_or_default();
+        assert!(found.ends_with(place.unwrap_or("")), "{path}: {found}");
+    }
+    let mut error = |rule: &str| push(&mut filter, rule).unwrap_err().to_string();
+    assert!(error("hide x").contains("expected '- PATTERN'"));
+    assert!(error("-").contains("empty"));
+    assert!(error("dir-merge .rules").contains("not supported"));
+    assert!(error(&merge("none")).contains("none"));
+    assert!(error(&merge("loop")).contains("without end"));
+}

@@ -106,6 +106,8 @@ pub struct Walk<'a> {
     next_number: AtomicU32,
     is_cancelled: AtomicBool,
     is_over_limit: AtomicBool,
+    /// Why everybody shall stop, if it is not the user's wish.
+    failure: Mutex<Option<Error>>,
     entry_count: AtomicU64,
     file_len: AtomicU64,
 }
@@ -134,6 +136,7 @@ impl<'a> Walk<'a> {
             next_number: AtomicU32::new(1),
             is_cancelled: AtomicBool::new(false),
             is_over_limit: AtomicBool::new(false),
+            failure: Mutex::new(None),
             entry_count: AtomicU64::new(1),
             file_len: AtomicU64::new(0),
         }
@@ -142,8 +145,11 @@ impl<'a> Walk<'a> {
     /// How the walk ended: the number of directories that got a number.
     ///
     /// # Errors
-    /// `Limit`; `Invalid` when cancelled.
+    /// `Limit`; `Invalid` when cancelled; what [`Walk::fail`] was told.
     pub fn outcome(&self) -> Result<u32> {
+        if let Some(error) = self.failure.lock().take() {
+            return Err(error);
+        }
         if self.is_over_limit.load(Relaxed) {
             return Err(Error::limit(format!(
                 "more than {} entries",
@@ -187,6 +193,12 @@ impl<'a> Walk<'a> {
     /// Whether everybody shall stop.
     pub fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Relaxed)
+    }
+
+    /// Makes everybody stop because of `error`, if nobody has one yet.
+    pub fn fail(&self, error: Error) {
+        self.failure.lock().get_or_insert(error);
+        self.cancel();
     }
 
     /// Makes everybody stop because there are too many entries.

@@ -40,6 +40,7 @@ fn options(filter: &Filter, threads: usize) -> ScanOptions<'_> {
         left_out: &[],
         threads,
         filter,
+        script: None,
         one_file_system: false,
         keep_xattrs: true,
         keep_atime: false,

@@ -4,6 +4,7 @@
 use super::ScanOptions;
 use super::queue::{Done, Frame, Node, Task, Walk, path_of};
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
+use crate::script::{Candidate, Script};
 use crate::threads::start;
 use crate::{Problem, Watch};
 use std::io;
@@ -185,7 +186,8 @@ impl<'w, 'a> Worker<'w, 'a> {
         node: &Node<'a>,
         number: u32,
     ) -> io::Result<Option<(Vec<u8>, u32)>> {
-        let prefix = if self.walk.options.filter.is_empty() {
+        let asks_script = self.walk.options.script.is_some_and(Script::filters);
+        let prefix = if self.walk.options.filter.is_empty() && !asks_script {
             Vec::new()
         } else {
             path_of(node, b"/")
@@ -275,6 +277,11 @@ impl<'w, 'a> Worker<'w, 'a> {
                     if is_excluded || left_out.contains(&(stat.dev, stat.ino)) {
                         continue;
                     }
+                    match self.is_kept(prefix, &name, &stat) {
+                        Ok(true) => {}
+                        Ok(false) => continue,
+                        Err(error) => return self.walk.fail(error),
+                    }
                     if stat.dev != dev {
                         self.shard.entries[index].set(Entry::OTHER_DEV, true);
                         self.shard.other_devs.insert(name_ref, stat.dev);
@@ -286,6 +293,25 @@ impl<'w, 'a> Worker<'w, 'a> {
                 Err(error) => self.report(node, &name, describe("cannot be examined", &error)),
             }
         }
+    }
+
+    /// Whether the script, if there is one, keeps `name` in the directory at `prefix`.
+    fn is_kept(&self, prefix: &[u8], name: &[u8], stat: &Stat) -> weald_format::Result<bool> {
+        let Some(script) = self.walk.options.script.filter(|s| s.filters()) else {
+            return Ok(true);
+        };
+        script.keeps(&Candidate {
+            path: &[prefix, name].concat(),
+            kind: stat.kind,
+            size: match stat.kind {
+                FileKind::Regular | FileKind::Symlink => stat.size,
+                _ => 0,
+            },
+            permissions: stat.permissions,
+            uid: stat.uid,
+            gid: stat.gid,
+            mtime: stat.mtime,
+        })
     }
 
     /// Fills entry `index`, called `name` in `dir`; returns what could not be read. Without its target, a symlink stays

@@ -12,9 +12,11 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_build::filter::{Filter, Verdict};
 use weald_build::mode::ModeRule;
+use weald_build::script::Script;
 use weald_build::{BuildOptions, Categories, CodecSpec, MtimeRule, Order, Report, build_image};
 use weald_format::ErrorKind;
 use weald_vfs::shown;
@@ -80,6 +82,9 @@ pub struct BuildArgs {
     memory: Option<u64>,
     #[command(flatten)]
     rules: RuleArgs,
+    /// A script in Lua: filter(entry) says what is kept of what the rules keep, order(entries) in which order contents lie
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    script: Option<PathBuf>,
     /// Say what the rules decide about this path in the source, and why; nothing is built
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     explain_filter: Option<PathBuf>,
@@ -209,6 +214,10 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     options.threads = args.threads;
     options.memory_len = args.memory.unwrap_or(options.memory_len);
     options.filter = args.rules.filter()?;
+    if let Some(path) = &args.script {
+        // A quarter of the budget: an entry that is put in order takes about 400 bytes.
+        options.script = Some(Arc::new(Script::load(path, options.memory_len / 4)?));
+    }
     let (uid, gid) = args.owner.unzip();
     options.uid = uid;
     options.gid = args.group.or(gid.flatten());

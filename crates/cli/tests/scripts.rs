@@ -1,0 +1,136 @@
+//! `weald build --script` with the examples of `docs/scripts.md`.
+#![allow(missing_docs)]
+
+mod build_support;
+
+use build_support::*;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The examples of the document, in its order.
+fn examples() -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scripts.md");
+    let text = fs::read_to_string(path).unwrap();
+    let examples = text.split("```lua\n").skip(1);
+    examples
+        .map(|rest| rest.split("```").next().unwrap().to_owned())
+        .collect()
+}
+
+fn listed(image: &Path) -> Vec<String> {
+    let output = Command::new(WEALD).arg("find").arg(image).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut names: Vec<String> = text
+        .lines()
+        .map(|line| line.trim_start_matches('/').to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+fn script(scratch: &Scratch, text: &str) -> PathBuf {
+    let path = scratch.at("script.lua");
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// Would catch: a document whose examples do not do what it says.
+#[test]
+fn the_examples_do_what_they_say() {
+    let scratch = Scratch::new("512m");
+    let source = scratch.dir("tree");
+    for dir in ["v1", "v2", "v3", "latest"] {
+        fs::create_dir(source.join(dir)).unwrap();
+        for name in ["a.c", "b.h", "c.c"] {
+            fs::write(source.join(dir).join(name), format!("{dir} {name}")).unwrap();
+        }
+    }
+    fs::write(source.join("shared"), "x").unwrap();
+    fs::set_permissions(source.join("shared"), PermissionsExt::from_mode(0o664)).unwrap();
+    let large = fs::File::create(source.join("large")).unwrap();
+    large.set_len(200 << 20).unwrap();
+    let [small, newest, kinds] = &examples()[..] else {
+        panic!("three examples")
+    };
+    let built = |text: &str, options: &[&str]| {
+        let image = scratch.at("image");
+        let path = script(&scratch, text);
+        let options = [options, &["--force", "--script", path.to_str().unwrap()]].concat();
+        build(&options, &source, &image);
+        check(&image);
+        listed(&image)
+    };
+    let all = built("function filter() return true end", &[]);
+    assert_eq!(all.len(), 1 + 4 + 12 + 2, "{all:?}");
+    let kept = built(small, &[]);
+    assert!(
+        !kept.iter().any(|p| p == "shared" || p == "large"),
+        "{kept:?}"
+    );
+    assert_eq!(kept.len(), all.len() - 2);
+    let kept = built(newest, &["--exclude", "c.c"]);
+    let is_kept = |path: &str| kept.iter().any(|p| p == path);
+    assert!(is_kept("v3/a.c") && is_kept("latest/b.h"), "{kept:?}");
+    assert!(
+        !is_kept("v1") && !is_kept("v2/a.c") && !is_kept("v3/c.c"),
+        "{kept:?}"
+    );
+
+    // Without compression or sharing, contents lie in the image one after the other.
+    assert_eq!(built(kinds, &["--level", "0"]), all);
+    let bytes = fs::read(scratch.at("image")).unwrap();
+    let at = |what: &str| bytes.windows(what.len()).position(|w| w == what.as_bytes());
+    let places: Vec<_> = [
+        "latest a.c",
+        "latest c.c",
+        "v1 a.c",
+        "v3 c.c",
+        "latest b.h",
+        "v3 b.h",
+    ]
+    .map(at)
+    .to_vec();
+    assert!(
+        places.iter().all(Option::is_some) && places.is_sorted(),
+        "{places:?}"
+    );
+}
+
+/// Would catch: a mistake in a script that goes unnoticed, or leaves an image behind.
+#[test]
+fn mistakes_end_the_build() {
+    let scratch = Scratch::new("64m");
+    let source = scratch.dir("tree");
+    fs::write(source.join("file"), "x").unwrap();
+    for (text, words) in [
+        (
+            "function filter(entry) return entry.sise > 3 end",
+            "script.lua:1",
+        ),
+        (
+            "function filter(entry) return nil end",
+            "expected true or false for file",
+        ),
+        (
+            "function order(entries) return {} end",
+            "expected 1 entries back, found 0",
+        ),
+        ("os.exit(0)", "script.lua:1"),
+    ] {
+        let path = script(&scratch, text);
+        let options = ["--script", path.to_str().unwrap()];
+        let output = build_command(&options, &source, &scratch.at("image"))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(
+            stderr(&output).contains(words),
+            "{text}: {}",
+            stderr(&output)
+        );
+        assert!(!scratch.at("image").exists());
+    }
+}
