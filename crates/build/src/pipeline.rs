@@ -44,7 +44,7 @@ pub fn build_image(
     watch: &dyn Watch,
 ) -> Result<Report> {
     options.validate()?;
-    let is_appended = options.append && target.exists();
+    let is_appended = options.append && target != Path::new("-") && target.exists();
     if !overwrite && !is_appended {
         weald_io::refuse_existing(target)?;
     }

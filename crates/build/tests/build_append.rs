@@ -6,7 +6,9 @@ use build_support::*;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use weald_build::{BuildOptions, Report, build_image, recover_image};
+use weald_build::{
+    BuildOptions, Report, RewriteOptions, build_image, recover_image, rewrite_image,
+};
 use weald_format::ErrorKind;
 use weald_image::{Image, OpenOptions, generations};
 use weald_testkit::Rng;
@@ -147,6 +149,18 @@ fn every_generation_shows_its_own_tree() {
         fs::write(&cut, &bytes[..generation.image_len as usize]).unwrap();
         assert_same(&cut, &copies[generation.number as usize - 1]);
     }
+    // Written again, the last generation is alone.
+    let rewritten = scratch.path().join("rewritten");
+    let rewrite = RewriteOptions {
+        codec: None,
+        block_len: None,
+        threads: 2,
+        memory_len: 256 << 20,
+    };
+    let last = open(&image, 4);
+    rewrite_image(&last, &rewritten, false, &rewrite, &weald_build::Silent).unwrap();
+    assert_eq!(generations(&rewritten).unwrap().len(), 1);
+    assert_same(&rewritten, &source);
     let none = OpenOptions {
         generation: Some(5),
         ..OpenOptions::default()

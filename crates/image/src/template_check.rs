@@ -93,10 +93,10 @@ pub(crate) fn check_template(
     walk.finish(&template)
 }
 
-/// Whether the template holds the root of an older generation: nothing refers to it any more.
+/// Whether the template holds the root of an older generation, which may be gone since: nothing may refer to it any more.
 fn is_old_holder(image: &Image, template: &Template) -> Result<bool> {
     let mut is_nameless = false;
-    if image.footer.generation > 1 && template.entry_count == 1 {
+    if template.entry_count == 1 {
         image.each_entry_of(template, &mut |block, place| {
             is_nameless = block.name(place).is_empty();
             Ok(())
