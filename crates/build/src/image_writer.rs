@@ -27,6 +27,8 @@ pub struct Sealed {
     pub image_digest: Digest,
     /// Bytes of the image.
     pub image_len: u64,
+    /// Its generation.
+    pub generation: u64,
 }
 
 #[derive(Default)]
@@ -220,11 +222,6 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Number of the generation that is written, from 1.
-    pub fn generation(&self) -> u64 {
-        self.generation
-    }
-
     /// Writes the open index pages, the directory and the footer, and names the file.
     ///
     /// # Errors
@@ -263,6 +260,7 @@ impl ImageWriter {
         Ok(Sealed {
             image_digest,
             image_len: self.position,
+            generation: self.generation,
         })
     }
 

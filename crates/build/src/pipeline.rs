@@ -1,7 +1,7 @@
 //! The build from end to end.
 
 use crate::contents::{ContentSummary, ContentWriter};
-use crate::emit::{Emitter, FileState};
+use crate::emit::{Emitted, Emitter, FileState};
 use crate::image_writer::{ImageWriter, Sealed, Sink};
 use crate::metadata::MetadataWriter;
 use crate::options::{BuildOptions, Order};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use weald_format::container::RecordType;
 use weald_format::limits::NUMBER_MAX;
 use weald_format::{ContentId, Digest, Error, FileKind, Result};
-use weald_image::Image;
+use weald_image::{Image, Summary};
 use weald_io::OutputFile;
 
 /// Bytes of a long file read at once.
@@ -53,10 +53,9 @@ pub fn build_image(
         count: AtomicU64::new(0),
     };
     let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let threads = if options.threads == 0 {
-        cpu_count
-    } else {
-        options.threads
+    let threads = match options.threads {
+        0 => cpu_count,
+        threads => threads,
     };
     let before = OpenedAll::open(target, is_appended, options, threads)?;
     let out = match before.appended() {
@@ -65,10 +64,7 @@ pub fn build_image(
     };
     let own = own_inodes(&out, target);
     let tree = scan(source, &scan_options(options, threads, &own), &problems)?;
-    let script_len = options
-        .script
-        .as_ref()
-        .map_or(0, |script| script.memory_len());
+    let script_len = options.script.as_ref().map_or(0, |s| s.memory_len());
     let prior_len = before.memory_len(options) + script_len;
     let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), prior_len)?;
     let mut build = Build::new(&tree, options, &problems)?;
@@ -76,7 +72,6 @@ pub fn build_image(
     build.tell(Stage::Write, image.position(), true);
     let before = before.read(options, &plan)?;
     let old = before.appended.as_ref().map(|prior| &*prior.image);
-    let old_len = old.map_or(0, |old| old.summary().image_len);
     let spool_dir = spool_dir(target);
     let contents = build.write_contents(&mut image, &mut metadata, &plan, &spool_dir, &before)?;
     build.tell(Stage::Tree, image.position(), true);
@@ -93,54 +88,10 @@ pub fn build_image(
     if watch.is_cancelled() {
         return Err(interrupted());
     }
-    let block_stored_len = image.stored_len(RecordType::Data);
-    let extents_len = image.stored_len(RecordType::Extents) + image.stored_len(RecordType::Recipes);
-    let name_count = emitted.summary.name_count;
-    let generation = image.generation();
-    let unchanged = old.filter(|old| {
-        // Only these times are part of the tree digest.
-        let has_other_times = options.keep_atime || options.keep_ctime || options.keep_btime;
-        old.summary().tree_digest == emitted.tree_digest && !has_other_times
-    });
-    let (sealed, generation) = match unchanged {
-        // Dropped, the output is cut back to what it was.
-        Some(old) => {
-            let summary = old.summary();
-            let sealed = Sealed {
-                image_digest: summary.image_digest,
-                image_len: summary.image_len,
-            };
-            (sealed, summary.generation)
-        }
-        None => {
-            let streams = contents.streams;
-            let bases = before.base_list();
-            let sealed = image.seal(emitted.tree_digest, name_count, streams, bases, overwrite)?;
-            (sealed, generation)
-        }
-    };
+    let report = build.seal(image, contents, &emitted, &before, overwrite)?;
     Ok(Report {
-        image_digest: sealed.image_digest,
-        tree_digest: emitted.tree_digest,
-        generation,
-        appended_len: old.map(|_| sealed.image_len - old_len),
-        entry_count: name_count,
-        template_count: emitted.summary.template_count,
-        stored_entry_count: emitted.summary.entry_count,
-        content_count: contents.table.count(),
-        file_len: build.file_len,
-        dedup_len: build.dedup_len,
-        segment_len: contents.repeated_len,
-        hole_len: contents.hole_len,
-        base_len: contents.base_len,
-        made_len: contents.made_len,
-        plain_len: contents.plain_len,
-        block_raw_len: contents.fresh_len,
-        block_stored_len,
-        extents_len,
-        tree_len: (sealed.image_len - old_len).saturating_sub(block_stored_len + extents_len),
-        image_len: sealed.image_len,
         problem_count: problems.count.into_inner(),
+        ..report
     })
 }
 
@@ -308,6 +259,69 @@ impl<'a> Build<'a> {
                 written_len,
             });
         }
+    }
+
+    /// Ends the image, unless it would be a generation that is like the one before. The problems are still to be counted.
+    fn seal(
+        &self,
+        image: ImageWriter,
+        contents: ContentSummary,
+        emitted: &Emitted,
+        before: &Before,
+        overwrite: bool,
+    ) -> Result<Report> {
+        let options = self.options;
+        let block_stored_len = image.stored_len(RecordType::Data);
+        let extents_len =
+            image.stored_len(RecordType::Extents) + image.stored_len(RecordType::Recipes);
+        let summary = &emitted.summary;
+        let old = before.appended.as_ref().map(|prior| prior.image.summary());
+        let old_len = old.map_or(0, |old| old.image_len);
+        // Only these times are no part of the tree digest.
+        let has_other_times = options.keep_atime || options.keep_ctime || options.keep_btime;
+        let is_same = |old: &&Summary| old.tree_digest == emitted.tree_digest && !has_other_times;
+        let sealed = match old.filter(is_same) {
+            // Dropped, the output is cut back to what it was.
+            Some(old) => Sealed {
+                image_digest: old.image_digest,
+                image_len: old.image_len,
+                generation: old.generation,
+            },
+            None => {
+                let bases = before.base_list();
+                let digest = emitted.tree_digest;
+                image.seal(
+                    digest,
+                    summary.name_count,
+                    contents.streams,
+                    bases,
+                    overwrite,
+                )?
+            }
+        };
+        Ok(Report {
+            image_digest: sealed.image_digest,
+            tree_digest: emitted.tree_digest,
+            generation: sealed.generation,
+            appended_len: old.map(|_| sealed.image_len - old_len),
+            entry_count: summary.name_count,
+            template_count: summary.template_count,
+            stored_entry_count: summary.entry_count,
+            content_count: contents.table.count(),
+            file_len: self.file_len,
+            dedup_len: self.dedup_len,
+            segment_len: contents.repeated_len,
+            hole_len: contents.hole_len,
+            base_len: contents.base_len,
+            made_len: contents.made_len,
+            plain_len: contents.plain_len,
+            block_raw_len: contents.fresh_len,
+            block_stored_len,
+            extents_len,
+            tree_len: (sealed.image_len - old_len).saturating_sub(block_stored_len + extents_len),
+            image_len: sealed.image_len,
+            problem_count: 0,
+        })
     }
 
     /// Reads all files and writes their contents.

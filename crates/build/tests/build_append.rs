@@ -5,7 +5,6 @@ mod build_support;
 use build_support::*;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use weald_build::{
     BuildOptions, Report, RewriteOptions, build_image, recover_image, rewrite_image,
 };
@@ -29,37 +28,6 @@ fn append(source: &Path, image: &Path) -> Report {
     let report = build_image(source, image, false, &appending(), &watch).unwrap();
     assert_eq!(watch.lines(), Vec::<String>::new());
     report
-}
-
-fn shell(dir: &Path, script: &str) {
-    let status = Command::new("sh")
-        .args(["-ec", script])
-        .current_dir(dir)
-        .status();
-    assert!(status.unwrap().success(), "{script}");
-}
-
-/// Everything that a tree can hold, small.
-fn first(source: &Path) {
-    let mut plan = Plan::default();
-    plan.dir("d").xattrs.push(("user.a".into(), b"b".to_vec()));
-    for n in 0..30u64 {
-        plan.file(format!("d/text{n}"), text(n, 20_000 + n as usize * 100));
-    }
-    plan.file("noise", noise(1, 300_000));
-    // Too long to be read whole.
-    plan.file("huge", noise(5, 4_300_000));
-    plan.add(
-        "sparse",
-        Kind::File(vec![(1 << 20, text(99, 5000))], 3 << 20),
-    );
-    plan.add("hard", Kind::Link("noise".into()));
-    plan.add("d/across", Kind::Link("noise".into()));
-    plan.add("link", Kind::Symlink("d/text1".into()));
-    plan.add("fifo", Kind::Fifo);
-    plan.make(source, 1);
-    fs::copy("/bin/true", source.join("program")).unwrap();
-    shell(source, "gzip -9 -c d/text1 d/text2 d/text3 > all.gz");
 }
 
 /// The trees of every generation, as copies of the source.
@@ -87,7 +55,7 @@ fn every_generation_shows_its_own_tree() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     let image = scratch.path().join("image");
-    first(&source);
+    make_all_kinds(&source);
     let changes = [
         // New, changed, moved and removed files; a directory that is there twice; other hard links.
         "cp -a d e; mv d/text3 moved; echo more >> d/text4; rm hard; ln d/text5 hard2; chmod 700 d/text6; touch -d @5 d/text7",
@@ -180,7 +148,7 @@ fn what_is_there_is_not_stored_again() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     let image = scratch.path().join("image");
-    first(&source);
+    make_all_kinds(&source);
     append(&source, &image);
     let before = fs::read(&image).unwrap();
     let report = append(&source, &image);
@@ -207,7 +175,7 @@ fn what_is_there_is_not_stored_again() {
 fn the_same_appended_gives_the_same_bytes() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
-    first(&source);
+    make_all_kinds(&source);
     let image = |name: &str| scratch.path().join(name);
     append(&source, &image("old"));
     shell(
@@ -241,7 +209,7 @@ fn what_a_crash_leaves_is_cut_off() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     let image = scratch.path().join("image");
-    first(&source);
+    make_all_kinds(&source);
     append(&source, &image);
     shell(
         &source,
@@ -292,7 +260,7 @@ fn an_append_that_fails_leaves_the_image_as_it_was() {
     let other = Scratch::tmpfs("256m");
     let source = other.dir("source");
     let image = scratch.path().join("image");
-    first(&source);
+    make_all_kinds(&source);
     append(&source, &image);
     let before = fs::read(&image).unwrap();
     fs::write(source.join("large"), noise(7, 40 << 20)).unwrap();
@@ -326,7 +294,7 @@ fn forged_chains_of_generations_are_refused() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     let image = scratch.path().join("image");
-    first(&source);
+    make_all_kinds(&source);
     append(&source, &image);
     fs::write(source.join("more"), "more").unwrap();
     append(&source, &image);

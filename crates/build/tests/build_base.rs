@@ -5,7 +5,6 @@ mod build_support;
 use build_support::*;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use weald_build::{BuildOptions, Report, RewriteOptions, Silent, build_image, rewrite_image};
 use weald_format::{ByteLen, ErrorKind, Result};
 use weald_image::{CheckOptions, Image, OpenOptions};
@@ -23,32 +22,6 @@ fn options(bases: &[&Path]) -> BuildOptions {
 
 fn make(source: &Path, image: &Path, bases: &[&Path]) -> Report {
     build(source, image, &options(bases))
-}
-
-fn shell(dir: &Path, script: &str) {
-    let status = Command::new("sh")
-        .args(["-ec", script])
-        .current_dir(dir)
-        .status();
-    assert!(status.unwrap().success(), "{script}");
-}
-
-/// Text, noise, a long file, a hole, a program, a gzip file.
-fn first(source: &Path) {
-    let mut plan = Plan::default();
-    plan.dir("d").xattrs.push(("user.a".into(), b"b".to_vec()));
-    for n in 0..30u64 {
-        plan.file(format!("d/text{n}"), text(n, 20_000 + n as usize * 100));
-    }
-    plan.file("noise", noise(1, 300_000));
-    plan.file("huge", noise(5, 4_300_000));
-    plan.add(
-        "sparse",
-        Kind::File(vec![(1 << 20, text(99, 5000))], 3 << 20),
-    );
-    plan.make(source, 1);
-    fs::copy("/bin/true", source.join("program")).unwrap();
-    shell(source, "gzip -9 -c d/text1 d/text2 d/text3 > all.gz");
 }
 
 fn open(path: &Path, dirs: &[PathBuf]) -> Result<Image> {
@@ -70,7 +43,7 @@ fn what_bases_hold_is_not_stored_and_comes_back() {
     let scratch = Scratch::tmpfs("512m");
     let (source, other) = (scratch.dir("source"), scratch.dir("other"));
     let image = |name: &str| scratch.path().join(name);
-    first(&source);
+    make_all_kinds(&source);
     make(&source, &image("one"), &[]);
     // The same tree: names and extents, no data.
     let report = make(&source, &image("same"), &[&image("one")]);
@@ -145,7 +118,7 @@ fn what_bases_hold_is_not_stored_and_comes_back() {
 fn bases_are_found_by_their_digests() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
-    first(&source);
+    make_all_kinds(&source);
     let at = |name: &str| scratch.path().join(name);
     make(&source, &at("base"), &[]);
     fs::write(source.join("new"), "new").unwrap();
@@ -187,7 +160,7 @@ fn bases_are_found_by_their_digests() {
 fn damage_of_a_base_is_found_through_the_image_on_top() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
-    first(&source);
+    make_all_kinds(&source);
     let at = |name: &str| scratch.path().join(name);
     make(&source, &at("base"), &[]);
     make(&source, &at("top"), &[&at("base")]);

@@ -219,3 +219,36 @@ pub fn text(seed: u64, len: usize) -> Vec<u8> {
     bytes.truncate(len);
     bytes
 }
+
+/// Runs a script in `dir`; it may not fail.
+#[track_caller]
+pub fn shell(dir: &Path, script: &str) {
+    let status = Command::new("sh")
+        .args(["-ec", script])
+        .current_dir(dir)
+        .status();
+    assert!(status.unwrap().success(), "{script}");
+}
+
+/// A source with text, noise, a long file, a hole, hard links, a symlink, a fifo, xattrs, a program and a gzip file.
+pub fn make_all_kinds(source: &Path) {
+    let mut plan = Plan::default();
+    plan.dir("d").xattrs.push(("user.a".into(), b"b".to_vec()));
+    for n in 0..30u64 {
+        plan.file(format!("d/text{n}"), text(n, 20_000 + n as usize * 100));
+    }
+    plan.file("noise", noise(1, 300_000));
+    // Too long to be read whole.
+    plan.file("huge", noise(5, 4_300_000));
+    plan.add(
+        "sparse",
+        Kind::File(vec![(1 << 20, text(99, 5000))], 3 << 20),
+    );
+    plan.add("hard", Kind::Link("noise".into()));
+    plan.add("d/across", Kind::Link("noise".into()));
+    plan.add("link", Kind::Symlink("d/text1".into()));
+    plan.add("fifo", Kind::Fifo);
+    plan.make(source, 1);
+    std::fs::copy("/bin/true", source.join("program")).unwrap();
+    shell(source, "gzip -9 -c d/text1 d/text2 d/text3 > all.gz");
+}
