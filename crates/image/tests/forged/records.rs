@@ -5,7 +5,7 @@ use super::support::*;
 use super::{Case, case, of_type, records, refs};
 use weald_format::Digest;
 use weald_format::container::{Codec, RecordType};
-use weald_format::directory::{Base, Category};
+use weald_format::directory::{Base, Category, Stream};
 use weald_format::limits::{BLOCK_LEN_MAX, NUMBER_MAX, PAGE_LEN_MAX};
 
 /// A zstd frame of `raw_len` zeros.
@@ -44,8 +44,17 @@ pub fn container_cases() -> Vec<Case> {
         case("base with a path for a name", "F-7.15", Open, |p| {
             p.edit_directory = Some(Box::new(|d| d.bases.push(base(b"../base", 0))));
         }),
-        case("base that is nowhere", "F-22.1", Open, |p| {
+        case("base that has no stream", "F-7.14", Open, |p| {
             p.edit_directory = Some(Box::new(|d| d.bases.push(base(b"base", 0))));
+        }),
+        case("base that is nowhere", "F-22.1", Open, |p| {
+            p.edit_directory = Some(Box::new(|d| {
+                d.bases.push(base(b"base", 1));
+                d.streams.push(Stream {
+                    category: Category::Base,
+                    block_len_max: 4096,
+                });
+            }));
         }),
         case("directory of a wrong type", "F-4.6", Open, |p| {
             p.edit_directory_record = Some(Box::new(|r| r.record_type = RecordType::Index));
