@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_format::Result;
-use weald_image::Image;
+use weald_image::{Block, Image};
 use weald_io::{ReadAt, Spool};
 
 /// Bytes of a piece read back from the spool at once.
@@ -18,14 +18,14 @@ struct Front {
     stream: u8,
     len: u64,
     /// The block that was used last, and the address of its first byte.
-    block: (Arc<Vec<u8>>, u64),
+    block: (Arc<Block>, u64),
 }
 
 impl Front {
     /// The block that holds `address`, and where in it.
     fn at(&mut self, address: u64) -> Result<(&[u8], usize)> {
         let (block, start) = &self.block;
-        if address < *start || address - start >= block.as_slice().len() as u64 {
+        if address < *start || address - start >= block.len() as u64 {
             self.block = self.image.block_at(self.stream, address)?;
         }
         let (block, start) = &self.block;

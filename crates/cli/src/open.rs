@@ -34,9 +34,10 @@ pub struct TrustArgs {
     /// The image begins this many bytes into the file; auto finds one that something was put in front of
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::parse::start)]
     pub offset: ImageStart,
-    /// Most decoded bytes to keep in memory; a quarter, but at least 8M, is for the tree, and 0 keeps nothing
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = crate::parse::size)]
-    pub cache: u64,
+    /// Most decoded bytes to keep in memory (default: a sixteenth of the memory, but 256M to 2G); a quarter, but at least
+    /// 8M, is for the tree, and 0 keeps nothing
+    #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
+    pub cache: Option<u64>,
 }
 
 impl ImageArgs {
@@ -55,7 +56,7 @@ impl TrustArgs {
     /// Opens the image at `path`.
     pub fn open(&self, path: &Path, prefetch_threads: usize) -> anyhow::Result<Image> {
         let options = OpenOptions {
-            cache_len: ByteLen(self.cache),
+            cache_len: self.cache.map_or_else(default_cache_len, ByteLen),
             expected_digest: self.digest,
             generation: self.generation,
             prefetch_threads,
@@ -64,6 +65,14 @@ impl TrustArgs {
         let opened = Image::open_path(path, self.offset, &options);
         opened.with_context(|| weald_vfs::shown(path.as_os_str().as_bytes()))
     }
+}
+
+/// Decoded bytes to keep where the user says nothing: repeats lead from everywhere to everywhere in an image, and a cache
+/// too small for them decodes blocks over and over (`docs/benchmarks.md` has the figures).
+pub fn default_cache_len() -> ByteLen {
+    const LEAST: u64 = 256 << 20;
+    const MOST: u64 = 2 << 30;
+    ByteLen((weald_sys::memory_len() / 16).clamp(LEAST, MOST))
 }
 
 /// Finds a path given on the command line in the image; no path is the root.

@@ -57,6 +57,23 @@ impl Decoder {
         dictionary: Option<&Arc<DictionaryBytes>>,
     ) -> Result<Vec<u8>> {
         let mut raw = Vec::new();
+        self.decode_into(codec, stored, raw_len, dictionary, &mut raw)?;
+        Ok(raw)
+    }
+
+    /// Decodes `stored` to exactly `raw_len` bytes in `raw`, whose old bytes go and whose memory is used again.
+    ///
+    /// # Errors
+    /// As [`Decoder::decode`]; what `raw` holds then is of no use.
+    pub fn decode_into(
+        &mut self,
+        codec: Codec,
+        stored: &[u8],
+        raw_len: usize,
+        dictionary: Option<&Arc<DictionaryBytes>>,
+        raw: &mut Vec<u8>,
+    ) -> Result<()> {
+        raw.clear();
         raw.try_reserve_exact(raw_len).map_err(|_| {
             Error::new(
                 ErrorKind::Limit,
@@ -67,13 +84,13 @@ impl Decoder {
             Codec::None => raw.extend_from_slice(stored),
             Codec::Lz4 => {
                 raw.resize(raw_len, 0);
-                let len = lz4_flex::block::decompress_into(stored, &mut raw)
-                    .map_err(|e| bad(codec, e))?;
+                let len =
+                    lz4_flex::block::decompress_into(stored, raw).map_err(|e| bad(codec, e))?;
                 raw.truncate(len);
             }
             Codec::Zstd => {
                 check_single_frame(codec, stored)?;
-                self.decode_zstd(stored, &mut raw)?;
+                self.decode_zstd(stored, raw)?;
             }
             Codec::ZstdDictionary => {
                 check_single_frame(codec, stored)?;
@@ -82,10 +99,10 @@ impl Decoder {
                 let mut context = zstd::bulk::Decompressor::with_prepared_dictionary(&dictionary.0)
                     .map_err(|e| bad(codec, e))?;
                 context
-                    .decompress_to_buffer(stored, &mut raw)
+                    .decompress_to_buffer(stored, raw)
                     .map_err(|e| bad(codec, e))?;
             }
-            Codec::Xz => decode_xz(stored, &mut raw)?,
+            Codec::Xz => decode_xz(stored, raw)?,
         }
         if raw.len() != raw_len {
             return Err(bad(
@@ -93,7 +110,7 @@ impl Decoder {
                 format_args!("expected {raw_len} bytes, found {}", raw.len()),
             ));
         }
-        Ok(raw)
+        Ok(())
     }
 
     fn decode_zstd(&mut self, stored: &[u8], raw: &mut Vec<u8>) -> Result<()> {

@@ -1,13 +1,14 @@
 //! Contents: from a file offset through the logical space and its extents to bytes of blocks.
 
+use crate::block::Block;
 use crate::records::{Found, Page, Records};
 use crate::{Image, Run};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use weald_format::container::RecordType;
 use weald_format::directory::Directory;
-use weald_format::limits::{ITEMS_PER_PAGE, RECIPE_LEN_MAX, STREAMS_MAX};
+use weald_format::limits::{ITEMS_PER_PAGE, RECIPE_LEN_MAX};
 use weald_format::pages::{Extent, Source};
 use weald_format::recipes::Recipe;
 use weald_format::{ContentId, Error, Result};
@@ -16,7 +17,7 @@ use weald_format::{ContentId, Error, Result};
 pub struct Chunk(Held);
 
 enum Held {
-    Block(Arc<Vec<u8>>, Range<usize>),
+    Block(Arc<Block>, Range<usize>),
     Copy(Vec<u8>),
 }
 
@@ -50,14 +51,56 @@ pub struct Contents {
     deflate_stream: Option<u8>,
     /// For streams of base images: the image, and the stream there.
     base_streams: Vec<Option<(Arc<Image>, u8)>>,
-    /// Block of each stream that was used last, plus one.
-    last_block: Vec<AtomicU64>,
+    recent_blocks: Vec<RecentBlocks>,
     prefetch: Option<Box<dyn Prefetch>>,
+}
+
+/// How many blocks of a stream count as in use: those of several readers, and those that repeats lead them back to.
+const RECENT_COUNT: usize = 8;
+
+/// The blocks of one stream that were used lately, to recognise who reads in order even where repeats lead back to other
+/// blocks in between. Threads may overwrite each other here: what is lost is a block read ahead.
+#[derive(Default)]
+struct RecentBlocks {
+    /// Numbers plus one; 0 is none.
+    nos: [AtomicU64; RECENT_COUNT],
+    next: AtomicUsize,
+}
+
+/// How a reader came to a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entered {
+    /// It is there already.
+    Staying,
+    /// From the block before.
+    FromTheOneBefore,
+    /// From anywhere else.
+    Jumping,
+}
+
+impl RecentBlocks {
+    fn enter(&self, no: u64) -> Entered {
+        let has = |wanted: u64| self.nos.iter().any(|n| n.load(Ordering::Relaxed) == wanted);
+        let own = no.saturating_add(1);
+        if has(own) {
+            return Entered::Staying;
+        }
+        // Numbers are stored plus one, so that of the block before is `no` itself.
+        let entered = match no > 0 && has(no) {
+            true => Entered::FromTheOneBefore,
+            false => Entered::Jumping,
+        };
+        let place = self.next.fetch_add(1, Ordering::Relaxed) % RECENT_COUNT;
+        if let Some(slot) = self.nos.get(place) {
+            slot.store(own, Ordering::Relaxed);
+        }
+        entered
+    }
 }
 
 /// Decoded bytes, and the part of them that an extent covers from some address on.
 struct Piece {
-    bytes: Arc<Vec<u8>>,
+    bytes: Arc<Block>,
     range: Range<usize>,
 }
 
@@ -111,12 +154,12 @@ impl Contents {
         };
         let base_streams = (0..directory.streams.len() as u64).map(base_stream);
         let base_streams = base_streams.collect();
-        let last_block = (0..STREAMS_MAX).map(|_| AtomicU64::new(0)).collect();
+        let recent_blocks = (0..directory.streams.len()).map(|_| RecentBlocks::default());
         Self {
             deflate_stream: records.deflate_stream(),
             base_streams,
             records,
-            last_block,
+            recent_blocks: recent_blocks.collect(),
             prefetch,
         }
     }
@@ -285,22 +328,19 @@ impl Contents {
     }
 
     /// The block of `stream` that holds `address`, and the address of its first byte.
-    pub fn block_at(&self, stream: u8, address: u64) -> Result<(Arc<Vec<u8>>, u64)> {
+    pub fn block_at(&self, stream: u8, address: u64) -> Result<(Arc<Block>, u64)> {
         let found = self
             .records
             .record_of_item(RecordType::Data, stream, address)?;
         Ok((self.block(stream, &found)?, found.first_item))
     }
 
-    fn block(&self, stream: u8, found: &Found) -> Result<Arc<Vec<u8>>> {
-        if let (Some(prefetch), Some(last)) =
-            (&self.prefetch, self.last_block.get(usize::from(stream)))
+    fn block(&self, stream: u8, found: &Found) -> Result<Arc<Block>> {
+        if let (Some(prefetch), Some(recent)) =
+            (&self.prefetch, self.recent_blocks.get(usize::from(stream)))
+            && recent.enter(found.no) == Entered::FromTheOneBefore
         {
-            let no = found.no;
-            // `last` holds number + 1: equal to `no` when the reader has just left the block before.
-            if last.swap(no.saturating_add(1), Ordering::Relaxed) == no {
-                prefetch.want(stream, no.saturating_add(1));
-            }
+            prefetch.want(stream, found.no.saturating_add(1));
         }
         self.records.block(stream, found)
     }
@@ -384,5 +424,28 @@ fn cut(start: u64, extent: Extent, range: Range<u64>) -> Extent {
     Extent {
         len: end.saturating_sub(range.start),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Would catch: reading ahead that stops as soon as one repeat leads back to an old block.
+    #[test]
+    fn a_reader_in_order_is_known_though_repeats_lead_it_back() {
+        let recent = RecentBlocks::default();
+        assert_eq!(recent.enter(0), Entered::Jumping);
+        assert_eq!(recent.enter(0), Entered::Staying);
+        assert_eq!(recent.enter(1), Entered::FromTheOneBefore);
+        for back in [700, 20, 300] {
+            assert_eq!(recent.enter(back), Entered::Jumping);
+        }
+        assert_eq!(recent.enter(1), Entered::Staying);
+        assert_eq!(recent.enter(2), Entered::FromTheOneBefore);
+        for back in 0..RECENT_COUNT as u64 {
+            recent.enter(1000 + 2 * back);
+        }
+        assert_eq!(recent.enter(3), Entered::Jumping);
     }
 }

@@ -18,6 +18,7 @@
 )]
 
 mod bases;
+mod block;
 mod cache;
 mod check;
 mod content;
@@ -32,6 +33,7 @@ mod template_check;
 mod transfer;
 mod tree;
 
+pub use block::Block;
 pub use check::{CheckOptions, CheckReport, Finding};
 pub use content::Chunk;
 pub use generations::{Generation, generations, last_whole_generation};
@@ -499,7 +501,9 @@ fn read_directory(source: &dyn ReadAt, footer: &Footer) -> Result<Directory> {
         return Err(bad("F-4.6", "record header does not fit the footer".into()));
     }
     check_lens(&record).map_err(|e| e.at_offset(record.offset))?;
-    let raw = records::decode_record(&record, bytes, None)?;
+    let raw = weald_codec::Decoder::default()
+        .decode(record.codec, stored, record.raw_len as usize, None)
+        .map_err(|e| e.at_offset(record.offset))?;
     let directory = Directory::parse(&raw).map_err(|e| e.at_offset(record.offset))?;
     directory
         .check_room(footer.directory_offset)

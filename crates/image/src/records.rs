@@ -2,10 +2,12 @@
 //!
 //! Invariant: no byte leaves this module that did not pass the digest of its reference after its last load.
 
+use crate::block::{Block, Shelf};
 use crate::cache::{ByteCache, Weigh};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use weald_codec::{Decoder, DictionaryBytes};
 use weald_format::container::{HEADER_LEN, RecordRef, RecordType};
@@ -17,9 +19,23 @@ use weald_format::{Attributes, Digest, Error, Result, XattrSet};
 use weald_io::ReadAt;
 use zerocopy::IntoBytes;
 
-thread_local! {
-    static DECODER: RefCell<Decoder> = RefCell::default();
+/// What a thread decodes with.
+#[derive(Default)]
+struct Workbench {
+    decoder: Decoder,
+    /// Stored bytes of a record, header included.
+    stored: Vec<u8>,
 }
+
+thread_local! {
+    static WORKBENCH: RefCell<Workbench> = RefCell::default();
+}
+
+/// A thread keeps a buffer for stored bytes up to this length.
+const STORED_KEPT_MAX: usize = 8 << 20;
+
+/// Spare buffers for decoded blocks: what may be on its way out of the cache while others are decoded.
+const SPARE_BLOCKS: u64 = 4;
 
 /// Least bytes for pages in a cache that is not empty: a few of the largest entry blocks (8192 names of 255 bytes take
 /// about 3 MiB decoded). Without them a walk would decode a block for every few of its entries.
@@ -139,7 +155,10 @@ pub struct Records {
     /// must not cost a load each.
     failures: Mutex<Option<HashMap<u64, Error>>>,
     pages: ByteCache<PageKey, Page>,
-    blocks: ByteCache<(u8, u64), Vec<u8>>,
+    blocks: ByteCache<(u8, u64), Block>,
+    shelf: Arc<Shelf>,
+    /// Whether a block was asked for since [`Records::rest`] looked last.
+    is_busy: AtomicBool,
 }
 
 fn sums(values: impl Iterator<Item = u64>) -> Vec<u64> {
@@ -178,6 +197,8 @@ impl Records {
             failures: Mutex::new(None),
             pages: ByteCache::new(page_budget, PAGE_LEN),
             blocks: ByteCache::new(cache_len.saturating_sub(quarter), block_len),
+            shelf: Shelf::new(block_len.saturating_mul(SPARE_BLOCKS).min(cache_len / 8) as usize),
+            is_busy: AtomicBool::new(false),
         }
     }
 
@@ -213,12 +234,29 @@ impl Records {
     /// # Errors
     /// As [`Records::read_stored`], and `Corrupt` where it does not decode.
     pub fn read_raw(&self, record: &RecordRef) -> Result<Vec<u8>> {
-        let bytes = self.read_stored(record)?;
+        let mut raw = Vec::new();
+        self.read_raw_into(record, &mut raw)?;
+        Ok(raw)
+    }
+
+    fn read_raw_into(&self, record: &RecordRef, raw: &mut Vec<u8>) -> Result<()> {
         let dictionary = match record.codec {
             weald_format::container::Codec::ZstdDictionary => Some(self.dictionary()?),
             _ => None,
         };
-        decode_record(record, bytes, dictionary.as_ref())
+        WORKBENCH.with_borrow_mut(|bench| {
+            read_record_into(&*self.source, record, &mut bench.stored)?;
+            let stored = bench.stored.get(HEADER_LEN..).unwrap_or(&[]);
+            let raw_len = record.raw_len as usize;
+            let decoded =
+                bench
+                    .decoder
+                    .decode_into(record.codec, stored, raw_len, dictionary.as_ref(), raw);
+            if bench.stored.capacity() > STORED_KEPT_MAX {
+                bench.stored = Vec::new();
+            }
+            decoded.map_err(|e| e.at_offset(record.offset))
+        })
     }
 
     /// Reads and verifies a record: its header and stored bytes.
@@ -514,7 +552,8 @@ impl Records {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn block(&self, stream: u8, found: &Found) -> Result<Arc<Vec<u8>>> {
+    pub fn block(&self, stream: u8, found: &Found) -> Result<Arc<Block>> {
+        self.touch();
         self.blocks.get_or_load(&(stream, found.no), || {
             self.remembering(&found.record, || self.read_block(stream, &found.record))
         })
@@ -524,13 +563,14 @@ impl Records {
     ///
     /// # Errors
     /// As [`Records::read_raw`].
-    pub fn read_block(&self, stream: u8, record: &RecordRef) -> Result<Vec<u8>> {
-        let mut raw = self.read_raw(record)?;
+    pub fn read_block(&self, stream: u8, record: &RecordRef) -> Result<Block> {
+        let mut block = self.shelf.block(record.raw_len as usize);
+        self.read_raw_into(record, block.buffer())?;
         let category = self.directory.streams.get(usize::from(stream));
         if category.is_some_and(|s| s.category == Category::X86) {
-            weald_codec::x86::unfilter(&mut raw);
+            weald_codec::x86::unfilter(block.buffer());
         }
-        Ok(raw)
+        Ok(block)
     }
 
     /// What recipe `no` of `stream` makes, from the cache of blocks or by `make`.
@@ -542,8 +582,10 @@ impl Records {
         stream: u8,
         no: u64,
         make: impl FnOnce() -> Result<Vec<u8>>,
-    ) -> Result<Arc<Vec<u8>>> {
-        self.blocks.get_or_load(&(stream, no), make)
+    ) -> Result<Arc<Block>> {
+        self.touch();
+        self.blocks
+            .get_or_load(&(stream, no), || make().map(Block::from))
     }
 
     /// The stream whose bytes recipes make, if the image has one.
@@ -561,12 +603,39 @@ impl Records {
     /// Drops every cached page and block.
     pub fn drop_caches(&self) {
         self.pages.clear();
+        self.drop_blocks();
+    }
+
+    fn drop_blocks(&self) {
         self.blocks.clear();
+        self.shelf.clear();
+    }
+
+    fn touch(&self) {
+        // Only the first of many writes, so that threads do not take the line from each other.
+        if !self.is_busy.load(Ordering::Relaxed) {
+            self.is_busy.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the memory of blocks back if none was asked for since the last call. What was read from them is mostly in the
+    /// kernel's page cache by then.
+    pub fn rest(&self) {
+        if !self.is_busy.swap(false, Ordering::Relaxed) {
+            self.drop_blocks();
+        }
     }
 }
 
 /// Header and stored bytes of a record, both verified.
 pub fn read_whole_record(source: &dyn ReadAt, record: &RecordRef) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    read_record_into(source, record, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The same into a buffer, whose old bytes go.
+fn read_record_into(source: &dyn ReadAt, record: &RecordRef, bytes: &mut Vec<u8>) -> Result<()> {
     let name = record.record_type.name();
     if record.end() > source.len() {
         let what = format!(
@@ -576,9 +645,8 @@ pub fn read_whole_record(source: &dyn ReadAt, record: &RecordRef) -> Result<Vec<
         );
         return Err(Error::corrupt(name, record.offset, "F-3.13", what));
     }
-    let len = (record.stored_len as usize).saturating_add(HEADER_LEN);
-    let mut bytes = vec![0; len];
-    source.read_exact_at(&mut bytes, record.offset)?;
+    bytes.resize((record.stored_len as usize).saturating_add(HEADER_LEN), 0);
+    source.read_exact_at(bytes, record.offset)?;
     let (header, stored) = bytes.split_at_checked(HEADER_LEN).unwrap_or((&[], &[]));
     if header != record.header().as_bytes() {
         return Err(Error::corrupt(
@@ -593,22 +661,5 @@ pub fn read_whole_record(source: &dyn ReadAt, record: &RecordRef) -> Result<Vec<
         let what = format!("digest: expected {}, found {digest}", record.digest);
         return Err(Error::corrupt(name, record.offset, "F-3.15", what));
     }
-    Ok(bytes)
-}
-
-/// Decodes the verified bytes of a record, header included.
-pub fn decode_record(
-    record: &RecordRef,
-    mut bytes: Vec<u8>,
-    dictionary: Option<&Arc<DictionaryBytes>>,
-) -> Result<Vec<u8>> {
-    if record.codec == weald_format::container::Codec::None {
-        bytes.drain(..HEADER_LEN.min(bytes.len()));
-        return Ok(bytes);
-    }
-    let stored = bytes.get(HEADER_LEN..).unwrap_or(&[]);
-    let decoded = DECODER.with_borrow_mut(|decoder| {
-        decoder.decode(record.codec, stored, record.raw_len as usize, dictionary)
-    });
-    decoded.map_err(|e| e.at_offset(record.offset))
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! What those need who write another image from this one, or another generation behind it.
 
 use crate::Image;
+use crate::block::Block;
 use crate::records::Page;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ impl Image {
     ///
     /// # Errors
     /// `Io`, `Corrupt`, also where the stream does not reach so far.
-    pub fn block_at(&self, stream: u8, address: u64) -> Result<(Arc<Vec<u8>>, u64)> {
+    pub fn block_at(&self, stream: u8, address: u64) -> Result<(Arc<Block>, u64)> {
         self.contents.block_at(stream, address)
     }
 
@@ -211,6 +212,7 @@ impl Image {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn block(&self, stream: u8, record: &RecordRef) -> Result<Vec<u8>> {
-        self.records.read_block(stream, record)
+        let mut block = self.records.read_block(stream, record)?;
+        Ok(std::mem::take(block.buffer()))
     }
 }

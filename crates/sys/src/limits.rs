@@ -3,6 +3,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 /// Raises the limit of open files as far as the process may (soft to hard limit); returns the limit now in force.
 ///
@@ -36,6 +37,41 @@ pub fn free_len(fd: impl AsFd) -> io::Result<u64> {
     Ok(state.f_bavail.saturating_mul(state.f_frsize))
 }
 
+/// Bytes of memory that this process may count on: those of the machine, or of the tightest control group that it is in.
+pub fn memory_len() -> u64 {
+    let info = rustix::system::sysinfo();
+    let machine = info.totalram.saturating_mul(u64::from(info.mem_unit));
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = groups.lines().filter_map(group_limit);
+    limits.min().map_or(machine, |limit| limit.min(machine))
+}
+
+/// What a line of `/proc/self/cgroup` says about memory, in version 1 or 2 of control groups.
+fn group_limit(line: &str) -> Option<u64> {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (controllers, group) = (parts.next()?, parts.next()?);
+    let root = Path::new("/sys/fs/cgroup");
+    if controllers.is_empty() {
+        lowest_limit(root, group, "memory.max")
+    } else if controllers.split(',').any(|c| c == "memory") {
+        lowest_limit(&root.join("memory"), group, "memory.limit_in_bytes")
+    } else {
+        None
+    }
+}
+
+/// The lowest number in the files `name` on the way from `root` down to `group`; `None` where there is none.
+fn lowest_limit(root: &Path, group: &str, name: &str) -> Option<u64> {
+    let group = root.join(group.trim_start_matches('/'));
+    let groups = group.ancestors().take_while(|dir| dir.starts_with(root));
+    // The word "max" stands for no limit.
+    let limit = |dir: &Path| -> Option<u64> {
+        let limit = std::fs::read_to_string(dir.join(name)).ok()?;
+        limit.trim_end().parse().ok()
+    };
+    groups.filter_map(limit).min()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,6 +80,33 @@ mod tests {
     fn the_open_file_limit_reaches_the_hard_limit() {
         let raised = raise_open_file_limit().unwrap();
         assert_eq!(open_file_limit(), raised);
+    }
+
+    #[test]
+    fn memory_is_that_of_the_machine_or_less() {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let total = text.lines().find_map(|l| l.strip_prefix("MemTotal:"));
+        let kib = total.and_then(|t| t.trim().strip_suffix(" kB")).unwrap();
+        let total = kib.parse::<u64>().unwrap() << 10;
+        assert!((1..=total).contains(&memory_len()));
+    }
+
+    /// Would catch: a container that is killed because its limit lies above its own group.
+    #[test]
+    fn the_tightest_group_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("outer/inner");
+        std::fs::create_dir_all(&inner).unwrap();
+        let limit = || lowest_limit(root.path(), "/outer/inner", "memory.max");
+        assert_eq!(limit(), None);
+        std::fs::write(inner.join("memory.max"), "max\n").unwrap();
+        assert_eq!(limit(), None);
+        std::fs::write(root.path().join("outer/memory.max"), "1000\n").unwrap();
+        assert_eq!(limit(), Some(1000));
+        std::fs::write(inner.join("memory.max"), "3000\n").unwrap();
+        assert_eq!(limit(), Some(1000));
+        std::fs::write(root.path().join("memory.max"), "500\n").unwrap();
+        assert_eq!(limit(), Some(500));
     }
 
     #[test]

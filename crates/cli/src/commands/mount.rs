@@ -4,6 +4,7 @@
 //! The background server is this program started anew: it says on its standard output when the mount is live, and what
 //! went wrong on the standard error that it shares with us until then.
 
+use crate::open::default_cache_len;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use log::LevelFilter;
@@ -41,7 +42,8 @@ pub struct MountArgs {
     pub dir: PathBuf,
     /// Mount options, separated by commas; may be given several times
     ///
-    /// cachesize=SIZE  most memory for decoded data (default 256M); a quarter, but at least 8M, is for the tree
+    /// cachesize=SIZE  most memory for decoded data (default: a sixteenth of the memory, but 256M to 2G); a quarter, but
+    ///                 at least 8M, is for the tree; data that nobody reads any more is dropped after a minute or two
     /// workers=N       threads that answer the kernel (default: one per CPU)
     /// offset=SIZE     where the image begins in the file; auto finds one that something was put in front of
     /// digest=HEX      refuse any image but the one with this image digest
@@ -184,9 +186,8 @@ fn serve(args: &MountArgs) -> Result<ExitCode> {
 }
 
 fn open(path: &Path, options: &MountOptions) -> Result<Image> {
-    let defaults = OpenOptions::default();
     let open_options = OpenOptions {
-        cache_len: options.cache_len.unwrap_or(defaults.cache_len),
+        cache_len: options.cache_len.unwrap_or_else(default_cache_len),
         expected_digest: options.expected_digest,
         generation: options.generation,
         base_dirs: options.base_dirs.clone(),

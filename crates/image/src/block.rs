@@ -1,0 +1,168 @@
+//! Decoded blocks, whose memory is used again: fresh memory costs a page fault every 4 KiB, and together they cost as much
+//! as decoding.
+
+use crate::cache::Weigh;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Shorter buffers are left to the allocator, which keeps them at hand by itself.
+const SPARE_LEN_MIN: usize = 256 << 10;
+
+/// Decoded bytes of a block, or what a recipe makes.
+#[derive(Default)]
+pub struct Block {
+    bytes: Vec<u8>,
+    shelf: Option<Arc<Shelf>>,
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl From<Vec<u8>> for Block {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, shelf: None }
+    }
+}
+
+impl Weigh for Block {
+    fn memory_len(&self) -> usize {
+        self.bytes.capacity()
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Some(shelf) = &self.shelf {
+            shelf.give_back(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+/// Buffers of blocks that are gone, for blocks to come.
+pub struct Shelf {
+    spare: Mutex<Spare>,
+    len_max: usize,
+}
+
+#[derive(Default)]
+struct Spare {
+    buffers: VecDeque<Vec<u8>>,
+    len: usize,
+}
+
+impl Shelf {
+    /// A shelf for at most `len_max` bytes.
+    pub fn new(len_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            spare: Mutex::default(),
+            len_max,
+        })
+    }
+
+    /// An empty block, with room for `len` bytes where a buffer for about as many was at hand.
+    pub fn block(self: &Arc<Self>, len: usize) -> Block {
+        Block {
+            bytes: self.take(len),
+            shelf: Some(self.clone()),
+        }
+    }
+
+    fn take(&self, len: usize) -> Vec<u8> {
+        let fits = len..=len.saturating_mul(2);
+        let mut spare = self.spare.lock();
+        let place = spare
+            .buffers
+            .iter()
+            .rposition(|b| fits.contains(&b.capacity()));
+        let buffer = place.and_then(|place| spare.buffers.remove(place));
+        let buffer = buffer.unwrap_or_default();
+        spare.len = spare.len.saturating_sub(buffer.capacity());
+        buffer
+    }
+
+    fn give_back(&self, mut buffer: Vec<u8>) {
+        let len = buffer.capacity();
+        if len < SPARE_LEN_MIN || len > self.len_max {
+            return;
+        }
+        buffer.clear();
+        let mut dropped = Vec::new();
+        let mut spare = self.spare.lock();
+        while spare.len.saturating_add(len) > self.len_max {
+            let Some(oldest) = spare.buffers.pop_front() else {
+                break;
+            };
+            spare.len = spare.len.saturating_sub(oldest.capacity());
+            dropped.push(oldest);
+        }
+        spare.len = spare.len.saturating_add(len);
+        spare.buffers.push_back(buffer);
+        // What was dropped goes back to the system outside the lock.
+        drop(spare);
+    }
+
+    /// Gives all spare memory back.
+    pub fn clear(&self) {
+        let spare = std::mem::take(&mut *self.spare.lock());
+        drop(spare);
+    }
+}
+
+impl Block {
+    /// The buffer behind the block, to decode into.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = 1 << 20;
+
+    fn filled(shelf: &Arc<Shelf>, len: usize) -> Block {
+        let mut block = shelf.block(len);
+        block.buffer().resize(len, 7);
+        block
+    }
+
+    #[test]
+    fn memory_is_used_again() {
+        let shelf = Shelf::new(4 * LEN);
+        let block = filled(&shelf, LEN);
+        let place = block.as_ptr();
+        drop(block);
+        let again = filled(&shelf, LEN - 100);
+        assert_eq!(again.as_ptr(), place);
+        assert_eq!(again.len(), LEN - 100);
+    }
+
+    /// Would catch: a small block that holds the memory of a large one, which the cache would have to count in full.
+    #[test]
+    fn a_buffer_far_too_long_stays_on_the_shelf() {
+        let shelf = Shelf::new(8 * LEN);
+        drop(filled(&shelf, 4 * LEN));
+        assert!(filled(&shelf, LEN).memory_len() < 2 * LEN);
+    }
+
+    #[test]
+    fn a_shelf_holds_no_more_than_its_limit() {
+        let shelf = Shelf::new(3 * LEN);
+        let blocks: Vec<_> = (0..10).map(|_| filled(&shelf, LEN)).collect();
+        drop(blocks);
+        assert_eq!(shelf.spare.lock().len, 3 * LEN);
+        assert_eq!(shelf.spare.lock().buffers.len(), 3);
+        drop(filled(&shelf, 4 * LEN));
+        assert_eq!(shelf.spare.lock().len, 3 * LEN);
+        shelf.clear();
+        assert_eq!(shelf.spare.lock().len, 0);
+    }
+}
