@@ -24,12 +24,13 @@ mod rewrite;
 pub mod scan;
 pub mod script;
 mod segment;
+mod source;
 mod threads;
 mod tree_writer;
 mod watch;
 
 pub use options::{BuildOptions, Categories, MtimeRule, Order};
-pub use pipeline::build_image;
+pub use pipeline::{build_from_image, build_image};
 pub use recover::{Recovered, recover_image};
 pub use rewrite::{RewriteOptions, RewriteReport, rewrite_image};
 pub use watch::{Problem, Progress, Report, Silent, Stage, Watch};

@@ -7,15 +7,17 @@ use crate::metadata::MetadataWriter;
 use crate::options::{BuildOptions, Order};
 use crate::plan::{Plan, TreeSize};
 use crate::prior::{Before, OpenedAll};
-use crate::read::{Handed, Job, Layout, Loaded, Readers, WHOLE_LEN_MAX, read_run};
+use crate::read::{Handed, Job, Loaded, Readers, WHOLE_LEN_MAX};
 use crate::recode::Recoder;
-use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan};
+use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan, scan_image};
 use crate::script::{Candidate, Script};
+use crate::source::{Layout, SourceFile};
 use crate::threads::start;
 use crate::watch::{Problem, Progress, Report, Stage, Watch};
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weald_format::container::RecordType;
@@ -43,6 +45,39 @@ pub fn build_image(
     options: &BuildOptions,
     watch: &dyn Watch,
 ) -> Result<Report> {
+    build(target, overwrite, options, watch, &|scan_options, watch| {
+        scan(source, scan_options, watch)
+    })
+}
+
+/// Builds an image of the tree of `source`, which may be the image at `target`.
+///
+/// # Errors
+/// As [`build_image`], and `Corrupt`, `Io` where anything of `source` cannot be read: nothing is left out.
+/// # Cost
+/// As [`build_image`], and the memory of the open `source`.
+pub fn build_from_image(
+    source: &Arc<Image>,
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+) -> Result<Report> {
+    build(target, overwrite, options, watch, &|scan_options, watch| {
+        scan_image(source, scan_options, watch)
+    })
+}
+
+/// Makes the tree that is to be packed.
+type Scan<'a> = dyn Fn(&ScanOptions<'_>, &dyn Watch) -> Result<ScannedTree> + 'a;
+
+fn build(
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+    scan: &Scan<'_>,
+) -> Result<Report> {
     options.validate()?;
     let is_appended = options.append && target != Path::new("-") && target.exists();
     if !overwrite && !is_appended {
@@ -63,7 +98,7 @@ pub fn build_image(
         None => OutputFile::create(target)?,
     };
     let own = own_inodes(&out, target);
-    let tree = scan(source, &scan_options(options, threads, &own), &problems)?;
+    let tree = scan(&scan_options(options, threads, &own), &problems)?;
     let script_len = options.script.as_ref().map_or(0, |s| s.memory_len());
     let prior_len = before.memory_len(options) + script_len;
     let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), prior_len)?;
@@ -371,7 +406,7 @@ impl<'a> Build<'a> {
                 self.go_on()?;
                 match handed {
                     Handed::Whole(job, Ok(loaded)) => self.take_whole(writer, &job, &loaded)?,
-                    Handed::Whole(job, Err(error)) => self.omit(&job, &error),
+                    Handed::Whole(job, Err(error)) => self.omit(&job, &error)?,
                     Handed::Long(job) => {
                         let has_twin = long_lens.get(&job.len).is_some_and(|&count| count > 1);
                         self.take_long(writer, &job, has_twin)?;
@@ -422,13 +457,10 @@ impl<'a> Build<'a> {
         let opened = self
             .tree
             .open_file(job.entry)
-            .and_then(|f| Ok((Layout::of(&f)?, f)));
+            .and_then(|f| Ok((f.layout()?, f)));
         let (layout, file) = match opened {
             Ok(opened) => opened,
-            Err(error) => {
-                self.omit(job, &error);
-                return Ok(());
-            }
+            Err(error) => return self.omit(job, &error),
         };
         let known = match has_twin {
             true => match self.hash_long(&file, &layout)? {
@@ -450,10 +482,7 @@ impl<'a> Build<'a> {
             Ok(Some(id)) => self.set_state(job.entry, FileState::content(id)),
             // It is empty now.
             Ok(None) => {}
-            Err(error) => {
-                self.omit(job, &error);
-                return Ok(());
-            }
+            Err(error) => return self.omit(job, &error),
         }
         if !self.tree.is_unchanged(job.entry, &file).unwrap_or(false) {
             self.report(job.entry, "changed while it was read; stored as read");
@@ -462,7 +491,7 @@ impl<'a> Build<'a> {
     }
 
     /// The digest of a long file; the inner error is the file's, the outer the build's.
-    fn hash_long(&self, file: &File, layout: &Layout) -> Result<Result<Digest>> {
+    fn hash_long(&self, file: &SourceFile, layout: &Layout) -> Result<Result<Digest>> {
         let mut hasher = layout.hasher();
         let whole = each_piece(file, layout, &mut |piece| {
             if let Piece::Data(bytes) = piece {
@@ -478,7 +507,7 @@ impl<'a> Build<'a> {
     fn stream_long(
         &mut self,
         writer: &mut ContentWriter<'_>,
-        file: &File,
+        file: &SourceFile,
         layout: &Layout,
     ) -> Result<Result<Option<ContentId>>> {
         let mut hasher = layout.hasher();
@@ -533,8 +562,15 @@ impl<'a> Build<'a> {
         });
     }
 
-    /// Leaves a file out, under all its names, and says so.
-    fn omit(&mut self, job: &Job, error: &Error) {
+    /// Leaves a file out, under all its names, and says so. An image is not written again without one of its files: the new
+    /// one may be about to replace it.
+    fn omit(&mut self, job: &Job, error: &Error) -> Result<()> {
+        if self.tree.is_of_image() {
+            let path = self.tree.path_of(job.entry);
+            return Err(error
+                .duplicate()
+                .context(String::from_utf8_lossy(&path).into_owned()));
+        }
         self.done_len += job.len;
         for name in self.names_of(job.entry) {
             self.states[name.0 as usize] = FileState::OMITTED;
@@ -544,6 +580,7 @@ impl<'a> Build<'a> {
                 .unwrap_or_default();
             self.report(name, format!("left out: {error}{cause}"));
         }
+        Ok(())
     }
 }
 
@@ -575,7 +612,7 @@ fn data_len(tree: &ScannedTree, jobs: &[Job]) -> u64 {
     let len = |job: &Job| match job.len > WHOLE_LEN_MAX {
         true => tree
             .open_file(job.entry)
-            .and_then(|f| Layout::of(&f))
+            .and_then(|f| f.layout())
             .map_or(0, |l| l.data_len()),
         false => job.len,
     };
@@ -598,7 +635,7 @@ impl Piece<'_> {
 
 /// Visits a file piece by piece. The inner error is the file's, the outer one comes from `visit`.
 fn each_piece(
-    file: &File,
+    file: &SourceFile,
     layout: &Layout,
     visit: &mut dyn FnMut(Piece<'_>) -> Result<()>,
 ) -> Result<Result<()>> {
@@ -616,7 +653,7 @@ fn each_piece(
         at = run.start;
         while at < run.end {
             let len = (run.end - at).min(PIECE_LEN as u64) as usize;
-            if let Err(error) = read_run(file, &mut buffer[..len], at) {
+            if let Err(error) = file.read_run(&mut buffer[..len], at) {
                 return Ok(Err(error));
             }
             visit(Piece::Data(&buffer[..len]))?;

@@ -2,14 +2,11 @@
 
 use crate::recode::{Recoder, Stream};
 use crate::scan::{EntryNo, ScannedTree};
+use crate::source::{Layout, is_cut};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read, Seek};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use weald_format::tree_digest::ContentHasher;
-use weald_format::{Digest, Error, Result};
+use weald_format::{Digest, Result};
 
 /// Files up to this length are read whole by a reader; longer ones are streamed by the segmenter's thread.
 pub const WHOLE_LEN_MAX: u64 = 4 << 20;
@@ -26,56 +23,6 @@ pub struct Job {
     pub entry: EntryNo,
     /// Bytes, when it was scanned.
     pub len: u64,
-}
-
-/// The layout of a file: where its data lies.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
-    /// Bytes, holes included.
-    pub len: u64,
-    /// Data runs, where the file has holes; `None` where it is dense.
-    pub runs: Option<Vec<Range<u64>>>,
-}
-
-impl Layout {
-    /// The layout of an open file.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub fn of(file: &File) -> Result<Self> {
-        let stat = weald_sys::stat_fd(file).map_err(|e| Error::io("cannot be examined", e))?;
-        let len = stat.size;
-        if len == 0 {
-            return Ok(Self { len, runs: None });
-        }
-        // Not asked of st_blocks: what else a file system counts there (xattrs, trees of extents) would hide small holes.
-        let runs = weald_sys::data_runs(file, len)
-            .map_err(|e| Error::io("cannot be searched for holes", e))?;
-        let is_dense = runs.len() == 1 && runs.first() == Some(&(0..len));
-        Ok(Self {
-            len,
-            runs: (!is_dense).then_some(runs),
-        })
-    }
-
-    /// Bytes of data.
-    pub fn data_len(&self) -> u64 {
-        self.runs
-            .as_ref()
-            .map_or(self.len, |runs| runs.iter().map(|r| r.end - r.start).sum())
-    }
-
-    /// The hasher for contents of this layout.
-    pub fn hasher(&self) -> ContentHasher {
-        match &self.runs {
-            None => ContentHasher::dense(),
-            Some(runs) => {
-                let runs: Vec<(u64, u64)> =
-                    runs.iter().map(|r| (r.start, r.end - r.start)).collect();
-                ContentHasher::sparse(self.len, &runs)
-            }
-        }
-    }
 }
 
 /// A file in memory.
@@ -298,30 +245,9 @@ fn read_whole(tree: &ScannedTree, entry: EntryNo) -> Result<Option<Loaded>> {
     attempt
 }
 
-/// Whether a file ended before the end that it had when it was opened.
-pub fn is_cut(error: &Error) -> bool {
-    error
-        .io_source()
-        .is_some_and(|e| e.kind() == std::io::ErrorKind::UnexpectedEof)
-}
-
-/// Reads the run of an open file that begins at `start`.
-///
-/// # Errors
-/// `Io`; [`is_cut`] tells where the file ends before the run.
-pub fn read_run(file: &File, run: &mut [u8], start: u64) -> Result<()> {
-    file.read_exact_at(run, start).map_err(|e| match e.kind() {
-        std::io::ErrorKind::UnexpectedEof => {
-            let cause = std::io::Error::new(e.kind(), "it ended early");
-            Error::io("changed while it was read", cause)
-        }
-        _ => Error::io("cannot be read", e),
-    })
-}
-
 fn read_once(tree: &ScannedTree, entry: EntryNo) -> Result<Option<Loaded>> {
-    let mut file = tree.open_file(entry)?;
-    let mut layout = Layout::of(&file)?;
+    let file = tree.open_file(entry)?;
+    let mut layout = file.layout()?;
     let data_len = layout.data_len();
     if data_len > WHOLE_LEN_MAX {
         return Ok(None);
@@ -329,18 +255,14 @@ fn read_once(tree: &ScannedTree, entry: EntryNo) -> Result<Option<Loaded>> {
     let mut data = Vec::with_capacity(data_len as usize + 1);
     match &layout.runs {
         None => {
-            // Looking for holes has moved the offset.
-            let read = file
-                .rewind()
-                .and_then(|()| (&mut file).take(data_len).read_to_end(&mut data));
-            read.map_err(|e| Error::io("cannot be read", e))?;
+            file.read_front(data_len, &mut data)?;
             layout.len = data.len() as u64;
         }
         Some(runs) => {
             for run in runs {
                 let start = data.len();
                 data.resize(start + (run.end - run.start) as usize, 0);
-                read_run(&file, &mut data[start..], run.start)?;
+                file.read_run(&mut data[start..], run.start)?;
             }
         }
     }
@@ -363,6 +285,7 @@ mod tests {
     use crate::Silent;
     use crate::filter::Filter;
     use crate::scan::{ScanOptions, scan};
+    use std::panic::AssertUnwindSafe;
 
     /// Would catch: a build that waits for ever for a reader, or a reader for a receiver, that panicked.
     #[test]
@@ -394,7 +317,8 @@ mod tests {
         for (entry, receiver_panics) in [(1, true), (77, false)] {
             let jobs = jobs(entry);
             let readers = Readers::new(&tree, &jobs, 1, None);
-            let ended = std::panic::catch_unwind(|| {
+            // Nothing of it is looked at afterwards.
+            let ended = std::panic::catch_unwind(AssertUnwindSafe(|| {
                 std::thread::scope(|scope| {
                     let _stop = readers.stop_on_drop();
                     scope.spawn(|| readers.work());
@@ -402,7 +326,7 @@ mod tests {
                         assert!(!receiver_panics, "on purpose");
                     }
                 });
-            });
+            }));
             assert!(ended.is_err());
         }
     }

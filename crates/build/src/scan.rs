@@ -2,6 +2,7 @@
 //!
 //! `scan/walk.rs` visits the directories of `scan/queue.rs` and fills one shard a thread, `scan/assemble.rs` puts the
 //! shards into one deterministic order, `scan/tree.rs` answers questions, `scan/open.rs` opens files for reading.
+//! `scan/image.rs` reads the tree of an image instead.
 //!
 //! Invariants:
 //! 1. What cannot be read is reported and left out; a directory that could not be listed whole is not in the tree.
@@ -9,6 +10,7 @@
 //! 3. No symlink below the source is followed, and no path is given to the kernel whole, so depth has no limit.
 
 mod assemble;
+mod image;
 mod intern;
 mod open;
 mod queue;
@@ -25,6 +27,7 @@ use crate::script::Script;
 use std::path::Path;
 use weald_format::{Error, ErrorKind, Result};
 
+pub use image::scan_image;
 pub use tree::{DirNo, EntryNo, ScannedTree};
 
 /// What to scan and what to keep.

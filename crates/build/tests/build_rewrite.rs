@@ -5,7 +5,10 @@ mod build_support;
 use build_support::*;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weald_build::{CodecSpec, RewriteOptions, RewriteReport, Silent, rewrite_image};
+use weald_build::{
+    BuildOptions, CodecSpec, Order, RewriteOptions, RewriteReport, Silent, build_from_image,
+    rewrite_image,
+};
 use weald_format::{ByteLen, ErrorKind, Result};
 use weald_image::{Image, OpenOptions};
 
@@ -174,4 +177,111 @@ fn what_cannot_be_done_is_said_and_leaves_nothing() {
         assert!(!target.exists());
     }
     assert_eq!(names(&scratch.path()), ["image", "source"]);
+}
+
+/// The tree of the image at `from`, packed anew.
+fn pack(from: &Path, to: &Path, options: &BuildOptions) -> Result<weald_build::Report> {
+    build_from_image(&Arc::new(open(from)), to, true, options, &Silent)
+}
+
+/// Would catch: names, attributes, xattrs, links or holes that get lost when an image is the source; times that are not kept;
+/// an image of the image that differs from one of the directory.
+#[test]
+fn an_image_is_a_source_like_a_directory() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    make_all_kinds(&source);
+    shell(
+        &source,
+        "seq 1 200000 > n; gzip -9 < n > n.gz; seq 1 2000000 > long; truncate -s 9M long; ln long long2",
+    );
+    let (image, again, third) = (
+        scratch.path().join("image"),
+        scratch.path().join("again"),
+        scratch.path().join("third"),
+    );
+    for keeps_times in [false, true] {
+        let mut options = quick();
+        options.categories.deflate = true;
+        (options.keep_ctime, options.keep_btime) = (keeps_times, keeps_times);
+        let built = build(&source, &image, &options);
+        let packed = pack(&image, &again, &options).unwrap();
+        assert_eq!(packed.tree_digest, built.tree_digest);
+        assert_eq!(packed.problem_count, 0);
+        // Holes are where they were, too, and the same bytes come of it.
+        assert!(std::fs::read(&image).unwrap() == std::fs::read(&again).unwrap());
+        assert_same(&again, &source);
+        options.order = Order::Name;
+        options.categories.deflate = false;
+        options.codec = CodecSpec::Lz4;
+        let packed = pack(&again, &third, &options).unwrap();
+        assert_eq!(packed.tree_digest, built.tree_digest);
+        assert_eq!(packed.made_len, 0);
+        assert_same(&third, &source);
+    }
+}
+
+/// Would catch: bytes of older generations that are carried along, and a target that cannot be its own source.
+#[test]
+fn packing_anew_leaves_older_generations_behind() {
+    let scratch = Scratch::tmpfs("256m");
+    let source = scratch.dir("source");
+    let image = scratch.path().join("image");
+    std::fs::write(source.join("stays"), text(1, 100_000)).unwrap();
+    std::fs::write(source.join("goes"), noise(1, 3_000_000)).unwrap();
+    let mut options = quick();
+    options.append = true;
+    options.memory_len = 192 << 20;
+    build(&source, &image, &options);
+    std::fs::remove_file(source.join("goes")).unwrap();
+    let report = build(&source, &image, &options);
+    assert!(report.image_len > 3_000_000);
+    options.append = false;
+    let packed = pack(&image, &image, &options).unwrap();
+    assert_eq!(packed.tree_digest, report.tree_digest);
+    assert!(packed.image_len < 100_000, "{}", packed.image_len);
+    assert_eq!(packed.generation, 1);
+    assert_same(&image, &source);
+}
+
+/// Would catch: attributes that stay, and files that are left out only where they lie on a disk.
+#[test]
+fn owners_and_rules_work_on_images_too() {
+    let scratch = Scratch::tmpfs("256m");
+    let (_, image) = built(&scratch);
+    let target = scratch.path().join("target");
+    let mut options = quick();
+    options.uid = Some(77);
+    options
+        .filter
+        .push_exclude("/d/text3*")
+        .and_then(|()| options.filter.push_exclude("noise"))
+        .unwrap();
+    pack(&image, &target, &options).unwrap();
+    let packed = open(&target);
+    let root = packed.root().unwrap();
+    assert_eq!(root.attributes.uid, 77);
+    let name = |dir, name: &[u8]| packed.lookup(dir, name).unwrap();
+    assert!(name(root.ino, b"noise").is_none());
+    let d = name(root.ino, b"d").unwrap();
+    assert!(name(d.ino, b"text2").is_some_and(|i| i.attributes.uid == 77));
+    for n in [b"text3".as_slice(), b"text33"] {
+        assert!(name(d.ino, n).is_none());
+    }
+}
+
+/// Would catch: a damaged file that is silently missing in the image that replaces its own.
+#[test]
+fn a_damaged_image_is_not_packed_anew() {
+    let scratch = Scratch::tmpfs("256m");
+    let (_, image) = built(&scratch);
+    let target = scratch.path().join("target");
+    let mut bytes = std::fs::read(&image).unwrap();
+    // The first record behind the superblock is data.
+    bytes[4096] ^= 1;
+    std::fs::write(&image, &bytes).unwrap();
+    let error = pack(&image, &target, &quick()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(!target.exists());
+    assert!(std::fs::read(&image).unwrap() == bytes);
 }

@@ -13,6 +13,7 @@ mod output;
 mod parse;
 mod progress;
 mod rules;
+mod shape;
 
 use clap::{CommandFactory, FromArgMatches};
 use signal_hook::consts::SIGXFSZ;

@@ -42,3 +42,40 @@ fn an_image_is_rewritten_beside_and_in_place() {
     assert_eq!(digest(&bench, "new.weald"), before);
     bench.weald(["check", "-q", "new.weald"]).expect(0, "");
 }
+
+/// Would catch: arguments of packing anew that are taken and do nothing, a tree digest that changes without reason or stays
+/// where attributes change, an image that cannot replace itself.
+#[test]
+fn an_image_is_packed_anew() {
+    let bench = Bench::with_image();
+    let packed = |arguments: &[&str]| {
+        let fixed = ["rewrite", "--json", "--force"];
+        let arguments: Vec<&str> = fixed.iter().chain(arguments).copied().collect();
+        let said = bench.weald(arguments).expect(0, "").json()[0].clone();
+        said["tree_digest"].as_str().unwrap().to_owned()
+    };
+    let before = packed(&["--codec", "lz4", "image", "copy"]);
+    for way in [
+        ["--repack", "--quiet"].as_slice(),
+        &["--order", "name"],
+        &["--match-size", "64"],
+        &["--categorize", "none"],
+        &["--mtime", "keep"],
+    ] {
+        let arguments = [way, &["image", "new"]].concat();
+        if !way.contains(&"--quiet") {
+            assert_eq!(packed(&arguments), before, "{way:?}");
+        } else {
+            let quietly = [&["rewrite", "-f"], arguments.as_slice()].concat();
+            bench.weald(quietly).expect(0, "");
+        }
+        bench.weald(["check", "-q", "new"]).expect(0, "");
+        bench.weald(["diff", "image", "new"]).expect(0, "");
+    }
+    assert_ne!(packed(&["--owner", "5:6", "new", "new"]), before);
+    let shown = bench.weald(["stat", "--json", "new", "/"]).expect(0, "");
+    assert_eq!(shown.json()[0]["uid"], 5);
+    assert_eq!(shown.json()[0]["gid"], 6);
+    assert_ne!(packed(&["--exclude", "*", "image", "new"]), before);
+    assert!(bench.weald(["ls", "new"]).expect(0, "").stdout.is_empty());
+}

@@ -6,6 +6,7 @@ use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use super::tree::{Dir, LinkGroups, ScannedTree, Texts};
 use super::walk::Walked;
 use crate::Problem;
+use crate::source::Origin;
 use std::collections::HashMap;
 use std::hash::Hash;
 use weald_format::limits::DEPTH_MAX;
@@ -73,8 +74,8 @@ struct Assembler {
 /// `Limit` beyond 2^32 - 2 entries, or deeper than a reader descends.
 pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
     let Walked {
-        root,
-        root_stat,
+        origin,
+        root_dev,
         root_entry,
         root_times,
         shards,
@@ -107,7 +108,7 @@ pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
     assembler.push(
         0,
         root_entry,
-        root_stat.dev,
+        root_dev,
         keeps_more_times.then_some(root_times),
     );
     assembler.arrange()?;
@@ -116,7 +117,7 @@ pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
         .iter_mut()
         .flat_map(|shard| std::mem::take(&mut shard.problems))
         .collect();
-    Ok((assembler.finish(root), problems))
+    Ok((assembler.finish(origin), problems))
 }
 
 fn find_dirs(shards: &[Shard], dir_count: u32) -> Vec<Found> {
@@ -251,7 +252,7 @@ impl Assembler {
         self.entries.push(entry);
     }
 
-    fn finish(mut self, root: std::os::fd::OwnedFd) -> ScannedTree {
+    fn finish(mut self, origin: Origin) -> ScannedTree {
         let mut texts = Vec::new();
         for mut shard in std::mem::take(&mut self.shards) {
             shard.names.shrink_to_fit();
@@ -271,7 +272,7 @@ impl Assembler {
         let links = group_links(std::mem::take(&mut self.linked));
         self.unite(&links);
         ScannedTree {
-            root,
+            origin,
             entries: self.entries,
             more_times: self.more_times,
             dirs: self.dirs,

@@ -1,37 +1,50 @@
 //! Opening scanned files for reading their data, long after they were seen.
 
 use super::{EntryNo, ScannedTree};
+use crate::source::{Origin, SourceFile};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use weald_format::{Error, ErrorKind, FileKind, Result};
+use weald_format::{Error, ErrorKind, FileKind, InodeNo, Result};
 
 /// Longest path given to the kernel at once; `PATH_MAX` is 4096 with the NUL.
 const PATH_LEN_MAX: usize = 4000;
 
 impl ScannedTree {
-    /// Opens a regular file for reading, whatever its depth; symlinks are not followed, fifos do not block, the atime
-    /// stays where that is allowed.
+    /// Opens a regular file for reading, whatever its depth. On disk, symlinks are not followed, fifos do not block, the
+    /// atime stays where that is allowed.
     ///
     /// # Errors
-    /// `NotFound`, `Io`; `Busy` where something else has the name now.
-    pub fn open_file(&self, entry: EntryNo) -> Result<File> {
+    /// `NotFound`, `Io`; `Busy` where something else has the name now; `Corrupt` in an image.
+    pub fn open_file(&self, entry: EntryNo) -> Result<SourceFile> {
+        let root = match &self.origin {
+            Origin::Directory(root) => root.as_fd(),
+            Origin::Image(image) => {
+                let (_, ino) = self.source_inode(entry);
+                return Ok(SourceFile::Stored(
+                    image.clone(),
+                    Box::new(image.inode(InodeNo(ino))?),
+                ));
+            }
+        };
         let path = self.path_of(entry);
-        let file =
-            open_long(self.root.as_fd(), &path).map_err(|e| Error::io("cannot be opened", e))?;
+        let file = open_long(root, &path).map_err(|e| Error::io("cannot be opened", e))?;
         let stat = weald_sys::stat_fd(&file).map_err(|e| Error::io("cannot be examined", e))?;
         match stat.kind {
-            FileKind::Regular => Ok(file),
+            FileKind::Regular => Ok(SourceFile::Disk(file)),
             _ => Err(Error::new(ErrorKind::Busy, "is no longer a regular file")),
         }
     }
 
     /// Whether `file` still is the inode that was scanned, with its size and mtime. To be asked after its data was
-    /// read: only then has the image what the scan promised.
+    /// read: only then has the image what the scan promised. Nothing changes in an image.
     ///
     /// # Errors
     /// `Io`.
-    pub fn is_unchanged(&self, entry: EntryNo, file: &File) -> Result<bool> {
+    pub fn is_unchanged(&self, entry: EntryNo, file: &SourceFile) -> Result<bool> {
+        let SourceFile::Disk(file) = file else {
+            return Ok(true);
+        };
         let stat = weald_sys::stat_fd(file).map_err(|e| Error::io("cannot be examined", e))?;
         let is_same = self.source_inode(entry) == (stat.dev, stat.ino);
         Ok(is_same && self.size(entry) == stat.size && self.mtime(entry) == stat.mtime)

@@ -1,8 +1,8 @@
 //! The scanned tree: what every entry is, by number.
 
 use super::shard::{Entry, MoreTimes, NONE};
+use crate::source::Origin;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use weald_format::{Attributes, FileKind, Times, Timestamp, Xattr, XattrSet};
 
 /// Number of an entry: 0 is the root, then the entries of each directory in a row, directories in preorder.
@@ -81,7 +81,7 @@ impl LinkGroups {
 /// # Panics
 /// Methods panic for numbers that the tree does not have.
 pub struct ScannedTree {
-    pub(super) root: OwnedFd,
+    pub(super) origin: Origin,
     pub(super) entries: Vec<Entry>,
     pub(super) more_times: Vec<MoreTimes>,
     pub(super) dirs: Vec<Dir>,
@@ -105,6 +105,11 @@ impl ScannedTree {
     /// How many entries there are, the root included: numbers are below this.
     pub fn entry_count(&self) -> u32 {
         self.entries.len() as u32
+    }
+
+    /// Whether it is the tree of an image.
+    pub fn is_of_image(&self) -> bool {
+        matches!(self.origin, Origin::Image(_))
     }
 
     /// How many directories there are, the root included: numbers are below this.

@@ -5,6 +5,7 @@ use super::ScanOptions;
 use super::queue::{Done, Frame, Node, Task, Walk, path_of};
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use crate::script::{Candidate, Script};
+use crate::source::Origin;
 use crate::threads::start;
 use crate::{Problem, Watch};
 use std::io;
@@ -17,8 +18,8 @@ use weald_sys::{DirBuffer, Stat};
 
 /// What a walk found.
 pub struct Walked {
-    pub root: OwnedFd,
-    pub root_stat: Stat,
+    pub origin: Origin,
+    pub root_dev: u64,
     /// The root entry's texts and attributes are in the first shard, its entry is this.
     pub root_entry: Entry,
     pub root_times: MoreTimes,
@@ -43,8 +44,8 @@ pub fn walk(root: OwnedFd, options: &ScanOptions<'_>, watch: &dyn Watch) -> Resu
     drop(walk);
     let keeps_more_times = options.keeps_more_times();
     Ok(Walked {
-        root,
-        root_stat,
+        origin: Origin::Directory(root),
+        root_dev: root_stat.dev,
         root_entry,
         root_times,
         shards,

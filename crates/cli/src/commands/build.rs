@@ -6,6 +6,7 @@ use crate::output::Output;
 use crate::parse;
 use crate::progress::{Display, bytes, count};
 use crate::rules::RuleArgs;
+use crate::shape::{AttributeArgs, LayoutArgs};
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use std::io::Write;
@@ -15,9 +16,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_build::filter::{Filter, Verdict};
-use weald_build::mode::ModeRule;
 use weald_build::script::Script;
-use weald_build::{BuildOptions, Categories, CodecSpec, MtimeRule, Order, Report, build_image};
+use weald_build::{BuildOptions, CodecSpec, MtimeRule, Report, build_image};
 use weald_format::ErrorKind;
 use weald_vfs::shown;
 
@@ -65,15 +65,8 @@ pub struct BuildArgs {
     /// Raw bytes of a block, 4K to 64M: larger compresses better, smaller reads faster at random
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     block_size: Option<u64>,
-    /// Shortest repeat that is stored once, 64 to 4096 bytes; 0 looks for none
-    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
-    match_size: Option<u64>,
-    /// What to tell apart from ordinary data; levels 0 to 3 do not expand deflate unless asked to
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "CATEGORY,…")]
-    categorize: Option<Vec<CategoryWord>>,
-    /// Order of contents in the image
-    #[arg(long, value_enum, default_value = "path")]
-    order: OrderWord,
+    #[command(flatten)]
+    layout: LayoutArgs,
     /// Threads; 0 for one on each processor
     #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
     threads: usize,
@@ -88,18 +81,8 @@ pub struct BuildArgs {
     /// Say what the rules decide about this path in the source, and why; nothing is built
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     explain_filter: Option<PathBuf>,
-    /// Give everything to this owner (and group)
-    #[arg(long, value_name = "UID[:GID]", value_parser = parse::owner)]
-    owner: Option<(u32, Option<u32>)>,
-    /// Give everything to this group
-    #[arg(long, value_name = "GID")]
-    group: Option<u32>,
-    /// Change permissions, as chmod does; D or F before a clause restricts it to directories or files
-    #[arg(long, value_name = "RULE", value_parser = parse::mode)]
-    mode: Option<ModeRule>,
-    /// Times of change: TIME for all, clamp:TIME for later ones, or keep [default: keep, or clamp to SOURCE_DATE_EPOCH]
-    #[arg(long, value_name = "RULE", value_parser = parse::mtime)]
-    mtime: Option<MtimeRule>,
+    #[command(flatten)]
+    attributes: AttributeArgs,
     /// Keep times of access
     #[arg(long)]
     keep_atime: bool,
@@ -124,30 +107,6 @@ pub struct BuildArgs {
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
-}
-
-/// What can be told apart.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-enum CategoryWord {
-    /// Nothing
-    None,
-    /// Everything below
-    All,
-    /// Data that no codec makes smaller: stored as it is
-    Incompressible,
-    /// Programs and libraries for x86 (ELF, PE): compressed with absolute addresses in calls
-    X86,
-    /// Streams in gzip and zip files: stored expanded, made again bit for bit when read
-    Deflate,
-}
-
-/// In which order contents are laid out.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-enum OrderWord {
-    /// Directory by directory
-    Path,
-    /// By name, then path: versions of one file lie together
-    Name,
 }
 
 /// How progress is shown.
@@ -196,21 +155,7 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     let mut options = BuildOptions::level(args.level)?;
     options.codec = args.codec.unwrap_or(options.codec);
     options.block_len = args.block_size.unwrap_or(options.block_len);
-    if let Some(len) = args.match_size {
-        options.match_len_min = u32::try_from(len).unwrap_or(u32::MAX);
-    }
-    if let Some(words) = &args.categorize {
-        let has = |word| words.contains(&CategoryWord::All) || words.contains(&word);
-        options.categories = Categories {
-            incompressible: has(CategoryWord::Incompressible),
-            x86: has(CategoryWord::X86),
-            deflate: has(CategoryWord::Deflate),
-        };
-    }
-    options.order = match args.order {
-        OrderWord::Path => Order::Path,
-        OrderWord::Name => Order::Name,
-    };
+    args.layout.apply(&mut options);
     options.threads = args.threads;
     options.memory_len = args.memory.unwrap_or(options.memory_len);
     options.filter = args.rules.filter()?;
@@ -218,14 +163,8 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
         // A quarter of the budget: an entry that is put in order takes about 400 bytes.
         options.script = Some(Arc::new(Script::load(path, options.memory_len / 4)?));
     }
-    let (uid, gid) = args.owner.unzip();
-    options.uid = uid;
-    options.gid = args.group.or(gid.flatten());
-    options.mode.clone_from(&args.mode);
-    options.mtime = match args.mtime {
-        Some(rule) => rule,
-        None => mtime_of_environment()?,
-    };
+    options.mtime = mtime_of_environment()?;
+    args.attributes.apply(&mut options);
     options.keep_atime = args.keep_atime;
     options.keep_ctime = args.keep_ctime;
     options.keep_btime = args.keep_btime;

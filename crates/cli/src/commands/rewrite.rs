@@ -1,31 +1,41 @@
-//! `weald rewrite`: the same tree in other blocks.
+//! `weald rewrite`: the same tree in other blocks, or packed anew.
 
 use super::build::ProgressWord;
-use super::interrupt_flag;
+use super::{exit_code, interrupt_flag};
 use crate::json::Object;
-use crate::open::ImageArgs;
+use crate::open::{ImageArgs, thread_count};
 use crate::output::Output;
 use crate::parse;
 use crate::progress::{Display, bytes};
+use crate::rules::RuleArgs;
+use crate::shape::{AttributeArgs, LayoutArgs};
 use anyhow::bail;
 use clap::{Args, ValueHint};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weald_build::{BuildOptions, CodecSpec, RewriteOptions, RewriteReport, rewrite_image};
-use weald_format::ErrorKind;
+use std::sync::Arc;
+use weald_build::filter::Filter;
+use weald_build::{
+    BuildOptions, CodecSpec, Report, RewriteOptions, RewriteReport, build_from_image, rewrite_image,
+};
+use weald_format::{Digest, ErrorKind};
+use weald_image::Image;
 
 const EXAMPLES: &str = "\
 Examples:
   weald rewrite -l 9 tools.weald tools-small.weald
   weald rewrite --codec zstd:3 --block-size 256K archive.weald fast.weald
   weald rewrite -l 2 --force tools.weald tools.weald
+  weald rewrite --repack --force grown.weald grown.weald      without what only older generations held
+  weald rewrite --order name --owner 0:0 tools.weald tools-root.weald
 
-The tree stays the same, and so does its tree digest, which is printed. Names, attributes and the map of contents are
-copied as they lie; so are blocks whose codec and size need not change. The new image appears under its name only when
-it is complete.";
+With another codec, level or block size alone, names, attributes and the map of contents are copied as they lie; so are
+blocks whose codec and size need not change. For anything else the tree is packed anew, as build would pack it, from the
+image. The tree digest is printed: it stays the same unless attributes are changed or something is left out. The new image
+appears under its name only when it is complete.";
 
-/// Write an image again, with other codec, level or block size
+/// Write an image again: other codec, block size, order, owners; without what is no longer used
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct RewriteArgs {
@@ -46,6 +56,15 @@ pub struct RewriteArgs {
     /// Raw bytes of a block, 4K to 64M
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     block_size: Option<u64>,
+    /// Pack the tree anew: find repeats again, leave behind what only older generations held, need no base images
+    #[arg(long)]
+    repack: bool,
+    #[command(flatten)]
+    layout: LayoutArgs,
+    #[command(flatten)]
+    attributes: AttributeArgs,
+    #[command(flatten)]
+    rules: RuleArgs,
     /// Threads; 0 for one on each processor
     #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
     threads: usize,
@@ -65,27 +84,47 @@ pub struct RewriteArgs {
 
 /// Runs the command.
 pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
-    let options = options(args)?;
-    let image = args.image.open()?;
-    let progress = match args.quiet {
-        true => ProgressWord::None,
-        false => args.progress,
+    let filter = args.rules.filter()?;
+    let is_packed_anew =
+        args.repack || args.layout.is_given() || args.attributes.is_given() || !filter.is_empty();
+    let display = |args: &RewriteArgs| -> anyhow::Result<Display> {
+        let progress = match args.quiet {
+            true => ProgressWord::None,
+            false => args.progress,
+        };
+        Ok(Display::new(progress, interrupt_flag()?))
     };
-    let display = Display::new(progress, interrupt_flag()?);
-    let rewritten = rewrite_image(&image, &args.target, args.force, &options, &display);
-    display.finish();
-    let report = match rewritten {
+    let rewritten = match is_packed_anew {
+        true => {
+            let thread_count = thread_count(args.threads);
+            let image = Arc::new(args.image.open_for_reading(thread_count)?);
+            let options = pack_options(args, &image, filter)?;
+            let display = display(args)?;
+            let built = build_from_image(&image, &args.target, args.force, &options, &display);
+            display.finish();
+            built.map(|report| Rewritten::packed(&image, &report))
+        }
+        false => {
+            let options = options(args)?;
+            let image = args.image.open()?;
+            let display = display(args)?;
+            let rewritten = rewrite_image(&image, &args.target, args.force, &options, &display);
+            display.finish();
+            rewritten.map(|report| Rewritten::copied(&report))
+        }
+    };
+    let rewritten = match rewritten {
         Err(error) if error.kind() == ErrorKind::Busy => bail!("{error}; --force replaces it"),
         rewritten => rewritten?,
     };
     let mut output = Output::new();
     if args.json {
-        output.json(&json(&report).into())?;
+        output.json(&rewritten.json().into())?;
     } else if !args.quiet {
-        output.write_all(summary(&report).as_bytes())?;
+        output.write_all(rewritten.summary().as_bytes())?;
     }
     output.finish()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit_code(rewritten.problem_count))
 }
 
 fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
@@ -102,36 +141,94 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
     })
 }
 
-fn summary(report: &RewriteReport) -> String {
-    let share = 100.0 * report.image_len as f64 / report.old_len.max(1) as f64;
-    format!(
-        "blocks encoded {}, copied {}\nimage         {} -> {} ({share:.1}%)\nimage digest  {}\ntree digest   {}\n",
-        report.encoded_count,
-        report.copied_count,
-        bytes(report.old_len),
-        bytes(report.image_len),
-        report.image_digest,
-        report.tree_digest
-    )
+/// Everything that build would keep, and that the image has.
+fn pack_options(args: &RewriteArgs, image: &Image, filter: Filter) -> anyhow::Result<BuildOptions> {
+    let mut options = BuildOptions::level(args.level.unwrap_or(BuildOptions::LEVEL_DEFAULT))?;
+    options.codec = args.codec.unwrap_or(options.codec);
+    options.block_len = args.block_size.unwrap_or(options.block_len);
+    args.layout.apply(&mut options);
+    args.attributes.apply(&mut options);
+    options.filter = filter;
+    options.threads = args.threads;
+    options.memory_len = args.memory.unwrap_or(options.memory_len);
+    // An image that has a time has it everywhere.
+    let times = image.root()?.times;
+    options.keep_atime = times.atime.is_some();
+    options.keep_ctime = times.ctime.is_some();
+    options.keep_btime = times.btime.is_some();
+    options.validate()?;
+    Ok(options)
 }
 
-fn json(report: &RewriteReport) -> Object {
-    let numbers = [
-        ("old_len", report.old_len),
-        ("image_len", report.image_len),
-        ("copied_count", report.copied_count),
-        ("encoded_count", report.encoded_count),
-    ];
-    let mut object: Object = numbers
-        .iter()
-        .map(|&(key, number)| (key.to_owned(), number.into()))
-        .collect();
-    let digests = [
-        ("image_digest", report.image_digest),
-        ("tree_digest", report.tree_digest),
-    ];
-    for (key, digest) in digests {
-        object.insert(key.into(), digest.to_string().into());
+/// What was done, in either way.
+struct Rewritten {
+    old_len: u64,
+    image_len: u64,
+    image_digest: Digest,
+    tree_digest: Digest,
+    /// Blocks encoded and copied, where blocks were copied at all.
+    blocks: Option<(u64, u64)>,
+    problem_count: u64,
+}
+
+impl Rewritten {
+    fn copied(report: &RewriteReport) -> Self {
+        Self {
+            old_len: report.old_len,
+            image_len: report.image_len,
+            image_digest: report.image_digest,
+            tree_digest: report.tree_digest,
+            blocks: Some((report.encoded_count, report.copied_count)),
+            problem_count: 0,
+        }
     }
-    object
+
+    fn packed(image: &Image, report: &Report) -> Self {
+        Self {
+            old_len: image.summary().image_len,
+            image_len: report.image_len,
+            image_digest: report.image_digest,
+            tree_digest: report.tree_digest,
+            blocks: None,
+            problem_count: report.problem_count,
+        }
+    }
+
+    fn summary(&self) -> String {
+        let share = 100.0 * self.image_len as f64 / self.old_len.max(1) as f64;
+        let blocks = match self.blocks {
+            Some((encoded, copied)) => format!("encoded {encoded}, copied {copied}"),
+            None => "packed anew".into(),
+        };
+        format!(
+            "blocks        {blocks}\nimage         {} -> {} ({share:.1}%)\nimage digest  {}\ntree digest   {}\n",
+            bytes(self.old_len),
+            bytes(self.image_len),
+            self.image_digest,
+            self.tree_digest
+        )
+    }
+
+    fn json(&self) -> Object {
+        let mut numbers = vec![
+            ("old_len", self.old_len),
+            ("image_len", self.image_len),
+            ("problem_count", self.problem_count),
+        ];
+        if let Some((encoded, copied)) = self.blocks {
+            numbers.extend([("encoded_count", encoded), ("copied_count", copied)]);
+        }
+        let numbers = numbers.into_iter();
+        let mut object: Object = numbers
+            .map(|(key, number)| (key.to_owned(), number.into()))
+            .collect();
+        let digests = [
+            ("image_digest", self.image_digest),
+            ("tree_digest", self.tree_digest),
+        ];
+        for (key, digest) in digests {
+            object.insert(key.into(), digest.to_string().into());
+        }
+        object
+    }
 }
