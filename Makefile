@@ -3,6 +3,7 @@
 # make            build the program
 # make install    PREFIX=/usr/local: program, mount helper, manual pages, completions
 # make bench      figures beside SquashFS and EROFS, into bench-out/; needs root and a quiet machine
+# make bench-build  size, time and memory of building beside every rival, into bench-out/; a quiet machine, an hour and more
 # make trees      the same tree back, on large trees of this machine; needs root
 # make fuzz       every decoder on hostile bytes
 # make soak       random trees and options, MINUTES=30; needs root
@@ -16,7 +17,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo test bench trees fuzz soak setup install uninstall clean
+.PHONY: all demo test bench bench-build trees fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -33,6 +34,10 @@ test:
 bench:
 	bash scripts/setup.sh build bench
 	bash scripts/bench.sh
+
+bench-build:
+	bash scripts/setup.sh build rivals
+	bash scripts/bench-build.sh
 
 trees:
 	bash scripts/setup.sh build test

@@ -22,35 +22,6 @@ out=${WEALD_BENCH_DIR:-$root/bench-out}
 levels=${WEALD_BENCH_LEVELS:-1 3 5 7 8 9}
 file_count=${WEALD_BENCH_FILES:-1000000}
 
-# The targets and what was found, one line each, told at the end.
-verdicts=()
-
-# verdict WHAT FOUND MOST: whether a figure is as asked.
-verdict() {
-    local word
-    word=$(awk -v a="$2" -v b="$3" 'BEGIN { print (a <= b) ? "yes" : "NO" }')
-    verdicts+=("$(row "$1" "$2" "≤ $3" "$word")")
-}
-
-machine() {
-    printf '# Benchmarks\n\n'
-    printf -- '- Weald %s, %s\n' "$("$weald" --version | cut -d' ' -f2)" "$(git -C "$root" describe --always --dirty 2>/dev/null || echo 'no git')"
-    printf -- '- %s × %s, %s of memory, Linux %s\n' "$(nproc)" "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n1)" \
-        "$(awk '/MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo)" "$(uname -r)"
-    printf -- '- %s; %s; images on %s\n' "$(mksquashfs -version 2>&1 | sed -n '1s/ (.*//p')" \
-        "$(dpkg-query -W -f '${Package} ${Version}' erofs-utils 2>/dev/null || echo mkfs.erofs)" "$(stat -f -c %T "$work")"
-    printf -- '- load when it began: %s\n' "$(cut -d' ' -f1-3 /proc/loadavg)"
-}
-
-# The strongest that this mkfs.erofs can.
-erofs_options() {
-    if mkfs.erofs --help 2>&1 | grep -qE 'compressors are:.*lzma'; then
-        printf -- '-zlzma,9 -C1048576'
-    else
-        printf -- '-zlz4hc,12 -C1048576'
-    fi
-}
-
 levels_for() {
     local level
     for level in $levels; do
@@ -218,12 +189,6 @@ memory() {
             "$weald" build --memory ${limit}M --progress none --force "$work/many" "$work/many.weald"
     done
     rm -rf "$work/many"*
-}
-
-targets() {
-    printf '\n## What was asked\n'
-    table figure found asked 'as asked'
-    printf '%s\n' "${verdicts[@]}"
 }
 
 # trees: lines NAME=DIR.

@@ -1,5 +1,5 @@
-# How the benchmarks measure; sourced by bench.sh after lib.sh.
-# shellcheck shell=bash disable=SC2154,SC2034 # $work and $out are bench.sh's; $cpu, $wall and $rss are for it
+# How the benchmarks measure; sourced by bench.sh and bench-build.sh after lib.sh.
+# shellcheck shell=bash disable=SC2154,SC2034 # $work and $out are theirs; $cpu, $wall and $rss are for them
 
 # measure COMMAND...: runs it; its CPU seconds in $cpu, wall seconds in $wall, largest resident set in KiB in $rss. What it says
 # goes to $out/log. A command that fails ends the run.
@@ -74,4 +74,46 @@ unmount_image() {
     weald) "$weald" umount "$2" ;;
     *) umount "$2" ;;
     esac
+}
+
+# The targets and what was found, one line each, told at the end.
+verdicts=()
+
+# verdict WHAT FOUND MOST: whether a figure is as asked.
+verdict() {
+    local word
+    word=$(awk -v a="$2" -v b="$3" 'BEGIN { print (a <= b) ? "yes" : "NO" }')
+    verdicts+=("$(row "$1" "$2" "≤ $3" "$word")")
+}
+
+# verdict_least WHAT FOUND LEAST
+verdict_least() {
+    local word
+    word=$(awk -v a="$2" -v b="$3" 'BEGIN { print (a >= b) ? "yes" : "NO" }')
+    verdicts+=("$(row "$1" "$2" "≥ $3" "$word")")
+}
+
+targets() {
+    printf '\n## What was asked\n'
+    table figure found asked 'as asked'
+    printf '%s\n' "${verdicts[@]}"
+}
+
+machine() {
+    printf '# Benchmarks\n\n'
+    printf -- '- Weald %s, %s\n' "$("$weald" --version | cut -d' ' -f2)" "$(git -C "$root" describe --always --dirty 2>/dev/null || echo 'no git')"
+    printf -- '- %s × %s, %s of memory, Linux %s\n' "$(nproc)" "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n1)" \
+        "$(awk '/MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo)" "$(uname -r)"
+    printf -- '- %s; %s; images on %s\n' "$(mksquashfs -version 2>&1 | sed -n '1s/ (.*//p')" \
+        "$(dpkg-query -W -f '${Package} ${Version}' erofs-utils 2>/dev/null || echo mkfs.erofs)" "$(stat -f -c %T "$work")"
+    printf -- '- load when it began: %s\n' "$(cut -d' ' -f1-3 /proc/loadavg)"
+}
+
+# The strongest that this mkfs.erofs can.
+erofs_options() {
+    if mkfs.erofs --help 2>&1 | grep -qE 'compressors are:.*lzma'; then
+        printf -- '-zlzma,9 -C1048576'
+    else
+        printf -- '-zlz4hc,12 -C1048576'
+    fi
 }

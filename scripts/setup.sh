@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [rivals] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -42,10 +42,25 @@ python3 python3
 pip3 python3-pip
 npm npm
 TABLE
+    rivals) cat <<'TABLE' ;;
+mksquashfs squashfs-tools
+mkfs.erofs erofs-utils
+/usr/bin/time time
+zstd zstd
+xz xz-utils
+zpaq zpaq
+lrzip lrzip
+borg borgbackup
+restic restic
+perl perl
+python3 python3
+pip3 python3-pip
+npm npm
+TABLE
     fuzz) cat <<'TABLE' ;;
 c++ g++
 TABLE
-    *) die "unknown purpose '$1': expected build, demo, test, bench or fuzz" ;;
+    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals or fuzz" ;;
     esac
 }
 

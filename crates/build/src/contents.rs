@@ -95,6 +95,7 @@ struct Pages<'a> {
     metadata: &'a mut MetadataWriter,
     compressors: Compressors,
     codec: CodecSpec,
+    x86_codec: CodecSpec,
     extents: Vec<Extent>,
     heads: Heads,
     logical_len: u64,
@@ -112,7 +113,7 @@ impl SegmentSink for Pages<'_> {
     fn block(&mut self, stream: u8, block: Arc<Vec<u8>>) -> Result<()> {
         let (category, codec) = match stream {
             INCOMPRESSIBLE => (Category::Incompressible, CodecSpec::None),
-            X86 => (Category::X86, self.codec),
+            X86 => (Category::X86, self.x86_codec),
             _ => (Category::General, self.codec),
         };
         let target = Target {
@@ -341,6 +342,7 @@ impl<'a> ContentWriter<'a> {
             metadata,
             compressors: Compressors::start(plan.threads, plan.block_len)?,
             codec: plan.codec,
+            x86_codec: plan.x86_codec,
             extents: Vec::new(),
             heads,
             logical_len,

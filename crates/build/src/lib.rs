@@ -14,6 +14,7 @@ mod match_table;
 mod metadata;
 pub mod mode;
 mod options;
+mod order;
 mod pipeline;
 mod plan;
 mod prior;

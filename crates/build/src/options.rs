@@ -10,12 +10,19 @@ use weald_format::limits::{BASES_MAX, BLOCK_LEN_MAX};
 use weald_format::{Error, Result};
 
 /// In which order contents are laid out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
     /// Directory by directory, names in byte order: what is listed together lies together.
     Path,
     /// By last path component, then by path: versions of one file lie together.
     Name,
+    /// By the components of the path from the last to the first.
+    ReversePath,
+    /// By what contents share: the smallest hashes of their shingles (MinHash, Broder 1997).
+    Similarity,
+    /// These paths first, in this order, relative to the source and without a slash in front; a directory stands for all in
+    /// it. The rest follows in path order.
+    List(Arc<[Vec<u8>]>),
 }
 
 /// Kinds of data that are looked for and treated in their own way.
@@ -45,6 +52,8 @@ pub enum MtimeRule {
 pub struct BuildOptions {
     /// Codec and level for blocks of ordinary data.
     pub codec: CodecSpec,
+    /// Codec and level for blocks of x86 code; `None` takes that of ordinary data.
+    pub x86_codec: Option<CodecSpec>,
     /// Raw bytes per block, 4 KiB … 64 MiB.
     pub block_len: u64,
     /// Shortest repeat that is shared, bytes, 64 … 4096; 0 = no segmentation.
@@ -131,6 +140,15 @@ impl BuildOptions {
         })
     }
 
+    /// Makes the image quick to read in small pieces, for about an eighth of its size: small blocks, and shorter repeats, which
+    /// make up for some of what small blocks lose. `docs/design/0004-levels.md` has the measurements.
+    pub fn make_interactive(&mut self) {
+        self.block_len = self.block_len.min(256 << 10);
+        if self.match_len_min != 0 {
+            self.match_len_min = self.match_len_min.min(128);
+        }
+    }
+
     /// Checks what no type can.
     ///
     /// # Errors
@@ -149,6 +167,7 @@ impl BuildOptions {
                 self.bases.len()
             )));
         }
+        self.x86_codec.map_or(Ok(()), validate_codec)?;
         validate_codec(self.codec)
     }
 }
@@ -169,6 +188,9 @@ pub(crate) fn validate_codec(codec: CodecSpec) -> Result<()> {
         CodecSpec::Zstd(level) if !(1..=22).contains(&level) => Err(Error::invalid(format!(
             "zstd level: expected 1 to 22, found {level}"
         ))),
+        CodecSpec::Lz4Hc(level) if !(1..=12).contains(&level) => Err(Error::invalid(format!(
+            "lz4hc level: expected 1 to 12, found {level}"
+        ))),
         CodecSpec::Xz(preset) if preset > 9 => Err(Error::invalid(format!(
             "xz preset: expected 0 to 9, found {preset}"
         ))),
@@ -180,6 +202,7 @@ impl Default for BuildOptions {
     fn default() -> Self {
         Self {
             codec: CodecSpec::Zstd(16),
+            x86_codec: None,
             block_len: 4 << 20,
             match_len_min: 256,
             categories: Categories {

@@ -4,13 +4,13 @@ use crate::contents::{ContentSummary, ContentWriter};
 use crate::emit::{Emitted, Emitter, FileState};
 use crate::image_writer::{ImageWriter, Sealed, Sink};
 use crate::metadata::MetadataWriter;
-use crate::options::{BuildOptions, Order};
+use crate::options::BuildOptions;
+use crate::order::arrange;
 use crate::plan::{Plan, TreeSize};
 use crate::prior::{Before, OpenedAll};
 use crate::read::{Handed, Job, Loaded, Readers, WHOLE_LEN_MAX};
-use crate::recode::Recoder;
+use crate::recode::{MAGIC_LEN, Recoder, is_archive};
 use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan, scan_image};
-use crate::script::{Candidate, Script};
 use crate::source::{Layout, SourceFile};
 use crate::threads::start;
 use crate::watch::{Problem, Progress, Report, Stage, Watch};
@@ -102,7 +102,7 @@ fn build(
     let script_len = options.script.as_ref().map_or(0, |s| s.memory_len());
     let prior_len = before.memory_len(options) + script_len;
     let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), prior_len)?;
-    let mut build = Build::new(&tree, options, &problems)?;
+    let mut build = Build::new(&tree, options, threads, &problems)?;
     let (mut image, mut metadata) = writers(out, before.appended(), options)?;
     build.tell(Stage::Write, image.position(), true);
     let before = before.read(options, &plan)?;
@@ -145,25 +145,6 @@ fn writers(
         }
         None => Ok((ImageWriter::begin(sink)?, MetadataWriter::new(level))),
     }
-}
-
-/// The jobs as a script orders them.
-fn ordered_by(script: &Script, tree: &ScannedTree, jobs: &[Job]) -> Result<Vec<Job>> {
-    let paths: Vec<Vec<u8>> = jobs.iter().map(|job| tree.path_of(job.entry)).collect();
-    let mut candidates = jobs.iter().zip(&paths).map(|(job, path)| {
-        let attributes = tree.attributes(job.entry);
-        Candidate {
-            path,
-            kind: FileKind::Regular,
-            size: job.len,
-            permissions: attributes.permissions,
-            uid: attributes.uid,
-            gid: attributes.gid,
-            mtime: tree.mtime(job.entry),
-        }
-    });
-    let order = script.order(&mut candidates)?.unwrap_or_default();
-    Ok(order.into_iter().map(|index| jobs[index]).collect())
 }
 
 fn interrupted() -> Error {
@@ -244,20 +225,17 @@ struct Build<'a> {
 }
 
 impl<'a> Build<'a> {
-    fn new(tree: &'a ScannedTree, options: &'a BuildOptions, watch: &'a dyn Watch) -> Result<Self> {
-        let mut jobs: Vec<Job> = (0..tree.entry_count())
+    fn new(
+        tree: &'a ScannedTree,
+        options: &'a BuildOptions,
+        threads: usize,
+        watch: &'a dyn Watch,
+    ) -> Result<Self> {
+        let jobs: Vec<Job> = (0..tree.entry_count())
             .map(EntryNo)
             .filter_map(|e| job(tree, e))
             .collect();
-        if let Some(script) = options.script.as_ref().filter(|s| s.orders()) {
-            jobs = ordered_by(script, tree, &jobs)?;
-        } else if options.order == Order::Name {
-            jobs.sort_by(|a, b| {
-                tree.name(a.entry)
-                    .cmp(tree.name(b.entry))
-                    .then(a.entry.cmp(&b.entry))
-            });
-        }
+        let jobs = arrange(tree, jobs, options, threads, watch)?;
         let file_len = jobs
             .iter()
             .fold(0u64, |sum, job| sum.saturating_add(job.len));
@@ -368,8 +346,8 @@ impl<'a> Build<'a> {
         spool_dir: &Path,
         before: &Before,
     ) -> Result<ContentSummary> {
-        let jobs = std::mem::take(&mut self.jobs);
-        let total_len = data_len(self.tree, &jobs);
+        let mut jobs = std::mem::take(&mut self.jobs);
+        let total_len = look_at_long_files(self.tree, &mut jobs, plan);
         let mut writer = ContentWriter::new(image, metadata, plan, total_len, spool_dir, before)?;
         self.tell(Stage::Write, writer.written_len(), true);
         let mut long_lens = long_lens(&jobs);
@@ -591,32 +569,51 @@ fn job(tree: &ScannedTree, entry: EntryNo) -> Option<Job> {
         tree.link_group(entry)
             .is_none_or(|g| tree.link_names(g).next() == Some(entry))
     };
-    (tree.kind(entry) == FileKind::Regular && len > 0 && is_first()).then_some(Job { entry, len })
+    (tree.kind(entry) == FileKind::Regular && len > 0 && is_first()).then_some(Job {
+        entry,
+        len,
+        is_whole: len <= WHOLE_LEN_MAX,
+    })
 }
 
-/// How many long files there are of each length.
+/// How many files that are streamed there are of each length.
 fn long_lens(jobs: &[Job]) -> HashMap<u64, u32> {
     let mut lens = HashMap::new();
-    for job in jobs.iter().filter(|j| j.len > WHOLE_LEN_MAX) {
+    for job in jobs.iter().filter(|j| !j.is_whole) {
         *lens.entry(job.len).or_default() += 1;
     }
     lens
 }
 
-/// Bytes of data in all files, the holes of long ones left out. How densely repeats are looked for follows from it, so
-/// it must not depend on anything but the files.
+/// Finds archives among the long files, which are to be read whole. Returns the bytes of data in all files, the holes of
+/// long ones left out: how densely repeats are looked for follows from it, so it must not depend on anything but the files.
 ///
 /// # Cost
 /// Opens every long file.
-fn data_len(tree: &ScannedTree, jobs: &[Job]) -> u64 {
-    let len = |job: &Job| match job.len > WHOLE_LEN_MAX {
-        true => tree
-            .open_file(job.entry)
-            .and_then(|f| f.layout())
-            .map_or(0, |l| l.data_len()),
-        false => job.len,
-    };
-    jobs.iter().map(len).fold(0, u64::saturating_add)
+fn look_at_long_files(tree: &ScannedTree, jobs: &mut [Job], plan: &Plan) -> u64 {
+    let mut total = 0u64;
+    for job in jobs {
+        let mut len = job.len;
+        if !job.is_whole {
+            let looked = look(tree, job, plan.archive_len_max);
+            // A file that cannot be opened is met again, and reported, when it is to be read.
+            let (data_len, is_archive) = looked.unwrap_or((0, false));
+            (len, job.is_whole) = (data_len, is_archive);
+        }
+        total = total.saturating_add(len);
+    }
+    total
+}
+
+/// Bytes of data in a file, and whether it is an archive to be read whole.
+fn look(tree: &ScannedTree, job: &Job, archive_len_max: u64) -> Result<(u64, bool)> {
+    let file = tree.open_file(job.entry)?;
+    let layout = file.layout()?;
+    let mut front = Vec::with_capacity(MAGIC_LEN);
+    if layout.runs.is_none() && layout.len <= archive_len_max {
+        file.read_front(MAGIC_LEN as u64, &mut front)?;
+    }
+    Ok((layout.data_len(), is_archive(&front)))
 }
 
 enum Piece<'a> {

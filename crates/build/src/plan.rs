@@ -19,6 +19,12 @@ const OPEN_DIR_LEN: u64 = 4608;
 /// What one distinct xattr set costs while the tree is written: its digest and number in a table.
 const XATTR_SET_LEN: u64 = 96;
 
+/// Files that are read ahead of the segmenter.
+const READ_AHEAD_LEN: u64 = WHOLE_LEN_MAX * 3;
+
+/// Longer archives are streamed, whatever the budget.
+const ARCHIVE_LEN_MAX: u64 = 64 << 20;
+
 /// The tree to be written, as far as it costs memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TreeSize {
@@ -61,6 +67,8 @@ pub struct Plan {
     pub block_len: u64,
     /// Codec of ordinary blocks.
     pub codec: CodecSpec,
+    /// Codec of blocks of x86 code.
+    pub x86_codec: CodecSpec,
     /// Shortest repeat.
     pub match_len_min: u32,
     /// What is told apart.
@@ -71,6 +79,8 @@ pub struct Plan {
     pub window_len: u64,
     /// Files read ahead.
     pub read_ahead_len: u64,
+    /// Archives up to this length are read whole, to be taken apart.
+    pub archive_len_max: u64,
 }
 
 impl Plan {
@@ -103,11 +113,13 @@ impl Plan {
             threads: threads as usize,
             block_len: options.block_len,
             codec: options.codec,
+            x86_codec: options.x86_codec.unwrap_or(options.codec),
             match_len_min: options.match_len_min,
             categories: options.categories,
             table_len: table_len(options),
             window_len: window_len(options),
-            read_ahead_len: WHOLE_LEN_MAX * 3,
+            read_ahead_len: READ_AHEAD_LEN,
+            archive_len_max: archive_len_max(options),
         })
     }
 }
@@ -116,7 +128,7 @@ impl Plan {
 fn need(options: &BuildOptions, fixed: u64, threads: u64) -> u64 {
     let blocks = Compressors::in_flight_max(threads) * options.block_len * 2;
     fixed
-        + threads * options.codec.context_len(options.block_len)
+        + threads * context_len(options)
         + if options.categories.deflate {
             threads * crate::recode::MEMORY_LEN
         } else {
@@ -124,6 +136,12 @@ fn need(options: &BuildOptions, fixed: u64, threads: u64) -> u64 {
         }
         + blocks
         + minimum_shared(options)
+}
+
+/// A thread has one encoder at a time.
+fn context_len(options: &BuildOptions) -> u64 {
+    let of = |codec: CodecSpec| codec.context_len(options.block_len);
+    of(options.codec).max(options.x86_codec.map_or(0, of))
 }
 
 /// The smallest budget that would do, in MiB. Some shares grow with the budget, by less than a quarter of it, so asking
@@ -156,7 +174,20 @@ fn window_len(options: &BuildOptions) -> u64 {
     (options.memory_len / 16).max(options.block_len * 2)
 }
 
+/// Two archives can be in memory, so that they get an eighth of the budget.
+fn archive_len_max(options: &BuildOptions) -> u64 {
+    match options.categories.deflate {
+        true => (options.memory_len / 16).clamp(WHOLE_LEN_MAX, ARCHIVE_LEN_MAX),
+        false => WHOLE_LEN_MAX,
+    }
+}
+
 fn minimum_shared(options: &BuildOptions) -> u64 {
-    // Read-ahead, one file more in the segmenter's hands, and the open block of each stream.
-    table_len(options) + window_len(options) + WHOLE_LEN_MAX * 4 + options.block_len * 3
+    // Read-ahead, which a single archive may exceed, one file more in the segmenter's hands, and the open block of each stream.
+    let archive_len = archive_len_max(options);
+    table_len(options)
+        + window_len(options)
+        + READ_AHEAD_LEN.max(archive_len)
+        + archive_len
+        + options.block_len * 3
 }

@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use weald_format::{Digest, Result};
 
-/// Files up to this length are read whole by a reader; longer ones are streamed by the segmenter's thread.
+/// Files up to this length are read whole by a reader; longer ones are streamed by the segmenter's thread, archives aside that
+/// can be taken apart only as a whole.
 pub const WHOLE_LEN_MAX: u64 = 4 << 20;
 /// A batch ends after this many bytes or files.
 const BATCH_LEN: u64 = 1 << 20;
@@ -23,6 +24,8 @@ pub struct Job {
     pub entry: EntryNo,
     /// Bytes, when it was scanned.
     pub len: u64,
+    /// It is read whole by a reader.
+    pub is_whole: bool,
 }
 
 /// A file in memory.
@@ -138,7 +141,7 @@ impl<'a> Readers<'a> {
     fn batch_len(&self, no: usize) -> u64 {
         self.jobs[self.batches[no].clone()]
             .iter()
-            .map(|j| if j.len > WHOLE_LEN_MAX { 0 } else { j.len })
+            .map(|j| if j.is_whole { j.len } else { 0 })
             .sum()
     }
 
@@ -173,10 +176,10 @@ impl<'a> Readers<'a> {
     }
 
     fn read(&self, job: Job) -> Handed {
-        if job.len > WHOLE_LEN_MAX {
+        if !job.is_whole {
             return Handed::Long(job);
         }
-        match read_whole(self.tree, job.entry).transpose() {
+        match read_whole(self.tree, &job).transpose() {
             Some(Ok(mut loaded)) => {
                 if let (Some(recoder), None) = (&self.recoder, &loaded.layout.runs) {
                     loaded.streams = recoder.streams(&loaded.data, &loaded.digest);
@@ -230,8 +233,8 @@ fn batches(jobs: &[Job]) -> Vec<Range<usize>> {
 }
 
 /// Reads a file until it holds still, at most [`ATTEMPTS`] times; `None` where it has grown too long to be held.
-fn read_whole(tree: &ScannedTree, entry: EntryNo) -> Result<Option<Loaded>> {
-    let mut attempt = read_once(tree, entry);
+fn read_whole(tree: &ScannedTree, job: &Job) -> Result<Option<Loaded>> {
+    let mut attempt = read_once(tree, job);
     for _ in 1..ATTEMPTS {
         let is_settled = match &attempt {
             Ok(loaded) => !loaded.as_ref().is_some_and(|l| l.is_changed),
@@ -240,16 +243,16 @@ fn read_whole(tree: &ScannedTree, entry: EntryNo) -> Result<Option<Loaded>> {
         if is_settled {
             break;
         }
-        attempt = read_once(tree, entry);
+        attempt = read_once(tree, job);
     }
     attempt
 }
 
-fn read_once(tree: &ScannedTree, entry: EntryNo) -> Result<Option<Loaded>> {
-    let file = tree.open_file(entry)?;
+fn read_once(tree: &ScannedTree, job: &Job) -> Result<Option<Loaded>> {
+    let file = tree.open_file(job.entry)?;
     let mut layout = file.layout()?;
     let data_len = layout.data_len();
-    if data_len > WHOLE_LEN_MAX {
+    if data_len > WHOLE_LEN_MAX.max(job.len) {
         return Ok(None);
     }
     let mut data = Vec::with_capacity(data_len as usize + 1);
@@ -267,7 +270,7 @@ fn read_once(tree: &ScannedTree, entry: EntryNo) -> Result<Option<Loaded>> {
         }
     }
     // A file may end before its size without any other sign of a change, as those of sysfs do.
-    let is_changed = data.len() as u64 != data_len || !tree.is_unchanged(entry, &file)?;
+    let is_changed = data.len() as u64 != data_len || !tree.is_unchanged(job.entry, &file)?;
     let mut hasher = layout.hasher();
     hasher.update(&data);
     Ok(Some(Loaded {
@@ -309,7 +312,8 @@ mod tests {
             vec![
                 Job {
                     entry: EntryNo(entry),
-                    len: WHOLE_LEN_MAX
+                    len: WHOLE_LEN_MAX,
+                    is_whole: true,
                 };
                 9
             ]

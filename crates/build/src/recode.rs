@@ -13,14 +13,14 @@ use weald_format::recipes::{CHECK_LEN, Recipe};
 /// Plain bytes that one recipe may need: a read of one byte has to recreate all that the recipe makes.
 pub const PLAIN_LEN_MAX: usize = 8 << 20;
 /// What one thread needs while it takes a file apart: plain bytes, zlib's stream of them, the stream made from it, which
-/// is no longer than a file that is read whole, and the tokens of a block.
-pub const MEMORY_LEN: u64 = PLAIN_LEN_MAX as u64 * 2 + (9 << 20);
+/// is no longer than they are, and the tokens of a block.
+pub const MEMORY_LEN: u64 = PLAIN_LEN_MAX as u64 * 3 + (5 << 20);
 /// Shorter streams are not worth what a recipe takes.
 const STREAM_LEN_MIN: usize = 128;
 /// Plain bytes must be longer than the stream by this share (1/8), or there was nothing to compress.
 const GAIN_SHARE: usize = 8;
 /// Plain bytes that are made of one file while its streams are looked for, where one that turns out to be none counts as the
-/// longest: members of a forged file can lie in one another. Files that are read whole, 4 MiB, reach it from 1 : 64 on.
+/// longest: members of a forged file can lie in one another. Files of 4 MiB reach it from 1 : 64 on, those of 64 MiB from 1 : 4.
 const FILE_PLAIN_LEN_MAX: usize = 256 << 20;
 /// Outcomes that are kept for files with the same content.
 const KNOWN_COUNT_MAX: usize = 1 << 14;
@@ -74,10 +74,8 @@ impl Recoder {
 
     /// The streams in the file `data`, whose digest is `digest`, in order; none where it holds none.
     pub fn streams(&self, data: &[u8], digest: &Digest) -> Arc<[Stream]> {
-        let find = match data {
-            [0x1f, 0x8b, 8, ..] => gzip_streams,
-            [b'P', b'K', 3, 4, ..] => zip_streams,
-            _ => return Arc::default(),
+        let Some(find) = finder(data) else {
+            return Arc::default();
         };
         if self.stored.binary_search(digest).is_ok() {
             return Arc::default();
@@ -91,6 +89,26 @@ impl Recoder {
         };
         // Another reader may be at the same content: waiting for it is cheaper than doing it twice.
         outcome.get_or_init(|| find(data).into()).clone()
+    }
+}
+
+/// Bytes that tell whether a file can be taken apart.
+pub const MAGIC_LEN: usize = 4;
+
+/// Whether a file that begins with `front` can be taken apart, if its streams agree.
+pub fn is_archive(front: &[u8]) -> bool {
+    finder(front).is_some()
+}
+
+/// Finds the streams of a file.
+type Finder = fn(&[u8]) -> Vec<Stream>;
+
+/// What finds the streams of a file that begins with `front`.
+fn finder(front: &[u8]) -> Option<Finder> {
+    match front {
+        [0x1f, 0x8b, 8, _, ..] => Some(gzip_streams),
+        [b'P', b'K', 3, 4, ..] => Some(zip_streams),
+        _ => None,
     }
 }
 

@@ -26,6 +26,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 pub struct RewriteOptions {
     /// Codec of ordinary blocks; `None` keeps each block's, unless blocks are cut anew: then that of a default build.
     pub codec: Option<CodecSpec>,
+    /// Codec of blocks of x86 code; `None` treats them like ordinary ones.
+    pub x86_codec: Option<CodecSpec>,
     /// Raw bytes per block, 4 KiB … 64 MiB; `None` keeps what each stream has.
     pub block_len: Option<u64>,
     /// Worker threads; 0 = one per CPU.
@@ -54,6 +56,7 @@ pub struct RewriteReport {
 impl RewriteOptions {
     fn validate(&self) -> Result<()> {
         self.block_len.map_or(Ok(()), validate_block_len)?;
+        self.x86_codec.map_or(Ok(()), validate_codec)?;
         self.codec.map_or(Ok(()), validate_codec)
     }
 
@@ -61,13 +64,13 @@ impl RewriteOptions {
     fn change(&self, stream: &Stream) -> Option<Change> {
         let block_len = self.block_len.unwrap_or(stream.block_len_max);
         let is_recut = block_len != stream.block_len_max;
+        let if_recut = || is_recut.then(|| BuildOptions::default().codec);
         let codec = match stream.category {
             Category::Deflate | Category::Base => return None,
             // What no codec makes smaller need not be tried again.
             Category::Incompressible => is_recut.then_some(CodecSpec::None),
-            Category::General | Category::X86 => self
-                .codec
-                .or_else(|| is_recut.then(|| BuildOptions::default().codec)),
+            Category::General => self.codec.or_else(if_recut),
+            Category::X86 => self.x86_codec.or(self.codec).or_else(if_recut),
         };
         codec.map(|codec| Change { codec, block_len })
     }

@@ -268,8 +268,8 @@ fn what_is_no_whole_stream_or_not_worth_it_is_stored_as_it_is() {
     plan.file("no-bytes.gz", Vec::new());
     plan.file("not.gz", text(3, 5000));
     plan.add("sparse.gz", Kind::File(vec![(0, gz.clone())], 1 << 20));
-    // Longer than what is read whole.
-    plan.file("streamed.gz", gz.repeat((4 << 20) / gz.len() + 1));
+    // Longer than a sixteenth of the budget, and so streamed.
+    plan.file("streamed.gz", gz.repeat((32 << 20) / gz.len() + 1));
     let report = report_of(&plan, &options());
     assert_eq!((report.made_len, report.plain_len), (0, 0));
 }
@@ -374,4 +374,37 @@ fn any_part_of_a_made_file_can_be_read() {
             }
         }
     }
+}
+
+/// Would catch: archives that are left as they are only because they are long, and budgets that leave no room for them.
+#[test]
+fn long_archives_are_taken_apart() {
+    let scratch = Scratch::tmpfs("128m");
+    let source = scratch.dir("source");
+    // Hexadecimal digits compress two to one: the archives have about 6 MB.
+    let script = "import zipfile, gzip, random
+r = random.Random(1)
+members = [bytes(r.choices(b'0123456789abcdef', k=3 << 20)) for _ in range(4)]
+with zipfile.ZipFile('long.zip', 'w', zipfile.ZIP_DEFLATED) as z:
+    for i, member in enumerate(members): z.writestr(str(i), member)
+with open('long.gz', 'wb') as f:
+    for member in members: f.write(gzip.compress(member, 6, mtime=0))
+";
+    std::fs::write(scratch.path().join("make.py"), script).unwrap();
+    shell(
+        &source,
+        "python3 ../make.py && test $(stat -c %s long.zip) -gt 5000000",
+    );
+    let report = build_and_compare(&source, &options());
+    assert!(report.made_len > 10_000_000, "{}", report.made_len);
+    // Both hold the same plain bytes.
+    assert!(report.plain_len < 13_000_000, "{}", report.plain_len);
+    let small = BuildOptions {
+        memory_len: 160 << 20,
+        block_len: 64 << 10,
+        threads: 1,
+        ..options()
+    };
+    let report = build_and_compare(&source, &small);
+    assert!(report.made_len > 10_000_000, "{}", report.made_len);
 }

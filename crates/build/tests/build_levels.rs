@@ -3,8 +3,12 @@
 mod build_support;
 
 use build_support::*;
-use weald_build::{BuildOptions, CodecSpec, MtimeRule};
+use std::path::Path;
+use weald_build::{BuildOptions, CodecSpec, MtimeRule, RewriteOptions, Silent, rewrite_image};
 use weald_format::Timestamp;
+use weald_format::container::Codec;
+use weald_format::directory::Category;
+use weald_image::{Image, OpenOptions};
 
 /// Text, noise, executables, zeros, repeats near and far, an almost equal twin, holes, links.
 fn sample() -> Plan {
@@ -54,6 +58,7 @@ fn every_codec_and_block_size_reads_back() {
     let specs = [
         CodecSpec::None,
         CodecSpec::Lz4,
+        CodecSpec::Lz4Hc(12),
         CodecSpec::Zstd(1),
         CodecSpec::Zstd(22),
         CodecSpec::Xz(0),
@@ -205,4 +210,49 @@ fn files_left_out_take_no_numbers() {
     assert_eq!(problems.len(), 4, "{problems:#?}");
     assert!(has_times_section(&target));
     assert_same(&target, &source);
+}
+
+/// Would catch: a codec for programs that other data gets, or that rewriting forgets.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn programs_can_have_a_codec_of_their_own() {
+    let scratch = Scratch::tmpfs("64m");
+    let source = scratch.dir("source");
+    let image = scratch.path().join("image");
+    let rewritten = scratch.path().join("rewritten");
+    shell(&source, "cp /bin/ls program; seq 1 50000 > text");
+    let mut options = quick();
+    options.codec = CodecSpec::Zstd(1);
+    options.x86_codec = Some(CodecSpec::Xz(1));
+    options.categories.x86 = true;
+    build(&source, &image, &options);
+    assert_same(&image, &source);
+    let codecs = |path: &Path| {
+        let image = Image::open_path(path, 0, &OpenOptions::default()).unwrap();
+        let of = |category| {
+            let sections = image.sections().unwrap();
+            let section = sections
+                .iter()
+                .find(|s| s.stream.is_some_and(|s| s.1 == category));
+            section
+                .unwrap()
+                .by_codec
+                .keys()
+                .copied()
+                .collect::<Vec<_>>()
+        };
+        (of(Category::General), of(Category::X86))
+    };
+    assert_eq!(codecs(&image), (vec![Codec::Zstd], vec![Codec::Xz]));
+    let options = RewriteOptions {
+        codec: None,
+        x86_codec: Some(CodecSpec::Lz4Hc(9)),
+        block_len: None,
+        threads: 1,
+        memory_len: 1 << 30,
+    };
+    let opened = Image::open_path(&image, 0, &OpenOptions::default()).unwrap();
+    rewrite_image(&opened, &rewritten, false, &options, &Silent).unwrap();
+    assert_eq!(codecs(&rewritten), (vec![Codec::Zstd], vec![Codec::Lz4]));
+    assert_same(&rewritten, &source);
 }

@@ -15,6 +15,7 @@ use weald_image::{Image, OpenOptions};
 fn options() -> RewriteOptions {
     RewriteOptions {
         codec: None,
+        x86_codec: None,
         block_len: None,
         threads: 2,
         memory_len: 1 << 30,
@@ -202,6 +203,7 @@ fn an_image_is_a_source_like_a_directory() {
     );
     for keeps_times in [false, true] {
         let mut options = quick();
+        options.memory_len = 192 << 20;
         options.categories.deflate = true;
         (options.keep_ctime, options.keep_btime) = (keeps_times, keeps_times);
         let built = build(&source, &image, &options);

@@ -109,8 +109,11 @@ pub fn codec(text: &str) -> Result<CodecSpec, String> {
     let (name, level) = text
         .split_once(':')
         .map_or((text, None), |(name, level)| (name, Some(level)));
-    let unknown =
-        || format!("unknown codec '{text}': expected none, lz4, zstd[:LEVEL] or xz[:LEVEL]");
+    let unknown = || {
+        format!(
+            "unknown codec '{text}': expected none, lz4, lz4hc[:LEVEL], zstd[:LEVEL] or xz[:LEVEL]"
+        )
+    };
     let number = |default: u32| match level {
         Some(level) => level
             .parse()
@@ -120,12 +123,33 @@ pub fn codec(text: &str) -> Result<CodecSpec, String> {
     match (name, level) {
         ("none", None) => Ok(CodecSpec::None),
         ("lz4", None) => Ok(CodecSpec::Lz4),
+        ("lz4hc", _) => Ok(CodecSpec::Lz4Hc(
+            number(9)?.try_into().map_err(|_| unknown())?,
+        )),
         ("zstd", _) => Ok(CodecSpec::Zstd(
             number(16)?.try_into().map_err(|_| unknown())?,
         )),
         ("xz", _) => Ok(CodecSpec::Xz(number(6)?)),
         _ => Err(unknown()),
     }
+}
+
+/// A codec, and whether it is for x86 code only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodecChoice {
+    /// The codec.
+    pub codec: CodecSpec,
+    /// `x86=` was in front.
+    pub is_for_x86: bool,
+}
+
+/// A codec, perhaps with `x86=` in front.
+pub fn codec_choice(text: &str) -> Result<CodecChoice, String> {
+    let for_x86 = text.strip_prefix("x86=");
+    Ok(CodecChoice {
+        codec: codec(for_x86.unwrap_or(text))?,
+        is_for_x86: for_x86.is_some(),
+    })
 }
 
 /// `UID[:GID]`.
@@ -237,6 +261,11 @@ mod tests {
         assert_eq!(codec("none"), Ok(CodecSpec::None));
         assert_eq!(codec("zstd:19"), Ok(CodecSpec::Zstd(19)));
         assert_eq!(codec("xz:0"), Ok(CodecSpec::Xz(0)));
+        assert_eq!(codec("lz4hc"), Ok(CodecSpec::Lz4Hc(9)));
+        let choice = |text| codec_choice(text).map(|c| (c.codec, c.is_for_x86));
+        assert_eq!(choice("x86=xz:1"), Ok((CodecSpec::Xz(1), true)));
+        assert_eq!(choice("lz4"), Ok((CodecSpec::Lz4, false)));
+        assert!(choice("arm=lz4").is_err() && choice("x86=").is_err());
         for text in [
             "",
             "gzip",

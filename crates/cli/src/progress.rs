@@ -76,7 +76,7 @@ impl Display {
             &mut clock,
             stage_word(progress.stage),
             position(progress),
-            || describe(progress, elapsed),
+            || describe(progress, elapsed, weald_sys::resident_len()),
         );
     }
 
@@ -242,8 +242,8 @@ fn describe_extraction(progress: &ExtractProgress, elapsed: Duration) -> String 
     text
 }
 
-/// `1,234/5,678 files, 1.2/3.4 GiB, 123 MiB/s, ratio 4.56, 12 s left`.
-fn describe(progress: &Progress, elapsed: Duration) -> String {
+/// `1,234/5,678 files, 1.2 of 3.4 GiB, 123 MiB/s in, 27 MiB/s out, ratio 4.56, memory 240 MiB, 12 s left`.
+fn describe(progress: &Progress, elapsed: Duration, memory_len: Option<u64>) -> String {
     let Progress {
         entry_count,
         entry_total,
@@ -270,10 +270,13 @@ fn describe(progress: &Progress, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64();
     if read_len > 0 && seconds > 0.2 {
         let rate = read_len as f64 / seconds;
-        parts.push(format!("{}/s", bytes(rate as u64)));
+        let written_rate = written_len as f64 / seconds;
+        parts.push(format!("{}/s in", bytes(rate as u64)));
+        parts.push(format!("{}/s out", bytes(written_rate as u64)));
         if written_len > 0 {
             parts.push(format!("ratio {:.2}", read_len as f64 / written_len as f64));
         }
+        parts.extend(memory_len.map(|len| format!("memory {}", bytes(len))));
         let left = read_total.saturating_sub(read_len) as f64 / rate;
         parts.push(format!("{} left", duration(left as u64)));
     }
@@ -346,10 +349,10 @@ mod tests {
             read_total: 400 << 20,
             written_len: 25 << 20,
         };
-        let text = describe(&progress, Duration::from_secs(2));
+        let text = describe(&progress, Duration::from_secs(2), Some(200 << 20));
         assert_eq!(
             text,
-            "1,000/4,000 files, 100.0 MiB of 400.0 MiB, 50.0 MiB/s, ratio 4.00, 6 s left"
+            "1,000/4,000 files, 100.0 MiB of 400.0 MiB, 50.0 MiB/s in, 12.5 MiB/s out, ratio 4.00, memory 200.0 MiB, 6 s left"
         );
         assert_eq!(position(&progress), BAR_STEPS / 4);
     }

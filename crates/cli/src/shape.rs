@@ -1,14 +1,52 @@
 //! Arguments that every command shares which finds and lays contents out anew: what is told apart, in which order it lies,
 //! whom it belongs to.
 
-use crate::parse;
-use clap::{Args, ValueEnum};
+use crate::parse::{self, CodecChoice};
+use anyhow::Context;
+use clap::{Args, ValueEnum, ValueHint};
+use std::path::PathBuf;
 use weald_build::mode::ModeRule;
-use weald_build::{BuildOptions, Categories, MtimeRule, Order};
+use weald_build::{BuildOptions, Categories, CodecSpec, MtimeRule, Order};
+
+/// With which codecs blocks are encoded.
+#[derive(Args, Debug)]
+pub struct CodecArgs {
+    /// Codec: none, lz4, lz4hc[:1-12], zstd[:1-22] or xz[:0-9]; x86=CODEC is for programs alone; may be given several times
+    #[arg(long = "codec", value_name = "[x86=]CODEC", value_parser = parse::codec_choice)]
+    choices: Vec<CodecChoice>,
+}
+
+impl CodecArgs {
+    /// The last one given for ordinary data.
+    pub fn general(&self) -> Option<CodecSpec> {
+        self.last(false)
+    }
+
+    /// The last one given for x86 code alone.
+    pub fn x86(&self) -> Option<CodecSpec> {
+        self.last(true)
+    }
+
+    fn last(&self, is_for_x86: bool) -> Option<CodecSpec> {
+        let mut choices = self.choices.iter().rev();
+        choices
+            .find(|c| c.is_for_x86 == is_for_x86)
+            .map(|c| c.codec)
+    }
+
+    /// Puts what was given into `options`.
+    pub fn apply(&self, options: &mut BuildOptions) {
+        options.codec = self.general().unwrap_or(options.codec);
+        options.x86_codec = self.x86().or(options.x86_codec);
+    }
+}
 
 /// How contents are found and laid out.
 #[derive(Args, Debug)]
 pub struct LayoutArgs {
+    /// What the image is to be good at: sets block size and shortest repeat where they are not given
+    #[arg(long, value_enum)]
+    profile: Option<ProfileWord>,
     /// Shortest repeat that is stored once, 64 to 4096 bytes; 0 looks for none
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     match_size: Option<u64>,
@@ -18,16 +56,30 @@ pub struct LayoutArgs {
     /// Order of contents in the image [default: path]
     #[arg(long, value_enum)]
     order: Option<OrderWord>,
+    /// Lay out first what this file lists, in its order: a path on each line, or NULs between them; a directory stands for all
+    /// in it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "order")]
+    order_list: Option<PathBuf>,
 }
 
 impl LayoutArgs {
     /// Whether any of them was given.
     pub fn is_given(&self) -> bool {
-        self.match_size.is_some() || self.categorize.is_some() || self.order.is_some()
+        self.profile.is_some()
+            || self.match_size.is_some()
+            || self.categorize.is_some()
+            || self.order.is_some()
+            || self.order_list.is_some()
     }
 
     /// Puts what was given into `options`.
-    pub fn apply(&self, options: &mut BuildOptions) {
+    ///
+    /// # Errors
+    /// Where the list cannot be read.
+    pub fn apply(&self, options: &mut BuildOptions) -> anyhow::Result<()> {
+        if self.profile == Some(ProfileWord::Interactive) {
+            options.make_interactive();
+        }
         if let Some(len) = self.match_size {
             options.match_len_min = u32::try_from(len).unwrap_or(u32::MAX);
         }
@@ -43,9 +95,28 @@ impl LayoutArgs {
             options.order = match word {
                 OrderWord::Path => Order::Path,
                 OrderWord::Name => Order::Name,
+                OrderWord::Revpath => Order::ReversePath,
+                OrderWord::Similarity => Order::Similarity,
             };
         }
+        if let Some(path) = &self.order_list {
+            let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+            options.order = Order::List(listed(&text).into());
+        }
+        Ok(())
     }
+}
+
+/// The paths of a list, relative to the source: `./a`, `/a/` and `a` are the same.
+fn listed(text: &[u8]) -> Vec<Vec<u8>> {
+    let separator = if text.contains(&0) { 0 } else { b'\n' };
+    let component = |c: &&[u8]| !c.is_empty() && *c != b".";
+    let path = |line: &[u8]| {
+        let components: Vec<&[u8]> = line.split(|&b| b == b'/').filter(component).collect();
+        components.join(&b'/')
+    };
+    let paths = text.split(|&b| b == separator).map(path);
+    paths.filter(|path| !path.is_empty()).collect()
 }
 
 /// What attributes become.
@@ -83,6 +154,15 @@ impl AttributeArgs {
     }
 }
 
+/// What an image is to be good at.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum ProfileWord {
+    /// Small, and quick to read whole
+    Archive,
+    /// Quick to read in small pieces: blocks of 256K, an eighth larger
+    Interactive,
+}
+
 /// What can be told apart.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum CategoryWord {
@@ -105,4 +185,22 @@ enum OrderWord {
     Path,
     /// By name, then path: versions of one file lie together
     Name,
+    /// By the path from its end: what lies at the same place in sibling trees lies together
+    Revpath,
+    /// By what contents share; reads up to 1 MiB of each file twice
+    Similarity,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_may_be_of_lines_or_of_nuls() {
+        let expected = [b"a/b".to_vec(), b"c".to_vec()];
+        assert_eq!(listed(b"./a//b\n\n/c/\n"), expected);
+        assert_eq!(listed(b"a/b\0c\0"), expected);
+        assert_eq!(listed(b"a\nb\0"), [b"a\nb".to_vec()]);
+        assert_eq!(listed(b"\n/\n./\n"), Vec::<Vec<u8>>::new());
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::decode::{Decoder, DictionaryBytes};
 use liblzma::stream::{Action, Check, Filters, LzmaOptions, Status, Stream};
+use lz4::block::CompressionMode;
 use std::sync::Arc;
 use weald_format::container::Codec;
 use weald_format::{Error, ErrorKind, Result};
@@ -14,6 +15,8 @@ pub enum CodecSpec {
     None,
     /// LZ4.
     Lz4,
+    /// LZ4, whose encoder looks longer at level 1 … 12: decodes as fast.
+    Lz4Hc(i32),
     /// Zstandard at level 1 … 22.
     Zstd(i32),
     /// xz (LZMA2) at preset 0 … 9.
@@ -31,6 +34,7 @@ impl CodecSpec {
         match self {
             Self::None => 0,
             Self::Lz4 => 1 << 16,
+            Self::Lz4Hc(_) => 1 << 19,
             Self::Zstd(level) => {
                 let tables = block_len.clamp(1 << 16, 1 << 27);
                 let factor = if level >= 19 {
@@ -113,6 +117,11 @@ impl Encoder {
         let (codec, stored) = match self.spec {
             CodecSpec::None => (Codec::None, Vec::new()),
             CodecSpec::Lz4 => (Codec::Lz4, lz4_flex::block::compress(raw)),
+            CodecSpec::Lz4Hc(level) => {
+                let mode = CompressionMode::HIGHCOMPRESSION(level);
+                let stored = lz4::block::compress(raw, Some(mode), false);
+                (Codec::Lz4, stored.map_err(failed)?)
+            }
             CodecSpec::Zstd(_) => {
                 let codec = if self.dictionary.is_some() {
                     Codec::ZstdDictionary

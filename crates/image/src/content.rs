@@ -106,8 +106,10 @@ struct Piece {
 
 /// Whether what is read may be made by recipes: what recipes are made of may not, so that there are no loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Recipes {
+pub enum Recipes {
+    /// It may.
     Allowed,
+    /// It may not.
     Refused,
 }
 
@@ -162,6 +164,11 @@ impl Contents {
             recent_blocks: recent_blocks.collect(),
             prefetch,
         }
+    }
+
+    /// The records that hold them.
+    pub fn records(&self) -> &Records {
+        &self.records
     }
 
     /// Logical start and length of content `id`.

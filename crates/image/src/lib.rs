@@ -27,6 +27,7 @@ mod damage;
 mod generations;
 mod inspect;
 mod instances;
+mod needs;
 mod prefetch;
 mod records;
 mod template_check;
@@ -38,6 +39,7 @@ pub use check::{CheckOptions, CheckReport, Finding};
 pub use content::Chunk;
 pub use generations::{Generation, generations, last_whole_generation};
 pub use inspect::{SectionInfo, Share};
+pub use needs::Needs;
 pub use transfer::VisitEntryBlock;
 pub use tree::kind_name;
 
@@ -415,6 +417,11 @@ impl Image {
             Some(content) => self.contents.runs(content, offset, visit),
             None => Ok(()),
         }
+    }
+
+    /// Drops the cached blocks if none was asked for since the last call. Threads that read ahead call it every minute.
+    pub fn rest(&self) {
+        self.records.rest();
     }
 
     /// Drops every cached block and page.

@@ -81,6 +81,21 @@ fn without_any_cache_every_read_is_verified() {
     assert_eq!(read_everything(&image).unwrap(), whole);
 }
 
+/// Would catch: blocks that are kept for readers who have gone, or taken from those who have not.
+#[test]
+fn blocks_that_nobody_reads_are_let_go() {
+    let bytes = Parts::base().bytes();
+    let (storage, image) = open_rotting(&bytes, 1 << 20);
+    read_everything(&image).unwrap();
+    // The first block, which is in the cache.
+    storage.flip((64 + 64) * 8);
+    image.rest();
+    read_everything(&image).unwrap();
+    image.rest();
+    image.rest();
+    assert!(read_everything(&image).is_err());
+}
+
 #[test]
 fn a_failed_check_does_not_outlive_the_damage() {
     let bytes = Parts::base().bytes();

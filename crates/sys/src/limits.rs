@@ -46,6 +46,14 @@ pub fn memory_len() -> u64 {
     limits.min().map_or(machine, |limit| limit.min(machine))
 }
 
+/// Bytes of memory that this process holds (`VmRSS`); `None` where `/proc` does not say.
+pub fn resident_len() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 /// What a line of `/proc/self/cgroup` says about memory, in version 1 or 2 of control groups.
 fn group_limit(line: &str) -> Option<u64> {
     let mut parts = line.splitn(3, ':').skip(1);
@@ -89,6 +97,9 @@ mod tests {
         let kib = total.and_then(|t| t.trim().strip_suffix(" kB")).unwrap();
         let total = kib.parse::<u64>().unwrap() << 10;
         assert!((1..=total).contains(&memory_len()));
+        let held = vec![1u8; 64 << 20];
+        let resident = resident_len().unwrap();
+        assert!((held.len() as u64..memory_len()).contains(&resident));
     }
 
     /// Would catch: a container that is killed because its limit lies above its own group.

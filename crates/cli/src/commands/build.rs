@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::parse;
 use crate::progress::{Display, bytes, count};
 use crate::rules::RuleArgs;
-use crate::shape::{AttributeArgs, LayoutArgs};
+use crate::shape::{AttributeArgs, CodecArgs, LayoutArgs};
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use std::io::Write;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_build::filter::{Filter, Verdict};
 use weald_build::script::Script;
-use weald_build::{BuildOptions, CodecSpec, MtimeRule, Report, build_image};
+use weald_build::{BuildOptions, MtimeRule, Report, build_image};
 use weald_format::ErrorKind;
 use weald_vfs::shown;
 
@@ -59,9 +59,8 @@ pub struct BuildArgs {
     /// Level, 0 (fastest) to 9 (smallest): sets codec, block size, shortest repeat and memory where they are not given
     #[arg(short, long, value_name = "LEVEL", default_value_t = BuildOptions::LEVEL_DEFAULT)]
     level: u8,
-    /// Codec: none, lz4, zstd[:1-22] or xz[:0-9]
-    #[arg(long, value_name = "CODEC", value_parser = parse::codec)]
-    codec: Option<CodecSpec>,
+    #[command(flatten)]
+    codec: CodecArgs,
     /// Raw bytes of a block, 4K to 64M: larger compresses better, smaller reads faster at random
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     block_size: Option<u64>,
@@ -153,9 +152,9 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
 
 fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     let mut options = BuildOptions::level(args.level)?;
-    options.codec = args.codec.unwrap_or(options.codec);
+    args.codec.apply(&mut options);
+    args.layout.apply(&mut options)?;
     options.block_len = args.block_size.unwrap_or(options.block_len);
-    args.layout.apply(&mut options);
     options.threads = args.threads;
     options.memory_len = args.memory.unwrap_or(options.memory_len);
     options.filter = args.rules.filter()?;

@@ -11,11 +11,12 @@ use std::process::ExitCode;
 use weald_format::container::RecordType;
 use weald_format::directory::Base;
 use weald_image::{SectionInfo, Share, Summary};
-use weald_vfs::shown;
+use weald_vfs::{ReadingCost, Spread, reading_cost, shown};
 
 const EXAMPLES: &str = "\
 Examples:
   weald info forest.weald
+  weald info --reading forest.weald      what a small read, a file, a directory cost
   weald info --json forest.weald | jq .image_digest";
 
 /// Show what an image is and where its bytes go
@@ -24,6 +25,9 @@ Examples:
 pub struct InfoArgs {
     #[command(flatten)]
     image: ImageArgs,
+    /// Also count what reads have to decode, from empty caches: 4 KiB anywhere, a file, the files of a directory
+    #[arg(long)]
+    reading: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -35,11 +39,19 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let summary = image.summary();
     let bases = &image.directory().bases;
     let sections = image.sections()?;
+    let reading = args.reading.then(|| reading_cost(&image)).transpose()?;
     let mut output = Output::new();
     if args.json {
-        output.json(&json(summary, bases, &sections).into())?;
+        let mut object = json(summary, bases, &sections);
+        if let Some(cost) = &reading {
+            object.insert("reading".into(), reading_json(cost));
+        }
+        output.json(&object.into())?;
     } else {
         output.write_all(text(summary, bases, &sections).as_bytes())?;
+        if let Some(cost) = &reading {
+            output.write_all(reading_text(cost).as_bytes())?;
+        }
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
@@ -217,4 +229,47 @@ fn json(summary: &Summary, bases: &[Base], sections: &[SectionInfo]) -> Object {
     );
     object.insert("sections".into(), sections.collect::<Value>());
     object
+}
+
+/// What is read, as words for people and for programs.
+fn reading_rows(cost: &ReadingCost) -> [(&'static str, &'static str, Spread); 3] {
+    [
+        ("4 KiB anywhere", "small_read", cost.small_read),
+        ("a file", "file", cost.file),
+        ("a directory's files", "directory", cost.directory),
+    ]
+}
+
+fn reading_text(cost: &ReadingCost) -> String {
+    let mut text = format!(
+        "\n{:<28}{:>12}{:>12}{:>12}{:>12}{:>12}\n",
+        "decoded to read", "samples", "mean", "median", "99%", "most"
+    );
+    for (word, _, spread) in reading_rows(cost) {
+        text.push_str(&format!(
+            "{word:<28}{:>12}{:>12}{:>12}{:>12}{:>12}\n",
+            count(spread.count),
+            bytes(spread.mean),
+            bytes(spread.median),
+            bytes(spread.percentile_99),
+            bytes(spread.max)
+        ));
+    }
+    text
+}
+
+fn reading_json(cost: &ReadingCost) -> Value {
+    let spread = |s: Spread| {
+        json!({
+            "count": s.count,
+            "mean": s.mean,
+            "median": s.median,
+            "percentile_99": s.percentile_99,
+            "max": s.max,
+        })
+    };
+    let rows = reading_rows(cost).into_iter();
+    rows.map(|(_, key, s)| (key.to_owned(), spread(s)))
+        .collect::<Object>()
+        .into()
 }

@@ -8,7 +8,7 @@ use crate::output::Output;
 use crate::parse;
 use crate::progress::{Display, bytes};
 use crate::rules::RuleArgs;
-use crate::shape::{AttributeArgs, LayoutArgs};
+use crate::shape::{AttributeArgs, CodecArgs, LayoutArgs};
 use anyhow::bail;
 use clap::{Args, ValueHint};
 use std::io::Write;
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use weald_build::filter::Filter;
 use weald_build::{
-    BuildOptions, CodecSpec, Report, RewriteOptions, RewriteReport, build_from_image, rewrite_image,
+    BuildOptions, Report, RewriteOptions, RewriteReport, build_from_image, rewrite_image,
 };
 use weald_format::{Digest, ErrorKind};
 use weald_image::Image;
@@ -50,9 +50,8 @@ pub struct RewriteArgs {
     /// Level, 0 (fastest) to 9 (smallest): sets codec and block size where they are not given
     #[arg(short, long, value_name = "LEVEL")]
     level: Option<u8>,
-    /// Codec: none, lz4, zstd[:1-22] or xz[:0-9]
-    #[arg(long, value_name = "CODEC", value_parser = parse::codec)]
-    codec: Option<CodecSpec>,
+    #[command(flatten)]
+    codec: CodecArgs,
     /// Raw bytes of a block, 4K to 64M
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     block_size: Option<u64>,
@@ -132,7 +131,8 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
     let of_level = level.as_ref();
     let default = BuildOptions::default();
     Ok(RewriteOptions {
-        codec: args.codec.or(of_level.map(|l| l.codec)),
+        codec: args.codec.general().or(of_level.map(|l| l.codec)),
+        x86_codec: args.codec.x86(),
         block_len: args.block_size.or(of_level.map(|l| l.block_len)),
         threads: args.threads,
         memory_len: args
@@ -144,9 +144,9 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
 /// Everything that build would keep, and that the image has.
 fn pack_options(args: &RewriteArgs, image: &Image, filter: Filter) -> anyhow::Result<BuildOptions> {
     let mut options = BuildOptions::level(args.level.unwrap_or(BuildOptions::LEVEL_DEFAULT))?;
-    options.codec = args.codec.unwrap_or(options.codec);
+    args.codec.apply(&mut options);
+    args.layout.apply(&mut options)?;
     options.block_len = args.block_size.unwrap_or(options.block_len);
-    args.layout.apply(&mut options);
     args.attributes.apply(&mut options);
     options.filter = filter;
     options.threads = args.threads;

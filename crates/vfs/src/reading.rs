@@ -1,0 +1,158 @@
+//! What reading costs: how many bytes have to be decoded, from empty caches, for one small read, one file, one directory.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use weald_format::{ContentId, FileKind, InodeNo, ROOT_INODE, Result};
+use weald_image::{Image, Needs};
+
+/// Bytes of a small read.
+pub const SMALL_READ_LEN: u64 = 4096;
+/// Small reads, files and directories that are looked at, at most: spread evenly, so that the same image gives the same figures.
+const SAMPLES_MAX: u64 = 10_000;
+/// Files of one directory that are looked at, at most.
+const FILES_MAX: usize = 100_000;
+
+/// How a number is spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Spread {
+    /// How many there were.
+    pub count: u64,
+    /// Their mean.
+    pub mean: u64,
+    /// Half are no more than this.
+    pub median: u64,
+    /// 99 of 100 are no more than this.
+    pub percentile_99: u64,
+    /// The largest.
+    pub max: u64,
+}
+
+impl Spread {
+    fn of(mut values: Vec<u64>) -> Self {
+        values.sort_unstable();
+        let count = values.len() as u64;
+        let at = |share: u64| {
+            let place = count.saturating_sub(1).saturating_mul(share) / 100;
+            values.get(place as usize).copied().unwrap_or(0)
+        };
+        let sum = values
+            .iter()
+            .fold(0u128, |sum, &v| sum.saturating_add(u128::from(v)));
+        let mean = sum.checked_div(u128::from(count)).unwrap_or(0);
+        Self {
+            count,
+            mean: u64::try_from(mean).unwrap_or(u64::MAX),
+            median: at(50),
+            percentile_99: at(99),
+            max: at(100),
+        }
+    }
+}
+
+/// Bytes that have to be decoded, what recipes make counted besides what they are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadingCost {
+    /// For [`SMALL_READ_LEN`] bytes anywhere in the contents.
+    pub small_read: Spread,
+    /// For a whole content.
+    pub file: Spread,
+    /// For all files that lie directly in a directory with any.
+    pub directory: Spread,
+}
+
+/// Counts what reads of `image` have to decode.
+///
+/// # Errors
+/// `Io`, `Corrupt`.
+/// # Cost
+/// Reads the index and extents of the samples; decodes no data. Memory: that of the largest directory sampled.
+pub fn reading_cost(image: &Image) -> Result<ReadingCost> {
+    let mut needs = Needs::default();
+    Ok(ReadingCost {
+        small_read: small_reads(image, &mut needs)?,
+        file: files(image, &mut needs)?,
+        directory: directories(image, &mut needs)?,
+    })
+}
+
+/// Numbers below `end`, at most [`SAMPLES_MAX`], spread evenly.
+fn samples(end: u64) -> impl Iterator<Item = u64> {
+    let count = end.min(SAMPLES_MAX);
+    let place = move |n: u64| {
+        let scaled = u128::from(n).saturating_mul(u128::from(end));
+        scaled.checked_div(u128::from(count)).unwrap_or(0) as u64
+    };
+    (0..count).map(place)
+}
+
+fn small_reads(image: &Image, needs: &mut Needs) -> Result<Spread> {
+    let mut lens = Vec::new();
+    for at in samples(image.summary().content_len) {
+        let Some((id, offset)) = image.content_at(at)? else {
+            continue;
+        };
+        let start = offset & !(SMALL_READ_LEN - 1);
+        needs.clear();
+        image.add_needs(id, start..start.saturating_add(SMALL_READ_LEN), needs)?;
+        lens.push(needs.decoded_len());
+    }
+    Ok(Spread::of(lens))
+}
+
+fn files(image: &Image, needs: &mut Needs) -> Result<Spread> {
+    let mut lens = Vec::new();
+    for id in samples(image.summary().content_count) {
+        needs.clear();
+        image.add_needs(ContentId(id), 0..u64::MAX, needs)?;
+        lens.push(needs.decoded_len());
+    }
+    Ok(Spread::of(lens))
+}
+
+fn directories(image: &Image, needs: &mut Needs) -> Result<Spread> {
+    // Inode numbers are dense: those of all names are hit, and with them the directories that hold them.
+    let mut dirs = BTreeSet::new();
+    for no in samples(image.summary().name_count) {
+        dirs.insert(image.parent(InodeNo(ROOT_INODE.0.saturating_add(no)))?);
+    }
+    let mut lens = Vec::new();
+    for dir in dirs {
+        let mut contents = BTreeSet::new();
+        image.read_dir(dir, 0, &mut |_, _, inode| {
+            if let (FileKind::Regular, Some(content)) = (inode.kind, inode.content) {
+                contents.insert(content);
+            }
+            match contents.len() < FILES_MAX {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        if contents.is_empty() {
+            continue;
+        }
+        needs.clear();
+        for id in contents {
+            image.add_needs(id, 0..u64::MAX, needs)?;
+        }
+        lens.push(needs.decoded_len());
+    }
+    Ok(Spread::of(lens))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads_and_samples() {
+        assert_eq!(Spread::of(Vec::new()), Spread::default());
+        let spread = Spread::of((1..=100).rev().collect());
+        assert_eq!((spread.count, spread.mean, spread.median), (100, 50, 50));
+        assert_eq!((spread.percentile_99, spread.max), (99, 100));
+        assert_eq!(samples(0).count(), 0);
+        assert!(samples(3).eq(0..3));
+        let many: Vec<u64> = samples(u64::MAX).collect();
+        assert_eq!(many.len() as u64, SAMPLES_MAX);
+        assert!(many.is_sorted_by(|a, b| a < b));
+    }
+}

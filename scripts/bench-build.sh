@@ -1,0 +1,328 @@
+#!/bin/bash
+# bench-build.sh: size, CPU time and memory of building beside every rival that Debian has, in one run, as Markdown: to standard
+# output and to results-build.md.
+#   WEALD_BENCH_DIR      where results, the log and the trees go (./bench-out)
+#   WEALD_FOREST         a forest that is there already, made by bench/make-forest.sh
+#   WEALD_BENCH_TREES    other trees: "NAME=DIR NAME=DIR" (forest, judge and toolchain)
+#   WEALD_BENCH_RIVALS   rivals to run: words out of the table below (all)
+#   WEALD_BENCH_PARTS    parts to run (sizes reading speed torture append)
+# docs/benchmarks.md says what each workload means.
+set -euo pipefail
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=measure.sh
+. "$(dirname "$0")/measure.sh"
+
+LEVEL_DEFAULT=7
+LEVELS='5 7 9'
+
+out=${WEALD_BENCH_DIR:-$root/bench-out}
+rivals=${WEALD_BENCH_RIVALS:-squashfs-zstd squashfs-xz erofs tar-zstd-19 tar-zstd-22 tar-xz zpaq lrzip borg restic}
+parts=${WEALD_BENCH_PARTS:-sizes reading speed torture append}
+
+# rival NAME TREE TARGET: packs the tree with the strongest options that are still used. A directory as target counts whole.
+rival() {
+    local tree=$2 target=$3 filter
+    case $1 in
+    squashfs-zstd) mksquashfs "$tree" "$target" -comp zstd -b 1M -Xcompression-level 22 -no-progress -quiet ;;
+    squashfs-xz)
+        filter=()
+        if [ "$(uname -m)" = x86_64 ]; then filter=(-Xbcj x86); fi
+        mksquashfs "$tree" "$target" -comp xz -b 1M -Xdict-size 100% "${filter[@]}" -no-progress -quiet
+        ;;
+    erofs)
+        local options
+        read -ra options <<<"$(erofs_options)"
+        mkfs.erofs "${options[@]}" --quiet "$target" "$tree"
+        ;;
+    tar-zstd-19) tar -C "$tree" --sort=name -c . | zstd -q -19 -T0 --long=31 -o "$target" ;;
+    tar-zstd-22) tar -C "$tree" --sort=name -c . | zstd -q --ultra -22 -T0 --long=31 -o "$target" ;;
+    tar-xz) tar -C "$tree" --sort=name -c . | xz -9e >"$target" ;;
+    zpaq) zpaq add "$target.zpaq" "$tree" -m3 && mv "$target.zpaq" "$target" ;;
+    lrzip) tar -C "$tree" --sort=name -c . >"$work/tar" && lrzip -q -L 9 -U -o "$target" "$work/tar" && rm "$work/tar" ;;
+    borg)
+        export BORG_BASE_DIR=$work/borg-base BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK=yes
+        borg init --encryption none "$target" && borg create --compression zstd,19 "$target::tree" "$tree"
+        ;;
+    restic)
+        export RESTIC_PASSWORD=weald RESTIC_CACHE_DIR=$work/restic-cache
+        restic -q init -r "$target" --repository-version 2 && restic -q backup -r "$target" --compression max "$tree"
+        ;;
+    *) die "unknown rival '$1'" ;;
+    esac
+}
+export -f rival erofs_options die
+export work
+
+# file_len PATH: bytes of a file, or of all files of a directory.
+file_len() { find "$1" -type f -printf '%s\n' | awk '{ sum += $1 } END { printf "%.0f", sum }'; }
+
+# size_row LABEL TARGET COMMAND...: sets $len.
+size_row() {
+    local label=$1 target=$2
+    shift 2
+    say "   $label"
+    measure "$@"
+    len=$(file_len "$target")
+    row "$label" "$(scaled "$len" 0.000001 '%.1f')" "$(ratio "$len" "${default_len:-$len}")" "$cpu" \
+        "$(ratio "$cpu" "${default_cpu:-$cpu}")" "$wall" "$(scaled "$rss" 0.0009765625 '%.0f')"
+}
+
+# Targets of the issue for the tuning forest, by level: MB, CPU seconds and MiB of memory at most.
+forest_verdicts() {
+    local megabytes
+    megabytes=$(scaled "$len" 0.000001 '%.1f')
+    case $1 in
+    5) set -- 5 41 15 - ;;
+    7) set -- 7 36 60 384 ;;
+    9) set -- 9 31 200 - ;;
+    esac
+    verdict "forest, level $1: MB" "$megabytes" "$2"
+    verdict "forest, level $1: CPU s" "$cpu" "$3"
+    if [ "$4" != - ]; then verdict "forest, level $1: memory, MiB" "$(scaled "$rss" 0.0009765625 '%.0f')" "$4"; fi
+}
+
+# Targets for ordinary trees, after a rival has run: the default against SquashFS zstd, the strongest against xz.
+rival_verdicts() {
+    local name=$1
+    if [ "$name" = forest ]; then return; fi
+    case $2 in
+    squashfs-zstd)
+        verdict "$name: default against SquashFS zstd-22, size" "$(ratio "$default_len" "$len")" 0.85
+        verdict "$name: default against SquashFS zstd-22, CPU" "$(ratio "$default_cpu" "$cpu")" 0.50
+        ;;
+    squashfs-xz)
+        verdict "$name: strongest against SquashFS xz, size" "$(ratio "$strongest_len" "$len")" 0.85
+        verdict "$name: strongest against SquashFS xz, CPU" "$(ratio "$strongest_cpu" "$cpu")" 1.00
+        ;;
+    tar-xz)
+        verdict "$name: strongest against tar and xz -9e, size" "$(ratio "$strongest_len" "$len")" 1.00
+        verdict "$name: strongest against tar and xz -9e, CPU" "$(ratio "$strongest_cpu" "$cpu")" 1.00
+        ;;
+    tar-zstd-22)
+        verdict "$name: default against tar and zstd --ultra -22 --long=31, size" "$(ratio "$default_len" "$len")" 0.90
+        verdict "$name: default against tar and zstd --ultra -22 --long=31, CPU" "$(ratio "$default_cpu" "$cpu")" 0.25
+        ;;
+    esac
+}
+
+# sizes NAME DIR
+sizes() {
+    local name=$1 tree=$2 level rival image len default_len='' default_cpu='' strongest_len='' strongest_cpu=''
+    step "$name: building"
+    printf '\n## %s: %s, %s in files\n' "$name" "$tree" "$(human "$(tree_len "$tree")")"
+    tar -C "$tree" -c . | cat >/dev/null
+    # The default first: everything else is a multiple of it.
+    table builder MB '× default' 'CPU s' '× default' 'wall s' 'memory MiB'
+    for level in $LEVEL_DEFAULT $LEVELS; do
+        image=$work/$name-$level.weald
+        if [ -e "$image" ]; then continue; fi
+        size_row "Weald level $level" "$image" "$weald" build --level "$level" --progress none "$tree" "$image"
+        case $level in
+        "$LEVEL_DEFAULT") default_len=$len default_cpu=$cpu ;;
+        9) strongest_len=$len strongest_cpu=$cpu ;;
+        esac
+        if [ "$name" = forest ]; then forest_verdicts "$level"; fi
+    done
+    for rival in $rivals; do
+        size_row "$rival" "$work/rival" bash -euo pipefail -c 'rival "$@"' rival "$rival" "$tree" "$work/rival"
+        rival_verdicts "$name" "$rival"
+        rm -rf "$work/rival"
+    done
+}
+
+# decoded IMAGE WHAT: bytes that have to be decoded, on average: small_read, file or directory.
+decoded() {
+    "$weald" info --reading --json "$1" | grep -o "\"$2\":{[^}]*" | grep -o '"mean":[0-9]*' | cut -d: -f2
+}
+
+# reading_row LABEL IMAGE DEFAULT_LEN
+reading_row() {
+    local len
+    len=$(stat -c %s "$2")
+    row "$1" "$(scaled "$len" 0.000001 '%.1f')" "$(ratio "$len" "$3")" "$(scaled "$(decoded "$2" small_read)" 0.0009765625 '%.0f')" \
+        "$(scaled "$(decoded "$2" file)" 0.0009765625 '%.0f')" "$(scaled "$(decoded "$2" directory)" 0.0009765625 '%.0f')"
+}
+
+# reading NAME DIR: what reads decode, in every order and in the interactive profile; whole-tree extraction.
+reading() {
+    local name=$1 image=$work/$1-$LEVEL_DEFAULT.weald len rate default_len order
+    step "$name: reading"
+    [ -e "$image" ] || "$weald" build --progress none "$2" "$image"
+    "$weald" build --profile interactive --progress none "$2" "$work/interactive.weald"
+    default_len=$(stat -c %s "$image")
+    table 'Weald' MB '× default' 'KiB decoded: 4 KiB anywhere' 'a file' 'the files of a directory'
+    reading_row 'default' "$image" "$default_len"
+    for order in name revpath similarity; do
+        "$weald" build --order $order --progress none --force "$2" "$work/order.weald"
+        reading_row "--order $order" "$work/order.weald" "$default_len"
+    done
+    reading_row '--profile interactive' "$work/interactive.weald" "$default_len"
+    verdict "$name: decoded for 4 KiB, default, KiB" "$(scaled "$(decoded "$image" small_read)" 0.0009765625 '%.0f')" 4096
+    verdict "$name: decoded for 4 KiB, interactive, KiB" \
+        "$(scaled "$(decoded "$work/interactive.weald" small_read)" 0.0009765625 '%.0f')" 256
+    verdict "$name: size of interactive against the default" \
+        "$(awk -v a="$(stat -c %s "$work/interactive.weald")" -v b="$default_len" 'BEGIN { printf "%.3f", a / b }')" 1.12
+    rm "$work/order.weald" "$work/interactive.weald"
+    len=$(tree_len "$2")
+    mkdir "$work/extracted"
+    cat "$image" >/dev/null
+    measure "$weald" extract --quiet "$image" "$work/extracted"
+    rm -rf "$work/extracted"
+    rate=$(awk -v len="$len" -v cpu="$cpu" 'BEGIN { printf "%.0f", len / 1e6 / cpu }')
+    printf '\nExtracting %s: %s CPU s, %s s, %s MB a CPU second, files made and written included.\n' "$name" "$cpu" "$wall" "$rate"
+    verdict_least "$name: extraction, MB a CPU second" "$rate" 400
+}
+
+# speed_row LABEL LEAST COMMAND...: megabytes of $speed_len in a CPU second.
+speed_row() {
+    local label=$1 least=$2 rate
+    shift 2
+    say "   $label"
+    measure "$@"
+    rate=$(awk -v len="$speed_len" -v cpu="$cpu" 'BEGIN { printf "%.0f", len / 1e6 / cpu }')
+    row "$label" "$rate" "$cpu" "$wall"
+    verdict_least "$label, MB a CPU second" "$rate" "$least"
+}
+
+speed() {
+    local tree=$1 speed_len one
+    step "speed"
+    printf '\n## Speed\n'
+    mkdir "$work/unique"
+    openssl enc -aes-128-ctr -nosalt -K 00 -iv 00 -in /dev/zero 2>/dev/null | head -c 1G >"$work/unique/file" || true
+    speed_len=$(stat -c %s "$work/unique/file")
+    table 'what is built' 'MB a CPU s' 'CPU s' 'wall s'
+    speed_row 'unique data, repeats looked for' 150 \
+        "$weald" build --codec none --categorize none --progress none --force "$work/unique" "$work/speed.weald"
+    for n in 1 2 3 4; do cp "$work/unique/file" "$work/unique/$n"; done
+    speed_len=$((speed_len * 5))
+    speed_row 'copies: read, hashed, found' 1000 \
+        "$weald" build --level 0 --progress none --force "$work/unique" "$work/speed.weald"
+    rm -rf "$work/unique" "$work/speed.weald"
+    measure "$weald" build --threads 1 --progress none --force "$tree" "$work/speed.weald"
+    one=$wall
+    measure "$weald" build --threads 2 --progress none --force "$tree" "$work/speed.weald"
+    rm "$work/speed.weald"
+    printf '\nThe forest, level %s: %s s with one thread, %s s with two.\n' "$LEVEL_DEFAULT" "$one" "$wall"
+    if [ "$(nproc)" -ge 2 ]; then verdict_least 'two threads against one' "$(ratio "$one" "$wall")" 1.8; fi
+}
+
+# make_torture DIR: sparse, constant and periodic files.
+make_torture() {
+    local period
+    mkdir "$1"
+    truncate -s 16G "$1/sparse"
+    printf x | dd of="$1/sparse" bs=1 seek=9000000000 conv=notrunc status=none
+    head -c 4G /dev/zero | tr '\0' a >"$1/constant"
+    for period in 255 256 257 65537; do
+        perl -e 'my ($period, $len) = @ARGV; srand($period); my $piece = join "", map { chr int rand 256 } 1 .. $period;
+            my $run = $piece x int(1 + (1 << 20) / $period); my $left = $len;
+            while ($left > 0) { print substr($run, 0, $left); $left -= length $run }' "$period" 536870912 >"$1/period-$period"
+    done
+}
+
+torture() {
+    local file len limit=512 rate
+    step "torture"
+    printf '\n## Torture: sparse, constant and periodic files, --memory %sM\n' "$limit"
+    make_torture "$work/torture"
+    table file 'MB a second' 'wall s' 'memory MiB' 'image bytes'
+    for file in sparse constant period-255 period-256 period-257 period-65537; do
+        say "   $file"
+        mkdir "$work/one"
+        mv "$work/torture/$file" "$work/one/"
+        len=$(stat -c %s "$work/one/$file")
+        measure "$weald" build --memory ${limit}M --progress none "$work/one" "$work/one.weald"
+        rate=$(awk -v len="$len" -v wall="$wall" 'BEGIN { printf "%.0f", len / 1e6 / (wall > 0.01 ? wall : 0.01) }')
+        rss=$(scaled "$rss" 0.0009765625 '%.0f')
+        row "$file" "$rate" "$wall" "$rss" "$(stat -c %s "$work/one.weald")"
+        verdict_least "$file: MB a second" "$rate" 100
+        verdict "$file: memory, MiB" "$rss" $limit
+        rm -rf "$work/one" "$work/one.weald"
+    done
+    rm -rf "$work/torture"
+}
+
+# append DIR PACKAGE VERSION: the forest without a version, then with it: as a generation, over a base, and built anew.
+append() {
+    local tree=$1 version=$1/$2/$3 without with len base_wall
+    step "append and base"
+    [ -d "$version" ] || die "$version is not there"
+    printf '\n## One version more: %s %s\n' "$2" "$3"
+    table 'how' 'bytes more' 'CPU s' 'wall s'
+    mkdir "$work/aside"
+    mv "$version" "$work/aside/"
+    # The forest is whole again whatever happens.
+    # shellcheck disable=SC2064 # the paths of now
+    trap "[ ! -e '$work/aside/$3' ] || mv '$work/aside/$3' '$version'; clean_work" EXIT
+    measure "$weald" build --progress none "$tree" "$work/append.weald"
+    without=$(stat -c %s "$work/append.weald")
+    cp "$work/append.weald" "$work/base.weald"
+    mv "$work/aside/$3" "$version"
+    trap clean_work EXIT
+    measure "$weald" build --progress none "$tree" "$work/whole.weald"
+    with=$(($(stat -c %s "$work/whole.weald") - without))
+    row 'built anew' "$with" "$cpu" "$wall"
+    base_wall=$wall
+    measure "$weald" build --append --progress none "$tree" "$work/append.weald"
+    len=$(($(stat -c %s "$work/append.weald") - without))
+    row '--append' "$len" "$cpu" "$wall"
+    verdict 'append: bytes against a new build' "$(ratio "$len" "$with")" 1.20
+    verdict 'append: time against a new build' "$(ratio "$wall" "$base_wall")" 0.10
+    measure "$weald" build --base "$work/base.weald" --progress none "$tree" "$work/over.weald"
+    len=$(stat -c %s "$work/over.weald")
+    row '--base' "$len" "$cpu" "$wall"
+    verdict 'base: bytes against a new build' "$(ratio "$len" "$with")" 1.20
+    verdict 'base: time against a new build' "$(ratio "$wall" "$base_wall")" 0.10
+    rm -f "$work"/{append,base,whole,over}.weald
+}
+
+# trees: lines NAME=DIR.
+trees() {
+    if [ -n "${WEALD_BENCH_TREES:-}" ]; then
+        tr ' ' '\n' <<<"$WEALD_BENCH_TREES"
+        return
+    fi
+    printf 'forest=%s\njudge=%s\ntoolchain=%s\n' "$forest" "$out/judge" "$(cd "$root" && rustc --print sysroot)"
+}
+
+make_trees() {
+    forest=${WEALD_FOREST:-$out/forest}
+    if [ -z "${WEALD_FOREST:-}" ]; then
+        step "the small forest, from the registries (kept in $forest)"
+        bash "$root/bench/make-forest.sh" "$root/bench/forest-small.list" "$forest"
+    fi
+    if [ -z "${WEALD_BENCH_TREES:-}" ]; then
+        step "the forest that nothing was tuned on (kept in $out/judge)"
+        bash "$root/bench/make-forest.sh" "$root/bench/forest-judge.list" "$out/judge"
+    fi
+}
+
+has_part() { [[ " $parts " == *" $1 "* ]]; }
+
+run() {
+    local line list
+    machine
+    mapfile -t list < <(trees)
+    for line in "${list[@]}"; do
+        [ -d "${line#*=}" ] || die "${line#*=}: not a directory"
+        if has_part sizes; then sizes "${line%%=*}" "${line#*=}"; fi
+        if has_part reading; then reading "${line%%=*}" "${line#*=}"; fi
+        rm -f "$work/${line%%=*}"-*.weald
+    done
+    if has_part speed; then speed "$forest"; fi
+    if has_part torture; then torture; fi
+    if has_part append; then append "$forest" npm/webpack 5.99.9; fi
+    targets
+}
+
+need cargo mksquashfs mkfs.erofs /usr/bin/time zstd xz zpaq lrzip borg restic perl openssl
+build_programs
+mkdir -p "$out"
+: >"$out/log"
+make_work
+make_trees
+run >"$out/results-build.part"
+mv "$out/results-build.part" "$out/results-build.md"
+cat "$out/results-build.md"
