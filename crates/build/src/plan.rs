@@ -174,10 +174,10 @@ fn window_len(options: &BuildOptions) -> u64 {
     (options.memory_len / 16).max(options.block_len * 2)
 }
 
-/// Two archives can be in memory, so that they get an eighth of the budget.
+/// Two archives can be in memory, so that they get a sixteenth of the budget: more would cost compressors.
 fn archive_len_max(options: &BuildOptions) -> u64 {
     match options.categories.deflate {
-        true => (options.memory_len / 16).clamp(WHOLE_LEN_MAX, ARCHIVE_LEN_MAX),
+        true => (options.memory_len / 32).clamp(WHOLE_LEN_MAX, ARCHIVE_LEN_MAX),
         false => WHOLE_LEN_MAX,
     }
 }

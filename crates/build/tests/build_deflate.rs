@@ -268,8 +268,8 @@ fn what_is_no_whole_stream_or_not_worth_it_is_stored_as_it_is() {
     plan.file("no-bytes.gz", Vec::new());
     plan.file("not.gz", text(3, 5000));
     plan.add("sparse.gz", Kind::File(vec![(0, gz.clone())], 1 << 20));
-    // Longer than a sixteenth of the budget, and so streamed.
-    plan.file("streamed.gz", gz.repeat((32 << 20) / gz.len() + 1));
+    // Longer than a thirty-second of the budget, and so streamed.
+    plan.file("streamed.gz", gz.repeat((16 << 20) / gz.len() + 1));
     let report = report_of(&plan, &options());
     assert_eq!((report.made_len, report.plain_len), (0, 0));
 }
@@ -400,7 +400,7 @@ with open('long.gz', 'wb') as f:
     // Both hold the same plain bytes.
     assert!(report.plain_len < 13_000_000, "{}", report.plain_len);
     let small = BuildOptions {
-        memory_len: 160 << 20,
+        memory_len: 256 << 20,
         block_len: 64 << 10,
         threads: 1,
         ..options()
