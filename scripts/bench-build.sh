@@ -148,13 +148,13 @@ reading_row() {
 reading() {
     local name=$1 image=$work/$1-$LEVEL_DEFAULT.weald len rate default_len order
     step "$name: reading"
-    [ -e "$image" ] || "$weald" build --progress none "$2" "$image"
-    "$weald" build --profile interactive --progress none "$2" "$work/interactive.weald"
+    [ -e "$image" ] || "$weald" build --quiet "$2" "$image"
+    "$weald" build --quiet --profile interactive "$2" "$work/interactive.weald"
     default_len=$(stat -c %s "$image")
     table 'Weald' MB '× default' 'KiB decoded: 4 KiB anywhere' 'a file' 'the files of a directory'
     reading_row 'default' "$image" "$default_len"
     for order in name revpath similarity; do
-        "$weald" build --order $order --progress none --force "$2" "$work/order.weald"
+        "$weald" build --quiet --order $order --force "$2" "$work/order.weald"
         reading_row "--order $order" "$work/order.weald" "$default_len"
     done
     reading_row '--profile interactive' "$work/interactive.weald" "$default_len"
