@@ -2,7 +2,7 @@
 
 use crate::options::{BuildOptions, Order};
 use crate::read::Job;
-use crate::scan::{EntryNo, ScannedTree};
+use crate::scan::ScannedTree;
 use crate::script::{Candidate, Script};
 use crate::watch::Watch;
 use std::collections::HashMap;
@@ -68,15 +68,9 @@ fn by_script(script: &Script, tree: &ScannedTree, jobs: &[Job]) -> Result<Vec<Jo
     Ok(order.into_iter().map(|index| jobs[index]).collect())
 }
 
-/// The way from an entry up to the root, itself first.
-fn way_up(tree: &ScannedTree, entry: EntryNo) -> impl Iterator<Item = EntryNo> {
-    let up = |&entry: &EntryNo| Some(tree.entry_of_dir(tree.dir_of(entry)));
-    std::iter::successors(Some(entry), up).take_while(|&entry| entry != ScannedTree::ROOT)
-}
-
 /// By name, then by the name of the directory, and so on up: what lies at the same place in sibling trees comes together.
 fn by_reverse_path(tree: &ScannedTree, jobs: &mut [Job]) {
-    let names = |entry| way_up(tree, entry).map(|entry| tree.name(entry));
+    let names = |entry| tree.way_up(entry).map(|entry| tree.name(entry));
     jobs.sort_by(|a, b| {
         let by_names = names(a.entry).cmp(names(b.entry));
         by_names.then(a.entry.cmp(&b.entry))

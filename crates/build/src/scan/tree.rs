@@ -273,14 +273,18 @@ impl ScannedTree {
         (dev, self.entry(entry).ino)
     }
 
+    /// The way from an entry up to the root, itself first, the root left out.
+    pub fn way_up(&self, entry: EntryNo) -> impl Iterator<Item = EntryNo> {
+        let up = |&entry: &EntryNo| Some(self.entry_of_dir(self.dir_of(entry)));
+        std::iter::successors(Some(entry), up).take_while(|&entry| entry != Self::ROOT)
+    }
+
     /// The path relative to the root, without a leading slash; the root's is empty.
     ///
     /// # Cost
     /// O(depth · log of the number of directories).
     pub fn path_of(&self, entry: EntryNo) -> Vec<u8> {
-        let up = |&entry: &EntryNo| Some(self.entry_of_dir(self.dir_of(entry)));
-        let way = std::iter::successors(Some(entry), up).take_while(|&entry| entry != Self::ROOT);
-        let mut names: Vec<&[u8]> = way.map(|entry| self.name(entry)).collect();
+        let mut names: Vec<&[u8]> = self.way_up(entry).map(|entry| self.name(entry)).collect();
         names.reverse();
         names.join(&b'/')
     }
