@@ -96,8 +96,14 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
     let rewritten = match is_packed_anew {
         true => {
             let thread_count = thread_count(args.threads);
-            let image = Arc::new(args.image.open_for_reading(thread_count)?);
-            let options = pack_options(args, &image, filter)?;
+            let mut options = pack_options(args, filter)?;
+            // What the reader keeps is part of the budget.
+            let mut source = args.image.clone();
+            let cache_len = source.trust.cache.unwrap_or(options.memory_len / 8);
+            source.trust.cache = Some(cache_len);
+            options.memory_len = options.memory_len.saturating_sub(cache_len);
+            let image = Arc::new(source.open_for_reading(thread_count)?);
+            keep_times_of(&image, &mut options)?;
             let display = display(args)?;
             let built = build_from_image(&image, &args.target, args.force, &options, &display);
             display.finish();
@@ -141,8 +147,8 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
     })
 }
 
-/// Everything that build would keep, and that the image has.
-fn pack_options(args: &RewriteArgs, image: &Image, filter: Filter) -> anyhow::Result<BuildOptions> {
+/// What was asked for, and everything that build would keep.
+fn pack_options(args: &RewriteArgs, filter: Filter) -> anyhow::Result<BuildOptions> {
     let mut options = BuildOptions::level(args.level.unwrap_or(BuildOptions::LEVEL_DEFAULT))?;
     args.codec.apply(&mut options);
     args.layout.apply(&mut options)?;
@@ -151,13 +157,17 @@ fn pack_options(args: &RewriteArgs, image: &Image, filter: Filter) -> anyhow::Re
     options.filter = filter;
     options.threads = args.threads;
     options.memory_len = args.memory.unwrap_or(options.memory_len);
-    // An image that has a time has it everywhere.
+    options.validate()?;
+    Ok(options)
+}
+
+/// An image that has a time has it everywhere.
+fn keep_times_of(image: &Image, options: &mut BuildOptions) -> anyhow::Result<()> {
     let times = image.root()?.times;
     options.keep_atime = times.atime.is_some();
     options.keep_ctime = times.ctime.is_some();
     options.keep_btime = times.btime.is_some();
-    options.validate()?;
-    Ok(options)
+    Ok(())
 }
 
 /// What was done, in either way.
