@@ -169,10 +169,23 @@ reading() {
     cat "$image" >/dev/null
     measure "$weald" extract --quiet "$image" "$work/extracted"
     rm -rf "$work/extracted"
-    rate=$(awk -v len="$len" -v cpu="$cpu" 'BEGIN { printf "%.0f", len / 1e6 / cpu }')
-    printf '\nExtracting %s: %s CPU s, %s s, %s MB a CPU second, files made and written included.\n' "$name" "$cpu" "$wall" "$rate"
+    rate=$(rate_of "$len")
+    # What the file system takes for the same files: tar has nothing to decode.
+    table 'extraction' 'MB a CPU s' 'CPU s' 'wall s'
+    row 'weald extract' "$rate" "$cpu" "$wall"
+    # shellcheck disable=SC2016 # for the inner shell
+    measure bash -c '"$0" tar "$1" >/dev/null' "$weald" "$image"
+    row 'weald tar to nowhere' "$(rate_of "$len")" "$cpu" "$wall"
+    tar -C "$2" -cf "$work/plain.tar" .
+    mkdir "$work/extracted"
+    measure tar -C "$work/extracted" -xf "$work/plain.tar"
+    row 'tar -x, nothing compressed' "$(rate_of "$len")" "$cpu" "$wall"
+    rm -rf "$work/extracted" "$work/plain.tar"
     verdict_least "$name: extraction, MB a CPU second" "$rate" 400
 }
+
+# rate_of LEN: megabytes in one of $cpu's seconds.
+rate_of() { awk -v len="$1" -v cpu="$cpu" 'BEGIN { printf "%.0f", len / 1e6 / (cpu > 0.01 ? cpu : 0.01) }'; }
 
 # speed_row LABEL LEAST COMMAND...: megabytes of $speed_len in a CPU second.
 speed_row() {
@@ -180,7 +193,7 @@ speed_row() {
     shift 2
     say "   $label"
     measure "$@"
-    rate=$(awk -v len="$speed_len" -v cpu="$cpu" 'BEGIN { printf "%.0f", len / 1e6 / cpu }')
+    rate=$(rate_of "$speed_len")
     row "$label" "$rate" "$cpu" "$wall"
     verdict_least "$label, MB a CPU second" "$rate" "$least"
 }
@@ -208,7 +221,8 @@ speed() {
     if [ "$(nproc)" -ge 2 ]; then verdict_least 'two threads against one' "$(ratio "$one" "$wall")" 1.8; fi
 }
 
-# make_torture DIR: sparse, constant and periodic files.
+# make_torture DIR: sparse, constant and periodic files, and one whose samples are all found in the match table and lead nowhere: the same
+# 200 bytes again and again, which is too short for a repeat, with 24 random ones between.
 make_torture() {
     local period
     mkdir "$1"
@@ -220,20 +234,26 @@ make_torture() {
             my $run = $piece x int(1 + (1 << 20) / $period); my $left = $len;
             while ($left > 0) { print substr($run, 0, $left); $left -= length $run }' "$period" 536870912 >"$1/period-$period"
     done
+    openssl enc -aes-128-ctr -nosalt -K 01 -iv 00 -in /dev/zero 2>/dev/null | head -c 64M |
+        perl -e 'my $same = join "", map { chr(($_ * 167 + 13) % 251) } 1 .. 200; $/ = \24; binmode STDIN;
+            while (my $between = <STDIN>) { print $same, $between }' >"$1/colliding" || true
 }
 
 torture() {
-    local file len limit=512 rate
+    local file len limit=512 rate codec
     step "torture"
-    printf '\n## Torture: sparse, constant and periodic files, --memory %sM\n' "$limit"
+    printf '\n## Torture: sparse, constant and periodic files, colliding samples, --memory %sM\n' "$limit"
     make_torture "$work/torture"
     table file 'MB a second' 'wall s' 'memory MiB' 'image bytes'
-    for file in sparse constant period-255 period-256 period-257 period-65537; do
+    for file in sparse constant period-255 period-256 period-257 period-65537 colliding; do
         say "   $file"
         mkdir "$work/one"
         mv "$work/torture/$file" "$work/one/"
         len=$(stat -c %s "$work/one/$file")
-        measure "$weald" build --memory ${limit}M --progress none "$work/one" "$work/one.weald"
+        # What collides is no repeat: with a codec, the codec alone would be measured.
+        codec=()
+        if [ "$file" = colliding ]; then codec=(--codec none); fi
+        measure "$weald" build --memory ${limit}M "${codec[@]}" --progress none "$work/one" "$work/one.weald"
         rate=$(awk -v len="$len" -v wall="$wall" 'BEGIN { printf "%.0f", len / 1e6 / (wall > 0.01 ? wall : 0.01) }')
         rss=$(scaled "$rss" 0.0009765625 '%.0f')
         row "$file" "$rate" "$wall" "$rss" "$(stat -c %s "$work/one.weald")"
