@@ -30,6 +30,8 @@ tar tar
 bsdtar libarchive-tools
 python3 python3
 mkfs.ext4 e2fsprogs
+mkfs.xfs xfsprogs
+mkfs.btrfs btrfs-progs
 TABLE
     bench) cat <<'TABLE' ;;
 mksquashfs squashfs-tools

@@ -49,6 +49,7 @@ pub enum Command {
     Generations(commands::generations::GenerationsArgs),
     Recover(commands::recover::RecoverArgs),
     Rewrite(commands::rewrite::RewriteArgs),
+    Forest(commands::forest::ForestArgs),
     Completions(commands::completions::CompletionsArgs),
     Man(commands::man::ManArgs),
 }

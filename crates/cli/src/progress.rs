@@ -284,7 +284,7 @@ fn describe(progress: &Progress, elapsed: Duration, memory_len: Option<u64>) -> 
 }
 
 /// `1:02:03`, `2:03` or `3 s`.
-fn duration(seconds: u64) -> String {
+pub fn duration(seconds: u64) -> String {
     let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match (hours, minutes) {
         (0, 0) => format!("{rest} s"),

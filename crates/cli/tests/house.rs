@@ -11,7 +11,7 @@ use std::path::PathBuf;
 const ROWS: [&[&str]; 8] = [
     &["format"],
     &["sys"],
-    &["codec", "io"],
+    &["codec", "io", "forest"],
     &["image"],
     &["build"],
     &["vfs"],

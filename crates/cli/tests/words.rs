@@ -24,7 +24,7 @@ const READERS: [(&str, &[&str]); 12] = [
     ("rewrite", &["target"]),
 ];
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "build",
     "mount",
     "umount",
@@ -42,6 +42,7 @@ const COMMANDS: [&str; 18] = [
     "generations",
     "recover",
     "rewrite",
+    "forest",
     "completions",
 ];
 

@@ -29,7 +29,10 @@ pub use file::{
     allocate, create_file_at, create_unnamed_at, data_runs, link_unnamed_at, next_data,
     open_file_at, punch_hole,
 };
-pub use limits::{free_len, memory_len, open_file_limit, raise_open_file_limit, resident_len};
+pub use limits::{
+    free_inode_count, free_len, memory_len, open_file_limit, raise_open_file_limit, resident_len,
+    umask,
+};
 pub use node::{
     NewTimes, NodeKind, chmod_at, chmod_fd, chown_at, link_at, make_dir_at, make_node_at,
     make_symlink_at, remove_dir_at, remove_file_at, rename_at, rename_new_at, set_times_at,

@@ -37,6 +37,25 @@ pub fn free_len(fd: impl AsFd) -> io::Result<u64> {
     Ok(state.f_bavail.saturating_mul(state.f_frsize))
 }
 
+/// Inodes that an ordinary user can still make in the file system of `fd`; `u64::MAX` where it has no such limit.
+///
+/// # Errors
+/// The errno of fstatfs(2).
+pub fn free_inode_count(fd: impl AsFd) -> io::Result<u64> {
+    let state = rustix::fs::fstatvfs(fd)?;
+    Ok(match state.f_files {
+        0 => u64::MAX,
+        _ => state.f_favail,
+    })
+}
+
+/// Permission bits that this process's umask takes away; `None` where `/proc` does not say.
+pub fn umask() -> Option<u16> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("Umask:"))?;
+    u16::from_str_radix(line.trim(), 8).ok()
+}
+
 /// Bytes of memory that this process may count on: those of the machine, or of the tightest control group that it is in.
 pub fn memory_len() -> u64 {
     let info = rustix::system::sysinfo();

@@ -7,6 +7,7 @@ pub mod completions;
 pub mod diff;
 pub mod extract;
 pub mod find;
+pub mod forest;
 pub mod generations;
 pub mod info;
 pub mod ls;
@@ -38,6 +39,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Stat(args) => stat::run(&args),
         Command::Cat(args) => cat::run(&args),
         Command::Find(args) => find::run(&args),
+        Command::Forest(args) => forest::run(&args),
         Command::Extract(args) => extract::run(&args),
         Command::Tar(args) => tar::run(&args),
         Command::Sum(args) => sum::run(&args),

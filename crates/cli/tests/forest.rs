@@ -1,0 +1,288 @@
+//! `weald forest` with the program itself: on real file systems, killed, out of space.
+#![allow(missing_docs)]
+
+mod build_support;
+
+use build_support::*;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+use weald_testkit::Rng;
+
+const RICH: [&str; 22] = [
+    "--fanout",
+    "5x20x20",
+    "--names",
+    "words",
+    "--sizes",
+    "log-normal:1K:1",
+    "--duplicates",
+    "0.2",
+    "--hard-links",
+    "0.05",
+    "--hard-links-across",
+    "0.1",
+    "--symlinks",
+    "0.1",
+    "--xattrs",
+    "0.1",
+    "--sparse",
+    "0.05",
+    "--times",
+    "random:1600000000:86400",
+    "--modes",
+    "0644,0600,0755",
+];
+
+fn forest(args: &[&str], target: &Path) -> Output {
+    let mut command = Command::new(WEALD);
+    command.args(["forest", "--quiet"]).args(args).arg(target);
+    command.env("LC_ALL", "C").output().unwrap()
+}
+
+#[track_caller]
+fn done(args: &[&str], target: &Path) {
+    let output = forest(args, target);
+    assert_eq!(
+        (output.status.code(), stderr(&output)),
+        (Some(0), String::new())
+    );
+}
+
+#[track_caller]
+fn refused(args: &[&str], target: &Path) -> String {
+    let output = forest(args, target);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    stderr(&output)
+}
+
+/// What find and sha256sum say of a tree: names, kinds, modes, sizes, times, which names share an inode, contents.
+fn listing(dir: &Path) -> String {
+    let script = "find . -printf '%p %y %m %s %T@ %n %l\n' | LC_ALL=C sort
+        find . -type f -links +1 -printf '%i %p\n' | LC_ALL=C sort -k2 | awk '!($1 in n) { n[$1] = NR } { print n[$1], $2 }'
+        find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum";
+    let output = Command::new("bash")
+        .args(["-ec", script])
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    // A directory's size and that of the root's own line say how it was filled.
+    let is_told = |line: &&str| line.split(' ').nth(1) != Some("d");
+    text.lines().filter(is_told).collect::<Vec<_>>().join("\n")
+}
+
+/// Would catch: an interruption after which something is missing, half made or made differently.
+#[test]
+fn killed_at_any_moment_a_forest_can_be_resumed() {
+    let scratch = Scratch::new("512m");
+    let whole = scratch.at("whole");
+    let start = Instant::now();
+    done(&RICH, &whole);
+    let time = start.elapsed();
+    let expected = listing(&whole);
+    assert!(expected.lines().count() > 4000);
+    let mut rng = Rng::from_environment();
+    let mut killed_count = 0;
+    let resumed = scratch.at("resumed");
+    let resuming: Vec<&str> = RICH.into_iter().chain(["--resume"]).collect();
+    for _ in 0..20 {
+        let mut command = Command::new(WEALD);
+        command
+            .args(["forest", "--quiet"])
+            .args(&resuming)
+            .arg(&resumed);
+        let mut child = command.spawn().unwrap();
+        // A quarter of the time and less, so that it takes several kills to get through.
+        std::thread::sleep(Duration::from_micros(
+            rng.below(time.as_micros() as u64 / 4),
+        ));
+        child.kill().unwrap();
+        killed_count += u32::from(!child.wait().unwrap().success());
+        if rng.one_in(6) {
+            done(&resuming, &resumed);
+            assert!(
+                listing(&resumed) == expected,
+                "another tree than undisturbed"
+            );
+            fs::remove_dir_all(&resumed).unwrap();
+        }
+    }
+    assert!(
+        killed_count >= 10,
+        "only {killed_count} of 20 were killed in time"
+    );
+    done(&resuming, &resumed);
+    assert!(
+        listing(&resumed) == expected,
+        "another tree than undisturbed"
+    );
+    let verifying: Vec<&str> = RICH.into_iter().chain(["--verify"]).collect();
+    done(&verifying, &resumed);
+    fs::write(resumed.join("2/07/stranger"), "").unwrap();
+    let output = forest(&verifying, &resumed);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("2/07/stranger: not of the forest"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+/// Would catch: a file system that is too small for the forest, that stays mounted, or is left behind by a failure.
+#[test]
+fn a_file_system_is_made_around_a_forest() {
+    let scratch = Scratch::new("2g");
+    for kind in ["ext4", "xfs", "btrfs"] {
+        let file = scratch.at(kind);
+        let making: Vec<&str> = RICH.into_iter().chain(["--mkfs", kind]).collect();
+        done(&making, &file);
+        assert_eq!(names(scratch.path()), [kind]);
+        let mnt = tempfile::tempdir().unwrap();
+        let mount = |args: &[&str], path: &Path| {
+            let status = Command::new("mount")
+                .args(args)
+                .arg(path)
+                .arg(mnt.path())
+                .status();
+            assert!(status.unwrap().success(), "{kind}");
+        };
+        mount(&["-o", "loop,ro"], &file);
+        let verifying: Vec<&str> = RICH.into_iter().chain(["--verify"]).collect();
+        let output = forest(&verifying, mnt.path());
+        assert!(
+            Command::new("umount")
+                .arg(mnt.path())
+                .status()
+                .unwrap()
+                .success()
+        );
+        assert_eq!(
+            (output.status.code(), stderr(&output)),
+            (Some(0), String::new()),
+            "{kind}"
+        );
+        let error = refused(&making, &file);
+        assert!(error.contains("File exists"), "{error}");
+        fs::remove_file(&file).unwrap();
+    }
+}
+
+/// Would catch: running out that is not told for what it is, or that cannot be resumed; room for a file that is no room.
+#[test]
+fn what_runs_out_is_told_and_more_room_is_enough() {
+    let scratch = Scratch::new("1g");
+    let small = |inodes: &str, len: &str| {
+        let file = scratch.at("small");
+        let script = "truncate -s \"$2\" \"$1\" && mkfs.ext4 -q -F -m 0 -N \"$3\" \"$1\"";
+        let status = Command::new("bash")
+            .args(["-ec", script, "-"])
+            .arg(&file)
+            .args([len, inodes])
+            .status();
+        assert!(status.unwrap().success());
+        let mnt = scratch.dir("mnt");
+        let status = Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(&file)
+            .arg(&mnt)
+            .status();
+        assert!(status.unwrap().success());
+        mnt
+    };
+    let away = || {
+        let status = Command::new("umount").arg(scratch.at("mnt")).status();
+        assert!(status.unwrap().success());
+        fs::remove_dir(scratch.at("mnt")).unwrap();
+    };
+    let args = ["--fanout", "20x100"];
+    let mnt = small("500", "64M");
+    let error = refused(&args, &mnt);
+    assert!(
+        error.contains("no inode is left; --resume goes on"),
+        "{error}"
+    );
+    let error = refused(&args, &mnt);
+    assert!(error.contains("not empty; --resume"), "{error}");
+    away();
+    let args = ["--fanout", "20x100", "--sizes", "constant:40K", "--resume"];
+    let mnt = small("5000", "64M");
+    let error = refused(&args, &mnt);
+    assert!(
+        error.contains("no space is left; --resume goes on"),
+        "{error}"
+    );
+    let status = Command::new("bash")
+        .args(["-ec", "umount mnt && truncate -s 256M small && e2fsck -pf small >/dev/null && resize2fs small 2>/dev/null >&2 && mount -o loop small mnt"])
+        .current_dir(scratch.path())
+        .status();
+    assert!(status.unwrap().success());
+    done(&args, &mnt);
+    done(
+        &["--fanout", "20x100", "--sizes", "constant:40K", "--verify"],
+        &mnt,
+    );
+    let status = Command::new("mount")
+        .args(["-o", "remount,ro"])
+        .arg(&mnt)
+        .status();
+    assert!(status.unwrap().success());
+    let error = refused(&["--fanout", "2x2"], &mnt.join("new"));
+    assert!(error.contains("Read-only file system"), "{error}");
+    away();
+}
+
+/// Would catch: impossible values that are taken, predictions that are wrong.
+#[test]
+fn words_are_checked_and_predictions_come_true() {
+    let scratch = Scratch::new("256m");
+    let target = scratch.at("forest");
+    for (args, expected) in [
+        (["--fanout", "10x0"], "a level of 0"),
+        (["--fanout", "ten"], "--fanout: fanout: expected a number"),
+        (["--names", "klingon"], "expected counter, words, hex"),
+        (["--sizes", "huge"], "expected empty, constant:BYTES"),
+        (["--symlinks", "2"], "expected a share from 0 to 1"),
+        (["--spec", "gone.toml"], "gone.toml: No such file"),
+    ] {
+        let error = refused(&args, &target);
+        assert!(error.contains(expected), "{error}");
+        assert!(!target.exists());
+    }
+    let spec = scratch.at("spec.toml");
+    fs::write(
+        &spec,
+        "fanout = \"3x7\"\nsizes = \"constant:1000\"\nsymlinks = 0.3\n",
+    )
+    .unwrap();
+    let spec = spec.to_str().unwrap();
+    let output = Command::new(WEALD)
+        .args([
+            "forest",
+            "--spec",
+            spec,
+            "--fanout",
+            "4x50",
+            "--dry-run",
+            "--json",
+        ])
+        .output()
+        .unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    done(&["--spec", spec, "--fanout", "4x50"], &target);
+    let count = |kind: &str| {
+        let output = Command::new("find")
+            .arg(&target)
+            .args(["-type", kind, "-printf", "x"])
+            .output();
+        output.unwrap().stdout.len() as u64
+    };
+    assert_eq!(told["directories"], 5);
+    assert_eq!(
+        (told["symlinks"].as_u64(), told["files"].as_u64()),
+        (Some(count("l")), Some(count("f")))
+    );
+    assert_eq!(told["len"].as_u64(), Some(count("f") * 1000));
+}

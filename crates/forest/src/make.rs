@@ -1,0 +1,531 @@
+//! A forest made in a directory of any file system.
+//!
+//! A leaf is made under a temporary name beside its place and renamed when it is whole, so what has its name is done. Threads
+//! take leaves in their order and none gets further ahead than [`WINDOW`]: after an interruption, the first leaf that is missing is
+//! found by bisection, and what else may be missing lies around it.
+
+use crate::content::Content;
+use crate::tree::{Body, Entry, Forest, Leaf};
+use crate::verify::compare_leaf;
+use crate::work::{Progress, Queue, WINDOW};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use weald_format::{Attributes, Error, ErrorKind, Result, Timestamp};
+use weald_sys::{DirBuffer, NewTimes, NodeKind};
+
+/// How a forest is made.
+#[derive(Debug, Clone, Copy)]
+pub struct MakeOptions {
+    /// Threads; 0 counts as 1.
+    pub thread_count: usize,
+    /// Permission bits that the process's umask takes away.
+    pub umask: u16,
+    /// Go on with what is there, if it is the front of this forest.
+    pub resume: bool,
+}
+
+/// Names of leaves that are not whole begin so.
+const TEMPORARY: &[u8] = b".weald-forest-";
+/// Bytes written at once.
+const WRITE_LEN: usize = 1 << 20;
+
+/// Makes `forest` in the directory `target`, which is made where it is missing.
+///
+/// # Errors
+/// `Invalid` where the directory is not empty and [`MakeOptions::resume`] was not asked for, or where it holds something else than the front of
+/// this forest; `Full` where space or inodes run out; `Io`; `Busy` where it was cancelled. After each of them, resuming goes on where it ended.
+pub fn make(
+    forest: &Forest,
+    target: &Path,
+    options: &MakeOptions,
+    progress: &Progress,
+) -> Result<()> {
+    let root = open_target(target)?;
+    let maker = Maker {
+        forest,
+        root: &root,
+        options,
+        progress,
+    };
+    let missing = match is_empty(&root)? {
+        true => 0..0,
+        false if !options.resume => {
+            let what = format!(
+                "{}: not empty; --resume goes on with a forest",
+                target.display()
+            );
+            return Err(Error::invalid(what));
+        }
+        false => maker.missing().map_err(|e| e.context(target.display()))?,
+    };
+    let front = missing.clone().filter(|&n| !maker.exists(n));
+    let rest = missing.end..forest.leaf_count();
+    let there = forest.leaf_count()
+        - (missing.clone().filter(|&n| !maker.exists(n)).count() as u64)
+        - (rest.end - rest.start);
+    progress.leaves.fetch_add(there, Ordering::Relaxed);
+    let queue = Queue::new(front.chain(rest), progress);
+    queue
+        .run(options.thread_count, Worker::default, |worker, number| {
+            let made = maker.make_leaf(worker, number, |leaf| queue.wait_for(leaf));
+            made.map_err(|e| maker.explain(e).context(maker.path(number)))
+        })
+        .and_then(|()| maker.finish())
+        .map_err(|e| e.context(target.display()))
+}
+
+fn open_target(target: &Path) -> Result<OwnedFd> {
+    match std::fs::create_dir(target) {
+        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(Error::io(
+                format!("{}: cannot be made", target.display()),
+                e,
+            ));
+        }
+        _ => {}
+    }
+    weald_sys::open_dir(target)
+        .map_err(|e| Error::io(format!("{}: cannot be opened", target.display()), e))
+}
+
+/// Whether a directory is empty; what file systems put into a fresh root does not count.
+fn is_empty(dir: &OwnedFd) -> Result<bool> {
+    let mut is_empty = true;
+    let dir = weald_sys::open_dir_at(dir, b".").map_err(io("cannot be read"))?;
+    weald_sys::read_dir(&dir, &mut DirBuffer::default(), |entry| {
+        is_empty &= entry.name == b"lost+found";
+        Ok(())
+    })
+    .map_err(io("cannot be read"))?;
+    Ok(is_empty)
+}
+
+fn io(what: &'static str) -> impl Fn(std::io::Error) -> Error {
+    move |e| Error::io(what, e)
+}
+
+/// What a thread keeps from leaf to leaf.
+#[derive(Default)]
+struct Worker {
+    leaf: Leaf,
+    buffer: Vec<u8>,
+    /// The directories on the way to the leaf made last, by name.
+    way: Vec<(Vec<u8>, OwnedFd)>,
+}
+
+struct Maker<'a> {
+    forest: &'a Forest,
+    root: &'a OwnedFd,
+    options: &'a MakeOptions,
+    progress: &'a Progress,
+}
+
+impl Maker<'_> {
+    /// Path of leaf `number`, for messages.
+    fn path(&self, number: u64) -> String {
+        String::from_utf8_lossy(&self.path_bytes(number)).into_owned()
+    }
+
+    fn path_bytes(&self, number: u64) -> Vec<u8> {
+        let mut path = Vec::new();
+        for level in 1..=self.forest.depth() {
+            if level > 1 {
+                path.push(b'/');
+            }
+            self.forest.dir_name(level, number, &mut path);
+        }
+        path
+    }
+
+    fn exists(&self, number: u64) -> bool {
+        // A forest of one directory has no place to be made aside: it is made again.
+        let path = self.path_bytes(number);
+        !path.is_empty() && weald_sys::open_beneath(self.root, &path).is_ok()
+    }
+
+    /// Leaves around the first that is missing: those before are there, those behind are not.
+    fn missing(&self) -> Result<std::ops::Range<u64>> {
+        let count = self.forest.leaf_count();
+        let (mut there, mut gone) = (0, count);
+        while there < gone {
+            let middle = there + (gone - there) / 2;
+            match self.exists(middle) {
+                true => there = middle + 1,
+                false => gone = middle,
+            }
+        }
+        let range = gone.saturating_sub(WINDOW)..count.min(gone + WINDOW);
+        self.check_front(gone)?;
+        range.clone().try_for_each(|n| self.remove_temporary(n))?;
+        Ok(range)
+    }
+
+    /// Refuses a directory that holds another forest, or none: the first leaf and the last before what is missing must be right.
+    fn check_front(&self, gone: u64) -> Result<()> {
+        self.check_names()?;
+        for number in [0, gone.saturating_sub(1)] {
+            if gone == 0 || !self.exists(number) {
+                continue;
+            }
+            let mut found = None;
+            let mut tell = |difference| {
+                found.get_or_insert(difference);
+            };
+            compare_leaf(
+                self.forest,
+                self.root,
+                number,
+                &mut Leaf::default(),
+                &mut tell,
+            )?;
+            if let Some(difference) = found {
+                let what = format!("holds another forest: {difference}");
+                return Err(Error::invalid(what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses names at the top that are none of this forest.
+    fn check_names(&self) -> Result<()> {
+        let step = match self.forest.depth() {
+            0 => return Ok(()),
+            _ => self.forest.leaves_below(1) as usize,
+        };
+        let mut names: Vec<Vec<u8>> = (0..self.forest.leaf_count())
+            .step_by(step)
+            .map(|leaf| {
+                let mut name = Vec::new();
+                self.forest.dir_name(1, leaf, &mut name);
+                name
+            })
+            .collect();
+        names.sort_unstable();
+        let mut stranger = None;
+        let dir = weald_sys::open_dir_at(self.root, b".").map_err(io("cannot be read"))?;
+        weald_sys::read_dir(&dir, &mut DirBuffer::default(), |entry| {
+            let is_ours = names
+                .binary_search_by(|n| n.as_slice().cmp(entry.name))
+                .is_ok()
+                || entry.name.starts_with(TEMPORARY)
+                || entry.name == b"lost+found";
+            if !is_ours {
+                stranger.get_or_insert_with(|| entry.name.escape_ascii().to_string());
+            }
+            Ok(())
+        })
+        .map_err(io("cannot be read"))?;
+        match stranger {
+            None => Ok(()),
+            Some(name) => Err(Error::invalid(format!(
+                "holds {name}, which is not of this forest"
+            ))),
+        }
+    }
+
+    /// Removes what an interrupted run left of leaf `number`.
+    fn remove_temporary(&self, number: u64) -> Result<()> {
+        let mut path = self.path_bytes(number);
+        let parent_len = path.iter().rposition(|&b| b == b'/').unwrap_or(0);
+        path.truncate(parent_len);
+        let Ok(parent) =
+            weald_sys::open_beneath(self.root, if path.is_empty() { b"." } else { &path })
+        else {
+            return Ok(());
+        };
+        let name = temporary(number);
+        let dir = match weald_sys::open_dir_at(&parent, &name) {
+            Ok(dir) => dir,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(Error::io("what was begun cannot be opened", e)),
+        };
+        clear(&dir)?;
+        weald_sys::remove_dir_at(&parent, &name).map_err(io("what was begun cannot be removed"))
+    }
+
+    /// Says what ran out, and where names are the matter, that.
+    fn explain(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::Full {
+            return error;
+        }
+        let no_inode = weald_sys::free_inode_count(self.root).is_ok_and(|count| count == 0);
+        let what = match no_inode {
+            true => "no inode is left; --resume goes on",
+            false => "no space is left; --resume goes on",
+        };
+        error.context(what)
+    }
+
+    /// The directory that leaf `number` lies in.
+    fn parent<'w>(
+        &'w self,
+        worker: &'w mut Vec<(Vec<u8>, OwnedFd)>,
+        number: u64,
+    ) -> Result<&'w OwnedFd> {
+        let depth = self.forest.depth();
+        for level in 1..depth.max(1) {
+            let mut name = Vec::new();
+            self.forest.dir_name(level, number, &mut name);
+            if worker
+                .get(level - 1)
+                .is_some_and(|(known, _)| *known == name)
+            {
+                continue;
+            }
+            worker.truncate(level - 1);
+            let above = worker.last().map_or(self.root, |(_, fd)| fd);
+            match weald_sys::make_dir_at(above, &name, 0o755) {
+                Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(Error::io("cannot be made", e));
+                }
+                _ => {}
+            }
+            let fd = weald_sys::open_dir_at(above, &name).map_err(io("cannot be opened"))?;
+            worker.push((name, fd));
+        }
+        Ok(worker.last().map_or(self.root, |(_, fd)| fd))
+    }
+
+    fn make_leaf(
+        &self,
+        worker: &mut Worker,
+        number: u64,
+        wait_for: impl Fn(u64) -> Result<()>,
+    ) -> Result<()> {
+        let Worker { leaf, buffer, way } = worker;
+        self.forest.leaf(number, leaf);
+        let depth = self.forest.depth();
+        let parent = self.parent(way, number)?;
+        let mut bytes = 0;
+        if depth == 0 {
+            // There is nothing to rename: what an interrupted run left is made again.
+            clear(parent)?;
+            self.fill(parent, parent, number, leaf, buffer, &mut bytes, &wait_for)?;
+        } else {
+            let aside = temporary(number);
+            weald_sys::make_dir_at(parent, &aside, 0o755).map_err(io("cannot be made"))?;
+            let dir = weald_sys::open_dir_at(parent, &aside).map_err(io("cannot be opened"))?;
+            self.fill(&dir, parent, number, leaf, buffer, &mut bytes, &wait_for)?;
+            self.set_dir(&dir, self.forest.dir_mtime(depth, number))?;
+            let mut name = Vec::new();
+            self.forest.dir_name(depth, number, &mut name);
+            weald_sys::rename_new_at(parent, &aside, parent, &name).map_err(|e| {
+                match e.kind() == std::io::ErrorKind::AlreadyExists {
+                    true => Error::io("the file system holds it for a name that is there", e),
+                    false => Error::io("cannot be given its name", e),
+                }
+            })?;
+        }
+        self.progress.add(leaf.entries.len() as u64, bytes);
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)] // what one leaf is made with
+    fn fill(
+        &self,
+        dir: &OwnedFd,
+        parent: &OwnedFd,
+        number: u64,
+        leaf: &Leaf,
+        buffer: &mut Vec<u8>,
+        bytes: &mut u64,
+        wait_for: &impl Fn(u64) -> Result<()>,
+    ) -> Result<()> {
+        let named = |entry: &Entry, e: Error| e.context(leaf.name(entry).escape_ascii());
+        for entry in &leaf.entries {
+            let made = match &entry.body {
+                Body::File(content) => self.make_file(dir, number, leaf, entry, content, buffer),
+                Body::Symlink(target) => {
+                    self.make_symlink(dir, leaf, entry, &leaf.text[target.clone()])
+                }
+                Body::HardLink(_) | Body::HardLinkAcross(_) => Ok(0),
+            };
+            *bytes += made.map_err(|e| named(entry, e))?;
+        }
+        let is_link = |e: &&Entry| matches!(e.body, Body::HardLink(_) | Body::HardLinkAcross(_));
+        let links: Vec<&Entry> = leaf.entries.iter().filter(is_link).collect();
+        if links.is_empty() {
+            return Ok(());
+        }
+        let before = match self.forest.has_links_to_leaf_before(number) {
+            true => {
+                wait_for(number - 1)?;
+                let mut name = Vec::new();
+                self.forest
+                    .dir_name(self.forest.depth(), number - 1, &mut name);
+                Some(
+                    weald_sys::open_dir_at(parent, &name)
+                        .map_err(io("the leaf before cannot be opened"))?,
+                )
+            }
+            false => None,
+        };
+        let mut by_index: Vec<&Entry> = leaf.entries.iter().collect();
+        by_index.sort_unstable_by_key(|e| e.index);
+        for entry in links {
+            let linked = match (&entry.body, &before) {
+                (Body::HardLink(index), _) => {
+                    let first = by_index[*index as usize];
+                    weald_sys::link_at(dir, leaf.name(first), dir, leaf.name(entry))
+                }
+                (Body::HardLinkAcross(name), Some(before)) => {
+                    weald_sys::link_at(before, &leaf.text[name.clone()], dir, leaf.name(entry))
+                }
+                _ => continue,
+            };
+            linked.map_err(|e| named(entry, Error::io("cannot be linked", e)))?;
+        }
+        Ok(())
+    }
+
+    fn make_file(
+        &self,
+        dir: &OwnedFd,
+        number: u64,
+        leaf: &Leaf,
+        entry: &Entry,
+        content: &Content,
+        buffer: &mut Vec<u8>,
+    ) -> Result<u64> {
+        let name = leaf.name(entry);
+        let permissions = entry.attributes.permissions;
+        let mut written = 0;
+        if content.is_empty() {
+            weald_sys::make_node_at(dir, name, NodeKind::EmptyFile, permissions)
+                .map_err(io("cannot be made"))?;
+        } else {
+            let file =
+                weald_sys::create_file_at(dir, name, permissions).map_err(io("cannot be made"))?;
+            written = write(&file, content, buffer)?;
+        }
+        self.set_attributes(dir, name, &entry.attributes)?;
+        if entry.has != (false, false) {
+            for xattr in self.forest.xattrs(number, entry) {
+                weald_sys::set_xattr_at(dir, name, &xattr.name, &xattr.value)
+                    .map_err(io("cannot be given an extended attribute"))?;
+            }
+        }
+        self.set_time(dir, name, entry.mtime)?;
+        Ok(written)
+    }
+
+    fn make_symlink(
+        &self,
+        dir: &OwnedFd,
+        leaf: &Leaf,
+        entry: &Entry,
+        target: &[u8],
+    ) -> Result<u64> {
+        let name = leaf.name(entry);
+        weald_sys::make_symlink_at(target, dir, name).map_err(io("cannot be made"))?;
+        if !self.forest.spec().owners.is_empty() {
+            let Attributes { uid, gid, .. } = entry.attributes;
+            weald_sys::chown_at(dir, name, uid, gid).map_err(io("cannot be given its owner"))?;
+        }
+        self.set_time(dir, name, entry.mtime)?;
+        Ok(0)
+    }
+
+    fn set_attributes(&self, dir: &OwnedFd, name: &[u8], attributes: &Attributes) -> Result<()> {
+        let has_owner = !self.forest.spec().owners.is_empty();
+        if has_owner {
+            weald_sys::chown_at(dir, name, attributes.uid, attributes.gid)
+                .map_err(io("cannot be given its owner"))?;
+        }
+        // A new owner takes set-uid away.
+        let is_lost = has_owner && attributes.permissions & 0o6000 != 0;
+        if attributes.permissions & self.options.umask != 0 || is_lost {
+            weald_sys::chmod_at(dir, name, attributes.permissions)
+                .map_err(io("cannot be given its mode"))?;
+        }
+        Ok(())
+    }
+
+    fn set_time(&self, dir: &OwnedFd, name: &[u8], mtime: Option<Timestamp>) -> Result<()> {
+        let Some(mtime) = mtime else {
+            return Ok(());
+        };
+        weald_sys::set_times_at(dir, name, times(mtime)).map_err(io("cannot be given its time"))
+    }
+
+    fn set_dir(&self, dir: &OwnedFd, mtime: Option<Timestamp>) -> Result<()> {
+        let attributes = self.forest.dir_attributes();
+        if !self.forest.spec().owners.is_empty() {
+            weald_sys::chown_at(dir, b"", attributes.uid, attributes.gid)
+                .map_err(io("cannot be given its owner"))?;
+        }
+        weald_sys::chmod_fd(dir, attributes.permissions).map_err(io("cannot be given its mode"))?;
+        match mtime {
+            Some(mtime) => {
+                weald_sys::set_times_fd(dir, times(mtime)).map_err(io("cannot be given its time"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the directories above the leaves what making the leaves has changed.
+    fn finish(&self) -> Result<()> {
+        for level in (0..self.forest.depth().max(1)).rev() {
+            let step = self.forest.leaves_below(level) as usize;
+            for number in (0..self.forest.leaf_count()).step_by(step) {
+                let mut path = Vec::new();
+                for level in 1..=level {
+                    self.forest.dir_name(level, number, &mut path);
+                    path.push(b'/');
+                }
+                path.push(b'.');
+                let dir = weald_sys::open_beneath(self.root, &path)
+                    .and_then(|dir| weald_sys::open_dir_at(&dir, b"."))
+                    .map_err(io("cannot be opened"))?;
+                self.set_dir(&dir, self.forest.dir_mtime(level, number))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn times(mtime: Timestamp) -> NewTimes {
+    NewTimes {
+        mtime: Some(mtime),
+        atime: None,
+    }
+}
+
+fn temporary(number: u64) -> Vec<u8> {
+    [TEMPORARY, number.to_string().as_bytes()].concat()
+}
+
+/// Removes all files of a leaf.
+fn clear(dir: &impl AsFd) -> Result<()> {
+    let mut names = Vec::new();
+    let open = weald_sys::open_dir_at(dir, b".").map_err(io("cannot be read"))?;
+    weald_sys::read_dir(&open, &mut DirBuffer::default(), |entry| {
+        if entry.name != b"lost+found" {
+            names.push(entry.name.to_vec());
+        }
+        Ok(())
+    })
+    .map_err(io("cannot be read"))?;
+    names
+        .iter()
+        .try_for_each(|name| weald_sys::remove_file_at(dir, name))
+        .map_err(io("what was begun cannot be removed"))
+}
+
+fn write(file: &std::fs::File, content: &Content, buffer: &mut Vec<u8>) -> Result<u64> {
+    for run in content.runs() {
+        let mut at = run.start;
+        while at < run.end {
+            buffer.resize((run.end - at).min(WRITE_LEN as u64) as usize, 0);
+            content.fill(at, buffer);
+            file.write_all_at(buffer, at)
+                .map_err(io("cannot be written"))?;
+            at += buffer.len() as u64;
+        }
+    }
+    file.set_len(content.len())
+        .map_err(io("cannot be written"))?;
+    Ok(content.data_len())
+}
