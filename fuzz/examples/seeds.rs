@@ -336,6 +336,13 @@ fn codecs(corpus: &Corpus) {
         seed.extend_from_slice(&stored);
         seed.extend_from_slice(&dictionary);
         corpus.put("codec_dictionary", &seed);
+        let mut stored = weald_format::history::encode(&[0, 7]);
+        let frame = weald_codec::encode_after(&raw, &dictionary, 3).unwrap();
+        stored.extend_from_slice(&frame);
+        let mut seed = (stored.len() as u16).to_le_bytes().to_vec();
+        seed.extend_from_slice(&stored);
+        seed.extend_from_slice(&dictionary);
+        corpus.put("codec_history", &seed);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The compressors: threads that turn blocks into records, in any order, handed back in the order of submission.
 
+use crate::earlier::TailHistory;
 use crate::image_writer::{ImageWriter, Outgoing, RecordSink};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ struct Job {
     no: u64,
     target: Target,
     raw: Arc<Vec<u8>>,
+    earlier: Option<Arc<TailHistory>>,
 }
 
 /// The pool. Blocks in flight are limited, so that memory is.
@@ -82,6 +84,20 @@ impl Compressors {
         target: Target,
         raw: Arc<Vec<u8>>,
     ) -> Result<()> {
+        self.submit_after(image, target, raw, None)
+    }
+
+    /// The same for a block that may be encoded after what was there `earlier`.
+    ///
+    /// # Errors
+    /// As [`Compressors::submit`].
+    pub fn submit_after(
+        &mut self,
+        image: &mut ImageWriter,
+        target: Target,
+        raw: Arc<Vec<u8>>,
+        earlier: Option<Arc<TailHistory>>,
+    ) -> Result<()> {
         while let Ok((no, outgoing)) = self.done.try_recv() {
             self.take(image, no, outgoing)?;
         }
@@ -92,6 +108,7 @@ impl Compressors {
             no: self.submitted,
             target,
             raw,
+            earlier,
         };
         self.jobs
             .send(job)
@@ -188,10 +205,12 @@ fn compress(
     let Some((_, encoder)) = encoder else {
         return Err(Error::invalid("no encoder"));
     };
-    let encoded = match job.target.category {
-        Category::X86 => encoder.encode(&filtered(&job.raw))?,
-        _ => encoder.encode(&job.raw)?,
-    };
+    let code = (job.target.category == Category::X86).then(|| filtered(&job.raw));
+    let bytes = code.as_ref().unwrap_or(&job.raw);
+    let mut encoded = encoder.encode(bytes)?;
+    if let Some(earlier) = &job.earlier {
+        encoded = earlier.smaller(bytes, encoded)?;
+    }
     let len = job.raw.len() as u64;
     Ok(Outgoing::new(
         RecordType::Data,

@@ -1,6 +1,7 @@
 //! Contents on their way to the image: whole-file sharing, category, segmentation, blocks, extents, content pages.
 
 use crate::compress::{Behind, Compressors, Target};
+use crate::earlier::{Tails, history_len_max};
 use crate::history::History;
 use crate::image_writer::ImageWriter;
 use crate::metadata::MetadataWriter;
@@ -107,6 +108,8 @@ struct Pages<'a> {
     made_len: u64,
     /// Most bytes that one of them makes.
     recipe_len_max: u64,
+    /// Where the blocks that end streams find a history.
+    tails: Option<Tails>,
 }
 
 impl SegmentSink for Pages<'_> {
@@ -121,7 +124,12 @@ impl SegmentSink for Pages<'_> {
             category,
             codec,
         };
-        self.compressors.submit(self.image, target, block)
+        let earlier = match &self.tails {
+            Some(tails) => tails.of(stream, codec, block.len())?,
+            None => None,
+        };
+        self.compressors
+            .submit_after(self.image, target, block, earlier)
     }
 
     fn extent(&mut self, extent: Extent) -> Result<()> {
@@ -262,6 +270,7 @@ pub struct ContentWriter<'a> {
     hole_len: u64,
     plain_len: u64,
     base_len: u64,
+    history_len_max: u64,
 }
 
 /// What became of the contents.
@@ -352,6 +361,7 @@ impl<'a> ContentWriter<'a> {
             corrections_len: 0,
             made_len,
             recipe_len_max: 0,
+            tails: None,
         };
         let mut segmenter =
             Segmenter::new(histories, plan.match_len_min, plan.table_len, total_len);
@@ -370,6 +380,7 @@ impl<'a> ContentWriter<'a> {
             hole_len: 0,
             plain_len: 0,
             base_len: 0,
+            history_len_max: history_len_max(plan.memory_len),
         })
     }
 
@@ -538,6 +549,12 @@ impl<'a> ContentWriter<'a> {
     /// As [`ContentWriter::data`].
     pub fn finish(mut self, block_len: u64, old: &[Stream]) -> Result<ContentSummary> {
         let fresh_len = self.segmenter.fresh_len();
+        self.segmenter.close();
+        if let Some(prior) = &self.before.appended {
+            let hits = std::mem::take(&mut self.segmenter.hits);
+            let tails = Tails::new(prior.image.clone(), hits, self.history_len_max);
+            self.pages.tails = Some(tails);
+        }
         self.segmenter.finish(&mut self.pages)?;
         self.pages.write_extents()?;
         self.pages.write_contents()?;

@@ -6,6 +6,7 @@
 
 mod compress;
 mod contents;
+mod earlier;
 mod emit;
 pub mod filter;
 mod history;

@@ -1,10 +1,13 @@
 //! Metadata records on their way to the image: gathered to train the dictionary, then compressed and written.
 
+use crate::earlier::Pages;
 use crate::image_writer::{Outgoing, RecordSink};
+use std::sync::Arc;
 use weald_codec::{CodecSpec, Encoded, Encoder, train_dictionary};
 use weald_format::Result;
 use weald_format::container::{Codec, RecordType};
 use weald_format::limits::PAGE_LEN_MAX;
+use weald_image::Image;
 
 /// Raw metadata held back to learn from before anything is written, bytes.
 const HELD_LEN_MAX: usize = 12 << 20;
@@ -23,6 +26,8 @@ pub struct MetadataWriter {
     held: Vec<Raw>,
     held_len: usize,
     encoder: Option<Encoder>,
+    /// What an image has of every type.
+    earlier: Option<Pages>,
 }
 
 impl MetadataWriter {
@@ -33,20 +38,22 @@ impl MetadataWriter {
             held: Vec::new(),
             held_len: 0,
             encoder: None,
+            earlier: None,
         }
     }
 
-    /// A writer at zstd `level` that goes on with the dictionary that an image has, or without one as the image does.
+    /// A writer at zstd `level` that goes on behind `image`, with its dictionary, or without one as it does.
     ///
     /// # Errors
-    /// `Invalid` where zstd does not take the dictionary.
-    pub fn with_dictionary(level: i32, dictionary: Option<&[u8]>) -> Result<Self> {
-        let encoder = match dictionary {
-            Some(dictionary) => Encoder::with_dictionary(level, dictionary)?,
+    /// `Io`, `Corrupt` of the image; `Invalid` where zstd does not take the dictionary.
+    pub fn behind(level: i32, image: &Arc<Image>) -> Result<Self> {
+        let encoder = match image.dictionary()? {
+            Some(dictionary) => Encoder::with_dictionary(level, &dictionary)?,
             None => Encoder::new(CodecSpec::Zstd(level), PAGE_LEN_MAX)?,
         };
         Ok(Self {
             encoder: Some(encoder),
+            earlier: Some(Pages::new(image.clone())),
             ..Self::new(level)
         })
     }
@@ -133,13 +140,16 @@ impl MetadataWriter {
     }
 
     fn write(&mut self, sink: &mut dyn RecordSink, raw: &Raw) -> Result<()> {
-        let encoded = match &mut self.encoder {
+        let mut encoded = match &mut self.encoder {
             Some(encoder) => encoder.encode(&raw.bytes)?,
             None => Encoded {
                 codec: Codec::None,
                 stored: raw.bytes.clone(),
             },
         };
+        if let Some(earlier) = &mut self.earlier {
+            encoded = earlier.smaller(raw.record_type, &raw.bytes, self.level, encoded)?;
+        }
         let raw_len = raw.bytes.len() as u64;
         sink.put_record(Outgoing::new(
             raw.record_type,

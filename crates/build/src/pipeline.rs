@@ -133,14 +133,13 @@ fn build(
 /// Writers of a new image into `out`, or of a generation behind `old`.
 fn writers(
     out: OutputFile,
-    old: Option<&Image>,
+    old: Option<&Arc<Image>>,
     options: &BuildOptions,
 ) -> Result<(ImageWriter, MetadataWriter)> {
     let (sink, level) = (Sink::File(out), options.metadata_level);
     match old {
         Some(old) => {
-            let dictionary = old.dictionary()?;
-            let metadata = MetadataWriter::with_dictionary(level, dictionary.as_deref())?;
+            let metadata = MetadataWriter::behind(level, old)?;
             Ok((ImageWriter::resume(sink, old), metadata))
         }
         None => Ok((ImageWriter::begin(sink)?, MetadataWriter::new(level))),

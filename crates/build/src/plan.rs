@@ -81,6 +81,8 @@ pub struct Plan {
     pub read_ahead_len: u64,
     /// Archives up to this length are read whole, to be taken apart.
     pub archive_len_max: u64,
+    /// All of it.
+    pub memory_len: u64,
 }
 
 impl Plan {
@@ -120,6 +122,7 @@ impl Plan {
             window_len: window_len(options),
             read_ahead_len: READ_AHEAD_LEN,
             archive_len_max: archive_len_max(options),
+            memory_len: options.memory_len,
         })
     }
 }

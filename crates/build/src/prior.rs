@@ -126,8 +126,8 @@ impl OpenedAll {
     }
 
     /// The image that is appended to.
-    pub fn appended(&self) -> Option<&Image> {
-        self.appended.as_ref().map(|opened| &*opened.image)
+    pub fn appended(&self) -> Option<&Arc<Image>> {
+        self.appended.as_ref().map(|opened| &opened.image)
     }
 
     /// Bytes of memory that they take besides what the build itself does.

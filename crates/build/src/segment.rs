@@ -5,6 +5,7 @@
 //! repeats become extents that point back. Cost per input byte is bounded whatever the input: a sample at most every
 //! `SAMPLE_GAP` bytes, at most four candidates a sample, and a failed candidate costs at most the shortest match.
 
+use crate::earlier::Hits;
 use crate::history::History;
 use crate::match_table::{GEAR, MatchTable, Place, WINDOW_LEN};
 use std::sync::Arc;
@@ -53,6 +54,8 @@ pub struct Segmenter {
     expected: Option<Place>,
     /// Bytes found as repeats.
     pub repeated_len: u64,
+    /// Repeats of what images hold.
+    pub hits: Hits,
 }
 
 impl Segmenter {
@@ -88,6 +91,7 @@ impl Segmenter {
             sample_shift: 64 - wanted.max(fitting).min(32),
             expected: None,
             repeated_len: 0,
+            hits: Hits::default(),
         }
     }
 
@@ -217,6 +221,9 @@ impl Segmenter {
             address: address + len,
         });
         self.repeated_len += len;
+        if address < self.histories[usize::from(stream)].front_len() {
+            self.hits.add(stream, address);
+        }
         sink.extent(Extent {
             len,
             source: Source::Stream { stream, address },
@@ -267,6 +274,11 @@ impl Segmenter {
                 address: start,
             },
         })
+    }
+
+    /// Lets go what repeats were found with: no more data will come.
+    pub fn close(&mut self) {
+        self.table = None;
     }
 
     /// Closes the last block of every stream.

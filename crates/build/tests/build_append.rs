@@ -9,6 +9,7 @@ use weald_build::{
     BuildOptions, Report, RewriteOptions, build_image, recover_image, rewrite_image,
 };
 use weald_format::ErrorKind;
+use weald_format::container::{Codec, RecordType};
 use weald_image::{Image, OpenOptions, generations};
 use weald_testkit::Rng;
 
@@ -169,6 +170,72 @@ fn what_is_there_is_not_stored_again() {
     let appended = append(&source, &image).appended_len.unwrap();
     assert!(appended < 2_000, "{appended} bytes for nothing new");
     assert_same(&image, &source);
+}
+
+/// Would catch: new blocks and pages that are compressed as if nothing was there, or after the wrong records; a history that has a
+/// history; readers that go to the numbers of another generation.
+#[test]
+fn small_blocks_and_pages_go_on_behind_what_is_there() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let image = scratch.path().join("image");
+    // Words in an order of their own: no repeat is long enough to be found, but every word is known.
+    let words: Vec<String> = (0..3000u32)
+        .map(|i| format!("{:x}", i.wrapping_mul(2_654_435_761)))
+        .collect();
+    let text = |seed| {
+        let mut rng = Rng::new(seed);
+        let word = |_| words[rng.below(3000) as usize].as_str();
+        (0..9000).map(word).collect::<Vec<_>>().join(" ")
+    };
+    for i in 0..40 {
+        fs::write(source.join(format!("file{i}")), text(i)).unwrap();
+    }
+    let options = BuildOptions {
+        codec: weald_build::CodecSpec::Zstd(19),
+        ..appending()
+    };
+    let append = || build(&source, &image, &options);
+    append();
+    let first_len = fs::metadata(&image).unwrap().len();
+    let mut lens = Vec::new();
+    for i in 1..4 {
+        // Something of the old text, so that a repeat leads there, and something new.
+        let old = text(i);
+        let new = format!("{}{}", &old[..2000], &text(100 + i)[..6000]);
+        fs::write(source.join(format!("new{i}")), new).unwrap();
+        lens.push(append().appended_len.unwrap());
+        assert_same(&image, &source);
+    }
+    let opened = open(&image, 4);
+    let mut after_history = std::collections::BTreeSet::new();
+    for section in &opened.directory().sections {
+        opened
+            .each_record(
+                section.record_type,
+                section.stream as u8,
+                &mut |record, _| {
+                    if record.codec == Codec::ZstdHistory {
+                        assert!(record.offset >= first_len);
+                        after_history.insert(record.record_type);
+                        // Alone, hexadecimal digits take half of their bytes and more.
+                        let is_small = record.stored_len * 20 < record.raw_len * 9;
+                        assert!(
+                            is_small || record.record_type != RecordType::Data,
+                            "{record:?}"
+                        );
+                    }
+                    Ok(())
+                },
+            )
+            .unwrap();
+    }
+    let wanted = [RecordType::Data, RecordType::Entries];
+    assert!(
+        wanted.iter().all(|t| after_history.contains(t)),
+        "{after_history:?}"
+    );
+    assert!(lens.iter().all(|&len| len < 4500), "{lens:?}");
 }
 
 /// Would catch: bytes that follow from threads, memory or the moment.

@@ -103,6 +103,7 @@ impl Decoder {
                     .map_err(|e| bad(codec, e))?;
             }
             Codec::Xz => decode_xz(stored, raw)?,
+            Codec::ZstdHistory => return Err(bad(codec, "its history is missing")),
         }
         if raw.len() != raw_len {
             return Err(bad(
@@ -111,6 +112,37 @@ impl Decoder {
             ));
         }
         Ok(())
+    }
+
+    /// Decodes a Zstandard frame that goes on behind `history` to exactly `raw_len` bytes in `raw`, whose old bytes go.
+    ///
+    /// # Errors
+    /// As [`Decoder::decode`].
+    pub fn decode_after(
+        frame: &[u8],
+        history: &[u8],
+        raw_len: usize,
+        raw: &mut Vec<u8>,
+    ) -> Result<()> {
+        let codec = Codec::ZstdHistory;
+        check_single_frame(codec, frame)?;
+        raw.clear();
+        raw.try_reserve_exact(raw_len).map_err(|_| {
+            let what = format!("no memory for {raw_len} decoded bytes");
+            Error::new(ErrorKind::Limit, what)
+        })?;
+        let named = |code| bad(codec, zstd::zstd_safe::get_error_name(code));
+        let mut context = zstd::zstd_safe::DCtx::try_create()
+            .ok_or_else(|| Error::new(ErrorKind::Limit, "no memory for a decoder"))?;
+        context.ref_prefix(history).map_err(named)?;
+        context.decompress(raw, frame).map_err(named)?;
+        match raw.len() == raw_len {
+            true => Ok(()),
+            false => Err(bad(
+                codec,
+                format_args!("expected {raw_len} bytes, found {}", raw.len()),
+            )),
+        }
     }
 
     fn decode_zstd(&mut self, stored: &[u8], raw: &mut Vec<u8>) -> Result<()> {

@@ -22,5 +22,5 @@ mod train;
 pub mod x86;
 
 pub use decode::{Decoder, DictionaryBytes};
-pub use encode::{CodecSpec, Encoded, Encoder};
+pub use encode::{CodecSpec, Encoded, Encoder, encode_after, history_context_len};
 pub use train::{Sample, train_dictionary};

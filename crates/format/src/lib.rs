@@ -23,6 +23,7 @@ pub mod cursor;
 pub mod directory;
 pub mod entries;
 pub mod error;
+pub mod history;
 pub mod limits;
 pub mod names;
 pub mod pages;

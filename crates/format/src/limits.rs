@@ -36,6 +36,10 @@ limits! {
     DIRECTORY_LEN_MAX: u64 = 64 << 20;
     /// Bytes that one recipe makes, and bytes that it makes them of: what one read may have to recreate.
     RECIPE_LEN_MAX: u64 = 16 << 20;
+    /// Records that one record has as its history.
+    HISTORY_COUNT_MAX: usize = 64;
+    /// Raw bytes of them: what a reader decodes and holds besides the record itself.
+    HISTORY_LEN_MAX: u64 = 16 << 20;
     /// Images that one image refers to.
     BASES_MAX: usize = 15;
     /// Streams in one image.

@@ -10,9 +10,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use weald_codec::{Decoder, DictionaryBytes};
-use weald_format::container::{HEADER_LEN, RecordRef, RecordType};
+use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
 use weald_format::directory::{Category, Directory, IndexPage, PageRef, Section, raw_len_max};
 use weald_format::entries::EntryBlock;
+use weald_format::history;
+use weald_format::limits::HISTORY_LEN_MAX;
 use weald_format::pages::{self, ContentPage, ExtentPage, Link, TemplatePage, TimesPage};
 use weald_format::recipes::RecipePage;
 use weald_format::{Attributes, Digest, Error, Result, XattrSet};
@@ -235,13 +237,18 @@ impl Records {
     /// As [`Records::read_stored`], and `Corrupt` where it does not decode.
     pub fn read_raw(&self, record: &RecordRef) -> Result<Vec<u8>> {
         let mut raw = Vec::new();
-        self.read_raw_into(record, &mut raw)?;
+        self.read_raw_into(0, record, &mut raw)?;
         Ok(raw)
     }
 
-    fn read_raw_into(&self, record: &RecordRef, raw: &mut Vec<u8>) -> Result<()> {
+    /// Reads, verifies and decodes a record of a section (data: of `stream`), before any filter is undone.
+    ///
+    /// # Errors
+    /// As [`Records::read_raw`].
+    pub fn read_raw_into(&self, stream: u8, record: &RecordRef, raw: &mut Vec<u8>) -> Result<()> {
         let dictionary = match record.codec {
-            weald_format::container::Codec::ZstdDictionary => Some(self.dictionary()?),
+            Codec::ZstdDictionary => Some(self.dictionary()?),
+            Codec::ZstdHistory => return self.read_after_history(stream, record, raw),
             _ => None,
         };
         WORKBENCH.with_borrow_mut(|bench| {
@@ -259,6 +266,49 @@ impl Records {
         })
     }
 
+    /// A record of codec `zstd-history`: other records of its section are decoded before it. They have no history of their own,
+    /// so that this ends.
+    fn read_after_history(&self, stream: u8, record: &RecordRef, raw: &mut Vec<u8>) -> Result<()> {
+        let whole = self.read_stored(record)?;
+        let stored = whole.get(HEADER_LEN..).unwrap_or(&[]);
+        let at_record = |e: Error| e.at_offset(record.offset);
+        let (numbers, frame) = history::parse(stored).map_err(at_record)?;
+        let before = self
+            .history_refs(stream, record.record_type, &numbers)
+            .map_err(at_record)?;
+        let (mut all, mut one) = (Vec::new(), Vec::new());
+        for reference in &before {
+            self.read_raw_into(stream, reference, &mut one)?;
+            all.extend_from_slice(&one);
+        }
+        Decoder::decode_after(frame, &all, record.raw_len as usize, raw).map_err(at_record)
+    }
+
+    /// The records with these numbers, if they can be a history together.
+    fn history_refs(
+        &self,
+        stream: u8,
+        record_type: RecordType,
+        numbers: &[u64],
+    ) -> Result<Vec<RecordRef>> {
+        let (mut refs, mut len) = (Vec::with_capacity(numbers.len()), 0u64);
+        for &no in numbers {
+            if no >= self.record_count(record_type, stream) {
+                return Err(history::bad(format!("history: there is no record {no}")));
+            }
+            let record = self.record(record_type, stream, no)?.record;
+            len = len.saturating_add(record.raw_len);
+            if record.codec == Codec::ZstdHistory || len > HISTORY_LEN_MAX {
+                let what = format!(
+                    "history: expected {HISTORY_LEN_MAX} bytes at most, of records that need no history"
+                );
+                return Err(history::bad(what));
+            }
+            refs.push(record);
+        }
+        Ok(refs)
+    }
+
     /// Reads and verifies a record: its header and stored bytes.
     ///
     /// # Errors
@@ -272,7 +322,7 @@ impl Records {
             return Ok(dictionary.clone());
         }
         let record = self.record(RecordType::Dictionary, 0, 0)?.record;
-        let needs_itself = record.codec == weald_format::container::Codec::ZstdDictionary;
+        let needs_itself = matches!(record.codec, Codec::ZstdDictionary | Codec::ZstdHistory);
         if needs_itself || self.record_count(RecordType::Dictionary, 0) != 1 {
             let what = "expected one dictionary that needs none";
             return Err(Error::corrupt("dictionary", record.offset, "F-3.12", what));
@@ -565,7 +615,7 @@ impl Records {
     /// As [`Records::read_raw`].
     pub fn read_block(&self, stream: u8, record: &RecordRef) -> Result<Block> {
         let mut block = self.shelf.block(record.raw_len as usize);
-        self.read_raw_into(record, block.buffer())?;
+        self.read_raw_into(stream, record, block.buffer())?;
         let category = self.directory.streams.get(usize::from(stream));
         if category.is_some_and(|s| s.category == Category::X86) {
             weald_codec::x86::unfilter(block.buffer());

@@ -202,6 +202,16 @@ impl Image {
         }
     }
 
+    /// What a record of a section (data: of `stream`) decodes to, before any filter is undone, past the cache.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn decoded(&self, stream: u8, record: &RecordRef) -> Result<Vec<u8>> {
+        let mut raw = Vec::new();
+        self.records.read_raw_into(stream, record, &mut raw)?;
+        Ok(raw)
+    }
+
     /// Whether mtimes lie beside the templates.
     pub fn has_times_overlay(&self) -> bool {
         self.records.item_count(RecordType::Times, 0) > 0

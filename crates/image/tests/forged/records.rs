@@ -322,7 +322,64 @@ pub fn codec_cases() -> Vec<Case> {
             of_type(records, RecordType::Entries).codec = Codec::ZstdDictionary;
             records.push(Raw::plain(RecordType::Dictionary, vec![9; 500], 1));
         }),
+        records("a history without records", "F-25.1", Read, |records| {
+            after(of_type(records, RecordType::Data), &[]);
+        }),
+        records("a history that is not there", "F-25.1", Read, |records| {
+            after(of_type(records, RecordType::Data), &[1 << 40]);
+        }),
+        records("a history of itself", "F-25.1", Read, |records| {
+            after(of_type(records, RecordType::Data), &[0]);
+        }),
+        records("a page with itself before it", "F-25.1", Read, |records| {
+            after(of_type(records, RecordType::Entries), &[0]);
+        }),
+        records("a dictionary with a history", "F-3.12", Read, |records| {
+            of_type(records, RecordType::Entries).codec = Codec::ZstdDictionary;
+            let mut dictionary = Raw::plain(RecordType::Dictionary, vec![9; 500], 1);
+            after(&mut dictionary, &[0]);
+            records.push(dictionary);
+        }),
+        records(
+            "histories longer than they may be",
+            "F-25.1",
+            Read,
+            |records| {
+                let entries = of_type(records, RecordType::Entries);
+                let mut long = Raw::plain(RecordType::Entries, vec![0; 16 << 20], 1);
+                let other = Raw::plain(RecordType::Entries, vec![0], 1);
+                after(entries, &[1, 2]);
+                long.codec = Codec::Zstd;
+                records.extend([long, other]);
+            },
+        ),
+        records(
+            "a frame that is none behind a history",
+            "F-3.11",
+            Read,
+            |records| {
+                let entries = of_type(records, RecordType::Entries);
+                after(entries, &[1]);
+                let last = entries.stored.len() - 1;
+                entries.stored[last] ^= 0xff;
+                entries.stored[3] ^= 0xff;
+                records.push(Raw::plain(RecordType::Entries, vec![1; 100], 1));
+            },
+        ),
     ]
+}
+
+/// Says of a record that it goes on behind those with these numbers.
+fn after(record: &mut Raw, numbers: &[u64]) {
+    record.codec = Codec::ZstdHistory;
+    let frame = record.stored.clone();
+    record.stored = weald_format::history::encode(numbers);
+    record.stored.extend_from_slice(&frame);
+    // Longer than raw bytes a record never is.
+    record.raw_len = record.raw_len.max(record.stored.len() as u64);
+    if record.record_type == RecordType::Data {
+        record.items = record.raw_len;
+    }
 }
 
 fn xz(raw: &[u8], dictionary_len: u32) -> Vec<u8> {
