@@ -169,6 +169,7 @@ pub fn seal(records: &[Framed]) -> Vec<u8> {
             stream(Category::Incompressible),
             stream(Category::X86),
             stream(Category::Deflate),
+            stream(Category::Arm64),
         ],
         bases: Vec::new(),
         sections,

@@ -6,7 +6,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use weald_codec::{CodecSpec, Encoder, x86};
+use weald_codec::{CodecSpec, Encoder, filter};
 use weald_format::container::RecordType;
 use weald_format::directory::Category;
 use weald_format::{Error, Result};
@@ -205,7 +205,8 @@ fn compress(
     let Some((_, encoder)) = encoder else {
         return Err(Error::invalid("no encoder"));
     };
-    let code = (job.target.category == Category::X86).then(|| filtered(&job.raw));
+    let category = job.target.category;
+    let code = filter::is_filtered(category).then(|| filtered(category, &job.raw));
     let bytes = code.as_ref().unwrap_or(&job.raw);
     let mut encoded = encoder.encode(bytes)?;
     if let Some(earlier) = &job.earlier {
@@ -221,15 +222,19 @@ fn compress(
     ))
 }
 
-/// `raw` after the filter for x86 code.
+/// `raw` after the filter of its category.
 ///
 /// # Panics
 /// If the filter cannot be undone: a block that does not come back must not be written.
-fn filtered(raw: &[u8]) -> Vec<u8> {
+fn filtered(category: Category, raw: &[u8]) -> Vec<u8> {
     let mut code = raw.to_vec();
-    x86::filter(&mut code);
+    filter::filter(category, &mut code);
     let mut back = code.clone();
-    x86::unfilter(&mut back);
-    assert!(back == raw, "the filter for x86 code does not come back");
+    filter::unfilter(category, &mut back);
+    assert!(
+        back == raw,
+        "the filter for {} code does not come back",
+        category.name()
+    );
     code
 }

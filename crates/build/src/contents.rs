@@ -4,6 +4,7 @@ use crate::compress::{Behind, Compressors, Target};
 use crate::earlier::{Tails, history_len_max};
 use crate::history::History;
 use crate::image_writer::ImageWriter;
+use crate::machine;
 use crate::metadata::MetadataWriter;
 use crate::options::Categories;
 use crate::plan::Plan;
@@ -15,6 +16,7 @@ use hashbrown::{HashMap, HashSet, HashTable};
 use std::path::Path;
 use std::sync::Arc;
 use weald_codec::CodecSpec;
+use weald_codec::arm64::WORD_LEN;
 use weald_format::container::RecordType;
 use weald_format::directory::{Category, Stream};
 use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX};
@@ -30,12 +32,15 @@ const INCOMPRESSIBLE: u8 = 1;
 const X86: u8 = 2;
 /// Stream of DEFLATE streams, which recipes make.
 const DEFLATE: u8 = 3;
+/// Stream of ARM64 machine code.
+const ARM64: u8 = 4;
 /// What each stream holds, by number.
-pub const CATEGORIES: [Category; 4] = [
+pub const CATEGORIES: [Category; 5] = [
     Category::General,
     Category::Incompressible,
     Category::X86,
     Category::Deflate,
+    Category::Arm64,
 ];
 /// Corrections that one page of recipes may hold, bytes.
 const PAGE_CORRECTIONS_LEN_MAX: usize = 1 << 20;
@@ -97,6 +102,7 @@ struct Pages<'a> {
     compressors: Compressors,
     codec: CodecSpec,
     x86_codec: CodecSpec,
+    arm64_codec: CodecSpec,
     extents: Vec<Extent>,
     heads: Heads,
     logical_len: u64,
@@ -117,6 +123,7 @@ impl SegmentSink for Pages<'_> {
         let (category, codec) = match stream {
             INCOMPRESSIBLE => (Category::Incompressible, CodecSpec::None),
             X86 => (Category::X86, self.x86_codec),
+            ARM64 => (Category::Arm64, self.arm64_codec),
             _ => (Category::General, self.codec),
         };
         let target = Target {
@@ -265,7 +272,10 @@ pub struct ContentWriter<'a> {
     /// Contents of base images.
     base_ids: HashMap<Digest, BaseContent>,
     base_streams: Vec<Stream>,
-    stream: u8,
+    /// Parts of the content that is open, and the streams that they go to.
+    parts: Vec<(u64, u8)>,
+    /// Bytes of it so far, of data or holes; recipes do not count.
+    content_len: u64,
     categories: Categories,
     hole_len: u64,
     plain_len: u64,
@@ -307,15 +317,19 @@ impl<'a> ContentWriter<'a> {
         spool_dir: &Path,
         before: &'a Before,
     ) -> Result<Self> {
-        // Half of the window is for ordinary data.
+        // Half of the window is for ordinary data. Nothing is looked up in the stream that recipes make, or in those that
+        // nothing is known of.
         let history = |share| History::new(plan.block_len, plan.window_len / share, spool_dir);
-        let mut histories = vec![history(2), history(4), history(4)];
+        let mut histories = Vec::from([2, 4, 8, u64::MAX, 8].map(history));
+        histories[usize::from(ARM64)].align(WORD_LEN as u64);
         let mut table = ContentTable::default();
         let mut made = HashSet::new();
         let (mut logical_len, mut made_len) = (0, 0);
         if let Some(prior) = &before.appended {
             for (stream, history) in (0..).zip(&mut histories) {
-                history.begin_with(&prior.image, stream);
+                if stream != DEFLATE {
+                    history.begin_with(&prior.image, stream);
+                }
             }
             for digest in &prior.digests {
                 table.insert(*digest)?;
@@ -324,8 +338,6 @@ impl<'a> ContentWriter<'a> {
             logical_len = prior.image.summary().content_len;
             made_len = prior.image.stream_len(DEFLATE);
         }
-        // Nothing is looked up in the stream that recipes make, or in those that nothing is known of.
-        histories.resize_with(CATEGORIES.len(), || history(u64::MAX));
         let mut heads: Heads = histories.iter().map(History::front_len).collect();
         heads[usize::from(DEFLATE)] = made_len;
         let base_streams = before.base_streams();
@@ -352,6 +364,7 @@ impl<'a> ContentWriter<'a> {
             compressors: Compressors::start(plan.threads, plan.block_len)?,
             codec: plan.codec,
             x86_codec: plan.x86_codec,
+            arm64_codec: plan.arm64_codec,
             extents: Vec::new(),
             heads,
             logical_len,
@@ -375,7 +388,8 @@ impl<'a> ContentWriter<'a> {
             before,
             base_ids,
             base_streams,
-            stream: GENERAL,
+            parts: Vec::new(),
+            content_len: 0,
             categories: plan.categories,
             hole_len: 0,
             plain_len: 0,
@@ -423,21 +437,37 @@ impl<'a> ContentWriter<'a> {
 
     /// Begins a content whose data begins with `probe`.
     pub fn begin(&mut self, probe: &[u8]) {
-        self.stream = if self.categories.incompressible && is_incompressible(probe) {
-            INCOMPRESSIBLE
-        } else if self.categories.x86 && is_x86(probe) {
-            X86
-        } else {
-            GENERAL
-        };
+        self.parts.clear();
+        if self.categories.incompressible && is_incompressible(probe) {
+            self.parts.push((u64::MAX, INCOMPRESSIBLE));
+        } else if self.categories.x86 || self.categories.arm64 {
+            let stream = |category| match category {
+                Category::X86 if self.categories.x86 => X86,
+                Category::Arm64 if self.categories.arm64 => ARM64,
+                _ => GENERAL,
+            };
+            let parts = machine::parts(probe).into_iter();
+            self.parts
+                .extend(parts.map(|p| (p.end, stream(p.category))));
+        }
     }
 
     /// Adds data to the content that was begun.
     ///
     /// # Errors
     /// `Io`, `Full`, `Limit`.
-    pub fn data(&mut self, bytes: &[u8]) -> Result<()> {
-        self.segmenter.push(&mut self.pages, self.stream, bytes)
+    pub fn data(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let at = self.content_len;
+            let part = self.parts.iter().find(|part| at < part.0);
+            let &(end, stream) = part.unwrap_or(&(u64::MAX, GENERAL));
+            let (here, after) = bytes.split_at((bytes.len() as u64).min(end - at) as usize);
+            self.segmenter.go_to(at);
+            self.segmenter.push(&mut self.pages, stream, here)?;
+            self.content_len += here.len() as u64;
+            bytes = after;
+        }
+        Ok(())
     }
 
     /// Adds a hole to the content that was begun.
@@ -449,6 +479,7 @@ impl<'a> ContentWriter<'a> {
             return Ok(());
         }
         self.hole_len += len;
+        self.content_len += len;
         self.pages.extent(Extent {
             len,
             source: Source::Hole,
@@ -460,6 +491,7 @@ impl<'a> ContentWriter<'a> {
     /// # Errors
     /// As [`ContentWriter::data`].
     pub fn end(&mut self, len: u64, digest: Digest) -> Result<ContentId> {
+        self.content_len = 0;
         let id = self.table.insert(digest)?;
         self.pages.content_lens.push(len);
         if self.pages.content_lens.len() == ITEMS_PER_PAGE {
@@ -506,7 +538,7 @@ impl<'a> ContentWriter<'a> {
             .iter()
             .map(|s| self.add_plain(&data[s.range.clone()], s.plain_digest))
             .collect::<Result<Vec<_>>>()?;
-        self.stream = GENERAL;
+        self.parts.clear();
         let (mut at, mut is_made) = (0, false);
         for (stream, plain) in streams.iter().zip(plains) {
             if self.made.contains(&plain) {
@@ -588,27 +620,6 @@ impl<'a> ContentWriter<'a> {
             plain_len: self.plain_len,
         })
     }
-}
-
-/// Whether `data` begins as a program or library for x86 does: ELF (`e_machine` 3 or 62) or PE (machine 0x14c or 0x8664).
-fn is_x86(data: &[u8]) -> bool {
-    let word = |at: usize| {
-        let bytes = data.get(at..at.checked_add(2)?)?;
-        Some(u16::from_le_bytes([bytes[0], bytes[1]]))
-    };
-    if data.starts_with(b"\x7fELF") {
-        let is_little_endian = data.get(5) == Some(&1);
-        return is_little_endian && matches!(word(18), Some(3 | 62));
-    }
-    if !data.starts_with(b"MZ") {
-        return false;
-    }
-    let (Some(low), Some(high)) = (word(0x3c), word(0x3e)) else {
-        return false;
-    };
-    let header = usize::from(low) | usize::from(high) << 16;
-    let magic = data.get(header..).is_some_and(|h| h.starts_with(b"PE\0\0"));
-    magic && matches!(word(header + 4), Some(0x14c | 0x8664))
 }
 
 /// Whether three probes of the data, at its front, middle and end, all look random.

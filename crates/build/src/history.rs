@@ -37,6 +37,8 @@ impl Front {
 pub struct History {
     front: Option<Front>,
     block_len: u64,
+    /// Bytes that begin at a multiple of this in their file shall do so in the stream.
+    word_len: u64,
     window: VecDeque<Arc<Vec<u8>>>,
     /// Blocks that have left the window.
     spooled_count: u64,
@@ -56,6 +58,7 @@ impl History {
         Self {
             front: None,
             block_len,
+            word_len: 1,
             window: VecDeque::new(),
             spooled_count: 0,
             window_count_max: (window_len / block_len).max(1) as usize,
@@ -75,6 +78,17 @@ impl History {
             stream,
             block: (Arc::default(), 0),
         });
+    }
+
+    /// Keeps words of `len` bytes together as their file does: its filter looks at words. It is block by block that they
+    /// count, so only in blocks of whole words this says something.
+    pub fn align(&mut self, len: u64) {
+        self.word_len = len;
+    }
+
+    /// How many bytes must come before those at `place` of their file, so that words stay words; less than a word.
+    pub fn padding_len(&self, place: u64) -> usize {
+        (place.wrapping_sub(self.own_len()) % self.word_len) as usize
     }
 
     /// Bytes that an image holds of the stream.

@@ -11,6 +11,7 @@ mod emit;
 pub mod filter;
 mod history;
 mod image_writer;
+mod machine;
 mod match_table;
 mod metadata;
 pub mod mode;

@@ -32,6 +32,8 @@ pub struct Categories {
     pub incompressible: bool,
     /// Programs and libraries for x86 go through a branch filter.
     pub x86: bool,
+    /// Programs and libraries for ARM64 go through another.
+    pub arm64: bool,
     /// DEFLATE streams (gzip, zip) are stored as their plain bytes and recipes.
     pub deflate: bool,
 }
@@ -54,6 +56,8 @@ pub struct BuildOptions {
     pub codec: CodecSpec,
     /// Codec and level for blocks of x86 code; `None` takes that of ordinary data.
     pub x86_codec: Option<CodecSpec>,
+    /// Codec and level for blocks of ARM64 code; `None` takes that of ordinary data.
+    pub arm64_codec: Option<CodecSpec>,
     /// Raw bytes per block, 4 KiB … 64 MiB.
     pub block_len: u64,
     /// Shortest repeat that is shared, bytes, 64 … 4096; 0 = no segmentation.
@@ -133,6 +137,7 @@ impl BuildOptions {
             memory_len,
             categories: Categories {
                 x86: level >= 2,
+                arm64: level >= 2,
                 deflate: level >= 4,
                 ..base.categories
             },
@@ -168,6 +173,7 @@ impl BuildOptions {
             )));
         }
         self.x86_codec.map_or(Ok(()), validate_codec)?;
+        self.arm64_codec.map_or(Ok(()), validate_codec)?;
         validate_codec(self.codec)
     }
 }
@@ -203,11 +209,13 @@ impl Default for BuildOptions {
         Self {
             codec: CodecSpec::Zstd(16),
             x86_codec: None,
+            arm64_codec: None,
             block_len: 4 << 20,
             match_len_min: 256,
             categories: Categories {
                 incompressible: true,
                 x86: true,
+                arm64: true,
                 deflate: true,
             },
             order: Order::Path,

@@ -69,6 +69,8 @@ pub struct Plan {
     pub codec: CodecSpec,
     /// Codec of blocks of x86 code.
     pub x86_codec: CodecSpec,
+    /// Codec of blocks of ARM64 code.
+    pub arm64_codec: CodecSpec,
     /// Shortest repeat.
     pub match_len_min: u32,
     /// What is told apart.
@@ -116,6 +118,7 @@ impl Plan {
             block_len: options.block_len,
             codec: options.codec,
             x86_codec: options.x86_codec.unwrap_or(options.codec),
+            arm64_codec: options.arm64_codec.unwrap_or(options.codec),
             match_len_min: options.match_len_min,
             categories: options.categories,
             table_len: table_len(options),
@@ -144,7 +147,11 @@ fn need(options: &BuildOptions, fixed: u64, threads: u64) -> u64 {
 /// A thread has one encoder at a time.
 fn context_len(options: &BuildOptions) -> u64 {
     let of = |codec: CodecSpec| codec.context_len(options.block_len);
-    of(options.codec).max(options.x86_codec.map_or(0, of))
+    let own = [options.x86_codec, options.arm64_codec];
+    own.into_iter()
+        .flatten()
+        .map(of)
+        .fold(of(options.codec), u64::max)
 }
 
 /// The smallest budget that would do, in MiB. Some shares grow with the budget, by less than a quarter of it, so asking
@@ -186,11 +193,12 @@ fn archive_len_max(options: &BuildOptions) -> u64 {
 }
 
 fn minimum_shared(options: &BuildOptions) -> u64 {
-    // Read-ahead, which a single archive may exceed, one file more in the segmenter's hands, and the open block of each stream.
+    // Read-ahead, which a single archive may exceed, one file more in the segmenter's hands, and the open block of each of four streams.
     let archive_len = archive_len_max(options);
     table_len(options)
         + window_len(options)
         + READ_AHEAD_LEN.max(archive_len)
         + archive_len
-        + options.block_len * 3
+        // Three of them keep a block of the window, however small it is.
+        + options.block_len * 7
 }

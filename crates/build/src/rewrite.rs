@@ -28,6 +28,8 @@ pub struct RewriteOptions {
     pub codec: Option<CodecSpec>,
     /// Codec of blocks of x86 code; `None` treats them like ordinary ones.
     pub x86_codec: Option<CodecSpec>,
+    /// Codec of blocks of ARM64 code; `None` treats them like ordinary ones.
+    pub arm64_codec: Option<CodecSpec>,
     /// Raw bytes per block, 4 KiB … 64 MiB; `None` keeps what each stream has.
     pub block_len: Option<u64>,
     /// Worker threads; 0 = one per CPU.
@@ -57,6 +59,7 @@ impl RewriteOptions {
     fn validate(&self) -> Result<()> {
         self.block_len.map_or(Ok(()), validate_block_len)?;
         self.x86_codec.map_or(Ok(()), validate_codec)?;
+        self.arm64_codec.map_or(Ok(()), validate_codec)?;
         self.codec.map_or(Ok(()), validate_codec)
     }
 
@@ -71,6 +74,7 @@ impl RewriteOptions {
             Category::Incompressible => is_recut.then_some(CodecSpec::None),
             Category::General => self.codec.or_else(if_recut),
             Category::X86 => self.x86_codec.or(self.codec).or_else(if_recut),
+            Category::Arm64 => self.arm64_codec.or(self.codec).or_else(if_recut),
         };
         codec.map(|codec| Change { codec, block_len })
     }

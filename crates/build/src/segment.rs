@@ -52,11 +52,16 @@ pub struct Segmenter {
     sample_shift: u32,
     /// Where the last match ended: data that goes on after a cut mostly goes on there too.
     expected: Option<Place>,
+    /// Where in its file the data lies that comes next.
+    place: u64,
     /// Bytes found as repeats.
     pub repeated_len: u64,
     /// Repeats of what images hold.
     pub hits: Hits,
 }
+
+/// What stands before fresh bytes whose words would not stay words.
+const PADDING: [u8; 8] = [0; 8];
 
 impl Segmenter {
     /// A segmenter over `histories` (one a stream). `match_len_min` 0 finds nothing. The table gets `table_len` bytes and
@@ -90,6 +95,7 @@ impl Segmenter {
             match_len_min: match_len_min.max(WINDOW_LEN as u32) as usize,
             sample_shift: 64 - wanted.max(fitting).min(32),
             expected: None,
+            place: 0,
             repeated_len: 0,
             hits: Hits::default(),
         }
@@ -122,6 +128,11 @@ impl Segmenter {
             })?;
         }
         Ok(())
+    }
+
+    /// What is pushed next lies at `place` of its file: streams of words ask.
+    pub fn go_to(&mut self, place: u64) {
+        self.place = place;
     }
 
     /// Takes the next `data` of the logical space, whose fresh bytes belong to `stream`.
@@ -243,15 +254,10 @@ impl Segmenter {
             return Ok(());
         }
         let history = &mut self.histories[usize::from(stream)];
+        let padding_len = history.padding_len(self.place + from as u64);
+        append(history, sink, stream, &PADDING[..padding_len])?;
         let start = history.len();
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (taken, full) = history.append(rest)?;
-            rest = &rest[taken..];
-            if let Some(block) = full {
-                sink.block(stream, block)?;
-            }
-        }
+        append(history, sink, stream, bytes)?;
         let end = from + bytes.len();
         let kept = samples.partition_point(|&(at, _)| at <= end);
         if let Some(table) = &mut self.table {
@@ -298,6 +304,23 @@ impl Segmenter {
     pub fn fresh_len(&self) -> u64 {
         self.histories.iter().map(History::own_len).sum()
     }
+}
+
+/// Appends `bytes` to `stream`, and hands on the blocks that they fill.
+fn append(
+    history: &mut History,
+    sink: &mut dyn SegmentSink,
+    stream: u8,
+    mut bytes: &[u8],
+) -> Result<()> {
+    while !bytes.is_empty() {
+        let (taken, full) = history.append(bytes)?;
+        bytes = &bytes[taken..];
+        if let Some(block) = full {
+            sink.block(stream, block)?;
+        }
+    }
+    Ok(())
 }
 
 /// The hash of the window before `at`.

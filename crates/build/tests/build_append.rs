@@ -123,6 +123,7 @@ fn every_generation_shows_its_own_tree() {
     let rewrite = RewriteOptions {
         codec: None,
         x86_codec: None,
+        arm64_codec: None,
         block_len: None,
         threads: 2,
         memory_len: 256 << 20,

@@ -97,6 +97,7 @@ fn what_bases_hold_is_not_stored_and_comes_back() {
     let rewrite = RewriteOptions {
         codec: Some(weald_build::CodecSpec::Zstd(1)),
         x86_codec: None,
+        arm64_codec: None,
         block_len: Some(4096),
         threads: 2,
         memory_len: 256 << 20,

@@ -80,6 +80,7 @@ fn options() -> BuildOptions {
         categories: Categories {
             incompressible: true,
             x86: true,
+            arm64: true,
             deflate: true,
         },
         ..quick()

@@ -16,6 +16,7 @@ fn options() -> RewriteOptions {
     RewriteOptions {
         codec: None,
         x86_codec: None,
+        arm64_codec: None,
         block_len: None,
         threads: 2,
         memory_len: 1 << 30,

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use weald_build::mode::ModeRule;
 use weald_build::{CodecSpec, MtimeRule};
+use weald_format::directory::Category;
 use weald_format::{Digest, FileKind, Timestamp};
 use weald_image::ImageStart;
 use weald_vfs::{Aspect, Comparison, Glob, PathGlob, Permissions};
@@ -134,22 +135,24 @@ pub fn codec(text: &str) -> Result<CodecSpec, String> {
     }
 }
 
-/// A codec, and whether it is for x86 code only.
+/// A codec, and which data it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodecChoice {
     /// The codec.
     pub codec: CodecSpec,
-    /// `x86=` was in front.
-    pub is_for_x86: bool,
+    /// Programs of one machine, or everything else.
+    pub category: Category,
 }
 
-/// A codec, perhaps with `x86=` in front.
+/// A codec, perhaps with `x86=` or `arm64=` in front.
 pub fn codec_choice(text: &str) -> Result<CodecChoice, String> {
-    let for_x86 = text.strip_prefix("x86=");
-    Ok(CodecChoice {
-        codec: codec(for_x86.unwrap_or(text))?,
-        is_for_x86: for_x86.is_some(),
-    })
+    let (category, text) = match text.split_once('=') {
+        Some(("x86", text)) => (Category::X86, text),
+        Some(("arm64", text)) => (Category::Arm64, text),
+        _ => (Category::General, text),
+    };
+    let codec = codec(text)?;
+    Ok(CodecChoice { codec, category })
 }
 
 /// `UID[:GID]`.
@@ -262,9 +265,10 @@ mod tests {
         assert_eq!(codec("zstd:19"), Ok(CodecSpec::Zstd(19)));
         assert_eq!(codec("xz:0"), Ok(CodecSpec::Xz(0)));
         assert_eq!(codec("lz4hc"), Ok(CodecSpec::Lz4Hc(9)));
-        let choice = |text| codec_choice(text).map(|c| (c.codec, c.is_for_x86));
-        assert_eq!(choice("x86=xz:1"), Ok((CodecSpec::Xz(1), true)));
-        assert_eq!(choice("lz4"), Ok((CodecSpec::Lz4, false)));
+        let choice = |text| codec_choice(text).map(|c| (c.codec, c.category));
+        assert_eq!(choice("x86=xz:1"), Ok((CodecSpec::Xz(1), Category::X86)));
+        assert_eq!(choice("arm64=lz4"), Ok((CodecSpec::Lz4, Category::Arm64)));
+        assert_eq!(choice("lz4"), Ok((CodecSpec::Lz4, Category::General)));
         assert!(choice("arm=lz4").is_err() && choice("x86=").is_err());
         for text in [
             "",

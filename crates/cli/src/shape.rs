@@ -7,37 +7,33 @@ use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use weald_build::mode::ModeRule;
 use weald_build::{BuildOptions, Categories, CodecSpec, MtimeRule, Order};
+use weald_format::directory::Category;
 
 /// With which codecs blocks are encoded.
 #[derive(Args, Debug)]
 pub struct CodecArgs {
-    /// Codec: none, lz4, lz4hc[:1-12], zstd[:1-22] or xz[:0-9]; x86=CODEC is for programs alone; may be given several times
-    #[arg(long = "codec", value_name = "[x86=]CODEC", value_parser = parse::codec_choice)]
+    /// Codec: none, lz4, lz4hc[:1-12], zstd[:1-22] or xz[:0-9]; x86=CODEC and arm64=CODEC are for programs alone; may be given several times
+    #[arg(long = "codec", value_name = "[CATEGORY=]CODEC", value_parser = parse::codec_choice)]
     choices: Vec<CodecChoice>,
 }
 
 impl CodecArgs {
     /// The last one given for ordinary data.
     pub fn general(&self) -> Option<CodecSpec> {
-        self.last(false)
+        self.only(Category::General)
     }
 
-    /// The last one given for x86 code alone.
-    pub fn x86(&self) -> Option<CodecSpec> {
-        self.last(true)
-    }
-
-    fn last(&self, is_for_x86: bool) -> Option<CodecSpec> {
+    /// The last one given for `category` alone.
+    pub fn only(&self, category: Category) -> Option<CodecSpec> {
         let mut choices = self.choices.iter().rev();
-        choices
-            .find(|c| c.is_for_x86 == is_for_x86)
-            .map(|c| c.codec)
+        choices.find(|c| c.category == category).map(|c| c.codec)
     }
 
     /// Puts what was given into `options`.
     pub fn apply(&self, options: &mut BuildOptions) {
         options.codec = self.general().unwrap_or(options.codec);
-        options.x86_codec = self.x86().or(options.x86_codec);
+        options.x86_codec = self.only(Category::X86).or(options.x86_codec);
+        options.arm64_codec = self.only(Category::Arm64).or(options.arm64_codec);
     }
 }
 
@@ -88,6 +84,7 @@ impl LayoutArgs {
             options.categories = Categories {
                 incompressible: has(CategoryWord::Incompressible),
                 x86: has(CategoryWord::X86),
+                arm64: has(CategoryWord::Arm64),
                 deflate: has(CategoryWord::Deflate),
             };
         }
@@ -172,8 +169,10 @@ enum CategoryWord {
     All,
     /// Data that no codec makes smaller: stored as it is
     Incompressible,
-    /// Programs and libraries for x86 (ELF, PE): compressed with absolute addresses in calls
+    /// Programs and libraries for x86 (ELF, PE, Mach-O): compressed with absolute addresses in calls
     X86,
+    /// The same for ARM64
+    Arm64,
     /// Streams in gzip and zip files: stored expanded, made again bit for bit when read
     Deflate,
 }

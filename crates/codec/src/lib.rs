@@ -15,9 +15,11 @@
     )
 )]
 
+pub mod arm64;
 mod decode;
 pub mod deflate;
 mod encode;
+pub mod filter;
 mod train;
 pub mod x86;
 

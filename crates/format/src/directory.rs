@@ -24,6 +24,8 @@ pub enum Category {
     X86 = 3,
     /// A stream of a base image.
     Base = 4,
+    /// ARM64 machine code, which went through a branch filter of its own.
+    Arm64 = 5,
 }
 
 impl Category {
@@ -35,6 +37,7 @@ impl Category {
             2 => Some(Self::Deflate),
             3 => Some(Self::X86),
             4 => Some(Self::Base),
+            5 => Some(Self::Arm64),
             _ => None,
         }
     }
@@ -47,6 +50,7 @@ impl Category {
             Self::Deflate => "deflate",
             Self::X86 => "x86",
             Self::Base => "base",
+            Self::Arm64 => "arm64",
         }
     }
 }

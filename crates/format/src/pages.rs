@@ -194,7 +194,8 @@ pub struct ExtentPage {
     sources: Vec<Source>,
 }
 
-/// Where the next fresh bytes of each stream lie: an extent that goes on there needs no address.
+/// Where the next fresh bytes of each stream lie, behind all that extents before refer to: an extent that goes on there needs
+/// no address.
 pub type Heads = Vec<u64>;
 
 impl ExtentPage {
@@ -215,11 +216,11 @@ impl ExtentPage {
             let head = &mut heads[usize::from(stream)];
             let fresh = *head == address;
             tags.push(1 + u64::from(stream) * 2 + u64::from(!fresh));
-            if fresh {
-                *head += extent.len;
-            } else {
+            let end = address + extent.len;
+            *head = end.max(*head);
+            if !fresh {
                 steps.push(zigzag(address.wrapping_sub(expected) as i64));
-                expected = address + extent.len;
+                expected = end;
             }
         }
         column::encode(&mut out, &extents.iter().map(|e| e.len).collect::<Vec<_>>());
@@ -263,10 +264,11 @@ impl ExtentPage {
                         cursor.error("F-11.2", format!("extent source {tag}: no such stream"))
                     );
                 }
-                Some(_) if is_back(tag) => {
+                Some(head) if is_back(tag) => {
                     let address = expected.wrapping_add(unzigzag(steps.get(step_index)) as u64);
                     step_index = step_index.saturating_add(1);
                     expected = address.wrapping_add(len);
+                    *head = expected.max(*head);
                     Source::Stream {
                         stream: stream as u8,
                         address,
@@ -605,13 +607,16 @@ mod tests {
             at(0, 12, 9),
             hole,
             at(0, 115, 1),
+            at(1, 9, 4),
+            at(1, 13, 2),
         ];
         let mut heads = vec![100, 0];
         let bytes = ExtentPage::encode(&extents, &mut heads);
-        assert_eq!(heads, [116, 7]);
+        // What lies behind the head, by two bytes that nothing refers to, moves it; what follows needs no address.
+        assert_eq!(heads, [116, 15]);
         let page = ExtentPage::parse(&bytes).unwrap();
         assert_eq!(
-            (0..7).map(|i| page.get(i).unwrap().1).collect::<Vec<_>>(),
+            (0..9).map(|i| page.get(i).unwrap().1).collect::<Vec<_>>(),
             extents
         );
         assert_eq!(page.find(17), Some(2));

@@ -301,7 +301,7 @@ fn directories() {
         "F-7.4"
     );
     let mut bytes = directory().encode();
-    bytes[32 + 2 + 32 + 2] = 5;
+    bytes[32 + 2 + 32 + 2] = 200;
     assert_eq!(rule(Directory::parse(&bytes)), "F-7.5");
     assert_eq!(
         edited(&|d| d.sections[0].record_type = RecordType::Index),

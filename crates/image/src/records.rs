@@ -617,8 +617,8 @@ impl Records {
         let mut block = self.shelf.block(record.raw_len as usize);
         self.read_raw_into(stream, record, block.buffer())?;
         let category = self.directory.streams.get(usize::from(stream));
-        if category.is_some_and(|s| s.category == Category::X86) {
-            weald_codec::x86::unfilter(block.buffer());
+        if let Some(stream) = category {
+            weald_codec::filter::unfilter(stream.category, block.buffer());
         }
         Ok(block)
     }

@@ -19,6 +19,7 @@ use weald_build::filter::Filter;
 use weald_build::{
     BuildOptions, Report, RewriteOptions, RewriteReport, build_from_image, rewrite_image,
 };
+use weald_format::directory::Category;
 use weald_format::{Digest, ErrorKind};
 use weald_image::Image;
 
@@ -138,7 +139,8 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
     let default = BuildOptions::default();
     Ok(RewriteOptions {
         codec: args.codec.general().or(of_level.map(|l| l.codec)),
-        x86_codec: args.codec.x86(),
+        x86_codec: args.codec.only(Category::X86),
+        arm64_codec: args.codec.only(Category::Arm64),
         block_len: args.block_size.or(of_level.map(|l| l.block_len)),
         threads: args.threads,
         memory_len: args

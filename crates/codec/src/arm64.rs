@@ -1,0 +1,160 @@
+//! The branch filter for ARM64 machine code: calls and page addresses relative to the instruction become places in the
+//! block, so that every call of one function holds the same word. Section 23 of `docs/format.md` specifies it.
+//!
+//! A word is looked at by itself, and whether it is changed follows from bits that stay: the way back meets the same words,
+//! and the front of a block can be put back before the rest of it is there.
+//!
+//! # Source
+//! The idea and the choice of instructions are those of the filter ARM64 of XZ Utils 5.4 (Lasse Collin, Jia Tan, Igor
+//! Pavlov; `doc/xz-file-format.txt`, section 5.3.2): `BL` always, `ADRP` within 512 MiB.
+
+/// Bytes of an instruction.
+pub const WORD_LEN: usize = 4;
+
+/// `BL`: six bits of opcode, 26 of distance in words.
+const CALL_MASK: u32 = 0xfc00_0000;
+const CALL: u32 = 0x9400_0000;
+/// `ADRP`: distance in pages, its two lowest bits at 29, the other nineteen at 5.
+const PAGE_MASK: u32 = 0x9f00_0000;
+const PAGE: u32 = 0x9000_0000;
+/// Bits of an `ADRP` that are no distance.
+const PAGE_REST_MASK: u32 = 0x9f00_001f;
+/// Distances of 18 bits, sign included, are changed; those that are farther are mostly no code.
+const PAGE_REACH_BITS: u32 = 18;
+
+/// Makes relative distances absolute.
+pub fn filter(code: &mut [u8]) {
+    each_word(code, 0, u32::wrapping_add);
+}
+
+/// Undoes [`filter`] in `code`, which begins `place` bytes behind the front of its block, a multiple of [`WORD_LEN`].
+/// Bytes behind the last whole word stay: where the block goes on, they are to be given again with what follows.
+pub fn unfilter(code: &mut [u8], place: usize) {
+    each_word(code, place, u32::wrapping_sub);
+}
+
+fn each_word(code: &mut [u8], place: usize, change: fn(u32, u32) -> u32) {
+    let (words, _) = code.as_chunks_mut::<WORD_LEN>();
+    for (word, place) in words.iter_mut().zip((place as u32..).step_by(WORD_LEN)) {
+        let old = u32::from_le_bytes(*word);
+        if old & CALL_MASK == CALL {
+            let distance = change(old, place >> 2) & !CALL_MASK;
+            *word = (CALL | distance).to_le_bytes();
+        } else if old & PAGE_MASK == PAGE {
+            *word = changed_page(old, place >> 12, change).to_le_bytes();
+        }
+    }
+}
+
+/// An `ADRP` with another distance, where that is near enough.
+fn changed_page(old: u32, place: u32, change: fn(u32, u32) -> u32) -> u32 {
+    let distance = old >> 29 & 3 | old >> 3 & 0x001f_fffc;
+    // The sign and the bits between it and the reach must be equal.
+    let is_near = extended(distance) & 0x001f_ffff == distance;
+    if !is_near {
+        return old;
+    }
+    let distance = extended(change(distance, place));
+    old & PAGE_REST_MASK | (distance & 3) << 29 | (distance << 3 & 0x00ff_ffe0)
+}
+
+/// The sign of a distance of [`PAGE_REACH_BITS`] bits, in all bits above.
+fn extended(distance: u32) -> u32 {
+    const SPARE: u32 = u32::BITS - PAGE_REACH_BITS;
+    ((distance << SPARE).cast_signed() >> SPARE).cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn filtered(words: &[u32]) -> Vec<u8> {
+        let mut code = bytes(words);
+        filter(&mut code);
+        code
+    }
+
+    /// The example of the document: no branch, a call back, a call ahead, an `adrp` that is too far; and one in page 3.
+    #[test]
+    fn the_example_of_the_document() {
+        let raw = [
+            0xd503_201f,
+            0x97ff_ffff,
+            0x9400_0002,
+            0x9100_0421,
+            0x9080_0000,
+        ];
+        let expected = [
+            0xd503_201f,
+            0x9400_0000,
+            0x9400_0004,
+            0x9100_0421,
+            0x9080_0000,
+        ];
+        assert_eq!(filtered(&raw), bytes(&expected));
+        let mut page = vec![0; 0x3000];
+        page.extend(bytes(&[0x9000_0000]));
+        filter(&mut page);
+        assert_eq!(page[0x3000..], bytes(&[0xf000_0000]));
+    }
+
+    /// Would catch: a distance that wraps at the wrong bit, or one at the end of the reach that is not met on the way back.
+    #[test]
+    fn the_ends_of_the_reach() {
+        let adrp = |distance: i32| {
+            let bits = distance.cast_unsigned();
+            PAGE | (bits & 3) << 29 | (bits >> 2 & 0x7_ffff) << 5
+        };
+        let place = 0x5000;
+        for (distance, expected) in [
+            (0, 5),
+            (-1, 4),
+            (-5, 0),
+            ((1 << 17) - 1, 4 - (1 << 17)),
+            ((1 << 17) - 6, (1 << 17) - 1),
+            (-(1 << 17), 5 - (1 << 17)),
+            (1 << 17, 1 << 17),
+            (-(1 << 17) - 1, -(1 << 17) - 1),
+        ] {
+            let changed = changed_page(adrp(distance), place >> 12, u32::wrapping_add);
+            assert_eq!(changed, adrp(expected), "{distance}");
+            let back = changed_page(changed, place >> 12, u32::wrapping_sub);
+            assert_eq!(back, adrp(distance), "{distance}");
+        }
+    }
+
+    proptest! {
+        /// Would catch: a word that is not put back, and a front that is put back otherwise than the whole.
+        #[test]
+        fn anything_comes_back_piece_by_piece(
+            words in proptest::collection::vec(
+                prop_oneof![
+                    any::<u32>(),
+                    any::<u32>().prop_map(|w| CALL | w & !CALL_MASK),
+                    any::<u32>().prop_map(|w| PAGE | w & !PAGE_MASK),
+                    any::<u32>().prop_map(|w| PAGE | w & 0x601f_ffff),
+                ],
+                0..3000,
+            ),
+            tail in proptest::collection::vec(any::<u8>(), 0..4),
+            cut in 0usize..12_000,
+        ) {
+            let mut raw = bytes(&words);
+            raw.extend(tail);
+            let mut code = raw.clone();
+            filter(&mut code);
+            let mut whole = code.clone();
+            unfilter(&mut whole, 0);
+            prop_assert_eq!(&whole, &raw);
+            let (front, rest) = code.split_at_mut(cut.min(raw.len()) / WORD_LEN * WORD_LEN);
+            unfilter(front, 0);
+            unfilter(rest, front.len());
+            prop_assert_eq!(code, raw);
+        }
+    }
+}
