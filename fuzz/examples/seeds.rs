@@ -310,6 +310,7 @@ fn codecs(corpus: &Corpus) {
         Spec::Zstd(1),
         Spec::Zstd(19),
         Spec::Xz(0),
+        Spec::Brotli(5),
     ] {
         let encoded = Encoder::new(spec, 1 << 16).unwrap().encode(&text).unwrap();
         let mut seed = vec![encoded.codec as u8];
@@ -416,6 +417,7 @@ fn main() {
         ("a", 1, CodecSpec::Zstd(3)),
         ("b", 3, CodecSpec::Lz4),
         ("c", 2, CodecSpec::Xz(0)),
+        ("e", 2, CodecSpec::Brotli(3)),
         ("d", 60, CodecSpec::Zstd(9)),
     ] {
         let root = dir.path().join(name);

@@ -191,7 +191,7 @@ mod tests {
         let mut data = 0xcafe_babe_u32.to_be_bytes().to_vec();
         data.extend((programs.len() as u32).to_be_bytes());
         for &(cpu, start, len) in programs {
-            [cpu, 0, start, len, 14].map(|n| data.extend(n.to_be_bytes()));
+            data.extend([cpu, 0, start, len, 14].map(u32::to_be_bytes).concat());
         }
         data
     }
@@ -223,7 +223,7 @@ mod tests {
         long.extend(1u32.to_be_bytes());
         long.extend(arm.to_be_bytes());
         long.extend([0; 4]);
-        [4096u64, 50, 0].map(|n| long.extend(n.to_be_bytes()));
+        long.extend([4096u64, 50, 0].map(u64::to_be_bytes).concat());
         let expected = [
             part(4096, Category::General),
             part(4146, Category::Arm64),

@@ -200,6 +200,9 @@ pub(crate) fn validate_codec(codec: CodecSpec) -> Result<()> {
         CodecSpec::Xz(preset) if preset > 9 => Err(Error::invalid(format!(
             "xz preset: expected 0 to 9, found {preset}"
         ))),
+        CodecSpec::Brotli(quality) if quality > 11 => Err(Error::invalid(format!(
+            "brotli quality: expected 0 to 11, found {quality}"
+        ))),
         _ => Ok(()),
     }
 }

@@ -63,6 +63,8 @@ fn every_codec_and_block_size_reads_back() {
         CodecSpec::Zstd(22),
         CodecSpec::Xz(0),
         CodecSpec::Xz(6),
+        CodecSpec::Brotli(0),
+        CodecSpec::Brotli(6),
     ];
     for codec in specs {
         build_and_compare(
@@ -381,9 +383,7 @@ fn programs_of_several_machines_in_one_file_are_told_apart() {
     let mut start = 4096;
     for (cpu, program) in &programs {
         let len = program.len() as u32;
-        for n in [*cpu, 0, start, len, 12] {
-            file.extend(n.to_be_bytes());
-        }
+        file.extend([*cpu, 0, start, len, 12].map(u32::to_be_bytes).concat());
         start = (start + len).next_multiple_of(4096);
     }
     for (_, program) in &programs {

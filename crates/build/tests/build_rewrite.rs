@@ -144,6 +144,7 @@ fn what_cannot_be_done_is_said_and_leaves_nothing() {
     let bad = [
         (Some(CodecSpec::Zstd(23)), None),
         (Some(CodecSpec::Xz(10)), None),
+        (Some(CodecSpec::Brotli(12)), None),
         (None, Some(4095)),
         (None, Some((64 << 20) + 1)),
     ];

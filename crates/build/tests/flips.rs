@@ -59,6 +59,7 @@ fn whole_images_are_clean_whatever_the_codec() {
         CodecSpec::Lz4,
         CodecSpec::Zstd(3),
         CodecSpec::Xz(1),
+        CodecSpec::Brotli(4),
     ] {
         let image = open(source.image(&small(codec))).unwrap();
         let (findings, _) = check(&image, false);
@@ -103,7 +104,11 @@ fn every_byte_of_a_zstd_image_counts() {
 #[test]
 fn bytes_of_other_codecs_count() {
     let source = Source::everything();
-    for (spec, codec) in [(CodecSpec::Lz4, Codec::Lz4), (CodecSpec::Xz(1), Codec::Xz)] {
+    for (spec, codec) in [
+        (CodecSpec::Lz4, Codec::Lz4),
+        (CodecSpec::Xz(1), Codec::Xz),
+        (CodecSpec::Brotli(4), Codec::Brotli),
+    ] {
         let bytes = source.image(&small(spec));
         assert!(has(&bytes, RecordType::Data, codec), "{codec:?}");
         flip(&bytes, 7);

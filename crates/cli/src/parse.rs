@@ -105,14 +105,14 @@ pub fn aspect(text: &str) -> Result<Aspect, String> {
     })
 }
 
-/// `none`, `lz4`, `zstd[:LEVEL]` or `xz[:PRESET]`; ranges are the builder's to check.
+/// A codec, perhaps with its level behind a colon; ranges are the builder's to check.
 pub fn codec(text: &str) -> Result<CodecSpec, String> {
     let (name, level) = text
         .split_once(':')
         .map_or((text, None), |(name, level)| (name, Some(level)));
     let unknown = || {
         format!(
-            "unknown codec '{text}': expected none, lz4, lz4hc[:LEVEL], zstd[:LEVEL] or xz[:LEVEL]"
+            "unknown codec '{text}': expected none, lz4, lz4hc[:LEVEL], zstd[:LEVEL], xz[:LEVEL] or brotli[:LEVEL]"
         )
     };
     let number = |default: u32| match level {
@@ -131,6 +131,7 @@ pub fn codec(text: &str) -> Result<CodecSpec, String> {
             number(16)?.try_into().map_err(|_| unknown())?,
         )),
         ("xz", _) => Ok(CodecSpec::Xz(number(6)?)),
+        ("brotli", _) => Ok(CodecSpec::Brotli(number(9)?)),
         _ => Err(unknown()),
     }
 }
@@ -265,6 +266,7 @@ mod tests {
         assert_eq!(codec("zstd:19"), Ok(CodecSpec::Zstd(19)));
         assert_eq!(codec("xz:0"), Ok(CodecSpec::Xz(0)));
         assert_eq!(codec("lz4hc"), Ok(CodecSpec::Lz4Hc(9)));
+        assert_eq!(codec("brotli:11"), Ok(CodecSpec::Brotli(11)));
         let choice = |text| codec_choice(text).map(|c| (c.codec, c.category));
         assert_eq!(choice("x86=xz:1"), Ok((CodecSpec::Xz(1), Category::X86)));
         assert_eq!(choice("arm64=lz4"), Ok((CodecSpec::Lz4, Category::Arm64)));

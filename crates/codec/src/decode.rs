@@ -1,6 +1,7 @@
 //! Stored bytes to raw bytes. The caller has verified the stored bytes; a forged length still cannot make a decoder
 //! allocate more than the raw length that was announced, plus a fixed working set.
 
+use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use liblzma::stream::{Action, Status, Stream};
 use std::sync::Arc;
 use weald_format::container::Codec;
@@ -9,6 +10,9 @@ use zstd::dict::DecoderDictionary;
 
 /// Most memory that the xz decoder may use besides its output: preset 9 needs 65 MiB.
 const XZ_MEMORY_MAX: u64 = 80 << 20;
+
+/// The largest window of brotli as RFC 7932 has it, 16 MiB; "large windows" of up to 1 GiB are an extension.
+pub(crate) const BROTLI_WINDOW_BITS: u32 = 24;
 
 /// First bytes of a Zstandard frame.
 const ZSTD_MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
@@ -103,6 +107,10 @@ impl Decoder {
                     .map_err(|e| bad(codec, e))?;
             }
             Codec::Xz => decode_xz(stored, raw)?,
+            Codec::Brotli => {
+                raw.resize(raw_len, 0);
+                decode_brotli(stored, raw)?;
+            }
             Codec::ZstdHistory => return Err(bad(codec, "its history is missing")),
         }
         if raw.len() != raw_len {
@@ -175,5 +183,30 @@ fn decode_xz(stored: &[u8], raw: &mut Vec<u8>) -> Result<()> {
         Ok(Status::StreamEnd) if stream.total_in() == stored.len() as u64 => Ok(()),
         Ok(_) => Err(bad(codec, "stream does not end where it should")),
         Err(e) => Err(bad(codec, e)),
+    }
+}
+
+/// Fills `raw`, which the stream must do exactly.
+fn decode_brotli(stored: &[u8], raw: &mut [u8]) -> Result<()> {
+    let alloc = StandardAlloc::default;
+    // Strict: the stream cannot ask for a window beyond `BROTLI_WINDOW_BITS`.
+    let mut state = BrotliState::new_strict(alloc(), alloc(), alloc());
+    let (mut stored_left, mut taken) = (stored.len(), 0);
+    let (mut raw_left, mut given, mut total) = (raw.len(), 0, 0);
+    let result = BrotliDecompressStream(
+        &mut stored_left,
+        &mut taken,
+        stored,
+        &mut raw_left,
+        &mut given,
+        raw,
+        &mut total,
+        &mut state,
+    );
+    let is_whole = (stored_left, raw_left) == (0, 0);
+    match result {
+        BrotliResult::ResultSuccess if is_whole => Ok(()),
+        BrotliResult::ResultFailure => Err(bad(Codec::Brotli, "malformed stream")),
+        _ => Err(bad(Codec::Brotli, "stream does not end where it should")),
     }
 }

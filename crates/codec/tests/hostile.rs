@@ -5,7 +5,12 @@ use weald_codec::{CodecSpec, Decoder, DictionaryBytes, Encoder, train_dictionary
 use weald_format::container::Codec;
 use weald_format::limits::BLOCK_LEN_MAX;
 
-const SPECS: [CodecSpec; 3] = [CodecSpec::Lz4, CodecSpec::Zstd(3), CodecSpec::Xz(1)];
+const SPECS: [CodecSpec; 4] = [
+    CodecSpec::Lz4,
+    CodecSpec::Zstd(3),
+    CodecSpec::Xz(1),
+    CodecSpec::Brotli(5),
+];
 
 fn text() -> Vec<u8> {
     (0..600u32)
@@ -85,6 +90,7 @@ fn bombs_and_lies_about_lengths_are_refused_within_the_announced_memory() {
         lz4_flex::block::compress(&bomb[..1 << 20]),
     );
     let xz = xz_with_dictionary(&[0; 1000], 1 << 20);
+    let brotli = brotli_stream(&bomb, false);
     drop(bomb);
     // What the test itself needed must not hide what the decoders need.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
@@ -93,6 +99,11 @@ fn bombs_and_lies_about_lengths_are_refused_within_the_announced_memory() {
     for raw_len in [1, 1000, (1 << 20) - 1] {
         assert!(decoder.decode(Codec::Zstd, &zstd, raw_len, None).is_err());
         assert!(decoder.decode(Codec::Lz4, &lz4, raw_len, None).is_err());
+        assert!(
+            decoder
+                .decode(Codec::Brotli, &brotli, raw_len, None)
+                .is_err()
+        );
         assert!(
             decoder
                 .decode(
@@ -117,8 +128,38 @@ fn bombs_and_lies_about_lengths_are_refused_within_the_announced_memory() {
     assert_eq!(error.place().unwrap().rule, "F-3.11");
     stored.truncate(5);
     assert!(decoder.decode(Codec::Xz, &stored, 1000, None).is_err());
+    // As brotli does with a large window, which is not of the RFC.
+    let stored = brotli_stream(&vec![7; 1 << 20], true);
+    let error = decoder
+        .decode(Codec::Brotli, &stored, 1 << 20, None)
+        .unwrap_err();
+    assert_eq!(error.place().unwrap().rule, "F-3.11");
+    let stored = brotli_stream(&vec![7; 1 << 20], false);
+    assert!(
+        decoder
+            .decode(Codec::Brotli, &stored, 1 << 20, None)
+            .is_ok()
+    );
+    let trailed = [&stored[..], b"x"].concat();
+    assert!(
+        decoder
+            .decode(Codec::Brotli, &trailed, 1 << 20, None)
+            .is_err()
+    );
     let grown = peak_len() - before;
     assert!(grown < BLOCK_LEN_MAX + (90 << 20), "{} MiB", grown >> 20);
+}
+
+fn brotli_stream(raw: &[u8], has_large_window: bool) -> Vec<u8> {
+    let params = brotli::enc::BrotliEncoderParams {
+        quality: 1,
+        lgwin: if has_large_window { 28 } else { 24 },
+        large_window: has_large_window,
+        ..Default::default()
+    };
+    let mut out = Vec::new();
+    brotli::BrotliCompress(&mut &raw[..], &mut out, &params).unwrap();
+    out
 }
 
 fn xz_with_dictionary(raw: &[u8], dictionary_len: u32) -> Vec<u8> {

@@ -174,6 +174,8 @@ codes! {
         ZstdDictionary = 3 "zstd-dictionary",
         /// One xz stream without integrity check.
         Xz = 4 "xz",
+        /// One Brotli stream.
+        Brotli = 5 "brotli",
         /// One Zstandard frame that begins where other records of its section end.
         ZstdHistory = 6 "zstd-history",
     }
