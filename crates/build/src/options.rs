@@ -20,6 +20,8 @@ pub enum Order {
     ReversePath,
     /// By what contents share: the smallest hashes of their shingles (MinHash, Broder 1997).
     Similarity,
+    /// By how like each other contents are as a whole (nilsimsa, Damiani et al. 2004).
+    Nilsimsa,
     /// These paths first, in this order, relative to the source and without a slash in front; a directory stands for all in
     /// it. The rest follows in path order.
     List(Arc<[Vec<u8>]>),

@@ -1,5 +1,7 @@
 //! In which order files are read and their contents laid out.
 
+mod nilsimsa;
+
 use crate::options::{BuildOptions, Order};
 use crate::read::Job;
 use crate::scan::ScannedTree;
@@ -26,7 +28,7 @@ type Signature = [u64; SIGNATURE_LEN];
 /// # Errors
 /// `Invalid` where the script or the list is at fault, or when cancelled.
 /// # Cost
-/// O(n log n); similarity reads up to 1 MiB of each file.
+/// O(n log n); similarity and nilsimsa read up to 1 MiB of each file.
 pub fn arrange(
     tree: &ScannedTree,
     mut jobs: Vec<Job>,
@@ -45,6 +47,7 @@ pub fn arrange(
         }),
         Order::ReversePath => by_reverse_path(tree, &mut jobs),
         Order::Similarity => by_similarity(tree, &mut jobs, threads, watch)?,
+        Order::Nilsimsa => by_nilsimsa(tree, &mut jobs, threads, watch)?,
         Order::List(paths) => by_list(tree, &mut jobs, paths)?,
     }
     Ok(jobs)
@@ -116,12 +119,7 @@ fn by_similarity(
     threads: usize,
     watch: &dyn Watch,
 ) -> Result<()> {
-    let signatures = signatures(tree, jobs, threads, watch);
-    if watch.is_cancelled() {
-        return Err(Error::invalid("interrupted"));
-    }
-    let mut signed: Vec<(Signature, Job)> =
-        signatures.into_iter().zip(jobs.iter().copied()).collect();
+    let mut signed = signed(tree, jobs, threads, watch, signature)?;
     signed.sort_by(|(a_signature, a), (b_signature, b)| {
         let by_content = a_signature.cmp(b_signature).then(b.len.cmp(&a.len));
         by_content.then(a.entry.cmp(&b.entry))
@@ -132,13 +130,55 @@ fn by_similarity(
     Ok(())
 }
 
-/// The signatures of all files, the same for any number of threads.
-fn signatures(
+/// By digest: files that are like each other as a whole come together.
+fn by_nilsimsa(
+    tree: &ScannedTree,
+    jobs: &mut [Job],
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<()> {
+    let mut signed = signed(tree, jobs, threads, watch, nilsimsa::digest)?;
+    nilsimsa::chain(&mut signed);
+    for (job, (_, next)) in jobs.iter_mut().zip(signed) {
+        *job = next;
+    }
+    Ok(())
+}
+
+/// Bytes that [`arrange`] takes at most besides the jobs, for `file_count` files. It is done before blocks are cut.
+pub fn memory_len(order: &Order, file_count: u64, threads: u64) -> u64 {
+    // What a thread found, all of it in its place, and beside its job, of which sorting copies half.
+    let signed_len = size_of::<(usize, Signature)>() + size_of::<Signature>();
+    let sorted_len = size_of::<(Signature, Job)>() * 3 / 2;
+    let ranked_len = size_of::<(usize, Job)>() * 3 / 2;
+    match order {
+        Order::Path => 0,
+        Order::Name | Order::ReversePath => file_count * size_of::<Job>() as u64 / 2,
+        // As a vector grows, it holds its bytes three times.
+        Order::Similarity | Order::Nilsimsa => {
+            file_count * (signed_len * 2 + sorted_len) as u64 + threads * 2 * SIGNED_LEN
+        }
+        Order::List(paths) => {
+            let text_len: usize = paths.iter().map(Vec::capacity).sum();
+            // A table is less than half empty after it grew, and has a byte more for each place.
+            let table_len = size_of::<(&[u8], usize)>() * 5 / 2;
+            let path_len = size_of::<Vec<u8>>() + table_len;
+            (text_len + paths.len() * path_len) as u64 + file_count * ranked_len as u64
+        }
+    }
+}
+
+/// The files beside what `sign` makes of them, the same for any number of threads; ones where one cannot be read.
+///
+/// # Errors
+/// `Invalid` when cancelled.
+fn signed(
     tree: &ScannedTree,
     jobs: &[Job],
     threads: usize,
     watch: &dyn Watch,
-) -> Vec<Signature> {
+    sign: impl Fn(&[u8]) -> Signature + Sync,
+) -> Result<Vec<(Signature, Job)>> {
     const CHUNK: usize = 256;
     let next = AtomicUsize::new(0);
     let work = || {
@@ -156,10 +196,7 @@ fn signatures(
                 let read = tree
                     .open_file(job.entry)
                     .and_then(|file| file.read_front(SIGNED_LEN, &mut data));
-                done.push((
-                    no,
-                    read.map_or([u64::MAX; SIGNATURE_LEN], |()| signature(&data)),
-                ));
+                done.push((no, read.map_or([u64::MAX; SIGNATURE_LEN], |()| sign(&data))));
             }
         }
     };
@@ -175,7 +212,10 @@ fn signatures(
             signatures[no] = signature;
         }
     });
-    signatures
+    match watch.is_cancelled() {
+        true => Err(Error::invalid("interrupted")),
+        false => Ok(signatures.into_iter().zip(jobs.iter().copied()).collect()),
+    }
 }
 
 /// The smallest hashes of the shingles of `data` that are looked at.
@@ -200,7 +240,7 @@ fn signature(data: &[u8]) -> Signature {
 }
 
 /// The finalizer of SplitMix64, a bijection that spreads every bit (Steele, Lea and Flood 2014).
-fn mixed(value: u64) -> u64 {
+const fn mixed(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -2,6 +2,7 @@
 
 use crate::compress::Compressors;
 use crate::options::{BuildOptions, Categories};
+use crate::order;
 use crate::read::WHOLE_LEN_MAX;
 use crate::scan::ScannedTree;
 use weald_codec::CodecSpec;
@@ -105,10 +106,16 @@ impl Plan {
             options.threads
         };
         let fixed = FIXED_LEN + size.memory_len() + prior_len;
-        let fits = |&threads: &u64| need(options, fixed, threads) <= options.memory_len;
+        let need = |options: &BuildOptions, threads| {
+            // Files are put in order before blocks are cut.
+            let order_len = order::memory_len(&options.order, size.entry_count, threads);
+            fixed + blocks_need(options, threads).max(order_len)
+        };
+        let fits = |&threads: &u64| need(options, threads) <= options.memory_len;
         // Fewer threads need less; the bytes of the image do not depend on how many there are.
         let Some(threads) = (1..=wanted as u64).rev().find(fits) else {
-            let (least, have) = (least_mib(options, fixed), options.memory_len >> 20);
+            let least = least_mib(options, &|options| need(options, 1));
+            let have = options.memory_len >> 20;
             let what =
                 format!("memory: this build needs {least} MiB at least, the limit is {have} MiB");
             return Err(Error::limit(what));
@@ -130,11 +137,10 @@ impl Plan {
     }
 }
 
-/// Bytes that a build with `threads` compressors takes, `fixed` of them whatever the options.
-fn need(options: &BuildOptions, fixed: u64, threads: u64) -> u64 {
+/// Bytes that cutting and compressing blocks with `threads` compressors takes.
+fn blocks_need(options: &BuildOptions, threads: u64) -> u64 {
     let blocks = Compressors::in_flight_max(threads) * options.block_len * 2;
-    fixed
-        + threads * context_len(options)
+    threads * context_len(options)
         + if options.categories.deflate {
             threads * crate::recode::MEMORY_LEN
         } else {
@@ -156,13 +162,13 @@ fn context_len(options: &BuildOptions) -> u64 {
 
 /// The smallest budget that would do, in MiB. Some shares grow with the budget, by less than a quarter of it, so asking
 /// again and again comes to an end.
-fn least_mib(options: &BuildOptions, fixed: u64) -> u64 {
+fn least_mib(options: &BuildOptions, need: &dyn Fn(&BuildOptions) -> u64) -> u64 {
     let needed = |mib: u64| {
         let options = BuildOptions {
             memory_len: mib << 20,
             ..options.clone()
         };
-        need(&options, fixed, 1).div_ceil(1 << 20)
+        need(&options).div_ceil(1 << 20)
     };
     let mut mib = 1;
     while needed(mib) > mib {

@@ -97,8 +97,13 @@ fn contents_lie_as_asked() {
         build(&source, &other, &options);
         assert!(std::fs::read(&image).unwrap() == std::fs::read(&other).unwrap());
     }
-    for threads in [1, 4] {
-        let mut options = options(Order::Similarity);
+    for (order, threads) in [
+        (Order::Similarity, 1),
+        (Order::Similarity, 4),
+        (Order::Nilsimsa, 4),
+        (Order::Nilsimsa, 1),
+    ] {
+        let mut options = options(order);
         options.threads = threads;
         digests.push(build(&source, &image, &options).tree_digest);
         let paths = laid_out(&image);
@@ -109,8 +114,8 @@ fn contents_lie_as_asked() {
         }
     }
     assert_eq!(std::fs::read(&image).unwrap(), {
-        let mut options = options(Order::Similarity);
-        options.threads = 1;
+        let mut options = options(Order::Nilsimsa);
+        options.threads = 4;
         build(&source, &other, &options);
         std::fs::read(&other).unwrap()
     });

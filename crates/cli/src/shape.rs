@@ -94,6 +94,7 @@ impl LayoutArgs {
                 OrderWord::Name => Order::Name,
                 OrderWord::Revpath => Order::ReversePath,
                 OrderWord::Similarity => Order::Similarity,
+                OrderWord::Nilsimsa => Order::Nilsimsa,
             };
         }
         if let Some(path) = &self.order_list {
@@ -180,7 +181,8 @@ enum CategoryWord {
 /// In which order contents are laid out.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum OrderWord {
-    /// Directory by directory
+    /// Directory by directory, which is also what "none" means: files are always found in this order
+    #[value(alias = "none")]
     Path,
     /// By name, then path: versions of one file lie together
     Name,
@@ -188,6 +190,8 @@ enum OrderWord {
     Revpath,
     /// By what contents share; reads up to 1 MiB of each file twice
     Similarity,
+    /// By how like each other contents are as a whole; reads likewise
+    Nilsimsa,
 }
 
 #[cfg(test)]
