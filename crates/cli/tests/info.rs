@@ -101,3 +101,99 @@ fn the_interactive_profile_has_small_blocks() {
     assert_eq!(block_len(&[]), 256 << 10);
     assert_eq!(block_len(&["--block-size", "1M"]), 1 << 20);
 }
+
+/// Would catch: stages that do not add up, that count twice, or that are not measured at all.
+#[test]
+fn stages_lead_from_the_files_to_the_image() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p tree/v1 tree/v2
+        seq -f 'line %06.0f of many' 1 30000 > lines
+        cp lines tree/v1/lines; ln tree/v1/lines tree/v1/linked; cp lines tree/v2/copy
+        (head -c 200000 lines; echo other; tail -c 300000 lines) > tree/v2/edited
+        truncate -s 1M tree/v1/sparse; echo end >> tree/v1/sparse
+        seq 100000 140000 | gzip -9 > tree/v2/numbers.gz
+        head -c 300000 /dev/urandom > tree/v2/noise
+        cp /bin/ls tree/v1/program; cp -r tree/v1 tree/v3");
+    bench.weald(["build", "-q", "tree", "image"]).expect(0, "");
+    let info = bench
+        .weald(["info", "--stages", "--json", "image"])
+        .expect(0, "")
+        .json()
+        .remove(0);
+    let stages = &info["stages"];
+    let number = |key: &str| stages[key].as_u64().unwrap();
+    let named = bench.sh("find tree -type f -printf '%s\\n' | paste -sd+ | bc");
+    assert_eq!(number("named_len").to_string(), named.trim());
+    let file_len = |path: &str| std::fs::metadata(bench.at(path)).unwrap().len();
+    // The link and the copy, and the other version, where they are again but for the copy.
+    let (lines, program) = (file_len("lines"), file_len("tree/v1/program"));
+    let sparse = file_len("tree/v1/sparse");
+    assert_eq!(number("shared_len"), 4 * lines + program + sparse);
+    assert_eq!(number("hole_len"), 1 << 20);
+    let plain_len = bench.sh("seq 100000 140000 | wc -c");
+    assert_eq!(number("unnamed_len").to_string(), plain_len.trim());
+    let made_len = number("made_len");
+    assert!(
+        (1..=file_len("tree/v2/numbers.gz")).contains(&made_len),
+        "{made_len}"
+    );
+    assert_eq!(number("base_len"), 0);
+    let streams = stages["streams"].as_array().unwrap();
+    let of = |stream: &serde_json::Value, key: &str| stream[key].as_u64().unwrap();
+    let sum = |key: &str| streams.iter().map(|stream| of(stream, key)).sum::<u64>();
+    let left = number("named_len") - number("shared_len") + number("unnamed_len");
+    let left = left - number("hole_len") - made_len;
+    assert_eq!(left, sum("extent_len"));
+    assert!(sum("repeated_len") > 400_000, "{}", sum("repeated_len"));
+    let (mut stored_len, mut categories) = (0, Vec::new());
+    for stream in streams {
+        let codecs = stream["codecs"].as_array().unwrap();
+        let total = |key: &str| codecs.iter().map(|codec| of(codec, key)).sum::<u64>();
+        let used = of(stream, "extent_len") - of(stream, "repeated_len");
+        assert_eq!(used + of(stream, "unreferenced_len"), total("raw_len"));
+        stored_len += total("stored_len");
+        categories.push(stream["category"].as_str().unwrap());
+    }
+    assert!(categories.contains(&"general") && categories.contains(&"incompressible"));
+    assert_eq!(number("image_len"), file_len("image"));
+    let rest = number("metadata_len") + number("other_len");
+    assert_eq!(stored_len + rest, number("image_len"));
+    // Superblock and footer; there are no older records.
+    assert_eq!(number("other_len"), 64 + 128);
+
+    let text = bench
+        .weald(["info", "--stages", "image"])
+        .expect(0, "")
+        .text();
+    let left = |row: &str| -> String {
+        let line = text.lines().rev().find(|line| line.starts_with(row));
+        let line = line.unwrap_or_else(|| panic!("{row}: {text}"));
+        line.split_whitespace()
+            .nth_back(1)
+            .unwrap()
+            .replace(',', "")
+    };
+    assert_eq!(left("files, as named"), number("named_len").to_string());
+    assert_eq!(
+        left("footers and older records"),
+        file_len("image").to_string()
+    );
+    assert_eq!(left("image"), file_len("image").to_string());
+
+    // What a generation no longer refers to is no part of its stages.
+    bench.sh("rm -r tree/v2 tree/v3; echo new > tree/v1/new");
+    bench
+        .weald(["build", "-q", "--append", "tree", "image"])
+        .expect(0, "");
+    let info = bench
+        .weald(["info", "--stages", "--json", "image"])
+        .expect(0, "")
+        .json()
+        .remove(0);
+    let stages = &info["stages"];
+    let named = bench.sh("find tree -type f -printf '%s\\n' | paste -sd+ | bc");
+    assert_eq!(stages["named_len"].to_string(), named.trim());
+    assert_eq!(stages["shared_len"], lines);
+    assert_eq!(stages["image_len"], file_len("image"));
+    assert!(stages["other_len"].as_u64().unwrap() > 64 + 128);
+}

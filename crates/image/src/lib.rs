@@ -30,6 +30,7 @@ mod instances;
 mod needs;
 mod prefetch;
 mod records;
+mod stages;
 mod template_check;
 mod transfer;
 mod tree;
@@ -40,6 +41,7 @@ pub use content::Chunk;
 pub use generations::{Generation, generations, last_whole_generation};
 pub use inspect::{SectionInfo, Share};
 pub use needs::Needs;
+pub use stages::{Stages, StreamStages};
 pub use transfer::VisitEntryBlock;
 pub use tree::kind_name;
 

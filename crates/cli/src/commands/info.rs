@@ -1,5 +1,7 @@
 //! `weald info`: what an image is, and where its bytes go.
 
+mod stages;
+
 use crate::json::Object;
 use crate::open::ImageArgs;
 use crate::output::Output;
@@ -16,6 +18,7 @@ use weald_vfs::{ReadingCost, Spread, reading_cost, shown};
 const EXAMPLES: &str = "\
 Examples:
   weald info forest.weald
+  weald info --stages forest.weald       what sharing, repeats, recipes and codecs saved
   weald info --reading forest.weald      what a small read, a file, a directory cost
   weald info --json forest.weald | jq .image_digest";
 
@@ -28,6 +31,9 @@ pub struct InfoArgs {
     /// Also count what reads have to decode, from empty caches: 4 KiB anywhere, a file, the files of a directory
     #[arg(long)]
     reading: bool,
+    /// Also tell what each stage saved, from the bytes of all files to those of the image
+    #[arg(long)]
+    stages: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -39,16 +45,23 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let summary = image.summary();
     let bases = &image.directory().bases;
     let sections = image.sections()?;
+    let stages = args.stages.then(|| image.stages()).transpose()?;
     let reading = args.reading.then(|| reading_cost(&image)).transpose()?;
     let mut output = Output::new();
     if args.json {
         let mut object = json(summary, bases, &sections);
+        if let Some(stages) = &stages {
+            object.insert("stages".into(), stages::json(stages));
+        }
         if let Some(cost) = &reading {
             object.insert("reading".into(), reading_json(cost));
         }
         output.json(&object.into())?;
     } else {
         output.write_all(text(summary, bases, &sections).as_bytes())?;
+        if let Some(stages) = &stages {
+            output.write_all(stages::text(stages).as_bytes())?;
+        }
         if let Some(cost) = &reading {
             output.write_all(reading_text(cost).as_bytes())?;
         }

@@ -1,0 +1,120 @@
+//! `weald info --stages`: from the bytes of the files to those of the image, step by step.
+
+use crate::json::Object;
+use crate::progress::count;
+use serde_json::{Value, json};
+use weald_image::Stages;
+
+/// One step: what it took away, or put there.
+struct Step {
+    what: String,
+    /// Bytes less.
+    saved: u64,
+    /// Bytes more.
+    added: u64,
+}
+
+fn steps(stages: &Stages) -> Vec<Step> {
+    let saved = |what: &str, saved| Step {
+        what: what.to_owned(),
+        saved,
+        added: 0,
+    };
+    let added = |what: &str, added| Step {
+        what: what.to_owned(),
+        saved: 0,
+        added,
+    };
+    let mut steps = vec![
+        saved("equal files and hard links", stages.shared_len),
+        added("contents without a name", stages.unnamed_len),
+        saved("holes", stages.hole_len),
+        saved("made by recipes", stages.made_len),
+        saved("in base images", stages.base_len),
+    ];
+    for stream in &stages.streams {
+        let name = stream.category.name();
+        let repeats = saved(&format!("repeats in {name}"), stream.repeated_len);
+        let padding = added(&format!("unused in {name}"), stream.unreferenced_len);
+        steps.extend([repeats, padding]);
+    }
+    for stream in &stages.streams {
+        let name = stream.category.name();
+        for (codec, share) in &stream.section.by_codec {
+            steps.push(Step {
+                what: format!("{name} by {}", codec.name()),
+                saved: share.raw_len.saturating_sub(share.stored_len),
+                added: share.stored_len.saturating_sub(share.raw_len),
+            });
+        }
+    }
+    steps.push(added("tree, extents, recipes, index", stages.metadata_len));
+    steps.push(added("footers and older records", stages.other_len));
+    steps.retain(|step| step.saved != 0 || step.added != 0);
+    steps
+}
+
+/// The table for people: what each step changed and what is left then.
+pub fn text(stages: &Stages) -> String {
+    let mut left = stages.named_len;
+    let mut text = format!(
+        "\n{:<32}{:>20}{:>20}{:>9}\n",
+        "stage", "change", "left", "of files"
+    );
+    let mut row = |what: &str, change: String, left: u64| {
+        let part = 100.0 * left as f64 / stages.named_len.max(1) as f64;
+        text.push_str(&format!(
+            "{what:<32}{change:>20}{:>20}{part:>8.1}%\n",
+            count(left)
+        ));
+    };
+    row("files, as named", String::new(), left);
+    for step in steps(stages) {
+        left = left.saturating_add(step.added).saturating_sub(step.saved);
+        let change = match step.saved {
+            0 => format!("+{}", count(step.added)),
+            saved => format!("-{}", count(saved)),
+        };
+        row(&step.what, change, left);
+    }
+    row("image", String::new(), stages.image_len);
+    text
+}
+
+/// The same for programs.
+pub fn json(stages: &Stages) -> Value {
+    let numbers = [
+        ("named_len", stages.named_len),
+        ("shared_len", stages.shared_len),
+        ("unnamed_len", stages.unnamed_len),
+        ("hole_len", stages.hole_len),
+        ("made_len", stages.made_len),
+        ("base_len", stages.base_len),
+        ("metadata_len", stages.metadata_len),
+        ("other_len", stages.other_len),
+        ("image_len", stages.image_len),
+    ];
+    let mut object: Object = numbers
+        .iter()
+        .map(|&(key, number)| (key.to_owned(), number.into()))
+        .collect();
+    let streams = stages.streams.iter().map(|stream| {
+        let codecs = stream.section.by_codec.iter().map(|(codec, share)| {
+            json!({
+                "codec": codec.name(),
+                "raw_len": share.raw_len,
+                "stored_len": share.stored_len,
+            })
+        });
+        json!({
+            "stream": stream.no,
+            "category": stream.category.name(),
+            "extent_len": stream.extent_len,
+            "repeated_len": stream.repeated_len,
+            "unreferenced_len": stream.unreferenced_len,
+            "codecs": codecs.collect::<Vec<_>>(),
+        })
+    });
+    object.insert("streams".into(), streams.collect::<Value>());
+    object.into()
+}
