@@ -153,7 +153,7 @@ reading() {
     default_len=$(stat -c %s "$image")
     table 'Weald' MB '× default' 'KiB decoded: 4 KiB anywhere' 'a file' 'the files of a directory'
     reading_row 'default' "$image" "$default_len"
-    for order in name revpath similarity; do
+    for order in name revpath similarity nilsimsa; do
         "$weald" build --quiet --order $order --force "$2" "$work/order.weald"
         reading_row "--order $order" "$work/order.weald" "$default_len"
     done
@@ -321,16 +321,15 @@ make_trees() {
 
 has_part() { [[ " $parts " == *" $1 "* ]]; }
 
+# one_tree NAME DIR
+one_tree() {
+    if has_part sizes; then sizes "$1" "$2"; fi
+    if has_part reading; then reading "$1" "$2"; fi
+    rm -f "$work/$1"-*.weald
+}
+
 run() {
-    local line list
-    machine
-    mapfile -t list < <(trees)
-    for line in "${list[@]}"; do
-        [ -d "${line#*=}" ] || die "${line#*=}: not a directory"
-        if has_part sizes; then sizes "${line%%=*}" "${line#*=}"; fi
-        if has_part reading; then reading "${line%%=*}" "${line#*=}"; fi
-        rm -f "$work/${line%%=*}"-*.weald
-    done
+    each_tree one_tree
     if has_part speed; then speed "$forest"; fi
     if has_part torture; then torture; fi
     if has_part append; then append "$forest" npm/webpack 5.99.9; fi

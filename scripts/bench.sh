@@ -206,17 +206,16 @@ make_forest() {
     bash "$root/bench/make-forest.sh" "$root/bench/forest-small.list" "$out/forest"
 }
 
+# one_tree NAME DIR
+one_tree() {
+    sizes "$1" "$2"
+    metadata "$1"
+    mounts "$1" "$2"
+    rm -f "$work/$1".*
+}
+
 run() {
-    local line list
-    machine
-    mapfile -t list < <(trees)
-    for line in "${list[@]}"; do
-        [ -d "${line#*=}" ] || die "${line#*=}: not a directory"
-        sizes "${line%%=*}" "${line#*=}"
-        metadata "${line%%=*}"
-        mounts "${line%%=*}" "${line#*=}"
-        rm -f "$work/${line%%=*}".*
-    done
+    each_tree one_tree
     memory
     targets
 }

@@ -109,6 +109,18 @@ machine() {
     printf -- '- load when it began: %s\n' "$(cut -d' ' -f1-3 /proc/loadavg)"
 }
 
+# each_tree COMMAND...: tells about the machine, then runs the command with name and directory of every tree that `trees` lists as
+# NAME=DIR.
+each_tree() {
+    local line list
+    machine
+    mapfile -t list < <(trees)
+    for line in "${list[@]}"; do
+        [ -d "${line#*=}" ] || die "${line#*=}: not a directory"
+        "$@" "${line%%=*}" "${line#*=}"
+    done
+}
+
 # The strongest that this mkfs.erofs can.
 erofs_options() {
     if mkfs.erofs --help 2>&1 | grep -qE 'compressors are:.*lzma'; then

@@ -70,10 +70,13 @@ impl TrustArgs {
 /// Decoded bytes to keep where the user says nothing: repeats lead from everywhere to everywhere in an image, and a cache
 /// too small for them decodes blocks over and over (`docs/benchmarks.md` has the figures).
 pub fn default_cache_len() -> ByteLen {
-    const LEAST: u64 = 256 << 20;
-    const MOST: u64 = 2 << 30;
-    ByteLen((weald_sys::memory_len() / 16).clamp(LEAST, MOST))
+    ByteLen((weald_sys::memory_len() / CACHE_SHARE).clamp(CACHE_LEAST, CACHE_MOST))
 }
+
+/// Two help texts say these; a test compares.
+const CACHE_SHARE: u64 = 16;
+const CACHE_LEAST: u64 = 256 << 20;
+const CACHE_MOST: u64 = 2 << 30;
 
 /// Finds a path given on the command line in the image; no path is the root.
 pub fn locate(image: &Image, path: &OsStr, follow: Follow) -> weald_format::Result<Located> {
@@ -84,4 +87,25 @@ pub fn locate(image: &Image, path: &OsStr, follow: Follow) -> weald_format::Resu
 pub fn thread_count(asked: usize) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if asked == 0 { processors() } else { asked }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Would catch: a help text that tells another default cache than the code has.
+    #[test]
+    fn help_tells_the_default_cache() {
+        assert_eq!(CACHE_SHARE, 16);
+        let (least, most) = (CACHE_LEAST >> 20, CACHE_MOST >> 30);
+        let told = format!("default: a sixteenth of the memory, but {least}M to {most}G");
+        let mut all = crate::args::Cli::command();
+        for name in ["cat", "mount"] {
+            let command = all.find_subcommand_mut(name).expect("a command");
+            let help = command.render_long_help().to_string();
+            let words: Vec<&str> = help.split_whitespace().collect();
+            assert!(words.join(" ").contains(&told), "{name}: {help}");
+        }
+    }
 }
