@@ -56,16 +56,8 @@ pub fn arrange(
 fn by_script(script: &Script, tree: &ScannedTree, jobs: &[Job]) -> Result<Vec<Job>> {
     let paths: Vec<Vec<u8>> = jobs.iter().map(|job| tree.path_of(job.entry)).collect();
     let mut candidates = jobs.iter().zip(&paths).map(|(job, path)| {
-        let attributes = tree.attributes(job.entry);
-        Candidate {
-            path,
-            kind: FileKind::Regular,
-            size: job.len,
-            permissions: attributes.permissions,
-            uid: attributes.uid,
-            gid: attributes.gid,
-            mtime: tree.mtime(job.entry),
-        }
+        let (attributes, mtime) = (tree.attributes(job.entry), tree.mtime(job.entry));
+        Candidate::new(path, FileKind::Regular, job.len, attributes, mtime)
     });
     let order = script.order(&mut candidates)?.unwrap_or_default();
     Ok(order.into_iter().map(|index| jobs[index]).collect())
@@ -240,7 +232,7 @@ fn signature(data: &[u8]) -> Signature {
 }
 
 /// The finalizer of SplitMix64, a bijection that spreads every bit (Steele, Lea and Flood 2014).
-const fn mixed(value: u64) -> u64 {
+pub(crate) const fn mixed(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -23,9 +23,9 @@ mod tests;
 
 use crate::Watch;
 use crate::filter::Filter;
-use crate::script::Script;
+use crate::script::{Candidate, Script};
 use std::path::Path;
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Attributes, Error, ErrorKind, FileKind, Result, Timestamp};
 
 pub use image::scan_image;
 pub use tree::{DirNo, EntryNo, ScannedTree};
@@ -54,8 +54,37 @@ pub struct ScanOptions<'a> {
 }
 
 impl ScanOptions<'_> {
+    /// Whether the script, if there is one that filters, keeps an entry. Its path
+    /// is made only where one is needed.
+    fn is_kept(
+        &self,
+        path: impl FnOnce() -> Vec<u8>,
+        kind: FileKind,
+        size: u64,
+        attributes: &Attributes,
+        mtime: Timestamp,
+    ) -> Result<bool> {
+        match self.script.filter(|script| script.filters()) {
+            Some(script) => script.keeps(&Candidate::new(&path(), kind, size, attributes, mtime)),
+            None => Ok(true),
+        }
+    }
+
     fn keeps_more_times(&self) -> bool {
         self.keep_atime || self.keep_ctime || self.keep_btime
+    }
+}
+
+/// The bytes of the file of rules `name` in `dir`, for [`Filter::below`]; `None` where there is none, or it is no regular file.
+///
+/// # Errors
+/// `Io` where it cannot be read, also where it is a symlink, or longer than [`crate::filter::DIR_FILE_LEN_MAX`].
+pub fn read_dir_rules(dir: &Path, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    match weald_sys::open_dir(dir) {
+        Ok(dir) => walk::read_rules(dir, name).map_err(|e| Error::io("filter file", e)),
+        // Paths that are not there can be asked about too.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(dir.display().to_string(), error)),
     }
 }
 

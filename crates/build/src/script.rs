@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use weald_format::{Error, FileKind, Result, Timestamp};
+use weald_format::{Attributes, Error, FileKind, Result, Timestamp};
 
 /// Steps of Lua's machine that a call may take: a second or so.
 const CALL_STEPS_MAX: u64 = 100_000_000;
@@ -48,6 +48,28 @@ pub struct Candidate<'a> {
     pub gid: u32,
     /// Last change of content.
     pub mtime: Timestamp,
+}
+
+impl<'a> Candidate<'a> {
+    /// The entry at `path`; `size` counts for regular files and symlinks alone.
+    pub fn new(
+        path: &'a [u8],
+        kind: FileKind,
+        size: u64,
+        attributes: &Attributes,
+        mtime: Timestamp,
+    ) -> Self {
+        let has_size = matches!(kind, FileKind::Regular | FileKind::Symlink);
+        Self {
+            path,
+            kind,
+            size: if has_size { size } else { 0 },
+            permissions: attributes.permissions,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            mtime,
+        }
+    }
 }
 
 /// A script that was loaded.

@@ -57,7 +57,7 @@ const WORDS: [(&str, Kind, &str, &str); 5] = [
         "filter",
         Kind::Filter,
         "RULE",
-        "A rule as rsync writes it: '- PATTERN', '+ PATTERN', 'merge FILE' for a file of such rules, '!' to forget those before",
+        "A rule as rsync writes it: '- PATTERN', '+ PATTERN', 'merge FILE' for a file of such rules, 'dir-merge NAME' for files of that name in the directories themselves, '!' to forget those before",
     ),
 ];
 
@@ -133,6 +133,7 @@ impl Args for RuleArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weald_build::filter::DirRules;
 
     #[test]
     fn the_order_of_the_command_line_is_kept() {
@@ -140,8 +141,14 @@ mod tests {
         let words = ["x", "--include", "a.o", "--exclude=*.o", "--include", "*"];
         let rules = RuleArgs::from_arg_matches(&command.get_matches_from(words)).unwrap();
         let filter = rules.filter().unwrap();
-        assert_eq!(filter.matches(b"a.o", false), Verdict::Included);
-        assert_eq!(filter.matches(b"b.o", false), Verdict::Excluded);
+        assert_eq!(
+            filter.matches(&DirRules::default(), b"a.o", false),
+            Verdict::Included
+        );
+        assert_eq!(
+            filter.matches(&DirRules::default(), b"b.o", false),
+            Verdict::Excluded
+        );
         let values: Vec<_> = rules
             .0
             .iter()

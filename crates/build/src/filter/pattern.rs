@@ -77,6 +77,17 @@ impl Pattern {
         }
     }
 
+    /// The same for a pattern in a file of the directory `dir`: a slash in front anchors it there. `dir` is relative to the root,
+    /// and its bytes mean themselves.
+    pub fn parse_below(dir: &[u8], pattern: &[u8]) -> Self {
+        let mut parsed = Self::parse(pattern);
+        if pattern.starts_with(b"/") && !dir.is_empty() {
+            let front = dir.iter().chain(b"/").map(|&byte| Token::Byte(byte));
+            parsed.tokens.splice(0..0, front);
+        }
+        parsed
+    }
+
     /// Whether `path`, relative to the root and without a leading slash, is matched.
     pub fn matches(&self, path: &[u8], is_dir: bool) -> bool {
         if path.is_empty() || (self.is_dir_only && !is_dir) {

@@ -5,7 +5,7 @@ use super::assemble::assemble;
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use super::tree::ScannedTree;
 use super::walk::Walked;
-use crate::script::Candidate;
+use crate::filter::{DIR_FILE_LEN_MAX, DirRules};
 use crate::source::Origin;
 use crate::watch::{Progress, Stage, Watch};
 use std::collections::HashMap;
@@ -47,6 +47,7 @@ pub fn scan_image(
         ino: root.ino,
         number: 0,
         prefix: Vec::new(),
+        above: DirRules::default(),
     }];
     while let Some(dir) = waiting.pop() {
         walk.list(dir, &mut waiting)?;
@@ -73,6 +74,8 @@ struct Waiting {
     number: u32,
     /// Its path with a slash behind it, where somebody asks for paths.
     prefix: Vec<u8>,
+    /// Rules that hold in the directory above.
+    above: DirRules,
 }
 
 struct ImageWalk<'a> {
@@ -98,21 +101,23 @@ impl ImageWalk<'_> {
         }
         let first = self.shard.entries.len();
         let image = self.image;
+        let rules = self.rules(&dir)?;
         let mut failed = None;
-        image.read_dir(
-            dir.ino,
-            0,
-            &mut |_, name, inode| match self.take(&dir.prefix, name, inode) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
-                    failed = Some(error);
-                    ControlFlow::Break(())
-                }
-            },
-        )?;
+        image.read_dir(dir.ino, 0, &mut |_, name, inode| match self.take(
+            &rules,
+            &dir.prefix,
+            name,
+            inode,
+        ) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        })?;
         failed.map_or(Ok(()), Err)?;
         self.shard.settle(first);
-        self.queue_children(first, &dir.prefix, waiting)?;
+        self.queue_children(first, &dir.prefix, &rules, waiting)?;
         self.shard.dirs.push(RawDir {
             number: dir.number,
             first,
@@ -123,11 +128,46 @@ impl ImageWalk<'_> {
         Ok(())
     }
 
+    /// The rules that hold in `dir`.
+    fn rules(&self, dir: &Waiting) -> Result<DirRules> {
+        let filter = self.options.filter;
+        if !filter.asks_dirs() {
+            return Ok(DirRules::default());
+        }
+        let path = dir.prefix.strip_suffix(b"/").unwrap_or(&dir.prefix);
+        filter.below(&dir.above, path, &mut |name| {
+            let inode = self.image.lookup(dir.ino, name)?;
+            let Some(inode) = inode.filter(|inode| inode.kind != FileKind::Directory) else {
+                return Ok(None);
+            };
+            match inode.kind {
+                FileKind::Regular if inode.size.0 <= DIR_FILE_LEN_MAX => {
+                    let mut text = vec![0; inode.size.0 as usize];
+                    let mut done = 0;
+                    while done < text.len() {
+                        match self.image.read_at(&inode, done as u64, &mut text[done..])? {
+                            0 => break,
+                            len => done += len,
+                        }
+                    }
+                    Ok(Some(text))
+                }
+                FileKind::Regular => Err(Error::limit(format!(
+                    "filter file: longer than {DIR_FILE_LEN_MAX} bytes"
+                ))),
+                // As in a directory of the host, where it is not followed.
+                FileKind::Symlink => Err(Error::invalid("filter file: a symbolic link")),
+                _ => Ok(None),
+            }
+        })
+    }
+
     /// Numbers the directories from entry `first` on, which are to be listed next.
     fn queue_children(
         &mut self,
         first: usize,
         prefix: &[u8],
+        rules: &DirRules,
         waiting: &mut Vec<Waiting>,
     ) -> Result<()> {
         let needs_paths = self.needs_paths();
@@ -152,39 +192,29 @@ impl ImageWalk<'_> {
                 ino: InodeNo(entry.ino),
                 number: entry.link,
                 prefix,
+                above: rules.clone(),
             });
         }
         Ok(())
     }
 
     /// Takes an entry in, unless it is to be left out.
-    fn take(&mut self, prefix: &[u8], name: &[u8], inode: &Inode) -> Result<()> {
+    fn take(&mut self, rules: &DirRules, prefix: &[u8], name: &[u8], inode: &Inode) -> Result<()> {
         if self.needs_paths() {
             let path = [prefix, name].concat();
             let is_dir = inode.kind == FileKind::Directory;
-            if self.options.filter.excludes(&path, is_dir) || !self.is_kept(&path, inode)? {
+            let is_excluded = self.options.filter.excludes(rules, &path, is_dir);
+            let (size, mtime) = (inode.size.0, inode.times.mtime);
+            let is_kept = || {
+                let path = || path.clone();
+                self.options
+                    .is_kept(path, inode.kind, size, &inode.attributes, mtime)
+            };
+            if is_excluded || !is_kept()? {
                 return Ok(());
             }
         }
         self.push(name, inode)
-    }
-
-    fn is_kept(&self, path: &[u8], inode: &Inode) -> Result<bool> {
-        let Some(script) = self.options.script.filter(|s| s.filters()) else {
-            return Ok(true);
-        };
-        script.keeps(&Candidate {
-            path,
-            kind: inode.kind,
-            size: match inode.kind {
-                FileKind::Regular | FileKind::Symlink => inode.size.0,
-                _ => 0,
-            },
-            permissions: inode.attributes.permissions,
-            uid: inode.attributes.uid,
-            gid: inode.attributes.gid,
-            mtime: inode.times.mtime,
-        })
     }
 
     fn push(&mut self, name: &[u8], inode: &Inode) -> Result<()> {

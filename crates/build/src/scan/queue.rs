@@ -5,6 +5,7 @@
 
 use super::ScanOptions;
 use super::shard::NOT_ENTERED;
+use crate::filter::DirRules;
 use crate::{Progress, Stage, Watch};
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -46,6 +47,8 @@ pub struct Node<'a> {
     pub parent: Option<Arc<Node<'a>>>,
     pub name: Box<[u8]>,
     pub fd: Weak<OpenDir<'a>>,
+    /// Rules that hold in the directory.
+    pub rules: DirRules,
 }
 
 impl Drop for Node<'_> {

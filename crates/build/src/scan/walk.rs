@@ -4,11 +4,12 @@
 use super::ScanOptions;
 use super::queue::{Done, Frame, Node, Task, Walk, path_of};
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
-use crate::script::{Candidate, Script};
+use crate::filter::{DIR_FILE_LEN_MAX, DirRules};
+use crate::script::Script;
 use crate::source::Origin;
 use crate::threads::start;
 use crate::{Problem, Watch};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
@@ -150,6 +151,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             parent,
             name,
             fd: Weak::new(),
+            rules: DirRules::default(),
         };
         let opened = match &parent_fd {
             Some(parent) => weald_sys::open_dir_at(&parent.fd, &node.name),
@@ -162,6 +164,13 @@ impl<'w, 'a> Worker<'w, 'a> {
             Err(error) => return Err((Arc::new(node), error)),
         };
         node.fd = Arc::downgrade(&fd);
+        match self.rules(&fd.fd, &node) {
+            Ok(rules) => node.rules = rules,
+            Err(error) => {
+                self.walk.fail(error);
+                return Ok(());
+            }
+        }
         let node = Arc::new(node);
         match self.list(&fd.fd, &node, number) {
             Ok(Some((names, next_number))) => {
@@ -180,6 +189,19 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
     }
 
+    /// The rules that hold in the open directory `dir`.
+    fn rules(&self, dir: &OwnedFd, node: &Node<'a>) -> Result<DirRules> {
+        let filter = self.walk.options.filter;
+        if !filter.asks_dirs() {
+            return Ok(DirRules::default());
+        }
+        let above = node.parent.as_ref().map(|parent| parent.rules.clone());
+        let path = path_of(node, b"");
+        filter.below(&above.unwrap_or_default(), &path, &mut |name| {
+            read_rules(dir, name).map_err(|e| Error::io("filter file", e))
+        })
+    }
+
     /// Lists the open directory `dir`; returns its children to visit and the number of the first, if there are any.
     fn list(
         &mut self,
@@ -195,7 +217,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         };
         let first = self.shard.entries.len();
         let dev = match self
-            .read_names(dir, &prefix)
+            .read_names(dir, &prefix, &node.rules)
             .and_then(|()| weald_sys::stat_fd(dir))
         {
             Ok(stat) => stat.dev,
@@ -219,12 +241,12 @@ impl<'w, 'a> Worker<'w, 'a> {
     }
 
     /// Appends all names of `dir` that are not already excluded by what getdents tells.
-    fn read_names(&mut self, dir: &OwnedFd, prefix: &[u8]) -> io::Result<()> {
+    fn read_names(&mut self, dir: &OwnedFd, prefix: &[u8], rules: &DirRules) -> io::Result<()> {
         let (filter, shard) = (self.walk.options.filter, &mut self.shard);
         weald_sys::read_dir(dir, &mut self.buffer, |entry| {
             let is_dir = entry.kind.map(|kind| kind == FileKind::Directory);
             let is_excluded = |is_dir| {
-                !filter.is_empty() && filter.excludes(&[prefix, entry.name].concat(), is_dir)
+                !filter.is_empty() && filter.excludes(rules, &[prefix, entry.name].concat(), is_dir)
             };
             if !is_dir.is_some_and(is_excluded) {
                 // A kind that is not known yet is marked, so that the filter is asked again later.
@@ -273,12 +295,15 @@ impl<'w, 'a> Worker<'w, 'a> {
                     let ScanOptions {
                         filter, left_out, ..
                     } = *self.walk.options;
-                    let is_excluded =
-                        ask_filter && filter.excludes(&[prefix, &name].concat(), is_dir);
+                    let is_excluded = ask_filter
+                        && filter.excludes(&node.rules, &[prefix, &name].concat(), is_dir);
                     if is_excluded || left_out.contains(&(stat.dev, stat.ino)) {
                         continue;
                     }
-                    match self.is_kept(prefix, &name, &stat) {
+                    let path = || [prefix, &name].concat();
+                    let attributes = attributes_of(&stat);
+                    let options = self.walk.options;
+                    match options.is_kept(path, stat.kind, stat.size, &attributes, stat.mtime) {
                         Ok(true) => {}
                         Ok(false) => continue,
                         Err(error) => return self.walk.fail(error),
@@ -294,25 +319,6 @@ impl<'w, 'a> Worker<'w, 'a> {
                 Err(error) => self.report(node, &name, describe("cannot be examined", &error)),
             }
         }
-    }
-
-    /// Whether the script, if there is one, keeps `name` in the directory at `prefix`.
-    fn is_kept(&self, prefix: &[u8], name: &[u8], stat: &Stat) -> weald_format::Result<bool> {
-        let Some(script) = self.walk.options.script.filter(|s| s.filters()) else {
-            return Ok(true);
-        };
-        script.keeps(&Candidate {
-            path: &[prefix, name].concat(),
-            kind: stat.kind,
-            size: match stat.kind {
-                FileKind::Regular | FileKind::Symlink => stat.size,
-                _ => 0,
-            },
-            permissions: stat.permissions,
-            uid: stat.uid,
-            gid: stat.gid,
-            mtime: stat.mtime,
-        })
     }
 
     /// Fills entry `index`, called `name` in `dir`; returns what could not be read. Without its target, a symlink stays
@@ -347,13 +353,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             problem = Some(describe("extended attributes cannot be read", &error));
             NONE
         });
-        let attributes = Attributes {
-            permissions: stat.permissions,
-            uid: stat.uid,
-            gid: stat.gid,
-            rdev: stat.rdev,
-        };
-        let attributes = self.shard.intern_attributes(stat.kind, attributes);
+        let attributes = self.shard.intern_attributes(stat.kind, attributes_of(stat));
         let entry = &mut self.shard.entries[index];
         entry.set_mtime(stat.mtime);
         entry.set(
@@ -446,6 +446,35 @@ impl<'w, 'a> Worker<'w, 'a> {
                 .map(|entry| entry.size)
                 .fold(0, u64::saturating_add),
         );
+    }
+}
+
+/// The bytes of the regular file `name` in `dir`, if there is one.
+pub fn read_rules(dir: impl AsFd, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let file = match weald_sys::open_file_at(dir, name) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if weald_sys::stat_fd(&file)?.kind != FileKind::Regular {
+        return Ok(None);
+    }
+    let mut text = Vec::new();
+    file.take(DIR_FILE_LEN_MAX + 1).read_to_end(&mut text)?;
+    match text.len() as u64 > DIR_FILE_LEN_MAX {
+        true => Err(io::Error::other(format!(
+            "longer than {DIR_FILE_LEN_MAX} bytes"
+        ))),
+        false => Ok(Some(text)),
+    }
+}
+
+fn attributes_of(stat: &Stat) -> Attributes {
+    Attributes {
+        permissions: stat.permissions,
+        uid: stat.uid,
+        gid: stat.gid,
+        rdev: stat.rdev,
     }
 }
 

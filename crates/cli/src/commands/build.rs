@@ -9,6 +9,7 @@ use crate::rules::RuleArgs;
 use crate::shape::{AttributeArgs, CodecArgs, LayoutArgs};
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
+use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -31,7 +32,9 @@ Examples:
   SOURCE_DATE_EPOCH=0 weald build --owner 0:0 --mode u=rwX,go=rX root/ root.weald
 
 Rules are rsync's: the first that matches decides, in the order of the command line; a leading '/' anchors at the source,
-a trailing '/' matches directories only. --explain-filter PATH tells which rule decides.
+a trailing '/' matches directories only. --filter 'dir-merge .rules' reads rules from .rules in each directory, for it and all
+below; letters may follow (dir-merge,en): - or + for patterns alone, w for words, e to leave the file out, n for the directory
+alone, C as CVS does. --explain-filter PATH tells which rule decides.
 
 The image appears under its name only when it is complete; where it lies in its own source, it is left out. The same source
 gives the same bytes, whatever the number of threads. Files that cannot be read or that change meanwhile are reported, one line each, and the exit status is 1.";
@@ -191,7 +194,11 @@ fn explain(args: &BuildArgs, filter: &Filter, path: &Path) -> anyhow::Result<Exi
     let is_dir =
         args.source.join(&relative).is_dir() || path.as_os_str().as_bytes().ends_with(b"/");
     let mut output = Output::new();
-    for reason in filter.explain(relative.as_os_str().as_bytes(), is_dir) {
+    let read = &mut |dir: &[u8], name: &[u8]| {
+        let dir = args.source.join(OsStr::from_bytes(dir));
+        weald_build::scan::read_dir_rules(&dir, name)
+    };
+    for reason in filter.explain(relative.as_os_str().as_bytes(), is_dir, read)? {
         let word = match reason.verdict() {
             Verdict::Included => "kept",
             Verdict::Excluded => "left out",
