@@ -156,6 +156,10 @@ impl SegmentSink for Pages<'_> {
         self.extents.push(extent);
         Ok(())
     }
+
+    fn raw_place(&self, stream: u8, no: u64) -> Option<u64> {
+        self.image.raw_place(stream, no)
+    }
 }
 
 /// The two as one, where the second goes on where the first ends.
@@ -322,6 +326,13 @@ impl<'a> ContentWriter<'a> {
         let history = |share| History::new(plan.block_len, plan.window_len / share, spool_dir);
         let mut histories = Vec::from([2, 4, 8, u64::MAX, 8].map(history));
         histories[usize::from(ARM64)].align(WORD_LEN as u64);
+        // What is stored as it is need not be put aside too.
+        if let Some(output) = image.reader()?.map(Arc::new) {
+            if plan.codec == CodecSpec::None {
+                histories[usize::from(GENERAL)].read_back_from(output.clone());
+            }
+            histories[usize::from(INCOMPRESSIBLE)].read_back_from(output);
+        }
         let mut table = ContentTable::default();
         let mut made = HashSet::new();
         let (mut logical_len, mut made_len) = (0, 0);

@@ -1,11 +1,11 @@
-//! What a stream holds so far: its newest blocks in memory, older ones in a spool, all to be compared with.
+//! What a stream holds so far: its newest blocks in memory, older ones in a spool or in the output itself, all to be compared with.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_format::Result;
 use weald_image::{Block, Image};
-use weald_io::{ReadAt, Spool};
+use weald_io::{FileSource, ReadAt, Spool};
 
 /// Bytes of a piece read back from the spool at once.
 const PIECE_LEN: u64 = 64 << 10;
@@ -47,6 +47,8 @@ pub struct History {
     is_kept: bool,
     current: Vec<u8>,
     spool: Option<Spool>,
+    /// The output, where blocks are stored in it as they are, and their places there.
+    output: Option<(Arc<FileSource>, Vec<u64>)>,
     spool_dir: PathBuf,
     pieces: Vec<(u64, Vec<u8>)>,
 }
@@ -65,6 +67,7 @@ impl History {
             is_kept: true,
             current: Vec::new(),
             spool: None,
+            output: None,
             spool_dir: spool_dir.to_owned(),
             pieces: Vec::new(),
         }
@@ -89,6 +92,11 @@ impl History {
     /// How many bytes must come before those at `place` of their file, so that words stay words; less than a word.
     pub fn padding_len(&self, place: u64) -> usize {
         (place.wrapping_sub(self.own_len()) % self.word_len) as usize
+    }
+
+    /// Blocks will be found again in `output`, as they are: none is put aside.
+    pub fn read_back_from(&mut self, output: Arc<FileSource>) {
+        self.output = Some((output, Vec::new()));
     }
 
     /// Bytes that an image holds of the stream.
@@ -161,9 +169,28 @@ impl History {
             return Ok(block);
         }
         self.window.push_back(block.clone());
-        if self.window.len() > self.window_count_max
-            && let Some(oldest) = self.window.pop_front()
-        {
+        Ok(block)
+    }
+
+    /// Lets blocks go from memory that can be had again: `place` says where the output has a block. What is still on its way there
+    /// is in memory anyway.
+    ///
+    /// # Errors
+    /// `Io`, `Full` from the spool.
+    pub fn let_go(&mut self, place: &mut dyn FnMut(u64) -> Option<u64>) -> Result<()> {
+        while self.window.len() > self.window_count_max {
+            if let Some((_, places)) = &mut self.output {
+                let Some(place) = place(self.spooled_count) else {
+                    break;
+                };
+                places.push(place);
+                self.window.pop_front();
+                self.spooled_count += 1;
+                continue;
+            }
+            let Some(oldest) = self.window.pop_front() else {
+                break;
+            };
             let spool = match &mut self.spool {
                 Some(spool) => spool,
                 none => none.insert(Spool::create(&self.spool_dir)?),
@@ -172,7 +199,7 @@ impl History {
             spooled.map_err(|e| e.context(self.spool_dir.display()))?;
             self.spooled_count += 1;
         }
-        Ok(block)
+        Ok(())
     }
 
     /// The bytes from `address` on, as far as they lie together.
@@ -239,8 +266,10 @@ impl History {
         if *held != start || bytes.len() as u64 != PIECE_LEN.min(end - start) {
             bytes.resize(PIECE_LEN.min(end - start) as usize, 0);
             *held = u64::MAX;
-            if let Some(spool) = &self.spool {
-                spool.read_exact_at(bytes, start)?;
+            match (&self.output, &self.spool) {
+                (Some(output), _) => read_back(output, self.block_len, bytes, start)?,
+                (None, Some(spool)) => spool.read_exact_at(bytes, start)?,
+                (None, None) => {}
             }
             *held = start;
         }
@@ -282,6 +311,24 @@ impl History {
     }
 }
 
+/// Fills `bytes` from address `start` of a stream on, whose blocks lie in the output.
+fn read_back(
+    (output, places): &(Arc<FileSource>, Vec<u64>),
+    block_len: u64,
+    bytes: &mut [u8],
+    start: u64,
+) -> Result<()> {
+    let (mut rest, mut at) = (bytes, start);
+    while !rest.is_empty() {
+        let (no, within) = (at / block_len, at % block_len);
+        let len = rest.len().min((block_len - within) as usize);
+        let (here, after) = rest.split_at_mut(len);
+        output.read_exact_at(here, places[no as usize] + within)?;
+        (rest, at) = (after, at + len as u64);
+    }
+    Ok(())
+}
+
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
     let (a, b) = (&a[..len], &b[..len]);
@@ -321,11 +368,40 @@ fn common_suffix(a: &[u8], b: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::FileExt;
 
     #[test]
     fn matches_run_through_spool_window_and_current_block() {
         let dir = tempfile::tempdir().unwrap();
+        run(History::new(100_000, 200_000, dir.path()), &mut |_, _| None);
+    }
+
+    #[test]
+    fn matches_run_through_output_window_and_current_block() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("output");
+        let output = std::fs::File::create(&path).unwrap();
         let mut history = History::new(100_000, 200_000, dir.path());
+        history.read_back_from(Arc::new(FileSource::open(&path, 0).unwrap()));
+        // Headers between the blocks; a block is there when two more have come.
+        run(history, &mut |no, block| {
+            let place = |no| no * 100_064 + 64;
+            if let Some(block) = block {
+                output.write_all_at(block, place(no)).unwrap();
+            }
+            (no < 6).then(|| place(no))
+        });
+        assert_eq!(
+            std::fs::read_dir(dir.path()).unwrap().count(),
+            1,
+            "no spool"
+        );
+    }
+
+    type Store<'a> = dyn FnMut(u64, Option<&[u8]>) -> Option<u64> + 'a;
+
+    /// `store` takes a block, or tells where one is.
+    fn run(mut history: History, store: &mut Store<'_>) {
         let data: Vec<u8> = (0..950_000u32)
             .map(|i| (i.wrapping_mul(2654435761) >> 13) as u8)
             .collect();
@@ -333,7 +409,11 @@ mod tests {
         while at < data.len() {
             let (taken, full) = history.append(&data[at..]).unwrap();
             at += taken;
-            blocks += usize::from(full.is_some());
+            if let Some(block) = full {
+                store(blocks, Some(&block));
+                blocks += 1;
+                history.let_go(&mut |no| store(no, None)).unwrap();
+            }
         }
         assert_eq!((blocks, history.len()), (9, 950_000));
         for start in [0, 1, 65_535, 99_999, 650_000, 899_999] {

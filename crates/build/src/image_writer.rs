@@ -1,6 +1,7 @@
 //! Writes records one after the other, keeps what the directory must say of them, and seals the image.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use weald_codec::{CodecSpec, Encoded, Encoder};
 use weald_format::container::{
     Codec, FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord,
@@ -9,7 +10,7 @@ use weald_format::directory::{Base, Directory, IndexPage, PageRef, Section, Stre
 use weald_format::limits::REFS_PER_PAGE;
 use weald_format::{Digest, Error, Result};
 use weald_image::Image;
-use weald_io::OutputFile;
+use weald_io::{FileSource, OutputFile};
 use zerocopy::IntoBytes;
 
 /// Where an image goes: a file, or nowhere but a count (to measure what it would take).
@@ -47,6 +48,8 @@ pub struct ImageWriter {
     generation: u64,
     previous_footer: Option<u64>,
     sections: BTreeMap<(RecordType, u8), OpenSection>,
+    /// Where the raw bytes of each new block of a stream lie, if they are stored as they are.
+    raw_places: BTreeMap<u8, Vec<Option<Range<u64>>>>,
 }
 
 /// An encoded record on its way to the file.
@@ -113,6 +116,7 @@ impl ImageWriter {
             generation: 1,
             previous_footer: None,
             sections: BTreeMap::new(),
+            raw_places: BTreeMap::new(),
         };
         writer.put(SuperblockRecord::current().as_bytes())?;
         Ok(writer)
@@ -142,6 +146,7 @@ impl ImageWriter {
                 .filter(|s| !is_of_names(s.record_type))
                 .map(open)
                 .collect(),
+            raw_places: BTreeMap::new(),
         }
     }
 
@@ -156,6 +161,26 @@ impl ImageWriter {
     /// Bytes written so far.
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Reads what is written, where that can be read.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn reader(&self) -> Result<Option<FileSource>> {
+        match &self.sink {
+            Sink::File(file) => file.reader(),
+            Sink::Count => Ok(None),
+        }
+    }
+
+    /// Where [`ImageWriter::reader`] finds block `no` of those that were written to `stream`, if it is there and stored as it is.
+    pub fn raw_place(&self, stream: u8, no: u64) -> Option<u64> {
+        let place = self.raw_places.get(&stream)?.get(no as usize)?.as_ref()?;
+        match &self.sink {
+            Sink::File(file) if place.end <= file.written_len() => Some(place.start),
+            _ => None,
+        }
     }
 
     /// Stored bytes, headers included, of all records of a type.
@@ -188,6 +213,14 @@ impl ImageWriter {
     pub fn write(&mut self, record: &Outgoing) -> Result<()> {
         let reference = self.append_record(record)?;
         let key = (record.record_type, record.stream);
+        if record.record_type == RecordType::Data {
+            let is_raw = record.encoded.codec == Codec::None;
+            let place = is_raw.then(|| reference.end() - reference.stored_len..reference.end());
+            self.raw_places
+                .entry(record.stream)
+                .or_default()
+                .push(place);
+        }
         let section = self.sections.entry(key).or_default();
         section.stored_len += HEADER_LEN as u64 + reference.stored_len;
         section.refs.push(reference);

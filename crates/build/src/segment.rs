@@ -35,6 +35,9 @@ pub trait SegmentSink {
     /// # Errors
     /// Those of writing it.
     fn extent(&mut self, extent: Extent) -> Result<()>;
+
+    /// Where block `no` of `stream` can be read back in the output, as it was handed over, once it is there.
+    fn raw_place(&self, stream: u8, no: u64) -> Option<u64>;
 }
 
 /// A repeat that was found: `start .. end` of the data equals what lies at `place`.
@@ -318,6 +321,7 @@ fn append(
         bytes = &bytes[taken..];
         if let Some(block) = full {
             sink.block(stream, block)?;
+            history.let_go(&mut |no| sink.raw_place(stream, no))?;
         }
     }
     Ok(())
@@ -366,6 +370,10 @@ mod tests {
         fn extent(&mut self, extent: Extent) -> Result<()> {
             self.extents.push(extent);
             Ok(())
+        }
+
+        fn raw_place(&self, _: u8, _: u64) -> Option<u64> {
+            None
         }
     }
 

@@ -408,3 +408,34 @@ fn programs_of_several_machines_in_one_file_are_told_apart() {
     assert_eq!(raw_len(Category::Arm64), programs[1].1.len() as u64);
     assert!(raw_len(Category::General) >= 10_000);
 }
+
+/// Would catch: repeats of what is stored as it is looked for at a wrong place of the output, or not any more.
+#[test]
+fn repeats_of_blocks_that_are_stored_as_they_are_are_found() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let (long, other) = (noise(1, 9 << 20), noise(2, 3 << 20));
+    let write = |name: &str, bytes: &[u8]| std::fs::write(source.join(name), bytes).unwrap();
+    write("a", &long);
+    write("b", &other);
+    // Both far behind the window, from odd places on.
+    write(
+        "c",
+        &[&long[12_345..5 << 20], b"new", &other[77..]].concat(),
+    );
+    for (block_len, codec) in [(64 << 10, CodecSpec::None), (1 << 20, CodecSpec::Zstd(1))] {
+        let mut options = BuildOptions {
+            block_len,
+            codec,
+            match_len_min: 256,
+            memory_len: 128 << 20,
+            ..quick()
+        };
+        for threads in [1, 3] {
+            options.threads = threads;
+            let report = build_and_compare(&source, &options);
+            let distinct = (long.len() + other.len()) as u64;
+            assert!(report.block_raw_len < distinct + 4096, "{report:?}");
+        }
+    }
+}

@@ -10,6 +10,7 @@
 //! 4. The output is no regular file (`-`, a pipe, a device): nothing is atomic, and the reader of the pipe must look
 //!    at the exit status.
 
+use crate::FileSource;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -225,6 +226,24 @@ impl OutputFile {
                 e,
             )
         })
+    }
+
+    /// Bytes that the operating system has: [`OutputFile::reader`] can read so far.
+    pub fn written_len(&self) -> u64 {
+        self.written_len
+    }
+
+    /// Reads what was written before, while more is written; `None` for an output that is not atomic.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn reader(&self) -> Result<Option<FileSource>> {
+        if !self.is_atomic() {
+            return Ok(None);
+        }
+        let file = self.file.try_clone();
+        let file = file.map_err(|e| Error::io(self.shown.clone(), e))?;
+        Ok(Some(FileSource::of_growing(file)))
     }
 
     /// Makes what was written so far durable before anything that follows, where that matters: behind what a file holds. (New

@@ -80,6 +80,14 @@ impl FileSource {
     }
 }
 
+impl FileSource {
+    /// A file that somebody still writes: only reading tells where it ends.
+    pub(crate) fn of_growing(file: File) -> Self {
+        let (start, len) = (0, u64::MAX);
+        Self { file, start, len }
+    }
+}
+
 impl ReadAt for FileSource {
     fn len(&self) -> u64 {
         self.len
