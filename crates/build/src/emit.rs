@@ -3,7 +3,7 @@
 use crate::contents::ContentTable;
 use crate::image_writer::{ImageWriter, Sink};
 use crate::metadata::MetadataWriter;
-use crate::options::{BuildOptions, MtimeRule};
+use crate::options::BuildOptions;
 use crate::scan::{DirNo, EntryNo, ScannedTree};
 use crate::tree_writer::{Body, LinkInfo, NewEntry, Out, TreeSummary, TreeWriter, mask_of};
 use weald_format::container::RecordType;
@@ -180,30 +180,13 @@ impl Emitter<'_> {
     }
 
     fn attributes(&self, entry: EntryNo) -> Attributes {
-        let mut attributes = *self.tree.attributes(entry);
-        let kind = self.tree.kind(entry);
-        attributes.uid = self.options.uid.unwrap_or(attributes.uid);
-        attributes.gid = self.options.gid.unwrap_or(attributes.gid);
-        if let Some(rule) = &self.options.mode
-            && kind != FileKind::Symlink
-        {
-            attributes.permissions =
-                rule.apply(attributes.permissions, kind == FileKind::Directory);
-        }
-        attributes
+        let attributes = *self.tree.attributes(entry);
+        self.options
+            .attributes_of(attributes, self.tree.kind(entry))
     }
 
     fn mtime(&self, entry: EntryNo) -> Timestamp {
-        let mtime = self.tree.mtime(entry);
-        let whole = |seconds| Timestamp {
-            seconds,
-            nanoseconds: 0,
-        };
-        match self.options.mtime {
-            MtimeRule::Keep => mtime,
-            MtimeRule::Clamp(latest) => mtime.min(whole(latest)),
-            MtimeRule::Set(seconds) => whole(seconds),
-        }
+        self.options.mtime.apply(self.tree.mtime(entry))
     }
 
     fn times(&self, entry: EntryNo) -> [Timestamp; 4] {

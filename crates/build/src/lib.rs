@@ -28,6 +28,7 @@ pub mod scan;
 pub mod script;
 mod segment;
 mod source;
+pub mod stream;
 mod threads;
 mod tree_writer;
 mod watch;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use weald_codec::CodecSpec;
 use weald_format::limits::{BASES_MAX, BLOCK_LEN_MAX};
-use weald_format::{Error, Result};
+use weald_format::{Attributes, Error, FileKind, Result, Timestamp};
 
 /// In which order contents are laid out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +49,21 @@ pub enum MtimeRule {
     Clamp(i64),
     /// All become this; seconds since 1970.
     Set(i64),
+}
+
+impl MtimeRule {
+    /// What becomes of `mtime`.
+    pub fn apply(self, mtime: Timestamp) -> Timestamp {
+        let whole = |seconds| Timestamp {
+            seconds,
+            nanoseconds: 0,
+        };
+        match self {
+            Self::Keep => mtime,
+            Self::Clamp(latest) => mtime.min(whole(latest)),
+            Self::Set(seconds) => whole(seconds),
+        }
+    }
 }
 
 /// Options of a build.
@@ -145,6 +160,23 @@ impl BuildOptions {
             },
             ..base
         })
+    }
+
+    /// What becomes of the owner and mode of an inode of `kind`.
+    pub fn attributes_of(&self, attributes: Attributes, kind: FileKind) -> Attributes {
+        let permissions = match &self.mode {
+            // A symlink has no mode of its own.
+            Some(rule) if kind != FileKind::Symlink => {
+                rule.apply(attributes.permissions, kind == FileKind::Directory)
+            }
+            _ => attributes.permissions,
+        };
+        Attributes {
+            permissions,
+            uid: self.uid.unwrap_or(attributes.uid),
+            gid: self.gid.unwrap_or(attributes.gid),
+            ..attributes
+        }
     }
 
     /// Makes the image quick to read in small pieces, for about an eighth of its size: small blocks, and shorter repeats, which

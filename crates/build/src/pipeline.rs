@@ -151,7 +151,7 @@ fn interrupted() -> Error {
 }
 
 /// Raw data that must be seen again waits beside the image: there is room for that kind of data there, if anywhere.
-fn spool_dir(target: &Path) -> std::path::PathBuf {
+pub fn spool_dir(target: &Path) -> std::path::PathBuf {
     match target.parent() {
         Some(dir) if target != Path::new("-") && dir != Path::new("") => dir.to_owned(),
         _ if target == Path::new("-") => std::env::temp_dir(),

@@ -74,12 +74,38 @@ struct OpenDirectory {
     names: Vec<u8>,
     targets: Vec<u8>,
     entries: Vec<Pending>,
-    /// Bytes that make the template what it is.
-    key: blake3::Hasher,
-    /// Bytes that make the logical directory what it is.
-    logical: blake3::Hasher,
+    /// Digests what makes the template what it is.
+    key: Digester,
+    /// Digests what makes the logical directory what it is.
+    logical: Digester,
     deeper_count: u64,
     directory_count: u64,
+}
+
+/// A digest of what comes in small pieces: BLAKE3 is four times as fast when it sees many at once.
+#[derive(Default)]
+struct Digester {
+    hasher: blake3::Hasher,
+    pending: Vec<u8>,
+}
+
+impl Digester {
+    /// Bytes that are digested together: twice what its widest code takes side by side. Only a directory of hundreds of entries has as many.
+    const PENDING_LEN: usize = 32 << 10;
+
+    /// Has `append` add bytes.
+    fn add(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
+        append(&mut self.pending);
+        if self.pending.len() >= Self::PENDING_LEN {
+            self.hasher.update(&self.pending);
+            self.pending.clear();
+        }
+    }
+
+    fn finish(mut self) -> [u8; 32] {
+        self.hasher.update(&self.pending);
+        *self.hasher.finalize().as_bytes()
+    }
 }
 
 struct Pending {
@@ -132,8 +158,8 @@ impl OpenDirectory {
             names: Vec::new(),
             targets: Vec::new(),
             entries: Vec::new(),
-            key: blake3::Hasher::new(),
-            logical: blake3::Hasher::new(),
+            key: Digester::default(),
+            logical: Digester::default(),
             deeper_count: 0,
             directory_count: 0,
         }
@@ -197,19 +223,19 @@ impl TreeWriter {
         })?;
         let mask = self.mask;
         image.each_template(&mut |id, template| {
-            let mut key = blake3::Hasher::new();
+            let mut key = Digester::default();
             let mut has_same_times = true;
             image.each_entry_of(&template, &mut |block, place| {
                 let (fields, held) = stored_fields(block, place);
                 has_same_times &= held == mask;
                 let target = (fields.kind == EntryKind::Symlink).then(|| block.target(place));
-                hash_key(&mut key, mask, block.name(place), target, &fields);
+                key.add(|out| append_key(out, mask, block.name(place), target, &fields));
                 Ok(())
             })?;
             if has_same_times {
                 let subtree_count = template.subtree_count;
                 let known = Known { id, subtree_count };
-                self.known.insert(*key.finalize().as_bytes(), known);
+                self.known.insert(key.finish(), known);
             }
             self.template_count = id + 1;
             self.entry_count = template.entry_start + template.entry_count;
@@ -239,10 +265,10 @@ impl TreeWriter {
     /// # Errors
     /// As [`TreeWriter::add`].
     pub fn leave(&mut self, out: &mut Out<'_>, entry: &NewEntry<'_>) -> Result<()> {
-        let Some(directory) = self.open.pop() else {
+        let Some(mut directory) = self.open.pop() else {
             return Err(Error::invalid("no directory is open"));
         };
-        let logical = Digest(*directory.logical.finalize().as_bytes());
+        let logical = Digest(std::mem::take(&mut directory.logical).finish());
         let known = self.template_of(out, directory, false)?;
         if let Some(parent) = self.open.last_mut() {
             parent.deeper_count += known.subtree_count;
@@ -291,8 +317,12 @@ impl TreeWriter {
             Body::Target(target) => Some(target),
             _ => None,
         };
-        hash_key(&mut directory.key, mask, entry.name, target, &fields);
-        hash_logical(&mut directory.logical, entry, &xattr_digest, logical_body);
+        directory
+            .key
+            .add(|out| append_key(out, mask, entry.name, target, &fields));
+        directory
+            .logical
+            .add(|out| append_logical(out, entry, &xattr_digest, logical_body));
         directory.names.extend_from_slice(entry.name);
         directory.targets.extend_from_slice(target.unwrap_or(b""));
         let (name_end, target_end) = (directory.names.len(), directory.targets.len());
@@ -308,10 +338,10 @@ impl TreeWriter {
     fn template_of(
         &mut self,
         out: &mut Out<'_>,
-        directory: OpenDirectory,
+        mut directory: OpenDirectory,
         is_last: bool,
     ) -> Result<Known> {
-        let key = *directory.key.finalize().as_bytes();
+        let key = std::mem::take(&mut directory.key).finish();
         if let Some(known) = self.known.get(&key)
             && (!is_last || known.id + 1 == self.template_count)
         {
@@ -449,14 +479,14 @@ impl TreeWriter {
     /// # Errors
     /// As [`TreeWriter::add`].
     pub fn finish(mut self, out: &mut Out<'_>) -> Result<TreeSummary> {
-        let Some(holder) = self
+        let Some(mut holder) = self
             .open
             .pop()
             .filter(|h| h.entries.len() == 1 && self.open.is_empty())
         else {
             return Err(Error::invalid("a tree needs exactly one root"));
         };
-        let root_digest = Digest(*holder.logical.finalize().as_bytes());
+        let root_digest = Digest(std::mem::take(&mut holder.logical).finish());
         let known = self.template_of(out, holder, true)?;
         if known.id + 1 != self.template_count {
             return Err(Error::invalid("the root's holder is not the last template"));
@@ -528,17 +558,17 @@ fn stored_fields(block: &EntryBlock, place: usize) -> (EntryFields, u8) {
     (fields, mask)
 }
 
-fn hash_key(
-    key: &mut blake3::Hasher,
+/// Appends what makes an entry's template what it is.
+fn append_key(
+    out: &mut Vec<u8>,
     mask: u8,
     name: &[u8],
     target: Option<&[u8]>,
     fields: &EntryFields,
 ) {
-    let mut bytes = Vec::with_capacity(128);
-    bytes.push(name.len() as u8);
-    bytes.extend_from_slice(name);
-    bytes.push(fields.kind as u8);
+    out.push(name.len() as u8);
+    out.extend_from_slice(name);
+    out.push(fields.kind as u8);
     for value in [
         fields.attributes,
         fields.xattrs,
@@ -546,23 +576,22 @@ fn hash_key(
         fields.link_back,
         fields.body,
     ] {
-        bytes.extend_from_slice(&value.to_le_bytes());
+        out.extend_from_slice(&value.to_le_bytes());
     }
     for (bit, time) in fields.times.iter().enumerate() {
         if mask & (1 << bit) != 0 {
-            bytes.extend_from_slice(&time.seconds.to_le_bytes());
-            bytes.extend_from_slice(&time.nanoseconds.to_le_bytes());
+            out.extend_from_slice(&time.seconds.to_le_bytes());
+            out.extend_from_slice(&time.nanoseconds.to_le_bytes());
         }
     }
     if let Some(target) = target {
-        bytes.extend_from_slice(&(target.len() as u16).to_le_bytes());
-        bytes.extend_from_slice(target);
+        out.extend_from_slice(&(target.len() as u16).to_le_bytes());
+        out.extend_from_slice(target);
     }
-    key.update(&bytes);
 }
 
-/// Adds an entry to the digest of its directory; `docs/format.md`, section "Tree digest", is the definition.
-fn hash_logical(logical: &mut blake3::Hasher, entry: &NewEntry<'_>, xattrs: &Digest, body: &[u8]) {
+/// Appends what an entry adds to the digest of its directory; `docs/format.md`, section "Tree digest", is the definition.
+fn append_logical(out: &mut Vec<u8>, entry: &NewEntry<'_>, xattrs: &Digest, body: &[u8]) {
     let (nlink, back) = match entry.link {
         LinkInfo::Inside { nlink, back } => (nlink, back),
         LinkInfo::Single | LinkInfo::Across => (1, 0),
@@ -577,7 +606,7 @@ fn hash_logical(logical: &mut blake3::Hasher, entry: &NewEntry<'_>, xattrs: &Dig
         back,
         body,
     }
-    .hash_into(logical);
+    .append(out);
 }
 
 /// The mask for entries that carry these times.

@@ -286,3 +286,108 @@ fn words_are_checked_and_predictions_come_true() {
     );
     assert_eq!(told["len"].as_u64(), Some(count("f") * 1000));
 }
+
+/// Would catch: an image that is not that of the directory with the same forest, whatever was drawn.
+#[test]
+fn straight_into_an_image_is_the_same_as_through_a_directory() {
+    let scratch = Scratch::new("512m");
+    let weald = |args: &[&str]| {
+        let output = Command::new(WEALD)
+            .args(args)
+            .current_dir(scratch.path())
+            .output()
+            .unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{args:?}: {}",
+            stderr(&output)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let digest = |image: &str| {
+        let info: serde_json::Value =
+            serde_json::from_str(&weald(&["info", "--json", image])).unwrap();
+        info["tree_digest"].as_str().unwrap().to_owned()
+    };
+    let rich = [
+        "--symlinks",
+        "0.1",
+        "--xattrs",
+        "0.2",
+        "--sparse",
+        "0.1",
+        "--duplicates",
+        "0.3",
+        "--owners",
+        "0:0,7:8",
+    ];
+    let shapes: [&[&str]; 5] = [
+        &["--fanout", "6x7x50"],
+        &["--fanout", "6x7x50", "--times", "affine:1700000000:1000"],
+        &[
+            "--fanout",
+            "40x50",
+            "--names",
+            "hex",
+            "--times",
+            "random:1600000000:86400",
+        ],
+        &["--fanout", "300"],
+        &[
+            "--fanout",
+            "5x9x20",
+            "--names",
+            "words",
+            "--sizes",
+            "log-normal:2K:2",
+            "--versions",
+            "3",
+            "--content-changes",
+            "0.1",
+            "--name-changes",
+            "0.1",
+        ],
+    ];
+    for (round, shape) in shapes.iter().enumerate() {
+        let (tree, made, built) = (
+            format!("tree{round}"),
+            format!("made{round}"),
+            format!("built{round}"),
+        );
+        let rich: &[&str] = if round >= 3 { &rich } else { &[] };
+        weald(&[&["forest", "--quiet"], *shape, rich, &[&tree]].concat());
+        weald(
+            &[
+                &["forest", "--quiet", "--image", "--level", "3"],
+                *shape,
+                rich,
+                &[&made],
+            ]
+            .concat(),
+        );
+        weald(&["build", "--quiet", "--level", "3", &tree, &built]);
+        assert_eq!(digest(&made), digest(&built), "{shape:?}");
+        weald(&["check", &made]);
+        let lens = [&made, &built].map(|name| fs::metadata(scratch.at(name)).unwrap().len());
+        assert!(lens[0] <= lens[1] + lens[1] / 50, "{shape:?}: {lens:?}");
+    }
+    // A long file, and one of several pieces.
+    let long = ["--fanout", "1x2", "--sizes", "constant:9M"];
+    weald(&[&["forest", "--quiet"], &long[..], &["long"]].concat());
+    weald(
+        &[
+            &["forest", "--quiet", "--image", "--level", "1"],
+            &long[..],
+            &["long.weald"],
+        ]
+        .concat(),
+    );
+    weald(&["diff", "long.weald", "long"]);
+    let error = forest(&["--image", "--hard-links", "0.5"], &scratch.at("links"));
+    assert!(
+        stderr(&error).contains("hard links can only be made in a directory"),
+        "{}",
+        stderr(&error)
+    );
+}

@@ -42,7 +42,11 @@ impl Content {
         Self {
             key,
             change_key,
-            len: len + grown,
+            // Holes are found page by page.
+            len: match is_sparse {
+                true => (len + grown).next_multiple_of(PAGE_LEN as u64),
+                false => len + grown,
+            },
             is_sparse,
             epochs,
         }

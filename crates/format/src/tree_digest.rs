@@ -38,6 +38,12 @@ impl LogicalEntry<'_> {
     /// Adds the entry to its directory's digest.
     pub fn hash_into(&self, hasher: &mut blake3::Hasher) {
         let mut bytes = Vec::with_capacity(128);
+        self.append(&mut bytes);
+        hasher.update(&bytes);
+    }
+
+    /// Appends what the entry adds to its directory's digest.
+    pub fn append(&self, bytes: &mut Vec<u8>) {
         bytes.push(self.name.len() as u8);
         bytes.extend_from_slice(self.name);
         bytes.push(self.kind as u8);
@@ -52,7 +58,6 @@ impl LogicalEntry<'_> {
         bytes.extend_from_slice(&self.back.to_le_bytes());
         bytes.extend_from_slice(&(self.body.len() as u16).to_le_bytes());
         bytes.extend_from_slice(self.body);
-        hasher.update(&bytes);
     }
 }
 

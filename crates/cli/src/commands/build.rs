@@ -239,7 +239,8 @@ fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-fn summary(report: &Report, time: Duration) -> String {
+/// What a build tells in the end.
+pub fn summary(report: &Report, time: Duration) -> String {
     let saved = |len: u64| (bytes(len), percent(len, report.file_len));
     let (dedup, dedup_share) = saved(report.dedup_len);
     let (segment, segment_share) = saved(report.segment_len);

@@ -1,21 +1,27 @@
 //! `weald forest`: makes trees of files to try things on, compares them, says beforehand what they come to.
 
 mod file_system;
+mod source;
 mod ticker;
 
-use crate::commands::exit_code;
+use crate::commands::build::{ProgressWord, summary};
+use crate::commands::{exit_code, interrupt_flag};
 use crate::json::Object;
 use crate::messages;
 use crate::output::Output;
-use crate::progress::{bytes, count};
+use crate::parse;
+use crate::progress::{Display, bytes, count};
 use anyhow::Context;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, ValueHint};
 use file_system::FileSystem;
+use source::ForestSource;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use ticker::Ticker;
+use weald_build::BuildOptions;
+use weald_build::stream::build_stream;
 use weald_forest::{Forest, KEYS, MakeOptions, Spec, Totals, make, totals, verify};
 
 const EXAMPLES: &str = "\
@@ -26,6 +32,7 @@ Examples:
   weald forest --fanout 1000x1000x1000 --dry-run              what would it come to?
   weald forest --fanout 100x1000 --sizes log-normal:8K:1.5 --names words --versions 5 trees/
   weald forest --fanout 1000x1000 --mkfs ext4 million.ext4    in a file system of its own, in a file
+  weald forest --fanout 1000x1000x1000 --image billion.weald  a billion files, straight into an image
 
 A forest is drawn from its seed: the same words make the same names, bytes and times anywhere. --fanout has the directories of every level
 and last the files of each of the lowest. A spec is a TOML file with the long options as keys; options given besides it count more.
@@ -41,7 +48,7 @@ Exit status: 0 done; 1 --verify found differences; 2 could not be done.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ForestArgs {
-    /// Directory to make the forest in; with --mkfs the file to make
+    /// Directory to make the forest in; with --mkfs and --image the file to make
     #[arg(value_hint = ValueHint::AnyPath, required_unless_present = "dry_run")]
     target: Option<PathBuf>,
     /// What the forest is made of
@@ -61,6 +68,15 @@ pub struct ForestArgs {
     /// Make a file that holds a file system that holds the forest; needs the right to mount
     #[arg(long, value_enum, value_name = "KIND", conflicts_with = "resume")]
     mkfs: Option<MkfsWord>,
+    /// Make an image of the forest, with no file system between
+    #[arg(long, conflicts_with_all = ["resume", "verify", "mkfs"])]
+    image: bool,
+    /// Level of the image, 0 to 9
+    #[arg(short, long, default_value_t = BuildOptions::LEVEL_DEFAULT, requires = "image")]
+    level: u8,
+    /// Most memory to use for making the image
+    #[arg(short, long, value_name = "SIZE", value_parser = parse::size, requires = "image")]
+    memory: Option<u64>,
     /// Threads; 0 for one on each processor
     #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
     threads: usize,
@@ -141,6 +157,9 @@ pub fn run(args: &ForestArgs) -> anyhow::Result<ExitCode> {
         }
         return Ok(exit_code(found));
     }
+    if args.image {
+        return make_image(args, &forest, target, thread_count);
+    }
     let file_system = match args.mkfs {
         Some(kind) => Some(make_file_system(kind, target, &forest, thread_count)?),
         None => None,
@@ -181,16 +200,49 @@ fn spec(args: &ForestArgs) -> anyhow::Result<Spec> {
     Ok(spec)
 }
 
+fn make_image(
+    args: &ForestArgs,
+    forest: &Forest,
+    target: &Path,
+    thread_count: usize,
+) -> anyhow::Result<ExitCode> {
+    let mut source = ForestSource::new(forest, count_quietly(forest, thread_count)?)?;
+    let mut options = BuildOptions::level(args.level)?;
+    options.threads = args.threads;
+    options.memory_len = args.memory.unwrap_or(options.memory_len);
+    let word = match args.quiet {
+        true => ProgressWord::None,
+        false => ProgressWord::Auto,
+    };
+    let display = Display::new(word, interrupt_flag()?);
+    let start = Instant::now();
+    let root = source.root();
+    let built = build_stream(&mut source, &root, target, false, &options, &display);
+    display.finish();
+    let report = built?;
+    if !args.quiet {
+        let mut output = Output::new();
+        output.write_all(summary(&report, start.elapsed()).as_bytes())?;
+        output.finish()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn count_quietly(forest: &Forest, thread_count: usize) -> anyhow::Result<Totals> {
+    let ticker = Ticker::start("count", forest, true)?;
+    let totals = totals(forest, thread_count, ticker.progress());
+    ticker.finish();
+    Ok(totals?)
+}
+
 fn make_file_system(
     kind: MkfsWord,
     target: &Path,
     forest: &Forest,
     thread_count: usize,
 ) -> anyhow::Result<FileSystem> {
-    let quiet = Ticker::start("count", forest, true)?;
-    let totals = totals(forest, thread_count, quiet.progress());
-    quiet.finish();
-    FileSystem::make(kind, target, &totals?)
+    let totals = count_quietly(forest, thread_count)?;
+    FileSystem::make(kind, target, &totals)
 }
 
 fn predict(

@@ -1,0 +1,261 @@
+//! An image of a tree that comes as a stream: no directory on disk, and nothing kept of what has passed.
+//!
+//! First the source hands over its contents, then its tree, directory by directory: a directory comes whole, before those in it. What
+//! is held are the directories on the way to the one that comes, so a tree may have any number of entries.
+
+mod contents;
+mod tree;
+
+use crate::emit::Emitted;
+use crate::image_writer::{ImageWriter, Sink};
+use crate::metadata::MetadataWriter;
+use crate::options::BuildOptions;
+use crate::plan::{Plan, TreeSize};
+use crate::watch::{Progress, Report, Stage, Watch};
+use contents::{Stored, write_contents};
+use std::ops::Range;
+use std::path::Path;
+use std::time::Instant;
+use tree::write_tree;
+use weald_format::container::RecordType;
+use weald_format::{
+    Attributes, ContentId, Error, ErrorKind, FileKind, Result, Timestamp, XattrSet,
+};
+use weald_io::OutputFile;
+
+/// Entries between two looks at the clock.
+const TELL_COUNT: u64 = 1 << 16;
+
+/// A tree that comes as a stream.
+pub trait TreeSource {
+    /// What is known of it beforehand.
+    fn size(&self) -> StreamSize;
+
+    /// Hands every content over; the source remembers the numbers that it gets for them. Equal contents get one number.
+    ///
+    /// # Errors
+    /// Its own, and those of `store`.
+    fn contents(&mut self, store: &mut dyn ContentStore) -> Result<()>;
+
+    /// Hands the tree over: the root's entries first, then for each directory among them in turn, its entries, and so on. May be asked for
+    /// more than once, and ends early where the sink says so.
+    ///
+    /// # Errors
+    /// Its own, and those of `sink`.
+    fn tree(&mut self, sink: &mut dyn TreeSink) -> Result<()>;
+}
+
+/// What is known of a stream beforehand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StreamSize {
+    /// Entries; 0 where nobody knows.
+    pub entry_count: u64,
+    /// Bytes of data in files.
+    pub data_len: u64,
+    /// Most entries of one directory.
+    pub directory_count_max: u64,
+    /// Most directories in each other.
+    pub depth: u64,
+}
+
+/// A content that can be read more than once.
+pub trait StreamBody {
+    /// Bytes, holes included; above 0.
+    fn content_len(&self) -> u64;
+
+    /// Where data lies, in order and not touching each other; `None` where there are no holes.
+    fn runs(&self) -> Option<Vec<Range<u64>>>;
+
+    /// Fills `out` with the bytes from `start` on.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn read(&self, start: u64, out: &mut [u8]) -> Result<()>;
+}
+
+/// Takes contents.
+pub trait ContentStore {
+    /// Stores a content, unless it is there, and tells its number.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Limit`; `Invalid` where the build was interrupted.
+    fn store(&mut self, body: &dyn StreamBody) -> Result<ContentId>;
+}
+
+/// Takes the tree.
+pub trait TreeSink {
+    /// The entries of the next directory, names in byte order. Returns whether more is wanted.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Limit`; `Invalid` for names out of order, and where the build was interrupted.
+    fn directory(&mut self, entries: &[StreamEntry<'_>]) -> Result<bool>;
+}
+
+/// An entry of a directory.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamEntry<'a> {
+    /// Name; empty for the root.
+    pub name: &'a [u8],
+    /// What it is.
+    pub kind: FileKind,
+    /// Permissions, owner, device.
+    pub attributes: Attributes,
+    /// mtime.
+    pub mtime: Timestamp,
+    /// Extended attributes.
+    pub xattrs: Option<&'a XattrSet>,
+    /// Of a regular file its content, unless it is empty.
+    pub content: Option<ContentId>,
+    /// Of a symlink its target; else empty.
+    pub target: &'a [u8],
+}
+
+/// Builds an image of `source`, whose root directory is `root`, at `target`, which appears only when complete.
+///
+/// # Errors
+/// As [`crate::build_image`], and those of the source. `Unsupported` for appending, and for bases.
+/// # Cost
+/// One pass over contents (two over those of more than 4 MiB), one over the tree, and up to 2^20 entries of it once more.
+pub fn build_stream(
+    source: &mut dyn TreeSource,
+    root: &StreamEntry<'_>,
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+) -> Result<Report> {
+    options.validate()?;
+    if options.append || !options.bases.is_empty() {
+        let what = "a stream cannot be appended, or lie on a base";
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
+    if !overwrite {
+        weald_io::refuse_existing(target)?;
+    }
+    let size = source.size();
+    let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let tree_size = TreeSize {
+        // Only the entries of the directories on the way are held.
+        entry_count: size.directory_count_max,
+        depth: size.depth,
+        xattr_set_count: 0,
+        xattrs_len: 0,
+    };
+    let plan = Plan::new(options, cpu_count, &tree_size, 0)?;
+    let mut image = ImageWriter::begin(Sink::File(OutputFile::create(target)?))?;
+    let mut metadata = MetadataWriter::new(options.metadata_level);
+    let mut teller = Teller::new(watch, &size);
+    let stored = write_contents(
+        source,
+        &mut image,
+        &mut metadata,
+        &plan,
+        options,
+        target,
+        &mut teller,
+    )?;
+    teller.stage = Stage::Tree;
+    let emitted = write_tree(
+        source,
+        root,
+        (&mut image, &mut metadata),
+        &stored.contents.table,
+        options,
+        &mut teller,
+    )?;
+    seal(image, stored, &emitted, overwrite)
+}
+
+fn seal(image: ImageWriter, stored: Stored, emitted: &Emitted, overwrite: bool) -> Result<Report> {
+    let Stored {
+        contents,
+        file_len,
+        dedup_len,
+    } = stored;
+    let summary = &emitted.summary;
+    let block_stored_len = image.stored_len(RecordType::Data);
+    let extents_len = image.stored_len(RecordType::Extents) + image.stored_len(RecordType::Recipes);
+    let content_count = contents.table.count();
+    let sealed = image.seal(
+        emitted.tree_digest,
+        summary.name_count,
+        contents.streams,
+        Vec::new(),
+        overwrite,
+    )?;
+    Ok(Report {
+        image_digest: sealed.image_digest,
+        tree_digest: emitted.tree_digest,
+        generation: sealed.generation,
+        appended_len: None,
+        entry_count: summary.name_count,
+        template_count: summary.template_count,
+        stored_entry_count: summary.entry_count,
+        content_count,
+        file_len,
+        dedup_len,
+        segment_len: contents.repeated_len,
+        hole_len: contents.hole_len,
+        base_len: contents.base_len,
+        made_len: contents.made_len,
+        plain_len: contents.plain_len,
+        block_raw_len: contents.fresh_len,
+        block_stored_len,
+        extents_len,
+        tree_len: sealed
+            .image_len
+            .saturating_sub(block_stored_len + extents_len),
+        image_len: sealed.image_len,
+        problem_count: 0,
+    })
+}
+
+/// Tells how far it is, now and then.
+struct Teller<'a> {
+    watch: &'a dyn Watch,
+    stage: Stage,
+    entry_total: u64,
+    read_total: u64,
+    entry_count: u64,
+    read_len: u64,
+    last: Instant,
+}
+
+impl<'a> Teller<'a> {
+    fn new(watch: &'a dyn Watch, size: &StreamSize) -> Self {
+        Self {
+            watch,
+            stage: Stage::Write,
+            entry_total: size.entry_count,
+            read_total: size.data_len,
+            entry_count: 0,
+            read_len: 0,
+            last: Instant::now(),
+        }
+    }
+
+    /// Counts, tells if it is time, and ends the build if somebody wants that.
+    fn tell(&mut self, entries: u64, len: u64, written_len: u64) -> Result<()> {
+        let before = self.entry_count / TELL_COUNT;
+        self.entry_count += entries;
+        self.read_len += len;
+        if len == 0 && self.entry_count / TELL_COUNT == before {
+            return Ok(());
+        }
+        if self.watch.is_cancelled() {
+            return Err(Error::invalid("interrupted"));
+        }
+        if self.last.elapsed().as_millis() >= 100 {
+            self.last = Instant::now();
+            self.watch.progress(&Progress {
+                stage: self.stage,
+                entry_count: self.entry_count,
+                entry_total: self.entry_total,
+                read_len: self.read_len,
+                read_total: self.read_total,
+                written_len,
+            });
+        }
+        Ok(())
+    }
+}
