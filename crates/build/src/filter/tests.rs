@@ -404,7 +404,8 @@ fn rules_in_directories_are_told_and_refused() {
     let wrong = |text: &str| {
         write(".rules", text);
         let read = &mut |name: &[u8]| crate::scan::read_dir_rules(root, name);
-        filter.below(&none(), b"", read).unwrap_err().to_string()
+        let error = filter.below(&none(), b"", read).unwrap_err();
+        format!("{error} {:?}", error.io_source())
     };
     assert!(wrong("- x\nmerge y\n").contains(".rules, line 2: rule of a directory"));
     assert!(wrong("-\n").contains("empty"));

@@ -62,9 +62,13 @@ pub fn text(stages: &Stages) -> String {
         "stage", "change", "left", "of files"
     );
     let mut row = |what: &str, change: String, left: u64| {
-        let part = 100.0 * left as f64 / stages.named_len.max(1) as f64;
+        let part = match stages.named_len {
+            // Files without bytes have no shares.
+            0 => String::new(),
+            all => format!("{:.1}%", 100.0 * left as f64 / all as f64),
+        };
         text.push_str(&format!(
-            "{what:<32}{change:>20}{:>20}{part:>8.1}%\n",
+            "{what:<32}{change:>20}{:>20}{part:>9}\n",
             count(left)
         ));
     };
