@@ -116,7 +116,12 @@ impl Tails {
     /// `Io`, `Corrupt` of the index.
     pub fn of(&self, stream: u8, codec: CodecSpec, len: usize) -> Result<Option<Arc<TailHistory>>> {
         // Who chose another codec has reasons that are not size.
-        if len > TAIL_LEN_MAX || !matches!(codec, CodecSpec::Zstd(_) | CodecSpec::Xz(_)) {
+        if len > TAIL_LEN_MAX
+            || !matches!(
+                codec,
+                CodecSpec::Zstd(_) | CodecSpec::ZstdLight | CodecSpec::Xz(_)
+            )
+        {
             return Ok(None);
         }
         let (mut found, mut start, mut no) = (Vec::new(), 0, 0);

@@ -149,6 +149,8 @@ impl BuildOptions {
         let memory_len = if level >= 8 { 1 << 30 } else { base.memory_len };
         Ok(Self {
             codec,
+            // Machine code gains least from a long search, and is most of a system.
+            x86_codec: (level == 7).then_some(CodecSpec::ZstdLight),
             block_len,
             match_len_min,
             memory_len,

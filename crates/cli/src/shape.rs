@@ -12,7 +12,7 @@ use weald_format::directory::Category;
 /// With which codecs blocks are encoded.
 #[derive(Args, Debug)]
 pub struct CodecArgs {
-    /// Codec: none, lz4, lz4hc[:1-12], zstd[:1-22], xz[:0-9] or brotli[:0-11]; x86=CODEC and arm64=CODEC are for programs alone; may be given several times
+    /// Codec: none, lz4, lz4hc[:1-12], zstd[:1-22], zstd-light, xz[:0-9] or brotli[:0-11]; x86=CODEC and arm64=CODEC are for programs alone; may be given several times
     #[arg(long = "codec", value_name = "[CATEGORY=]CODEC", value_parser = parse::codec_choice)]
     choices: Vec<CodecChoice>,
 }
@@ -31,7 +31,9 @@ impl CodecArgs {
 
     /// Puts what was given into `options`.
     pub fn apply(&self, options: &mut BuildOptions) {
-        options.codec = self.general().unwrap_or(options.codec);
+        if let Some(codec) = self.general() {
+            (options.codec, options.x86_codec, options.arm64_codec) = (codec, None, None);
+        }
         options.x86_codec = self.only(Category::X86).or(options.x86_codec);
         options.arm64_codec = self.only(Category::Arm64).or(options.arm64_codec);
     }

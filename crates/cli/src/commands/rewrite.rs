@@ -137,9 +137,13 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
     let level = args.level.map(BuildOptions::level).transpose()?;
     let of_level = level.as_ref();
     let default = BuildOptions::default();
+    let general = args.codec.general();
+    let x86_of_level = of_level
+        .filter(|_| general.is_none())
+        .and_then(|l| l.x86_codec);
     Ok(RewriteOptions {
-        codec: args.codec.general().or(of_level.map(|l| l.codec)),
-        x86_codec: args.codec.only(Category::X86),
+        codec: general.or(of_level.map(|l| l.codec)),
+        x86_codec: args.codec.only(Category::X86).or(x86_of_level),
         arm64_codec: args.codec.only(Category::Arm64),
         block_len: args.block_size.or(of_level.map(|l| l.block_len)),
         threads: args.threads,
