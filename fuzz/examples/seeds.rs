@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use weald_build::{BuildOptions, CodecSpec, Silent, build_image};
-use weald_codec::deflate::{analyze, inflate};
+use weald_codec::deflate::{PNG, analyze, inflate};
+use weald_codec::flac::encode;
 use weald_codec::{CodecSpec as Spec, Decoder, DictionaryBytes, Encoder};
 use weald_format::container::{Codec, FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType};
 use weald_format::directory::{Directory, IndexPage};
 use weald_format::entries::EntryBlock;
 use weald_format::pages::{ContentPage, ExtentPage, TemplatePage, TimesPage};
-use weald_format::recipes::RecipePage;
+use weald_format::recipes::{Method, RecipePage};
 use weald_format::{Digest, FileKind};
 use weald_fuzz::{Framed, frame, seal, unframe};
 use weald_image::{Image, Inode, OpenOptions};
@@ -373,15 +374,39 @@ fn deflate(corpus: &Corpus, dir: &Path) {
         let stream = fs::read(dir.join("stream")).unwrap();
         corpus.put("deflate", &[&[0], &stream[..]].concat());
         let (plain, len) = inflate(&stream, 1 << 20).expect("a stream");
-        if let Some(recipe) = analyze(&stream, &plain)
+        if let Some(recipe) = analyze(&stream, &plain, PNG)
             && let Ok(plain_len) = u16::try_from(plain.len())
         {
-            let mut seed = vec![1, recipe.level];
+            let mut seed = vec![1, Method::Deflate(recipe.zlib).code()];
             seed.extend_from_slice(&(len as u16).to_le_bytes());
             seed.extend_from_slice(&plain_len.to_le_bytes());
             seed.extend_from_slice(&plain);
             seed.extend_from_slice(&recipe.corrections);
             corpus.put("deflate", &seed);
+        }
+    }
+}
+
+/// Samples of every layout, and the streams that they become: silence, a slope, noise.
+fn samples(corpus: &Corpus) {
+    for code in 16..24u8 {
+        let Some(Method::Pcm(samples)) = Method::from_code(code.into()) else {
+            panic!("{code}");
+        };
+        for channels in [1, 2, 3] {
+            let mut bytes = vec![0; 24 * 20];
+            bytes.extend((0..24 * 40).map(|i: u32| (i / 24) as u8));
+            let mut noise = vec![0; 24 * 20];
+            blake3::Hasher::new().finalize_xof().fill(&mut noise);
+            bytes.extend_from_slice(&noise);
+            corpus.put(
+                "flac",
+                &[&[0, code - 16, channels - 1], &bytes[..]].concat(),
+            );
+            let stream = encode(&bytes, channels.into(), samples).expect("whole samples");
+            let len = (bytes.len() as u32).to_le_bytes();
+            let seed = [&[1, code - 16, len[0], len[1], len[2]], &stream[..]].concat();
+            corpus.put("flac", &seed);
         }
     }
 }
@@ -447,5 +472,6 @@ fn main() {
     columns_and_names(&corpus);
     codecs(&corpus);
     deflate(&corpus, dir.path());
+    samples(&corpus);
     rules(&corpus);
 }

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use weald_format::limits::RECIPE_LEN_MAX;
-use weald_format::recipes::RecipePage;
+use weald_format::recipes::{Method, RecipePage};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(page) = RecipePage::parse(data) else {
@@ -11,7 +11,11 @@ fuzz_target!(|data: &[u8]| {
     };
     let mut start = 0;
     for (i, recipe) in page.recipes().iter().enumerate() {
-        assert!((1..=9).contains(&recipe.level) && (1..=RECIPE_LEN_MAX).contains(&recipe.len));
+        assert_eq!(
+            Method::from_code(recipe.method.code().into()),
+            Some(recipe.method)
+        );
+        assert!((1..=RECIPE_LEN_MAX).contains(&recipe.len));
         for offset in [start, start + recipe.len - 1] {
             assert_eq!(page.find(offset), Some((i, start, recipe)));
         }

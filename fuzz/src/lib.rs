@@ -168,7 +168,7 @@ pub fn seal(records: &[Framed]) -> Vec<u8> {
             stream(Category::General),
             stream(Category::Incompressible),
             stream(Category::X86),
-            stream(Category::Deflate),
+            stream(Category::Made),
             stream(Category::Arm64),
         ],
         bases: Vec::new(),

@@ -9,7 +9,7 @@ use crate::metadata::MetadataWriter;
 use crate::options::Categories;
 use crate::plan::Plan;
 use crate::prior::Before;
-use crate::recode;
+use crate::recode::{self, Taken};
 use crate::segment::{SegmentSink, Segmenter};
 use crate::source::Layout;
 use hashbrown::{HashMap, HashSet, HashTable};
@@ -30,7 +30,7 @@ const GENERAL: u8 = 0;
 const INCOMPRESSIBLE: u8 = 1;
 /// Stream of x86 machine code.
 const X86: u8 = 2;
-/// Stream of DEFLATE streams, which recipes make.
+/// Stream of what recipes make.
 const DEFLATE: u8 = 3;
 /// Stream of ARM64 machine code.
 const ARM64: u8 = 4;
@@ -39,7 +39,7 @@ pub const CATEGORIES: [Category; 5] = [
     Category::General,
     Category::Incompressible,
     Category::X86,
-    Category::Deflate,
+    Category::Made,
     Category::Arm64,
 ];
 /// Corrections that one page of recipes may hold, bytes.
@@ -197,8 +197,8 @@ impl Pages<'_> {
         self.push(RecordType::Extents, bytes, len)
     }
 
-    /// The next piece of the logical space is what `recipe` makes.
-    fn recipe(&mut self, recipe: Recipe) -> Result<()> {
+    /// Adds `recipe`; the address of what it makes.
+    fn recipe(&mut self, recipe: Recipe) -> Result<u64> {
         let (len, address) = (recipe.len, self.made_len);
         self.corrections_len += recipe.corrections.len();
         self.recipes.push(recipe);
@@ -208,6 +208,11 @@ impl Pages<'_> {
         if is_full || self.corrections_len > PAGE_CORRECTIONS_LEN_MAX {
             self.write_recipes()?;
         }
+        Ok(address)
+    }
+
+    /// The next piece of the logical space is what recipes make from `address` on.
+    fn made(&mut self, address: u64, len: u64) -> Result<()> {
         self.extent(Extent {
             len,
             source: Source::Stream {
@@ -535,36 +540,39 @@ impl<'a> ContentWriter<'a> {
         self.end(layout.len, digest)
     }
 
-    /// Adds the content `data`, which holds `streams` that recipes can make: their plain bytes become contents first.
+    /// Adds the content `data`, parts of which recipes can make: what they are made of becomes contents first.
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
     pub fn add_apart(
         &mut self,
         data: &[u8],
-        streams: &[recode::Stream],
+        taken: &mut Taken,
         digest: Digest,
     ) -> Result<ContentId> {
+        let streams = taken.streams.clone();
+        taken.plains.resize(streams.len(), None);
         let plains = streams
             .iter()
-            .map(|s| self.add_plain(&data[s.range.clone()], s.plain_digest))
+            .zip(&mut taken.plains)
+            .map(|(s, plain)| self.add_plain(s, &s.bytes_in(data), plain.take()))
             .collect::<Result<Vec<_>>>()?;
         self.parts.clear();
         let (mut at, mut is_made) = (0, false);
         for (stream, plain) in streams.iter().zip(plains) {
-            if self.made.contains(&plain) {
+            let Some(recipe) = self.recipe_of(stream, plain) else {
                 continue;
-            }
+            };
             is_made = true;
-            self.data(&data[at..stream.range.start])?;
-            at = stream.range.end;
-            self.pages.recipe(Recipe {
-                len: stream.range.len() as u64,
-                plain,
-                level: stream.level,
-                check: stream.check,
-                corrections: stream.corrections.clone(),
-            })?;
+            let mut address = self.pages.recipe(recipe)?;
+            for part in &stream.parts {
+                self.data(&data[at..part.start])?;
+                let len = part.len() as u64;
+                self.pages.made(address, len)?;
+                self.content_len += len;
+                address += len;
+                at = part.end;
+            }
         }
         self.data(&data[at..])?;
         let id = self.end(data.len() as u64, digest)?;
@@ -574,16 +582,65 @@ impl<'a> ContentWriter<'a> {
         Ok(id)
     }
 
-    /// The content of a stream's plain bytes.
-    fn add_plain(&mut self, stream: &[u8], digest: Digest) -> Result<ContentId> {
-        if let Some(id) = self.find(&digest)? {
+    /// The recipe for `stream`, which is made of `plain`; `None` where that is made by recipes itself.
+    fn recipe_of(&self, stream: &recode::Stream, plain: ContentId) -> Option<Recipe> {
+        (!self.made.contains(&plain)).then(|| Recipe {
+            len: stream.len() as u64,
+            plain,
+            method: stream.kind.method(),
+            check: stream.check,
+            corrections: stream.corrections.clone(),
+        })
+    }
+
+    /// Adds the part of the content that was begun that a recipe makes of `plain`, which [`ContentWriter::add_plain`] has given;
+    /// whether that was possible.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn part(&mut self, stream: &recode::Stream, plain: ContentId) -> Result<bool> {
+        match self.recipe_of(stream, plain) {
+            Some(recipe) => {
+                let len = recipe.len;
+                let address = self.pages.recipe(recipe)?;
+                self.content_len += len;
+                self.pages.made(address, len).map(|()| true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Ends the content, parts of which recipes make.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn end_made(&mut self, len: u64, digest: Digest) -> Result<ContentId> {
+        let id = self.end(len, digest)?;
+        self.made.insert(id);
+        Ok(id)
+    }
+
+    /// The content that `stream` is made of: `plain`, or what is found in its `bytes`. No content may be open.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn add_plain(
+        &mut self,
+        stream: &recode::Stream,
+        bytes: &[u8],
+        plain: Option<Vec<u8>>,
+    ) -> Result<ContentId> {
+        if let Some(id) = self.find(&stream.plain_digest)? {
             return Ok(id);
         }
-        let plain = recode::plain_of(stream);
+        let plain = plain.unwrap_or_else(|| stream.plain_of(bytes));
         self.plain_len += plain.len() as u64;
-        self.begin(&plain);
+        match stream.kind.is_packed() {
+            true => self.parts = vec![(u64::MAX, INCOMPRESSIBLE)],
+            false => self.begin(&plain),
+        }
         self.data(&plain)?;
-        self.end(plain.len() as u64, digest)
+        self.end(plain.len() as u64, stream.plain_digest)
     }
 
     /// Writes everything that is open. Streams that were there before are `old`.
@@ -608,7 +665,7 @@ impl<'a> ContentWriter<'a> {
         let stream = |category| {
             let old = old.iter().find(|s| s.category == category);
             let len = match category {
-                Category::Deflate => recipe_len_max,
+                Category::Made => recipe_len_max,
                 _ => block_len,
             };
             Stream {

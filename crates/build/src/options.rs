@@ -38,6 +38,45 @@ pub struct Categories {
     pub arm64: bool,
     /// DEFLATE streams (gzip, zip) are stored as their plain bytes and recipes.
     pub deflate: bool,
+    /// Samples in audio files (WAV, W64, AIFF, CAF) are stored as FLAC streams and recipes.
+    pub pcm: bool,
+    /// Whole numbers in FITS images are stored as FLAC streams and recipes.
+    pub fits: bool,
+    /// Images in PNG files are stored as their filtered rows and recipes.
+    pub png: bool,
+}
+
+impl Categories {
+    /// Nothing is told apart.
+    pub const fn none() -> Self {
+        Self {
+            incompressible: false,
+            x86: false,
+            arm64: false,
+            deflate: false,
+            pcm: false,
+            fits: false,
+            png: false,
+        }
+    }
+
+    /// Everything is.
+    pub const fn all() -> Self {
+        Self {
+            incompressible: true,
+            x86: true,
+            arm64: true,
+            deflate: true,
+            pcm: true,
+            fits: true,
+            png: true,
+        }
+    }
+
+    /// Whether files are read whole to be taken apart.
+    pub const fn takes_apart(&self) -> bool {
+        self.deflate || self.pcm || self.fits || self.png
+    }
 }
 
 /// What happens to mtimes.
@@ -158,6 +197,9 @@ impl BuildOptions {
                 x86: level >= 2,
                 arm64: level >= 2,
                 deflate: level >= 4,
+                pcm: level >= 2,
+                fits: level >= 2,
+                png: level >= 8,
                 ..base.categories
             },
             ..base
@@ -251,12 +293,7 @@ impl Default for BuildOptions {
             arm64_codec: None,
             block_len: 4 << 20,
             match_len_min: 256,
-            categories: Categories {
-                incompressible: true,
-                x86: true,
-                arm64: true,
-                deflate: true,
-            },
+            categories: Categories::all(),
             order: Order::Path,
             metadata_level: 19,
             threads: 0,

@@ -9,19 +9,21 @@ use crate::order::arrange;
 use crate::plan::{Plan, TreeSize};
 use crate::prior::{Before, OpenedAll};
 use crate::read::{Handed, Job, Loaded, Readers, WHOLE_LEN_MAX};
-use crate::recode::{MAGIC_LEN, Recoder, is_archive};
+use crate::recode::{self, MAGIC_LEN, Recoder, can_be_taken, pcm};
 use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan, scan_image};
 use crate::source::{Layout, SourceFile};
 use crate::threads::start;
 use crate::watch::{Problem, Progress, Report, Stage, Watch};
 use std::collections::HashMap;
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weald_format::container::RecordType;
 use weald_format::limits::NUMBER_MAX;
+use weald_format::recipes::Recipe;
 use weald_format::{ContentId, Digest, Error, FileKind, Result};
 use weald_image::{Image, Summary};
 use weald_io::OutputFile;
@@ -354,7 +356,10 @@ impl<'a> Build<'a> {
         for len in &before.long_lens {
             *long_lens.entry(*len).or_default() += 1;
         }
-        let recoder = (self.options.categories.deflate).then(|| Recoder::new(before.known.clone()));
+        let categories = self.options.categories;
+        let recoder = categories
+            .takes_apart()
+            .then(|| Recoder::new(before.known.clone(), categories));
         let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len, recoder);
         let written = std::thread::scope(|scope| {
             let _stop = readers.stop_on_drop();
@@ -382,7 +387,7 @@ impl<'a> Build<'a> {
             for handed in batch {
                 self.go_on()?;
                 match handed {
-                    Handed::Whole(job, Ok(loaded)) => self.take_whole(writer, &job, &loaded)?,
+                    Handed::Whole(job, Ok(loaded)) => self.take_whole(writer, &job, loaded)?,
                     Handed::Whole(job, Err(error)) => self.omit(&job, &error)?,
                     Handed::Long(job) => {
                         let has_twin = long_lens.get(&job.len).is_some_and(|&count| count > 1);
@@ -400,7 +405,7 @@ impl<'a> Build<'a> {
         &mut self,
         writer: &mut ContentWriter<'_>,
         job: &Job,
-        loaded: &Loaded,
+        mut loaded: Loaded,
     ) -> Result<()> {
         self.done_len += job.len;
         if loaded.is_changed {
@@ -415,8 +420,8 @@ impl<'a> Build<'a> {
         }
         let id = match known {
             Some(id) => id,
-            None if !loaded.streams.is_empty() => {
-                writer.add_apart(&loaded.data, &loaded.streams, loaded.digest)?
+            None if !loaded.taken.streams.is_empty() => {
+                writer.add_apart(&loaded.data, &mut loaded.taken, loaded.digest)?
             }
             None => writer.add(&loaded.layout, &loaded.data, loaded.digest)?,
         };
@@ -452,7 +457,11 @@ impl<'a> Build<'a> {
                 self.done_len += layout.len;
                 Ok(Some(id))
             }
-            Ok(None) => self.stream_long(writer, &file, &layout)?,
+            Ok(None) => match self.take_samples(writer, &file, &layout)? {
+                Ok(parts) if parts.is_empty() => self.stream_long(writer, &file, &layout)?,
+                Ok(parts) => self.stream_parts(writer, &file, &layout, &parts)?,
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         match taken {
@@ -510,6 +519,101 @@ impl<'a> Build<'a> {
             _ => Some(writer.end(len, hasher.finish())?),
         };
         Ok(whole.map(|()| id))
+    }
+
+    /// Looks for samples in a long file; the parts of it that recipes make of contents, which are written first. Nothing is known
+    /// yet of how the file goes on: each piece is read again when its turn comes. The inner error is the file's, the outer the
+    /// build's.
+    fn take_samples(
+        &mut self,
+        writer: &mut ContentWriter<'_>,
+        file: &SourceFile,
+        layout: &Layout,
+    ) -> Result<Result<Vec<Part>>> {
+        let categories = self.options.categories;
+        let mut parts = Vec::new();
+        if layout.runs.is_some() || !categories.takes_apart() {
+            return Ok(Ok(parts));
+        }
+        let mut buffer = vec![0; layout.len.min(PIECE_LEN as u64) as usize];
+        if let Err(error) = file.read_run(&mut buffer, 0) {
+            return Ok(Err(error));
+        }
+        for run in pcm::runs(&buffer, layout.len, &categories) {
+            for piece in run.pieces() {
+                self.go_on()?;
+                buffer.resize((piece.end - piece.start) as usize, 0);
+                if let Err(error) = file.read_run(&mut buffer, piece.start) {
+                    return Ok(Err(error));
+                }
+                let range = piece.start as usize..piece.end as usize;
+                if let Some((stream, flac)) = pcm::take(&run, range, &buffer) {
+                    let plain = writer.add_plain(&stream, &buffer, Some(flac))?;
+                    parts.push(Part { stream, plain });
+                }
+                self.tell(Stage::Write, writer.written_len(), false);
+            }
+        }
+        Ok(Ok(parts))
+    }
+
+    /// Streams a file, `parts` of which recipes make, into a content of its own. A part that has changed since it was taken apart is
+    /// stored as it is. The inner error is the file's, the outer the build's.
+    fn stream_parts(
+        &mut self,
+        writer: &mut ContentWriter<'_>,
+        file: &SourceFile,
+        layout: &Layout,
+        parts: &[Part],
+    ) -> Result<Result<Option<ContentId>>> {
+        let mut hasher = layout.hasher();
+        let mut buffer = Vec::with_capacity(PIECE_LEN);
+        let mut parts = parts.iter().peekable();
+        writer.begin(&[]);
+        let mut at = 0;
+        while at < layout.len {
+            self.go_on()?;
+            let part = parts.next_if(|part| part.range().start == at);
+            let end = match (part, parts.peek()) {
+                (Some(part), _) => part.range().end,
+                (None, Some(next)) => next.range().start,
+                (None, None) => layout.len,
+            };
+            let len = match part {
+                Some(_) => end - at,
+                None => (end - at).min(PIECE_LEN as u64),
+            };
+            buffer.resize(len as usize, 0);
+            if let Err(error) = file.read_run(&mut buffer, at) {
+                return self.cut_short(writer, at, hasher.finish(), error);
+            }
+            hasher.update(&buffer);
+            let is_made = match part.filter(|p| p.stream.check == Recipe::check_of(&buffer)) {
+                Some(part) => writer.part(&part.stream, part.plain)?,
+                None => false,
+            };
+            if !is_made {
+                writer.data(&buffer)?;
+            }
+            at += len;
+            self.done_len += len;
+            self.tell(Stage::Write, writer.written_len(), false);
+        }
+        Ok(Ok(Some(writer.end_made(at, hasher.finish())?)))
+    }
+
+    /// Ends a content that cannot be read any further; nothing will refer to it.
+    fn cut_short(
+        &self,
+        writer: &mut ContentWriter<'_>,
+        len: u64,
+        digest: Digest,
+        error: Error,
+    ) -> Result<Result<Option<ContentId>>> {
+        if len > 0 {
+            writer.end_made(len, digest)?;
+        }
+        Ok(Err(error))
     }
 
     fn go_on(&self) -> Result<()> {
@@ -594,25 +698,39 @@ fn look_at_long_files(tree: &ScannedTree, jobs: &mut [Job], plan: &Plan) -> u64 
     for job in jobs {
         let mut len = job.len;
         if !job.is_whole {
-            let looked = look(tree, job, plan.archive_len_max);
+            let looked = look(tree, job, plan);
             // A file that cannot be opened is met again, and reported, when it is to be read.
-            let (data_len, is_archive) = looked.unwrap_or((0, false));
-            (len, job.is_whole) = (data_len, is_archive);
+            let (data_len, can_be_taken) = looked.unwrap_or((0, false));
+            (len, job.is_whole) = (data_len, can_be_taken);
         }
         total = total.saturating_add(len);
     }
     total
 }
 
-/// Bytes of data in a file, and whether it is an archive to be read whole.
-fn look(tree: &ScannedTree, job: &Job, archive_len_max: u64) -> Result<(u64, bool)> {
+/// Bytes of data in a file, and whether it is to be read whole, to be taken apart.
+fn look(tree: &ScannedTree, job: &Job, plan: &Plan) -> Result<(u64, bool)> {
     let file = tree.open_file(job.entry)?;
     let layout = file.layout()?;
     let mut front = Vec::with_capacity(MAGIC_LEN);
-    if layout.runs.is_none() && layout.len <= archive_len_max {
+    if layout.runs.is_none() && layout.len <= plan.archive_len_max {
         file.read_front(MAGIC_LEN as u64, &mut front)?;
     }
-    Ok((layout.data_len(), is_archive(&front)))
+    Ok((layout.data_len(), can_be_taken(&front, &plan.categories)))
+}
+
+/// A part of a long file, and the content that a recipe makes it of.
+struct Part {
+    stream: recode::Stream,
+    plain: ContentId,
+}
+
+impl Part {
+    /// Where it lies in the file: samples lie in one place.
+    fn range(&self) -> Range<u64> {
+        let range = self.stream.parts.first().cloned().unwrap_or_default();
+        range.start as u64..range.end as u64
+    }
 }
 
 enum Piece<'a> {

@@ -141,11 +141,7 @@ impl Plan {
 fn blocks_need(options: &BuildOptions, threads: u64) -> u64 {
     let blocks = Compressors::in_flight_max(threads) * options.block_len * 2;
     threads * context_len(options)
-        + if options.categories.deflate {
-            threads * crate::recode::MEMORY_LEN
-        } else {
-            0
-        }
+        + threads * crate::recode::memory_len(&options.categories)
         + blocks
         + minimum_shared(options)
 }
@@ -192,7 +188,7 @@ fn window_len(options: &BuildOptions) -> u64 {
 
 /// Two archives can be in memory, so that they get a sixteenth of the budget: more would cost compressors.
 fn archive_len_max(options: &BuildOptions) -> u64 {
-    match options.categories.deflate {
+    match options.categories.takes_apart() {
         true => (options.memory_len / 32).clamp(WHOLE_LEN_MAX, ARCHIVE_LEN_MAX),
         false => WHOLE_LEN_MAX,
     }
@@ -201,10 +197,16 @@ fn archive_len_max(options: &BuildOptions) -> u64 {
 fn minimum_shared(options: &BuildOptions) -> u64 {
     // Read-ahead, which a single archive may exceed, one file more in the segmenter's hands, and the open block of each of four streams.
     let archive_len = archive_len_max(options);
+    let files_len = READ_AHEAD_LEN.max(archive_len) + archive_len;
+    // Files of samples bring their FLAC streams, which are smaller than they are.
+    let packed_len = match options.categories.pcm || options.categories.fits {
+        true => files_len,
+        false => 0,
+    };
     table_len(options)
         + window_len(options)
-        + READ_AHEAD_LEN.max(archive_len)
-        + archive_len
+        + files_len
+        + packed_len
         // Three of them keep a block of the window, however small it is.
         + options.block_len * 7
 }

@@ -1,11 +1,11 @@
 //! The readers: threads that read and hash files ahead of the segmenter, handed over in order.
 
-use crate::recode::{Recoder, Stream};
+use crate::recode::{Recoder, Taken};
 use crate::scan::{EntryNo, ScannedTree};
 use crate::source::{Layout, is_cut};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use weald_format::{Digest, Result};
 
 /// Files up to this length are read whole by a reader; longer ones are streamed by the segmenter's thread, archives aside that
@@ -36,8 +36,8 @@ pub struct Loaded {
     pub data: Vec<u8>,
     /// Digest of the content.
     pub digest: Digest,
-    /// DEFLATE streams in the data that recipes can make.
-    pub streams: Arc<[Stream]>,
+    /// What recipes can make of the data.
+    pub taken: Taken,
     /// It changed under every attempt to read it.
     pub is_changed: bool,
 }
@@ -182,7 +182,7 @@ impl<'a> Readers<'a> {
         match read_whole(self.tree, &job).transpose() {
             Some(Ok(mut loaded)) => {
                 if let (Some(recoder), None) = (&self.recoder, &loaded.layout.runs) {
-                    loaded.streams = recoder.streams(&loaded.data, &loaded.digest);
+                    loaded.taken = recoder.streams(&loaded.data, &loaded.digest);
                 }
                 Handed::Whole(job, Ok(loaded))
             }
@@ -277,7 +277,7 @@ fn read_once(tree: &ScannedTree, job: &Job) -> Result<Option<Loaded>> {
         layout,
         data,
         digest: hasher.finish(),
-        streams: Arc::default(),
+        taken: Taken::default(),
         is_changed,
     }))
 }

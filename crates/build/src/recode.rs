@@ -1,20 +1,28 @@
-//! Files that hold DEFLATE streams (gzip, zip) taken apart: what lies between the streams, and recipes that make the
-//! streams from their plain bytes, which compress better and repeat what other files hold.
+//! Files taken apart: what recipes can make, and what lies between. DEFLATE streams (gzip, zip, PNG) are made of their plain bytes,
+//! which compress better and repeat what other files hold; samples (audio, FITS) of FLAC streams.
 //!
 //! Whatever comes out was put together again and compared with the file. What does not come out is stored as it is.
 
+mod audio;
+mod fits;
+pub mod pcm;
+mod png;
+
+use crate::options::Categories;
 use hashbrown::HashMap;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use weald_codec::deflate::{analyze, inflate};
+use weald_codec::deflate::{ARCHIVES, analyze, inflate};
+use weald_codec::flac;
 use weald_format::Digest;
-use weald_format::recipes::{CHECK_LEN, Recipe};
+use weald_format::recipes::{CHECK_LEN, Method, Recipe, Samples, Zlib};
 
 /// Plain bytes that one recipe may need: a read of one byte has to recreate all that the recipe makes.
 pub const PLAIN_LEN_MAX: usize = 8 << 20;
-/// What one thread needs while it takes a file apart: plain bytes, zlib's stream of them, the stream made from it, which
+/// What one thread needs while it takes an archive apart: plain bytes, zlib's stream of them, the stream made from it, which
 /// is no longer than they are, and the tokens of a block.
-pub const MEMORY_LEN: u64 = PLAIN_LEN_MAX as u64 * 3 + (5 << 20);
+const ARCHIVE_MEMORY_LEN: u64 = PLAIN_LEN_MAX as u64 * 3 + (5 << 20);
 /// Shorter streams are not worth what a recipe takes.
 const STREAM_LEN_MIN: usize = 128;
 /// Plain bytes must be longer than the stream by this share (1/8), or there was nothing to compress.
@@ -25,38 +33,105 @@ const FILE_PLAIN_LEN_MAX: usize = 256 << 20;
 /// Outcomes that are kept for files with the same content.
 const KNOWN_COUNT_MAX: usize = 1 << 14;
 
-/// A stream in a file, and how to make it.
+/// What one thread needs while it takes a file apart.
+pub fn memory_len(categories: &Categories) -> u64 {
+    let archives = if categories.deflate || categories.png {
+        ARCHIVE_MEMORY_LEN
+    } else {
+        0
+    };
+    let samples = if categories.pcm || categories.fits {
+        pcm::MEMORY_LEN
+    } else {
+        0
+    };
+    archives.max(samples)
+}
+
+/// How a part of a file is taken apart and made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A DEFLATE stream, by zlib.
+    Deflate { zlib: Zlib },
+    /// Samples, by FLAC.
+    Pcm { channels: usize, samples: Samples },
+}
+
+impl Kind {
+    /// What the recipe says.
+    pub fn method(self) -> Method {
+        match self {
+            Self::Deflate { zlib } => Method::Deflate(zlib),
+            Self::Pcm { samples, .. } => Method::Pcm(samples),
+        }
+    }
+
+    /// Whether what a recipe is made of can get no smaller.
+    pub fn is_packed(self) -> bool {
+        !matches!(self, Self::Deflate { .. })
+    }
+}
+
+/// A part of a file, and how to make it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
-    /// Where it lies in the file.
-    pub range: Range<usize>,
-    /// Digest of its plain bytes.
+    /// Where it lies in the file: in order, apart, none empty.
+    pub parts: Vec<Range<usize>>,
+    /// Digest of what it is made of.
     pub plain_digest: Digest,
-    /// zlib level.
-    pub level: u8,
+    /// How.
+    pub kind: Kind,
     /// What zlib would have done otherwise.
     pub corrections: Vec<u8>,
     /// First bytes of its digest.
     pub check: [u8; CHECK_LEN],
 }
 
-/// The plain bytes of a stream that was taken apart.
-///
-/// # Panics
-/// If the stream is another one.
-pub fn plain_of(stream: &[u8]) -> Vec<u8> {
-    let inflated = inflate(stream, PLAIN_LEN_MAX);
-    inflated.map_or_else(
-        || panic!("a stream that could be inflated can be inflated again"),
-        |(plain, _)| plain,
-    )
+/// The streams of a file in memory, and what some of them are made of, as far as it is at hand.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// In order.
+    pub streams: Arc<[Stream]>,
+    /// As many, or none at all where somebody else has found the streams.
+    pub plains: Vec<Option<Vec<u8>>>,
+}
+
+impl Stream {
+    /// Bytes that it has.
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(Range::len).sum()
+    }
+
+    /// Its bytes in the file `data`.
+    pub fn bytes_in<'a>(&self, data: &'a [u8]) -> Cow<'a, [u8]> {
+        match &self.parts[..] {
+            [part] => Cow::Borrowed(&data[part.clone()]),
+            parts => parts
+                .iter()
+                .flat_map(|p| &data[p.clone()])
+                .copied()
+                .collect(),
+        }
+    }
+
+    /// What `bytes`, which were taken apart like this, are made of.
+    ///
+    /// # Panics
+    /// If they are others.
+    pub fn plain_of(&self, bytes: &[u8]) -> Vec<u8> {
+        let plain = match self.kind {
+            Kind::Deflate { .. } => inflate(bytes, PLAIN_LEN_MAX).map(|(plain, _)| plain),
+            Kind::Pcm { channels, samples } => flac::encode(bytes, channels, samples),
+        };
+        plain.unwrap_or_else(|| panic!("what was taken apart can be taken apart again"))
+    }
 }
 
 /// Takes files apart; each content once.
-#[derive(Default)]
 pub struct Recoder {
     /// Digests of contents that are in the image already, sorted.
     stored: Arc<[Digest]>,
+    categories: Categories,
     known: Mutex<HashMap<Digest, Outcome>>,
 }
 
@@ -64,21 +139,19 @@ pub struct Recoder {
 type Outcome = Arc<OnceLock<Arc<[Stream]>>>;
 
 impl Recoder {
-    /// A recoder that leaves the contents with these digests, sorted, alone.
-    pub fn new(stored: Arc<[Digest]>) -> Self {
+    /// A recoder for `categories` that leaves the contents with these digests, sorted, alone.
+    pub fn new(stored: Arc<[Digest]>, categories: Categories) -> Self {
         Self {
             stored,
-            ..Self::default()
+            categories,
+            known: Mutex::default(),
         }
     }
 
-    /// The streams in the file `data`, whose digest is `digest`, in order; none where it holds none.
-    pub fn streams(&self, data: &[u8], digest: &Digest) -> Arc<[Stream]> {
-        let Some(find) = finder(data) else {
-            return Arc::default();
-        };
-        if self.stored.binary_search(digest).is_ok() {
-            return Arc::default();
+    /// What recipes can make of the file `data`, whose digest is `digest`; nothing where it holds none.
+    pub fn streams(&self, data: &[u8], digest: &Digest) -> Taken {
+        if !can_be_taken(data, &self.categories) || self.stored.binary_search(digest).is_ok() {
+            return Taken::default();
         }
         let outcome = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,26 +161,46 @@ impl Recoder {
             known.entry(*digest).or_default().clone()
         };
         // Another reader may be at the same content: waiting for it is cheaper than doing it twice.
-        outcome.get_or_init(|| find(data).into()).clone()
+        let mut plains = Vec::new();
+        let streams = outcome.get_or_init(|| {
+            let (streams, found): (Vec<_>, _) = self.find(data).into_iter().unzip();
+            plains = found;
+            streams.into()
+        });
+        Taken {
+            streams: streams.clone(),
+            plains,
+        }
+    }
+
+    fn find(&self, data: &[u8]) -> Vec<(Stream, Option<Vec<u8>>)> {
+        match finder(data, &self.categories) {
+            Some(find) => find(data)
+                .into_iter()
+                .map(|stream| (stream, None))
+                .collect(),
+            None => pcm::streams(data, &self.categories),
+        }
     }
 }
 
 /// Bytes that tell whether a file can be taken apart.
-pub const MAGIC_LEN: usize = 4;
+pub const MAGIC_LEN: usize = 16;
 
-/// Whether a file that begins with `front` can be taken apart, if its streams agree.
-pub fn is_archive(front: &[u8]) -> bool {
-    finder(front).is_some()
+/// Whether a file that begins with `front` can be taken apart, if it is what it seems to be.
+pub fn can_be_taken(front: &[u8], categories: &Categories) -> bool {
+    finder(front, categories).is_some() || pcm::is_sampled(front, categories)
 }
 
 /// Finds the streams of a file.
 type Finder = fn(&[u8]) -> Vec<Stream>;
 
-/// What finds the streams of a file that begins with `front`.
-fn finder(front: &[u8]) -> Option<Finder> {
+/// What finds the DEFLATE streams of a file that begins with `front`.
+fn finder(front: &[u8], categories: &Categories) -> Option<Finder> {
     match front {
-        [0x1f, 0x8b, 8, _, ..] => Some(gzip_streams),
-        [b'P', b'K', 3, 4, ..] => Some(zip_streams),
+        [0x1f, 0x8b, 8, _, ..] if categories.deflate => Some(gzip_streams),
+        [b'P', b'K', 3, 4, ..] if categories.deflate => Some(zip_streams),
+        _ if categories.png && front.starts_with(&png::MAGIC) => Some(png::streams),
         _ => None,
     }
 }
@@ -219,10 +312,10 @@ fn take(data: &[u8], start: usize, left: &mut usize) -> Option<(Option<Stream>, 
     if len < STREAM_LEN_MIN || plain.len() < len + len / GAIN_SHARE {
         return Some((None, range.end));
     }
-    let taken = analyze(stream, &plain).map(|recipe| Stream {
-        range: range.clone(),
+    let taken = analyze(stream, &plain, ARCHIVES).map(|recipe| Stream {
+        parts: vec![range.clone()],
         plain_digest: Digest::of(&plain),
-        level: recipe.level,
+        kind: Kind::Deflate { zlib: recipe.zlib },
         corrections: recipe.corrections,
         check: Recipe::check_of(stream),
     });
@@ -232,7 +325,6 @@ fn take(data: &[u8], start: usize, left: &mut usize) -> Option<(Option<Stream>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weald_codec::deflate::recreate;
 
     fn tool(program: &str, args: &[&str], dir: &std::path::Path) {
         let status = std::process::Command::new(program)
@@ -254,20 +346,24 @@ mod tests {
         (0..3000).map(line).collect::<String>().into_bytes()
     }
 
+    fn recoder() -> Recoder {
+        Recoder::new(Arc::default(), Categories::all())
+    }
+
     /// Puts `data` together again from its streams' recipes.
     fn check(data: &[u8], count: usize) {
-        let streams = Recoder::default().streams(data, &Digest::of(data));
+        let streams = recoder().streams(data, &Digest::of(data)).streams;
         assert_eq!(streams.len(), count);
         for stream in streams.iter() {
-            let plain = plain_of(&data[stream.range.clone()]);
+            let plain = stream.plain_of(&stream.bytes_in(data));
             assert_eq!(Digest::of(&plain), stream.plain_digest);
-            let made = recreate(
+            let made = weald_codec::make(
+                stream.kind.method(),
                 &plain,
-                stream.level,
                 &stream.corrections,
-                stream.range.len(),
+                stream.len(),
             );
-            assert_eq!(made.unwrap(), data[stream.range.clone()]);
+            assert_eq!(made.unwrap(), *stream.bytes_in(data));
         }
     }
 
@@ -292,7 +388,7 @@ with zipfile.ZipFile('z.zip', 'w', zipfile.ZIP_DEFLATED) as z:
             check(&data, count);
             // Cut or damaged files give what can be had, and no panic.
             for len in (0..data.len()).step_by(97) {
-                Recoder::default().streams(&data[..len], &Digest::of(&data[..len]));
+                recoder().streams(&data[..len], &Digest::of(&data[..len]));
             }
         }
         check(&text(1), 0);

@@ -69,7 +69,7 @@ impl RewriteOptions {
         let is_recut = block_len != stream.block_len_max;
         let if_recut = || is_recut.then(|| BuildOptions::default().codec);
         let codec = match stream.category {
-            Category::Deflate | Category::Base => return None,
+            Category::Made | Category::Base => return None,
             // What no codec makes smaller need not be tried again.
             Category::Incompressible => is_recut.then_some(CodecSpec::None),
             Category::General => self.codec.or_else(if_recut),

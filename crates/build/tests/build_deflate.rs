@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use weald_build::{BuildOptions, Categories, CodecSpec, Report};
-use weald_codec::deflate::{analyze, inflate};
+use weald_codec::deflate::{ARCHIVES, analyze, inflate};
 use weald_format::ByteLen;
 use weald_format::container::RecordType;
 use weald_image::{Image, OpenOptions};
@@ -82,6 +82,7 @@ fn options() -> BuildOptions {
             x86: true,
             arm64: true,
             deflate: true,
+            ..Categories::none()
         },
         ..quick()
     }
@@ -175,7 +176,7 @@ fn a_long_file_of_gzip_needs_corrections() {
     let gz = gzip("-6", &plain);
     let (inflated, len) = inflate(&gz[HEAD_LEN..], PLAIN_LEN_MAX).unwrap();
     assert!(inflated == plain);
-    let recipe = analyze(&gz[HEAD_LEN..][..len], &plain).unwrap();
+    let recipe = analyze(&gz[HEAD_LEN..][..len], &plain, ARCHIVES).unwrap();
     assert!(!recipe.corrections.is_empty());
 }
 

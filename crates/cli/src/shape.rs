@@ -48,7 +48,7 @@ pub struct LayoutArgs {
     /// Shortest repeat that is stored once, 64 to 4096 bytes; 0 looks for none
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     match_size: Option<u64>,
-    /// What to tell apart from ordinary data; levels 0 to 3 do not expand deflate unless asked to
+    /// What to tell apart from ordinary data; unless asked to, levels 0 to 7 leave out png, 0 to 3 deflate, 0 and 1 pcm and fits
     #[arg(long, value_enum, value_delimiter = ',', value_name = "CATEGORY,…")]
     categorize: Option<Vec<CategoryWord>>,
     /// Order of contents in the image [default: path]
@@ -88,6 +88,9 @@ impl LayoutArgs {
                 x86: has(CategoryWord::X86),
                 arm64: has(CategoryWord::Arm64),
                 deflate: has(CategoryWord::Deflate),
+                pcm: has(CategoryWord::Pcm),
+                fits: has(CategoryWord::Fits),
+                png: has(CategoryWord::Png),
             };
         }
         if let Some(word) = self.order {
@@ -178,6 +181,12 @@ enum CategoryWord {
     Arm64,
     /// Streams in gzip and zip files: stored expanded, made again bit for bit when read
     Deflate,
+    /// Samples in WAV, W64, AIFF and CAF files: stored as FLAC, made again when read
+    Pcm,
+    /// Whole numbers in FITS images: stored as FLAC, made again when read
+    Fits,
+    /// PNG images: stored as filtered rows where that is smaller, made again when read
+    Png,
 }
 
 /// In which order contents are laid out.

@@ -85,6 +85,36 @@ fn recipes_cost_what_they_make_and_what_they_need() {
     );
 }
 
+/// Would catch: recipes of one kind counted as another's, or not at all.
+#[test]
+fn what_recipes_make_is_told_by_kind() {
+    let bench = Bench::new();
+    let wav = "import math, random, struct, wave
+random.seed(1)
+w = wave.open('tree/a.wav', 'wb')
+w.setparams((1, 2, 44100, 0, 'NONE', ''))
+tone = lambda i: int(9000 * math.sin(i / 20) + random.uniform(-30, 30))
+w.writeframes(b''.join(struct.pack('<h', tone(i)) for i in range(50000)))";
+    std::fs::write(bench.at("wav.py"), wav).unwrap();
+    bench.sh("mkdir tree; seq 1 20000 | gzip -9n > tree/n.gz; python3 wav.py");
+    bench.weald(["build", "-q", "tree", "image"]).expect(0, "");
+    let info = bench.weald(["info", "--json", "image"]).expect(0, "");
+    let made = &info.json()[0]["made"];
+    let gz = std::fs::metadata(bench.at("tree/n.gz")).unwrap().len();
+    assert_eq!(made[0]["method"], "deflate");
+    assert_eq!(made[0]["made_len"], gz - 18);
+    assert_eq!(made[1]["method"], "pcm");
+    assert_eq!(made[1]["made_len"], 100_000);
+    assert!(made[1]["plain_len"].as_u64().unwrap() < 60_000);
+    let text = bench.weald(["info", "image"]).expect(0, "").text();
+    assert!(text.contains("made by recipes"), "{text}");
+    bench
+        .weald(["build", "-q", "--categorize", "none", "tree", "plain"])
+        .expect(0, "");
+    let info = bench.weald(["info", "--json", "plain"]).expect(0, "");
+    assert_eq!(info.json()[0]["made"], serde_json::json!([]));
+}
+
 /// Would catch: a profile that does nothing, or that overrules what was asked for.
 #[test]
 fn the_interactive_profile_has_small_blocks() {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::time::{Duration, Instant};
-use weald_codec::deflate::{analyze, inflate, recreate};
+use weald_codec::deflate::{ARCHIVES, analyze, inflate, recreate};
 
 fn main() {
     let (mut files, mut streams, mut exact) = (0u32, 0u32, 0u32);
@@ -25,7 +25,7 @@ fn main() {
         let stream = &bytes[start..start + len];
         (stream_len, plain_len) = (stream_len + len, plain_len + plain.len());
         let clock = Instant::now();
-        let recipe = analyze(stream, &plain);
+        let recipe = analyze(stream, &plain, ARCHIVES);
         times[1] += clock.elapsed();
         let Some(recipe) = recipe else {
             continue;
@@ -34,9 +34,9 @@ fn main() {
         exact += u32::from(recipe.corrections.is_empty());
         corrections_len += recipe.corrections.len();
         came_back_len += len;
-        *levels.entry(recipe.level).or_default() += 1;
+        *levels.entry(recipe.zlib.level).or_default() += 1;
         let clock = Instant::now();
-        assert!(recreate(&plain, recipe.level, &recipe.corrections, len).unwrap() == stream);
+        assert!(recreate(&plain, recipe.zlib, &recipe.corrections, len).unwrap() == stream);
         times[2] += clock.elapsed();
     }
     println!("{files} files, {stream_len} bytes of streams, {plain_len} plain");

@@ -15,10 +15,50 @@ use predict::{Predicted, zlib_stream};
 use tokens::{DISTANCE_MAX, END_OF_BLOCK, MATCH_LEN_MAX, MATCH_LEN_MIN, Token};
 use trees::Frequencies;
 use weald_format::cursor::{Cursor, put_varint};
+use weald_format::recipes::Zlib;
 use weald_format::{Error, Result};
 
-/// Levels in the order in which they are tried: those that most programs use come first.
-const LEVELS: [u8; 9] = [6, 9, 1, 5, 4, 7, 8, 3, 2];
+const fn default(level: u8) -> Zlib {
+    Zlib {
+        level,
+        is_filtered: false,
+    }
+}
+
+const fn filtered(level: u8) -> Zlib {
+    Zlib {
+        level,
+        is_filtered: true,
+    }
+}
+
+/// What is tried for streams of archives, in order: what most programs use comes first.
+pub const ARCHIVES: &[Zlib] = &[
+    default(6),
+    default(9),
+    default(1),
+    default(5),
+    default(4),
+    default(7),
+    default(8),
+    default(3),
+    default(2),
+];
+/// What is tried for streams of PNG: libpng at its default level makes four of five, and the rest is mostly its as well
+/// (`docs/design/0009-recipes-by-kind.md`). Below 4 the strategy makes no difference to tokens.
+pub const PNG: &[Zlib] = &[
+    filtered(6),
+    default(6),
+    filtered(9),
+    default(9),
+    filtered(7),
+    filtered(8),
+    default(1),
+    default(2),
+    default(3),
+    filtered(4),
+    filtered(5),
+];
 /// Plain bytes that levels are compared on.
 const TRIAL_LEN: usize = 128 << 10;
 /// At the end of the trial zlib sees less ahead than the real stream's encoder did.
@@ -30,8 +70,8 @@ const CORRECTIONS_LEN_MIN: usize = 48;
 /// How to make a stream from its plain bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
-    /// zlib level that predicts the tokens, 1 … 9.
-    pub level: u8,
+    /// What predicts the tokens.
+    pub zlib: Zlib,
     /// What zlib would have done otherwise; empty where it would have made the very stream.
     pub corrections: Vec<u8>,
 }
@@ -83,29 +123,30 @@ fn repeat(plain: &mut Vec<u8>, len: usize, distance: usize) -> Option<()> {
     Some(())
 }
 
-/// The recipe for `stream`, whose plain bytes are `plain`; `None` where it would take too many corrections.
+/// The recipe for `stream`, whose plain bytes are `plain`, by the one of `tried` that foresees most of it; `None` where it would take
+/// too many corrections.
 ///
 /// # Cost
-/// Up to nine runs of zlib over 128 KiB, mostly one, and one over everything.
-pub fn analyze(stream: &[u8], plain: &[u8]) -> Option<Recipe> {
-    let (level, whole) = best_level(stream, plain)?;
+/// Up to one run of zlib for each that is tried over 128 KiB, mostly one, and one over everything.
+pub fn analyze(stream: &[u8], plain: &[u8], tried: &[Zlib]) -> Option<Recipe> {
+    let (zlib, whole) = best(stream, plain, tried)?;
     let predicted = match whole {
         Some(predicted) => predicted,
-        None => zlib_stream(plain, level).ok()?,
+        None => zlib_stream(plain, zlib).ok()?,
     };
     if predicted == stream {
         return Some(Recipe {
-            level,
+            zlib,
             corrections: Vec::new(),
         });
     }
     let corrections = correct(stream, plain, &predicted)?;
     let made = apply(plain, &predicted, &corrections, stream.len()).ok()?;
-    (made == stream).then_some(Recipe { level, corrections })
+    (made == stream).then_some(Recipe { zlib, corrections })
 }
 
-/// The level whose tokens differ least from those of `stream` at its front, and where the front is all, what zlib makes.
-fn best_level(stream: &[u8], plain: &[u8]) -> Option<(u8, Option<Vec<u8>>)> {
+/// The one of `tried` whose tokens differ least from those of `stream` at its front, and where the front is all, what zlib makes.
+fn best(stream: &[u8], plain: &[u8], tried: &[Zlib]) -> Option<(Zlib, Option<Vec<u8>>)> {
     let is_whole = plain.len() <= TRIAL_LEN;
     let trial = plain.get(..TRIAL_LEN).unwrap_or(plain);
     let end = match is_whole {
@@ -114,11 +155,11 @@ fn best_level(stream: &[u8], plain: &[u8]) -> Option<(u8, Option<Vec<u8>>)> {
     };
     let mut best = None;
     let mut most = usize::MAX;
-    for level in LEVELS {
-        let predicted = zlib_stream(trial, level).ok()?;
+    for &zlib in tried {
+        let predicted = zlib_stream(trial, zlib).ok()?;
         let count = count_differences(stream, trial, &predicted, end, most)?;
         if count < most {
-            best = Some((level, is_whole.then_some(predicted)));
+            best = Some((zlib, is_whole.then_some(predicted)));
             most = count;
         }
         if count == 0 {
@@ -273,18 +314,18 @@ impl Correct<'_> {
     }
 }
 
-/// The stream of `len` bytes that `plain`, `level` and `corrections` make.
+/// The stream of `len` bytes that `plain`, `zlib` and `corrections` make.
 ///
 /// # Errors
 /// `Corrupt` (F-20.4) where they make none of that length; `Limit` where zlib fails.
 /// # Cost
 /// One run of zlib, and one walk over its tokens where there are corrections. Memory: the plain bytes once more for zlib's
 /// stream, 4 MiB for the tokens of a block, the stream, 256 KiB for zlib.
-pub fn recreate(plain: &[u8], level: u8, corrections: &[u8], len: usize) -> Result<Vec<u8>> {
-    if !(1..=9).contains(&level) {
+pub fn recreate(plain: &[u8], zlib: Zlib, corrections: &[u8], len: usize) -> Result<Vec<u8>> {
+    if !(1..=9).contains(&zlib.level) {
         return Err(bad("level: expected 1 to 9"));
     }
-    let predicted = zlib_stream(plain, level)?;
+    let predicted = zlib_stream(plain, zlib)?;
     let stream = match corrections.is_empty() {
         true => predicted,
         false => apply(plain, &predicted, corrections, len)?,

@@ -243,6 +243,15 @@ pub fn history_context_len(history_len: u64) -> u64 {
         .saturating_add(4 << 20)
 }
 
+/// Bytes that Zstandard at `level` makes of `raw`, to compare others with.
+///
+/// # Errors
+/// `Limit` where it fails.
+pub fn trial_len(level: i32, raw: &[u8]) -> Result<usize> {
+    let stored = zstd::bulk::compress(raw, level).map_err(failed)?;
+    Ok(stored.len())
+}
+
 fn set(context: &mut zstd::bulk::Compressor<'static>, parameter: CParameter) -> Result<()> {
     context.set_parameter(parameter).map_err(failed)
 }

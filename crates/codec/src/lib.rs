@@ -20,9 +20,12 @@ mod decode;
 pub mod deflate;
 mod encode;
 pub mod filter;
+pub mod flac;
+mod recipe;
 mod train;
 pub mod x86;
 
 pub use decode::{Decoder, DictionaryBytes};
-pub use encode::{CodecSpec, Encoded, Encoder, encode_after, history_context_len};
+pub use encode::{CodecSpec, Encoded, Encoder, encode_after, history_context_len, trial_len};
+pub use recipe::make;
 pub use train::{Sample, train_dictionary};

@@ -18,8 +18,8 @@ pub enum Category {
     General = 0,
     /// Data that no codec makes smaller.
     Incompressible = 1,
-    /// DEFLATE streams, of which recipes are stored.
-    Deflate = 2,
+    /// What recipes make: they are stored in place of it.
+    Made = 2,
     /// x86 machine code: its blocks went through the branch filter before they were encoded.
     X86 = 3,
     /// A stream of a base image.
@@ -34,7 +34,7 @@ impl Category {
         match code {
             0 => Some(Self::General),
             1 => Some(Self::Incompressible),
-            2 => Some(Self::Deflate),
+            2 => Some(Self::Made),
             3 => Some(Self::X86),
             4 => Some(Self::Base),
             5 => Some(Self::Arm64),
@@ -47,7 +47,7 @@ impl Category {
         match self {
             Self::General => "general",
             Self::Incompressible => "incompressible",
-            Self::Deflate => "deflate",
+            Self::Made => "made",
             Self::X86 => "x86",
             Self::Base => "base",
             Self::Arm64 => "arm64",
@@ -265,7 +265,7 @@ impl Directory {
             sections.push(section);
         }
         cursor.finish()?;
-        check_deflate(&streams, &sections)?;
+        check_made(&streams, &sections)?;
         check_bases(&streams, &bases, &sections)?;
         Ok(Self {
             superblock_digest,
@@ -328,13 +328,13 @@ impl Directory {
     }
 }
 
-/// Streams of category `deflate` have recipes in place of records; one such stream is enough.
-fn check_deflate(streams: &[Stream], sections: &[Section]) -> Result<()> {
-    let is_deflate = |s: &Stream| s.category == Category::Deflate;
-    let count = streams.iter().filter(|s| is_deflate(s)).count();
+/// Streams of category `made` have recipes in place of records; one such stream is enough.
+fn check_made(streams: &[Stream], sections: &[Section]) -> Result<()> {
+    let is_made = |s: &Stream| s.category == Category::Made;
+    let count = streams.iter().filter(|s| is_made(s)).count();
     let has_data = |s: &Section| {
         let stream = usize::try_from(s.stream).ok().and_then(|n| streams.get(n));
-        s.record_type == RecordType::Data && stream.is_some_and(is_deflate)
+        s.record_type == RecordType::Data && stream.is_some_and(is_made)
     };
     let has_recipes = sections
         .iter()
@@ -343,7 +343,7 @@ fn check_deflate(streams: &[Stream], sections: &[Section]) -> Result<()> {
         false => Ok(()),
         true => {
             let what =
-                "deflate: expected at most one stream, without blocks, and recipes only with it";
+                "made: expected at most one stream, without blocks, and recipes only with it";
             Err(Error::corrupt("directory", 0, "F-20.1", what))
         }
     }

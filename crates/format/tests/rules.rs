@@ -12,7 +12,7 @@ use weald_format::entries::EntryBlock;
 use weald_format::limits::{BLOCK_LEN_MAX, NUMBER_MAX, RECIPE_LEN_MAX, XATTR_SET_LEN_MAX};
 use weald_format::names::Names;
 use weald_format::pages::{self, ContentPage, ExtentPage, TemplatePage, TimesPage};
-use weald_format::recipes::{Recipe, RecipePage};
+use weald_format::recipes::{Method, Recipe, RecipePage};
 use weald_format::{ContentId, Digest, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -314,7 +314,7 @@ fn directories() {
     assert_eq!(edited(&|d| d.sections[0].stream = 1), "F-7.6");
     assert_eq!(edited(&|d| d.sections.push(d.sections[0].clone())), "F-7.6");
     assert_eq!(edited(&|d| d.streams.clear()), "F-7.6");
-    let is_made = |d: &mut Directory| d.streams[0].category = Category::Deflate;
+    let is_made = |d: &mut Directory| d.streams[0].category = Category::Made;
     assert_eq!(edited(&is_made), "F-20.1");
     let recipes = |d: &mut Directory| d.sections[0].record_type = RecordType::Recipes;
     assert_eq!(edited(&recipes), "F-20.1");
@@ -558,7 +558,7 @@ fn recipes() {
     let recipe = Recipe {
         len: 10,
         plain: ContentId(5),
-        level: 6,
+        method: Method::from_code(6).unwrap(),
         check: [1; 8],
         corrections: vec![1, 2],
     };
@@ -568,8 +568,14 @@ fn recipes() {
         rule(RecipePage::parse(&RecipePage::encode(&[recipe])))
     };
     assert_eq!(parsed(&|_| ()), "none");
-    assert_eq!(parsed(&|r| r.level = 0), "F-20.2");
-    assert_eq!(parsed(&|r| r.level = 10), "F-20.2");
+    // One length, then one method: 6.
+    let page = RecipePage::encode(std::slice::from_ref(&recipe));
+    assert_eq!(page[..5], [1, 0, 10, 0, 6]);
+    for unknown in [0, 10, 15, 24, 32, 42, 127] {
+        let mut page = page.clone();
+        page[4] = unknown;
+        assert_eq!(rule(RecipePage::parse(&page)), "F-20.2");
+    }
     assert_eq!(parsed(&|r| r.len = 0), "F-20.2");
     assert_eq!(parsed(&|r| r.len = RECIPE_LEN_MAX + 1), "F-20.2");
     assert_eq!(parsed(&|r| r.plain = ContentId(NUMBER_MAX + 1)), "F-20.3");

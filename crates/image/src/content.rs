@@ -322,9 +322,9 @@ impl Contents {
             self.append(extent, &mut plain, Recipes::Refused)?;
             Ok(ControlFlow::Continue(()))
         })?;
-        let made = weald_codec::deflate::recreate(
+        let made = weald_codec::make(
+            recipe.method,
             &plain,
-            recipe.level,
             &recipe.corrections,
             recipe.len as usize,
         )?;

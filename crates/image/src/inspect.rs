@@ -43,6 +43,17 @@ impl SectionInfo {
     }
 }
 
+/// What recipes of one kind make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MadeShare {
+    /// Recipes.
+    pub recipe_count: u64,
+    /// Bytes that they make.
+    pub made_len: u64,
+    /// Bytes that they make them of; what several recipes share counts for each.
+    pub plain_len: u64,
+}
+
 impl Share {
     fn add(&mut self, record: &RecordRef) {
         self.record_count = self.record_count.saturating_add(1);
@@ -55,6 +66,30 @@ impl Share {
 }
 
 impl Image {
+    /// What recipes make, by the name of their method.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    /// # Cost
+    /// Reads all pages of recipes, and of contents that they are made of.
+    pub fn made_shares(&self) -> Result<BTreeMap<&'static str, MadeShare>> {
+        let mut shares: BTreeMap<_, MadeShare> = BTreeMap::new();
+        let end = self.records.item_count(RecordType::Recipes, 0);
+        let mut at = 0u64;
+        while at < end {
+            let made = self.contents.made_at(at)?;
+            let recipe = made.recipe()?;
+            let (_, plain_len) = self.contents.extent_of(recipe.plain)?;
+            let share = shares.entry(recipe.method.name()).or_default();
+            share.recipe_count = share.recipe_count.saturating_add(1);
+            share.made_len = share.made_len.saturating_add(recipe.len);
+            share.plain_len = share.plain_len.saturating_add(plain_len);
+            // Every recipe makes a byte at least.
+            at = made.first.saturating_add(recipe.len.max(1));
+        }
+        Ok(shares)
+    }
+
     /// Every section, in the order of the directory, with what its records take. The index pages and the directory
     /// come last, as sections of their own.
     ///

@@ -39,7 +39,7 @@ pub use block::Block;
 pub use check::{CheckOptions, CheckReport, Finding};
 pub use content::Chunk;
 pub use generations::{Generation, generations, last_whole_generation};
-pub use inspect::{SectionInfo, Share};
+pub use inspect::{MadeShare, SectionInfo, Share};
 pub use needs::Needs;
 pub use stages::{Stages, StreamStages};
 pub use transfer::VisitEntryBlock;

@@ -641,7 +641,7 @@ impl Records {
     /// The stream whose bytes recipes make, if the image has one.
     pub fn deflate_stream(&self) -> Option<u8> {
         let mut streams = self.directory.streams.iter();
-        let no = streams.position(|s| s.category == Category::Deflate)?;
+        let no = streams.position(|s| s.category == Category::Made)?;
         u8::try_from(no).ok()
     }
 

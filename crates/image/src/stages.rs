@@ -157,7 +157,7 @@ impl Image {
                         let category = self.directory.streams.get(usize::from(stream));
                         match category.map(|stream| stream.category) {
                             Some(Category::Base) => &mut stages.base_len,
-                            Some(Category::Deflate) => &mut stages.made_len,
+                            Some(Category::Made) => &mut stages.made_len,
                             _ => {
                                 if let Some(used) = all.get_mut(usize::from(stream)) {
                                     used.add(address, extent.len);

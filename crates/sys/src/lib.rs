@@ -1,5 +1,5 @@
 //! What the operating system offers and `std` does not: raw directory reading, statx, xattrs without following
-//! symlinks, holes, special files, everything relative to an open directory.
+//! symlinks, holes, special files, everything relative to an open directory. And one call of zlib that no safe wrapper has.
 //!
 //! Neighbours: `format` lends its plain values (kinds, times); `io`, `build`, `export` and `testkit` call this room.
 //!
@@ -11,35 +11,48 @@
 //! 4. Attributes of inodes that cannot be opened (symlinks, devices, sockets) are reached through `/proc/self/fd`, so
 //!    `/proc` must be mounted.
 //!
-//! All code here is Linux's; on other systems the crate is empty until somebody ports it.
-#![cfg(target_os = "linux")]
+//! All code here but zlib's is Linux's; on other systems the rest is empty until somebody ports it.
 
+#[cfg(target_os = "linux")]
 mod dir;
+#[cfg(target_os = "linux")]
 mod file;
+#[cfg(target_os = "linux")]
 mod limits;
+#[cfg(target_os = "linux")]
 mod node;
+#[cfg(target_os = "linux")]
 mod stat;
+#[cfg(target_os = "linux")]
 mod xattr;
+mod zlib;
 
+#[cfg(target_os = "linux")]
 pub use dir::{
     DirBuffer, DirEntry, enter_dir, open_beneath, open_dir, open_dir_at, read_dir,
     separate_working_dir,
 };
+#[cfg(target_os = "linux")]
 pub use file::{
     allocate, create_file_at, create_unnamed_at, data_runs, link_unnamed_at, next_data,
     open_file_at, punch_hole,
 };
+#[cfg(target_os = "linux")]
 pub use limits::{
     free_inode_count, free_len, memory_len, open_file_limit, raise_open_file_limit, resident_len,
     umask,
 };
+#[cfg(target_os = "linux")]
 pub use node::{
     NewTimes, NodeKind, chmod_at, chmod_fd, chown_at, link_at, make_dir_at, make_node_at,
     make_symlink_at, remove_dir_at, remove_file_at, rename_at, rename_new_at, set_times_at,
     set_times_fd,
 };
+#[cfg(target_os = "linux")]
 pub use stat::{Stat, read_link_at, stat_at, stat_fd};
+#[cfg(target_os = "linux")]
 pub use xattr::{
     get_xattr_at, list_xattrs_at, list_xattrs_here, read_xattrs_at, remove_xattr_at, set_xattr_at,
     set_xattr_fd,
 };
+pub use zlib::deflate_filtered;

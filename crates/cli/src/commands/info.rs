@@ -8,11 +8,12 @@ use crate::output::Output;
 use crate::progress::{bytes, count};
 use clap::Args;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 use weald_format::container::RecordType;
 use weald_format::directory::Base;
-use weald_image::{SectionInfo, Share, Summary};
+use weald_image::{MadeShare, SectionInfo, Share, Summary};
 use weald_vfs::{ReadingCost, Spread, reading_cost, shown};
 
 const EXAMPLES: &str = "\
@@ -46,6 +47,7 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let bases = &image.directory().bases;
     let sections = image.sections()?;
     let stages = args.stages.then(|| image.stages()).transpose()?;
+    let made = image.made_shares()?;
     let reading = args.reading.then(|| reading_cost(&image)).transpose()?;
     let mut output = Output::new();
     if args.json {
@@ -53,6 +55,7 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
         if let Some(stages) = &stages {
             object.insert("stages".into(), stages::json(stages));
         }
+        object.insert("made".into(), made_json(&made));
         if let Some(cost) = &reading {
             object.insert("reading".into(), reading_json(cost));
         }
@@ -62,6 +65,7 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
         if let Some(stages) = &stages {
             output.write_all(stages::text(stages).as_bytes())?;
         }
+        output.write_all(made_text(&made).as_bytes())?;
         if let Some(cost) = &reading {
             output.write_all(reading_text(cost).as_bytes())?;
         }
@@ -242,6 +246,35 @@ fn json(summary: &Summary, bases: &[Base], sections: &[SectionInfo]) -> Object {
     );
     object.insert("sections".into(), sections.collect::<Value>());
     object
+}
+
+fn made_text(made: &BTreeMap<&str, MadeShare>) -> String {
+    if made.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "\n{:<28}{:>12}{:>14}{:>14}\n",
+        "made by recipes", "recipes", "made bytes", "of bytes"
+    );
+    for (name, share) in made {
+        text.push_str(&format!(
+            "{name:<28}{:>12}{:>14}{:>14}\n",
+            share.recipe_count, share.made_len, share.plain_len
+        ));
+    }
+    text
+}
+
+fn made_json(made: &BTreeMap<&str, MadeShare>) -> Value {
+    let rows = made.iter().map(|(name, share)| {
+        json!({
+            "method": name,
+            "recipe_count": share.recipe_count,
+            "made_len": share.made_len,
+            "plain_len": share.plain_len,
+        })
+    });
+    rows.collect()
 }
 
 /// What is read, as words for people and for programs.

@@ -3,16 +3,19 @@
 use super::parse::{Event, Parser};
 use super::tokens::Token;
 use flate2::{Compress, Compression, FlushCompress, Status};
+use weald_format::recipes::Zlib;
 use weald_format::{Error, ErrorKind, Result};
 
-/// The stream that zlib's `deflate` makes of `plain` at `level` (1 … 9), with a window of 32 KiB, `memLevel` 8 and the
-/// default strategy.
+/// The stream that zlib's `deflate` makes of `plain` as `zlib` says, with a window of 32 KiB and `memLevel` 8.
 ///
 /// # Errors
 /// `Limit` where zlib fails.
-pub fn zlib_stream(plain: &[u8], level: u8) -> Result<Vec<u8>> {
+pub fn zlib_stream(plain: &[u8], zlib: Zlib) -> Result<Vec<u8>> {
     let failed = |what: String| Error::new(ErrorKind::Limit, format!("zlib: {what}"));
-    let mut zlib = Compress::new(Compression::new(u32::from(level)), false);
+    if zlib.is_filtered {
+        return weald_sys::deflate_filtered(plain, zlib.level).map_err(|e| failed(e.to_string()));
+    }
+    let mut zlib = Compress::new(Compression::new(u32::from(zlib.level)), false);
     // As `deflateBound` has it for the default parameters.
     let bound = plain
         .len()

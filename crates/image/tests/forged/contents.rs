@@ -9,19 +9,19 @@ use weald_format::directory::{Category, Stream};
 use weald_format::entries::EntryKind;
 use weald_format::limits::{BLOCK_LEN_MAX, NUMBER_MAX};
 use weald_format::pages::{Extent, Source};
-use weald_format::recipes::Recipe;
+use weald_format::recipes::{Method, Recipe, Samples};
 use weald_format::{ContentId, Digest};
 
 /// Has the first `len` bytes of content 0 made by a recipe of content `plain`.
 fn make_front(parts: &mut Parts, len: u64, plain: u64) {
     parts.streams.push(Stream {
-        category: Category::Deflate,
+        category: Category::Made,
         block_len_max: 4096,
     });
     parts.recipes.push(Recipe {
         len,
         plain: ContentId(plain),
-        level: 6,
+        method: Method::from_code(6).unwrap(),
         check: [0; 8],
         corrections: Vec::new(),
     });
@@ -112,6 +112,15 @@ pub fn content_cases() -> Vec<Case> {
             Read,
             move |p| make_front(p, 55, 1),
         ),
+        case("samples of no FLAC stream", "F-20.6", Read, move |p| {
+            make_front(p, 100, 1);
+            p.recipes[0].method = Method::Pcm(Samples::bytes(true));
+        }),
+        case("samples with corrections", "F-20.2", Read, move |p| {
+            make_front(p, 100, 1);
+            p.recipes[0].method = Method::Pcm(Samples::bytes(true));
+            p.recipes[0].corrections = vec![0];
+        }),
         case("a recipe that is not there", "F-11.5", Read, move |p| {
             make_front(p, 100, 1);
             p.extents[0] = from(1, 100, 100);
