@@ -1,4 +1,4 @@
-//! Every codec: any bytes, any announced length; either an error or exactly that length.
+//! Every codec: any bytes, any announced length; either an error or exactly that length, and fronts that are its first bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,8 +13,15 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     // Longer ones would only make the fuzzer slower.
-    let raw_len = u32::from_le_bytes([*low, *middle, *high, 0]) as usize % (1 << 17);
-    if let Ok(raw) = Decoder::default().decode(codec, stored, raw_len, None) {
+    let raw_len = u32::from_le_bytes([*low, *middle, *high, 0]) as usize % (1 << 18);
+    let mut decoder = Decoder::default();
+    let mut front = Vec::new();
+    let wanted = raw_len / 8;
+    let has_front = decoder
+        .decode_front_into(codec, stored, raw_len, wanted, None, &mut front)
+        .is_ok();
+    if let Ok(raw) = decoder.decode(codec, stored, raw_len, None) {
         assert_eq!(raw.len(), raw_len);
+        assert!(has_front && raw.starts_with(&front) && front.len() >= wanted);
     }
 });

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use weald_format::container::Codec;
 use weald_format::{Error, ErrorKind, Result};
 use zstd::dict::DecoderDictionary;
+use zstd::zstd_safe::{DCtx, DDict, DParameter, InBuffer, OutBuffer, ResetDirective};
 
 /// Most memory that the xz decoder may use besides its output: preset 9 needs 65 MiB.
 const XZ_MEMORY_MAX: u64 = 80 << 20;
@@ -16,6 +17,28 @@ pub(crate) const BROTLI_WINDOW_BITS: u32 = 24;
 
 /// First bytes of a Zstandard frame.
 const ZSTD_MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
+
+/// Raw bytes in which a Zstandard encoder ends a block of its frame: the decoder makes no fewer at once (RFC 8878, 3.1.1.2).
+const ZSTD_STEP_LEN: usize = 128 << 10;
+
+/// Bytes that the other codecs make at once where only the front is wanted: fewer would not be worth a second look.
+const STEP_LEN: usize = 64 << 10;
+
+/// A decoder of fronts that holds more than this is not kept: Zstandard's holds what it has decoded besides.
+const FRONT_CONTEXT_KEPT_MAX: usize = 8 << 20;
+
+/// How many of `raw_len` bytes are decoded where the first `wanted` are wanted: whole steps of the codec, and all of them
+/// where the front would be nearly everything or the codec knows no front.
+pub fn front_len(codec: Codec, raw_len: usize, wanted: usize) -> usize {
+    let step = match codec {
+        Codec::Zstd | Codec::ZstdDictionary => ZSTD_STEP_LEN,
+        Codec::None | Codec::Xz => STEP_LEN,
+        Codec::Lz4 | Codec::Brotli | Codec::ZstdHistory => return raw_len,
+    };
+    let front = wanted.max(1).checked_next_multiple_of(step);
+    let nearly_all = raw_len.saturating_sub(raw_len / 8);
+    front.filter(|&f| f < nearly_all).unwrap_or(raw_len)
+}
 
 /// A metadata dictionary, ready to decode with.
 pub struct DictionaryBytes(DecoderDictionary<'static>);
@@ -37,6 +60,10 @@ impl DictionaryBytes {
 #[derive(Default)]
 pub struct Decoder {
     zstd: Option<zstd::bulk::Decompressor<'static>>,
+    /// For frames that need a dictionary.
+    dictionary: Option<DCtx<'static>>,
+    /// For fronts of frames.
+    front: Option<DCtx<'static>>,
 }
 
 fn bad(codec: Codec, what: impl std::fmt::Display) -> Error {
@@ -100,11 +127,10 @@ impl Decoder {
                 check_single_frame(codec, stored)?;
                 let dictionary =
                     dictionary.ok_or_else(|| bad(codec, "the image has no dictionary"))?;
-                let mut context = zstd::bulk::Decompressor::with_prepared_dictionary(&dictionary.0)
-                    .map_err(|e| bad(codec, e))?;
+                let context = self.dictionary.get_or_insert_with(DCtx::create);
                 context
-                    .decompress_to_buffer(stored, raw)
-                    .map_err(|e| bad(codec, e))?;
+                    .decompress_using_ddict(raw, stored, dictionary.0.as_ddict())
+                    .map_err(|e| bad(codec, zstd::zstd_safe::get_error_name(e)))?;
             }
             Codec::Xz => decode_xz(stored, raw)?,
             Codec::Brotli => {
@@ -153,6 +179,66 @@ impl Decoder {
         }
     }
 
+    /// Decodes the first [`front_len`] bytes of `raw_len` into `raw`, whose old bytes go. What lies behind them is not looked
+    /// at. Where a front cannot be had, everything is decoded: an error is one that all of it would give.
+    ///
+    /// # Errors
+    /// As [`Decoder::decode`].
+    pub fn decode_front_into(
+        &mut self,
+        codec: Codec,
+        stored: &[u8],
+        raw_len: usize,
+        wanted: usize,
+        dictionary: Option<&Arc<DictionaryBytes>>,
+        raw: &mut Vec<u8>,
+    ) -> Result<()> {
+        let len = front_len(codec, raw_len, wanted);
+        raw.clear();
+        if len < raw_len && raw.try_reserve_exact(len).is_ok() {
+            match codec {
+                Codec::None => raw.extend_from_slice(stored.get(..len).unwrap_or(&[])),
+                Codec::Zstd => {
+                    raw.resize(len, 0);
+                    let made = self.zstd_front(stored, raw_len, raw).unwrap_or(0);
+                    raw.truncate(made);
+                }
+                Codec::Xz => {
+                    raw.resize(len, 0);
+                    let made = xz_front(stored, raw).unwrap_or(0);
+                    raw.truncate(made);
+                }
+                Codec::ZstdDictionary => {
+                    raw.resize(len, 0);
+                    let prepared = dictionary.map(|d| d.0.as_ddict());
+                    let made = prepared.and_then(|d| dictionary_front(stored, raw_len, d, raw));
+                    raw.truncate(made.unwrap_or(0));
+                }
+                Codec::Lz4 | Codec::Brotli | Codec::ZstdHistory => {}
+            }
+            if raw.len() == len {
+                return Ok(());
+            }
+        }
+        self.decode_into(codec, stored, raw_len, dictionary, raw)
+    }
+
+    /// Fills `front` with the first bytes of a frame, as far as they go; how many there are.
+    fn zstd_front(&mut self, stored: &[u8], raw_len: usize, front: &mut [u8]) -> Option<usize> {
+        let mut context = match self.front.take() {
+            Some(mut context) => {
+                context.reset(ResetDirective::SessionOnly).ok()?;
+                context
+            }
+            None => DCtx::try_create()?,
+        };
+        let made = frame_front(&mut context, stored, raw_len, front)?;
+        if context.sizeof() <= FRONT_CONTEXT_KEPT_MAX {
+            self.front = Some(context);
+        }
+        Some(made)
+    }
+
     fn decode_zstd(&mut self, stored: &[u8], raw: &mut Vec<u8>) -> Result<()> {
         let context = match &mut self.zstd {
             Some(context) => context,
@@ -165,6 +251,41 @@ impl Decoder {
     }
 }
 
+/// The same as `Decoder::zstd_front` for a frame that needs a dictionary, which a context that is kept could not borrow.
+fn dictionary_front(
+    stored: &[u8],
+    raw_len: usize,
+    dictionary: &DDict<'static>,
+    front: &mut [u8],
+) -> Option<usize> {
+    let mut context = DCtx::try_create()?;
+    context.ref_ddict(dictionary).ok()?;
+    frame_front(&mut context, stored, raw_len, front)
+}
+
+fn frame_front(
+    context: &mut DCtx<'_>,
+    stored: &[u8],
+    raw_len: usize,
+    front: &mut [u8],
+) -> Option<usize> {
+    check_single_frame(Codec::Zstd, stored).ok()?;
+    // A frame that wants a longer window than it has bytes gets no memory for it.
+    let window = usize::BITS.saturating_sub(raw_len.saturating_sub(1).leading_zeros());
+    let window = DParameter::WindowLogMax(window.clamp(10, 27));
+    context.set_parameter(window).ok()?;
+    let mut output = OutBuffer::around(front);
+    let mut input = InBuffer::around(stored);
+    while output.pos() < output.capacity() {
+        let before = (output.pos(), input.pos);
+        let left = context.decompress_stream(&mut output, &mut input).ok()?;
+        if left == 0 || before == (output.pos(), input.pos) {
+            break;
+        }
+    }
+    Some(output.pos())
+}
+
 /// zstd itself would take several frames, and frames of any bytes to be skipped.
 fn check_single_frame(codec: Codec, stored: &[u8]) -> Result<()> {
     let is_frame = stored.starts_with(&ZSTD_MAGIC);
@@ -173,6 +294,13 @@ fn check_single_frame(codec: Codec, stored: &[u8]) -> Result<()> {
         true => Ok(()),
         false => Err(bad(codec, "expected one frame and nothing else")),
     }
+}
+
+/// Fills `front` with the first bytes of an xz stream, as far as they go; how many there are.
+fn xz_front(stored: &[u8], front: &mut [u8]) -> Option<usize> {
+    let mut stream = Stream::new_stream_decoder(XZ_MEMORY_MAX, 0).ok()?;
+    stream.process(stored, front, Action::Run).ok()?;
+    usize::try_from(stream.total_out()).ok()
 }
 
 fn decode_xz(stored: &[u8], raw: &mut Vec<u8>) -> Result<()> {

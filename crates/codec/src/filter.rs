@@ -26,3 +26,12 @@ pub fn unfilter(category: Category, block: &mut [u8]) {
         _ => (),
     }
 }
+
+/// Bytes at the end of a front that [`unfilter`] may leave as they were where the block goes on behind it.
+pub const fn front_tail_len(category: Category) -> usize {
+    match category {
+        Category::X86 => x86::FRONT_TAIL_LEN,
+        Category::Arm64 => arm64::WORD_LEN - 1,
+        _ => 0,
+    }
+}

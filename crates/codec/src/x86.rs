@@ -20,6 +20,10 @@ pub fn unfilter(code: &mut [u8]) {
     each_operand(code, u32::wrapping_sub);
 }
 
+/// Bytes at the end of a front that [`unfilter`] may leave as they were where the code goes on: those of an operand whose
+/// last byte lies behind the front.
+pub const FRONT_TAIL_LEN: usize = 3;
+
 /// Bytes looked at together.
 const WINDOW_LEN: usize = 64;
 /// The window and the bytes behind it that tell whether its last ones begin an instruction.
@@ -161,6 +165,24 @@ mod tests {
         assert!(code != raw);
         unfilter(&mut code);
         assert!(code == raw);
+    }
+
+    /// Would catch: a front that is put back in another way than the same bytes of the whole.
+    #[test]
+    fn fronts_are_put_back_but_for_their_last_bytes() {
+        let raw = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let raw = &raw[raw.len() / 2..][..20_000];
+        let mut code = raw.to_vec();
+        filter(&mut code);
+        let mut tails = 0;
+        for len in (0..raw.len()).step_by(7).chain(raw.len() - 200..raw.len()) {
+            let mut front = code[..len].to_vec();
+            unfilter(&mut front);
+            let sure = len.saturating_sub(FRONT_TAIL_LEN);
+            assert!(front[..sure] == raw[..sure], "{len}");
+            tails += usize::from(front != raw[..len]);
+        }
+        assert!(tails > 0, "no front ends in an operand");
     }
 
     proptest! {

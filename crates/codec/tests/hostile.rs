@@ -1,7 +1,7 @@
 //! What decoders do with bytes that no encoder of ours made: an error, in bounded time and memory, never a panic.
 
 use std::sync::Arc;
-use weald_codec::{CodecSpec, Decoder, DictionaryBytes, Encoder, train_dictionary};
+use weald_codec::{CodecSpec, Decoder, DictionaryBytes, Encoder, front_len, train_dictionary};
 use weald_format::container::Codec;
 use weald_format::limits::BLOCK_LEN_MAX;
 
@@ -232,4 +232,56 @@ fn forged_dictionaries_give_an_error_or_are_only_bytes() {
             .decode(stored.codec, &stored.stored, samples[7].len(), None)
             .is_err()
     );
+}
+
+/// Would catch: a front that is not the front, one that is longer than it says, and a front of damaged bytes that is served
+/// though all of them do not decode.
+#[test]
+fn fronts_are_the_first_bytes_and_hostile_ones_decode_or_fail() {
+    let raw: Vec<u8> = (0..150_000u32)
+        .flat_map(|i| format!("{} ", i.wrapping_mul(2_654_435_761) >> 12).into_bytes())
+        .collect();
+    let dictionary = raw[..40_000].to_vec();
+    let prepared = Arc::new(DictionaryBytes::new(&dictionary).unwrap());
+    let mut encoders = vec![Encoder::with_dictionary(3, &dictionary).unwrap()];
+    encoders.extend(SPECS.map(|spec| Encoder::new(spec, 1 << 21).unwrap()));
+    let mut decoder = Decoder::default();
+    let mut front = Vec::new();
+    for mut encoder in encoders {
+        let encoded = encoder.encode(&raw).unwrap();
+        let codec = encoded.codec;
+        assert_ne!(codec, Codec::None);
+        for wanted in [0, 1, 70_000, 131_072, 131_073, raw.len() - 1, raw.len()] {
+            let len = front_len(codec, raw.len(), wanted);
+            assert!(
+                len >= wanted && (wanted < 132_000) == (len < raw.len()) || codec == Codec::Lz4
+            );
+            decoder
+                .decode_front_into(
+                    codec,
+                    &encoded.stored,
+                    raw.len(),
+                    wanted,
+                    Some(&prepared),
+                    &mut front,
+                )
+                .unwrap();
+            assert!(front == raw[..len], "{codec:?} {wanted}");
+        }
+        // Every bit of the first bytes, where headers and tables are.
+        for bit in 0..600 {
+            let mut bad = encoded.stored.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let decoded =
+                decoder.decode_front_into(codec, &bad, raw.len(), 1, Some(&prepared), &mut front);
+            if decoded.is_ok() {
+                let lens = [front_len(codec, raw.len(), 1), raw.len()];
+                assert!(lens.contains(&front.len()), "{codec:?} bit {bit}");
+            }
+        }
+        let cut = &encoded.stored[..encoded.stored.len() / 100];
+        let decoded =
+            decoder.decode_front_into(codec, cut, raw.len(), 1, Some(&prepared), &mut front);
+        assert!(decoded.is_err(), "{codec:?}");
+    }
 }

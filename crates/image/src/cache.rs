@@ -68,6 +68,16 @@ impl<K: Hash + Eq + Clone, V: Weigh> ByteCache<K, V> {
         self.0.get_or_insert_with(key, || load().map(Arc::new))
     }
 
+    /// The value of `key`, if it is there.
+    pub fn get(&self, key: &K) -> Option<Arc<V>> {
+        self.0.get(key)
+    }
+
+    /// Forgets the value of `key`.
+    pub fn remove(&self, key: &K) {
+        self.0.remove(key);
+    }
+
     /// Whether `key` is there, without touching its age.
     pub fn contains(&self, key: &K) -> bool {
         self.0.contains_key(key)

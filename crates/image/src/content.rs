@@ -1,7 +1,7 @@
 //! Contents: from a file offset through the logical space and its extents to bytes of blocks.
 
 use crate::block::Block;
-use crate::records::{Found, Page, Records};
+use crate::records::{Page, Records, Wanted};
 use crate::{Image, Run};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -60,8 +60,8 @@ const RECENT_COUNT: usize = 8;
 
 /// The blocks of one stream that were used lately, to recognise who reads in order even where repeats lead back to other
 /// blocks in between. Threads may overwrite each other here: what is lost is a block read ahead.
-#[derive(Default)]
-struct RecentBlocks {
+#[derive(Debug, Default)]
+pub struct RecentBlocks {
     /// Numbers plus one; 0 is none.
     nos: [AtomicU64; RECENT_COUNT],
     next: AtomicUsize,
@@ -69,7 +69,7 @@ struct RecentBlocks {
 
 /// How a reader came to a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Entered {
+pub enum Entered {
     /// It is there already.
     Staying,
     /// From the block before.
@@ -78,8 +78,19 @@ enum Entered {
     Jumping,
 }
 
+impl Entered {
+    /// What such a reader wants of a block whose bytes up to `end` it reads now: who reads in order will want the rest.
+    pub fn wants(self, end: u64) -> Wanted {
+        match self {
+            Self::FromTheOneBefore => Wanted::Whole,
+            Self::Staying | Self::Jumping => Wanted::Front(end),
+        }
+    }
+}
+
 impl RecentBlocks {
-    fn enter(&self, no: u64) -> Entered {
+    /// Notes that block `no` is used, and says how the reader came to it.
+    pub fn enter(&self, no: u64) -> Entered {
         let has = |wanted: u64| self.nos.iter().any(|n| n.load(Ordering::Relaxed) == wanted);
         let own = no.saturating_add(1);
         if has(own) {
@@ -95,6 +106,14 @@ impl RecentBlocks {
             slot.store(own, Ordering::Relaxed);
         }
         entered
+    }
+}
+
+impl RecentBlocks {
+    fn forget(&self) {
+        self.nos
+            .iter()
+            .for_each(|no| no.store(0, Ordering::Relaxed));
     }
 }
 
@@ -164,6 +183,11 @@ impl Contents {
             recent_blocks: recent_blocks.collect(),
             prefetch,
         }
+    }
+
+    /// Forgets which blocks were used lately.
+    pub fn forget_readers(&self) {
+        self.recent_blocks.iter().for_each(RecentBlocks::forget);
     }
 
     /// The records that hold them.
@@ -280,7 +304,7 @@ impl Contents {
                     .made(stream, made.no, || self.make(made.recipe()?))?;
                 (bytes, made.first)
             }
-            false => self.block_at(stream, address)?,
+            false => self.block_at(stream, address, len)?,
         };
         let start = address.saturating_sub(first) as usize;
         let end = usize::try_from(len).map_or(usize::MAX, |len| start.saturating_add(len));
@@ -334,22 +358,20 @@ impl Contents {
         }
     }
 
-    /// The block of `stream` that holds `address`, and the address of its first byte.
-    pub fn block_at(&self, stream: u8, address: u64) -> Result<(Arc<Block>, u64)> {
+    /// The block of `stream` that holds `address`, and the address of its first byte; of the block at least the `len` bytes from
+    /// there on, or all that it has.
+    pub fn block_at(&self, stream: u8, address: u64, len: u64) -> Result<(Arc<Block>, u64)> {
         let found = self
             .records
             .record_of_item(RecordType::Data, stream, address)?;
-        Ok((self.block(stream, &found)?, found.first_item))
-    }
-
-    fn block(&self, stream: u8, found: &Found) -> Result<Arc<Block>> {
-        if let (Some(prefetch), Some(recent)) =
-            (&self.prefetch, self.recent_blocks.get(usize::from(stream)))
-            && recent.enter(found.no) == Entered::FromTheOneBefore
-        {
+        let end = address.saturating_sub(found.first_item).saturating_add(len);
+        let recent = self.recent_blocks.get(usize::from(stream));
+        let entered = recent.map_or(Entered::Jumping, |recent| recent.enter(found.no));
+        if let (Some(prefetch), Entered::FromTheOneBefore) = (&self.prefetch, entered) {
             prefetch.want(stream, found.no.saturating_add(1));
         }
-        self.records.block(stream, found)
+        let block = self.records.block(stream, &found, entered.wants(end))?;
+        Ok((block, found.first_item))
     }
 
     /// Whether the bytes of `stream` are made by recipes of this image.

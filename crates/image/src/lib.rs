@@ -426,10 +426,16 @@ impl Image {
         self.records.rest();
     }
 
-    /// Drops every cached block and page.
+    /// Drops every cached block and page, and forgets who reads in order.
     pub fn drop_caches(&self) {
         self.records.drop_caches();
         self.tree.drop_caches();
+        self.contents.forget_readers();
+    }
+
+    /// Bytes of blocks of this image, not of its bases, that were decoded since it was opened, and bytes that recipes made.
+    pub fn decoded_len(&self) -> ByteLen {
+        ByteLen(self.records.decoded_len())
     }
 }
 

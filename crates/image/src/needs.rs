@@ -1,7 +1,8 @@
 //! What a read would have to decode, told by the index: nothing is decoded for it.
 
 use crate::Image;
-use crate::content::{Contents, Recipes};
+use crate::content::{Contents, RecentBlocks, Recipes};
+use crate::records::{Found, Wanted};
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 use weald_format::container::RecordType;
@@ -11,28 +12,63 @@ use weald_format::{ContentId, Error, Result};
 /// A block or what a recipe makes: the contents that it belongs to, stream and number.
 type Piece = (usize, u8, u64);
 
-/// The blocks that some reads need together, each once.
+/// What is decoded by now of a block.
+#[derive(Debug, Default, Clone, Copy)]
+struct Held {
+    /// Bytes of its front, or all.
+    len: u64,
+    /// Bytes that were decoded for it, a front besides the whole block.
+    decoded_len: u64,
+}
+
+/// What some reads together decode, from empty caches that forget nothing: it follows what [`Contents::read`] does.
 #[derive(Debug, Default)]
 pub struct Needs {
-    lens: HashMap<Piece, u64>,
+    pieces: HashMap<Piece, Held>,
+    recent: HashMap<(usize, u8), RecentBlocks>,
 }
 
 impl Needs {
-    /// Raw bytes of all of them; what recipes make counts besides the blocks that they need.
+    /// Bytes decoded for all of them; what recipes make counts besides the blocks that they need.
     pub fn decoded_len(&self) -> u64 {
-        self.lens
+        self.pieces
             .values()
-            .fold(0, |sum, &len| sum.saturating_add(len))
+            .fold(0, |sum, held| sum.saturating_add(held.decoded_len))
     }
 
     /// Forgets them.
     pub fn clear(&mut self) {
-        self.lens.clear();
+        self.pieces.clear();
+        self.recent.clear();
     }
 
-    /// Whether the piece was not there yet.
-    fn add(&mut self, piece: Piece, len: u64) -> bool {
-        self.lens.insert(piece, len).is_none()
+    /// Whether a recipe's bytes were not there yet.
+    fn make(&mut self, piece: Piece, len: u64) -> bool {
+        let decoded_len = len;
+        let made = Held { len, decoded_len };
+        self.pieces.insert(piece, made).is_none()
+    }
+
+    /// Decodes the block `found` as far as `end`, if it is not yet.
+    fn decode(&mut self, contents: &Contents, (owner, stream, no): Piece, found: &Found, end: u64) {
+        let recent = self.recent.entry((owner, stream)).or_default();
+        let wanted = recent.enter(no).wants(end);
+        let raw_len = found.record.raw_len;
+        let held = self.pieces.entry((owner, stream, no)).or_default();
+        let is_enough = match wanted {
+            Wanted::Front(end) => held.len >= end.min(raw_len),
+            Wanted::Whole => held.len >= raw_len,
+        };
+        if is_enough {
+            return;
+        }
+        let records = contents.records();
+        let (len, sure_len) = match wanted {
+            Wanted::Front(end) if held.len == 0 => records.front_lens(stream, &found.record, end),
+            _ => (raw_len, raw_len),
+        };
+        held.len = sure_len;
+        held.decoded_len = held.decoded_len.saturating_add(len);
     }
 }
 
@@ -116,7 +152,7 @@ impl Contents {
                 true => {
                     let made = self.made_at(at)?;
                     let recipe = made.recipe()?;
-                    if needs.add((owner, stream, made.no), recipe.len) {
+                    if needs.make((owner, stream, made.no), recipe.len) {
                         self.add_needs(recipe.plain, 0..u64::MAX, Recipes::Refused, needs)?;
                     }
                     made.first.saturating_add(recipe.len)
@@ -125,7 +161,8 @@ impl Contents {
                     let found = self
                         .records()
                         .record_of_item(RecordType::Data, stream, at)?;
-                    needs.add((owner, stream, found.no), found.record.raw_len);
+                    let end = run.end.saturating_sub(found.first_item);
+                    needs.decode(self, (owner, stream, found.no), &found, end);
                     found.first_item.saturating_add(found.item_count)
                 }
             };

@@ -1,7 +1,7 @@
 //! Threads that decode the next block of a sequential reader while it uses the one before.
 
 use crate::content::Prefetch;
-use crate::records::Records;
+use crate::records::{Records, Wanted};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ impl Prefetcher {
 fn load(records: &Records, (stream, no): (u8, u64)) {
     // A failure here is met again, and reported, by the reader itself.
     let found = records.record(RecordType::Data, stream, no);
-    let _ = found.and_then(|f| records.block(stream, &f));
+    let _ = found.and_then(|f| records.block(stream, &f, Wanted::Whole));
 }
 
 /// One of the threads also watches for readers that have gone.

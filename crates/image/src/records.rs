@@ -7,9 +7,9 @@ use crate::cache::{ByteCache, Weigh};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use weald_codec::{Decoder, DictionaryBytes};
+use weald_codec::{Decoder, DictionaryBytes, filter, front_len};
 use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
 use weald_format::directory::{Category, Directory, IndexPage, PageRef, Section, raw_len_max};
 use weald_format::entries::EntryBlock;
@@ -134,6 +134,33 @@ impl SectionIndex {
     }
 }
 
+/// How much of a block a reader wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Everything.
+    Whole,
+    /// Its first bytes, so many; what lies behind them may come with them.
+    Front(u64),
+}
+
+/// Names decoded bytes in the cache: those of a block, whole or its front, or what a recipe makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct BlockKey {
+    stream: u8,
+    no: u64,
+    is_front: bool,
+}
+
+impl BlockKey {
+    const fn whole(stream: u8, no: u64) -> Self {
+        Self {
+            stream,
+            no,
+            is_front: false,
+        }
+    }
+}
+
 /// A record found by one of its items.
 #[derive(Debug, Clone, Copy)]
 pub struct Found {
@@ -157,8 +184,10 @@ pub struct Records {
     /// must not cost a load each.
     failures: Mutex<Option<HashMap<u64, Error>>>,
     pages: ByteCache<PageKey, Page>,
-    blocks: ByteCache<(u8, u64), Block>,
+    blocks: ByteCache<BlockKey, Block>,
     shelf: Arc<Shelf>,
+    /// Bytes of blocks that were decoded, and that recipes made.
+    decoded_len: AtomicU64,
     /// Whether a block was asked for since [`Records::rest`] looked last.
     is_busy: AtomicBool,
 }
@@ -200,6 +229,7 @@ impl Records {
             pages: ByteCache::new(page_budget, PAGE_LEN),
             blocks: ByteCache::new(cache_len.saturating_sub(quarter), block_len),
             shelf: Shelf::new(block_len.saturating_mul(SPARE_BLOCKS).min(cache_len / 8) as usize),
+            decoded_len: AtomicU64::new(0),
             is_busy: AtomicBool::new(false),
         }
     }
@@ -246,6 +276,17 @@ impl Records {
     /// # Errors
     /// As [`Records::read_raw`].
     pub fn read_raw_into(&self, stream: u8, record: &RecordRef, raw: &mut Vec<u8>) -> Result<()> {
+        self.read_front_into(stream, record, usize::MAX, raw)
+    }
+
+    /// The digest is that of all stored bytes, however few are decoded.
+    fn read_front_into(
+        &self,
+        stream: u8,
+        record: &RecordRef,
+        wanted: usize,
+        raw: &mut Vec<u8>,
+    ) -> Result<()> {
         let dictionary = match record.codec {
             Codec::ZstdDictionary => Some(self.dictionary()?),
             Codec::ZstdHistory => return self.read_after_history(stream, record, raw),
@@ -255,10 +296,14 @@ impl Records {
             read_record_into(&*self.source, record, &mut bench.stored)?;
             let stored = bench.stored.get(HEADER_LEN..).unwrap_or(&[]);
             let raw_len = record.raw_len as usize;
-            let decoded =
-                bench
-                    .decoder
-                    .decode_into(record.codec, stored, raw_len, dictionary.as_ref(), raw);
+            let decoded = bench.decoder.decode_front_into(
+                record.codec,
+                stored,
+                raw_len,
+                wanted,
+                dictionary.as_ref(),
+                raw,
+            );
             if bench.stored.capacity() > STORED_KEPT_MAX {
                 bench.stored = Vec::new();
             }
@@ -598,15 +643,56 @@ impl Records {
         Ok(page)
     }
 
-    /// Block `no` of a stream, decoded.
+    /// A block of a stream, decoded as far as `wanted` or further. Who comes back for what lies behind a front gets the
+    /// whole block: decoding never costs more than that and one front.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn block(&self, stream: u8, found: &Found) -> Result<Arc<Block>> {
+    pub fn block(&self, stream: u8, found: &Found, wanted: Wanted) -> Result<Arc<Block>> {
         self.touch();
-        self.blocks.get_or_load(&(stream, found.no), || {
-            self.remembering(&found.record, || self.read_block(stream, &found.record))
-        })
+        let whole = BlockKey::whole(stream, found.no);
+        if let Some(block) = self.blocks.get(&whole) {
+            return Ok(block);
+        }
+        let front = BlockKey {
+            is_front: true,
+            ..whole
+        };
+        let record = &found.record;
+        // Who checks wants to know of every byte that it decodes to what it should.
+        let is_check = || self.failures.lock().is_some();
+        if let Wanted::Front(len) = wanted
+            && self.front_lens(stream, record, len).0 < record.raw_len
+            && !is_check()
+        {
+            let load = || self.remembering(record, || self.read_front(stream, record, len));
+            let block = self.blocks.get_or_load(&front, load)?;
+            if block.len() as u64 >= len.min(record.raw_len) {
+                return Ok(block);
+            }
+        }
+        let load = || self.remembering(record, || self.read_block(stream, record));
+        let block = self.blocks.get_or_load(&whole, load)?;
+        self.blocks.remove(&front);
+        Ok(block)
+    }
+
+    /// Bytes that are decoded for the first `wanted` bytes of a block of `stream`, and how many of them can be used then.
+    pub fn front_lens(&self, stream: u8, record: &RecordRef, wanted: u64) -> (u64, u64) {
+        let raw_len = usize::try_from(record.raw_len).unwrap_or(usize::MAX);
+        let tail = filter::front_tail_len(self.category(stream));
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let len = front_len(record.codec, raw_len, wanted.saturating_add(tail));
+        let sure = match len < raw_len {
+            true => len.saturating_sub(tail),
+            false => len,
+        };
+        (len as u64, sure as u64)
+    }
+
+    fn category(&self, stream: u8) -> Category {
+        let stream = self.directory.streams.get(usize::from(stream));
+        stream.map_or(Category::General, |s| s.category)
     }
 
     /// Reads, verifies and decodes a block of `stream`, and undoes the filter of its category.
@@ -614,13 +700,31 @@ impl Records {
     /// # Errors
     /// As [`Records::read_raw`].
     pub fn read_block(&self, stream: u8, record: &RecordRef) -> Result<Block> {
-        let mut block = self.shelf.block(record.raw_len as usize);
-        self.read_raw_into(stream, record, block.buffer())?;
-        let category = self.directory.streams.get(usize::from(stream));
-        if let Some(stream) = category {
-            weald_codec::filter::unfilter(stream.category, block.buffer());
+        self.read_front(stream, record, record.raw_len)
+    }
+
+    /// The same for its first `wanted` bytes at least.
+    fn read_front(&self, stream: u8, record: &RecordRef, wanted: u64) -> Result<Block> {
+        let (len, sure_len) = self.front_lens(stream, record, wanted);
+        let mut block = self.shelf.block(len as usize);
+        self.read_front_into(stream, record, len as usize, block.buffer())?;
+        let bytes = block.buffer();
+        self.count_decoded(bytes.len());
+        filter::unfilter(self.category(stream), bytes);
+        // Where a front could not be had, these are all bytes, and all are sure.
+        if (bytes.len() as u64) < record.raw_len {
+            bytes.truncate(sure_len as usize);
         }
         Ok(block)
+    }
+
+    fn count_decoded(&self, len: usize) {
+        self.decoded_len.fetch_add(len as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes of blocks that were decoded so far, and that recipes made.
+    pub fn decoded_len(&self) -> u64 {
+        self.decoded_len.load(Ordering::Relaxed)
     }
 
     /// What recipe `no` of `stream` makes, from the cache of blocks or by `make`.
@@ -634,8 +738,11 @@ impl Records {
         make: impl FnOnce() -> Result<Vec<u8>>,
     ) -> Result<Arc<Block>> {
         self.touch();
-        self.blocks
-            .get_or_load(&(stream, no), || make().map(Block::from))
+        self.blocks.get_or_load(&BlockKey::whole(stream, no), || {
+            let made = make()?;
+            self.count_decoded(made.len());
+            Ok(Block::from(made))
+        })
     }
 
     /// The stream whose bytes recipes make, if the image has one.
@@ -645,9 +752,9 @@ impl Records {
         u8::try_from(no).ok()
     }
 
-    /// Whether block `no` of a stream is in memory.
+    /// Whether all of block `no` of a stream is in memory.
     pub fn has_block(&self, stream: u8, no: u64) -> bool {
-        self.blocks.contains(&(stream, no))
+        self.blocks.contains(&BlockKey::whole(stream, no))
     }
 
     /// Drops every cached page and block.

@@ -52,7 +52,7 @@ impl Image {
     /// # Errors
     /// `Io`, `Corrupt`, also where the stream does not reach so far.
     pub fn block_at(&self, stream: u8, address: u64) -> Result<(Arc<Block>, u64)> {
-        self.contents.block_at(stream, address)
+        self.contents.block_at(stream, address, u64::MAX)
     }
 
     /// Bytes of a stream: of its blocks, or of what recipes make.

@@ -239,7 +239,7 @@ pub fn codec_cases() -> Vec<Case> {
         case(
             "a block of 64 MiB from a few bytes, that are less",
             "F-3.11",
-            Read,
+            Check,
             |p| {
                 p.streams[0].block_len_max = BLOCK_LEN_MAX;
                 p.edit_records = Some(Box::new(|records| {

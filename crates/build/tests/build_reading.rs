@@ -1,0 +1,146 @@
+//! What cold reads decode: as much as the index says that they do, only the front of a block where that is enough, and the
+//! right bytes.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use weald_build::{BuildOptions, CodecSpec, Silent, build_image};
+use weald_format::ROOT_INODE;
+use weald_image::{Image, Needs, OpenOptions};
+
+const BLOCK_LEN: u64 = 1 << 20;
+const READ_LEN: usize = 4096;
+/// An odd step, so that reads begin anywhere in blocks and pages; some cross into the next block.
+const STEP: usize = 97_961;
+
+const FILES: [&str; 5] = ["a-text", "b-pieces", "c-program", "d-noise", "e-text.gz"];
+
+/// Words that look as random as text does.
+fn text(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed;
+    let mut out = Vec::with_capacity(len + 32);
+    while out.len() < len {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let _ = write!(out, "{:x} ", (state >> 40) & 0xfffff);
+    }
+    out.truncate(len);
+    out
+}
+
+fn make_tree(dir: &Path) {
+    let base = text(1, 3 << 20);
+    fs::write(dir.join("a-text"), &base).unwrap();
+    // Pieces of the first file in other places, so that a read crosses from block to block.
+    let mut pieces = Vec::new();
+    for (no, piece) in base.chunks(6000).enumerate() {
+        if no % 3 == 0 {
+            pieces.extend_from_slice(piece);
+            pieces.extend_from_slice(&text(no as u64 + 7, 700));
+        }
+    }
+    fs::write(dir.join("b-pieces"), &pieces).unwrap();
+    let program = fs::read(std::env::current_exe().unwrap()).unwrap();
+    fs::write(
+        dir.join("c-program"),
+        &program[..program.len().min(3 << 20)],
+    )
+    .unwrap();
+    let mut noise = vec![0; 2 << 20];
+    blake3::Hasher::new().finalize_xof().fill(&mut noise);
+    fs::write(dir.join("d-noise"), noise).unwrap();
+    fs::write(dir.join("e-text"), text(99, 700 << 10)).unwrap();
+    let gzip = Command::new("gzip")
+        .arg("-n")
+        .arg(dir.join("e-text"))
+        .status();
+    assert!(gzip.unwrap().success());
+}
+
+fn open(path: &Path) -> Image {
+    Image::open_path(path, 0, &OpenOptions::default()).unwrap()
+}
+
+/// Reads at many places of file `name`, from empty caches each time: the mean of what each read decoded, which is what the
+/// index says.
+fn cold_reads(image: &Image, dir: &Path, name: &str) -> u64 {
+    let expected = fs::read(dir.join(name)).unwrap();
+    let inode = image.lookup(ROOT_INODE, name.as_bytes()).unwrap().unwrap();
+    let (mut sum, mut count) = (0, 0);
+    for at in (0..expected.len()).step_by(STEP) {
+        image.drop_caches();
+        let before = image.decoded_len().0;
+        let read = image.read(&inode, at as u64, READ_LEN).unwrap();
+        let end = expected.len().min(at + READ_LEN);
+        assert!(*read == expected[at..end], "{name} at {at}");
+        let decoded = image.decoded_len().0 - before;
+        let mut needs = Needs::default();
+        let range = at as u64..end as u64;
+        image
+            .add_needs(inode.content.unwrap(), range, &mut needs)
+            .unwrap();
+        assert_eq!(decoded, needs.decoded_len(), "{name} at {at}");
+        (sum, count) = (sum + decoded, count + 1);
+    }
+    sum / count
+}
+
+/// Would catch: a count that is not what the reader does, a front that is decoded too far, or not far enough.
+#[test]
+fn cold_reads_decode_what_the_index_says_and_mostly_fronts() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (tree, path) = (scratch.path().join("tree"), scratch.path().join("x.weald"));
+    fs::create_dir(&tree).unwrap();
+    make_tree(&tree);
+    for (codec, has_fronts) in [
+        (CodecSpec::Zstd(3), true),
+        (CodecSpec::Xz(1), true),
+        (CodecSpec::None, true),
+        (CodecSpec::Lz4, false),
+    ] {
+        let options = BuildOptions {
+            codec,
+            block_len: BLOCK_LEN,
+            ..BuildOptions::level(7).unwrap()
+        };
+        build_image(&tree, &path, true, &options, &Silent).unwrap();
+        let image = open(&path);
+        let means = FILES.map(|name| cold_reads(&image, &tree, name));
+        // A block is one BLOCK_LEN; fronts are half of it, rounded up. Repeats take several blocks, recipes all of them.
+        let [text, _, program, ..] = means;
+        assert_eq!(
+            program < BLOCK_LEN * 3 / 4,
+            has_fronts,
+            "{codec:?} {program}"
+        );
+        assert!(text < BLOCK_LEN * 3 / 4 || !has_fronts, "{codec:?} {text}");
+    }
+}
+
+/// Would catch: a front that is served where more is wanted, or that stays beside the whole block.
+#[test]
+fn who_comes_back_for_more_gets_the_whole_block_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (tree, path) = (scratch.path().join("tree"), scratch.path().join("x.weald"));
+    fs::create_dir(&tree).unwrap();
+    let bytes = text(5, BLOCK_LEN as usize);
+    fs::write(tree.join("file"), &bytes).unwrap();
+    let options = BuildOptions {
+        block_len: BLOCK_LEN,
+        ..BuildOptions::level(3).unwrap()
+    };
+    build_image(&tree, &path, false, &options, &Silent).unwrap();
+    let image = open(&path);
+    let inode = image.lookup(ROOT_INODE, b"file").unwrap().unwrap();
+    let mut decoded = Vec::new();
+    for at in [0, 100_000, 700_000, 4096, 1_000_000] {
+        let read = image.read(&inode, at as u64, READ_LEN).unwrap();
+        assert!(*read == bytes[at..at + READ_LEN], "{at}");
+        decoded.push(image.decoded_len().0);
+    }
+    let front = 128 << 10;
+    let both = front + BLOCK_LEN;
+    assert_eq!(decoded, [front, front, both, both, both]);
+}
