@@ -250,12 +250,19 @@ impl Directory {
             .map(|_| parse_base(&mut cursor))
             .collect::<Result<Vec<_>>>()?;
         let mut sections: Vec<Section> = Vec::new();
-        for _ in 0..cursor.count(STREAMS_MAX.saturating_add(16), "section count")? {
+        for _ in 0..cursor.count(
+            STREAMS_MAX.saturating_mul(2).saturating_add(16),
+            "section count",
+        )? {
             let section = parse_section(&mut cursor)?;
             let twin =
                 |s: &Section| (s.record_type, s.stream) == (section.record_type, section.stream);
-            let has_stream =
-                section.record_type != RecordType::Data || section.stream < streams.len() as u64;
+            let stream_count = streams.len() as u64;
+            let has_stream = match section.record_type {
+                RecordType::Data => section.stream < stream_count,
+                RecordType::Dictionary => section.stream <= stream_count,
+                _ => true,
+            };
             if sections.iter().any(twin) || !has_stream {
                 return Err(cursor.error(
                     "F-7.6",
@@ -405,8 +412,10 @@ fn parse_section(cursor: &mut Cursor<'_>) -> Result<Section> {
         .filter(|t| !matches!(t, RecordType::Index | RecordType::Directory))
         .ok_or_else(|| cursor.error("F-7.6", format!("section type: found {code}")))?;
     let stream = cursor.bounded(STREAMS_MAX as u64, "stream")?;
-    if stream != 0 && record_type != RecordType::Data {
-        return Err(cursor.error("F-7.6", "stream of a section that is not data: expected 0"));
+    let has_streams = matches!(record_type, RecordType::Data | RecordType::Dictionary);
+    if stream != 0 && !has_streams {
+        let what = "stream of a section that is neither data nor dictionary: expected 0";
+        return Err(cursor.error("F-7.6", what));
     }
     let page_count = cursor.count(cursor.remaining() / 36, "page count")?;
     let mut pages = Vec::with_capacity(page_count);

@@ -314,6 +314,17 @@ fn directories() {
     assert_eq!(edited(&|d| d.sections[0].stream = 1), "F-7.6");
     assert_eq!(edited(&|d| d.sections.push(d.sections[0].clone())), "F-7.6");
     assert_eq!(edited(&|d| d.streams.clear()), "F-7.6");
+    let dictionary = |stream| {
+        move |d: &mut Directory| {
+            d.sections[0].record_type = RecordType::Dictionary;
+            d.sections[0].stream = stream;
+            d.sections[0].pages[0].record_count = 1;
+            d.sections[0].pages[0].item_count = 1;
+        }
+    };
+    assert_eq!(edited(&dictionary(0)), "none");
+    assert_eq!(edited(&dictionary(1)), "none");
+    assert_eq!(edited(&dictionary(2)), "F-7.6");
     let is_made = |d: &mut Directory| d.streams[0].category = Category::Made;
     assert_eq!(edited(&is_made), "F-20.1");
     let recipes = |d: &mut Directory| d.sections[0].record_type = RecordType::Recipes;

@@ -46,6 +46,9 @@ const PAGE_BUDGET_MIN: u64 = 8 << 20;
 /// What one of four in a shard of the pages' cache may take, so that the largest entry blocks fit a shard.
 const PAGE_LEN: u64 = 1 << 20;
 
+/// Number of the dictionary of metadata records; that of stream s is s + 1.
+const METADATA: u8 = 0;
+
 /// Failures that are remembered at most.
 const FAILURES_MAX: usize = 10_000;
 
@@ -179,7 +182,8 @@ pub struct Records {
     source: Arc<dyn ReadAt>,
     directory: Arc<Directory>,
     sections: Vec<SectionIndex>,
-    dictionary: OnceLock<Arc<DictionaryBytes>>,
+    /// That of metadata records, then that of each stream.
+    dictionaries: Vec<OnceLock<Arc<DictionaryBytes>>>,
     /// Records that could not be loaded, by offset, while a check wants them remembered: what lies in one damaged block
     /// must not cost a load each.
     failures: Mutex<Option<HashMap<u64, Error>>>,
@@ -190,6 +194,14 @@ pub struct Records {
     decoded_len: AtomicU64,
     /// Whether a block was asked for since [`Records::rest`] looked last.
     is_busy: AtomicBool,
+}
+
+/// The number of the dictionary that a record of codec `zstd-dictionary` needs.
+fn dictionary_no(stream: u8, record: &RecordRef) -> u8 {
+    match record.record_type {
+        RecordType::Data => stream.saturating_add(1),
+        _ => METADATA,
+    }
 }
 
 fn sums(values: impl Iterator<Item = u64>) -> Vec<u64> {
@@ -220,11 +232,12 @@ impl Records {
             0 => 0,
             _ => quarter.max(PAGE_BUDGET_MIN),
         };
+        let dictionaries = (0..=directory.streams.len()).map(|_| OnceLock::new());
         Self {
             source,
-            directory,
             sections,
-            dictionary: OnceLock::new(),
+            dictionaries: dictionaries.collect(),
+            directory,
             failures: Mutex::new(None),
             pages: ByteCache::new(page_budget, PAGE_LEN),
             blocks: ByteCache::new(cache_len.saturating_sub(quarter), block_len),
@@ -288,7 +301,7 @@ impl Records {
         raw: &mut Vec<u8>,
     ) -> Result<()> {
         let dictionary = match record.codec {
-            Codec::ZstdDictionary => Some(self.dictionary()?),
+            Codec::ZstdDictionary => Some(self.dictionary(dictionary_no(stream, record))?),
             Codec::ZstdHistory => return self.read_after_history(stream, record, raw),
             _ => None,
         };
@@ -362,19 +375,36 @@ impl Records {
         read_whole_record(&*self.source, record)
     }
 
-    fn dictionary(&self) -> Result<Arc<DictionaryBytes>> {
-        if let Some(dictionary) = self.dictionary.get() {
+    /// The dictionary `no`: that of metadata records, or the one of a stream.
+    fn dictionary(&self, no: u8) -> Result<Arc<DictionaryBytes>> {
+        let (rule, form_rule) = match no {
+            METADATA => ("F-3.12", "F-3.12"),
+            _ => ("F-24.1", "F-24.2"),
+        };
+        let place = self.dictionaries.get(usize::from(no));
+        if let Some(dictionary) = place.and_then(OnceLock::get) {
             return Ok(dictionary.clone());
         }
-        let record = self.record(RecordType::Dictionary, 0, 0)?.record;
+        let bad = |offset, what| Error::corrupt("dictionary", offset, rule, what);
+        if self.record_count(RecordType::Dictionary, no) == 0 {
+            return Err(bad(0, "a record needs a dictionary, and there is none"));
+        }
+        let record = self.record(RecordType::Dictionary, no, 0)?.record;
         let needs_itself = matches!(record.codec, Codec::ZstdDictionary | Codec::ZstdHistory);
-        if needs_itself || self.record_count(RecordType::Dictionary, 0) != 1 {
+        if needs_itself || self.record_count(RecordType::Dictionary, no) != 1 {
             let what = "expected one dictionary that needs none";
-            return Err(Error::corrupt("dictionary", record.offset, "F-3.12", what));
+            return Err(bad(record.offset, what));
         }
         let bytes = self.read_raw(&record)?;
-        let dictionary = DictionaryBytes::new(&bytes).map_err(|e| e.at_offset(record.offset))?;
-        Ok(self.dictionary.get_or_init(|| Arc::new(dictionary)).clone())
+        let dictionary = DictionaryBytes::new(&bytes).map_err(|e| {
+            let cause = e.at_offset(record.offset);
+            Error::corrupt("dictionary", record.offset, form_rule, cause.to_string())
+        })?;
+        let dictionary = Arc::new(dictionary);
+        Ok(match place {
+            Some(place) => place.get_or_init(|| dictionary).clone(),
+            None => dictionary,
+        })
     }
 
     fn index_page(&self, index: &SectionIndex, page_no: usize) -> Result<Arc<Page>> {

@@ -193,10 +193,22 @@ impl Image {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn dictionary(&self) -> Result<Option<Vec<u8>>> {
-        match self.records.record_count(RecordType::Dictionary, 0) {
+        self.dictionary_no(0)
+    }
+
+    /// The dictionary of the blocks of `stream`, if it has one.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn stream_dictionary(&self, stream: u8) -> Result<Option<Vec<u8>>> {
+        self.dictionary_no(stream.saturating_add(1))
+    }
+
+    fn dictionary_no(&self, no: u8) -> Result<Option<Vec<u8>>> {
+        match self.records.record_count(RecordType::Dictionary, no) {
             0 => Ok(None),
             _ => {
-                let record = self.records.record(RecordType::Dictionary, 0, 0)?.record;
+                let record = self.records.record(RecordType::Dictionary, no, 0)?.record;
                 self.records.read_raw(&record).map(Some)
             }
         }

@@ -318,6 +318,43 @@ pub fn codec_cases() -> Vec<Case> {
             of_type(records, RecordType::Entries).codec = Codec::ZstdDictionary;
             records.extend([0, 1].map(|i| Raw::plain(RecordType::Dictionary, vec![i; 500], 1)));
         }),
+        records("a block needs a dictionary", "F-24.1", Read, |records| {
+            of_type(records, RecordType::Data).codec = Codec::ZstdDictionary;
+        }),
+        records("two dictionaries of a stream", "F-24.1", Read, |records| {
+            of_type(records, RecordType::Data).codec = Codec::ZstdDictionary;
+            records.extend([0, 1].map(|i| Raw {
+                stream: 1,
+                ..Raw::plain(RecordType::Dictionary, vec![i; 500], 1)
+            }));
+        }),
+        records(
+            "a dictionary of a stream that needs itself",
+            "F-24.1",
+            Read,
+            |records| {
+                of_type(records, RecordType::Data).codec = Codec::ZstdDictionary;
+                records.push(Raw {
+                    stream: 1,
+                    codec: Codec::ZstdDictionary,
+                    ..Raw::plain(RecordType::Dictionary, vec![9; 500], 1)
+                });
+            },
+        ),
+        records(
+            "a dictionary of a stream that is none",
+            "F-24.2",
+            Read,
+            |records| {
+                of_type(records, RecordType::Data).codec = Codec::ZstdDictionary;
+                let mut forged = vec![0x37, 0xa4, 0x30, 0xec];
+                forged.extend((0..500u32).map(|i| (i * i % 251) as u8));
+                records.push(Raw {
+                    stream: 1,
+                    ..Raw::plain(RecordType::Dictionary, forged, 1)
+                });
+            },
+        ),
         records("a dictionary of any bytes", "F-3.11", Read, |records| {
             of_type(records, RecordType::Entries).codec = Codec::ZstdDictionary;
             records.push(Raw::plain(RecordType::Dictionary, vec![9; 500], 1));
