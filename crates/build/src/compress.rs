@@ -6,7 +6,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use weald_codec::{CodecSpec, Encoder, filter};
+use weald_codec::{CodecSpec, Encoder, SharedDictionary, filter};
 use weald_format::container::RecordType;
 use weald_format::directory::Category;
 use weald_format::{Error, Result};
@@ -29,6 +29,17 @@ struct Job {
     earlier: Option<Arc<TailHistory>>,
 }
 
+/// Dictionaries by stream, shared by all threads.
+#[derive(Clone, Default)]
+pub struct Dictionaries(Arc<BTreeMap<u8, SharedDictionary>>);
+
+impl Dictionaries {
+    /// Adds that of `stream`.
+    pub fn insert(&mut self, stream: u8, dictionary: SharedDictionary) {
+        Arc::make_mut(&mut self.0).insert(stream, dictionary);
+    }
+}
+
 /// The pool. Blocks in flight are limited, so that memory is.
 pub struct Compressors {
     jobs: Sender<Job>,
@@ -45,12 +56,13 @@ impl Compressors {
     ///
     /// # Errors
     /// `Io` where not one can be had.
-    pub fn start(threads: usize, block_len: u64) -> Result<Self> {
+    pub fn start(threads: usize, block_len: u64, dictionaries: Dictionaries) -> Result<Self> {
         let (jobs, receiver) = bounded::<Job>(threads);
         let (sender, done) = unbounded();
         let spawn = |n: usize| {
             let (receiver, sender) = (receiver.clone(), sender.clone());
-            let run = move || work(&receiver, &sender, block_len);
+            let dictionaries = dictionaries.clone();
+            let run = move || work(&receiver, &sender, block_len, &dictionaries);
             let thread = std::thread::Builder::new()
                 .name(format!("compress-{n}"))
                 .spawn(run);
@@ -181,11 +193,19 @@ impl RecordSink for Behind<'_> {
     }
 }
 
-fn work(jobs: &Receiver<Job>, done: &Sender<(u64, Result<Outgoing>)>, block_len: u64) {
+fn work(
+    jobs: &Receiver<Job>,
+    done: &Sender<(u64, Result<Outgoing>)>,
+    block_len: u64,
+    dictionaries: &Dictionaries,
+) {
     let mut encoder: Option<(CodecSpec, Encoder)> = None;
     while let Ok(job) = jobs.recv() {
         // A panic must not leave the others waiting for this block.
-        let compressed = catch_unwind(AssertUnwindSafe(|| compress(&mut encoder, &job, block_len)));
+        let compressed = catch_unwind(AssertUnwindSafe(|| {
+            let dictionary = dictionaries.0.get(&job.target.stream);
+            compress(&mut encoder, &job, block_len, dictionary)
+        }));
         let outgoing = compressed.unwrap_or_else(|_| Err(Error::invalid("a compressor panicked")));
         if done.send((job.no, outgoing)).is_err() {
             return;
@@ -197,6 +217,7 @@ fn compress(
     encoder: &mut Option<(CodecSpec, Encoder)>,
     job: &Job,
     block_len: u64,
+    dictionary: Option<&SharedDictionary>,
 ) -> Result<Outgoing> {
     let codec = job.target.codec;
     if encoder.as_ref().is_none_or(|(spec, _)| *spec != codec) {
@@ -208,7 +229,7 @@ fn compress(
     let category = job.target.category;
     let code = filter::is_filtered(category).then(|| filtered(category, &job.raw));
     let bytes = code.as_ref().unwrap_or(&job.raw);
-    let mut encoded = encoder.encode(bytes)?;
+    let mut encoded = encoder.encode_with(bytes, dictionary)?;
     if let Some(earlier) = &job.earlier {
         encoded = earlier.smaller(bytes, encoded)?;
     }

@@ -1,9 +1,9 @@
 //! Contents on their way to the image: whole-file sharing, category, segmentation, blocks, extents, content pages.
 
-use crate::compress::{Behind, Compressors, Target};
+use crate::compress::{Behind, Compressors, Dictionaries, Target};
 use crate::earlier::{Tails, history_len_max};
 use crate::history::History;
-use crate::image_writer::ImageWriter;
+use crate::image_writer::{ImageWriter, Outgoing};
 use crate::machine;
 use crate::metadata::MetadataWriter;
 use crate::options::Categories;
@@ -15,8 +15,8 @@ use crate::source::Layout;
 use hashbrown::{HashMap, HashSet, HashTable};
 use std::path::Path;
 use std::sync::Arc;
-use weald_codec::CodecSpec;
 use weald_codec::arm64::WORD_LEN;
+use weald_codec::{CodecSpec, Encoder, SharedDictionary};
 use weald_format::container::RecordType;
 use weald_format::directory::{Category, Stream};
 use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX};
@@ -325,7 +325,9 @@ impl<'a> ContentWriter<'a> {
         total_len: u64,
         spool_dir: &Path,
         before: &'a Before,
+        dictionary: Option<Vec<u8>>,
     ) -> Result<Self> {
+        let dictionaries = dictionaries(image, plan, before, dictionary)?;
         // Half of the window is for ordinary data. Nothing is looked up in the stream that recipes make, or in those that
         // nothing is known of.
         let history = |share| History::new(plan.block_len, plan.window_len / share, spool_dir);
@@ -377,7 +379,7 @@ impl<'a> ContentWriter<'a> {
         let pages = Pages {
             image,
             metadata,
-            compressors: Compressors::start(plan.threads, plan.block_len)?,
+            compressors: Compressors::start(plan.threads, plan.block_len, dictionaries)?,
             codec: plan.codec,
             x86_codec: plan.x86_codec,
             arm64_codec: plan.arm64_codec,
@@ -690,8 +692,44 @@ impl<'a> ContentWriter<'a> {
     }
 }
 
+/// The dictionaries of all streams, ready for the encoders: those that are there already, which stay, or the new one of ordinary
+/// data, which is written.
+fn dictionaries(
+    image: &mut ImageWriter,
+    plan: &Plan,
+    before: &Before,
+    mut new: Option<Vec<u8>>,
+) -> Result<Dictionaries> {
+    let mut dictionaries = Dictionaries::default();
+    let streams = [
+        (GENERAL, plan.codec),
+        (X86, plan.x86_codec),
+        (ARM64, plan.arm64_codec),
+    ];
+    for (stream, codec) in streams {
+        let old = match &before.appended {
+            Some(prior) => prior.image.stream_dictionary(stream)?,
+            None => None,
+        };
+        let is_new = old.is_none();
+        let bytes = old.or_else(|| new.take().filter(|_| stream == GENERAL));
+        let (Some(bytes), CodecSpec::Zstd(level)) = (bytes, codec) else {
+            continue;
+        };
+        if is_new {
+            let raw_len = bytes.len() as u64;
+            let stored = Encoder::new(CodecSpec::Zstd(19), raw_len)?.encode(&bytes)?;
+            let no = stream + 1;
+            let record = Outgoing::new(RecordType::Dictionary, no, stored, raw_len, 1);
+            image.write(&record)?;
+        }
+        dictionaries.insert(stream, SharedDictionary::new(level, &bytes)?);
+    }
+    Ok(dictionaries)
+}
+
 /// Whether three probes of the data, at its front, middle and end, all look random.
-fn is_incompressible(data: &[u8]) -> bool {
+pub(crate) fn is_incompressible(data: &[u8]) -> bool {
     if data.len() < PROBE_LEN_MIN {
         return false;
     }

@@ -6,6 +6,7 @@
 
 mod compress;
 mod contents;
+mod dictionary;
 mod earlier;
 mod emit;
 pub mod filter;

@@ -6,7 +6,7 @@ use crate::script::Script;
 use std::path::PathBuf;
 use std::sync::Arc;
 use weald_codec::CodecSpec;
-use weald_format::limits::{BASES_MAX, BLOCK_LEN_MAX};
+use weald_format::limits::{BASES_MAX, BLOCK_LEN_MAX, DICTIONARY_LEN_MAX};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp};
 
 /// In which order contents are laid out.
@@ -118,6 +118,8 @@ pub struct BuildOptions {
     pub block_len: u64,
     /// Shortest repeat that is shared, bytes, 64 … 4096; 0 = no segmentation.
     pub match_len_min: u32,
+    /// Longest dictionary that blocks of ordinary data share, bytes, up to 1 MiB; 0 = none. Only Zstandard has one.
+    pub dictionary_len: u64,
     /// What is told apart from ordinary data.
     pub categories: Categories,
     /// Order of contents.
@@ -223,13 +225,11 @@ impl BuildOptions {
         }
     }
 
-    /// Makes the image quick to read in small pieces, for about an eighth of its size: small blocks, and shorter repeats, which
-    /// make up for some of what small blocks lose. `docs/design/0004-levels.md` has the measurements.
+    /// Makes the image quick to read in small pieces, for about an eighth of its size: small blocks that share a dictionary, which
+    /// gives back most of what they lose. `docs/design/0010-reading-in-small-pieces.md` has the measurements.
     pub fn make_interactive(&mut self) {
         self.block_len = self.block_len.min(256 << 10);
-        if self.match_len_min != 0 {
-            self.match_len_min = self.match_len_min.min(128);
-        }
+        self.dictionary_len = 112 << 10;
     }
 
     /// Checks what no type can.
@@ -242,6 +242,12 @@ impl BuildOptions {
             return Err(Error::invalid(format!(
                 "shortest repeat: expected 0 or 64 to 4096, found {}",
                 self.match_len_min
+            )));
+        }
+        if self.dictionary_len > DICTIONARY_LEN_MAX {
+            return Err(Error::invalid(format!(
+                "dictionary: expected at most {DICTIONARY_LEN_MAX} bytes, found {}",
+                self.dictionary_len
             )));
         }
         if self.bases.len() > BASES_MAX {
@@ -293,6 +299,7 @@ impl Default for BuildOptions {
             arm64_codec: None,
             block_len: 4 << 20,
             match_len_min: 256,
+            dictionary_len: 0,
             categories: Categories::all(),
             order: Order::Path,
             metadata_level: 19,

@@ -1,6 +1,7 @@
 //! The build from end to end.
 
 use crate::contents::{ContentSummary, ContentWriter};
+use crate::dictionary;
 use crate::emit::{Emitted, Emitter, FileState};
 use crate::image_writer::{ImageWriter, Sealed, Sink};
 use crate::metadata::MetadataWriter;
@@ -349,7 +350,14 @@ impl<'a> Build<'a> {
     ) -> Result<ContentSummary> {
         let mut jobs = std::mem::take(&mut self.jobs);
         let total_len = look_at_long_files(self.tree, &mut jobs, plan);
-        let mut writer = ContentWriter::new(image, metadata, plan, total_len, spool_dir, before)?;
+        let dictionary = match before.appended {
+            // What is there has a dictionary, or does without.
+            Some(_) => None,
+            None => dictionary::learn(self.tree, &jobs, total_len, plan, &|| self.go_on())?,
+        };
+        let mut writer = ContentWriter::new(
+            image, metadata, plan, total_len, spool_dir, before, dictionary,
+        )?;
         self.tell(Stage::Write, writer.written_len(), true);
         let mut long_lens = long_lens(&jobs);
         // A content that is there is a twin too.

@@ -1,6 +1,7 @@
 //! The memory plan: who gets how much of `--memory`. A budget that cannot be kept is refused, not overrun.
 
 use crate::compress::Compressors;
+use crate::dictionary;
 use crate::options::{BuildOptions, Categories};
 use crate::order;
 use crate::read::WHOLE_LEN_MAX;
@@ -74,6 +75,8 @@ pub struct Plan {
     pub arm64_codec: CodecSpec,
     /// Shortest repeat.
     pub match_len_min: u32,
+    /// Longest dictionary of ordinary blocks; 0 where their codec has none.
+    pub dictionary_len: u64,
     /// What is told apart.
     pub categories: Categories,
     /// Table of samples.
@@ -127,6 +130,7 @@ impl Plan {
             x86_codec: options.x86_codec.unwrap_or(options.codec),
             arm64_codec: options.arm64_codec.unwrap_or(options.codec),
             match_len_min: options.match_len_min,
+            dictionary_len: dictionary_len(options),
             categories: options.categories,
             table_len: table_len(options),
             window_len: window_len(options),
@@ -140,15 +144,40 @@ impl Plan {
 /// Bytes that cutting and compressing blocks with `threads` compressors takes.
 fn blocks_need(options: &BuildOptions, threads: u64) -> u64 {
     let blocks = Compressors::in_flight_max(threads) * options.block_len * 2;
-    threads * context_len(options)
+    let packing = threads * context_len(options)
         + threads * crate::recode::memory_len(&options.categories)
         + blocks
         + minimum_shared(options)
+        + shared_dictionary_len(options);
+    // The dictionary is learned before anything is packed.
+    let learning = match dictionary_len(options) {
+        0 => 0,
+        _ => dictionary::TRAINING_LEN,
+    };
+    packing.max(learning)
+}
+
+fn dictionary_len(options: &BuildOptions) -> u64 {
+    match options.codec {
+        CodecSpec::Zstd(_) => options.dictionary_len,
+        _ => 0,
+    }
+}
+
+/// The dictionaries: their bytes, and prepared for encoders and decoders.
+fn shared_dictionary_len(options: &BuildOptions) -> u64 {
+    // An image that is appended to may have one of each stream.
+    match dictionary_len(options) {
+        0 => 0,
+        len => 3 * (len * 4 + options.codec.context_len(len)),
+    }
 }
 
 /// A thread has one encoder at a time.
 fn context_len(options: &BuildOptions) -> u64 {
-    let of = |codec: CodecSpec| codec.context_len(options.block_len);
+    // An encoder with a dictionary has tables for both.
+    let len = options.block_len + dictionary_len(options);
+    let of = |codec: CodecSpec| codec.context_len(len);
     let own = [options.x86_codec, options.arm64_codec];
     own.into_iter()
         .flatten()

@@ -1,7 +1,7 @@
 //! Rewriting: the same tree in other blocks. Extents count raw bytes of streams, so that codec and block size concern data
 //! records and the index only; everything else is copied as it lies.
 
-use crate::compress::{Compressors, Target};
+use crate::compress::{Compressors, Dictionaries, Target};
 use crate::image_writer::{ImageWriter, Outgoing, Sink};
 use crate::options::{BuildOptions, validate_block_len, validate_codec};
 use crate::watch::{Progress, Stage, Watch};
@@ -155,6 +155,18 @@ pub fn rewrite_image(
             }),
             _ => None,
         };
+        // Blocks that are encoded anew do without a dictionary.
+        let of_stream = (section.record_type == RecordType::Dictionary).then_some(section.stream);
+        let is_of_changed = of_stream.is_some_and(|no| {
+            let stream = no
+                .checked_sub(1)
+                .and_then(|s| directory.streams.get(s as usize));
+            stream.is_some_and(|stream| options.change(stream).is_some())
+        });
+        if is_of_changed {
+            rewrite.progress.entry_total -= section.record_count();
+            continue;
+        }
         match change {
             Some(change) => rewrite.encode_stream(no, &change, options.threads(&change)?)?,
             None => rewrite.copy_section(section.record_type, no)?,
@@ -230,7 +242,8 @@ impl Rewrite<'_> {
     fn encode_stream(&mut self, stream: u8, change: &Change, threads: usize) -> Result<()> {
         let image = self.image;
         let block_len = change.block_len as usize;
-        let mut compressors = Compressors::start(threads, change.block_len)?;
+        let mut compressors =
+            Compressors::start(threads, change.block_len, Dictionaries::default())?;
         let mut block = Vec::with_capacity(block_len);
         image.each_record(RecordType::Data, stream, &mut |record, _| {
             let raw = image.block(stream, record)?;

@@ -94,19 +94,23 @@ fn cold_reads_decode_what_the_index_says_and_mostly_fronts() {
     let (tree, path) = (scratch.path().join("tree"), scratch.path().join("x.weald"));
     fs::create_dir(&tree).unwrap();
     make_tree(&tree);
-    for (codec, has_fronts) in [
-        (CodecSpec::Zstd(3), true),
-        (CodecSpec::Xz(1), true),
-        (CodecSpec::None, true),
-        (CodecSpec::Lz4, false),
+    for (codec, has_fronts, dictionary_len) in [
+        (CodecSpec::Zstd(3), true, 0),
+        (CodecSpec::Zstd(3), true, 64 << 10),
+        (CodecSpec::Xz(1), true, 0),
+        (CodecSpec::None, true, 0),
+        (CodecSpec::Lz4, false, 0),
     ] {
         let options = BuildOptions {
             codec,
             block_len: BLOCK_LEN,
+            dictionary_len,
             ..BuildOptions::level(7).unwrap()
         };
         build_image(&tree, &path, true, &options, &Silent).unwrap();
         let image = open(&path);
+        let has_dictionary = image.stream_dictionary(0).unwrap().is_some();
+        assert_eq!(has_dictionary, dictionary_len > 0, "{codec:?}");
         let means = FILES.map(|name| cold_reads(&image, &tree, name));
         // A block is one BLOCK_LEN; fronts are half of it, rounded up. Repeats take several blocks, recipes all of them.
         let [text, _, program, ..] = means;

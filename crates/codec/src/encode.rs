@@ -1,13 +1,15 @@
 //! Raw bytes to stored bytes, verified by decoding before anybody sees them.
 
-use crate::decode::{BROTLI_WINDOW_BITS, Decoder, DictionaryBytes};
+use crate::decode::{BROTLI_WINDOW_BITS, DICTIONARY_STEP_LEN, Decoder, DictionaryBytes};
 use brotli::enc::BrotliEncoderParams;
 use liblzma::stream::{Action, Check, Filters, LzmaOptions, Status, Stream};
 use lz4::block::CompressionMode;
 use std::sync::Arc;
 use weald_format::container::Codec;
 use weald_format::{Error, ErrorKind, Result};
-use zstd::zstd_safe::CParameter;
+use zstd::dict::EncoderDictionary;
+use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective;
+use zstd::zstd_safe::{self, CCtx, CParameter, InBuffer, OutBuffer};
 
 /// Which codec, at which level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +103,30 @@ pub struct Encoded {
     pub stored: Vec<u8>,
 }
 
+/// Bytes that a block of a frame takes at most besides what it holds.
+const STEP_COST_MAX: usize = 64;
+
+/// A dictionary that many Zstandard encoders share, at one level.
+#[derive(Clone)]
+pub struct SharedDictionary {
+    encoder: Arc<EncoderDictionary<'static>>,
+    decoder: Arc<DictionaryBytes>,
+}
+
+impl SharedDictionary {
+    /// Prepares `bytes` for encoders of `level`.
+    ///
+    /// # Errors
+    /// `Limit` where there is no memory; `Corrupt` where `bytes` begin like a Zstandard dictionary and are none.
+    pub fn new(level: i32, bytes: &[u8]) -> Result<Self> {
+        let encoder = EncoderDictionary::try_copy(bytes, level).map_err(failed)?;
+        Ok(Self {
+            encoder: Arc::new(encoder),
+            decoder: Arc::new(DictionaryBytes::new(bytes)?),
+        })
+    }
+}
+
 /// Reusable encoding state of one thread.
 pub struct Encoder {
     spec: CodecSpec,
@@ -159,6 +185,20 @@ impl Encoder {
     /// # Panics
     /// If the decoder does not give back `raw`: a codec that loses data must not go on.
     pub fn encode(&mut self, raw: &[u8]) -> Result<Encoded> {
+        self.encode_with(raw, None)
+    }
+
+    /// The same with a dictionary, which only Zstandard uses.
+    ///
+    /// # Errors
+    /// As [`Encoder::encode`].
+    /// # Panics
+    /// As [`Encoder::encode`].
+    pub fn encode_with(
+        &mut self,
+        raw: &[u8],
+        dictionary: Option<&SharedDictionary>,
+    ) -> Result<Encoded> {
         let (codec, stored) = match self.spec {
             CodecSpec::None => (Codec::None, Vec::new()),
             CodecSpec::Lz4 => (Codec::Lz4, lz4_flex::block::compress(raw)),
@@ -166,6 +206,10 @@ impl Encoder {
                 let mode = CompressionMode::HIGHCOMPRESSION(level);
                 let stored = lz4::block::compress(raw, Some(mode), false);
                 (Codec::Lz4, stored.map_err(failed)?)
+            }
+            CodecSpec::Zstd(_) if dictionary.is_some() => {
+                let shared = dictionary.ok_or_else(|| failed("no dictionary"))?;
+                (Codec::ZstdDictionary, encode_in_steps(raw, shared)?)
             }
             CodecSpec::Zstd(_) | CodecSpec::ZstdLight => {
                 let codec = if self.dictionary.is_some() {
@@ -185,9 +229,8 @@ impl Encoder {
                 stored: raw.to_vec(),
             });
         }
-        let decoded = self
-            .decoder
-            .decode(codec, &stored, raw.len(), self.dictionary.as_ref());
+        let used = dictionary.map(|d| &d.decoder).or(self.dictionary.as_ref());
+        let decoded = self.decoder.decode(codec, &stored, raw.len(), used);
         assert!(
             decoded.is_ok_and(|d| d == raw),
             "{codec:?} does not decode to what was encoded"
@@ -250,6 +293,50 @@ pub fn history_context_len(history_len: u64) -> u64 {
 pub fn trial_len(level: i32, raw: &[u8]) -> Result<usize> {
     let stored = zstd::bulk::compress(raw, level).map_err(failed)?;
     Ok(stored.len())
+}
+
+/// One frame that a decoder can leave at every [`DICTIONARY_STEP_LEN`] raw bytes.
+#[allow(clippy::arithmetic_side_effects)] // encodes what this program made
+fn encode_in_steps(raw: &[u8], dictionary: &SharedDictionary) -> Result<Vec<u8>> {
+    let failed = |code| failed(zstd_safe::get_error_name(code));
+    // A context that is kept could not borrow the dictionary; making one is nothing beside what it does.
+    let mut context = CCtx::try_create().ok_or_else(|| Error::limit("no memory for an encoder"))?;
+    context
+        .ref_cdict(dictionary.encoder.as_cdict())
+        .map_err(failed)?;
+    for parameter in [
+        CParameter::ChecksumFlag(false),
+        CParameter::DictIdFlag(false),
+    ] {
+        context.set_parameter(parameter).map_err(failed)?;
+    }
+    context
+        .set_pledged_src_size(Some(raw.len() as u64))
+        .map_err(failed)?;
+    let step_count = raw.len() / DICTIONARY_STEP_LEN + 1;
+    let room = zstd_safe::compress_bound(raw.len()) + step_count * STEP_COST_MAX;
+    let mut stored = Vec::with_capacity(room);
+    let mut output = OutBuffer::around(&mut stored);
+    let mut rest = raw;
+    while !rest.is_empty() {
+        let (step, behind) = rest.split_at(rest.len().min(DICTIONARY_STEP_LEN));
+        let how = match behind.is_empty() {
+            true => ZSTD_EndDirective::ZSTD_e_end,
+            false => ZSTD_EndDirective::ZSTD_e_flush,
+        };
+        let mut input = InBuffer::around(step);
+        while context
+            .compress_stream2(&mut output, &mut input, how)
+            .map_err(failed)?
+            != 0
+        {
+            if output.pos() == room {
+                return Err(Error::limit("an encoder wrote more than it said"));
+            }
+        }
+        rest = behind;
+    }
+    Ok(stored)
 }
 
 fn set(context: &mut zstd::bulk::Compressor<'static>, parameter: CParameter) -> Result<()> {

@@ -25,7 +25,9 @@ mod recipe;
 mod train;
 pub mod x86;
 
-pub use decode::{Decoder, DictionaryBytes, front_len};
-pub use encode::{CodecSpec, Encoded, Encoder, encode_after, history_context_len, trial_len};
+pub use decode::{DICTIONARY_STEP_LEN, Decoder, DictionaryBytes, front_len};
+pub use encode::{
+    CodecSpec, Encoded, Encoder, SharedDictionary, encode_after, history_context_len, trial_len,
+};
 pub use recipe::make;
 pub use train::{Sample, train_dictionary};

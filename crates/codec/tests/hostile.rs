@@ -1,7 +1,10 @@
 //! What decoders do with bytes that no encoder of ours made: an error, in bounded time and memory, never a panic.
 
 use std::sync::Arc;
-use weald_codec::{CodecSpec, Decoder, DictionaryBytes, Encoder, front_len, train_dictionary};
+use weald_codec::{
+    CodecSpec, DICTIONARY_STEP_LEN, Decoder, DictionaryBytes, Encoder, SharedDictionary, front_len,
+    train_dictionary,
+};
 use weald_format::container::Codec;
 use weald_format::limits::BLOCK_LEN_MAX;
 
@@ -254,7 +257,8 @@ fn fronts_are_the_first_bytes_and_hostile_ones_decode_or_fail() {
         for wanted in [0, 1, 70_000, 131_072, 131_073, raw.len() - 1, raw.len()] {
             let len = front_len(codec, raw.len(), wanted);
             assert!(
-                len >= wanted && (wanted < 132_000) == (len < raw.len()) || codec == Codec::Lz4
+                len >= wanted && (wanted < 132_000) == (len < raw.len())
+                    || matches!(codec, Codec::Lz4 | Codec::Brotli)
             );
             decoder
                 .decode_front_into(
@@ -284,4 +288,76 @@ fn fronts_are_the_first_bytes_and_hostile_ones_decode_or_fail() {
             decoder.decode_front_into(codec, cut, raw.len(), 1, Some(&prepared), &mut front);
         assert!(decoded.is_err(), "{codec:?}");
     }
+}
+
+/// Would catch: a front of a frame that needs more than its steps, a dictionary that does not help, and one of other
+/// bytes that decodes all the same.
+#[test]
+fn blocks_that_share_a_dictionary_can_be_left_at_every_step() {
+    let text: Vec<u8> = (0..40_000u32)
+        .flat_map(|i| format!("{:x} ", i.wrapping_mul(2_654_435_761) >> 12).into_bytes())
+        .collect();
+    let (known, raw) = text.split_at(100_000);
+    let raw = [raw, &known[20_000..90_000]].concat();
+    let shared = SharedDictionary::new(3, known).unwrap();
+    let prepared = Arc::new(DictionaryBytes::new(known).unwrap());
+    let mut encoder = Encoder::new(CodecSpec::Zstd(3), 1 << 20).unwrap();
+    let encoded = encoder.encode_with(&raw, Some(&shared)).unwrap();
+    assert_eq!(encoded.codec, Codec::ZstdDictionary);
+    assert!(encoded.stored.len() + 20_000 < encoder.encode(&raw).unwrap().stored.len());
+    let (mut decoder, mut front) = (Decoder::default(), Vec::new());
+    for wanted in (1..200_000usize).step_by(9973) {
+        let len = front_len(encoded.codec, raw.len(), wanted);
+        assert!(len.is_multiple_of(DICTIONARY_STEP_LEN) || len == raw.len());
+        decoder
+            .decode_front_into(
+                encoded.codec,
+                &encoded.stored,
+                raw.len(),
+                wanted,
+                Some(&prepared),
+                &mut front,
+            )
+            .unwrap();
+        assert!(front == raw[..len], "{wanted}");
+        // A block of the frame ends there: with what makes the last of these bytes, no more than them come out.
+        if len < raw.len() {
+            let end = stored_len_of_front(&encoded.stored, known, len);
+            let made = made_of(&encoded.stored[..end], known, raw.len());
+            assert_eq!(made, len, "{}", "W-8");
+        }
+    }
+    let other = Arc::new(DictionaryBytes::new(&raw[..50_000]).unwrap());
+    let decoded = decoder.decode(encoded.codec, &encoded.stored, raw.len(), Some(&other));
+    assert!(decoded.is_err() || decoded.is_ok_and(|bytes| bytes != raw));
+}
+
+/// Stored bytes that a decoder has read when it has made `len` bytes.
+fn stored_len_of_front(stored: &[u8], dictionary: &[u8], len: usize) -> usize {
+    let dictionary = zstd::dict::DecoderDictionary::copy(dictionary);
+    let mut context = zstd::zstd_safe::DCtx::create();
+    context.ref_ddict(dictionary.as_ddict()).unwrap();
+    let mut front = vec![0; len];
+    let mut output = zstd::zstd_safe::OutBuffer::around(&mut front[..]);
+    let mut end = 0;
+    while output.pos() < len {
+        end += 1;
+        let mut input = zstd::zstd_safe::InBuffer::around(&stored[end - 1..end]);
+        context.decompress_stream(&mut output, &mut input).unwrap();
+    }
+    end
+}
+
+/// Bytes that the front of a frame gives.
+fn made_of(stored: &[u8], dictionary: &[u8], room: usize) -> usize {
+    let dictionary = zstd::dict::DecoderDictionary::copy(dictionary);
+    let mut context = zstd::zstd_safe::DCtx::create();
+    context.ref_ddict(dictionary.as_ddict()).unwrap();
+    let mut out = vec![0; room];
+    let mut output = zstd::zstd_safe::OutBuffer::around(&mut out[..]);
+    let mut input = zstd::zstd_safe::InBuffer::around(stored);
+    while input.pos < stored.len() {
+        context.decompress_stream(&mut output, &mut input).unwrap();
+    }
+    output.pos()
 }

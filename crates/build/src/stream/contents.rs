@@ -44,7 +44,8 @@ pub fn write_contents(
     let opened = OpenedAll::open(target, false, options, plan.threads)?;
     let before = opened.read(options, plan)?;
     let spool_dir = spool_dir(target);
-    let writer = ContentWriter::new(image, metadata, plan, total_len, &spool_dir, &before)?;
+    // What comes once cannot be sampled before it is packed, so that its blocks share no dictionary.
+    let writer = ContentWriter::new(image, metadata, plan, total_len, &spool_dir, &before, None)?;
     let mut store = Store {
         writer,
         teller,
