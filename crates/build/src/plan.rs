@@ -239,3 +239,39 @@ fn minimum_shared(options: &BuildOptions) -> u64 {
         // Three of them keep a block of the window, however small it is.
         + options.block_len * 7
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Order;
+
+    /// Would catch: an order whose memory nobody counts, or that is counted although it is given back before blocks are cut.
+    #[test]
+    fn what_an_order_needs_is_counted() {
+        let size = TreeSize {
+            entry_count: 10_000_000,
+            depth: 10,
+            xattr_set_count: 0,
+            xattrs_len: 0,
+        };
+        let plan = |order, memory_len| {
+            let options = BuildOptions {
+                order,
+                memory_len,
+                threads: 1,
+                ..BuildOptions::default()
+            };
+            Plan::new(&options, 1, &size, 0)
+        };
+        let (tight, enough) = (3 << 30, 5 << 30);
+        assert!(plan(Order::Path, tight).is_ok());
+        for order in [Order::Similarity, Order::Nilsimsa] {
+            let error = plan(order.clone(), tight).unwrap_err();
+            assert!(error.to_string().contains("needs 3"), "{error}");
+            let ordered = plan(order, enough).unwrap();
+            assert_eq!(ordered, plan(Order::Path, enough).unwrap());
+        }
+        let long = Order::List(vec![vec![b'a'; 1 << 20]; 2000].into());
+        assert!(plan(long, tight).is_err());
+    }
+}
