@@ -105,6 +105,7 @@ fn cold_reads_decode_what_the_index_says_and_mostly_fronts() {
             codec,
             block_len: BLOCK_LEN,
             dictionary_len,
+            x86_codec: None,
             ..BuildOptions::level(7).unwrap()
         };
         build_image(&tree, &path, true, &options, &Silent).unwrap();
