@@ -231,6 +231,12 @@ fn small_blocks_and_pages_go_on_behind_what_is_there() {
             )
             .unwrap();
     }
+    // What is told of a read counts the history: four blocks of the first generation at least.
+    let mut needs = weald_image::Needs::default();
+    let content = at(&opened, "new3").unwrap().content.unwrap();
+    let len = opened.content_len(content).unwrap();
+    opened.add_needs(content, len - 1..len, &mut needs).unwrap();
+    assert!(needs.decoded_len() > 4 << 16, "{}", needs.decoded_len());
     let wanted = [RecordType::Data, RecordType::Entries];
     assert!(
         wanted.iter().all(|t| after_history.contains(t)),

@@ -50,7 +50,13 @@ impl Needs {
     }
 
     /// Decodes the block `found` as far as `end`, if it is not yet.
-    fn decode(&mut self, contents: &Contents, (owner, stream, no): Piece, found: &Found, end: u64) {
+    fn decode(
+        &mut self,
+        contents: &Contents,
+        (owner, stream, no): Piece,
+        found: &Found,
+        end: u64,
+    ) -> Result<()> {
         let recent = self.recent.entry((owner, stream)).or_default();
         let wanted = recent.enter(no).wants(end);
         let raw_len = found.record.raw_len;
@@ -60,7 +66,7 @@ impl Needs {
             Wanted::Whole => held.len >= raw_len,
         };
         if is_enough {
-            return;
+            return Ok(());
         }
         let records = contents.records();
         let (len, sure_len) = match wanted {
@@ -68,7 +74,12 @@ impl Needs {
             _ => (raw_len, raw_len),
         };
         held.len = sure_len;
-        held.decoded_len = held.decoded_len.saturating_add(len);
+        let before_len = records.history_len(stream, &found.record)?;
+        held.decoded_len = held
+            .decoded_len
+            .saturating_add(len)
+            .saturating_add(before_len);
+        Ok(())
     }
 }
 
@@ -162,7 +173,7 @@ impl Contents {
                         .records()
                         .record_of_item(RecordType::Data, stream, at)?;
                     let end = run.end.saturating_sub(found.first_item);
-                    needs.decode(self, (owner, stream, found.no), &found, end);
+                    needs.decode(self, (owner, stream, found.no), &found, end)?;
                     found.first_item.saturating_add(found.item_count)
                 }
             };

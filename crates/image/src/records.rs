@@ -342,6 +342,23 @@ impl Records {
         Decoder::decode_after(frame, &all, record.raw_len as usize, raw).map_err(at_record)
     }
 
+    /// Raw bytes that are decoded before this record of a section (data: of `stream`), each time that it is.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn history_len(&self, stream: u8, record: &RecordRef) -> Result<u64> {
+        if record.codec != Codec::ZstdHistory {
+            return Ok(0);
+        }
+        let whole = self.read_stored(record)?;
+        let at_record = |e: Error| e.at_offset(record.offset);
+        let (numbers, _) =
+            history::parse(whole.get(HEADER_LEN..).unwrap_or(&[])).map_err(at_record)?;
+        let before = self.history_refs(stream, record.record_type, &numbers);
+        let lens = before.map_err(at_record)?.into_iter().map(|r| r.raw_len);
+        Ok(lens.fold(0, u64::saturating_add))
+    }
+
     /// The records with these numbers, if they can be a history together.
     fn history_refs(
         &self,
