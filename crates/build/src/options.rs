@@ -230,6 +230,8 @@ impl BuildOptions {
     pub fn make_interactive(&mut self) {
         self.block_len = self.block_len.min(256 << 10);
         self.dictionary_len = 112 << 10;
+        // It takes no dictionary, which small blocks gain more from than programs lose by their own codec.
+        self.x86_codec = self.x86_codec.filter(|&c| c != CodecSpec::ZstdLight);
     }
 
     /// Checks what no type can.
