@@ -214,7 +214,14 @@ fn a_disk_that_the_spool_fills_is_named() {
     let source = scratch.dir("source");
     (0..24).for_each(|n| fs::write(source.join(format!("t{n}")), lines(n, 2_500_000)).unwrap());
     let small = Scratch::new("16m");
-    let options = ["--level", "3", "--memory", "100M"];
+    let options = [
+        "--level",
+        "3",
+        "--memory",
+        "110M",
+        "--categorize",
+        "incompressible,x86",
+    ];
     let output = build_command(&options, &source, &small.at("image"))
         .output()
         .unwrap();

@@ -59,7 +59,7 @@ fn build_as_nobody(scratch: &Scratch, options: &[&str], source: &Path, target: &
 /// Would catch: unreadable files that are silently empty, or told twice, or that keep the rest out.
 #[test]
 fn what_may_not_be_read_is_told_and_left_out() {
-    let scratch = Scratch::new("128m");
+    let scratch = Scratch::new("512m");
     let (source, target) = (scratch.dir("source"), scratch.dir("target"));
     chown(&target, Some(NOBODY), Some(NOBODY)).unwrap();
     for dir in ["open", "shut", "listed", "entered"] {
@@ -123,7 +123,7 @@ fn what_may_not_be_read_is_told_and_left_out() {
 /// Would catch: a source that may not be read at all, taken as an empty one.
 #[test]
 fn a_source_that_may_not_be_read_is_an_error() {
-    let scratch = Scratch::new("128m");
+    let scratch = Scratch::new("512m");
     let (source, target) = (scratch.dir("source"), scratch.dir("target"));
     chown(&target, Some(NOBODY), Some(NOBODY)).unwrap();
     set_mode(&source, 0o700);
@@ -151,7 +151,7 @@ fn a_source_that_may_not_be_read_is_an_error() {
 /// second build that differs.
 #[test]
 fn where_and_how_it_is_called_does_not_show() {
-    let scratch = Scratch::new("64m");
+    let scratch = Scratch::new("512m");
     let source = scratch.dir("source");
     fs::create_dir(source.join("dir")).unwrap();
     for n in 0..50 {
@@ -190,7 +190,7 @@ fn where_and_how_it_is_called_does_not_show() {
 /// Would catch: `SOURCE_DATE_EPOCH` ignored, also where it makes no sense; `--mtime` that does not go before it.
 #[test]
 fn the_environment_clamps_times() {
-    let scratch = Scratch::new("64m");
+    let scratch = Scratch::new("512m");
     let source = scratch.dir("source");
     fs::write(source.join("f"), "x").unwrap();
     let run = |epoch: &str, options: &[&str]| {
@@ -223,7 +223,7 @@ fn the_environment_clamps_times() {
 /// Would catch: directories left out, or a panic, because the system gives few descriptors or threads.
 #[test]
 fn few_descriptors_and_threads_are_enough() {
-    let scratch = Scratch::new("128m");
+    let scratch = Scratch::new("512m");
     let (source, target) = (scratch.dir("source"), scratch.dir("target"));
     chown(&target, Some(NOBODY), Some(NOBODY)).unwrap();
     let mut dir = source.clone();
@@ -265,7 +265,7 @@ fn few_descriptors_and_threads_are_enough() {
 /// Would catch: an image that packs itself or the one that it replaces, and so grows with every build.
 #[test]
 fn an_image_in_its_own_source_does_not_hold_itself() {
-    let scratch = Scratch::new("64m");
+    let scratch = Scratch::new("512m");
     let source = scratch.dir("source");
     fs::write(source.join("file"), noise(1, 100_000)).unwrap();
     let script = r#"
