@@ -7,7 +7,7 @@ use crate::image_writer::{ImageWriter, Outgoing};
 use crate::machine;
 use crate::metadata::MetadataWriter;
 use crate::options::Categories;
-use crate::plan::Plan;
+use crate::plan::{Plan, WINDOW_SHARES};
 use crate::prior::Before;
 use crate::recode::{self, Taken};
 use crate::segment::{SegmentSink, Segmenter};
@@ -328,10 +328,8 @@ impl<'a> ContentWriter<'a> {
         dictionary: Option<Vec<u8>>,
     ) -> Result<Self> {
         let dictionaries = dictionaries(image, plan, before, dictionary)?;
-        // Half of the window is for ordinary data. Nothing is looked up in the stream that recipes make, or in those that
-        // nothing is known of.
         let history = |share| History::new(plan.block_len, plan.window_len / share, spool_dir);
-        let mut histories = Vec::from([2, 4, 8, u64::MAX, 8].map(history));
+        let mut histories = Vec::from(WINDOW_SHARES.map(history));
         histories[usize::from(ARM64)].align(WORD_LEN as u64);
         // What is stored as it is need not be put aside too.
         if let Some(output) = image.reader()?.map(Arc::new) {

@@ -10,7 +10,7 @@ use crate::order::arrange;
 use crate::plan::{Plan, TreeSize};
 use crate::prior::{Before, OpenedAll};
 use crate::read::{Handed, Job, Loaded, Readers, WHOLE_LEN_MAX};
-use crate::recode::{self, MAGIC_LEN, Recoder, can_be_taken, pcm};
+use crate::recode::{self, MAGIC_LEN, Recoder, is_archive, pcm};
 use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan, scan_image};
 use crate::source::{Layout, SourceFile};
 use crate::threads::start;
@@ -708,8 +708,8 @@ fn look_at_long_files(tree: &ScannedTree, jobs: &mut [Job], plan: &Plan) -> u64 
         if !job.is_whole {
             let looked = look(tree, job, plan);
             // A file that cannot be opened is met again, and reported, when it is to be read.
-            let (data_len, can_be_taken) = looked.unwrap_or((0, false));
-            (len, job.is_whole) = (data_len, can_be_taken);
+            let (data_len, is_archive) = looked.unwrap_or((0, false));
+            (len, job.is_whole) = (data_len, is_archive);
         }
         total = total.saturating_add(len);
     }
@@ -724,7 +724,7 @@ fn look(tree: &ScannedTree, job: &Job, plan: &Plan) -> Result<(u64, bool)> {
     if layout.runs.is_none() && layout.len <= plan.archive_len_max {
         file.read_front(MAGIC_LEN as u64, &mut front)?;
     }
-    Ok((layout.data_len(), can_be_taken(&front, &plan.categories)))
+    Ok((layout.data_len(), is_archive(&front, &plan.categories)))
 }
 
 /// A part of a long file, and the content that a recipe makes it of.

@@ -1,6 +1,7 @@
 //! The memory plan: who gets how much of `--memory`. A budget that cannot be kept is refused, not overrun.
 
 use crate::compress::Compressors;
+use crate::contents::CATEGORIES;
 use crate::dictionary;
 use crate::options::{BuildOptions, Categories};
 use crate::order;
@@ -23,6 +24,10 @@ const XATTR_SET_LEN: u64 = 96;
 
 /// Files that are read ahead of the segmenter.
 const READ_AHEAD_LEN: u64 = WHOLE_LEN_MAX * 3;
+
+/// Into how many parts the window is divided for each stream, of which it gets one: half of it is for ordinary data. Nothing is looked up in the
+/// stream that recipes make.
+pub const WINDOW_SHARES: [u64; CATEGORIES.len()] = [2, 4, 8, u64::MAX, 8];
 
 /// Longer archives are streamed, whatever the budget.
 const ARCHIVE_LEN_MAX: u64 = 64 << 20;
@@ -227,17 +232,21 @@ fn minimum_shared(options: &BuildOptions) -> u64 {
     // Read-ahead, which a single archive may exceed, one file more in the segmenter's hands, and the open block of each of four streams.
     let archive_len = archive_len_max(options);
     let files_len = READ_AHEAD_LEN.max(archive_len) + archive_len;
-    // Files of samples bring their FLAC streams, which are smaller than they are.
+    // Files of samples bring their FLAC streams, which are smaller than they are. Long ones are streamed.
     let packed_len = match options.categories.pcm || options.categories.fits {
-        true => files_len,
+        true => READ_AHEAD_LEN + WHOLE_LEN_MAX,
         false => 0,
     };
-    table_len(options)
-        + window_len(options)
-        + files_len
-        + packed_len
-        // Three of them keep a block of the window, however small it is.
-        + options.block_len * 7
+    table_len(options) + histories_len(options) + files_len + packed_len
+}
+
+/// Blocks to compare with, at least one of each stream however small its share is, and the open block of each.
+fn histories_len(options: &BuildOptions) -> u64 {
+    let kept = |&share: &u64| (window_len(options) / share / options.block_len).max(1);
+    let shares = WINDOW_SHARES.iter().filter(|&&share| share != u64::MAX);
+    shares
+        .map(|share| (kept(share) + 1) * options.block_len)
+        .sum()
 }
 
 #[cfg(test)]

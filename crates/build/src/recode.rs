@@ -192,6 +192,11 @@ pub fn can_be_taken(front: &[u8], categories: &Categories) -> bool {
     finder(front, categories).is_some() || pcm::is_sampled(front, categories)
 }
 
+/// Whether a file that begins with `front` has to be read whole to be taken apart.
+pub fn is_archive(front: &[u8], categories: &Categories) -> bool {
+    finder(front, categories).is_some()
+}
+
 /// Finds the streams of a file.
 type Finder = fn(&[u8]) -> Vec<Stream>;
 
