@@ -1,0 +1,114 @@
+//! Blocks of streams, as far as somebody wants them, and what recipes make: decoded once and cached.
+
+use super::{BlockKey, Found, Records, Wanted};
+use crate::block::Block;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weald_codec::{filter, front_len};
+use weald_format::Result;
+use weald_format::container::RecordRef;
+use weald_format::directory::Category;
+
+impl Records {
+    /// A block of a stream, decoded as far as `wanted` or further. Who comes back for what lies behind a front gets the
+    /// whole block: decoding never costs more than that and one front.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn block(&self, stream: u8, found: &Found, wanted: Wanted) -> Result<Arc<Block>> {
+        self.touch();
+        let whole = BlockKey::whole(stream, found.no);
+        if let Some(block) = self.blocks.get(&whole) {
+            return Ok(block);
+        }
+        let front = BlockKey {
+            is_front: true,
+            ..whole
+        };
+        let record = &found.record;
+        // Who checks wants to know of every byte that it decodes to what it should.
+        let is_check = || self.failures.lock().is_some();
+        if let Wanted::Front(len) = wanted
+            && self.front_lens(stream, record, len).0 < record.raw_len
+            && !is_check()
+        {
+            let load = || self.remembering(record, || self.read_front(stream, record, len));
+            let block = self.blocks.get_or_load(&front, load)?;
+            if block.len() as u64 >= len.min(record.raw_len) {
+                return Ok(block);
+            }
+        }
+        let load = || self.remembering(record, || self.read_block(stream, record));
+        let block = self.blocks.get_or_load(&whole, load)?;
+        self.blocks.remove(&front);
+        Ok(block)
+    }
+
+    /// Bytes that are decoded for the first `wanted` bytes of a block of `stream`, and how many of them can be used then.
+    pub fn front_lens(&self, stream: u8, record: &RecordRef, wanted: u64) -> (u64, u64) {
+        let raw_len = usize::try_from(record.raw_len).unwrap_or(usize::MAX);
+        let tail = filter::front_tail_len(self.category(stream));
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let len = front_len(record.codec, raw_len, wanted.saturating_add(tail));
+        let sure = match len < raw_len {
+            true => len.saturating_sub(tail),
+            false => len,
+        };
+        (len as u64, sure as u64)
+    }
+
+    fn category(&self, stream: u8) -> Category {
+        let stream = self.directory.streams.get(usize::from(stream));
+        stream.map_or(Category::General, |s| s.category)
+    }
+
+    /// Reads, verifies and decodes a block of `stream`, and undoes the filter of its category.
+    ///
+    /// # Errors
+    /// As [`Records::read_raw`].
+    pub fn read_block(&self, stream: u8, record: &RecordRef) -> Result<Block> {
+        self.read_front(stream, record, record.raw_len)
+    }
+
+    /// The same for its first `wanted` bytes at least.
+    fn read_front(&self, stream: u8, record: &RecordRef, wanted: u64) -> Result<Block> {
+        let (len, sure_len) = self.front_lens(stream, record, wanted);
+        let mut block = self.shelf.block(len as usize);
+        self.read_front_into(stream, record, len as usize, block.buffer())?;
+        let bytes = block.buffer();
+        self.count_decoded(bytes.len());
+        filter::unfilter(self.category(stream), bytes);
+        // Where a front could not be had, these are all bytes, and all are sure.
+        if (bytes.len() as u64) < record.raw_len {
+            bytes.truncate(sure_len as usize);
+        }
+        Ok(block)
+    }
+
+    fn count_decoded(&self, len: usize) {
+        self.decoded_len.fetch_add(len as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes of blocks that were decoded so far, and that recipes made.
+    pub fn decoded_len(&self) -> u64 {
+        self.decoded_len.load(Ordering::Relaxed)
+    }
+
+    /// What recipe `no` of `stream` makes, from the cache of blocks or by `make`.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn made(
+        &self,
+        stream: u8,
+        no: u64,
+        make: impl FnOnce() -> Result<Vec<u8>>,
+    ) -> Result<Arc<Block>> {
+        self.touch();
+        self.blocks.get_or_load(&BlockKey::whole(stream, no), || {
+            let made = make()?;
+            self.count_decoded(made.len());
+            Ok(Block::from(made))
+        })
+    }
+}
