@@ -16,15 +16,23 @@ const READ_LEN: usize = 1 << 16;
 /// Bytes of contents that a check may decode.
 const CONTENT_LEN_MAX: u64 = 16 << 20;
 
-/// Streams that blocks fill: all that the builder makes but the last, which recipes make.
-const DATA_STREAMS: u8 = 3;
+/// Streams of a forged image, as the builder makes them.
+const CATEGORIES: [Category; 5] = [
+    Category::General,
+    Category::Incompressible,
+    Category::X86,
+    Category::Made,
+    Category::Arm64,
+];
+/// Codecs that there are.
+const CODEC_COUNT: u8 = 7;
 
 /// One record of a forged image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Framed {
     /// Type.
     pub record_type: RecordType,
-    /// Stream of a data record.
+    /// Stream of a data record; of a dictionary 0, or the stream's number and 1.
     pub stream: u8,
     /// Codec.
     pub codec: Codec,
@@ -44,18 +52,14 @@ pub fn unframe(mut data: &[u8]) -> Vec<Framed> {
         let stored_len = usize::from(u16::from_le_bytes([head[3], head[4]]));
         let (Some(record_type), Some(codec)) = (
             RecordType::from_code(head[0] % 14).filter(is_of_section),
-            Codec::from_code(head[2] % 5),
+            Codec::from_code(head[2] % CODEC_COUNT),
         ) else {
             return records;
         };
         let (stored, rest) = rest.split_at(stored_len.min(rest.len()));
         records.push(Framed {
             record_type,
-            stream: if record_type == RecordType::Data {
-                head[1] % DATA_STREAMS
-            } else {
-                0
-            },
+            stream: stream_of(record_type, head[1]),
             codec,
             raw_len: u64::from(u32::from_le_bytes([head[5], head[6], head[7], head[8]])),
             items: u64::from_le_bytes(head[9..17].try_into().unwrap()),
@@ -64,6 +68,19 @@ pub fn unframe(mut data: &[u8]) -> Vec<Framed> {
         data = rest;
     }
     records
+}
+
+/// The stream that a byte chooses: recipes make one, which has no blocks; a dictionary is that of metadata or of the stream before.
+fn stream_of(record_type: RecordType, byte: u8) -> u8 {
+    let count = CATEGORIES.len() as u8;
+    match record_type {
+        RecordType::Dictionary => byte % (count + 1),
+        RecordType::Data => match byte % count {
+            no if CATEGORIES[usize::from(no)] == Category::Made => 0,
+            no => no,
+        },
+        _ => 0,
+    }
 }
 
 /// Whether the fuzzer chooses such records: index pages and the directory are made of the others.
@@ -164,13 +181,7 @@ pub fn seal(records: &[Framed]) -> Vec<u8> {
         previous_footer: 0,
         tree_digest: Digest::default(),
         name_count,
-        streams: vec![
-            stream(Category::General),
-            stream(Category::Incompressible),
-            stream(Category::X86),
-            stream(Category::Made),
-            stream(Category::Arm64),
-        ],
+        streams: CATEGORIES.map(stream).to_vec(),
         bases: Vec::new(),
         sections,
     };
