@@ -394,9 +394,10 @@ fn samples(corpus: &Corpus) {
             panic!("{code}");
         };
         for channels in [1, 2, 3] {
-            let mut bytes = vec![0; 24 * 20];
-            bytes.extend((0..24 * 40).map(|i: u32| (i / 24) as u8));
-            let mut noise = vec![0; 24 * 20];
+            // Whole samples for any length and number of channels.
+            let mut bytes = vec![0; 72 * 20];
+            bytes.extend((0..72 * 40).map(|i: u32| (i / 72) as u8));
+            let mut noise = vec![0; 72 * 20];
             blake3::Hasher::new().finalize_xof().fill(&mut noise);
             bytes.extend_from_slice(&noise);
             corpus.put(
