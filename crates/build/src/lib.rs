@@ -24,6 +24,7 @@ mod prior;
 mod read;
 mod recode;
 mod recover;
+mod report;
 mod rewrite;
 pub mod scan;
 pub mod script;

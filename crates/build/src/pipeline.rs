@@ -11,6 +11,7 @@ use crate::plan::{Plan, TreeSize};
 use crate::prior::{Before, OpenedAll};
 use crate::read::{Handed, Job, Loaded, Readers, WHOLE_LEN_MAX};
 use crate::recode::{self, MAGIC_LEN, Recoder, is_archive, pcm};
+use crate::report::{Outcome, StoredLens};
 use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan, scan_image};
 use crate::source::{Layout, SourceFile};
 use crate::threads::start;
@@ -22,7 +23,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use weald_format::container::RecordType;
 use weald_format::limits::NUMBER_MAX;
 use weald_format::recipes::Recipe;
 use weald_format::{ContentId, Digest, Error, FileKind, Result};
@@ -280,18 +280,14 @@ impl<'a> Build<'a> {
     fn seal(
         &self,
         image: ImageWriter,
-        contents: ContentSummary,
+        mut contents: ContentSummary,
         emitted: &Emitted,
         before: &Before,
         overwrite: bool,
     ) -> Result<Report> {
         let options = self.options;
-        let block_stored_len = image.stored_len(RecordType::Data);
-        let extents_len =
-            image.stored_len(RecordType::Extents) + image.stored_len(RecordType::Recipes);
-        let summary = &emitted.summary;
+        let stored = StoredLens::of(&image);
         let old = before.appended.as_ref().map(|prior| prior.image.summary());
-        let old_len = old.map_or(0, |old| old.image_len);
         // Only these times are no part of the tree digest.
         let has_other_times = options.keep_atime || options.keep_ctime || options.keep_btime;
         let is_same = |old: &&Summary| old.tree_digest == emitted.tree_digest && !has_other_times;
@@ -307,36 +303,23 @@ impl<'a> Build<'a> {
                 let digest = emitted.tree_digest;
                 image.seal(
                     digest,
-                    summary.name_count,
-                    contents.streams,
+                    emitted.summary.name_count,
+                    std::mem::take(&mut contents.streams),
                     bases,
                     overwrite,
                 )?
             }
         };
-        Ok(Report {
-            image_digest: sealed.image_digest,
-            tree_digest: emitted.tree_digest,
-            generation: sealed.generation,
-            appended_len: old.map(|_| sealed.image_len - old_len),
-            entry_count: summary.name_count,
-            template_count: summary.template_count,
-            stored_entry_count: summary.entry_count,
-            content_count: contents.table.count(),
+        let outcome = Outcome {
+            sealed,
+            old_len: old.map(|old| old.image_len),
+            stored,
+            emitted,
+            contents: &contents,
             file_len: self.file_len,
             dedup_len: self.dedup_len,
-            segment_len: contents.repeated_len,
-            hole_len: contents.hole_len,
-            base_len: contents.base_len,
-            made_len: contents.made_len,
-            plain_len: contents.plain_len,
-            block_raw_len: contents.fresh_len,
-            block_stored_len,
-            extents_len,
-            tree_len: (sealed.image_len - old_len).saturating_sub(block_stored_len + extents_len),
-            image_len: sealed.image_len,
-            problem_count: 0,
-        })
+        };
+        Ok(outcome.report())
     }
 
     /// Reads all files and writes their contents.

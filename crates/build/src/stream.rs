@@ -11,13 +11,13 @@ use crate::image_writer::{ImageWriter, Sink};
 use crate::metadata::MetadataWriter;
 use crate::options::BuildOptions;
 use crate::plan::{Plan, TreeSize};
+use crate::report::{Outcome, StoredLens};
 use crate::watch::{Progress, Report, Stage, Watch};
 use contents::{Stored, write_contents};
 use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 use tree::write_tree;
-use weald_format::container::RecordType;
 use weald_format::{
     Attributes, ContentId, Error, ErrorKind, FileKind, Result, Timestamp, XattrSet,
 };
@@ -166,48 +166,32 @@ pub fn build_stream(
     seal(image, stored, &emitted, overwrite)
 }
 
-fn seal(image: ImageWriter, stored: Stored, emitted: &Emitted, overwrite: bool) -> Result<Report> {
-    let Stored {
-        contents,
-        file_len,
-        dedup_len,
-    } = stored;
-    let summary = &emitted.summary;
-    let block_stored_len = image.stored_len(RecordType::Data);
-    let extents_len = image.stored_len(RecordType::Extents) + image.stored_len(RecordType::Recipes);
-    let content_count = contents.table.count();
+fn seal(
+    image: ImageWriter,
+    mut stored: Stored,
+    emitted: &Emitted,
+    overwrite: bool,
+) -> Result<Report> {
+    let lens = StoredLens::of(&image);
+    let streams = std::mem::take(&mut stored.contents.streams);
+    let name_count = emitted.summary.name_count;
     let sealed = image.seal(
         emitted.tree_digest,
-        summary.name_count,
-        contents.streams,
+        name_count,
+        streams,
         Vec::new(),
         overwrite,
     )?;
-    Ok(Report {
-        image_digest: sealed.image_digest,
-        tree_digest: emitted.tree_digest,
-        generation: sealed.generation,
-        appended_len: None,
-        entry_count: summary.name_count,
-        template_count: summary.template_count,
-        stored_entry_count: summary.entry_count,
-        content_count,
-        file_len,
-        dedup_len,
-        segment_len: contents.repeated_len,
-        hole_len: contents.hole_len,
-        base_len: contents.base_len,
-        made_len: contents.made_len,
-        plain_len: contents.plain_len,
-        block_raw_len: contents.fresh_len,
-        block_stored_len,
-        extents_len,
-        tree_len: sealed
-            .image_len
-            .saturating_sub(block_stored_len + extents_len),
-        image_len: sealed.image_len,
-        problem_count: 0,
-    })
+    let outcome = Outcome {
+        sealed,
+        old_len: None,
+        stored: lens,
+        emitted,
+        contents: &stored.contents,
+        file_len: stored.file_len,
+        dedup_len: stored.dedup_len,
+    };
+    Ok(outcome.report())
 }
 
 /// Tells how far it is, now and then.

@@ -3,7 +3,7 @@
 mod build_support;
 
 use build_support::*;
-use weald_build::{BuildOptions, Categories, Report};
+use weald_build::{BuildOptions, Categories};
 use weald_image::{Image, OpenOptions};
 
 /// Bytes of a WAV header as [`wav`] writes it.
@@ -22,14 +22,6 @@ fn options() -> BuildOptions {
         },
         ..quick()
     }
-}
-
-#[track_caller]
-fn report_of(plan: &Plan, options: &BuildOptions) -> Report {
-    let scratch = Scratch::tmpfs("256m");
-    let source = scratch.dir("source");
-    plan.make(&source, 1);
-    build_and_compare(&source, options)
 }
 
 /// One round of mixing, so that no run of numbers can be foreseen.

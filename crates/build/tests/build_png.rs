@@ -5,7 +5,7 @@ mod build_support;
 
 use build_support::*;
 use std::process::Command;
-use weald_build::{BuildOptions, Categories, CodecSpec, Report};
+use weald_build::{BuildOptions, Categories, CodecSpec};
 use weald_image::{Image, OpenOptions};
 
 fn options() -> BuildOptions {
@@ -19,14 +19,6 @@ fn options() -> BuildOptions {
         },
         ..quick()
     }
-}
-
-#[track_caller]
-fn report_of(plan: &Plan, options: &BuildOptions) -> Report {
-    let scratch = Scratch::tmpfs("64m");
-    let source = scratch.dir("source");
-    plan.make(&source, 1);
-    build_and_compare(&source, options)
 }
 
 /// How a picture is made.

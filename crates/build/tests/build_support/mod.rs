@@ -252,3 +252,12 @@ pub fn make_all_kinds(source: &Path) {
     std::fs::copy("/bin/true", source.join("program")).unwrap();
     shell(source, "gzip -9 -c d/text1 d/text2 d/text3 > all.gz");
 }
+
+/// What building the tree of `plan` comes to; it comes back as it was.
+#[track_caller]
+pub fn report_of(plan: &Plan, options: &BuildOptions) -> Report {
+    let scratch = Scratch::tmpfs("256m");
+    let source = scratch.dir("source");
+    plan.make(&source, 1);
+    build_and_compare(&source, options)
+}

@@ -1,0 +1,73 @@
+//! What a finished build tells, gathered from its stages.
+
+use crate::contents::ContentSummary;
+use crate::emit::Emitted;
+use crate::image_writer::{ImageWriter, Sealed};
+use crate::watch::Report;
+use weald_format::container::RecordType;
+
+/// Bytes that records took, to be asked before the image is sealed.
+pub struct StoredLens {
+    blocks: u64,
+    extents: u64,
+}
+
+impl StoredLens {
+    /// Those of `image`.
+    pub fn of(image: &ImageWriter) -> Self {
+        Self {
+            blocks: image.stored_len(RecordType::Data),
+            extents: image.stored_len(RecordType::Extents) + image.stored_len(RecordType::Recipes),
+        }
+    }
+}
+
+/// What the stages came to.
+pub struct Outcome<'a> {
+    /// The image.
+    pub sealed: Sealed,
+    /// Bytes of the image that was appended to.
+    pub old_len: Option<u64>,
+    /// Its records.
+    pub stored: StoredLens,
+    /// Its tree.
+    pub emitted: &'a Emitted,
+    /// Its contents.
+    pub contents: &'a ContentSummary,
+    /// Bytes of regular files, each inode once.
+    pub file_len: u64,
+    /// Bytes of them whose content was there already.
+    pub dedup_len: u64,
+}
+
+impl Outcome<'_> {
+    /// The report; problems are still to be counted.
+    pub fn report(self) -> Report {
+        let (sealed, contents, summary) = (self.sealed, self.contents, &self.emitted.summary);
+        let StoredLens { blocks, extents } = self.stored;
+        let own_len = sealed.image_len - self.old_len.unwrap_or(0);
+        Report {
+            image_digest: sealed.image_digest,
+            tree_digest: self.emitted.tree_digest,
+            generation: sealed.generation,
+            appended_len: self.old_len.map(|_| own_len),
+            entry_count: summary.name_count,
+            template_count: summary.template_count,
+            stored_entry_count: summary.entry_count,
+            content_count: contents.table.count(),
+            file_len: self.file_len,
+            dedup_len: self.dedup_len,
+            segment_len: contents.repeated_len,
+            hole_len: contents.hole_len,
+            base_len: contents.base_len,
+            made_len: contents.made_len,
+            plain_len: contents.plain_len,
+            block_raw_len: contents.fresh_len,
+            block_stored_len: blocks,
+            extents_len: extents,
+            tree_len: own_len.saturating_sub(blocks + extents),
+            image_len: sealed.image_len,
+            problem_count: 0,
+        }
+    }
+}
