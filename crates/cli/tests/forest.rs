@@ -251,6 +251,14 @@ fn words_are_checked_and_predictions_come_true() {
         assert!(error.contains(expected), "{error}");
         assert!(!target.exists());
     }
+    let help = Command::new(WEALD)
+        .args(["forest", "--help"])
+        .output()
+        .unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    for (style, _) in weald_forest::NAME_STYLES {
+        assert!(help.contains(style), "{style}: not in the help");
+    }
     let spec = scratch.at("spec.toml");
     fs::write(
         &spec,

@@ -433,6 +433,25 @@ mod tests {
         }
     }
 
+    /// Would catch: help that tells another default than there is.
+    #[test]
+    fn defaults_are_those_that_help_tells() {
+        let mut told_count = 0;
+        for (key, _, help) in KEYS {
+            let told = help
+                .split_once("[default: ")
+                .map(|(_, rest)| rest.trim_end_matches(']'));
+            let Some(value) = told.filter(|_| key != "owners") else {
+                continue;
+            };
+            let mut spec = Spec::default();
+            spec.set(key, value).unwrap();
+            assert_eq!(spec, Spec::default(), "{key}");
+            told_count += 1;
+        }
+        assert_eq!(told_count, 10);
+    }
+
     #[test]
     fn a_spec_file_says_everything() {
         let spec = Spec::parse(
