@@ -374,9 +374,21 @@ fn deflate(corpus: &Corpus, dir: &Path) {
         let stream = fs::read(dir.join("stream")).unwrap();
         corpus.put("deflate", &[&[0], &stream[..]].concat());
         let (plain, len) = inflate(&stream, 1 << 20).expect("a stream");
-        if let Some(recipe) = analyze(&stream, &plain, PNG)
+        if let Some(recipe) = analyze(&stream, &plain, PNG, usize::MAX).into_iter().next()
             && let Ok(plain_len) = u16::try_from(plain.len())
         {
+            // All of it as a part, too.
+            let mut seed = vec![2, recipe.zlib.level];
+            for number in [0, plain_len, 0] {
+                seed.extend_from_slice(&number.to_le_bytes());
+            }
+            seed.push(1);
+            seed.extend_from_slice(&plain_len.to_le_bytes());
+            seed.extend_from_slice(&(len as u16).to_le_bytes());
+            seed.push(0);
+            seed.extend_from_slice(&plain);
+            seed.extend_from_slice(&recipe.corrections);
+            corpus.put("deflate", &seed);
             let mut seed = vec![1, Method::Deflate(recipe.zlib).code()];
             seed.extend_from_slice(&(len as u16).to_le_bytes());
             seed.extend_from_slice(&plain_len.to_le_bytes());

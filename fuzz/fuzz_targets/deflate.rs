@@ -2,11 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weald_codec::deflate::{ARCHIVES, PNG, analyze, inflate, recreate};
-use weald_format::recipes::Method;
+use weald_codec::deflate::{ARCHIVES, PNG, Recipe, analyze, inflate, recreate, recreate_part};
+use weald_format::recipes::{Method, Part, Zlib};
 
 /// More would only make the fuzzer slower; levels are tried on 128 KiB.
 const PLAIN_LEN_MAX: usize = 160 << 10;
+
+/// Short enough that short streams have some.
+const PART_LEN: usize = 1 << 10;
 
 /// A stream, and what follows it.
 fn take_apart(bytes: &[u8]) {
@@ -19,11 +22,29 @@ fn take_apart(bytes: &[u8]) {
         Some((plain.len(), len))
     );
     for tried in [ARCHIVES, PNG] {
-        if let Some(recipe) = analyze(stream, &plain, tried) {
-            let made = recreate(&plain, recipe.zlib, &recipe.corrections, len);
-            assert_eq!(made.unwrap(), stream);
-        }
+        let recipes = analyze(stream, &plain, tried, PART_LEN);
+        let made: Vec<u8> = recipes.iter().flat_map(|r| make(r, &plain)).collect();
+        assert!(recipes.is_empty() || made == stream);
     }
+}
+
+/// What `recipe` makes of no more of `plain` than it needs.
+fn make(recipe: &Recipe, plain: &[u8]) -> Vec<u8> {
+    let Recipe {
+        zlib,
+        corrections,
+        len,
+        ..
+    } = recipe;
+    let made = match recipe.part {
+        None => recreate(plain, *zlib, corrections, *len),
+        Some(part) => {
+            let needs = part.needs(plain.len() as u64).unwrap();
+            let run = &plain[needs.start as usize..needs.end as usize];
+            recreate_part(run, plain.len() as u64, *zlib, part, corrections, *len)
+        }
+    };
+    made.unwrap()
 }
 
 /// Method, length of the stream and of the plain bytes (two each), plain bytes, corrections.
@@ -42,8 +63,38 @@ fn put_together(bytes: &[u8]) {
     }
 }
 
+/// Level, numbers of the part, length of the plain bytes and of the part's stream (two bytes each), marks, plain bytes, corrections.
+fn put_part_together(bytes: &[u8]) {
+    let Some((head, rest)) = bytes.split_first_chunk::<13>() else {
+        return;
+    };
+    let number = |i: usize| u64::from(u16::from_le_bytes([head[i], head[i + 1]]));
+    let zlib = Zlib {
+        level: head[0] & 15,
+        is_filtered: head[0] & 16 != 0,
+    };
+    let part = Part {
+        start: number(1),
+        len: number(3),
+        sync: number(5),
+        carry: head[7],
+        begins_inside: head[12] & 1 != 0,
+        ends_inside: head[12] & 2 != 0,
+        is_final: head[12] & 4 != 0,
+    };
+    let plain_len = (number(8) as usize).min(rest.len());
+    let (plain, corrections) = rest.split_at(plain_len);
+    let needs = part.needs(plain_len as u64).unwrap_or(0..plain_len as u64);
+    let run = &plain[needs.start as usize..needs.end as usize];
+    let len = number(10) as usize;
+    if let Ok(made) = recreate_part(run, plain_len as u64, zlib, part, corrections, len) {
+        assert_eq!(made.len(), len);
+    }
+}
+
 fuzz_target!(|data: &[u8]| match data {
     [0, bytes @ ..] => take_apart(bytes),
     [1, bytes @ ..] => put_together(bytes),
+    [2, bytes @ ..] => put_part_together(bytes),
     _ => {}
 });

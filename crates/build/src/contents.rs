@@ -197,9 +197,9 @@ impl Pages<'_> {
         self.push(RecordType::Extents, bytes, len)
     }
 
-    /// Adds `recipe`; the address of what it makes.
-    fn recipe(&mut self, recipe: Recipe) -> Result<u64> {
-        let (len, address) = (recipe.len, self.made_len);
+    /// Adds `recipe`, which makes what comes next in the stream of what recipes make.
+    fn recipe(&mut self, recipe: Recipe) -> Result<()> {
+        let len = recipe.len;
         self.corrections_len += recipe.corrections.len();
         self.recipes.push(recipe);
         self.made_len += len;
@@ -208,7 +208,7 @@ impl Pages<'_> {
         if is_full || self.corrections_len > PAGE_CORRECTIONS_LEN_MAX {
             self.write_recipes()?;
         }
-        Ok(address)
+        Ok(())
     }
 
     /// The next piece of the logical space is what recipes make from `address` on.
@@ -560,18 +560,17 @@ impl<'a> ContentWriter<'a> {
         self.parts.clear();
         let (mut at, mut is_made) = (0, false);
         for (stream, plain) in streams.iter().zip(plains) {
-            let Some(recipe) = self.recipe_of(stream, plain) else {
+            let Some(mut address) = self.recipes(stream, plain)? else {
                 continue;
             };
             is_made = true;
-            let mut address = self.pages.recipe(recipe)?;
-            for part in &stream.parts {
-                self.data(&data[at..part.start])?;
-                let len = part.len() as u64;
+            for range in &stream.ranges {
+                self.data(&data[at..range.start])?;
+                let len = range.len() as u64;
                 self.pages.made(address, len)?;
                 self.content_len += len;
                 address += len;
-                at = part.end;
+                at = range.end;
             }
         }
         self.data(&data[at..])?;
@@ -582,32 +581,31 @@ impl<'a> ContentWriter<'a> {
         Ok(id)
     }
 
-    /// The recipe for `stream`, which is made of `plain`; `None` where that is made by recipes itself.
-    fn recipe_of(&self, stream: &recode::Stream, plain: ContentId) -> Option<Recipe> {
-        (!self.made.contains(&plain)).then(|| Recipe {
-            len: stream.len() as u64,
-            plain,
-            method: stream.kind.method(),
-            check: stream.check,
-            corrections: stream.corrections.clone(),
-        })
+    /// Adds the recipes for `stream`, which is made of `plain`; the address of what they make, `None` where `plain` is made by recipes
+    /// itself.
+    fn recipes(&mut self, stream: &recode::Stream, plain: ContentId) -> Result<Option<u64>> {
+        if self.made.contains(&plain) {
+            return Ok(None);
+        }
+        let address = self.pages.made_len;
+        for recipe in stream.recipes(plain) {
+            self.pages.recipe(recipe)?;
+        }
+        Ok(Some(address))
     }
 
-    /// Adds the part of the content that was begun that a recipe makes of `plain`, which [`ContentWriter::add_plain`] has given;
+    /// Adds the part of the content that was begun that recipes make of `plain`, which [`ContentWriter::add_plain`] has given;
     /// whether that was possible.
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
     pub fn part(&mut self, stream: &recode::Stream, plain: ContentId) -> Result<bool> {
-        match self.recipe_of(stream, plain) {
-            Some(recipe) => {
-                let len = recipe.len;
-                let address = self.pages.recipe(recipe)?;
-                self.content_len += len;
-                self.pages.made(address, len).map(|()| true)
-            }
-            None => Ok(false),
-        }
+        let Some(address) = self.recipes(stream, plain)? else {
+            return Ok(false);
+        };
+        let len = stream.len() as u64;
+        self.content_len += len;
+        self.pages.made(address, len).map(|()| true)
     }
 
     /// Ends the content, parts of which recipes make.

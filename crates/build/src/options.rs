@@ -228,8 +228,8 @@ impl BuildOptions {
     /// Makes the image quick to read in small pieces, for about an eighth of its size: small blocks that share a dictionary, which
     /// gives back most of what they lose. `docs/design/0010-reading-in-small-pieces.md` has the measurements.
     pub fn make_interactive(&mut self) {
-        self.block_len = self.block_len.min(256 << 10);
-        self.dictionary_len = 112 << 10;
+        self.block_len = self.block_len.min(208 << 10);
+        self.dictionary_len = 224 << 10;
         // It takes no dictionary, which small blocks gain more from than programs lose by their own codec.
         self.x86_codec = self.x86_codec.filter(|&c| c != CodecSpec::ZstdLight);
     }

@@ -24,7 +24,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weald_format::limits::NUMBER_MAX;
-use weald_format::recipes::Recipe;
 use weald_format::{ContentId, Digest, Error, FileKind, Result};
 use weald_image::{Image, Summary};
 use weald_io::OutputFile;
@@ -350,7 +349,7 @@ impl<'a> Build<'a> {
         let categories = self.options.categories;
         let recoder = categories
             .takes_apart()
-            .then(|| Recoder::new(before.known.clone(), categories));
+            .then(|| Recoder::new(before.known.clone(), categories, plan.block_len));
         let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len, recoder);
         let written = std::thread::scope(|scope| {
             let _stop = readers.stop_on_drop();
@@ -579,7 +578,7 @@ impl<'a> Build<'a> {
                 return self.cut_short(writer, at, hasher.finish(), error);
             }
             hasher.update(&buffer);
-            let is_made = match part.filter(|p| p.stream.check == Recipe::check_of(&buffer)) {
+            let is_made = match part.filter(|p| p.stream.makes(&buffer)) {
                 Some(part) => writer.part(&part.stream, part.plain)?,
                 None => false,
             };
@@ -719,7 +718,7 @@ struct Part {
 impl Part {
     /// Where it lies in the file: samples lie in one place.
     fn range(&self) -> Range<u64> {
-        let range = self.stream.parts.first().cloned().unwrap_or_default();
+        let range = self.stream.ranges.first().cloned().unwrap_or_default();
         range.start as u64..range.end as u64
     }
 }

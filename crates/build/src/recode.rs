@@ -13,16 +13,21 @@ use hashbrown::HashMap;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use weald_codec::deflate::{ARCHIVES, analyze, inflate};
+use weald_codec::deflate::{self, ARCHIVES, WHOLE_PLAIN_LEN_MAX, analyze, inflate};
 use weald_codec::flac;
+use weald_format::ContentId;
 use weald_format::Digest;
-use weald_format::recipes::{CHECK_LEN, Method, Recipe, Samples, Zlib};
+use weald_format::recipes::{CHECK_LEN, Method, Part, Recipe, Samples, Zlib};
 
-/// Plain bytes that one recipe may need: a read of one byte has to recreate all that the recipe makes.
-pub const PLAIN_LEN_MAX: usize = 8 << 20;
-/// What one thread needs while it takes an archive apart: plain bytes, zlib's stream of them, the stream made from it, which
-/// is no longer than they are, and the tokens of a block.
-const ARCHIVE_MEMORY_LEN: u64 = PLAIN_LEN_MAX as u64 * 3 + (5 << 20);
+/// Plain bytes of one stream. From [`WHOLE_PLAIN_LEN_MAX`] on it is made in parts, which takes no more memory: with fewer, zlib's stream of them
+/// and the stream made from that lie beside them.
+pub const PLAIN_LEN_MAX: usize = WHOLE_PLAIN_LEN_MAX * 3;
+/// What one thread needs while it takes an archive apart: the above, and the tokens of a block.
+const ARCHIVE_MEMORY_LEN: u64 = PLAIN_LEN_MAX as u64 + (5 << 20);
+/// Plain bytes of a part of a stream: a quarter of a block, but no less than twice the window that each part needs besides, and no more than
+/// are made in a few milliseconds.
+const PART_LEN_MIN: usize = 64 << 10;
+const PART_LEN_MAX: usize = 256 << 10;
 /// Shorter streams are not worth what a recipe takes.
 const STREAM_LEN_MIN: usize = 128;
 /// Plain bytes must be longer than the stream by this share (1/8), or there was nothing to compress.
@@ -72,18 +77,29 @@ impl Kind {
     }
 }
 
-/// A part of a file, and how to make it.
+/// A stretch of a file, and how to make it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
     /// Where it lies in the file: in order, apart, none empty.
-    pub parts: Vec<Range<usize>>,
+    pub ranges: Vec<Range<usize>>,
     /// Digest of what it is made of.
     pub plain_digest: Digest,
     /// How.
     pub kind: Kind,
+    /// What makes it, one behind the other.
+    pub steps: Vec<Step>,
+}
+
+/// What one recipe makes of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes that it makes.
+    pub len: u64,
+    /// Which part of a DEFLATE stream, unless it is all.
+    pub part: Option<Part>,
     /// What zlib would have done otherwise.
     pub corrections: Vec<u8>,
-    /// First bytes of its digest.
+    /// First bytes of the digest of what it makes.
     pub check: [u8; CHECK_LEN],
 }
 
@@ -97,18 +113,69 @@ pub struct Taken {
 }
 
 impl Stream {
+    /// A DEFLATE stream `bytes`, which lies at `ranges` and holds `plain`; `None` where none of `tried` is near enough.
+    fn of_deflate(
+        bytes: &[u8],
+        ranges: Vec<Range<usize>>,
+        plain: &[u8],
+        tried: &[Zlib],
+        part_len: usize,
+    ) -> Option<Self> {
+        let recipes = analyze(bytes, plain, tried, part_len);
+        let zlib = recipes.first()?.zlib;
+        let mut at = 0;
+        let step = |recipe: deflate::Recipe| {
+            let made = &bytes[at..at + recipe.len];
+            at += recipe.len;
+            Step {
+                len: recipe.len as u64,
+                part: recipe.part,
+                corrections: recipe.corrections,
+                check: Recipe::check_of(made),
+            }
+        };
+        Some(Self {
+            ranges,
+            plain_digest: Digest::of(plain),
+            kind: Kind::Deflate { zlib },
+            steps: recipes.into_iter().map(step).collect(),
+        })
+    }
+
+    /// The recipes that make it of `plain`, in order.
+    pub fn recipes(&self, plain: ContentId) -> impl Iterator<Item = Recipe> {
+        self.steps.iter().map(move |step| Recipe {
+            len: step.len,
+            plain,
+            method: self.kind.method(),
+            part: step.part,
+            check: step.check,
+            corrections: step.corrections.clone(),
+        })
+    }
+
+    /// Whether its recipes make `bytes`.
+    pub fn makes(&self, bytes: &[u8]) -> bool {
+        let mut rest = bytes;
+        let is_next = |step: &Step| {
+            let made = rest.split_off(..step.len as usize);
+            made.is_some_and(|made| Recipe::check_of(made) == step.check)
+        };
+        self.steps.iter().all(is_next) && rest.is_empty()
+    }
+
     /// Bytes that it has.
     pub fn len(&self) -> usize {
-        self.parts.iter().map(Range::len).sum()
+        self.ranges.iter().map(Range::len).sum()
     }
 
     /// Its bytes in the file `data`.
     pub fn bytes_in<'a>(&self, data: &'a [u8]) -> Cow<'a, [u8]> {
-        match &self.parts[..] {
-            [part] => Cow::Borrowed(&data[part.clone()]),
-            parts => parts
+        match &self.ranges[..] {
+            [range] => Cow::Borrowed(&data[range.clone()]),
+            ranges => ranges
                 .iter()
-                .flat_map(|p| &data[p.clone()])
+                .flat_map(|r| &data[r.clone()])
                 .copied()
                 .collect(),
         }
@@ -132,6 +199,8 @@ pub struct Recoder {
     /// Digests of contents that are in the image already, sorted.
     stored: Arc<[Digest]>,
     categories: Categories,
+    /// Plain bytes of a part of a DEFLATE stream.
+    part_len: usize,
     known: Mutex<HashMap<Digest, Outcome>>,
 }
 
@@ -139,11 +208,13 @@ pub struct Recoder {
 type Outcome = Arc<OnceLock<Arc<[Stream]>>>;
 
 impl Recoder {
-    /// A recoder for `categories` that leaves the contents with these digests, sorted, alone.
-    pub fn new(stored: Arc<[Digest]>, categories: Categories) -> Self {
+    /// A recoder for `categories` that leaves the contents with these digests, sorted, alone. Parts of long DEFLATE streams can be made by
+    /// themselves of a quarter of a block of `block_len` bytes, within limits.
+    pub fn new(stored: Arc<[Digest]>, categories: Categories, block_len: u64) -> Self {
         Self {
             stored,
             categories,
+            part_len: (block_len as usize / 4).clamp(PART_LEN_MIN, PART_LEN_MAX),
             known: Mutex::default(),
         }
     }
@@ -175,7 +246,7 @@ impl Recoder {
 
     fn find(&self, data: &[u8]) -> Vec<(Stream, Option<Vec<u8>>)> {
         match finder(data, &self.categories) {
-            Some(find) => find(data)
+            Some(find) => find(data, self.part_len)
                 .into_iter()
                 .map(|stream| (stream, None))
                 .collect(),
@@ -197,8 +268,8 @@ pub fn is_archive(front: &[u8], categories: &Categories) -> bool {
     finder(front, categories).is_some()
 }
 
-/// Finds the streams of a file.
-type Finder = fn(&[u8]) -> Vec<Stream>;
+/// Finds the streams of a file, long ones in parts of so many plain bytes.
+type Finder = fn(&[u8], usize) -> Vec<Stream>;
 
 /// What finds the DEFLATE streams of a file that begins with `front`.
 fn finder(front: &[u8], categories: &Categories) -> Option<Finder> {
@@ -211,11 +282,11 @@ fn finder(front: &[u8], categories: &Categories) -> Option<Finder> {
 }
 
 /// Streams of the members of a gzip file (RFC 1952).
-fn gzip_streams(data: &[u8]) -> Vec<Stream> {
+fn gzip_streams(data: &[u8], part_len: usize) -> Vec<Stream> {
     let mut streams = Vec::new();
     let (mut at, mut left) = (0, FILE_PLAIN_LEN_MAX);
     while let Some(start) = gzip_body(data, at) {
-        let Some((stream, end)) = take(data, start, &mut left) else {
+        let Some((stream, end)) = take(data, start, part_len, &mut left) else {
             break;
         };
         streams.extend(stream);
@@ -249,12 +320,12 @@ fn gzip_body(data: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Streams of the members of a zip file (APPNOTE 4.3.7), found by their local headers.
-fn zip_streams(data: &[u8]) -> Vec<Stream> {
+fn zip_streams(data: &[u8], part_len: usize) -> Vec<Stream> {
     let mut streams = Vec::new();
     let (mut at, mut left) = (0, FILE_PLAIN_LEN_MAX);
     while let Some(header) = local_header(data, at) {
         let end = match (header.method, header.stored_len) {
-            (8, _) => match take(data, header.body, &mut left) {
+            (8, _) => match take(data, header.body, part_len, &mut left) {
                 Some((stream, end)) => {
                     streams.extend(stream);
                     Some(end)
@@ -306,7 +377,12 @@ fn next_header(data: &[u8], end: usize) -> Option<usize> {
 
 /// The stream at `start`, if it is worth a recipe, and where it ends; `None` where there is no stream, or a longer one
 /// than a recipe may make, or `left`, the plain bytes that may still be made of the file, is used up.
-fn take(data: &[u8], start: usize, left: &mut usize) -> Option<(Option<Stream>, usize)> {
+fn take(
+    data: &[u8],
+    start: usize,
+    part_len: usize,
+    left: &mut usize,
+) -> Option<(Option<Stream>, usize)> {
     let stream = data.get(start..).filter(|_| *left > 0)?;
     let inflated = inflate(stream, PLAIN_LEN_MAX);
     let plain_len = inflated.as_ref().map_or(PLAIN_LEN_MAX, |i| i.0.len());
@@ -317,13 +393,8 @@ fn take(data: &[u8], start: usize, left: &mut usize) -> Option<(Option<Stream>, 
     if len < STREAM_LEN_MIN || plain.len() < len + len / GAIN_SHARE {
         return Some((None, range.end));
     }
-    let taken = analyze(stream, &plain, ARCHIVES).map(|recipe| Stream {
-        parts: vec![range.clone()],
-        plain_digest: Digest::of(&plain),
-        kind: Kind::Deflate { zlib: recipe.zlib },
-        corrections: recipe.corrections,
-        check: Recipe::check_of(stream),
-    });
+    let ranges = vec![range.clone()];
+    let taken = Stream::of_deflate(stream, ranges, &plain, ARCHIVES, part_len);
     Some((taken, range.end))
 }
 
@@ -352,7 +423,7 @@ mod tests {
     }
 
     fn recoder() -> Recoder {
-        Recoder::new(Arc::default(), Categories::all())
+        Recoder::new(Arc::default(), Categories::all(), 0)
     }
 
     /// Puts `data` together again from its streams' recipes.
@@ -362,13 +433,13 @@ mod tests {
         for stream in streams.iter() {
             let plain = stream.plain_of(&stream.bytes_in(data));
             assert_eq!(Digest::of(&plain), stream.plain_digest);
-            let made = weald_codec::make(
-                stream.kind.method(),
-                &plain,
-                &stream.corrections,
-                stream.len(),
-            );
-            assert_eq!(made.unwrap(), *stream.bytes_in(data));
+            let mut made = Vec::new();
+            for recipe in stream.recipes(ContentId(0)) {
+                let needs = recipe.needs(plain.len() as u64).unwrap();
+                let run = &plain[needs.start as usize..needs.end as usize];
+                made.extend(weald_codec::make(&recipe, run, plain.len() as u64).unwrap());
+            }
+            assert_eq!(made, *stream.bytes_in(data));
         }
     }
 
@@ -417,7 +488,7 @@ with zipfile.ZipFile('z.zip', 'w', zipfile.ZIP_DEFLATED) as z:
         data.extend(bits.chunks(8).map(byte));
         assert_eq!(inflate(&data[30..], PLAIN_LEN_MAX), None);
         let start = std::time::Instant::now();
-        assert_eq!(zip_streams(&data), []);
+        assert_eq!(zip_streams(&data, PART_LEN_MAX), []);
         let seconds = start.elapsed().as_secs();
         assert!(seconds < 10, "{seconds} s");
     }

@@ -8,17 +8,17 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use weald_build::{BuildOptions, Categories, CodecSpec, Report};
-use weald_codec::deflate::{ARCHIVES, analyze, inflate};
-use weald_format::ByteLen;
+use weald_codec::deflate::{ARCHIVES, WHOLE_PLAIN_LEN_MAX, analyze, inflate};
 use weald_format::container::RecordType;
+use weald_format::{ByteLen, ROOT_INODE};
 use weald_image::{Image, OpenOptions};
 
 /// Bytes of a gzip header without names.
 const HEAD_LEN: usize = 10;
 /// Bytes of gzip's CRC and length.
 const TAIL_LEN: usize = 8;
-/// Plain bytes that a recipe may need: `recode::PLAIN_LEN_MAX`.
-const PLAIN_LEN_MAX: usize = 8 << 20;
+/// Plain bytes of a stream that is taken apart: `recode::PLAIN_LEN_MAX`.
+const PLAIN_LEN_MAX: usize = WHOLE_PLAIN_LEN_MAX * 3;
 
 /// What `program` makes of `input`.
 fn filter(program: &str, args: &[&str], input: &[u8]) -> Vec<u8> {
@@ -176,8 +176,8 @@ fn a_long_file_of_gzip_needs_corrections() {
     let gz = gzip("-6", &plain);
     let (inflated, len) = inflate(&gz[HEAD_LEN..], PLAIN_LEN_MAX).unwrap();
     assert!(inflated == plain);
-    let recipe = analyze(&gz[HEAD_LEN..][..len], &plain, ARCHIVES).unwrap();
-    assert!(!recipe.corrections.is_empty());
+    let recipes = analyze(&gz[HEAD_LEN..][..len], &plain, ARCHIVES, usize::MAX);
+    assert!(!recipes[0].corrections.is_empty());
 }
 
 /// Would catch: members behind stored or empty ones that are missed, with lengths before and behind the data.
@@ -290,17 +290,47 @@ fn corrupt_streams_come_back_as_they_are() {
     report_of(&plan, &options());
 }
 
-/// Would catch: a limit that lies elsewhere, so that one read may have to make more than it should.
+/// Would catch: a limit that lies elsewhere, so that one read may have to make more than it should, or a build takes more memory.
 #[test]
-fn streams_of_more_than_8_mib_are_stored_as_they_are() {
-    let mut plain = text(1, 1 << 20).repeat(8);
-    let longest = gzip("-1", &plain);
-    plain.push(b'.');
-    let longer = gzip("-1", &plain);
-    assert!(longest.len() < 4 << 20 && plain.len() == PLAIN_LEN_MAX + 1);
-    for (gz, made_len) in [(&longest, stream_len(&longest)), (&longer, 0)] {
-        let report = report_of(&one_file("a.gz", gz.clone()), &options());
-        assert_eq!(report.made_len, made_len);
+fn longer_streams_are_stored_as_they_are() {
+    for (level, plain_len) in [("-1", WHOLE_PLAIN_LEN_MAX), ("-6", PLAIN_LEN_MAX)] {
+        let mut plain = text(1, 1 << 20).repeat(plain_len >> 20);
+        assert_eq!(plain.len(), plain_len);
+        let longest = gzip(level, &plain);
+        plain.push(b'.');
+        let longer = gzip(level, &plain);
+        assert!(longest.len() < 16 << 20);
+        for (gz, made_len) in [(&longest, stream_len(&longest)), (&longer, 0)] {
+            let report = report_of(&one_file("a.gz", gz.clone()), &options());
+            assert_eq!(report.made_len, made_len, "{level}");
+        }
+    }
+}
+
+/// Would catch: a read of a few bytes of a long stream that makes all of it, or decodes all that it is made of.
+#[test]
+fn a_read_of_a_long_stream_makes_a_part_of_it() {
+    let gz = gzip("-6", &text(2, 6_000_000));
+    let scratch = Scratch::tmpfs("64m");
+    let source = scratch.dir("source");
+    one_file("a.gz", gz.clone()).make(&source, 1);
+    let block_len = 64 << 10;
+    let options = BuildOptions {
+        block_len,
+        ..options()
+    };
+    let target = scratch.path().join("image");
+    build(&source, &target, &options);
+    let image = Image::open_path(&target, 0, &OpenOptions::default()).unwrap();
+    let inode = image.lookup(ROOT_INODE, b"a.gz").unwrap().unwrap();
+    for at in (0..gz.len()).step_by(gz.len() / 40) {
+        image.drop_caches();
+        let before = image.decoded_len().0;
+        let read = image.read(&inode, at as u64, 100).unwrap();
+        assert!(*read == gz[at..gz.len().min(at + 100)]);
+        let decoded = image.decoded_len().0 - before;
+        // Two parts at most, each of 64 to 80 KiB and a window, that lie in blocks of 64 KiB.
+        assert!(decoded < 7 * block_len, "{decoded} at {at}");
     }
 }
 

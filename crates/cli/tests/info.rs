@@ -128,7 +128,7 @@ fn the_interactive_profile_has_small_blocks() {
         let info = bench.weald(["info", "--json", "small"]).expect(0, "");
         info.json()[0]["block_len_max"].as_u64().unwrap()
     };
-    assert_eq!(block_len(&[]), 256 << 10);
+    assert_eq!(block_len(&[]), 208 << 10);
     assert_eq!(block_len(&["--block-size", "1M"]), 1 << 20);
 }
 

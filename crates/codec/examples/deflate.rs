@@ -1,13 +1,19 @@
-//! How many gzip files come back from their plain bytes, and at what price: `find DIR -name '*.gz' | … --example deflate`.
+//! How many gzip files come back from their plain bytes, and at what price: `find DIR -name '*.gz' | … --example deflate [-- PLAIN BYTES OF A PART]`.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::time::{Duration, Instant};
-use weald_codec::deflate::{ARCHIVES, analyze, inflate, recreate};
+use weald_codec::deflate::{ARCHIVES, analyze, inflate};
+use weald_codec::make;
+use weald_format::ContentId;
+use weald_format::recipes::{Method, Recipe};
 
 fn main() {
-    let (mut files, mut streams, mut exact) = (0u32, 0u32, 0u32);
+    let part_len = std::env::args()
+        .nth(1)
+        .map_or(256 << 10, |a| a.parse().unwrap());
+    let (mut files, mut streams, mut parts, mut exact) = (0u32, 0u32, 0u32, 0u32);
     let (mut stream_len, mut came_back_len, mut plain_len, mut corrections_len) = (0, 0, 0, 0);
     let mut times = [Duration::ZERO; 3];
     let mut levels: BTreeMap<u8, u32> = BTreeMap::new();
@@ -18,30 +24,46 @@ fn main() {
             continue;
         };
         let clock = Instant::now();
-        let Some((plain, len)) = inflate(&bytes[start..], 16 << 20) else {
+        let Some((plain, len)) = inflate(&bytes[start..], 24 << 20) else {
             continue;
         };
         times[0] += clock.elapsed();
         let stream = &bytes[start..start + len];
         (stream_len, plain_len) = (stream_len + len, plain_len + plain.len());
         let clock = Instant::now();
-        let recipe = analyze(stream, &plain, ARCHIVES);
+        let recipes = analyze(stream, &plain, ARCHIVES, part_len);
         times[1] += clock.elapsed();
-        let Some(recipe) = recipe else {
+        if recipes.is_empty() {
             continue;
-        };
+        }
         streams += 1;
-        exact += u32::from(recipe.corrections.is_empty());
-        corrections_len += recipe.corrections.len();
         came_back_len += len;
-        *levels.entry(recipe.zlib.level).or_default() += 1;
-        let clock = Instant::now();
-        assert!(recreate(&plain, recipe.zlib, &recipe.corrections, len).unwrap() == stream);
-        times[2] += clock.elapsed();
+        *levels.entry(recipes[0].zlib.level).or_default() += 1;
+        let mut at = 0;
+        for recipe in recipes {
+            parts += u32::from(recipe.part.is_some());
+            exact += u32::from(recipe.corrections.is_empty());
+            corrections_len += recipe.corrections.len();
+            let bytes = &stream[at..at + recipe.len];
+            at += recipe.len;
+            let recipe = Recipe {
+                len: recipe.len as u64,
+                plain: ContentId(0),
+                method: Method::Deflate(recipe.zlib),
+                part: recipe.part,
+                check: Recipe::check_of(bytes),
+                corrections: recipe.corrections,
+            };
+            let clock = Instant::now();
+            let needs = recipe.needs(plain.len() as u64).unwrap();
+            let run = &plain[needs.start as usize..needs.end as usize];
+            assert!(make(&recipe, run, plain.len() as u64).unwrap() == bytes);
+            times[2] += clock.elapsed();
+        }
     }
     println!("{files} files, {stream_len} bytes of streams, {plain_len} plain");
     println!(
-        "{streams} come back ({came_back_len} bytes), {exact} of them without corrections; {corrections_len} bytes of corrections"
+        "{streams} come back ({came_back_len} bytes), {parts} parts; {exact} recipes without corrections; {corrections_len} bytes of corrections"
     );
     println!("levels {levels:?}");
     println!("inflate, analyze, recreate: {times:.2?}");

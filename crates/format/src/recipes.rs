@@ -4,6 +4,8 @@ use crate::column::{self, Column};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::limits::{ITEMS_PER_PAGE, NUMBER_MAX, PAGE_LEN_MAX, RECIPE_LEN_MAX};
 use crate::{ContentId, Digest, Result};
+use std::borrow::Cow;
+use std::ops::Range;
 
 /// How to make a run of the stream from a content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,10 +16,89 @@ pub struct Recipe {
     pub plain: ContentId,
     /// How.
     pub method: Method,
+    /// Which part of a DEFLATE stream it makes, where it does not make all of it.
+    pub part: Option<Part>,
     /// First bytes of the digest of what it makes.
     pub check: [u8; CHECK_LEN],
     /// Where the stream differs from what was predicted.
     pub corrections: Vec<u8>,
+}
+
+/// Some tokens of a DEFLATE stream, so that readers need not make all that is before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Plain bytes before its first token.
+    pub start: u64,
+    /// Plain bytes that it stands for, at least 1.
+    pub len: u64,
+    /// How far before `start` the last place is where zlib has nothing pending: a match ends there.
+    pub sync: u64,
+    /// Bits of its first byte that belong to what is before, with a 1 above them: 1 … 255.
+    pub carry: u8,
+    /// Whether its first block began before.
+    pub begins_inside: bool,
+    /// Whether its last block goes on behind it.
+    pub ends_inside: bool,
+    /// Whether that is the last block of the stream.
+    pub is_final: bool,
+}
+
+impl Part {
+    /// Plain bytes before a place that decide what zlib chooses from there on: its window.
+    pub const WINDOW_LEN: u64 = 32 << 10;
+    /// Plain bytes behind a place that may decide what it chooses there: the longest match there, and one that begins a byte on.
+    pub const AHEAD_LEN: u64 = 512;
+    /// Longest `sync`, bytes.
+    pub const SYNC_MAX: u64 = 4096;
+    /// Levels of zlib that parts can be of: below, it does not look at all places.
+    pub const LEVELS: std::ops::RangeInclusive<u8> = 4..=9;
+
+    /// Where its plain bytes end; `None` where there is no such place.
+    pub fn end(&self) -> Option<u64> {
+        self.start.checked_add(self.len)
+    }
+
+    /// The plain bytes of `plain_len` that it takes to make it; `None` where it passes the end.
+    pub fn needs(&self, plain_len: u64) -> Option<Range<u64>> {
+        let end = self.end().filter(|&end| end <= plain_len)?;
+        let start = self.start.saturating_sub(self.sync);
+        let start = start.saturating_sub(Self::WINDOW_LEN);
+        Some(start..end.saturating_add(Self::AHEAD_LEN).min(plain_len))
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.start);
+        put_varint(out, self.len);
+        put_varint(out, self.sync);
+        let flags = [self.begins_inside, self.ends_inside, self.is_final];
+        let bits = flags.iter().rev();
+        let bits = bits.fold(0u64, |bits, &flag| bits.wrapping_shl(1) | u64::from(flag));
+        put_varint(out, bits.wrapping_shl(8) | u64::from(self.carry));
+    }
+
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+        let mut next = || cursor.varint();
+        let (start, len, sync, marks) = (next()?, next()?, next()?, next()?);
+        let part = Self {
+            start,
+            len,
+            sync,
+            carry: marks as u8,
+            begins_inside: marks & 0x100 != 0,
+            ends_inside: marks & 0x200 != 0,
+            is_final: marks & 0x400 != 0,
+        };
+        let is_valid = marks < 0x800
+            && part.carry > 0
+            && (part.ends_inside || !part.is_final)
+            && len > 0
+            && sync <= start.min(Self::SYNC_MAX)
+            && part.end().is_some_and(|end| end <= NUMBER_MAX);
+        match is_valid {
+            true => Ok(part),
+            false => Err(cursor.error("F-20.7", "part of a stream: numbers out of bounds")),
+        }
+    }
 }
 
 /// How a recipe makes its bytes.
@@ -40,6 +121,8 @@ pub struct Zlib {
 
 /// Added to the level where the strategy is that for filtered data.
 const FILTERED_FIRST: u8 = 32;
+/// Added to the method where a recipe makes a part of a stream.
+const PART_FIRST: u64 = 64;
 
 /// How the bytes of a sample lie; the same for all samples of a recipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -127,6 +210,19 @@ impl Method {
     }
 }
 
+/// The method with this code, and whether recipes with it make parts; `None` where there is none.
+fn method_of(code: u64) -> Option<(Method, bool)> {
+    let Some(whole) = code.checked_sub(PART_FIRST) else {
+        return Some((Method::from_code(code)?, false));
+    };
+    match Method::from_code(whole)? {
+        Method::Deflate(zlib) if Part::LEVELS.contains(&zlib.level) => {
+            Some((Method::Deflate(zlib), true))
+        }
+        _ => None,
+    }
+}
+
 /// Bytes of the check: the plain bytes and the recipe are verified by their records already, so that this has to find
 /// only a reader that follows recipes otherwise than the writer did.
 pub const CHECK_LEN: usize = 8;
@@ -136,6 +232,35 @@ impl Recipe {
     pub fn check_of(stream: &[u8]) -> [u8; CHECK_LEN] {
         let digest = Digest::of(stream);
         digest.0.first_chunk().copied().unwrap_or_default()
+    }
+
+    /// Bytes of the plain content, which has `plain_len`, that it takes to make it; `None` where that is shorter than the recipe says.
+    pub fn needs(&self, plain_len: u64) -> Option<Range<u64>> {
+        match self.part {
+            None => Some(0..plain_len),
+            Some(part) => part.needs(plain_len),
+        }
+    }
+
+    /// Bytes of the plain content, which has `plain_len`, that it stands for.
+    pub fn plain_len(&self, plain_len: u64) -> u64 {
+        self.part.map_or(plain_len, |part| part.len)
+    }
+
+    fn code(&self) -> u64 {
+        let part = self.part.map_or(0, |_| PART_FIRST);
+        u64::from(self.method.code()).wrapping_add(part)
+    }
+
+    /// Its corrections as they are stored: behind the numbers of the part.
+    fn stored_corrections(&self) -> Cow<'_, [u8]> {
+        let Some(part) = self.part else {
+            return Cow::Borrowed(&self.corrections);
+        };
+        let mut out = Vec::new();
+        part.put(&mut out);
+        out.extend_from_slice(&self.corrections);
+        Cow::Owned(out)
     }
 }
 
@@ -160,17 +285,17 @@ impl RecipePage {
             step
         };
         let steps: Vec<u64> = recipes.iter().map(step).collect();
-        let mut put = |of: fn(&Recipe) -> u64| {
-            column::encode(&mut out, &recipes.iter().map(of).collect::<Vec<_>>())
+        let corrections: Vec<_> = recipes.iter().map(Recipe::stored_corrections).collect();
+        let mut put = |of: &dyn Fn(usize, &Recipe) -> u64| {
+            let values = recipes.iter().enumerate().map(|(i, r)| of(i, r));
+            column::encode(&mut out, &values.collect::<Vec<_>>())
         };
-        put(|r| r.len);
-        put(|r| u64::from(r.method.code()));
-        put(|r| r.corrections.len() as u64);
+        put(&|_, r| r.len);
+        put(&|_, r| r.code());
+        put(&|i, _| corrections.get(i).map_or(0, |c| c.len() as u64));
         column::encode(&mut out, &steps);
         recipes.iter().for_each(|r| out.extend_from_slice(&r.check));
-        recipes
-            .iter()
-            .for_each(|r| out.extend_from_slice(&r.corrections));
+        corrections.iter().for_each(|c| out.extend_from_slice(c));
         out
     }
 
@@ -186,13 +311,15 @@ impl RecipePage {
         let correction_lens = Column::decode(&mut cursor, count)?;
         let steps = Column::decode(&mut cursor, count)?;
         let mut recipes = Vec::with_capacity(count);
+        let mut are_parts = Vec::with_capacity(count);
         let mut starts = vec![0];
         let (mut start, mut expected) = (0u64, 0u64);
         for i in 0..count {
             let len = lens.get(i);
             let plain = expected.wrapping_add(unzigzag(steps.get(i)) as u64);
-            let method = Method::from_code(methods.get(i));
-            let (Some(method), true) = (method, (1..=RECIPE_LEN_MAX).contains(&len)) else {
+            let method = method_of(methods.get(i));
+            let (Some((method, is_part)), true) = (method, (1..=RECIPE_LEN_MAX).contains(&len))
+            else {
                 let what = format!(
                     "recipe {i} of the page: expected a method and 1 to {RECIPE_LEN_MAX} bytes"
                 );
@@ -207,10 +334,12 @@ impl RecipePage {
             expected = plain.saturating_add(1);
             start = start.saturating_add(len);
             starts.push(start);
+            are_parts.push(is_part);
             recipes.push(Recipe {
                 len,
                 plain: ContentId(plain),
                 method,
+                part: None,
                 check: [0; CHECK_LEN],
                 corrections: Vec::new(),
             });
@@ -219,9 +348,13 @@ impl RecipePage {
             let check = cursor.bytes(CHECK_LEN)?;
             recipe.check = check.first_chunk().copied().unwrap_or_default();
         }
-        for (i, recipe) in recipes.iter_mut().enumerate() {
+        for (i, (recipe, is_part)) in recipes.iter_mut().zip(are_parts).enumerate() {
             let len = correction_lens.get(i).min(PAGE_LEN_MAX) as usize;
-            recipe.corrections = cursor.bytes(len)?.to_vec();
+            let mut stored = Cursor::new(cursor.bytes(len)?, "recipe page");
+            if is_part {
+                recipe.part = Some(Part::read(&mut stored)?);
+            }
+            recipe.corrections = stored.bytes(stored.remaining())?.to_vec();
         }
         cursor.finish()?;
         Ok(Self { starts, recipes })
@@ -300,7 +433,16 @@ mod tests {
             .map(|i| Recipe {
                 len: 100 + i * i,
                 plain: ContentId(1000 - i * 3),
-                method: Method::from_code([1 + i % 9, 16 + i % 8][i as usize % 2]).unwrap(),
+                method: Method::from_code([4 + i % 6, 16 + i % 8][i as usize % 2]).unwrap(),
+                part: (i % 6 == 2).then_some(Part {
+                    start: i * 100_000,
+                    len: i,
+                    sync: i,
+                    carry: 255 - i as u8,
+                    begins_inside: i % 4 == 0,
+                    ends_inside: i % 3 == 2,
+                    is_final: i % 9 == 8,
+                }),
                 check: Recipe::check_of(&i.to_le_bytes()),
                 corrections: vec![i as u8; (i % 4) as usize],
             })

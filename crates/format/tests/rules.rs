@@ -12,7 +12,7 @@ use weald_format::entries::EntryBlock;
 use weald_format::limits::{BLOCK_LEN_MAX, NUMBER_MAX, RECIPE_LEN_MAX, XATTR_SET_LEN_MAX};
 use weald_format::names::Names;
 use weald_format::pages::{self, ContentPage, ExtentPage, TemplatePage, TimesPage};
-use weald_format::recipes::{Method, Recipe, RecipePage};
+use weald_format::recipes::{Method, Part, Recipe, RecipePage};
 use weald_format::{ContentId, Digest, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -570,6 +570,7 @@ fn recipes() {
         len: 10,
         plain: ContentId(5),
         method: Method::from_code(6).unwrap(),
+        part: None,
         check: [1; 8],
         corrections: vec![1, 2],
     };
@@ -582,7 +583,8 @@ fn recipes() {
     // One length, then one method: 6.
     let page = RecipePage::encode(std::slice::from_ref(&recipe));
     assert_eq!(page[..5], [1, 0, 10, 0, 6]);
-    for unknown in [0, 10, 15, 24, 32, 42, 127] {
+    // Parts are of levels 4 to 9.
+    for unknown in [0, 10, 15, 24, 32, 42, 64, 67, 74, 80, 96, 99, 106, 127] {
         let mut page = page.clone();
         page[4] = unknown;
         assert_eq!(rule(RecipePage::parse(&page)), "F-20.2");
@@ -590,4 +592,39 @@ fn recipes() {
     assert_eq!(parsed(&|r| r.len = 0), "F-20.2");
     assert_eq!(parsed(&|r| r.len = RECIPE_LEN_MAX + 1), "F-20.2");
     assert_eq!(parsed(&|r| r.plain = ContentId(NUMBER_MAX + 1)), "F-20.3");
+    let part = Part {
+        start: 5000,
+        len: 100,
+        sync: Part::SYNC_MAX,
+        carry: 1,
+        begins_inside: true,
+        ends_inside: true,
+        is_final: true,
+    };
+    let with = |part: Part| parsed(&|r| r.part = Some(part));
+    assert_eq!(with(part), "none");
+    assert_eq!(with(Part { carry: 255, ..part }), "none");
+    let is_open = Part {
+        ends_inside: false,
+        ..part
+    };
+    assert_eq!(with(is_open), "F-20.7");
+    assert_eq!(with(Part { len: 0, ..part }), "F-20.7");
+    assert_eq!(
+        with(Part {
+            start: 4000,
+            ..part
+        }),
+        "F-20.7"
+    );
+    assert_eq!(
+        with(Part {
+            start: NUMBER_MAX - 99,
+            ..part
+        }),
+        "F-20.7"
+    );
+    assert_eq!(with(Part { carry: 0, ..part }), "F-20.7");
+    let sync = Part::SYNC_MAX + 1;
+    assert_eq!(with(Part { sync, ..part }), "F-20.7");
 }

@@ -336,22 +336,23 @@ impl Contents {
 
     fn make(&self, recipe: &Recipe) -> Result<Vec<u8>> {
         let (start, len) = self.extent_of(recipe.plain)?;
-        if len > RECIPE_LEN_MAX {
-            let what =
-                format!("plain bytes of a recipe: expected at most {RECIPE_LEN_MAX}, found {len}");
+        let Some(needs) = recipe.needs(len) else {
+            return Err(bad("F-20.7", "a part behind the plain bytes of its recipe"));
+        };
+        let needs_len = needs.end.saturating_sub(needs.start);
+        if needs_len > RECIPE_LEN_MAX {
+            let what = format!(
+                "plain bytes of a recipe: expected at most {RECIPE_LEN_MAX}, found {needs_len}"
+            );
             return Err(bad("F-20.3", what));
         }
-        let mut plain = Vec::with_capacity(len as usize);
-        self.each_extent(start..start.saturating_add(len), &mut |_, extent| {
+        let mut plain = Vec::with_capacity(needs_len as usize);
+        let run = start.saturating_add(needs.start)..start.saturating_add(needs.end);
+        self.each_extent(run, &mut |_, extent| {
             self.append(extent, &mut plain, Recipes::Refused)?;
             Ok(ControlFlow::Continue(()))
         })?;
-        let made = weald_codec::make(
-            recipe.method,
-            &plain,
-            &recipe.corrections,
-            recipe.len as usize,
-        )?;
+        let made = weald_codec::make(recipe, &plain, len)?;
         match Recipe::check_of(&made) == recipe.check {
             true => Ok(made),
             false => Err(bad("F-20.5", "a recipe makes other bytes than it says")),

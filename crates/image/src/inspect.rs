@@ -83,7 +83,7 @@ impl Image {
             let share = shares.entry(recipe.method.name()).or_default();
             share.recipe_count = share.recipe_count.saturating_add(1);
             share.made_len = share.made_len.saturating_add(recipe.len);
-            share.plain_len = share.plain_len.saturating_add(plain_len);
+            share.plain_len = share.plain_len.saturating_add(recipe.plain_len(plain_len));
             // Every recipe makes a byte at least.
             at = made.first.saturating_add(recipe.len.max(1));
         }

@@ -164,7 +164,10 @@ impl Contents {
                     let made = self.made_at(at)?;
                     let recipe = made.recipe()?;
                     if needs.make((owner, stream, made.no), recipe.len) {
-                        self.add_needs(recipe.plain, 0..u64::MAX, Recipes::Refused, needs)?;
+                        let (_, plain_len) = self.extent_of(recipe.plain)?;
+                        // What is damaged is said where it is read.
+                        let run = recipe.needs(plain_len).unwrap_or(0..plain_len);
+                        self.add_needs(recipe.plain, run, Recipes::Refused, needs)?;
                     }
                     made.first.saturating_add(recipe.len)
                 }

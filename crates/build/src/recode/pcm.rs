@@ -1,6 +1,6 @@
 //! Runs of samples in files, cut into pieces that become FLAC streams where that pays.
 
-use super::{Kind, Stream, audio, fits};
+use super::{Kind, Step, Stream, audio, fits};
 use crate::options::Categories;
 use std::ops::Range;
 use weald_codec::{flac, trial_len};
@@ -75,14 +75,18 @@ pub fn take(run: &Run, piece: Range<usize>, bytes: &[u8]) -> Option<(Stream, Vec
         "a FLAC stream does not decode to what was encoded"
     );
     let stream = Stream {
-        parts: vec![piece],
+        ranges: vec![piece],
         plain_digest: Digest::of(&flac),
         kind: Kind::Pcm {
             channels: run.channels,
             samples: run.samples,
         },
-        corrections: Vec::new(),
-        check: Recipe::check_of(bytes),
+        steps: vec![Step {
+            len: bytes.len() as u64,
+            part: None,
+            corrections: Vec::new(),
+            check: Recipe::check_of(bytes),
+        }],
     };
     Some((stream, flac))
 }

@@ -1,11 +1,9 @@
 //! The zlib stream of a PNG file (PNG specification, third edition, section 10), which its IDAT chunks cut up.
 
-use super::{Kind, STREAM_LEN_MIN, Stream};
+use super::{STREAM_LEN_MIN, Stream};
 use std::ops::Range;
-use weald_codec::deflate::{PNG, analyze, inflate};
+use weald_codec::deflate::{PNG, inflate};
 use weald_codec::trial_len;
-use weald_format::Digest;
-use weald_format::recipes::Recipe;
 
 /// First bytes of a PNG file.
 pub const MAGIC: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
@@ -59,12 +57,12 @@ fn cut(parts: &[Range<usize>], skipped: usize, len: usize) -> Vec<Range<usize>> 
     cut.collect()
 }
 
-/// The stream of a PNG file, if it is worth a recipe.
-pub fn streams(data: &[u8]) -> Vec<Stream> {
-    take(data).into_iter().collect()
+/// The stream of a PNG file, if it is worth a recipe, in parts of `part_len` plain bytes where it is long.
+pub fn streams(data: &[u8], part_len: usize) -> Vec<Stream> {
+    take(data, part_len).into_iter().collect()
 }
 
-fn take(data: &[u8]) -> Option<Stream> {
+fn take(data: &[u8], part_len: usize) -> Option<Stream> {
     let bodies = bodies(data);
     let joined: Vec<u8> = bodies
         .iter()
@@ -87,14 +85,8 @@ fn take(data: &[u8]) -> Option<Stream> {
     if len < STREAM_LEN_MIN || trial_len(TRIAL_LEVEL, &plain).ok()? > len + len / TRIAL_SHARE {
         return None;
     }
-    let recipe = analyze(stream, &plain, PNG)?;
-    Some(Stream {
-        parts: cut(&bodies, ZLIB_HEAD_LEN, len),
-        plain_digest: Digest::of(&plain),
-        kind: Kind::Deflate { zlib: recipe.zlib },
-        corrections: recipe.corrections,
-        check: Recipe::check_of(stream),
-    })
+    let ranges = cut(&bodies, ZLIB_HEAD_LEN, len);
+    Stream::of_deflate(stream, ranges, &plain, PNG, part_len)
 }
 
 #[cfg(test)]

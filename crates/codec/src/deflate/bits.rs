@@ -97,10 +97,21 @@ pub struct BitWriter {
 }
 
 impl BitWriter {
-    /// Appends the low `count` bits of `bits`, at most 32.
+    /// Appends the low `count` bits of `bits`, at most 32; the others are zero.
+    #[inline]
     pub fn put(&mut self, bits: u32, count: u32) {
+        // Fewer than 32 are held.
         self.held |= u64::from(bits).wrapping_shl(self.held_count);
         self.held_count = self.held_count.wrapping_add(count);
+        if self.held_count >= 32 {
+            self.bytes
+                .extend_from_slice(&(self.held as u32).to_le_bytes());
+            self.held = self.held.wrapping_shr(32);
+            self.held_count = self.held_count.wrapping_sub(32);
+        }
+    }
+
+    fn flush(&mut self) {
         while self.held_count >= 8 {
             self.bytes.push(self.held as u8);
             self.held = self.held.wrapping_shr(8);
@@ -110,6 +121,7 @@ impl BitWriter {
 
     /// Fills the last byte with zeros.
     pub fn align(&mut self) {
+        self.flush();
         if self.held_count > 0 {
             self.bytes.push(self.held as u8);
             (self.held, self.held_count) = (0, 0);
@@ -118,6 +130,7 @@ impl BitWriter {
 
     /// Appends whole bytes; the position must be aligned.
     pub fn put_bytes(&mut self, bytes: &[u8]) {
+        self.flush();
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -136,12 +149,19 @@ impl BitWriter {
 
     /// Whole bytes written so far.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        let held = self.held_count.wrapping_shr(3);
+        self.bytes.len().saturating_add(held as usize)
     }
 
     /// The bytes, the last filled with zeros.
     pub fn finish(mut self) -> Vec<u8> {
         self.align();
+        self.bytes
+    }
+
+    /// The bytes that are whole.
+    pub fn into_whole_bytes(mut self) -> Vec<u8> {
+        self.flush();
         self.bytes
     }
 

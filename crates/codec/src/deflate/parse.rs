@@ -27,6 +27,8 @@ pub enum BlockKind {
 pub enum Event<'a> {
     /// A block begins.
     Block {
+        /// Its first bit.
+        first_bit: u64,
         /// How it is stored.
         kind: BlockKind,
         /// First bit and count of bits of the description of its codes, where it is dynamic.
@@ -200,6 +202,16 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Bits of the stream up to here.
+    pub fn position(&self) -> u64 {
+        self.bits.position()
+    }
+
+    /// Whether the block is the last.
+    pub fn is_last(&self) -> bool {
+        self.is_last
+    }
+
     /// Bytes of the stream up to here, the last perhaps only in part.
     pub fn stream_len(&self) -> usize {
         self.bits.position().div_ceil(8) as usize
@@ -236,6 +248,7 @@ impl<'a> Parser<'a> {
     }
 
     fn begin_block(&mut self) -> Option<Event<'a>> {
+        let first_bit = self.bits.position();
         self.is_last = self.bits.take(1)? == 1;
         let kind = match self.bits.take(2)? {
             0 => BlockKind::Stored,
@@ -253,6 +266,7 @@ impl<'a> Parser<'a> {
                 }
                 self.state = State::Stored(len as usize);
                 return Some(Event::Block {
+                    first_bit,
                     kind,
                     header: (0, 0),
                 });
@@ -266,6 +280,7 @@ impl<'a> Parser<'a> {
             distances: Table::new(&lengths.distances)?,
         };
         Some(Event::Block {
+            first_bit,
             kind,
             header: (start, header_len),
         })

@@ -2,6 +2,7 @@
 
 use super::parse::{Event, Parser};
 use super::tokens::Token;
+use super::zlib::{Chosen, Tokenizer};
 use flate2::{Compress, Compression, FlushCompress, Status};
 use weald_format::recipes::Zlib;
 use weald_format::{Error, ErrorKind, Result};
@@ -33,60 +34,112 @@ pub fn zlib_stream(plain: &[u8], zlib: Zlib) -> Result<Vec<u8>> {
     }
 }
 
-/// The tokens of a stream that zlib made, by where they begin in the plain bytes.
+/// Where predicted tokens come from.
+enum Source<'a> {
+    /// A stream that zlib made, and what is left of a stored block of it.
+    Stream(Parser<'a>, &'a [u8]),
+    /// The choices themselves.
+    Choices(Tokenizer<'a>),
+}
+
+impl Source<'_> {
+    fn pull(&mut self) -> Option<Chosen> {
+        let (parser, stored) = match self {
+            Self::Stream(parser, stored) => (parser, stored),
+            Self::Choices(tokenizer) => return tokenizer.next(),
+        };
+        let token = loop {
+            if let Some((&byte, rest)) = stored.split_first() {
+                *stored = rest;
+                break Token::literal(byte);
+            }
+            match parser.next()? {
+                Event::Token(token) => break token,
+                Event::Stored(bytes) => *stored = bytes,
+                Event::Block { .. } => {}
+                Event::End => return None,
+            }
+        };
+        Some(Chosen {
+            token,
+            is_late: false,
+        })
+    }
+}
+
+/// The tokens that zlib chooses, by where they begin in the plain bytes.
 pub struct Predicted<'a> {
-    parser: Parser<'a>,
-    stored: &'a [u8],
-    next: Option<(usize, Token)>,
+    source: Source<'a>,
+    next: Option<(usize, Chosen)>,
     /// Where the token after the next begins.
     end: usize,
+    clean: usize,
 }
 
 impl<'a> Predicted<'a> {
     /// The tokens of `stream`.
-    pub fn new(stream: &'a [u8]) -> Self {
+    pub fn of_stream(stream: &'a [u8]) -> Self {
+        Self::new(Source::Stream(Parser::new(stream), &[]), 0)
+    }
+
+    /// The tokens that zlib chooses in a run of plain bytes from `start` on: see [`Tokenizer::new`].
+    pub fn from(plain: &'a [u8], start: usize, is_front: bool, zlib: Zlib) -> Option<Self> {
+        let tokenizer = Tokenizer::new(plain, start, is_front, zlib)?;
+        Some(Self::new(Source::Choices(tokenizer), start))
+    }
+
+    fn new(source: Source<'a>, start: usize) -> Self {
         let mut predicted = Self {
-            parser: Parser::new(stream),
-            stored: &[],
+            source,
             next: None,
-            end: 0,
+            end: start,
+            clean: start,
         };
         predicted.advance();
         predicted
     }
 
     fn advance(&mut self) {
-        self.next = self.pull().map(|token| {
+        if let Some((start, chosen)) = self.next
+            && chosen.token.as_match().is_some()
+        {
+            self.clean = start.saturating_add(chosen.token.len());
+        }
+        self.next = self.source.pull().map(|chosen| {
             let start = self.end;
-            self.end = start.saturating_add(token.len());
-            (start, token)
+            self.end = start.saturating_add(chosen.token.len());
+            (start, chosen)
         });
     }
 
-    fn pull(&mut self) -> Option<Token> {
-        loop {
-            if let Some((&byte, rest)) = self.stored.split_first() {
-                self.stored = rest;
-                return Some(Token::literal(byte));
-            }
-            match self.parser.next()? {
-                Event::Token(token) => return Some(token),
-                Event::Stored(bytes) => self.stored = bytes,
-                Event::Block { .. } => {}
-                Event::End => return None,
-            }
+    fn go_to(&mut self, at: usize) {
+        while self.next.is_some_and(|(start, _)| start < at) {
+            self.advance();
         }
     }
 
     /// The token to be expected at `at` in `plain`, which must not go back: zlib's where it has one that begins there, a
     /// literal where it has not.
     pub fn token_at(&mut self, plain: &[u8], at: usize) -> Option<Token> {
-        while self.next.is_some_and(|(start, _)| start < at) {
-            self.advance();
-        }
+        self.chosen_at(plain, at).map(|chosen| chosen.token)
+    }
+
+    /// The same, and whether it comes late.
+    pub fn chosen_at(&mut self, plain: &[u8], at: usize) -> Option<Chosen> {
+        self.go_to(at);
         match self.next {
-            Some((start, token)) if start == at => Some(token),
-            _ => plain.get(at).copied().map(Token::literal),
+            Some((start, chosen)) if start == at => Some(chosen),
+            _ => plain.get(at).map(|&byte| Chosen {
+                token: Token::literal(byte),
+                is_late: false,
+            }),
         }
+    }
+
+    /// The last place up to `at` where zlib had nothing pending because a match ended there, or where it began; nothing if a match
+    /// goes on over `at`.
+    pub fn clean_before(&mut self, at: usize) -> Option<usize> {
+        self.go_to(at);
+        (self.clean <= at).then_some(self.clean)
     }
 }

@@ -1,6 +1,13 @@
+use super::bits::BitWriter;
+use super::correct::{Correct, End};
+use super::make::write_tokens;
+use super::parse::Lengths;
+use super::tokens::{END_OF_BLOCK, Token};
+use super::trees::Frequencies;
 use super::*;
 use proptest::prelude::*;
 use std::io::Write;
+use weald_format::cursor::put_varint;
 
 fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
@@ -40,10 +47,37 @@ fn zlib(plain: &[u8], level: u32) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+/// Plain bytes of a part.
+const PART_LEN: usize = 256 << 10;
+
+/// The recipe for a stream that one makes.
+fn analyze_whole(stream: &[u8], plain: &[u8], tried: &[Zlib]) -> Option<Recipe> {
+    let mut recipes = analyze(stream, plain, tried, PART_LEN);
+    assert!(recipes.len() < 2);
+    recipes.pop()
+}
+
+/// The stream that `recipes` make, each of no more of the plain bytes than it needs.
+fn remake(recipes: &[Recipe], plain: &[u8]) -> Vec<u8> {
+    let mut made = Vec::new();
+    for recipe in recipes {
+        let Some(part) = recipe.part else {
+            made.extend(recreate(plain, recipe.zlib, &recipe.corrections, recipe.len).unwrap());
+            continue;
+        };
+        let len = plain.len() as u64;
+        let needs = part.needs(len).unwrap();
+        let run = &plain[needs.start as usize..needs.end as usize];
+        let bytes = recreate_part(run, len, recipe.zlib, part, &recipe.corrections, recipe.len);
+        made.extend(bytes.unwrap());
+    }
+    made
+}
+
 /// A stream as other encoders might make it: blocks cut elsewhere, some stored, some in fixed codes, some tokens other than zlib's.
 fn odd_stream(plain: &[u8], level: u8, block_len: usize, fix_every: usize) -> Vec<u8> {
     let predicted = zlib_stream(plain, default(level)).unwrap();
-    let mut predicted = Predicted::new(&predicted);
+    let mut predicted = Predicted::of_stream(&predicted);
     let mut out = BitWriter::default();
     let (mut at, mut no, mut count) = (0, 0, 0);
     while at < plain.len() || no == 0 {
@@ -72,13 +106,13 @@ fn odd_stream(plain: &[u8], level: u8, block_len: usize, fix_every: usize) -> Ve
             out.put_bytes(&plain[start..at]);
         } else if kind == 4 {
             out.put(1, 2);
-            write_tokens(&mut out, &tokens, &Lengths::fixed()).unwrap();
+            write_tokens(&mut out, &tokens, &Lengths::fixed(), true).unwrap();
         } else {
             out.put(2, 2);
             let mut header = BitWriter::default();
             let lengths = Frequencies::of(&tokens).describe(&mut header);
             out.put_bits(&header.into_bits());
-            write_tokens(&mut out, &tokens, &lengths).unwrap();
+            write_tokens(&mut out, &tokens, &lengths, true).unwrap();
         }
         no += 1;
     }
@@ -105,7 +139,7 @@ fn streams_of_zlib_need_no_corrections() {
             Some((plain.clone(), stream.len()))
         );
         assert_eq!(inflate(&longer, len - 1), None);
-        let recipe = analyze(&stream, &plain, ARCHIVES).unwrap();
+        let recipe = analyze_whole(&stream, &plain, ARCHIVES).unwrap();
         assert!(
             recipe.corrections.is_empty(),
             "{len} bytes at level {level}"
@@ -128,7 +162,7 @@ fn streams_of_other_encoders_come_back() {
         let plain = text(len, 7);
         let stream = odd_stream(&plain, 6, block_len, fix_every);
         assert_eq!(inflate(&stream, len), Some((plain.clone(), stream.len())));
-        let recipe = analyze(&stream, &plain, ARCHIVES).unwrap();
+        let recipe = analyze_whole(&stream, &plain, ARCHIVES).unwrap();
         assert!(!recipe.corrections.is_empty());
         let made = recreate(&plain, recipe.zlib, &recipe.corrections, stream.len());
         assert_eq!(made.unwrap(), stream);
@@ -165,7 +199,7 @@ fn codes_that_zlib_would_not_choose_come_back() {
     let mut out = BitWriter::default();
     out.put(5, 3);
     out.put_bits(&header.into_bits());
-    write_tokens(&mut out, &tokens, &lengths).unwrap();
+    write_tokens(&mut out, &tokens, &lengths, true).unwrap();
     let stream = out.finish();
     assert_eq!(
         inflate(&stream, 1 << 20),
@@ -173,27 +207,19 @@ fn codes_that_zlib_would_not_choose_come_back() {
     );
     let predicted = zlib_stream(&plain, default(6)).unwrap();
     // Too many corrections to be worth it; that they would be right is what matters here.
-    assert_eq!(analyze(&stream, &plain, ARCHIVES), None);
-    let mut walk = Correct {
-        stream: &stream,
-        blocks: Vec::new(),
-        tokens: tokens.clone(),
-        headers: Vec::new(),
-    };
+    assert_eq!(analyze_whole(&stream, &plain, ARCHIVES), None);
+    let mut walk = Correct::new(&stream, 0, 0, 0);
     let mut parser = Parser::new(&stream);
-    let Some(Event::Block { kind, header }) = parser.next() else {
+    let Some(Event::Block { kind, header, .. }) = parser.next() else {
         panic!("no block");
     };
-    let kept = std::mem::take(&mut walk.tokens);
     walk.begin(kind, header).unwrap();
-    walk.tokens = kept;
-    walk.end_block().unwrap();
-    let mut corrections = walk.encode();
-    put_varint(&mut corrections, tokens.len() as u64);
-    for _ in &tokens {
-        corrections.extend_from_slice(&[0, 0]);
+    for &token in &tokens {
+        walk.token(token, Token::matching(3, 1)).unwrap();
     }
-    let made = apply(&plain, &predicted, &corrections, stream.len()).unwrap();
+    let corrections = walk.finish(plain.len(), End::OfStream).unwrap().corrections;
+    let predicted = Predicted::of_stream(&predicted);
+    let made = apply(&plain, predicted, &corrections, stream.len()).unwrap();
     assert_eq!(made, stream);
 }
 
@@ -240,6 +266,173 @@ fn corrections_are_held_to_their_rule() {
     assert!(recreate(&plain, default(6), &many, len).is_err());
 }
 
+/// Data on which zlib's choices differ: text, noise, runs, periods, sparse repeats, and all of these in turn.
+fn samples(len: usize) -> Vec<Vec<u8>> {
+    let mut samples = vec![
+        text(len, 11),
+        noise(len, 12),
+        vec![7; len],
+        (0..len).map(|i| (i % 301) as u8).collect(),
+        noise(len, 13).iter().map(|b| b % 3).collect(),
+    ];
+    let pieces = samples.iter().map(|s| &s[..len / 5]);
+    samples.push(pieces.flatten().copied().collect());
+    samples
+}
+
+/// Would catch: a choice of tokens that is not zlib's, from the front or from where nothing is pending.
+#[test]
+fn tokens_are_those_that_zlib_chooses() {
+    for len in [
+        0, 1, 2, 3, 4, 261, 262, 263, 32_505, 32_506, 33_000, 150_000,
+    ] {
+        for plain in samples(len) {
+            for level in Part::LEVELS {
+                for zlib in [default(level), filtered(level)] {
+                    let stream = zlib_stream(&plain, zlib).unwrap();
+                    let mut expected = Predicted::of_stream(&stream);
+                    let mut chosen = Predicted::from(&plain, 0, true, zlib).unwrap();
+                    let (mut at, mut clean) = (0, 0);
+                    while at < plain.len() {
+                        let token = chosen.token_at(&plain, at).unwrap();
+                        // A stored block does not tell tokens.
+                        let stored = Token::literal(plain[at]);
+                        let wanted = expected.token_at(&plain, at).unwrap();
+                        assert!(token == wanted || wanted == stored, "{len} {zlib:?} {at}");
+                        if at < len / 2 {
+                            clean = chosen.clean_before(at).unwrap();
+                        }
+                        at += token.len();
+                    }
+                    let from = clean.saturating_sub(Part::WINDOW_LEN as usize);
+                    let run = &plain[from..];
+                    let mut again = Predicted::from(run, clean - from, from == 0, zlib).unwrap();
+                    let mut chosen = Predicted::from(&plain, 0, true, zlib).unwrap();
+                    let mut at = clean;
+                    while at < plain.len() {
+                        let token = chosen.token_at(&plain, at).unwrap();
+                        assert_eq!(again.token_at(run, at - from), Some(token), "{zlib:?} {at}");
+                        at += token.len();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Would catch: parts that are not made bit for bit, of zlib's streams or of others, that need more than they say, or corrections
+/// where zlib made the stream.
+#[test]
+fn parts_of_streams_come_back() {
+    let len = PART_LEN * 3;
+    let plain = samples(len * 2).pop().unwrap();
+    for zlib in Part::LEVELS.flat_map(|level| [default(level), filtered(level)]) {
+        let stream = zlib_stream(&plain, zlib).unwrap();
+        for (part_len, count_min) in [(PART_LEN, 3), (32 << 10, 30)] {
+            let recipes = parts(&stream, &plain, zlib, part_len).unwrap();
+            for recipe in &recipes {
+                let part = recipe.part.unwrap();
+                let is_whole = !part.begins_inside && !part.ends_inside;
+                assert_eq!(recipe.corrections.is_empty(), is_whole, "{zlib:?}");
+            }
+            let count = recipes.len();
+            assert!(count >= count_min, "{count} parts, {zlib:?}");
+            assert!(remake(&recipes, &plain) == stream, "{zlib:?}");
+        }
+    }
+    for (block_len, fix_every) in [(20_000, 900), (150_000, 100_000)] {
+        let plain = text(len, 21);
+        let stream = odd_stream(&plain, 6, block_len, fix_every);
+        for part_len in [20_000, PART_LEN] {
+            let recipes = analyze(&stream, &plain, ARCHIVES, part_len);
+            assert!(recipes.len() > len / part_len / 2);
+            assert!(remake(&recipes, &plain) == stream);
+        }
+    }
+    // Stored blocks, and few places to begin at.
+    let noise = noise(len, 22);
+    let stream = zlib(&noise, 6);
+    let recipes = parts(&stream, &noise, default(6), PART_LEN).unwrap();
+    assert!(remake(&recipes, &noise) == stream);
+    // Below level 4 there are no parts.
+    let plain = text(len, 23);
+    assert_eq!(
+        analyze(&zlib(&plain, 2), &plain, ARCHIVES, PART_LEN)[0].part,
+        None
+    );
+}
+
+/// Would catch: streams that are given up although parts could make them, or that one recipe makes of too much.
+#[test]
+fn long_streams_are_made_in_parts_only() {
+    let plain = text(WHOLE_PLAIN_LEN_MAX / 16, 31).repeat(17);
+    let recipes = analyze(&zlib(&plain, 6), &plain, ARCHIVES, PART_LEN);
+    assert!(recipes.len() > 16 && recipes.iter().all(|r| r.part.is_some()));
+    assert_eq!(analyze(&zlib(&plain, 1), &plain, ARCHIVES, PART_LEN), []);
+}
+
+/// Would catch: numbers of a part, or plain bytes, that are not held to their rule.
+#[test]
+fn parts_are_held_to_their_rule() {
+    let plain = text(PART_LEN * 3, 41);
+    let len = plain.len() as u64;
+    let recipes = analyze(&zlib(&plain, 6), &plain, ARCHIVES, PART_LEN);
+    let (recipe, zlib) = (&recipes[1], default(6));
+    let part = recipe.part.unwrap();
+    let make = |part: Part, run: &[u8], zlib, made_len| {
+        recreate_part(run, len, zlib, part, &recipe.corrections, made_len)
+    };
+    let run = |part: Part| match part.needs(len) {
+        Some(needs) => &plain[needs.start as usize..needs.end as usize],
+        None => &plain,
+    };
+    assert!(make(part, run(part), zlib, recipe.len).is_ok());
+    let cases = [
+        ("F-20.7", Part { len, ..part }, zlib),
+        (
+            "F-20.7",
+            Part {
+                sync: part.start + 1,
+                ..part
+            },
+            zlib,
+        ),
+        ("F-20.7", Part { carry: 0, ..part }, zlib),
+        ("F-20.7", part, default(3)),
+        (
+            "F-20.4",
+            Part {
+                len: part.len - 1,
+                ..part
+            },
+            zlib,
+        ),
+        ("F-20.4", Part { carry: 255, ..part }, default(9)),
+        (
+            "F-20.4",
+            Part {
+                ends_inside: !part.ends_inside,
+                ..part
+            },
+            zlib,
+        ),
+    ];
+    for (rule, part, zlib) in cases {
+        let error = make(part, run(part), zlib, recipe.len).expect_err(rule);
+        assert_eq!(
+            error.place().map(|p| p.rule),
+            Some(rule),
+            "{part:?} {zlib:?}"
+        );
+    }
+    for error in [
+        make(part, &run(part)[1..], zlib, recipe.len),
+        make(part, run(part), zlib, recipe.len + 1),
+    ] {
+        assert!(error.is_err());
+    }
+}
+
 /// Would catch: a distance or length that reaches out, or noise taken for a stream.
 #[test]
 fn what_is_no_stream_is_refused() {
@@ -250,12 +443,12 @@ fn what_is_no_stream_is_refused() {
     // A match at the very front: fixed codes, length 3, distance 1.
     let mut out = BitWriter::default();
     out.put(3, 3);
-    write_tokens(&mut out, &[Token::matching(3, 1)], &Lengths::fixed()).unwrap();
+    write_tokens(&mut out, &[Token::matching(3, 1)], &Lengths::fixed(), true).unwrap();
     assert_eq!(inflate(&out.finish(), 100), None);
     for seed in 0..200 {
         let bytes = noise(300, seed);
         if let Some((plain, len)) = inflate(&bytes, 1 << 20) {
-            let _ = analyze(&bytes[..len], &plain, ARCHIVES);
+            let _ = analyze(&bytes[..len], &plain, ARCHIVES, 100);
         }
     }
 }
@@ -276,7 +469,7 @@ fn the_strategy_of_libpng_is_known() {
         let stream = zlib_stream(&plain, filtered(level)).unwrap();
         let (inflated, len) = inflate(&stream, plain.len()).unwrap();
         assert!(inflated == plain && len == stream.len(), "level {level}");
-        let recipe = analyze(&stream, &plain, PNG).unwrap();
+        let recipe = analyze_whole(&stream, &plain, PNG).unwrap();
         let made = recreate(&plain, recipe.zlib, &recipe.corrections, stream.len());
         assert!(made.unwrap() == stream, "level {level}");
         if level >= 4 {
@@ -303,12 +496,38 @@ proptest! {
         }
     }
 
+    /// Would catch: panics and endless work on forged parts.
+    #[test]
+    fn forged_parts_fail_or_make_as_many_bytes(
+        numbers in (0u64..3000, 0u64..3000, 0u64..5000, any::<u8>()),
+        corrections in proptest::collection::vec(any::<u8>(), 0..30),
+        level in 3u8..11,
+        len in 0usize..3000,
+    ) {
+        let plain = text(2000, 3);
+        let (start, part_len, sync, carry) = numbers;
+        let part = Part {
+            start,
+            len: part_len,
+            sync,
+            carry,
+            begins_inside: level & 1 == 0,
+            ends_inside: len % 2 == 0,
+            is_final: len % 4 == 0,
+        };
+        let needs = part.needs(2000).unwrap_or(0..2000);
+        let run = &plain[needs.start as usize..needs.end as usize];
+        if let Ok(made) = recreate_part(run, 2000, default(level), part, &corrections, len) {
+            prop_assert_eq!(made.len(), len);
+        }
+    }
+
     /// Would catch: the same, on corrections that are nearly right.
     #[test]
     fn flipped_corrections_fail_or_make_a_stream(at in 0usize..1000, bit in 0u8..8) {
         let plain = text(20_000, 4);
         let stream = odd_stream(&plain, 6, 3000, 400);
-        let mut recipe = analyze(&stream, &plain, ARCHIVES).unwrap();
+        let mut recipe = analyze_whole(&stream, &plain, ARCHIVES).unwrap();
         let at = at % recipe.corrections.len();
         recipe.corrections[at] ^= 1 << bit;
         let _ = recreate(&plain, recipe.zlib, &recipe.corrections, stream.len());
@@ -319,7 +538,7 @@ proptest! {
     fn any_bytes_at_any_level_come_back(plain in proptest::collection::vec(0u8..5, 1..5000), level in 1u32..10) {
         let stream = zlib(&plain, level);
         prop_assert_eq!(inflate(&stream, plain.len()), Some((plain.clone(), stream.len())));
-        let recipe = analyze(&stream, &plain, ARCHIVES).unwrap();
+        let recipe = analyze_whole(&stream, &plain, ARCHIVES).unwrap();
         prop_assert!(recipe.corrections.is_empty());
     }
 }

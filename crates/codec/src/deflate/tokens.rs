@@ -65,12 +65,32 @@ impl Token {
         match self.as_match() {
             None => (Symbol::plain(self.0), None),
             Some((len, distance)) => {
-                let mut symbol = Symbol::of(len, &LEN_BASES, &LEN_EXTRA);
+                let mut symbol = Symbol::of_len(len);
                 symbol.code = symbol.code.wrapping_add(END_OF_BLOCK).wrapping_add(1);
-                let distance = Symbol::of(distance, &DISTANCE_BASES, &DISTANCE_EXTRA);
-                (symbol, Some(distance))
+                (symbol, Some(Symbol::of_distance(distance)))
             }
         }
+    }
+
+    /// How corrections name it: 0 is a literal, whose byte the plain bytes tell.
+    pub fn to_code(self) -> u64 {
+        match self.as_match() {
+            None => 0,
+            Some((len, distance)) => {
+                let len = u64::from(len.saturating_sub(MATCH_LEN_MIN));
+                let distance = u64::from(distance.saturating_sub(1));
+                (len | distance.wrapping_shl(8)).wrapping_add(1)
+            }
+        }
+    }
+
+    /// The match that `code`, not 0, stands for.
+    pub fn from_code(code: u64) -> Option<Self> {
+        let code = code.checked_sub(1)?;
+        let len = (code & 0xff).wrapping_add(u64::from(MATCH_LEN_MIN)) as u32;
+        let distance = u32::try_from(code.wrapping_shr(8)).ok()?.checked_add(1)?;
+        let is_valid = len <= MATCH_LEN_MAX && distance <= DISTANCE_MAX;
+        is_valid.then(|| Self::matching(len, distance))
     }
 }
 
@@ -94,15 +114,39 @@ impl Symbol {
         }
     }
 
-    fn of(value: u32, bases: &[u32], extra_counts: &[u32]) -> Self {
-        let code = bases
-            .partition_point(|&base| base <= value)
-            .saturating_sub(1);
-        let base = bases.get(code).copied().unwrap_or(0);
+    /// That of a length: up to 10 one each, then four for each number of extra bits.
+    fn of_len(len: u32) -> Self {
+        let value = len.saturating_sub(MATCH_LEN_MIN);
+        if len >= MATCH_LEN_MAX || value < 8 {
+            let code = if len >= MATCH_LEN_MAX { 28 } else { value };
+            return Self::plain(code);
+        }
+        let extra_count = value.ilog2().saturating_sub(2);
+        let code = value
+            .wrapping_shr(extra_count)
+            .wrapping_add(extra_count.wrapping_mul(4));
+        Self::with_extra(code, value, extra_count)
+    }
+
+    /// That of a distance: up to 4 one each, then two for each number of extra bits.
+    fn of_distance(distance: u32) -> Self {
+        let value = distance.saturating_sub(1);
+        if value < 4 {
+            return Self::plain(value);
+        }
+        let extra_count = value.ilog2().saturating_sub(1);
+        let code = value
+            .wrapping_shr(extra_count)
+            .wrapping_add(extra_count.wrapping_mul(2));
+        Self::with_extra(code, value, extra_count)
+    }
+
+    fn with_extra(code: u32, value: u32, extra_count: u32) -> Self {
+        let mask = 1u32.wrapping_shl(extra_count).wrapping_sub(1);
         Self {
-            code,
-            extra_count: extra_counts.get(code).copied().unwrap_or(0),
-            extra: value.saturating_sub(base),
+            code: code as usize,
+            extra_count,
+            extra: value & mask,
         }
     }
 }

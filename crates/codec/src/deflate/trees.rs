@@ -7,7 +7,7 @@
 
 use super::bits::BitWriter;
 use super::parse::{LENGTHS_ORDER, Lengths, codes};
-use super::tokens::{DISTANCE_SYMBOLS, END_OF_BLOCK, LITERAL_SYMBOLS, Token};
+use super::tokens::{DISTANCE_SYMBOLS, END_OF_BLOCK, LITERAL_SYMBOLS, Token, distance_of, len_of};
 
 /// Longest code for literals, lengths and distances; longest code for code lengths; bits.
 const CODE_LEN_MAX: usize = 15;
@@ -73,6 +73,21 @@ impl Frequencies {
             out.put(run.extra, run.extra_count);
         }
         lengths
+    }
+
+    /// Bits that these symbols take with `lengths`, and what follows them.
+    pub fn coded_bits(&self, lengths: &Lengths) -> u64 {
+        let bits = |counts: &[u32], lens: &[u8], extra: fn(usize) -> u32| -> u64 {
+            let each = counts.iter().zip(lens).enumerate();
+            each.map(|(symbol, (&count, &len))| {
+                u64::from(count) * (u64::from(len) + u64::from(extra(symbol)))
+            })
+            .sum()
+        };
+        let len_extra = |symbol| len_of(symbol).map_or(0, |(_, count)| count);
+        let distance_extra = |symbol| distance_of(symbol).map_or(0, |(_, count)| count);
+        bits(&self.literals, &lengths.literals, len_extra)
+            + bits(&self.distances, &lengths.distances, distance_extra)
     }
 }
 

@@ -9,7 +9,7 @@ use weald_format::directory::{Category, Stream};
 use weald_format::entries::EntryKind;
 use weald_format::limits::{BLOCK_LEN_MAX, NUMBER_MAX};
 use weald_format::pages::{Extent, Source};
-use weald_format::recipes::{Method, Recipe, Samples};
+use weald_format::recipes::{Method, Part, Recipe, Samples};
 use weald_format::{ContentId, Digest};
 
 /// Has the first `len` bytes of content 0 made by a recipe of content `plain`.
@@ -22,6 +22,7 @@ fn make_front(parts: &mut Parts, len: u64, plain: u64) {
         len,
         plain: ContentId(plain),
         method: Method::from_code(6).unwrap(),
+        part: None,
         check: [0; 8],
         corrections: Vec::new(),
     });
@@ -112,6 +113,18 @@ pub fn content_cases() -> Vec<Case> {
             Read,
             move |p| make_front(p, 55, 1),
         ),
+        case("a part behind its plain bytes", "F-20.7", Read, move |p| {
+            make_front(p, 100, 1);
+            p.recipes[0].part = Some(Part {
+                start: 0,
+                len: 51,
+                sync: 0,
+                carry: 1,
+                begins_inside: false,
+                ends_inside: false,
+                is_final: false,
+            });
+        }),
         case("samples of no FLAC stream", "F-20.6", Read, move |p| {
             make_front(p, 100, 1);
             p.recipes[0].method = Method::Pcm(Samples::bytes(true));

@@ -1,0 +1,425 @@
+//! DEFLATE streams made from plain bytes and corrections.
+
+use super::bits::{BitReader, BitWriter, Bits};
+use super::parse::{BlockKind, Lengths, codes};
+use super::predict::{Predicted, zlib_stream};
+use super::tokens::{END_OF_BLOCK, Token};
+use super::trees::Frequencies;
+use super::zlib::BLOCK_TOKENS;
+use weald_format::cursor::Cursor;
+use weald_format::recipes::{Part, Zlib};
+use weald_format::{Error, Result};
+
+/// Tokens of one block: far more than encoders put there.
+pub const BLOCK_TOKENS_MAX: usize = 1 << 20;
+
+fn bad(what: &'static str) -> Error {
+    Error::corrupt("recipe", 0, "F-20.4", what)
+}
+
+/// One block as corrections describe it.
+pub struct Block {
+    pub kind: BlockKind,
+    /// Tokens; bytes of a stored block.
+    pub count: usize,
+    /// Description of the codes, where it is not the one that zlib would have written.
+    pub header: Option<Bits>,
+}
+
+/// The stream of `len` bytes that `plain`, `zlib` and `corrections` make.
+///
+/// # Errors
+/// `Corrupt` (F-20.4) where they make none of that length; `Limit` where zlib fails.
+/// # Cost
+/// One run of zlib, and one walk over its tokens where there are corrections. Memory: the plain bytes once more for zlib's
+/// stream, 4 MiB for the tokens of a block, the stream, 256 KiB for zlib.
+pub fn recreate(plain: &[u8], zlib: Zlib, corrections: &[u8], len: usize) -> Result<Vec<u8>> {
+    if !(1..=9).contains(&zlib.level) {
+        return Err(bad("level: expected 1 to 9"));
+    }
+    let predicted = zlib_stream(plain, zlib)?;
+    let stream = match corrections.is_empty() {
+        true => predicted,
+        false => apply(plain, Predicted::of_stream(&predicted), corrections, len)?,
+    };
+    match stream.len() == len {
+        true => Ok(stream),
+        false => Err(bad("the stream that it makes has another length")),
+    }
+}
+
+/// The `len` bytes of a stream that `part` stands for, of the plain bytes `run` of `plain_len` that it [needs](Part::needs).
+///
+/// # Errors
+/// `Corrupt` (F-20.4, F-20.7) where they make none of that length.
+/// # Cost
+/// As zlib takes for `run`. Memory: the part, 4 MiB for the tokens of a block, 192 KiB.
+pub fn recreate_part(
+    run: &[u8],
+    plain_len: u64,
+    zlib: Zlib,
+    part: Part,
+    corrections: &[u8],
+    len: usize,
+) -> Result<Vec<u8>> {
+    let no_part = || Error::corrupt("recipe", 0, "F-20.7", "a part that is none of the stream");
+    let needs = part.needs(plain_len).ok_or_else(no_part)?;
+    let at = part.start.saturating_sub(needs.start) as usize;
+    let end = at.saturating_add(part.len as usize);
+    let sync = at.checked_sub(part.sync as usize).ok_or_else(no_part)?;
+    if needs.end.saturating_sub(needs.start) != run.len() as u64 {
+        return Err(no_part());
+    }
+    let predicted = Predicted::from(run, sync, needs.start == 0, zlib).ok_or_else(no_part)?;
+    let mut out = BitWriter::default();
+    let carried = u32::from(part.carry).checked_ilog2().ok_or_else(no_part)?;
+    out.put(
+        u32::from(part.carry) & 1u32.wrapping_shl(carried).wrapping_sub(1),
+        carried,
+    );
+    let mut make = Make {
+        plain: run,
+        predicted,
+        at,
+        end,
+        tokens: Vec::new(),
+        out,
+    };
+    let is_last = part.end() == Some(plain_len);
+    let ends = Ends {
+        begins_inside: part.begins_inside,
+        ends_inside: part.ends_inside,
+        is_final: if part.ends_inside {
+            part.is_final
+        } else {
+            is_last
+        },
+    };
+    match corrections.is_empty() {
+        true if part.begins_inside || part.ends_inside => return Err(no_part()),
+        true => make.foreseen_blocks(is_last, len)?,
+        false => make.corrected_blocks(corrections, ends, len)?,
+    }
+    let stream = match is_last && !part.ends_inside {
+        true => make.out.finish(),
+        false => make.out.into_whole_bytes(),
+    };
+    match stream.len() == len {
+        true => Ok(stream),
+        false => Err(bad("the part that it makes has another length")),
+    }
+}
+
+/// Blocks of a stream of so many plain bytes: describing codes takes longer than anything else in small blocks.
+pub fn block_count_max(plain_len: usize) -> usize {
+    plain_len.wrapping_shr(8).saturating_add(16)
+}
+
+/// The stream of at most `len` bytes that `plain`, tokens and corrections make.
+pub fn apply(
+    plain: &[u8],
+    predicted: Predicted<'_>,
+    corrections: &[u8],
+    len: usize,
+) -> Result<Vec<u8>> {
+    let mut make = Make {
+        plain,
+        predicted,
+        at: 0,
+        end: plain.len(),
+        tokens: Vec::new(),
+        out: BitWriter::default(),
+    };
+    let ends = Ends {
+        begins_inside: false,
+        ends_inside: false,
+        is_final: true,
+    };
+    make.corrected_blocks(corrections, ends, len)?;
+    Ok(make.out.finish())
+}
+
+fn parse_block(cursor: &mut Cursor<'_>, plain_len: usize) -> Result<Block> {
+    let word = cursor.varint()?;
+    let kind = match word & 3 {
+        0 => BlockKind::Stored,
+        1 => BlockKind::Fixed,
+        2 => BlockKind::Dynamic,
+        _ => return Err(bad("block kind: expected 0 to 2, found 3")),
+    };
+    let count = usize::try_from(word.wrapping_shr(3)).unwrap_or(usize::MAX);
+    let has_header = word & 4 != 0;
+    if count > plain_len.min(BLOCK_TOKENS_MAX) || (has_header && kind != BlockKind::Dynamic) {
+        return Err(bad(
+            "block of more tokens than plain bytes, or with codes that it cannot have",
+        ));
+    }
+    let header = match has_header {
+        false => None,
+        true => {
+            // The longest description: 14 bits, 19 lengths of 3, 316 symbols of at most 14 bits.
+            let bit_count = cursor.bounded(14 + 19 * 3 + 316 * 14, "bits of a description")?;
+            let bytes = cursor.bytes(bit_count.div_ceil(8) as usize)?.to_vec();
+            Some(Bits {
+                count: bit_count,
+                bytes,
+            })
+        }
+    };
+    Ok(Block {
+        kind,
+        count,
+        header,
+    })
+}
+
+/// Fixes that are left.
+struct Fixes<'a> {
+    /// How many, the one that `gap` leads to included.
+    count: u64,
+    /// Tokens before the next fix.
+    gap: u64,
+    cursor: Cursor<'a>,
+}
+
+impl Fixes<'_> {
+    fn read_gap(&mut self) -> Result<()> {
+        if self.count > 0 {
+            self.gap = self.cursor.varint()?;
+        }
+        Ok(())
+    }
+
+    /// The code of the next token, where it is a fix.
+    fn next(&mut self) -> Result<Option<u64>> {
+        if self.count == 0 || self.gap > 0 {
+            self.gap = self.gap.saturating_sub(1);
+            return Ok(None);
+        }
+        let code = self.cursor.varint()?;
+        self.count = self.count.saturating_sub(1);
+        self.read_gap()?;
+        Ok(Some(code))
+    }
+}
+
+/// How blocks begin and end.
+#[derive(Clone, Copy)]
+struct Ends {
+    /// The first block began before.
+    begins_inside: bool,
+    /// The last block goes on.
+    ends_inside: bool,
+    /// The last block is the last of the stream.
+    is_final: bool,
+}
+
+/// Blocks being made.
+struct Make<'a> {
+    plain: &'a [u8],
+    predicted: Predicted<'a>,
+    /// The next plain byte, and the one behind the last.
+    at: usize,
+    end: usize,
+    tokens: Vec<Token>,
+    out: BitWriter,
+}
+
+impl Make<'_> {
+    /// Blocks as corrections describe them.
+    fn corrected_blocks(&mut self, corrections: &[u8], ends: Ends, len: usize) -> Result<()> {
+        let plain_len = self.end.saturating_sub(self.at);
+        let mut cursor = Cursor::new(corrections, "recipe");
+        let block_count = cursor.count(block_count_max(plain_len), "block count")?;
+        let blocks = (0..block_count)
+            .map(|_| parse_block(&mut cursor, plain_len))
+            .collect::<Result<Vec<_>>>()?;
+        let mut fixes = Fixes {
+            count: cursor.varint()?,
+            gap: 0,
+            cursor,
+        };
+        fixes.read_gap()?;
+        for (no, block) in blocks.iter().enumerate() {
+            let is_last = no.wrapping_add(1) == blocks.len();
+            let ends = Ends {
+                begins_inside: ends.begins_inside && no == 0,
+                ends_inside: ends.ends_inside && is_last,
+                is_final: ends.is_final && is_last,
+            };
+            self.corrected_block(block, &mut fixes, ends)?;
+            self.check_len(len)?;
+        }
+        if self.at != self.end || fixes.count != 0 {
+            return Err(bad("blocks and plain bytes do not end together"));
+        }
+        fixes.cursor.finish()
+    }
+
+    fn check_len(&self, len: usize) -> Result<()> {
+        match self.out.len() > len {
+            true => Err(bad("the stream that it makes is longer than announced")),
+            false => Ok(()),
+        }
+    }
+
+    fn corrected_block(&mut self, block: &Block, fixes: &mut Fixes<'_>, ends: Ends) -> Result<()> {
+        let is_part = ends.begins_inside || ends.ends_inside;
+        if is_part && block.kind != BlockKind::Fixed && block.header.is_none() {
+            return Err(bad("a part of a block without a description of its codes"));
+        }
+        if block.kind == BlockKind::Stored {
+            return self.stored(block.count, ends.is_final);
+        }
+        self.tokens.clear();
+        for _ in 0..block.count {
+            let token = match fixes.next()? {
+                Some(0) => self.plain.get(self.at).copied().map(Token::literal),
+                Some(code) => Token::from_code(code),
+                None => self.predicted.token_at(self.plain, self.at),
+            };
+            let token =
+                token.ok_or_else(|| bad("a token that is none, or behind the plain bytes"))?;
+            self.take(token)?;
+        }
+        if !ends.begins_inside {
+            self.begin(block.kind, ends.is_final);
+        }
+        let lengths = match (block.kind, &block.header) {
+            (BlockKind::Fixed, _) => Lengths::fixed(),
+            (_, None) => Frequencies::of(&self.tokens).describe(&mut self.out),
+            (_, Some(header)) => {
+                if !ends.begins_inside {
+                    self.out.put_bits(header);
+                }
+                Lengths::read(&mut BitReader::new(&header.bytes))
+                    .ok_or_else(|| bad("a description of codes that is none"))?
+            }
+        };
+        self.coded(&lengths, !ends.ends_inside)
+    }
+
+    /// Blocks as zlib ends and codes them.
+    fn foreseen_blocks(&mut self, is_last: bool, len: usize) -> Result<()> {
+        self.tokens.clear();
+        let mut start = self.at;
+        while self.at < self.end {
+            let chosen = self.predicted.chosen_at(self.plain, self.at);
+            let chosen = chosen.ok_or_else(|| bad("a token behind the plain bytes"))?;
+            self.take(chosen.token)?;
+            if self.tokens.len() >= BLOCK_TOKENS && !chosen.is_late {
+                self.foreseen_block(start, false)?;
+                self.check_len(len)?;
+                self.tokens.clear();
+                start = self.at;
+            }
+        }
+        match (is_last, self.tokens.is_empty()) {
+            (true, _) => self.foreseen_block(start, true),
+            (false, true) => Ok(()),
+            (false, false) => Err(bad("a part that ends inside a block")),
+        }
+    }
+
+    /// The block of the tokens since plain byte `start`, in the shortest of the three ways.
+    fn foreseen_block(&mut self, start: usize, is_final: bool) -> Result<()> {
+        let frequencies = Frequencies::of(&self.tokens);
+        let mut header = BitWriter::default();
+        let lengths = frequencies.describe(&mut header);
+        let header = header.into_bits();
+        let fixed = Lengths::fixed();
+        // The three bits of the block's head count, too.
+        let len_of = |bits: u64| bits.saturating_add(3 + 7).wrapping_shr(3);
+        let bits = frequencies
+            .coded_bits(&lengths)
+            .saturating_add(header.count);
+        let fixed_len = len_of(frequencies.coded_bits(&fixed));
+        let coded_len = len_of(bits).min(fixed_len);
+        let plain_len = self.at.saturating_sub(start);
+        if (plain_len as u64).saturating_add(4) <= coded_len {
+            self.at = start;
+            return self.stored(plain_len, is_final);
+        }
+        if fixed_len == coded_len {
+            self.begin(BlockKind::Fixed, is_final);
+            return self.coded(&fixed, true);
+        }
+        self.begin(BlockKind::Dynamic, is_final);
+        self.out.put_bits(&header);
+        self.coded(&lengths, true)
+    }
+
+    /// Takes `token` at the next plain byte.
+    fn take(&mut self, token: Token) -> Result<()> {
+        let end = self.at.saturating_add(token.len());
+        let reach = token
+            .as_match()
+            .map_or(0, |(_, distance)| distance as usize);
+        if end > self.end || reach > self.at {
+            return Err(bad("a match that reaches out of the plain bytes"));
+        }
+        self.at = end;
+        self.tokens.push(token);
+        Ok(())
+    }
+
+    fn begin(&mut self, kind: BlockKind, is_final: bool) {
+        self.out.put(u32::from(is_final), 1);
+        self.out.put(kind as u32, 2);
+    }
+
+    fn stored(&mut self, len: usize, is_final: bool) -> Result<()> {
+        let end = self.at.saturating_add(len);
+        let stored = self.plain.get(self.at..end);
+        let stored = stored.filter(|_| len <= 0xffff && end <= self.end);
+        let stored = stored.ok_or_else(|| bad("a stored block that is too long"))?;
+        self.begin(BlockKind::Stored, is_final);
+        self.out.align();
+        self.out.put(len as u32, 16);
+        self.out.put(!(len as u32) & 0xffff, 16);
+        self.out.put_bytes(stored);
+        self.at = end;
+        Ok(())
+    }
+
+    fn coded(&mut self, lengths: &Lengths, has_end: bool) -> Result<()> {
+        write_tokens(&mut self.out, &self.tokens, lengths, has_end)
+            .ok_or_else(|| bad("a token without a code"))
+    }
+}
+
+/// Appends tokens and, if it `has_end`, the end of their block; `None` where one has no code.
+pub fn write_tokens(
+    out: &mut BitWriter,
+    tokens: &[Token],
+    lengths: &Lengths,
+    has_end: bool,
+) -> Option<()> {
+    let table = |lens: &[u8]| -> Option<Vec<(u32, u32)>> {
+        let mut table = vec![(0, 0); lens.len()];
+        for (symbol, code, len) in codes(lens)? {
+            *table.get_mut(symbol)? = (u32::from(code), u32::from(len));
+        }
+        Some(table)
+    };
+    let literals = table(&lengths.literals)?;
+    let distances = table(&lengths.distances)?;
+    let coded =
+        |table: &[(u32, u32)], symbol: usize| table.get(symbol).copied().filter(|c| c.1 > 0);
+    for token in tokens {
+        let (symbol, distance) = token.symbols();
+        let (code, len) = coded(&literals, symbol.code)?;
+        out.put(code, len);
+        out.put(symbol.extra, symbol.extra_count);
+        if let Some(symbol) = distance {
+            let (code, len) = coded(&distances, symbol.code)?;
+            out.put(code, len);
+            out.put(symbol.extra, symbol.extra_count);
+        }
+    }
+    if has_end {
+        let (code, len) = coded(&literals, END_OF_BLOCK)?;
+        out.put(code, len);
+    }
+    Some(())
+}
