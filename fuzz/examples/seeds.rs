@@ -14,6 +14,7 @@ use weald_codec::flac::encode;
 use weald_codec::{CodecSpec as Spec, Decoder, DictionaryBytes, Encoder};
 use weald_format::container::{Codec, FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType};
 use weald_format::directory::{Directory, IndexPage};
+use weald_format::history::History;
 use weald_format::entries::EntryBlock;
 use weald_format::pages::{ContentPage, ExtentPage, TemplatePage, TimesPage};
 use weald_format::recipes::{Method, RecipePage};
@@ -338,7 +339,11 @@ fn codecs(corpus: &Corpus) {
         seed.extend_from_slice(&stored);
         seed.extend_from_slice(&dictionary);
         corpus.put("codec_dictionary", &seed);
-        let mut stored = weald_format::history::encode(&[0, 7]);
+        let history = History {
+            base_stream: (len > 64).then_some(5),
+            numbers: vec![0, 7],
+        };
+        let mut stored = history.encode();
         let frame = weald_codec::encode_after(&raw, &dictionary, 3).unwrap();
         stored.extend_from_slice(&frame);
         let mut seed = (stored.len() as u16).to_le_bytes().to_vec();

@@ -3,16 +3,18 @@
 
 use libfuzzer_sys::fuzz_target;
 use weald_codec::Decoder;
-use weald_format::history;
+use weald_format::history::History;
 
 fuzz_target!(|data: &[u8]| {
     let [low, high, rest @ ..] = data else { return };
     let stored_len = usize::from(u16::from_le_bytes([*low, *high])).min(rest.len());
     let (stored, before) = rest.split_at(stored_len);
-    let Ok((numbers, frame)) = history::parse(stored) else {
+    let Ok((history, frame)) = History::parse(stored) else {
         return;
     };
-    assert!(numbers.windows(2).all(|w| w[0] < w[1]));
+    let list = history.encode();
+    assert_eq!(stored.strip_prefix(&*list), Some(frame));
+    assert!(history.numbers.windows(2).all(|w| w[0] < w[1]));
     let mut raw = Vec::new();
     for raw_len in [64, 4096] {
         if Decoder::decode_after(frame, before, raw_len, &mut raw).is_ok() {

@@ -132,7 +132,7 @@ impl SegmentSink for Pages<'_> {
             codec,
         };
         let earlier = match &self.tails {
-            Some(tails) => tails.of(stream, codec, block.len())?,
+            Some(tails) => tails.of(category, codec, block.len())?,
             None => None,
         };
         self.compressors
@@ -648,10 +648,10 @@ impl<'a> ContentWriter<'a> {
     pub fn finish(mut self, block_len: u64, old: &[Stream]) -> Result<ContentSummary> {
         let fresh_len = self.segmenter.fresh_len();
         self.segmenter.close();
-        if let Some(prior) = &self.before.appended {
+        let places = self.before.tail_places();
+        if !places.is_empty() {
             let hits = std::mem::take(&mut self.segmenter.hits);
-            let tails = Tails::new(prior.image.clone(), hits, self.history_len_max);
-            self.pages.tails = Some(tails);
+            self.pages.tails = Some(Tails::new(places, hits, self.history_len_max));
         }
         self.segmenter.finish(&mut self.pages)?;
         self.pages.write_extents()?;

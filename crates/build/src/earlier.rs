@@ -1,12 +1,14 @@
-//! Records of older generations, as the history of small new ones: what an append brings mostly resembles what is there, but alone in
-//! a block it has nothing to be compressed with.
+//! Records of older generations and of base images, as the history of small new ones: what is new mostly resembles what is there, but
+//! alone in a block it has nothing to be compressed with.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use weald_codec::{CodecSpec, Encoded, encode_after};
+use weald_format::Result;
 use weald_format::container::{Codec, RecordRef, RecordType};
+use weald_format::directory::Category;
+use weald_format::history::History;
 use weald_format::limits::{HISTORY_COUNT_MAX, HISTORY_LEN_MAX};
-use weald_format::{Result, history};
 use weald_image::Image;
 
 /// Longer blocks have enough of their own; for them a reader should not decode others.
@@ -47,32 +49,51 @@ impl Hits {
     }
 }
 
+/// A section of an image whose records may be a history.
+#[derive(Clone)]
+pub struct Place {
+    /// The image that has it.
+    pub image: Arc<Image>,
+    /// Its stream there; 0 where it is one of metadata.
+    pub stream: u8,
+    /// The stream of category `base` that leads there; `None` for the image that is appended to.
+    pub base_stream: Option<u8>,
+}
+
 /// Records that make a history.
 struct Records {
+    place: Place,
     numbers: Vec<u64>,
     refs: Vec<RecordRef>,
 }
 
 impl Records {
-    fn bytes(&self, image: &Image, stream: u8) -> Result<Vec<u8>> {
+    /// Records of `place` that were found, each with its number, ascending.
+    fn new(place: &Place, found: impl IntoIterator<Item = (u64, RecordRef)>) -> Self {
+        let (numbers, refs) = found.into_iter().unzip();
+        Self {
+            place: place.clone(),
+            numbers,
+            refs,
+        }
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>> {
         let mut all = Vec::with_capacity(self.refs.iter().map(|r| r.raw_len as usize).sum());
         for record in &self.refs {
-            all.extend_from_slice(&image.decoded(stream, record)?);
+            all.extend_from_slice(&self.place.image.decoded(self.place.stream, record)?);
         }
         Ok(all)
     }
 
     /// `raw` encoded after this history, if that is smaller than `other`.
-    fn smaller(
-        &self,
-        image: &Image,
-        stream: u8,
-        raw: &[u8],
-        level: i32,
-        other: Encoded,
-    ) -> Result<Encoded> {
-        let mut stored = history::encode(&self.numbers);
-        let frame = encode_after(raw, &self.bytes(image, stream)?, level)?;
+    fn smaller(&self, raw: &[u8], level: i32, other: Encoded) -> Result<Encoded> {
+        let history = History {
+            base_stream: self.place.base_stream,
+            numbers: self.numbers.clone(),
+        };
+        let mut stored = history.encode();
+        let frame = encode_after(raw, &self.bytes()?, level)?;
         stored.extend_from_slice(&frame);
         let codec = Codec::ZstdHistory;
         Ok(match stored.len() < other.stored.len() {
@@ -84,7 +105,8 @@ impl Records {
 
 /// Finds histories for the last blocks of streams.
 pub struct Tails {
-    image: Arc<Image>,
+    /// For each stream where its history may lie, with the stream that repeats of it were counted for.
+    places: Vec<(Category, u8, Place)>,
     hits: Hits,
     len_max: u64,
     /// Held by who encodes: there is memory for one.
@@ -93,28 +115,32 @@ pub struct Tails {
 
 /// The history of one block.
 pub struct TailHistory {
-    image: Arc<Image>,
-    stream: u8,
     records: Records,
     turn: Arc<Mutex<()>>,
 }
 
 impl Tails {
-    /// Histories of at most `len_max` bytes each, of blocks of `image` that `hits` counts.
-    pub fn new(image: Arc<Image>, hits: Hits, len_max: u64) -> Self {
+    /// Histories of at most `len_max` bytes each, of blocks of the `places` for streams of each category, which `hits` counts under the
+    /// numbers that stand with them.
+    pub fn new(places: Vec<(Category, u8, Place)>, hits: Hits, len_max: u64) -> Self {
         Self {
-            image,
+            places,
             hits,
             len_max,
             turn: Arc::default(),
         }
     }
 
-    /// The history of a block of `len` bytes that ends `stream`: the blocks that most repeats led to.
+    /// The history of a block of `len` bytes that ends a stream of `category`: the blocks that most repeats led to, all of one image.
     ///
     /// # Errors
     /// `Io`, `Corrupt` of the index.
-    pub fn of(&self, stream: u8, codec: CodecSpec, len: usize) -> Result<Option<Arc<TailHistory>>> {
+    pub fn of(
+        &self,
+        category: Category,
+        codec: CodecSpec,
+        len: usize,
+    ) -> Result<Option<Arc<TailHistory>>> {
         // Who chose another codec has reasons that are not size.
         if len > TAIL_LEN_MAX
             || !matches!(
@@ -124,10 +150,28 @@ impl Tails {
         {
             return Ok(None);
         }
+        let mut best: Option<(u64, Records)> = None;
+        for (_, counted, place) in self.places.iter().filter(|p| p.0 == category) {
+            let (count, records) = self.most_hit(*counted, place)?;
+            if count > best.as_ref().map_or(0, |b| b.0) {
+                best = Some((count, records));
+            }
+        }
+        Ok(best.map(|(_, records)| {
+            Arc::new(TailHistory {
+                records,
+                turn: self.turn.clone(),
+            })
+        }))
+    }
+
+    /// The blocks of `place` that most repeats led to, which were counted for stream `counted`, and how many those were.
+    fn most_hit(&self, counted: u8, place: &Place) -> Result<(u64, Records)> {
         let (mut found, mut start, mut no) = (Vec::new(), 0, 0);
-        self.image
-            .each_record(RecordType::Data, stream, &mut |record, _| {
-                let count = self.hits.within(stream, start, record.raw_len);
+        place
+            .image
+            .each_record(RecordType::Data, place.stream, &mut |record, _| {
+                let count = self.hits.within(counted, start, record.raw_len);
                 if count > 0 && record.codec != Codec::ZstdHistory {
                     found.push((count, no, *record));
                 }
@@ -146,17 +190,9 @@ impl Tails {
         });
         found.truncate(HISTORY_COUNT_MAX);
         found.sort_by_key(|&(_, no, _)| no);
-        Ok((!found.is_empty()).then(|| {
-            Arc::new(TailHistory {
-                image: self.image.clone(),
-                stream,
-                records: Records {
-                    numbers: found.iter().map(|f| f.1).collect(),
-                    refs: found.iter().map(|f| f.2).collect(),
-                },
-                turn: self.turn.clone(),
-            })
-        }))
+        let count = found.iter().map(|f| f.0).sum();
+        let records = Records::new(place, found.into_iter().map(|f| (f.1, f.2)));
+        Ok((count, records))
     }
 }
 
@@ -167,27 +203,26 @@ impl TailHistory {
     /// `Io`, `Corrupt` of the older blocks; `Limit`.
     pub fn smaller(&self, raw: &[u8], other: Encoded) -> Result<Encoded> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.records
-            .smaller(&self.image, self.stream, raw, DATA_LEVEL, other)
+        self.records.smaller(raw, DATA_LEVEL, other)
     }
 }
 
-/// Encodes small metadata records after those that an image has.
+/// Encodes small metadata records after those that images have.
 pub struct Pages {
-    image: Arc<Image>,
+    places: Vec<Place>,
     tries: BTreeMap<RecordType, u32>,
 }
 
 impl Pages {
-    /// Pages behind those of `image`.
-    pub fn new(image: Arc<Image>) -> Self {
+    /// Pages behind those of the images in `places`.
+    pub fn new(places: Vec<Place>) -> Self {
         Self {
-            image,
+            places,
             tries: BTreeMap::new(),
         }
     }
 
-    /// `raw` encoded after the newest records of its type, if that is smaller than `other`.
+    /// `raw` encoded after the newest records of its type in one of the images, if that is smaller than `other`.
     ///
     /// # Errors
     /// `Io`, `Corrupt` of the older records; `Limit`.
@@ -200,35 +235,45 @@ impl Pages {
     ) -> Result<Encoded> {
         // Numbers of these count from the front of every generation.
         let is_of_names = matches!(record_type, RecordType::Links | RecordType::Times);
+        let mut best = other;
+        if is_of_names || raw.len() > PAGE_LEN_MAX {
+            return Ok(best);
+        }
         let tries = self.tries.entry(record_type).or_default();
-        *tries += 1;
-        if *tries > TRIES_MAX || is_of_names || raw.len() > PAGE_LEN_MAX {
-            return Ok(other);
-        }
-        let mut newest = VecDeque::new();
-        let mut no = 0;
-        self.image.each_record(record_type, 0, &mut |record, _| {
-            if record.codec != Codec::ZstdHistory {
-                newest.push_back((no, *record));
+        for place in &self.places {
+            *tries += 1;
+            if *tries > TRIES_MAX {
+                break;
             }
-            if newest.len() > HISTORY_COUNT_MAX {
-                newest.pop_front();
+            if let Some(records) = newest(place, record_type)? {
+                best = records.smaller(raw, level, best)?;
             }
-            no += 1;
-            Ok(())
-        })?;
-        let mut left = PAGE_HISTORY_LEN_MAX;
-        let fits = |(_, record): &(u64, RecordRef)| {
-            let less = left.checked_sub(record.raw_len);
-            left = less.unwrap_or(left);
-            less.is_some()
-        };
-        let mut records: Vec<_> = newest.into_iter().rev().take_while(fits).collect();
-        if records.is_empty() {
-            return Ok(other);
         }
-        records.reverse();
-        let (numbers, refs) = records.into_iter().unzip();
-        Records { numbers, refs }.smaller(&self.image, 0, raw, level, other)
+        Ok(best)
     }
+}
+
+/// The newest records of a type in `place`, as many as may be a history.
+fn newest(place: &Place, record_type: RecordType) -> Result<Option<Records>> {
+    let mut newest = VecDeque::new();
+    let mut no = 0;
+    place.image.each_record(record_type, 0, &mut |record, _| {
+        if record.codec != Codec::ZstdHistory {
+            newest.push_back((no, *record));
+        }
+        if newest.len() > HISTORY_COUNT_MAX {
+            newest.pop_front();
+        }
+        no += 1;
+        Ok(())
+    })?;
+    let mut left = PAGE_HISTORY_LEN_MAX;
+    let fits = |(_, record): &(u64, RecordRef)| {
+        let less = left.checked_sub(record.raw_len);
+        left = less.unwrap_or(left);
+        less.is_some()
+    };
+    let mut found: Vec<_> = newest.into_iter().rev().take_while(fits).collect();
+    found.reverse();
+    Ok((!found.is_empty()).then(|| Records::new(place, found)))
 }

@@ -1,6 +1,6 @@
 //! Metadata records on their way to the image: gathered to train the dictionary, then compressed and written.
 
-use crate::earlier::Pages;
+use crate::earlier::{Pages, Place};
 use crate::image_writer::{Outgoing, RecordSink};
 use std::sync::Arc;
 use weald_codec::{CodecSpec, Encoded, Encoder, train_dictionary};
@@ -26,7 +26,7 @@ pub struct MetadataWriter {
     held: Vec<Raw>,
     held_len: usize,
     encoder: Option<Encoder>,
-    /// What an image has of every type.
+    /// What other images have of every type.
     earlier: Option<Pages>,
 }
 
@@ -53,9 +53,21 @@ impl MetadataWriter {
         };
         Ok(Self {
             encoder: Some(encoder),
-            earlier: Some(Pages::new(image.clone())),
+            earlier: Some(Pages::new(vec![Place {
+                image: image.clone(),
+                stream: 0,
+                base_stream: None,
+            }])),
             ..Self::new(level)
         })
+    }
+
+    /// A writer at zstd `level` of an image that lies on others, each of which `places` names once.
+    pub fn over(level: i32, places: Vec<Place>) -> Self {
+        Self {
+            earlier: (!places.is_empty()).then(|| Pages::new(places)),
+            ..Self::new(level)
+        }
     }
 
     /// Takes a record of raw bytes with `item_count` items.
@@ -111,6 +123,13 @@ impl MetadataWriter {
             .collect();
         let mut plain = Encoder::new(CodecSpec::Zstd(self.level), PAGE_LEN_MAX)?;
         let mut best = encode_all(&mut plain, &held)?;
+        if let Some(earlier) = &mut self.earlier {
+            let level = self.level;
+            let after = held.iter().zip(best);
+            let after = after
+                .map(|(raw, encoded)| earlier.smaller(raw.record_type, &raw.bytes, level, encoded));
+            best = after.collect::<Result<_>>()?;
+        }
         let mut encoder = plain;
         // A dictionary that takes more than a sixteenth of what it teaches does not pay.
         let len_max = (self.held_len / 16).clamp(1 << 10, DICTIONARY_LEN);

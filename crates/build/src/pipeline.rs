@@ -105,7 +105,7 @@ fn build(
     let prior_len = before.memory_len(options) + script_len;
     let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), prior_len)?;
     let mut build = Build::new(&tree, options, threads, &problems)?;
-    let (mut image, mut metadata) = writers(out, before.appended(), options)?;
+    let (mut image, mut metadata) = writers(out, &before, options)?;
     build.tell(Stage::Write, image.position(), true);
     let before = before.read(options, &plan)?;
     let old = before.appended.as_ref().map(|prior| &*prior.image);
@@ -132,19 +132,22 @@ fn build(
     })
 }
 
-/// Writers of a new image into `out`, or of a generation behind `old`.
+/// Writers of a new image into `out`, or of a generation behind the one that is there `before`.
 fn writers(
     out: OutputFile,
-    old: Option<&Arc<Image>>,
+    before: &OpenedAll,
     options: &BuildOptions,
 ) -> Result<(ImageWriter, MetadataWriter)> {
     let (sink, level) = (Sink::File(out), options.metadata_level);
-    match old {
+    match before.appended() {
         Some(old) => {
             let metadata = MetadataWriter::behind(level, old)?;
             Ok((ImageWriter::resume(sink, old), metadata))
         }
-        None => Ok((ImageWriter::begin(sink)?, MetadataWriter::new(level))),
+        None => {
+            let metadata = MetadataWriter::over(level, before.base_places());
+            Ok((ImageWriter::begin(sink)?, metadata))
+        }
     }
 }
 

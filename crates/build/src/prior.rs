@@ -4,6 +4,7 @@
 //! the way, so that a new tree never builds on damage.
 
 use crate::contents::CATEGORIES;
+use crate::earlier::Place;
 use crate::options::BuildOptions;
 use crate::plan::Plan;
 use crate::read::WHOLE_LEN_MAX;
@@ -125,6 +126,21 @@ impl OpenedAll {
         }
     }
 
+    /// The sections of metadata of all base images, by the first of the streams that lead to each.
+    pub fn base_places(&self) -> Vec<Place> {
+        let mut first = CATEGORIES.len();
+        let place = |opened: &Opened| {
+            let base_stream = Some(first as u8);
+            first += opened.image.directory().streams.len();
+            Place {
+                image: opened.image.clone(),
+                stream: 0,
+                base_stream,
+            }
+        };
+        self.bases.iter().map(place).collect()
+    }
+
     /// The image that is appended to.
     pub fn appended(&self) -> Option<&Arc<Image>> {
         self.appended.as_ref().map(|opened| &opened.image)
@@ -229,6 +245,32 @@ impl Before {
             ..*stream
         };
         streams.map(as_base).collect()
+    }
+
+    /// Where blocks may lie that the last of a stream resembles: its category, and the stream here that is or leads to them.
+    pub fn tail_places(&self) -> Vec<(Category, u8, Place)> {
+        let own = self.appended.iter().flat_map(|prior| {
+            (0..).zip(CATEGORIES).map(|(no, category)| {
+                let place = Place {
+                    image: prior.image.clone(),
+                    stream: no,
+                    base_stream: None,
+                };
+                (category, no, place)
+            })
+        });
+        let elsewhere = (CATEGORIES.len() as u8..).zip(self.streams_elsewhere());
+        let elsewhere = elsewhere.map(|(no, (image, stream))| {
+            let streams = &image.directory().streams;
+            let found = streams.get(usize::from(stream)).map(category);
+            let place = Place {
+                image: image.clone(),
+                stream,
+                base_stream: Some(no),
+            };
+            (found.unwrap_or(Category::Base), no, place)
+        });
+        own.chain(elsewhere).collect()
     }
 
     /// Where they really are, in the same order.

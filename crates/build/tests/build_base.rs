@@ -6,6 +6,7 @@ use build_support::*;
 use std::fs;
 use std::path::{Path, PathBuf};
 use weald_build::{BuildOptions, Report, RewriteOptions, Silent, build_image, rewrite_image};
+use weald_format::container::RecordType;
 use weald_format::{ByteLen, ErrorKind, Result};
 use weald_image::{CheckOptions, Image, OpenOptions};
 
@@ -209,4 +210,64 @@ fn towers_have_an_end() {
         matches!(failed, Some((n, ErrorKind::Limit)) if n > 8),
         "{failed:?}: F-22.2 is for forged ones"
     );
+}
+
+/// Would catch: new blocks and pages that are compressed as if no base was there, or after records of another image or stream.
+#[test]
+fn small_blocks_and_pages_go_on_behind_those_of_a_base() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let at = |name: &str| scratch.path().join(name);
+    for i in 0..40 {
+        fs::write(source.join(format!("file{i}")), known_words(i)).unwrap();
+    }
+    let options = |bases: &[&Path]| BuildOptions {
+        codec: weald_build::CodecSpec::Zstd(19),
+        ..options(bases)
+    };
+    build(&source, &at("other"), &options(&[]));
+    fs::write(source.join("noise"), noise(1, 3000)).unwrap();
+    build(&source, &at("base"), &options(&[]));
+    build(&source, &at("middle"), &options(&[&at("base")]));
+    let old = known_words(3);
+    let new = format!("{}{}", &old[..2000], &known_words(100)[..6000]);
+    fs::write(source.join("new"), new).unwrap();
+    for (name, bases) in [
+        ("one", &[at("base")][..]),
+        ("two", &[at("other"), at("base")]),
+        ("tower", &[at("middle")]),
+    ] {
+        let bases: Vec<&Path> = bases.iter().map(PathBuf::as_path).collect();
+        build(&source, &at(name), &options(&bases));
+        assert_same(&at(name), &source);
+        let image = open(&at(name), &[]).unwrap();
+        let after = after_history(&image);
+        let has = |is_data| {
+            let mut types = after.iter().map(|r| r.record_type);
+            types.any(|t| (t == RecordType::Data) == is_data)
+        };
+        // Pages of the tower's middle have histories themselves.
+        assert!(
+            has(true) && (has(false) || name == "tower"),
+            "{name}: {after:?}"
+        );
+        // What a read needs counts the blocks of the base.
+        let mut needs = weald_image::Needs::default();
+        let content = build_support::at(&image, "new").unwrap().content.unwrap();
+        let len = image.content_len(content).unwrap();
+        image.add_needs(content, len - 1..len, &mut needs).unwrap();
+        assert!(needs.decoded_len() > 4 << 16, "{}", needs.decoded_len());
+    }
+    // Written again, it still leads there.
+    let rewrite = RewriteOptions {
+        codec: None,
+        x86_codec: None,
+        arm64_codec: None,
+        block_len: None,
+        threads: 1,
+        memory_len: 256 << 20,
+    };
+    let image = open(&at("one"), &[]).unwrap();
+    rewrite_image(&image, &at("again"), false, &rewrite, &Silent).unwrap();
+    assert_same(&at("again"), &source);
 }

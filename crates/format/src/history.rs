@@ -1,38 +1,59 @@
 //! The list of records that a record of codec `zstd-history` goes on behind.
 
 use crate::cursor::{Cursor, put_varint};
-use crate::limits::{HISTORY_COUNT_MAX, NUMBER_MAX};
+use crate::limits::{HISTORY_COUNT_MAX, NUMBER_MAX, STREAMS_MAX};
 use crate::{Error, Result};
 
 /// The rule that a list of records breaks.
 pub const RULE: &str = "F-25.1";
 
-/// The bytes that stand before the frame of a record whose history are the records with these `numbers`.
-pub fn encode(numbers: &[u64]) -> Vec<u8> {
-    let mut out = Vec::new();
-    put_varint(&mut out, numbers.len() as u64);
-    numbers.iter().for_each(|&no| put_varint(&mut out, no));
-    out
+/// The records that a record goes on behind.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct History {
+    /// The stream of category `base` whose section in the base image they are in; `None` for the record's own section.
+    pub base_stream: Option<u8>,
+    /// Their numbers in that section, ascending.
+    pub numbers: Vec<u64>,
 }
 
-/// The numbers, and the frame behind them.
-///
-/// # Errors
-/// `Corrupt`.
-pub fn parse(stored: &[u8]) -> Result<(Vec<u64>, &[u8])> {
-    let mut cursor = Cursor::new(stored, "stored bytes");
-    let count = cursor.count(HISTORY_COUNT_MAX, "records of the history")?;
-    let mut numbers: Vec<u64> = Vec::with_capacity(count);
-    for _ in 0..count {
-        let no = cursor.bounded(NUMBER_MAX, "record number")?;
-        if numbers.last().is_some_and(|&last| last >= no) {
-            return Err(cursor.error(RULE, "numbers of the history: expected them to ascend"));
-        }
-        numbers.push(no);
+impl History {
+    /// The bytes that stand before the frame of a record with this history.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, self.numbers.len() as u64);
+        let place = self
+            .base_stream
+            .map_or(0, |s| u64::from(s).saturating_add(1));
+        put_varint(&mut out, place);
+        self.numbers.iter().for_each(|&no| put_varint(&mut out, no));
+        out
     }
-    match numbers.is_empty() {
-        true => Err(cursor.error(RULE, "history: expected at least one record")),
-        false => Ok((numbers, cursor.bytes(cursor.remaining())?)),
+
+    /// The history, and the frame behind it. Whether the records are there is not known here.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn parse(stored: &[u8]) -> Result<(Self, &[u8])> {
+        let mut cursor = Cursor::new(stored, "stored bytes");
+        let count = cursor.count(HISTORY_COUNT_MAX, "records of the history")?;
+        let place = cursor.bounded(STREAMS_MAX as u64, "stream of the history")?;
+        let base_stream = place.checked_sub(1).and_then(|s| u8::try_from(s).ok());
+        let mut numbers: Vec<u64> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let no = cursor.bounded(NUMBER_MAX, "record number")?;
+            if numbers.last().is_some_and(|&last| last >= no) {
+                return Err(cursor.error(RULE, "numbers of the history: expected them to ascend"));
+            }
+            numbers.push(no);
+        }
+        let history = Self {
+            base_stream,
+            numbers,
+        };
+        match history.numbers.is_empty() {
+            true => Err(cursor.error(RULE, "history: expected at least one record")),
+            false => Ok((history, cursor.bytes(cursor.remaining())?)),
+        }
     }
 }
 
@@ -47,14 +68,36 @@ mod tests {
 
     #[test]
     fn lists_come_back_and_forged_ones_are_refused() {
-        let mut bytes = encode(&[3, 300, 301]);
-        bytes.extend_from_slice(b"frame");
-        assert_eq!(parse(&bytes).unwrap(), (vec![3, 300, 301], &b"frame"[..]));
-        let rule = |bytes: &[u8]| parse(bytes).unwrap_err().to_string();
-        assert!(rule(&encode(&[])).contains("F-25.1"), "no record");
-        assert!(rule(&encode(&[5, 5])).contains("F-25.1"), "twice the same");
-        assert!(rule(&encode(&[5, 4])).contains("F-25.1"), "descending");
+        let encode = |base_stream, numbers: &[u64]| {
+            let numbers = numbers.to_vec();
+            History {
+                base_stream,
+                numbers,
+            }
+            .encode()
+        };
+        for base_stream in [None, Some(0), Some(63)] {
+            let mut bytes = encode(base_stream, &[3, 300, 301]);
+            bytes.extend_from_slice(b"frame");
+            let (history, frame) = History::parse(&bytes).unwrap();
+            assert_eq!(history.base_stream, base_stream);
+            assert_eq!(
+                (&*history.numbers, frame),
+                (&[3, 300, 301][..], &b"frame"[..])
+            );
+        }
+        let rule = |bytes: &[u8]| History::parse(bytes).unwrap_err().to_string();
+        assert!(rule(&encode(None, &[])).contains("F-25.1"), "no record");
+        assert!(
+            rule(&encode(None, &[5, 5])).contains("F-25.1"),
+            "twice the same"
+        );
+        assert!(
+            rule(&encode(None, &[5, 4])).contains("F-25.1"),
+            "descending"
+        );
         assert!(rule(&[65]).contains("F-2.3"), "too many");
-        assert!(rule(&[2, 1]).contains("F-2.1"), "cut off");
+        assert!(rule(&[1, 65]).contains("F-2.3"), "no such stream");
+        assert!(rule(&[2, 0, 1]).contains("F-2.1"), "cut off");
     }
 }

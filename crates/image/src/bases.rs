@@ -1,5 +1,6 @@
 //! Base images: found by their digests, opened, read through.
 
+use crate::records::BaseStreams;
 use crate::{Image, OpenOptions, generations};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -29,6 +30,16 @@ pub(crate) fn open_all(
     }
     let bases = directory.bases.iter();
     bases.map(|base| open(base, options, depth)).collect()
+}
+
+/// What each stream of `directory` stands for in `bases`.
+pub(crate) fn streams(directory: &Directory, bases: &[Arc<Image>]) -> BaseStreams {
+    let base_stream = |no| {
+        let (base, stream) = directory.base_stream(no)?;
+        Some((bases.get(base)?.clone(), u8::try_from(stream).ok()?))
+    };
+    let streams = (0..directory.streams.len() as u64).map(base_stream);
+    streams.collect()
 }
 
 /// What of a cache of `len` bytes is left for an image with so many bases, and for each of them.

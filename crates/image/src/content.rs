@@ -49,8 +49,6 @@ pub trait Prefetch: Send + Sync {
 pub struct Contents {
     records: Arc<Records>,
     deflate_stream: Option<u8>,
-    /// For streams of base images: the image, and the stream there.
-    base_streams: Vec<Option<(Arc<Image>, u8)>>,
     recent_blocks: Vec<RecentBlocks>,
     prefetch: Option<Box<dyn Prefetch>>,
 }
@@ -162,23 +160,15 @@ fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> E
 }
 
 impl Contents {
-    /// Contents over `records` and `bases`, as `directory` has them; `prefetch` is told of sequential readers.
+    /// Contents over `records`, as `directory` has them; `prefetch` is told of sequential readers.
     pub fn new(
         records: Arc<Records>,
         directory: &Directory,
-        bases: Vec<Arc<Image>>,
         prefetch: Option<Box<dyn Prefetch>>,
     ) -> Self {
-        let base_stream = |no| {
-            let (base, stream) = directory.base_stream(no)?;
-            Some((bases.get(base)?.clone(), u8::try_from(stream).ok()?))
-        };
-        let base_streams = (0..directory.streams.len() as u64).map(base_stream);
-        let base_streams = base_streams.collect();
         let recent_blocks = (0..directory.streams.len()).map(|_| RecentBlocks::default());
         Self {
             deflate_stream: records.deflate_stream(),
-            base_streams,
             records,
             recent_blocks: recent_blocks.collect(),
             prefetch,
@@ -390,7 +380,7 @@ impl Contents {
 
     /// The base image and the stream there that `stream` stands for.
     pub fn base_of(&self, stream: u8) -> Option<&(Arc<Image>, u8)> {
-        self.base_streams.get(usize::from(stream))?.as_ref()
+        self.records.base_of(stream)
     }
 
     /// Visits the data and hole runs of content `id` that touch `offset ..`, merged where adjacent.

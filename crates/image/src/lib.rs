@@ -208,14 +208,16 @@ impl Image {
         };
         let bases = bases::open_all(&directory, &share, depth)?;
         let cache_len = share.cache_len.0;
-        let records = Arc::new(records::Records::new(source, directory.clone(), cache_len));
+        let base_streams = bases::streams(&directory, &bases);
+        let records = records::Records::new(source, directory.clone(), base_streams, cache_len);
+        let records = Arc::new(records);
         let tree = tree::Tree::new(records.clone(), directory.name_count, cache_len)?;
         let prefetch = match options.prefetch_threads {
             0 => None,
             threads => prefetch::Prefetcher::start(&records, threads),
         };
         let prefetch = prefetch.map(|p| Box::new(p) as _);
-        let contents = content::Contents::new(records.clone(), &directory, bases, prefetch);
+        let contents = content::Contents::new(records.clone(), &directory, prefetch);
         let summary = summarize(&footer, &directory, &records, &tree, image_len);
         Ok(Self {
             footer,

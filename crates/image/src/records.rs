@@ -7,6 +7,7 @@ mod decoding;
 
 pub use decoding::read_whole_record;
 
+use crate::Image;
 use crate::block::{Block, Shelf};
 use crate::cache::{ByteCache, Weigh};
 use parking_lot::Mutex;
@@ -160,10 +161,14 @@ pub struct Found {
     pub item_count: u64,
 }
 
+/// For each stream of an image that one of a base image stands for: that image, and the stream there.
+pub type BaseStreams = Vec<Option<(Arc<Image>, u8)>>;
+
 /// All records of one generation of one image.
 pub struct Records {
     source: Arc<dyn ReadAt>,
     directory: Arc<Directory>,
+    base_streams: BaseStreams,
     sections: Vec<SectionIndex>,
     /// That of metadata records, then that of each stream.
     dictionaries: Vec<OnceLock<Arc<DictionaryBytes>>>,
@@ -189,9 +194,14 @@ fn sums(values: impl Iterator<Item = u64>) -> Vec<u64> {
 }
 
 impl Records {
-    /// Records of `directory` in `source`, with caches of `cache_len` bytes together: a quarter for pages, but at least
+    /// Records of `directory` in `source`, over `base_streams`, with caches of `cache_len` bytes together: a quarter for pages, but at least
     /// [`PAGE_BUDGET_MIN`], which small caches exceed by that; 0 keeps nothing.
-    pub fn new(source: Arc<dyn ReadAt>, directory: Arc<Directory>, cache_len: u64) -> Self {
+    pub fn new(
+        source: Arc<dyn ReadAt>,
+        directory: Arc<Directory>,
+        base_streams: BaseStreams,
+        cache_len: u64,
+    ) -> Self {
         let sections = directory.sections.iter().enumerate();
         let sections = sections
             .map(|(no, s)| SectionIndex::new(&directory, no, s))
@@ -210,6 +220,7 @@ impl Records {
         let dictionaries = (0..=directory.streams.len()).map(|_| OnceLock::new());
         Self {
             source,
+            base_streams,
             sections,
             dictionaries: dictionaries.collect(),
             directory,
@@ -513,6 +524,11 @@ impl Records {
             ));
         }
         Ok(page)
+    }
+
+    /// The base image and the stream there that `stream` stands for.
+    pub fn base_of(&self, stream: u8) -> Option<&(Arc<Image>, u8)> {
+        self.base_streams.get(usize::from(stream))?.as_ref()
     }
 
     /// The stream whose bytes recipes make, if the image has one.

@@ -220,6 +220,16 @@ pub fn text(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// Words that all such texts are made of, in an order of their own: no repeat is long enough to be found, but every word is known.
+pub fn known_words(seed: u64) -> String {
+    let mut rng = weald_testkit::Rng::new(seed);
+    let word = |_| {
+        let no = rng.below(3000) as u32;
+        format!("{:x}", no.wrapping_mul(2_654_435_761))
+    };
+    (0..9000).map(word).collect::<Vec<_>>().join(" ")
+}
+
 /// Runs a script in `dir`; it may not fail.
 #[track_caller]
 pub fn shell(dir: &Path, script: &str) {

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use weald_format::container::{Codec, RecordRef};
 use weald_format::{FileKind, InodeNo};
 use weald_image::{CheckOptions, Image, Inode, OpenOptions};
 use weald_sys::Stat;
@@ -50,6 +51,21 @@ pub fn at(image: &Image, path: &str) -> Option<Inode> {
         inode = image.lookup(inode.ino, name.as_bytes()).unwrap()?;
     }
     Some(inode)
+}
+
+/// The records of an image that have a history.
+pub fn after_history(image: &Image) -> Vec<RecordRef> {
+    let mut found = Vec::new();
+    for section in &image.directory().sections {
+        let mut visit = |record: &RecordRef, _| {
+            found.extend((record.codec == Codec::ZstdHistory).then_some(*record));
+            Ok(())
+        };
+        image
+            .each_record(section.record_type, section.stream as u8, &mut visit)
+            .unwrap();
+    }
+    found
 }
 
 /// The data of a file.

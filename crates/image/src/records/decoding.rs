@@ -1,12 +1,14 @@
 //! Records read, verified and decoded: the digest first, then the codec, with a dictionary or a history where it needs one.
 
 use super::Records;
+use crate::Image;
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 use weald_codec::{Decoder, DictionaryBytes};
 use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
+use weald_format::history::{self, History};
 use weald_format::limits::HISTORY_LEN_MAX;
-use weald_format::{Digest, Error, Result, history};
+use weald_format::{Digest, Error, Result};
 use weald_io::ReadAt;
 use zerocopy::IntoBytes;
 
@@ -24,6 +26,15 @@ thread_local! {
 
 /// A thread keeps a buffer for stored bytes up to this length.
 const STORED_KEPT_MAX: usize = 8 << 20;
+
+/// The records of a history.
+struct Before {
+    /// The base image that they are in.
+    base: Option<Arc<Image>>,
+    /// Stream of their section.
+    stream: u8,
+    refs: Vec<RecordRef>,
+}
 
 /// Number of the dictionary of metadata records; that of stream s is s + 1.
 const METADATA: u8 = 0;
@@ -87,19 +98,20 @@ impl Records {
         })
     }
 
-    /// A record of codec `zstd-history`: other records of its section are decoded before it. They have no history of their own,
-    /// so that this ends.
+    /// A record of codec `zstd-history`: other records of its section, or of that of a base image, are decoded before it. They have no
+    /// history of their own, so that this ends.
     fn read_after_history(&self, stream: u8, record: &RecordRef, raw: &mut Vec<u8>) -> Result<()> {
         let whole = self.read_stored(record)?;
         let stored = whole.get(HEADER_LEN..).unwrap_or(&[]);
         let at_record = |e: Error| e.at_offset(record.offset);
-        let (numbers, frame) = history::parse(stored).map_err(at_record)?;
+        let (history, frame) = History::parse(stored).map_err(at_record)?;
         let before = self
-            .history_refs(stream, record.record_type, &numbers)
+            .history_refs(stream, record.record_type, &history)
             .map_err(at_record)?;
         let (mut all, mut one) = (Vec::new(), Vec::new());
-        for reference in &before {
-            self.read_raw_into(stream, reference, &mut one)?;
+        for reference in &before.refs {
+            let holder = before.base.as_ref().map_or(self, |base| &*base.records);
+            holder.read_raw_into(before.stream, reference, &mut one)?;
             all.extend_from_slice(&one);
         }
         Decoder::decode_after(frame, &all, record.raw_len as usize, raw).map_err(at_record)
@@ -115,26 +127,44 @@ impl Records {
         }
         let whole = self.read_stored(record)?;
         let at_record = |e: Error| e.at_offset(record.offset);
-        let (numbers, _) =
-            history::parse(whole.get(HEADER_LEN..).unwrap_or(&[])).map_err(at_record)?;
-        let before = self.history_refs(stream, record.record_type, &numbers);
-        let lens = before.map_err(at_record)?.into_iter().map(|r| r.raw_len);
-        Ok(lens.fold(0, u64::saturating_add))
+        let (history, _) =
+            History::parse(whole.get(HEADER_LEN..).unwrap_or(&[])).map_err(at_record)?;
+        let before = self.history_refs(stream, record.record_type, &history);
+        let lens = before.map_err(at_record)?.refs;
+        Ok(lens.iter().fold(0, |sum, r| sum.saturating_add(r.raw_len)))
     }
 
-    /// The records with these numbers, if they can be a history together.
+    /// The records of `history`, if they can be one together.
     fn history_refs(
         &self,
         stream: u8,
         record_type: RecordType,
-        numbers: &[u64],
-    ) -> Result<Vec<RecordRef>> {
-        let (mut refs, mut len) = (Vec::with_capacity(numbers.len()), 0u64);
-        for &no in numbers {
-            if no >= self.record_count(record_type, stream) {
+        history: &History,
+    ) -> Result<Before> {
+        let (base, stream) = match history.base_stream {
+            None => (None, stream),
+            Some(no) => {
+                let found = self.base_streams.get(usize::from(no));
+                let (image, stream) = found.and_then(Option::as_ref).ok_or_else(|| {
+                    let what = format!("history: stream {no} is not one of a base image");
+                    Error::corrupt("stored bytes", 0, "F-25.2", what)
+                })?;
+                let deeper = image.base_of(*stream);
+                let (image, stream) = deeper.unwrap_or_else(|| (image.clone(), *stream));
+                (Some(image), stream)
+            }
+        };
+        let stream = match record_type {
+            RecordType::Data => stream,
+            _ => 0,
+        };
+        let holder = base.as_ref().map_or(self, |base| &*base.records);
+        let (mut refs, mut len) = (Vec::with_capacity(history.numbers.len()), 0u64);
+        for &no in &history.numbers {
+            if no >= holder.record_count(record_type, stream) {
                 return Err(history::bad(format!("history: there is no record {no}")));
             }
-            let record = self.record(record_type, stream, no)?.record;
+            let record = holder.record(record_type, stream, no)?.record;
             len = len.saturating_add(record.raw_len);
             if record.codec == Codec::ZstdHistory || len > HISTORY_LEN_MAX {
                 let what = format!(
@@ -144,7 +174,7 @@ impl Records {
             }
             refs.push(record);
         }
-        Ok(refs)
+        Ok(Before { base, stream, refs })
     }
 
     /// Reads and verifies a record: its header and stored bytes.

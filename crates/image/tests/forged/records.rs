@@ -365,6 +365,11 @@ pub fn codec_cases() -> Vec<Case> {
         records("a history that is not there", "F-25.1", Read, |records| {
             after(of_type(records, RecordType::Data), &[1 << 40]);
         }),
+        records("a history in no base image", "F-25.2", Read, |records| {
+            let data = of_type(records, RecordType::Data);
+            after(data, &[0]);
+            data.stored[1] = 1;
+        }),
         records("a history of itself", "F-25.1", Read, |records| {
             after(of_type(records, RecordType::Data), &[0]);
         }),
@@ -410,7 +415,11 @@ pub fn codec_cases() -> Vec<Case> {
 fn after(record: &mut Raw, numbers: &[u64]) {
     record.codec = Codec::ZstdHistory;
     let frame = record.stored.clone();
-    record.stored = weald_format::history::encode(numbers);
+    let history = weald_format::history::History {
+        base_stream: None,
+        numbers: numbers.to_vec(),
+    };
+    record.stored = history.encode();
     record.stored.extend_from_slice(&frame);
     // Longer than raw bytes a record never is.
     record.raw_len = record.raw_len.max(record.stored.len() as u64);
