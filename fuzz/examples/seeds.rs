@@ -14,9 +14,11 @@ use weald_codec::flac::encode;
 use weald_codec::{CodecSpec as Spec, Decoder, DictionaryBytes, Encoder};
 use weald_format::container::{Codec, FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType};
 use weald_format::directory::{Directory, IndexPage};
-use weald_format::history::History;
 use weald_format::entries::EntryBlock;
-use weald_format::pages::{ContentPage, ExtentPage, TemplatePage, TimesPage};
+use weald_format::history::History;
+use weald_format::pages::{
+    BaseRun, ContentPage, Extent, ExtentPage, ExtentRun, Source, TemplatePage, TimesPage,
+};
 use weald_format::recipes::{Method, RecipePage};
 use weald_format::{Digest, FileKind};
 use weald_fuzz::{Framed, frame, seal, unframe};
@@ -429,6 +431,24 @@ fn samples(corpus: &Corpus) {
     }
 }
 
+/// Extents among runs of base images.
+fn base_runs(corpus: &Corpus) {
+    let run = |base, start, len| ExtentRun::Base(BaseRun { base, start, len });
+    let own = |len, source| ExtentRun::Own(Extent { len, source });
+    let (stream, address) = (1, 77);
+    let runs = [
+        own(5, Source::Stream { stream, address }),
+        run(0, 1000, 300),
+        own(9, Source::Hole),
+        run(3, 1 << 40, 1),
+        run(0, 1300, 20),
+    ];
+    for streams in [2, 12] {
+        let page = ExtentPage::encode_runs(&runs, &mut vec![0; streams]);
+        corpus.put("extents", &page);
+    }
+}
+
 fn rules(corpus: &Corpus) {
     for seed in [
         &b"- *.o\n+ /a/**/b\n- [a-z]?\xffa/x/b"[..],
@@ -491,5 +511,6 @@ fn main() {
     codecs(&corpus);
     deflate(&corpus, dir.path());
     samples(&corpus);
+    base_runs(&corpus);
     rules(&corpus);
 }

@@ -20,7 +20,7 @@ use weald_codec::{CodecSpec, Encoder, SharedDictionary};
 use weald_format::container::RecordType;
 use weald_format::directory::{Category, Stream};
 use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX};
-use weald_format::pages::{ContentPage, Extent, ExtentPage, Heads, Source};
+use weald_format::pages::{BaseRun, ContentPage, Extent, ExtentPage, ExtentRun, Heads, Source};
 use weald_format::recipes::{Recipe, RecipePage};
 use weald_format::{ContentId, Digest, Error, Result};
 
@@ -103,7 +103,9 @@ struct Pages<'a> {
     codec: CodecSpec,
     x86_codec: CodecSpec,
     arm64_codec: CodecSpec,
-    extents: Vec<Extent>,
+    extents: Vec<ExtentRun>,
+    /// Extents that they stand for.
+    extent_count: usize,
     heads: Heads,
     logical_len: u64,
     content_lens: Vec<u64>,
@@ -140,21 +142,7 @@ impl SegmentSink for Pages<'_> {
     }
 
     fn extent(&mut self, extent: Extent) -> Result<()> {
-        self.logical_len += extent.len;
-        if self.logical_len > NUMBER_MAX {
-            return Err(Error::limit("more than 2^62 bytes of distinct contents"));
-        }
-        if let Some(last) = self.extents.last_mut()
-            && let Some(merged) = merged(last, &extent)
-        {
-            *last = merged;
-            return Ok(());
-        }
-        if self.extents.len() == EXTENTS_PER_PAGE {
-            self.write_extents()?;
-        }
-        self.extents.push(extent);
-        Ok(())
+        self.run(ExtentRun::Own(extent), 1)
     }
 
     fn raw_place(&self, stream: u8, no: u64) -> Option<u64> {
@@ -163,33 +151,73 @@ impl SegmentSink for Pages<'_> {
 }
 
 /// The two as one, where the second goes on where the first ends.
-fn merged(first: &Extent, second: &Extent) -> Option<Extent> {
-    let goes_on = match (first.source, second.source) {
-        (Source::Hole, Source::Hole) => true,
-        (
-            Source::Stream { stream: a, address },
-            Source::Stream {
-                stream: b,
-                address: next,
-            },
-        ) => a == b && address + first.len == next,
-        _ => false,
-    };
-    goes_on.then_some(Extent {
-        len: first.len + second.len,
-        source: first.source,
-    })
+fn merged(first: &ExtentRun, second: &ExtentRun) -> Option<ExtentRun> {
+    let len = first.logical_len() + second.logical_len();
+    match (first, second) {
+        (ExtentRun::Own(first), ExtentRun::Own(second)) => {
+            let goes_on = match (first.source, second.source) {
+                (Source::Hole, Source::Hole) => true,
+                (
+                    Source::Stream { stream: a, address },
+                    Source::Stream {
+                        stream: b,
+                        address: next,
+                    },
+                ) => a == b && address + first.len == next,
+                _ => false,
+            };
+            let source = first.source;
+            goes_on.then_some(ExtentRun::Own(Extent { len, source }))
+        }
+        (ExtentRun::Base(first), ExtentRun::Base(second)) => {
+            let goes_on = first.base == second.base && first.start + first.len == second.start;
+            goes_on.then_some(ExtentRun::Base(BaseRun { len, ..*first }))
+        }
+        _ => None,
+    }
 }
 
 impl Pages<'_> {
+    /// The next piece of the logical space, which stands for `count` extents.
+    fn run(&mut self, run: ExtentRun, count: usize) -> Result<()> {
+        self.logical_len += run.logical_len();
+        if self.logical_len > NUMBER_MAX {
+            return Err(Error::limit("more than 2^62 bytes of distinct contents"));
+        }
+        let merged = self.extents.last().and_then(|last| merged(last, &run));
+        // Two extents that are one count once; what a base has stays as it is there.
+        let added = match merged {
+            Some(ExtentRun::Own(_)) => 0,
+            _ => count,
+        };
+        if self.extent_count + added > EXTENTS_PER_PAGE {
+            self.write_extents()?;
+        } else if let (Some(merged), Some(last)) = (merged, self.extents.last_mut()) {
+            *last = merged;
+            self.extent_count += added;
+            return Ok(());
+        }
+        self.extent_count += count;
+        self.extents.push(run);
+        Ok(())
+    }
+
     fn write_extents(&mut self) -> Result<()> {
         let extents = std::mem::take(&mut self.extents);
+        self.extent_count = 0;
         if extents.is_empty() {
             return Ok(());
         }
-        let len = extents.iter().map(|e| e.len).sum();
-        let bytes = ExtentPage::encode(&extents, &mut self.heads);
-        let parsed = ExtentPage::parse(&bytes);
+        let len = extents.iter().map(ExtentRun::logical_len).sum();
+        let bytes = ExtentPage::encode_runs(&extents, &mut self.heads);
+        // What bases have was read a moment ago.
+        let parsed = ExtentPage::parse_over(&bytes, &mut |run, take| {
+            let source = Source::Hole;
+            take(Extent {
+                len: run.len,
+                source,
+            })
+        });
         assert!(
             parsed.is_ok_and(|p| p.logical_len() == len),
             "an extent page does not parse as it was written"
@@ -382,6 +410,7 @@ impl<'a> ContentWriter<'a> {
             x86_codec: plan.x86_codec,
             arm64_codec: plan.arm64_codec,
             extents: Vec::new(),
+            extent_count: 0,
             heads,
             logical_len,
             content_lens: Vec::new(),
@@ -429,15 +458,32 @@ impl<'a> ContentWriter<'a> {
         let Some(prior) = before.bases.get(place.no) else {
             return Ok(None);
         };
-        let (mut len, mut is_made) = (0, false);
-        prior.image.each_extent_of(place.id, &mut |mut extent| {
+        let (mut len, mut count, mut is_made) = (0, 0, false);
+        prior.image.each_extent_of(place.id, &mut |extent| {
             len += extent.len;
-            if let Source::Stream { stream, .. } = &mut extent.source {
-                is_made |= prior.image.is_made(*stream);
-                *stream += place.first as u8;
+            count += 1;
+            if let Source::Stream { stream, .. } = extent.source {
+                is_made |= prior.image.is_made(stream);
             }
-            self.pages.extent(extent)
+            Ok(())
         })?;
+        let range = prior.image.own_range_of(place.id)?;
+        match range.filter(|_| count <= EXTENTS_PER_PAGE) {
+            Some(range) => {
+                let run = BaseRun {
+                    base: place.no as u8,
+                    start: range.start,
+                    len,
+                };
+                self.pages.run(ExtentRun::Base(run), count)?;
+            }
+            None => prior.image.each_extent_of(place.id, &mut |mut extent| {
+                if let Source::Stream { stream, .. } = &mut extent.source {
+                    *stream += place.first as u8;
+                }
+                self.pages.extent(extent)
+            })?,
+        }
         self.base_len += len;
         let id = self.end(len, *digest)?;
         if is_made {

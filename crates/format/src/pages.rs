@@ -4,9 +4,10 @@ use crate::column::{self, Column};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::entries::{TimeColumns, time_mask};
 use crate::limits::{
-    EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX, STREAMS_MAX, TIMES_PER_PAGE, XATTR_SET_LEN_MAX,
+    BASES_MAX, EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX, STREAMS_MAX, TIMES_PER_PAGE,
+    XATTR_SET_LEN_MAX,
 };
-use crate::{Attributes, Result, Timestamp, Xattr, XattrSet};
+use crate::{Attributes, Error, Result, Timestamp, Xattr, XattrSet};
 
 /// What is known of one template without its entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -186,29 +187,87 @@ pub struct Extent {
     pub source: Source,
 }
 
+/// What an extent page lists: an extent, or that a base image has as many there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExtentRun {
+    /// An extent.
+    Own(Extent),
+    /// The extents of a range of a base image's logical space, cut to it.
+    Base(BaseRun),
+}
+
+impl ExtentRun {
+    /// Logical bytes, never 0.
+    pub const fn logical_len(&self) -> u64 {
+        match self {
+            Self::Own(extent) => extent.len,
+            Self::Base(run) => run.len,
+        }
+    }
+}
+
+/// A range of the logical space of a base image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BaseRun {
+    /// Number of the base in the directory.
+    pub base: u8,
+    /// Where the range begins.
+    pub start: u64,
+    /// Its bytes, never 0.
+    pub len: u64,
+}
+
+/// Takes the extents that stand for a run of a base's logical space, in order.
+pub type TakeExtent<'a> = dyn FnMut(Extent) -> Result<()> + 'a;
+
+/// Finds the extents that stand for a run, with the streams as the image on top numbers them.
+pub type ResolveRun<'a> = dyn FnMut(BaseRun, &mut TakeExtent<'_>) -> Result<()> + 'a;
+
 /// A page of up to `EXTENTS_PER_PAGE` extents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtentPage {
     /// Logical offset of each extent from the start of the page, and after the last the page's length.
     starts: Vec<u64>,
     sources: Vec<Source>,
+    has_base_runs: bool,
 }
 
 /// Where the next fresh bytes of each stream lie, behind all that extents before refer to: an extent that goes on there needs
 /// no address.
 pub type Heads = Vec<u64>;
 
+/// The source that stands for the first base image in a page with so many streams.
+const fn first_base_tag(stream_count: usize) -> u64 {
+    (stream_count as u64).saturating_mul(2).saturating_add(1)
+}
+
 impl ExtentPage {
     /// Encodes consecutive extents. `heads` says where the fresh bytes of each stream go on; it is moved forward.
-    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
     pub fn encode(extents: &[Extent], heads: &mut Heads) -> Vec<u8> {
+        let runs: Vec<_> = extents.iter().copied().map(ExtentRun::Own).collect();
+        Self::encode_runs(&runs, heads)
+    }
+
+    /// The same for what lies in base images in part.
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+    pub fn encode_runs(runs: &[ExtentRun], heads: &mut Heads) -> Vec<u8> {
         let mut out = Vec::new();
-        put_varint(&mut out, extents.len() as u64);
+        put_varint(&mut out, runs.len() as u64);
         put_varint(&mut out, heads.len() as u64);
         heads.iter().for_each(|&h| put_varint(&mut out, h));
+        let first_base = first_base_tag(heads.len());
         let (mut tags, mut steps) = (Vec::new(), Vec::new());
-        let mut expected = 0u64;
-        for extent in extents {
+        let (mut expected, mut expected_start) = (0u64, 0u64);
+        for run in runs {
+            let extent = match run {
+                ExtentRun::Own(extent) => extent,
+                ExtentRun::Base(run) => {
+                    tags.push(first_base + u64::from(run.base));
+                    steps.push(zigzag(run.start.wrapping_sub(expected_start) as i64));
+                    expected_start = run.start + run.len;
+                    continue;
+                }
+            };
             let Source::Stream { stream, address } = extent.source else {
                 tags.push(0);
                 continue;
@@ -223,50 +282,87 @@ impl ExtentPage {
                 expected = end;
             }
         }
-        column::encode(&mut out, &extents.iter().map(|e| e.len).collect::<Vec<_>>());
+        column::encode(
+            &mut out,
+            &runs.iter().map(ExtentRun::logical_len).collect::<Vec<_>>(),
+        );
         column::encode(&mut out, &tags);
         column::encode(&mut out, &steps);
         out
     }
 
-    /// Parses a page.
+    /// Parses a page of an image without bases.
     ///
     /// # Errors
     /// `Corrupt`, also for empty extents and unknown streams.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
+        Self::parse_over(bytes, &mut |run, _| {
+            let what = format!("extent source: there is no base image {}", run.base);
+            Err(Error::corrupt("extent page", 0, "F-11.2", what))
+        })
+    }
+
+    /// Parses a page; `resolve` finds the extents of base images.
+    ///
+    /// # Errors
+    /// As [`ExtentPage::parse`], and those of `resolve`.
+    /// # Cost
+    /// However much runs stand for, at most `EXTENTS_PER_PAGE` extents are taken.
+    pub fn parse_over(bytes: &[u8], resolve: &mut ResolveRun<'_>) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "extent page");
         let count = cursor.count(EXTENTS_PER_PAGE, "extent count")?;
         let stream_count = cursor.count(STREAMS_MAX, "stream count")?;
         let mut heads: Heads = (0..stream_count)
             .map(|_| cursor.bounded(NUMBER_MAX, "stream head"))
             .collect::<Result<_>>()?;
+        let first_base = first_base_tag(stream_count);
         let lens = Column::decode(&mut cursor, count)?;
         let tags = Column::decode(&mut cursor, count)?;
-        let is_back = |tag: u64| tag != 0 && tag & 1 == 0;
+        let is_back = |tag: u64| (tag != 0 && tag & 1 == 0) || tag >= first_base;
         let step_count = tags.iter(count).filter(|&t| is_back(t)).count();
         let steps = Column::decode(&mut cursor, step_count)?;
         let mut page = Self {
             starts: vec![0],
             sources: Vec::with_capacity(count),
+            has_base_runs: false,
         };
-        let (mut logical, mut expected, mut step_index) = (0u64, 0u64, 0usize);
+        let (mut expected, mut expected_start, mut step_index) = (0u64, 0u64, 0usize);
         for i in 0..count {
             let (len, tag) = (lens.get(i), tags.get(i));
-            logical = logical.saturating_add(len);
-            if len == 0 || logical > NUMBER_MAX {
+            if len == 0 || page.logical_len().saturating_add(len) > NUMBER_MAX {
                 return Err(cursor.error("F-11.1", format!("extent length {len}: out of range")));
             }
+            let mut step = || {
+                let step = unzigzag(steps.get(step_index)) as u64;
+                step_index = step_index.saturating_add(1);
+                step
+            };
             let stream = usize::try_from(tag.saturating_sub(1) / 2).unwrap_or(usize::MAX);
-            let source = match heads.get_mut(stream) {
+            let base = tag.checked_sub(first_base);
+            let source = match (heads.get_mut(stream), base) {
                 _ if tag == 0 => Source::Hole,
-                None => {
+                (_, Some(base)) => {
+                    let start = expected_start.wrapping_add(step());
+                    expected_start = start.wrapping_add(len);
+                    let base = u8::try_from(base)
+                        .ok()
+                        .filter(|b| usize::from(*b) < BASES_MAX);
+                    let base = base.ok_or_else(|| {
+                        cursor.error("F-11.2", format!("extent source {tag}: no such base"))
+                    })?;
+                    if start.saturating_add(len) > NUMBER_MAX {
+                        return Err(cursor.error("F-11.3", "start of a run out of range"));
+                    }
+                    page.take_run(BaseRun { base, start, len }, resolve)?;
+                    continue;
+                }
+                (None, None) => {
                     return Err(
                         cursor.error("F-11.2", format!("extent source {tag}: no such stream"))
                     );
                 }
-                Some(head) if is_back(tag) => {
-                    let address = expected.wrapping_add(unzigzag(steps.get(step_index)) as u64);
-                    step_index = step_index.saturating_add(1);
+                (Some(head), None) if is_back(tag) => {
+                    let address = expected.wrapping_add(step());
                     expected = address.wrapping_add(len);
                     *head = expected.max(*head);
                     Source::Stream {
@@ -274,7 +370,7 @@ impl ExtentPage {
                         address,
                     }
                 }
-                Some(head) => {
+                (Some(head), None) => {
                     let address = *head;
                     *head = address.saturating_add(len);
                     Source::Stream {
@@ -287,11 +383,40 @@ impl ExtentPage {
             if out_of_range {
                 return Err(cursor.error("F-11.3", "extent address out of range"));
             }
-            page.starts.push(logical);
-            page.sources.push(source);
+            page.push(Extent { len, source })?;
         }
         cursor.finish()?;
         Ok(page)
+    }
+
+    /// Appends an extent that was found to be in range.
+    fn push(&mut self, extent: Extent) -> Result<()> {
+        if self.count() >= EXTENTS_PER_PAGE {
+            let what = format!("extents with those of base images: more than {EXTENTS_PER_PAGE}");
+            return Err(Error::corrupt("extent page", 0, "F-11.6", what));
+        }
+        self.starts
+            .push(self.logical_len().saturating_add(extent.len));
+        self.sources.push(extent.source);
+        Ok(())
+    }
+
+    fn take_run(&mut self, run: BaseRun, resolve: &mut ResolveRun<'_>) -> Result<()> {
+        self.has_base_runs = true;
+        let end = self.logical_len().saturating_add(run.len);
+        resolve(run, &mut |extent| self.push(extent))?;
+        match self.logical_len() == end {
+            true => Ok(()),
+            false => {
+                let what = format!("run of {} bytes of a base image: it has others", run.len);
+                Err(Error::corrupt("extent page", 0, "F-11.6", what))
+            }
+        }
+    }
+
+    /// Whether extents of it stand in a base image.
+    pub const fn has_base_runs(&self) -> bool {
+        self.has_base_runs
     }
 
     /// Extents in the page.
@@ -622,6 +747,53 @@ mod tests {
         assert_eq!(page.find(17), Some(2));
         assert_eq!(page.find(page.logical_len()), None);
         torment(&bytes, ExtentPage::parse);
+    }
+
+    #[test]
+    fn runs_of_base_images_become_their_extents() {
+        let at = |stream, address, len| Extent {
+            len,
+            source: Source::Stream { stream, address },
+        };
+        let run = |base, start, len| BaseRun { base, start, len };
+        let runs = [
+            ExtentRun::Own(at(0, 0, 10)),
+            ExtentRun::Base(run(0, 1000, 50)),
+            ExtentRun::Base(run(1, 7, 20)),
+            ExtentRun::Own(at(1, 3, 5)),
+            ExtentRun::Base(run(0, 1050, 4)),
+        ];
+        let bytes = ExtentPage::encode_runs(&runs, &mut vec![0, 0]);
+        // Every run is two extents, one of which is a hole; what was asked for is written down.
+        let resolve = |asked: &mut Vec<BaseRun>, bytes: &[u8]| {
+            ExtentPage::parse_over(bytes, &mut |run, take| {
+                asked.push(run);
+                take(at(1, run.start, 1))?;
+                let source = Source::Hole;
+                take(Extent {
+                    len: run.len - 1,
+                    source,
+                })
+            })
+        };
+        let mut asked = Vec::new();
+        let page = resolve(&mut asked, &bytes).unwrap();
+        assert_eq!(asked, [run(0, 1000, 50), run(1, 7, 20), run(0, 1050, 4)]);
+        assert!(page.has_base_runs() && page.logical_len() == 89);
+        assert_eq!(page.count(), 8);
+        assert_eq!(page.get(6), Some((85, at(1, 1050, 1))));
+        for len in 0..bytes.len() {
+            assert!(resolve(&mut Vec::new(), &bytes[..len]).is_err(), "{len}");
+        }
+        let rule = |bytes: &[u8]| ExtentPage::parse(bytes).unwrap_err().to_string();
+        assert!(rule(&bytes).contains("F-11.2"));
+        // More than a page may have, and not what was asked for.
+        let endless = ExtentPage::parse_over(&bytes, &mut |run, take| loop {
+            take(at(0, run.start, 1))?;
+        });
+        assert!(endless.unwrap_err().to_string().contains("F-11.6"));
+        let short = ExtentPage::parse_over(&bytes, &mut |_, take| take(at(0, 0, 1)));
+        assert!(short.unwrap_err().to_string().contains("F-11.6"));
     }
 
     #[test]

@@ -204,33 +204,7 @@ impl Contents {
         range: Range<u64>,
         visit: &mut dyn FnMut(u64, Extent) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        let mut at = range.start;
-        while at < range.end {
-            let found = self.records.record_of_item(RecordType::Extents, 0, at)?;
-            let page = self.records.page(&found)?;
-            let Page::Extents(page) = &*page else {
-                return Err(bad("F-11.4", "no extent page"));
-            };
-            let in_page = at.saturating_sub(found.first_item);
-            let first = page
-                .find(in_page)
-                .ok_or_else(|| bad("F-11.4", format!("no extent for byte {at}")))?;
-            for index in first..page.count() {
-                if at >= range.end {
-                    break;
-                }
-                let Some((start, extent)) = page.get(index) else {
-                    break;
-                };
-                let start = found.first_item.saturating_add(start);
-                let cut = cut(start, extent, at..range.end);
-                if visit(at, cut)?.is_break() {
-                    return Ok(());
-                }
-                at = at.saturating_add(cut.len);
-            }
-        }
-        Ok(())
+        self.records.each_extent(range, visit)
     }
 
     /// Bytes `offset .. offset + len` of content `id`, cut at its end.
@@ -427,23 +401,6 @@ impl Contents {
             let _ = visit(last);
         }
         Ok(())
-    }
-}
-
-/// The part of `extent`, which begins at logical `start`, that lies in `range`.
-fn cut(start: u64, extent: Extent, range: Range<u64>) -> Extent {
-    let skip = range.start.saturating_sub(start);
-    let end = start.saturating_add(extent.len).min(range.end);
-    let source = match extent.source {
-        Source::Stream { stream, address } => Source::Stream {
-            stream,
-            address: address.saturating_add(skip),
-        },
-        Source::Hole => Source::Hole,
-    };
-    Extent {
-        len: end.saturating_sub(range.start),
-        source,
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod blocks;
 mod decoding;
+mod extents;
 
 pub use decoding::read_whole_record;
 
@@ -481,7 +482,7 @@ impl Records {
                 (Page::Contents(page), count as u64)
             }
             RecordType::Extents => {
-                let page = ExtentPage::parse(&raw)?;
+                let page = self.parse_extents(&raw)?;
                 let len = page.logical_len();
                 (Page::Extents(page), len)
             }

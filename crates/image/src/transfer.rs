@@ -3,7 +3,7 @@
 use crate::Image;
 use crate::block::Block;
 use crate::records::Page;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use weald_format::container::{HEADER_LEN, RecordRef, RecordType};
 use weald_format::directory::Directory;
@@ -69,6 +69,18 @@ impl Image {
     /// `Io`, `Corrupt`, also where there is no such content.
     pub fn content_len(&self, id: ContentId) -> Result<u64> {
         self.contents.extent_of(id).map(|(_, len)| len)
+    }
+
+    /// Where a content lies in the logical space, if an image on top of this one may refer to it there: its extents do not stand in a
+    /// base image of this one.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`, also where there is no such content.
+    pub fn own_range_of(&self, id: ContentId) -> Result<Option<Range<u64>>> {
+        let (start, len) = self.contents.extent_of(id)?;
+        let range = start..start.saturating_add(len);
+        let has_runs = self.records.has_base_runs(range.clone())?;
+        Ok((!has_runs).then_some(range))
     }
 
     /// Visits what a content is made of, in order.
