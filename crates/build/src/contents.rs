@@ -423,7 +423,9 @@ impl<'a> ContentWriter<'a> {
         };
         let mut segmenter =
             Segmenter::new(histories, plan.match_len_min, plan.table_len, total_len);
-        segmenter.learn()?;
+        // No block is under way yet.
+        let idle_len = Compressors::in_flight_max(plan.threads as u64) * plan.block_len * 2;
+        segmenter.learn(plan.threads, idle_len)?;
         Ok(Self {
             pages,
             segmenter,

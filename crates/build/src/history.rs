@@ -104,18 +104,9 @@ impl History {
         self.front.as_ref().map_or(0, |f| f.len)
     }
 
-    /// Visits the blocks of that, each with the address of its first byte.
-    ///
-    /// # Errors
-    /// `Io`, `Corrupt` from the image.
-    pub fn each_front_block(&mut self, visit: &mut dyn FnMut(u64, &[u8])) -> Result<()> {
-        let mut address = 0;
-        while let Some(front) = self.front.as_mut().filter(|f| address < f.len) {
-            let (block, _) = front.at(address)?;
-            visit(address, block);
-            address += block.len() as u64;
-        }
-        Ok(())
+    /// The image that holds them, and the stream there.
+    pub fn front(&self) -> Option<(&Arc<Image>, u8)> {
+        self.front.as_ref().map(|f| (&f.image, f.stream))
     }
 
     /// Lets full blocks go from now on: nobody will compare with them.

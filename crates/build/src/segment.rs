@@ -8,8 +8,10 @@
 use crate::earlier::Hits;
 use crate::history::History;
 use crate::match_table::{GEAR, MatchTable, Place, WINDOW_LEN};
+use crate::threads;
 use std::sync::Arc;
 use weald_format::Result;
+use weald_format::container::{RecordRef, RecordType};
 use weald_format::pages::{Extent, Source};
 
 /// Least distance of two samples, bytes: constant data could otherwise be sampled everywhere.
@@ -104,27 +106,41 @@ impl Segmenter {
         }
     }
 
-    /// Remembers samples of what images hold of the streams, so that repeats of it are found.
+    /// Remembers samples of what images hold of the streams, so that repeats of it are found. Up to `threads` threads look for them, fewer
+    /// where they would hold more than `memory_len` bytes.
     ///
     /// # Errors
     /// `Io`, `Corrupt` from the images.
     /// # Cost
     /// Decodes it once; about 1 ns a byte besides.
-    pub fn learn(&mut self) -> Result<()> {
+    pub fn learn(&mut self, threads: usize, memory_len: u64) -> Result<()> {
         let Some(table) = &mut self.table else {
             return Ok(());
         };
-        for (stream, history) in self.histories.iter_mut().enumerate() {
-            history.each_front_block(&mut |start, block| {
-                let (mut at, mut hash, mut last_sample) = (0, 0, 0);
-                while at < block.len() {
-                    let (next, sample) = next_sample(block, at, &mut hash, self.sample_shift);
-                    at = next;
-                    let address = start + at as u64;
-                    let is_far = at >= WINDOW_LEN && at >= last_sample + SAMPLE_GAP;
-                    if sample && is_far && address < ADDRESS_END {
-                        last_sample = at;
-                        let stream = stream as u8;
+        let shift = self.sample_shift;
+        for (stream, history) in (0..).zip(&self.histories) {
+            let Some((image, there)) = history.front() else {
+                continue;
+            };
+            let (mut blocks, mut end, mut longest) = (Vec::new(), 0, 1);
+            image.each_record(RecordType::Data, there, &mut |record, _| {
+                blocks.push((end, *record));
+                end += record.raw_len;
+                longest = record.raw_len.max(longest);
+                Ok(())
+            })?;
+            // A thread has the block and its samples, of which those of the block before are still being taken.
+            let most = usize::try_from(memory_len / (3 * longest)).unwrap_or(usize::MAX);
+            let sample = |&(start, record): &(u64, RecordRef)| {
+                Ok((start, samples(&image.block(there, &record)?, shift)))
+            };
+            threads::in_order(threads.min(most), &blocks, &sample, &mut |(
+                start,
+                found,
+            )| {
+                for (hash, at) in found {
+                    let address = start + u64::from(at);
+                    if address < ADDRESS_END {
                         table.insert(hash, Place { stream, address });
                     }
                 }
@@ -333,6 +349,21 @@ fn warm(data: &[u8], at: usize) -> u64 {
     data[start..at]
         .iter()
         .fold(0, |h, &b| (h << 1).wrapping_add(GEAR[usize::from(b)]))
+}
+
+/// The samples of a block by itself: hash, and the end of what was hashed. 16 bytes of memory for as many of the block at most.
+fn samples(block: &[u8], shift: u32) -> Vec<(u64, u32)> {
+    let mut found = Vec::new();
+    let (mut at, mut hash, mut last_sample) = (0, 0, 0);
+    while at < block.len() {
+        let (next, is_sample) = next_sample(block, at, &mut hash, shift);
+        at = next;
+        if is_sample && at >= WINDOW_LEN && at >= last_sample + SAMPLE_GAP {
+            last_sample = at;
+            found.push((hash, at as u32));
+        }
+    }
+    found
 }
 
 /// Rolls on from `at` to behind the next sampled byte, or to the end or `HELD_LEN` bytes on. Returns where, and whether it is a sample.
