@@ -265,42 +265,65 @@ torture() {
     rm -rf "$work/torture"
 }
 
-# append DIR PACKAGE VERSION: the forest without a version, then with it: as a generation, over a base, and built anew.
+# The last versions of packages of several kinds: what a forest grows by.
+NEWEST='pypi/django/5.2.9 pypyc/setuptools/84.2.1 npm/webpack/5.99.9 npm/prettier/3.8.3 npm/typescript/5.9.3 crate/libc/0.2.174'
+
+# build_row LEN MORE CELL...: a line of the table of newest versions: LEN bytes where a new build grows by MORE, $cpu and $wall.
+build_row() {
+    local len=$1 more=$2
+    shift 2
+    row "$@" "$len" "$(ratio "$len" "$more")" "$cpu" "$(ratio "$cpu" "$anew_cpu")" "$wall" "$(ratio "$wall" "$anew_wall")"
+}
+
+# append DIR: for each of $NEWEST the forest without that version, then with it: as a generation, over a base, and built anew.
 append() {
-    local tree=$1 version=$1/$2/$3 without with len base_wall
+    local tree=$1 version without whole more len anew_cpu anew_wall
+    local sum_more=0 sum_append=0 sum_base=0 cpu_append=0 cpu_base=0 wall_append=0 wall_base=0 count=0
     step "append and base"
-    [ -d "$version" ] || die "$version is not there"
-    printf '\n## One version more: %s %s\n' "$2" "$3"
-    table 'how' 'bytes more' 'CPU s' 'wall s'
-    mkdir "$work/aside"
-    mv "$version" "$work/aside/"
-    # The forest is whole again whatever happens.
-    # shellcheck disable=SC2064 # the paths of now
-    trap "[ ! -e '$work/aside/$3' ] || mv '$work/aside/$3' '$version'; clean_work" EXIT
-    measure "$weald" build --progress none "$tree" "$work/append.weald"
-    without=$(stat -c %s "$work/append.weald")
-    cp "$work/append.weald" "$work/base.weald"
-    mv "$work/aside/$3" "$version"
-    trap clean_work EXIT
+    printf '\n## One version more\n'
     measure "$weald" build --progress none "$tree" "$work/whole.weald"
-    with=$(($(stat -c %s "$work/whole.weald") - without))
-    row 'built anew' "$with" "$cpu" "$wall"
-    base_wall=$wall
-    measure "$weald" build --append --progress none "$tree" "$work/append.weald"
-    len=$(($(stat -c %s "$work/append.weald") - without))
-    row '--append' "$len" "$cpu" "$wall"
-    verdict 'append: bytes against a new build' "$(ratio "$len" "$with")" 1.20
-    verdict 'append: time against a new build' "$(ratio "$wall" "$base_wall")" 0.10
-    # What a base is for: a tree of its own that lies on what is there. The whole tree besides, for its directories.
-    measure "$weald" build --base "$work/base.weald" --progress none "$version" "$work/over.weald"
-    len=$(stat -c %s "$work/over.weald")
-    row '--base, the version alone' "$len" "$cpu" "$wall"
-    verdict 'base: bytes against a new build' "$(ratio "$len" "$with")" 1.20
-    verdict 'base: time against a new build' "$(ratio "$wall" "$base_wall")" 0.10
-    measure "$weald" build --base "$work/base.weald" --force --progress none "$tree" "$work/over.weald"
-    len=$(stat -c %s "$work/over.weald")
-    row '--base, the whole forest' "$len" "$cpu" "$wall"
-    rm -f "$work"/{append,base,whole,over}.weald
+    whole=$(stat -c %s "$work/whole.weald") anew_cpu=$cpu anew_wall=$wall
+    rm "$work/whole.weald"
+    printf '\nThe whole forest, built anew: %s bytes, %s CPU s, %s wall s.\n' "$whole" "$cpu" "$wall"
+    table 'version' 'how' 'bytes more' '× built anew' 'CPU s' '× built anew' 'wall s' '× built anew'
+    for version in $NEWEST; do
+        [ -d "$tree/$version" ] || die "$tree/$version is not there"
+        say "   $version"
+        # The forest is there for others too: nothing in it is moved.
+        measure "$weald" build --exclude "/$version" --progress none "$tree" "$work/base.weald"
+        without=$(stat -c %s "$work/base.weald")
+        more=$((whole - without)) count=$((count + 1)) sum_more=$((sum_more + more))
+        row "$version" 'built anew' "$more" - - - - -
+        cp "$work/base.weald" "$work/append.weald"
+        measure "$weald" build --append --progress none "$tree" "$work/append.weald"
+        len=$(($(stat -c %s "$work/append.weald") - without))
+        sum_append=$((sum_append + len)) cpu_append=$(sum "$cpu_append" "$cpu") wall_append=$(sum "$wall_append" "$wall")
+        build_row "$len" "$more" "$version" '--append'
+        # What a base is for: a tree of its own that lies on what is there. The whole tree besides, for its directories.
+        measure "$weald" build --base "$work/base.weald" --progress none "$tree/$version" "$work/over.weald"
+        len=$(stat -c %s "$work/over.weald")
+        sum_base=$((sum_base + len)) cpu_base=$(sum "$cpu_base" "$cpu") wall_base=$(sum "$wall_base" "$wall")
+        build_row "$len" "$more" "$version" '--base, the version alone'
+        measure "$weald" build --base "$work/base.weald" --force --progress none "$tree" "$work/over.weald"
+        build_row "$(stat -c %s "$work/over.weald")" "$more" "$version" '--base, the whole forest'
+        rm "$work"/{append,base,over}.weald
+    done
+    # Of one version a new build may grow by next to nothing, or shrink: it is the sum that says something.
+    anew_cpu=$(scaled "$anew_cpu" "$count" '%.2f') anew_wall=$(scaled "$anew_wall" "$count" '%.2f')
+    row 'all' 'built anew' "$sum_more" 1.00 "$anew_cpu" 1.00 "$anew_wall" 1.00
+    cpu=$cpu_append wall=$wall_append
+    build_row "$sum_append" "$sum_more" 'all' '--append'
+    growth_verdicts append "$sum_append"
+    cpu=$cpu_base wall=$wall_base
+    build_row "$sum_base" "$sum_more" 'all' '--base, the version alone'
+    growth_verdicts base "$sum_base"
+}
+
+# growth_verdicts NAME LEN: bytes and time of all versions together.
+growth_verdicts() {
+    verdict "$1: bytes against new builds" "$(ratio "$2" "$sum_more")" 1.20
+    verdict "$1: CPU time against new builds" "$(ratio "$cpu" "$anew_cpu")" 0.10
+    verdict "$1: time against new builds" "$(ratio "$wall" "$anew_wall")" 0.10
 }
 
 # trees: lines NAME=DIR.
@@ -337,7 +360,7 @@ run() {
     each_tree one_tree
     if has_part speed; then speed "$forest"; fi
     if has_part torture; then torture; fi
-    if has_part append; then append "$forest" npm/webpack 5.99.9; fi
+    if has_part append; then append "$forest"; fi
     targets
 }
 
