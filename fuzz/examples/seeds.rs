@@ -11,7 +11,7 @@ use std::sync::Arc;
 use weald_build::{BuildOptions, CodecSpec, Silent, build_image};
 use weald_codec::deflate::{PNG, analyze, inflate};
 use weald_codec::flac::encode;
-use weald_codec::{CodecSpec as Spec, Decoder, DictionaryBytes, Encoder};
+use weald_codec::{CodecSpec as Spec, Decoder, DictionaryBytes, Encoder, jpeg};
 use weald_format::container::{Codec, FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType};
 use weald_format::directory::{Directory, IndexPage};
 use weald_format::entries::EntryBlock;
@@ -23,6 +23,7 @@ use weald_format::recipes::{Method, RecipePage};
 use weald_format::{Digest, FileKind};
 use weald_fuzz::{Framed, frame, seal, unframe};
 use weald_image::{Image, Inode, OpenOptions};
+use weald_testkit::jpeg::Jpeg;
 
 /// Bytes of a seed of whole images.
 const SEALED_LEN_MAX: usize = 24 << 10;
@@ -449,6 +450,36 @@ fn base_runs(corpus: &Corpus) {
     }
 }
 
+/// Pictures of every kind, the Lepton files that they become, and the parts of those.
+fn pictures(corpus: &Corpus) {
+    for kind in 0..8u8 {
+        let file = Jpeg {
+            is_color: kind & 1 != 0,
+            is_progressive: kind & 2 != 0,
+            restart: u16::from(kind & 4),
+            ..Jpeg::new(3, 3)
+        }
+        .draw(kind.into());
+        corpus.put("jpeg", &[&[0], &file[..]].concat());
+        let stored = jpeg::encode(&file).expect("a picture");
+        let len = &(file.len() as u32).to_le_bytes()[..3];
+        corpus.put("jpeg", &[&[1], len, &stored].concat());
+        // Segments as they stand in the file: from SOI on to the first scan.
+        let scan = file.windows(2).position(|w| w == b"\xff\xda").unwrap();
+        let end = scan + 2 + usize::from(file[scan + 3]);
+        let segments = &file[2..end];
+        let pieces = stored.windows(3).position(|w| w == b"CMP").unwrap() + 3;
+        let seed = [
+            &[2, stored[3]],
+            len,
+            &(segments.len() as u16).to_le_bytes(),
+            segments,
+            &stored[pieces..stored.len() - 4],
+        ];
+        corpus.put("jpeg", &seed.concat());
+    }
+}
+
 fn rules(corpus: &Corpus) {
     for seed in [
         &b"- *.o\n+ /a/**/b\n- [a-z]?\xffa/x/b"[..],
@@ -510,6 +541,7 @@ fn main() {
     columns_and_names(&corpus);
     codecs(&corpus);
     deflate(&corpus, dir.path());
+    pictures(&corpus);
     samples(&corpus);
     base_runs(&corpus);
     rules(&corpus);

@@ -44,6 +44,8 @@ pub struct Categories {
     pub fits: bool,
     /// Images in PNG files are stored as their filtered rows and recipes.
     pub png: bool,
+    /// JPEG files are stored as Lepton files and recipes.
+    pub jpeg: bool,
 }
 
 impl Categories {
@@ -57,6 +59,7 @@ impl Categories {
             pcm: false,
             fits: false,
             png: false,
+            jpeg: false,
         }
     }
 
@@ -70,12 +73,13 @@ impl Categories {
             pcm: true,
             fits: true,
             png: true,
+            jpeg: true,
         }
     }
 
     /// Whether files are read whole to be taken apart.
     pub const fn takes_apart(&self) -> bool {
-        self.deflate || self.pcm || self.fits || self.png
+        self.deflate || self.pcm || self.fits || self.png || self.jpeg
     }
 }
 
@@ -202,6 +206,7 @@ impl BuildOptions {
                 pcm: level >= 2,
                 fits: level >= 2,
                 png: level >= 8,
+                jpeg: level >= 8,
                 ..base.categories
             },
             ..base

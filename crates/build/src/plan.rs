@@ -6,6 +6,7 @@ use crate::dictionary;
 use crate::options::{BuildOptions, Categories};
 use crate::order;
 use crate::read::WHOLE_LEN_MAX;
+use crate::recode;
 use crate::scan::ScannedTree;
 use weald_codec::CodecSpec;
 use weald_format::{Error, Result};
@@ -150,7 +151,7 @@ impl Plan {
 fn blocks_need(options: &BuildOptions, threads: u64) -> u64 {
     let blocks = Compressors::in_flight_max(threads) * options.block_len * 2;
     let packing = threads * context_len(options)
-        + threads * crate::recode::memory_len(&options.categories)
+        + threads * recode::memory_len(&options.categories)
         + blocks
         + minimum_shared(options)
         + shared_dictionary_len(options);
@@ -232,10 +233,13 @@ fn minimum_shared(options: &BuildOptions) -> u64 {
     // Read-ahead, which a single archive may exceed, one file more in the segmenter's hands, and the open block of each of four streams.
     let archive_len = archive_len_max(options);
     let files_len = READ_AHEAD_LEN.max(archive_len) + archive_len;
-    // Files of samples bring their FLAC streams, which are smaller than they are. Long ones are streamed.
-    let packed_len = match options.categories.pcm || options.categories.fits {
-        true => READ_AHEAD_LEN + WHOLE_LEN_MAX,
-        false => 0,
+    // Files of samples and JPEG files bring what they are made of, which is smaller than they are. Long samples are streamed, long JPEG
+    // files stored as they are.
+    let categories = &options.categories;
+    let packed_len = match (categories.pcm || categories.fits, categories.jpeg) {
+        (_, true) => READ_AHEAD_LEN + recode::PLAIN_LEN_MAX as u64,
+        (true, false) => READ_AHEAD_LEN + WHOLE_LEN_MAX,
+        (false, false) => 0,
     };
     table_len(options) + histories_len(options) + files_len + packed_len
 }

@@ -1,10 +1,11 @@
 //! Files taken apart: what recipes can make, and what lies between. DEFLATE streams (gzip, zip, PNG) are made of their plain bytes,
-//! which compress better and repeat what other files hold; samples (audio, FITS) of FLAC streams.
+//! which compress better and repeat what other files hold; samples (audio, FITS) of FLAC streams; JPEG files of Lepton files.
 //!
 //! Whatever comes out was put together again and compared with the file. What does not come out is stored as it is.
 
 mod audio;
 mod fits;
+mod jpeg;
 pub mod pcm;
 mod png;
 
@@ -14,7 +15,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use weald_codec::deflate::{self, ARCHIVES, WHOLE_PLAIN_LEN_MAX, analyze, inflate};
-use weald_codec::flac;
+use weald_codec::{flac, jpeg as lepton};
 use weald_format::ContentId;
 use weald_format::Digest;
 use weald_format::recipes::{CHECK_LEN, Method, Part, Recipe, Samples, Zlib};
@@ -50,7 +51,8 @@ pub fn memory_len(categories: &Categories) -> u64 {
     } else {
         0
     };
-    archives.max(samples)
+    let pictures = if categories.jpeg { jpeg::MEMORY_LEN } else { 0 };
+    archives.max(samples).max(pictures)
 }
 
 /// How a part of a file is taken apart and made again.
@@ -60,6 +62,8 @@ pub enum Kind {
     Deflate { zlib: Zlib },
     /// Samples, by FLAC.
     Pcm { channels: usize, samples: Samples },
+    /// A JPEG file, by Lepton.
+    Jpeg,
 }
 
 impl Kind {
@@ -68,6 +72,7 @@ impl Kind {
         match self {
             Self::Deflate { zlib } => Method::Deflate(zlib),
             Self::Pcm { samples, .. } => Method::Pcm(samples),
+            Self::Jpeg => Method::Jpeg,
         }
     }
 
@@ -113,6 +118,21 @@ pub struct Taken {
 }
 
 impl Stream {
+    /// A stretch `made` at `range` that one recipe makes of `plain`.
+    fn of_one(range: Range<usize>, kind: Kind, plain: &[u8], made: &[u8]) -> Self {
+        Self {
+            ranges: vec![range],
+            plain_digest: Digest::of(plain),
+            kind,
+            steps: vec![Step {
+                len: made.len() as u64,
+                part: None,
+                corrections: Vec::new(),
+                check: Recipe::check_of(made),
+            }],
+        }
+    }
+
     /// A DEFLATE stream `bytes`, which lies at `ranges` and holds `plain`; `None` where none of `tried` is near enough.
     fn of_deflate(
         bytes: &[u8],
@@ -189,6 +209,7 @@ impl Stream {
         let plain = match self.kind {
             Kind::Deflate { .. } => inflate(bytes, PLAIN_LEN_MAX).map(|(plain, _)| plain),
             Kind::Pcm { channels, samples } => flac::encode(bytes, channels, samples),
+            Kind::Jpeg => lepton::encode(bytes),
         };
         plain.unwrap_or_else(|| panic!("what was taken apart can be taken apart again"))
     }
@@ -246,10 +267,7 @@ impl Recoder {
 
     fn find(&self, data: &[u8]) -> Vec<(Stream, Option<Vec<u8>>)> {
         match finder(data, &self.categories) {
-            Some(find) => find(data, self.part_len)
-                .into_iter()
-                .map(|stream| (stream, None))
-                .collect(),
+            Some(find) => find(data, self.part_len),
             None => pcm::streams(data, &self.categories),
         }
     }
@@ -268,17 +286,31 @@ pub fn is_archive(front: &[u8], categories: &Categories) -> bool {
     finder(front, categories).is_some()
 }
 
-/// Finds the streams of a file, long ones in parts of so many plain bytes.
-type Finder = fn(&[u8], usize) -> Vec<Stream>;
+/// Finds the streams of a file, long ones in parts of so many plain bytes, and what they are made of where it was at hand.
+type Finder = fn(&[u8], usize) -> Vec<(Stream, Option<Vec<u8>>)>;
 
-/// What finds the DEFLATE streams of a file that begins with `front`.
+/// What finds the DEFLATE streams and the JPEG files of a file that begins with `front`.
 fn finder(front: &[u8], categories: &Categories) -> Option<Finder> {
     match front {
-        [0x1f, 0x8b, 8, _, ..] if categories.deflate => Some(gzip_streams),
-        [b'P', b'K', 3, 4, ..] if categories.deflate => Some(zip_streams),
-        _ if categories.png && front.starts_with(&png::MAGIC) => Some(png::streams),
+        [0x1f, 0x8b, 8, _, ..] if categories.deflate => {
+            Some(|data, part_len| alone(gzip_streams(data, part_len)))
+        }
+        [b'P', b'K', 3, 4, ..] if categories.deflate => {
+            Some(|data, part_len| alone(zip_streams(data, part_len)))
+        }
+        _ if categories.png && front.starts_with(&png::MAGIC) => {
+            Some(|data, part_len| alone(png::streams(data, part_len)))
+        }
+        _ if categories.jpeg && front.starts_with(&jpeg::MAGIC) => {
+            Some(|data, _| jpeg::streams(data))
+        }
         _ => None,
     }
+}
+
+/// Streams whose plain bytes are not kept: they are made again when they are written.
+fn alone(streams: Vec<Stream>) -> Vec<(Stream, Option<Vec<u8>>)> {
+    streams.into_iter().map(|stream| (stream, None)).collect()
 }
 
 /// Streams of the members of a gzip file (RFC 1952).

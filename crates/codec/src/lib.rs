@@ -21,6 +21,7 @@ pub mod deflate;
 mod encode;
 pub mod filter;
 pub mod flac;
+pub mod jpeg;
 mod recipe;
 mod train;
 pub mod x86;

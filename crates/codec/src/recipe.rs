@@ -1,6 +1,6 @@
 //! What recipes make, whatever their method.
 
-use crate::{deflate, flac};
+use crate::{deflate, flac, jpeg};
 use weald_format::recipes::{Method, Recipe};
 use weald_format::{Error, Result};
 
@@ -9,7 +9,7 @@ use weald_format::{Error, Result};
 /// # Errors
 /// `Corrupt` where they make none of the length that it says; `Limit` where zlib fails.
 /// # Cost
-/// That of [`deflate::recreate`], [`deflate::recreate_part`] or [`flac::decode`].
+/// That of [`deflate::recreate`], [`deflate::recreate_part`], [`flac::decode`] or [`jpeg::decode`].
 pub fn make(recipe: &Recipe, plain: &[u8], plain_len: u64) -> Result<Vec<u8>> {
     let len = recipe.len as usize;
     let corrections = &recipe.corrections;
@@ -23,5 +23,6 @@ pub fn make(recipe: &Recipe, plain: &[u8], plain_len: u64) -> Result<Vec<u8>> {
             Err(Error::corrupt("recipe", 0, "F-20.2", what))
         }
         (Method::Pcm(samples), _) => flac::decode(plain, samples, len),
+        (Method::Jpeg, _) => jpeg::decode(plain, len),
     }
 }

@@ -36,6 +36,12 @@ limits! {
     DIRECTORY_LEN_MAX: u64 = 64 << 20;
     /// Bytes that one recipe makes, and bytes that it makes them of: what one read may have to recreate.
     RECIPE_LEN_MAX: u64 = 16 << 20;
+    /// Blocks of 8 · 8 coefficients of all components of a picture that one recipe makes: 14 million pixels of a photograph, 40 MiB.
+    PICTURE_BLOCKS_MAX: u64 = 5 << 16;
+    /// The same of a picture of several scans, of which a reader makes each as a whole: 1920 · 1088 pixels of a photograph.
+    SCANNED_BLOCKS_MAX: u64 = 3 << 14;
+    /// Scans of a picture, each of which passes over its blocks.
+    PICTURE_SCANS_MAX: usize = 32;
     /// Records that one record has as its history.
     HISTORY_COUNT_MAX: usize = 64;
     /// Raw bytes of them: what a reader decodes and holds besides the record itself.

@@ -96,7 +96,7 @@ impl Part {
             && part.end().is_some_and(|end| end <= NUMBER_MAX);
         match is_valid {
             true => Ok(part),
-            false => Err(cursor.error("F-20.7", "part of a stream: numbers out of bounds")),
+            false => Err(cursor.error("F-20.8", "part of a stream: numbers out of bounds")),
         }
     }
 }
@@ -108,7 +108,12 @@ pub enum Method {
     Deflate(Zlib),
     /// A FLAC stream becomes samples.
     Pcm(Samples),
+    /// A Lepton file becomes a JPEG file.
+    Jpeg,
 }
+
+/// Code of the method of JPEG files.
+const JPEG: u8 = 48;
 
 /// How zlib is told to compress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -186,6 +191,7 @@ impl Method {
                 level: code.wrapping_sub(FILTERED_FIRST),
                 is_filtered: true,
             })),
+            JPEG => Some(Self::Jpeg),
             16..=23 => Some(Self::Pcm(Samples(code.wrapping_sub(SAMPLES_FIRST)))),
             _ => None,
         }
@@ -197,6 +203,7 @@ impl Method {
             Self::Deflate(zlib) if zlib.is_filtered => zlib.level.wrapping_add(FILTERED_FIRST),
             Self::Deflate(zlib) => zlib.level,
             Self::Pcm(samples) => samples.0.wrapping_add(SAMPLES_FIRST),
+            Self::Jpeg => JPEG,
         }
     }
 
@@ -206,6 +213,7 @@ impl Method {
             Self::Deflate(zlib) if zlib.is_filtered => "deflate filtered",
             Self::Deflate(_) => "deflate",
             Self::Pcm(_) => "pcm",
+            Self::Jpeg => "jpeg",
         }
     }
 }

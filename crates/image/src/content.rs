@@ -301,7 +301,7 @@ impl Contents {
     fn make(&self, recipe: &Recipe) -> Result<Vec<u8>> {
         let (start, len) = self.extent_of(recipe.plain)?;
         let Some(needs) = recipe.needs(len) else {
-            return Err(bad("F-20.7", "a part behind the plain bytes of its recipe"));
+            return Err(bad("F-20.8", "a part behind the plain bytes of its recipe"));
         };
         let needs_len = needs.end.saturating_sub(needs.start);
         if needs_len > RECIPE_LEN_MAX {

@@ -6,6 +6,7 @@
 
 pub mod command;
 pub mod compare;
+pub mod jpeg;
 pub mod rng;
 pub mod torture;
 

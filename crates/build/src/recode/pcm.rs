@@ -1,11 +1,10 @@
 //! Runs of samples in files, cut into pieces that become FLAC streams where that pays.
 
-use super::{Kind, Step, Stream, audio, fits};
+use super::{Kind, Stream, audio, fits};
 use crate::options::Categories;
 use std::ops::Range;
 use weald_codec::{flac, trial_len};
-use weald_format::Digest;
-use weald_format::recipes::{Recipe, Samples};
+use weald_format::recipes::Samples;
 
 /// Samples of one kind in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,20 +73,11 @@ pub fn take(run: &Run, piece: Range<usize>, bytes: &[u8]) -> Option<(Stream, Vec
         made.is_ok_and(|made| made == bytes),
         "a FLAC stream does not decode to what was encoded"
     );
-    let stream = Stream {
-        ranges: vec![piece],
-        plain_digest: Digest::of(&flac),
-        kind: Kind::Pcm {
-            channels: run.channels,
-            samples: run.samples,
-        },
-        steps: vec![Step {
-            len: bytes.len() as u64,
-            part: None,
-            corrections: Vec::new(),
-            check: Recipe::check_of(bytes),
-        }],
+    let kind = Kind::Pcm {
+        channels: run.channels,
+        samples: run.samples,
     };
+    let stream = Stream::of_one(piece, kind, &flac, bytes);
     Some((stream, flac))
 }
 

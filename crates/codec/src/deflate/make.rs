@@ -51,7 +51,7 @@ pub fn recreate(plain: &[u8], zlib: Zlib, corrections: &[u8], len: usize) -> Res
 /// The `len` bytes of a stream that `part` stands for, of the plain bytes `run` of `plain_len` that it [needs](Part::needs).
 ///
 /// # Errors
-/// `Corrupt` (F-20.4, F-20.7) where they make none of that length.
+/// `Corrupt` (F-20.4, F-20.8) where they make none of that length.
 /// # Cost
 /// As zlib takes for `run`. Memory: the part, 4 MiB for the tokens of a block, 192 KiB.
 pub fn recreate_part(
@@ -62,7 +62,7 @@ pub fn recreate_part(
     corrections: &[u8],
     len: usize,
 ) -> Result<Vec<u8>> {
-    let no_part = || Error::corrupt("recipe", 0, "F-20.7", "a part that is none of the stream");
+    let no_part = || Error::corrupt("recipe", 0, "F-20.8", "a part that is none of the stream");
     let needs = part.needs(plain_len).ok_or_else(no_part)?;
     let at = part.start.saturating_sub(needs.start) as usize;
     let end = at.saturating_add(part.len as usize);

@@ -113,7 +113,7 @@ pub fn content_cases() -> Vec<Case> {
             Read,
             move |p| make_front(p, 55, 1),
         ),
-        case("a part behind its plain bytes", "F-20.7", Read, move |p| {
+        case("a part behind its plain bytes", "F-20.8", Read, move |p| {
             make_front(p, 100, 1);
             p.recipes[0].part = Some(Part {
                 start: 0,
@@ -133,6 +133,10 @@ pub fn content_cases() -> Vec<Case> {
             make_front(p, 100, 1);
             p.recipes[0].method = Method::Pcm(Samples::bytes(true));
             p.recipes[0].corrections = vec![0];
+        }),
+        case("a picture of no Lepton file", "F-20.7", Read, move |p| {
+            make_front(p, 100, 1);
+            p.recipes[0].method = Method::Jpeg;
         }),
         case("a recipe that is not there", "F-11.5", Read, move |p| {
             make_front(p, 100, 1);
