@@ -29,14 +29,27 @@ impl CodecArgs {
         choices.find(|c| c.category == category).map(|c| c.codec)
     }
 
-    /// Puts what was given into `options`.
-    pub fn apply(&self, options: &mut BuildOptions) {
+    fn apply(&self, options: &mut BuildOptions) {
         if let Some(codec) = self.general() {
             (options.codec, options.x86_codec, options.arm64_codec) = (codec, None, None);
         }
         options.x86_codec = self.only(Category::X86).or(options.x86_codec);
         options.arm64_codec = self.only(Category::Arm64).or(options.arm64_codec);
     }
+}
+
+/// Puts what was given into `options`: codecs last, because a profile may drop one that the level has, but none that was asked for.
+///
+/// # Errors
+/// Where a list cannot be read.
+pub fn apply(
+    codec: &CodecArgs,
+    layout: &LayoutArgs,
+    options: &mut BuildOptions,
+) -> anyhow::Result<()> {
+    layout.apply(options)?;
+    codec.apply(options);
+    Ok(())
 }
 
 /// How contents are found and laid out.
@@ -48,6 +61,10 @@ pub struct LayoutArgs {
     /// Shortest repeat that is stored once, 64 to 4096 bytes; 0 looks for none
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     match_size: Option<u64>,
+    /// Longest dictionary that blocks of ordinary data share, up to 1M; 0 for none: small blocks need one, large ones hardly.
+    /// Only zstd has dictionaries
+    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    dictionary_size: Option<u64>,
     /// What to tell apart from ordinary data; unless asked to, levels 0 to 7 leave out png and jpeg, 0 to 3 deflate, 0 and 1 pcm and fits
     #[arg(long, value_enum, value_delimiter = ',', value_name = "CATEGORY,…")]
     categorize: Option<Vec<CategoryWord>>,
@@ -65,22 +82,20 @@ impl LayoutArgs {
     pub fn is_given(&self) -> bool {
         self.profile.is_some()
             || self.match_size.is_some()
+            || self.dictionary_size.is_some()
             || self.categorize.is_some()
             || self.order.is_some()
             || self.order_list.is_some()
     }
 
-    /// Puts what was given into `options`.
-    ///
-    /// # Errors
-    /// Where the list cannot be read.
-    pub fn apply(&self, options: &mut BuildOptions) -> anyhow::Result<()> {
+    fn apply(&self, options: &mut BuildOptions) -> anyhow::Result<()> {
         if self.profile == Some(ProfileWord::Interactive) {
             options.make_interactive();
         }
         if let Some(len) = self.match_size {
             options.match_len_min = u32::try_from(len).unwrap_or(u32::MAX);
         }
+        options.dictionary_len = self.dictionary_size.unwrap_or(options.dictionary_len);
         if let Some(words) = &self.categorize {
             let has = |word| words.contains(&CategoryWord::All) || words.contains(&word);
             options.categories = Categories {
@@ -211,6 +226,32 @@ enum OrderWord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        codec: CodecArgs,
+        #[command(flatten)]
+        layout: LayoutArgs,
+    }
+
+    /// Would catch: a codec that was asked for and is dropped by a profile, or one of the level that stays although it has no dictionary.
+    #[test]
+    fn codecs_that_were_asked_for_stay_with_a_profile() {
+        let options = |words: &[&str]| {
+            let words = Words::parse_from([&["weald", "--profile", "interactive"], words].concat());
+            let mut options = BuildOptions::level(BuildOptions::LEVEL_DEFAULT).unwrap();
+            apply(&words.codec, &words.layout, &mut options).unwrap();
+            options
+        };
+        let light = Some(CodecSpec::ZstdLight);
+        assert_eq!(options(&[]).x86_codec, None);
+        assert_eq!(options(&["--codec", "x86=zstd-light"]).x86_codec, light);
+        let both = options(&["--codec", "arm64=zstd-light", "--codec", "zstd:9"]);
+        assert_eq!((both.codec, both.x86_codec), (CodecSpec::Zstd(9), None));
+        assert_eq!(both.arm64_codec, light);
+    }
 
     #[test]
     fn lists_may_be_of_lines_or_of_nuls() {

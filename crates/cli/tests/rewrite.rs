@@ -43,6 +43,35 @@ fn an_image_is_rewritten_beside_and_in_place() {
     bench.weald(["check", "-q", "new.weald"]).expect(0, "");
 }
 
+/// Would catch: a dictionary that is asked for and not made, or one that is not wanted and stays.
+#[test]
+fn a_dictionary_comes_and_goes() {
+    let bench = Bench::new();
+    let script = "mkdir tree; for i in $(seq 400); do seq -f \"$i: line %g of a file\" 1 $((i * 3)) > tree/$i; done";
+    bench.sh(script);
+    let packed = ["--block-size", "16K", "--codec", "zstd:3"];
+    bench
+        .weald([&["build", "-q", "tree", "none"][..], &packed].concat())
+        .expect(0, "");
+    let is_there = |image: &str| {
+        let info = bench.weald(["info", "--json", image]).expect(0, "");
+        let sections = info.json()[0]["sections"].as_array().unwrap().clone();
+        sections
+            .iter()
+            .any(|s| s["section"] == "data" && s["codec"] == "zstd-dictionary")
+    };
+    let rewrite = |size: &str, from: &str, to: &str| {
+        let words = ["rewrite", "-q", "--dictionary-size", size, from, to];
+        bench.weald([&words[..], &packed].concat()).expect(0, "");
+        bench.weald(["check", "-q", to]).expect(0, "");
+        bench.weald(["diff", "none", to]).expect(0, "");
+        is_there(to)
+    };
+    assert!(!is_there("none"));
+    assert!(rewrite("32K", "none", "with"));
+    assert!(!rewrite("0", "with", "without"));
+}
+
 /// Would catch: arguments of packing anew that are taken and do nothing, a tree digest that changes without reason or stays
 /// where attributes change, an image that cannot replace itself.
 #[test]
@@ -59,6 +88,7 @@ fn an_image_is_packed_anew() {
         ["--repack", "--quiet"].as_slice(),
         &["--order", "name"],
         &["--match-size", "64"],
+        &["--dictionary-size", "64K"],
         &["--categorize", "none"],
         &["--mtime", "keep"],
     ] {

@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::parse;
 use crate::progress::{Display, bytes, count};
 use crate::rules::RuleArgs;
-use crate::shape::{AttributeArgs, CodecArgs, LayoutArgs};
+use crate::shape::{self, AttributeArgs, CodecArgs, LayoutArgs};
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsStr;
@@ -67,10 +67,6 @@ pub struct BuildArgs {
     /// Raw bytes of a block, 4K to 64M: larger compresses better, smaller reads faster at random
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     block_size: Option<u64>,
-    /// Longest dictionary that blocks of ordinary data share, up to 1M; 0 for none: small blocks need one, large ones hardly.
-    /// Only zstd has dictionaries
-    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
-    dictionary_size: Option<u64>,
     #[command(flatten)]
     layout: LayoutArgs,
     /// Threads; 0 for one on each processor
@@ -159,10 +155,8 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
 
 fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     let mut options = BuildOptions::level(args.level)?;
-    args.codec.apply(&mut options);
-    args.layout.apply(&mut options)?;
+    shape::apply(&args.codec, &args.layout, &mut options)?;
     options.block_len = args.block_size.unwrap_or(options.block_len);
-    options.dictionary_len = args.dictionary_size.unwrap_or(options.dictionary_len);
     options.threads = args.threads;
     options.memory_len = args.memory.unwrap_or(options.memory_len);
     options.filter = args.rules.filter()?;

@@ -8,7 +8,7 @@ use crate::output::Output;
 use crate::parse;
 use crate::progress::{Display, bytes};
 use crate::rules::RuleArgs;
-use crate::shape::{AttributeArgs, CodecArgs, LayoutArgs};
+use crate::shape::{self, AttributeArgs, CodecArgs, LayoutArgs};
 use anyhow::bail;
 use clap::{Args, ValueHint};
 use std::io::Write;
@@ -156,8 +156,7 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
 /// What was asked for, and everything that build would keep.
 fn pack_options(args: &RewriteArgs, filter: Filter) -> anyhow::Result<BuildOptions> {
     let mut options = BuildOptions::level(args.level.unwrap_or(BuildOptions::LEVEL_DEFAULT))?;
-    args.codec.apply(&mut options);
-    args.layout.apply(&mut options)?;
+    shape::apply(&args.codec, &args.layout, &mut options)?;
     options.block_len = args.block_size.unwrap_or(options.block_len);
     args.attributes.apply(&mut options);
     options.filter = filter;
