@@ -11,6 +11,7 @@ mod messages;
 mod open;
 mod output;
 mod parse;
+mod printf;
 mod progress;
 mod rules;
 mod shape;

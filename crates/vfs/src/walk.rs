@@ -8,6 +8,7 @@ use crate::path::Located;
 use crate::shown_path;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use weald_format::{FileKind, InodeNo, Result};
 use weald_image::{Image, Inode};
 
@@ -42,8 +43,10 @@ pub struct Visit {
 
 struct Frame {
     dir: InodeNo,
-    /// Index of the entry after those in `batch`.
+    /// Index of the entry after those in `batch`, among those that are to be visited.
     next_index: u64,
+    /// Positions of the entries that are to be visited, in order; `None` for all.
+    only: Option<Arc<[u64]>>,
     batch: VecDeque<(Vec<u8>, Inode)>,
     is_at_end: bool,
     /// Length of the walk's path up to and including this directory.
@@ -79,12 +82,24 @@ impl<'a> Walker<'a> {
     /// # Panics
     /// Where the last step did not enter a directory.
     pub fn skip_children(&mut self) {
-        let is_inside = self
-            .frames
-            .last()
-            .is_some_and(|frame| frame.path_len == self.path.len() && frame.is_new());
-        assert!(is_inside, "a directory was entered last");
+        self.new_frame();
         self.frames.pop();
+    }
+
+    /// Visits only the entries at `positions`, which ascend, of the directory just entered.
+    ///
+    /// # Panics
+    /// Where the last step did not enter a directory.
+    pub fn only(&mut self, positions: Arc<[u64]>) {
+        self.new_frame().only = Some(positions);
+    }
+
+    /// The frame of the directory just entered.
+    fn new_frame(&mut self) -> &mut Frame {
+        let path_len = self.path.len();
+        let last = self.frames.last_mut();
+        last.filter(|frame| frame.path_len == path_len && frame.is_new())
+            .expect("a directory was entered last")
     }
 
     /// The next step, `None` at the end.
@@ -147,6 +162,7 @@ impl<'a> Walker<'a> {
         self.frames.push(Frame {
             dir,
             next_index: 0,
+            only: None,
             batch: VecDeque::new(),
             is_at_end: false,
             path_len,
@@ -157,8 +173,11 @@ impl<'a> Walker<'a> {
 impl Frame {
     /// Reads the next batch; on failure the directory counts as read to its end.
     fn fill(&mut self, image: &Image) -> Result<()> {
-        let batch = &mut self.batch;
         self.is_at_end = true;
+        if let Some(only) = self.only.clone() {
+            return self.fill_only(image, &only);
+        }
+        let batch = &mut self.batch;
         let mut is_cut = false;
         image.read_dir(self.dir, self.next_index, &mut |_, name, inode| {
             if batch.len() == BATCH_COUNT {
@@ -170,6 +189,26 @@ impl Frame {
         })?;
         self.next_index += self.batch.len() as u64;
         self.is_at_end = !is_cut;
+        Ok(())
+    }
+
+    /// The same for the entries at `only` alone: those that stand in a row are read together.
+    fn fill_only(&mut self, image: &Image, only: &[u64]) -> Result<()> {
+        let rest = &only[(self.next_index as usize).min(only.len())..];
+        let wanted = &rest[..rest.len().min(BATCH_COUNT)];
+        for row in wanted.chunk_by(|a, b| a + 1 == *b) {
+            let mut left = row.len();
+            image.read_dir(self.dir, row[0], &mut |_, name, inode| {
+                self.batch.push_back((name.to_vec(), inode.clone()));
+                left -= 1;
+                match left {
+                    0 => ControlFlow::Break(()),
+                    _ => ControlFlow::Continue(()),
+                }
+            })?;
+        }
+        self.next_index += wanted.len() as u64;
+        self.is_at_end = wanted.len() == rest.len();
         Ok(())
     }
 

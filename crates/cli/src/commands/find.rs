@@ -3,20 +3,24 @@
 use crate::entry;
 use crate::open::{ImageArgs, locate};
 use crate::output::Output;
-use crate::{commands::exit_code, messages, parse};
+use crate::{commands::exit_code, messages, parse, printf};
+use anyhow::anyhow;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use weald_format::{FileKind, Timestamp};
 use weald_image::Image;
-use weald_vfs::{Comparison, Follow, Permissions, Query, Step, Visit, Walker};
+use weald_vfs::{Comparison, Follow, Found, Permissions, Query, Search, SearchOptions, Visit};
 
 const EXAMPLES: &str = "\
 Examples:
   weald find forest.weald --name '*.so*' --type f --size +1M
   weald find forest.weald usr --path 'usr/**/doc/*' --print0 | xargs -0 ...
   weald find forest.weald --newer 2024-06-01 --json
+  weald find forest.weald --name '*.h' --printf '%s %p\\n'
+  weald find forest.weald --name '*.h' --count
 
 All conditions must hold; of several --name (--path, --type) one must. Patterns: '*' and '?' stop at '/', '**' as a
 whole name stands for any number of directories, [a-z] for one character. --path is matched from the image's root.";
@@ -81,36 +85,46 @@ pub struct FindArgs {
     /// Print one JSON object for each entry
     #[arg(long)]
     json: bool,
+    /// Print how many entries there are instead of their paths
+    #[arg(long, conflicts_with_all = ["json", "print0", "printf"])]
+    count: bool,
+    /// Print this for each entry: %p path, %f name, %h path before it, %y type, %s size, %m and %M mode, %U owner, %G group, %n names, %i
+    /// number, %d depth, %l target, %T@ mtime, %%; \n, \t, \r, \0, \\
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["json", "print0"])]
+    printf: Option<OsString>,
 }
 
 /// Runs the command.
 pub fn run(args: &FindArgs) -> anyhow::Result<ExitCode> {
     let query = query(args)?;
+    let parse = |text: &OsString| printf::Format::parse(text.as_bytes());
+    let format = args.printf.as_ref().map(parse).transpose();
+    let format = format.map_err(|what| anyhow!("--printf: {what}"))?;
     let image = args.image.open()?;
     let start = locate(&image, &args.path, Follow::Yes)?;
-    let mut walker = Walker::new(&image, start);
+    let options = SearchOptions {
+        depth_max: args.max_depth,
+        is_counted: args.count,
+    };
+    let mut search = Search::new(&image, start, &query, options);
     let mut output = Output::new();
-    let mut problem_count = 0;
+    let (mut count, mut problem_count) = (0, 0);
     loop {
-        match walker.step() {
+        match search.find() {
             Ok(None) => break,
-            Ok(Some(Step::Leave)) => {}
-            Ok(Some(Step::Enter(visit))) => {
-                if query.wants(walker.path(), &visit.name, &visit.inode, visit.depth) {
-                    print(args, &image, walker.path(), &visit, &mut output)?;
-                }
-                let is_deep = args
-                    .max_depth
-                    .is_some_and(|depth_max| visit.depth >= depth_max);
-                if is_deep && visit.inode.kind == FileKind::Directory {
-                    walker.skip_children();
-                }
+            Ok(Some(Found::Entry(visit))) => {
+                let path = search.path();
+                print(args, format.as_ref(), &image, path, &visit, &mut output)?;
             }
+            Ok(Some(Found::Count(found))) => count += found,
             Err(error) => {
                 messages::error(&error.into());
                 problem_count += 1;
             }
         }
+    }
+    if args.count {
+        writeln!(output, "{count}")?;
     }
     output.finish()?;
     Ok(exit_code(problem_count))
@@ -118,11 +132,18 @@ pub fn run(args: &FindArgs) -> anyhow::Result<ExitCode> {
 
 fn print(
     args: &FindArgs,
+    format: Option<&printf::Format>,
     image: &Image,
     path: &[u8],
     visit: &Visit,
     output: &mut Output,
 ) -> anyhow::Result<()> {
+    if let Some(format) = format {
+        let path = if path.is_empty() { b"." } else { path };
+        let (inode, depth) = (&visit.inode, visit.depth);
+        let entry = printf::Entry { path, inode, depth };
+        return format.print(image, &entry, output);
+    }
     if args.json {
         let object = entry::json(image, path, &visit.inode)?;
         return Ok(output.json(&object.into())?);

@@ -1,0 +1,140 @@
+//! `weald find` against a plain walk, find(1) and the generator of forests.
+#![allow(missing_docs)]
+
+mod support;
+
+use support::Bench;
+
+/// Directories that are equal, nearly equal, nested, empty, and names of one inode in several of them.
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.sh("mkdir -p tree/a/deep/er/none tree/a/other; cd tree
+        for i in $(seq 300); do echo $((i % 5)) > a/deep/f$i.txt; done
+        for i in 1 2 3; do echo long$i > a/deep/er/g$i.h; ln -s g$i.h a/deep/er/l$i; done
+        seq 500 > a/other/numbers; mkfifo a/other/pipe; chmod 640 a/deep/f7*
+        cp -a a b; cp -a a c; mkdir many; for i in $(seq 12); do cp -a a many/$i; done
+        cp -a many again; echo x > again/7/deep/er/only; rm b/deep/f3.txt
+        ln c/deep/f9.txt c/other/hard; ln c/deep/f9.txt again/hard");
+    bench.sh(
+        "find tree -exec touch -hd @1700000000 {} +; touch -d @1600000000 tree/many/5/deep/f5.txt",
+    );
+    bench.weald(["build", "-q", "tree", "image"]).expect(0, "");
+    bench
+}
+
+const QUERIES: [&[&str]; 10] = [
+    &[],
+    &["--name", "f7*"],
+    &["--name", "only"],
+    &["--name", "nowhere"],
+    &["--type", "d", "--empty"],
+    &["--type", "l,p"],
+    &["--size", "+100"],
+    &["--newer", "@1500000000", "--older", "@1650000000"],
+    &["--links", "+1", "--type", "f"],
+    &["--perm", "640"],
+];
+
+/// Would catch: an entry that is passed over or found twice because its directory is stored once, a count that is not that of
+/// the entries, another order. A greatest depth makes every directory be read.
+#[test]
+fn what_is_shared_is_found_everywhere() {
+    let bench = bench();
+    for (query, start) in QUERIES
+        .iter()
+        .flat_map(|q| [(q, "."), (q, "many"), (q, "a/deep")])
+    {
+        let find = |more: &[&str]| {
+            let words = [&["find", "image", start], *query, more].concat();
+            bench.weald(words).expect(0, "").text()
+        };
+        let found = find(&[]);
+        assert_eq!(found, find(&["--max-depth", "99"]), "{query:?} {start}");
+        let count = format!("{}\n", found.lines().count());
+        assert_eq!(find(&["--count"]), count, "{query:?} {start}");
+        assert_eq!(find(&["--count", "--max-depth", "99"]), count);
+    }
+}
+
+/// Would catch: a field that says something else than that of find(1).
+#[test]
+fn formats_are_those_of_find() {
+    let bench = bench();
+    let format = "%f|%h|%y|%s|%m|%M|%U|%G|%n|%d|%l|%T@|%%\\n";
+    // Sizes of directories, and the first name, are the image's own.
+    let words = [
+        "find",
+        "image",
+        "--type",
+        "f,l,p",
+        "--min-depth",
+        "2",
+        "--printf",
+        format,
+    ];
+    let mut found: Vec<String> = bench
+        .weald(words)
+        .expect(0, "")
+        .text()
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    found.sort();
+    let other = bench.sh(&format!(
+        "cd tree && find * -mindepth 1 -type f,l,p -printf '{}'",
+        format.replace("%d|", "")
+    ));
+    let mut expected: Vec<&str> = other.lines().collect();
+    expected.sort_unstable();
+    let without_depth = |line: &String| {
+        let mut fields: Vec<&str> = line.split('|').collect();
+        let slashes = fields[1].matches('/').count() + 2;
+        assert_eq!(fields.remove(9), slashes.to_string());
+        fields.join("|")
+    };
+    let mut found: Vec<String> = found.iter().map(without_depth).collect();
+    found.sort();
+    assert_eq!(found, expected);
+    let wrong = bench.weald(["find", "image", "--printf", "%q"]);
+    assert_eq!(wrong.code, Some(2));
+    assert!(
+        wrong.stderr.starts_with("weald: --printf: expected one of"),
+        "{}",
+        wrong.stderr
+    );
+}
+
+/// Would catch: a count of a whole forest that is not what the generator makes, and a search that takes as long as the
+/// forest is large although it is stored once.
+#[test]
+fn a_forest_is_counted_without_being_walked() {
+    let bench = Bench::new();
+    let forest = [
+        "forest",
+        "-q",
+        "--fanout",
+        "1000x100x100",
+        "--image",
+        "forest",
+    ];
+    bench.weald(forest).expect(0, "");
+    let start = std::time::Instant::now();
+    let find = |words: &[&str]| {
+        bench
+            .weald([&["find", "forest"], words].concat())
+            .expect(0, "")
+            .text()
+    };
+    assert_eq!(find(&["--type", "f", "--count"]), "10000000\n");
+    assert_eq!(find(&["--count"]), "10101001\n");
+    let one = find(&["--type", "f", "--count", "--name", "*42"]);
+    assert_eq!(one, "100000\n");
+    // Each is over in a hundredth of a second; plain walks take several.
+    assert!(start.elapsed().as_secs() < 2, "{:?}", start.elapsed());
+    let below = find(&["500/50", "--name", "*42"]);
+    assert_eq!(below.lines().count(), 1);
+    assert!(
+        below.starts_with("500/50/") && below.ends_with("42\n"),
+        "{below}"
+    );
+}
