@@ -224,6 +224,10 @@ fn streams_of(image: &[u8], directory: &Directory) -> HashMap<u64, u8> {
     let mut streams = HashMap::new();
     for section in &directory.sections {
         for page in &section.pages {
+            if page.is_direct() {
+                streams.insert(page.record.offset, section.stream as u8);
+                continue;
+            }
             let raw = &image[page.record.offset as usize + HEADER_LEN..page.record.end() as usize];
             let count = page.record_count as usize;
             let refs = IndexPage::parse(raw, section.record_type, count, page.item_count);
@@ -236,7 +240,7 @@ fn streams_of(image: &[u8], directory: &Directory) -> HashMap<u64, u8> {
 
 fn put_index_pages(corpus: &Corpus, image: &[u8], directory: &Directory) {
     for section in &directory.sections {
-        for page in &section.pages {
+        for page in section.pages.iter().filter(|p| !p.is_direct()) {
             let mut seed = vec![section.record_type as u8];
             seed.extend_from_slice(&(page.record_count as u16).to_le_bytes());
             seed.extend_from_slice(&page.item_count.to_le_bytes());

@@ -150,6 +150,9 @@ pub fn seal(records: &[Framed]) -> Vec<u8> {
             .chunks(REFS_PER_PAGE)
             .zip(items.chunks(REFS_PER_PAGE))
             .map(|(refs, items)| {
+                if let ([record], [items]) = (refs, items) {
+                    return PageRef::direct(*record, *items);
+                }
                 let raw = IndexPage::encode(refs, items);
                 let record = put(
                     &mut out,

@@ -235,6 +235,10 @@ impl ImageWriter {
         let section = self.sections.entry(key).or_default();
         let refs = std::mem::take(&mut section.refs);
         let items = std::mem::take(&mut section.items);
+        if let ([record], [item_count]) = (&*refs, &*items) {
+            section.pages.push(PageRef::direct(*record, *item_count));
+            return Ok(());
+        }
         if refs.is_empty() {
             return Ok(());
         }

@@ -184,7 +184,7 @@ fn names(dump: &mut Dump<'_>, count: usize) {
     dump.take(len, &format!("text: {shown}"));
 }
 
-fn page(dump: &mut Dump<'_>, record: &RecordRef, index: &[(&'static str, usize)], index_no: usize) {
+fn page(dump: &mut Dump<'_>, record: &RecordRef) {
     match record.record_type {
         RecordType::Data => {
             let len = record.stored_len as usize;
@@ -224,21 +224,8 @@ fn page(dump: &mut Dump<'_>, record: &RecordRef, index: &[(&'static str, usize)]
                 dump.numbers(count, note);
             }
         }
-        RecordType::Index => index_page(dump, index[index_no]),
         RecordType::Directory => directory(dump),
         other => panic!("the example has no {}", other.name()),
-    }
-}
-
-fn index_page(dump: &mut Dump<'_>, (name, count): (&str, usize)) {
-    dump.column(count, &format!("offsets of {name} records"), |o| {
-        format!("{o:x}")
-    });
-    for note in ["stored lengths", "raw lengths", "codecs", "items"] {
-        dump.numbers(count, note);
-    }
-    for _ in 0..count {
-        dump.take(32, "digest of the stored bytes");
     }
 }
 
@@ -261,9 +248,14 @@ fn directory(dump: &mut Dump<'_>) {
         dump.varint("stream");
         let pages = dump.varint("index pages");
         for _ in 0..pages {
-            for note in ["offset", "stored length", "references", "items"] {
+            for note in ["offset", "stored length"] {
                 dump.varint(note);
             }
+            let references = dump.varint("references: none, a record itself");
+            assert_eq!(references, 0, "every section of the example has one record");
+            dump.varint("items");
+            dump.varint("raw length");
+            dump.take(1, "codec");
             dump.take(32, "digest of the stored bytes");
         }
     }
@@ -278,17 +270,13 @@ fn annotate(bytes: &[u8]) -> String {
         out: String::new(),
     };
     dump.fields("superblock", SUPERBLOCK_FIELDS);
-    // Index pages stand in the order of their sections: by type and stream.
-    let mut counts: std::collections::BTreeMap<u8, (&'static str, usize)> = Default::default();
-    let mut index_no = 0;
     while dump.rest().len() > 128 {
         let record = RecordRef::parse_header(&dump.rest()[..64], dump.at as u64).unwrap();
         let name = record.record_type.name();
         dump.line("");
         dump.fields(name, HEADER_FIELDS);
-        let index: Vec<_> = counts.values().copied().collect();
         if record.codec == Codec::None {
-            page(&mut dump, &record, &index, index_no);
+            page(&mut dump, &record);
         } else {
             let stored = dump.take(record.stored_len as usize, "one Zstandard frame; decoded:");
             let raw = Decoder::default()
@@ -300,15 +288,11 @@ fn annotate(bytes: &[u8]) -> String {
                 is_decoded: true,
                 out: String::new(),
             };
-            page(&mut decoded, &record, &index, index_no);
+            page(&mut decoded, &record);
             assert!(decoded.rest().is_empty(), "fields of {name}");
             dump.out.push_str(&decoded.out);
         }
         assert_eq!(dump.at as u64, record.end(), "fields of {name}");
-        match record.record_type {
-            RecordType::Index => index_no += 1,
-            other => counts.entry(other as u8).or_insert((name, 0)).1 += 1,
-        }
     }
     dump.line("");
     dump.fields("footer", FOOTER_FIELDS);

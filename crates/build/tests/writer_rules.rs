@@ -93,19 +93,22 @@ fn what_does_not_shrink_is_stored_as_it_is() {
 fn every_record_decodes_and_sections_stand_in_order() {
     let image = everything();
     let records = records(&image);
-    assert!(records.len() > 20, "{}: every record was decoded", "W-3");
+    assert!(records.len() > 12, "{}: every record was decoded", "W-3");
     let (_, raw) = records.last().unwrap();
     let directory = Directory::parse(raw).unwrap();
     let mut seen = 0;
     for section in &directory.sections {
         let mut end = 64;
         for page in &section.pages {
-            let (_, raw) = records
-                .iter()
-                .find(|(r, _)| r.offset == page.record.offset)
-                .unwrap();
+            let found = records.iter().find(|(r, _)| r.offset == page.record.offset);
             let count = page.record_count as usize;
-            let page = IndexPage::parse(raw, section.record_type, count, page.item_count).unwrap();
+            let page = match page.is_direct() {
+                true => IndexPage::of_one(page.record, page.item_count),
+                false => {
+                    let (_, raw) = found.unwrap();
+                    IndexPage::parse(raw, section.record_type, count, page.item_count).unwrap()
+                }
+            };
             for record in page.refs {
                 assert!(record.offset >= end, "{}: {record:?}", "W-4");
                 end = record.end();

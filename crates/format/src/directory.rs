@@ -75,15 +75,31 @@ pub struct Base {
     pub stream_count: u64,
 }
 
-/// A reference to an index page, as the directory holds it.
+/// A reference to an index page, as the directory holds it, or to a record that would be alone in one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRef {
-    /// Where the page lies.
+    /// Where the page lies; or the record itself, which is of the section's type then.
     pub record: RecordRef,
-    /// References in the page.
+    /// References in the page; 1 for a record itself.
     pub record_count: u64,
     /// Items behind these references.
     pub item_count: u64,
+}
+
+impl PageRef {
+    /// A reference to a record itself, with `item_count` items.
+    pub const fn direct(record: RecordRef, item_count: u64) -> Self {
+        Self {
+            record,
+            record_count: 1,
+            item_count,
+        }
+    }
+
+    /// Whether it refers to a record itself.
+    pub fn is_direct(&self) -> bool {
+        self.record.record_type != RecordType::Index
+    }
 }
 
 /// All records of one type (data: of one stream), in order.
@@ -93,7 +109,7 @@ pub struct Section {
     pub record_type: RecordType,
     /// Stream number; 0 unless data.
     pub stream: u64,
-    /// Its index pages.
+    /// Its index pages, and records in place of pages of one.
     pub pages: Vec<PageRef>,
 }
 
@@ -218,15 +234,24 @@ impl Directory {
             put_varint(&mut out, section.stream);
             put_varint(&mut out, section.pages.len() as u64);
             for page in &section.pages {
+                let record = &page.record;
+                let record_count = match page.is_direct() {
+                    true => 0,
+                    false => page.record_count,
+                };
                 for value in [
-                    page.record.offset,
-                    page.record.stored_len,
-                    page.record_count,
+                    record.offset,
+                    record.stored_len,
+                    record_count,
                     page.item_count,
                 ] {
                     put_varint(&mut out, value);
                 }
-                out.extend_from_slice(&page.record.digest.0);
+                if page.is_direct() {
+                    put_varint(&mut out, record.raw_len);
+                    out.push(record.codec as u8);
+                }
+                out.extend_from_slice(&record.digest.0);
             }
         }
         out
@@ -309,7 +334,10 @@ impl Directory {
     pub fn check_room(&self, end: u64) -> Result<()> {
         let least_len = (HEADER_LEN as u64).saturating_add(1);
         let page_len = |p: &PageRef| {
-            let records = p.record_count.saturating_mul(least_len);
+            let records = match p.is_direct() {
+                true => 0,
+                false => p.record_count.saturating_mul(least_len),
+            };
             records
                 .saturating_add(p.record.stored_len)
                 .saturating_add(HEADER_LEN as u64)
@@ -443,19 +471,30 @@ fn parse_page_ref(cursor: &mut Cursor<'_>, record_type: RecordType) -> Result<Pa
     let stored_len = cursor.varint()?;
     let record_count = cursor.bounded(REFS_PER_PAGE as u64, "records per page")?;
     let item_count = cursor.bounded(NUMBER_MAX, "items per page")?;
-    let digest = cursor.digest()?;
+    if record_count == 0 {
+        let raw_len = cursor.varint()?;
+        let code = u64::from(cursor.byte()?);
+        let record = RecordRef {
+            record_type,
+            codec: codec_of(cursor, code)?,
+            offset,
+            stored_len,
+            raw_len,
+            digest: cursor.digest()?,
+        };
+        check_lens(&record)?;
+        check_items(cursor, &record, item_count)?;
+        return Ok(PageRef::direct(record, item_count));
+    }
     let record = RecordRef {
         record_type: RecordType::Index,
         codec: Codec::None,
         offset,
         stored_len,
         raw_len: stored_len,
-        digest,
+        digest: cursor.digest()?,
     };
     check_lens(&record)?;
-    if record_count == 0 {
-        return Err(cursor.error("F-7.8", "records per page: expected at least 1"));
-    }
     let items_max = record_count.saturating_mul(items_max(record_type));
     if item_count > items_max {
         return Err(cursor.error(
@@ -470,6 +509,21 @@ fn parse_page_ref(cursor: &mut Cursor<'_>, record_type: RecordType) -> Result<Pa
     })
 }
 
+/// Checks that a record of that type and length can have so many items.
+fn check_items(cursor: &Cursor<'_>, record: &RecordRef, item_count: u64) -> Result<()> {
+    let range = match record.record_type {
+        RecordType::Data => record.raw_len..=record.raw_len,
+        other => 1..=items_max(other),
+    };
+    match range.contains(&item_count) {
+        true => Ok(()),
+        false => {
+            let what = format!("items: expected {range:?}, found {item_count}");
+            Err(cursor.error("F-7.9", what))
+        }
+    }
+}
+
 /// References to up to `REFS_PER_PAGE` records of one section, with the items behind each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndexPage {
@@ -480,6 +534,14 @@ pub struct IndexPage {
 }
 
 impl IndexPage {
+    /// What a page with this one record would say.
+    pub fn of_one(record: RecordRef, item_count: u64) -> Self {
+        Self {
+            refs: vec![record],
+            item_starts: vec![0, item_count],
+        }
+    }
+
     /// The bytes of a page for `refs` with `items` behind each.
     #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
     pub fn encode(refs: &[RecordRef], items: &[u64]) -> Vec<u8> {
@@ -527,18 +589,7 @@ impl IndexPage {
                 digest: cursor.digest()?,
             };
             check_lens(&record)?;
-            let is_data = record_type == RecordType::Data;
-            let range = if is_data {
-                record.raw_len..=record.raw_len
-            } else {
-                1..=items_max(record_type)
-            };
-            if !range.contains(&items.get(i)) {
-                return Err(cursor.error(
-                    "F-7.9",
-                    format!("items: expected {range:?}, found {}", items.get(i)),
-                ));
-            }
+            check_items(&cursor, &record, items.get(i))?;
             sum = sum.saturating_add(items.get(i));
             page.refs.push(record);
             page.item_starts.push(sum);
@@ -622,7 +673,7 @@ mod tests {
             sections: vec![Section {
                 record_type: RecordType::Data,
                 stream: 1,
-                pages: vec![page; 3],
+                pages: vec![page, page, PageRef::direct(reference(500), 20)],
             }],
         };
         let bytes = directory.encode();

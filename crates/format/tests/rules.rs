@@ -342,10 +342,19 @@ fn directories() {
         d.sections[0].pages = vec![d.sections[0].pages[0]; 2];
     };
     assert_eq!(edited(&many), "F-7.7");
-    assert_eq!(
-        edited(&|d| d.sections[0].pages[0].record_count = 0),
-        "F-7.8"
-    );
+    // A record in place of a page of one.
+    let direct = |edit: &dyn Fn(&mut PageRef)| {
+        edited(&|d| {
+            let mut page = PageRef::direct(reference(), reference().raw_len);
+            edit(&mut page);
+            d.sections[0].pages[0] = page;
+        })
+    };
+    assert_eq!(direct(&|_| {}), "none");
+    assert_eq!(direct(&|p| p.item_count += 1), "F-7.9");
+    assert_eq!(direct(&|p| p.record.raw_len = BLOCK_LEN_MAX + 1), "F-7.2");
+    assert_eq!(direct(&|p| p.record.codec = Codec::None), "F-7.3");
+    assert_eq!(direct(&|p| p.record.offset = 63), "F-7.4");
     assert_eq!(
         edited(&|d| d.sections[0].pages[0].record_count = 1025),
         "F-2.3"
@@ -366,6 +375,16 @@ fn directories() {
         (
             rule(directory().check_room(room)),
             rule(directory().check_room(room - 1))
+        ),
+        ("none", "F-7.12")
+    );
+    let mut direct = directory();
+    direct.sections[0].pages[0] = PageRef::direct(reference(), 9);
+    let room = 64 + 64 + reference().stored_len;
+    assert_eq!(
+        (
+            rule(direct.check_room(room)),
+            rule(direct.check_room(room - 1))
         ),
         ("none", "F-7.12")
     );

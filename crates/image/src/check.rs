@@ -139,8 +139,8 @@ impl Checker<'_> {
             (footer.footer_offset, footer_end),
         ];
         for section in &image.directory.sections {
-            let mut records: Vec<RecordRef> =
-                section.pages.iter().map(|p: &PageRef| p.record).collect();
+            let pages = section.pages.iter().filter(|p| !p.is_direct());
+            let mut records: Vec<RecordRef> = pages.map(|p: &PageRef| p.record).collect();
             let listed =
                 image
                     .records

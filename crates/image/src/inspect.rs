@@ -113,7 +113,8 @@ impl Image {
                 item_count: section.item_count(),
                 by_codec: BTreeMap::new(),
             };
-            section.pages.iter().for_each(|p| index.add(&p.record));
+            let pages = section.pages.iter().filter(|p| !p.is_direct());
+            pages.for_each(|p| index.add(&p.record));
             self.records
                 .each_ref(section.record_type, section.stream as u8, &mut |record| {
                     info.by_codec.entry(record.codec).or_default().add(record);

@@ -273,10 +273,15 @@ impl Records {
             Error::corrupt("directory", 0, "F-7.9", format!("no index page {page_no}"))
         })?;
         self.pages.get_or_load(&key, || {
-            let raw = self.read_raw(&page.record)?;
-            let count = page.record_count as usize;
-            let parsed = IndexPage::parse(&raw, record_type, count, page.item_count);
-            let parsed = parsed.map_err(|e| e.at_offset(page.record.offset))?;
+            let parsed = match page.is_direct() {
+                true => IndexPage::of_one(page.record, page.item_count),
+                false => {
+                    let raw = self.read_raw(&page.record)?;
+                    let count = page.record_count as usize;
+                    let parsed = IndexPage::parse(&raw, record_type, count, page.item_count);
+                    parsed.map_err(|e| e.at_offset(page.record.offset))?
+                }
+            };
             match parsed.refs.iter().find(|r| r.raw_len > index.raw_len_max) {
                 None => Ok(Page::Index(parsed)),
                 Some(r) => {
