@@ -7,8 +7,11 @@
 mod dir_rules;
 mod pattern;
 
-use dir_rules::{DirMerge, Syntax};
-pub use dir_rules::{DirRules, FILE_LEN_MAX as DIR_FILE_LEN_MAX, ReadRules, ReadRulesOf};
+use dir_rules::{DirMerge, Held, Syntax};
+pub use dir_rules::{
+    DirRules, FILE_LEN_MAX as DIR_FILE_LEN_MAX, RULES_LEN_MAX as DIR_RULES_LEN_MAX, ReadRules,
+    ReadRulesOf,
+};
 use pattern::Pattern;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -40,6 +43,12 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Bytes of memory that it takes.
+    fn memory_len(&self) -> u64 {
+        let texts = self.text.len() + self.place.as_ref().map_or(0, String::len);
+        (size_of::<Self>() + texts + self.pattern.heap_len()) as u64
+    }
+
     /// A rule of the file of the directory `dir`.
     fn below(dir: &[u8], pattern: &[u8], verdict: Verdict) -> Result<Self> {
         if pattern.is_empty() {
@@ -84,6 +93,8 @@ impl Reason<'_> {
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     items: Vec<Item>,
+    /// What the rules of directories take.
+    held: Held,
 }
 
 impl Filter {
@@ -282,7 +293,8 @@ impl Filter {
     /// root, without slashes at its ends; `read` gives the bytes of its file of a name, `None` where there is no such regular file.
     ///
     /// # Errors
-    /// Those of `read`; `Invalid` and `Unsupported` for rules that are none.
+    /// Those of `read`; `Invalid` and `Unsupported` for rules that are none; `Limit` where those that are kept take more than
+    /// [`DIR_RULES_LEN_MAX`].
     pub fn below(
         &self,
         above: &DirRules,
@@ -290,7 +302,7 @@ impl Filter {
         read: &mut ReadRules<'_>,
     ) -> Result<DirRules> {
         let merges: Vec<&DirMerge> = self.merges().collect();
-        above.below(&merges, dir, read)
+        above.below(&merges, &self.held, dir, read)
     }
 
     fn merge(&mut self, path: &Path, syntax: &Syntax, depth: usize) -> Result<()> {

@@ -3,6 +3,7 @@
 use crate::compress::Compressors;
 use crate::contents::CATEGORIES;
 use crate::dictionary;
+use crate::filter::DIR_RULES_LEN_MAX;
 use crate::options::{BuildOptions, Categories};
 use crate::order;
 use crate::read::WHOLE_LEN_MAX;
@@ -116,9 +117,12 @@ impl Plan {
         };
         let fixed = FIXED_LEN + size.memory_len() + prior_len;
         let need = |options: &BuildOptions, threads| {
-            // Files are put in order before blocks are cut.
+            // Files are put in order before blocks are cut, and rules of directories are read before that.
             let order_len = order::memory_len(&options.order, size.entry_count, threads);
-            fixed + blocks_need(options, threads).max(order_len)
+            fixed
+                + blocks_need(options, threads)
+                    .max(order_len)
+                    .max(rules_len(options))
         };
         let fits = |&threads: &u64| need(options, threads) <= options.memory_len;
         // Fewer threads need less; the bytes of the image do not depend on how many there are.
@@ -161,6 +165,14 @@ fn blocks_need(options: &BuildOptions, threads: u64) -> u64 {
         _ => dictionary::TRAINING_LEN,
     };
     packing.max(learning)
+}
+
+/// Rules of the directories that are being read.
+fn rules_len(options: &BuildOptions) -> u64 {
+    match options.filter.asks_dirs() {
+        true => DIR_RULES_LEN_MAX,
+        false => 0,
+    }
 }
 
 fn dictionary_len(options: &BuildOptions) -> u64 {

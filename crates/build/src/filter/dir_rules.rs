@@ -3,10 +3,44 @@
 
 use super::{Rule, Verdict, lines};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::{Error, ErrorKind, Result};
 
 /// A file of rules may have so many bytes.
 pub const FILE_LEN_MAX: u64 = 64 << 10;
+/// Bytes of memory that the rules of all directories being read may take at once: those of a directory are kept as long as one below it
+/// waits to be read.
+pub const RULES_LEN_MAX: u64 = 32 << 20;
+
+/// Bytes of memory that rules of directories take now; clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct Held(Arc<AtomicU64>);
+
+/// What one list has of it.
+#[derive(Debug)]
+struct Share {
+    all: Held,
+    len: u64,
+}
+
+impl Share {
+    /// Counts `len` bytes more.
+    fn grow(&mut self, len: u64) -> Result<()> {
+        self.len += len;
+        let before = self.all.0.fetch_add(len, Ordering::Relaxed);
+        match before + len <= RULES_LEN_MAX {
+            true => Ok(()),
+            false => Err(Error::limit(format!(
+                "filter files: the rules of directories take more than {RULES_LEN_MAX} bytes of memory"
+            ))),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.all.0.fetch_sub(self.len, Ordering::Relaxed);
+        self.len = 0;
+    }
+}
 
 /// Gives the bytes of a file of rules by its name; `None` where there is no such regular file.
 pub type ReadRules<'a> = dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>> + 'a;
@@ -95,15 +129,17 @@ pub struct DirMerge {
 }
 
 /// Rules of the file in one directory, and what it inherits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct List {
     rules: Vec<Rule>,
     inherited: Option<Arc<List>>,
+    share: Share,
 }
 
 impl Drop for List {
     /// Drops a long chain of directories without recursion.
     fn drop(&mut self) {
+        self.share.clear();
         let mut next = self.inherited.take();
         while let Some(mut list) = next.and_then(Arc::into_inner) {
             next = list.inherited.take();
@@ -112,6 +148,18 @@ impl Drop for List {
 }
 
 impl List {
+    /// No rules; what is added counts in `held`.
+    fn new(held: &Held) -> Self {
+        Self {
+            rules: Vec::new(),
+            inherited: None,
+            share: Share {
+                all: held.clone(),
+                len: 0,
+            },
+        }
+    }
+
     /// The first rule that `is_match`.
     fn find(&self, is_match: &dyn Fn(&Rule) -> bool) -> Option<&Rule> {
         let mut list = Some(self);
@@ -141,6 +189,7 @@ impl DirRules {
     pub(super) fn below(
         &self,
         merges: &[&DirMerge],
+        held: &Held,
         dir: &[u8],
         read: &mut ReadRules<'_>,
     ) -> Result<Self> {
@@ -156,7 +205,12 @@ impl DirRules {
             let text = read(&merge.name).map_err(|e| e.context(&path))?;
             lists.push(match text {
                 None => inherited,
-                Some(text) => Some(Arc::new(merge.list(dir, &path, &text, inherited)?)),
+                Some(text) => {
+                    let mut list = List::new(held);
+                    list.inherited = inherited;
+                    merge.fill(&mut list, dir, &path, &text)?;
+                    Some(Arc::new(list))
+                }
             });
         }
         Ok(Self(lists))
@@ -164,31 +218,23 @@ impl DirRules {
 }
 
 impl DirMerge {
-    fn list(
-        &self,
-        dir: &[u8],
-        path: &str,
-        text: &[u8],
-        inherited: Option<Arc<List>>,
-    ) -> Result<List> {
-        let mut list = List {
-            rules: Vec::new(),
-            inherited,
-        };
+    /// Adds the rules of the file `text` at `path`, which lies in `dir`, to `list`.
+    fn fill(&self, list: &mut List, dir: &[u8], path: &str, text: &[u8]) -> Result<()> {
         for (piece, place) in self.syntax.pieces(text) {
             let place = format!("{path}, {place}");
             let step = self.step(piece).map_err(|e| e.context(&place))?;
             match step {
-                Step::Clear => list = List::default(),
+                Step::Clear => *list = List::new(&list.share.all),
                 Step::Rule(verdict, pattern) => {
                     let rule = Rule::below(dir, pattern, verdict);
                     let mut rule = rule.map_err(|e| e.context(&place))?;
                     rule.place = Some(place);
+                    list.share.grow(rule.memory_len())?;
                     list.rules.push(rule);
                 }
             }
         }
-        Ok(list)
+        Ok(())
     }
 
     fn step<'t>(&self, piece: &'t [u8]) -> Result<Step<'t>> {

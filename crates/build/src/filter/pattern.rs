@@ -45,6 +45,12 @@ enum Token {
 }
 
 impl Pattern {
+    /// Bytes of memory behind it.
+    pub fn heap_len(&self) -> usize {
+        let classes = self.tokens.iter().filter(|t| matches!(t, Token::Class(_)));
+        self.tokens.capacity() * size_of::<Token>() + classes.count() * size_of::<[bool; 256]>()
+    }
+
     /// Parses a pattern; every non-empty byte string is one. A malformed class matches nothing.
     pub fn parse(pattern: &[u8]) -> Self {
         let is_dir_only = pattern.len() > 1 && pattern.ends_with(b"/");

@@ -499,3 +499,32 @@ fn rules_of_filter_words_and_merged_files_are_in_order() {
     assert!(error(&merge("none")).contains("none"));
     assert!(error(&merge("loop")).contains("without end"));
 }
+
+/// Would catch: rules of directories that are kept without end, or counted after they are gone.
+#[test]
+fn rules_of_directories_take_no_more_than_they_may() {
+    let mut filter = Filter::new();
+    filter.push_filter(b": .rules").unwrap();
+    let text = b"- x\n".repeat(16_000);
+    let dir = [b'd'; 200];
+    let read = &mut |_: &[u8]| Ok(Some(text.clone()));
+    // Each of the first is forgotten before the next is read.
+    let mut len = 0;
+    for _ in 0..20 {
+        let rules = filter.below(&DirRules::default(), &dir, read).unwrap();
+        assert!(filter.excludes(&rules, &[&dir[..], b"/x"].concat(), false));
+        len += text.len() * 60;
+    }
+    assert!(len as u64 > DIR_RULES_LEN_MAX);
+    let mut above = DirRules::default();
+    let error = (0..20).find_map(|_| match filter.below(&above, &dir, read) {
+        Ok(rules) => {
+            above = rules;
+            None
+        }
+        Err(error) => Some(error),
+    });
+    assert_eq!(error.unwrap().kind(), weald_format::ErrorKind::Limit);
+    drop(above);
+    assert!(filter.below(&DirRules::default(), &dir, read).is_ok());
+}
