@@ -47,6 +47,58 @@ pub struct Emitter<'a> {
     pub prior: Option<&'a Image>,
 }
 
+/// Writes the table of the inodes whose names lie in several directories, page by page, and counts it into the tree digest.
+pub struct LinkPages<'a, 'o, 'h> {
+    out: &'a mut Out<'o>,
+    hasher: &'h mut TreeHasher,
+    page: Vec<Link>,
+    /// Names below this number are on pages before.
+    covered: u64,
+}
+
+impl<'a, 'o, 'h> LinkPages<'a, 'o, 'h> {
+    /// Pages for `out`.
+    pub fn new(out: &'a mut Out<'o>, hasher: &'h mut TreeHasher) -> Self {
+        Self {
+            out,
+            hasher,
+            page: Vec::new(),
+            covered: 0,
+        }
+    }
+
+    /// Adds a name; they come in the order of their numbers.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Limit`.
+    pub fn push(&mut self, link: &Link) -> Result<()> {
+        self.hasher.add_link(link);
+        self.page.push(*link);
+        match self.page.len() == ITEMS_PER_PAGE {
+            true => self.finish(),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes the page that is open.
+    ///
+    /// # Errors
+    /// As [`LinkPages::push`].
+    pub fn finish(&mut self) -> Result<()> {
+        let page = std::mem::take(&mut self.page);
+        let Some(last) = page.last() else {
+            return Ok(());
+        };
+        // A page is found by any name from behind the page before it to its own last one.
+        let end = last.name_no + 1;
+        let bytes = pages::encode_links(&page);
+        self.out
+            .push(RecordType::Links, bytes, end - self.covered)?;
+        self.covered = end;
+        Ok(())
+    }
+}
+
 /// The finished tree.
 pub struct Emitted {
     /// Counts and root digest.
@@ -245,15 +297,9 @@ impl Emitter<'_> {
             }
         }
         links.sort_unstable_by_key(|l| l.name_no);
-        links.iter().for_each(|l| hasher.add_link(l));
-        let mut covered = 0;
-        for page in links.chunks(ITEMS_PER_PAGE) {
-            // A page is found by any name from behind the page before it to its own last one.
-            let end = page.last().map_or(covered, |l| l.name_no + 1);
-            out.push(RecordType::Links, pages::encode_links(page), end - covered)?;
-            covered = end;
-        }
-        Ok(())
+        let mut pages = LinkPages::new(out, hasher);
+        links.iter().try_for_each(|link| pages.push(link))?;
+        pages.finish()
     }
 
     /// mtimes of all names in the order of their numbers.

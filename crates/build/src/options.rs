@@ -199,6 +199,8 @@ impl BuildOptions {
             block_len,
             match_len_min,
             memory_len,
+            // Of trees without contents it is the metadata that takes the time.
+            metadata_level: if level <= 1 { 3 } else { base.metadata_level },
             categories: Categories {
                 x86: level >= 2,
                 arm64: level >= 2,

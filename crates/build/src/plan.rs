@@ -149,7 +149,32 @@ impl Plan {
             memory_len: options.memory_len,
         })
     }
+
+    /// Whether the tree of a stream fits, now that its contents have passed and blocks need no memory any more. `source_len` bytes are the
+    /// source's own.
+    ///
+    /// # Errors
+    /// `Limit`; it says how much is needed.
+    pub fn check_tree(
+        options: &BuildOptions,
+        size: &TreeSize,
+        content_count: u64,
+        source_len: u64,
+    ) -> Result<()> {
+        let need = FIXED_LEN + size.memory_len() + content_count * CONTENT_LEN + source_len;
+        match need <= options.memory_len {
+            true => Ok(()),
+            false => Err(Error::limit(format!(
+                "memory: this tree needs {} MiB, the limit is {} MiB",
+                need.div_ceil(1 << 20),
+                options.memory_len >> 20
+            ))),
+        }
+    }
 }
+
+/// What a content costs once it is stored: its digest, and its place in a table by digest.
+const CONTENT_LEN: u64 = 44;
 
 /// Bytes that cutting and compressing blocks with `threads` compressors takes.
 fn blocks_need(options: &BuildOptions, threads: u64) -> u64 {

@@ -18,18 +18,28 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 use tree::write_tree;
+use weald_format::pages::Link;
 use weald_format::{
     Attributes, ContentId, Error, ErrorKind, FileKind, Result, Timestamp, XattrSet,
 };
 use weald_io::OutputFile;
+
+pub use crate::pipeline::spool_dir;
+pub use crate::tree_writer::LinkInfo;
 
 /// Entries between two looks at the clock.
 const TELL_COUNT: u64 = 1 << 16;
 
 /// A tree that comes as a stream.
 pub trait TreeSource {
-    /// What is known of it beforehand.
+    /// What is known of it. Asked once before the contents, and once more when they have passed: then it must be right.
     fn size(&self) -> StreamSize;
+
+    /// The root directory. Asked for when the contents have passed.
+    ///
+    /// # Errors
+    /// Its own.
+    fn root(&self) -> Result<StreamRoot>;
 
     /// Hands every content over; the source remembers the numbers that it gets for them. Equal contents get one number.
     ///
@@ -43,9 +53,45 @@ pub trait TreeSource {
     /// # Errors
     /// Its own, and those of `sink`.
     fn tree(&mut self, sink: &mut dyn TreeSink) -> Result<()>;
+
+    /// Hands over every name of an inode whose names lie in several directories, in the order of their numbers. The root has number 1;
+    /// then names count in the order in which [`TreeSource::tree`] hands them over.
+    ///
+    /// # Errors
+    /// Its own, and those of `sink`.
+    fn links(&mut self, sink: &mut dyn FnMut(&Link) -> Result<()>) -> Result<()> {
+        let _ = sink;
+        Ok(())
+    }
 }
 
-/// What is known of a stream beforehand.
+/// The root directory of a stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StreamRoot {
+    /// Permissions and owner.
+    pub attributes: Attributes,
+    /// mtime.
+    pub mtime: Timestamp,
+    /// Extended attributes.
+    pub xattrs: XattrSet,
+}
+
+impl StreamRoot {
+    fn entry(&self) -> StreamEntry<'_> {
+        StreamEntry {
+            name: b"",
+            kind: FileKind::Directory,
+            attributes: self.attributes,
+            mtime: self.mtime,
+            xattrs: Some(&self.xattrs).filter(|set| !set.is_empty()),
+            content: None,
+            target: b"",
+            link: LinkInfo::Single,
+        }
+    }
+}
+
+/// What is known of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StreamSize {
     /// Entries; 0 where nobody knows.
@@ -56,6 +102,10 @@ pub struct StreamSize {
     pub directory_count_max: u64,
     /// Most directories in each other.
     pub depth: u64,
+    /// Bytes of memory that the source itself may hold.
+    pub memory_len: u64,
+    /// All entries have one mtime, so that nobody need try where mtimes take less.
+    pub has_one_mtime: bool,
 }
 
 /// A content that can be read more than once.
@@ -94,7 +144,7 @@ pub trait TreeSink {
 /// An entry of a directory.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamEntry<'a> {
-    /// Name; empty for the root.
+    /// Name.
     pub name: &'a [u8],
     /// What it is.
     pub kind: FileKind,
@@ -108,9 +158,11 @@ pub struct StreamEntry<'a> {
     pub content: Option<ContentId>,
     /// Of a symlink its target; else empty.
     pub target: &'a [u8],
+    /// Whether it shares its inode with other names.
+    pub link: LinkInfo,
 }
 
-/// Builds an image of `source`, whose root directory is `root`, at `target`, which appears only when complete.
+/// Builds an image of `source` at `target`, which appears only when complete.
 ///
 /// # Errors
 /// As [`crate::build_image`], and those of the source. `Unsupported` for appending, and for bases.
@@ -118,7 +170,6 @@ pub struct StreamEntry<'a> {
 /// One pass over contents (two over those of more than 4 MiB), one over the tree, and up to 2^20 entries of it once more.
 pub fn build_stream(
     source: &mut dyn TreeSource,
-    root: &StreamEntry<'_>,
     target: &Path,
     overwrite: bool,
     options: &BuildOptions,
@@ -134,14 +185,7 @@ pub fn build_stream(
     }
     let size = source.size();
     let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let tree_size = TreeSize {
-        // Only the entries of the directories on the way are held.
-        entry_count: size.directory_count_max,
-        depth: size.depth,
-        xattr_set_count: 0,
-        xattrs_len: 0,
-    };
-    let plan = Plan::new(options, cpu_count, &tree_size, 0)?;
+    let plan = Plan::new(options, cpu_count, &tree_size(&size), size.memory_len)?;
     let mut image = ImageWriter::begin(Sink::File(OutputFile::create(target)?))?;
     let mut metadata = MetadataWriter::new(options.metadata_level);
     let mut teller = Teller::new(watch, &size);
@@ -155,15 +199,28 @@ pub fn build_stream(
         &mut teller,
     )?;
     teller.stage = Stage::Tree;
+    let size = source.size();
+    let contents_count = stored.contents.table.count();
+    Plan::check_tree(options, &tree_size(&size), contents_count, size.memory_len)?;
+    teller.entry_total = size.entry_count;
     let emitted = write_tree(
         source,
-        root,
         (&mut image, &mut metadata),
         &stored.contents.table,
         options,
         &mut teller,
     )?;
     seal(image, stored, &emitted, overwrite)
+}
+
+fn tree_size(size: &StreamSize) -> TreeSize {
+    TreeSize {
+        // Only the entries of the directories on the way are held.
+        entry_count: size.directory_count_max,
+        depth: size.depth,
+        xattr_set_count: 0,
+        xattrs_len: 0,
+    }
 }
 
 fn seal(

@@ -15,7 +15,7 @@ const ROWS: [&[&str]; 8] = [
     &["image"],
     &["build"],
     &["vfs"],
-    &["export"],
+    &["export", "ingest"],
     &["fuse"],
 ];
 

@@ -2,7 +2,7 @@
 
 use super::{StreamEntry, Teller, TreeSink, TreeSource};
 use crate::contents::ContentTable;
-use crate::emit::Emitted;
+use crate::emit::{Emitted, LinkPages};
 use crate::image_writer::{ImageWriter, Sink};
 use crate::metadata::MetadataWriter;
 use crate::options::BuildOptions;
@@ -30,7 +30,6 @@ struct Rules<'a> {
 /// As [`super::build_stream`].
 pub fn write_tree(
     source: &mut dyn TreeSource,
-    root: &StreamEntry<'_>,
     (image, metadata): (&mut ImageWriter, &mut MetadataWriter),
     contents: &ContentTable,
     options: &BuildOptions,
@@ -38,6 +37,8 @@ pub fn write_tree(
 ) -> Result<Emitted> {
     let rules = Rules { contents, options };
     let entry_count = source.size().entry_count;
+    let root = source.root()?;
+    let root = &root.entry();
     let trial = |source: &mut dyn TreeSource, mtime_inside, teller: &mut Teller<'_>| {
         let mut image = ImageWriter::begin(Sink::Count)?;
         let mut metadata = MetadataWriter::new(3);
@@ -54,7 +55,8 @@ pub fn write_tree(
         teller.entry_count = count;
         Ok::<u64, Error>(image.position())
     };
-    let mtime_inside = trial(source, true, teller)? <= trial(source, false, teller)?;
+    let mtime_inside = source.size().has_one_mtime
+        || trial(source, true, teller)? <= trial(source, false, teller)?;
     teller.entry_count = 0;
     let out = Out { image, metadata };
     let mut sink = Sinking::new(out, &rules, root, mtime_inside, entry_count, teller);
@@ -63,11 +65,15 @@ pub fn write_tree(
         return Err(Error::invalid("the stream ended before its tree did"));
     }
     let summary = sink.finish()?;
+    let mut hasher = TreeHasher::new(&summary.root_digest);
+    let mut out = Out { image, metadata };
+    let mut pages = LinkPages::new(&mut out, &mut hasher);
+    source.links(&mut |link| pages.push(link))?;
+    pages.finish()?;
     metadata.finish(image)?;
-    let tree_digest = TreeHasher::new(&summary.root_digest).finish();
     Ok(Emitted {
         summary,
-        tree_digest,
+        tree_digest: hasher.finish(),
     })
 }
 
@@ -86,6 +92,7 @@ struct HeldEntry {
     mtime: Timestamp,
     xattrs: Option<XattrSet>,
     content: Option<ContentId>,
+    link: LinkInfo,
 }
 
 impl Held {
@@ -106,6 +113,7 @@ impl Held {
                 mtime: e.mtime,
                 xattrs: e.xattrs.cloned(),
                 content: e.content,
+                link: e.link,
             })
             .collect();
         Self {
@@ -125,6 +133,7 @@ impl Held {
             xattrs: entry.xattrs.as_ref(),
             content: entry.content,
             target: &self.text[entry.target.clone()],
+            link: entry.link,
         })
     }
 }
@@ -295,7 +304,7 @@ impl Rules<'_> {
             times: [mtime; 4],
             xattrs: entry.xattrs,
             body,
-            link: LinkInfo::Single,
+            link: entry.link,
         }
     }
 

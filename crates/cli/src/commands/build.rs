@@ -10,6 +10,7 @@ use crate::shape::{self, AttributeArgs, CodecArgs, LayoutArgs};
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -18,8 +19,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_build::filter::{Filter, Verdict};
 use weald_build::script::Script;
-use weald_build::{BuildOptions, MtimeRule, Report, build_image};
-use weald_format::ErrorKind;
+use weald_build::{BuildOptions, MtimeRule, Report, Watch, build_image};
+use weald_format::{Error, ErrorKind, Result};
+use weald_ingest::{Format, Source, build_from_stream};
 use weald_vfs::shown;
 
 const EXAMPLES: &str = "\
@@ -29,12 +31,18 @@ Examples:
   weald build --exclude '*.o' --exclude /target/ --include '*.keep' project/ project.weald
   weald build --append versions/ versions.weald     what has changed since, as generation 2
   weald build --base v1.weald v2/ v2.weald           only what v1.weald does not hold
+  tar c tree | weald build - tree.weald              a tar stream, in any order, also compressed
+  find . -print0 | weald build --from listing - names.weald
   SOURCE_DATE_EPOCH=0 weald build --owner 0:0 --mode u=rwX,go=rX root/ root.weald
 
 Rules are rsync's: the first that matches decides, in the order of the command line; a leading '/' anchors at the source,
 a trailing '/' matches directories only. --filter 'dir-merge .rules' reads rules from .rules in each directory, for it and all
 below; letters may follow (dir-merge,en): - or + for patterns alone, w for words, e to leave the file out, n for the directory
 alone, C as CVS does. --explain-filter PATH tells which rule decides.
+
+A stream is read once. Of each path its last member counts; directories that it does not name belong to root, with mode 755 and no time.
+It may be compressed by gzip, zstd or xz. In a listing, every path ends in a zero byte and is an empty file of root with mode 644, unless it ends in a slash
+or something lies below it.
 
 The image appears under its name only when it is complete; where it lies in its own source, it is left out. The same source
 gives the same bytes, whatever the number of threads. Files that cannot be read or that change meanwhile are reported, one line each, and the exit status is 1.";
@@ -43,12 +51,20 @@ gives the same bytes, whatever the number of threads. Files that cannot be read 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct BuildArgs {
-    /// Directory to pack
-    #[arg(value_hint = ValueHint::DirPath)]
+    /// Directory to pack; - for a stream from standard input, with --from a file that holds one
+    #[arg(value_hint = ValueHint::AnyPath)]
     source: PathBuf,
     /// Image file to make
     #[arg(value_hint = ValueHint::FilePath)]
     image: PathBuf,
+    /// What the stream is: found out, or said
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        conflicts_with = "explain_filter"
+    )]
+    from: Option<FormatWord>,
     /// Replace the image if it exists
     #[arg(short, long)]
     force: bool,
@@ -111,6 +127,17 @@ pub struct BuildArgs {
     json: bool,
 }
 
+/// What a stream is.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum FormatWord {
+    /// Found out
+    Auto,
+    /// A tar stream
+    Tar,
+    /// Paths that end in zero bytes, as find -print0 has them
+    Listing,
+}
+
 /// How progress is shown.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressWord {
@@ -137,7 +164,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     };
     let display = Display::new(progress, interrupt_flag()?);
     let start = Instant::now();
-    let built = build_image(&args.source, &args.image, args.force, &options, &display);
+    let built = build(args, &options, &display);
     display.finish();
     let report = match built {
         Err(error) if error.kind() == ErrorKind::Busy => bail!("{error}; --force replaces it"),
@@ -151,6 +178,27 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     }
     output.finish()?;
     Ok(exit_code(report.problem_count))
+}
+
+fn build(args: &BuildArgs, options: &BuildOptions, watch: &dyn Watch) -> Result<Report> {
+    let (source, target) = (&args.source, &args.image);
+    let is_standard = source == Path::new("-");
+    let Some(word) = args.from.or(is_standard.then_some(FormatWord::Auto)) else {
+        return build_image(source, target, args.force, options, watch);
+    };
+    let stream: Source = match is_standard {
+        true => Box::new(std::io::stdin()),
+        false => {
+            let file = File::open(source);
+            Box::new(file.map_err(|e| Error::io(source.display().to_string(), e))?)
+        }
+    };
+    let format = match word {
+        FormatWord::Auto => Format::Auto,
+        FormatWord::Tar => Format::Tar,
+        FormatWord::Listing => Format::Listing,
+    };
+    build_from_stream(stream, format, target, args.force, options, watch)
 }
 
 fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {

@@ -216,8 +216,7 @@ fn make_image(
     };
     let display = Display::new(word, interrupt_flag()?);
     let start = Instant::now();
-    let root = source.root();
-    let built = build_stream(&mut source, &root, target, false, &options, &display);
+    let built = build_stream(&mut source, target, false, &options, &display);
     display.finish();
     let report = built?;
     if !args.quiet {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, Write};
 use std::ops::Range;
 use weald_build::stream::{
-    ContentStore, StreamBody, StreamEntry, StreamSize, TreeSink, TreeSource,
+    ContentStore, LinkInfo, StreamBody, StreamEntry, StreamRoot, StreamSize, TreeSink, TreeSource,
 };
 use weald_forest::{Body, Content, Entry, Forest, Leaf, Totals};
 use weald_format::{Attributes, ContentId, Error, FileKind, Result, XattrSet};
@@ -55,14 +55,6 @@ impl<'a> ForestSource<'a> {
         })
     }
 
-    /// The entry of the root.
-    pub fn root(&self) -> StreamEntry<'static> {
-        StreamEntry {
-            name: b"",
-            ..self.dir_entry(0, 0, b"")
-        }
-    }
-
     fn dir_entry<'n>(&self, level: usize, leaf: u64, name: &'n [u8]) -> StreamEntry<'n> {
         StreamEntry {
             name,
@@ -72,6 +64,7 @@ impl<'a> ForestSource<'a> {
             xattrs: None,
             content: None,
             target: b"",
+            link: LinkInfo::Single,
         }
     }
 
@@ -198,6 +191,7 @@ fn stream_entry<'l>(
         xattrs,
         content,
         target,
+        link: LinkInfo::Single,
     })
 }
 
@@ -221,7 +215,16 @@ impl TreeSource for ForestSource<'_> {
                 .unwrap_or(0)
                 .max(self.forest.spec().versions),
             depth: self.forest.depth() as u64 + 1,
+            ..StreamSize::default()
         }
+    }
+
+    fn root(&self) -> Result<StreamRoot> {
+        Ok(StreamRoot {
+            attributes: self.forest.dir_attributes(),
+            mtime: self.forest.dir_mtime(0, 0).unwrap_or_default(),
+            xattrs: XattrSet::new(),
+        })
     }
 
     fn contents(&mut self, store: &mut dyn ContentStore) -> Result<()> {

@@ -1,0 +1,312 @@
+//! Streams instead of directories: what GNU tar and bsdtar write, in any order, damaged, and listings.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::fs;
+use support::Bench;
+
+/// A source with holes, hard links across directories, devices, xattrs, long names and targets, times with fractions.
+fn rich() -> Bench {
+    let bench = Bench::new();
+    bench.make_source();
+    bench.sh(&format!(
+        "cd source
+         mkdir -p {d}/{d} later
+         echo deep > {d}/{d}/{name}; ln {d}/{d}/{name} later/twin; ln {d}/{d}/{name} later/third
+         ln -s {d}/{d}/{name} long-target
+         truncate -s 300K sparse; for at in 8 20 60; do echo data | dd of=sparse bs=4K seek=$at conv=notrunc status=none; done
+         truncate -s 64K hole; (truncate -s 20K tail; echo front | dd of=tail conv=notrunc status=none)
+         for no in $(seq 40); do echo $no | dd of=many-holes bs=4K seek=$((no * 2)) conv=notrunc status=none; done
+         head -c 5000000 /dev/zero | tr '\\0' x > large; echo small > last
+         setfattr -n user.one -v 1 last; setfattr -n user.two -v '' last; setfattr -n user.dir -v d later
+         chown 70000:80000 last; chmod 4711 last
+         touch -d '@1600000000.123456789' last; touch -d '@-5.25' later; touch -d @1500000000 .",
+        d = "d".repeat(90),
+        name = "n".repeat(200),
+    ));
+    bench.sh("find source -type s -delete");
+    bench
+}
+
+fn tree_digest(bench: &Bench, image: &str) -> String {
+    let info = bench.weald(["info", "--json", image]).expect(0, "").json();
+    info[0]["tree_digest"]
+        .as_str()
+        .expect("a digest")
+        .to_owned()
+}
+
+/// The image of the stream that `make` writes is that of the tree that `unpack` makes of it.
+#[track_caller]
+fn same_as_unpacked(bench: &Bench, make: &str, unpack: &str) {
+    bench.sh(&format!(
+        "rm -rf out stream built.weald streamed.weald; ({make}) > stream; mkdir out; ({unpack}) < stream
+         $WEALD build -q -l 1 out built.weald; $WEALD build -q -l 1 - streamed.weald < stream; $WEALD check streamed.weald"
+    ));
+    if tree_digest(bench, "built.weald") != tree_digest(bench, "streamed.weald") {
+        let told = bench.weald(["diff", "streamed.weald", "out"]);
+        panic!("{make}: another tree than unpacked:\n{}", told.text());
+    }
+}
+
+const GNU_UNPACK: &str = "tar -xp --xattrs --xattrs-include='*' --numeric-owner -C out";
+
+#[test]
+fn what_gnu_tar_writes_is_what_it_unpacks() {
+    let bench = rich();
+    for options in [
+        "--format=gnu",
+        "--format=gnu --sparse",
+        "--format=oldgnu --sparse",
+        "--format=pax --xattrs --xattrs-include='*'",
+        "--format=pax --sparse --sparse-version=0.0",
+        "--format=pax --sparse --sparse-version=0.1",
+        "--format=pax --sparse --sparse-version=1.0 --xattrs --xattrs-include='*' --sort=name",
+        "--format=pax --hard-dereference",
+        "--format=gnu --label=volume --sort=none",
+    ] {
+        let make = format!("tar -c {options} --numeric-owner -C source .");
+        same_as_unpacked(&bench, &make, GNU_UNPACK);
+    }
+    // What their formats can say.
+    bench.sh("rm -r source/d* source/long-target; touch -d @5 source/later; chown -R 0:0 source/last; rm source/later/t*");
+    for format in ["ustar", "v7"] {
+        if format == "v7" {
+            bench.sh("find source '(' -type c -o -type b -o -type p ')' -delete");
+        }
+        let make = format!("tar -c --format={format} --numeric-owner -C source .");
+        same_as_unpacked(&bench, &make, GNU_UNPACK);
+    }
+}
+
+#[test]
+fn what_bsdtar_writes_is_what_it_unpacks() {
+    let bench = rich();
+    // Of times before 1970 with fractions it has a reading of its own, which is not that of pax.
+    bench.sh("touch -d @-5 source/later; touch -d @1500000000 source");
+    for format in ["pax", "gnutar", "restrict"] {
+        let format = format.replace("restrict", "pax --no-xattrs");
+        let make = format!("bsdtar -c --format={format} --numeric-owner -f - -C source .");
+        // It does not set the time of the place that it unpacks to.
+        let unpack = "bsdtar -xp --numeric-owner -f - -C out && touch -d @1500000000 out";
+        same_as_unpacked(&bench, &make, unpack);
+    }
+}
+
+#[test]
+fn weald_tar_comes_back_as_the_same_tree() {
+    let bench = rich();
+    bench.sh("$WEALD build -q -l 1 source image; $WEALD tar image | $WEALD build -q -l 1 - again");
+    assert_eq!(tree_digest(&bench, "image"), tree_digest(&bench, "again"));
+}
+
+/// Would catch: an order that the sort does not undo, links whose first name in the tree is not the first in the stream.
+#[test]
+fn members_may_come_in_any_order_and_compressed() {
+    let bench = rich();
+    bench.sh("$WEALD build -q -l 1 source image
+        (cd source; find . -print0) > names
+        # The file behind several names is told by the one that comes first.
+        for seed in 1 2 3; do
+            shuf -z --random-source=<(yes $seed) names > shuffled
+            tar -c --format=pax --sparse --xattrs --xattrs-include='*' --numeric-owner -C source --null --no-recursion -T shuffled > tar$seed
+            $WEALD build -q -l 1 - shuffled$seed < tar$seed
+        done
+        gzip < tar1 > packed; cat tar1 | $WEALD build -q -l 1 --from tar - pipe; $WEALD build -q -l 1 --from auto packed gzip
+        xz -0 < tar1 | $WEALD build -q -l 1 - xz; zstd -q < tar1 | $WEALD build -q -l 1 - zstd");
+    let expected = tree_digest(&bench, "image");
+    for image in [
+        "shuffled1",
+        "shuffled2",
+        "shuffled3",
+        "pipe",
+        "gzip",
+        "xz",
+        "zstd",
+    ] {
+        assert_eq!(tree_digest(&bench, image), expected, "{image}");
+    }
+}
+
+/// Would catch: a first member that counts more than the last, a link that follows its target to what replaced it, directories that are lost.
+#[test]
+fn later_members_replace_earlier_ones_as_they_do_for_tar() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p 1/dir 2/dir 3
+        echo one > 1/file; echo one > 1/other; ln 1/file 1/link; ln 1/file 1/dir/link; touch -d @1 1/* 1/dir 1
+        echo two > 2/file; ln -s file 2/other; chmod 700 2/dir; touch -h -d @2 2/* 2
+        echo three > 3/file; ln 3/file 3/third; touch -d @3 3/* 3
+        tar cf all --format=pax -C 1 .; tar rf all -C 2 .; tar rf all -C 3 .");
+    same_as_unpacked(&bench, "cat all", "tar -xp -C out");
+    // A chain: a link to a name that is itself a link.
+    bench.sh(
+        "mkdir 4; echo four > 4/a; ln 4/a 4/b; ln 4/a 4/c; touch -d @4 4/*
+        tar cf 4.tar --format=ustar -C 4 a b; tar cf 5.tar --format=ustar -C 4 b c
+        # The second stream without its first member.
+        head -c 1024 4.tar > chain; dd if=4.tar bs=512 skip=2 count=1 status=none >> chain
+        dd if=5.tar bs=512 skip=2 >> chain 2>&1 || true",
+    );
+    same_as_unpacked(
+        &bench,
+        "head -c 1536 chain; dd if=5.tar bs=512 skip=2 status=none",
+        "tar -xp -C out && touch -d @0 out",
+    );
+    assert!(
+        bench.sh("stat -c %h out/c").trim() == "3",
+        "the chain is one"
+    );
+}
+
+#[test]
+fn directories_that_nobody_named_are_made() {
+    let bench = rich();
+    bench.sh(
+        "tar -c --format=pax -C source etc/deep/leaf.conf bin/tool | $WEALD build -q -l 1 - image",
+    );
+    let told = bench
+        .weald(["stat", "--json", "image", "etc/deep"])
+        .expect(0, "")
+        .json();
+    assert_eq!(
+        (&told[0]["mode"], &told[0]["uid"], &told[0]["mtime"]),
+        (&"0755".into(), &0.into(), &0.into()),
+        "{told:?}"
+    );
+}
+
+#[track_caller]
+fn refused(bench: &Bench, script: &str, expected: &str) {
+    let output = bench.sh(&format!(
+        "({script}) > said 2>&1 && echo done || echo $?; cat said"
+    ));
+    assert!(
+        output.starts_with("2\n") && output.contains(expected),
+        "{script}: {output}"
+    );
+    assert!(!bench.at("image").exists());
+}
+
+#[test]
+fn what_is_no_tree_is_refused_and_named() {
+    let bench = rich();
+    bench.sh("tar -c --format=pax -C source . > tar; mkdir odd; echo x > odd/file; ln -s /etc odd/link; mkdir odd2; mkdir odd2/link; echo x > odd2/link/passwd");
+    let build = "$WEALD build -q -l 1 - image";
+    for (script, expected) in [
+        (
+            "tar -cP --format=pax $PWD/odd/file | BUILD",
+            "odd/file: an absolute path",
+        ),
+        (
+            "tar -c --transform='s,file,../file,' -P -C odd file | BUILD",
+            "../file: a path with '..'",
+        ),
+        (
+            "tar cf two -C odd link && tar rf two -C odd2 link/passwd && BUILD < two",
+            "link: is a symlink, and other members lie below it",
+        ),
+        ("head -c 30000 tar | BUILD", "the stream is cut short"),
+        (
+            "gzip < tar | head -c 3000 | BUILD",
+            "the stream cannot be decompressed",
+        ),
+        (
+            "head -c 5000 /dev/urandom | BUILD",
+            "--from says what else it is",
+        ),
+        (
+            "head -c 5000 /dev/urandom | BUILD --from tar",
+            "byte 512: not a tar header",
+        ),
+        ("BUILD < /dev/null", "--from says what else it is"),
+        ("BUILD --append < tar", "appending needs a directory"),
+        (
+            "BUILD --order name < tar",
+            "an order of contents needs a directory",
+        ),
+        (
+            "BUILD --keep-atime < tar",
+            "keeping other times than mtime needs a directory",
+        ),
+        (
+            "BUILD --filter 'dir-merge .rules' < tar",
+            "a rule 'dir-merge' needs a directory",
+        ),
+        ("BUILD --memory 20M < tar", "memory: this build needs"),
+        (
+            "tar -c --sort=name -C source etc | tar --delete etc/main.conf | BUILD",
+            "etc/twin.conf: a hard link to 'etc/main.conf', of which no earlier member is kept",
+        ),
+    ] {
+        refused(&bench, &script.replace("BUILD", build), expected);
+    }
+    let names = bench.sh("ls -A");
+    assert!(
+        !names.contains(".weald") && !names.contains("image"),
+        "left behind: {names}"
+    );
+}
+
+#[test]
+fn rules_and_attributes_hold_for_streams() {
+    let bench = rich();
+    bench.sh("tar -c --format=pax --sort=name --sparse --xattrs --numeric-owner -C source . > tar
+        set -- -q -l 1 --exclude 'n*' --exclude /etc/deep/ --exclude 'twin*' --exclude third --owner 5:6 --mode go-rwx --no-xattrs
+        SOURCE_DATE_EPOCH=1550000000 $WEALD build \"$@\" source built
+        SOURCE_DATE_EPOCH=1550000000 $WEALD build \"$@\" - streamed < tar");
+    let told = bench.weald(["diff", "built", "streamed"]).text();
+    assert_eq!(told, "");
+    assert_eq!(
+        tree_digest(&bench, "built"),
+        tree_digest(&bench, "streamed")
+    );
+    // A kind that no one knows is told and left out.
+    bench.sh("printf x > odd; tar -c --format=ustar odd > tar2; printf Q | dd of=tar2 bs=1 seek=156 conv=notrunc status=none
+        python3 -c \"d=bytearray(open('tar2','rb').read()); d[148:156]=b' '*8; d[148:156]=b'%06o\\0 '%sum(d[:512]); open('tar2','wb').write(d)\"");
+    let mut command = bench.command();
+    command
+        .args(["build", "-q", "-", "odd.weald"])
+        .stdin(fs::File::open(bench.at("tar2")).expect("open"));
+    let output = command.output().expect("weald");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        said,
+        "weald: odd: left out: a tar member of type 'Q', which is not known\n"
+    );
+}
+
+/// Would catch: an image that depends on the number of threads or on where runs of the sort end.
+#[test]
+fn memory_and_threads_do_not_change_the_tree() {
+    let bench = Bench::new();
+    bench.sh("python3 -c \"for n in range(800000): print('d%d/some-longer-name/%d' % (n * 7919 % 20011, n), end='\\0')\" > names
+        for memory in 144M 512M; do $WEALD build -q -l 1 --threads 1 --memory $memory --from listing - image$memory < names; done
+        $WEALD build -q -l 1 --threads 2 --memory 144M --from listing names again; cmp image144M again");
+    assert_eq!(
+        tree_digest(&bench, "image144M"),
+        tree_digest(&bench, "image512M")
+    );
+}
+
+#[test]
+fn a_listing_is_a_tree_of_empty_files() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p tree/a/b tree/a/empty tree/-x; touch tree/a/b/one tree/a/two tree/-x/file $'tree/new\\nline' tree/a-b
+        chmod 755 tree tree/*/ tree/a/*/; find tree -type f -exec chmod 644 {} +; find tree -exec touch -d @0 {} +
+        $WEALD build -q -l 1 --owner 0:0 tree built
+        (cd tree; find . -type d -printf '%p/\\0' -o -printf '%p\\0') | shuf -z | $WEALD build -q -l 1 --from listing - listed
+        (cd tree; find . -print0; printf 'a/empty/\\0a/two') | $WEALD build -q -l 1 --from listing - plain");
+    let expected = tree_digest(&bench, "built");
+    assert_eq!(tree_digest(&bench, "listed"), expected);
+    assert_eq!(
+        tree_digest(&bench, "plain"),
+        expected,
+        "find -print0, and the empty directory named as one"
+    );
+    refused(
+        &bench,
+        "printf 'a/../b\\0' | $WEALD build --from listing - image",
+        "a/../b: a path with '..'",
+    );
+}

@@ -1,0 +1,351 @@
+//! Members become records for the sorter; contents go to the image as they come.
+
+use crate::links::LinkTexts;
+use crate::member::{self, Member, MemberKind};
+use crate::members::{Layout, Members};
+use crate::path;
+use crate::sort::Sorter;
+use hashbrown::DefaultHashBuilder;
+use std::cell::RefCell;
+use std::hash::BuildHasher;
+use std::ops::Range;
+use std::path::Path;
+use weald_build::filter::{DirRules, Filter};
+use weald_build::stream::{ContentStore, StreamBody};
+use weald_build::{Problem, Watch};
+use weald_format::limits::{NUMBER_MAX, TARGET_LEN_MAX};
+use weald_format::{ContentId, Error, FileKind, Result};
+use weald_io::{ReadAt, Spool};
+
+/// Longer contents wait in a temporary file: they are read twice.
+const WHOLE_LEN_MAX: u64 = 4 << 20;
+/// Bytes of a long content handled at once.
+const PIECE_LEN: u64 = 1 << 20;
+/// Members between two looks at whether somebody interrupts.
+const LOOK_COUNT: u64 = 1 << 12;
+/// What a content costs the image's writer.
+const CONTENT_LEN: u64 = 44;
+
+/// What is kept of a stream, and within how much memory.
+pub struct GatherOptions<'a> {
+    /// Where temporary files go.
+    pub dir: &'a Path,
+    /// Rules.
+    pub filter: &'a Filter,
+    /// Keep extended attributes.
+    pub keep_xattrs: bool,
+    /// Bytes for records that are sorted.
+    pub sort_len: u64,
+    /// Bytes for directories that are known.
+    pub dirs_len: u64,
+    /// Bytes that contents may take in tables.
+    pub contents_len: u64,
+    /// Who is told of members that are left out, and may end it.
+    pub watch: &'a dyn Watch,
+}
+
+/// What was gathered.
+pub struct Gathered {
+    /// Records of all members.
+    pub sorter: Sorter,
+    /// Hard links, for messages.
+    pub texts: LinkTexts,
+    /// All members have one mtime.
+    pub has_one_mtime: bool,
+    /// Problems told.
+    pub problem_count: u64,
+}
+
+/// Reads `members` to their end, and stores their contents.
+///
+/// # Errors
+/// As [`Members::next`], and those of `store`; `Invalid` for names that lead out of the tree, and where somebody interrupts.
+pub fn gather(
+    members: &mut dyn Members,
+    store: &mut dyn ContentStore,
+    options: &GatherOptions<'_>,
+) -> Result<Gathered> {
+    let mut gatherer = Gatherer {
+        options,
+        sorter: Sorter::new(options.dir, options.sort_len)?,
+        dirs: KnownDirs::new(options.dirs_len),
+        texts: LinkTexts::default(),
+        key: Vec::new(),
+        record: Vec::new(),
+        content_count: 0,
+        has_one_mtime: true,
+    };
+    let mut member = Member::default();
+    let (mut member_count, mut problem_count) = (0_u64, 0);
+    let mut tell = |path: &[u8], what| {
+        problem_count += 1;
+        options.watch.problem(&Problem {
+            path: path.to_vec(),
+            what,
+        });
+    };
+    while members.next(&mut member, &mut tell)? {
+        gatherer.take(&mut member, members, store)?;
+        member_count += 1;
+        if member_count.is_multiple_of(LOOK_COUNT) && options.watch.is_cancelled() {
+            return Err(Error::invalid("interrupted"));
+        }
+    }
+    Ok(Gathered {
+        sorter: gatherer.sorter,
+        texts: gatherer.texts,
+        has_one_mtime: gatherer.has_one_mtime,
+        problem_count,
+    })
+}
+
+struct Gatherer<'a> {
+    options: &'a GatherOptions<'a>,
+    sorter: Sorter,
+    dirs: KnownDirs,
+    texts: LinkTexts,
+    key: Vec<u8>,
+    record: Vec<u8>,
+    content_count: u64,
+    has_one_mtime: bool,
+}
+
+impl Gatherer<'_> {
+    fn take(
+        &mut self,
+        member: &mut Member,
+        members: &mut dyn Members,
+        store: &mut dyn ContentStore,
+    ) -> Result<()> {
+        path::put_key(&member.path, &mut self.key)?;
+        let is_dir = member.kind == MemberKind::Entry(FileKind::Directory);
+        if !self.options.filter.is_empty() && self.is_left_out(is_dir) {
+            return Ok(());
+        }
+        if !self.options.keep_xattrs {
+            member.xattrs.clear();
+        }
+        self.put_dirs()?;
+        self.record.clear();
+        match member.kind {
+            MemberKind::Name => self.record.extend_from_slice(&member::NAME),
+            MemberKind::HardLink => self.take_link(member)?,
+            MemberKind::Entry(kind) => {
+                check_target(member, kind)?;
+                // One time, that of the directories nobody named.
+                self.has_one_mtime &= member.mtime == Default::default();
+                let content = match members.layout().filter(|layout| layout.len > 0) {
+                    Some(layout) => Some(self.store(&layout.clone(), members, store)?),
+                    None => None,
+                };
+                member::put_entry(member, kind, content, &mut self.record);
+            }
+        }
+        self.sorter.push(&self.key, &self.record)
+    }
+
+    /// A link asks at the place of its target for what that is.
+    fn take_link(&mut self, member: &Member) -> Result<()> {
+        let no = self
+            .texts
+            .push(self.options.dir, &member.path, &member.target)?;
+        let mut target = Vec::new();
+        let put = path::put_key(&member.target, &mut target);
+        put.map_err(|e| {
+            e.context(format!(
+                "{}: hard link",
+                weald_vfs::shown_path(&member.path)
+            ))
+        })?;
+        member::put_request(no, &mut self.record);
+        self.sorter.push(&target, &self.record)?;
+        self.record.clear();
+        member::put_link(no, &mut self.record);
+        Ok(())
+    }
+
+    fn is_left_out(&self, is_dir: bool) -> bool {
+        let path = path::path_of(&self.key);
+        if path.is_empty() {
+            return false;
+        }
+        let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/');
+        let mut ends = slashes.map(|(at, _)| at).chain([path.len()]);
+        let rules = DirRules::default();
+        ends.any(|end| {
+            let is_dir = is_dir || end < path.len();
+            self.options.filter.excludes(&rules, &path[..end], is_dir)
+        })
+    }
+
+    /// Puts records of the directories on the way to the key, those that are known to be there excepted.
+    fn put_dirs(&mut self) -> Result<()> {
+        let Some((dir, _)) = path::split(&self.key) else {
+            return Ok(());
+        };
+        let mut dir = dir.to_vec();
+        while !dir.is_empty() && self.dirs.add(&dir) {
+            path::dir_to_key(&mut dir);
+            self.sorter.push(&dir, &member::WEAK)?;
+            let above = path::split(&dir).map_or(0, |(above, _)| above.len());
+            dir.truncate(above);
+        }
+        Ok(())
+    }
+
+    fn store(
+        &mut self,
+        layout: &Layout,
+        members: &mut dyn Members,
+        store: &mut dyn ContentStore,
+    ) -> Result<ContentId> {
+        let data_len = layout.data_len();
+        if layout.len >= NUMBER_MAX {
+            return Err(Error::limit(format!("a file of {} bytes", layout.len)));
+        }
+        let data = match data_len <= WHOLE_LEN_MAX {
+            true => {
+                let mut data = vec![0; data_len as usize];
+                members.read_data(&mut data)?;
+                Data::Held(data)
+            }
+            false => Data::Spooled(spooled(data_len, members, self.options)?),
+        };
+        let id = store.store(&Body::new(layout, data))?;
+        self.content_count = self.content_count.max(id.0 + 1);
+        match self.content_count * CONTENT_LEN > self.options.contents_len {
+            true => Err(Error::limit(format!(
+                "memory: more than {} contents; more memory takes more of them",
+                self.content_count - 1
+            ))),
+            false => Ok(id),
+        }
+    }
+}
+
+fn check_target(member: &Member, kind: FileKind) -> Result<()> {
+    let len = member.target.len();
+    let is_fit = (1..=TARGET_LEN_MAX).contains(&len) && !member.target.contains(&0);
+    match kind == FileKind::Symlink && !is_fit {
+        true => Err(Error::invalid(format!(
+            "{}: a symlink whose target has {len} bytes, expected 1 to {TARGET_LEN_MAX} and no zeros",
+            weald_vfs::shown_path(&member.path)
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// The data of a long content, put aside.
+fn spooled(data_len: u64, members: &mut dyn Members, options: &GatherOptions<'_>) -> Result<Spool> {
+    let mut spool = Spool::create(options.dir)?;
+    let mut piece = vec![0; PIECE_LEN as usize];
+    let mut left = data_len;
+    while left > 0 {
+        let piece = &mut piece[..left.min(PIECE_LEN) as usize];
+        members.read_data(piece)?;
+        spool.append(piece)?;
+        left -= piece.len() as u64;
+        if options.watch.is_cancelled() {
+            return Err(Error::invalid("interrupted"));
+        }
+    }
+    Ok(spool)
+}
+
+enum Data {
+    Held(Vec<u8>),
+    Spooled(Spool),
+}
+
+/// A content on its way into the image.
+struct Body<'a> {
+    layout: &'a Layout,
+    data: Data,
+    /// The run that was read last, and where its data begins.
+    place: RefCell<(usize, u64)>,
+}
+
+impl<'a> Body<'a> {
+    fn new(layout: &'a Layout, data: Data) -> Self {
+        Self {
+            layout,
+            data,
+            place: RefCell::default(),
+        }
+    }
+
+    /// Where the data of the file's byte `start` lies.
+    fn place(&self, start: u64) -> u64 {
+        let Some(runs) = &self.layout.runs else {
+            return start;
+        };
+        let (mut no, mut at) = *self.place.borrow();
+        if runs.get(no).is_none_or(|run| start < run.start) {
+            (no, at) = (0, 0);
+        }
+        while let Some(run) = runs.get(no).filter(|run| start >= run.end) {
+            at += run.end - run.start;
+            no += 1;
+        }
+        *self.place.borrow_mut() = (no, at);
+        at + runs
+            .get(no)
+            .map_or(0, |run| start.saturating_sub(run.start))
+    }
+}
+
+impl StreamBody for Body<'_> {
+    fn content_len(&self) -> u64 {
+        self.layout.len
+    }
+
+    fn runs(&self) -> Option<Vec<Range<u64>>> {
+        self.layout.runs.clone()
+    }
+
+    fn read(&self, start: u64, out: &mut [u8]) -> Result<()> {
+        let place = self.place(start);
+        match &self.data {
+            Data::Spooled(spool) => spool.read_exact_at(out, place),
+            Data::Held(bytes) => {
+                let start = place as usize;
+                let part = bytes.get(start..start + out.len());
+                out.copy_from_slice(part.ok_or_else(|| Error::invalid("a read behind the end"))?);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Directories whose records were put, and with them those of all above, as far as they are remembered.
+struct KnownDirs {
+    hashes: Vec<u64>,
+    hasher: DefaultHashBuilder,
+    last: Vec<u8>,
+}
+
+impl KnownDirs {
+    fn new(memory_len: u64) -> Self {
+        let count = (memory_len / 8).max(2).ilog2();
+        Self {
+            hashes: vec![0; 1 << count],
+            hasher: DefaultHashBuilder::default(),
+            last: Vec::new(),
+        }
+    }
+
+    /// Adds a directory; returns whether it was not known.
+    fn add(&mut self, dir: &[u8]) -> bool {
+        if self.last == dir {
+            return false;
+        }
+        // 0 is a place that was never used.
+        let hash = self.hasher.hash_one(dir) | 1;
+        let place = hash.rotate_right(32) as usize & (self.hashes.len() - 1);
+        let is_new = self.hashes[place] != hash;
+        self.hashes[place] = hash;
+        self.last.clear();
+        self.last.extend_from_slice(dir);
+        is_new
+    }
+}

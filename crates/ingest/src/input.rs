@@ -1,0 +1,242 @@
+//! The bytes of a stream: decompressed where they are compressed, read ahead for a look at what they are, counted.
+
+use flate2::bufread::MultiGzDecoder;
+use std::io::{BufRead, BufReader, Chain, Cursor, Read};
+use weald_format::{Error, Result};
+
+/// Bytes read at once.
+const BUFFER_LEN: usize = 256 << 10;
+/// Bytes that are enough to tell every compression, and a tar header.
+const LOOK_LEN: usize = 512;
+
+const GZIP: &[u8] = &[0x1f, 0x8b];
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+const XZ: &[u8] = b"\xfd7zXZ\0";
+const BZIP2: &[u8] = b"BZh";
+
+/// Where a stream comes from.
+pub type Source = Box<dyn Read + Send>;
+
+type Looked = BufReader<Chain<Cursor<Vec<u8>>, Source>>;
+
+/// A stream, decompressed.
+pub struct Input {
+    reader: Box<dyn BufRead + Send>,
+    front: Vec<u8>,
+    /// Bytes taken.
+    offset: u64,
+}
+
+impl Input {
+    /// The stream `source`, which may be compressed by gzip, zstd or xz; a decoder may take `memory_len` bytes.
+    ///
+    /// # Errors
+    /// `Io`; `Unsupported` for other compressions that can be told.
+    pub fn new(mut source: Source, memory_len: u64) -> Result<Self> {
+        let front = look(&mut source)?;
+        let is = |magic: &[u8]| front.starts_with(magic);
+        let looked: Looked =
+            BufReader::with_capacity(BUFFER_LEN, Cursor::new(front.clone()).chain(source));
+        let reader: Box<dyn BufRead + Send> = if is(GZIP) {
+            buffered(MultiGzDecoder::new(looked))
+        } else if is(ZSTD) {
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(looked).map_err(failed)?;
+            // The window is most of what it takes.
+            decoder
+                .window_log_max((memory_len / 2).max(1 << 20).ilog2().min(31))
+                .map_err(failed)?;
+            buffered(decoder)
+        } else if is(XZ) {
+            let stream = liblzma::stream::Stream::new_stream_decoder(
+                memory_len,
+                liblzma::stream::CONCATENATED,
+            );
+            let stream = stream.map_err(|e| failed(e.into()))?;
+            buffered(liblzma::bufread::XzDecoder::new_stream(looked, stream))
+        } else if is(BZIP2) && front.get(4..10) == Some(b"1AY&SY") {
+            let what =
+                "a stream compressed by bzip2: decompress it on the way, bzip2 -dc | weald build -";
+            return Err(Error::new(weald_format::ErrorKind::Unsupported, what));
+        } else {
+            Box::new(looked)
+        };
+        let mut input = Self {
+            reader,
+            front: Vec::new(),
+            offset: 0,
+        };
+        input.front = look(&mut input.reader)?;
+        Ok(input)
+    }
+
+    /// The first bytes, 512 of them or as many as there are. They are still to be read.
+    pub fn front(&self) -> &[u8] {
+        match self.offset {
+            0 => &self.front,
+            _ => &[],
+        }
+    }
+
+    /// Bytes read so far.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Fills `out`, or as much of it as there is; returns how much.
+    ///
+    /// # Errors
+    /// `Io`; `Invalid` for damaged compressed bytes.
+    pub fn read(&mut self, out: &mut [u8]) -> Result<usize> {
+        let mut len = out.len().min(self.front.len());
+        if len > 0 {
+            out[..len].copy_from_slice(&self.front[..len]);
+            self.front.drain(..len);
+        }
+        while len < out.len() {
+            match self.reader.read(&mut out[len..]) {
+                Ok(0) => break,
+                Ok(count) => len += count,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        self.offset += len as u64;
+        Ok(len)
+    }
+
+    /// Appends what comes before the next `end` to `out`, at most `len_max` bytes; false at the end of the stream, where nothing came.
+    /// A last piece without an `end` counts.
+    ///
+    /// # Errors
+    /// As [`Input::read`]; `Limit` for more bytes.
+    pub fn read_until(&mut self, end: u8, len_max: usize, out: &mut Vec<u8>) -> Result<bool> {
+        let start = out.len();
+        if !self.front.is_empty() {
+            let at = self.front.iter().position(|&b| b == end);
+            let len = at.unwrap_or(self.front.len());
+            out.extend(self.front.drain(..len));
+            self.offset += len as u64;
+            if at.is_some() {
+                self.front.drain(..1);
+                self.offset += 1;
+                return Ok(true);
+            }
+        }
+        loop {
+            let piece = match self.reader.fill_buf() {
+                Ok(piece) => piece,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(failed(error)),
+            };
+            if piece.is_empty() {
+                return Ok(out.len() > start);
+            }
+            let at = piece.iter().position(|&b| b == end);
+            let len = at.unwrap_or(piece.len());
+            out.extend_from_slice(&piece[..len]);
+            let taken = len + usize::from(at.is_some());
+            self.reader.consume(taken);
+            self.offset += taken as u64;
+            if out.len() - start > len_max {
+                return Err(Error::limit(format!(
+                    "byte {}: more than {len_max} bytes in a row",
+                    self.offset
+                )));
+            }
+            if at.is_some() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Reads to the end, so that who writes is not cut off.
+    ///
+    /// # Errors
+    /// As [`Input::read`].
+    pub fn drain(&mut self) -> Result<()> {
+        let mut piece = vec![0; 64 << 10];
+        while self.read(&mut piece)? > 0 {}
+        Ok(())
+    }
+}
+
+fn buffered(reader: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
+    Box::new(BufReader::with_capacity(BUFFER_LEN, reader))
+}
+
+fn failed(error: std::io::Error) -> Error {
+    use std::io::ErrorKind as K;
+    match error.kind() {
+        K::InvalidData | K::InvalidInput | K::UnexpectedEof => {
+            Error::invalid(format!("the stream cannot be decompressed: {error}"))
+        }
+        _ => Error::io("the stream cannot be read", error),
+    }
+}
+
+fn look(source: &mut impl Read) -> Result<Vec<u8>> {
+    let mut front = Vec::with_capacity(LOOK_LEN);
+    let mut part = source.take(LOOK_LEN as u64);
+    part.read_to_end(&mut front).map_err(failed)?;
+    Ok(front)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn text() -> Vec<u8> {
+        (0..50_000_u32).flat_map(|n| n.to_le_bytes()).collect()
+    }
+
+    fn input(bytes: Vec<u8>) -> Result<Input> {
+        Input::new(Box::new(Cursor::new(bytes)), 16 << 20)
+    }
+
+    fn all(bytes: Vec<u8>) -> Result<Vec<u8>> {
+        let (mut input, mut out) = (input(bytes)?, vec![0; 300_000]);
+        let len = input.read(&mut out)?;
+        assert_eq!(input.offset(), len as u64);
+        out.truncate(len);
+        Ok(out)
+    }
+
+    /// Would catch: a compression that is not told, a second member of gzip or xz that is lost.
+    #[test]
+    fn what_is_compressed_is_decompressed() {
+        let text = text();
+        let mut gzip = Vec::new();
+        for half in text.chunks(100_000) {
+            let mut encoder = flate2::write::GzEncoder::new(&mut gzip, flate2::Compression::fast());
+            encoder.write_all(half).unwrap();
+            encoder.finish().unwrap();
+        }
+        let zstd = zstd::encode_all(&text[..], 1).unwrap();
+        let xz = liblzma::encode_all(&text[..], 1).unwrap();
+        for bytes in [text.clone(), gzip.clone(), zstd.clone(), xz] {
+            assert!(all(bytes).unwrap() == text);
+        }
+        let error = all(gzip[..gzip.len() - 20].to_vec()).unwrap_err();
+        assert!(
+            error.to_string().contains("cannot be decompressed"),
+            "{error}"
+        );
+        let error = input(b"BZh91AY&SYxxxxxx".to_vec()).err().unwrap();
+        assert!(error.to_string().contains("bzip2"), "{error}");
+        assert_eq!(all(Vec::new()).unwrap(), b"");
+    }
+
+    #[test]
+    fn pieces_are_read_up_to_their_end() {
+        let mut input = input([&b"one\0\0"[..], &[b'x'; 1000], b"\0last"].concat()).unwrap();
+        let mut pieces = Vec::new();
+        let mut piece = Vec::new();
+        while input.read_until(0, 2000, &mut piece).unwrap() {
+            pieces.push(std::mem::take(&mut piece));
+        }
+        assert_eq!(pieces, [&b"one"[..], b"", &[b'x'; 1000], b"last"]);
+        let mut input = self::input(vec![b'x'; 600_000]).unwrap();
+        assert!(input.read_until(0, 2000, &mut piece).is_err());
+    }
+}

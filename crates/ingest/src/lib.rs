@@ -1,0 +1,103 @@
+//! Streams become images: tar streams and listings, in any order, within the memory that there is.
+//!
+//! A stream is read once. Contents go into the image as they come; of every member a short record goes to an external sort by path. What
+//! the sort gives is settled into a tree: of each path the last member, directories that nobody named, hard links. That tree is handed to
+//! `weald_build::stream`. `docs/design/0014-streams.md` says why it is built so.
+//!
+//! What a tree cannot be is refused and named: paths that are absolute or have `..`, members below something that is no directory in the
+//! end (a symlink, say), hard links to what did not come before. Nothing is read or written beside the image and its temporary files.
+#![forbid(unsafe_code)]
+
+mod blocks;
+mod gather;
+mod input;
+mod links;
+mod listing;
+mod member;
+mod members;
+mod path;
+mod settle;
+mod sort;
+mod source;
+mod tar;
+
+pub use input::Source;
+
+use input::Input;
+use listing::ListingReader;
+use members::Members;
+use source::{DECODER_SHARE, IngestSource};
+use std::path::Path;
+use tar::TarReader;
+use weald_build::stream::build_stream;
+use weald_build::{BuildOptions, Order, Report, Watch};
+use weald_format::{Error, ErrorKind, Result};
+
+/// What a stream is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Found out: tar.
+    Auto,
+    /// A tar stream.
+    Tar,
+    /// Paths that end in zero bytes: empty files; with a slash at its end, or something below it, a directory.
+    Listing,
+}
+
+/// Builds an image of the tree that `source` tells, at `target`, which appears only when complete. It may be compressed by gzip, zstd or xz.
+///
+/// # Errors
+/// As [`weald_build::build_image`]; `Invalid` for a stream that is damaged, cut short or says what no tree can be; `Unsupported` for options
+/// that only a directory can follow.
+/// # Cost
+/// One pass over the stream; temporary files beside the image for records (about the bytes of all paths, front-coded) and for a content of more than 4 MiB
+/// as long as it is being stored.
+pub fn build_from_stream(
+    source: Source,
+    format: Format,
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+) -> Result<Report> {
+    refuse_options(options)?;
+    let input = Input::new(source, options.memory_len / DECODER_SHARE)?;
+    let members: Box<dyn Members> = match format {
+        Format::Listing => Box::new(ListingReader::new(input)),
+        Format::Tar => Box::new(TarReader::new(input)),
+        Format::Auto if TarReader::is_tar(input.front()) => Box::new(TarReader::new(input)),
+        Format::Auto => {
+            let what = "the stream is no tar stream; --from says what else it is";
+            return Err(Error::invalid(what));
+        }
+    };
+    let mut source = IngestSource::new(members, target, options, watch);
+    let report = build_stream(&mut source, target, overwrite, options, watch)?;
+    Ok(Report {
+        problem_count: source.problem_count(),
+        ..report
+    })
+}
+
+/// Options that ask for what a stream does not have.
+fn refuse_options(options: &BuildOptions) -> Result<()> {
+    let only_directories = [
+        (options.script.is_some(), "a script"),
+        (options.filter.asks_dirs(), "a rule 'dir-merge'"),
+        (options.order != Order::Path, "an order of contents"),
+        (
+            options.keep_atime || options.keep_ctime || options.keep_btime,
+            "keeping other times than mtime",
+        ),
+        (options.one_file_system, "staying on one file system"),
+        (options.append, "appending"),
+        (!options.bases.is_empty(), "a base image"),
+    ];
+    match only_directories.into_iter().find(|(is_asked, _)| *is_asked) {
+        None => Ok(()),
+        Some((_, what)) => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("{what} needs a directory; a stream comes once, and in its own order"),
+        )),
+    }
+}

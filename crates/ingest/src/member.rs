@@ -1,0 +1,315 @@
+//! One member of a stream, and the few bytes that are put aside for it until the tree is written.
+
+use weald_format::cursor::{Cursor, put_varint, unzigzag, zigzag};
+use weald_format::pages::{encode_xattrs, parse_xattrs};
+use weald_format::{
+    Attributes, ContentId, Error, ErrorKind, FileKind, Result, Timestamp, XattrSet,
+};
+
+/// Attributes of a directory that a stream does not tell.
+pub const DIRECTORY_DEFAULT: Attributes = Attributes {
+    permissions: 0o755,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+};
+/// Attributes of a file that a stream does not tell.
+pub const FILE_DEFAULT: Attributes = Attributes {
+    permissions: 0o644,
+    ..DIRECTORY_DEFAULT
+};
+
+/// What a member is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MemberKind {
+    /// A name alone: an empty file with default attributes, unless something lies below it.
+    #[default]
+    Name,
+    /// An entry of this kind.
+    Entry(FileKind),
+    /// One more name of the file that `target` names.
+    HardLink,
+}
+
+/// One member of a stream.
+#[derive(Debug, Clone, Default)]
+pub struct Member {
+    /// Path as the stream has it.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub kind: MemberKind,
+    /// Permissions, owner, device.
+    pub attributes: Attributes,
+    /// mtime.
+    pub mtime: Timestamp,
+    /// Extended attributes.
+    pub xattrs: XattrSet,
+    /// Target of a symlink, or path that a hard link stands for.
+    pub target: Vec<u8>,
+}
+
+/// Records for the sorter.
+mod tag {
+    pub const WEAK: u8 = 0;
+    pub const REQUEST: u8 = 1;
+    pub const NAME: u8 = 2;
+    pub const LINK: u8 = 3;
+    pub const DIRECTORY: u8 = 4;
+    pub const EMPTY: u8 = 5;
+    pub const FILE: u8 = 6;
+    pub const SYMLINK: u8 = 7;
+    pub const CHAR_DEVICE: u8 = 8;
+    pub const BLOCK_DEVICE: u8 = 9;
+    pub const FIFO: u8 = 10;
+    pub const SOCKET: u8 = 11;
+}
+
+/// A directory that has to be there because something lies below it.
+pub const WEAK: [u8; 1] = [tag::WEAK];
+/// A name alone.
+pub const NAME: [u8; 1] = [tag::NAME];
+
+/// What a record says, without the attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Record {
+    /// A directory that has to be there.
+    Weak,
+    /// Link number so wants to be a name of this.
+    Request(u64),
+    /// A name alone.
+    Name,
+    /// Link number so, a name of something else.
+    Link(u64),
+    /// An entry.
+    Entry(FileKind),
+}
+
+/// The record of link `no`, asking for what its target is now.
+pub fn put_request(no: u64, out: &mut Vec<u8>) {
+    out.push(tag::REQUEST);
+    put_varint(out, no);
+}
+
+/// The record of link `no`, at its own place.
+pub fn put_link(no: u64, out: &mut Vec<u8>) {
+    out.push(tag::LINK);
+    put_varint(out, no);
+}
+
+/// The record of an entry.
+pub fn put_entry(member: &Member, kind: FileKind, content: Option<ContentId>, out: &mut Vec<u8>) {
+    out.push(match kind {
+        FileKind::Directory => tag::DIRECTORY,
+        FileKind::Regular if content.is_none() => tag::EMPTY,
+        FileKind::Regular => tag::FILE,
+        FileKind::Symlink => tag::SYMLINK,
+        FileKind::CharDevice => tag::CHAR_DEVICE,
+        FileKind::BlockDevice => tag::BLOCK_DEVICE,
+        FileKind::Fifo => tag::FIFO,
+        FileKind::Socket => tag::SOCKET,
+    });
+    let Attributes {
+        permissions,
+        uid,
+        gid,
+        rdev,
+    } = member.attributes;
+    for number in [
+        permissions.into(),
+        uid.into(),
+        gid.into(),
+        zigzag(member.mtime.seconds),
+        member.mtime.nanoseconds.into(),
+    ] {
+        put_varint(out, number);
+    }
+    if kind.is_device() {
+        put_varint(out, rdev);
+    }
+    if let (FileKind::Regular, Some(id)) = (kind, content) {
+        put_varint(out, id.0);
+    }
+    if kind == FileKind::Symlink {
+        put_varint(out, member.target.len() as u64);
+        out.extend_from_slice(&member.target);
+    }
+    if !member.xattrs.is_empty() {
+        out.extend_from_slice(&encode_xattrs(std::slice::from_ref(&member.xattrs)));
+    }
+}
+
+/// What a record is, as far as it must be known to settle the tree.
+///
+/// # Errors
+/// `Io` where it is none: the temporary file was damaged.
+pub fn look(bytes: &[u8]) -> Result<Record> {
+    let mut cursor = Cursor::new(bytes, "temporary record");
+    Ok(match kind_of(cursor.byte().map_err(damaged)?)? {
+        Some(kind) => Record::Entry(kind),
+        None => match bytes.first() {
+            Some(&tag::WEAK) => Record::Weak,
+            Some(&tag::NAME) => Record::Name,
+            Some(&tag::LINK) => Record::Link(cursor.varint().map_err(damaged)?),
+            _ => Record::Request(cursor.varint().map_err(damaged)?),
+        },
+    })
+}
+
+fn kind_of(tag: u8) -> Result<Option<FileKind>> {
+    Ok(Some(match tag {
+        tag::WEAK | tag::REQUEST | tag::NAME | tag::LINK => return Ok(None),
+        tag::DIRECTORY => FileKind::Directory,
+        tag::EMPTY | tag::FILE => FileKind::Regular,
+        tag::SYMLINK => FileKind::Symlink,
+        tag::CHAR_DEVICE => FileKind::CharDevice,
+        tag::BLOCK_DEVICE => FileKind::BlockDevice,
+        tag::FIFO => FileKind::Fifo,
+        tag::SOCKET => FileKind::Socket,
+        _ => return Err(damaged(Error::invalid("a record of no kind"))),
+    }))
+}
+
+/// What was put aside is not what comes back.
+pub fn damaged(error: Error) -> Error {
+    Error::new(ErrorKind::Io, "temporary file").with_source(error)
+}
+
+/// An entry as it was put aside; texts point into the record.
+#[derive(Debug, Clone)]
+pub struct Settled<'a> {
+    /// What it is.
+    pub kind: FileKind,
+    /// Permissions, owner, device.
+    pub attributes: Attributes,
+    /// mtime.
+    pub mtime: Timestamp,
+    /// Content of a regular file that is not empty.
+    pub content: Option<ContentId>,
+    /// Target of a symlink.
+    pub target: &'a [u8],
+    /// Extended attributes.
+    pub xattrs: XattrSet,
+}
+
+/// The entry of a record: of an entry, of a name alone, or of a directory that has to be there.
+///
+/// # Errors
+/// `Io` where it is none: the temporary file was damaged.
+pub fn parse(bytes: &[u8]) -> Result<Settled<'_>> {
+    read(bytes).map_err(damaged)
+}
+
+fn read(bytes: &[u8]) -> Result<Settled<'_>> {
+    let mut cursor = Cursor::new(bytes, "temporary record");
+    let tag = cursor.byte()?;
+    let plain = |kind, attributes| Settled {
+        kind,
+        attributes,
+        mtime: Timestamp::default(),
+        content: None,
+        target: &[],
+        xattrs: XattrSet::new(),
+    };
+    let kind = match tag {
+        tag::WEAK => return Ok(plain(FileKind::Directory, DIRECTORY_DEFAULT)),
+        tag::NAME => return Ok(plain(FileKind::Regular, FILE_DEFAULT)),
+        tag => kind_of(tag)?.ok_or_else(|| Error::invalid("no entry"))?,
+    };
+    let max = u64::from(u32::MAX);
+    let mut settled = plain(
+        kind,
+        Attributes {
+            permissions: cursor.bounded(0o7777, "permissions")? as u16,
+            uid: cursor.bounded(max, "owner")? as u32,
+            gid: cursor.bounded(max, "group")? as u32,
+            rdev: 0,
+        },
+    );
+    settled.mtime = Timestamp {
+        seconds: unzigzag(cursor.varint()?),
+        nanoseconds: cursor.bounded(999_999_999, "nanoseconds")? as u32,
+    };
+    if kind.is_device() {
+        settled.attributes.rdev = cursor.varint()?;
+    }
+    if tag == tag::FILE {
+        settled.content = Some(ContentId(cursor.varint()?));
+    }
+    if kind == FileKind::Symlink {
+        let len = cursor.bounded(bytes.len() as u64, "target")?;
+        settled.target = cursor.bytes(len as usize)?;
+    }
+    let rest = cursor.bytes(cursor.remaining())?;
+    if !rest.is_empty() {
+        settled.xattrs = parse_xattrs(rest)?.pop().unwrap_or_default();
+    }
+    Ok(settled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weald_format::Xattr;
+
+    #[test]
+    fn entries_come_back_as_they_were_put_aside() {
+        let member = Member {
+            attributes: Attributes {
+                permissions: 0o4711,
+                uid: u32::MAX,
+                gid: 7,
+                rdev: 5 << 32 | 6,
+            },
+            mtime: Timestamp {
+                seconds: -3,
+                nanoseconds: 999_999_999,
+            },
+            target: b"there".to_vec(),
+            xattrs: vec![Xattr {
+                name: b"user.x".to_vec(),
+                value: vec![0, 1],
+            }],
+            ..Member::default()
+        };
+        for kind in [
+            FileKind::Directory,
+            FileKind::Regular,
+            FileKind::Symlink,
+            FileKind::CharDevice,
+            FileKind::BlockDevice,
+            FileKind::Fifo,
+            FileKind::Socket,
+        ] {
+            for content in [None, Some(ContentId(300))] {
+                let content = content.filter(|_| kind == FileKind::Regular);
+                let mut bytes = Vec::new();
+                put_entry(&member, kind, content, &mut bytes);
+                assert_eq!(look(&bytes).unwrap(), Record::Entry(kind));
+                let back = parse(&bytes).unwrap();
+                assert_eq!((back.kind, back.content), (kind, content));
+                assert_eq!((back.mtime, &back.xattrs), (member.mtime, &member.xattrs));
+                let is_link = kind == FileKind::Symlink;
+                assert_eq!(back.target, if is_link { &b"there"[..] } else { b"" });
+                let rdev = if kind.is_device() { 5 << 32 | 6 } else { 0 };
+                let attributes = Attributes {
+                    rdev,
+                    ..member.attributes
+                };
+                assert_eq!(back.attributes, attributes);
+            }
+        }
+    }
+
+    #[test]
+    fn links_and_requests_keep_their_numbers() {
+        let mut bytes = Vec::new();
+        put_request(1 << 40, &mut bytes);
+        assert_eq!(look(&bytes).unwrap(), Record::Request(1 << 40));
+        bytes.clear();
+        put_link(77, &mut bytes);
+        assert_eq!(look(&bytes).unwrap(), Record::Link(77));
+        assert_eq!(look(&WEAK).unwrap(), Record::Weak);
+        assert_eq!(look(&NAME).unwrap(), Record::Name);
+        assert!(look(&[99]).is_err() && look(&[]).is_err());
+    }
+}

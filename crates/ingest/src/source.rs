@@ -1,0 +1,177 @@
+//! A stream as the source of a build: gathered and settled while its contents are asked for, then read back directory by directory.
+
+use crate::blocks::BlockReader;
+use crate::gather::{GatherOptions, gather};
+use crate::member::{self, Record, Settled, WEAK};
+use crate::members::Members;
+use crate::settle::{Tree, settle};
+use std::path::{Path, PathBuf};
+use weald_build::stream::{
+    ContentStore, LinkInfo, StreamEntry, StreamRoot, StreamSize, TreeSink, TreeSource, spool_dir,
+};
+use weald_build::{BuildOptions, Watch};
+use weald_format::pages::Link;
+use weald_format::{Error, Result};
+
+/// Shares of the memory, as what it is divided by: records that are sorted, directories that are known, tables of contents.
+const SORT_SHARE: u64 = 10;
+const DIRS_SHARE: u64 = 64;
+const CONTENTS_SHARE: u64 = 10;
+/// And what decompressing the stream may take.
+pub const DECODER_SHARE: u64 = 16;
+
+/// A stream on its way into an image.
+pub struct IngestSource<'a> {
+    members: Box<dyn Members>,
+    dir: PathBuf,
+    options: &'a BuildOptions,
+    watch: &'a dyn Watch,
+    tree: Option<Tree>,
+    has_one_mtime: bool,
+    problem_count: u64,
+}
+
+impl<'a> IngestSource<'a> {
+    /// The stream of `members`, on its way to an image at `target`.
+    pub fn new(
+        members: Box<dyn Members>,
+        target: &Path,
+        options: &'a BuildOptions,
+        watch: &'a dyn Watch,
+    ) -> Self {
+        Self {
+            members,
+            dir: spool_dir(target),
+            options,
+            watch,
+            tree: None,
+            has_one_mtime: false,
+            problem_count: 0,
+        }
+    }
+
+    /// Problems told.
+    pub fn problem_count(&self) -> u64 {
+        self.problem_count
+    }
+
+    fn share(&self, share: u64) -> u64 {
+        self.options.memory_len / share
+    }
+
+    /// Bytes for records that are sorted.
+    fn sort_len(&self) -> u64 {
+        match self.members.has_contents() {
+            true => self.share(SORT_SHARE),
+            false => self.share(SORT_SHARE) + self.share(CONTENTS_SHARE),
+        }
+    }
+
+    fn contents_len(&self) -> u64 {
+        match self.members.has_contents() {
+            true => self.share(CONTENTS_SHARE),
+            false => 0,
+        }
+    }
+}
+
+impl TreeSource for IngestSource<'_> {
+    fn size(&self) -> StreamSize {
+        match &self.tree {
+            None => StreamSize {
+                memory_len: self.sort_len()
+                    + self.contents_len()
+                    + self.share(DIRS_SHARE)
+                    + self.share(DECODER_SHARE),
+                ..StreamSize::default()
+            },
+            Some(tree) => StreamSize {
+                entry_count: tree.entry_count,
+                directory_count_max: tree.directory_count_max,
+                depth: tree.depth,
+                memory_len: tree.links.memory_len(),
+                has_one_mtime: self.has_one_mtime,
+                ..StreamSize::default()
+            },
+        }
+    }
+
+    fn root(&self) -> Result<StreamRoot> {
+        let record = self.tree.as_ref().map_or(&WEAK[..], |tree| &tree.root);
+        let root = member::parse(record)?;
+        Ok(StreamRoot {
+            attributes: root.attributes,
+            mtime: root.mtime,
+            xattrs: root.xattrs,
+        })
+    }
+
+    fn contents(&mut self, store: &mut dyn ContentStore) -> Result<()> {
+        let options = GatherOptions {
+            dir: &self.dir,
+            filter: &self.options.filter,
+            keep_xattrs: self.options.keep_xattrs,
+            sort_len: self.sort_len(),
+            dirs_len: self.share(DIRS_SHARE),
+            contents_len: self.contents_len(),
+            watch: self.watch,
+        };
+        let gathered = gather(self.members.as_mut(), store, &options)?;
+        self.has_one_mtime = gathered.has_one_mtime;
+        self.problem_count = gathered.problem_count;
+        let sorted = gathered.sorter.finish()?;
+        let tree = settle(sorted, &gathered.texts, &self.dir, options.sort_len)?;
+        self.tree = Some(tree);
+        Ok(())
+    }
+
+    fn tree(&mut self, sink: &mut dyn TreeSink) -> Result<()> {
+        let Some(tree) = &self.tree else {
+            return Err(Error::invalid("the tree is asked for before the contents"));
+        };
+        let mut blocks = BlockReader::new(&tree.blocks);
+        let mut linked = tree.links.names().iter().peekable();
+        // The root is the first name.
+        let mut name_no = 1;
+        while let Some(block) = blocks.next()? {
+            let mut settled = Vec::with_capacity(block.len());
+            for (_, record) in &block {
+                name_no += 1;
+                let link = linked.next_if(|link| link.name_no() == name_no);
+                let info = link.map_or(LinkInfo::Single, |link| link.info());
+                let record = match (link, member::look(record)?) {
+                    (Some(link), Record::Link(_)) => tree.links.body(link),
+                    _ => record,
+                };
+                settled.push((member::parse(record)?, info));
+            }
+            let names = block.iter().map(|(name, _)| *name);
+            let entries: Vec<StreamEntry<'_>> = names
+                .zip(&settled)
+                .map(|(name, (settled, link))| entry(name, settled, *link))
+                .collect();
+            if !sink.directory(&entries)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn links(&mut self, sink: &mut dyn FnMut(&Link) -> Result<()>) -> Result<()> {
+        let mut across = self.tree.iter().flat_map(|tree| tree.links.across());
+        across.try_for_each(|link| sink(&link))
+    }
+}
+
+fn entry<'e>(name: &'e [u8], settled: &'e Settled<'_>, link: LinkInfo) -> StreamEntry<'e> {
+    StreamEntry {
+        name,
+        kind: settled.kind,
+        attributes: settled.attributes,
+        mtime: settled.mtime,
+        xattrs: Some(&settled.xattrs).filter(|set| !set.is_empty()),
+        content: settled.content,
+        target: settled.target,
+        link,
+    }
+}

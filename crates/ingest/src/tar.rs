@@ -1,0 +1,347 @@
+//! Tar streams: v7, ustar, GNU and pax, whoever wrote them.
+//!
+//! Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; GNU tar 1.35 manual, "Basic Tar Format" and "Sparse Formats";
+//! tar(5) of libarchive, for what writers of old did; star(4) for `SCHILY.*`.
+
+mod header;
+mod pax;
+mod sparse;
+
+use crate::input::Input;
+use crate::member::{Member, MemberKind};
+use crate::members::{Layout, Members, Tell};
+use header::{BLOCK_LEN, Header};
+use pax::Pax;
+use sparse::Map;
+use weald_format::{Attributes, Error, ErrorKind, FileKind, Result, Timestamp};
+
+/// Bytes of an extended header: xattrs of 4 MiB, a third longer in base64, and once more for readers that know other words.
+const EXTENSION_LEN_MAX: u64 = 16 << 20;
+
+/// Reads a tar stream member by member.
+pub struct TarReader {
+    input: Input,
+    /// Bytes of data that the member still has.
+    data_len: u64,
+    /// Bytes behind its data, up to the next header.
+    padding_len: u64,
+    globals: Pax,
+    layout: Option<Layout>,
+    is_over: bool,
+}
+
+/// What came before a header and belongs to it.
+#[derive(Default)]
+struct Extensions {
+    pax: Option<Pax>,
+    gnu_name: Option<Vec<u8>>,
+    gnu_link: Option<Vec<u8>>,
+}
+
+impl TarReader {
+    /// Reads from `input`.
+    pub fn new(input: Input) -> Self {
+        Self {
+            input,
+            data_len: 0,
+            padding_len: 0,
+            globals: Pax::default(),
+            layout: None,
+            is_over: false,
+        }
+    }
+
+    /// Whether `front`, the first bytes of a stream, is a tar header or the end of an empty stream.
+    pub fn is_tar(front: &[u8]) -> bool {
+        match front.first_chunk::<BLOCK_LEN>() {
+            Some(block) => block.iter().all(|&b| b == 0) || Header::parse(block).is_ok(),
+            None => false,
+        }
+    }
+
+    fn wrong(&self, what: impl std::fmt::Display) -> Error {
+        Error::invalid(format!("tar stream, byte {}: {what}", self.input.offset()))
+    }
+
+    fn fill(&mut self, out: &mut [u8]) -> Result<()> {
+        match self.input.read(out)? == out.len() {
+            true => Ok(()),
+            false => Err(self.wrong("the stream is cut short")),
+        }
+    }
+
+    fn skip(&mut self) -> Result<()> {
+        let mut left = self.data_len + self.padding_len;
+        let mut piece = vec![0; left.min(64 << 10) as usize];
+        while left > 0 {
+            let len = left.min(piece.len() as u64);
+            self.fill(&mut piece[..len as usize])?;
+            left -= len;
+        }
+        (self.data_len, self.padding_len) = (0, 0);
+        Ok(())
+    }
+
+    /// The next header, or the end.
+    fn header(&mut self) -> Result<Option<Header>> {
+        let mut block = [0; BLOCK_LEN];
+        match self.input.read(&mut block)? {
+            0 => return Err(self.wrong("no blocks of zeros at the end: the stream is cut short")),
+            BLOCK_LEN => {}
+            _ => return Err(self.wrong("the stream is cut short")),
+        }
+        if block.iter().all(|&b| b == 0) {
+            self.is_over = true;
+            self.input.drain()?;
+            return Ok(None);
+        }
+        let header = Header::parse(&block).map_err(|e| self.wrong(e))?;
+        Ok(Some(header))
+    }
+
+    fn begin_data(&mut self, len: u64) -> Result<()> {
+        if len >= weald_format::limits::NUMBER_MAX {
+            return Err(self.wrong(format!("a member of {len} bytes")));
+        }
+        self.data_len = len;
+        self.padding_len = len.next_multiple_of(BLOCK_LEN as u64) - len;
+        Ok(())
+    }
+
+    /// The data of an extended header.
+    fn extension(&mut self, header: &Header) -> Result<Vec<u8>> {
+        let len = header.size().map_err(|e| self.wrong(e))?;
+        if len > EXTENSION_LEN_MAX {
+            let what =
+                format!("an extended header of {len} bytes, at most {EXTENSION_LEN_MAX} are taken");
+            return Err(Error::limit(self.wrong(what).to_string()));
+        }
+        self.begin_data(len)?;
+        let mut data = Vec::new();
+        // What is announced need not come.
+        while self.data_len > 0 {
+            let start = data.len();
+            data.resize(start + self.data_len.min(64 << 10) as usize, 0);
+            self.fill_data(&mut data[start..])?;
+        }
+        self.skip()?;
+        Ok(data)
+    }
+
+    fn fill_data(&mut self, out: &mut [u8]) -> Result<()> {
+        self.data_len = match self.data_len.checked_sub(out.len() as u64) {
+            Some(left) => left,
+            None => return Err(self.wrong("more data wanted than there is")),
+        };
+        self.fill(out)
+    }
+
+    /// The header of the next member, and what came before it.
+    fn member_header(&mut self) -> Result<Option<(Header, Extensions)>> {
+        let mut extensions = Extensions::default();
+        loop {
+            self.skip()?;
+            let Some(header) = self.header()? else {
+                return Ok(None);
+            };
+            match header.type_flag() {
+                b'x' | b'X' => {
+                    let data = self.extension(&header)?;
+                    let pax = extensions.pax.get_or_insert_with(|| self.globals.clone());
+                    pax.read(&data).map_err(|e| self.wrong(e))?;
+                }
+                b'g' => {
+                    let data = self.extension(&header)?;
+                    let mut globals = std::mem::take(&mut self.globals);
+                    globals.read(&data).map_err(|e| self.wrong(e))?;
+                    self.globals = globals;
+                }
+                b'L' => extensions.gnu_name = Some(until_zero(self.extension(&header)?)),
+                b'K' => extensions.gnu_link = Some(until_zero(self.extension(&header)?)),
+                // The name of a volume is no member.
+                b'V' => {
+                    let len = header.size().map_err(|e| self.wrong(e))?;
+                    self.begin_data(len)?;
+                }
+                _ => return Ok(Some((header, extensions))),
+            }
+        }
+    }
+
+    /// What a header says, into `member`; its data begins. False for a kind that is not known.
+    fn take(
+        &mut self,
+        header: &Header,
+        extensions: Extensions,
+        member: &mut Member,
+    ) -> Result<bool> {
+        let has_pax = extensions.pax.is_some();
+        let mut pax = extensions.pax.unwrap_or_else(|| self.globals.clone());
+        let says = |e: String| Error::invalid(e);
+        member.path = match (pax.sparse.name.take(), pax.path.take()) {
+            (Some(name), _) | (None, Some(name)) => name,
+            (None, None) => extensions.gnu_name.unwrap_or_else(|| header.path()),
+        };
+        member.target = match pax.link.take() {
+            Some(link) => link,
+            None => extensions.gnu_link.unwrap_or_else(|| header.link()),
+        };
+        let is_dir_by_name = member.path.ends_with(b"/");
+        let flag = header.type_flag();
+        let kind = match flag {
+            0 | b'0' | b'7' if is_dir_by_name => MemberKind::Entry(FileKind::Directory),
+            0 | b'0' | b'7' | b'S' => MemberKind::Entry(FileKind::Regular),
+            b'1' => MemberKind::HardLink,
+            b'2' => MemberKind::Entry(FileKind::Symlink),
+            b'3' => MemberKind::Entry(FileKind::CharDevice),
+            b'4' => MemberKind::Entry(FileKind::BlockDevice),
+            b'5' | b'D' => MemberKind::Entry(FileKind::Directory),
+            b'6' => MemberKind::Entry(FileKind::Fifo),
+            b'M' => {
+                let what = "a part of a file that begins in another volume";
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    self.wrong(what).to_string(),
+                ));
+            }
+            _ => {
+                let len = pax.size.map_or_else(|| header.size(), Ok).map_err(says)?;
+                self.begin_data(len)?;
+                return Ok(false);
+            }
+        };
+        member.kind = kind;
+        member.attributes = attributes(header, &pax, kind).map_err(says)?;
+        member.mtime = match pax.mtime {
+            Some(mtime) => mtime,
+            None => Timestamp {
+                seconds: header.mtime().map_err(says)?,
+                nanoseconds: 0,
+            },
+        };
+        member.xattrs = pax.take_xattrs();
+        let has_data = match kind {
+            MemberKind::Entry(FileKind::Regular) => true,
+            // Only pax says that the data of a link may follow it, and only then does a size mean that it does.
+            MemberKind::HardLink => has_pax,
+            _ => flag == b'D',
+        };
+        let len = match has_data {
+            true => pax.size.map_or_else(|| header.size(), Ok).map_err(says)?,
+            false => 0,
+        };
+        self.begin_data(len)?;
+        if kind == MemberKind::Entry(FileKind::Regular) {
+            self.layout = Some(self.layout_of(header, &pax)?);
+        }
+        Ok(true)
+    }
+
+    fn layout_of(&mut self, header: &Header, pax: &Pax) -> Result<Layout> {
+        let stored_len = self.data_len;
+        let map = if header.type_flag() == b'S' {
+            let mut map = Map::default();
+            let mut goes_on = header.sparse(&mut map)?;
+            map.real_len = header.sparse_len().map_err(Error::invalid)?;
+            while goes_on {
+                let mut block = [0; BLOCK_LEN];
+                self.fill(&mut block)?;
+                goes_on = sparse::read_block(&block, &mut map)?;
+            }
+            map
+        } else if pax.sparse.is_text_in_data() {
+            self.text_map(pax)?
+        } else {
+            match pax.sparse.map()? {
+                Some(map) => map,
+                None => {
+                    return Ok(Layout {
+                        len: stored_len,
+                        runs: None,
+                    });
+                }
+            }
+        };
+        map.layout(self.data_len)
+    }
+
+    /// The map of GNU's format 1.0, which lies before the data: numbers, one a line.
+    fn text_map(&mut self, pax: &Pax) -> Result<Map> {
+        let mut text = sparse::Text::new(pax.sparse.real_len()?);
+        let mut block = [0; BLOCK_LEN];
+        while !text.is_whole() {
+            self.fill_data(&mut block)?;
+            text.read(&block)?;
+        }
+        Ok(text.finish())
+    }
+}
+
+fn attributes(header: &Header, pax: &Pax, kind: MemberKind) -> Result<Attributes, String> {
+    let id = |number: u64, what: &str| {
+        u32::try_from(number).map_err(|_| format!("{what} {number} has more than 32 bits"))
+    };
+    let rdev = match kind {
+        MemberKind::Entry(kind) if kind.is_device() => {
+            let (major, minor) = header.device()?;
+            let part = |own: Option<u64>, field| id(own.unwrap_or(field), "device number");
+            let (major, minor) = (part(pax.dev_major, major)?, part(pax.dev_minor, minor)?);
+            u64::from(major) << 32 | u64::from(minor)
+        }
+        _ => 0,
+    };
+    Ok(Attributes {
+        permissions: header.permissions()?,
+        uid: id(pax.uid.map_or_else(|| header.uid(), Ok)?, "owner")?,
+        gid: id(pax.gid.map_or_else(|| header.gid(), Ok)?, "group")?,
+        rdev,
+    })
+}
+
+fn until_zero(mut bytes: Vec<u8>) -> Vec<u8> {
+    if let Some(at) = bytes.iter().position(|&b| b == 0) {
+        bytes.truncate(at);
+    }
+    bytes
+}
+
+impl Members for TarReader {
+    fn next(&mut self, member: &mut Member, tell: &mut Tell<'_>) -> Result<bool> {
+        loop {
+            self.layout = None;
+            if self.is_over {
+                return Ok(false);
+            }
+            let Some((header, extensions)) = self.member_header()? else {
+                return Ok(false);
+            };
+            let is_known = self.take(&header, extensions, member);
+            let shown = || weald_vfs::shown_path(&member.path);
+            match is_known.map_err(|e| self.wrong(e.context(shown())))? {
+                true => return Ok(true),
+                false => {
+                    let flag = header.type_flag().escape_ascii();
+                    tell(
+                        &member.path,
+                        format!("left out: a tar member of type '{flag}', which is not known"),
+                    );
+                }
+            }
+        }
+    }
+
+    fn has_contents(&self) -> bool {
+        true
+    }
+
+    fn layout(&self) -> Option<&Layout> {
+        self.layout.as_ref()
+    }
+
+    fn read_data(&mut self, out: &mut [u8]) -> Result<()> {
+        self.fill_data(out)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! Maps of sparse files, in GNU's four ways of writing them.
+
+use super::header::{BLOCK_LEN, field_number};
+use crate::members::Layout;
+use weald_format::limits::NUMBER_MAX;
+use weald_format::{Error, Result};
+
+/// Runs of one file.
+const RUNS_MAX: usize = 1 << 20;
+/// Bytes of a run in a header, and of each of its two numbers.
+const RUN_LEN: usize = 24;
+/// Where a block of runs says whether another follows.
+const GOES_ON: usize = 504;
+
+/// Where the data of a file lies.
+#[derive(Debug, Clone, Default)]
+pub struct Map {
+    /// Length of the file.
+    pub real_len: u64,
+    runs: Vec<(u64, u64)>,
+}
+
+impl Map {
+    /// Adds a run: offset and length.
+    ///
+    /// # Errors
+    /// `Limit` for too many.
+    pub fn push(&mut self, offset: u64, len: u64) -> Result<()> {
+        if self.runs.len() == RUNS_MAX {
+            return Err(Error::limit(format!(
+                "a sparse file of more than {RUNS_MAX} runs"
+            )));
+        }
+        self.runs.push((offset, len));
+        Ok(())
+    }
+
+    /// The layout that it says, of a file with `data_len` bytes of data in the stream.
+    ///
+    /// # Errors
+    /// `Invalid` for runs that are not in order, or do not come to the lengths that were told.
+    pub fn layout(&self, data_len: u64) -> Result<Layout> {
+        let wrong = |what: &str| Err(Error::invalid(format!("map of a sparse file: {what}")));
+        let (mut runs, mut sum) = (Vec::<std::ops::Range<u64>>::new(), 0_u64);
+        let mut end = 0;
+        if self.real_len > NUMBER_MAX {
+            return wrong("the file is too long");
+        }
+        for &(offset, len) in &self.runs {
+            let Some(next) = offset.checked_add(len) else {
+                return wrong("a run is too long");
+            };
+            if offset < end || next > self.real_len {
+                return wrong("runs are out of order, or behind the end");
+            }
+            end = next;
+            sum += len;
+            match runs.last_mut() {
+                _ if len == 0 => {}
+                Some(last) if last.end == offset => last.end = next,
+                _ => runs.push(offset..next),
+            }
+        }
+        if sum != data_len {
+            return wrong(&format!(
+                "{sum} bytes of data are told, {data_len} are there"
+            ));
+        }
+        let is_dense = data_len == self.real_len;
+        Ok(Layout {
+            len: self.real_len,
+            runs: (!is_dense).then_some(runs),
+        })
+    }
+}
+
+/// Adds the runs of a header's field to `map`.
+///
+/// # Errors
+/// `Invalid`, `Limit`.
+pub fn read_runs(field: &[u8], map: &mut Map) -> Result<()> {
+    for run in field.chunks_exact(RUN_LEN) {
+        let (offset, len) = run.split_at(RUN_LEN / 2);
+        if run.iter().all(|&b| b == 0) {
+            break;
+        }
+        map.push(field_number(offset)?, field_number(len)?)?;
+    }
+    Ok(())
+}
+
+/// Adds the runs of a block behind a header; returns whether another follows.
+///
+/// # Errors
+/// As [`read_runs`].
+pub fn read_block(block: &[u8; BLOCK_LEN], map: &mut Map) -> Result<bool> {
+    read_runs(&block[..GOES_ON], map)?;
+    Ok(block[GOES_ON] != 0)
+}
+
+/// A map of format 1.0, as its blocks come.
+pub struct Text {
+    map: Map,
+    /// Numbers that are still to come, once their count is known.
+    left: Option<u64>,
+    number: Option<u64>,
+    offset: Option<u64>,
+}
+
+impl Text {
+    /// The map of a file of `real_len` bytes.
+    pub fn new(real_len: u64) -> Self {
+        let map = Map {
+            real_len,
+            runs: Vec::new(),
+        };
+        Self {
+            map,
+            left: None,
+            number: None,
+            offset: None,
+        }
+    }
+
+    /// Whether all of it came.
+    pub fn is_whole(&self) -> bool {
+        self.left == Some(0)
+    }
+
+    /// The map.
+    pub fn finish(self) -> Map {
+        self.map
+    }
+
+    /// Reads a block; what follows the map in it is padding.
+    ///
+    /// # Errors
+    /// `Invalid`, `Limit`.
+    pub fn read(&mut self, block: &[u8]) -> Result<()> {
+        for &byte in block {
+            if self.is_whole() {
+                break;
+            }
+            match byte {
+                b'0'..=b'9' => {
+                    let digit = u64::from(byte - b'0');
+                    let number = self.number.unwrap_or(0).checked_mul(10);
+                    self.number = number.and_then(|n| n.checked_add(digit));
+                    if self.number.is_none() {
+                        return Err(Error::invalid("map of a sparse file: a number is too long"));
+                    }
+                }
+                b'\n' => self.end_number()?,
+                _ => return Err(Error::invalid("map of a sparse file: expected a number")),
+            }
+        }
+        Ok(())
+    }
+
+    fn end_number(&mut self) -> Result<()> {
+        let Some(number) = self.number.take() else {
+            return Err(Error::invalid("map of a sparse file: expected a number"));
+        };
+        let Some(left) = self.left else {
+            if number > RUNS_MAX as u64 {
+                return Err(Error::limit(format!(
+                    "a sparse file of {number} runs, at most {RUNS_MAX} are taken"
+                )));
+            }
+            self.left = Some(number * 2);
+            return Ok(());
+        };
+        self.left = Some(left.saturating_sub(1));
+        match self.offset.take() {
+            None => self.offset = Some(number),
+            Some(offset) => self.map.push(offset, number)?,
+        }
+        Ok(())
+    }
+}
