@@ -44,8 +44,8 @@ impl Cut {
     }
 }
 
-/// What must be told of `stream` to make it from what is `predicted`, in runs of whole blocks: one ends where it has
-/// `plain_len` plain bytes, or a little more.
+/// What must be told of `stream` to make it from what is `predicted`, in runs of tokens: one ends with a block where it has `plain_len` plain
+/// bytes, or inside one a quarter of that later.
 pub fn correct(
     stream: &[u8],
     plain: &[u8],
@@ -55,7 +55,6 @@ pub fn correct(
     let len_max = (stream.len() / SHARE).max(LEN_MIN);
     let mut parser = Parser::new(stream);
     let mut cuts = Vec::new();
-    let mut len = 0usize;
     let mut walk = Correct::new(stream, 0, 0, 0);
     let mut at = 0usize;
     // How far before `at` a run may begin, if one of `len_min` plain bytes ends there.
@@ -78,9 +77,7 @@ pub fn correct(
             } => {
                 if let Some(sync) = sync_at(&mut predicted, walk.start, at, plain_len) {
                     let next = Correct::new(stream, at, sync, first_bit);
-                    let cut = std::mem::replace(&mut walk, next).finish(at, End::OfBlock)?;
-                    len = len.checked_add(cut.corrections.len())?;
-                    cuts.push(cut);
+                    cuts.push(std::mem::replace(&mut walk, next).finish(at, End::OfBlock)?);
                 }
                 walk.begin(kind, header)?;
             }
@@ -98,23 +95,20 @@ pub fn correct(
                     let end = End::Inside {
                         is_final: parser.is_last(),
                     };
-                    let cut = std::mem::replace(&mut walk, next).finish(at, end)?;
-                    len = len.checked_add(cut.corrections.len())?;
-                    cuts.push(cut);
+                    cuts.push(std::mem::replace(&mut walk, next).finish(at, end)?);
                 }
             }
             Event::End => break,
         }
-        if walk.fixes.len().checked_add(len)? > len_max {
+        if walk.fixes.len() > len_max {
             return None;
         }
     }
-    let cut = walk.finish(at, End::OfStream)?;
-    len = len.checked_add(cut.corrections.len())?;
-    cuts.push(cut);
-    // Parts that are as foreseen keep none of theirs.
-    let is_little = len <= len_max || cuts.iter().all(|c| c.may_be_foreseen);
-    is_little.then_some(cuts)
+    cuts.push(walk.finish(at, End::OfStream)?);
+    // Runs that are as foreseen keep none of theirs.
+    let kept = cuts.iter().filter(|c| !c.may_be_foreseen);
+    let len: usize = kept.map(|c| c.corrections.len()).sum();
+    (len <= len_max).then_some(cuts)
 }
 
 /// The blocks of a stream on their way to corrections.
