@@ -399,3 +399,66 @@ fn straight_into_an_image_is_the_same_as_through_a_directory() {
         stderr(&error)
     );
 }
+
+/// Would catch: a stream that is another forest, links that come before what they stand for, names that mtree reads in another way.
+#[test]
+fn as_a_stream_it_is_the_same_forest() {
+    let scratch = Scratch::new("512m");
+    let sh = |script: &str| {
+        let mut command = Command::new("bash");
+        command
+            .args(["-euo", "pipefail", "-c", script])
+            .env("WEALD", WEALD)
+            .env("LC_ALL", "C");
+        let output = command.current_dir(scratch.path()).output().unwrap();
+        assert!(output.status.success(), "{script}: {}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let odd = [
+        "--fanout",
+        "3x40",
+        "--names",
+        "unicode",
+        "--symlinks",
+        "0.2",
+    ];
+    let flat = [
+        "--fanout",
+        "50",
+        "--hard-links",
+        "0.3",
+        "--owners",
+        "0:0,3000000:7",
+    ];
+    for (round, shape) in [&RICH[..], &odd, &flat].into_iter().enumerate() {
+        let words = shape.join(" ");
+        done(shape, &scratch.at(&format!("tree{round}")));
+        sh(&format!(
+            "$WEALD forest {words} --stream tar tar{round}
+             mkdir out{round}; tar -xpf tar{round} --xattrs --xattrs-include='*' --numeric-owner -C out{round}
+             $WEALD forest {words} --verify out{round}
+             $WEALD build -q -l 1 tree{round} built{round}; $WEALD forest {words} --stream tar - | $WEALD build -q -l 1 - streamed{round}
+             $WEALD diff built{round} streamed{round}
+             [ $($WEALD info --json built{round} | jq_tree) = $($WEALD info --json streamed{round} | jq_tree) ]"
+        ).replace("jq_tree", "grep -o '\"tree_digest\":\"[^\"]*\"'"));
+        let told = sh(&format!(
+            "$WEALD forest {words} --stream listing - | tr '\\0' '\\n' | sed 's,/$,,; s,^,./,; s,^\\./\\.$,.,' | sort"
+        ));
+        assert_eq!(
+            told,
+            sh(&format!("cd tree{round} && find . | sort")),
+            "{words}"
+        );
+        // What bsdtar makes of the description, and of the tree itself; of hard links mtree does not speak.
+        let listed = sh(&format!(
+            "$WEALD forest {words} --stream mtree - | bsdtar -tvf - | awk '{{print $1, $3, $4, $5, $9, $10, $11}}' | tr h - | sort"
+        ));
+        assert!(listed.lines().count() > 50, "{listed}");
+        let shown = sh(&format!(
+            "cd tree{round} && bsdtar -cf - --format=mtree --options='mtree:!all,mtree:type,mtree:mode,mtree:uid,mtree:gid,mtree:size,mtree:link,mtree:time' . | bsdtar -tvf - | awk '{{print $1, $3, $4, $5, $9, $10, $11}}' | tr h - | sort"
+        ));
+        assert_eq!(listed, shown, "{words}");
+    }
+    let error = refused(&["--stream", "tar"], &scratch.at("tar0"));
+    assert!(error.contains("File exists"), "{error}");
+}

@@ -10,9 +10,12 @@ mod pax;
 mod restore;
 mod selected;
 mod tar;
+mod tar_output;
 mod target_dir;
 
 pub use extract::{ExtractOptions, ExtractProgress, ExtractReport, ExtractWatch, extract};
 pub use host_tree::{HostDir, HostTree};
+pub use pax::{Entry as TarEntry, type_flag};
 pub use restore::XattrPolicy;
 pub use tar::{TarOptions, TarReport, write_tar};
+pub use tar_output::{TarOutput, map_len};

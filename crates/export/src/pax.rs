@@ -30,30 +30,37 @@ const DEVICE_MINOR: (usize, usize) = (337, 8);
 const PREFIX: (usize, usize) = (345, 155);
 
 /// Everything that the headers of one entry say.
-pub(crate) struct Entry<'a> {
+pub struct Entry<'a> {
     /// Path; a directory's ends in `/`.
     pub path: &'a [u8],
     /// One of ustar's type letters.
     pub type_flag: u8,
     /// Low 12 bits of the mode.
     pub permissions: u16,
+    /// Owner.
     pub uid: u32,
+    /// Group.
     pub gid: u32,
     /// Bytes that follow the headers, padding not counted.
     pub size: u64,
+    /// mtime.
     pub mtime: Timestamp,
+    /// Last access, if it is to be told.
     pub atime: Option<Timestamp>,
+    /// Last change of the inode, if it is to be told.
     pub ctime: Option<Timestamp>,
+    /// Target of a symlink, path that a hard link stands for, else empty.
     pub link: &'a [u8],
     /// (major, minor).
     pub device: (u32, u32),
+    /// Extended attributes.
     pub xattrs: &'a XattrSet,
     /// Length of the file where `size` is that of a sparse map and the data.
     pub sparse_len: Option<u64>,
 }
 
 /// The letter of `kind`; none for a socket, which tar does not know.
-pub(crate) fn type_flag(kind: FileKind) -> Option<u8> {
+pub fn type_flag(kind: FileKind) -> Option<u8> {
     Some(match kind {
         FileKind::Regular => b'0',
         FileKind::Symlink => b'2',

@@ -4,8 +4,9 @@
 //! has no word for them.
 
 use crate::extract::ExtractWatch;
-use crate::pax::{BLOCK_LEN, Entry, headers, type_flag};
+use crate::pax::{BLOCK_LEN, Entry, type_flag};
 use crate::selected::{Event, SelectedWalk};
+use crate::tar_output::TarOutput;
 use std::collections::HashMap;
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -15,9 +16,6 @@ use weald_vfs::Selection;
 
 /// Bytes asked of the reader at once.
 const PIECE_LEN: u64 = 1 << 20;
-
-/// The blocks of zeros that end a stream, padded to the usual record of 20 blocks.
-const RECORD_LEN: u64 = 20 * BLOCK_LEN as u64;
 
 /// What a tar stream is made of.
 #[derive(Debug, Clone, Default)]
@@ -56,8 +54,7 @@ pub fn write_tar(
     let mut writer = TarWriter {
         image,
         options,
-        output,
-        len: 0,
+        output: TarOutput::new(output),
         first_names: HashMap::new(),
     };
     let mut walk = SelectedWalk::new(image, &options.selection)?;
@@ -77,9 +74,9 @@ pub fn write_tar(
             return Err(Error::invalid("interrupted"));
         }
     }
-    writer.finish()?;
+    writer.output.finish()?;
     Ok(TarReport {
-        len: writer.len,
+        len: writer.output.written_len(),
         problem_count,
         unmatched: walk.unmatched(),
     })
@@ -88,8 +85,7 @@ pub fn write_tar(
 struct TarWriter<'a> {
     image: &'a Image,
     options: &'a TarOptions,
-    output: &'a mut dyn Write,
-    len: u64,
+    output: TarOutput<'a>,
     /// Where inodes of several names were written, and how many names are still to come.
     first_names: HashMap<InodeNo, (Box<[u8]>, u64)>,
 }
@@ -117,7 +113,7 @@ impl TarWriter<'_> {
                 link: &first,
                 ..entry_of(&name, inode, &none)
             };
-            self.write(&headers(&entry))?;
+            self.output.header(&entry)?;
             return Ok(Ok(()));
         }
         let parts = self.parts(inode);
@@ -139,13 +135,13 @@ impl TarWriter<'_> {
             entry.sparse_len = Some(inode.size.0);
         }
         let size = entry.size;
-        self.write(&headers(&entry))?;
+        self.output.header(&entry)?;
         if map.has_hole {
             self.write_map(inode, &map)?;
         }
         let written = self.write_data(inode);
         written.map_err(|error| error.context(weald_vfs::shown_path(path)))?;
-        self.pad(size)?;
+        self.output.pad(size)?;
         Ok(Ok(()))
     }
 
@@ -214,22 +210,26 @@ impl TarWriter<'_> {
     }
 
     fn write_map(&mut self, inode: &Inode, map: &SparseMap) -> Result<()> {
-        let start = self.len;
-        self.write(format!("{}\n", map.run_count).as_bytes())?;
+        let start = self.output.written_len();
+        self.output
+            .write(format!("{}\n", map.run_count).as_bytes())?;
         let mut data_end = 0;
         self.for_each_run(inode, |writer, run| {
             data_end = run.offset + run.len;
-            writer.write(format!("{}\n{}\n", run.offset, run.len).as_bytes())
+            writer
+                .output
+                .write(format!("{}\n{}\n", run.offset, run.len).as_bytes())
         })?;
         if data_end < inode.size.0 {
-            self.write(format!("{}\n0\n", inode.size.0).as_bytes())?;
+            self.output
+                .write(format!("{}\n0\n", inode.size.0).as_bytes())?;
         }
         assert_eq!(
-            self.len - start,
+            self.output.written_len() - start,
             map.text_len,
             "the map is as long as the header says"
         );
-        self.pad(map.text_len)
+        self.output.pad(map.text_len)
     }
 
     fn write_data(&mut self, inode: &Inode) -> Result<()> {
@@ -245,7 +245,7 @@ impl TarWriter<'_> {
                 if piece.is_empty() {
                     return Err(Error::invalid(format!("the content ends at byte {offset}")));
                 }
-                writer.write(&piece)?;
+                writer.output.write(&piece)?;
                 offset += piece.len() as u64;
             }
             Ok(())
@@ -270,31 +270,6 @@ impl TarWriter<'_> {
             }
         })?;
         result
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.write(&[0; 2 * BLOCK_LEN])?;
-        let rest = self.len.next_multiple_of(RECORD_LEN) - self.len;
-        self.write(&vec![0; usize::try_from(rest).unwrap_or(0)])?;
-        self.output.flush().map_err(|e| Error::io("write", e))
-    }
-
-    /// Pads what was `len` bytes long to whole blocks.
-    fn pad(&mut self, len: u64) -> Result<()> {
-        let rest = len.next_multiple_of(BLOCK_LEN as u64) - len;
-        let zeros = [0; BLOCK_LEN];
-        self.write(
-            zeros
-                .get(..usize::try_from(rest).unwrap_or(0))
-                .unwrap_or_default(),
-        )
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.len += bytes.len() as u64;
-        self.output
-            .write_all(bytes)
-            .map_err(|e| Error::io("write", e))
     }
 }
 

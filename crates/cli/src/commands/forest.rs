@@ -2,6 +2,7 @@
 
 mod file_system;
 mod source;
+mod stream;
 mod ticker;
 
 use crate::commands::build::{ProgressWord, summary};
@@ -11,14 +12,17 @@ use crate::messages;
 use crate::output::Output;
 use crate::parse;
 use crate::progress::{Display, bytes, count};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, ValueHint};
 use file_system::FileSystem;
 use source::ForestSource;
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use stream::{StreamWord, write_stream};
 use ticker::Ticker;
 use weald_build::BuildOptions;
 use weald_build::stream::build_stream;
@@ -33,6 +37,7 @@ Examples:
   weald forest --fanout 100x1000 --sizes log-normal:8K:1.5 --names words --versions 5 trees/
   weald forest --fanout 1000x1000 --mkfs ext4 million.ext4    in a file system of its own, in a file
   weald forest --fanout 1000x1000x1000 --image billion.weald  a billion files, straight into an image
+  weald forest --fanout 1000x1000 --hard-links 0.1 --stream tar - | weald build - linked.weald
 
 A forest is drawn from its seed: the same words make the same names, bytes and times anywhere. --fanout has the directories of every level
 and last the files of each of the lowest. A spec is a TOML file with the long options as keys; options given besides it count more.
@@ -48,7 +53,7 @@ Exit status: 0 done; 1 --verify found differences; 2 could not be done.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ForestArgs {
-    /// Directory to make the forest in; with --mkfs and --image the file to make
+    /// Directory to make the forest in; with --mkfs, --image and --stream the file to make
     #[arg(value_hint = ValueHint::AnyPath, required_unless_present = "dry_run")]
     target: Option<PathBuf>,
     /// What the forest is made of
@@ -71,6 +76,9 @@ pub struct ForestArgs {
     /// Make an image of the forest, with no file system between
     #[arg(long, conflicts_with_all = ["resume", "verify", "mkfs"])]
     image: bool,
+    /// Write the forest as a stream, to a file or, as -, to standard output
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["resume", "verify", "mkfs", "image"])]
+    stream: Option<StreamWord>,
     /// Level of the image, 0 to 9
     #[arg(short, long, default_value_t = BuildOptions::LEVEL_DEFAULT, requires = "image")]
     level: u8,
@@ -157,6 +165,9 @@ pub fn run(args: &ForestArgs) -> anyhow::Result<ExitCode> {
         }
         return Ok(exit_code(found));
     }
+    if let Some(word) = args.stream {
+        return make_stream(&forest, word, target);
+    }
     if args.image {
         return make_image(args, &forest, target, thread_count);
     }
@@ -198,6 +209,23 @@ fn spec(args: &ForestArgs) -> anyhow::Result<Spec> {
         spec.set(key, value).context("--".to_owned() + key)?;
     }
     Ok(spec)
+}
+
+fn make_stream(forest: &Forest, word: StreamWord, target: &Path) -> anyhow::Result<ExitCode> {
+    let flag = interrupt_flag()?;
+    let is_over = || flag.load(Ordering::Relaxed);
+    if target != Path::new("-") {
+        let file = File::create_new(target).with_context(|| target.display().to_string())?;
+        write_stream(forest, word, &mut BufWriter::new(file), &is_over)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut output = Output::new();
+    if output.is_terminal() {
+        bail!("a stream is not written to a terminal");
+    }
+    write_stream(forest, word, &mut output, &is_over)?;
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn make_image(

@@ -42,7 +42,7 @@ impl<'a> ForestSource<'a> {
     /// `Io` where no temporary file can be made; `Unsupported` for forests with hard links.
     pub fn new(forest: &'a Forest, totals: Totals) -> Result<Self> {
         if totals.hard_links > 0 {
-            let what = "a forest with hard links can only be made in a directory";
+            let what = "a forest with hard links can only be made in a directory, or as a stream";
             return Err(Error::new(weald_format::ErrorKind::Unsupported, what));
         }
         let numbers = weald_sys::open_dir(&std::env::temp_dir())
