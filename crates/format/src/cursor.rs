@@ -60,7 +60,19 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next varint.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64> {
+        match self.rest.split_first() {
+            // Most are short.
+            Some((&byte, tail)) if byte < 0x80 => {
+                self.rest = tail;
+                Ok(byte.into())
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64> {
         let mut value = 0u64;
         let mut shift = 0u32;
         loop {

@@ -183,14 +183,19 @@ impl Gatherer<'_> {
         let Some((dir, _)) = path::split(&self.key) else {
             return Ok(());
         };
+        if dir.is_empty() || !self.dirs.add(dir) {
+            return Ok(());
+        }
         let mut dir = dir.to_vec();
-        while !dir.is_empty() && self.dirs.add(&dir) {
+        loop {
             path::dir_to_key(&mut dir);
             self.sorter.push(&dir, &member::WEAK)?;
             let above = path::split(&dir).map_or(0, |(above, _)| above.len());
             dir.truncate(above);
+            if dir.is_empty() || !self.dirs.add(&dir) {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     fn store(

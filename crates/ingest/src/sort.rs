@@ -223,7 +223,10 @@ fn chunk(rest: &[u8]) -> Chunk {
 }
 
 fn common_len(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    let chunks = a.chunks_exact(CHUNK_LEN).zip(b.chunks_exact(CHUNK_LEN));
+    let alike = chunks.take_while(|(a, b)| a == b).count() * CHUNK_LEN;
+    let rest = a[alike..].iter().zip(&b[alike..]);
+    alike + rest.take_while(|(a, b)| a == b).count()
 }
 
 /// Writes one run.
