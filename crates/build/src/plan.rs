@@ -270,11 +270,11 @@ fn minimum_shared(options: &BuildOptions) -> u64 {
     // Read-ahead, which a single archive may exceed, one file more in the segmenter's hands, and the open block of each of four streams.
     let archive_len = archive_len_max(options);
     let files_len = READ_AHEAD_LEN.max(archive_len) + archive_len;
-    // Files of samples and JPEG files bring what they are made of, which is smaller than they are. Long samples are streamed, long JPEG
-    // files stored as they are.
+    // Files of samples and of pictures bring what they are made of, which is smaller than they are. Long samples are streamed; a long file
+    // may hold several pictures.
     let categories = &options.categories;
     let packed_len = match (categories.pcm || categories.fits, categories.jpeg) {
-        (_, true) => READ_AHEAD_LEN + recode::PLAIN_LEN_MAX as u64,
+        (_, true) => files_len,
         (true, false) => READ_AHEAD_LEN + WHOLE_LEN_MAX,
         (false, false) => 0,
     };

