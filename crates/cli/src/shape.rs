@@ -178,7 +178,7 @@ impl AttributeArgs {
 enum ProfileWord {
     /// Small, and quick to read whole
     Archive,
-    /// Quick to read in small pieces: blocks of 256K, an eighth larger
+    /// Quick to read in small pieces: blocks of 256K that share a dictionary, for a larger image
     Interactive,
 }
 
@@ -203,7 +203,7 @@ enum CategoryWord {
     Fits,
     /// PNG images: stored as filtered rows where that is smaller, made again when read
     Png,
-    /// JPEG images: stored as Lepton files, a fifth smaller, made again when read at 3 MB/s
+    /// JPEG images: stored as Lepton files, a fifth smaller, made again when read at 8 MB/s
     Jpeg,
 }
 

@@ -234,6 +234,25 @@ fn what_runs_out_is_told_and_more_room_is_enough() {
     away();
 }
 
+/// Every rule that a refusal of `option` names is in the help, and is one.
+fn rules_are_told(option: &str, help: &str) {
+    let run = |rule: &str| {
+        let words = ["forest", "--dry-run", "--fanout", "2x2", option, rule];
+        Command::new(WEALD).args(words).output().unwrap()
+    };
+    let refused = String::from_utf8(run("no-such-rule").stderr).unwrap();
+    let (_, rest) = refused.split_once("expected ").unwrap();
+    let (rules, _) = rest.split_once(", found").unwrap();
+    for rule in rules.split(", ").flat_map(|r| r.split(" or ")) {
+        assert!(help.contains(rule), "{option} {rule}: not in the help");
+        let mut parts = rule.split(':');
+        let name = parts.next().unwrap().to_owned();
+        let example = parts.fold(name, |example, _| example + ":2");
+        let output = run(&example);
+        assert!(output.status.success(), "{option} {example}: {output:?}");
+    }
+}
+
 /// Would catch: impossible values that are taken, predictions that are wrong.
 #[test]
 fn words_are_checked_and_predictions_come_true() {
@@ -258,6 +277,9 @@ fn words_are_checked_and_predictions_come_true() {
     let help = String::from_utf8(help.stdout).unwrap();
     for (style, _) in weald_forest::NAME_STYLES {
         assert!(help.contains(style), "{style}: not in the help");
+    }
+    for option in ["--sizes", "--times", "--symlink-style"] {
+        rules_are_told(option, &help);
     }
     let spec = scratch.at("spec.toml");
     fs::write(
