@@ -241,6 +241,9 @@ fn small_blocks_and_pages_go_on_behind_those_of_a_base() {
         build(&source, &at(name), &options(&bases));
         assert_same(&at(name), &source);
         let image = open(&at(name), &[]).unwrap();
+        // One record of each type needs no index page.
+        let sections = image.sections().unwrap();
+        assert!(sections.iter().all(|s| s.total().record_count == 1));
         let after = after_history(&image);
         let has = |is_data| {
             let mut types = after.iter().map(|r| r.record_type);

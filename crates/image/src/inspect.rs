@@ -90,8 +90,8 @@ impl Image {
         Ok(shares)
     }
 
-    /// Every section, in the order of the directory, with what its records take. The index pages and the directory
-    /// come last, as sections of their own.
+    /// Every section, in the order of the directory, with what its records take. The index pages, if there are any, and the
+    /// directory come last, as sections of their own.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -128,7 +128,10 @@ impl Image {
             item_count: share.record_count,
             by_codec: BTreeMap::from([(Codec::None, share)]),
         };
-        sections.push(own(RecordType::Index, index));
+        // Small images have none.
+        if index.record_count > 0 {
+            sections.push(own(RecordType::Index, index));
+        }
         let len = self.footer.directory_len;
         let directory = Share {
             record_count: 1,
