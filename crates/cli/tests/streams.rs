@@ -276,6 +276,24 @@ fn rules_and_attributes_hold_for_streams() {
     );
 }
 
+/// Would catch: a list that is lost without a word.
+#[test]
+fn access_control_lists_in_words_are_told() {
+    let bench = Bench::new();
+    bench.sh("mkdir in; echo x > in/file; setfacl -m u:77:r in/file
+        tar -c --format=pax --acls -C in . > words; tar -c --format=pax --xattrs --xattrs-include='*' -C in . > plain
+        $WEALD build -q in built; $WEALD build -q --from tar plain streamed");
+    let output = bench.weald(["build", "-q", "--from", "tar", "words", "image"]);
+    output.expect(
+        1,
+        "weald: ./file: its access control list is left out: only those in SCHILY.xattr are read\n",
+    );
+    assert_eq!(
+        tree_digest(&bench, "built"),
+        tree_digest(&bench, "streamed")
+    );
+}
+
 /// Would catch: an image that depends on the number of threads or on where runs of the sort end.
 #[test]
 fn memory_and_threads_do_not_change_the_tree() {

@@ -173,7 +173,9 @@ fn parts(stream: &[u8], plain: &[u8], zlib: Zlib, part_len: usize) -> Option<Vec
     let ends = cuts.iter().skip(1).map(|c| c.first_byte());
     let ends = ends.chain([stream.len()]);
     let recipe = |(cut, end): (&Cut, usize)| {
-        let bytes = stream.get(cut.first_byte()..end).filter(|b| !b.is_empty())?;
+        let bytes = stream
+            .get(cut.first_byte()..end)
+            .filter(|b| !b.is_empty())?;
         let needs = cut.part.needs(plain.len() as u64)?;
         let run = plain.get(needs.start as usize..needs.end as usize)?;
         let is_made = |corrections: &[u8]| {

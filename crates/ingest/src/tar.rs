@@ -13,7 +13,7 @@ use crate::members::{Layout, Members, Tell};
 use header::{BLOCK_LEN, Header};
 use pax::Pax;
 use sparse::Map;
-use weald_format::{Attributes, Error, ErrorKind, FileKind, Result, Timestamp};
+use weald_format::{Attributes, Error, ErrorKind, FileKind, Result, Timestamp, Xattr};
 
 /// Bytes of an extended header: xattrs of 4 MiB, a third longer in base64, and once more for readers that know other words.
 const EXTENSION_LEN_MAX: u64 = 16 << 20;
@@ -27,6 +27,8 @@ pub struct TarReader {
     padding_len: u64,
     globals: Pax,
     layout: Option<Layout>,
+    /// The member has an access control list that is not taken.
+    has_acl: bool,
     is_over: bool,
 }
 
@@ -47,6 +49,7 @@ impl TarReader {
             padding_len: 0,
             globals: Pax::default(),
             layout: None,
+            has_acl: false,
             is_over: false,
         }
     }
@@ -220,6 +223,9 @@ impl TarReader {
             },
         };
         member.xattrs = pax.take_xattrs();
+        // As an attribute it needs no names.
+        let is_acl = |x: &Xattr| x.name.starts_with(b"system.posix_acl_");
+        self.has_acl = pax.has_acl && !member.xattrs.iter().any(is_acl);
         let has_data = match kind {
             MemberKind::Entry(FileKind::Regular) => true,
             // Only pax says that the data of a link may follow it, and only then does a size mean that it does.
@@ -318,7 +324,13 @@ impl Members for TarReader {
             let is_known = self.take(&header, extensions, member);
             let shown = || weald_vfs::shown_path(&member.path);
             match is_known.map_err(|e| self.wrong(e.context(shown())))? {
-                true => return Ok(true),
+                true => {
+                    if self.has_acl {
+                        let what = "its access control list is left out: only those in SCHILY.xattr are read";
+                        tell(&member.path, what.to_owned());
+                    }
+                    return Ok(true);
+                }
                 false => {
                     let flag = header.type_flag().escape_ascii();
                     tell(

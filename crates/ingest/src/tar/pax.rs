@@ -27,6 +27,8 @@ pub struct Pax {
     pub dev_minor: Option<u64>,
     /// What it says of holes.
     pub sparse: Sparse,
+    /// It has an access control list in words, whose names only its host knows.
+    pub has_acl: bool,
     xattrs: XattrSet,
     xattrs_len: usize,
 }
@@ -147,6 +149,7 @@ impl Pax {
             return self.add_xattr(unescape_url(name), value);
         }
         match key {
+            b"SCHILY.acl.access" | b"SCHILY.acl.default" => self.has_acl |= !value.is_empty(),
             b"path" => self.path = text(),
             b"linkpath" => self.link = text(),
             b"size" => self.size = number()?,
