@@ -191,7 +191,12 @@ impl BuildOptions {
             }
         };
         let base = Self::default();
-        let memory_len = if level >= 8 { 1 << 30 } else { base.memory_len };
+        // Two threads fit.
+        let memory_len = match level {
+            9 => 1152 << 20,
+            8 => 1 << 30,
+            _ => base.memory_len,
+        };
         Ok(Self {
             codec,
             // Machine code gains least from a long search, and is most of a system.

@@ -181,6 +181,7 @@ fn blocks_need(options: &BuildOptions, threads: u64) -> u64 {
     let blocks = Compressors::in_flight_max(threads) * options.block_len * 2;
     let packing = threads * context_len(options)
         + threads * recode::memory_len(&options.categories)
+        + recode::shared_memory_len(&options.categories)
         + blocks
         + minimum_shared(options)
         + shared_dictionary_len(options);
@@ -270,11 +271,11 @@ fn minimum_shared(options: &BuildOptions) -> u64 {
     // Read-ahead, which a single archive may exceed, one file more in the segmenter's hands, and the open block of each of four streams.
     let archive_len = archive_len_max(options);
     let files_len = READ_AHEAD_LEN.max(archive_len) + archive_len;
-    // Files of samples and of pictures bring what they are made of, which is smaller than they are. Long samples are streamed; a long file
-    // may hold several pictures.
+    // Files of samples and of pictures bring what they are made of, which is smaller than they are. Long samples are streamed, and longer
+    // files are not looked through for pictures.
     let categories = &options.categories;
     let packed_len = match (categories.pcm || categories.fits, categories.jpeg) {
-        (_, true) => files_len,
+        (_, true) => READ_AHEAD_LEN + recode::PICTURES_LEN_MAX as u64,
         (true, false) => READ_AHEAD_LEN + WHOLE_LEN_MAX,
         (false, false) => 0,
     };
@@ -294,6 +295,22 @@ fn histories_len(options: &BuildOptions) -> u64 {
 mod tests {
     use super::*;
     use crate::options::Order;
+
+    /// Would catch: a level that has room for one thread only in the memory that it comes with.
+    #[test]
+    fn every_level_has_two_threads_where_there_are_two_cores() {
+        let size = TreeSize {
+            entry_count: 100_000,
+            depth: 20,
+            xattr_set_count: 10,
+            xattrs_len: 1000,
+        };
+        for level in 0..=9 {
+            let options = BuildOptions::level(level).unwrap();
+            let plan = Plan::new(&options, 2, &size, 0).unwrap();
+            assert_eq!(plan.threads, 2, "level {level}");
+        }
+    }
 
     /// Would catch: an order whose memory nobody counts, or that is counted although it is given back before blocks are cut.
     #[test]

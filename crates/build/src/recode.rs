@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use weald_codec::deflate::{self, ARCHIVES, WHOLE_PLAIN_LEN_MAX, analyze, inflate};
-use weald_codec::{flac, jpeg as lepton};
+use weald_codec::flac;
 use weald_format::ContentId;
 use weald_format::Digest;
 use weald_format::recipes::{CHECK_LEN, Method, Part, Recipe, Samples, Zlib};
@@ -39,6 +39,9 @@ const FILE_PLAIN_LEN_MAX: usize = 256 << 20;
 /// Outcomes that are kept for files with the same content.
 const KNOWN_COUNT_MAX: usize = 1 << 14;
 
+/// Longest file that is looked through for pictures, bytes.
+pub use jpeg::FILE_LEN_MAX as PICTURES_LEN_MAX;
+
 /// What one thread needs while it takes a file apart.
 pub fn memory_len(categories: &Categories) -> u64 {
     let archives = if categories.deflate || categories.png {
@@ -51,8 +54,15 @@ pub fn memory_len(categories: &Categories) -> u64 {
     } else {
         0
     };
-    let pictures = if categories.jpeg { jpeg::MEMORY_LEN } else { 0 };
-    archives.max(samples).max(pictures)
+    archives.max(samples)
+}
+
+/// What all threads together need besides. Who takes a picture apart takes nothing else apart.
+pub fn shared_memory_len(categories: &Categories) -> u64 {
+    match categories.jpeg {
+        true => jpeg::MEMORY_LEN.saturating_sub(memory_len(categories)),
+        false => 0,
+    }
 }
 
 /// How a part of a file is taken apart and made again.
@@ -209,7 +219,7 @@ impl Stream {
         let plain = match self.kind {
             Kind::Deflate { .. } => inflate(bytes, PLAIN_LEN_MAX).map(|(plain, _)| plain),
             Kind::Pcm { channels, samples } => flac::encode(bytes, channels, samples),
-            Kind::Jpeg => lepton::encode(bytes),
+            Kind::Jpeg => jpeg::encode(bytes),
         };
         plain.unwrap_or_else(|| panic!("what was taken apart can be taken apart again"))
     }

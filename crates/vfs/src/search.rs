@@ -71,7 +71,8 @@ struct Open {
 impl Open {
     /// The entry read last is wanted `count` times, itself or in what lies below.
     fn add(&mut self, count: u64) {
-        self.count += count;
+        // Directories in directories, each shared: forged ones come to any number.
+        self.count = self.count.saturating_add(count);
         let position = self.read_count.saturating_sub(1);
         let Some(positions) = self.positions.as_mut().filter(|_| count > 0) else {
             return;
@@ -144,7 +145,7 @@ impl<'a> Search<'a> {
             _ => 0,
         };
         match self.options.is_counted {
-            true => Some(u64::from(is_wanted) + below)
+            true => Some(below.saturating_add(is_wanted.into()))
                 .filter(|&count| count > 0)
                 .map(Found::Count),
             false => is_wanted.then_some(Found::Entry(visit)),

@@ -2,23 +2,36 @@
 
 use super::{Kind, Stream};
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 use weald_codec::deflate::WHOLE_PLAIN_LEN_MAX;
-use weald_codec::jpeg::{encode, encoder_memory_len};
+use weald_codec::jpeg::{self, encoder_memory_len};
 
 /// First bytes of a JPEG file: start of image, and the start of some marker.
 pub const MAGIC: [u8; 3] = [0xff, 0xd8, 0xff];
 /// Shorter files are not worth what a recipe takes, longer ones would have to be made whole for every byte.
 const FILE_LEN_MIN: usize = 1 << 10;
-const FILE_LEN_MAX: usize = WHOLE_PLAIN_LEN_MAX;
+pub const FILE_LEN_MAX: usize = WHOLE_PLAIN_LEN_MAX;
 /// The Lepton file must be smaller by this share (1/32).
 const GAIN_SHARE: usize = 32;
-/// What one thread needs for a file.
+/// What a file needs while it is taken apart: so much that one is taken at a time, whatever the number of threads.
 pub const MEMORY_LEN: u64 = encoder_memory_len(FILE_LEN_MAX as u64);
+
+/// Held while a file is taken apart.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The Lepton file that makes the JPEG file `file`.
+pub fn encode(file: &[u8]) -> Option<Vec<u8>> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    jpeg::encode(file)
+}
 
 /// The JPEG files at the front of `data` that are worth it, and the Lepton files that make them.
 pub fn streams(data: &[u8]) -> Vec<(Stream, Option<Vec<u8>>)> {
     let mut streams = Vec::new();
     let mut at = 0;
+    if data.len() > FILE_LEN_MAX {
+        return streams;
+    }
     while let Some(len) = data.get(at..).and_then(file_len) {
         streams.extend(take(data, at..at + len));
         at += len;

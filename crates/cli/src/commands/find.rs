@@ -116,7 +116,7 @@ pub fn run(args: &FindArgs) -> anyhow::Result<ExitCode> {
                 let path = search.path();
                 print(args, format.as_ref(), &image, path, &visit, &mut output)?;
             }
-            Ok(Some(Found::Count(found))) => count += found,
+            Ok(Some(Found::Count(found))) => count = u64::saturating_add(count, found),
             Err(error) => {
                 messages::error(&error.into());
                 problem_count += 1;
