@@ -1,0 +1,326 @@
+//! Pages of extents: where the bytes of the logical space come from.
+
+use crate::column::{self, Column};
+use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
+use crate::limits::{BASES_MAX, EXTENTS_PER_PAGE, NUMBER_MAX, STREAMS_MAX};
+use crate::{Error, Result};
+
+/// Where the bytes of an extent come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Absent data that reads as zero.
+    Hole,
+    /// Raw bytes of a stream, from this address on.
+    Stream {
+        /// Stream number.
+        stream: u8,
+        /// Address in the stream's raw space.
+        address: u64,
+    },
+}
+
+/// A run of the logical space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Logical bytes, never 0.
+    pub len: u64,
+    /// Where they come from.
+    pub source: Source,
+}
+
+/// What an extent page lists: an extent, or that a base image has as many there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExtentRun {
+    /// An extent.
+    Own(Extent),
+    /// The extents of a range of a base image's logical space, cut to it.
+    Base(BaseRun),
+}
+
+impl ExtentRun {
+    /// Logical bytes, never 0.
+    pub const fn logical_len(&self) -> u64 {
+        match self {
+            Self::Own(extent) => extent.len,
+            Self::Base(run) => run.len,
+        }
+    }
+}
+
+/// A range of the logical space of a base image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BaseRun {
+    /// Number of the base in the directory.
+    pub base: u8,
+    /// Where the range begins.
+    pub start: u64,
+    /// Its bytes, never 0.
+    pub len: u64,
+}
+
+/// Takes the extents that stand for a run of a base's logical space, in order.
+pub type TakeExtent<'a> = dyn FnMut(Extent) -> Result<()> + 'a;
+
+/// Finds the extents that stand for a run, with the streams as the image on top numbers them.
+pub type ResolveRun<'a> = dyn FnMut(BaseRun, &mut TakeExtent<'_>) -> Result<()> + 'a;
+
+/// A page of up to `EXTENTS_PER_PAGE` extents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtentPage {
+    /// Logical offset of each extent from the start of the page, and after the last the page's length.
+    starts: Vec<u64>,
+    sources: Vec<Source>,
+    has_base_runs: bool,
+}
+
+/// Where the next fresh bytes of each stream lie, behind all that extents before refer to: an extent that goes on there needs
+/// no address.
+pub type Heads = Vec<u64>;
+
+/// The source that stands for the first base image in a page with so many streams.
+const fn first_base_tag(stream_count: usize) -> u64 {
+    (stream_count as u64).saturating_mul(2).saturating_add(1)
+}
+
+impl ExtentPage {
+    /// Encodes consecutive extents. `heads` says where the fresh bytes of each stream go on; it is moved forward.
+    pub fn encode(extents: &[Extent], heads: &mut Heads) -> Vec<u8> {
+        let runs: Vec<_> = extents.iter().copied().map(ExtentRun::Own).collect();
+        Self::encode_runs(&runs, heads)
+    }
+
+    /// The same for what lies in base images in part.
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+    pub fn encode_runs(runs: &[ExtentRun], heads: &mut Heads) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, runs.len() as u64);
+        put_varint(&mut out, heads.len() as u64);
+        heads.iter().for_each(|&h| put_varint(&mut out, h));
+        let first_base = first_base_tag(heads.len());
+        let (mut tags, mut steps) = (Vec::new(), Vec::new());
+        let (mut expected, mut expected_start) = (0u64, 0u64);
+        for run in runs {
+            let extent = match run {
+                ExtentRun::Own(extent) => extent,
+                ExtentRun::Base(run) => {
+                    tags.push(first_base + u64::from(run.base));
+                    steps.push(zigzag(run.start.wrapping_sub(expected_start) as i64));
+                    expected_start = run.start + run.len;
+                    continue;
+                }
+            };
+            let Source::Stream { stream, address } = extent.source else {
+                tags.push(0);
+                continue;
+            };
+            let head = &mut heads[usize::from(stream)];
+            let fresh = *head == address;
+            tags.push(1 + u64::from(stream) * 2 + u64::from(!fresh));
+            let end = address + extent.len;
+            *head = end.max(*head);
+            if !fresh {
+                steps.push(zigzag(address.wrapping_sub(expected) as i64));
+                expected = end;
+            }
+        }
+        column::encode(
+            &mut out,
+            &runs.iter().map(ExtentRun::logical_len).collect::<Vec<_>>(),
+        );
+        column::encode(&mut out, &tags);
+        column::encode(&mut out, &steps);
+        out
+    }
+
+    /// Parses a page of an image without bases.
+    ///
+    /// # Errors
+    /// `Corrupt`, also for empty extents and unknown streams.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        Self::parse_over(bytes, &mut |run, _| {
+            let what = format!("extent source: there is no base image {}", run.base);
+            Err(Error::corrupt("extent page", 0, "F-11.2", what))
+        })
+    }
+
+    /// Parses a page; `resolve` finds the extents of base images.
+    ///
+    /// # Errors
+    /// As [`ExtentPage::parse`], and those of `resolve`.
+    /// # Cost
+    /// However much runs stand for, at most `EXTENTS_PER_PAGE` extents are taken.
+    pub fn parse_over(bytes: &[u8], resolve: &mut ResolveRun<'_>) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes, "extent page");
+        let count = cursor.count(EXTENTS_PER_PAGE, "extent count")?;
+        let stream_count = cursor.count(STREAMS_MAX, "stream count")?;
+        let mut heads: Heads = (0..stream_count)
+            .map(|_| cursor.bounded(NUMBER_MAX, "stream head"))
+            .collect::<Result<_>>()?;
+        let first_base = first_base_tag(stream_count);
+        let lens = Column::decode(&mut cursor, count)?;
+        let tags = Column::decode(&mut cursor, count)?;
+        let step_count = tags.iter(count).filter(|&t| is_back(t, first_base)).count();
+        let mut page = Self {
+            starts: vec![0],
+            sources: Vec::with_capacity(count),
+            has_base_runs: false,
+        };
+        let mut places = Places {
+            heads: &mut heads,
+            first_base,
+            steps: Column::decode(&mut cursor, step_count)?,
+            step_index: 0,
+            expected: 0,
+            expected_start: 0,
+        };
+        for i in 0..count {
+            let (len, tag) = (lens.get(i), tags.get(i));
+            if len == 0 || page.logical_len().saturating_add(len) > NUMBER_MAX {
+                return Err(cursor.error("F-11.1", format!("extent length {len}: out of range")));
+            }
+            let run = places.run(tag, len);
+            match run.map_err(|(rule, what)| cursor.error(rule, what))? {
+                ExtentRun::Own(extent) => page.push(extent)?,
+                ExtentRun::Base(run) => page.take_run(run, resolve)?,
+            }
+        }
+        cursor.finish()?;
+        Ok(page)
+    }
+
+    /// Appends an extent that was found to be in range.
+    fn push(&mut self, extent: Extent) -> Result<()> {
+        if self.count() >= EXTENTS_PER_PAGE {
+            let what = format!("extents with those of base images: more than {EXTENTS_PER_PAGE}");
+            return Err(Error::corrupt("extent page", 0, "F-11.6", what));
+        }
+        self.starts
+            .push(self.logical_len().saturating_add(extent.len));
+        self.sources.push(extent.source);
+        Ok(())
+    }
+
+    fn take_run(&mut self, run: BaseRun, resolve: &mut ResolveRun<'_>) -> Result<()> {
+        self.has_base_runs = true;
+        let end = self.logical_len().saturating_add(run.len);
+        resolve(run, &mut |extent| self.push(extent))?;
+        match self.logical_len() == end {
+            true => Ok(()),
+            false => {
+                let what = format!("run of {} bytes of a base image: it has others", run.len);
+                Err(Error::corrupt("extent page", 0, "F-11.6", what))
+            }
+        }
+    }
+
+    /// Whether extents of it stand in a base image.
+    pub const fn has_base_runs(&self) -> bool {
+        self.has_base_runs
+    }
+
+    /// Extents in the page.
+    pub fn count(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// Logical bytes of the page.
+    pub fn logical_len(&self) -> u64 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// The extent that holds logical byte `offset` of the page, with its own logical start.
+    pub fn find(&self, offset: u64) -> Option<usize> {
+        let index = self
+            .starts
+            .partition_point(|&s| s <= offset)
+            .checked_sub(1)?;
+        (index < self.count()).then_some(index)
+    }
+
+    /// Extent `index` and its logical start from the start of the page.
+    pub fn get(&self, index: usize) -> Option<(u64, Extent)> {
+        let &source = self.sources.get(index)?;
+        let &start = self.starts.get(index)?;
+        let &end = self.starts.get(index.checked_add(1)?)?;
+        Some((
+            start,
+            Extent {
+                len: end.saturating_sub(start),
+                source,
+            },
+        ))
+    }
+
+    /// Bytes of memory behind the page.
+    pub fn memory_len(&self) -> usize {
+        self.count()
+            .saturating_mul(size_of::<Source>().saturating_add(8))
+    }
+}
+
+/// Whether a source is followed by a step: it does not go on where the bytes before it ended.
+const fn is_back(tag: u64, first_base: u64) -> bool {
+    (tag != 0 && tag & 1 == 0) || tag >= first_base
+}
+
+/// Where the extents of a page lie, one after the other.
+struct Places<'a> {
+    heads: &'a mut Heads,
+    first_base: u64,
+    steps: Column,
+    step_index: usize,
+    /// Where the last extent that went back ended, and the last run of a base.
+    expected: u64,
+    expected_start: u64,
+}
+
+/// The rule that is broken, and how.
+type Broken = (&'static str, String);
+
+impl Places<'_> {
+    fn step(&mut self) -> u64 {
+        let step = unzigzag(self.steps.get(self.step_index)) as u64;
+        self.step_index = self.step_index.saturating_add(1);
+        step
+    }
+
+    /// The next `len` bytes, whose source is told by `tag`.
+    fn run(&mut self, tag: u64, len: u64) -> std::result::Result<ExtentRun, Broken> {
+        let in_range = |at: u64| match at.saturating_add(len) > NUMBER_MAX {
+            true => Err(("F-11.3", "extent address out of range".to_owned())),
+            false => Ok(at),
+        };
+        if tag == 0 {
+            let source = Source::Hole;
+            return Ok(ExtentRun::Own(Extent { len, source }));
+        }
+        if let Some(base) = tag.checked_sub(self.first_base) {
+            let start = self.expected_start.wrapping_add(self.step());
+            self.expected_start = start.wrapping_add(len);
+            let base = u8::try_from(base).ok();
+            let base = base.filter(|b| usize::from(*b) < BASES_MAX);
+            let base =
+                base.ok_or_else(|| ("F-11.2", format!("extent source {tag}: no such base")))?;
+            let start = in_range(start)?;
+            return Ok(ExtentRun::Base(BaseRun { base, start, len }));
+        }
+        let stream = tag.saturating_sub(1) / 2;
+        let no_stream = || ("F-11.2", format!("extent source {tag}: no such stream"));
+        let stream = u8::try_from(stream).map_err(|_| no_stream())?;
+        let back = match is_back(tag, self.first_base) {
+            true => Some(self.expected.wrapping_add(self.step())),
+            false => None,
+        };
+        let head = self.heads.get_mut(usize::from(stream));
+        let head = head.ok_or_else(no_stream)?;
+        let address = back.unwrap_or(*head);
+        let end = address.wrapping_add(len);
+        if back.is_some() {
+            self.expected = end;
+        }
+        *head = end.max(*head);
+        let address = in_range(address)?;
+        let source = Source::Stream { stream, address };
+        Ok(ExtentRun::Own(Extent { len, source }))
+    }
+}
