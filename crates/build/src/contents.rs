@@ -1,6 +1,8 @@
 //! Contents on their way to the image: whole-file sharing, category, segmentation, blocks, extents, content pages.
 
-use crate::compress::{Behind, Compressors, Dictionaries, Target};
+mod pages;
+
+use crate::compress::{Compressors, Dictionaries};
 use crate::earlier::{Tails, history_len_max};
 use crate::history::History;
 use crate::image_writer::{ImageWriter, Outgoing};
@@ -13,15 +15,15 @@ use crate::recode::{self, Taken};
 use crate::segment::{SegmentSink, Segmenter};
 use crate::source::Layout;
 use hashbrown::{HashMap, HashSet, HashTable};
+use pages::Pages;
 use std::path::Path;
 use std::sync::Arc;
 use weald_codec::arm64::WORD_LEN;
 use weald_codec::{CodecSpec, Encoder, SharedDictionary};
 use weald_format::container::RecordType;
 use weald_format::directory::{Category, Stream};
-use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX};
-use weald_format::pages::{BaseRun, ContentPage, Extent, ExtentPage, ExtentRun, Heads, Source};
-use weald_format::recipes::{Recipe, RecipePage};
+use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE};
+use weald_format::pages::{BaseRun, Extent, ExtentRun, Heads, Source};
 use weald_format::{ContentId, Digest, Error, Result};
 
 /// Stream of ordinary data.
@@ -95,197 +97,6 @@ impl ContentTable {
     }
 }
 
-/// Blocks to the compressors, extents to their pages.
-struct Pages<'a> {
-    image: &'a mut ImageWriter,
-    metadata: &'a mut MetadataWriter,
-    compressors: Compressors,
-    codec: CodecSpec,
-    x86_codec: CodecSpec,
-    arm64_codec: CodecSpec,
-    extents: Vec<ExtentRun>,
-    /// Extents that they stand for.
-    extent_count: usize,
-    heads: Heads,
-    logical_len: u64,
-    content_lens: Vec<u64>,
-    content_start: u64,
-    recipes: Vec<Recipe>,
-    corrections_len: usize,
-    /// Bytes that all recipes so far make.
-    made_len: u64,
-    /// Most bytes that one of them makes.
-    recipe_len_max: u64,
-    /// Where the blocks that end streams find a history.
-    tails: Option<Tails>,
-}
-
-impl SegmentSink for Pages<'_> {
-    fn block(&mut self, stream: u8, block: Arc<Vec<u8>>) -> Result<()> {
-        let (category, codec) = match stream {
-            INCOMPRESSIBLE => (Category::Incompressible, CodecSpec::None),
-            X86 => (Category::X86, self.x86_codec),
-            ARM64 => (Category::Arm64, self.arm64_codec),
-            _ => (Category::General, self.codec),
-        };
-        let target = Target {
-            stream,
-            category,
-            codec,
-        };
-        let earlier = match &self.tails {
-            Some(tails) => tails.of(category, codec, block.len())?,
-            None => None,
-        };
-        self.compressors
-            .submit_after(self.image, target, block, earlier)
-    }
-
-    fn extent(&mut self, extent: Extent) -> Result<()> {
-        self.run(ExtentRun::Own(extent), 1)
-    }
-
-    fn raw_place(&self, stream: u8, no: u64) -> Option<u64> {
-        self.image.raw_place(stream, no)
-    }
-}
-
-/// The two as one, where the second goes on where the first ends.
-fn merged(first: &ExtentRun, second: &ExtentRun) -> Option<ExtentRun> {
-    let len = first.logical_len() + second.logical_len();
-    match (first, second) {
-        (ExtentRun::Own(first), ExtentRun::Own(second)) => {
-            let goes_on = match (first.source, second.source) {
-                (Source::Hole, Source::Hole) => true,
-                (
-                    Source::Stream { stream: a, address },
-                    Source::Stream {
-                        stream: b,
-                        address: next,
-                    },
-                ) => a == b && address + first.len == next,
-                _ => false,
-            };
-            let source = first.source;
-            goes_on.then_some(ExtentRun::Own(Extent { len, source }))
-        }
-        (ExtentRun::Base(first), ExtentRun::Base(second)) => {
-            let goes_on = first.base == second.base && first.start + first.len == second.start;
-            goes_on.then_some(ExtentRun::Base(BaseRun { len, ..*first }))
-        }
-        _ => None,
-    }
-}
-
-impl Pages<'_> {
-    /// The next piece of the logical space, which stands for `count` extents.
-    fn run(&mut self, run: ExtentRun, count: usize) -> Result<()> {
-        self.logical_len += run.logical_len();
-        if self.logical_len > NUMBER_MAX {
-            return Err(Error::limit("more than 2^62 bytes of distinct contents"));
-        }
-        let merged = self.extents.last().and_then(|last| merged(last, &run));
-        // Two extents that are one count once; what a base has stays as it is there.
-        let added = match merged {
-            Some(ExtentRun::Own(_)) => 0,
-            _ => count,
-        };
-        if self.extent_count + added > EXTENTS_PER_PAGE {
-            self.write_extents()?;
-        } else if let (Some(merged), Some(last)) = (merged, self.extents.last_mut()) {
-            *last = merged;
-            self.extent_count += added;
-            return Ok(());
-        }
-        self.extent_count += count;
-        self.extents.push(run);
-        Ok(())
-    }
-
-    fn write_extents(&mut self) -> Result<()> {
-        let extents = std::mem::take(&mut self.extents);
-        self.extent_count = 0;
-        if extents.is_empty() {
-            return Ok(());
-        }
-        let len = extents.iter().map(ExtentRun::logical_len).sum();
-        let bytes = ExtentPage::encode_runs(&extents, &mut self.heads);
-        // What bases have was read a moment ago.
-        let parsed = ExtentPage::parse_over(&bytes, &mut |run, take| {
-            let source = Source::Hole;
-            take(Extent {
-                len: run.len,
-                source,
-            })
-        });
-        assert!(
-            parsed.is_ok_and(|p| p.logical_len() == len),
-            "an extent page does not parse as it was written"
-        );
-        self.push(RecordType::Extents, bytes, len)
-    }
-
-    /// Adds `recipe`, which makes what comes next in the stream of what recipes make.
-    fn recipe(&mut self, recipe: Recipe) -> Result<()> {
-        let len = recipe.len;
-        self.corrections_len += recipe.corrections.len();
-        self.recipes.push(recipe);
-        self.made_len += len;
-        self.recipe_len_max = self.recipe_len_max.max(len);
-        let is_full = self.recipes.len() == ITEMS_PER_PAGE;
-        if is_full || self.corrections_len > PAGE_CORRECTIONS_LEN_MAX {
-            self.write_recipes()?;
-        }
-        Ok(())
-    }
-
-    /// The next piece of the logical space is what recipes make from `address` on.
-    fn made(&mut self, address: u64, len: u64) -> Result<()> {
-        self.extent(Extent {
-            len,
-            source: Source::Stream {
-                stream: DEFLATE,
-                address,
-            },
-        })
-    }
-
-    fn write_recipes(&mut self) -> Result<()> {
-        let recipes = std::mem::take(&mut self.recipes);
-        if recipes.is_empty() {
-            return Ok(());
-        }
-        self.corrections_len = 0;
-        let bytes = RecipePage::encode(&recipes);
-        let parsed = RecipePage::parse(&bytes);
-        let len = recipes.iter().map(|r| r.len).sum();
-        assert!(
-            parsed.is_ok_and(|p| p.recipes() == recipes),
-            "a recipe page does not parse as it was written"
-        );
-        self.push(RecordType::Recipes, bytes, len)
-    }
-
-    fn write_contents(&mut self) -> Result<()> {
-        let lens = std::mem::take(&mut self.content_lens);
-        if lens.is_empty() {
-            return Ok(());
-        }
-        let bytes = ContentPage::encode(self.content_start, &lens);
-        self.content_start += lens.iter().sum::<u64>();
-        self.push(RecordType::Contents, bytes, lens.len() as u64)
-    }
-
-    fn push(&mut self, record_type: RecordType, bytes: Vec<u8>, item_count: u64) -> Result<()> {
-        let mut behind = Behind {
-            compressors: &mut self.compressors,
-            image: self.image,
-        };
-        self.metadata
-            .push(&mut behind, record_type, bytes, item_count)
-    }
-}
-
 /// Where a content of a base image is.
 #[derive(Debug, Clone, Copy)]
 struct BaseContent {
@@ -356,25 +167,11 @@ impl<'a> ContentWriter<'a> {
         dictionary: Option<Vec<u8>>,
     ) -> Result<Self> {
         let dictionaries = dictionaries(image, plan, before, dictionary)?;
-        let history = |share| History::new(plan.block_len, plan.window_len / share, spool_dir);
-        let mut histories = Vec::from(WINDOW_SHARES.map(history));
-        histories[usize::from(ARM64)].align(WORD_LEN as u64);
-        // What is stored as it is need not be put aside too.
-        if let Some(output) = image.reader()?.map(Arc::new) {
-            if plan.codec == CodecSpec::None {
-                histories[usize::from(GENERAL)].read_back_from(output.clone());
-            }
-            histories[usize::from(INCOMPRESSIBLE)].read_back_from(output);
-        }
+        let histories = histories(image, plan, spool_dir, before)?;
         let mut table = ContentTable::default();
         let mut made = HashSet::new();
         let (mut logical_len, mut made_len) = (0, 0);
         if let Some(prior) = &before.appended {
-            for (stream, history) in (0..).zip(&mut histories) {
-                if stream != DEFLATE {
-                    history.begin_with(&prior.image, stream);
-                }
-            }
             for digest in &prior.digests {
                 table.insert(*digest)?;
             }
@@ -382,45 +179,15 @@ impl<'a> ContentWriter<'a> {
             logical_len = prior.image.summary().content_len;
             made_len = prior.image.stream_len(DEFLATE);
         }
-        let mut heads: Heads = histories.iter().map(History::front_len).collect();
+        // What bases have is referred to from its front on.
+        let own = histories.iter().take(CATEGORIES.len());
+        let mut heads: Heads = own.map(History::front_len).collect();
         heads[usize::from(DEFLATE)] = made_len;
         let base_streams = before.base_streams();
         heads.resize(heads.len() + base_streams.len(), 0);
-        let mut base_ids = HashMap::new();
-        for (image, stream) in before.streams_elsewhere() {
-            let mut history = history(u64::MAX);
-            if !image.is_made(stream) {
-                history.begin_with(&image, stream);
-            }
-            histories.push(history);
-        }
-        let mut first = CATEGORIES.len();
-        for (no, prior) in before.bases.iter().enumerate() {
-            for (id, digest) in (0..).map(ContentId).zip(&prior.digests) {
-                let place = BaseContent { no, first, id };
-                base_ids.entry(*digest).or_insert(place);
-            }
-            first += prior.image.directory().streams.len();
-        }
-        let pages = Pages {
-            image,
-            metadata,
-            compressors: Compressors::start(plan.threads, plan.block_len, dictionaries)?,
-            codec: plan.codec,
-            x86_codec: plan.x86_codec,
-            arm64_codec: plan.arm64_codec,
-            extents: Vec::new(),
-            extent_count: 0,
-            heads,
-            logical_len,
-            content_lens: Vec::new(),
-            content_start: logical_len,
-            recipes: Vec::new(),
-            corrections_len: 0,
-            made_len,
-            recipe_len_max: 0,
-            tails: None,
-        };
+        let compressors = Compressors::start(plan.threads, plan.block_len, dictionaries)?;
+        let lens = (logical_len, made_len);
+        let pages = Pages::new(image, metadata, compressors, plan, heads, lens);
         let mut segmenter =
             Segmenter::new(histories, plan.match_len_min, plan.table_len, total_len);
         // No block is under way yet.
@@ -433,7 +200,7 @@ impl<'a> ContentWriter<'a> {
             made,
             made_before_len: made_len,
             before,
-            base_ids,
+            base_ids: base_ids(before),
             base_streams,
             parts: Vec::new(),
             content_len: 0,
@@ -734,6 +501,54 @@ impl<'a> ContentWriter<'a> {
             plain_len: self.plain_len,
         })
     }
+}
+
+/// What repeats of each stream are compared with: first the image's own streams, then those of its bases.
+fn histories(
+    image: &mut ImageWriter,
+    plan: &Plan,
+    spool_dir: &Path,
+    before: &Before,
+) -> Result<Vec<History>> {
+    let history = |share| History::new(plan.block_len, plan.window_len / share, spool_dir);
+    let mut histories = Vec::from(WINDOW_SHARES.map(history));
+    histories[usize::from(ARM64)].align(WORD_LEN as u64);
+    // What is stored as it is need not be put aside too.
+    if let Some(output) = image.reader()?.map(Arc::new) {
+        if plan.codec == CodecSpec::None {
+            histories[usize::from(GENERAL)].read_back_from(output.clone());
+        }
+        histories[usize::from(INCOMPRESSIBLE)].read_back_from(output);
+    }
+    if let Some(prior) = &before.appended {
+        for (stream, history) in (0..).zip(&mut histories) {
+            if stream != DEFLATE {
+                history.begin_with(&prior.image, stream);
+            }
+        }
+    }
+    for (image, stream) in before.streams_elsewhere() {
+        let mut history = history(u64::MAX);
+        if !image.is_made(stream) {
+            history.begin_with(&image, stream);
+        }
+        histories.push(history);
+    }
+    Ok(histories)
+}
+
+/// Where contents of base images are, by digest.
+fn base_ids(before: &Before) -> HashMap<Digest, BaseContent> {
+    let mut found = HashMap::new();
+    let mut first = CATEGORIES.len();
+    for (no, prior) in before.bases.iter().enumerate() {
+        for (id, digest) in (0..).map(ContentId).zip(&prior.digests) {
+            let place = BaseContent { no, first, id };
+            found.entry(*digest).or_insert(place);
+        }
+        first += prior.image.directory().streams.len();
+    }
+    found
 }
 
 /// The dictionaries of all streams, ready for the encoders: those that are there already, which stay, or the new one of ordinary

@@ -41,7 +41,7 @@ pub fn streams(data: &[u8]) -> Vec<(Stream, Option<Vec<u8>>)> {
 
 fn take(data: &[u8], range: Range<usize>) -> Option<(Stream, Option<Vec<u8>>)> {
     let file = &data[range.clone()];
-    if !(FILE_LEN_MIN..=FILE_LEN_MAX).contains(&file.len()) {
+    if file.len() < FILE_LEN_MIN {
         return None;
     }
     let lepton = encode(file).filter(|l| l.len() + l.len() / GAIN_SHARE < file.len())?;
