@@ -14,7 +14,7 @@ pick() { printf '%s' "${@:RANDOM % $# + 1:1}"; }
 choose_options() {
     RANDOM=$seed
     options=(--level "$(pick 0 1 2 3 4 5 6 7 8)" --order "$(pick path name)" --block-size "$(pick 4K 64K 256K 1M 16M)"
-        --match-size "$(pick 0 64 512 4096)")
+        --match-size "$(pick 0 64 512 4096)" --cluster-size "$(pick 0 4K 64K 1M)")
     cache=$(pick 1M 16M 256M)
 }
 

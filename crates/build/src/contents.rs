@@ -2,6 +2,7 @@
 
 mod pages;
 
+use crate::cluster::Clusters;
 use crate::compress::{Compressors, Dictionaries};
 use crate::earlier::{Tails, history_len_max};
 use crate::history::History;
@@ -167,7 +168,8 @@ impl<'a> ContentWriter<'a> {
         dictionary: Option<Vec<u8>>,
     ) -> Result<Self> {
         let dictionaries = dictionaries(image, plan, before, dictionary)?;
-        let histories = histories(image, plan, spool_dir, before)?;
+        let mut histories = histories(image, plan, spool_dir, before)?;
+        let clusters = clusters(plan, total_len, spool_dir, &mut histories)?;
         let mut table = ContentTable::default();
         let mut made = HashSet::new();
         let (mut logical_len, mut made_len) = (0, 0);
@@ -187,7 +189,8 @@ impl<'a> ContentWriter<'a> {
         heads.resize(heads.len() + base_streams.len(), 0);
         let compressors = Compressors::start(plan.threads, plan.block_len, dictionaries)?;
         let lens = (logical_len, made_len);
-        let pages = Pages::new(image, metadata, compressors, plan, heads, lens);
+        let mut pages = Pages::new(image, metadata, compressors, plan, heads, lens);
+        pages.clusters = clusters;
         let mut segmenter =
             Segmenter::new(histories, plan.match_len_min, plan.table_len, total_len);
         // No block is under way yet.
@@ -456,11 +459,17 @@ impl<'a> ContentWriter<'a> {
         self.end(plain.len() as u64, stream.plain_digest)
     }
 
-    /// Writes everything that is open. Streams that were there before are `old`.
+    /// Writes everything that is open. Streams that were there before are `old`; `tell` hears now and then how many bytes are still to be
+    /// compressed, and how long the image is.
     ///
     /// # Errors
-    /// As [`ContentWriter::data`].
-    pub fn finish(mut self, block_len: u64, old: &[Stream]) -> Result<ContentSummary> {
+    /// As [`ContentWriter::data`], and those of `tell`.
+    pub fn finish(
+        mut self,
+        block_len: u64,
+        old: &[Stream],
+        tell: &mut dyn FnMut(u64, u64) -> Result<()>,
+    ) -> Result<ContentSummary> {
         let fresh_len = self.segmenter.fresh_len();
         self.segmenter.close();
         let places = self.before.tail_places();
@@ -469,6 +478,7 @@ impl<'a> ContentWriter<'a> {
             self.pages.tails = Some(Tails::new(places, hits, self.history_len_max));
         }
         self.segmenter.finish(&mut self.pages)?;
+        self.pages.finish_clusters(tell)?;
         self.pages.write_extents()?;
         self.pages.write_contents()?;
         self.pages.write_recipes()?;
@@ -535,6 +545,36 @@ fn histories(
         histories.push(history);
     }
     Ok(histories)
+}
+
+/// Where blocks of what is compressed wait to be put in order; nowhere if the plan says so.
+fn clusters(
+    plan: &Plan,
+    total_len: u64,
+    spool_dir: &Path,
+    histories: &mut [History],
+) -> Result<Option<Clusters>> {
+    if plan.cluster_len == 0 {
+        return Ok(None);
+    }
+    let codecs = [
+        (GENERAL, plan.codec),
+        (X86, plan.x86_codec),
+        (ARM64, plan.arm64_codec),
+    ];
+    let is_compressed = |(_, codec): &(u8, CodecSpec)| *codec != CodecSpec::None;
+    let front = |(no, _): (u8, CodecSpec)| (no, histories[usize::from(no)].front_len());
+    let held: Vec<(u8, u64)> = codecs
+        .into_iter()
+        .filter(is_compressed)
+        .map(front)
+        .collect();
+    let clusters = Clusters::new(plan, total_len, &held, spool_dir)?;
+    let reader = Arc::new(clusters.reader()?);
+    for (no, _) in held {
+        histories[usize::from(no)].read_back_from(reader.clone());
+    }
+    Ok(Some(clusters))
 }
 
 /// Where contents of base images are, by digest.

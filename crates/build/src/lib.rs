@@ -4,6 +4,7 @@
 //! [`build_image`] is the whole of it; every stage is a module of its own.
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod compress;
 mod contents;
 mod dictionary;

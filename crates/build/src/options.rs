@@ -122,6 +122,8 @@ pub struct BuildOptions {
     pub block_len: u64,
     /// Shortest repeat that is shared, bytes, 64 … 4096; 0 = no segmentation.
     pub match_len_min: u32,
+    /// Bytes of the pieces that are put beside those they resemble before blocks are cut, 4 KiB … 64 MiB; 0 = they stay as files come.
+    pub cluster_len: u64,
     /// Longest dictionary that blocks of ordinary data share, bytes, up to 1 MiB; 0 = none. Only Zstandard has one.
     pub dictionary_len: u64,
     /// What is told apart from ordinary data.
@@ -193,7 +195,7 @@ impl BuildOptions {
         let base = Self::default();
         // Two threads fit.
         let memory_len = match level {
-            9 => 1152 << 20,
+            9 => 1280 << 20,
             8 => 1 << 30,
             _ => base.memory_len,
         };
@@ -203,6 +205,7 @@ impl BuildOptions {
             x86_codec: (level == 7).then_some(CodecSpec::ZstdLight),
             block_len,
             match_len_min,
+            cluster_len: if level >= 4 { base.cluster_len } else { 0 },
             memory_len,
             // Of trees without contents it is the metadata that takes the time.
             metadata_level: if level <= 1 { 3 } else { base.metadata_level },
@@ -242,6 +245,8 @@ impl BuildOptions {
     pub fn make_interactive(&mut self) {
         self.block_len = self.block_len.min(208 << 10);
         self.dictionary_len = 224 << 10;
+        // A read that crosses from one piece to the next decodes two blocks.
+        self.cluster_len *= 2;
         // It takes no dictionary, which small blocks gain more from than programs lose by their own codec.
         self.x86_codec = self.x86_codec.filter(|&c| c != CodecSpec::ZstdLight);
     }
@@ -256,6 +261,12 @@ impl BuildOptions {
             return Err(Error::invalid(format!(
                 "shortest repeat: expected 0 or 64 to 4096, found {}",
                 self.match_len_min
+            )));
+        }
+        if self.cluster_len != 0 && !(4096..=BLOCK_LEN_MAX).contains(&self.cluster_len) {
+            return Err(Error::invalid(format!(
+                "cluster size: expected 0 or 4K to 64M, found {} bytes",
+                self.cluster_len
             )));
         }
         if self.dictionary_len > DICTIONARY_LEN_MAX {
@@ -313,6 +324,7 @@ impl Default for BuildOptions {
             arm64_codec: None,
             block_len: 4 << 20,
             match_len_min: 256,
+            cluster_len: 32 << 10,
             dictionary_len: 0,
             categories: Categories::all(),
             order: Order::Path,

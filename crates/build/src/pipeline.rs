@@ -265,14 +265,19 @@ impl<'a> Build<'a> {
     }
 
     fn tell(&mut self, stage: Stage, written_len: u64, is_due: bool) {
+        self.tell_read(stage, (self.done_len, self.file_len), written_len, is_due);
+    }
+
+    /// Tells of a stage that reads something else than the files: how much of how much it has.
+    fn tell_read(&mut self, stage: Stage, read: (u64, u64), written_len: u64, is_due: bool) {
         if is_due || self.last_told.elapsed() >= PROGRESS_INTERVAL {
             self.last_told = Instant::now();
             self.watch.progress(&Progress {
                 stage,
                 entry_count: self.done_count,
                 entry_total: self.job_count,
-                read_len: self.done_len,
-                read_total: self.file_len,
+                read_len: read.0,
+                read_total: read.1,
                 written_len,
             });
         }
@@ -367,7 +372,15 @@ impl<'a> Build<'a> {
         written?;
         let old = before.appended.as_ref();
         let old = old.map(|prior| prior.image.directory().streams.as_slice());
-        writer.finish(self.options.block_len, old.unwrap_or(&[]))
+        let (options, mut total) = (self.options, 0);
+        let mut tell = |left: u64, written_len| {
+            self.go_on()?;
+            total = left.max(total);
+            let read = (total - left, total);
+            self.tell_read(Stage::Compress, read, written_len, false);
+            Ok(())
+        };
+        writer.finish(options.block_len, old.unwrap_or(&[]), &mut tell)
     }
 
     fn take_all(

@@ -1,5 +1,6 @@
 //! The memory plan: who gets how much of `--memory`. A budget that cannot be kept is refused, not overrun.
 
+use crate::cluster;
 use crate::compress::Compressors;
 use crate::contents::CATEGORIES;
 use crate::dictionary;
@@ -82,6 +83,8 @@ pub struct Plan {
     pub arm64_codec: CodecSpec,
     /// Shortest repeat.
     pub match_len_min: u32,
+    /// Pieces that are put beside those they resemble; 0: none are.
+    pub cluster_len: u64,
     /// Longest dictionary of ordinary blocks; 0 where their codec has none.
     pub dictionary_len: u64,
     /// What is told apart.
@@ -140,6 +143,7 @@ impl Plan {
             x86_codec: options.x86_codec.unwrap_or(options.codec),
             arm64_codec: options.arm64_codec.unwrap_or(options.codec),
             match_len_min: options.match_len_min,
+            cluster_len: options.cluster_len,
             dictionary_len: dictionary_len(options),
             categories: options.categories,
             table_len: table_len(options),
@@ -184,7 +188,8 @@ fn blocks_need(options: &BuildOptions, threads: u64) -> u64 {
         + recode::shared_memory_len(&options.categories)
         + blocks
         + minimum_shared(options)
-        + shared_dictionary_len(options);
+        + shared_dictionary_len(options)
+        + cluster::memory_len(options.memory_len, options.block_len, options.cluster_len);
     // The dictionary is learned before anything is packed.
     let learning = match dictionary_len(options) {
         0 => 0,

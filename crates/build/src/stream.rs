@@ -198,7 +198,7 @@ pub fn build_stream(
         target,
         &mut teller,
     )?;
-    teller.stage = Stage::Tree;
+    teller.begin(Stage::Tree, 0);
     let size = source.size();
     let contents_count = stored.contents.table.count();
     Plan::check_tree(options, &tree_size(&size), contents_count, size.memory_len)?;
@@ -273,6 +273,11 @@ impl<'a> Teller<'a> {
             read_len: 0,
             last: Instant::now(),
         }
+    }
+
+    /// Begins a stage that reads `read_total` bytes; 0 where that is not known.
+    fn begin(&mut self, stage: Stage, read_total: u64) {
+        (self.stage, self.read_total, self.read_len) = (stage, read_total, 0);
     }
 
     /// Counts, tells if it is time, and ends the build if somebody wants that.

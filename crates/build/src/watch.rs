@@ -7,8 +7,10 @@ use weald_format::Digest;
 pub enum Stage {
     /// Walking the source.
     Scan,
-    /// Reading, sharing, segmenting, compressing, writing.
+    /// Reading, sharing, segmenting; compressing and writing what need not wait for its order.
     Write,
+    /// Compressing and writing the rest, in order.
+    Compress,
     /// Writing the tree.
     Tree,
 }
@@ -22,9 +24,9 @@ pub struct Progress {
     pub entry_count: u64,
     /// Entries there are, once known.
     pub entry_total: u64,
-    /// Source bytes read in this stage.
+    /// Source bytes read in this stage; fresh bytes handed on (Compress).
     pub read_len: u64,
-    /// Source bytes this stage will read, once known.
+    /// What that will be, once known.
     pub read_total: u64,
     /// Bytes written to the image so far.
     pub written_len: u64,

@@ -199,6 +199,7 @@ fn stage_word(stage: Stage) -> &'static str {
     match stage {
         Stage::Scan => "scan",
         Stage::Write => "write",
+        Stage::Compress => "compress",
         Stage::Tree => "tree",
     }
 }

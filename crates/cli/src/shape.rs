@@ -65,6 +65,9 @@ pub struct LayoutArgs {
     /// Only zstd has dictionaries
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     dictionary_size: Option<u64>,
+    /// Bytes of the pieces that are put beside those they resemble, wherever their files are, 4K to 64M; 0 leaves them where files put them
+    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    cluster_size: Option<u64>,
     /// What to tell apart from ordinary data; unless asked to, levels 0 to 7 leave out png and jpeg, 0 to 3 deflate, 0 and 1 pcm and fits
     #[arg(long, value_enum, value_delimiter = ',', value_name = "CATEGORY,…")]
     categorize: Option<Vec<CategoryWord>>,
@@ -83,6 +86,7 @@ impl LayoutArgs {
         self.profile.is_some()
             || self.match_size.is_some()
             || self.dictionary_size.is_some()
+            || self.cluster_size.is_some()
             || self.categorize.is_some()
             || self.order.is_some()
             || self.order_list.is_some()
@@ -96,6 +100,7 @@ impl LayoutArgs {
             options.match_len_min = u32::try_from(len).unwrap_or(u32::MAX);
         }
         options.dictionary_len = self.dictionary_size.unwrap_or(options.dictionary_len);
+        options.cluster_len = self.cluster_size.unwrap_or(options.cluster_len);
         if let Some(words) = &self.categorize {
             let has = |word| words.contains(&CategoryWord::All) || words.contains(&word);
             options.categories = Categories {

@@ -89,6 +89,7 @@ fn an_image_is_packed_anew() {
         &["--order", "name"],
         &["--match-size", "64"],
         &["--dictionary-size", "64K"],
+        &["--cluster-size", "4K"],
         &["--categorize", "none"],
         &["--mtime", "keep"],
     ] {

@@ -1,6 +1,6 @@
 //! A spool: bytes put aside on disk that must be seen again, gone when the process ends, however it ends.
 
-use crate::ReadAt;
+use crate::{FileSource, ReadAt};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -48,6 +48,16 @@ impl Spool {
         }
         self.len += bytes.len() as u64;
         Ok(offset)
+    }
+
+    /// Reads what is there, and what will be.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn reader(&self) -> Result<FileSource> {
+        let file = self.file.try_clone();
+        let file = file.map_err(|e| Error::io("reading a temporary file", e))?;
+        Ok(FileSource::of_growing(file))
     }
 
     fn check_alive(&self) -> Result<()> {
@@ -106,8 +116,12 @@ mod tests {
         let mut buf = [0; 4];
         spool.read_exact_at(&mut buf, 2).unwrap();
         assert_eq!((&buf, spool.len()), (b"cdef", 7));
+        let reader = spool.reader().unwrap();
+        spool.append(b"hijk").unwrap();
+        reader.read_exact_at(&mut buf, 6).unwrap();
+        assert_eq!((&buf, spool.len()), (b"ghij", 11));
         assert_eq!(
-            spool.read_exact_at(&mut buf, 4).unwrap_err().kind(),
+            spool.read_exact_at(&mut buf, 8).unwrap_err().kind(),
             ErrorKind::Io
         );
         assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);

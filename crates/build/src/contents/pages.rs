@@ -1,6 +1,7 @@
 //! What contents become: blocks for the compressors; extents, recipes and contents on their pages.
 
 use super::{ARM64, DEFLATE, INCOMPRESSIBLE, PAGE_CORRECTIONS_LEN_MAX, X86};
+use crate::cluster::Clusters;
 use crate::compress::{Behind, Compressors, Target};
 use crate::earlier::Tails;
 use crate::image_writer::ImageWriter;
@@ -39,27 +40,22 @@ pub struct Pages<'a> {
     pub recipe_len_max: u64,
     /// Where the blocks that end streams find a history.
     pub tails: Option<Tails>,
+    /// Where blocks wait to be put in order.
+    pub clusters: Option<Clusters>,
 }
 
 impl SegmentSink for Pages<'_> {
     fn block(&mut self, stream: u8, block: Arc<Vec<u8>>) -> Result<()> {
-        let (category, codec) = match stream {
-            INCOMPRESSIBLE => (Category::Incompressible, CodecSpec::None),
-            X86 => (Category::X86, self.x86_codec),
-            ARM64 => (Category::Arm64, self.arm64_codec),
-            _ => (Category::General, self.codec),
+        let Some(clusters) = self.clusters.as_mut().filter(|c| c.holds(stream)) else {
+            return self.submit(stream, block, true);
         };
-        let target = Target {
-            stream,
-            category,
-            codec,
-        };
-        let earlier = match &self.tails {
-            Some(tails) => tails.of(category, codec, block.len())?,
-            None => None,
-        };
-        self.compressors
-            .submit_after(self.image, target, block, earlier)
+        clusters.hold(stream, &block)?;
+        // One goes on for one that comes, so that compressors have work while files are read, and the order in the file
+        // follows from the files alone.
+        match clusters.ready()? {
+            Some(ready) => self.submit(ready.stream, ready.raw, false),
+            None => Ok(()),
+        }
     }
 
     fn extent(&mut self, extent: Extent) -> Result<()> {
@@ -67,7 +63,10 @@ impl SegmentSink for Pages<'_> {
     }
 
     fn raw_place(&self, stream: u8, no: u64) -> Option<u64> {
-        self.image.raw_place(stream, no)
+        match &self.clusters {
+            Some(clusters) if clusters.holds(stream) => clusters.place(stream, no),
+            _ => self.image.raw_place(stream, no),
+        }
     }
 }
 
@@ -126,13 +125,58 @@ impl<'a> Pages<'a> {
             made_len,
             recipe_len_max: 0,
             tails: None,
+            clusters: None,
         }
     }
 }
 
 impl Pages<'_> {
+    /// Hands a block to the compressors; one that may end its stream has a history perhaps.
+    fn submit(&mut self, stream: u8, block: Arc<Vec<u8>>, may_be_last: bool) -> Result<()> {
+        let (category, codec) = match stream {
+            INCOMPRESSIBLE => (Category::Incompressible, CodecSpec::None),
+            X86 => (Category::X86, self.x86_codec),
+            ARM64 => (Category::Arm64, self.arm64_codec),
+            _ => (Category::General, self.codec),
+        };
+        let target = Target {
+            stream,
+            category,
+            codec,
+        };
+        let earlier = match &self.tails {
+            Some(tails) if may_be_last => tails.of(category, codec, block.len())?,
+            _ => None,
+        };
+        self.compressors
+            .submit_after(self.image, target, block, earlier)
+    }
+
+    /// Puts all that waits in order, and hands it on; `tell` hears now and then how many bytes are left, and how long the image is.
+    ///
+    /// # Errors
+    /// Those of the spool, of the blocks before, and of `tell`.
+    pub fn finish_clusters(&mut self, tell: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
+        let Some(mut clusters) = self.clusters.take() else {
+            return Ok(());
+        };
+        clusters.close()?;
+        while let Some(ready) = clusters.ready()? {
+            self.submit(ready.stream, ready.raw, ready.is_last)?;
+            tell(clusters.waiting_len(), self.image.position())?;
+        }
+        clusters.each_extent(&mut |run, count| self.put_run(run, count))
+    }
+
     /// The next piece of the logical space, which stands for `count` extents.
     pub fn run(&mut self, run: ExtentRun, count: usize) -> Result<()> {
+        match &mut self.clusters {
+            Some(clusters) => clusters.hold_extent(run, count),
+            None => self.put_run(run, count),
+        }
+    }
+
+    fn put_run(&mut self, run: ExtentRun, count: usize) -> Result<()> {
         self.logical_len += run.logical_len();
         if self.logical_len > NUMBER_MAX {
             return Err(Error::limit("more than 2^62 bytes of distinct contents"));

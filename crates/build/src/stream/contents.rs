@@ -55,8 +55,15 @@ pub fn write_contents(
     };
     source.contents(&mut store)?;
     let (file_len, dedup_len) = (store.file_len, store.dedup_len);
+    let Store { writer, teller, .. } = store;
+    teller.begin(crate::watch::Stage::Compress, 0);
+    let mut tell = |left: u64, written_len| {
+        teller.read_total = left.max(teller.read_total);
+        let done = teller.read_total - left;
+        teller.tell(0, done - teller.read_len.min(done), written_len)
+    };
     Ok(Stored {
-        contents: store.writer.finish(options.block_len, &[])?,
+        contents: writer.finish(options.block_len, &[], &mut tell)?,
         file_len,
         dedup_len,
     })
