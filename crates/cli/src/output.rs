@@ -75,12 +75,6 @@ impl Output {
         self.writer.write_all(name)
     }
 
-    /// Writes a name and ends the line.
-    pub fn name_line(&mut self, name: &[u8]) -> io::Result<()> {
-        self.name(name)?;
-        self.writer.write_all(b"\n")
-    }
-
     /// Writes one JSON value on a line.
     pub fn json(&mut self, value: &serde_json::Value) -> io::Result<()> {
         serde_json::to_writer(&mut self.writer, value)?;

@@ -138,3 +138,85 @@ fn a_forest_is_counted_without_being_walked() {
         "{below}"
     );
 }
+
+/// Forests whose directories are more than one part of a search, alike and not: fan-out and further words.
+const LARGE: [&[&str]; 4] = [
+    &["--fanout", "5x3x5000"],
+    &[
+        "--fanout",
+        "2x200x100",
+        "--names",
+        "hex",
+        "--dir-names",
+        "hex",
+    ],
+    &[
+        "--fanout",
+        "30x12x40",
+        "--names",
+        "words",
+        "--versions",
+        "4",
+        "--name-changes",
+        "0.2",
+    ],
+    &["--fanout", "9000", "--names", "annex"],
+];
+
+/// Would catch: a part of the tree that no thread gets or two get, parts in another order than that of a walk, and what is
+/// remembered of a directory applied to another one. `ls -R` walks on one thread and remembers nothing.
+#[test]
+fn any_number_of_threads_finds_the_same() {
+    let bench = Bench::new();
+    for words in LARGE {
+        let forest = ["forest", "-q", "--image", "forest"];
+        bench.weald([&forest[..], words].concat()).expect(0, "");
+        let all = bench.weald(["ls", "-R", "forest"]).expect(0, "").text();
+        type Wanted = fn(&str) -> bool;
+        let queries: [(&[&str], Wanted); 7] = [
+            (&[], |_| true),
+            (&["--name", "*2"], |path| path.ends_with('2')),
+            // Of a directory of 5000 files, in its second part alone.
+            (&["--name", "*499?"], |path| {
+                let name = name(path).as_bytes();
+                name.len() > 3 && name[..name.len() - 1].ends_with(b"499")
+            }),
+            (&["--path", "*/*1/*3"], |path| {
+                let names: Vec<&str> = path.split('/').collect();
+                names.len() == 3 && names[1].ends_with('1') && names[2].ends_with('3')
+            }),
+            (&["--max-depth", "1"], |path| !path.contains('/')),
+            (&["--min-depth", "2", "--max-depth", "2"], |path| {
+                path.matches('/').count() == 1
+            }),
+            (&["--name", "no such name"], |_| false),
+        ];
+        for (query, is_wanted) in queries {
+            let expected: String = all
+                .lines()
+                .filter(|path| is_wanted(path))
+                .flat_map(|path| [path, "\n"])
+                .collect();
+            for threads in ["1", "2", "7"] {
+                let find = |more: &[&str]| {
+                    let find = ["find", "forest", "--threads", threads];
+                    bench
+                        .weald([&find, query, more].concat())
+                        .expect(0, "")
+                        .text()
+                };
+                assert!(
+                    find(&[]) == expected,
+                    "{words:?} {query:?} {threads} threads"
+                );
+                let count = format!("{}\n", expected.lines().count());
+                assert_eq!(find(&["--count"]), count, "{words:?} {query:?} {threads}");
+            }
+        }
+        bench.sh("rm forest");
+    }
+}
+
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

@@ -331,6 +331,55 @@ impl Image {
             .read_dir(&self.tree.directory(dir.0)?, start, visit)
     }
 
+    /// The directory `dir`, opened.
+    ///
+    /// # Errors
+    /// `Invalid` where `dir` is not a directory.
+    /// # Cost
+    /// A descent from the root, as [`Image::inode`], unless it was opened not long ago.
+    pub fn open_directory(&self, dir: InodeNo) -> Result<OpenedDirectory> {
+        self.tree.directory(dir.0).map(OpenedDirectory)
+    }
+
+    /// The directory `dir`, which lies in `parent`, opened.
+    ///
+    /// # Errors
+    /// `Corrupt` where it does not lie there.
+    pub fn open_directory_in(
+        &self,
+        parent: &OpenedDirectory,
+        dir: InodeNo,
+    ) -> Result<OpenedDirectory> {
+        let opened = self.tree.directory_in(&parent.0, dir.0);
+        opened.map(OpenedDirectory)
+    }
+
+    /// As [`Image::read_dir`], of an opened directory.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn read_opened(
+        &self,
+        dir: &OpenedDirectory,
+        start: u64,
+        visit: &mut VisitEntry<'_>,
+    ) -> Result<()> {
+        self.tree.read_dir(&dir.0, start, visit)
+    }
+
+    /// Names below `inode` at any depth: 0 where it is no directory.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    /// # Cost
+    /// Reads one page, whatever the number.
+    pub fn names_below(&self, inode: &Inode) -> Result<u64> {
+        match inode.template {
+            Some(id) => Ok(self.tree.template(id.0)?.subtree_count),
+            None => Ok(0),
+        }
+    }
+
     /// The target of a symlink.
     ///
     /// # Errors
@@ -440,6 +489,10 @@ impl Image {
         ByteLen(self.records.decoded_len())
     }
 }
+
+/// A directory of an image whose place is known: what a walk saves a descent from the root with.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenedDirectory(tree::DirectoryView);
 
 /// Where the image begins that ends where `file` ends: its footer, which is last, tells its own place in the image.
 fn find_start(file: &dyn ReadAt) -> Result<ByteOffset> {

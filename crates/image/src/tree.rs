@@ -329,6 +329,18 @@ impl Tree {
         Ok(*view)
     }
 
+    /// The instance of the directory that is name `no`, which lies in `view`.
+    ///
+    /// # Errors
+    /// `Corrupt` where it does not.
+    pub fn directory_in(&self, view: &DirectoryView, no: u64) -> Result<DirectoryView> {
+        let child = self.child_view(view, no.saturating_sub(view.base))?;
+        match child.no == no {
+            true => Ok(child),
+            false => Err(bad("F-9.5", format!("{no} is no directory of {}", view.no))),
+        }
+    }
+
     /// The inode that name `no` shows.
     pub fn inode(&self, no: u64) -> Result<Inode> {
         let holder = self.holder_of(no)?;

@@ -28,7 +28,7 @@ pub use glob::{Glob, PathGlob, Scope, Selection};
 pub use image_tree::{ImageDir, ImageTree};
 pub use path::{Follow, Located, SYMLINK_COUNT_MAX, resolve};
 pub use reading::{ReadingCost, Spread, reading_cost};
-pub use search::{Found, Search, SearchOptions};
+pub use search::{Found, Hit, SearchOptions, search};
 pub use sum::{Algorithm, Sum, SumOptions, sums};
 pub use text::{shown, shown_path};
 pub use time::{parse_time, utc_nanoseconds, utc_seconds};

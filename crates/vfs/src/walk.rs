@@ -7,10 +7,10 @@
 use crate::path::Located;
 use crate::shown_path;
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use weald_format::{FileKind, InodeNo, Result};
-use weald_image::{Image, Inode};
+use weald_image::{Image, Inode, OpenedDirectory};
 
 /// Entries read from a directory at once.
 const BATCH_COUNT: usize = 128;
@@ -41,11 +41,41 @@ pub struct Visit {
     pub is_last: bool,
 }
 
-struct Frame {
+/// A directory that a walk has come to, opened once it is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
     dir: InodeNo,
+    parent: Option<OpenedDirectory>,
+    opened: Option<OpenedDirectory>,
+}
+
+impl Place {
+    pub(crate) fn new(dir: InodeNo, parent: Option<OpenedDirectory>) -> Self {
+        Self {
+            dir,
+            parent,
+            opened: None,
+        }
+    }
+
+    pub(crate) fn open(&mut self, image: &Image) -> Result<OpenedDirectory> {
+        let opened = match (self.opened, &self.parent) {
+            (Some(opened), _) => opened,
+            (None, Some(parent)) => image.open_directory_in(parent, self.dir)?,
+            (None, None) => image.open_directory(self.dir)?,
+        };
+        self.opened = Some(opened);
+        Ok(opened)
+    }
+}
+
+struct Frame {
+    place: Place,
     /// Index of the entry after those in `batch`, among those that are to be visited.
     next_index: u64,
-    /// Positions of the entries that are to be visited, in order; `None` for all.
+    /// Index behind the last entry that is to be visited, where that is not the last of the directory.
+    end: u64,
+    /// Positions of the entries that are to be visited, in order; `None` for all up to `end`.
     only: Option<Arc<[u64]>>,
     batch: VecDeque<(Vec<u8>, Inode)>,
     is_at_end: bool,
@@ -59,6 +89,8 @@ pub struct Walker<'a> {
     frames: Vec<Frame>,
     path: Vec<u8>,
     start: Option<Located>,
+    /// Depth of the directory of the first frame.
+    depth: usize,
 }
 
 impl<'a> Walker<'a> {
@@ -69,7 +101,27 @@ impl<'a> Walker<'a> {
             frames: Vec::new(),
             path: start.path.clone(),
             start: Some(start),
+            depth: 0,
         }
+    }
+
+    /// A walk over the entries `range` of the directory `dir` at `path` and everything below them; `depth` is that of the directory.
+    pub(crate) fn within(
+        image: &'a Image,
+        dir: InodeNo,
+        path: Vec<u8>,
+        depth: usize,
+        range: Range<u64>,
+    ) -> Self {
+        let mut walker = Self {
+            image,
+            frames: Vec::new(),
+            path,
+            start: None,
+            depth,
+        };
+        walker.push_frame(dir, range);
+        walker
     }
 
     /// The path, from the root of the image, of the entry entered last, or of the directory left last.
@@ -82,8 +134,14 @@ impl<'a> Walker<'a> {
     /// # Panics
     /// Where the last step did not enter a directory.
     pub fn skip_children(&mut self) {
-        self.new_frame();
+        self.take_directory();
+    }
+
+    /// The same; returns the directory, for the caller to read.
+    pub(crate) fn take_directory(&mut self) -> Place {
+        let place = self.new_frame().place;
         self.frames.pop();
+        place
     }
 
     /// Visits only the entries at `positions`, which ascend, of the directory just entered.
@@ -140,9 +198,9 @@ impl<'a> Walker<'a> {
     }
 
     fn enter(&mut self, name: Vec<u8>, inode: Inode, is_last: bool) -> Step {
-        let depth = self.frames.len();
+        let depth = self.depth + self.frames.len();
         if inode.kind == FileKind::Directory {
-            self.push_frame(inode.ino);
+            self.push_frame(inode.ino, 0..u64::MAX);
         }
         Step::Enter(Visit {
             name,
@@ -152,16 +210,18 @@ impl<'a> Walker<'a> {
         })
     }
 
-    fn push_frame(&mut self, dir: InodeNo) {
+    fn push_frame(&mut self, dir: InodeNo, range: Range<u64>) {
         if let Some(index) = self.frames.len().checked_sub(FULL_FRAME_COUNT)
             && let Some(frame) = self.frames.get_mut(index)
         {
             frame.forget_batch();
         }
         let path_len = self.path.len();
+        let parent = self.frames.last().and_then(|frame| frame.place.opened);
         self.frames.push(Frame {
-            dir,
-            next_index: 0,
+            place: Place::new(dir, parent),
+            next_index: range.start,
+            end: range.end,
             only: None,
             batch: VecDeque::new(),
             is_at_end: false,
@@ -177,9 +237,13 @@ impl Frame {
         if let Some(only) = self.only.clone() {
             return self.fill_only(image, &only);
         }
-        let batch = &mut self.batch;
+        let dir = self.place.open(image)?;
+        let (batch, end) = (&mut self.batch, self.end);
         let mut is_cut = false;
-        image.read_dir(self.dir, self.next_index, &mut |_, name, inode| {
+        image.read_opened(&dir, self.next_index, &mut |index, name, inode| {
+            if index >= end {
+                return ControlFlow::Break(());
+            }
             if batch.len() == BATCH_COUNT {
                 is_cut = true;
                 return ControlFlow::Break(());
@@ -196,9 +260,10 @@ impl Frame {
     fn fill_only(&mut self, image: &Image, only: &[u64]) -> Result<()> {
         let rest = &only[(self.next_index as usize).min(only.len())..];
         let wanted = &rest[..rest.len().min(BATCH_COUNT)];
+        let dir = self.place.open(image)?;
         for row in wanted.chunk_by(|a, b| a + 1 == *b) {
             let mut left = row.len();
-            image.read_dir(self.dir, row[0], &mut |_, name, inode| {
+            image.read_opened(&dir, row[0], &mut |_, name, inode| {
                 self.batch.push_back((name.to_vec(), inode.clone()));
                 left -= 1;
                 match left {

@@ -1,18 +1,19 @@
 //! `weald find`: paths by what is known of them.
 
 use crate::entry;
-use crate::open::{ImageArgs, locate};
+use crate::open::{ImageArgs, locate, thread_count};
 use crate::output::Output;
 use crate::{commands::exit_code, messages, parse, printf};
 use anyhow::anyhow;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use weald_format::{FileKind, Timestamp};
 use weald_image::Image;
-use weald_vfs::{Comparison, Follow, Found, Permissions, Query, Search, SearchOptions, Visit};
+use weald_vfs::{Comparison, Follow, Found, Hit, Permissions, Query, SearchOptions, search};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -92,6 +93,9 @@ pub struct FindArgs {
     /// number, %d depth, %l target, %T@ mtime, %%; \n, \t, \r, \0, \\
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["json", "print0"])]
     printf: Option<OsString>,
+    /// Threads; 0 for one on each processor
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    threads: usize,
 }
 
 /// Runs the command.
@@ -105,24 +109,33 @@ pub fn run(args: &FindArgs) -> anyhow::Result<ExitCode> {
     let options = SearchOptions {
         depth_max: args.max_depth,
         is_counted: args.count,
+        thread_count: thread_count(args.threads),
     };
-    let mut search = Search::new(&image, start, &query, options);
     let mut output = Output::new();
-    let (mut count, mut problem_count) = (0, 0);
-    loop {
-        match search.find() {
-            Ok(None) => break,
-            Ok(Some(Found::Entry(visit))) => {
-                let path = search.path();
-                print(args, format.as_ref(), &image, path, &visit, &mut output)?;
-            }
-            Ok(Some(Found::Count(found))) => count = u64::saturating_add(count, found),
-            Err(error) => {
+    let words = Words {
+        args,
+        format,
+        is_terminal: output.is_terminal(),
+        image: &image,
+    };
+    let write = |hit: Hit<'_>, out: &mut Vec<u8>| words.write(hit, out);
+    let (mut count, mut problem_count, mut result) = (0, 0, Ok(()));
+    search(&image, start, &query, options, &write, &mut |found| {
+        match found {
+            Found::Bytes(bytes) => result = output.write_all(&bytes).map_err(Into::into),
+            Found::Count(found) => count = u64::saturating_add(count, found),
+            Found::Problem(error) => {
                 messages::error(&error.into());
                 problem_count += 1;
             }
+            Found::Failed(error) => result = Err(error),
         }
-    }
+        match result {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    });
+    result?;
     if args.count {
         writeln!(output, "{count}")?;
     }
@@ -130,30 +143,35 @@ pub fn run(args: &FindArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(problem_count))
 }
 
-fn print(
-    args: &FindArgs,
-    format: Option<&printf::Format>,
-    image: &Image,
-    path: &[u8],
-    visit: &Visit,
-    output: &mut Output,
-) -> anyhow::Result<()> {
-    if let Some(format) = format {
+/// What is said of an entry.
+struct Words<'a> {
+    args: &'a FindArgs,
+    format: Option<printf::Format>,
+    is_terminal: bool,
+    image: &'a Image,
+}
+
+impl Words<'_> {
+    fn write(&self, hit: Hit<'_>, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        let Hit { path, inode, depth } = hit;
+        if self.args.json {
+            let object = entry::json(self.image, path, inode)?;
+            serde_json::to_writer(&mut *out, &serde_json::Value::from(object))?;
+            out.push(b'\n');
+            return Ok(());
+        }
         let path = if path.is_empty() { b"." } else { path };
-        let (inode, depth) = (&visit.inode, visit.depth);
-        let entry = printf::Entry { path, inode, depth };
-        return format.print(image, &entry, output);
+        if let Some(format) = &self.format {
+            let entry = printf::Entry { path, inode, depth };
+            return format.print(self.image, &entry, out);
+        }
+        match self.is_terminal && !self.args.print0 {
+            true => out.extend_from_slice(weald_vfs::shown(path).as_bytes()),
+            false => out.extend_from_slice(path),
+        }
+        out.push(if self.args.print0 { b'\0' } else { b'\n' });
+        Ok(())
     }
-    if args.json {
-        let object = entry::json(image, path, &visit.inode)?;
-        return Ok(output.json(&object.into())?);
-    }
-    let path = if path.is_empty() { b"." } else { path };
-    if args.print0 {
-        output.write_all(path)?;
-        return Ok(output.write_all(b"\0")?);
-    }
-    Ok(output.name_line(path)?)
 }
 
 fn query(args: &FindArgs) -> weald_format::Result<Query> {

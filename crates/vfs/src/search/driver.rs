@@ -1,0 +1,355 @@
+//! Cuts a tree into parts for threads to search, and puts together what they found.
+//!
+//! Parts have about [`PART_NAMES`] names. A directory with more below it is led through here: its own entry is a part, then come its
+//! entries in runs. What is learned of such a directory, once all its parts are done, spares later instances of its template.
+
+use super::Hit;
+use super::part::{Batch, Part, Shared};
+use crate::Walker;
+use crate::path::Located;
+use std::collections::{HashMap, VecDeque};
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use weald_format::InodeNo;
+use weald_image::Inode;
+
+/// Names of a part: enough that handing it over costs nothing, few enough that its output is short.
+const PART_NAMES: u64 = 4096;
+/// Large templates that are remembered, about 64 bytes each.
+const KNOWN_COUNT_MAX: usize = 1 << 16;
+/// Runs that are remembered of all of them, 24 bytes each.
+const RUNS_MAX: usize = 1 << 18;
+
+/// Entries of a directory that are one part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    positions: Range<u64>,
+    /// Whether it is one large directory, what is below it aside.
+    is_shallow: bool,
+}
+
+/// What threads are given, in the order of a walk.
+pub enum Job<'a> {
+    Part(Box<Part<'a>>, Option<Run>),
+    /// The parts that follow lie in the directory of this run.
+    Enter(Opened),
+    Leave,
+    /// A directory that holds so many entries that are wanted, and need not be read.
+    Known(u64, Option<Run>),
+}
+
+/// A job that is done.
+pub enum Done<'a, E> {
+    Part(Batch<E>, Box<Part<'a>>, Option<Run>, bool),
+    Enter(Opened),
+    Leave,
+    Known(u64, Option<Run>),
+}
+
+impl<'a> Job<'a> {
+    /// Does it.
+    pub fn run<E>(
+        self,
+        shared: &Shared<'a>,
+        write: &impl Fn(Hit<'_>, &mut Vec<u8>) -> Result<(), E>,
+    ) -> Done<'a, E> {
+        match self {
+            Self::Part(mut part, run) => {
+                let mut batch = Batch::default();
+                let is_done = part.advance(shared, write, &mut batch);
+                Done::Part(batch, part, run, is_done)
+            }
+            Self::Enter(opened) => Done::Enter(opened),
+            Self::Leave => Done::Leave,
+            Self::Known(count, run) => Done::Known(count, run),
+        }
+    }
+}
+
+/// A large directory whose parts are being taken back.
+#[derive(Default)]
+pub struct Opened {
+    /// Its template, where what it holds is to be remembered.
+    template: Option<u64>,
+    /// Where it stands in the directory above it.
+    run: Option<Run>,
+    count: u64,
+    /// Those that lead to something.
+    runs: Vec<Run>,
+}
+
+/// What every instance of a large template holds.
+#[derive(Clone)]
+struct Answer {
+    count: u64,
+    runs: Arc<[Run]>,
+}
+
+/// A large directory that is being cut.
+struct Frame {
+    dir: InodeNo,
+    depth: usize,
+    path_len: usize,
+    entry_count: u64,
+    has_directories: bool,
+    next: u64,
+    /// The runs that are to be searched; `None` for all. `next` counts in them then.
+    runs: Option<Arc<[Run]>>,
+}
+
+/// The cutting and the putting together; both on one thread.
+pub struct Driver<'s, 'a> {
+    shared: &'s Shared<'a>,
+    start: Option<Located>,
+    path: Vec<u8>,
+    frames: Vec<Frame>,
+    ready: VecDeque<Job<'a>>,
+    opened: Vec<Opened>,
+    known: HashMap<u64, Answer>,
+    run_count: usize,
+    /// The run of the part that was taken back last.
+    taken: Option<Run>,
+}
+
+impl<'s, 'a> Driver<'s, 'a> {
+    pub fn new(shared: &'s Shared<'a>, start: Located) -> Self {
+        Self {
+            shared,
+            path: start.path.clone(),
+            start: Some(start),
+            frames: Vec::new(),
+            ready: VecDeque::new(),
+            opened: Vec::new(),
+            known: HashMap::new(),
+            run_count: 0,
+            taken: None,
+        }
+    }
+
+    /// The next job, `None` where all are given out.
+    pub fn next_job(&mut self) -> Option<Job<'a>> {
+        if let Some(start) = self.start.take() {
+            self.begin(start);
+        }
+        while self.ready.is_empty() && !self.frames.is_empty() {
+            self.cut();
+        }
+        self.ready.pop_front()
+    }
+
+    fn begin(&mut self, start: Located) {
+        let inode = start.inode.clone();
+        let is_large = self.is_large(&inode);
+        let walker = Walker::new(self.shared.image, start);
+        let part = Box::new(Part::new(walker, is_large));
+        self.ready.push_back(Job::Part(part, None));
+        if is_large {
+            self.descend(&inode, 0, None);
+        }
+    }
+
+    /// Whether `inode` is a directory of more names than a part has. One that cannot be read is not: reading it will say why.
+    fn is_large(&self, inode: &Inode) -> bool {
+        self.names_below(inode) > PART_NAMES
+    }
+
+    fn names_below(&self, inode: &Inode) -> u64 {
+        self.shared.image.names_below(inode).unwrap_or(0)
+    }
+
+    /// Goes on in the large directory `inode` at `self.path`.
+    fn descend(&mut self, inode: &Inode, depth: usize, run: Option<Run>) {
+        if self
+            .shared
+            .options
+            .depth_max
+            .is_some_and(|max| depth >= max)
+        {
+            return;
+        }
+        let template = inode.template.filter(|_| self.shared.known.is_some());
+        let template = template.map(|id| id.0);
+        let answer = template.and_then(|id| self.known.get(&id).cloned());
+        match &answer {
+            Some(answer) if answer.count == 0 => return,
+            Some(answer) if self.shared.options.is_counted => {
+                self.ready.push_back(Job::Known(answer.count, run));
+                return;
+            }
+            _ => {}
+        }
+        let opened = Opened {
+            template: template.filter(|_| answer.is_none()),
+            run,
+            ..Opened::default()
+        };
+        self.ready.push_back(Job::Enter(opened));
+        self.frames.push(Frame {
+            dir: inode.ino,
+            depth,
+            path_len: self.path.len(),
+            entry_count: inode.size.0,
+            // Its own two names, and one in each sub-directory.
+            has_directories: inode.nlink > 2,
+            next: 0,
+            runs: answer.map(|answer| answer.runs),
+        });
+    }
+
+    /// Makes the next jobs of the innermost directory.
+    fn cut(&mut self) {
+        let Some(frame) = self.frames.last() else {
+            return;
+        };
+        let (depth, path_len) = (frame.depth, frame.path_len);
+        self.path.truncate(path_len);
+        let (run, large) = match &frame.runs {
+            Some(runs) => (runs.get(frame.next as usize).cloned(), None),
+            None => self.next_run(frame),
+        };
+        let Some(run) = run else {
+            self.frames.pop();
+            self.ready.push_back(Job::Leave);
+            return;
+        };
+        let (image, dir) = (self.shared.image, frame.dir);
+        let next = match frame.runs {
+            Some(_) => frame.next + 1,
+            None => run.positions.end,
+        };
+        let walker = Walker::within(image, dir, self.path.clone(), depth, run.positions.clone());
+        let part = Box::new(Part::new(walker, run.is_shallow));
+        self.ready.push_back(Job::Part(part, Some(run.clone())));
+        if let Some(frame) = self.frames.last_mut() {
+            frame.next = next;
+        }
+        if !run.is_shallow {
+            return;
+        }
+        let large = large.or_else(|| self.entry(dir, run.positions.start));
+        if let Some((name, inode)) = large {
+            if !self.path.is_empty() {
+                self.path.push(b'/');
+            }
+            self.path.extend_from_slice(&name);
+            self.descend(&inode, depth + 1, Some(run));
+        }
+    }
+
+    /// The next run of `frame`; the large directory that it is, where it is one.
+    fn next_run(&self, frame: &Frame) -> (Option<Run>, Option<(Vec<u8>, Inode)>) {
+        let start = frame.next;
+        let run = |end, is_shallow| {
+            let positions = start..end;
+            (start < end).then_some(Run {
+                positions,
+                is_shallow,
+            })
+        };
+        if !frame.has_directories {
+            let end = start.saturating_add(PART_NAMES).min(frame.entry_count);
+            return (run(end, false), None);
+        }
+        let (mut end, mut weight, mut large) = (start, 0_u64, None);
+        let image = self.shared.image;
+        let read = image.read_dir(frame.dir, start, &mut |index, name, inode| {
+            let below = self.names_below(inode);
+            if below > PART_NAMES {
+                if index == start {
+                    large = Some((name.to_vec(), inode.clone()));
+                    end = index + 1;
+                }
+                return ControlFlow::Break(());
+            }
+            end = index + 1;
+            weight += 1 + below;
+            match weight < PART_NAMES {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        if read.is_err() && large.is_none() {
+            // Who reads the rest meets the same error, and tells it.
+            return (run(u64::MAX, false), None);
+        }
+        (run(end, large.is_some()), large)
+    }
+
+    fn entry(&self, dir: InodeNo, position: u64) -> Option<(Vec<u8>, Inode)> {
+        let mut entry = None;
+        let read = self
+            .shared
+            .image
+            .read_dir(dir, position, &mut |_, name, inode| {
+                entry = Some((name.to_vec(), inode.clone()));
+                ControlFlow::Break(())
+            });
+        entry.filter(|_| read.is_ok())
+    }
+
+    /// Takes back what is done, in order: what it gave, and the part where it is not at its end.
+    pub fn take<E>(&mut self, done: Done<'a, E>) -> (Batch<E>, Option<Box<Part<'a>>>) {
+        let mut batch = Batch::default();
+        match done {
+            Done::Part(batch, part, run, is_done) => {
+                self.taken = run;
+                self.add(&batch);
+                return (batch, (!is_done).then_some(part));
+            }
+            Done::Enter(opened) => self.opened.push(opened),
+            Done::Leave => self.leave(),
+            Done::Known(count, run) => {
+                self.taken = run;
+                self.add_found(count);
+                batch.count = count;
+            }
+        }
+        (batch, None)
+    }
+
+    /// Notes what the part taken last gave.
+    pub fn add<E>(&mut self, batch: &Batch<E>) {
+        if !batch.problems.is_empty() {
+            // What cannot be read here may be read elsewhere, and is to be told at every place.
+            let opened = self.opened.iter_mut();
+            opened.for_each(|opened| opened.template = None);
+        }
+        self.add_found(batch.found_count);
+    }
+
+    /// `self.taken` leads to so many.
+    fn add_found(&mut self, count: u64) {
+        let Some(parent) = self.opened.last_mut().filter(|_| count > 0) else {
+            return;
+        };
+        parent.count = parent.count.saturating_add(count);
+        if let Some(run) = self.taken.clone()
+            && parent.template.is_some()
+            && parent.runs.last() != Some(&run)
+        {
+            parent.runs.push(run);
+        }
+    }
+
+    fn leave(&mut self) {
+        let Some(left) = self.opened.pop() else {
+            return;
+        };
+        self.taken = left.run;
+        self.add_found(left.count);
+        let room = RUNS_MAX - self.run_count;
+        if let Some(template) = left.template
+            && self.known.len() < KNOWN_COUNT_MAX
+            && left.runs.len() <= room
+        {
+            // Several instances may have been given out before the first was done.
+            self.known.entry(template).or_insert_with(|| {
+                self.run_count += left.runs.len();
+                Answer {
+                    count: left.count,
+                    runs: Arc::from(left.runs),
+                }
+            });
+        }
+    }
+}
