@@ -155,3 +155,39 @@ fn what_cannot_be_compared_is_told() {
         output.stderr
     );
 }
+
+/// Would catch: a comparison of forests that takes as long as they are large although both are stored once, a leaf that is missed because
+/// its like was compared before, and one that is passed over although names link out of it.
+#[test]
+fn what_is_stored_once_is_compared_once() {
+    let bench = Bench::new();
+    for (name, fanout) in [
+        ("a", "1001x100x50"),
+        ("b", "1001x100x50"),
+        ("c", "1002x100x50"),
+    ] {
+        let words = ["forest", "-q", "--fanout", fanout, "--image", name];
+        bench.weald(words).expect(0, "");
+    }
+    let start = std::time::Instant::now();
+    bench.weald(["diff", "a", "b"]).expect(0, "");
+    let more = bench.weald(["diff", "a", "c"]).expect(1, "");
+    assert!(more.text() == "+ 1001/\n", "not one directory more");
+    // Each is over in a hundredth of a second; comparing every entry takes several.
+    assert!(start.elapsed().as_secs() < 2, "{:?}", start.elapsed());
+
+    // Directories 1 and 2 are alike but for what their `two` is another name of.
+    bench.sh(
+        "mkdir -p x/1 x/2 x/3; for i in 1 2 3; do echo same > x/$i/one; done; cp -a x y
+        ln x/1/one x/1/two; ln x/2/one x/2/two; ln x/3/one x/3/two
+        ln y/1/one y/1/two; ln y/1/one y/2/two; rm y/2/one; ln y/1/one y/2/one; ln y/3/one y/3/two
+        find x y -exec touch -hd @1700000000 {} +",
+    );
+    bench.weald(["build", "-q", "x", "x.weald"]).expect(0, "");
+    bench.weald(["build", "-q", "y", "y.weald"]).expect(0, "");
+    let links = bench.weald(["diff", "x.weald", "y.weald"]).expect(1, "");
+    assert_eq!(
+        links.text(),
+        "* 2/one: links (none) -> linked to 1/one\n* 2/two: links linked to 2/one -> linked to 1/one\n"
+    );
+}

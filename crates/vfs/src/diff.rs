@@ -1,17 +1,20 @@
 //! What differs between two trees: names, attributes, contents, links.
 //!
 //! A tree is anything that lists its directories in byte order: an image (`image_tree`) or a directory of the host
-//! (`export`). Memory: one open listing a level and side, and a small record for every inode that has several names.
+//! (`export`). Memory: one open listing a level and side, a small record for every inode that has several names, and pairs of
+//! directories known as equal, which are limited.
 
 use crate::text::shown;
 use crate::time::utc_nanoseconds;
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use weald_format::{Attributes, Error, FileKind, Result, Times, Timestamp, XattrSet};
 
 /// Bytes of two files compared at once.
 const PIECE_LEN: usize = 1 << 20;
+/// Pairs of directories that are remembered as equal, about 24 bytes each.
+const EQUAL_COUNT_MAX: usize = 1 << 20;
 
 /// Identifies an inode with several names within its tree (a host needs device and number).
 pub type LinkKey = (u64, u64);
@@ -62,6 +65,11 @@ pub trait Tree {
     fn link_target(&self, dir: Option<&Self::Dir>, child: &Child<Self::Node>) -> Result<Vec<u8>>;
     /// The extended attributes, sorted by name.
     fn xattrs(&self, dir: Option<&Self::Dir>, child: &Child<Self::Node>) -> Result<XattrSet>;
+    /// A number that directories of this tree share only where everything below them is the same, but for which names belong to one inode.
+    /// `None` where the tree cannot tell.
+    fn sameness(&self, _child: &Child<Self::Node>) -> Option<u64> {
+        None
+    }
     /// Something that reads a regular file.
     fn open_file(
         &self,
@@ -189,7 +197,8 @@ pub enum Difference {
 /// Where a root cannot be read.
 ///
 /// # Cost
-/// Reads every file whose kind and size agree on both sides.
+/// Reads every file whose kind and size agree on both sides. Of directories that are stored once on both sides, one pair is compared where
+/// nothing differs.
 pub fn compare<L: Tree, R: Tree>(
     left: &L,
     right: &R,
@@ -208,6 +217,9 @@ pub fn compare<L: Tree, R: Tree>(
         links: Links::default(),
         path: Vec::new(),
         report,
+        told_count: 0,
+        linked_count: 0,
+        equal: HashSet::new(),
     };
     let mut levels = Vec::new();
     let flow = comparer.pair((None, &left_root), (None, &right_root));
@@ -219,7 +231,10 @@ pub fn compare<L: Tree, R: Tree>(
         match comparer.step(level) {
             ControlFlow::Break(()) => break,
             ControlFlow::Continue(Next::Same) => {}
-            ControlFlow::Continue(Next::Up) => drop(levels.pop()),
+            ControlFlow::Continue(Next::Up) => {
+                comparer.remember(level);
+                levels.pop();
+            }
             ControlFlow::Continue(Next::Down(deeper)) => levels.push(deeper),
         }
     }
@@ -231,6 +246,10 @@ struct Level<L: Tree, R: Tree> {
     left: Side<L>,
     right: Side<R>,
     path_len: usize,
+    /// What the pair may be remembered by, and what had been told and linked when it was begun.
+    sameness: Option<(u64, u64)>,
+    told_count: u64,
+    linked_count: u64,
 }
 
 struct Side<T: Tree> {
@@ -265,6 +284,9 @@ impl<L: Tree, R: Tree> Level<L, R> {
             left: Side::new(left),
             right: Side::new(right),
             path_len,
+            sameness: None,
+            told_count: 0,
+            linked_count: 0,
         }
     }
 }
@@ -285,6 +307,12 @@ struct Comparer<'a, L: Tree, R: Tree> {
     links: Links,
     path: Vec<u8>,
     report: &'a mut dyn FnMut(&[u8], Difference) -> ControlFlow<()>,
+    /// Paths told of.
+    told_count: u64,
+    /// Pairs met of which one has several names.
+    linked_count: u64,
+    /// Pairs of directories in which nothing differs wherever they stand.
+    equal: HashSet<(u64, u64)>,
 }
 
 impl<L: Tree, R: Tree> Comparer<'_, L, R> {
@@ -335,6 +363,10 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
         if [left.facts.kind, right.facts.kind] != [FileKind::Directory; 2] {
             return ControlFlow::Continue(Next::Same);
         }
+        let sameness = self.left.sameness(left).zip(self.right.sameness(right));
+        if sameness.is_some_and(|pair| self.equal.contains(&pair)) {
+            return ControlFlow::Continue(Next::Same);
+        }
         let dirs = self
             .left
             .open_dir(Some(&level.left.dir), left)
@@ -344,7 +376,10 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
             });
         match dirs {
             Ok((left_dir, right_dir)) => {
-                let deeper = Level::new(left_dir, right_dir, self.path.len());
+                let mut deeper = Level::new(left_dir, right_dir, self.path.len());
+                deeper.sameness = sameness;
+                deeper.told_count = self.told_count;
+                deeper.linked_count = self.linked_count;
                 ControlFlow::Continue(Next::Down(deeper))
             }
             Err(error) => {
@@ -361,7 +396,19 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
         self.path.extend_from_slice(name);
     }
 
+    /// Remembers the pair of `level`, which is at its end, where nothing below it differed and no link led out of it.
+    fn remember(&mut self, level: &Level<L, R>) {
+        let is_equal =
+            level.told_count == self.told_count && level.linked_count == self.linked_count;
+        if let Some(pair) = level.sameness.filter(|_| is_equal)
+            && self.equal.len() < EQUAL_COUNT_MAX
+        {
+            self.equal.insert(pair);
+        }
+    }
+
     fn tell(&mut self, difference: Difference) -> ControlFlow<()> {
+        self.told_count += 1;
         (self.report)(&self.path, difference)
     }
 
@@ -484,6 +531,7 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
         if left.kind == FileKind::Directory || (left.nlink < 2 && right.nlink < 2) {
             return false;
         }
+        self.linked_count += 1;
         let (is_known, words) = self.links.meet(left.link_key, right.link_key, &self.path);
         self.note(changes, Aspect::Links, words);
         is_known

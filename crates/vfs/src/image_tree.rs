@@ -44,6 +44,11 @@ impl Tree for ImageTree<'_> {
         Ok(dir.batch.pop_front())
     }
 
+    fn sameness(&self, child: &Child<Inode>) -> Option<u64> {
+        let template = child.node.template.filter(|_| !self.0.has_times_overlay());
+        template.map(|id| id.0)
+    }
+
     fn link_target(&self, _: Option<&ImageDir>, child: &Child<Inode>) -> Result<Vec<u8>> {
         self.0.read_link(&child.node)
     }
