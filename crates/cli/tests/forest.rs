@@ -258,15 +258,28 @@ fn rules_are_told(option: &str, help: &str) {
 fn words_are_checked_and_predictions_come_true() {
     let scratch = Scratch::new("256m");
     let target = scratch.at("forest");
-    for (args, expected) in [
-        (["--fanout", "10x0"], "a level of 0"),
-        (["--fanout", "ten"], "--fanout: fanout: expected a number"),
-        (["--names", "klingon"], "expected counter, words, hex"),
-        (["--sizes", "huge"], "expected empty, constant:BYTES"),
-        (["--symlinks", "2"], "expected a share from 0 to 1"),
-        (["--spec", "gone.toml"], "gone.toml: No such file"),
-    ] {
-        let error = refused(&args, &target);
+    let impossible: [(&[&str], &str); 12] = [
+        (&["--fanout", "10x0"], "a level of 0"),
+        (&["--fanout", "ten"], "--fanout: fanout: expected a number"),
+        (
+            &["--fanout", "9999999x9999999x9999999"],
+            "more than 2^48 files",
+        ),
+        (&["--fanout", "20000000"], "at most 16777216"),
+        (&["--versions", "999999999999"], "more than 2^48 files"),
+        (&["--names", "klingon"], "expected counter, words, hex"),
+        (&["--sizes", "huge"], "expected empty, constant:BYTES"),
+        (&["--sizes", "constant:2T"], "at most 1T"),
+        (&["--times", "constant:9999999999"], "below 2^33"),
+        (&["--symlinks", "2"], "expected a share from 0 to 1"),
+        (
+            &["--symlinks", "0.9", "--hard-links", "0.9"],
+            "more than all files together",
+        ),
+        (&["--spec", "gone.toml"], "gone.toml: No such file"),
+    ];
+    for (args, expected) in impossible {
+        let error = refused(args, &target);
         assert!(error.contains(expected), "{error}");
         assert!(!target.exists());
     }
