@@ -220,3 +220,37 @@ fn any_number_of_threads_finds_the_same() {
 fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
+
+/// Would catch: damage that is told twice or not, that ends the search, or that hides more for some number of threads. The directory
+/// is three parts of a search, and all of them meet it.
+#[test]
+fn damage_is_told_once_and_the_rest_is_found() {
+    let bench = Bench::new();
+    let forest = ["forest", "-q", "--fanout", "3x9000", "--names", "hex"];
+    bench
+        .weald([&forest[..], &["--image", "forest"]].concat())
+        .expect(0, "");
+    let mut bytes = std::fs::read(bench.at("forest")).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(bench.at("forest"), bytes).expect("write");
+    let find = |threads| bench.weald(["find", "forest", "--threads", threads]);
+    let one = find("1");
+    assert_eq!(
+        (one.code, one.stderr.lines().count()),
+        (Some(1), 1),
+        "{}",
+        one.stderr
+    );
+    assert!(one.stderr.starts_with("weald: 1: "), "{}", one.stderr);
+    let found: Vec<&[u8]> = one.stdout.split(|&b| b == b'\n').collect();
+    assert!((18_004..27_004).contains(&found.len()), "{}", found.len());
+    assert!(found.iter().any(|path| path.starts_with(b"2/")));
+    for threads in ["2", "7"] {
+        let more = find(threads);
+        assert!(
+            more.stdout == one.stdout && more.stderr == one.stderr,
+            "{threads}"
+        );
+    }
+}

@@ -80,14 +80,23 @@ pub fn search<'a, E: Send>(
     let driver = RefCell::new(Driver::new(&shared, start));
     let produce = || driver.borrow_mut().next_job();
     let work = |job: driver::Job<'a>| job.run(&shared, write);
+    // Parts of one directory that meet the same damage, one after the other, tell it once.
+    let mut told = String::new();
+    let mut tell = |mut batch: Batch<E>| {
+        batch.problems.retain(|problem| {
+            let before = std::mem::replace(&mut told, format!("{problem:?}"));
+            before != told
+        });
+        emit_batch(batch, sink)
+    };
     let emit = |done: driver::Done<'a, E>| {
         let (batch, mut rest) = driver.borrow_mut().take(done);
-        emit_batch(batch, sink)?;
+        tell(batch)?;
         while let Some(mut part) = rest.take() {
             let mut batch = Batch::default();
             let is_done = part.advance(&shared, write, &mut batch);
             driver.borrow_mut().add(&batch);
-            emit_batch(batch, sink)?;
+            tell(batch)?;
             rest = (!is_done).then_some(part);
         }
         ControlFlow::Continue(())
