@@ -4,6 +4,8 @@
 # make install    PREFIX=/usr/local: program, mount helper, manual pages, completions
 # make bench      figures beside SquashFS and EROFS, into bench-out/; needs root and a quiet machine
 # make bench-build  size, time and memory of building beside every rival, into bench-out/; a quiet machine, an hour and more
+# make bench-forest  forests of up to 10^7 files: built, searched, mounted, beside other file systems; needs root and a quarter of an hour
+# make soak-forest   the same up to 10^9 files; needs root and about two hours
 # make trees      the same tree back, on large trees of this machine; needs root
 # make fuzz       every decoder on hostile bytes
 # make soak       random trees and options, MINUTES=30; needs root
@@ -17,7 +19,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo test bench bench-build trees fuzz soak setup install uninstall clean
+.PHONY: all demo test bench bench-build bench-forest soak-forest trees fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -38,6 +40,14 @@ bench:
 bench-build:
 	bash scripts/setup.sh build rivals
 	bash scripts/bench-build.sh
+
+bench-forest:
+	bash scripts/setup.sh build forest
+	bash scripts/bench-forest.sh
+
+soak-forest:
+	bash scripts/setup.sh build forest
+	bash scripts/bench-forest.sh soak
 
 trees:
 	bash scripts/setup.sh build test

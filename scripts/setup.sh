@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [rivals] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [rivals] [forest] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -59,10 +59,20 @@ python3 python3
 pip3 python3-pip
 npm npm
 TABLE
+    forest) cat <<'TABLE' ;;
+fusermount3 fuse3
+python3 python3
+/usr/bin/time time
+mount mount
+mountpoint util-linux
+mkfs.ext4 e2fsprogs
+mkfs.xfs xfsprogs
+mkfs.btrfs btrfs-progs
+TABLE
     fuzz) cat <<'TABLE' ;;
 c++ g++
 TABLE
-    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals or fuzz" ;;
+    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, forest or fuzz" ;;
     esac
 }
 
