@@ -105,7 +105,7 @@ search_part() {
     table search threads 'CPU s' 'wall s' 'entries a second' 'memory MiB' 'same bytes'
     image=$work/regular.weald count=$(files "$regular")
     found_row "--name '*42', counted" "$count" --name '*42' --count
-    found_row "--name '*42'" "$count" --name '*42' --print0
+    found_row "--type f --name '*42'" "$count" --type f --name '*42' --print0
     verdict_least "$regular: find --name, entries a second" "$rate" 20000000
     # What the generator says by itself, every path of it.
     expected=$("$weald" forest --quiet --fanout "$regular" --stream listing - | grep -z '42$' | b2sum)
@@ -280,6 +280,8 @@ host_counts() {
     measure_machine "$work/loop" "$work/host" "${words[@]}" "$(nproc)"
     sync -f "$work/host"
     made=$(per "$count" "$wall" '%.0f') bytes=$(per $(($(used) - before)) "$count" '%.1f')
+    # Its inodes are laid out when it is made, and count as used from then on.
+    if [ "$kind" = ext4 ]; then bytes=$(sum "$bytes" 256); fi
     drop_caches
     measure_machine find "$work/host" -size +1000000c
     found=$wall
