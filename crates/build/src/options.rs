@@ -208,7 +208,11 @@ impl BuildOptions {
             cluster_len: if level >= 4 { base.cluster_len } else { 0 },
             memory_len,
             // Of trees without contents it is the metadata that takes the time.
-            metadata_level: if level <= 1 { 3 } else { base.metadata_level },
+            metadata_level: match level {
+                0 => 1,
+                1 => 3,
+                _ => base.metadata_level,
+            },
             categories: Categories {
                 x86: level >= 2,
                 arm64: level >= 2,

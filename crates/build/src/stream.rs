@@ -5,6 +5,7 @@
 
 mod contents;
 mod tree;
+mod walk;
 
 use crate::emit::Emitted;
 use crate::image_writer::{ImageWriter, Sink};
@@ -17,7 +18,7 @@ use contents::{Stored, write_contents};
 use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
-use tree::write_tree;
+use tree::{Rules, write_tree};
 use weald_format::pages::Link;
 use weald_format::{
     Attributes, ContentId, Error, ErrorKind, FileKind, Result, Timestamp, XattrSet,
@@ -53,6 +54,16 @@ pub trait TreeSource {
     /// # Errors
     /// Its own, and those of `sink`.
     fn tree(&mut self, sink: &mut dyn TreeSink) -> Result<()>;
+
+    /// Hands the tree over as a walk, depth first, and tells true; or false where it comes by [`TreeSource::tree`]. All entries of a walk have one
+    /// mtime, and no inode has two names.
+    ///
+    /// # Errors
+    /// Its own, and those of `sink`.
+    fn walk(&mut self, sink: &mut dyn WalkSink) -> Result<bool> {
+        let _ = sink;
+        Ok(false)
+    }
 
     /// Hands over every name of an inode whose names lie in several directories, in the order of their numbers. The root has number 1;
     /// then names count in the order in which [`TreeSource::tree`] hands them over.
@@ -141,6 +152,25 @@ pub trait TreeSink {
     fn directory(&mut self, entries: &[StreamEntry<'_>]) -> Result<bool>;
 }
 
+/// Takes the tree as a walk: the root is open; of each directory the entries come in byte order of their names, each subdirectory in its place.
+pub trait WalkSink {
+    /// An entry of the open directory that is no directory itself.
+    ///
+    /// # Errors
+    /// `Io`, `Full`; `Limit` where the directories on the way take more memory than there is; `Invalid` for names out of order, and where the
+    /// build was interrupted.
+    fn entry(&mut self, entry: &StreamEntry<'_>) -> Result<()>;
+
+    /// Opens a directory in the one that is open.
+    fn enter(&mut self);
+
+    /// Closes the open directory; `entry` is its own.
+    ///
+    /// # Errors
+    /// As [`WalkSink::entry`].
+    fn leave(&mut self, entry: &StreamEntry<'_>) -> Result<()>;
+}
+
 /// An entry of a directory.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamEntry<'a> {
@@ -201,13 +231,13 @@ pub fn build_stream(
     teller.begin(Stage::Tree, 0);
     let size = source.size();
     let contents_count = stored.contents.table.count();
-    Plan::check_tree(options, &tree_size(&size), contents_count, size.memory_len)?;
+    let check = |tree: &TreeSize| Plan::check_tree(options, tree, contents_count, size.memory_len);
+    check(&tree_size(&size))?;
     teller.entry_total = size.entry_count;
     let emitted = write_tree(
         source,
         (&mut image, &mut metadata),
-        &stored.contents.table,
-        options,
+        &Rules::new(&stored.contents.table, options, &check),
         &mut teller,
     )?;
     seal(image, stored, &emitted, overwrite)

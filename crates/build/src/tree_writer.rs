@@ -5,7 +5,7 @@
 
 use crate::image_writer::ImageWriter;
 use crate::metadata::MetadataWriter;
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use weald_format::container::RecordType;
 use weald_format::entries::{EntryBlock, EntryBlockBuilder, EntryFields, EntryKind, time_mask};
 use weald_format::limits::{ENTRIES_PER_BLOCK, ITEMS_PER_PAGE};
@@ -21,6 +21,9 @@ const LARGE_TREE_BLOCK: usize = 1024;
 const BLOCK_TEXT_MAX: usize = 1 << 20;
 /// Xattr sets that one page may gather before it is closed early, bytes.
 const XATTR_PAGE_MAX: usize = 1 << 20;
+
+/// Memory of each kind that a closed directory keeps for the next one, bytes.
+const SPARE_LEN: usize = 16 << 10;
 
 /// What a regular file or symlink entry shows besides its attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,12 +77,12 @@ struct OpenDirectory {
     names: Vec<u8>,
     targets: Vec<u8>,
     entries: Vec<Pending>,
-    /// Digests what makes the template what it is.
-    key: Digester,
     /// Digests what makes the logical directory what it is.
     logical: Digester,
     deeper_count: u64,
     directory_count: u64,
+    /// An inode has names here, or below, and in other directories too: the logical digest does not tell that.
+    links_across: bool,
 }
 
 /// A digest of what comes in small pieces: BLAKE3 is four times as fast when it sees many at once.
@@ -87,6 +90,8 @@ struct OpenDirectory {
 struct Digester {
     hasher: blake3::Hasher,
     pending: Vec<u8>,
+    /// The hasher has seen bytes.
+    is_begun: bool,
 }
 
 impl Digester {
@@ -98,13 +103,24 @@ impl Digester {
         append(&mut self.pending);
         if self.pending.len() >= Self::PENDING_LEN {
             self.hasher.update(&self.pending);
+            self.is_begun = true;
             self.pending.clear();
         }
     }
 
-    fn finish(mut self) -> [u8; 32] {
-        self.hasher.update(&self.pending);
-        *self.hasher.finalize().as_bytes()
+    /// The digest; what follows is digested anew.
+    fn finish(&mut self) -> [u8; 32] {
+        if self.is_begun {
+            self.hasher.update(&self.pending);
+            let digest = *self.hasher.finalize().as_bytes();
+            self.hasher.reset();
+            self.is_begun = false;
+            self.pending.clear();
+            return digest;
+        }
+        let digest = *blake3::hash(&self.pending).as_bytes();
+        self.pending.clear();
+        digest
     }
 }
 
@@ -119,6 +135,7 @@ struct Pending {
 struct Known {
     id: u64,
     subtree_count: u64,
+    links_across: bool,
 }
 
 /// What became of the tree.
@@ -140,8 +157,13 @@ pub struct TreeWriter {
     block_count_max: usize,
     measure_only: bool,
     open: Vec<OpenDirectory>,
+    /// Closed directories, whose memory is used again.
+    spare: Vec<OpenDirectory>,
     known: HashMap<[u8; 32], Known>,
+    /// Nothing is known but what this writer wrote.
+    is_alone: bool,
     attributes: HashMap<Attributes, u64>,
+    last_attributes: Option<(Attributes, u64)>,
     attribute_page: Vec<Attributes>,
     xattrs: HashMap<Digest, u64>,
     xattr_page: Vec<XattrSet>,
@@ -158,11 +180,23 @@ impl OpenDirectory {
             names: Vec::new(),
             targets: Vec::new(),
             entries: Vec::new(),
-            key: Digester::default(),
             logical: Digester::default(),
             deeper_count: 0,
             directory_count: 0,
+            links_across: false,
         }
+    }
+
+    /// Empty again; memory of a few entries stays.
+    fn reuse(&mut self) {
+        self.names.clear();
+        self.targets.clear();
+        self.entries.clear();
+        self.names.shrink_to(SPARE_LEN);
+        self.targets.shrink_to(SPARE_LEN);
+        self.entries.shrink_to(SPARE_LEN / size_of::<Pending>());
+        (self.deeper_count, self.directory_count) = (0, 0);
+        self.links_across = false;
     }
 
     fn last_name(&self) -> Option<&[u8]> {
@@ -192,8 +226,11 @@ impl TreeWriter {
             },
             measure_only,
             open: vec![OpenDirectory::new()],
+            spare: Vec::new(),
             known: HashMap::new(),
+            is_alone: true,
             attributes: HashMap::new(),
+            last_attributes: None,
             attribute_page: Vec::new(),
             xattrs: HashMap::new(),
             xattr_page: Vec::new(),
@@ -221,6 +258,7 @@ impl TreeWriter {
             let id = xattrs.len() as u64;
             xattrs.entry(xattr_digest(set)).or_insert(id);
         })?;
+        self.is_alone = false;
         let mask = self.mask;
         image.each_template(&mut |id, template| {
             let mut key = Digester::default();
@@ -234,7 +272,11 @@ impl TreeWriter {
             })?;
             if has_same_times {
                 let subtree_count = template.subtree_count;
-                let known = Known { id, subtree_count };
+                let known = Known {
+                    id,
+                    subtree_count,
+                    links_across: true,
+                };
                 self.known.insert(key.finish(), known);
             }
             self.template_count = id + 1;
@@ -245,7 +287,13 @@ impl TreeWriter {
 
     /// Opens a directory; its entries follow, then [`TreeWriter::leave`] with the directory's own entry.
     pub fn enter(&mut self) {
-        self.open.push(OpenDirectory::new());
+        let directory = self.spare.pop();
+        self.open.push(directory.unwrap_or_else(OpenDirectory::new));
+    }
+
+    /// Entries of the open directories.
+    pub fn open_entry_count(&self) -> u64 {
+        self.open.iter().map(|d| d.entries.len() as u64).sum()
     }
 
     /// Adds an entry that is no directory to the open directory. Names must come in byte order.
@@ -257,7 +305,11 @@ impl TreeWriter {
             Body::Content(id, _) => id.0,
             _ => 0,
         };
-        self.append(out, entry, body, &logical_body(entry))
+        match entry.body {
+            Body::None | Body::Empty => self.append(out, entry, body, &[]),
+            Body::Content(_, digest) => self.append(out, entry, body, &digest.0),
+            Body::Target(target) => self.append(out, entry, body, target),
+        }
     }
 
     /// Closes the open directory, whose own entry in its parent is `entry`.
@@ -268,11 +320,14 @@ impl TreeWriter {
         let Some(mut directory) = self.open.pop() else {
             return Err(Error::invalid("no directory is open"));
         };
-        let logical = Digest(std::mem::take(&mut directory.logical).finish());
-        let known = self.template_of(out, directory, false)?;
+        let logical = Digest(directory.logical.finish());
+        let known = self.template_of(out, &directory, &logical, false)?;
+        directory.reuse();
+        self.spare.push(directory);
         if let Some(parent) = self.open.last_mut() {
             parent.deeper_count += known.subtree_count;
             parent.directory_count += 1;
+            parent.links_across |= known.links_across;
         }
         self.append(out, entry, known.id, &logical.0)
     }
@@ -303,7 +358,6 @@ impl TreeWriter {
             times: entry.times,
             body,
         };
-        let mask = self.mask;
         let Some(directory) = self.open.last_mut() else {
             return Err(Error::invalid("no directory is open"));
         };
@@ -317,9 +371,7 @@ impl TreeWriter {
             Body::Target(target) => Some(target),
             _ => None,
         };
-        directory
-            .key
-            .add(|out| append_key(out, mask, entry.name, target, &fields));
+        directory.links_across |= entry.link == LinkInfo::Across;
         directory
             .logical
             .add(|out| append_logical(out, entry, &xattr_digest, logical_body));
@@ -338,10 +390,11 @@ impl TreeWriter {
     fn template_of(
         &mut self,
         out: &mut Out<'_>,
-        mut directory: OpenDirectory,
+        directory: &OpenDirectory,
+        logical: &Digest,
         is_last: bool,
     ) -> Result<Known> {
-        let key = std::mem::take(&mut directory.key).finish();
+        let key = self.key_of(directory, logical);
         if let Some(known) = self.known.get(&key)
             && (!is_last || known.id + 1 == self.template_count)
         {
@@ -359,8 +412,9 @@ impl TreeWriter {
         let known = Known {
             id: self.template_count,
             subtree_count: template.subtree_count,
+            links_across: directory.links_across,
         };
-        self.write_entries(out, &directory)?;
+        self.write_entries(out, directory)?;
         self.entry_count += template.entry_count;
         self.template_count += 1;
         if !self.measure_only {
@@ -371,6 +425,24 @@ impl TreeWriter {
         }
         self.known.insert(key, known);
         Ok(known)
+    }
+
+    /// What tells the template of `directory` from all others. Where entries carry mtimes and no other time, directories of one logical digest are of
+    /// one template, so that nothing need be digested twice; but which names are those of inodes that have others elsewhere it does not say.
+    fn key_of(&self, directory: &OpenDirectory, logical: &Digest) -> [u8; 32] {
+        if self.is_alone && self.mask == time_mask::MTIME && !directory.links_across {
+            return logical.0;
+        }
+        let mut key = Digester::default();
+        let (mut name_start, mut target_start) = (0, 0);
+        for entry in &directory.entries {
+            let name = &directory.names[name_start..entry.name_end];
+            let target = &directory.targets[target_start..entry.target_end];
+            let target = (entry.fields.kind == EntryKind::Symlink).then_some(target);
+            key.add(|out| append_key(out, self.mask, name, target, &entry.fields));
+            (name_start, target_start) = (entry.name_end, entry.target_end);
+        }
+        key.finish()
     }
 
     fn write_entries(&mut self, out: &mut Out<'_>, directory: &OpenDirectory) -> Result<()> {
@@ -421,7 +493,11 @@ impl TreeWriter {
     }
 
     fn attribute_id(&mut self, out: &mut Out<'_>, attributes: Attributes) -> Result<u64> {
+        if let Some((_, id)) = self.last_attributes.filter(|(last, _)| *last == attributes) {
+            return Ok(id);
+        }
         if let Some(&id) = self.attributes.get(&attributes) {
+            self.last_attributes = Some((attributes, id));
             return Ok(id);
         }
         let id = self.attributes.len() as u64;
@@ -486,8 +562,8 @@ impl TreeWriter {
         else {
             return Err(Error::invalid("a tree needs exactly one root"));
         };
-        let root_digest = Digest(std::mem::take(&mut holder.logical).finish());
-        let known = self.template_of(out, holder, true)?;
+        let root_digest = Digest(holder.logical.finish());
+        let known = self.template_of(out, &holder, &root_digest, true)?;
         if known.id + 1 != self.template_count {
             return Err(Error::invalid("the root's holder is not the last template"));
         }
@@ -520,14 +596,6 @@ impl Out<'_> {
     pub fn push(&mut self, record_type: RecordType, bytes: Vec<u8>, item_count: u64) -> Result<()> {
         self.metadata
             .push(self.image, record_type, bytes, item_count)
-    }
-}
-
-fn logical_body(entry: &NewEntry<'_>) -> Vec<u8> {
-    match entry.body {
-        Body::None | Body::Empty => Vec::new(),
-        Body::Content(_, digest) => digest.0.to_vec(),
-        Body::Target(target) => target.to_vec(),
     }
 }
 

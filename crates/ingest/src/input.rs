@@ -122,31 +122,20 @@ impl Input {
                 return Ok(true);
             }
         }
-        loop {
-            let piece = match self.reader.fill_buf() {
-                Ok(piece) => piece,
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(failed(error)),
-            };
-            if piece.is_empty() {
-                return Ok(out.len() > start);
-            }
-            let at = piece.iter().position(|&b| b == end);
-            let len = at.unwrap_or(piece.len());
-            out.extend_from_slice(&piece[..len]);
-            let taken = len + usize::from(at.is_some());
-            self.reader.consume(taken);
-            self.offset += taken as u64;
-            if out.len() - start > len_max {
-                return Err(Error::limit(format!(
-                    "byte {}: more than {len_max} bytes in a row",
-                    self.offset
-                )));
-            }
-            if at.is_some() {
-                return Ok(true);
-            }
+        let mut limited = (&mut self.reader).take((len_max + 1) as u64);
+        let taken = limited.read_until(end, out).map_err(failed)?;
+        self.offset += taken as u64;
+        let is_ended = taken > 0 && out.last() == Some(&end);
+        if is_ended {
+            out.pop();
         }
+        if out.len() - start > len_max {
+            return Err(Error::limit(format!(
+                "byte {}: more than {len_max} bytes in a row",
+                self.offset
+            )));
+        }
+        Ok(is_ended || out.len() > start)
     }
 
     /// Reads to the end, so that who writes is not cut off.

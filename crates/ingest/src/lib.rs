@@ -20,6 +20,7 @@ mod settle;
 mod sort;
 mod source;
 mod tar;
+mod walk;
 
 pub use input::Source;
 
@@ -29,6 +30,7 @@ use members::Members;
 use source::{DECODER_SHARE, IngestSource};
 use std::path::Path;
 use tar::TarReader;
+use walk::WalkSource;
 use weald_build::stream::build_stream;
 use weald_build::{BuildOptions, Order, Report, Watch};
 use weald_format::{Error, ErrorKind, Result};
@@ -63,7 +65,10 @@ pub fn build_from_stream(
     refuse_options(options)?;
     let input = Input::new(source, options.memory_len / DECODER_SHARE)?;
     let members: Box<dyn Members> = match format {
-        Format::Listing => Box::new(ListingReader::new(input)),
+        Format::Listing => {
+            let mut source = WalkSource::new(ListingReader::new(input), target, options, watch);
+            return build_stream(&mut source, target, overwrite, options, watch);
+        }
         Format::Tar => Box::new(TarReader::new(input)),
         Format::Auto if TarReader::is_tar(input.front()) => Box::new(TarReader::new(input)),
         Format::Auto => {

@@ -48,8 +48,10 @@ pub fn settle(mut sorted: Sorted, texts: &LinkTexts, dir: &Path, memory_len: u64
     };
     let mut group = Group::default();
     let mut is_begun = false;
-    while let Some((key, record)) = sorted.next()? {
-        if !is_begun || key != group.key {
+    while let Some(next) = sorted.next()? {
+        let (key, record) = (next.key, next.value);
+        let is_same = key.len() == group.key.len() && next.common == key.len();
+        if !is_begun || !is_same {
             if is_begun {
                 settler.end_group(&group)?;
             }

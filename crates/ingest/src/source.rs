@@ -14,7 +14,7 @@ use weald_format::pages::Link;
 use weald_format::{Error, Result};
 
 /// Shares of the memory, as what it is divided by: records that are sorted, directories that are known, tables of contents.
-const SORT_SHARE: u64 = 10;
+pub const SORT_SHARE: u64 = 10;
 const DIRS_SHARE: u64 = 64;
 const CONTENTS_SHARE: u64 = 10;
 /// And what decompressing the stream may take.

@@ -1,11 +1,13 @@
 //! The tree of a stream, written directory by directory.
 
+use super::walk::write_walk;
 use super::{StreamEntry, Teller, TreeSink, TreeSource};
 use crate::contents::ContentTable;
 use crate::emit::{Emitted, LinkPages};
 use crate::image_writer::{ImageWriter, Sink};
 use crate::metadata::MetadataWriter;
 use crate::options::BuildOptions;
+use crate::plan::TreeSize;
 use crate::tree_writer::{Body, LinkInfo, NewEntry, Out, TreeSummary, TreeWriter, mask_of};
 use std::ops::Range;
 use weald_format::container::RecordType;
@@ -19,9 +21,11 @@ use weald_format::{Attributes, ContentId, Error, FileKind, Result, Timestamp, Xa
 const TRIAL_COUNT: u64 = 1 << 20;
 
 /// What all entries are made with.
-struct Rules<'a> {
+pub struct Rules<'a> {
     contents: &'a ContentTable,
     options: &'a BuildOptions,
+    /// Refuses trees that take too much memory.
+    check: &'a dyn Fn(&TreeSize) -> Result<()>,
 }
 
 /// Has `source` hand its tree over, and writes it.
@@ -31,14 +35,24 @@ struct Rules<'a> {
 pub fn write_tree(
     source: &mut dyn TreeSource,
     (image, metadata): (&mut ImageWriter, &mut MetadataWriter),
-    contents: &ContentTable,
-    options: &BuildOptions,
+    rules: &Rules<'_>,
     teller: &mut Teller<'_>,
 ) -> Result<Emitted> {
-    let rules = Rules { contents, options };
     let entry_count = source.size().entry_count;
     let root = source.root()?;
     let root = &root.entry();
+    let mut out = Out {
+        image: &mut *image,
+        metadata: &mut *metadata,
+    };
+    if let Some(summary) = write_walk(source, &mut out, rules, entry_count, teller)? {
+        metadata.finish(image)?;
+        let tree_digest = TreeHasher::new(&summary.root_digest).finish();
+        return Ok(Emitted {
+            summary,
+            tree_digest,
+        });
+    }
     let trial = |source: &mut dyn TreeSource, mtime_inside, teller: &mut Teller<'_>| {
         let mut image = ImageWriter::begin(Sink::Count)?;
         let mut metadata = MetadataWriter::new(3);
@@ -47,7 +61,7 @@ pub fn write_tree(
             metadata: &mut metadata,
         };
         let count = teller.entry_count;
-        let mut sink = Sinking::new(out, &rules, root, mtime_inside, entry_count, teller);
+        let mut sink = Sinking::new(out, rules, root, mtime_inside, entry_count, teller);
         sink.left = TRIAL_COUNT;
         source.tree(&mut sink)?;
         sink.finish()?;
@@ -59,7 +73,7 @@ pub fn write_tree(
         || trial(source, true, teller)? <= trial(source, false, teller)?;
     teller.entry_count = 0;
     let out = Out { image, metadata };
-    let mut sink = Sinking::new(out, &rules, root, mtime_inside, entry_count, teller);
+    let mut sink = Sinking::new(out, rules, root, mtime_inside, entry_count, teller);
     source.tree(&mut sink)?;
     if !sink.is_whole() {
         return Err(Error::invalid("the stream ended before its tree did"));
@@ -282,8 +296,35 @@ impl TreeSink for Sinking<'_, '_> {
     }
 }
 
-impl Rules<'_> {
-    fn new_entry<'e>(&self, entry: &StreamEntry<'e>) -> NewEntry<'e> {
+impl<'a> Rules<'a> {
+    /// Rules for entries with these contents and options; `check` refuses trees that take too much memory.
+    pub fn new(
+        contents: &'a ContentTable,
+        options: &'a BuildOptions,
+        check: &'a dyn Fn(&TreeSize) -> Result<()>,
+    ) -> Self {
+        Self {
+            contents,
+            options,
+            check,
+        }
+    }
+
+    /// Refuses so many entries in directories that are open, `depth` of them.
+    ///
+    /// # Errors
+    /// `Limit`.
+    pub fn check(&self, entry_count: u64, depth: u64) -> Result<()> {
+        (self.check)(&TreeSize {
+            entry_count,
+            depth,
+            xattr_set_count: 0,
+            xattrs_len: 0,
+        })
+    }
+
+    /// The entry as the tree writer takes it.
+    pub fn new_entry<'e>(&self, entry: &StreamEntry<'e>) -> NewEntry<'e> {
         let (kind, body) = match entry.kind {
             FileKind::Directory => (EntryKind::Directory, Body::None),
             FileKind::Regular => match entry.content {

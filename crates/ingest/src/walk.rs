@@ -1,0 +1,242 @@
+//! A listing as the source of a build. Names are all it tells: all entries have one time, and no inode has two names, so nothing need be known of a
+//! directory before what lies in it. Its paths are sorted depth first, and what the merge of the sorted runs gives goes straight into the tree.
+
+use crate::listing::ListingReader;
+use crate::member::{DIRECTORY_DEFAULT, FILE_DEFAULT, Member, MemberKind};
+use crate::members::Members;
+use crate::path::{self, SEPARATOR};
+use crate::sort::{MERGE_LEN, Sorted, Sorter};
+use crate::source::{DECODER_SHARE, SORT_SHARE};
+use std::path::{Path, PathBuf};
+use weald_build::filter::{DirRules, Filter};
+use weald_build::stream::{
+    ContentStore, LinkInfo, StreamEntry, StreamRoot, StreamSize, TreeSink, TreeSource, WalkSink,
+    spool_dir,
+};
+use weald_build::{BuildOptions, Watch};
+use weald_format::{Attributes, Error, FileKind, Result, Timestamp, XattrSet};
+
+/// Paths between two looks at whether somebody interrupts.
+const LOOK_COUNT: u64 = 1 << 12;
+
+/// Values of paths in the sorter.
+const NAME: [u8; 1] = [0];
+const DIRECTORY: [u8; 1] = [1];
+
+/// A listing on its way into an image.
+pub struct WalkSource<'a> {
+    listing: ListingReader,
+    dir: PathBuf,
+    options: &'a BuildOptions,
+    watch: &'a dyn Watch,
+    sorted: Option<Sorted>,
+    /// Paths taken.
+    count: u64,
+}
+
+impl<'a> WalkSource<'a> {
+    /// The paths of `listing`, on their way to an image at `target`.
+    pub fn new(
+        listing: ListingReader,
+        target: &Path,
+        options: &'a BuildOptions,
+        watch: &'a dyn Watch,
+    ) -> Self {
+        Self {
+            listing,
+            dir: spool_dir(target),
+            options,
+            watch,
+            sorted: None,
+            count: 0,
+        }
+    }
+
+    fn sort_len(&self) -> u64 {
+        self.options.memory_len / SORT_SHARE * 2
+    }
+}
+
+impl TreeSource for WalkSource<'_> {
+    fn size(&self) -> StreamSize {
+        let memory_len = match self.sorted {
+            None => self.sort_len() + self.options.memory_len / DECODER_SHARE,
+            Some(_) => MERGE_LEN,
+        };
+        StreamSize {
+            // Directories that nobody named are not known yet; nor is it needed to the last one.
+            entry_count: self.count,
+            memory_len,
+            has_one_mtime: true,
+            ..StreamSize::default()
+        }
+    }
+
+    fn root(&self) -> Result<StreamRoot> {
+        Ok(StreamRoot {
+            attributes: DIRECTORY_DEFAULT,
+            mtime: Timestamp::default(),
+            xattrs: XattrSet::new(),
+        })
+    }
+
+    /// There are none: all paths are read and sorted.
+    fn contents(&mut self, _store: &mut dyn ContentStore) -> Result<()> {
+        let mut sorter = Sorter::new(&self.dir, self.sort_len())?;
+        let filter = Some(&self.options.filter).filter(|filter| !filter.is_empty());
+        let (mut member, mut key) = (Member::default(), Vec::new());
+        let mut looked = 0_u64;
+        while self.listing.next(&mut member, &mut |_, _| {})? {
+            looked += 1;
+            if looked.is_multiple_of(LOOK_COUNT) && self.watch.is_cancelled() {
+                return Err(Error::invalid("interrupted"));
+            }
+            path::put_walk_key(&member.path, &mut key)?;
+            let is_dir = member.kind == MemberKind::Entry(FileKind::Directory);
+            // The root is there anyway.
+            if key.is_empty() || filter.is_some_and(|filter| is_left_out(filter, &key, is_dir)) {
+                continue;
+            }
+            self.count += 1;
+            sorter.push(&key, if is_dir { &DIRECTORY } else { &NAME })?;
+        }
+        self.sorted = Some(sorter.finish()?);
+        Ok(())
+    }
+
+    fn tree(&mut self, _sink: &mut dyn TreeSink) -> Result<()> {
+        Err(Error::invalid("a listing comes as a walk"))
+    }
+
+    fn walk(&mut self, sink: &mut dyn WalkSink) -> Result<bool> {
+        let Some(sorted) = &mut self.sorted else {
+            return Err(Error::invalid("the tree is asked for before the contents"));
+        };
+        let mut walker = Walker {
+            sink,
+            path: Vec::new(),
+            value: DIRECTORY,
+            ends: Vec::new(),
+            name: Vec::new(),
+        };
+        while let Some(next) = sorted.next()? {
+            let value = match next.value {
+                [value] => [*value],
+                _ => return Err(crate::member::damaged(Error::invalid("no kind of path"))),
+            };
+            walker.take(next.key, next.common, value)?;
+        }
+        walker.finish()?;
+        Ok(true)
+    }
+}
+
+fn is_left_out(filter: &Filter, key: &[u8], is_dir: bool) -> bool {
+    let path = path::path_of_walk(key);
+    let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/');
+    let mut ends = slashes.map(|(at, _)| at).chain([path.len()]);
+    let rules = DirRules::default();
+    ends.any(|end| filter.excludes(&rules, &path[..end], is_dir || end < path.len()))
+}
+
+/// Makes a walk of paths as they come sorted.
+struct Walker<'s> {
+    sink: &'s mut dyn WalkSink,
+    /// The path that came last; empty where none did. It is handed over once the next one says whether something lies below it.
+    path: Vec<u8>,
+    value: [u8; 1],
+    /// Where in that path the open directories end, the root aside.
+    ends: Vec<usize>,
+    name: Vec<u8>,
+}
+
+impl Walker<'_> {
+    /// Takes the next path, which shares `common` bytes with the last.
+    fn take(&mut self, key: &[u8], common: usize, value: [u8; 1]) -> Result<()> {
+        if common == key.len() && common == self.path.len() {
+            // Of each path the last member counts.
+            self.value = value;
+            return Ok(());
+        }
+        if !self.path.is_empty() {
+            match common == self.path.len() {
+                // Not a longer name: nothing but the mark sorts so low, and a key has no zeros.
+                true if key.get(common) == Some(&SEPARATOR) => self.enter(common),
+                _ => self.end_path()?,
+            }
+        }
+        // A directory is above the path where that goes on behind the mark at its end.
+        while let Some(&end) = self.ends.last()
+            && (end > common || key.get(end) != Some(&SEPARATOR))
+        {
+            self.leave()?;
+        }
+        self.path.truncate(common);
+        self.path
+            .extend_from_slice(key.get(common..).unwrap_or_default());
+        self.value = value;
+        // Directories nobody named.
+        let from = self.ends.last().map_or(0, |end| end + 1);
+        let rest = key.get(from..).unwrap_or_default();
+        for (at, _) in rest.iter().enumerate().filter(|(_, b)| **b == SEPARATOR) {
+            self.enter(from + at);
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, end: usize) {
+        self.ends.push(end);
+        self.sink.enter();
+    }
+
+    /// Nothing lies below the last path.
+    fn end_path(&mut self) -> Result<()> {
+        if self.value == DIRECTORY {
+            self.enter(self.path.len());
+            return self.leave();
+        }
+        let start = self.ends.last().map_or(0, |end| end + 1);
+        self.put_name(start, self.path.len());
+        let entry = entry(&self.name, FileKind::Regular, FILE_DEFAULT);
+        self.sink.entry(&entry)
+    }
+
+    fn put_name(&mut self, start: usize, end: usize) {
+        self.name.clear();
+        let name = self.path.get(start..end).unwrap_or_default();
+        path::put_name(name, &mut self.name);
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        let Some(end) = self.ends.pop() else {
+            return Ok(());
+        };
+        let start = self.ends.last().map_or(0, |end| end + 1);
+        self.put_name(start, end);
+        let entry = entry(&self.name, FileKind::Directory, DIRECTORY_DEFAULT);
+        self.sink.leave(&entry)
+    }
+
+    fn finish(mut self) -> Result<()> {
+        if !self.path.is_empty() {
+            self.end_path()?;
+        }
+        while !self.ends.is_empty() {
+            self.leave()?;
+        }
+        Ok(())
+    }
+}
+
+fn entry(name: &[u8], kind: FileKind, attributes: Attributes) -> StreamEntry<'_> {
+    StreamEntry {
+        name,
+        kind,
+        attributes,
+        mtime: Timestamp::default(),
+        xattrs: None,
+        content: None,
+        target: &[],
+        link: LinkInfo::Single,
+    }
+}
