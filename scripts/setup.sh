@@ -28,6 +28,7 @@ mount mount
 unshare util-linux
 tar tar
 bsdtar libarchive-tools
+mtree mtree-netbsd
 python3 python3
 mkfs.ext4 e2fsprogs
 mkfs.xfs xfsprogs

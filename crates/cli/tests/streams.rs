@@ -328,3 +328,117 @@ fn a_listing_is_a_tree_of_empty_files() {
         "a/../b: a path with '..'",
     );
 }
+
+/// Would catch: a dialect that is read as another tree, contents of another file, a name that vis(3) writes in another way.
+#[test]
+fn what_mtree_and_bsdtar_describe_is_the_tree() {
+    let bench = rich();
+    // A description does not tell which names are one file, nor holes, nor extended attributes.
+    bench.sh("cp -r --no-preserve=links,xattr --preserve=mode,ownership,timestamps --sparse=never source plain
+        printf x > $'plain/a b\\n\\xc3\\xa4\\\\[*#='; touch -d @1700000000.000000001 plain/*=
+        find plain -name 'char*' -delete; find plain '(' -type b -o -type c ')' -delete
+        find plain -type d -exec touch -d @1700000001 {} +
+        $WEALD build -q -l 1 plain image
+        mtree -c -p plain -K sha256,sha512,uid,gid,device > netbsd
+        mtree -C -K uid,gid < netbsd > netbsd-full
+        bsdtar -c --format=mtree --options=mtree:sha256,mtree:use-set -f bsd-set -C plain .
+        bsdtar -c --format=mtree --options=mtree:all,mtree:!indent -f bsd -C plain .
+        for form in netbsd netbsd-full bsd-set bsd; do
+            $WEALD build -q -l 1 --from mtree --contents-root plain - $form.weald < $form
+            $WEALD check $form.weald
+        done");
+    let expected = tree_digest(&bench, "image");
+    for form in ["netbsd", "netbsd-full", "bsd-set", "bsd"] {
+        if tree_digest(&bench, &format!("{form}.weald")) != expected {
+            let told = bench.weald(["diff", &format!("{form}.weald"), "plain"]);
+            panic!("{form}: another tree than described:\n{}", told.text());
+        }
+    }
+}
+
+/// Would catch: a description whose contents are not those of the forest, or that says less of a forest without links than its tar stream.
+#[test]
+fn a_forest_as_mtree_is_that_as_tar() {
+    let bench = Bench::new();
+    for words in [
+        "--fanout 3x40 --times random:1600000000:86400 --symlinks 0.1",
+        "--fanout 2x3x20 --sizes log-normal:500:1 --times random:1600000000:86400",
+    ] {
+        bench.sh(&format!(
+            "rm -rf made *.weald; $WEALD forest {words} -q made; $WEALD forest {words} --stream mtree forest.mtree
+             $WEALD forest {words} --stream tar - | $WEALD build -q -l 1 - tar.weald
+             $WEALD build -q -l 1 --from mtree --contents-root made forest.mtree mtree.weald; rm forest.mtree"
+        ));
+        assert_eq!(
+            tree_digest(&bench, "tar.weald"),
+            tree_digest(&bench, "mtree.weald"),
+            "{words}"
+        );
+    }
+}
+
+#[test]
+fn contents_that_are_not_those_described_are_refused() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p root/dir outside; echo hello > root/dir/file; echo other > outside/file; ln -s ../outside root/way");
+    let build = |text: &str, root: &[&str]| {
+        fs::write(bench.0.path().join("description"), text).expect("a description");
+        let args = [
+            "build",
+            "-q",
+            "-f",
+            "--from",
+            "mtree",
+            "description",
+            "image",
+        ];
+        bench.weald([&args[..], root].concat())
+    };
+    let root = ["--contents-root", "root"];
+    let sum = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
+    build(&format!("./dir/file type=file size=6 sha256={sum}"), &root).expect(0, "");
+    build("./renamed type=file contents=./dir/file", &root).expect(0, "");
+    let cat = bench.weald(["cat", "image", "renamed"]).expect(0, "");
+    assert_eq!(cat.text(), "hello\n");
+    let of_other = sum.replace('5', "6");
+    for (line, root, what) in [
+        (
+            format!("./dir/file type=file sha256={of_other}"),
+            &root[..],
+            "sha256: the content has another digest",
+        ),
+        (
+            "./dir/file type=file size=7".into(),
+            &root,
+            "7 bytes are told, and 6 are there",
+        ),
+        (
+            "./dir/file type=file size=6".into(),
+            &[],
+            "--contents-root names one",
+        ),
+        (
+            "./a type=file contents=../outside/file".into(),
+            &root,
+            "'..'",
+        ),
+        (
+            "./a type=file contents=/etc/passwd".into(),
+            &root,
+            "absolute",
+        ),
+        ("./dir type=file".into(), &root, "no regular file"),
+    ] {
+        let output = build(&line, root);
+        assert_eq!(output.code, Some(2), "{line}");
+        assert!(output.stderr.contains(what), "{line}: {}", output.stderr);
+    }
+    // A symlink does not lead out either; what is not there is told and left out.
+    for line in ["./way/file type=file", "./gone type=file"] {
+        let output = build(line, &root);
+        assert_eq!(output.code, Some(1), "{line}");
+        assert!(output.stderr.contains("left out"), "{}", output.stderr);
+    }
+    let output = bench.weald(["build", "--contents-root", "root", "root", "other"]);
+    assert_eq!(output.code, Some(2));
+}

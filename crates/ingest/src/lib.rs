@@ -1,4 +1,4 @@
-//! Streams become images: tar streams and listings, in any order, within the memory that there is.
+//! Streams become images: tar streams, descriptions of mtree and listings, in any order, within the memory that there is.
 //!
 //! A stream is read once. Contents go into the image as they come; of every member a short record goes to an external sort by path. What
 //! the sort gives is settled into a tree: of each path the last member, directories that nobody named, hard links. That tree is handed to
@@ -15,6 +15,7 @@ mod links;
 mod listing;
 mod member;
 mod members;
+mod mtree;
 mod path;
 mod settle;
 mod sort;
@@ -27,8 +28,9 @@ pub use input::Source;
 use input::Input;
 use listing::ListingReader;
 use members::Members;
+use mtree::MtreeReader;
 use source::{DECODER_SHARE, IngestSource};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tar::TarReader;
 use walk::WalkSource;
 use weald_build::stream::build_stream;
@@ -36,14 +38,19 @@ use weald_build::{BuildOptions, Order, Report, Watch};
 use weald_format::{Error, ErrorKind, Result};
 
 /// What a stream is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
-    /// Found out: tar.
+    /// Found out: tar, or mtree that says so in its first line.
     Auto,
     /// A tar stream.
     Tar,
     /// Paths that end in zero bytes: empty files; with a slash at its end, or something below it, a directory.
     Listing,
+    /// A description as of mtree(5).
+    Mtree {
+        /// The directory that contents of regular files are read from. Without one they must be empty.
+        contents: Option<PathBuf>,
+    },
 }
 
 /// Builds an image of the tree that `source` tells, at `target`, which appears only when complete. It may be compressed by gzip, zstd or xz.
@@ -69,8 +76,12 @@ pub fn build_from_stream(
             let mut source = WalkSource::new(ListingReader::new(input), target, options, watch);
             return build_stream(&mut source, target, overwrite, options, watch);
         }
+        Format::Mtree { contents } => Box::new(MtreeReader::new(input, contents.as_deref())?),
         Format::Tar => Box::new(TarReader::new(input)),
         Format::Auto if TarReader::is_tar(input.front()) => Box::new(TarReader::new(input)),
+        Format::Auto if MtreeReader::is_mtree(input.front()) => {
+            Box::new(MtreeReader::new(input, None)?)
+        }
         Format::Auto => {
             let what = "the stream is no tar stream; --from says what else it is";
             return Err(Error::invalid(what));

@@ -33,6 +33,7 @@ Examples:
   weald build --base v1.weald v2/ v2.weald           only what v1.weald does not hold
   tar c tree | weald build - tree.weald              a tar stream, in any order, also compressed
   find . -print0 | weald build --from listing - names.weald
+  mtree -c -p root | weald build --from mtree --contents-root root - root.weald
   SOURCE_DATE_EPOCH=0 weald build --owner 0:0 --mode u=rwX,go=rX root/ root.weald
 
 Rules are rsync's: the first that matches decides, in the order of the command line; a leading '/' anchors at the source,
@@ -42,7 +43,8 @@ alone, C as CVS does. --explain-filter PATH tells which rule decides.
 
 A stream is read once. Of each path its last member counts; directories that it does not name belong to root, with mode 755 and no time.
 It may be compressed by gzip, zstd or xz. In a listing, every path ends in a zero byte and is an empty file of root with mode 644, unless it ends in a slash
-or something lies below it.
+or something lies below it. A description of mtree says names and attributes; regular files that are not empty have their contents below --contents-root, or where
+contents= says there, and must have the size and the SHA-2 digests that are told. Other digests, nlink and flags are passed over.
 
 The image appears under its name only when it is complete; where it lies in its own source, it is left out. The same source
 gives the same bytes, whatever the number of threads. Files that cannot be read or that change meanwhile are reported, one line each, and the exit status is 1.";
@@ -65,6 +67,9 @@ pub struct BuildArgs {
         conflicts_with = "explain_filter"
     )]
     from: Option<FormatWord>,
+    /// Directory that has the contents of the regular files which a description of mtree tells
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "explain_filter")]
+    contents_root: Option<PathBuf>,
     /// Replace the image if it exists
     #[arg(short, long)]
     force: bool,
@@ -136,6 +141,8 @@ enum FormatWord {
     Tar,
     /// Paths that end in zero bytes, as find -print0 has them
     Listing,
+    /// A description as of mtree(5), with the contents in --contents-root
+    Mtree,
 }
 
 /// How progress is shown.
@@ -184,8 +191,17 @@ fn build(args: &BuildArgs, options: &BuildOptions, watch: &dyn Watch) -> Result<
     let (source, target) = (&args.source, &args.image);
     let is_standard = source == Path::new("-");
     let Some(word) = args.from.or(is_standard.then_some(FormatWord::Auto)) else {
+        if args.contents_root.is_some() {
+            return Err(Error::invalid(
+                "--contents-root: a directory has its contents itself",
+            ));
+        }
         return build_image(source, target, args.force, options, watch);
     };
+    if args.contents_root.is_some() && word != FormatWord::Mtree {
+        let what = "--contents-root: only a description of mtree has its contents elsewhere; --from mtree says that it is one";
+        return Err(Error::invalid(what));
+    }
     let stream: Source = match is_standard {
         true => Box::new(std::io::stdin()),
         false => {
@@ -197,6 +213,9 @@ fn build(args: &BuildArgs, options: &BuildOptions, watch: &dyn Watch) -> Result<
         FormatWord::Auto => Format::Auto,
         FormatWord::Tar => Format::Tar,
         FormatWord::Listing => Format::Listing,
+        FormatWord::Mtree => Format::Mtree {
+            contents: args.contents_root.clone(),
+        },
     };
     build_from_stream(stream, format, target, args.force, options, watch)
 }

@@ -1,0 +1,303 @@
+//! mtree(5): a tree told line by line, as `mtree -c` and `mtree -C` of the BSDs, bsdtar and `weald forest --stream mtree` write it.
+//!
+//! It tells names and attributes; what regular files hold comes from a directory beside it, or they must be empty. `nlink`, `inode`, `flags`,
+//! `resdevice`, `tags`, `optional`, `nochange` and `ignore` say nothing that an image keeps, or speak to who compares; they are passed over, and so are digests that
+//! nobody should trust. What is not known is refused by name.
+//!
+//! Source: mtree(5) of FreeBSD 14 and libarchive 3.7; mtree(8) of NetBSD 10; vis(3) for names.
+
+mod words;
+
+use crate::input::Input;
+use crate::member::{DIRECTORY_DEFAULT, FILE_DEFAULT, Member, MemberKind};
+use crate::members::{Layout, Members, Tell};
+use crate::path::PATH_LEN_MAX;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use weald_format::{Attributes, Error, ErrorKind, FileKind, Result};
+use words::{Check, Keys, Name};
+
+/// Bytes of a line with those that go on with it: a path and a target, every byte as four, and as much again for what else it says.
+const LINE_LEN_MAX: usize = PATH_LEN_MAX * 16;
+
+/// Reads an mtree description.
+pub struct MtreeReader {
+    input: Input,
+    line_no: u64,
+    line: Vec<u8>,
+    /// What `/set` said.
+    defaults: Keys,
+    /// The directory that names without a slash lie in, and how long it was before each directory that is open.
+    dir: Vec<u8>,
+    lens: Vec<usize>,
+    /// Where contents are read.
+    root: Option<OwnedFd>,
+    layout: Option<Layout>,
+    /// The content of the member, what is left of it, and what it must come to.
+    file: Option<File>,
+    left: u64,
+    checks: Vec<Check>,
+}
+
+impl MtreeReader {
+    /// Reads from `input`; contents of regular files lie below the directory `root`.
+    ///
+    /// # Errors
+    /// `Io` where that is none.
+    pub fn new(input: Input, root: Option<&Path>) -> Result<Self> {
+        let open = |root: &Path| {
+            weald_sys::open_dir(root).map_err(|e| Error::io(root.display().to_string(), e))
+        };
+        Ok(Self {
+            input,
+            line_no: 0,
+            line: Vec::new(),
+            defaults: Keys::default(),
+            dir: Vec::new(),
+            lens: Vec::new(),
+            root: root.map(open).transpose()?,
+            layout: None,
+            file: None,
+            left: 0,
+            checks: Vec::new(),
+        })
+    }
+
+    /// Whether `front`, the first bytes of a stream, is the mark that most writers begin with.
+    pub fn is_mtree(front: &[u8]) -> bool {
+        front.starts_with(b"#mtree")
+    }
+
+    fn wrong(&self, error: Error) -> Error {
+        error.context(format!("mtree, line {}", self.line_no))
+    }
+
+    /// Reads a line, and those that go on with it behind a backslash; false at the end.
+    fn next_line(&mut self) -> Result<bool> {
+        self.line.clear();
+        loop {
+            let len_max = LINE_LEN_MAX - self.line.len().min(LINE_LEN_MAX);
+            self.line_no += 1;
+            if !self.input.read_until(b'\n', len_max, &mut self.line)? {
+                return Ok(!self.line.is_empty());
+            }
+            let backslashes = self.line.iter().rev().take_while(|b| **b == b'\\');
+            // A comment ends with its line.
+            let is_comment = self.line.trim_ascii_start().starts_with(b"#");
+            if is_comment || backslashes.count() % 2 == 0 {
+                return Ok(true);
+            }
+            self.line.pop();
+            self.line.push(b' ');
+        }
+    }
+
+    /// Takes a line; true where it told a member.
+    fn take(&mut self, line: &[u8], member: &mut Member, tell: &mut Tell<'_>) -> Result<bool> {
+        let mut words = words::split(line);
+        let Some(first) = words.next().filter(|word| !word.starts_with(b"#")) else {
+            return Ok(false);
+        };
+        match first {
+            b"/set" => words
+                .try_for_each(|word| self.defaults.set(word))
+                .map(|()| false),
+            b"/unset" => words
+                .try_for_each(|word| self.defaults.unset(word))
+                .map(|()| false),
+            b".." => match self.lens.pop() {
+                Some(len) => {
+                    self.dir.truncate(len);
+                    Ok(false)
+                }
+                None => Err(Error::invalid("'..' above the root")),
+            },
+            name if name.starts_with(b"/") => Err(Error::invalid(format!(
+                "'{}' is no word of mtree",
+                name.escape_ascii()
+            ))),
+            name => {
+                let mut keys = self.defaults.clone();
+                words.try_for_each(|word| keys.set(word))?;
+                self.entry(&words::decoded(name)?, keys, member, tell)
+            }
+        }
+    }
+
+    fn entry(
+        &mut self,
+        name: &[u8],
+        keys: Keys,
+        member: &mut Member,
+        tell: &mut Tell<'_>,
+    ) -> Result<bool> {
+        let kind = keys.kind.ok_or_else(|| Error::invalid("no type"))?;
+        member.path.clear();
+        if name.contains(&b'/') {
+            member.path.extend_from_slice(name);
+        } else {
+            member.path.extend_from_slice(&self.dir);
+            member.path.extend_from_slice(name);
+            if kind == FileKind::Directory {
+                self.lens.push(self.dir.len());
+                self.dir.extend_from_slice(name);
+                self.dir.push(b'/');
+            }
+        }
+        let shown = || weald_vfs::shown_path(&member.path);
+        let defaults = match kind {
+            FileKind::Directory => DIRECTORY_DEFAULT,
+            _ => FILE_DEFAULT,
+        };
+        let attributes = Attributes {
+            permissions: keys.mode.unwrap_or(defaults.permissions),
+            uid: owner(keys.uid, keys.uname.as_ref()).map_err(|e| e.context(shown()))?,
+            gid: owner(keys.gid, keys.gname.as_ref()).map_err(|e| e.context(shown()))?,
+            rdev: match (kind.is_device(), keys.device) {
+                (false, _) => 0,
+                (true, Some(device)) => device,
+                (true, None) => return Err(Error::invalid("no device").context(shown())),
+            },
+        };
+        member.kind = MemberKind::Entry(kind);
+        member.attributes = attributes;
+        member.mtime = keys.time.unwrap_or_default();
+        member.target.clear();
+        if kind == FileKind::Symlink {
+            member
+                .target
+                .extend_from_slice(keys.link.as_deref().unwrap_or_default());
+        }
+        if kind != FileKind::Regular {
+            return Ok(true);
+        }
+        let opened = self.open(&member.path, keys);
+        match opened.map_err(|e| e.context(shown()))? {
+            None => Ok(true),
+            Some(what) => {
+                tell(&member.path, format!("left out: {what}"));
+                Ok(false)
+            }
+        }
+    }
+
+    /// Makes ready to read the content of the regular file at `path`; says why where there is none to be had.
+    fn open(&mut self, path: &[u8], keys: Keys) -> Result<Option<String>> {
+        let Some(root) = &self.root else {
+            return match (keys.size, keys.contents) {
+                (Some(0), _) => Ok(None),
+                (None, _) => Err(Error::invalid(
+                    "no size, and no directory that has the contents",
+                )),
+                (Some(len), _) => Err(Error::invalid(format!(
+                    "{len} bytes, and no directory that has the contents; --contents-root names one"
+                ))),
+            };
+        };
+        let path = keys.contents.as_deref().unwrap_or(path);
+        let path = tidy(path)?;
+        let opened = weald_sys::open_file_at(root, &path);
+        let opened = opened.and_then(|file| file.metadata().map(|metadata| (file, metadata)));
+        let (file, metadata) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return Ok(Some(format!("{}: {error}", weald_vfs::shown(&path)))),
+        };
+        let len = metadata.len();
+        if !metadata.is_file() {
+            return Err(Error::invalid(
+                "no regular file below the directory that has the contents",
+            ));
+        }
+        if keys.size.is_some_and(|size| size != len) {
+            let what = format!(
+                "size: {} bytes are told, and {len} are there",
+                keys.size.unwrap_or_default()
+            );
+            return Err(Error::invalid(what));
+        }
+        self.layout = Some(Layout { len, runs: None });
+        (self.file, self.left, self.checks) = (Some(file), len, keys.checks);
+        if len == 0 {
+            self.compare()?;
+        }
+        Ok(None)
+    }
+
+    fn compare(&mut self) -> Result<()> {
+        let mut checks = std::mem::take(&mut self.checks).into_iter();
+        match checks.find_map(Check::wrong) {
+            Some(word) => Err(self.wrong(Error::invalid(format!(
+                "{word}: the content has another digest"
+            )))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn owner(number: Option<u32>, name: Option<&Name>) -> Result<u32> {
+    match (number, name) {
+        (Some(number), _) => Ok(number),
+        (None, None) => Ok(0),
+        (None, Some(Name { is_root: true, .. })) => Ok(0),
+        (None, Some(name)) => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "'{}' without a number: names of owners are not looked up",
+                name.shown
+            ),
+        )),
+    }
+}
+
+/// A path without empty and single-dot components, which must not lead out of the directory.
+fn tidy(path: &[u8]) -> Result<Vec<u8>> {
+    let mut key = Vec::new();
+    crate::path::put_walk_key(path, &mut key)?;
+    Ok(crate::path::path_of_walk(&key))
+}
+
+impl Members for MtreeReader {
+    fn next(&mut self, member: &mut Member, tell: &mut Tell<'_>) -> Result<bool> {
+        loop {
+            (self.layout, self.file, self.left) = (None, None, 0);
+            self.checks.clear();
+            if !self.next_line()? {
+                return Ok(false);
+            }
+            let line = std::mem::take(&mut self.line);
+            let taken = self.take(&line, member, tell);
+            self.line = line;
+            if taken.map_err(|e| self.wrong(e))? {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn has_contents(&self) -> bool {
+        self.root.is_some()
+    }
+
+    fn layout(&self) -> Option<&Layout> {
+        self.layout.as_ref()
+    }
+
+    fn read_data(&mut self, out: &mut [u8]) -> Result<()> {
+        let Some(file) = &mut self.file else {
+            return Err(Error::invalid("a member without data"));
+        };
+        file.read_exact(out)
+            .map_err(|e| Error::io("a content cannot be read", e))
+            .map_err(|e| e.context(format!("mtree, line {}", self.line_no)))?;
+        self.checks.iter_mut().for_each(|check| check.update(out));
+        self.left = self.left.saturating_sub(out.len() as u64);
+        match self.left {
+            0 => self.compare(),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
