@@ -427,12 +427,58 @@ fn straight_into_an_image_is_the_same_as_through_a_directory() {
         .concat(),
     );
     weald(&["diff", "long.weald", "long"]);
-    let error = forest(&["--image", "--hard-links", "0.5"], &scratch.at("links"));
-    assert!(
-        stderr(&error).contains("hard links can only be made in a directory"),
-        "{}",
-        stderr(&error)
-    );
+}
+
+/// Would catch: a link count that is known too late, a first name that is another one's, a content of a file in the leaf that comes later.
+#[test]
+fn hard_links_go_straight_into_an_image() {
+    let scratch = Scratch::new("512m");
+    let hex = ["--fanout", "3x7x50", "--names", "hex", "--dir-names", "hex"];
+    let links = ["--hard-links", "0.3", "--hard-links-across", "0.3"];
+    let flat = ["--fanout", "60", "--hard-links", "0.4"];
+    let full = [
+        "--sizes",
+        "log-normal:100:1",
+        "--xattrs",
+        "0.3",
+        "--times",
+        "random:1600000000:86400",
+    ];
+    let versions = [
+        "--versions",
+        "3",
+        "--content-changes",
+        "0.2",
+        "--name-changes",
+        "0.2",
+    ];
+    let shapes = [
+        [&hex[..], &links].concat(),
+        [&hex[..], &links, &full, &versions].concat(),
+        [&flat[..], &full].concat(),
+        RICH.to_vec(),
+    ];
+    for (round, shape) in shapes.iter().enumerate() {
+        let (image, piped) = (format!("image{round}"), format!("piped{round}"));
+        done(&[&shape[..], &["--image"]].concat(), &scratch.at(&image));
+        let script = format!(
+            "{weald} forest {words} --stream tar - | {weald} build -q -l 1 - {piped}; {weald} check {image} > checked
+             for image in {image} {piped}; do {weald} info --json $image | grep -o '\"tree_digest\":\"[0-9a-f]*\"'; done | uniq | wc -l",
+            weald = env!("CARGO_BIN_EXE_weald"),
+            words = shape.join(" "),
+        );
+        let output = Command::new("bash")
+            .args(["-euo", "pipefail", "-c", &script])
+            .current_dir(scratch.at(""))
+            .output()
+            .expect("bash runs");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout).trim(),
+            "1",
+            "{shape:?}: {}",
+            stderr(&output)
+        );
+    }
 }
 
 /// Would catch: a stream that is another forest, links that come before what they stand for, names that mtree reads in another way.

@@ -7,6 +7,7 @@
 
 mod content;
 mod draw;
+mod links;
 mod make;
 mod names;
 mod shapes;
@@ -18,6 +19,7 @@ mod work;
 
 pub use content::Content;
 pub use draw::{Key, Share};
+pub use links::NameOfInode;
 pub use make::{MakeOptions, make};
 pub use names::{NAME_STYLES, NameStyle};
 pub use shapes::{SizeRule, TimeRule};

@@ -1,19 +1,21 @@
 //! A forest as the stream that an image is built of: no file system between.
 
+use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Seek, Write};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use weald_build::stream::{
     ContentStore, LinkInfo, StreamBody, StreamEntry, StreamRoot, StreamSize, TreeSink, TreeSource,
 };
-use weald_forest::{Body, Content, Entry, Forest, Leaf, Totals};
+use weald_forest::{Body, Content, Entry, Forest, Leaf, NameOfInode, Totals};
+use weald_format::pages::Link;
 use weald_format::{Attributes, ContentId, Error, FileKind, Result, XattrSet};
 
 /// A forest on its way into an image.
 pub struct ForestSource<'a> {
     forest: &'a Forest,
     totals: Totals,
-    /// Numbers of contents, eight bytes each, in the order of the files that have one.
+    /// Numbers of contents, eight bytes for each file, leaf by leaf; holes for leaves without contents.
     numbers: File,
 }
 
@@ -39,12 +41,8 @@ impl<'a> ForestSource<'a> {
     /// `forest`, which comes to `totals`.
     ///
     /// # Errors
-    /// `Io` where no temporary file can be made; `Unsupported` for forests with hard links.
+    /// `Io` where no temporary file can be made.
     pub fn new(forest: &'a Forest, totals: Totals) -> Result<Self> {
-        if totals.hard_links > 0 {
-            let what = "a forest with hard links can only be made in a directory, or as a stream";
-            return Err(Error::new(weald_format::ErrorKind::Unsupported, what));
-        }
         let numbers = weald_sys::open_dir(&std::env::temp_dir())
             .and_then(|dir| weald_sys::create_unnamed_at(dir, 0o600))
             .map_err(|e| Error::io("temporary file", e))?;
@@ -87,11 +85,11 @@ impl<'a> ForestSource<'a> {
         &self,
         level: usize,
         leaf: u64,
-        walk: &mut Walk<'_>,
+        drawn: &mut Drawn,
         sink: &mut dyn TreeSink,
     ) -> Result<bool> {
         if level == self.forest.depth() {
-            return self.leaf(leaf, walk, sink);
+            return self.leaf(leaf, drawn, sink);
         }
         let children = self.children(level, leaf);
         let entries: Vec<StreamEntry<'_>> = children
@@ -102,97 +100,231 @@ impl<'a> ForestSource<'a> {
             return Ok(false);
         }
         for (_, child) in &children {
-            if !self.directory(level + 1, *child, walk, sink)? {
+            if !self.directory(level + 1, *child, drawn, sink)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn leaf(&self, number: u64, walk: &mut Walk<'_>, sink: &mut dyn TreeSink) -> Result<bool> {
-        self.forest.leaf(number, &mut walk.leaf);
-        let leaf = &walk.leaf;
-        let xattrs: Vec<XattrSet> = leaf
-            .entries
-            .iter()
-            .filter(|e| e.has != (false, false))
-            .map(|e| self.forest.xattrs(number, e))
-            .collect();
-        let mut sets = xattrs.iter();
-        let mut entries = Vec::with_capacity(leaf.entries.len());
-        for entry in &leaf.entries {
-            let xattrs = match entry.has {
-                (false, false) => None,
-                _ => sets.next(),
-            };
-            entries.push(stream_entry(leaf, entry, xattrs, &mut walk.numbers)?);
+    fn leaf(&self, number: u64, drawn: &mut Drawn, sink: &mut dyn TreeSink) -> Result<bool> {
+        let partner = self.draw(number, drawn);
+        self.read_numbers(number, &mut drawn.leaf.contents)?;
+        if let Some(partner) = partner {
+            self.read_numbers(partner, &mut drawn.partner.contents)?;
         }
-        sink.directory(&entries)
+        let (leaf, names) = (&drawn.leaf, &drawn.names);
+        // The entry that says what an inode is, and where it is from.
+        let file = |position: usize| match names.get(position) {
+            Some(name) if name.is_of_partner => (&drawn.partner, name.file),
+            Some(name) => (leaf, name.file),
+            None => (leaf, position),
+        };
+        let set = |position| {
+            let (of, file) = file(position);
+            let entry = &of.leaf.entries[file];
+            let has_some = entry.has != (false, false);
+            has_some.then(|| self.forest.xattrs(of.number, entry))
+        };
+        let positions = 0..leaf.leaf.entries.len();
+        let xattrs: Vec<Option<XattrSet>> = match self.has_xattrs() {
+            true => positions.clone().map(set).collect(),
+            false => Vec::new(),
+        };
+        let entries = positions.map(|position| {
+            let (of, file) = file(position);
+            StreamEntry {
+                name: leaf.leaf.name(&leaf.leaf.entries[position]),
+                xattrs: xattrs.get(position).and_then(|set| set.as_ref()),
+                link: names
+                    .get(position)
+                    .map_or(LinkInfo::Single, |n| link_info(n, position)),
+                ..stream_entry(of, &of.leaf.entries[file])
+            }
+        });
+        sink.directory(&entries.collect::<Vec<_>>())
     }
 
-    /// Calls `visit` for every content, in the order of the tree.
-    fn each_content(
+    fn has_xattrs(&self) -> bool {
+        !self.forest.spec().xattrs.is_none() || !self.forest.spec().acls.is_none()
+    }
+
+    /// Draws leaf `number`, and what is needed of the one that shares inodes with it; returns the number of that one.
+    fn draw(&self, number: u64, drawn: &mut Drawn) -> Option<u64> {
+        let draw = |number, one: &mut DrawnLeaf| {
+            self.forest.leaf(number, &mut one.leaf);
+            one.number = number;
+        };
+        draw(number, &mut drawn.leaf);
+        if !self.forest.has_links() {
+            return None;
+        }
+        let partner = self.forest.partner(number);
+        if let Some(partner) = partner {
+            draw(partner, &mut drawn.partner);
+        }
+        let other = partner.map(|_| &drawn.partner.leaf);
+        drawn.names = drawn.leaf.leaf.names_of_inodes(other);
+        partner
+    }
+
+    /// Bytes that an entry of a leaf takes besides what the plan counts for every entry.
+    fn entry_len(&self) -> u64 {
+        let links_len = if self.forest.has_links() {
+            LINKED_LEN
+        } else {
+            0
+        };
+        let numbers_len = if self.has_contents() {
+            NUMBER_LEN * 2
+        } else {
+            0
+        };
+        links_len + numbers_len as u64
+    }
+
+    fn has_contents(&self) -> bool {
+        self.totals.files > self.totals.empty_files
+    }
+
+    /// Where the numbers of the contents of a leaf lie.
+    fn numbers_start(&self, leaf: u64) -> u64 {
+        leaf * self.forest.files_per_leaf() * NUMBER_LEN as u64
+    }
+
+    fn read_numbers(&self, leaf: u64, numbers: &mut Vec<u8>) -> Result<()> {
+        numbers.clear();
+        if self.has_contents() {
+            numbers.resize(self.forest.files_per_leaf() as usize * NUMBER_LEN, 0);
+            let start = self.numbers_start(leaf);
+            self.numbers
+                .read_exact_at(numbers, start)
+                .map_err(temporary_file)?;
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` for every leaf, in the order of the tree, with the number that its first name has.
+    fn each_leaf(
         &self,
         level: usize,
         leaf: u64,
-        buffer: &mut Leaf,
-        visit: &mut dyn FnMut(&Content) -> Result<()>,
+        next_no: &mut u64,
+        visit: &mut dyn FnMut(u64, u64) -> Result<()>,
     ) -> Result<()> {
         if level == self.forest.depth() {
-            self.forest.leaf(leaf, buffer);
-            return buffer.entries.iter().try_for_each(|e| match &e.body {
-                Body::File(content) if !content.is_empty() => visit(content),
-                _ => Ok(()),
-            });
+            visit(leaf, *next_no)?;
+            *next_no += self.forest.files_per_leaf();
+            return Ok(());
         }
-        for (_, child) in self.children(level, leaf) {
-            self.each_content(level + 1, child, buffer, visit)?;
+        let children = self.children(level, leaf);
+        *next_no += children.len() as u64;
+        for (_, child) in children {
+            self.each_leaf(level + 1, child, next_no, visit)?;
+        }
+        Ok(())
+    }
+
+    /// Where the names of every leaf begin that lies in one directory with `leaf`, whose own begin at `start`: all have as many.
+    fn leaf_starts(&self, leaf: u64, start: u64) -> HashMap<u64, u64> {
+        let below = self.forest.leaves_below(self.forest.depth() - 1);
+        let children = self.children(self.forest.depth() - 1, leaf / below * below);
+        let rank = children.iter().position(|(_, child)| *child == leaf);
+        let first = start - rank.unwrap_or_default() as u64 * self.forest.files_per_leaf();
+        let starts = (first..).step_by(self.forest.files_per_leaf() as usize);
+        children
+            .into_iter()
+            .map(|(_, child)| child)
+            .zip(starts)
+            .collect()
+    }
+
+    /// Hands over the names of a leaf, the first of which has number `start`, whose inodes have names in its partner, whose names begin with
+    /// number `there`.
+    fn leaf_links(
+        &self,
+        (start, there): (u64, u64),
+        names: &[NameOfInode],
+        sink: &mut dyn FnMut(&Link) -> Result<()>,
+    ) -> Result<()> {
+        let across = names.iter().enumerate().filter(|(_, name)| name.there > 0);
+        for (position, name) in across {
+            let (here, there) = (
+                start + name.first_here as u64,
+                there + name.first_there as u64,
+            );
+            sink(&Link {
+                name_no: start + position as u64,
+                first_no: here.min(there),
+                nlink: name.here + name.there,
+            })?;
         }
         Ok(())
     }
 }
 
-/// What one walk over the tree keeps.
-struct Walk<'n> {
-    leaf: Leaf,
-    numbers: BufReader<&'n File>,
+/// Bytes of the number of a content.
+const NUMBER_LEN: usize = 8;
+/// Memory of an entry of a leaf with links: the same in its partner, and the names of both.
+const LINKED_LEN: u64 = 320;
+
+/// A leaf, and what its entries share inodes with.
+#[derive(Default)]
+struct Drawn {
+    leaf: DrawnLeaf,
+    partner: DrawnLeaf,
+    /// Of each entry of the leaf; none where the forest has no links.
+    names: Vec<NameOfInode>,
 }
 
-fn stream_entry<'l>(
-    leaf: &'l Leaf,
-    entry: &Entry,
-    xattrs: Option<&'l XattrSet>,
-    numbers: &mut impl Read,
-) -> Result<StreamEntry<'l>> {
-    let mut content = None;
-    let (kind, target): (_, &[u8]) = match &entry.body {
-        Body::Symlink(target) => (FileKind::Symlink, &leaf.text[target.clone()]),
-        Body::File(body) => {
-            if !body.is_empty() {
-                let mut number = [0; 8];
-                numbers
-                    .read_exact(&mut number)
-                    .map_err(|e| Error::io("temporary file", e))?;
-                content = Some(ContentId(u64::from_le_bytes(number)));
-            }
-            (FileKind::Regular, b"")
-        }
-        // There are none: the forest was counted.
-        Body::HardLink(_) | Body::HardLinkAcross(_) => (FileKind::Regular, b""),
+#[derive(Default)]
+struct DrawnLeaf {
+    number: u64,
+    leaf: Leaf,
+    /// Numbers of its contents, by the number of the entry; none where the forest has no contents.
+    contents: Vec<u8>,
+}
+
+fn temporary_file(error: std::io::Error) -> Error {
+    Error::io("temporary file", error)
+}
+
+fn link_info(name: &NameOfInode, position: usize) -> LinkInfo {
+    match (name.here, name.there) {
+        (1, 0) => LinkInfo::Single,
+        (nlink, 0) => LinkInfo::Inside {
+            nlink,
+            back: (position - name.first_here) as u64,
+        },
+        _ => LinkInfo::Across,
+    }
+}
+
+/// The entry that `entry` is but for its name.
+fn stream_entry<'l>(of: &'l DrawnLeaf, entry: &Entry) -> StreamEntry<'l> {
+    let start = entry.index as usize * NUMBER_LEN;
+    let number = of.contents.get(start..).and_then(|rest| rest.first_chunk());
+    let content = match &entry.body {
+        Body::File(body) if !body.is_empty() => number,
+        _ => None,
     };
-    Ok(StreamEntry {
-        name: leaf.name(entry),
+    let (kind, target): (_, &[u8]) = match &entry.body {
+        Body::Symlink(target) => (FileKind::Symlink, &of.leaf.text[target.clone()]),
+        Body::File(_) | Body::HardLink(_) | Body::HardLinkAcross(_) => (FileKind::Regular, b""),
+    };
+    StreamEntry {
+        name: b"",
         kind,
         attributes: Attributes {
             rdev: 0,
             ..entry.attributes
         },
         mtime: entry.mtime.unwrap_or_default(),
-        xattrs,
-        content,
+        xattrs: None,
+        content: content.map(|number| ContentId(u64::from_le_bytes(*number))),
         target,
         link: LinkInfo::Single,
-    })
+    }
 }
 
 impl TreeSource for ForestSource<'_> {
@@ -201,12 +333,13 @@ impl TreeSource for ForestSource<'_> {
             directories,
             files,
             symlinks,
+            hard_links,
             data_len,
             ..
         } = self.totals;
         let fanout = &self.forest.spec().fanout;
         StreamSize {
-            entry_count: directories + files + symlinks,
+            entry_count: directories + files + symlinks + hard_links,
             data_len,
             directory_count_max: fanout
                 .iter()
@@ -215,6 +348,7 @@ impl TreeSource for ForestSource<'_> {
                 .unwrap_or(0)
                 .max(self.forest.spec().versions),
             depth: self.forest.depth() as u64 + 1,
+            memory_len: self.forest.files_per_leaf() * self.entry_len(),
             ..StreamSize::default()
         }
     }
@@ -228,27 +362,62 @@ impl TreeSource for ForestSource<'_> {
     }
 
     fn contents(&mut self, store: &mut dyn ContentStore) -> Result<()> {
-        if self.totals.files == self.totals.empty_files {
+        if !self.has_contents() {
             return Ok(());
         }
-        let io = |e| Error::io("temporary file", e);
-        let mut numbers = BufWriter::new(&self.numbers);
-        self.each_content(0, 0, &mut Leaf::default(), &mut |content| {
-            let id = store.store(&ForestBody(content))?;
-            numbers.write_all(&id.0.to_le_bytes()).map_err(io)
-        })?;
-        numbers.flush().map_err(io)
+        let len = self.numbers_start(self.forest.leaf_count());
+        self.numbers.set_len(len).map_err(temporary_file)?;
+        let (mut leaf, mut numbers) = (Leaf::default(), Vec::new());
+        self.each_leaf(0, 0, &mut 2, &mut |number, _| {
+            self.forest.leaf(number, &mut leaf);
+            numbers.clear();
+            numbers.resize(leaf.entries.len() * NUMBER_LEN, 0);
+            let mut has_some = false;
+            for entry in &leaf.entries {
+                if let Body::File(content) = &entry.body
+                    && !content.is_empty()
+                {
+                    let id = store.store(&ForestBody(content))?;
+                    let start = entry.index as usize * NUMBER_LEN;
+                    numbers[start..start + NUMBER_LEN].copy_from_slice(&id.0.to_le_bytes());
+                    has_some = true;
+                }
+            }
+            match has_some {
+                true => {
+                    let written = self
+                        .numbers
+                        .write_all_at(&numbers, self.numbers_start(number));
+                    written.map_err(temporary_file)
+                }
+                false => Ok(()),
+            }
+        })
     }
 
     fn tree(&mut self, sink: &mut dyn TreeSink) -> Result<()> {
-        let mut numbers = &self.numbers;
-        numbers
-            .rewind()
-            .map_err(|e| Error::io("temporary file", e))?;
-        let mut walk = Walk {
-            leaf: Leaf::default(),
-            numbers: BufReader::new(&self.numbers),
-        };
-        self.directory(0, 0, &mut walk, sink).map(drop)
+        self.directory(0, 0, &mut Drawn::default(), sink).map(drop)
+    }
+
+    fn links(&mut self, sink: &mut dyn FnMut(&Link) -> Result<()>) -> Result<()> {
+        if self.forest.spec().hard_links_across.is_none() {
+            return Ok(());
+        }
+        let mut drawn = Drawn::default();
+        // Where the names of the leaves of one directory begin: links lead no further.
+        let mut starts: HashMap<u64, u64> = HashMap::new();
+        let mut dir = None;
+        self.each_leaf(0, 0, &mut 2, &mut |leaf, start| {
+            let Some(partner) = self.draw(leaf, &mut drawn) else {
+                return Ok(());
+            };
+            let above = leaf / self.forest.leaves_below(self.forest.depth() - 1);
+            if dir != Some(above) {
+                dir = Some(above);
+                starts = self.leaf_starts(leaf, start);
+            }
+            let there = starts.get(&partner).copied().unwrap_or_default();
+            self.leaf_links((start, there), &drawn.names, sink)
+        })
     }
 }
