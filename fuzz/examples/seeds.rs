@@ -18,6 +18,7 @@ use weald_format::entries::EntryBlock;
 use weald_format::history::History;
 use weald_format::pages::{
     BaseRun, ContentPage, Extent, ExtentPage, ExtentRun, Source, TemplatePage, TimesPage,
+    TimesRun,
 };
 use weald_format::recipes::{Method, RecipePage};
 use weald_format::{Digest, FileKind};
@@ -542,6 +543,8 @@ fn main() {
         })
         .collect();
     corpus.put("times", &TimesPage::encode(&overlay));
+    let run = TimesRun::of(overlay[0], overlay[1]).unwrap();
+    corpus.put("times", &TimesPage::encode_run(&run, 1 << 16));
     columns_and_names(&corpus);
     codecs(&corpus);
     deflate(&corpus, dir.path());

@@ -5,11 +5,12 @@ use crate::image_writer::{ImageWriter, Sink};
 use crate::metadata::MetadataWriter;
 use crate::options::BuildOptions;
 use crate::scan::{DirNo, EntryNo, ScannedTree};
+use crate::times::TimesWriter;
 use crate::tree_writer::{Body, LinkInfo, NewEntry, Out, TreeSummary, TreeWriter, mask_of};
 use weald_format::container::RecordType;
 use weald_format::entries::EntryKind;
-use weald_format::limits::{ITEMS_PER_PAGE, TIMES_PER_PAGE};
-use weald_format::pages::{self, Link, TimesPage};
+use weald_format::limits::ITEMS_PER_PAGE;
+use weald_format::pages::{self, Link};
 use weald_format::tree_digest::TreeHasher;
 use weald_format::{Attributes, ContentId, Digest, FileKind, Result, Timestamp};
 use weald_image::Image;
@@ -304,23 +305,10 @@ impl Emitter<'_> {
 
     /// mtimes of all names in the order of their numbers.
     fn emit_times(&self, out: &mut Out<'_>) -> Result<()> {
-        let mut page = Vec::with_capacity(TIMES_PER_PAGE);
-        let kept =
+        let mut times = TimesWriter::default();
+        let mut kept =
             (0..self.tree.entry_count()).filter(|&e| self.states[e as usize] != FileState::OMITTED);
-        for entry in kept {
-            page.push(self.mtime(EntryNo(entry)));
-            if page.len() == TIMES_PER_PAGE {
-                out.push(
-                    RecordType::Times,
-                    TimesPage::encode(&page),
-                    page.len() as u64,
-                )?;
-                page.clear();
-            }
-        }
-        match page.len() {
-            0 => Ok(()),
-            count => out.push(RecordType::Times, TimesPage::encode(&page), count as u64),
-        }
+        kept.try_for_each(|entry| times.push(out, self.mtime(EntryNo(entry))))?;
+        times.finish(out)
     }
 }

@@ -33,6 +33,7 @@ mod segment;
 mod source;
 pub mod stream;
 mod threads;
+mod times;
 mod tree_writer;
 mod watch;
 

@@ -429,6 +429,34 @@ fn straight_into_an_image_is_the_same_as_through_a_directory() {
     weald(&["diff", "long.weald", "long"]);
 }
 
+/// Would catch: a page of steps that ends too early or too late, steps over a second that are not kept, a reader that wants memory for every time.
+#[test]
+fn times_in_equal_steps_cost_next_to_nothing() {
+    let scratch = Scratch::new("512m");
+    for (round, step) in ["1", "1500000000"].into_iter().enumerate() {
+        let rule = format!("affine:9000:{step}");
+        let shape = ["--fanout", "2x20x1000", "--times", &rule];
+        let image = format!("image{round}");
+        done(&[&shape[..], &["--image"]].concat(), &scratch.at(&image));
+        let len = fs::metadata(scratch.at(&image)).unwrap().len();
+        assert!(len < 4000, "{len} bytes for 40,000 times");
+        let script = format!(
+            "{WEALD} forest {words} --stream tar - | {WEALD} build -q -l 1 - piped{round}; {WEALD} check {image} > checked
+             {WEALD} diff {image} piped{round}",
+            words = shape.join(" "),
+        );
+        let output = Command::new("bash")
+            .args(["-euo", "pipefail", "-c", &script])
+            .current_dir(scratch.at(""))
+            .output()
+            .expect("bash runs");
+        assert_eq!(
+            (output.status.code(), stderr(&output)),
+            (Some(0), String::new())
+        );
+    }
+}
+
 /// Would catch: a link count that is known too late, a first name that is another one's, a content of a file in the leaf that comes later.
 #[test]
 fn hard_links_go_straight_into_an_image() {

@@ -6,7 +6,7 @@ use crate::cursor::{Cursor, put_varint};
 use crate::limits::{
     BASES_MAX, BLOCK_LEN_MAX, DICTIONARY_LEN_MAX, DIRECTORY_LEN_MAX, ENTRIES_PER_BLOCK,
     ITEMS_PER_PAGE, NAME_LEN_MAX, NUMBER_MAX, PAGE_LEN_MAX, REFS_PER_PAGE, STREAMS_MAX,
-    TIMES_PER_PAGE,
+    TIMES_PER_RUN,
 };
 use crate::{Digest, Error, Result};
 
@@ -166,7 +166,7 @@ pub fn items_max(record_type: RecordType) -> u64 {
         RecordType::Data => BLOCK_LEN_MAX,
         RecordType::Dictionary => 1,
         RecordType::Entries => ENTRIES_PER_BLOCK as u64,
-        RecordType::Times => TIMES_PER_PAGE as u64,
+        RecordType::Times => TIMES_PER_RUN as u64,
         // Logical bytes, bytes of a stream, and inode numbers: none is held in memory one by one.
         RecordType::Extents | RecordType::Recipes | RecordType::Links => NUMBER_MAX,
         _ => ITEMS_PER_PAGE as u64,

@@ -20,8 +20,11 @@ limits! {
     ITEMS_PER_PAGE: usize = 4096;
     /// Extents in one extent page.
     EXTENTS_PER_PAGE: usize = 16384;
-    /// Inodes in one page of the times overlay.
+    /// Inodes in one page of the times overlay, where their times are not in equal steps.
     TIMES_PER_PAGE: usize = 4096;
+    /// Inodes in one page of the times overlay where their times are in equal steps. Such a page takes no memory; but whoever checks an image digests every name that
+    /// has a time of its own, so what a few bytes can claim is bounded.
+    TIMES_PER_RUN: usize = 65536;
     /// Record references in one index page.
     REFS_PER_PAGE: usize = 1024;
     /// Raw bytes of a data block: what one read may have to decode, at the very most.

@@ -4,7 +4,7 @@ use weald_format::column::Column;
 use weald_format::container::{
     Codec, Footer, FooterRecord, HeaderRecord, RecordRef, RecordType, SuperblockRecord,
 };
-use weald_format::cursor::Cursor;
+use weald_format::cursor::{Cursor, put_varint, zigzag};
 use weald_format::directory::{
     Category, Directory, IndexPage, PageRef, Section, Stream, check_lens,
 };
@@ -558,11 +558,23 @@ fn smaller_pages() {
     );
     assert_eq!(
         (
-            rule(TimesPage::parse(&[1, 2, 0, 0, 0, 0])),
-            rule(TimesPage::parse(&[1, 1, 0, 0, 0, 0]))
+            rule(TimesPage::parse(&[1, 3, 0, 0, 0, 0])),
+            rule(TimesPage::parse(&[1, 1, 0, 0, 0, 0])),
+            // One time more than a page holds one by one.
+            rule(TimesPage::parse(&[0x81, 0x20, 1, 0, 0, 0, 0])),
+            rule(TimesPage::parse(&[0x81, 0x20, 2, 0, 0, 0]))
         ),
-        ("F-15.1", "none")
+        ("F-15.1", "none", "F-15.1", "none")
     );
+    // The last second that there is, and a step of half a second.
+    let run = |count| {
+        let mut bytes = vec![count, 2];
+        put_varint(&mut bytes, zigzag(i64::MAX));
+        put_varint(&mut bytes, 0);
+        put_varint(&mut bytes, zigzag(500_000_000));
+        rule(TimesPage::parse(&bytes))
+    };
+    assert_eq!((run(0), run(2), run(3)), ("F-15.4", "none", "F-15.4"));
 }
 
 #[test]

@@ -8,12 +8,10 @@ use crate::image_writer::{ImageWriter, Sink};
 use crate::metadata::MetadataWriter;
 use crate::options::BuildOptions;
 use crate::plan::TreeSize;
+use crate::times::TimesWriter;
 use crate::tree_writer::{Body, LinkInfo, NewEntry, Out, TreeSummary, TreeWriter, mask_of};
 use std::ops::Range;
-use weald_format::container::RecordType;
 use weald_format::entries::EntryKind;
-use weald_format::limits::TIMES_PER_PAGE;
-use weald_format::pages::TimesPage;
 use weald_format::tree_digest::TreeHasher;
 use weald_format::{Attributes, ContentId, Error, FileKind, Result, Timestamp, XattrSet};
 
@@ -61,7 +59,7 @@ pub fn write_tree(
             metadata: &mut metadata,
         };
         let count = teller.entry_count;
-        let mut sink = Sinking::new(out, rules, root, mtime_inside, entry_count, teller);
+        let mut sink = Sinking::new(out, rules, root, mtime_inside, entry_count, teller)?;
         sink.left = TRIAL_COUNT;
         source.tree(&mut sink)?;
         sink.finish()?;
@@ -73,7 +71,7 @@ pub fn write_tree(
         || trial(source, true, teller)? <= trial(source, false, teller)?;
     teller.entry_count = 0;
     let out = Out { image, metadata };
-    let mut sink = Sinking::new(out, rules, root, mtime_inside, entry_count, teller);
+    let mut sink = Sinking::new(out, rules, root, mtime_inside, entry_count, teller)?;
     source.tree(&mut sink)?;
     if !sink.is_whole() {
         return Err(Error::invalid("the stream ended before its tree did"));
@@ -161,7 +159,7 @@ struct Sinking<'s, 'a> {
     /// Directories on the way; below them one that holds the root alone.
     held: Vec<Held>,
     /// mtimes in the order of numbers, where they do not go into the entries.
-    times: Option<Vec<Timestamp>>,
+    times: Option<TimesWriter>,
     /// Entries that are still wanted.
     left: u64,
 }
@@ -179,23 +177,31 @@ impl Telling for Teller<'_> {
 
 impl<'s, 'a> Sinking<'s, 'a> {
     fn new(
-        out: Out<'s>,
+        mut out: Out<'s>,
         rules: &'s Rules<'a>,
         root: &StreamEntry<'_>,
         mtime_inside: bool,
         entry_count: u64,
         teller: &'s mut dyn Telling,
-    ) -> Self {
+    ) -> Result<Self> {
         let mask = mask_of(mtime_inside, false, false, false);
-        Self {
+        let times = match mtime_inside {
+            true => None,
+            false => {
+                let mut times = TimesWriter::default();
+                times.push(&mut out, rules.mtime(root.mtime))?;
+                Some(times)
+            }
+        };
+        Ok(Self {
             out,
             rules,
             teller,
             writer: TreeWriter::new(mask, entry_count.max(1), false),
             held: vec![Held::new(std::slice::from_ref(root))],
-            times: (!mtime_inside).then(|| vec![rules.mtime(root.mtime)]),
+            times,
             left: u64::MAX,
-        }
+        })
     }
 
     /// Whether every directory that was named has come.
@@ -242,12 +248,7 @@ impl<'s, 'a> Sinking<'s, 'a> {
             return Ok(());
         };
         for entry in entries {
-            times.push(self.rules.mtime(entry.mtime));
-            if times.len() == TIMES_PER_PAGE {
-                let page = TimesPage::encode(times);
-                self.out.push(RecordType::Times, page, times.len() as u64)?;
-                times.clear();
-            }
+            times.push(&mut self.out, self.rules.mtime(entry.mtime))?;
         }
         Ok(())
     }
@@ -263,9 +264,8 @@ impl<'s, 'a> Sinking<'s, 'a> {
             self.writer.enter();
             self.leave()?;
         }
-        if let Some(times) = self.times.filter(|t| !t.is_empty()) {
-            let page = TimesPage::encode(&times);
-            self.out.push(RecordType::Times, page, times.len() as u64)?;
+        if let Some(times) = self.times {
+            times.finish(&mut self.out)?;
         }
         self.writer.finish(&mut self.out)
     }

@@ -245,7 +245,7 @@ pub fn page_cases() -> Vec<Case> {
         }),
         case("a times page of other times", "F-15.1", Read, |p| {
             (p.mask, p.times) = (0, vec![TIME; 10]);
-            p.edit_records = Some(Box::new(|r| of_type(r, RecordType::Times).stored[1] = 2));
+            p.edit_records = Some(Box::new(|r| of_type(r, RecordType::Times).stored[1] = 3));
         }),
         case("another tree digest", "F-16.1", Check, |p| {
             p.tree_digest = Digest::of(b"other")
