@@ -17,8 +17,7 @@ use weald_format::directory::{Directory, IndexPage};
 use weald_format::entries::EntryBlock;
 use weald_format::history::History;
 use weald_format::pages::{
-    BaseRun, ContentPage, Extent, ExtentPage, ExtentRun, Source, TemplatePage, TimesPage,
-    TimesRun,
+    BaseRun, ContentPage, Extent, ExtentPage, ExtentRun, Source, TemplatePage, TimesPage, TimesRun,
 };
 use weald_format::recipes::{Method, RecipePage};
 use weald_format::{Digest, FileKind};
@@ -503,6 +502,41 @@ fn rules(corpus: &Corpus) {
     }
 }
 
+/// Streams of GNU tar, and descriptions in every form.
+fn streams(corpus: &Corpus, dir: &Path) {
+    let script = "mkdir -p in/dir; cd in; echo text > dir/file; ln dir/file link; ln -s dir/file sym; mkfifo fifo
+        echo x > $(printf 'n%.0s' $(seq 120)); truncate -s 40K sparse; echo data | dd of=sparse bs=4K seek=5 conv=notrunc status=none";
+    let run = |script: &str| {
+        let mut command = Command::new("bash");
+        let output = command.args(["-ec", script]).current_dir(dir).output();
+        let output = output.expect("bash");
+        assert!(output.status.success(), "{script}");
+        output.stdout
+    };
+    run(script);
+    for options in [
+        "--format=pax --sparse",
+        "--format=pax --sparse --sparse-version=0.0",
+        "--format=pax --sparse --sparse-version=0.1",
+        "--format=gnu --sparse",
+        "--format=oldgnu --sparse",
+        "--format=ustar --exclude='nnn*'",
+        "--format=v7 --exclude='nnn*' --exclude=fifo",
+    ] {
+        let script = format!(
+            "tar -c {options} --blocking-factor=2 --mtime=@1.5 --owner=0 --group=0 -C in ."
+        );
+        corpus.put("tar", &run(&script));
+    }
+    for seed in [
+        &b"#mtree\n/set type=file uid=0 gid=0 mode=0644\n. type=dir mode=0755\n    a\\sb\\M-C\\M-$ size=0 \\\n time=-5.7\n    d type=dir\n    ..\n..\n"[..],
+        b"./d type=dir\n./d/l type=link link=x\\040y\n/unset all\n./d/c type=char device=native,5,0x6 uname=root\n",
+        b"./f type=file size=0 sha256=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 flags=none nlink=2\n",
+    ] {
+        corpus.put("mtree", seed);
+    }
+}
+
 fn main() {
     let corpus = Corpus(
         std::env::args_os()
@@ -552,4 +586,5 @@ fn main() {
     samples(&corpus);
     base_runs(&corpus);
     rules(&corpus);
+    streams(&corpus, dir.path());
 }

@@ -27,7 +27,8 @@ pub use input::Source;
 
 use input::Input;
 use listing::ListingReader;
-use members::Members;
+use member::Member;
+use members::{Layout, Members};
 use mtree::MtreeReader;
 use source::{DECODER_SHARE, IngestSource};
 use std::path::{Path, PathBuf};
@@ -36,6 +37,9 @@ use walk::WalkSource;
 use weald_build::stream::build_stream;
 use weald_build::{BuildOptions, Order, Report, Watch};
 use weald_format::{Error, ErrorKind, Result};
+
+/// Bytes that [`scan_stream`] reads at once.
+const SCAN_PIECE_LEN: usize = 64 << 10;
 
 /// What a stream is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,11 +75,22 @@ pub fn build_from_stream(
 ) -> Result<Report> {
     refuse_options(options)?;
     let input = Input::new(source, options.memory_len / DECODER_SHARE)?;
-    let members: Box<dyn Members> = match format {
-        Format::Listing => {
-            let mut source = WalkSource::new(ListingReader::new(input), target, options, watch);
-            return build_stream(&mut source, target, overwrite, options, watch);
-        }
+    if format == Format::Listing {
+        let mut source = WalkSource::new(ListingReader::new(input), target, options, watch);
+        return build_stream(&mut source, target, overwrite, options, watch);
+    }
+    let members = open_members(input, format)?;
+    let mut source = IngestSource::new(members, target, options, watch);
+    let report = build_stream(&mut source, target, overwrite, options, watch)?;
+    Ok(Report {
+        problem_count: source.problem_count(),
+        ..report
+    })
+}
+
+fn open_members(input: Input, format: Format) -> Result<Box<dyn Members>> {
+    Ok(match format {
+        Format::Listing => Box::new(ListingReader::new(input)),
         Format::Mtree { contents } => Box::new(MtreeReader::new(input, contents.as_deref())?),
         Format::Tar => Box::new(TarReader::new(input)),
         Format::Auto if TarReader::is_tar(input.front()) => Box::new(TarReader::new(input)),
@@ -86,13 +101,38 @@ pub fn build_from_stream(
             let what = "the stream is no tar stream; --from says what else it is";
             return Err(Error::invalid(what));
         }
-    };
-    let mut source = IngestSource::new(members, target, options, watch);
-    let report = build_stream(&mut source, target, overwrite, options, watch)?;
-    Ok(Report {
-        problem_count: source.problem_count(),
-        ..report
     })
+}
+
+/// What a stream comes to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scanned {
+    /// Members.
+    pub member_count: u64,
+    /// Bytes of data of all of them, holes not counted.
+    pub data_len: u64,
+}
+
+/// Reads the stream `source` to its end and keeps nothing. A decoder may take `decoder_len` bytes.
+///
+/// # Errors
+/// `Io`; `Invalid`, `Limit` and `Unsupported` as [`build_from_stream`], where one member alone shows it.
+pub fn scan_stream(source: Source, format: Format, decoder_len: u64) -> Result<Scanned> {
+    let mut members = open_members(Input::new(source, decoder_len)?, format)?;
+    let (mut member, mut key, mut scanned) = (Member::default(), Vec::new(), Scanned::default());
+    let mut piece = vec![0; SCAN_PIECE_LEN];
+    while members.next(&mut member, &mut |_, _| {})? {
+        path::put_key(&member.path, &mut key)?;
+        scanned.member_count += 1;
+        let mut left = members.layout().map_or(0, Layout::data_len);
+        while left > 0 {
+            let len = left.min(SCAN_PIECE_LEN as u64);
+            members.read_data(&mut piece[..len as usize])?;
+            left -= len;
+            scanned.data_len += len;
+        }
+    }
+    Ok(scanned)
 }
 
 /// Options that ask for what a stream does not have.
