@@ -186,8 +186,7 @@ impl History {
                 Some(spool) => spool,
                 none => none.insert(Spool::create(&self.spool_dir)?),
             };
-            let spooled = spool.append(&oldest);
-            spooled.map_err(|e| e.context(self.spool_dir.display()))?;
+            spool.append(&oldest)?;
             self.spooled_count += 1;
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! The name column: front-coded, numbered, or hexadecimal, whichever is smallest.
 
+mod ascending;
+
 use crate::Result;
 use crate::column::{self, Column};
 use crate::cursor::{Cursor, put_varint};
@@ -8,6 +10,7 @@ use crate::limits::NAME_LEN_MAX;
 const FRONT: u8 = 0;
 const NUMBERED: u8 = 1;
 const HEX: u8 = 2;
+const ASCENDING: u8 = 3;
 
 /// Decoded names, one after the other in one buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -65,9 +68,10 @@ impl Names {
             FRONT => decode_front(cursor, count)?,
             NUMBERED => decode_numbered(cursor, count)?,
             HEX => decode_hex(cursor, count)?,
+            ASCENDING => ascending::decode(cursor, count)?,
             tag => {
                 return Err(
-                    cursor.error("F-6.1", format!("name tag: expected 0 to 2, found {tag}"))
+                    cursor.error("F-6.1", format!("name tag: expected 0 to 3, found {tag}"))
                 );
             }
         };
@@ -150,12 +154,7 @@ fn decode_hex(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     let mut names = Names::default();
     for s in shared.iter(count) {
         for digit in current.iter_mut().skip(s as usize) {
-            let nibble = feed.next().unwrap_or(0);
-            *digit = if nibble < 10 {
-                b'0'.wrapping_add(nibble)
-            } else {
-                b'a'.wrapping_sub(10).wrapping_add(nibble)
-            };
+            *digit = digit_of(feed.next().unwrap_or(0));
         }
         names.bytes.extend_from_slice(prefix);
         names.bytes.extend_from_slice(&current);
@@ -172,7 +171,10 @@ fn decode_hex(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
 pub fn encode(out: &mut Vec<u8>, names: &[&[u8]]) {
     let front = encode_front(names);
-    let best = [encode_numbered(names), encode_hex(names)]
+    let hex = HexNames::of(names);
+    let hexadecimal = hex.as_ref().map(encode_hex);
+    let ascending = hex.as_ref().and_then(ascending::encode);
+    let best = [encode_numbered(names), hexadecimal, ascending]
         .into_iter()
         .flatten()
         .min_by_key(Vec::len);
@@ -266,46 +268,78 @@ const fn is_lower_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
-fn encode_hex(names: &[&[u8]]) -> Option<Vec<u8>> {
-    let (prefix, suffix) = affixes(names, is_lower_hex)?;
-    let inner: Vec<&[u8]> = names
-        .iter()
-        .map(|n| n.get(prefix.len()..n.len().checked_sub(suffix.len())?))
-        .collect::<Option<_>>()?;
-    let digits = inner.first()?.len();
-    if digits < 4
-        || !inner
-            .iter()
-            .all(|n| n.len() == digits && n.iter().all(|&b| is_lower_hex(b)))
-    {
-        return None;
+/// The digit for the low four bits of `nibble`.
+const fn digit_of(nibble: u8) -> u8 {
+    match nibble & 15 {
+        small @ 0..=9 => b'0'.wrapping_add(small),
+        large => b'a'.wrapping_sub(10).wrapping_add(large),
     }
+}
+
+/// The value of a lower-case digit.
+#[allow(clippy::arithmetic_side_effects)] // of digits that were looked at
+fn nibble_of(digit: u8) -> u8 {
+    match digit.is_ascii_digit() {
+        true => digit - b'0',
+        false => digit - b'a' + 10,
+    }
+}
+
+/// Names that are hexadecimal numbers of one length between a common prefix and suffix.
+struct HexNames<'a> {
+    prefix: &'a [u8],
+    suffix: &'a [u8],
+    /// What lies between.
+    inner: Vec<&'a [u8]>,
+    digits: usize,
+}
+
+impl<'a> HexNames<'a> {
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+    fn of(names: &[&'a [u8]]) -> Option<Self> {
+        let (prefix, suffix) = affixes(names, is_lower_hex)?;
+        let inner: Vec<&[u8]> = names
+            .iter()
+            .map(|n| n.get(prefix.len()..n.len().checked_sub(suffix.len())?))
+            .collect::<Option<_>>()?;
+        let digits = inner.first()?.len();
+        let is_number = |n: &&[u8]| n.len() == digits && n.iter().all(|&b| is_lower_hex(b));
+        (digits >= 4 && inner.iter().all(is_number)).then_some(Self {
+            prefix,
+            suffix,
+            inner,
+            digits,
+        })
+    }
+
+    /// What every encoding of them begins with.
+    fn head(&self, tag: u8) -> Vec<u8> {
+        let mut out = vec![tag];
+        put_affix(&mut out, self.prefix);
+        put_affix(&mut out, self.suffix);
+        put_varint(&mut out, self.digits as u64);
+        out
+    }
+}
+
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+fn encode_hex(names: &HexNames<'_>) -> Vec<u8> {
     let (mut shared, mut nibbles) = (Vec::new(), Vec::new());
     let mut last: &[u8] = &[];
-    for name in inner {
+    for name in &names.inner {
         let common = shared_len(last, name);
         shared.push(common as u64);
-        nibbles.extend(name[common..].iter().map(|b| {
-            if b.is_ascii_digit() {
-                b - b'0'
-            } else {
-                b - b'a' + 10
-            }
-        }));
+        nibbles.extend(name[common..].iter().map(|&b| nibble_of(b)));
         last = name;
     }
-    let mut out = vec![HEX];
-    put_affix(&mut out, prefix);
-    put_affix(&mut out, suffix);
-    put_varint(&mut out, digits as u64);
+    let mut out = names.head(HEX);
     column::encode(&mut out, &shared);
     out.extend(
         nibbles
             .chunks(2)
             .map(|pair| (pair[0] << 4) | pair.get(1).copied().unwrap_or(0)),
     );
-    Some(out)
+    out
 }
 
 #[cfg(test)]
@@ -346,7 +380,14 @@ mod tests {
                 .into_bytes()
             })
             .collect();
+        assert_eq!(round_trip(&hex), HEX);
         hex.sort();
+        assert_eq!(round_trip(&hex), ASCENDING);
+        // Another directory begins.
+        hex.rotate_left(123);
+        assert_eq!(round_trip(&hex), ASCENDING);
+        // What is there twice is shared by the frame around it.
+        hex.extend_from_within(..250);
         assert_eq!(round_trip(&hex), HEX);
         let odd: Vec<Vec<u8>> = vec![
             vec![],

@@ -222,7 +222,7 @@ fn worked_names_decode_to_their_names() {
             .collect();
         assert_eq!(names, expected);
     }
-    assert_eq!(rows.len(), 3);
+    assert_eq!(rows.len(), 4);
 }
 
 /// All ids that begin with `letter` in `text`, such as `F-3.14`; with `before`, only those right behind it.

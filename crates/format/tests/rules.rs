@@ -225,7 +225,7 @@ fn columns() {
 
 #[test]
 fn name_columns() {
-    assert_eq!(names(1, &[3]), "F-6.1");
+    assert_eq!(names(1, &[4]), "F-6.1");
     assert_eq!(names(1, &[0, 0, 0, 0, 3, b'a', b'/', b'b']), "F-6.2");
     assert_eq!(names(1, &[0, 0, 0, 0, 3, b'a', 0, b'b']), "F-6.2");
     let long = [&[1, 0xff, 1][..], &[b'a'; 255], &[0, 0, 0, 5]].concat();
@@ -248,6 +248,27 @@ fn name_columns() {
         "padding"
     );
     assert_eq!(names(1, &[2, 0, 0, 0x80, 2]), "F-2.3");
+    let ascending = |bits, steps: &[u8], rest: &[u8]| {
+        let head = [3, 0, 0, 4, bits, steps.len() as u8];
+        names(2, &[&head[..], steps, rest].concat())
+    };
+    let rest = [0x12, 0x34, 0x56];
+    assert_eq!(ascending(4, &[0b0010_1000], &rest), "none");
+    assert_eq!(ascending(17, &[0b0010_1000], &[0x12]), "F-6.6", "17 bits");
+    assert_eq!(ascending(4, &[0b0010_0000], &rest), "F-6.6", "one step");
+    assert_eq!(ascending(4, &[0, 0, 0b1010_0000], &rest), "F-6.6", "16");
+    assert_eq!(ascending(4, &[0b0010_1001], &rest), "F-6.6", "spare bit");
+    assert_eq!(
+        ascending(4, &[0b0010_1000, 0], &rest),
+        "F-6.6",
+        "spare byte"
+    );
+    assert_eq!(
+        ascending(3, &[0b0010_1000], &[0; 4]),
+        "none",
+        "13 bits each"
+    );
+    assert_eq!(ascending(3, &[0b0010_1000], &[0, 0, 0, 1]), "F-6.6");
 }
 
 fn directory() -> Directory {

@@ -3,7 +3,7 @@
 use crate::{FileSource, ReadAt};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use weald_format::{Error, ErrorKind, Result};
 
 /// A temporary file without a name: appended to by one writer, read at any offset by many readers.
@@ -11,6 +11,8 @@ use weald_format::{Error, ErrorKind, Result};
 /// Invariant: after a failed append the spool is dead; every further call is an error.
 pub struct Spool {
     file: File,
+    /// Where it is, for those who are told that there is no room.
+    dir: PathBuf,
     len: u64,
     is_dead: bool,
 }
@@ -25,6 +27,7 @@ impl Spool {
             .map_err(|e| Error::io(format!("temporary file in {}", dir.display()), e))?;
         Ok(Self {
             file,
+            dir: dir.to_owned(),
             len: 0,
             is_dead: false,
         })
@@ -41,10 +44,9 @@ impl Spool {
         let offset = self.len;
         if let Err(error) = self.file.write_all_at(bytes, offset) {
             self.is_dead = true;
-            return Err(Error::io(
-                format!("write of {} bytes to a temporary file", bytes.len()),
-                error,
-            ));
+            let (len, dir) = (bytes.len(), self.dir.display());
+            let what = format!("write of {len} bytes to a temporary file in {dir}");
+            return Err(Error::io(what, error));
         }
         self.len += bytes.len() as u64;
         Ok(offset)
