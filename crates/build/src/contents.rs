@@ -569,6 +569,9 @@ fn clusters(
         .filter(is_compressed)
         .map(front)
         .collect();
+    if held.is_empty() {
+        return Ok(None);
+    }
     let clusters = Clusters::new(plan, total_len, &held, spool_dir)?;
     let reader = Arc::new(clusters.reader()?);
     for (no, _) in held {
