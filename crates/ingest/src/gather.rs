@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::hash::BuildHasher;
 use std::ops::Range;
 use std::path::Path;
-use weald_build::filter::{DirRules, Filter};
+use weald_build::filter::Filter;
 use weald_build::stream::{ContentStore, StreamBody};
 use weald_build::{Problem, Watch};
 use weald_format::limits::{NUMBER_MAX, TARGET_LEN_MAX};
@@ -166,16 +166,7 @@ impl Gatherer<'_> {
 
     fn is_left_out(&self, is_dir: bool) -> bool {
         let path = path::path_of(&self.key);
-        if path.is_empty() {
-            return false;
-        }
-        let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/');
-        let mut ends = slashes.map(|(at, _)| at).chain([path.len()]);
-        let rules = DirRules::default();
-        ends.any(|end| {
-            let is_dir = is_dir || end < path.len();
-            self.options.filter.excludes(&rules, &path[..end], is_dir)
-        })
+        !path.is_empty() && path::is_left_out(self.options.filter, &path, is_dir)
     }
 
     /// Puts records of the directories on the way to the key, those that are known to be there excepted.

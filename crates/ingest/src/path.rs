@@ -4,6 +4,7 @@
 //! slash, which no name has, are moved up by one, so that neither mark occurs in a name and both sort below every byte of one. The root's
 //! key is empty. No key ends in a zero.
 
+use weald_build::filter::{DirRules, Filter};
 use weald_format::limits::NAME_LEN_MAX;
 use weald_format::{Error, Result};
 
@@ -114,6 +115,15 @@ fn is_tidy(path: &[u8]) -> bool {
         odd | is(b, 0) | is(a, b'/') & (is(b, b'/') | is(b, b'.'))
     });
     odd == 0 && !matches!(first, b'/' | b'.') && last != b'/' && path.len() <= NAME_LEN_MAX
+}
+
+/// Whether `filter` leaves out `path`, or a directory that it lies in.
+pub fn is_left_out(filter: &Filter, path: &[u8], is_dir: bool) -> bool {
+    let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/');
+    let mut ends = slashes.map(|(at, _)| at).chain([path.len()]);
+    // Rules that lie in directories are refused for streams.
+    let rules = DirRules::default();
+    ends.any(|end| filter.excludes(&rules, &path[..end], is_dir || end < path.len()))
 }
 
 /// The path that a key of a walk stands for.

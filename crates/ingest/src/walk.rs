@@ -8,7 +8,6 @@ use crate::path::{self, SEPARATOR};
 use crate::sort::{MERGE_LEN, Sorted, Sorter};
 use crate::source::{DECODER_SHARE, SORT_SHARE};
 use std::path::{Path, PathBuf};
-use weald_build::filter::{DirRules, Filter};
 use weald_build::stream::{
     ContentStore, LinkInfo, StreamEntry, StreamRoot, StreamSize, TreeSink, TreeSource, WalkSink,
     spool_dir,
@@ -93,8 +92,12 @@ impl TreeSource for WalkSource<'_> {
             }
             path::put_walk_key(&member.path, &mut key)?;
             let is_dir = member.kind == MemberKind::Entry(FileKind::Directory);
+            let is_left_out = |filter| {
+                let path = path::path_of_walk(&key);
+                path::is_left_out(filter, &path, is_dir)
+            };
             // The root is there anyway.
-            if key.is_empty() || filter.is_some_and(|filter| is_left_out(filter, &key, is_dir)) {
+            if key.is_empty() || filter.is_some_and(is_left_out) {
                 continue;
             }
             self.count += 1;
@@ -129,14 +132,6 @@ impl TreeSource for WalkSource<'_> {
         walker.finish()?;
         Ok(true)
     }
-}
-
-fn is_left_out(filter: &Filter, key: &[u8], is_dir: bool) -> bool {
-    let path = path::path_of_walk(key);
-    let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/');
-    let mut ends = slashes.map(|(at, _)| at).chain([path.len()]);
-    let rules = DirRules::default();
-    ends.any(|end| filter.excludes(&rules, &path[..end], is_dir || end < path.len()))
 }
 
 /// Makes a walk of paths as they come sorted.
