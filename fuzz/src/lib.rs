@@ -299,3 +299,16 @@ fn walk(image: &Image) -> Result<()> {
     }
     Ok(())
 }
+
+/// Reads a stream of `format`; what it counts cannot be more than there is.
+pub fn examine_stream(data: &[u8], format: weald_ingest::Format) {
+    // What is compressed may come to any length; decompressing is not ours.
+    let magics = [&[0x1f, 0x8b][..], &[0x28, 0xb5, 0x2f, 0xfd], b"\xfd7zXZ\0"];
+    if magics.iter().any(|magic| data.starts_with(magic)) {
+        return;
+    }
+    let source = Box::new(std::io::Cursor::new(data.to_vec()));
+    if let Ok(scanned) = weald_ingest::scan_stream(source, format, 1 << 20) {
+        assert!(scanned.data_len <= data.len() as u64);
+    }
+}
