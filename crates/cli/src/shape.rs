@@ -183,7 +183,7 @@ impl AttributeArgs {
 enum ProfileWord {
     /// Small, and quick to read whole
     Archive,
-    /// Quick to read in small pieces: blocks of 256K that share a dictionary, for a larger image
+    /// Quick to read in small pieces: small blocks that share a dictionary, for a larger image
     Interactive,
 }
 

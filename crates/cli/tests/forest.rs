@@ -41,6 +41,17 @@ fn forest(args: &[&str], target: &Path) -> Output {
     command.env("LC_ALL", "C").output().unwrap()
 }
 
+/// Runs a script in `scratch` to its first error.
+fn bash(scratch: &Scratch, script: &str) -> Output {
+    let mut command = Command::new("bash");
+    command.args(["-euo", "pipefail", "-c", script]);
+    command.env("WEALD", WEALD).env("LC_ALL", "C");
+    command
+        .current_dir(scratch.at(""))
+        .output()
+        .expect("bash runs")
+}
+
 #[track_caller]
 fn done(args: &[&str], target: &Path) {
     let output = forest(args, target);
@@ -330,75 +341,79 @@ fn words_are_checked_and_predictions_come_true() {
     assert_eq!(told["len"].as_u64(), Some(count("f") * 1000));
 }
 
+/// What the program says, run with these arguments in `scratch`.
+#[track_caller]
+fn weald_in(scratch: &Scratch, args: &[&str]) -> String {
+    let mut command = Command::new(WEALD);
+    let output = command.args(args).current_dir(scratch.path()).output();
+    let output = output.unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{args:?}: {}",
+        stderr(&output)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+const WITH_ALL: [&str; 10] = [
+    "--symlinks",
+    "0.1",
+    "--xattrs",
+    "0.2",
+    "--sparse",
+    "0.1",
+    "--duplicates",
+    "0.3",
+    "--owners",
+    "0:0,7:8",
+];
+
+const SHAPES: [&[&str]; 5] = [
+    &["--fanout", "6x7x50"],
+    &["--fanout", "6x7x50", "--times", "affine:1700000000:1000"],
+    &[
+        "--fanout",
+        "40x50",
+        "--names",
+        "hex",
+        "--times",
+        "random:1600000000:86400",
+    ],
+    &["--fanout", "300"],
+    &[
+        "--fanout",
+        "5x9x20",
+        "--names",
+        "words",
+        "--sizes",
+        "log-normal:2K:2",
+        "--versions",
+        "3",
+        "--content-changes",
+        "0.1",
+        "--name-changes",
+        "0.1",
+    ],
+];
+
 /// Would catch: an image that is not that of the directory with the same forest, whatever was drawn.
 #[test]
 fn straight_into_an_image_is_the_same_as_through_a_directory() {
     let scratch = Scratch::new("512m");
-    let weald = |args: &[&str]| {
-        let output = Command::new(WEALD)
-            .args(args)
-            .current_dir(scratch.path())
-            .output()
-            .unwrap();
-        assert_eq!(
-            output.status.code(),
-            Some(0),
-            "{args:?}: {}",
-            stderr(&output)
-        );
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let weald = |args: &[&str]| weald_in(&scratch, args);
     let digest = |image: &str| {
         let info: serde_json::Value =
             serde_json::from_str(&weald(&["info", "--json", image])).unwrap();
         info["tree_digest"].as_str().unwrap().to_owned()
     };
-    let rich = [
-        "--symlinks",
-        "0.1",
-        "--xattrs",
-        "0.2",
-        "--sparse",
-        "0.1",
-        "--duplicates",
-        "0.3",
-        "--owners",
-        "0:0,7:8",
-    ];
-    let shapes: [&[&str]; 5] = [
-        &["--fanout", "6x7x50"],
-        &["--fanout", "6x7x50", "--times", "affine:1700000000:1000"],
-        &[
-            "--fanout",
-            "40x50",
-            "--names",
-            "hex",
-            "--times",
-            "random:1600000000:86400",
-        ],
-        &["--fanout", "300"],
-        &[
-            "--fanout",
-            "5x9x20",
-            "--names",
-            "words",
-            "--sizes",
-            "log-normal:2K:2",
-            "--versions",
-            "3",
-            "--content-changes",
-            "0.1",
-            "--name-changes",
-            "0.1",
-        ],
-    ];
-    for (round, shape) in shapes.iter().enumerate() {
+    for (round, shape) in SHAPES.iter().enumerate() {
         let (tree, made, built) = (
             format!("tree{round}"),
             format!("made{round}"),
             format!("built{round}"),
         );
-        let rich: &[&str] = if round >= 3 { &rich } else { &[] };
+        let rich: &[&str] = if round >= 3 { &WITH_ALL } else { &[] };
         weald(&[&["forest", "--quiet"], *shape, rich, &[&tree]].concat());
         weald(
             &[
@@ -415,6 +430,13 @@ fn straight_into_an_image_is_the_same_as_through_a_directory() {
         let lens = [&made, &built].map(|name| fs::metadata(scratch.at(name)).unwrap().len());
         assert!(lens[0] <= lens[1] + lens[1] / 50, "{shape:?}: {lens:?}");
     }
+}
+
+/// Would catch: contents that are cut wrongly where they do not come in one piece.
+#[test]
+fn long_files_go_straight_into_an_image() {
+    let scratch = Scratch::new("512m");
+    let weald = |args: &[&str]| weald_in(&scratch, args);
     // A long file, and one of several pieces.
     let long = ["--fanout", "1x2", "--sizes", "constant:9M"];
     weald(&[&["forest", "--quiet"], &long[..], &["long"]].concat());
@@ -445,11 +467,7 @@ fn times_in_equal_steps_cost_next_to_nothing() {
              {WEALD} diff {image} piped{round}",
             words = shape.join(" "),
         );
-        let output = Command::new("bash")
-            .args(["-euo", "pipefail", "-c", &script])
-            .current_dir(scratch.at(""))
-            .output()
-            .expect("bash runs");
+        let output = bash(&scratch, &script);
         assert_eq!(
             (output.status.code(), stderr(&output)),
             (Some(0), String::new())
@@ -495,11 +513,7 @@ fn hard_links_go_straight_into_an_image() {
             weald = env!("CARGO_BIN_EXE_weald"),
             words = shape.join(" "),
         );
-        let output = Command::new("bash")
-            .args(["-euo", "pipefail", "-c", &script])
-            .current_dir(scratch.at(""))
-            .output()
-            .expect("bash runs");
+        let output = bash(&scratch, &script);
         assert_eq!(
             String::from_utf8_lossy(&output.stdout).trim(),
             "1",
@@ -514,12 +528,7 @@ fn hard_links_go_straight_into_an_image() {
 fn as_a_stream_it_is_the_same_forest() {
     let scratch = Scratch::new("512m");
     let sh = |script: &str| {
-        let mut command = Command::new("bash");
-        command
-            .args(["-euo", "pipefail", "-c", script])
-            .env("WEALD", WEALD)
-            .env("LC_ALL", "C");
-        let output = command.current_dir(scratch.path()).output().unwrap();
+        let output = bash(&scratch, script);
         assert!(output.status.success(), "{script}: {}", stderr(&output));
         String::from_utf8(output.stdout).unwrap()
     };
