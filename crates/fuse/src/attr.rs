@@ -1,12 +1,15 @@
 //! From an inode of the tree to the attributes that the kernel is told.
 
-use fuser::{FileAttr, FileType, INodeNo};
-use std::time::{Duration, SystemTime};
-use weald_format::{FileKind, Timestamp};
+use crate::wire::{Attr, NodeId, Statx, SxTime};
+use weald_format::FileKind;
 use weald_image::Inode;
 
 /// Block size told by stat(2), in bytes. Buffered readers allocate that much per open file, so not more than a page.
 const BLOCK_LEN: u32 = 4096;
+
+/// `STATX_BASIC_STATS` and `STATX_BTIME` of statx(2).
+const BASIC_STATS: u32 = 0x7ff;
+const BTIME: u32 = 0x800;
 
 /// What the mount options change about every inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,30 +30,67 @@ impl Overrides {
     }
 }
 
-/// The attributes of `inode`, which the kernel knows as `ino`; `data_len` is the number of bytes that are not holes.
+/// The attributes of `inode`, which the kernel knows as `node`; `data_len` is the number of bytes that are not holes.
 pub(crate) fn attributes(
     inode: &Inode,
-    ino: INodeNo,
+    node: NodeId,
     data_len: u64,
     overrides: &Overrides,
-) -> FileAttr {
-    let mtime = system_time(inode.times.mtime);
-    FileAttr {
-        ino,
+) -> Attr {
+    let mtime = inode.times.mtime;
+    let atime = inode.times.atime.unwrap_or(mtime);
+    let ctime = inode.times.ctime.unwrap_or(mtime);
+    Attr {
+        ino: node.0,
         size: inode.size.0,
         blocks: data_len.div_ceil(512),
-        atime: inode.times.atime.map_or(mtime, system_time),
-        mtime,
-        ctime: inode.times.ctime.map_or(mtime, system_time),
-        crtime: inode.times.btime.map_or(mtime, system_time),
-        kind: file_type(inode.kind),
-        perm: permissions(inode, overrides),
+        // The kernel takes the bits for a signed number.
+        atime: atime.seconds as u64,
+        mtime: mtime.seconds as u64,
+        ctime: ctime.seconds as u64,
+        atimensec: atime.nanoseconds,
+        mtimensec: mtime.nanoseconds,
+        ctimensec: ctime.nanoseconds,
+        mode: type_bits(inode.kind) << 12 | u32::from(permissions(inode, overrides)),
         nlink: u32::try_from(inode.nlink).unwrap_or(u32::MAX),
         uid: overrides.uid.unwrap_or(inode.attributes.uid),
         gid: overrides.gid.unwrap_or(inode.attributes.gid),
         rdev: device_number(inode.attributes.rdev),
         blksize: BLOCK_LEN,
         flags: 0,
+    }
+}
+
+/// The same as statx(2) has it, with the time of birth where the tree knows it.
+pub(crate) fn extended(inode: &Inode, attr: &Attr) -> Statx {
+    let btime = inode.times.btime;
+    Statx {
+        mask: BASIC_STATS | if btime.is_some() { BTIME } else { 0 },
+        blksize: attr.blksize,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        mode: attr.mode as u16,
+        ino: attr.ino,
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: sx_time(attr.atime, attr.atimensec),
+        btime: btime.map_or(SxTime::default(), |time| {
+            sx_time(time.seconds as u64, time.nanoseconds)
+        }),
+        ctime: sx_time(attr.ctime, attr.ctimensec),
+        mtime: sx_time(attr.mtime, attr.mtimensec),
+        rdev_major: (attr.rdev & 0xfff00) >> 8,
+        rdev_minor: (attr.rdev & 0xff) | ((attr.rdev >> 12) & 0xf_ff00),
+        ..Statx::default()
+    }
+}
+
+const fn sx_time(seconds: u64, nanoseconds: u32) -> SxTime {
+    SxTime {
+        tv_sec: seconds as i64,
+        tv_nsec: nanoseconds,
+        reserved: 0,
     }
 }
 
@@ -62,16 +102,16 @@ fn permissions(inode: &Inode, overrides: &Overrides) -> u16 {
     }
 }
 
-/// The kernel's name for a kind.
-pub(crate) fn file_type(kind: FileKind) -> FileType {
+/// The upper four bits of a mode, which are also the type of a directory entry (`DT_DIR` and so on).
+pub(crate) const fn type_bits(kind: FileKind) -> u32 {
     match kind {
-        FileKind::Directory => FileType::Directory,
-        FileKind::Regular => FileType::RegularFile,
-        FileKind::Symlink => FileType::Symlink,
-        FileKind::CharDevice => FileType::CharDevice,
-        FileKind::BlockDevice => FileType::BlockDevice,
-        FileKind::Fifo => FileType::NamedPipe,
-        FileKind::Socket => FileType::Socket,
+        FileKind::Fifo => 1,
+        FileKind::CharDevice => 2,
+        FileKind::Directory => 4,
+        FileKind::BlockDevice => 6,
+        FileKind::Regular => 8,
+        FileKind::Symlink => 10,
+        FileKind::Socket => 12,
     }
 }
 
@@ -82,20 +122,6 @@ pub(crate) fn file_type(kind: FileKind) -> FileType {
 fn device_number(rdev: u64) -> u32 {
     let (major, minor) = ((rdev >> 32) as u32, rdev as u32);
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
-}
-
-/// A point in time as `std` has it; the epoch where `std` cannot express it.
-fn system_time(time: Timestamp) -> SystemTime {
-    let epoch = SystemTime::UNIX_EPOCH;
-    let seconds = Duration::from_secs(time.seconds.unsigned_abs());
-    let whole = if time.seconds < 0 {
-        epoch.checked_sub(seconds)
-    } else {
-        epoch.checked_add(seconds)
-    };
-    whole
-        .and_then(|whole| whole.checked_add(Duration::from_nanos(time.nanoseconds.into())))
-        .unwrap_or(epoch)
 }
 
 #[cfg(test)]
@@ -110,23 +136,17 @@ mod tests {
     }
 
     #[test]
-    fn times_before_1970_and_beyond_std_do_not_panic() {
-        let before = Timestamp {
-            seconds: -1,
-            nanoseconds: 250_000_000,
-        };
-        assert_eq!(
-            system_time(before),
-            SystemTime::UNIX_EPOCH - Duration::from_millis(750)
-        );
-        let far = Timestamp {
-            seconds: i64::MAX,
-            nanoseconds: u32::MAX,
-        };
-        assert_eq!(system_time(far), SystemTime::UNIX_EPOCH);
-        system_time(Timestamp {
-            seconds: i64::MIN,
-            nanoseconds: 0,
-        });
+    fn statx_takes_device_numbers_apart_again() {
+        for (major, minor) in [(1u32, 3u32), (0xfff, 0xf_ffff), (8, 0x12345)] {
+            let attr = Attr {
+                rdev: device_number(u64::from(major) << 32 | u64::from(minor)),
+                ..Attr::default()
+            };
+            let told = (
+                (attr.rdev & 0xfff00) >> 8,
+                (attr.rdev & 0xff) | ((attr.rdev >> 12) & 0xf_ff00),
+            );
+            assert_eq!(told, (major, minor));
+        }
     }
 }

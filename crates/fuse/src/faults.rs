@@ -1,6 +1,7 @@
 //! Says each failure once: a damaged block that a thousand readers hit makes one line in the log, not a thousand.
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::collections::HashSet;
 use weald_format::{Error, ErrorKind, InodeNo};
 use weald_vfs::errno::errno;
@@ -19,11 +20,11 @@ pub(crate) struct Faults {
 
 impl Faults {
     /// The errno for `error`, which came up while doing `doing` to `ino`; logs it when the place is new.
-    pub(crate) fn answer(&self, doing: &str, ino: InodeNo, error: &Error) -> fuser::Errno {
+    pub(crate) fn answer(&self, doing: &str, ino: InodeNo, error: &Error) -> Errno {
         if is_failure(error.kind()) && self.is_new(key_of(ino, error)) {
             log::error!("{doing} of inode {ino}: {error:?}");
         }
-        fuser::Errno::from_i32(errno(error.kind()).raw_os_error())
+        errno(error.kind())
     }
 
     fn is_new(&self, key: PlaceKey) -> bool {
@@ -78,13 +79,9 @@ mod tests {
     fn damage_is_eio_and_absence_is_enoent() {
         let faults = Faults::default();
         let damage = Error::corrupt("block", 4096, "F-1", "digest differs");
-        assert_eq!(faults.answer("read", InodeNo(1), &damage).code(), 5);
-        assert_eq!(
-            faults
-                .answer("look up", InodeNo(1), &Error::not_found("x"))
-                .code(),
-            2
-        );
+        assert_eq!(faults.answer("read", InodeNo(1), &damage), Errno::IO);
+        let absence = Error::not_found("x");
+        assert_eq!(faults.answer("look up", InodeNo(1), &absence), Errno::NOENT);
         assert_eq!(faults.seen.lock().len(), 1);
     }
 }

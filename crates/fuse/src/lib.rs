@@ -1,6 +1,6 @@
 //! Serves an image through FUSE: translates the kernel's requests into calls of the reader, and nothing more.
 //!
-//! Neighbours: [`weald_image`] reads and verifies, `weald_vfs` knows the errno, `fuser` speaks the protocol.
+//! Neighbours: [`weald_image`] reads and verifies, `weald_vfs` knows the errno, `weald_sys` opens the device.
 //!
 //! Invariants: a node id is an inode number, so that there is no table of inodes; nothing is ever changed, so that the
 //! kernel may keep every answer; a failure is the answer to one request and never ends the session.
@@ -10,14 +10,26 @@ mod attr;
 mod driver;
 mod faults;
 mod fusermount;
+mod handshake;
+mod listing;
 mod mount;
 mod options;
 mod presence;
+mod request;
+mod session;
+mod stats;
+mod trace;
 mod tree;
 mod view;
+mod wire;
 
 pub use attr::Overrides;
-pub use mount::{Busy, Mount, Unmounter, device_of, is_fuse, mount, unmount};
+pub use handshake::Negotiated;
+pub use mount::{
+    Busy, Mount, Paused, Unmounter, device_of, is_fuse, mount, mount_traced, resume, unmount,
+};
 pub use options::{Access, MountOptions};
 pub use presence::{Presence, Watch};
+pub use stats::{Counters, OperationCount};
+pub use trace::Trace;
 pub use tree::{Capacity, Features, Tree, VisitEntry};

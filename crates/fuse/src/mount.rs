@@ -1,35 +1,62 @@
-//! Puts a tree into the name space and takes it out again.
+//! Puts a tree into the name space and takes it out again, or hands it to another server.
 //!
 //! Root mounts by mount(2), which gives the true type (`fuse.weald`) and true flags; everybody else by `fusermount3`.
 
-use crate::driver::{Driver, REQUEST_LEN_MAX};
+use crate::driver::{Driver, wanted_flags};
 use crate::fusermount;
+use crate::handshake::{Negotiated, REQUEST_PAGES_MAX, shake_hands};
 use crate::options::{Access, MountOptions};
+use crate::session::Session;
+use crate::stats::Counters;
+use crate::trace::Trace;
 use crate::tree::Tree;
 use crate::view::{Shown, View, find_dir};
-use fuser::{BackgroundSession, Config, Session, SessionACL};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags};
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 use weald_format::{Error, ErrorKind, ROOT_INODE, Result};
 
 /// What `/proc/mounts` shows after `fuse.`.
 const SUBTYPE: &str = "weald";
 
 /// Read-ahead of the kernel in KiB: what one request can carry. The kernel's own 128 KiB makes eight requests of one.
-const READ_AHEAD_KIB: u32 = REQUEST_LEN_MAX / 1024;
+const READ_AHEAD_KIB: u32 = REQUEST_PAGES_MAX as u32 * 4;
+
+/// How long [`Mount::pause`] waits for requests under way. A disk that hangs longer keeps its server.
+const PAUSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `STATX_MNT_ID` of statx(2), Linux 5.8.
 const STATX_MNT_ID: StatxFlags = StatxFlags::from_bits_retain(0x1000);
 
 /// A live mount and the threads that serve it. Dropping it detaches the mount.
 pub struct Mount {
-    session: Option<BackgroundSession>,
+    session: Arc<Session>,
+    /// Brings workers back that left for a pause that failed.
+    revive: Box<dyn Fn() + Send + Sync>,
     unmounter: Unmounter,
     device: (u32, u32),
+    negotiated: Negotiated,
+    /// Held while pausing; whether somebody else has the connection now.
+    is_handed_over: Mutex<bool>,
+}
+
+/// A mount that nobody serves: its users wait until somebody [resumes](resume) it. Dropping it ends the mount for them.
+#[derive(Debug)]
+pub struct Paused {
+    /// The connection to the kernel.
+    pub device: OwnedFd,
+    /// What was agreed on it.
+    pub negotiated: Negotiated,
+    /// Where it is mounted.
+    pub dir: PathBuf,
+    /// The kernel's number of the mount.
+    pub mount_id: u64,
 }
 
 /// Takes one mount out of the name space; can be sent to other threads, does nothing once the mount is gone.
@@ -58,24 +85,37 @@ pub fn mount<T: Tree>(
     dir: &Path,
     options: &MountOptions,
 ) -> Result<Mount> {
-    let dir = checked_dir(dir)?;
-    let root = match &options.subdir {
-        Some(path) => find_dir(&tree, path)?,
-        None => ROOT_INODE,
-    };
-    let access = access(options);
-    let shown = Shown {
-        root,
-        overrides: options.overrides,
-        is_shared: access == Access::Everybody,
-    };
-    let driver = Driver::new(View::new(tree, shown));
-    let source = options.source_name.as_deref().map_or(source, OsStr::new);
-    let session = start(driver, source, &dir, options, access)?;
-    let session = session
-        .spawn()
-        .map_err(|error| Error::io("start of the session", error))?;
-    Mount::new(session, dir)
+    start(tree, source, dir, options, None)
+}
+
+/// As [`mount`], and every request is written to `trace`.
+///
+/// # Errors
+/// As [`mount`].
+pub fn mount_traced<T: Tree>(
+    tree: T,
+    source: &OsStr,
+    dir: &Path,
+    options: &MountOptions,
+    trace: Arc<Trace>,
+) -> Result<Mount> {
+    start(tree, source, dir, options, Some(trace))
+}
+
+/// Serves a mount that another server, or another process, has [paused](Mount::pause). `tree` and `options` must be what
+/// they were: the kernel remembers what it was told.
+///
+/// # Errors
+/// `NotFound` where the tree lacks `subdir`, `Io` where no thread can be started; the mount is dead then.
+pub fn resume<T: Tree>(tree: T, paused: Paused, options: &MountOptions) -> Result<Mount> {
+    let view = view(tree, options)?;
+    let stat = local_statx(&paused.dir)?;
+    if stat.stx_mnt_id != paused.mount_id {
+        let what = format!("{}: another mount lies there", paused.dir.display());
+        return Err(Error::invalid(what));
+    }
+    let session = Session::new(paused.device, worker_count(options), None);
+    serve(view, session, paused.negotiated, paused.dir, &stat)
 }
 
 /// Takes what is mounted on `dir` out of the name space.
@@ -116,25 +156,14 @@ pub fn is_fuse(dir: &Path) -> Option<bool> {
 }
 
 impl Mount {
-    fn new(session: BackgroundSession, dir: PathBuf) -> Result<Self> {
-        let stat = local_statx(&dir)?;
-        let unmounter = Unmounter {
-            dir,
-            mount_id: stat.stx_mnt_id,
-        };
-        let device = (stat.stx_dev_major, stat.stx_dev_minor);
-        let mount = Self {
-            session: Some(session),
-            unmounter,
-            device,
-        };
-        mount.widen_read_ahead();
-        Ok(mount)
-    }
-
     /// The device number (major, minor) of the mounted file system.
     pub fn device(&self) -> (u32, u32) {
         self.device
+    }
+
+    /// The absolute path of the directory on which it is mounted.
+    pub fn dir(&self) -> &Path {
+        &self.unmounter.dir
     }
 
     /// A handle that ends the mount from another thread.
@@ -142,15 +171,69 @@ impl Mount {
         self.unmounter.clone()
     }
 
-    /// Serves until the mount is gone, however it was ended.
+    /// What was asked for so far, and how long it took.
+    pub fn counters(&self) -> Counters {
+        self.session.counters()
+    }
+
+    /// Waits until nobody serves the mount any more: it is gone, however it was ended, or was [paused](Mount::pause).
     ///
     /// # Errors
-    /// `Io` where the connection to the kernel failed before that.
-    pub fn wait(mut self) -> Result<()> {
-        match self.session.take() {
-            Some(session) => session.join().map_err(|error| Error::io("session", error)),
-            None => Ok(()),
+    /// `Io` where the connection to the kernel failed before that; only one of several who wait is told.
+    pub fn wait(&self) -> Result<()> {
+        loop {
+            let ended = self.session.wait();
+            // While somebody pauses, workers may leave and come back.
+            let is_handed_over = *self.is_handed_over.lock();
+            if is_handed_over || ended.is_err() || self.session.is_over() {
+                return ended;
+            }
         }
+    }
+
+    /// Whether the mount is gone.
+    pub fn is_over(&self) -> bool {
+        self.session.is_over()
+    }
+
+    /// Stops serving: requests under way are answered, those that come wait for whoever [resumes](resume) it.
+    ///
+    /// # Errors
+    /// `Invalid` where the mount is gone or was paused already; `Busy` where it is traced, where something else is mounted on top of it or it was
+    /// detached, and where requests take longer than half a minute. It is served on then.
+    pub fn pause(&self) -> Result<Paused> {
+        let busy = |what| Error::new(ErrorKind::Busy, format!("{}: {what}", self.dir().display()));
+        let mut is_handed_over = self.is_handed_over.lock();
+        if *is_handed_over || self.session.is_over() {
+            return Err(not_mounted());
+        }
+        if self.session.is_traced() {
+            return Err(busy("a traced mount stays where it is"));
+        }
+        if !self.unmounter.is_reachable() {
+            return Err(busy("it cannot be reached by its path"));
+        }
+        let device = self.session.device()?;
+        let dir = self.dir().to_owned();
+        let knock = move || {
+            // The answer does not matter, only that the kernel asks: it caches no answer to statfs(2).
+            let _ = rustix::fs::statfs(&dir);
+        };
+        let is_closed = self.session.close(knock, PAUSE_TIMEOUT);
+        if !is_closed {
+            (self.revive)();
+            return Err(busy("requests take too long"));
+        }
+        if self.session.is_over() {
+            return Err(not_mounted());
+        }
+        *is_handed_over = true;
+        Ok(Paused {
+            device,
+            negotiated: self.negotiated,
+            dir: self.dir().to_owned(),
+            mount_id: self.unmounter.mount_id,
+        })
     }
 
     /// The kernel starts every FUSE mount with 128 KiB and lets only root change it, and only there.
@@ -165,7 +248,8 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        if self.session.is_some()
+        if !*self.is_handed_over.get_mut()
+            && !self.session.is_over()
             && let Err(error) = self.unmounter.unmount(Busy::Detach)
         {
             log::warn!("{error:?}");
@@ -187,6 +271,11 @@ impl Unmounter {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether its path leads to the mount.
+    fn is_reachable(&self) -> bool {
+        local_statx(&self.dir).is_ok_and(|stat| stat.stx_mnt_id == self.mount_id)
     }
 }
 
@@ -233,39 +322,90 @@ fn local_statx(path: &Path) -> Result<Statx> {
         .map_err(|errno| Error::io(path.display().to_string(), errno.into()))
 }
 
-fn session_config(options: &MountOptions, access: Access) -> Config {
-    let mut config = Config::default();
-    config.acl = match access {
-        Access::Everybody => SessionACL::All,
-        Access::OwnerAndRoot => SessionACL::RootAndOwner,
-        Access::Owner => SessionACL::Owner,
-    };
+fn worker_count(options: &MountOptions) -> usize {
     let cpu_count = || std::thread::available_parallelism().map_or(1, usize::from);
-    config.n_threads = Some(options.worker_count.unwrap_or_else(cpu_count));
-    config.clone_fd = true;
-    config
+    options.worker_count.unwrap_or_else(cpu_count)
+}
+
+fn view<T: Tree>(tree: T, options: &MountOptions) -> Result<View<T>> {
+    let root = match &options.subdir {
+        Some(path) => find_dir(&tree, path)?,
+        None => ROOT_INODE,
+    };
+    let shown = Shown {
+        root,
+        overrides: options.overrides,
+        access: access(options),
+    };
+    Ok(View::new(tree, shown))
 }
 
 fn start<T: Tree>(
-    driver: Driver<T>,
+    tree: T,
     source: &OsStr,
     dir: &Path,
     options: &MountOptions,
-    access: Access,
-) -> Result<Session<Driver<T>>> {
-    let config = session_config(options, access);
+    trace: Option<Arc<Trace>>,
+) -> Result<Mount> {
+    let dir = checked_dir(dir)?;
+    let view = view(tree, options)?;
+    let access = view.shown.access;
+    let source = options.source_name.as_deref().map_or(source, OsStr::new);
     let subtype = options.subtype.as_deref().unwrap_or(SUBTYPE);
     let device = if is_root() {
-        direct_mount(source, subtype, dir, options, access)?
+        direct_mount(source, subtype, &dir, options, access)?
     } else {
-        fusermount::mount(source, subtype, dir, options, access)?
+        fusermount::mount(source, subtype, &dir, options, access)?
     };
-    let acl = config.acl;
-    Session::from_fd(driver, device, acl, config).map_err(|error| {
-        if let Err(error) = unmount(dir, Busy::Detach) {
-            log::warn!("{}: {error:?}", dir.display());
+    let served = shake_hands(&device, wanted_flags(&view)).and_then(|negotiated| {
+        let session = Session::new(device, worker_count(options), trace);
+        let stat = local_statx(&dir)?;
+        serve(view, session, negotiated, dir.clone(), &stat)
+    });
+    match served {
+        Ok(mount) => {
+            mount.widen_read_ahead();
+            Ok(mount)
         }
-        Error::io("handshake with the kernel", error)
+        Err(error) => {
+            if let Err(error) = unmount(&dir, Busy::Detach) {
+                log::warn!("{}: {error:?}", dir.display());
+            }
+            Err(error)
+        }
+    }
+}
+
+fn serve<T: Tree>(
+    view: View<T>,
+    session: Session,
+    negotiated: Negotiated,
+    dir: PathBuf,
+    stat: &Statx,
+) -> Result<Mount> {
+    let owner = rustix::process::getuid().as_raw();
+    let driver = Arc::new(Driver::new(view, negotiated.flags, owner));
+    let session = Arc::new(session);
+    session.start(&driver)?;
+    let (of_session, of_driver) = (Arc::downgrade(&session), Arc::downgrade(&driver));
+    let revive = move || {
+        let both = of_session.upgrade().zip(of_driver.upgrade());
+        if let Some((session, driver)) = both
+            && let Err(error) = session.start(&driver)
+        {
+            log::error!("{error:?}");
+        }
+    };
+    Ok(Mount {
+        session,
+        revive: Box::new(revive),
+        unmounter: Unmounter {
+            dir,
+            mount_id: stat.stx_mnt_id,
+        },
+        device: (stat.stx_dev_major, stat.stx_dev_minor),
+        negotiated,
+        is_handed_over: Mutex::new(false),
     })
 }
 
@@ -277,8 +417,8 @@ fn direct_mount(
     options: &MountOptions,
     access: Access,
 ) -> Result<OwnedFd> {
-    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|errno| Error::io("/dev/fuse (is the module 'fuse' loaded?)", errno.into()))?;
+    let device = weald_sys::open_fuse_device()
+        .map_err(|error| Error::io("/dev/fuse (is the module 'fuse' loaded?)", error))?;
     let uid = rustix::process::getuid().as_raw();
     let gid = rustix::process::getgid().as_raw();
     let fd = device.as_raw_fd();

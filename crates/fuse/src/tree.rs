@@ -96,6 +96,56 @@ pub trait Tree: Send + Sync + 'static {
     ) -> Result<()>;
 }
 
+/// A tree that somebody else holds too.
+impl<T: Tree> Tree for Arc<T> {
+    type Chunk = T::Chunk;
+
+    fn features(&self) -> Features {
+        T::features(self)
+    }
+
+    fn capacity(&self) -> Capacity {
+        T::capacity(self)
+    }
+
+    fn inode(&self, ino: InodeNo) -> Result<Inode> {
+        T::inode(self, ino)
+    }
+
+    fn parent(&self, ino: InodeNo) -> Result<InodeNo> {
+        T::parent(self, ino)
+    }
+
+    fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Option<Inode>> {
+        T::lookup(self, dir, name)
+    }
+
+    fn read_dir(&self, dir: InodeNo, start: u64, visit: &mut VisitEntry<'_>) -> Result<()> {
+        T::read_dir(self, dir, start, visit)
+    }
+
+    fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
+        T::read_link(self, inode)
+    }
+
+    fn xattrs(&self, inode: &Inode) -> Result<Arc<XattrSet>> {
+        T::xattrs(self, inode)
+    }
+
+    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<T::Chunk> {
+        T::read(self, inode, offset, len)
+    }
+
+    fn runs(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        visit: &mut dyn FnMut(Run) -> ControlFlow<()>,
+    ) -> Result<()> {
+        T::runs(self, inode, offset, visit)
+    }
+}
+
 impl Tree for Image {
     type Chunk = Chunk;
 

@@ -2,8 +2,10 @@
 
 use crate::attr::{Overrides, attributes};
 use crate::faults::Faults;
+use crate::options::Access;
 use crate::tree::{Features, Tree};
-use fuser::{Errno, FileAttr, INodeNo};
+use crate::wire::{Attr, NodeId};
+use rustix::io::Errno;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
@@ -28,8 +30,8 @@ pub(crate) struct Shown {
     pub(crate) root: InodeNo,
     /// Changes to every inode.
     pub(crate) overrides: Overrides,
-    /// Whether users other than the mount's owner may come in, so that the kernel may map their ids.
-    pub(crate) is_shared: bool,
+    /// Who may come in.
+    pub(crate) access: Access,
 }
 
 /// A tree as it is shown.
@@ -52,28 +54,28 @@ impl<T: Tree> View<T> {
     }
 
     /// The kernel's root is always 1; it stands for `shown.root`, and nothing else is ever called 1.
-    fn tree_ino(&self, ino: INodeNo) -> InodeNo {
-        if ino == INodeNo::ROOT {
+    pub(crate) fn tree_ino(&self, node: NodeId) -> InodeNo {
+        if node == NodeId::ROOT {
             self.shown.root
         } else {
-            InodeNo(ino.0)
+            InodeNo(node.0)
         }
     }
 
-    pub(crate) fn kernel_ino(&self, ino: InodeNo) -> INodeNo {
+    pub(crate) fn node_id(&self, ino: InodeNo) -> NodeId {
         if ino == self.shown.root {
-            INodeNo::ROOT
+            NodeId::ROOT
         } else {
-            INodeNo(ino.0)
+            NodeId(ino.0)
         }
     }
 
-    pub(crate) fn inode(&self, ino: INodeNo) -> Result<Inode> {
-        self.tree.inode(self.tree_ino(ino))
+    pub(crate) fn inode(&self, node: NodeId) -> Result<Inode> {
+        self.tree.inode(self.tree_ino(node))
     }
 
-    fn parent(&self, ino: INodeNo) -> Result<Inode> {
-        let ino = self.tree_ino(ino);
+    fn parent(&self, node: NodeId) -> Result<Inode> {
+        let ino = self.tree_ino(node);
         let parent = if ino == self.shown.root {
             ino
         } else {
@@ -83,7 +85,7 @@ impl<T: Tree> View<T> {
     }
 
     /// `.` and `..` come from handles (`FUSE_EXPORT_SUPPORT`), `.` also for inodes that are not directories.
-    pub(crate) fn find(&self, dir: INodeNo, name: &[u8]) -> Result<Option<Inode>> {
+    pub(crate) fn find(&self, dir: NodeId, name: &[u8]) -> Result<Option<Inode>> {
         match name {
             b"." => self.inode(dir).map(Some),
             b".." => self.parent(dir).map(Some),
@@ -91,9 +93,9 @@ impl<T: Tree> View<T> {
         }
     }
 
-    pub(crate) fn attributes(&self, inode: &Inode) -> FileAttr {
-        let ino = self.kernel_ino(inode.ino);
-        attributes(inode, ino, self.data_len(inode), &self.shown.overrides)
+    pub(crate) fn attributes(&self, inode: &Inode) -> Attr {
+        let node = self.node_id(inode.ino);
+        attributes(inode, node, self.data_len(inode), &self.shown.overrides)
     }
 
     /// Bytes of a file that are not holes. Where its map is damaged the file is shown full: stat(2) should still work.
@@ -118,13 +120,13 @@ impl<T: Tree> View<T> {
         }
     }
 
-    pub(crate) fn answer(&self, doing: &str, ino: INodeNo, error: &weald_format::Error) -> Errno {
-        self.faults.answer(doing, self.tree_ino(ino), error)
+    pub(crate) fn answer(&self, doing: &str, node: NodeId, error: &weald_format::Error) -> Errno {
+        self.faults.answer(doing, self.tree_ino(node), error)
     }
 
     /// Calls `add` with (offset after it, name, inode) for the entries of `dir` that follow `offset`, until it says
     /// that no more fit. A failure after the first entry is kept for the call that starts there.
-    pub(crate) fn list(&self, dir: INodeNo, offset: u64, add: &mut AddEntry<'_>) -> Result<()> {
+    pub(crate) fn list(&self, dir: NodeId, offset: u64, add: &mut AddEntry<'_>) -> Result<()> {
         let mut is_empty = true;
         let listed = self
             .list_dots(dir, offset, add, &mut is_empty)
@@ -147,7 +149,7 @@ impl<T: Tree> View<T> {
 
     fn list_dots(
         &self,
-        dir: INodeNo,
+        dir: NodeId,
         offset: u64,
         add: &mut AddEntry<'_>,
         is_empty: &mut bool,
@@ -163,8 +165,8 @@ impl<T: Tree> View<T> {
     }
 
     /// The extended attributes of an inode as the mount shows them; `None` where it has none.
-    fn xattrs(&self, ino: INodeNo) -> Result<Option<Arc<XattrSet>>> {
-        let inode = self.inode(ino)?;
+    fn xattrs(&self, node: NodeId) -> Result<Option<Arc<XattrSet>>> {
+        let inode = self.inode(node)?;
         match inode.xattr_set {
             Some(_) => self.tree.xattrs(&inode).map(Some),
             None => Ok(None),
@@ -177,11 +179,11 @@ impl<T: Tree> View<T> {
         name.starts_with(ACL_PREFIX) && self.shown.overrides.is_active()
     }
 
-    pub(crate) fn xattr_value(&self, ino: INodeNo, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn xattr_value(&self, node: NodeId, name: &[u8]) -> Result<Option<Vec<u8>>> {
         if self.is_hidden(name) {
             return Ok(None);
         }
-        Ok(self.xattrs(ino)?.and_then(|set| {
+        Ok(self.xattrs(node)?.and_then(|set| {
             let index = set
                 .binary_search_by(|xattr| xattr.name.as_slice().cmp(name))
                 .ok()?;
@@ -189,9 +191,9 @@ impl<T: Tree> View<T> {
         }))
     }
 
-    pub(crate) fn xattr_names(&self, ino: INodeNo) -> Result<Vec<u8>> {
+    pub(crate) fn xattr_names(&self, node: NodeId) -> Result<Vec<u8>> {
         let mut names = Vec::new();
-        let set = self.xattrs(ino)?.unwrap_or_default();
+        let set = self.xattrs(node)?.unwrap_or_default();
         for xattr in set.iter().filter(|xattr| !self.is_hidden(&xattr.name)) {
             names.extend_from_slice(&xattr.name);
             names.push(0);
@@ -200,8 +202,8 @@ impl<T: Tree> View<T> {
     }
 
     /// The first offset from `offset` on that is a hole (or data); the end of the file is a hole.
-    pub(crate) fn seek(&self, ino: INodeNo, offset: u64, wants_hole: bool) -> Result<Option<u64>> {
-        let inode = self.inode(ino)?;
+    pub(crate) fn seek(&self, node: NodeId, offset: u64, wants_hole: bool) -> Result<Option<u64>> {
+        let inode = self.inode(node)?;
         if offset >= inode.size.0 {
             return Ok(None);
         }

@@ -18,6 +18,8 @@ mod dir;
 #[cfg(target_os = "linux")]
 mod file;
 #[cfg(target_os = "linux")]
+mod fuse_device;
+#[cfg(target_os = "linux")]
 mod limits;
 #[cfg(target_os = "linux")]
 mod node;
@@ -37,6 +39,8 @@ pub use file::{
     allocate, create_file_at, create_unnamed_at, data_runs, link_unnamed_at, next_data,
     open_file_at, punch_hole,
 };
+#[cfg(target_os = "linux")]
+pub use fuse_device::{clone_fuse_device, open_fuse_device};
 #[cfg(target_os = "linux")]
 pub use limits::{
     free_inode_count, free_len, memory_len, open_file_limit, raise_open_file_limit, resident_len,

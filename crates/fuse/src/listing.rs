@@ -1,0 +1,83 @@
+//! Fills the buffer of a listing.
+
+use crate::wire::{Dirent, Direntplus, EntryOut, NodeId};
+use zerocopy::IntoBytes;
+
+/// Most bytes that one listing takes, whatever the kernel asks for: it asks for less.
+const LISTING_LEN_MAX: u32 = 1 << 20;
+
+/// Names follow their record and end at a multiple of this.
+const ALIGNMENT: usize = 8;
+
+/// A listing that grows up to the size that the kernel has room for.
+pub(crate) struct Listing<'a> {
+    out: &'a mut Vec<u8>,
+    len_max: usize,
+}
+
+impl<'a> Listing<'a> {
+    pub(crate) fn new(out: &'a mut Vec<u8>, size: u32) -> Self {
+        let len_max = size.min(LISTING_LEN_MAX) as usize;
+        Self { out, len_max }
+    }
+
+    /// Adds a name; says whether there was no room for it. `next` is the offset behind it.
+    pub(crate) fn add(&mut self, node: NodeId, next: u64, kind: u32, name: &[u8]) -> bool {
+        let dirent = dirent(node.0, next, kind, name);
+        self.push(dirent.as_bytes(), name)
+    }
+
+    /// As [`Listing::add`], with the attributes.
+    pub(crate) fn add_with_attributes(
+        &mut self,
+        entry: &EntryOut,
+        next: u64,
+        kind: u32,
+        name: &[u8],
+    ) -> bool {
+        let dirent = dirent(entry.attr.ino, next, kind, name);
+        let entry = *entry;
+        self.push(Direntplus { entry, dirent }.as_bytes(), name)
+    }
+
+    fn push(&mut self, record: &[u8], name: &[u8]) -> bool {
+        let len = (record.len() + name.len()).next_multiple_of(ALIGNMENT);
+        let end = self.out.len() + len;
+        if end > self.len_max {
+            return true;
+        }
+        self.out.extend_from_slice(record);
+        self.out.extend_from_slice(name);
+        self.out.resize(end, 0);
+        false
+    }
+}
+
+fn dirent(ino: u64, off: u64, kind: u32, name: &[u8]) -> Dirent {
+    Dirent {
+        ino,
+        off,
+        // A name has at most 255 bytes.
+        namelen: name.len() as u32,
+        kind,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Would catch: an entry cut in two at the end of the buffer, and names that begin where the kernel does not look.
+    #[test]
+    fn entries_are_whole_and_aligned() {
+        let mut out = Vec::new();
+        let mut listing = Listing::new(&mut out, 100);
+        assert!(!listing.add(NodeId(5), 3, 8, b"a"));
+        assert!(!listing.add(NodeId(6), 4, 4, b"12345678"));
+        assert!(!listing.add(NodeId(7), 5, 4, b"123456789"[..1].as_ref()));
+        assert!(listing.add(NodeId(8), 6, 4, b"x"));
+        assert_eq!(out.len(), 32 + 32 + 32);
+        assert_eq!(&out[24..32], b"a\0\0\0\0\0\0\0");
+        assert_eq!(&out[56..64], b"12345678");
+    }
+}

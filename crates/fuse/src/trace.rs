@@ -1,0 +1,125 @@
+//! Writes every request into a file that Chrome's and Perfetto's viewers of traces show.
+//!
+//! # Source
+//! "Trace Event Format", Google, JSON array format; its closing bracket may be missing, so that a killed server leaves a
+//! file that can be looked at.
+
+use crate::wire::Opcode;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weald_format::{Error, InodeNo, Result};
+
+/// A trace being written.
+#[derive(Debug)]
+pub struct Trace {
+    start: Instant,
+    /// `None` once writing has failed.
+    file: Mutex<Option<BufWriter<File>>>,
+}
+
+/// A request that was answered.
+pub(crate) struct Event {
+    /// Which thread answered it.
+    pub(crate) worker: usize,
+    pub(crate) opcode: Option<Opcode>,
+    pub(crate) ino: InodeNo,
+    pub(crate) begun: Instant,
+    pub(crate) took: Duration,
+    /// Where in the file or listing, and how much was wanted.
+    pub(crate) range: Option<(u64, u32)>,
+    /// Bytes of the answer, or the failure.
+    pub(crate) done: std::result::Result<usize, Errno>,
+}
+
+impl Trace {
+    /// Begins a trace in the file at `path`, which is replaced.
+    ///
+    /// # Errors
+    /// `Io`, `NotFound`.
+    pub fn create(path: &Path) -> Result<Arc<Self>> {
+        let failed = |error| Error::io(path.display().to_string(), error);
+        let mut file = BufWriter::new(File::create(path).map_err(failed)?);
+        file.write_all(b"[\n").map_err(failed)?;
+        Ok(Arc::new(Self {
+            start: Instant::now(),
+            file: Mutex::new(Some(file)),
+        }))
+    }
+
+    pub(crate) fn add(&self, event: &Event) {
+        let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
+        let name = event.opcode.map_or("unknown", Opcode::word);
+        let mut line = format!(
+            r#"{{"name":"{name}","ph":"X","pid":1,"tid":{},"ts":{:.3},"dur":{:.3},"args":{{"ino":{}"#,
+            event.worker,
+            micros(event.begun.saturating_duration_since(self.start)),
+            micros(event.took),
+            event.ino,
+        );
+        if let Some((offset, size)) = event.range {
+            line.push_str(&format!(r#","offset":{offset},"size":{size}"#));
+        }
+        match event.done {
+            Ok(len) => line.push_str(&format!(r#","len":{len}}}}},"#)),
+            Err(errno) => line.push_str(&format!(r#","errno":{}}}}},"#, errno.raw_os_error())),
+        }
+        line.push('\n');
+        self.write(line.as_bytes());
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        let mut file = self.file.lock();
+        if let Some(open) = &mut *file
+            && let Err(error) = open.write_all(bytes)
+        {
+            log::error!("the trace ends here: {error}");
+            *file = None;
+        }
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        // Events end with a comma; this one, which viewers overlook, does not.
+        self.write(b"{}]\n");
+        let flushed = self.file.get_mut().as_mut().map(Write::flush);
+        if let Some(Err(error)) = flushed {
+            log::error!("the trace is not whole: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_json() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("trace.json");
+        let trace = Trace::create(&path).expect("created");
+        for done in [Ok(12), Err(Errno::IO)] {
+            trace.add(&Event {
+                worker: 1,
+                opcode: Some(Opcode::Read),
+                ino: InodeNo(7),
+                begun: Instant::now(),
+                took: Duration::from_micros(3),
+                range: Some((4096, 12)),
+                done,
+            });
+        }
+        drop(trace);
+        let text = std::fs::read(&path).expect("written");
+        let events: Vec<serde_json::Value> = serde_json::from_slice(&text).expect("JSON");
+        assert_eq!(events.len(), 3);
+        assert_eq!(events[0]["args"]["len"], 12);
+        assert_eq!(events[1]["args"]["errno"], 5);
+        assert_eq!(events[1]["dur"], 3.0);
+    }
+}

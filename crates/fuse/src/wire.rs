@@ -1,0 +1,344 @@
+//! The records of the protocol as they lie in memory, and its numbers.
+//!
+//! Byte order and alignment are the machine's. Declared once, here; offsets are asserted.
+//!
+//! # Source
+//! `include/uapi/linux/fuse.h` of Linux 6.18, protocol 7.45.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The protocol's version that we speak: `major` never changes, an older kernel says its own `minor`.
+pub(crate) const MAJOR: u32 = 7;
+/// The newest minor version whose records are known here (`FUSE_STATX` came with it).
+pub(crate) const MINOR: u32 = 39;
+/// Linux 3.15: before it the answer to the handshake was shorter.
+pub(crate) const MINOR_MIN: u32 = 23;
+
+/// The number by which the kernel knows an inode: that of the tree, but 1 for the root of the mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeId(pub(crate) u64);
+
+impl NodeId {
+    pub(crate) const ROOT: Self = Self(1);
+}
+
+macro_rules! opcodes {
+    ($($name:ident = $code:literal, $word:literal;)*) => {
+        /// What a request wants.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u32)]
+        pub(crate) enum Opcode {
+            $($name = $code,)*
+        }
+
+        impl Opcode {
+            /// All of them.
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The meaning of a number.
+            pub(crate) const fn of(code: u32) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// The word by which users are told of it.
+            pub(crate) const fn word(self) -> &'static str {
+                match self {
+                    $(Self::$name => $word,)*
+                }
+            }
+        }
+    };
+}
+
+opcodes! {
+    Lookup = 1, "lookup";
+    Forget = 2, "forget";
+    Getattr = 3, "getattr";
+    Setattr = 4, "setattr";
+    Readlink = 5, "readlink";
+    Symlink = 6, "symlink";
+    Mknod = 8, "mknod";
+    Mkdir = 9, "mkdir";
+    Unlink = 10, "unlink";
+    Rmdir = 11, "rmdir";
+    Rename = 12, "rename";
+    Link = 13, "link";
+    Open = 14, "open";
+    Read = 15, "read";
+    Write = 16, "write";
+    Statfs = 17, "statfs";
+    Release = 18, "release";
+    Fsync = 20, "fsync";
+    Setxattr = 21, "setxattr";
+    Getxattr = 22, "getxattr";
+    Listxattr = 23, "listxattr";
+    Removexattr = 24, "removexattr";
+    Flush = 25, "flush";
+    Init = 26, "init";
+    Opendir = 27, "opendir";
+    Readdir = 28, "readdir";
+    Releasedir = 29, "releasedir";
+    Fsyncdir = 30, "fsyncdir";
+    Create = 35, "create";
+    Interrupt = 36, "interrupt";
+    Destroy = 38, "destroy";
+    Ioctl = 39, "ioctl";
+    BatchForget = 42, "batch_forget";
+    Fallocate = 43, "fallocate";
+    Readdirplus = 44, "readdirplus";
+    Rename2 = 45, "rename2";
+    Lseek = 46, "lseek";
+    Syncfs = 50, "syncfs";
+    Tmpfile = 51, "tmpfile";
+    Statx = 52, "statx";
+}
+
+/// Bits of the handshake.
+pub(crate) mod init {
+    pub(crate) const ASYNC_READ: u64 = 1 << 0;
+    pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
+    pub(crate) const BIG_WRITES: u64 = 1 << 5;
+    pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
+    pub(crate) const NO_OPEN_SUPPORT: u64 = 1 << 17;
+    pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub(crate) const POSIX_ACL: u64 = 1 << 20;
+    pub(crate) const MAX_PAGES: u64 = 1 << 22;
+    pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
+    pub(crate) const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
+    /// The upper half of the bits counts.
+    pub(crate) const INIT_EXT: u64 = 1 << 30;
+    pub(crate) const ALLOW_IDMAP: u64 = 1 << 40;
+}
+
+/// `open_flags` of [`OpenOut`]: what the page cache has of the file or directory stays valid.
+pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
+/// `open_flags` of [`OpenOut`]: the kernel may cache the listing.
+pub(crate) const FOPEN_CACHE_DIR: u32 = 1 << 3;
+
+/// The smallest buffer that the kernel lets read the device, in bytes (`FUSE_MIN_READ_BUFFER`).
+pub(crate) const READ_BUFFER_MIN: usize = 8192;
+
+/// Records of requests and answers. Names are those of the kernel, with `Record` for `fuse_`.
+macro_rules! records {
+    ($($(#[$doc:meta])* $name:ident ($len:literal) { $($field:ident: $kind:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+            #[repr(C)]
+            pub(crate) struct $name {
+                $(pub(crate) $field: $kind,)*
+            }
+            const _: () = assert!(size_of::<$name>() == $len);
+        )*
+    };
+}
+
+records! {
+    /// Before every request.
+    InHeader (40) {
+        len: u32,
+        opcode: u32,
+        unique: u64,
+        nodeid: u64,
+        uid: u32,
+        gid: u32,
+        pid: u32,
+        total_extlen: u16,
+        padding: u16,
+    }
+
+    /// Before every answer; `error` is 0 or an errno with a minus.
+    OutHeader (16) {
+        len: u32,
+        error: i32,
+        unique: u64,
+    }
+
+    /// The first request; older kernels send the first four fields.
+    InitIn (64) {
+        major: u32,
+        minor: u32,
+        max_readahead: u32,
+        flags: u32,
+        flags2: u32,
+        unused: [u32; 11],
+    }
+
+    /// The answer to it.
+    InitOut (64) {
+        major: u32,
+        minor: u32,
+        max_readahead: u32,
+        flags: u32,
+        max_background: u16,
+        congestion_threshold: u16,
+        max_write: u32,
+        time_gran: u32,
+        max_pages: u16,
+        map_alignment: u16,
+        flags2: u32,
+        max_stack_depth: u32,
+        request_timeout: u16,
+        unused: [u16; 11],
+    }
+
+    /// Attributes of an inode.
+    Attr (88) {
+        ino: u64,
+        size: u64,
+        blocks: u64,
+        atime: u64,
+        mtime: u64,
+        ctime: u64,
+        atimensec: u32,
+        mtimensec: u32,
+        ctimensec: u32,
+        mode: u32,
+        nlink: u32,
+        uid: u32,
+        gid: u32,
+        rdev: u32,
+        blksize: u32,
+        flags: u32,
+    }
+
+    /// A name and its inode.
+    EntryOut (128) {
+        nodeid: u64,
+        generation: u64,
+        entry_valid: u64,
+        attr_valid: u64,
+        entry_valid_nsec: u32,
+        attr_valid_nsec: u32,
+        attr: Attr,
+    }
+
+    /// Attributes and how long they hold.
+    AttrOut (104) {
+        attr_valid: u64,
+        attr_valid_nsec: u32,
+        dummy: u32,
+        attr: Attr,
+    }
+
+    /// A point in time of statx(2).
+    SxTime (16) {
+        tv_sec: i64,
+        tv_nsec: u32,
+        reserved: i32,
+    }
+
+    /// As statx(2) has it.
+    Statx (256) {
+        mask: u32,
+        blksize: u32,
+        attributes: u64,
+        nlink: u32,
+        uid: u32,
+        gid: u32,
+        mode: u16,
+        spare0: u16,
+        ino: u64,
+        size: u64,
+        blocks: u64,
+        attributes_mask: u64,
+        atime: SxTime,
+        btime: SxTime,
+        ctime: SxTime,
+        mtime: SxTime,
+        rdev_major: u32,
+        rdev_minor: u32,
+        dev_major: u32,
+        dev_minor: u32,
+        spare2: [u64; 14],
+    }
+
+    /// The answer to `STATX`.
+    StatxOut (288) {
+        attr_valid: u64,
+        attr_valid_nsec: u32,
+        flags: u32,
+        spare: [u64; 2],
+        stat: Statx,
+    }
+
+    /// `OPEN`, `OPENDIR`.
+    OpenIn (8) {
+        flags: u32,
+        open_flags: u32,
+    }
+
+    /// The answer to them.
+    OpenOut (16) {
+        fh: u64,
+        open_flags: u32,
+        backing_id: i32,
+    }
+
+    /// `READ`, `READDIR`, `READDIRPLUS`.
+    ReadIn (40) {
+        fh: u64,
+        offset: u64,
+        size: u32,
+        read_flags: u32,
+        lock_owner: u64,
+        flags: u32,
+        padding: u32,
+    }
+
+    /// Before a name of a listing.
+    Dirent (24) {
+        ino: u64,
+        off: u64,
+        namelen: u32,
+        kind: u32,
+    }
+
+    /// The same with attributes.
+    Direntplus (152) {
+        entry: EntryOut,
+        dirent: Dirent,
+    }
+
+    /// The answer to `STATFS`.
+    StatfsOut (80) {
+        blocks: u64,
+        bfree: u64,
+        bavail: u64,
+        files: u64,
+        ffree: u64,
+        bsize: u32,
+        namelen: u32,
+        frsize: u32,
+        padding: u32,
+        spare: [u32; 6],
+    }
+
+    /// `GETXATTR` (a name follows), `LISTXATTR`.
+    GetxattrIn (8) {
+        size: u32,
+        padding: u32,
+    }
+
+    /// The answer to them where `size` was 0.
+    GetxattrOut (8) {
+        size: u32,
+        padding: u32,
+    }
+
+    /// `LSEEK`.
+    LseekIn (24) {
+        fh: u64,
+        offset: u64,
+        whence: u32,
+        padding: u32,
+    }
+
+    /// The answer to it.
+    LseekOut (8) {
+        offset: u64,
+    }
+}
