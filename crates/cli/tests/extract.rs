@@ -266,7 +266,7 @@ fn a_terminal_sees_a_bar_unless_told_otherwise() {
     let entry_count = bench.sh("find source -printf x | wc -c");
     let shown = |words: &str| {
         bench.sh(&format!(
-            "script -qec 'stty cols 120; $WEALD extract {words}' /dev/null"
+            "TERM=xterm script -qec 'stty cols 120; $WEALD extract {words}' /dev/null </dev/null"
         ))
     };
     let bar = shown("image bar");
