@@ -15,6 +15,7 @@ mod listing;
 mod mount;
 mod options;
 mod presence;
+mod reads;
 mod request;
 mod session;
 mod stats;

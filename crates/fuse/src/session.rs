@@ -3,16 +3,21 @@
 //! A worker waits in read(2) until the kernel has a request for it, and answers it before it reads the next one. What a
 //! worker meets never ends the session: a panic is the answer EIO to one request.
 //!
+//! **Contents and names.** Contents may take long, on a slow disk very long. There is one worker more than may be at contents at
+//! a time; who reads a request for more of them puts it aside, and who is done with one takes it up. So names never wait
+//! for contents.
+//!
 //! **Stopping.** Nothing wakes a thread out of read(2) without harm but a request. So a session that is to stop closes its
 //! gate, and asks its own mount for something that no cache answers until every worker has come out and seen the gate. A request too
 //! many stays in the kernel's queue, and whoever continues answers it.
 
 use crate::driver::{Answer, Driver};
+use crate::reads::Reads;
 use crate::request::{Operation, Request, parse, split};
 use crate::stats::{Counters, WorkerStats, sum};
 use crate::trace::{Event, Trace};
 use crate::tree::Tree;
-use crate::wire::{NodeId, Opcode, OutHeader, READ_BUFFER_MIN};
+use crate::wire::{Opcode, OutHeader, READ_BUFFER_MIN};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use std::io::IoSlice;
@@ -36,9 +41,10 @@ const KNOCK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// A session: what its workers and its owner share.
 pub(crate) struct Session {
-    /// The connection. Every worker but the first has a descriptor of its own for it.
+    /// The connection. One descriptor serves all workers: a descriptor for each did not show in any measurement.
     device: OwnedFd,
     workers: Vec<WorkerStats>,
+    reads: Reads,
     trace: Option<Arc<Trace>>,
     /// Workers leave when they see it closed.
     is_closed: AtomicBool,
@@ -62,8 +68,9 @@ impl State {
 }
 
 impl Session {
-    /// A session over `device` with `worker_count` workers, not yet started.
-    pub(crate) fn new(device: OwnedFd, worker_count: usize, trace: Option<Arc<Trace>>) -> Self {
+    /// A session over `device`, not yet started, that answers `read_count` requests for contents at a time.
+    pub(crate) fn new(device: OwnedFd, read_count: usize, trace: Option<Arc<Trace>>) -> Self {
+        let worker_count = read_count + 1;
         let state = State {
             is_running: vec![false; worker_count],
             ..State::default()
@@ -71,6 +78,7 @@ impl Session {
         Self {
             device,
             workers: (0..worker_count).map(|_| WorkerStats::new()).collect(),
+            reads: Reads::new(read_count),
             trace,
             is_closed: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -104,21 +112,14 @@ impl Session {
     }
 
     fn run<T: Tree>(&self, no: usize, driver: Arc<Driver<T>>) {
-        let own = match no {
-            0 => None,
-            // One connection for all is slower and right.
-            _ => weald_sys::clone_fuse_device(&self.device).ok(),
-        };
         let worker = Worker {
             session: self,
             driver: &*driver,
-            device: own.as_ref().unwrap_or(&self.device),
             no,
         };
         let outcome = worker.serve();
         // What the tree holds is given back before anybody hears that the session is over.
         drop(driver);
-        drop(own);
         self.leave(no, outcome);
     }
 
@@ -194,7 +195,9 @@ impl Session {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        sum(self.workers.iter())
+        let mut counters = sum(self.workers.iter());
+        counters.in_flight += self.reads.waiting_count() as u64;
+        counters
     }
 }
 
@@ -209,7 +212,6 @@ enum Outcome {
 struct Worker<'a, T> {
     session: &'a Session,
     driver: &'a Driver<T>,
-    device: &'a OwnedFd,
     no: usize,
 }
 
@@ -218,7 +220,7 @@ impl<T: Tree> Worker<'_, T> {
         let mut buffer = vec![0u8; REQUEST_LEN_MAX];
         let mut out = Vec::new();
         while !self.session.is_closed.load(Ordering::SeqCst) {
-            match rustix::io::read(self.device, &mut buffer[..]) {
+            match rustix::io::read(&self.session.device, &mut buffer[..]) {
                 Ok(len) => {
                     let request = buffer.get(..len).unwrap_or(&[]);
                     self.handle(request, &mut out);
@@ -238,34 +240,52 @@ impl<T: Tree> Worker<'_, T> {
             return log::error!("the kernel sent {} bytes that are no request", bytes.len());
         };
         let begun = Instant::now();
-        let stats = self.session.workers.get(self.no);
-        stats.inspect(|stats| stats.begin());
-        let opcode = Opcode::of(header.opcode);
-        let parsed = match opcode {
+        let parsed = match Opcode::of(header.opcode) {
             Some(opcode) => parse(&header, opcode, body).map(|request| (opcode, request)),
             None => Err(Errno::NOSYS),
         };
-        let done = match &parsed {
-            Ok((opcode, request)) => self.answer(*opcode, request, out),
-            Err(errno) => self.send(header.unique, Answer::Failed(*errno), out),
-        };
+        match parsed {
+            Ok((Opcode::Read, request)) => self.read(&request, begun, out),
+            Ok((opcode, request)) => self.answer(opcode, &request, begun, out),
+            Err(errno) => {
+                let stats = self.session.workers.get(self.no);
+                stats.inspect(|stats| stats.begin());
+                let done = self.send(header.unique, Answer::Failed(errno), out);
+                stats.inspect(|s| s.end(Opcode::of(header.opcode), begun.elapsed(), done));
+            }
+        }
+    }
+
+    /// Answers a request for content and those that others put aside meanwhile, or puts it aside.
+    fn read(&self, request: &Request<'_>, begun: Instant, out: &mut Vec<u8>) {
+        let mut next = self.session.reads.begin(request, begun);
+        while let Some((request, begun)) = next {
+            self.answer(Opcode::Read, &request, begun, out);
+            next = self.session.reads.next();
+        }
+    }
+
+    fn answer(&self, opcode: Opcode, request: &Request<'_>, begun: Instant, out: &mut Vec<u8>) {
+        let stats = self.session.workers.get(self.no);
+        stats.inspect(|stats| stats.begin());
+        let done = self.try_answer(opcode, request, out);
         let took = begun.elapsed();
-        stats.inspect(|stats| stats.end(opcode, took, done));
+        stats.inspect(|stats| stats.end(Some(opcode), took, done));
         if let Some(trace) = &self.session.trace {
             trace.add(&Event {
                 worker: self.no,
                 opcode,
-                ino: self.driver.ino(NodeId(header.nodeid)),
+                ino: self.driver.ino(request.node),
                 begun,
                 took,
-                range: parsed.ok().and_then(|(_, request)| range(&request)),
+                range: range(request),
                 done,
             });
         }
     }
 
     /// Answers a request; how many bytes that took, or what failed.
-    fn answer(
+    fn try_answer(
         &self,
         opcode: Opcode,
         request: &Request<'_>,
@@ -315,7 +335,7 @@ impl<T: Tree> Worker<'_, T> {
             unique,
         };
         let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(body)];
-        match rustix::io::writev(self.device, &parts) {
+        match rustix::io::writev(&self.session.device, &parts) {
             // ENOENT: who asked was killed meanwhile; ENODEV: unmounted, as the next read says.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(errno) => log::error!("an answer of {len} bytes did not reach the kernel: {errno}"),

@@ -26,7 +26,7 @@ pub struct Trace {
 pub(crate) struct Event {
     /// Which thread answered it.
     pub(crate) worker: usize,
-    pub(crate) opcode: Option<Opcode>,
+    pub(crate) opcode: Opcode,
     pub(crate) ino: InodeNo,
     pub(crate) begun: Instant,
     pub(crate) took: Duration,
@@ -53,7 +53,7 @@ impl Trace {
 
     pub(crate) fn add(&self, event: &Event) {
         let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
-        let name = event.opcode.map_or("unknown", Opcode::word);
+        let name = event.opcode.word();
         let mut line = format!(
             r#"{{"name":"{name}","ph":"X","pid":1,"tid":{},"ts":{:.3},"dur":{:.3},"args":{{"ino":{}"#,
             event.worker,
@@ -106,7 +106,7 @@ mod tests {
         for done in [Ok(12), Err(Errno::IO)] {
             trace.add(&Event {
                 worker: 1,
-                opcode: Some(Opcode::Read),
+                opcode: Opcode::Read,
                 ino: InodeNo(7),
                 begun: Instant::now(),
                 took: Duration::from_micros(3),

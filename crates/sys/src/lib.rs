@@ -40,7 +40,7 @@ pub use file::{
     open_file_at, punch_hole,
 };
 #[cfg(target_os = "linux")]
-pub use fuse_device::{clone_fuse_device, open_fuse_device};
+pub use fuse_device::open_fuse_device;
 #[cfg(target_os = "linux")]
 pub use limits::{
     free_inode_count, free_len, memory_len, open_file_limit, raise_open_file_limit, resident_len,

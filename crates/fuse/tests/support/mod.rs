@@ -92,6 +92,70 @@ pub fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
         .expect("an errno")
 }
 
+/// How long a test waits for what must come; a busy machine takes its time.
+pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+
+/// Waits until `holds`.
+#[track_caller]
+pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let start = std::time::Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "never came: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
+/// A door that readers stand in front of while it is closed. Open once dropped, so that a failed test leaves nobody waiting.
+#[derive(Default)]
+pub struct Door {
+    is_closed: parking_lot::Mutex<bool>,
+    opened: parking_lot::Condvar,
+    waiting: AtomicU64,
+}
+
+impl Door {
+    pub fn close(&self) {
+        *self.is_closed.lock() = true;
+    }
+
+    pub fn open(&self) {
+        *self.is_closed.lock() = false;
+        self.opened.notify_all();
+    }
+
+    pub fn pass(&self) {
+        let mut is_closed = self.is_closed.lock();
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        while *is_closed {
+            self.opened.wait(&mut is_closed);
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// How many stand in front of it.
+    pub fn waiting_count(&self) -> u64 {
+        self.waiting.load(Ordering::SeqCst)
+    }
+}
+
+/// Opens a door at the end of a test, also of one that fails.
+pub struct Opener(pub Arc<Door>);
+
+impl Drop for Opener {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// What happens to those who read through a [`Guarded`] tree.
+pub type Guard = dyn Fn(&Inode, u64) -> Result<()> + Send + Sync;
+
+/// Asks a guard before every read of content.
+pub struct Guarded<T> {
+    pub tree: T,
+    pub guard: Box<Guard>,
+}
+
 /// Passes every call on and counts it.
 pub struct Counting<T> {
     pub tree: T,
@@ -162,5 +226,55 @@ impl<T: Tree> Tree for Counting<T> {
         visit: &mut dyn FnMut(Run) -> ControlFlow<()>,
     ) -> Result<()> {
         self.counted().runs(inode, offset, visit)
+    }
+}
+
+impl<T: Tree> Tree for Guarded<T> {
+    type Chunk = T::Chunk;
+
+    fn features(&self) -> Features {
+        self.tree.features()
+    }
+
+    fn capacity(&self) -> Capacity {
+        self.tree.capacity()
+    }
+
+    fn inode(&self, ino: InodeNo) -> Result<Inode> {
+        self.tree.inode(ino)
+    }
+
+    fn parent(&self, ino: InodeNo) -> Result<InodeNo> {
+        self.tree.parent(ino)
+    }
+
+    fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Option<Inode>> {
+        self.tree.lookup(dir, name)
+    }
+
+    fn read_dir(&self, dir: InodeNo, start: u64, visit: &mut VisitEntry<'_>) -> Result<()> {
+        self.tree.read_dir(dir, start, visit)
+    }
+
+    fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
+        self.tree.read_link(inode)
+    }
+
+    fn xattrs(&self, inode: &Inode) -> Result<Arc<XattrSet>> {
+        self.tree.xattrs(inode)
+    }
+
+    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<T::Chunk> {
+        (self.guard)(inode, offset)?;
+        self.tree.read(inode, offset, len)
+    }
+
+    fn runs(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        visit: &mut dyn FnMut(Run) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.tree.runs(inode, offset, visit)
     }
 }

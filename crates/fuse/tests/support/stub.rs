@@ -23,6 +23,11 @@ pub const SPARSE_LEN: u64 = 1 << 30;
 pub const SPARSE_DATA: [(u64, u64); 2] = [(0, 65536), (1 << 29, 4096)];
 /// Size of `big`.
 pub const BIG_LEN: u64 = 1 << 30;
+/// When `hello` was born; nobody knows it of the others.
+pub const BORN: Timestamp = Timestamp {
+    seconds: 1_234_567_890,
+    nanoseconds: 987_654_321,
+};
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 
 /// The tree.
@@ -141,7 +146,10 @@ fn special(of: &Special) -> Inode {
     match name {
         "acl" | "capable" | "tagged" => inode.xattr_set = Some(XattrSetId(ino)),
         "device" => inode.attributes.rdev = 1 << 32 | 3,
-        "hello" | "twin" => inode.nlink = 2,
+        "hello" | "twin" => {
+            inode.nlink = 2;
+            inode.times.btime = Some(BORN);
+        }
         _ => {}
     }
     inode

@@ -1,0 +1,130 @@
+//! How many requests for contents are answered at a time, and which wait.
+
+use crate::request::{Operation, Request};
+use crate::wire::NodeId;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// Requests for contents of one session. As many wait as the kernel has sent: one for each thread that waits for it, and what it
+/// reads ahead.
+#[derive(Debug)]
+pub(crate) struct Reads {
+    running_max: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: usize,
+    waiting: VecDeque<Waiting>,
+}
+
+/// A request put aside.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    unique: u64,
+    node: NodeId,
+    uid: u32,
+    offset: u64,
+    size: u32,
+    begun: Instant,
+}
+
+impl Waiting {
+    /// Only reads are put aside.
+    fn of(request: &Request<'_>, begun: Instant) -> Option<Self> {
+        match request.operation {
+            Operation::Read { offset, size } => Some(Self {
+                unique: request.unique,
+                node: request.node,
+                uid: request.uid,
+                offset,
+                size,
+                begun,
+            }),
+            _ => None,
+        }
+    }
+
+    fn request(self) -> (Request<'static>, Instant) {
+        let request = Request {
+            unique: self.unique,
+            node: self.node,
+            uid: self.uid,
+            operation: Operation::Read {
+                offset: self.offset,
+                size: self.size,
+            },
+        };
+        (request, self.begun)
+    }
+}
+
+impl Reads {
+    pub(crate) fn new(running_max: usize) -> Self {
+        Self {
+            running_max,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Gives a request back to be answered at once, by who then asks for the [next](Reads::next); or puts it aside.
+    pub(crate) fn begin(
+        &self,
+        request: &Request<'_>,
+        begun: Instant,
+    ) -> Option<(Request<'static>, Instant)> {
+        let read = Waiting::of(request, begun)?;
+        let mut state = self.state.lock();
+        if state.running >= self.running_max {
+            state.waiting.push_back(read);
+            return None;
+        }
+        state.running += 1;
+        Some(read.request())
+    }
+
+    /// What somebody who has answered one answers next, if anything waits.
+    pub(crate) fn next(&self) -> Option<(Request<'static>, Instant)> {
+        let mut state = self.state.lock();
+        let next = state.waiting.pop_front();
+        if next.is_none() {
+            state.running = state.running.saturating_sub(1);
+        }
+        next.map(Waiting::request)
+    }
+
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.state.lock().waiting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Would catch: more at a time than allowed, a request that nobody takes up, one answered twice.
+    #[test]
+    fn so_many_run_and_the_rest_wait_in_order() {
+        let reads = Reads::new(2);
+        let request = |unique| Request {
+            unique,
+            node: NodeId(5),
+            uid: 0,
+            operation: Operation::Read { offset: 1, size: 2 },
+        };
+        let now = Instant::now();
+        let unique = |given: Option<(Request<'_>, Instant)>| given.map(|(r, _)| r.unique);
+        assert_eq!(unique(reads.begin(&request(1), now)), Some(1));
+        assert_eq!(unique(reads.begin(&request(2), now)), Some(2));
+        assert_eq!(unique(reads.begin(&request(3), now)), None);
+        assert_eq!(unique(reads.begin(&request(4), now)), None);
+        assert_eq!(reads.waiting_count(), 2);
+        assert_eq!(unique(reads.next()), Some(3));
+        assert_eq!(unique(reads.next()), Some(4));
+        assert_eq!(unique(reads.next()), None);
+        assert_eq!(unique(reads.begin(&request(5), now)), Some(5));
+        assert_eq!(unique(reads.begin(&request(6), now)), None);
+    }
+}
