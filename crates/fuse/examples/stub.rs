@@ -29,6 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         has_xattrs: false,
         has_acls: false,
         has_holes: false,
+        has_btimes: false,
     };
     let options = MountOptions::parse(options)?;
     let mount = weald_fuse::mount(tree, OsStr::new("stub"), Path::new(dir), &options)?;

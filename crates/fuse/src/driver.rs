@@ -135,6 +135,7 @@ impl<T: Tree> Driver<T> {
                 let attr = self.view.attributes(&inode);
                 Ok(record(out, &self.attr_out(attr)))
             }
+            Opcode::Statx if !self.view.features.has_btimes => Err(Errno::NOSYS),
             Opcode::Statx => {
                 let inode = self.inode(node)?;
                 let stat = extended(&inode, &self.view.attributes(&inode));

@@ -18,6 +18,8 @@ pub struct Features {
     pub has_acls: bool,
     /// Some regular file has holes.
     pub has_holes: bool,
+    /// Some inode has a time of birth. Where others of the tree have none, the kernel asks for theirs again and again.
+    pub has_btimes: bool,
 }
 
 /// The figures that statfs(2) tells.
@@ -155,6 +157,8 @@ impl Tree for Image {
             has_xattrs,
             has_acls: has_xattrs,
             has_holes: true,
+            // A builder keeps them of all inodes or of none.
+            has_btimes: self.root().is_ok_and(|root| root.times.btime.is_some()),
         }
     }
 

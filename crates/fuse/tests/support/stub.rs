@@ -67,6 +67,7 @@ impl Stub {
             has_xattrs: true,
             has_acls: true,
             has_holes: true,
+            has_btimes: false,
         };
         Self {
             dir_count,
