@@ -1,6 +1,6 @@
 //! Mounts the computed tree: `stub DIR [DIR_COUNT [FILE_COUNT]] [-o OPTIONS]…`; serves until it is unmounted.
 //!
-//! The floor of every benchmark of mounts: the kernel's and `fuser`'s cost without any image behind them.
+//! The floor of every benchmark of mounts: the cost of the kernel and of the session without any image behind them.
 #![allow(missing_docs)]
 
 #[allow(dead_code)]
