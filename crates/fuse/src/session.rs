@@ -18,13 +18,14 @@ use crate::stats::{Counters, WorkerStats, sum};
 use crate::trace::{Event, Trace};
 use crate::tree::Tree;
 use crate::wire::{Opcode, OutHeader, READ_BUFFER_MIN};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weald_format::{Error, Result};
 use zerocopy::IntoBytes;
@@ -56,6 +57,7 @@ pub(crate) struct Session {
 struct State {
     /// By worker.
     is_running: Vec<bool>,
+    threads: Vec<JoinHandle<()>>,
     /// The connection is gone: unmounted, or failed.
     is_over: bool,
     failure: Option<Error>,
@@ -92,8 +94,13 @@ impl Session {
     /// `Io` where not even one thread can be started.
     pub(crate) fn start<T: Tree>(self: &Arc<Self>, driver: &Arc<Driver<T>>) -> Result<()> {
         let mut state = self.state.lock();
+        let State {
+            is_running,
+            threads,
+            ..
+        } = &mut *state;
         self.is_closed.store(false, Ordering::SeqCst);
-        for (no, is_running) in state.is_running.iter_mut().enumerate() {
+        for (no, is_running) in is_running.iter_mut().enumerate() {
             if *is_running {
                 continue;
             }
@@ -102,7 +109,10 @@ impl Session {
                 .name(format!("fuse-{no}"))
                 .spawn(move || session.run(no, driver));
             match spawned {
-                Ok(_) => *is_running = true,
+                Ok(thread) => {
+                    *is_running = true;
+                    threads.push(thread);
+                }
                 // Fewer workers are slower, not wrong.
                 Err(error) if no > 0 => log::warn!("one worker less: {error}"),
                 Err(error) => return Err(Error::io("start of a thread", error)),
@@ -136,6 +146,12 @@ impl Session {
                 state.failure = Some(Error::io("connection to the kernel", errno.into()));
             }
         }
+        if state.is_idle()
+            && state.is_over
+            && let Some(trace) = &self.trace
+        {
+            trace.end();
+        }
         self.changed.notify_all();
     }
 
@@ -145,7 +161,9 @@ impl Session {
         while !state.is_idle() {
             self.changed.wait(&mut state);
         }
-        state.failure.take().map_or(Ok(()), Err)
+        let failure = state.failure.take();
+        join(state);
+        failure.map_or(Ok(()), Err)
     }
 
     /// Whether the connection is gone and nobody answers any more.
@@ -165,7 +183,7 @@ impl Session {
         self.is_closed.store(true, Ordering::SeqCst);
         let knock = Arc::new(knock);
         let deadline = Instant::now() + timeout;
-        let mut knocking: Option<std::thread::JoinHandle<()>> = None;
+        let mut knocking: Option<JoinHandle<()>> = None;
         let mut state = self.state.lock();
         while !state.is_idle() {
             if Instant::now() >= deadline {
@@ -178,6 +196,7 @@ impl Session {
             }
             self.changed.wait_for(&mut state, KNOCK_AGAIN_AFTER);
         }
+        join(state);
         true
     }
 
@@ -198,6 +217,16 @@ impl Session {
         let mut counters = sum(self.workers.iter());
         counters.in_flight += self.reads.waiting_count() as u64;
         counters
+    }
+}
+
+/// Waits until the threads that have left let go of the session too, and with it of the connection.
+fn join(mut state: MutexGuard<'_, State>) {
+    let threads = std::mem::take(&mut state.threads);
+    drop(state);
+    for thread in threads {
+        // A panic outside of an answer was told when it happened.
+        let _ = thread.join();
     }
 }
 

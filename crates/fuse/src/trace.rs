@@ -72,6 +72,16 @@ impl Trace {
         self.write(line.as_bytes());
     }
 
+    /// Makes the file whole; nothing is added from then on.
+    pub(crate) fn end(&self) {
+        // Events end with a comma; this one, which viewers overlook, does not.
+        self.write(b"{}]\n");
+        let flushed = self.file.lock().take().map(|mut file| file.flush());
+        if let Some(Err(error)) = flushed {
+            log::error!("the trace is not whole: {error}");
+        }
+    }
+
     fn write(&self, bytes: &[u8]) {
         let mut file = self.file.lock();
         if let Some(open) = &mut *file
@@ -85,12 +95,7 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // Events end with a comma; this one, which viewers overlook, does not.
-        self.write(b"{}]\n");
-        let flushed = self.file.get_mut().as_mut().map(Write::flush);
-        if let Some(Err(error)) = flushed {
-            log::error!("the trace is not whole: {error}");
-        }
+        self.end();
     }
 }
 
