@@ -61,6 +61,7 @@ impl TrustArgs {
             generation: self.generation,
             prefetch_threads,
             base_dirs: self.base_dir.clone(),
+            ..OpenOptions::default()
         };
         let opened = Image::open_path(path, self.offset, &options);
         opened.with_context(|| weald_vfs::shown(path.as_os_str().as_bytes()))

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_format::directory::{Base, Directory};
-use weald_format::{ByteLen, Digest, Error, Result};
+use weald_format::{Digest, Error, Result};
 
 /// Images that may lie on each other.
 const DEPTH_MAX: usize = 16;
@@ -18,7 +18,7 @@ fn bad(rule: &'static str, what: String) -> Error {
     Error::corrupt("base image", 0, rule, what)
 }
 
-/// Opens the bases of an image that lies `depth` images above the one that was asked for, each with a share of the cache.
+/// Opens the bases of an image that lies `depth` images below the one that was asked for.
 pub(crate) fn open_all(
     directory: &Directory,
     options: &OpenOptions,
@@ -40,15 +40,6 @@ pub(crate) fn streams(directory: &Directory, bases: &[Arc<Image>]) -> BaseStream
     };
     let streams = (0..directory.streams.len() as u64).map(base_stream);
     streams.collect()
-}
-
-/// What of a cache of `len` bytes is left for an image with so many bases, and for each of them.
-pub(crate) fn share(len: ByteLen, base_count: usize) -> ByteLen {
-    ByteLen(
-        len.0
-            .checked_div(base_count.saturating_add(1) as u64)
-            .unwrap_or(len.0),
-    )
 }
 
 fn open(base: &Base, options: &OpenOptions, depth: usize) -> Result<Arc<Image>> {

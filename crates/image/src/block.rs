@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Shorter buffers are left to the allocator, which keeps them at hand by itself.
 const SPARE_LEN_MIN: usize = 256 << 10;
@@ -48,7 +49,7 @@ impl Drop for Block {
 /// Buffers of blocks that are gone, for blocks to come.
 pub struct Shelf {
     spare: Mutex<Spare>,
-    len_max: usize,
+    len_max: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -62,8 +63,19 @@ impl Shelf {
     pub fn new(len_max: usize) -> Arc<Self> {
         Arc::new(Self {
             spare: Mutex::default(),
-            len_max,
+            len_max: AtomicUsize::new(len_max),
         })
+    }
+
+    /// Bytes of all spare buffers.
+    pub fn len(&self) -> usize {
+        self.spare.lock().len
+    }
+
+    /// Changes the limit; what lies on the shelf goes.
+    pub fn set_len_max(&self, len_max: usize) {
+        self.len_max.store(len_max, Ordering::Relaxed);
+        self.clear();
     }
 
     /// An empty block, with room for `len` bytes where a buffer for about as many was at hand.
@@ -89,13 +101,14 @@ impl Shelf {
 
     fn give_back(&self, mut buffer: Vec<u8>) {
         let len = buffer.capacity();
-        if len < SPARE_LEN_MIN || len > self.len_max {
+        let len_max = self.len_max.load(Ordering::Relaxed);
+        if len < SPARE_LEN_MIN || len > len_max {
             return;
         }
         buffer.clear();
         let mut dropped = Vec::new();
         let mut spare = self.spare.lock();
-        while spare.len.saturating_add(len) > self.len_max {
+        while spare.len.saturating_add(len) > len_max {
             let Some(oldest) = spare.buffers.pop_front() else {
                 break;
             };

@@ -1,13 +1,32 @@
-//! Caches with a hard limit in bytes; requests for one key are merged.
+//! One cache for any number of images: a hard limit in bytes for all they keep, requests for one key merged.
+//!
+//! Neighbours: `cache/shard.rs` holds entries and chooses which one goes, `cache/flight.rs` merges loads, `cache/counts.rs` counts.
+//! Invariants: what is kept never exceeds the limit, counted when it comes in and again only when it is gone; nothing is loaded
+//! and nothing is dropped under a lock.
 
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
-use std::hash::Hash;
-use std::sync::Arc;
-use weald_format::Result;
+mod counts;
+mod flight;
+mod shard;
+#[cfg(test)]
+mod tests;
+
+pub use counts::{CacheCounts, HitCounts};
+pub(crate) use shard::spread;
+
+use crate::ahead::Pool;
+use crate::block::Shelf;
+use flight::{Flights, Waited};
+use parking_lot::Mutex;
+use shard::{Entry, Ring};
+use std::any::Any;
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use weald_format::{ByteLen, Digest, Error, Result};
 
 /// What a cached value costs.
-pub trait Weigh {
+pub trait Weigh: Any + Send + Sync {
     /// Bytes of memory behind the value.
     fn memory_len(&self) -> usize;
 }
@@ -18,73 +37,469 @@ impl Weigh for Vec<u8> {
     }
 }
 
-#[derive(Clone)]
-struct ByLen;
+/// A value of any type.
+type Value = Arc<dyn Any + Send + Sync>;
 
-impl<K, V: Weigh> Weighter<K, Arc<V>> for ByLen {
-    fn weight(&self, _: &K, value: &Arc<V>) -> u64 {
-        value.memory_len().saturating_add(64) as u64
+/// What an entry costs besides its value: its place, its share of a table that is half empty, and what an `Arc` adds.
+const ENTRY_LEN: u64 = 160;
+
+/// Least bytes for pages in a cache that is not empty: a few of the largest entry blocks (8192 names of 255 bytes take
+/// about 3 MiB decoded). Without them a walk would decode a block for every few of its entries.
+const PAGE_BUDGET_MIN: u64 = 8 << 20;
+
+/// Spare buffers for blocks get this share of a cache at most, and no more than [`SPARE_LEN_MAX`].
+const SPARE_SHARE: u64 = 16;
+/// Bytes of spare buffers: a few of the usual blocks for each of some threads.
+const SPARE_LEN_MAX: u64 = 64 << 20;
+
+/// What is kept: says which part of the budget it belongs to, and keeps the numbers of one kind from those of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Room {
+    /// Decoded blocks and what recipes make.
+    Blocks,
+    /// Metadata records.
+    Pages,
+    /// Indexes of sub-directories.
+    Children,
+    /// Places of directories.
+    Views,
+}
+
+/// Parts of the budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Blocks,
+    Pages,
+}
+
+impl Room {
+    const fn part(self) -> Part {
+        match self {
+            Self::Blocks => Part::Blocks,
+            Self::Pages | Self::Children | Self::Views => Part::Pages,
+        }
     }
 }
 
-/// A sharded cache of `Arc<V>`, limited in bytes.
-pub struct ByteCache<K, V: Weigh>(Cache<K, Arc<V>, ByLen>);
+/// What tells values of one room and one image apart.
+pub trait CacheKey: Copy {
+    /// A kind and a number.
+    fn place(self) -> (u32, u64);
+}
 
-impl<K: Hash + Eq + Clone, V: Weigh> ByteCache<K, V> {
-    /// A cache of at most `len_max` bytes whose values are about `item_len` bytes each, at most.
-    pub fn new(len_max: u64, item_len: u64) -> Self {
-        // A shard must hold several of the largest values, or it could never keep one.
-        let shards = len_max
-            .checked_div(item_len.saturating_mul(4))
-            .unwrap_or(1)
-            .clamp(1, 32);
-        let options = OptionsBuilder::new()
-            .weight_capacity(len_max)
-            .estimated_items_capacity(
-                len_max
-                    .checked_div(item_len)
-                    .unwrap_or(16)
-                    .clamp(16, 1 << 16) as usize,
-            )
-            .shards(shards as usize)
-            .build();
-        let cache = match options {
-            Ok(options) => Cache::with_options(
-                options,
-                ByLen,
-                DefaultHashBuilder::default(),
-                DefaultLifecycle::default(),
-            ),
-            Err(_) => Cache::with_weighter(16, len_max, ByLen),
-        };
-        Self(cache)
+impl CacheKey for u64 {
+    fn place(self) -> (u32, u64) {
+        (0, self)
+    }
+}
+
+/// Names an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key {
+    /// Of the image.
+    tag: u64,
+    room: Room,
+    kind: u32,
+    no: u64,
+}
+
+/// A cache that any number of images share, with a hard limit in bytes for all that they keep there.
+///
+/// A quarter of it, but 8 MiB at least where that is no more than half, is sure to the metadata of the images, the rest to blocks of
+/// contents; what one of them leaves free the other may use. Images of one image digest share entries: what lies
+/// under a digest is verified.
+pub struct SharedCache {
+    budget: Budget,
+    blocks: Ring,
+    pages: Ring,
+    flights: Flights,
+    /// Images that are open, by image digest and generation.
+    tags: Mutex<HashMap<(Digest, u64), Weak<Tag>>>,
+    next_tag: AtomicU64,
+    counts: HitCounts,
+    shelf: Arc<Shelf>,
+    pool: OnceLock<Pool>,
+    /// Whether nobody else calls [`SharedCache::rest`].
+    rests_itself: bool,
+}
+
+/// Bytes that may be kept, and are.
+struct Budget {
+    /// All that may be used, spare buffers included.
+    len_max: AtomicU64,
+    /// Of it, what is sure to pages.
+    page_len: AtomicU64,
+    used: AtomicU64,
+}
+
+impl Budget {
+    fn new(len_max: u64, page_len: u64) -> Self {
+        Self {
+            len_max: AtomicU64::new(len_max),
+            page_len: AtomicU64::new(page_len),
+            used: AtomicU64::new(0),
+        }
     }
 
-    /// The value of `key`, made by `load` where it is not there. Other callers for the same key wait for that one load.
+    /// Bytes that entries may take together.
+    fn entries_max(&self) -> u64 {
+        let len_max = self.len_max.load(Ordering::Relaxed);
+        len_max.saturating_sub(spare_len(len_max))
+    }
+
+    fn reserve(&self, len: u64) -> bool {
+        let max = self.entries_max();
+        let grown = |used: u64| used.checked_add(len).filter(|&sum| sum <= max);
+        let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
+        self.used.fetch_update(set, get, grown).is_ok()
+    }
+}
+
+const fn spare_len(len_max: u64) -> u64 {
+    let share = len_max / SPARE_SHARE;
+    if share < SPARE_LEN_MAX {
+        share
+    } else {
+        SPARE_LEN_MAX
+    }
+}
+
+fn page_len(len_max: u64) -> u64 {
+    (len_max / 4).max(PAGE_BUDGET_MIN.min(len_max / 2))
+}
+
+impl std::fmt::Debug for SharedCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SharedCache").field(&self.counts()).finish()
+    }
+}
+
+impl SharedCache {
+    /// A cache that keeps at most `len_max` bytes, spare buffers included; 0 keeps nothing.
+    pub fn new(len_max: ByteLen) -> Arc<Self> {
+        let budget = Budget::new(len_max.0, page_len(len_max.0));
+        Arc::new(Self::with_budget(budget, false))
+    }
+
+    /// The cache of one image that has none with others: of `cache_len` bytes, which pages may exceed to have [`PAGE_BUDGET_MIN`].
+    pub(crate) fn of_one(cache_len: ByteLen) -> Arc<Self> {
+        let quarter = cache_len.0 / 4;
+        let pages = match cache_len.0 {
+            0 => 0,
+            _ => quarter.max(PAGE_BUDGET_MIN),
+        };
+        let all = cache_len.0.saturating_sub(quarter).saturating_add(pages);
+        Arc::new(Self::with_budget(Budget::new(all, pages), true))
+    }
+
+    fn with_budget(budget: Budget, rests_itself: bool) -> Self {
+        let len_max = budget.len_max.load(Ordering::Relaxed);
+        Self {
+            budget,
+            blocks: Ring::new(),
+            pages: Ring::new(),
+            flights: Flights::new(),
+            tags: Mutex::default(),
+            next_tag: AtomicU64::new(1),
+            counts: HitCounts::default(),
+            shelf: Shelf::new(spare_len(len_max) as usize),
+            pool: OnceLock::new(),
+            rests_itself,
+        }
+    }
+
+    /// Limit, use, hits and misses of all images together.
+    pub fn counts(&self) -> CacheCounts {
+        let used = self.budget.used.load(Ordering::Relaxed);
+        let counts = CacheCounts {
+            len_max: self.budget.len_max.load(Ordering::Relaxed),
+            used_len: used.saturating_add(self.shelf.len() as u64),
+            ..CacheCounts::default()
+        };
+        self.counts.add_to(counts)
+    }
+
+    /// Drops what nobody asked for since the last call. To be called once a minute by who opens a cache for many images: what was
+    /// read from it is mostly in the kernel's page cache by then.
+    pub fn rest(&self) {
+        self.rest_where(&self.pages, &|_| true);
+        self.rest_blocks();
+    }
+
+    /// The same for blocks alone: pages of one image are few, and dear to a walk.
+    pub(crate) fn rest_blocks(&self) {
+        self.rest_where(&self.blocks, &|_| true);
+        self.shelf.clear();
+    }
+
+    fn rest_where(&self, ring: &Ring, is_wanted: &dyn Fn(&Key) -> bool) {
+        ring.sweep(&|shard| shard.take_unasked(is_wanted), &mut |entries| {
+            self.let_go(ring, entries);
+        });
+    }
+
+    /// Changes the limit, and drops what is too much by then. Pages keep their share.
+    pub fn set_len_max(&self, len_max: ByteLen) {
+        let budget = &self.budget;
+        budget.len_max.store(len_max.0, Ordering::Relaxed);
+        let pages = page_len(len_max.0);
+        budget.page_len.store(pages, Ordering::Relaxed);
+        self.shelf.set_len_max(spare_len(len_max.0) as usize);
+        while budget.used.load(Ordering::Acquire) > budget.entries_max() {
+            if !self.evict_for(Part::Pages, 0) {
+                return;
+            }
+        }
+    }
+
+    /// Bytes that blocks may take where pages take their share.
+    pub(crate) fn block_len_max(&self) -> u64 {
+        let pages = self.budget.page_len.load(Ordering::Relaxed);
+        self.budget.entries_max().saturating_sub(pages)
+    }
+
+    /// Buffers for blocks.
+    pub(crate) fn shelf(&self) -> &Arc<Shelf> {
+        &self.shelf
+    }
+
+    /// The threads that decode ahead for all images of this cache: `thread_count` where there are none yet.
+    pub(crate) fn pool(self: &Arc<Self>, thread_count: usize) -> &Pool {
+        let resting = || self.rests_itself.then(|| Arc::downgrade(self));
+        self.pool
+            .get_or_init(|| Pool::start(thread_count, resting()))
+    }
+
+    /// The tag of the image with this digest and generation, the same for all that are open at a time.
+    pub(crate) fn tag(self: &Arc<Self>, digest: &Digest, generation: u64) -> Arc<Tag> {
+        let mut tags = self.tags.lock();
+        let name = (*digest, generation);
+        if let Some(tag) = tags.get(&name).and_then(Weak::upgrade) {
+            return tag;
+        }
+        let tag = Arc::new(Tag {
+            cache: self.clone(),
+            no: self.next_tag.fetch_add(1, Ordering::Relaxed),
+            name,
+        });
+        tags.insert(name, Arc::downgrade(&tag));
+        tag
+    }
+
+    fn ring(&self, part: Part) -> &Ring {
+        match part {
+            Part::Blocks => &self.blocks,
+            Part::Pages => &self.pages,
+        }
+    }
+
+    fn get(&self, key: &Key) -> Option<Value> {
+        self.ring(key.room.part()).get(key)
+    }
+
+    /// Keeps `value`, of `len` bytes, if it fits.
+    fn keep(&self, key: Key, value: Value, len: u64) {
+        let part = key.room.part();
+        let len = len.saturating_add(ENTRY_LEN);
+        if len > self.most_of(part) {
+            return;
+        }
+        while !self.budget.reserve(len) {
+            if !self.evict_for(part, len) {
+                return;
+            }
+        }
+        let ring = self.ring(part);
+        ring.count_in(len);
+        self.let_go(ring, ring.insert(Entry::new(key, value, len)));
+    }
+
+    /// Bytes that an entry of `part` can take at most: blocks do not drive out pages within their share.
+    fn most_of(&self, part: Part) -> u64 {
+        let max = self.budget.entries_max();
+        match part {
+            Part::Pages => max,
+            Part::Blocks => {
+                let sure = self.budget.page_len.load(Ordering::Relaxed);
+                max.saturating_sub(self.pages.used().min(sure))
+            }
+        }
+    }
+
+    /// Drops one entry to make room for `len` bytes of `part`; whether there was one that may go.
+    fn evict_for(&self, part: Part, len: u64) -> bool {
+        let page_used = match part {
+            Part::Pages => self.pages.used().saturating_add(len),
+            Part::Blocks => self.pages.used(),
+        };
+        let is_over = page_used > self.budget.page_len.load(Ordering::Relaxed);
+        let order = match (is_over, part) {
+            (true, _) => [Some(&self.pages), Some(&self.blocks)],
+            (false, Part::Pages) => [Some(&self.blocks), Some(&self.pages)],
+            (false, Part::Blocks) => [Some(&self.blocks), None],
+        };
+        for ring in order.into_iter().flatten() {
+            if let Some(entry) = ring.evict() {
+                self.let_go(ring, [entry]);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Drops entries that were taken out, and only then counts them as gone.
+    fn let_go(&self, ring: &Ring, entries: impl IntoIterator<Item = Entry>) {
+        for entry in entries {
+            let len = entry.len();
+            drop(entry);
+            ring.count_out(len);
+            self.budget.used.fetch_sub(len, Ordering::AcqRel);
+        }
+    }
+
+    /// Drops the entries that `is_wanted` chooses.
+    fn drop_where(&self, is_wanted: &dyn Fn(&Key) -> bool) {
+        for ring in [&self.blocks, &self.pages] {
+            ring.sweep(&|shard| shard.take(is_wanted), &mut |entries| {
+                self.let_go(ring, entries);
+            });
+        }
+    }
+}
+
+/// Marks the entries of an image; when its last user goes, they go.
+pub struct Tag {
+    cache: Arc<SharedCache>,
+    no: u64,
+    name: (Digest, u64),
+}
+
+impl Tag {
+    /// The cache that it belongs to.
+    pub fn cache(&self) -> &Arc<SharedCache> {
+        &self.cache
+    }
+
+    /// Drops the blocks of the image that nobody asked for since the last call.
+    pub fn rest(&self) {
+        let cache = &self.cache;
+        cache.rest_where(&cache.blocks, &|key| key.tag == self.no);
+        cache.shelf.clear();
+    }
+}
+
+impl Drop for Tag {
+    fn drop(&mut self) {
+        let mut tags = self.cache.tags.lock();
+        // Another one may have taken the name over already.
+        if tags.get(&self.name).is_some_and(|t| t.strong_count() == 0) {
+            tags.remove(&self.name);
+        }
+        drop(tags);
+        self.cache.drop_where(&|key| key.tag == self.no);
+        self.cache.shelf.clear();
+    }
+}
+
+/// The values of one type and one image in a cache.
+pub struct ByteCache<K, V> {
+    tag: Arc<Tag>,
+    room: Room,
+    counts: Option<Arc<HitCounts>>,
+    types: PhantomData<fn(K) -> V>,
+}
+
+impl<K: CacheKey, V: Weigh> ByteCache<K, V> {
+    /// A view of what is kept in `room` for the image of `tag`; hits and misses are counted in `counts` and for the whole cache.
+    pub fn new(tag: &Arc<Tag>, room: Room, counts: Option<Arc<HitCounts>>) -> Self {
+        Self {
+            tag: tag.clone(),
+            room,
+            counts,
+            types: PhantomData,
+        }
+    }
+
+    fn key(&self, key: K) -> Key {
+        let (kind, no) = key.place();
+        Key {
+            tag: self.tag.no,
+            room: self.room,
+            kind,
+            no,
+        }
+    }
+
+    fn count(&self, is_hit: bool) {
+        if let Some(counts) = &self.counts {
+            counts.count(is_hit);
+            self.tag.cache.counts.count(is_hit);
+        }
+    }
+
+    /// The value of `key`, made by `load` where it is not there. Other callers for the same key wait for that one load; where it
+    /// fails, the next of them tries itself.
+    ///
+    /// # Errors
+    /// Those of `load`.
     pub fn get_or_load(&self, key: &K, load: impl FnOnce() -> Result<V>) -> Result<Arc<V>> {
-        if let Some(value) = self.0.get(key) {
+        let (cache, key) = (&*self.tag.cache, self.key(*key));
+        if let Some(value) = typed(cache.get(&key)) {
+            self.count(true);
             return Ok(value);
         }
-        self.0.get_or_insert_with(key, || load().map(Arc::new))
+        loop {
+            match cache.flights.enter(&key, || cache.get(&key)) {
+                Waited::There(value) => {
+                    if let Some(value) = typed(Some(value)) {
+                        self.count(true);
+                        return Ok(value);
+                    }
+                }
+                Waited::Failed => {}
+                Waited::Own(flight) => {
+                    self.count(false);
+                    let value = Arc::new(load()?);
+                    cache.keep(key, value.clone(), value.memory_len() as u64);
+                    flight.land(value.clone());
+                    return Ok(value);
+                }
+                Waited::InItself => {
+                    let what = "it needs itself to be decoded";
+                    return Err(Error::corrupt("record", 0, "F-3.12", what));
+                }
+            }
+        }
     }
 
     /// The value of `key`, if it is there.
     pub fn get(&self, key: &K) -> Option<Arc<V>> {
-        self.0.get(key)
+        let value = typed(self.tag.cache.get(&self.key(*key)));
+        if value.is_some() {
+            self.count(true);
+        }
+        value
     }
 
     /// Forgets the value of `key`.
     pub fn remove(&self, key: &K) {
-        self.0.remove(key);
+        let ring = self.tag.cache.ring(self.room.part());
+        self.tag.cache.let_go(ring, ring.remove(&self.key(*key)));
     }
 
     /// Whether `key` is there, without touching its age.
     pub fn contains(&self, key: &K) -> bool {
-        self.0.contains_key(key)
+        let ring = self.tag.cache.ring(self.room.part());
+        ring.contains(&self.key(*key))
     }
 
-    /// Drops everything.
+    /// Drops everything of this view, also what others see of the same image.
     pub fn clear(&self) {
-        self.0.clear();
+        let is_own = |key: &Key| key.tag == self.tag.no && key.room == self.room;
+        self.tag.cache.drop_where(&is_own);
     }
+}
+
+fn typed<V: Weigh>(value: Option<Value>) -> Option<Arc<V>> {
+    value?.downcast().ok()
 }

@@ -1,11 +1,12 @@
 //! Contents: from a file offset through the logical space and its extents to bytes of blocks.
 
+use crate::ahead::Job;
 use crate::block::Block;
+use crate::readers::{Readers, Sight, Trail};
 use crate::records::{Page, Records, Wanted};
 use crate::{Image, Run};
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use weald_format::container::RecordType;
 use weald_format::directory::Directory;
 use weald_format::limits::{ITEMS_PER_PAGE, RECIPE_LEN_MAX};
@@ -39,80 +40,71 @@ impl std::ops::Deref for Chunk {
     }
 }
 
-/// Told about blocks that a sequential reader will want next.
-pub trait Prefetch: Send + Sync {
-    /// Block `no` of `stream` will be wanted soon.
-    fn want(&self, stream: u8, no: u64);
-}
-
 /// The contents of one image.
 pub struct Contents {
     records: Arc<Records>,
     deflate_stream: Option<u8>,
-    recent_blocks: Vec<RecentBlocks>,
-    prefetch: Option<Box<dyn Prefetch>>,
+    pub(crate) readers: Readers,
+    /// Whether threads decode ahead of who reads in order.
+    reads_ahead: bool,
+    sight: Sight,
+    own: Weak<Self>,
 }
 
-/// How many blocks of a stream count as in use: those of several readers, and those that repeats lead them back to.
-const RECENT_COUNT: usize = 8;
-
-/// The blocks of one stream that were used lately, to recognise who reads in order even where repeats lead back to other
-/// blocks in between. Threads may overwrite each other here: what is lost is a block read ahead.
-#[derive(Debug, Default)]
-pub struct RecentBlocks {
-    /// Numbers plus one; 0 is none.
-    nos: [AtomicU64; RECENT_COUNT],
-    next: AtomicUsize,
+/// How bytes are read.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    recipes: Recipes,
+    /// The file is read in order.
+    is_in_order: bool,
+    /// Bytes that the extent goes on for, those that are wanted now included.
+    rest_len: u64,
 }
 
-/// How a reader came to a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entered {
-    /// It is there already.
-    Staying,
-    /// From the block before.
-    FromTheOneBefore,
-    /// From anywhere else.
-    Jumping,
-}
-
-impl Entered {
-    /// What such a reader wants of a block whose bytes up to `end` it reads now: who reads in order will want the rest.
-    pub fn wants(self, end: u64) -> Wanted {
-        match self {
-            Self::FromTheOneBefore => Wanted::Whole,
-            Self::Staying | Self::Jumping => Wanted::Front(end),
+impl Reading {
+    /// Nothing but what is wanted now.
+    const fn just(recipes: Recipes, len: u64) -> Self {
+        Self {
+            recipes,
+            is_in_order: false,
+            rest_len: len,
         }
     }
 }
 
-impl RecentBlocks {
-    /// Notes that block `no` is used, and says how the reader came to it.
-    pub fn enter(&self, no: u64) -> Entered {
-        let has = |wanted: u64| self.nos.iter().any(|n| n.load(Ordering::Relaxed) == wanted);
-        let own = no.saturating_add(1);
-        if has(own) {
-            return Entered::Staying;
-        }
-        // Numbers are stored plus one, so that of the block before is `no` itself.
-        let entered = match no > 0 && has(no) {
-            true => Entered::FromTheOneBefore,
-            false => Entered::Jumping,
-        };
-        let place = self.next.fetch_add(1, Ordering::Relaxed) % RECENT_COUNT;
-        if let Some(slot) = self.nos.get(place) {
-            slot.store(own, Ordering::Relaxed);
-        }
-        entered
+/// How far a block of `raw_len` bytes is decoded for who wants `len` bytes of it from `start` on.
+///
+/// Who reads the stream in order wants all of it. Who reads a file in order wants what its extent has there, `rest_len` bytes: where
+/// that is a quarter of the block, all of it too, for others will come.
+pub fn wanted(
+    (start, len, rest_len): (u64, u64, u64),
+    raw_len: u64,
+    file_in_order: bool,
+    stream_in_order: bool,
+) -> Wanted {
+    let is_much = rest_len.saturating_mul(4) >= raw_len;
+    match (stream_in_order, file_in_order) {
+        (true, _) => Wanted::Whole,
+        (false, true) if is_much => Wanted::Whole,
+        (false, true) => Wanted::Front(start.saturating_add(rest_len)),
+        (false, false) => Wanted::Front(start.saturating_add(len)),
     }
 }
 
-impl RecentBlocks {
-    fn forget(&self) {
-        self.nos
-            .iter()
-            .for_each(|no| no.store(0, Ordering::Relaxed));
-    }
+/// Pieces that are decoded ahead of one request at most.
+const JOB_COUNT_MAX: usize = 16;
+
+/// How far to look ahead: so many blocks, within an eighth of what blocks may take; one where only that fits, none where it would
+/// drive out what is read.
+fn ahead_of(block_len: u64, block_count: u64, cache_len: u64) -> Sight {
+    let all = block_len.saturating_mul(block_count);
+    let len = match cache_len / 8 {
+        eighth if eighth >= block_len => all.min(eighth),
+        _ if cache_len / 4 >= block_len => block_len,
+        _ => 0,
+    };
+    let step_len = (block_len / 2).min(len / 2);
+    Sight { len, step_len }
 }
 
 /// Decoded bytes, and the part of them that an extent covers from some address on.
@@ -160,24 +152,32 @@ fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> E
 }
 
 impl Contents {
-    /// Contents over `records`, as `directory` has them; `prefetch` is told of sequential readers.
-    pub fn new(
-        records: Arc<Records>,
-        directory: &Directory,
-        prefetch: Option<Box<dyn Prefetch>>,
-    ) -> Self {
-        let recent_blocks = (0..directory.streams.len()).map(|_| RecentBlocks::default());
-        Self {
+    /// Contents over `records`, as `directory` has them; so many threads decode ahead, if the cache has none yet.
+    pub fn new(records: Arc<Records>, directory: &Directory, thread_count: usize) -> Arc<Self> {
+        let cache = records.tag().cache();
+        let mut sight = Sight::default();
+        if thread_count > 0 {
+            let blocks = cache.pool(thread_count).thread_count().saturating_add(1);
+            let lens = directory.streams.iter().map(|s| s.block_len_max);
+            sight = ahead_of(
+                lens.max().unwrap_or(0),
+                blocks as u64,
+                cache.block_len_max(),
+            );
+        }
+        Arc::new_cyclic(|own| Self {
             deflate_stream: records.deflate_stream(),
             records,
-            recent_blocks: recent_blocks.collect(),
-            prefetch,
-        }
+            readers: Readers::default(),
+            reads_ahead: sight.len > 0,
+            sight,
+            own: own.clone(),
+        })
     }
 
-    /// Forgets which blocks were used lately.
+    /// Forgets who reads in order.
     pub fn forget_readers(&self) {
-        self.recent_blocks.iter().for_each(RecentBlocks::forget);
+        self.readers.forget();
     }
 
     /// The records that hold them.
@@ -211,27 +211,50 @@ impl Contents {
     pub fn read(&self, id: ContentId, offset: u64, len: usize) -> Result<Chunk> {
         let (start, content_len) = self.extent_of(id)?;
         let len = content_len.saturating_sub(offset).min(len as u64);
+        let read = offset..offset.saturating_add(len);
+        let pace = self.readers.note(Trail::File(id.0), read, self.sight);
+        if !pace.ahead.is_empty() && self.reads_ahead {
+            // What fails here fails again where it is read.
+            let _ = self.look_ahead(start, pace.ahead, content_len);
+        }
         let from = start.saturating_add(offset);
-        let range = from..from.saturating_add(len);
+        let end = from.saturating_add(len);
+        // Who reads in order wants to know how far the last extent goes on.
+        let seen_end = match pace.is_in_order {
+            true => start.saturating_add(content_len),
+            false => end,
+        };
         let mut whole: Option<Chunk> = None;
         let mut copy: Vec<u8> = Vec::new();
-        self.each_extent(range, &mut |_, extent| {
+        if len == 0 {
+            return Ok(Chunk::empty());
+        }
+        self.each_extent(from..seen_end, &mut |at, mut extent| {
+            let reading = Reading {
+                recipes: Recipes::Allowed,
+                is_in_order: pace.is_in_order,
+                rest_len: extent.len,
+            };
+            extent.len = extent.len.min(end.saturating_sub(at));
             if extent.len == len
                 && let Source::Stream { stream, address } = extent.source
             {
-                let piece = self.piece(stream, address, len, Recipes::Allowed)?;
+                let piece = self.piece(stream, address, len, reading)?;
                 if piece.range.len() as u64 == len {
                     whole = Some(Chunk(Held::Block(piece.bytes, piece.range)));
                     return Ok(ControlFlow::Break(()));
                 }
             }
-            self.append(extent, &mut copy, Recipes::Allowed)?;
-            Ok(ControlFlow::Continue(()))
+            self.append(extent, &mut copy, reading)?;
+            Ok(match at.saturating_add(extent.len) >= end {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
         })?;
         Ok(whole.unwrap_or(Chunk(Held::Copy(copy))))
     }
 
-    fn append(&self, extent: Extent, copy: &mut Vec<u8>, recipes: Recipes) -> Result<()> {
+    fn append(&self, extent: Extent, copy: &mut Vec<u8>, mut reading: Reading) -> Result<()> {
         let Source::Stream {
             stream,
             mut address,
@@ -242,38 +265,43 @@ impl Contents {
         };
         let mut left = extent.len;
         while left > 0 {
-            let piece = self.piece(stream, address, left, recipes)?;
+            let piece = self.piece(stream, address, left, reading)?;
             let bytes = piece.bytes.get(piece.range).filter(|b| !b.is_empty());
             let bytes = bytes.ok_or_else(|| bad("F-11.5", "extent passes its block"))?;
             copy.extend_from_slice(bytes);
-            left = left.saturating_sub(bytes.len() as u64);
-            address = address.saturating_add(bytes.len() as u64);
+            let len = bytes.len() as u64;
+            left = left.saturating_sub(len);
+            address = address.saturating_add(len);
+            reading.rest_len = reading.rest_len.saturating_sub(len);
         }
         Ok(())
     }
 
     /// The bytes at `address` of `stream`, as many of `len` as lie in one block or come from one recipe.
-    fn piece(&self, stream: u8, address: u64, len: u64, recipes: Recipes) -> Result<Piece> {
+    fn piece(&self, stream: u8, address: u64, len: u64, reading: Reading) -> Result<Piece> {
         if let Some((image, stream)) = self.base_of(stream) {
-            return image.contents.piece(*stream, address, len, recipes);
+            return image.contents.piece(*stream, address, len, reading);
         }
-        let (bytes, first) = match self.deflate_stream == Some(stream) {
-            true if recipes == Recipes::Refused => {
+        let (bytes, first) = match self.is_made(stream) {
+            true if reading.recipes == Recipes::Refused => {
                 return Err(bad("F-20.3", "a recipe made of what recipes make"));
             }
-            true => {
-                let made = self.made_at(address)?;
-                let bytes = self
-                    .records
-                    .made(stream, made.no, || self.make(made.recipe()?))?;
-                (bytes, made.first)
-            }
-            false => self.block_at(stream, address, len)?,
+            true => self.made_bytes(stream, address)?,
+            false => self.block_for(stream, address, len, reading)?,
         };
         let start = address.saturating_sub(first) as usize;
         let end = usize::try_from(len).map_or(usize::MAX, |len| start.saturating_add(len));
         let range = start..end.min(bytes.len());
         Ok(Piece { bytes, range })
+    }
+
+    /// What the recipe makes that has byte `address` of the deflate stream, and where that begins.
+    fn made_bytes(&self, stream: u8, address: u64) -> Result<(Arc<Block>, u64)> {
+        let made = self.made_at(address)?;
+        let bytes = self
+            .records
+            .made(stream, made.no, || self.make(made.recipe()?))?;
+        Ok((bytes, made.first))
     }
 
     /// The recipe that makes byte `address` of the deflate stream.
@@ -313,7 +341,8 @@ impl Contents {
         let mut plain = Vec::with_capacity(needs_len as usize);
         let run = start.saturating_add(needs.start)..start.saturating_add(needs.end);
         self.each_extent(run, &mut |_, extent| {
-            self.append(extent, &mut plain, Recipes::Refused)?;
+            let reading = Reading::just(Recipes::Refused, extent.len);
+            self.append(extent, &mut plain, reading)?;
             Ok(ControlFlow::Continue(()))
         })?;
         let made = weald_codec::make(recipe, &plain, len)?;
@@ -326,17 +355,118 @@ impl Contents {
     /// The block of `stream` that holds `address`, and the address of its first byte; of the block at least the `len` bytes from
     /// there on, or all that it has.
     pub fn block_at(&self, stream: u8, address: u64, len: u64) -> Result<(Arc<Block>, u64)> {
+        let reading = Reading::just(Recipes::Refused, len);
+        self.block_for(stream, address, len, reading)
+    }
+
+    fn block_for(
+        &self,
+        stream: u8,
+        address: u64,
+        len: u64,
+        reading: Reading,
+    ) -> Result<(Arc<Block>, u64)> {
         let found = self
             .records
             .record_of_item(RecordType::Data, stream, address)?;
-        let end = address.saturating_sub(found.first_item).saturating_add(len);
-        let recent = self.recent_blocks.get(usize::from(stream));
-        let entered = recent.map_or(Entered::Jumping, |recent| recent.enter(found.no));
-        if let (Some(prefetch), Entered::FromTheOneBefore) = (&self.prefetch, entered) {
-            prefetch.want(stream, found.no.saturating_add(1));
+        let start = address.saturating_sub(found.first_item);
+        let here = len.min(found.item_count.saturating_sub(start));
+        let read = address..address.saturating_add(here);
+        let pace = self.readers.note(Trail::Stream(stream), read, self.sight);
+        // Who reads a file in order was looked ahead for along that file.
+        if !pace.ahead.is_empty() && self.reads_ahead && !reading.is_in_order {
+            let stream_end = self.records.item_count(RecordType::Data, stream);
+            let ahead = pace
+                .ahead
+                .start
+                .max(found.first_item.saturating_add(found.item_count));
+            self.send_jobs(stream, ahead..pace.ahead.end.min(stream_end), u64::MAX);
         }
-        let block = self.records.block(stream, &found, entered.wants(end))?;
+        let wanted = wanted(
+            (start, len, reading.rest_len),
+            found.record.raw_len,
+            reading.is_in_order,
+            pace.is_in_order,
+        );
+        let block = self.records.block(stream, &found, wanted)?;
         Ok((block, found.first_item))
+    }
+
+    /// Has bytes `ahead` of a file decoded that begins at `start` of the logical space and is `content_len` bytes long.
+    fn look_ahead(&self, start: u64, ahead: Range<u64>, content_len: u64) -> Result<()> {
+        let from = start.saturating_add(ahead.start);
+        let end = start.saturating_add(ahead.end.min(content_len));
+        if from >= end {
+            return Ok(());
+        }
+        let mut left = JOB_COUNT_MAX;
+        self.each_extent(
+            from..start.saturating_add(content_len),
+            &mut |at, extent| {
+                if at >= end || left == 0 {
+                    return Ok(ControlFlow::Break(()));
+                }
+                left = left.saturating_sub(1);
+                if let Source::Stream { stream, address } = extent.source {
+                    let len = extent.len.min(end.saturating_sub(at));
+                    self.send_jobs(stream, address..address.saturating_add(len), extent.len);
+                }
+                Ok(ControlFlow::Continue(()))
+            },
+        )
+    }
+
+    /// Has bytes `ahead` of a stream decoded, of an extent that goes on for `rest_len` bytes.
+    fn send_jobs(&self, stream: u8, ahead: Range<u64>, rest_len: u64) {
+        if let Some((image, stream)) = self.base_of(stream) {
+            return image.contents.send_jobs(*stream, ahead, rest_len);
+        }
+        let mut at = ahead.start;
+        let mut left = JOB_COUNT_MAX;
+        while at < ahead.end && left > 0 {
+            left = left.saturating_sub(1);
+            let Ok((no, piece_end)) = self.piece_at(stream, at) else {
+                return;
+            };
+            if !self.records.has_block(stream, no) {
+                let cache = self.records.tag().cache();
+                cache.pool(0).send(Job {
+                    contents: self.own.clone(),
+                    stream,
+                    address: at,
+                    len: rest_len.saturating_sub(at.saturating_sub(ahead.start)),
+                });
+            }
+            // Every record and recipe has a byte at least; without one there would be no end.
+            at = piece_end.max(at.saturating_add(1));
+        }
+    }
+
+    /// The number of the block or recipe that has byte `at` of a stream, and where it ends.
+    fn piece_at(&self, stream: u8, at: u64) -> Result<(u64, u64)> {
+        if self.is_made(stream) {
+            let made = self.made_at(at)?;
+            return Ok((made.no, made.first.saturating_add(made.recipe()?.len)));
+        }
+        let found = self.records.record_of_item(RecordType::Data, stream, at)?;
+        Ok((found.no, found.first_item.saturating_add(found.item_count)))
+    }
+
+    /// Decodes what is at `address` of a stream into the cache, of the first block or recipe only: `len` bytes, or all where that is
+    /// much of it.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn load(&self, stream: u8, address: u64, len: u64) -> Result<Arc<Block>> {
+        if self.is_made(stream) {
+            return self.made_bytes(stream, address).map(|(bytes, _)| bytes);
+        }
+        let found = self
+            .records
+            .record_of_item(RecordType::Data, stream, address)?;
+        let start = address.saturating_sub(found.first_item);
+        let wanted = wanted((start, len, len), found.record.raw_len, true, false);
+        self.records.block(stream, &found, wanted)
     }
 
     /// Whether the bytes of `stream` are made by recipes of this image.
@@ -401,28 +531,5 @@ impl Contents {
             let _ = visit(last);
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Would catch: reading ahead that stops as soon as one repeat leads back to an old block.
-    #[test]
-    fn a_reader_in_order_is_known_though_repeats_lead_it_back() {
-        let recent = RecentBlocks::default();
-        assert_eq!(recent.enter(0), Entered::Jumping);
-        assert_eq!(recent.enter(0), Entered::Staying);
-        assert_eq!(recent.enter(1), Entered::FromTheOneBefore);
-        for back in [700, 20, 300] {
-            assert_eq!(recent.enter(back), Entered::Jumping);
-        }
-        assert_eq!(recent.enter(1), Entered::Staying);
-        assert_eq!(recent.enter(2), Entered::FromTheOneBefore);
-        for back in 0..RECENT_COUNT as u64 {
-            recent.enter(1000 + 2 * back);
-        }
-        assert_eq!(recent.enter(3), Entered::Jumping);
     }
 }

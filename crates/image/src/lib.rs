@@ -17,6 +17,7 @@
     )
 )]
 
+mod ahead;
 mod bases;
 mod block;
 mod cache;
@@ -28,7 +29,7 @@ mod generations;
 mod inspect;
 mod instances;
 mod needs;
-mod prefetch;
+mod readers;
 mod records;
 mod stages;
 mod template_check;
@@ -36,6 +37,7 @@ mod transfer;
 mod tree;
 
 pub use block::Block;
+pub use cache::{CacheCounts, SharedCache};
 pub use check::{CheckOptions, CheckReport, Finding};
 pub use content::Chunk;
 pub use generations::{Generation, generations, last_whole_generation};
@@ -67,12 +69,14 @@ pub struct OpenOptions {
     /// Hard limit of cached decoded bytes, a quarter of it for pages of the tree; these get 8 MiB even where a quarter is
     /// less, so that a walk does not decode them over and over. 0 keeps nothing.
     pub cache_len: ByteLen,
+    /// Keep what is decoded in this cache, which other images may use too, instead of one of `cache_len` bytes.
+    pub cache: Option<Arc<SharedCache>>,
     /// Refuse any image whose image digest is not this; where no generation is asked for, older ones are looked through
     /// for it.
     pub expected_digest: Option<Digest>,
     /// Read this generation; `None` reads the last one.
     pub generation: Option<u64>,
-    /// Threads that decode ahead of sequential readers; 0 = none.
+    /// Threads that decode ahead of who reads in order; 0 = none. Images of one cache share those of the first that has any.
     pub prefetch_threads: usize,
     /// Where base images are looked for, besides the directory of the image itself.
     pub base_dirs: Vec<PathBuf>,
@@ -82,6 +86,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             cache_len: ByteLen(256 << 20),
+            cache: None,
             expected_digest: None,
             generation: None,
             prefetch_threads: 0,
@@ -117,7 +122,7 @@ pub struct Image {
     directory: Arc<Directory>,
     records: Arc<records::Records>,
     tree: tree::Tree,
-    contents: content::Contents,
+    contents: Arc<content::Contents>,
     summary: Summary,
 }
 
@@ -202,22 +207,22 @@ impl Image {
         let footer = generations::choose(&*source, footer, options)?;
         let image_len = footer.footer_offset.saturating_add(FOOTER_LEN as u64);
         let directory = Arc::new(open_directory(&*source, &footer, &superblock_digest)?);
+        let cache = match &options.cache {
+            Some(cache) => cache.clone(),
+            None => SharedCache::of_one(options.cache_len),
+        };
         let share = OpenOptions {
-            cache_len: bases::share(options.cache_len, directory.bases.len()),
+            cache: Some(cache.clone()),
             ..options.clone()
         };
         let bases = bases::open_all(&directory, &share, depth)?;
-        let cache_len = share.cache_len.0;
         let base_streams = bases::streams(&directory, &bases);
-        let records = records::Records::new(source, directory.clone(), base_streams, cache_len);
+        let tag = cache.tag(&footer.image_digest, footer.generation);
+        let records = records::Records::new(source, directory.clone(), base_streams, tag);
         let records = Arc::new(records);
-        let tree = tree::Tree::new(records.clone(), directory.name_count, cache_len)?;
-        let prefetch = match options.prefetch_threads {
-            0 => None,
-            threads => prefetch::Prefetcher::start(&records, threads),
-        };
-        let prefetch = prefetch.map(|p| Box::new(p) as _);
-        let contents = content::Contents::new(records.clone(), &directory, prefetch);
+        let tree = tree::Tree::new(records.clone(), directory.name_count)?;
+        let threads = options.prefetch_threads;
+        let contents = content::Contents::new(records.clone(), &directory, threads);
         let summary = summarize(&footer, &directory, &records, &tree, image_len);
         Ok(Self {
             footer,
@@ -472,7 +477,8 @@ impl Image {
         }
     }
 
-    /// Drops the cached blocks if none was asked for since the last call. Threads that read ahead call it every minute.
+    /// Drops the cached blocks that nobody asked for since the last call. Threads that read ahead call it every minute, but not for
+    /// a cache of many images.
     pub fn rest(&self) {
         self.records.rest();
     }
@@ -482,6 +488,11 @@ impl Image {
         self.records.drop_caches();
         self.tree.drop_caches();
         self.contents.forget_readers();
+    }
+
+    /// Hits and misses of this image, not of its bases, and how full its cache is, which may be that of other images too.
+    pub fn cache_counts(&self) -> CacheCounts {
+        self.records.cache_counts()
     }
 
     /// Bytes of blocks of this image, not of its bases, that were decoded since it was opened, and bytes that recipes made.

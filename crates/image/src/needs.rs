@@ -1,7 +1,8 @@
 //! What a read would have to decode, told by the index: nothing is decoded for it.
 
 use crate::Image;
-use crate::content::{Contents, RecentBlocks, Recipes};
+use crate::content::{Contents, Recipes, wanted};
+use crate::readers::{Readers, Sight, Trail};
 use crate::records::{Found, Wanted};
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
@@ -25,7 +26,7 @@ struct Held {
 #[derive(Debug, Default)]
 pub struct Needs {
     pieces: HashMap<Piece, Held>,
-    recent: HashMap<(usize, u8), RecentBlocks>,
+    readers: HashMap<usize, Readers>,
 }
 
 impl Needs {
@@ -39,7 +40,7 @@ impl Needs {
     /// Forgets them.
     pub fn clear(&mut self) {
         self.pieces.clear();
-        self.recent.clear();
+        self.readers.clear();
     }
 
     /// Whether a recipe's bytes were not there yet.
@@ -49,16 +50,20 @@ impl Needs {
         self.pieces.insert(piece, made).is_none()
     }
 
-    /// Decodes the block `found` as far as `end`, if it is not yet.
+    /// How the reader of a trail of `contents` goes on.
+    fn is_in_order(&mut self, contents: &Contents, trail: Trail, read: Range<u64>) -> bool {
+        let readers = self.readers.entry(owner(contents)).or_default();
+        readers.note(trail, read, Sight::default()).is_in_order
+    }
+
+    /// Decodes the block `found` as far as `wanted`, if it is not yet.
     fn decode(
         &mut self,
         contents: &Contents,
         (owner, stream, no): Piece,
         found: &Found,
-        end: u64,
+        wanted: Wanted,
     ) -> Result<()> {
-        let recent = self.recent.entry((owner, stream)).or_default();
-        let wanted = recent.enter(no).wants(end);
         let raw_len = found.record.raw_len;
         let held = self.pieces.entry((owner, stream, no)).or_default();
         let is_enough = match wanted {
@@ -83,13 +88,33 @@ impl Needs {
     }
 }
 
+/// An open image stays where it is, so that its place tells it from its bases.
+fn owner(contents: &Contents) -> usize {
+    std::ptr::from_ref(contents).addr()
+}
+
+/// An extent, and how it is read.
+struct Run {
+    stream: u8,
+    /// Addresses that are wanted.
+    wanted: Range<u64>,
+    /// Where the extent ends.
+    end: u64,
+    recipes: Recipes,
+    is_in_order: bool,
+}
+
 impl Image {
     /// Adds what reading bytes `range` of content `id` needs; what passes its end is left out.
     ///
     /// # Errors
     /// `Io`, `Corrupt` of the index and of extents.
     pub fn add_needs(&self, id: ContentId, range: Range<u64>, needs: &mut Needs) -> Result<()> {
-        self.contents.add_needs(id, range, Recipes::Allowed, needs)
+        let contents = &*self.contents;
+        let (_, len) = contents.extent_of(id)?;
+        let read = range.start.min(len)..range.end.min(len);
+        let is_in_order = needs.is_in_order(contents, Trail::File(id.0), read.clone());
+        contents.add_needs(id, read, Recipes::Allowed, is_in_order, needs)
     }
 
     /// The content that holds byte `at` of all contents in a row, and where in it; `None` behind the last.
@@ -124,6 +149,7 @@ impl Contents {
         id: ContentId,
         range: Range<u64>,
         recipes: Recipes,
+        is_in_order: bool,
         needs: &mut Needs,
     ) -> Result<()> {
         let (start, len) = self.extent_of(id)?;
@@ -131,58 +157,83 @@ impl Contents {
         if range.is_empty() {
             return Ok(());
         }
-        let logical = start.saturating_add(range.start)..start.saturating_add(range.end);
-        self.each_extent(logical, &mut |_, extent| {
+        let logical_end = start.saturating_add(range.end);
+        let seen_end = match is_in_order {
+            true => start.saturating_add(len),
+            false => logical_end,
+        };
+        let seen = start.saturating_add(range.start)..seen_end;
+        self.each_extent(seen, &mut |at, extent| {
+            if at >= logical_end {
+                return Ok(ControlFlow::Break(()));
+            }
             if let Source::Stream { stream, address } = extent.source {
-                let end = address.saturating_add(extent.len);
-                self.add_run(stream, address..end, recipes, needs)?;
+                let here = extent.len.min(logical_end.saturating_sub(at));
+                let run = Run {
+                    stream,
+                    wanted: address..address.saturating_add(here),
+                    end: address.saturating_add(extent.len),
+                    recipes,
+                    is_in_order,
+                };
+                self.add_run(run, needs)?;
             }
             Ok(ControlFlow::Continue(()))
         })
     }
 
-    fn add_run(
-        &self,
-        stream: u8,
-        run: Range<u64>,
-        recipes: Recipes,
-        needs: &mut Needs,
-    ) -> Result<()> {
-        if let Some((image, stream)) = self.base_of(stream) {
-            return image.contents.add_run(*stream, run, recipes, needs);
+    fn add_run(&self, mut run: Run, needs: &mut Needs) -> Result<()> {
+        if let Some((image, stream)) = self.base_of(run.stream) {
+            run.stream = *stream;
+            return image.contents.add_run(run, needs);
         }
-        // An open image stays where it is, so that its place tells it from its bases.
-        let owner = std::ptr::from_ref(self).addr();
-        let mut at = run.start;
-        while at < run.end {
-            let next = match self.is_made(stream) {
-                true if recipes == Recipes::Refused => {
-                    let what = "a recipe made of what recipes make";
-                    return Err(Error::corrupt("content", 0, "F-20.3", what));
-                }
-                true => {
-                    let made = self.made_at(at)?;
-                    let recipe = made.recipe()?;
-                    if needs.make((owner, stream, made.no), recipe.len) {
-                        let (_, plain_len) = self.extent_of(recipe.plain)?;
-                        // What is damaged is said where it is read.
-                        let run = recipe.needs(plain_len).unwrap_or(0..plain_len);
-                        self.add_needs(recipe.plain, run, Recipes::Refused, needs)?;
-                    }
-                    made.first.saturating_add(recipe.len)
-                }
-                false => {
-                    let found = self
-                        .records()
-                        .record_of_item(RecordType::Data, stream, at)?;
-                    let end = run.end.saturating_sub(found.first_item);
-                    needs.decode(self, (owner, stream, found.no), &found, end)?;
-                    found.first_item.saturating_add(found.item_count)
-                }
+        let mut at = run.wanted.start;
+        while at < run.wanted.end {
+            let next = match self.is_made(run.stream) {
+                true => self.add_made(&run, at, needs)?,
+                false => self.add_block(&run, at, needs)?,
             };
             // Every record and recipe has a byte at least; without one there would be no end.
             at = next.max(at.saturating_add(1));
         }
         Ok(())
+    }
+
+    /// Adds the recipe that makes byte `at`; where what it makes ends.
+    fn add_made(&self, run: &Run, at: u64, needs: &mut Needs) -> Result<u64> {
+        if run.recipes == Recipes::Refused {
+            let what = "a recipe made of what recipes make";
+            return Err(Error::corrupt("content", 0, "F-20.3", what));
+        }
+        let made = self.made_at(at)?;
+        let recipe = made.recipe()?;
+        if needs.make((owner(self), run.stream, made.no), recipe.len) {
+            let (_, plain_len) = self.extent_of(recipe.plain)?;
+            // What is damaged is said where it is read.
+            let plain = recipe.needs(plain_len).unwrap_or(0..plain_len);
+            self.add_needs(recipe.plain, plain, Recipes::Refused, false, needs)?;
+        }
+        Ok(made.first.saturating_add(recipe.len))
+    }
+
+    /// Adds the block that holds byte `at`, and says where it ends.
+    fn add_block(&self, run: &Run, at: u64, needs: &mut Needs) -> Result<u64> {
+        let records = self.records();
+        let found = records.record_of_item(RecordType::Data, run.stream, at)?;
+        let end = found.first_item.saturating_add(found.item_count);
+        let read = at..run.wanted.end.min(end);
+        let stream_in_order = needs.is_in_order(self, Trail::Stream(run.stream), read);
+        let wanted = wanted(
+            (
+                at.saturating_sub(found.first_item),
+                run.wanted.end.saturating_sub(at),
+                run.end.saturating_sub(at),
+            ),
+            found.record.raw_len,
+            run.is_in_order,
+            stream_in_order,
+        );
+        needs.decode(self, (owner(self), run.stream, found.no), &found, wanted)?;
+        Ok(end)
     }
 }

@@ -10,10 +10,10 @@ pub use decoding::read_whole_record;
 
 use crate::Image;
 use crate::block::{Block, Shelf};
-use crate::cache::{ByteCache, Weigh};
+use crate::cache::{ByteCache, CacheCounts, CacheKey, HitCounts, Room, Tag, Weigh};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use weald_codec::DictionaryBytes;
 use weald_format::container::{RecordRef, RecordType};
@@ -23,16 +23,6 @@ use weald_format::pages::{self, ContentPage, ExtentPage, Link, TemplatePage, Tim
 use weald_format::recipes::RecipePage;
 use weald_format::{Attributes, Error, Result, XattrSet};
 use weald_io::ReadAt;
-
-/// Spare buffers for decoded blocks: what may be on its way out of the cache while others are decoded.
-const SPARE_BLOCKS: u64 = 4;
-
-/// Least bytes for pages in a cache that is not empty: a few of the largest entry blocks (8192 names of 255 bytes take
-/// about 3 MiB decoded). Without them a walk would decode a block for every few of its entries.
-const PAGE_BUDGET_MIN: u64 = 8 << 20;
-
-/// What one of four in a shard of the pages' cache may take, so that the largest entry blocks fit a shard.
-const PAGE_LEN: u64 = 1 << 20;
 
 /// Failures that are remembered at most.
 const FAILURES_MAX: usize = 10_000;
@@ -88,6 +78,14 @@ struct PageKey {
     stream: u8,
     is_index: bool,
     no: u64,
+}
+
+impl CacheKey for PageKey {
+    fn place(self) -> (u32, u64) {
+        let code = self.record_type as u32;
+        let kind = code << 9 | u32::from(self.stream) << 1 | u32::from(self.is_index);
+        (kind, self.no)
+    }
 }
 
 /// The running sums that a search in a section needs.
@@ -149,6 +147,13 @@ impl BlockKey {
     }
 }
 
+impl CacheKey for BlockKey {
+    fn place(self) -> (u32, u64) {
+        let kind = u32::from(self.stream) << 1 | u32::from(self.is_front);
+        (kind, self.no)
+    }
+}
+
 /// A record found by one of its items.
 #[derive(Debug, Clone, Copy)]
 pub struct Found {
@@ -181,8 +186,8 @@ pub struct Records {
     shelf: Arc<Shelf>,
     /// Bytes of blocks that were decoded, and that recipes made.
     decoded_len: AtomicU64,
-    /// Whether a block was asked for since [`Records::rest`] looked last.
-    is_busy: AtomicBool,
+    tag: Arc<Tag>,
+    counts: Arc<HitCounts>,
 }
 
 fn sums(values: impl Iterator<Item = u64>) -> Vec<u64> {
@@ -195,30 +200,19 @@ fn sums(values: impl Iterator<Item = u64>) -> Vec<u64> {
 }
 
 impl Records {
-    /// Records of `directory` in `source`, over `base_streams`, with caches of `cache_len` bytes together: a quarter for pages, but at least
-    /// [`PAGE_BUDGET_MIN`], which small caches exceed by that; 0 keeps nothing.
+    /// Records of `directory` in `source`, over `base_streams`; what is decoded is kept under `tag`.
     pub fn new(
         source: Arc<dyn ReadAt>,
         directory: Arc<Directory>,
         base_streams: BaseStreams,
-        cache_len: u64,
+        tag: Arc<Tag>,
     ) -> Self {
         let sections = directory.sections.iter().enumerate();
         let sections = sections
             .map(|(no, s)| SectionIndex::new(&directory, no, s))
             .collect();
-        let block_len = directory
-            .streams
-            .iter()
-            .map(|s| s.block_len_max)
-            .max()
-            .unwrap_or(1 << 20);
-        let quarter = cache_len / 4;
-        let page_budget = match cache_len {
-            0 => 0,
-            _ => quarter.max(PAGE_BUDGET_MIN),
-        };
         let dictionaries = (0..=directory.streams.len()).map(|_| OnceLock::new());
+        let counts = Arc::new(HitCounts::default());
         Self {
             source,
             base_streams,
@@ -226,12 +220,28 @@ impl Records {
             dictionaries: dictionaries.collect(),
             directory,
             failures: Mutex::new(None),
-            pages: ByteCache::new(page_budget, PAGE_LEN),
-            blocks: ByteCache::new(cache_len.saturating_sub(quarter), block_len),
-            shelf: Shelf::new(block_len.saturating_mul(SPARE_BLOCKS).min(cache_len / 8) as usize),
+            pages: ByteCache::new(&tag, Room::Pages, Some(counts.clone())),
+            blocks: ByteCache::new(&tag, Room::Blocks, Some(counts.clone())),
+            shelf: tag.cache().shelf().clone(),
             decoded_len: AtomicU64::new(0),
-            is_busy: AtomicBool::new(false),
+            tag,
+            counts,
         }
+    }
+
+    /// Where what is decoded is kept.
+    pub fn tag(&self) -> &Arc<Tag> {
+        &self.tag
+    }
+
+    /// Hits and misses of these records, and how full their cache is.
+    pub fn cache_counts(&self) -> CacheCounts {
+        let whole = self.tag.cache().counts();
+        self.counts.add_to(CacheCounts {
+            hit_count: 0,
+            miss_count: 0,
+            ..whole
+        })
     }
 
     fn index(&self, record_type: RecordType, stream: u8) -> Option<&SectionIndex> {
@@ -544,7 +554,7 @@ impl Records {
         u8::try_from(no).ok()
     }
 
-    /// Whether all of block `no` of a stream is in memory.
+    /// Whether all of block `no` of a stream, or what recipe `no` makes, is in memory.
     pub fn has_block(&self, stream: u8, no: u64) -> bool {
         self.blocks.contains(&BlockKey::whole(stream, no))
     }
@@ -552,26 +562,13 @@ impl Records {
     /// Drops every cached page and block.
     pub fn drop_caches(&self) {
         self.pages.clear();
-        self.drop_blocks();
-    }
-
-    fn drop_blocks(&self) {
         self.blocks.clear();
         self.shelf.clear();
     }
 
-    fn touch(&self) {
-        // Only the first of many writes, so that threads do not take the line from each other.
-        if !self.is_busy.load(Ordering::Relaxed) {
-            self.is_busy.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Gives the memory of blocks back if none was asked for since the last call. What was read from them is mostly in the
+    /// Gives the memory of blocks back that nobody asked for since the last call. What was read from them is mostly in the
     /// kernel's page cache by then.
     pub fn rest(&self) {
-        if !self.is_busy.swap(false, Ordering::Relaxed) {
-            self.drop_blocks();
-        }
+        self.tag.rest();
     }
 }

@@ -4,7 +4,7 @@
 //! the entries of its sub-directories' instances, one after the other. So a number says the way from the root.
 
 use crate::Inode;
-use crate::cache::{ByteCache, Weigh};
+use crate::cache::{ByteCache, Room, Weigh};
 use crate::records::{Page, Records};
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
@@ -81,7 +81,7 @@ impl Tree {
     ///
     /// # Errors
     /// `Corrupt` where there are no templates.
-    pub fn new(records: Arc<Records>, name_count: u64, cache_len: u64) -> Result<Self> {
+    pub fn new(records: Arc<Records>, name_count: u64) -> Result<Self> {
         let template_count = records.item_count(RecordType::Templates, 0);
         if template_count < 2 {
             return Err(bad(
@@ -91,14 +91,13 @@ impl Tree {
         }
         let has_times_overlay = records.item_count(RecordType::Times, 0) > 0;
         Ok(Self {
-            records,
             template_count,
             name_count,
             has_times_overlay,
-            // One shard: the index of a directory of a million sub-directories is as large as many others together.
-            children: ByteCache::new(cache_len / 8, cache_len / 8),
+            children: ByteCache::new(records.tag(), Room::Children, None),
             last_children: Mutex::new(None),
-            views: ByteCache::new(4 << 20, 256),
+            views: ByteCache::new(records.tag(), Room::Views, None),
+            records,
         })
     }
 

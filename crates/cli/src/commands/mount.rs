@@ -192,6 +192,7 @@ fn open(path: &Path, options: &MountOptions) -> Result<Image> {
         generation: options.generation,
         base_dirs: options.base_dirs.clone(),
         prefetch_threads: std::thread::available_parallelism().map_or(1, usize::from),
+        ..OpenOptions::default()
     };
     Ok(Image::open_path(path, options.start, &open_options)?)
 }

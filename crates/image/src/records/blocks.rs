@@ -16,7 +16,6 @@ impl Records {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn block(&self, stream: u8, found: &Found, wanted: Wanted) -> Result<Arc<Block>> {
-        self.touch();
         let whole = BlockKey::whole(stream, found.no);
         if let Some(block) = self.blocks.get(&whole) {
             return Ok(block);
@@ -104,7 +103,6 @@ impl Records {
         no: u64,
         make: impl FnOnce() -> Result<Vec<u8>>,
     ) -> Result<Arc<Block>> {
-        self.touch();
         self.blocks.get_or_load(&BlockKey::whole(stream, no), || {
             let made = make()?;
             self.count_decoded(made.len());
