@@ -270,6 +270,11 @@ impl SharedCache {
             .get_or_init(|| Pool::start(thread_count, resting()))
     }
 
+    /// Threads that decode ahead; 0 as long as no image wants any.
+    pub(crate) fn thread_count(&self) -> usize {
+        self.pool.get().map_or(0, Pool::thread_count)
+    }
+
     /// The tag of the image with this digest and generation, the same for all that are open at a time.
     pub(crate) fn tag(self: &Arc<Self>, digest: &Digest, generation: u64) -> Arc<Tag> {
         let mut tags = self.tags.lock();

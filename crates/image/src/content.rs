@@ -286,7 +286,13 @@ impl Contents {
             true if reading.recipes == Recipes::Refused => {
                 return Err(bad("F-20.3", "a recipe made of what recipes make"));
             }
-            true => self.made_bytes(stream, address)?,
+            true => {
+                let (bytes, first) = self.made_bytes(stream, address)?;
+                if let Some(recorder) = self.records.recorder() {
+                    recorder.made(stream, first);
+                }
+                (bytes, first)
+            }
             false => self.block_for(stream, address, len, reading)?,
         };
         let start = address.saturating_sub(first) as usize;
@@ -388,6 +394,13 @@ impl Contents {
             reading.is_in_order,
             pace.is_in_order,
         );
+        if let Some(recorder) = self.records.recorder() {
+            let wanted_len = match wanted {
+                Wanted::Whole => found.record.raw_len,
+                Wanted::Front(len) => len.min(found.record.raw_len),
+            };
+            recorder.block(stream, found.no, wanted_len);
+        }
         let block = self.records.block(stream, &found, wanted)?;
         Ok((block, found.first_item))
     }
@@ -440,6 +453,32 @@ impl Contents {
             // Every record and recipe has a byte at least; without one there would be no end.
             at = piece_end.max(at.saturating_add(1));
         }
+    }
+
+    /// Decodes all that bytes `run` of a stream lie in, and hands each piece to `visit`, which says whether it has enough.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn each_piece(
+        &self,
+        stream: u8,
+        run: Range<u64>,
+        visit: &mut dyn FnMut(&Block) -> bool,
+    ) -> Result<()> {
+        if let Some((image, stream)) = self.base_of(stream) {
+            return image.contents.each_piece(*stream, run, visit);
+        }
+        let mut at = run.start;
+        while at < run.end {
+            let (_, end) = self.piece_at(stream, at)?;
+            let bytes = self.load(stream, at, run.end.saturating_sub(at))?;
+            if visit(&bytes) {
+                break;
+            }
+            // Every record and recipe has a byte at least; without one there would be no end.
+            at = end.max(at.saturating_add(1));
+        }
+        Ok(())
     }
 
     /// The number of the block or recipe that has byte `at` of a stream, and where it ends.

@@ -26,26 +26,31 @@ mod content;
 mod content_check;
 mod damage;
 mod generations;
+mod hot;
 mod inspect;
 mod instances;
 mod needs;
 mod readers;
+mod recorder;
 mod records;
 mod stages;
 mod template_check;
 mod transfer;
 mod tree;
+mod warm;
 
 pub use block::Block;
 pub use cache::{CacheCounts, SharedCache};
 pub use check::{CheckOptions, CheckReport, Finding};
 pub use content::Chunk;
 pub use generations::{Generation, generations, last_whole_generation};
+pub use hot::Hotness;
 pub use inspect::{MadeShare, SectionInfo, Share};
 pub use needs::Needs;
 pub use stages::{Stages, StreamStages};
 pub use transfer::VisitEntryBlock;
 pub use tree::kind_name;
+pub use warm::{PrefetchHandle, PrefetchReport, PrefetchSet};
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -439,7 +444,14 @@ impl Image {
     /// `Invalid` where the inode is no regular file; `Io`, `Corrupt`.
     pub fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Chunk> {
         match (inode.kind, inode.content) {
-            (FileKind::Regular, Some(content)) => self.contents.read(content, offset, len),
+            (FileKind::Regular, Some(content)) => {
+                let chunk = self.contents.read(content, offset, len)?;
+                if let Some(recorder) = self.records.recorder() {
+                    let end = offset.saturating_add(chunk.len() as u64);
+                    recorder.file(inode.name_no.0, offset..end);
+                }
+                Ok(chunk)
+            }
             (FileKind::Regular, None) => Ok(Chunk::empty()),
             (kind, _) => Err(Error::invalid(format!(
                 "{} is not a regular file",

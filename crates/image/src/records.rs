@@ -11,6 +11,7 @@ pub use decoding::read_whole_record;
 use crate::Image;
 use crate::block::{Block, Shelf};
 use crate::cache::{ByteCache, CacheCounts, CacheKey, HitCounts, Room, Tag, Weigh};
+use crate::recorder::{Recorder, Recording};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -188,6 +189,7 @@ pub struct Records {
     decoded_len: AtomicU64,
     tag: Arc<Tag>,
     counts: Arc<HitCounts>,
+    recording: Recording,
 }
 
 fn sums(values: impl Iterator<Item = u64>) -> Vec<u64> {
@@ -226,7 +228,30 @@ impl Records {
             decoded_len: AtomicU64::new(0),
             tag,
             counts,
+            recording: Recording::new(),
         }
+    }
+
+    /// From now on, notes what is touched.
+    pub fn start_recording(&self, stream_count: usize) {
+        let start = || Arc::new(Recorder::new(self, stream_count));
+        self.recording.get_or_init(start);
+    }
+
+    /// The notes, if somebody wants them.
+    pub fn recorder(&self) -> Option<&Recorder> {
+        self.recording.get().map(|recorder| &**recorder)
+    }
+
+    /// The base images whose streams there are.
+    pub fn bases(&self) -> Vec<Arc<Image>> {
+        let mut bases: Vec<Arc<Image>> = Vec::new();
+        for (image, _) in self.base_streams.iter().flatten() {
+            if !bases.iter().any(|known| Arc::ptr_eq(known, image)) {
+                bases.push(image.clone());
+            }
+        }
+        bases
     }
 
     /// Where what is decoded is kept.
@@ -463,6 +488,17 @@ impl Records {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn page(&self, found: &Found) -> Result<Arc<Page>> {
+        if let Some(recorder) = self.recorder() {
+            recorder.page(found.record.record_type, found.no);
+        }
+        self.page_unseen(found)
+    }
+
+    /// The same for who only wants it to be there.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn page_unseen(&self, found: &Found) -> Result<Arc<Page>> {
         let record = &found.record;
         let key = PageKey {
             record_type: record.record_type,

@@ -340,6 +340,14 @@ impl Tree {
         }
     }
 
+    /// The last component of name `no`.
+    pub fn name_of(&self, no: u64) -> Result<Vec<u8>> {
+        let holder = self.holder_of(no)?;
+        let position = no.saturating_sub(holder.base);
+        let entry = holder.template.entry_start.saturating_add(position);
+        self.with_entry(entry, |block, place| Ok(block.name(place).to_vec()))
+    }
+
     /// The inode that name `no` shows.
     pub fn inode(&self, no: u64) -> Result<Inode> {
         let holder = self.holder_of(no)?;

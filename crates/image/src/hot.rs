@@ -1,0 +1,509 @@
+//! Hotness: what a workload touched of an image, as a text that people can read, join and give to another build of the same tree.
+//!
+//! Neighbours: `recorder.rs` notes it, `warm.rs` replays it. `docs/hotness.md` says what the lines mean.
+//! Invariant: a `Hotness` is within the limits below, whoever wrote the text.
+
+use std::ops::Range;
+use std::path::Path;
+use weald_format::container::RecordType;
+use weald_format::limits::NAME_LEN_MAX;
+use weald_format::{Digest, Error, Result};
+use weald_io::{FileSource, OutputFile, ReadAt};
+
+/// The first line.
+const HEADER: &str = "weald hotness 1";
+
+/// Bytes of a text: a million lines of the usual length.
+pub const HOTNESS_LEN_MAX: u64 = 64 << 20;
+/// Lines of one kind: blocks of 1 MiB of a terabyte, files of a large system.
+pub const LINE_COUNT_MAX: usize = 1 << 20;
+/// Bytes of a path, as `check` names them.
+pub const PATH_LEN_MAX: usize = 1 << 14;
+/// Ranges of a file: more are joined across their smallest gaps.
+pub const RANGE_COUNT_MAX: usize = 32;
+/// Images that lie on each other in any way.
+const BASE_COUNT_MAX: usize = 256;
+
+/// What was touched of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hotness {
+    pub(crate) images: Vec<HotImage>,
+    pub(crate) files: Vec<HotFile>,
+}
+
+/// Places of one image: the one that was recorded comes first, then its bases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HotImage {
+    pub digest: Digest,
+    /// In the order in which they were touched first.
+    pub places: Vec<Place>,
+}
+
+/// Something that is decoded as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A metadata record, by its type and number.
+    Page(RecordType, u64),
+    /// The first bytes of a block of a stream.
+    Block {
+        /// The stream.
+        stream: u8,
+        /// Number of the block.
+        no: u64,
+        /// Bytes of its front that were wanted.
+        len: u64,
+    },
+    /// What the recipe makes that has this address of a stream.
+    Made {
+        /// The stream.
+        stream: u8,
+        /// Address of its first byte.
+        address: u64,
+    },
+}
+
+/// What was read of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HotFile {
+    /// From the root, without a slash in front.
+    pub path: Vec<u8>,
+    /// Ascending, apart from each other, not empty.
+    pub ranges: Vec<Range<u64>>,
+}
+
+fn bad(what: String) -> Error {
+    Error::invalid(format!("hotness: {what}"))
+}
+
+impl Hotness {
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// `Invalid` where it is none, with the number of the line; `Limit` where it is longer than a hotness can be.
+    /// # Cost
+    /// O(length) in time and memory.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        if bytes.len() as u64 > HOTNESS_LEN_MAX {
+            let what = format!("hotness: expected {HOTNESS_LEN_MAX} bytes at most");
+            return Err(Error::limit(what));
+        }
+        let Some(text) = bytes.strip_suffix(b"\n") else {
+            return Err(bad("the last line does not end".to_owned()));
+        };
+        let mut lines = text.split(|&b| b == b'\n');
+        if lines.next() != Some(HEADER.as_bytes()) {
+            let what = format!("line 1: expected `{HEADER}`");
+            return Err(bad(what));
+        }
+        let mut parsed = Parsed::default();
+        for (line, no) in lines.zip(2u64..) {
+            parsed
+                .line(line)
+                .map_err(|what| bad(format!("line {no}: {what}")))?;
+        }
+        match parsed.images.is_empty() {
+            true => Err(bad("line 2: expected the image digest".to_owned())),
+            false => Ok(Self {
+                images: parsed.images,
+                files: parsed.files,
+            }),
+        }
+    }
+
+    /// The text, which [`Hotness::parse`] reads.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = format!("{HEADER}\n").into_bytes();
+        for (image, no) in self.images.iter().zip(0u32..) {
+            let word = if no == 0 { "image" } else { "base" };
+            out.extend_from_slice(format!("{word} {}\n", image.digest).as_bytes());
+            for place in &image.places {
+                out.extend_from_slice(place.line().as_bytes());
+            }
+            if no == 0 {
+                self.files.iter().for_each(|file| file.write(&mut out));
+            }
+        }
+        out
+    }
+
+    /// Reads the text in the file at `path`.
+    ///
+    /// # Errors
+    /// As [`Hotness::parse`], and `Io`.
+    pub fn open(path: &Path) -> Result<Self> {
+        let opened = || {
+            let file = FileSource::open(path, 0)?;
+            if file.len() > HOTNESS_LEN_MAX {
+                let what = format!("hotness: expected {HOTNESS_LEN_MAX} bytes at most");
+                return Err(Error::limit(what));
+            }
+            let mut bytes = vec![0; file.len() as usize];
+            file.read_exact_at(&mut bytes, 0)?;
+            Self::parse(&bytes)
+        };
+        opened().map_err(|e: Error| e.context(path.display()))
+    }
+
+    /// Writes the text to `path`, in place of what is there: whole, or not at all.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let mut file = OutputFile::create(path)?;
+        file.write_all(&self.to_bytes())?;
+        file.commit(true)
+    }
+
+    /// The digest of the image that was recorded.
+    pub fn image_digest(&self) -> Option<Digest> {
+        self.images.first().map(|image| image.digest)
+    }
+
+    /// Paths of the files that were read, from the root and without a slash in front, in the order in which they were read first.
+    pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
+        self.files.iter().map(|file| file.path.as_slice())
+    }
+
+    /// How many blocks, pieces made by recipes and metadata records were touched.
+    pub fn place_count(&self) -> usize {
+        let counts = self.images.iter().map(|image| image.places.len());
+        counts.fold(0, usize::saturating_add)
+    }
+}
+
+impl Place {
+    fn line(&self) -> String {
+        match self {
+            Self::Page(record_type, no) => format!("page {} {no}\n", record_type.name()),
+            Self::Block { stream, no, len } => format!("block {stream} {no} {len}\n"),
+            Self::Made { stream, address } => format!("made {stream} {address}\n"),
+        }
+    }
+}
+
+impl HotFile {
+    fn write(&self, out: &mut Vec<u8>) {
+        let ranges: Vec<_> = self
+            .ranges
+            .iter()
+            .map(|range| format!("{}-{}", range.start, range.end))
+            .collect();
+        out.extend_from_slice(b"file ");
+        out.extend_from_slice(ranges.join(",").as_bytes());
+        out.push(b' ');
+        for &byte in &self.path {
+            match byte {
+                b'\\' | 0..=0x1f | 0x7f => {
+                    out.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
+                }
+                _ => out.push(byte),
+            }
+        }
+        out.push(b'\n');
+    }
+}
+
+#[derive(Default)]
+struct Parsed {
+    images: Vec<HotImage>,
+    files: Vec<HotFile>,
+    place_count: usize,
+}
+
+type LineResult<T> = std::result::Result<T, String>;
+
+impl Parsed {
+    fn line(&mut self, line: &[u8]) -> LineResult<()> {
+        let (word, rest) = split(line);
+        match word {
+            b"file" => return self.file(rest),
+            b"image" if self.images.is_empty() => return self.image(rest),
+            b"base" if !self.images.is_empty() => return self.image(rest),
+            _ => {}
+        }
+        let place = place(word, rest)?;
+        if self.place_count >= LINE_COUNT_MAX {
+            return Err(format!("more than {LINE_COUNT_MAX} places"));
+        }
+        let Some(image) = self.images.last_mut() else {
+            return Err("a place of no image".to_owned());
+        };
+        self.place_count = self.place_count.saturating_add(1);
+        image.places.push(place);
+        Ok(())
+    }
+
+    fn image(&mut self, rest: &[u8]) -> LineResult<()> {
+        if self.images.len() > BASE_COUNT_MAX {
+            return Err(format!("more than {BASE_COUNT_MAX} base images"));
+        }
+        let digest = std::str::from_utf8(rest).ok().and_then(Digest::from_hex);
+        self.images.push(HotImage {
+            digest: digest.ok_or("expected an image digest of 64 hexadecimal digits")?,
+            places: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn file(&mut self, rest: &[u8]) -> LineResult<()> {
+        if self.images.is_empty() {
+            return Err("a file of no image".to_owned());
+        }
+        if self.files.len() >= LINE_COUNT_MAX {
+            return Err(format!("more than {LINE_COUNT_MAX} files"));
+        }
+        let (ranges, path) = split(rest);
+        self.files.push(HotFile {
+            path: parse_path(path)?,
+            ranges: parse_ranges(ranges)?,
+        });
+        Ok(())
+    }
+}
+
+/// What stands before the first space, and behind it.
+fn split(line: &[u8]) -> (&[u8], &[u8]) {
+    let space = line.iter().position(|&b| b == b' ');
+    let parts = space.and_then(|at| Some((line.get(..at)?, line.get(at.saturating_add(1)..)?)));
+    parts.unwrap_or((line, &[]))
+}
+
+/// A number in decimal, without anything else.
+fn number(text: &[u8]) -> LineResult<u64> {
+    let is_plain = text.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(text).ok().filter(|_| is_plain);
+    let number = text.and_then(|text| text.parse().ok());
+    number.ok_or_else(|| "expected a number".to_owned())
+}
+
+fn place(word: &[u8], rest: &[u8]) -> LineResult<Place> {
+    let (first, rest) = split(rest);
+    let stream = || {
+        let stream = number(first).and_then(|no| u8::try_from(no).map_err(|e| e.to_string()));
+        stream.map_err(|_| "expected the number of a stream".to_owned())
+    };
+    match word {
+        b"page" => {
+            let mut types = RecordType::ALL.iter().map(|(record_type, ..)| record_type);
+            let found = types.find(|record_type| record_type.name().as_bytes() == first);
+            let record_type = found.ok_or("expected a type of metadata records")?;
+            Ok(Place::Page(*record_type, number(rest)?))
+        }
+        b"block" => {
+            let (no, len) = split(rest);
+            Ok(Place::Block {
+                stream: stream()?,
+                no: number(no)?,
+                len: number(len)?,
+            })
+        }
+        b"made" => Ok(Place::Made {
+            stream: stream()?,
+            address: number(rest)?,
+        }),
+        _ => {
+            let what = "expected `page`, `block`, `made`, `file` or `base`, and `image` first";
+            Err(what.to_owned())
+        }
+    }
+}
+
+fn parse_ranges(text: &[u8]) -> LineResult<Vec<Range<u64>>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for part in text.split(|&b| b == b',') {
+        let dash = part.iter().position(|&b| b == b'-');
+        let ends = dash.and_then(|at| Some((part.get(..at)?, part.get(at.saturating_add(1)..)?)));
+        let (start, end) = ends.ok_or("expected ranges START-END")?;
+        let range = number(start)?..number(end)?;
+        let is_behind = ranges.last().is_none_or(|last| last.end < range.start);
+        if range.is_empty() || !is_behind || ranges.len() >= RANGE_COUNT_MAX {
+            return Err(format!(
+                "expected up to {RANGE_COUNT_MAX} ascending ranges that do not touch each other"
+            ));
+        }
+        ranges.push(range);
+    }
+    Ok(ranges)
+}
+
+fn parse_path(text: &[u8]) -> LineResult<Vec<u8>> {
+    let mut path = Vec::with_capacity(text.len().min(PATH_LEN_MAX));
+    let mut rest = text;
+    while let [byte, behind @ ..] = rest {
+        rest = behind;
+        match (byte, behind) {
+            (b'\\', [b'x', digits @ ..]) => {
+                let (two, behind) = digits.split_at_checked(2).ok_or("expected \\xHH")?;
+                let is_hex = two.iter().all(u8::is_ascii_hexdigit);
+                let two = std::str::from_utf8(two).ok().filter(|_| is_hex);
+                let byte = two.and_then(|two| u8::from_str_radix(two, 16).ok());
+                path.push(byte.ok_or("expected \\xHH")?);
+                rest = behind;
+            }
+            (b'\\', _) => return Err("expected \\xHH behind a backslash".to_owned()),
+            (byte, _) => path.push(*byte),
+        }
+        if path.len() > PATH_LEN_MAX {
+            return Err(format!("a path of more than {PATH_LEN_MAX} bytes"));
+        }
+    }
+    let is_name = |name: &[u8]| {
+        let is_long = name.len() > NAME_LEN_MAX;
+        !is_long && !matches!(name, b"" | b"." | b"..") && !name.contains(&0)
+    };
+    match path.split(|&b| b == b'/').all(is_name) {
+        true => Ok(path),
+        false => Err("expected a path from the root, without a slash in front".to_owned()),
+    }
+}
+
+/// Adds a range to ascending ones that do not touch each other, and joins them where they are too many.
+pub(crate) fn add_range(ranges: &mut Vec<Range<u64>>, new: Range<u64>) {
+    if new.is_empty() {
+        return;
+    }
+    let first = ranges.partition_point(|r| r.end < new.start);
+    let behind = ranges.partition_point(|r| r.start <= new.end);
+    let touched = ranges.get(first..behind).unwrap_or(&[]);
+    let start = touched
+        .first()
+        .map_or(new.start, |r| r.start.min(new.start));
+    let end = touched.last().map_or(new.end, |r| r.end.max(new.end));
+    ranges.splice(first..behind.max(first), std::iter::once(start..end));
+    if ranges.len() <= RANGE_COUNT_MAX {
+        return;
+    }
+    let gap = |at: &usize| {
+        let (one, next) = (ranges.get(*at), ranges.get(at.saturating_add(1)));
+        one.zip(next)
+            .map_or(u64::MAX, |(one, next)| next.start.saturating_sub(one.end))
+    };
+    let place = (0..ranges.len().saturating_sub(1)).min_by_key(gap);
+    if let Some(place) = place {
+        let next = ranges.remove(place.saturating_add(1));
+        if let Some(one) = ranges.get_mut(place) {
+            one.end = next.end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn example() -> Hotness {
+        Hotness {
+            images: vec![
+                HotImage {
+                    digest: Digest::of(b"image"),
+                    places: vec![
+                        Place::Page(RecordType::Entries, 7),
+                        Place::Block {
+                            stream: 1,
+                            no: 9,
+                            len: 4096,
+                        },
+                    ],
+                },
+                HotImage {
+                    digest: Digest::of(b"base"),
+                    places: vec![Place::Made {
+                        stream: 3,
+                        address: 77,
+                    }],
+                },
+            ],
+            files: vec![HotFile {
+                path: b"a b/\\\n\xff".to_vec(),
+                ranges: vec![0..5, 9..10],
+            }],
+        }
+    }
+
+    #[test]
+    fn the_text_is_as_documented() {
+        let (image, base) = (Digest::of(b"image"), Digest::of(b"base"));
+        let text = [
+            b"weald hotness 1\n".as_slice(),
+            format!("image {image}\npage entries 7\nblock 1 9 4096\n").as_bytes(),
+            b"file 0-5,9-10 a b/\\x5c\\x0a\xff\n",
+            format!("base {base}\nmade 3 77\n").as_bytes(),
+        ]
+        .concat();
+        assert_eq!(
+            example().to_bytes().escape_ascii().to_string(),
+            text.escape_ascii().to_string()
+        );
+        assert_eq!(Hotness::parse(&text).unwrap(), example());
+        assert_eq!(example().paths().count(), 1);
+        assert_eq!(example().place_count(), 3);
+    }
+
+    #[test]
+    fn what_is_none_is_refused_with_its_line() {
+        let digest = Digest::of(b"image");
+        let good = format!("weald hotness 1\nimage {digest}\n");
+        assert!(Hotness::parse(good.as_bytes()).is_ok());
+        for (line, why) in [
+            ("block 1 2", "a number"),
+            ("block 256 2 3", "number of a stream"),
+            ("block +1 2 3", "number of a stream"),
+            ("page cheese 1", "type of metadata"),
+            ("made 1 -1", "a number"),
+            ("file 5-5 a", "ascending"),
+            ("file 0-5,5-6 a", "ascending"),
+            ("file 0 a", "START-END"),
+            ("file 0-1 /a", "from the root"),
+            ("file 0-1 a/../b", "from the root"),
+            ("file 0-1 ", "from the root"),
+            ("file 0-1 a\\n", "backslash"),
+            ("file 0-1 a\\x0", "xHH"),
+            ("file 0-1 a\\x00", "from the root"),
+            ("cheese", "expected `page`"),
+            ("image", "`image` first"),
+            ("", "expected `page`"),
+            ("base 12", "digest"),
+        ] {
+            let error = Hotness::parse(format!("{good}{line}\n").as_bytes()).unwrap_err();
+            let error = error.to_string();
+            assert!(
+                error.contains("line 3") && error.contains(why),
+                "{line}: {error}"
+            );
+        }
+        for text in [
+            "",
+            "weald hotness 1",
+            "weald hotness 2\n",
+            "weald hotness 1\n",
+            good.trim(),
+        ] {
+            assert!(Hotness::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        /// Would catch: ranges that get lost, that touch each other, or that are more than a text may have.
+        #[test]
+        fn ranges_cover_what_was_read(reads in proptest::collection::vec((0..3000u64, 1..40u64), 0..120)) {
+            let mut ranges = Vec::new();
+            for (start, len) in &reads {
+                add_range(&mut ranges, *start..start + len);
+                prop_assert!(ranges.len() <= RANGE_COUNT_MAX);
+                prop_assert!(ranges.windows(2).all(|w| w[0].end < w[1].start));
+            }
+            for (start, len) in reads {
+                prop_assert!(ranges.iter().any(|r| r.start <= start && r.end >= start + len));
+            }
+        }
+
+        /// Would catch: a text that parses, but not from what it is written as.
+        #[test]
+        fn what_parses_comes_back(text in "(weald hotness 1\nimage [0-9a-f]{64}\n)((page (entries|times) [0-9]{1,3}|block [0-9] [0-9] [0-9]|made 1 5|file [1-4]-[5-9] (a|\\\\x41|/|b){1,6})\n){0,6}") {
+            if let Ok(hotness) = Hotness::parse(text.as_bytes()) {
+                prop_assert_eq!(Hotness::parse(&hotness.to_bytes()).unwrap(), hotness);
+            }
+        }
+    }
+}
