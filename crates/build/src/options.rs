@@ -130,6 +130,9 @@ pub struct BuildOptions {
     pub categories: Categories,
     /// Order of contents.
     pub order: Order,
+    /// Files whose contents come before all others, in this order, relative to the source and without a slash in front; those that
+    /// the source does not have are passed over.
+    pub hot_paths: Arc<[Vec<u8>]>,
     /// Zstandard level of metadata.
     pub metadata_level: i32,
     /// Worker threads; 0 = one per CPU.
@@ -332,6 +335,7 @@ impl Default for BuildOptions {
             dictionary_len: 0,
             categories: Categories::all(),
             order: Order::Path,
+            hot_paths: Arc::default(),
             metadata_level: 19,
             threads: 0,
             memory_len: 512 << 20,

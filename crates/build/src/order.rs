@@ -37,7 +37,8 @@ pub fn arrange(
     watch: &dyn Watch,
 ) -> Result<Vec<Job>> {
     if let Some(script) = options.script.as_ref().filter(|s| s.orders()) {
-        return by_script(script, tree, &jobs);
+        let jobs = by_script(script, tree, &jobs)?;
+        return Ok(hot_first(tree, jobs, &options.hot_paths));
     }
     match &options.order {
         Order::Path => {}
@@ -50,7 +51,24 @@ pub fn arrange(
         Order::Nilsimsa => by_nilsimsa(tree, &mut jobs, threads, watch)?,
         Order::List(paths) => by_list(tree, &mut jobs, paths)?,
     }
-    Ok(jobs)
+    Ok(hot_first(tree, jobs, &options.hot_paths))
+}
+
+/// The files that `paths` name first, in that order; the others as they were.
+fn hot_first(tree: &ScannedTree, mut jobs: Vec<Job>, paths: &[Vec<u8>]) -> Vec<Job> {
+    if paths.is_empty() {
+        return jobs;
+    }
+    let mut ranks: HashMap<&[u8], usize> = HashMap::with_capacity(paths.len());
+    for (rank, path) in paths.iter().enumerate() {
+        ranks.entry(path).or_insert(rank);
+    }
+    let rank = |job: &Job| {
+        let rank = ranks.get(tree.path_of(job.entry).as_slice());
+        rank.copied().unwrap_or(usize::MAX)
+    };
+    jobs.sort_by_cached_key(rank);
+    jobs
 }
 
 fn by_script(script: &Script, tree: &ScannedTree, jobs: &[Job]) -> Result<Vec<Job>> {
@@ -138,7 +156,28 @@ fn by_nilsimsa(
 }
 
 /// Bytes that [`arrange`] takes at most besides the jobs, for `file_count` files. It is done before blocks are cut.
-pub fn memory_len(order: &Order, file_count: u64, threads: u64) -> u64 {
+pub fn memory_len(options: &BuildOptions, file_count: u64, threads: u64) -> u64 {
+    let (paths, order) = (&options.hot_paths, &options.order);
+    let hot_len = match paths.is_empty() {
+        true => 0,
+        // A rank and a place for each, and half of the jobs while they are sorted.
+        false => {
+            paths_len(paths) + file_count * (size_of::<(usize, usize)>() + size_of::<Job>()) as u64
+        }
+    };
+    order_len(order, file_count, threads) + hot_len
+}
+
+/// Bytes of paths, and of a table of them.
+fn paths_len(paths: &[Vec<u8>]) -> u64 {
+    let text_len: usize = paths.iter().map(Vec::capacity).sum();
+    // A table is less than half empty after it grew, and has a byte more for each place.
+    let table_len = size_of::<(&[u8], usize)>() * 5 / 2;
+    let path_len = size_of::<Vec<u8>>() + table_len;
+    (text_len + paths.len() * path_len) as u64
+}
+
+fn order_len(order: &Order, file_count: u64, threads: u64) -> u64 {
     // What a thread found, all of it in its place, and beside its job, of which sorting copies half.
     let signed_len = size_of::<(usize, Signature)>() + size_of::<Signature>();
     let sorted_len = size_of::<(Signature, Job)>() * 3 / 2;
@@ -150,13 +189,7 @@ pub fn memory_len(order: &Order, file_count: u64, threads: u64) -> u64 {
         Order::Similarity | Order::Nilsimsa => {
             file_count * (signed_len * 2 + sorted_len) as u64 + threads * 2 * SIGNED_LEN
         }
-        Order::List(paths) => {
-            let text_len: usize = paths.iter().map(Vec::capacity).sum();
-            // A table is less than half empty after it grew, and has a byte more for each place.
-            let table_len = size_of::<(&[u8], usize)>() * 5 / 2;
-            let path_len = size_of::<Vec<u8>>() + table_len;
-            (text_len + paths.len() * path_len) as u64 + file_count * ranked_len as u64
-        }
+        Order::List(paths) => paths_len(paths) + file_count * ranked_len as u64,
     }
 }
 

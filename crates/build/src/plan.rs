@@ -121,7 +121,7 @@ impl Plan {
         let fixed = FIXED_LEN + size.memory_len() + prior_len;
         let need = |options: &BuildOptions, threads| {
             // Files are put in order before blocks are cut, and rules of directories are read before that.
-            let order_len = order::memory_len(&options.order, size.entry_count, threads);
+            let order_len = order::memory_len(options, size.entry_count, threads);
             fixed
                 + blocks_need(options, threads)
                     .max(order_len)
@@ -343,7 +343,14 @@ mod tests {
             let ordered = plan(order, enough).unwrap();
             assert_eq!(ordered, plan(Order::Path, enough).unwrap());
         }
-        let long = Order::List(vec![vec![b'a'; 1 << 20]; 2000].into());
-        assert!(plan(long, tight).is_err());
+        let paths = vec![vec![b'a'; 1 << 20]; 2000];
+        assert!(plan(Order::List(paths.clone().into()), tight).is_err());
+        let hot = BuildOptions {
+            hot_paths: paths.into(),
+            memory_len: tight,
+            threads: 1,
+            ..BuildOptions::default()
+        };
+        assert!(Plan::new(&hot, 1, &size, 0).is_err());
     }
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use weald_build::mode::ModeRule;
 use weald_build::{BuildOptions, Categories, CodecSpec, MtimeRule, Order};
 use weald_format::directory::Category;
+use weald_image::Hotness;
 
 /// With which codecs blocks are encoded.
 #[derive(Args, Debug)]
@@ -78,6 +79,10 @@ pub struct LayoutArgs {
     /// in it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "order")]
     order_list: Option<PathBuf>,
+    /// Lay out first the files that this hotness names, in the order in which they were read; the rest as --order says. weald mount
+    /// --record makes one
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    hotness: Option<PathBuf>,
 }
 
 impl LayoutArgs {
@@ -90,6 +95,7 @@ impl LayoutArgs {
             || self.categorize.is_some()
             || self.order.is_some()
             || self.order_list.is_some()
+            || self.hotness.is_some()
     }
 
     fn apply(&self, options: &mut BuildOptions) -> anyhow::Result<()> {
@@ -126,6 +132,10 @@ impl LayoutArgs {
         if let Some(path) = &self.order_list {
             let text = std::fs::read(path).with_context(|| path.display().to_string())?;
             options.order = Order::List(listed(&text).into());
+        }
+        if let Some(path) = &self.hotness {
+            let hotness = Hotness::open(path)?;
+            options.hot_paths = hotness.paths().map(<[u8]>::to_vec).collect();
         }
         Ok(())
     }

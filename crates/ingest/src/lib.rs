@@ -141,6 +141,7 @@ fn refuse_options(options: &BuildOptions) -> Result<()> {
         (options.script.is_some(), "a script"),
         (options.filter.asks_dirs(), "a rule 'dir-merge'"),
         (options.order != Order::Path, "an order of contents"),
+        (!options.hot_paths.is_empty(), "a hotness"),
         (
             options.keep_atime || options.keep_ctime || options.keep_btime,
             "keeping other times than mtime",
