@@ -46,10 +46,13 @@ build_programs() {
     (cd "$root" && cargo build --profile "$profile" --locked --quiet --workspace --bins)
 }
 
-# make_work: sets $work to a new directory that is gone, with all mounts in it, when the script ends.
+# make_work: sets $work to a new directory that is gone, with all mounts in it, when the script ends. Servers of mounts have their place
+# there too: those of the user are not asked, and none is left to them.
 make_work() {
     work=$(mktemp -d "${TMPDIR:-/tmp}/weald-XXXXXXXX")
     chmod 755 "$work"
+    mkdir -m 700 "$work/run"
+    export WEALD_RUNTIME_DIR=$work/run
     trap clean_work EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM

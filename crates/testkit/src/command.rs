@@ -1,5 +1,6 @@
 //! Running the real `weald` binary.
 
+use crate::mounts::runtime_dir_of_process;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
@@ -61,7 +62,8 @@ pub fn weald_path() -> PathBuf {
     path
 }
 
-/// A command for the binary, with an environment in which its output does not vary.
+/// A command for the binary, with an environment in which its output does not vary; servers that it starts are found by this
+/// process only.
 ///
 /// # Panics
 /// As [`weald_path`].
@@ -70,6 +72,7 @@ pub fn weald_command() -> Command {
     command
         .env("LC_ALL", "C")
         .env("TZ", "UTC")
+        .env("WEALD_RUNTIME_DIR", runtime_dir_of_process())
         .env_remove("SOURCE_DATE_EPOCH");
     command
 }

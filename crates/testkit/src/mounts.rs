@@ -1,0 +1,370 @@
+//! A ground to mount images on: a short temporary directory with a place of its own for servers, left clean however a test ends.
+//!
+//! Neighbours: [`command`](crate::command) finds the real binary. Nothing here waits for a process by its number: orphans may stay
+//! zombies where nobody reaps them. Children are waited for, mounts are looked up, each below this ground only.
+
+use crate::command::{Output, weald_command};
+use rustix::mount::UnmountFlags;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long anything may take that a test waits for: far more than the busiest machine needs, less than a run of all tests may.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A temporary directory with images, mount points and servers. Dropping it detaches every mount below it, whereupon servers
+/// end by themselves, and removes it.
+#[derive(Debug)]
+pub struct Ground {
+    path: PathBuf,
+    /// Removed last.
+    _base: TempDir,
+}
+
+impl Ground {
+    /// A new one, which every user may enter, with an empty directory for servers that only its owner may.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[expect(clippy::new_without_default, reason = "it makes a directory")]
+    pub fn new() -> Self {
+        let base = tempfile::Builder::new()
+            .prefix("wg")
+            .tempdir()
+            .expect("temporary directory");
+        set_mode(base.path(), 0o755);
+        // As the kernel names it in its list of mounts.
+        let path = base.path().canonicalize().expect("path of the directory");
+        let ground = Self { path, _base: base };
+        fs::create_dir(ground.runtime_dir()).expect("runtime directory");
+        set_mode(&ground.runtime_dir(), 0o700);
+        ground
+    }
+
+    /// The directory itself, without symlinks.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where something of this name lies or will lie.
+    pub fn at(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Where the image of this name lies or will lie.
+    pub fn image(&self, name: &str) -> PathBuf {
+        self.at(format!("{name}.weald"))
+    }
+
+    /// The directory of this name, made where it is missing: a source or a mount point.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn dir(&self, name: &str) -> PathBuf {
+        let dir = self.at(name);
+        fs::create_dir_all(&dir).expect("directory");
+        dir
+    }
+
+    /// Where servers of this ground have their sockets.
+    pub fn runtime_dir(&self) -> PathBuf {
+        self.at("run")
+    }
+
+    /// A command for the real binary, in this directory and with its servers here; it reads nothing.
+    ///
+    /// # Panics
+    /// As [`weald_path`](crate::command::weald_path).
+    pub fn command(&self) -> Command {
+        let mut command = weald_command();
+        command
+            .current_dir(&self.path)
+            .env("WEALD_RUNTIME_DIR", self.runtime_dir())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the binary with `args` to its end.
+    ///
+    /// # Panics
+    /// As [`finish`].
+    #[track_caller]
+    pub fn weald<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Output {
+        finish(self.command().args(args))
+    }
+
+    /// Packs the directory `source` into `image`, with more words of `weald build` in `args`.
+    ///
+    /// # Panics
+    /// If that fails.
+    #[track_caller]
+    pub fn build(&self, source: &Path, image: &Path, args: &[&str]) {
+        let mut command = self.command();
+        command.args(["build", "--quiet"]).args(args);
+        finish(command.arg(source).arg(image)).expect(0);
+    }
+
+    /// Mounts `image` on `dir`, with more words of `weald mount` in `args`; it is live then.
+    ///
+    /// # Panics
+    /// If that fails.
+    #[track_caller]
+    pub fn mount(&self, image: &Path, dir: &Path, args: &[&str]) {
+        let mut command = self.command();
+        finish(command.arg("mount").args(args).arg(image).arg(dir)).expect(0);
+        assert!(self.is_mounted(dir), "{}", dir.display());
+    }
+
+    /// Unmounts `dir` by `weald umount`.
+    ///
+    /// # Panics
+    /// If that fails.
+    #[track_caller]
+    pub fn umount(&self, dir: &Path) {
+        finish(self.command().arg("umount").arg(dir)).expect(0);
+        assert!(!self.is_mounted(dir), "{}", dir.display());
+    }
+
+    /// Mounts `image` on `dir` by a child that serves this mount alone, and waits until it is live.
+    ///
+    /// # Panics
+    /// If the child ends before that, or takes longer than [`PATIENCE`].
+    #[track_caller]
+    pub fn serve(&self, image: &Path, dir: &Path, args: &[&str]) -> Server {
+        let mut command = self.command();
+        command.args(["mount", "--foreground"]).args(args);
+        let mut server = Server::start(command.arg(image).arg(dir));
+        eventually("the mount", || {
+            assert!(server.is_running(), "{}", server.log());
+            self.is_mounted(dir)
+        });
+        server
+    }
+
+    /// Whether something is mounted on `dir`, a directory of this ground; asks nothing of what is mounted.
+    ///
+    /// # Panics
+    /// If the kernel's list of mounts cannot be read.
+    pub fn is_mounted(&self, dir: &Path) -> bool {
+        self.mounts().iter().any(|mount| mount == dir)
+    }
+
+    /// Everything mounted below this directory, in the order of mounting.
+    ///
+    /// # Panics
+    /// If the kernel's list of mounts cannot be read.
+    pub fn mounts(&self) -> Vec<PathBuf> {
+        let list = fs::read("/proc/self/mountinfo").expect("/proc/self/mountinfo");
+        let lines = list.split(|byte| *byte == b'\n');
+        let dirs = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+        dirs.map(unescaped)
+            .filter(|dir| dir != &self.path && dir.starts_with(&self.path))
+            .collect()
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        // More than one may lie on the same directory, and what is refused now may be taken away with what lies above it.
+        for _ in 0..3 {
+            for dir in self.mounts().iter().rev() {
+                let _ = rustix::mount::unmount(dir, UnmountFlags::DETACH);
+            }
+        }
+    }
+}
+
+/// A child that is killed and waited for when dropped. What it says, on both channels, goes to a file.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    said: File,
+}
+
+impl Server {
+    /// Starts `command`.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[track_caller]
+    pub fn start(command: &mut Command) -> Self {
+        let said = tempfile::tempfile().expect("temporary file");
+        let twin = || Stdio::from(said.try_clone().expect("descriptor"));
+        let child = command.stdout(twin()).stderr(twin()).spawn();
+        let child = child.expect("the program starts");
+        Self { child, said }
+    }
+
+    /// Its number, for signals; it stays its own until it was waited for.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has not ended yet.
+    ///
+    /// # Panics
+    /// If nobody can tell.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("state of a child").is_none()
+    }
+
+    /// What it has said so far.
+    ///
+    /// # Panics
+    /// If that cannot be read.
+    pub fn log(&self) -> String {
+        // At offsets of our own: that of the file is the child's.
+        let len = self.said.metadata().expect("length").len();
+        let mut said = vec![0; usize::try_from(len).expect("a few lines")];
+        self.said
+            .read_exact_at(&mut said, 0)
+            .expect("what a child said");
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// Ends it at once (SIGKILL), whatever it is doing.
+    ///
+    /// # Panics
+    /// If it cannot be waited for.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        self.child.wait().expect("end of a child");
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Panics
+    /// If it takes longer than [`PATIENCE`].
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the end of a child", || {
+            status = self.child.try_wait().expect("state of a child");
+            status.is_some()
+        });
+        status.expect("it has ended")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a command to its end. It is no pipe that it writes to: a server that it leaves behind holds nobody up.
+///
+/// # Panics
+/// If it cannot be started, or takes longer than [`PATIENCE`].
+#[track_caller]
+pub fn finish(command: &mut Command) -> Output {
+    let [mut stdout, mut stderr] = [(), ()].map(|()| tempfile::tempfile().expect("temporary file"));
+    let twin = |file: &File| Stdio::from(file.try_clone().expect("descriptor"));
+    command.stdout(twin(&stdout)).stderr(twin(&stderr));
+    let child = command.spawn().expect("the program starts");
+    let mut guard = Server {
+        child,
+        said: tempfile::tempfile().expect("temporary file"),
+    };
+    let status = guard.wait();
+    let [out, err] = [&mut stdout, &mut stderr].map(|file| {
+        let mut bytes = Vec::new();
+        file.rewind().expect("offset");
+        file.read_to_end(&mut bytes).expect("what a program said");
+        bytes
+    });
+    Output {
+        code: status.code(),
+        stdout: out,
+        stderr: String::from_utf8_lossy(&err).into_owned(),
+    }
+}
+
+/// Waits for something that another thread or process is about to do.
+///
+/// # Panics
+/// If it does not come within [`PATIENCE`].
+#[track_caller]
+pub fn eventually(what: &str, mut is_done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_done() {
+        assert!(start.elapsed() < PATIENCE, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("chmod");
+}
+
+/// A path of the kernel's list of mounts: `\040` and the like stand for bytes.
+fn unescaped(word: &[u8]) -> PathBuf {
+    let (mut path, mut rest) = (Vec::with_capacity(word.len()), word);
+    while let [first, after @ ..] = rest {
+        let digits = after.first_chunk::<3>().filter(|_| *first == b'\\');
+        let byte = digits
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        path.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[3..] } else { after };
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(path))
+}
+
+/// The name of a directory for servers that belongs to this process, in the directory for temporary files; not made.
+pub(crate) fn runtime_dir_of_process() -> &'static Path {
+    static DIR: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    DIR.get_or_init(|| {
+        // Process numbers come again, in other name spaces even at once.
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let name = format!("wr-{}-{:x}", std::process::id(), now.as_nanos());
+        std::env::temp_dir().join(OsStr::from_bytes(name.as_bytes()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_mounts_are_read_as_the_kernel_writes_them() {
+        assert_eq!(unescaped(br"/a\040b\134c"), Path::new(r"/a b\c"));
+        assert_eq!(unescaped(br"/a\04"), Path::new(r"/a\04"));
+    }
+
+    // Would catch a ground that leaves mounts behind, or that cannot see them.
+    #[test]
+    fn a_ground_takes_its_mounts_away() {
+        let ground = Ground::new();
+        let (path, dir) = (ground.path().to_owned(), ground.dir("a mount"));
+        for _ in 0..2 {
+            let said = finish(
+                Command::new("mount")
+                    .args(["-t", "tmpfs", "none"])
+                    .arg(&dir),
+            );
+            said.expect(0);
+        }
+        assert_eq!(ground.mounts(), [dir.clone(), dir.clone()]);
+        assert!(ground.is_mounted(&dir));
+        drop(ground);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_server_ends_with_its_guard() {
+        let mut server =
+            Server::start(Command::new("sh").args(["-c", "echo here; exec sleep 1000"]));
+        eventually("a word", || server.log() == "here\n");
+        assert!(server.is_running());
+        server.kill();
+        assert!(!server.is_running());
+    }
+}
