@@ -1,5 +1,5 @@
 //! What the operating system offers and `std` does not: raw directory reading, statx, xattrs without following
-//! symlinks, holes, special files, everything relative to an open directory. And one call of zlib that no safe wrapper has.
+//! symlinks, holes, special files, handles, everything relative to an open directory. And one call of zlib that no safe wrapper has.
 //!
 //! Neighbours: `format` lends its plain values (kinds, times); `io`, `build`, `export` and `testkit` call this room.
 //!
@@ -20,7 +20,11 @@ mod file;
 #[cfg(target_os = "linux")]
 mod fuse_device;
 #[cfg(target_os = "linux")]
+mod handle;
+#[cfg(target_os = "linux")]
 mod limits;
+#[cfg(target_os = "linux")]
+mod map;
 #[cfg(target_os = "linux")]
 mod node;
 #[cfg(target_os = "linux")]
@@ -42,10 +46,14 @@ pub use file::{
 #[cfg(target_os = "linux")]
 pub use fuse_device::open_fuse_device;
 #[cfg(target_os = "linux")]
+pub use handle::{FileHandle, handle_at, open_handle};
+#[cfg(target_os = "linux")]
 pub use limits::{
     free_inode_count, free_len, memory_len, open_file_limit, raise_open_file_limit, resident_len,
     umask,
 };
+#[cfg(target_os = "linux")]
+pub use map::read_mapped;
 #[cfg(target_os = "linux")]
 pub use node::{
     NewTimes, NodeKind, chmod_at, chmod_fd, chown_at, link_at, make_dir_at, make_node_at,
