@@ -121,13 +121,22 @@ impl Ground {
         assert!(self.is_mounted(dir), "{}", dir.display());
     }
 
-    /// Unmounts `dir` by `weald umount`.
+    /// Unmounts `dir` by `weald umount`, again for a while where it is in use: a child that another test has just forked holds all
+    /// descriptors of this process until it becomes another program.
     ///
     /// # Panics
     /// If that fails.
     #[track_caller]
     pub fn umount(&self, dir: &Path) {
-        finish(self.command().arg("umount").arg(dir)).expect(0);
+        const TRIES: usize = 20;
+        for tries_left in (0..TRIES).rev() {
+            let said = finish(self.command().arg("umount").arg(dir));
+            if tries_left == 0 || !said.stderr.contains("in use") {
+                said.expect(0);
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
         assert!(!self.is_mounted(dir), "{}", dir.display());
     }
 
