@@ -6,6 +6,8 @@
 # make bench-build  size, time and memory of building beside every rival, into bench-out/; a quiet machine, an hour and more
 # make bench-forest  forests of up to 10^7 files: built, searched, mounted, beside other file systems; needs root and a quarter of an hour
 # make soak-forest   the same up to 10^9 files; needs root and about two hours
+# make bench-mount  mounts beside SquashFS, EROFS, ext4 and a stub without an image, into bench-out/; needs root and a quiet machine
+# make soak-mount  a hundred images mounted, read and unmounted by one server, MINUTES=60; needs root
 # make trees      the same tree back, on large trees of this machine; needs root
 # make fuzz       every decoder on hostile bytes
 # make soak       random trees and options, MINUTES=30; needs root
@@ -14,12 +16,11 @@
 PREFIX ?= /usr/local
 SBINDIR ?= /sbin
 DESTDIR ?=
-MINUTES ?= 30
 CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo test bench bench-build bench-forest soak-forest trees fuzz soak setup install uninstall clean
+.PHONY: all demo test bench bench-build bench-forest soak-forest bench-mount soak-mount trees fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -49,6 +50,14 @@ soak-forest:
 	bash scripts/setup.sh build forest
 	bash scripts/bench-forest.sh soak
 
+bench-mount:
+	bash scripts/setup.sh build bench mount
+	bash scripts/bench-mount.sh
+
+soak-mount:
+	bash scripts/setup.sh build mount
+	bash scripts/soak-mount.sh $(or $(MINUTES),60)
+
 trees:
 	bash scripts/setup.sh build test
 	bash scripts/trees.sh full
@@ -59,7 +68,7 @@ fuzz:
 
 soak:
 	bash scripts/setup.sh build test
-	bash scripts/soak.sh $(MINUTES)
+	bash scripts/soak.sh $(or $(MINUTES),30)
 
 setup:
 	bash scripts/setup.sh build demo test bench

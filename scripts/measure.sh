@@ -1,4 +1,4 @@
-# How the benchmarks measure; sourced by bench.sh, bench-build.sh and bench-forest.sh after lib.sh.
+# How the benchmarks measure; sourced by the other bench scripts after lib.sh.
 # shellcheck shell=bash disable=SC2154,SC2034 # $work and $out are theirs; $cpu, $wall and $rss are for them
 
 # measure COMMAND...: runs it; its CPU seconds in $cpu, wall seconds in $wall, largest resident set in KiB in $rss. What it says

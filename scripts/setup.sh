@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [rivals] [forest] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [rivals] [forest] [mount] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -70,10 +70,16 @@ mkfs.ext4 e2fsprogs
 mkfs.xfs xfsprogs
 mkfs.btrfs btrfs-progs
 TABLE
+    mount) cat <<'TABLE' ;;
+fusermount3 fuse3
+openssl openssl
+mountpoint util-linux
+mkfs.ext4 e2fsprogs
+TABLE
     fuzz) cat <<'TABLE' ;;
 c++ g++
 TABLE
-    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, forest or fuzz" ;;
+    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, forest, mount or fuzz" ;;
     esac
 }
 

@@ -1,0 +1,359 @@
+#!/bin/bash
+# bench-mount.sh: mounts beside those of the kernel and beside a stub without an image, as Markdown: to standard output and to results-mount.md.
+#   WEALD_BENCH_DIR     where results and the log go (./bench-out)
+#   WEALD_BENCH_PARTS   parts to run (meta read start many)
+#   WEALD_BENCH_ROOM    directory for images and loop files (a temporary one)
+#   WEALD_BENCH_CACHE   where fetched programs stay between runs (bench-out/executables)
+#   WEALD_FOREST        a forest that is there already, made by bench/make-forest.sh of forest-small.list
+# docs/benchmarks.md says what each workload means.
+set -euo pipefail
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=measure.sh
+. "$(dirname "$0")/measure.sh"
+# shellcheck source=many.sh
+. "$(dirname "$0")/many.sh"
+
+RUNS=3
+LOOK_UPS=20000
+RANDOM_READS=400
+MANY=100
+MANY_ROUNDS=4
+MANY_CACHE_MIB=64
+STARTS_AT_ONCE=20
+FANOUT=100x10x1000
+
+out=${WEALD_BENCH_DIR:-$root/bench-out}
+parts=${WEALD_BENCH_PARTS:-meta read start many}
+cache=${WEALD_BENCH_CACHE:-$out/executables}
+
+least() { printf '%s\n' "$@" | sort -g | head -n1; }
+
+# per A B FORMAT: A divided by B.
+per() { awk -v a="$1" -v b="$2" -v form="$3" 'BEGIN { printf form, a / (b > 0 ? b : 1) }'; }
+
+# CPU seconds of the server, $driver, or 0 where the kernel serves.
+driver_cpu() {
+    [ -n "$driver" ] || { echo 0 && return; }
+    awk -v hz="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); printf "%.2f", ($12 + $13) / hz }' "/proc/$driver/stat"
+}
+
+# serve KIND IMAGE [WORD...]: mounts on $work/mnt. Kinds: weald and stub, which are served by $driver; dir, bound; what the kernel knows.
+serve() {
+    local kind=$1 image=$2
+    shift 2
+    driver=
+    case $kind in
+    weald) "$weald" mount --foreground "$@" "$image" "$work/mnt" >>"$out/log" 2>&1 & driver=$! ;;
+    stub) "$stub" "$work/mnt" 1000 1000 >>"$out/log" 2>&1 & driver=$! ;;
+    dir) mount --bind "$image" "$work/mnt" ;;
+    *) mount -t "$kind" -o loop,ro "$image" "$work/mnt" ;;
+    esac
+    until mountpoint -q "$work/mnt"; do
+        [ -e "/proc/$driver/fd" ] || die "the mount of $image failed: see $out/log"
+        sleep 0.01
+    done
+}
+
+unserve() {
+    umount "$work/mnt"
+    [ -z "$driver" ] || wait "$driver" || true
+}
+
+# on_mount KIND IMAGE MODE COMMAND...: seconds and CPU of the machine of a command on a new mount, the least of several; cold: nothing of it in
+# memory; pages: the image itself is; warm: the second time. Sets $wall, $cpu and $driver_part, the share of the server.
+on_mount() {
+    local kind=$1 image=$2 mode=$3 walls=() cpus=() parts=() before
+    shift 3
+    for _ in $(seq $RUNS); do
+        drop_caches
+        # shellcheck disable=SC2086 # words
+        serve "$kind" "$image" ${words:-}
+        case $mode in
+        pages) if [ -f "$image" ]; then cat "$image" >/dev/null; fi ;;
+        warm) "$@" ;;
+        esac
+        before=$(driver_cpu)
+        measure_machine "$@"
+        walls+=("$wall") cpus+=("$cpu") parts+=("$(minus "$(driver_cpu)" "$before")")
+        unserve
+    done
+    wall=$(least "${walls[@]}") cpu=$(least "${cpus[@]}") driver_part=$(least "${parts[@]}")
+}
+
+walk() { find "$work/mnt" -printf '%s\n' >/dev/null; }
+
+list() { ls -lR "$work/mnt" >/dev/null; }
+
+look_up() { python3 "$root/bench/paths.py" "$work/mnt" <"$paths" >"$work/look-up"; }
+
+# requests: how many the server of $work/mnt has answered.
+requests() { "$weald" mounts --json | grep '"type":"mount"' | grep -F "\"$work/mnt\"" | grep -o '"request_count":[0-9]*' | cut -d: -f2; }
+
+# random_order: lines that end in zero bytes, always in the same random order.
+random_order() { shuf -z --random-source=<(openssl enc -aes-128-ctr -pass pass:1 -nosalt -pbkdf2 -iter 1 </dev/zero 2>/dev/null); }
+
+# make_meta: images of the same 10^6 names as $work/meta.KIND, and lists of paths to ask for.
+make_meta() {
+    "$weald" forest --quiet --fanout $FANOUT --image "$work/meta.weald"
+    mkdir "$work/memory"
+    mount -t tmpfs -o size=8g,nr_inodes=0 weald-bench "$work/memory"
+    "$weald" forest --quiet --fanout $FANOUT "$work/memory/tree"
+    mksquashfs "$work/memory/tree" "$work/meta.squashfs" -comp zstd -no-progress -quiet >>"$out/log"
+    mkfs.erofs --quiet "$work/meta.erofs" "$work/memory/tree" >>"$out/log"
+    umount "$work/memory"
+    "$weald" find "$work/meta.weald" --type f --print0 | sed -z 's|^/||' | random_order >"$work/all" || true
+    head -z -n $LOOK_UPS "$work/all" >"$work/paths"
+    awk 'BEGIN { for (d = 0; d < 1000; d++) for (f = 0; f < 1000; f += 7) printf "d%07d/f%07d\0", d, f }' | random_order >"$work/all"
+    head -z -n $LOOK_UPS "$work/all" >"$work/paths-stub"
+    rm "$work/all"
+}
+
+meta_part() {
+    local kind what before left
+    local -A found
+    step 'metadata of 10^6 entries'
+    make_meta
+    printf '\n## Metadata of 10^6 entries, cold, the least of %s\n' $RUNS
+    table 'file system' 'find -printf %s, s' 'CPU s' 'of it the server' 'ls -lR, s' 'CPU s' 'of it the server' 'stat of a random path, us'
+    for kind in weald stub squashfs erofs; do
+        say "   $kind"
+        paths=$work/paths
+        if [ $kind = stub ]; then paths=$work/paths-stub; fi
+        local cells=()
+        for what in walk list; do
+            on_mount $kind "$work/meta.$kind" cold $what
+            found[$kind.$what]=$wall
+            cells+=("$wall" "$cpu" "$driver_part")
+        done
+        local times=()
+        for _ in $(seq $RUNS); do
+            drop_caches
+            serve $kind "$work/meta.$kind"
+            look_up
+            times+=("$(cat "$work/look-up")")
+            unserve
+        done
+        found[$kind.look_up]=$(least "${times[@]}")
+        row $kind "${cells[@]}" "${found[$kind.look_up]}"
+    done
+    for what in walk list; do
+        verdict_least "$what, cold: rate against the stub" "$(ratio "${found[stub.$what]}" "${found[weald.$what]}")" 0.95
+        verdict "$what, cold: time against SquashFS" "$(ratio "${found[weald.$what]}" "${found[squashfs.$what]}")" 1.00
+    done
+    verdict 'stat of random paths, cold: time against the stub' "$(ratio "${found[weald.look_up]}" "${found[stub.look_up]}")" 1.2
+    printf '\nRequests that reach the server the second time:\n'
+    table workload 'first time' 'second time'
+    serve weald "$work/meta.weald"
+    paths=$work/paths
+    for what in look_up walk; do
+        before=$(requests)
+        $what
+        left=$(requests)
+        $what
+        row $what $((left - before)) $(($(requests) - left))
+        if [ $what = look_up ]; then verdict "$what, warm: requests" $(($(requests) - left)) 0; fi
+    done
+    unserve
+    rm "$work"/meta.*
+}
+
+read_big() { dd if="$work/mnt/big" of=/dev/null bs=1M status=none; }
+
+random_reads() { python3 "$root/bench/random-read.py" "$work/mnt/big" $RANDOM_READS; }
+
+read_dir() { tar -C "$work/mnt/$dir" -c . | cat >/dev/null; }
+
+# rate WALL: GB/s of a GiB.
+rate() { per 1.073741824 "$1" '%.2f'; }
+
+sequential() {
+    local stub_rate raw_rate zstd_wall check_wall
+    mkdir "$work/raw" "$work/text"
+    head -c 1G /dev/urandom >"$work/raw/big"
+    tar --sort=name -C / -c usr/lib usr/share usr/bin 2>/dev/null | head -c 1G >"$work/text/big" || true
+    "$weald" build --quiet "$work/raw" "$work/raw.weald"
+    "$weald" build --quiet "$work/text" "$work/text.weald"
+    "$weald" build --quiet --profile interactive "$work/text" "$work/quick.weald"
+    mksquashfs "$work/text" "$work/text.squashfs" -comp zstd -b 1M -no-progress -quiet >>"$out/log"
+    rm -r "$work/raw" "$work/text"
+    printf '\n### A GiB in order, the image in the page cache\n'
+    table what s GB/s 'CPU s' 'of it the server'
+    local cell
+    for cell in 'stub stub' 'weald raw.weald' 'weald text.weald' 'weald quick.weald' 'squashfs text.squashfs'; do
+        # shellcheck disable=SC2086 # two words
+        set -- $cell
+        on_mount "$1" "$work/$2" pages read_big
+        row "$2" "$wall" "$(rate "$wall")" "$cpu" "$driver_part"
+        case $2 in
+        stub) stub_rate=$(rate "$wall") ;;
+        raw.weald) raw_rate=$(rate "$wall") ;;
+        text.weald) zstd_wall=$wall ;;
+        esac
+    done
+    cat "$work/text.weald" >/dev/null
+    measure "$weald" check --quiet "$work/text.weald"
+    check_wall=$wall
+    row 'weald check of text.weald' "$check_wall" "$(rate "$check_wall")" "$cpu" -
+    if awk -v a="$raw_rate" 'BEGIN { exit !(a >= 2.5) }'; then
+        verdict_least 'stored raw, in order, GB/s' "$raw_rate" 2.5
+    else
+        verdict_least 'stored raw, in order: rate against the stub' "$(ratio "$raw_rate" "$stub_rate")" 0.90
+    fi
+    verdict_least 'zstd, in order: rate against weald check' "$(ratio "$check_wall" "$zstd_wall")" 0.90
+}
+
+random_part() {
+    local image each limit
+    printf '\n### 4 KiB at %s random places of a GiB, cachesize=16M\n' $RANDOM_READS
+    table image 'CPU of the server, ms each' 'wall, ms each'
+    for image in text quick; do
+        words='-o cachesize=16M' on_mount weald "$work/$image.weald" cold random_reads
+        each=$(per "$(scaled "$driver_part" 1000 '%.1f')" $RANDOM_READS '%.2f')
+        row "${image/#text/default profile}" "$each" "$(per "$(scaled "$wall" 1000 '%.1f')" $RANDOM_READS '%.2f')"
+        limit=5
+        if [ $image = quick ]; then limit=0.6; fi
+        verdict "random 4 KiB, $image: CPU ms" "$each" $limit
+    done
+}
+
+# forest_dir: a directory of about 8,000 files in the forest, relative to it.
+forest_dir() {
+    local name
+    for name in "$forest"/env/*; do
+        printf '%s env/%s\n' "$(find "$name" -type f | wc -l)" "${name##*/}"
+    done | awk '{ d = $1 > 8000 ? $1 - 8000 : 8000 - $1; if (NR == 1 || d < best) { best = d; name = $2 } } END { print name }'
+}
+
+dir_part() {
+    local label kind image
+    local -A found
+    forest=${WEALD_FOREST:-$out/forest}
+    if [ ! -d "$forest/env" ]; then bash "$root/bench/make-forest.sh" "$root/bench/forest-small.list" "$forest" >>"$out/log" 2>&1; fi
+    dir=$(forest_dir)
+    "$weald" build --quiet "$forest" "$work/forest.weald"
+    "$weald" build --quiet --order path "$forest" "$work/forest-path.weald"
+    mksquashfs "$forest" "$work/forest.squashfs" -comp zstd -b 1M -Xcompression-level 22 -no-progress -quiet >>"$out/log"
+    printf '\n### %s of the forest, %s files, cold\n' "$dir" "$(find "$forest/$dir" -type f | wc -l)"
+    table image s 'CPU s' 'of it the server'
+    for label in forest.weald forest-path.weald forest.squashfs; do
+        kind=${label##*.} image=$work/$label
+        on_mount "$kind" "$image" cold read_dir
+        found[$label]=$wall
+        row "$label" "$wall" "$cpu" "$driver_part"
+    done
+    verdict 'a directory of the forest: time against path order' "$(ratio "${found[forest.weald]}" "${found[forest-path.weald]}")" 2.0
+    verdict 'a directory of the forest: time against SquashFS' "$(ratio "${found[forest.weald]}" "${found[forest.squashfs]}")" 1.00
+    rm "$work"/forest*
+}
+
+read_part() {
+    step reading
+    printf '\n## Reading\n'
+    sequential
+    random_part
+    rm "$work"/*.weald "$work/text.squashfs"
+    dir_part
+}
+
+start_all() {
+    # shellcheck disable=SC2016 # for the inner shell
+    find "$work/mnt" -type f -perm -100 -print0 | xargs -0 -n 1 -P $STARTS_AT_ONCE sh -c '"$0" --version >/dev/null'
+}
+
+# make_programs: $work/programs, one file each.
+make_programs() {
+    local file
+    bash "$root/bench/make-forest.sh" "$root/bench/executables.list" "$cache" >>"$out/log" 2>&1
+    mkdir "$work/programs"
+    while read -r file; do
+        install -m 755 "$file" "$work/programs/$(sed "s|^$cache/||; s|/|-|g" <<<"$file")"
+    done < <(find "$cache" -type f \( -path '*/bin/esbuild' -o -path '*/scripts/ruff' \))
+}
+
+start_part() {
+    local label kind
+    local -A found
+    step 'starting programs'
+    make_programs
+    printf '\n## Starting %s programs, %s at a time\n' "$(find "$work/programs" -type f | wc -l)" $STARTS_AT_ONCE
+    "$weald" build --quiet "$work/programs" "$work/default.weald"
+    "$weald" build --quiet --profile interactive "$work/programs" "$work/interactive.weald"
+    for label in 128K 1M; do mksquashfs "$work/programs" "$work/$label.squashfs" -comp zstd -b $label -no-progress -quiet >>"$out/log"; done
+    truncate -s 2G "$work/plain.ext4"
+    mkfs.ext4 -q -F -d "$work/programs" "$work/plain.ext4"
+    table image MB 'cold, s' 'CPU s' 'of it the server' 'warm, s' 'CPU s'
+    for label in default.weald interactive.weald 128K.squashfs 1M.squashfs plain.ext4; do
+        kind=${label##*.}
+        say "   $label"
+        on_mount "$kind" "$work/$label" cold start_all
+        found[$label.cold]=$wall found[$label.cpu]=$cpu
+        local cells=("$wall" "$cpu" "$driver_part")
+        on_mount "$kind" "$work/$label" warm start_all
+        found[$label.warm]=$wall
+        row "$label" "$(scaled "$(stat -c %s "$work/$label")" 0.000001 '%.1f')" "${cells[@]}" "$wall" "$cpu"
+    done
+    for label in default interactive; do
+        verdict "start, $label: cold against SquashFS" "$(ratio "${found[$label.weald.cold]}" "$(least "${found[128K.squashfs.cold]}" "${found[1M.squashfs.cold]}")")" 1.00
+        verdict "start, $label: CPU against SquashFS" "$(ratio "${found[$label.weald.cpu]}" "$(least "${found[128K.squashfs.cpu]}" "${found[1M.squashfs.cpu]}")")" 1.00
+        verdict "start, $label: warm against ext4" "$(ratio "${found[$label.weald.warm]}" "${found[plain.ext4.warm]}")" 1.05
+    done
+    rm -r "$work/programs" "$work"/*.weald "$work"/*.squashfs "$work/plain.ext4"
+}
+
+many_part() {
+    local round highest=0 first last
+    step 'many images'
+    printf '\n## %s images in one server, --cache %sM\n' $MANY $MANY_CACHE_MIB
+    make_many $MANY
+    serve_many --cache ${MANY_CACHE_MIB}M
+    table round 'mounting, s' 'reading all, s' 'memory MiB' descriptors 'descriptors without mounts'
+    for round in $(seq $MANY_ROUNDS); do
+        local mounting reading full_mib full
+        measure_machine mount_many $MANY
+        mounting=$wall
+        measure_machine read_many $MANY
+        reading=$wall full_mib=$(server_mib) full=$(server_number descriptor_count)
+        highest=$(printf '%s\n' "$highest" "$full_mib" | sort -g | tail -n1)
+        umount_many $MANY
+        last=$(server_number descriptor_count)
+        if [ "$round" = 1 ]; then first=$last; fi
+        row "$round" "$mounting" "$reading" "$full_mib" "$full" "$last"
+    done
+    unserve_many
+    verdict "$MANY images: memory, MiB" "$highest" $((MANY_CACHE_MIB + 512))
+    verdict "$MANY images: descriptors left, more than after the first round" $((last - first)) 0
+    rm -r "$work/many"
+}
+
+run() {
+    local part
+    printf '# Mounts\n\n'
+    printf -- '- Weald %s, %s\n' "$("$weald" --version | cut -d' ' -f2)" "$(git -C "$root" describe --always --dirty 2>/dev/null || echo 'no git')"
+    printf -- '- %s × %s, Linux %s; load when it began: %s\n' "$(nproc)" "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n1)" "$(uname -r)" \
+        "$(cut -d' ' -f1-3 /proc/loadavg)"
+    for part in $parts; do "${part}_part"; done
+    targets
+}
+
+for part in $parts; do
+    case $part in
+    meta | read | start | many) ;;
+    *) die "unknown part '$part'" ;;
+    esac
+done
+need_root bench-mount
+need_fuse
+need cargo python3 openssl mksquashfs mkfs.erofs mkfs.ext4 mountpoint /usr/bin/time
+build_programs
+(cd "$root" && cargo build --profile "$profile" --locked --quiet -p weald-fuse --example stub)
+stub=$bin/examples/stub
+mkdir -p "$out"
+: >"$out/log"
+if [ -n "${WEALD_BENCH_ROOM:-}" ]; then export TMPDIR=$WEALD_BENCH_ROOM; fi
+make_work
+mkdir "$work/mnt"
+driver=
+run >"$out/results-mount.part"
+mv "$out/results-mount.part" "$out/results-mount.md"
+cat "$out/results-mount.md"
