@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 /// Rooms by row, the lowest first. A room depends only on lower rows.
-const ROWS: [&[&str]; 8] = [
+const ROWS: [&[&str]; 9] = [
     &["format"],
     &["sys"],
     &["codec", "io", "forest"],
@@ -17,6 +17,7 @@ const ROWS: [&[&str]; 8] = [
     &["vfs"],
     &["export", "ingest"],
     &["fuse"],
+    &["daemon"],
 ];
 
 /// The room above all others.
@@ -26,7 +27,7 @@ const TOP: &str = "cli";
 const TESTS: &str = "testkit";
 
 /// Readers, which never link the writer.
-const READERS: [&str; 4] = ["image", "vfs", "export", "fuse"];
+const READERS: [&str; 5] = ["image", "vfs", "export", "fuse", "daemon"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -1,0 +1,421 @@
+//! What clients and servers say to each other: JSON behind its length, at most one descriptor with it.
+//!
+//! A connection carries one request. The first frame says which protocol it is in; both sides of a protocol are of one
+//! version only, so that an old server refuses a new client with a reason instead of misunderstanding it.
+
+use crate::report::{MountReport, ServerReport};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+use weald_format::{Error, ErrorKind, Result};
+use weald_fuse::Negotiated;
+
+/// The number of this protocol. Any change of a message makes it another one.
+pub const PROTOCOL: u32 = 1;
+
+/// Longest frame in bytes: a request has a few paths, a report some kilobytes a mount.
+const FRAME_LEN_MAX: u32 = 1 << 20;
+
+/// The first frame of a connection.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) protocol: u32,
+    /// A [`Request`], not looked at in another protocol.
+    pub(crate) request: serde_json::Value,
+}
+
+/// What a client wants.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    Mount(MountRequest),
+    Report,
+    TakeOver,
+}
+
+/// A mount as a client asks for it. All paths are absolute but those in `options`, which begin in `working_dir`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct MountRequest {
+    /// The image.
+    pub image: OsString,
+    /// The directory to mount on.
+    pub dir: OsString,
+    /// The arguments of `-o`.
+    pub options: Vec<String>,
+    /// Where relative paths in `options` begin.
+    pub working_dir: OsString,
+    /// What to decode before anybody asks.
+    pub prefetch: Option<Prefetch>,
+    /// The file that gets what was touched when the mount ends.
+    pub record: Option<OsString>,
+    /// The file that gets a trace of all requests.
+    pub trace: Option<OsString>,
+    /// The file that gets the messages of the server from now on.
+    pub log: Option<OsString>,
+}
+
+/// What to decode before anybody asks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Prefetch {
+    /// Everything that the cache holds.
+    All,
+    /// What this record of another mount says.
+    File(OsString),
+}
+
+/// What a server answers to a mount and to a report.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    Mounted,
+    /// Followed by as many mounts as it says.
+    Server(ServerReport),
+    Mount(MountReport),
+    Refused(Refusal),
+}
+
+/// Says what the server that gives its mounts away has to say, in this order; `Refused` may come in place of any.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Giving {
+    /// Comes with the listening socket.
+    Server {
+        cache_len: u64,
+        ends_when_idle: bool,
+        log: Option<OsString>,
+        mount_count: u64,
+    },
+    Mount(HandedMount),
+    /// Comes with the connection to the kernel, in the order of the mounts.
+    Device {
+        negotiated: Negotiated,
+        dir: OsString,
+        mount_id: u64,
+    },
+    /// In place of `Device`: the mount has ended meanwhile.
+    Over,
+    /// The mounts are the other's now.
+    Released,
+    Refused(Refusal),
+}
+
+/// What the taker says: it has opened all images; it has all connections.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Taking {
+    Ready,
+    Confirmed,
+}
+
+/// A mount as it is handed over.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct HandedMount {
+    pub(crate) request: MountRequest,
+    pub(crate) image_digest: String,
+    pub(crate) generation: u64,
+    pub(crate) started: u64,
+}
+
+/// An error with its causes, the outermost first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Refusal {
+    causes: Vec<String>,
+    is_busy: bool,
+}
+
+/// One cause after another, as errors.
+#[derive(Debug)]
+struct Cause {
+    text: String,
+    source: Option<Box<Cause>>,
+}
+
+impl Refusal {
+    pub(crate) fn of(error: &Error) -> Self {
+        let first: &(dyn std::error::Error + 'static) = error;
+        let causes = std::iter::successors(Some(first), |error| error.source());
+        Self {
+            causes: causes.map(ToString::to_string).collect(),
+            is_busy: error.kind() == ErrorKind::Busy,
+        }
+    }
+
+    pub(crate) fn into_error(self) -> Error {
+        let kind = if self.is_busy {
+            ErrorKind::Busy
+        } else {
+            ErrorKind::Invalid
+        };
+        let mut causes = self.causes.into_iter();
+        let what = causes.next().unwrap_or_default();
+        let chain = causes.rev().fold(None, |source, text| {
+            Some(Cause {
+                text,
+                source: source.map(Box::new),
+            })
+        });
+        match chain {
+            Some(cause) => Error::new(kind, what).with_source(cause),
+            None => Error::new(kind, what),
+        }
+    }
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Cause {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|cause| cause as _)
+    }
+}
+
+impl Hello {
+    /// Begins a request.
+    pub(crate) fn send(stream: &UnixStream, request: &Request) -> Result<()> {
+        let request = serde_json::to_value(request).map_err(|e| malformed(&e))?;
+        let hello = Self {
+            protocol: PROTOCOL,
+            request,
+        };
+        send(stream, &hello, None)
+    }
+
+    /// The request in it.
+    ///
+    /// # Errors
+    /// `Unsupported` for another protocol, `Invalid`.
+    pub(crate) fn request(self) -> Result<Request> {
+        if self.protocol != PROTOCOL {
+            let text = format!(
+                "this server (weald {}) speaks protocol {PROTOCOL}, the client {}; hand its mounts over to the newer one with 'weald serve --take-over', or unmount them",
+                env!("CARGO_PKG_VERSION"),
+                self.protocol
+            );
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        }
+        serde_json::from_value(self.request).map_err(|e| malformed(&e))
+    }
+}
+
+/// Sends a frame, with a descriptor or without.
+///
+/// # Errors
+/// `Limit` for what is too long, `Io`.
+pub(crate) fn send(
+    mut stream: &UnixStream,
+    message: &impl Serialize,
+    descriptor: Option<BorrowedFd<'_>>,
+) -> Result<()> {
+    let body = serde_json::to_vec(message).map_err(|e| malformed(&e))?;
+    let len = u32::try_from(body.len())
+        .ok()
+        .filter(|len| *len <= FRAME_LEN_MAX);
+    let len = len.ok_or_else(|| Error::limit(format!("a message of {} bytes", body.len())))?;
+    let head = len.to_le_bytes();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
+    if !descriptors.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    let sent = rustix::io::retry_on_intr(|| {
+        let parts = [IoSlice::new(&head)];
+        sendmsg(stream, &parts, &mut control, SendFlags::NOSIGNAL)
+    });
+    let sent = sent.map_err(|errno| lost(errno.into()))?;
+    stream
+        .write_all(head.get(sent..).unwrap_or_default())
+        .map_err(lost)?;
+    stream.write_all(&body).map_err(lost)
+}
+
+/// Receives a frame, and the descriptor that came with it; `None` where the other side has nothing more to say.
+///
+/// # Errors
+/// `Limit` for a frame that is too long, before anything is allocated for it; `Invalid` for what is no such message; `Io`, also
+/// where the frame has not come whole within `timeout` (`None`: no limit).
+pub(crate) fn receive<T: DeserializeOwned>(
+    stream: &UnixStream,
+    timeout: Option<Duration>,
+) -> Result<Option<(T, Option<OwnedFd>)>> {
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let mut head = [0; 4];
+    let mut descriptor = None;
+    let mut filled = 0;
+    while let Some(rest) = head.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        wait_until(stream, deadline)?;
+        let (len, received) = receive_part(stream, rest)?;
+        descriptor = descriptor.or(received);
+        match (len, filled) {
+            (0, 0) => return Ok(None),
+            (0, _) => return Err(cut()),
+            _ => filled += len,
+        }
+    }
+    let len = u32::from_le_bytes(head);
+    if len > FRAME_LEN_MAX {
+        return Err(Error::limit(format!(
+            "a message of {len} bytes, expected at most {FRAME_LEN_MAX}"
+        )));
+    }
+    let body = receive_body(stream, len as usize, deadline)?;
+    let message = serde_json::from_slice(&body).map_err(|e| malformed(&e))?;
+    Ok(Some((message, descriptor)))
+}
+
+fn receive_body(mut stream: &UnixStream, len: usize, deadline: Option<Instant>) -> Result<Vec<u8>> {
+    let mut body = vec![0; len];
+    let mut filled = 0;
+    while let Some(rest) = body.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        wait_until(stream, deadline)?;
+        match stream.read(rest) {
+            Ok(0) => return Err(cut()),
+            Ok(len) => filled += len,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(lost(error)),
+        }
+    }
+    Ok(body)
+}
+
+/// The next bytes, and the descriptor that came with them.
+fn receive_part(stream: &UnixStream, buffer: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let received = rustix::io::retry_on_intr(|| {
+        recvmsg(
+            stream.as_fd(),
+            &mut parts,
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )
+    });
+    let received = received.map_err(|errno| lost(errno.into()))?;
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok((received.bytes, descriptor))
+}
+
+/// Gives the next call that reads what is left of the time.
+fn wait_until(stream: &UnixStream, deadline: Option<Instant>) -> Result<()> {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    if left == Some(Duration::ZERO) {
+        return Err(lost(std::io::ErrorKind::TimedOut.into()));
+    }
+    stream.set_read_timeout(left).map_err(lost)
+}
+
+fn lost(error: std::io::Error) -> Error {
+    Error::io("connection between server and client", error)
+}
+
+fn cut() -> Error {
+    lost(std::io::ErrorKind::UnexpectedEof.into())
+}
+
+fn malformed(error: &serde_json::Error) -> Error {
+    Error::invalid(format!("not a message of protocol {PROTOCOL}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    const SOON: Option<Duration> = Some(Duration::from_millis(50));
+
+    fn framed(body: &[u8]) -> Vec<u8> {
+        let len = u32::try_from(body.len()).expect("short");
+        [&len.to_le_bytes(), body].concat()
+    }
+
+    /// What a server makes of these bytes, at whose end the client hangs up.
+    fn received(bytes: &[u8]) -> Result<Option<Request>> {
+        let (ours, mut theirs) = UnixStream::pair().expect("pair");
+        theirs.write_all(bytes).expect("fits into the socket");
+        drop(theirs);
+        match receive::<Hello>(&ours, SOON)? {
+            Some((hello, _)) => hello.request().map(Some),
+            None => Ok(None),
+        }
+    }
+
+    #[test]
+    fn requests_come_back_with_names_of_any_bytes_and_their_descriptor() {
+        let (ours, theirs) = UnixStream::pair().expect("pair");
+        let name = OsString::from_vec(b"caf\xe9".to_vec());
+        let mount = MountRequest {
+            image: name.clone(),
+            options: vec!["noexec".into()],
+            ..MountRequest::default()
+        };
+        send(&theirs, &mount, Some(theirs.as_fd())).expect("sent");
+        let (back, descriptor) = receive::<MountRequest>(&ours, None)
+            .expect("whole")
+            .expect("some");
+        assert_eq!((back.image, back.options), (name, mount.options));
+        assert!(descriptor.is_some());
+        Hello::send(&theirs, &Request::Report).expect("sent");
+        let (hello, descriptor) = receive::<Hello>(&ours, None).expect("whole").expect("some");
+        assert!(matches!(hello.request(), Ok(Request::Report)) && descriptor.is_none());
+    }
+
+    /// Would catch: a panic, an endless wait or a huge allocation on what a broken client sends.
+    #[test]
+    fn every_prefix_and_every_flipped_bit_is_refused_or_understood() {
+        let whole = framed(br#"{"protocol":1,"request":"Report"}"#);
+        assert!(matches!(received(&whole), Ok(Some(Request::Report))));
+        assert!(matches!(received(&[]), Ok(None)));
+        for len in 1..whole.len() {
+            received(&whole[..len]).expect_err("cut");
+        }
+        for bit in 0..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let _ = received(&bytes);
+        }
+        let long = received(&(FRAME_LEN_MAX + 1).to_le_bytes()).expect_err("too long");
+        assert_eq!(long.kind(), ErrorKind::Limit);
+        let deep = received(&framed("[".repeat(100_000).as_bytes())).expect_err("too deep");
+        assert_eq!(deep.kind(), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn another_protocol_is_refused_with_a_reason() {
+        let other = framed(br#"{"protocol":2,"request":{"Dance":[1,2]}}"#);
+        let error = received(&other).expect_err("unknown");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("--take-over"), "{error}");
+    }
+
+    /// Would catch: a client that sends a byte now and then and so holds a connection for ever.
+    #[test]
+    fn a_frame_has_to_come_in_time() {
+        let (ours, mut theirs) = UnixStream::pair().expect("pair");
+        theirs.write_all(&[9, 0]).expect("written");
+        let late = receive::<Hello>(&ours, SOON).expect_err("the rest never comes");
+        assert_eq!(late.kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn refusals_keep_their_causes() {
+        let io = std::io::Error::from_raw_os_error(2);
+        let error = Error::new(ErrorKind::Busy, "outer").with_source(Error::io("inner", io));
+        let back = Refusal::of(&error).into_error();
+        let texts = Refusal::of(&back).causes;
+        assert_eq!(texts, Refusal::of(&error).causes);
+        assert_eq!((back.kind(), texts.len()), (ErrorKind::Busy, 3));
+    }
+}

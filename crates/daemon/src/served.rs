@@ -1,0 +1,297 @@
+//! One mount of a server, from its request to its end.
+
+use crate::message::{HandedMount, MountRequest, Prefetch};
+use crate::report::MountReport;
+use parking_lot::Mutex;
+use rustix::fs::Access;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use weald_format::{ByteLen, Digest, Error, Result};
+use weald_fuse::{Mount, MountOptions, Paused, Presence, Trace};
+use weald_image::{Hotness, Image, OpenOptions, PrefetchHandle, PrefetchSet, SharedCache};
+
+/// A mount in the list of its server.
+pub(crate) struct Served {
+    pub(crate) id: u64,
+    pub(crate) handed: HandedMount,
+    device: String,
+    /// `None` from its end on, and while another process is about to take it over.
+    live: Mutex<Option<Live>>,
+}
+
+/// What a mount holds while it is served.
+pub(crate) struct Live {
+    mount: Arc<Mount>,
+    opened: Opened,
+    prefetch: Option<PrefetchHandle>,
+    presence: Option<Presence>,
+}
+
+/// An image with the cache that it uses and the options that it is mounted with.
+pub(crate) struct Opened {
+    pub(crate) image: Arc<Image>,
+    pub(crate) cache: Arc<SharedCache>,
+    options: MountOptions,
+}
+
+impl Opened {
+    /// Opens what `request` names.
+    pub(crate) fn open(request: &MountRequest, shared: &Arc<SharedCache>) -> Result<Self> {
+        Self::open_state(request, shared, None)
+    }
+
+    /// Opens it again as another process has it: this image and no other, in this generation.
+    pub(crate) fn open_again(handed: &HandedMount, shared: &Arc<SharedCache>) -> Result<Self> {
+        let digest = Digest::from_hex(&handed.image_digest)
+            .ok_or_else(|| Error::invalid("image digest: expected 64 hexadecimal digits"))?;
+        Self::open_state(&handed.request, shared, Some((digest, handed.generation)))
+    }
+
+    fn open_state(
+        request: &MountRequest,
+        shared: &Arc<SharedCache>,
+        state: Option<(Digest, u64)>,
+    ) -> Result<Self> {
+        let mut options = MountOptions::parse(&request.options)?;
+        for dir in &mut options.base_dirs {
+            *dir = Path::new(&request.working_dir).join(&*dir);
+        }
+        let cache = match options.cache_len {
+            Some(len) if len.0 != shared.counts().len_max => SharedCache::new(len),
+            _ => Arc::clone(shared),
+        };
+        let (digest, generation) = state.unzip();
+        let open_options = OpenOptions {
+            cache_len: ByteLen(cache.counts().len_max),
+            expected_digest: digest.or(options.expected_digest),
+            generation: generation.or(options.generation),
+            base_dirs: options.base_dirs.clone(),
+            prefetch_threads: std::thread::available_parallelism().map_or(1, usize::from),
+            cache: Some(Arc::clone(&cache)),
+        };
+        let image = Image::open_path(Path::new(&request.image), options.start, &open_options)?;
+        Ok(Self {
+            image: Arc::new(image),
+            cache,
+            options,
+        })
+    }
+}
+
+impl Served {
+    /// Mounts what `request` asks for; the mount is live when this returns.
+    pub(crate) fn mount(id: u64, request: MountRequest, shared: &Arc<SharedCache>) -> Result<Self> {
+        let opened = Opened::open(&request, shared)?;
+        let prefetch = match &request.prefetch {
+            None => None,
+            Some(Prefetch::All) => Some(PrefetchSet::All),
+            Some(Prefetch::File(path)) => Some(PrefetchSet::Hot(Hotness::open(path.as_ref())?)),
+        };
+        if let Some(path) = &request.record {
+            check_writable(path.as_ref())?;
+            opened.image.record_hotness();
+        }
+        let dir = Path::new(&request.dir);
+        let mounted = match &request.trace {
+            None => weald_fuse::mount(
+                Arc::clone(&opened.image),
+                &request.image,
+                dir,
+                &opened.options,
+            ),
+            Some(path) => {
+                let trace = Trace::create(path.as_ref())?;
+                let image = Arc::clone(&opened.image);
+                weald_fuse::mount_traced(image, &request.image, dir, &opened.options, trace)
+            }
+        };
+        let mount = mounted.map_err(|error| error.context(dir.display()))?;
+        let prefetch = prefetch
+            .map(|what| opened.image.prefetch(what))
+            .transpose()?;
+        let presence = Presence::announce(&mount);
+        let summary = opened.image.summary();
+        let handed = HandedMount {
+            image_digest: summary.image_digest.to_string(),
+            generation: summary.generation,
+            started: now(),
+            request,
+        };
+        Ok(Self::new(
+            id,
+            handed,
+            Live::new(mount, opened, prefetch, presence),
+        ))
+    }
+
+    /// Takes a mount over from another process, or back from one that has failed to.
+    pub(crate) fn resume(
+        id: u64,
+        handed: HandedMount,
+        opened: Opened,
+        presence: Option<Presence>,
+        paused: Paused,
+    ) -> Result<Self> {
+        let mount = weald_fuse::resume(Arc::clone(&opened.image), paused, &opened.options)?;
+        Ok(Self::new(
+            id,
+            handed,
+            Live::new(mount, opened, None, presence),
+        ))
+    }
+
+    fn new(id: u64, handed: HandedMount, live: Live) -> Self {
+        let (major, minor) = live.mount.device();
+        Self {
+            id,
+            handed,
+            device: format!("{major}:{minor}"),
+            live: Mutex::new(Some(live)),
+        }
+    }
+
+    /// The connection to the kernel; `None` once the mount has ended.
+    pub(crate) fn connection(&self) -> Option<Arc<Mount>> {
+        self.live
+            .lock()
+            .as_ref()
+            .map(|live| Arc::clone(&live.mount))
+    }
+
+    /// What the mount holds, whose end is the affair of the caller from here on; `None` where it was somebody else's already.
+    pub(crate) fn take(&self) -> Option<Live> {
+        self.live.lock().take()
+    }
+
+    /// Undoes [`Served::take`].
+    pub(crate) fn put_back(&self, live: Live) {
+        *self.live.lock() = Some(live);
+    }
+
+    /// As [`Served::take`], of a mount that has ended.
+    pub(crate) fn take_if_over(&self) -> Option<Live> {
+        let mut live = self.live.lock();
+        if live.as_ref().is_some_and(Live::is_over) {
+            live.take()
+        } else {
+            None
+        }
+    }
+
+    /// Lets others wait for the end of a mount that was taken over.
+    pub(crate) fn announce(&self) {
+        if let Some(live) = &mut *self.live.lock() {
+            live.presence = Presence::announce(&live.mount);
+        }
+    }
+
+    /// Caches that are not the server's own grow old too.
+    pub(crate) fn rest(&self) {
+        let cache = self
+            .live
+            .lock()
+            .as_ref()
+            .map(|live| Arc::clone(&live.opened.cache));
+        if let Some(cache) = cache {
+            cache.rest();
+        }
+    }
+
+    /// The mount as `weald mounts` shows it.
+    pub(crate) fn report(&self) -> MountReport {
+        let handed = &self.handed;
+        let mut report = MountReport {
+            dir: handed.request.dir.clone(),
+            image: handed.request.image.clone(),
+            image_digest: handed.image_digest.clone(),
+            generation: handed.generation,
+            started: handed.started,
+            device: self.device.clone(),
+            options: handed.request.options.clone(),
+            ..MountReport::default()
+        };
+        if let Some(live) = &*self.live.lock() {
+            report.count(live.mount.counters());
+            report.cache = live.opened.image.cache_counts().into();
+        }
+        report
+    }
+
+    /// Why it cannot be handed over, if it cannot.
+    pub(crate) fn check_movable(&self) -> Result<()> {
+        let request = &self.handed.request;
+        let what = match (&request.record, &request.trace) {
+            (Some(_), _) => "records what is read (--record)",
+            (_, Some(_)) => "is traced (--trace)",
+            _ => return Ok(()),
+        };
+        let dir = Path::new(&request.dir).display();
+        Err(Error::new(
+            weald_format::ErrorKind::Busy,
+            format!("{dir}: {what}, which another server cannot go on with; unmount it first"),
+        ))
+    }
+}
+
+impl Live {
+    fn new(
+        mount: Mount,
+        opened: Opened,
+        prefetch: Option<PrefetchHandle>,
+        presence: Option<Presence>,
+    ) -> Self {
+        Self {
+            mount: Arc::new(mount),
+            opened,
+            prefetch,
+            presence,
+        }
+    }
+
+    /// Ends a mount that is out of the name space: writes what was recorded and lets go of all but its presence.
+    pub(crate) fn close(self, record: Option<&Path>) -> Option<Presence> {
+        drop(self.prefetch);
+        // Ends the trace too.
+        drop(self.mount);
+        if let Some(path) = record
+            && let Some(hotness) = self.opened.image.hotness()
+            && let Err(error) = hotness.write(path)
+        {
+            log::error!("{}: {error:?}", path.display());
+        }
+        self.presence
+    }
+
+    /// Stops reading requests.
+    pub(crate) fn pause(&self) -> Result<Paused> {
+        self.mount.pause()
+    }
+
+    /// Whether the mount has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.mount.is_over()
+    }
+
+    /// What is needed to go on with the mount after [`Live::pause`].
+    pub(crate) fn into_parts(self) -> (Opened, Option<Presence>) {
+        (self.opened, self.presence)
+    }
+}
+
+/// Better now than when the mount ends.
+fn check_writable(path: &Path) -> Result<()> {
+    let dir = match path.parent() {
+        Some(dir) if dir != Path::new("") => dir.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    rustix::fs::access(&dir, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|errno| Error::io(dir.display().to_string(), errno.into()))
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,599 @@
+//! The server: accepts requests, keeps the list of mounts, ends with the last of them.
+
+use crate::hand_over;
+use crate::message::{Hello, MountRequest, Refusal, Reply, Request, receive, send};
+use crate::place::{Bound, Place};
+use crate::report::{ServerReport, descriptor_count};
+use crate::served::{Live, Served, now};
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weald_format::{ByteLen, Error, ErrorKind, Result};
+use weald_fuse::{Busy, Presence};
+use weald_image::SharedCache;
+
+/// Connections answered at once; more wait. A client has one, and only for one request.
+const CONNECTION_COUNT_MAX: usize = 64;
+
+/// How long a request may take to come, and a client to take its answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a shared server waits for another mount when the last one is gone.
+const IDLE_GRACE: Duration = Duration::from_secs(1);
+
+/// How often a cache forgets what nobody asked for meanwhile.
+const REST_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How a server is to be.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Limit in bytes of the cache that its mounts share.
+    pub cache_len: ByteLen,
+    /// Whether other mounts may join it.
+    pub is_shared: bool,
+    /// Whether it ends when it has no mounts any more.
+    pub ends_when_idle: bool,
+    /// Where its messages go, for the server that takes over.
+    pub log: Option<PathBuf>,
+}
+
+/// A server that can be found and has its first mount, if it was given one; [`Server::run`] does the rest.
+pub struct Server {
+    pub(crate) shared: Arc<Shared>,
+    wake: UnixStream,
+    signals: UnixStream,
+}
+
+/// What the threads of a server share.
+pub(crate) struct Shared {
+    pub(crate) options: ServerOptions,
+    pub(crate) cache: Arc<SharedCache>,
+    place: Option<Place>,
+    pub(crate) bound: Mutex<Option<Arc<Bound>>>,
+    state: Mutex<State>,
+    /// Notified when a request to mount is done, whatever came of it.
+    added: Condvar,
+    wake: UnixStream,
+    log: Mutex<Option<PathBuf>>,
+    started: u64,
+}
+
+#[derive(Default)]
+struct State {
+    phase: Phase,
+    mounts: BTreeMap<u64, Arc<Served>>,
+    next_id: u64,
+    connection_count: usize,
+    /// Requests to mount that are under way.
+    adding_count: usize,
+    /// Presences that last as long as the process.
+    kept: Vec<Presence>,
+}
+
+/// What a server is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Phase {
+    /// It accepts requests.
+    #[default]
+    Open,
+    /// Another process is taking the mounts over; requests wait for it, or for us.
+    HandingOver,
+    /// Another process has them.
+    Given,
+    /// It cannot be found any more and ends with its last mount.
+    Closing,
+}
+
+impl Server {
+    /// Makes a server that `place` shows to others, and mounts `first`.
+    ///
+    /// From here on a signal waits for [`Server::run`] instead of killing the process with a mount half made.
+    ///
+    /// # Errors
+    /// `Busy` where a shared server runs already; whatever keeps `first` from going live. A server of one mount alone does
+    /// without a socket where it gets none.
+    pub fn start(
+        place: Option<Place>,
+        options: ServerOptions,
+        first: Option<MountRequest>,
+    ) -> Result<Self> {
+        let cache = SharedCache::new(options.cache_len);
+        let is_shared = options.is_shared;
+        let server = Self::new(place, options, cache)?;
+        let shared = &server.shared;
+        if is_shared {
+            shared.show()?;
+        }
+        if let Some(request) = first {
+            shared.mount(request)?;
+        }
+        if !is_shared && let Err(error) = shared.show() {
+            log::info!("'weald mounts' will not show this mount: {error:?}");
+        }
+        Ok(server)
+    }
+
+    pub(crate) fn new(
+        place: Option<Place>,
+        options: ServerOptions,
+        cache: Arc<SharedCache>,
+    ) -> Result<Self> {
+        let told = |error| Error::io("start of the server", error);
+        let (signals, signal_sink) = UnixStream::pair().map_err(told)?;
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            let sink = signal_sink.try_clone().map_err(told)?;
+            signal_hook::low_level::pipe::register(signal, sink).map_err(told)?;
+        }
+        let (wake, wake_sink) = UnixStream::pair().map_err(told)?;
+        for end in [&wake, &wake_sink, &signals] {
+            end.set_nonblocking(true).map_err(told)?;
+        }
+        if let Err(error) = weald_sys::raise_open_file_limit() {
+            log::info!("the limit of open files stays as it is: {error}");
+        }
+        let shared = Arc::new(Shared {
+            log: Mutex::new(options.log.clone()),
+            options,
+            cache,
+            place,
+            bound: Mutex::default(),
+            state: Mutex::default(),
+            added: Condvar::new(),
+            wake: wake_sink,
+            started: now(),
+        });
+        Ok(Self {
+            shared,
+            wake,
+            signals,
+        })
+    }
+
+    /// Serves until the last mount is gone, or for ever where the server does not end when idle; until another process has
+    /// taken over; or until a signal comes, which unmounts everything.
+    ///
+    /// # Errors
+    /// `Busy` where a second signal comes before the users of the mounts are done; `Io`.
+    pub fn run(self) -> Result<()> {
+        let mut idle_since = None;
+        let mut rested = Instant::now();
+        let mut is_ending = false;
+        loop {
+            if self.wait(idle_since.is_some())? {
+                if is_ending {
+                    return Err(Error::new(
+                        ErrorKind::Busy,
+                        "a second signal: its users lose their mounts",
+                    ));
+                }
+                is_ending = true;
+                self.shared.close();
+            }
+            if rested.elapsed() >= REST_INTERVAL {
+                rested = Instant::now();
+                self.shared.rest();
+            }
+            let is_idle = {
+                let state = self.shared.state.lock();
+                let is_empty = state.mounts.is_empty() && state.adding_count == 0;
+                match state.phase {
+                    Phase::Given => return Ok(()),
+                    Phase::Closing if is_empty => return Ok(()),
+                    Phase::Open => is_empty && state.connection_count == 0,
+                    Phase::Closing | Phase::HandingOver => false,
+                }
+            };
+            if !is_idle || !self.shared.options.ends_when_idle {
+                idle_since = None;
+                continue;
+            }
+            let since = *idle_since.get_or_insert_with(Instant::now);
+            let grace = if self.shared.options.is_shared {
+                IDLE_GRACE
+            } else {
+                Duration::ZERO
+            };
+            if since.elapsed() >= grace && !self.has_caller()? && self.shared.hide() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for something to do, and accepts a connection if that is what came; whether a signal has come.
+    fn wait(&self, is_idle: bool) -> Result<bool> {
+        let (phase, connection_count) = {
+            let state = self.shared.state.lock();
+            (state.phase, state.connection_count)
+        };
+        let accepts = phase == Phase::Open && connection_count < CONNECTION_COUNT_MAX;
+        let bound = accepts.then(|| self.shared.bound.lock().clone()).flatten();
+        let mut ends = vec![PollFd::new(&self.wake, PollFlags::IN)];
+        // While mounts change hands, a signal waits until it is clear whose they are.
+        if phase != Phase::HandingOver {
+            ends.push(PollFd::new(&self.signals, PollFlags::IN));
+        }
+        if let Some(bound) = &bound {
+            ends.push(PollFd::new(&bound.listener, PollFlags::IN));
+        }
+        let timeout = if is_idle {
+            IDLE_GRACE / 10
+        } else {
+            REST_INTERVAL / 4
+        };
+        poll_for(&mut ends, timeout)?;
+        let has = |end: &dyn AsFd| {
+            use std::os::fd::AsRawFd;
+            let number = end.as_fd().as_raw_fd();
+            ends.iter()
+                .any(|e| e.as_fd().as_raw_fd() == number && !e.revents().is_empty())
+        };
+        if has(&self.wake) {
+            drain(&self.wake);
+        }
+        if let Some(bound) = bound.as_ref().filter(|bound| has(&bound.listener)) {
+            match bound.listener.accept() {
+                Ok((stream, _)) => self.shared.answer_in_thread(stream),
+                Err(error) => {
+                    log::warn!("a connection is lost: {error}");
+                    // Out of descriptors, most likely: others must first let go of some.
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+        Ok(has(&self.signals) && drain(&self.signals) > 0)
+    }
+
+    /// Whether a client is waiting to be accepted.
+    fn has_caller(&self) -> Result<bool> {
+        match &*self.shared.bound.lock() {
+            Some(bound) => {
+                let mut ends = [PollFd::new(&bound.listener, PollFlags::IN)];
+                poll_for(&mut ends, Duration::ZERO)?;
+                Ok(!ends.iter().all(|end| end.revents().is_empty()))
+            }
+            None => Ok(false),
+        }
+    }
+}
+
+impl Shared {
+    /// Lets others find this server.
+    fn show(&self) -> Result<()> {
+        let place = self
+            .place
+            .as_ref()
+            .ok_or_else(|| Error::not_found("no place for a socket"))?;
+        let name = if self.options.is_shared {
+            place.shared_name()
+        } else {
+            place.alone_name()
+        };
+        let lock = place.lock()?;
+        *self.bound.lock() = Some(Arc::new(place.bind(&name, &lock)?));
+        Ok(())
+    }
+
+    /// Lets nobody find it any more; `false` where another server holds things up, and ours goes on.
+    fn hide(&self) -> bool {
+        if let (Some(place), Some(bound)) = (&self.place, self.bound.lock().clone()) {
+            let hidden = place.lock().and_then(|_lock| place.unlink(&bound.name));
+            if let Err(error) = hidden {
+                log::warn!("{error:?}");
+                return error.kind() != ErrorKind::Busy;
+            }
+        }
+        *self.bound.lock() = None;
+        true
+    }
+
+    pub(crate) fn wake(&self) {
+        // A pipe that is full wakes as well.
+        let _ = (&self.wake).write(&[0]);
+    }
+
+    pub(crate) fn adopt(&self, bound: Bound) {
+        *self.bound.lock() = Some(Arc::new(bound));
+    }
+
+    fn rest(&self) {
+        self.cache.rest();
+        self.mounts().iter().for_each(|served| served.rest());
+    }
+
+    /// All mounts, the oldest first.
+    pub(crate) fn mounts(&self) -> Vec<Arc<Served>> {
+        self.state.lock().mounts.values().cloned().collect()
+    }
+
+    pub(crate) fn log(&self) -> Option<PathBuf> {
+        self.log.lock().clone()
+    }
+
+    fn answer_in_thread(self: &Arc<Self>, stream: UnixStream) {
+        self.state.lock().connection_count += 1;
+        let connection = Connection {
+            shared: Arc::clone(self),
+            stream,
+        };
+        let answering = std::thread::Builder::new().name("answer".into());
+        if let Err(error) = answering.spawn(move || connection.answer()) {
+            log::warn!("a connection is lost: {error}");
+        }
+    }
+
+    /// Mounts, unless the server is busy ending or giving its mounts away: `false`, and the client tries again.
+    fn mount(self: &Arc<Self>, request: MountRequest) -> Result<bool> {
+        let id = {
+            let mut state = self.state.lock();
+            if state.phase != Phase::Open {
+                return Ok(false);
+            }
+            state.adding_count += 1;
+            state.next_id += 1;
+            state.next_id
+        };
+        let _adding = Adding(self);
+        if let Some(path) = &request.log {
+            log_to(Some(path.as_ref()))?;
+            *self.log.lock() = Some(path.into());
+        }
+        let served = Served::mount(id, request, &self.cache)?;
+        self.insert(served)?;
+        Ok(true)
+    }
+
+    /// Takes a live mount into the list, until it ends.
+    pub(crate) fn insert(self: &Arc<Self>, served: Served) -> Result<()> {
+        let served = Arc::new(served);
+        let (shared, watched) = (Arc::clone(self), Arc::clone(&served));
+        self.state.lock().mounts.insert(served.id, served);
+        let watching = std::thread::Builder::new().name("watch".into());
+        let id = watched.id;
+        if let Err(error) = watching.spawn(move || shared.watch(&watched)) {
+            let served = self.state.lock().mounts.remove(&id);
+            // Detaches the mount.
+            drop(served.and_then(|served| served.take()));
+            return Err(Error::io("start of a thread", error));
+        }
+        Ok(())
+    }
+
+    fn watch(&self, served: &Served) {
+        let Some(mount) = served.connection() else {
+            return;
+        };
+        if let Err(error) = mount.wait() {
+            log::error!("{}: {error:?}", mount.dir().display());
+        }
+        drop(mount);
+        // Paused mounts are in the hands of whoever has paused them.
+        if let Some(live) = served.take() {
+            self.finish(served, live);
+        }
+    }
+
+    /// Ends a mount that is out of the name space.
+    pub(crate) fn finish(&self, served: &Served, live: Live) {
+        let record = served.handed.request.record.as_deref().map(Path::new);
+        let presence = live.close(record);
+        let mut state = self.state.lock();
+        state.mounts.remove(&served.id);
+        match presence {
+            // Whoever waits for the end of such a mount waits for the end of its server.
+            Some(presence) if !self.options.is_shared => state.kept.push(presence),
+            other => drop(other),
+        }
+        drop(state);
+        self.wake();
+    }
+
+    /// Forgets a mount that is lost.
+    pub(crate) fn forget(&self, id: u64) {
+        self.state.lock().mounts.remove(&id);
+        self.wake();
+    }
+
+    /// Begins or ends to hand over; waits for mounts that are being made.
+    ///
+    /// # Errors
+    /// `Busy` where that takes too long, or the server is ending or handing over already.
+    pub(crate) fn begin_hand_over(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Open {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                "the server is ending or being taken over already",
+            ));
+        }
+        state.phase = Phase::HandingOver;
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        while state.adding_count > 0 {
+            if self.added.wait_until(&mut state, deadline).timed_out() {
+                state.phase = Phase::Open;
+                self.wake();
+                return Err(Error::new(
+                    ErrorKind::Busy,
+                    "an image is being mounted; try again",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn end_hand_over(&self, phase: Phase) {
+        self.state.lock().phase = phase;
+        self.wake();
+    }
+
+    /// Unmounts everything, as a signal wants it; mounts in use are detached and served on.
+    fn close(self: &Arc<Self>) {
+        self.state.lock().phase = Phase::Closing;
+        self.hide();
+        let shared = Arc::clone(self);
+        let closing = std::thread::Builder::new().name("unmount".into());
+        let spawned = closing.spawn(move || {
+            let mut state = shared.state.lock();
+            while state.adding_count > 0 {
+                shared.added.wait(&mut state);
+            }
+            drop(state);
+            shared.mounts().iter().for_each(|served| unmount(served));
+            shared.wake();
+        });
+        if let Err(error) = spawned {
+            log::error!("nothing is unmounted: {error}");
+        }
+    }
+
+    fn report(&self) -> ServerReport {
+        ServerReport {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            is_shared: self.options.is_shared,
+            started: self.started,
+            resident_len: weald_sys::resident_len().unwrap_or(0),
+            descriptor_count: descriptor_count(),
+            cache: self.cache.counts().into(),
+            ..ServerReport::default()
+        }
+    }
+}
+
+fn unmount(served: &Served) {
+    let Some(mount) = served.connection() else {
+        return;
+    };
+    let unmounter = mount.unmounter();
+    let unmounted = match unmounter.unmount(Busy::Refuse) {
+        Err(error) if error.kind() == ErrorKind::Busy => {
+            log::warn!(
+                "{error}; serving those who use it until they are done, or until the next signal"
+            );
+            unmounter.unmount(Busy::Detach)
+        }
+        other => other,
+    };
+    if let Err(error) = unmounted {
+        log::error!("{error}");
+    }
+}
+
+/// A request to mount under way.
+struct Adding<'a>(&'a Shared);
+
+impl Drop for Adding<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().adding_count -= 1;
+        self.0.added.notify_all();
+        self.0.wake();
+    }
+}
+
+/// A connection being answered.
+struct Connection {
+    shared: Arc<Shared>,
+    stream: UnixStream,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.shared.state.lock().connection_count -= 1;
+        self.shared.wake();
+    }
+}
+
+impl Connection {
+    fn answer(self) {
+        if let Err(error) = self.try_answer() {
+            log::info!("a client was not answered: {error:?}");
+        }
+    }
+
+    fn try_answer(&self) -> Result<()> {
+        let timeout = Some(REQUEST_TIMEOUT);
+        self.stream
+            .set_write_timeout(timeout)
+            .map_err(|e| Error::io("connection", e))?;
+        let request = match receive::<Hello>(&self.stream, timeout)? {
+            Some((hello, _)) => hello.request(),
+            None => return Ok(()),
+        };
+        match request {
+            Ok(Request::Mount(_)) if !self.shared.options.is_shared => {
+                self.refuse(&Error::invalid("this server serves one mount alone"))
+            }
+            Ok(Request::Mount(request)) => match self.shared.mount(request) {
+                Ok(true) => send(&self.stream, &Reply::Mounted, None),
+                // The end of the connection tells the client to try again.
+                Ok(false) => Ok(()),
+                Err(error) => self.refuse(&error),
+            },
+            Ok(Request::Report) => self.report(),
+            Ok(Request::TakeOver) => hand_over::give(&self.shared, &self.stream),
+            Err(error) => self.refuse(&error),
+        }
+    }
+
+    fn refuse(&self, error: &Error) -> Result<()> {
+        send(&self.stream, &Reply::Refused(Refusal::of(error)), None)
+    }
+
+    fn report(&self) -> Result<()> {
+        let mounts = self.shared.mounts();
+        let server = ServerReport {
+            mount_count: mounts.len() as u64,
+            ..self.shared.report()
+        };
+        send(&self.stream, &Reply::Server(server), None)?;
+        for served in mounts {
+            send(&self.stream, &Reply::Mount(served.report()), None)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sends what this process says on standard error to the end of the file at `path` from here on, or nowhere.
+///
+/// # Errors
+/// `Io`, `NotFound`.
+pub fn log_to(path: Option<&Path>) -> Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC;
+    let (path, flags) = match path {
+        Some(path) => (path, flags),
+        None => (Path::new("/dev/null"), OFlags::WRONLY | OFlags::CLOEXEC),
+    };
+    let told = |errno: rustix::io::Errno| Error::io(path.display().to_string(), errno.into());
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)).map_err(told)?;
+    rustix::stdio::dup2_stderr(&file).map_err(told)
+}
+
+fn poll_for(ends: &mut [PollFd<'_>], timeout: Duration) -> Result<()> {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    match poll(ends, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(Error::io("poll", errno.into())),
+    }
+}
+
+/// Reads what has come; how many bytes.
+fn drain(mut end: &UnixStream) -> usize {
+    let mut buffer = [0; 64];
+    let mut count = 0;
+    while let Ok(len) = end.read(&mut buffer)
+        && len > 0
+    {
+        count += len;
+    }
+    count
+}
