@@ -35,6 +35,8 @@ pub enum Command {
     Build(commands::build::BuildArgs),
     Mount(commands::mount::MountArgs),
     Umount(commands::umount::UmountArgs),
+    Mounts(commands::mounts::MountsArgs),
+    Serve(commands::serve::ServeArgs),
     Ls(commands::ls::LsArgs),
     Tree(commands::tree::TreeArgs),
     Stat(commands::stat::StatArgs),

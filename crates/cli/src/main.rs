@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod background;
 mod commands;
 mod entry;
 mod json;
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
         .first()
         .is_some_and(|name| Path::new(name).ends_with("mount.weald"));
     if is_mount_helper {
-        return commands::mount::run_mount_helper(words.into_iter().skip(1).collect());
+        return commands::mount_helper::run(words.into_iter().skip(1).collect());
     }
     let matches = args::Cli::command().get_matches_from(words);
     let cli = args::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

@@ -24,10 +24,12 @@ const READERS: [(&str, &[&str]); 12] = [
     ("rewrite", &["target"]),
 ];
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 21] = [
     "build",
     "mount",
     "umount",
+    "mounts",
+    "serve",
     "ls",
     "tree",
     "stat",

@@ -29,6 +29,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a shared server waits for another mount when the last one is gone.
 const IDLE_GRACE: Duration = Duration::from_secs(1);
 
+/// How long it waits for its first: whoever has started it is about to ask.
+const FIRST_GRACE: Duration = Duration::from_secs(30);
+
 /// How often a cache forgets what nobody asked for meanwhile.
 const REST_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -92,6 +95,16 @@ pub(crate) enum Phase {
     Closing,
 }
 
+/// What keeps a server from ending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Activity {
+    /// Mounts, or one that is being made.
+    Serving,
+    /// Somebody asks; but who looks at a server again and again does not keep it for ever.
+    Asked,
+    Idle,
+}
+
 impl Server {
     /// Makes a server that `place` shows to others, and mounts `first`.
     ///
@@ -119,6 +132,11 @@ impl Server {
             log::info!("'weald mounts' will not show this mount: {error:?}");
         }
         Ok(server)
+    }
+
+    /// Where its messages go, as its options or the server before it said.
+    pub fn log(&self) -> Option<PathBuf> {
+        self.shared.log()
     }
 
     pub(crate) fn new(
@@ -181,28 +199,26 @@ impl Server {
                 rested = Instant::now();
                 self.shared.rest();
             }
-            let is_idle = {
-                let state = self.shared.state.lock();
-                let is_empty = state.mounts.is_empty() && state.adding_count == 0;
-                match state.phase {
-                    Phase::Given => return Ok(()),
-                    Phase::Closing if is_empty => return Ok(()),
-                    Phase::Open => is_empty && state.connection_count == 0,
-                    Phase::Closing | Phase::HandingOver => false,
+            match self.shared.state() {
+                (Phase::Given, _) => return Ok(()),
+                (Phase::Closing, Activity::Idle | Activity::Asked) => {
+                    self.shared.hide();
+                    return Ok(());
                 }
-            };
-            if !is_idle || !self.shared.options.ends_when_idle {
-                idle_since = None;
-                continue;
-            }
-            let since = *idle_since.get_or_insert_with(Instant::now);
-            let grace = if self.shared.options.is_shared {
-                IDLE_GRACE
-            } else {
-                Duration::ZERO
-            };
-            if since.elapsed() >= grace && !self.has_caller()? && self.shared.hide() {
-                return Ok(());
+                (Phase::Open, activity @ (Activity::Idle | Activity::Asked))
+                    if self.shared.options.ends_when_idle =>
+                {
+                    let since = *idle_since.get_or_insert_with(Instant::now);
+                    let is_due = since.elapsed() >= self.shared.grace();
+                    if is_due
+                        && activity == Activity::Idle
+                        && !self.has_caller()?
+                        && self.shared.hide()
+                    {
+                        return Ok(());
+                    }
+                }
+                _ => idle_since = None,
             }
         }
     }
@@ -292,6 +308,28 @@ impl Shared {
         }
         *self.bound.lock() = None;
         true
+    }
+
+    fn state(&self) -> (Phase, Activity) {
+        let state = self.state.lock();
+        let activity = match (
+            state.mounts.is_empty() && state.adding_count == 0,
+            state.connection_count,
+        ) {
+            (false, _) => Activity::Serving,
+            (true, 0) => Activity::Idle,
+            (true, _) => Activity::Asked,
+        };
+        (state.phase, activity)
+    }
+
+    /// How long to wait for a mount.
+    fn grace(&self) -> Duration {
+        match (self.options.is_shared, self.state.lock().next_id) {
+            (false, _) => Duration::ZERO,
+            (true, 0) => FIRST_GRACE,
+            (true, _) => IDLE_GRACE,
+        }
     }
 
     pub(crate) fn wake(&self) {
@@ -436,7 +474,6 @@ impl Shared {
     /// Unmounts everything, as a signal wants it; mounts in use are detached and served on.
     fn close(self: &Arc<Self>) {
         self.state.lock().phase = Phase::Closing;
-        self.hide();
         let shared = Arc::clone(self);
         let closing = std::thread::Builder::new().name("unmount".into());
         let spawned = closing.spawn(move || {
@@ -446,6 +483,8 @@ impl Shared {
             }
             drop(state);
             shared.mounts().iter().for_each(|served| unmount(served));
+            // Who wants to mount meanwhile waits, and then starts another server.
+            shared.hide();
             shared.wake();
         });
         if let Err(error) = spawned {

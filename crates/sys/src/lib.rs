@@ -14,6 +14,8 @@
 //! All code here but zlib's is Linux's; on other systems the rest is empty until somebody ports it.
 
 #[cfg(target_os = "linux")]
+mod descriptors;
+#[cfg(target_os = "linux")]
 mod dir;
 #[cfg(target_os = "linux")]
 mod file;
@@ -33,6 +35,8 @@ mod stat;
 mod xattr;
 mod zlib;
 
+#[cfg(target_os = "linux")]
+pub use descriptors::close_all_on_exec;
 #[cfg(target_os = "linux")]
 pub use dir::{
     DirBuffer, DirEntry, enter_dir, open_beneath, open_dir, open_dir_at, read_dir,

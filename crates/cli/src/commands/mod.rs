@@ -13,8 +13,11 @@ pub mod info;
 pub mod ls;
 pub mod man;
 pub mod mount;
+pub mod mount_helper;
+pub mod mounts;
 pub mod recover;
 pub mod rewrite;
+pub mod serve;
 pub mod stat;
 pub mod sum;
 pub mod tar;
@@ -34,6 +37,8 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Build(args) => build::run(&args),
         Command::Mount(args) => mount::run(args),
         Command::Umount(args) => umount::run(args),
+        Command::Mounts(args) => mounts::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Tree(args) => tree::run(&args),
         Command::Stat(args) => stat::run(&args),

@@ -2,17 +2,25 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use weald_format::ErrorKind;
 use weald_fuse::{Busy, Watch};
 
-/// How long the end of the server may take. It only has to give its memory back.
+/// How long the server may take to let go of the mount. It only has to give its memory back.
 const SERVER_END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a mount in use is tried again: programs that have just closed their files hold them a moment longer.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Pause between two attempts.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Unmount an image
 ///
-/// Returns when the server has ended, with --lazy at once.
+/// Returns when its server has let go of the image, with --lazy at once. A mount that is in use is tried again for two
+/// seconds.
 #[derive(Debug, Args)]
 #[command(after_long_help = UMOUNT_EXAMPLES)]
 pub struct UmountArgs {
@@ -29,7 +37,7 @@ Examples:
   weald umount /mnt
   weald umount --lazy /mnt";
 
-/// Unmounts; returns when the server has ended, with `--lazy` at once.
+/// Unmounts; returns when the server has let go of the image, with `--lazy` at once.
 ///
 /// # Errors
 /// Nothing mounted there, or in use.
@@ -45,17 +53,30 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
         bail!("{}: no image is mounted there", shown());
     }
     let watch = weald_fuse::device_of(&dir).ok().and_then(Watch::start);
-    let busy = if args.lazy {
-        Busy::Detach
-    } else {
-        Busy::Refuse
-    };
-    weald_fuse::unmount(&dir, busy).with_context(shown)?;
+    unmount(&dir, args.lazy).with_context(shown)?;
     if let Some(watch) = watch
         && !args.lazy
         && !watch.wait(SERVER_END_TIMEOUT)
     {
-        log::warn!("{}: unmounted, but its server still runs", shown());
+        log::warn!(
+            "{}: unmounted, but its server still holds the image",
+            shown()
+        );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn unmount(dir: &Path, is_lazy: bool) -> weald_format::Result<()> {
+    if is_lazy {
+        return weald_fuse::unmount(dir, Busy::Detach);
+    }
+    let start = Instant::now();
+    loop {
+        match weald_fuse::unmount(dir, Busy::Refuse) {
+            Err(error) if error.kind() == ErrorKind::Busy && start.elapsed() < BUSY_TIMEOUT => {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            other => return other,
+        }
+    }
 }

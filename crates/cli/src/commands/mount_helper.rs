@@ -1,0 +1,141 @@
+//! `mount.weald`, by which mount(8), fstab and systemd come to the same as by `weald mount`.
+//!
+//! It joins the shared server if one runs, but starts none: a server that began in the unit of one mount would end with it, and
+//! the other mounts too.
+
+use super::mount::{self, MountArgs, Way};
+use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use weald_fuse::MountOptions;
+
+/// Exit codes of a mount helper, of mount(8).
+const HELPER_USAGE: u8 = 1;
+const HELPER_FAILURE: u8 = 32;
+
+/// The command line that mount(8) gives to a helper.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct HelperLine {
+    image: PathBuf,
+    dir: PathBuf,
+    options: Vec<String>,
+    is_fake: bool,
+}
+
+/// Does what `mount.weald SPEC DIR [-sfnv] [-N ns] [-o options] [-t type]` means; `args` begins after the program's name.
+///
+/// Exits as mount(8) wants: 0 done, 1 bad usage, 32 could not be mounted.
+pub fn run(args: Vec<OsString>) -> ExitCode {
+    let line = match parse_helper_line(args) {
+        Ok(line) => line,
+        Err(error) => return helper_failed(&error, HELPER_USAGE),
+    };
+    if line.is_fake {
+        return ExitCode::SUCCESS;
+    }
+    let args = MountArgs::of(line.image, line.dir, line.options);
+    match mount::mount(&args, Way::JoinIfThere) {
+        Ok(code) if code == ExitCode::SUCCESS => code,
+        Ok(_) => ExitCode::from(HELPER_FAILURE),
+        Err(error) => helper_failed(&error, HELPER_FAILURE),
+    }
+}
+
+fn helper_failed(error: &anyhow::Error, code: u8) -> ExitCode {
+    // Nothing can be done where even standard error is gone.
+    let _ = writeln!(std::io::stderr(), "mount.weald: {error:#}");
+    ExitCode::from(code)
+}
+
+fn parse_helper_line(args: Vec<OsString>) -> Result<HelperLine> {
+    let (mut line, mut paths, mut lists) = (HelperLine::default(), Vec::new(), Vec::new());
+    let mut is_sloppy = false;
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
+        let Some(letters) = arg.to_str().and_then(|arg| arg.strip_prefix('-')) else {
+            paths.push(PathBuf::from(arg));
+            continue;
+        };
+        for letter in letters.chars() {
+            match letter {
+                's' => is_sloppy = true,
+                'f' => line.is_fake = true,
+                'n' | 'v' => {}
+                'o' => lists.push(value_of(letter, &mut args)?),
+                't' => drop(value_of(letter, &mut args)?),
+                'N' => bail!("mounting into another namespace (-N) is not supported"),
+                _ => bail!("there is no option -{letter}"),
+            }
+        }
+    }
+    let [image, dir] = <[PathBuf; 2]>::try_from(paths)
+        .map_err(|_| anyhow::anyhow!("usage: mount.weald IMAGE DIR [-sfnv] [-o OPTIONS]"))?;
+    line.options = lists
+        .iter()
+        .map(|list| MountOptions::for_helper(list, is_sloppy))
+        .collect();
+    MountOptions::parse(&line.options)?;
+    Ok(HelperLine { image, dir, ..line })
+}
+
+fn value_of(letter: char, args: &mut impl Iterator<Item = OsString>) -> Result<String> {
+    let value = args
+        .next()
+        .with_context(|| format!("-{letter} needs a value"))?;
+    value
+        .into_string()
+        .map_err(|value| anyhow::anyhow!("-{letter} {}: not UTF-8", value.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<HelperLine> {
+        parse_helper_line(words.iter().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn the_line_of_mount_is_understood() {
+        let line = parse(&[
+            "a.weald",
+            "/mnt",
+            "-nv",
+            "-o",
+            "rw,nofail,noexec",
+            "-t",
+            "weald",
+        ]);
+        let line = line.expect("well formed");
+        assert_eq!(
+            (line.image, line.dir),
+            (PathBuf::from("a.weald"), PathBuf::from("/mnt"))
+        );
+        assert_eq!(line.options, ["nofail,noexec"]);
+        assert!(
+            parse(&["a", "b", "-sf", "-o", "fast"])
+                .expect("sloppy")
+                .is_fake
+        );
+    }
+
+    #[test]
+    fn bad_lines_are_refused_with_a_reason() {
+        let table: [(&[&str], &str); 5] = [
+            (&["a"], "usage: mount.weald"),
+            (&["a", "b", "c"], "usage: mount.weald"),
+            (&["a", "b", "-x"], "there is no option -x"),
+            (&["a", "b", "-o"], "-o needs a value"),
+            (
+                &["a", "b", "-o", "fast"],
+                "option 'fast': there is no such option",
+            ),
+        ];
+        for (words, text) in table {
+            let error = parse(words).expect_err(text).to_string();
+            assert!(error.contains(text), "{words:?}: {error}");
+        }
+    }
+}

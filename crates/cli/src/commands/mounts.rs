@@ -1,0 +1,255 @@
+//! `weald mounts`: what is mounted, by which servers, and how they are doing.
+
+use super::mount::place_dir;
+use crate::json::{Object, put_name};
+use crate::output::Output;
+use crate::progress::bytes;
+use anyhow::Result;
+use clap::Args;
+use serde_json::Value;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::time::Duration;
+use weald_daemon::{
+    MountReport, OperationReport, Place, Quantile, ServerReport, prometheus, reports,
+};
+use weald_vfs::shown;
+
+/// How often `--watch` looks.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Moves to the top left and clears what follows.
+const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
+
+const EXAMPLES: &str = "\
+Examples:
+  weald mounts
+  weald mounts --watch
+  weald mounts --latency
+  weald mounts --json | jq 'select(.type == \"mount\") | .dir'
+  weald mounts --prometheus > /var/lib/node_exporter/weald.prom
+
+Columns: requests of the kernel; share of what was needed that lay decoded in the cache; requests under way; requests that
+failed because the image could not be read; content handed out. Only mounts of this user are shown, and only those whose
+servers see the same files.";
+
+/// Show all mounts and their servers
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct MountsArgs {
+    /// Show them again every second, until interrupted
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Show how long requests took, by operation: count, mean, and times that so many did not reach
+    #[arg(short, long, conflicts_with_all = ["json", "prometheus"])]
+    pub latency: bool,
+    /// One object a line, of type server or mount
+    #[arg(long)]
+    pub json: bool,
+    /// As text for Prometheus
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    pub prometheus: bool,
+}
+
+/// Prints what the servers tell.
+///
+/// # Errors
+/// A place for servers that is not this user's alone.
+pub fn run(args: &MountsArgs) -> Result<ExitCode> {
+    loop {
+        let servers = match Place::find(&place_dir())? {
+            Some(place) => reports(&place)?,
+            None => Vec::new(),
+        };
+        let mut output = Output::new();
+        let is_terminal = output.is_terminal();
+        if args.watch && is_terminal {
+            output.write_all(CLEAR.as_bytes())?;
+        }
+        match (args.json, args.prometheus) {
+            (true, _) => servers
+                .iter()
+                .try_for_each(|server| put_json(&mut output, server))?,
+            (_, true) => output.write_all(prometheus(&servers).as_bytes())?,
+            _ => put_tables(&mut output, &servers, args.latency)?,
+        }
+        if !args.watch {
+            output.finish()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !is_terminal && !args.json {
+            writeln!(output)?;
+        }
+        output.finish()?;
+        std::thread::sleep(WATCH_INTERVAL);
+    }
+}
+
+fn put_tables(output: &mut Output, servers: &[ServerReport], has_latency: bool) -> Result<()> {
+    for server in servers {
+        writeln!(output, "{}", server_line(server))?;
+        let mut rows = vec![HEAD.map(str::to_owned)];
+        rows.extend(server.mounts.iter().map(row));
+        if rows.len() > 1 {
+            put_rows(output, &rows, 3)?;
+        }
+        for mount in server.mounts.iter().filter(|_| has_latency) {
+            writeln!(output, "{}", shown(mount.dir.as_bytes()))?;
+            let mut rows = vec![LATENCY_HEAD.map(str::to_owned)];
+            rows.extend(
+                mount
+                    .operations
+                    .iter()
+                    .filter(|o| o.count > 0)
+                    .map(latency_row),
+            );
+            put_rows(output, &rows, 1)?;
+        }
+    }
+    Ok(())
+}
+
+const HEAD: [&str; 9] = [
+    "DIR",
+    "IMAGE",
+    "DIGEST",
+    "GEN",
+    "REQUESTS",
+    "HITS",
+    "IN FLIGHT",
+    "ERRORS",
+    "READ",
+];
+
+const LATENCY_HEAD: [&str; 7] = ["OPERATION", "COUNT", "ERRORS", "MEAN", "P50", "P99", "MAX"];
+
+fn server_line(server: &ServerReport) -> String {
+    let kind = if server.is_shared {
+        "shared"
+    } else {
+        "isolated"
+    };
+    let cache = &server.cache;
+    format!(
+        "server {} ({kind}, weald {}): {} mounts, memory {}, cache {} of {}, {} descriptors",
+        server.pid,
+        server.version,
+        server.mount_count,
+        bytes(server.resident_len),
+        bytes(cache.used_len),
+        bytes(cache.len_max),
+        server.descriptor_count
+    )
+}
+
+fn row(mount: &MountReport) -> [String; 9] {
+    let hits = mount.cache.hit_rate();
+    [
+        shown(mount.dir.as_bytes()),
+        shown(mount.image.as_bytes()),
+        mount.image_digest.chars().take(12).collect(),
+        mount.generation.to_string(),
+        mount.request_count().to_string(),
+        hits.map_or_else(|| "-".to_owned(), |rate| format!("{:.1}%", rate * 100.0)),
+        mount.in_flight.to_string(),
+        mount.error_count.to_string(),
+        bytes(mount.read_len),
+    ]
+}
+
+fn latency_row(operation: &OperationReport) -> [String; 7] {
+    let mean = operation.mean_us();
+    let quantile = |share| match operation.quantile(share) {
+        Quantile::None => "-".to_owned(),
+        Quantile::Below(us) => format!("< {}", time(us as f64)),
+        Quantile::AtLeast(us) => format!(">= {}", time(us as f64)),
+    };
+    [
+        operation.name.clone(),
+        operation.count.to_string(),
+        operation.error_count.to_string(),
+        mean.map_or_else(|| "-".to_owned(), time),
+        quantile(0.5),
+        quantile(0.99),
+        quantile(1.0),
+    ]
+}
+
+/// Microseconds, in a unit that leaves few digits.
+fn time(us: f64) -> String {
+    match us {
+        us if us < 1e3 => format!("{us:.3} us").replace(".000", ""),
+        us if us < 1e6 => format!("{:.1} ms", us / 1e3),
+        us => format!("{:.1} s", us / 1e6),
+    }
+}
+
+/// Rows in columns, the first `left_count` of which begin where they begin; the others end together.
+fn put_rows<const N: usize>(
+    output: &mut Output,
+    rows: &[[String; N]],
+    left_count: usize,
+) -> Result<()> {
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    for row in rows {
+        let cells =
+            row.iter()
+                .zip(&widths)
+                .enumerate()
+                .map(|(column, (cell, &width))| match column < left_count {
+                    true => format!("{cell:<width$}"),
+                    false => format!("{cell:>width$}"),
+                });
+        let line = cells.collect::<Vec<_>>().join("  ");
+        writeln!(output, "  {}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn put_json(output: &mut Output, server: &ServerReport) -> Result<()> {
+    let mut told = object(serde_json::to_value(server)?, "server");
+    told.remove("mounts");
+    output.json(&told.into())?;
+    for mount in &server.mounts {
+        let mut told = object(serde_json::to_value(mount)?, "mount");
+        put_name(&mut told, "dir", mount.dir.as_bytes());
+        put_name(&mut told, "image", mount.image.as_bytes());
+        told.insert("server_pid".into(), server.pid.into());
+        told.insert("request_count".into(), mount.request_count().into());
+        output.json(&told.into())?;
+    }
+    Ok(())
+}
+
+fn object(value: Value, kind: &str) -> Object {
+    let mut object = match value {
+        Value::Object(object) => object,
+        _ => Object::new(),
+    };
+    object.insert("type".into(), kind.into());
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_few_digits() {
+        for (us, text) in [
+            (1.0, "1 us"),
+            (1.25, "1.250 us"),
+            (2048.0, "2.0 ms"),
+            (3e6, "3.0 s"),
+        ] {
+            assert_eq!(time(us), text);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `weald serve`: the server that many mounts share, for those who want it to run before the first of them.
+
+use super::mount::place;
+use crate::background;
+use crate::open::default_cache_len;
+use anyhow::Result;
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use weald_daemon::{Server, ServerOptions};
+use weald_format::{ByteLen, ErrorKind};
+
+const EXAMPLES: &str = "\
+Examples:
+  weald serve --background --cache 4G
+  weald serve --take-over --background     after an upgrade: mounts go on, their users wait a moment
+
+weald mount starts a server by itself, which ends with its last mount. One started by this command stays.";
+
+/// Serve many mounts with one cache
+///
+/// Runs until SIGINT, SIGTERM or SIGHUP, which unmount everything.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ServeArgs {
+    /// Return when the server is ready
+    #[arg(short, long)]
+    pub background: bool,
+    /// Take all mounts over from the server that runs, which then ends
+    ///
+    /// Open files stay open; who reads meanwhile waits. Mounts that record or are traced cannot be taken over; if anything
+    /// else is in the way, the other server goes on too. Mounts with a server of their own are left alone.
+    #[arg(long)]
+    pub take_over: bool,
+    /// Most decoded bytes to keep in memory (default: a sixteenth of the memory, but 256M to 2G; with --take-over what the other
+    /// server had)
+    #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
+    pub cache: Option<u64>,
+    /// Append what the server in the background logs to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub log: Option<PathBuf>,
+    /// Be the server in the background: say on standard output when it is ready
+    #[arg(long, hide = true)]
+    pub ready_stdout: bool,
+    /// End with the last mount; and at once, without complaint, where another server runs
+    #[arg(long, hide = true)]
+    pub until_idle: bool,
+}
+
+/// Serves until told to end; with `--background` returns when the server is ready.
+///
+/// # Errors
+/// A server that runs already; with `--take-over`, whatever keeps its mounts where they are.
+pub fn run(args: &ServeArgs) -> Result<ExitCode> {
+    if args.background {
+        return start(args);
+    }
+    let place = place()?;
+    let log = args.log.as_ref().map(std::path::absolute).transpose()?;
+    if args.ready_stdout {
+        background::detach()?;
+    }
+    let cache_len = args.cache.map(ByteLen);
+    let server = match args.take_over {
+        true => weald_daemon::take_over(place, cache_len),
+        false => {
+            let options = ServerOptions {
+                cache_len: cache_len.unwrap_or_else(default_cache_len),
+                is_shared: true,
+                ends_when_idle: args.until_idle,
+                log: log.clone(),
+            };
+            Server::start(Some(place), options, None)
+        }
+    };
+    let server = match server {
+        Err(error) if error.kind() == ErrorKind::Busy && args.until_idle => {
+            background::say_ready(None)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        other => other?,
+    };
+    if !args.until_idle {
+        tell_systemd();
+    }
+    if args.ready_stdout {
+        background::say_ready(log.or_else(|| server.log()).as_deref())?;
+    }
+    server.run()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start(args: &ServeArgs) -> Result<ExitCode> {
+    let mut words: Vec<OsString> = vec!["serve".into(), "--ready-stdout".into()];
+    if args.take_over {
+        words.push("--take-over".into());
+    }
+    if let Some(len) = args.cache {
+        words.extend(["--cache".into(), len.to_string().into()]);
+    }
+    if let Some(log) = &args.log {
+        words.extend(["--log".into(), std::path::absolute(log)?.into()]);
+    }
+    match background::start(words)? {
+        true => Ok(ExitCode::SUCCESS),
+        false => Ok(ExitCode::from(crate::FAILED)),
+    }
+}
+
+/// Says by sd_notify(3) that the service is ready and who it is: after a take-over, another process than before.
+fn tell_systemd() {
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let address = match socket.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&socket),
+    };
+    let text = format!("READY=1\nMAINPID={}\n", std::process::id());
+    let told = address
+        .and_then(|address| UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address));
+    if let Err(error) = told {
+        log::warn!("{}: {error}", socket.display());
+    }
+}
