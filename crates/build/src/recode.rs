@@ -529,9 +529,11 @@ with zipfile.ZipFile('z.zip', 'w', zipfile.ZIP_DEFLATED) as z:
         data.extend_from_slice(&member[..30]);
         data.extend(bits.chunks(8).map(byte));
         assert_eq!(inflate(&data[30..], PLAIN_LEN_MAX), None);
-        let start = std::time::Instant::now();
+        let used = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).tv_sec;
+        let start = used();
         assert_eq!(zip_streams(&data, PART_LEN_MAX), []);
-        let seconds = start.elapsed().as_secs();
-        assert!(seconds < 10, "{seconds} s");
+        // One second, or two: every member until its end would take hundreds.
+        let seconds = used() - start;
+        assert!(seconds < 20, "{seconds} s");
     }
 }

@@ -44,7 +44,10 @@ fn killed_at_any_moment_nothing_is_left_and_old_images_stay() {
     );
     let mut rng = Rng::from_environment();
     let mut killed_count = 0;
-    for round in 0..24 {
+    for round in 0..96 {
+        if round >= 24 && killed_count >= 10 {
+            break;
+        }
         let is_forced = round % 2 == 1;
         let dir = scratch.dir(&format!("target{round}"));
         let target = dir.join("image");
@@ -52,7 +55,7 @@ fn killed_at_any_moment_nothing_is_left_and_old_images_stay() {
         if is_forced {
             fs::write(&target, &old).unwrap();
         }
-        let delay = time.mul_f64((round as f64 + rng.below(1000) as f64 / 1000.0) / 24.0);
+        let delay = time.mul_f64(((round % 24) as f64 + rng.below(1000) as f64 / 1000.0) / 24.0);
         let start = Instant::now();
         let was_killed = killed_after(&[&OPTIONS[..], force].concat(), &source, &target, delay);
         match was_killed {
@@ -85,7 +88,7 @@ fn killed_at_any_moment_nothing_is_left_and_old_images_stay() {
     }
     assert!(
         killed_count >= 10,
-        "only {killed_count} of 24 builds were killed in time"
+        "only {killed_count} builds were killed in time"
     );
 }
 
@@ -109,9 +112,9 @@ fn wait_until_writing(child: &Child, dir: &Path) {
         fs::read_link(fd.path())
             .is_ok_and(|to| to.starts_with(dir) && to.to_string_lossy().ends_with("(deleted)"))
     };
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(120);
     while !fs::read_dir(&fds).unwrap().any(|fd| is_output(fd.unwrap())) {
-        assert!(Instant::now() < end, "no output file after 20 s");
+        assert!(Instant::now() < end, "no output file after two minutes");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

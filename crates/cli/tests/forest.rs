@@ -99,7 +99,11 @@ fn killed_at_any_moment_a_forest_can_be_resumed() {
     let mut killed_count = 0;
     let resumed = scratch.at("resumed");
     let resuming: Vec<&str> = RICH.into_iter().chain(["--resume"]).collect();
-    for _ in 0..20 {
+    // How fast this machine is changes with what else it does.
+    for _ in 0..400 {
+        if killed_count >= 12 {
+            break;
+        }
         let mut command = Command::new(WEALD);
         command
             .args(["forest", "--quiet"])
@@ -111,8 +115,9 @@ fn killed_at_any_moment_a_forest_can_be_resumed() {
             rng.below(time.as_micros() as u64 / 4),
         ));
         child.kill().unwrap();
-        killed_count += u32::from(!child.wait().unwrap().success());
-        if rng.one_in(6) {
+        let was_killed = !child.wait().unwrap().success();
+        killed_count += u32::from(was_killed);
+        if !was_killed || rng.one_in(6) {
             done(&resuming, &resumed);
             assert!(
                 listing(&resumed) == expected,
@@ -122,8 +127,8 @@ fn killed_at_any_moment_a_forest_can_be_resumed() {
         }
     }
     assert!(
-        killed_count >= 10,
-        "only {killed_count} of 20 were killed in time"
+        killed_count >= 12,
+        "only {killed_count} were killed in time"
     );
     done(&resuming, &resumed);
     assert!(

@@ -100,17 +100,26 @@ fn killed_at_any_moment_an_append_can_be_recovered_from() {
     let options = ["--append", "--level", "3", "--threads", "2"];
     let start = Instant::now();
     build(&options, &source, &image);
-    let time = start.elapsed();
+    let mut time = start.elapsed();
     let both = fs::read(&image).unwrap();
     let mut rng = Rng::from_environment();
     let (mut torn_count, mut killed_count) = (0, 0);
-    for round in 0..20 {
+    for round in 0..60 {
+        if round >= 20 && killed_count >= 5 {
+            break;
+        }
         fs::write(&image, &first).unwrap();
-        let delay = time.mul_f64((round as f64 + rng.below(1000) as f64 / 1000.0) / 20.0);
+        let delay =
+            time.mul_f64(((round * 3 % 60) as f64 + rng.below(1000) as f64 / 1000.0) / 60.0);
+        let start = Instant::now();
         let mut child = build_command(&options, &source, &image).spawn().unwrap();
         std::thread::sleep(delay.min(Duration::from_secs(10)));
         let _ = child.kill();
-        killed_count += u32::from(!child.wait().unwrap().success());
+        match child.wait().unwrap().success() {
+            false => killed_count += 1,
+            // The machine is less busy than it was.
+            true => time = time.min(start.elapsed()),
+        }
         let found = fs::read(&image).unwrap();
         assert!(found.starts_with(&first));
         if found.len() != first.len() && found != both {
@@ -128,10 +137,7 @@ fn killed_at_any_moment_an_append_can_be_recovered_from() {
         }
         check(&image);
     }
-    assert!(
-        killed_count >= 5,
-        "{killed_count} of 20 were killed in time"
-    );
+    assert!(killed_count >= 5, "only {killed_count} were killed in time");
     // An image to which half of what would follow was written.
     fs::write(&image, &both[..(first.len() + both.len()) / 2]).unwrap();
     done(&weald(scratch.path(), &["recover", "image"]));

