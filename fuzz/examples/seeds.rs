@@ -502,6 +502,21 @@ fn rules(corpus: &Corpus) {
     }
 }
 
+/// What reading the file `dir/name` of an image touches.
+fn hotness(corpus: &Corpus, image: &Path, dir: &[u8], name: &[u8]) {
+    let image = Image::open_path(image, 0, &OpenOptions::default()).expect("open");
+    image.record_hotness();
+    let root = image.root().expect("root");
+    let dir = image.lookup(root.ino, dir).unwrap().expect("directory");
+    let file = image.lookup(dir.ino, name).unwrap().expect("file");
+    image.read(&file, 0, 5000).expect("read");
+    let hotness = image.hotness().expect("notes");
+    corpus.put("hot", &hotness.to_bytes());
+    let digest = image.summary().image_digest;
+    let other = format!("weald hotness 1\nimage {digest}\nmade 3 5\nfile 1-2,4-9 \\x41/b\nbase {digest}\n");
+    corpus.put("hot", other.as_bytes());
+}
+
 /// Streams of GNU tar, and descriptions in every form.
 fn streams(corpus: &Corpus, dir: &Path) {
     let script = "mkdir -p in/dir; cd in; echo text > dir/file; ln dir/file link; ln -s dir/file sym; mkfifo fifo
@@ -568,6 +583,7 @@ fn main() {
         };
         build_image(&root, &target, true, &options, &Silent).expect("build");
         split(&corpus, &fs::read(&target).unwrap());
+        hotness(&corpus, &target, b"v0", b"text");
     }
     // The builder makes an overlay only of larger trees.
     let overlay: Vec<_> = (0..50)

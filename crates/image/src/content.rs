@@ -93,6 +93,12 @@ pub fn wanted(
 
 /// Pieces that are decoded ahead of one request at most.
 const JOB_COUNT_MAX: usize = 16;
+/// Extents that are looked at for them: files that are all repeats have one every few hundred bytes.
+const LOOK_COUNT_MAX: usize = 4096;
+
+/// What is to be decoded, each by its name: whose piece it is, of which stream, and its number. Contents that are open stay where
+/// they are.
+type Jobs = Vec<((usize, u8, u64), Job)>;
 
 /// How far to look ahead: so many blocks, within an eighth of what blocks may take; one where only that fits, none where it would
 /// drive out what is read.
@@ -386,7 +392,10 @@ impl Contents {
                 .ahead
                 .start
                 .max(found.first_item.saturating_add(found.item_count));
-            self.send_jobs(stream, ahead..pace.ahead.end.min(stream_end), u64::MAX);
+            let mut jobs = Jobs::new();
+            let run = ahead..pace.ahead.end.min(stream_end);
+            self.add_jobs(stream, run, u64::MAX, &mut jobs);
+            self.send(jobs);
         }
         let wanted = wanted(
             (start, len, reading.rest_len),
@@ -412,47 +421,62 @@ impl Contents {
         if from >= end {
             return Ok(());
         }
-        let mut left = JOB_COUNT_MAX;
-        self.each_extent(
-            from..start.saturating_add(content_len),
-            &mut |at, extent| {
-                if at >= end || left == 0 {
-                    return Ok(ControlFlow::Break(()));
-                }
-                left = left.saturating_sub(1);
-                if let Source::Stream { stream, address } = extent.source {
-                    let len = extent.len.min(end.saturating_sub(at));
-                    self.send_jobs(stream, address..address.saturating_add(len), extent.len);
-                }
-                Ok(ControlFlow::Continue(()))
-            },
-        )
+        let (mut jobs, mut left) = (Jobs::new(), LOOK_COUNT_MAX);
+        let seen = from..start.saturating_add(content_len);
+        let looked = self.each_extent(seen, &mut |at, extent| {
+            if at >= end || left == 0 || jobs.len() >= JOB_COUNT_MAX {
+                return Ok(ControlFlow::Break(()));
+            }
+            left = left.saturating_sub(1);
+            if let Source::Stream { stream, address } = extent.source {
+                let len = extent.len.min(end.saturating_sub(at));
+                let run = address..address.saturating_add(len);
+                self.add_jobs(stream, run, extent.len, &mut jobs);
+            }
+            Ok(ControlFlow::Continue(()))
+        });
+        self.send(jobs);
+        looked
     }
 
-    /// Has bytes `ahead` of a stream decoded, of an extent that goes on for `rest_len` bytes.
-    fn send_jobs(&self, stream: u8, ahead: Range<u64>, rest_len: u64) {
+    /// Adds what is to be decoded for bytes `run` of a stream, of an extent that goes on for `rest_len` bytes: what is wanted of one
+    /// block is one job, from the first of its bytes that somebody wants to the last.
+    fn add_jobs(&self, stream: u8, run: Range<u64>, rest_len: u64, jobs: &mut Jobs) {
         if let Some((image, stream)) = self.base_of(stream) {
-            return image.contents.send_jobs(*stream, ahead, rest_len);
+            return image.contents.add_jobs(*stream, run, rest_len, jobs);
         }
-        let mut at = ahead.start;
-        let mut left = JOB_COUNT_MAX;
-        while at < ahead.end && left > 0 {
-            left = left.saturating_sub(1);
+        let extent_end = run.start.saturating_add(rest_len);
+        let mut at = run.start;
+        while at < run.end && jobs.len() < JOB_COUNT_MAX {
             let Ok((no, piece_end)) = self.piece_at(stream, at) else {
                 return;
             };
-            if !self.records.has_block(stream, no) {
-                let cache = self.records.tag().cache();
-                cache.pool(0).send(Job {
+            let name = (std::ptr::from_ref(self).addr(), stream, no);
+            let known = jobs.iter_mut().find(|(known, _)| *known == name);
+            if let Some((_, job)) = known {
+                let end = job.address.saturating_add(job.len).max(extent_end);
+                job.address = job.address.min(at);
+                job.len = end.saturating_sub(job.address);
+            } else if !self.records.has_block(stream, no) {
+                let job = Job {
                     contents: self.own.clone(),
                     stream,
                     address: at,
-                    len: rest_len.saturating_sub(at.saturating_sub(ahead.start)),
-                });
+                    len: extent_end.saturating_sub(at),
+                };
+                jobs.push((name, job));
             }
             // Every record and recipe has a byte at least; without one there would be no end.
             at = piece_end.max(at.saturating_add(1));
         }
+    }
+
+    fn send(&self, jobs: Jobs) {
+        if jobs.is_empty() {
+            return;
+        }
+        let pool = self.records.tag().cache().pool(0);
+        jobs.into_iter().for_each(|(_, job)| pool.send(job));
     }
 
     /// Decodes all that bytes `run` of a stream lie in, and hands each piece to `visit`, which says whether it has enough.

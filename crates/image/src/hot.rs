@@ -440,6 +440,27 @@ mod tests {
         assert_eq!(example().place_count(), 3);
     }
 
+    /// Would catch: a document that shows what no reader takes.
+    #[test]
+    fn the_examples_of_the_document_are_read() {
+        let text = include_str!("../../../docs/hotness.md");
+        let blocks = text.split("```text\n").skip(1);
+        let blocks = blocks.filter_map(|b| b.split("```").next());
+        let mut counts = Vec::new();
+        for block in blocks.filter(|b| b.starts_with(HEADER)) {
+            // Digests are cut short there.
+            let whole = |line: &str| match (line.contains('…'), line.split(' ').next()) {
+                (true, Some(word)) => format!("{word} {}\n", "0".repeat(64)),
+                _ => format!("{line}\n"),
+            };
+            let text: String = block.lines().map(whole).collect();
+            let hotness = Hotness::parse(text.as_bytes()).unwrap();
+            assert_eq!(hotness.to_bytes(), text.as_bytes());
+            counts.push((hotness.place_count(), hotness.paths().count()));
+        }
+        assert_eq!(counts, [(4, 1), (0, 2)]);
+    }
+
     #[test]
     fn what_is_none_is_refused_with_its_line() {
         let digest = Digest::of(b"image");
