@@ -313,3 +313,51 @@ fn rules_are_explained() {
     let outside = bench.weald(["build", "--explain-filter", "../x", "source", "image"]);
     outside.expect(2, "weald: ../x: expected a path below the source\n");
 }
+
+/// Would catch: a hotness that is not read, changes the tree, or is taken where it can do nothing.
+#[test]
+fn hot_files_are_laid_out_first_and_the_tree_is_the_same() {
+    let bench = Bench::new();
+    fs::create_dir(bench.at("source")).expect("mkdir");
+    for name in ["a", "b", "c"] {
+        fs::write(bench.at(format!("source/{name}")), name.repeat(5000)).expect("write");
+    }
+    let image = "0".repeat(64);
+    let text = format!("weald hotness 1\nimage {image}\nfile 0-5 c\nfile 0-9 gone\n");
+    fs::write(bench.at("hot"), text).expect("write");
+    let quiet = ["build", "--quiet", "source"];
+    bench.weald([&quiet[..], &["plain"]].concat()).expect(0, "");
+    let hot = [&quiet[..], &["hot.weald", "--hotness", "hot"]].concat();
+    bench.weald(&hot).expect(0, "");
+    let rewrite = ["rewrite", "--quiet", "--hotness", "hot", "plain", "again"];
+    bench.weald(rewrite).expect(0, "");
+    let digest = |image: &str, key: &str| {
+        let info = bench.weald(["info", "--json", image]).expect(0, "").json();
+        info[0][key].as_str().expect("a digest").to_owned()
+    };
+    for image in ["hot.weald", "again"] {
+        assert_eq!(digest(image, "tree_digest"), digest("plain", "tree_digest"));
+        assert_ne!(
+            digest(image, "image_digest"),
+            digest("plain", "image_digest")
+        );
+    }
+    fs::write(bench.at("bad"), "weald hotness 1\ncheese\n").expect("write");
+    let bad = [&quiet[..], &["x", "--hotness", "bad"]].concat();
+    let why =
+        "hotness: line 2: expected `page`, `block`, `made`, `file` or `base`, and `image` first";
+    bench.weald(&bad).expect(2, &format!("weald: bad: {why}\n"));
+    let stream = [
+        "build",
+        "-q",
+        "--from",
+        "listing",
+        "hot",
+        "x",
+        "--hotness",
+        "hot",
+    ];
+    let why = "a hotness needs a directory; a stream comes once, and in its own order";
+    bench.weald(stream).expect(2, &format!("weald: {why}\n"));
+    assert!(!bench.at("x").exists());
+}
