@@ -116,11 +116,33 @@ pub struct SharedCache {
     /// Images that are open, by image digest and generation.
     tags: Mutex<HashMap<(Digest, u64), Weak<Tag>>>,
     next_tag: AtomicU64,
-    counts: HitCounts,
+    counters: Mutex<Counters>,
     shelf: Arc<Shelf>,
     pool: OnceLock<Pool>,
     /// Whether nobody else calls [`SharedCache::rest`].
     rests_itself: bool,
+}
+
+/// Who counts hits and misses: one place for each image, so that a hit is counted once.
+#[derive(Default)]
+struct Counters {
+    open: Vec<Arc<HitCounts>>,
+    /// Those of images that are closed.
+    closed: CacheCounts,
+}
+
+impl Counters {
+    /// Adds up what is counted in places that nobody else has any more.
+    fn settle(&mut self) {
+        let closed = &mut self.closed;
+        self.open.retain(|counts| {
+            let is_open = Arc::strong_count(counts) > 1;
+            if !is_open {
+                *closed = counts.add_to(*closed);
+            }
+            is_open
+        });
+    }
 }
 
 /// Bytes that may be kept, and are.
@@ -201,7 +223,7 @@ impl SharedCache {
             flights: Flights::new(),
             tags: Mutex::default(),
             next_tag: AtomicU64::new(1),
-            counts: HitCounts::default(),
+            counters: Mutex::default(),
             shelf: Shelf::new(spare_len(len_max) as usize),
             pool: OnceLock::new(),
             rests_itself,
@@ -211,12 +233,24 @@ impl SharedCache {
     /// Limit, use, hits and misses of all images together.
     pub fn counts(&self) -> CacheCounts {
         let used = self.budget.used.load(Ordering::Relaxed);
+        let mut counters = self.counters.lock();
+        counters.settle();
         let counts = CacheCounts {
             len_max: self.budget.len_max.load(Ordering::Relaxed),
             used_len: used.saturating_add(self.shelf.len() as u64),
-            ..CacheCounts::default()
+            ..counters.closed
         };
-        self.counts.add_to(counts)
+        let open = counters.open.iter();
+        open.fold(counts, |sum, counts| counts.add_to(sum))
+    }
+
+    /// A place to count hits and misses of another image in.
+    pub(crate) fn new_counts(&self) -> Arc<HitCounts> {
+        let counts = Arc::new(HitCounts::default());
+        let mut counters = self.counters.lock();
+        counters.settle();
+        counters.open.push(counts.clone());
+        counts
     }
 
     /// Drops what nobody asked for since the last call. To be called once a minute by who opens a cache for many images: what was
@@ -415,7 +449,7 @@ pub struct ByteCache<K, V> {
 }
 
 impl<K: CacheKey, V: Weigh> ByteCache<K, V> {
-    /// A view of what is kept in `room` for the image of `tag`; hits and misses are counted in `counts` and for the whole cache.
+    /// A view of what is kept in `room` for the image of `tag`; hits and misses are counted in `counts`.
     pub fn new(tag: &Arc<Tag>, room: Room, counts: Option<Arc<HitCounts>>) -> Self {
         Self {
             tag: tag.clone(),
@@ -438,7 +472,6 @@ impl<K: CacheKey, V: Weigh> ByteCache<K, V> {
     fn count(&self, is_hit: bool) {
         if let Some(counts) = &self.counts {
             counts.count(is_hit);
-            self.tag.cache.counts.count(is_hit);
         }
     }
 

@@ -214,7 +214,7 @@ impl Records {
             .map(|(no, s)| SectionIndex::new(&directory, no, s))
             .collect();
         let dictionaries = (0..=directory.streams.len()).map(|_| OnceLock::new());
-        let counts = Arc::new(HitCounts::default());
+        let counts = tag.cache().new_counts();
         Self {
             source,
             base_streams,
