@@ -322,3 +322,32 @@ fn info_and_check_agree_with_the_file() {
         ""
     );
 }
+
+/// Would catch: a page that tells of words that are gone, or are spelled otherwise.
+#[test]
+fn the_page_of_mounts_knows_the_words() {
+    let bench = Bench::new();
+    let page = include_str!("../../../docs/mounting.md");
+    let commands = ["mount", "umount", "mounts", "serve"];
+    let help = |command: &&str| bench.weald([*command, "--help"]).expect(0, "").text();
+    let help: String = commands.iter().map(help).collect();
+    for line in page.lines().filter(|line| !line.contains("systemctl")) {
+        let is_end = |c: char| !c.is_ascii_lowercase() && c != '-';
+        for (at, _) in line.match_indices("--") {
+            let flag = line[at..].split(is_end).next().expect("a word");
+            assert!(
+                help.contains(flag) || flag.trim_matches('-').is_empty(),
+                "{flag}: {line}"
+            );
+        }
+        for (at, word) in line.match_indices("weald ") {
+            let command = line[at + word.len()..]
+                .split(is_end)
+                .next()
+                .expect("a word");
+            let is_prose =
+                line[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || " /.|".contains(c));
+            assert!(is_prose || commands.contains(&command), "{command}: {line}");
+        }
+    }
+}
