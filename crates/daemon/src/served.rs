@@ -186,16 +186,10 @@ impl Served {
         }
     }
 
-    /// Caches that are not the server's own grow old too.
-    pub(crate) fn rest(&self) {
-        let cache = self
-            .live
-            .lock()
-            .as_ref()
-            .map(|live| Arc::clone(&live.opened.cache));
-        if let Some(cache) = cache {
-            cache.rest();
-        }
+    /// The cache of this mount, where it is not `shared`.
+    pub(crate) fn own_cache(&self, shared: &Arc<SharedCache>) -> Option<Arc<SharedCache>> {
+        let cache = Arc::clone(&self.live.lock().as_ref()?.opened.cache);
+        (!Arc::ptr_eq(&cache, shared)).then_some(cache)
     }
 
     /// The mount as `weald mounts` shows it.

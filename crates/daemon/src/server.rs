@@ -341,9 +341,14 @@ impl Shared {
         *self.bound.lock() = Some(Arc::new(bound));
     }
 
+    /// Each cache once: what nobody asked for between two of these is forgotten.
     fn rest(&self) {
         self.cache.rest();
-        self.mounts().iter().for_each(|served| served.rest());
+        let mounts = self.mounts();
+        let own = mounts
+            .iter()
+            .filter_map(|served| served.own_cache(&self.cache));
+        own.for_each(|cache| cache.rest());
     }
 
     /// All mounts, the oldest first.
