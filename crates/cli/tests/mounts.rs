@@ -159,7 +159,9 @@ impl Drop for Ground {
             .flatten()
             .flatten();
         for entry in entries {
-            let _ = unmount(entry.path(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+            // A new one may lie on one whose server was killed.
+            let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+            while unmount(entry.path(), flags).is_ok() {}
         }
         // One that was told to stay without mounts.
         if std::thread::panicking()
