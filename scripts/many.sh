@@ -13,7 +13,7 @@ make_many() {
         mkdir "$dir"
         for file in 1 2 3 4 5; do
             # Half of it compresses; every byte depends on both numbers.
-            openssl enc -aes-128-ctr -pass "pass:$index.$file" -nosalt -pbkdf2 -iter 1 </dev/zero 2>/dev/null | head -c $((20000 * file + 1000 * index)) >"$dir/$file"
+            head -c $((20000 * file + 1000 * index)) /dev/zero | openssl enc -aes-128-ctr -pass "pass:$index.$file" -nosalt -pbkdf2 -iter 1 >"$dir/$file"
             seq -f "$index.$file.%.0f" 5000 >"$dir/$file.text"
         done
         (cd "$dir" && b2sum -- *) >"$work/many/$index.sums"
