@@ -291,7 +291,7 @@ start_part() {
         local cells=("$wall" "$cpu" "$driver_part")
         on_mount "$kind" "$work/$label" warm start_all
         found[$label.warm]=$wall
-        row "$label" "$(scaled "$(stat -c %s "$work/$label")" 0.000001 '%.1f')" "${cells[@]}" "$wall" "$cpu"
+        row "$label" "$(scaled "$(du -B1 "$work/$label" | cut -f1)" 0.000001 '%.1f')" "${cells[@]}" "$wall" "$cpu"
     done
     for label in default interactive; do
         verdict "start, $label: cold against SquashFS" "$(ratio "${found[$label.weald.cold]}" "$(least "${found[128K.squashfs.cold]}" "${found[1M.squashfs.cold]}")")" 1.00
