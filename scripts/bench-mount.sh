@@ -104,7 +104,8 @@ make_meta() {
     umount "$work/memory"
     "$weald" find "$work/meta.weald" --type f --print0 | sed -z 's|^/||' | random_order >"$work/all" || true
     head -z -n $LOOK_UPS "$work/all" >"$work/paths"
-    awk 'BEGIN { for (d = 0; d < 1000; d++) for (f = 0; f < 1000; f += 7) printf "d%07d/f%07d\0", d, f }' | random_order >"$work/all"
+    # Not every awk can print a zero byte.
+    awk 'BEGIN { for (d = 0; d < 1000; d++) for (f = 0; f < 1000; f += 7) printf "d%07d/f%07d\n", d, f }' | tr '\n' '\0' | random_order >"$work/all"
     head -z -n $LOOK_UPS "$work/all" >"$work/paths-stub"
     rm "$work/all"
 }
