@@ -31,6 +31,8 @@ need cargo
 need_root "testing: it makes devices, foreign owners and mounts, and"
 need_fuse
 cd "$root"
+# Tests of one program run side by side, and builders among them share out what one process may open.
+ulimit -S -n "$(ulimit -H -n)"
 timed cargo fmt --check
 make_work
 unsteady=()

@@ -34,6 +34,8 @@ fn run(program: &str, args: &[&str]) {
 
 impl Scratch {
     fn new(make: impl FnOnce(&str, &str)) -> Self {
+        // Builders of tests that run side by side share out what one process may open.
+        weald_sys::raise_open_file_limit().unwrap();
         let base = tempfile::tempdir().unwrap();
         std::fs::create_dir(base.path().join("fs")).unwrap();
         let text = |name: &str| {
