@@ -2,12 +2,12 @@
 //! right bytes.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use weald_build::{BuildOptions, CodecSpec, Silent, build_image};
 use weald_format::ROOT_INODE;
 use weald_image::{Image, Needs, OpenOptions};
+use weald_testkit::rng::words;
 
 const BLOCK_LEN: u64 = 1 << 20;
 const READ_LEN: usize = 4096;
@@ -16,29 +16,15 @@ const STEP: usize = 97_961;
 
 const FILES: [&str; 5] = ["a-text", "b-pieces", "c-program", "d-noise", "e-text.gz"];
 
-/// Words that look as random as text does.
-fn text(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
-    let mut out = Vec::with_capacity(len + 32);
-    while out.len() < len {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        let _ = write!(out, "{:x} ", (state >> 40) & 0xfffff);
-    }
-    out.truncate(len);
-    out
-}
-
 fn make_tree(dir: &Path) {
-    let base = text(1, 3 << 20);
+    let base = words(1, 3 << 20);
     fs::write(dir.join("a-text"), &base).unwrap();
     // Pieces of the first file in other places, so that a read crosses from block to block.
     let mut pieces = Vec::new();
     for (no, piece) in base.chunks(6000).enumerate() {
         if no % 3 == 0 {
             pieces.extend_from_slice(piece);
-            pieces.extend_from_slice(&text(no as u64 + 7, 700));
+            pieces.extend_from_slice(&words(no as u64 + 7, 700));
         }
     }
     fs::write(dir.join("b-pieces"), &pieces).unwrap();
@@ -51,7 +37,7 @@ fn make_tree(dir: &Path) {
     let mut noise = vec![0; 2 << 20];
     blake3::Hasher::new().finalize_xof().fill(&mut noise);
     fs::write(dir.join("d-noise"), noise).unwrap();
-    fs::write(dir.join("e-text"), text(99, 700 << 10)).unwrap();
+    fs::write(dir.join("e-text"), words(99, 700 << 10)).unwrap();
     let gzip = Command::new("gzip")
         .arg("-n")
         .arg(dir.join("e-text"))
@@ -130,7 +116,7 @@ fn who_comes_back_for_more_gets_the_whole_block_once() {
     let scratch = tempfile::tempdir().unwrap();
     let (tree, path) = (scratch.path().join("tree"), scratch.path().join("x.weald"));
     fs::create_dir(&tree).unwrap();
-    let bytes = text(5, BLOCK_LEN as usize);
+    let bytes = words(5, BLOCK_LEN as usize);
     fs::write(tree.join("file"), &bytes).unwrap();
     let options = BuildOptions {
         block_len: BLOCK_LEN,

@@ -1,32 +1,18 @@
 //! Hot start: what a workload touched is recorded, replayed and laid out in front.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_build::{BuildOptions, Order, Silent, build_image};
 use weald_format::{ByteLen, ErrorKind};
 use weald_image::{Hotness, Image, Inode, Needs, OpenOptions, PrefetchSet};
+use weald_testkit::rng::words;
 
 const BLOCK_LEN: u64 = 128 << 10;
 const FILE_COUNT: usize = 60;
 const FILE_LEN: usize = 100_000;
 /// Every so-manieth file is hot.
 const STEP: usize = 6;
-
-/// Words that look as random as text does.
-fn text(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
-    let mut out = Vec::with_capacity(len + 32);
-    while out.len() < len {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        let _ = write!(out, "{:x} ", (state >> 40) & 0xfffff);
-    }
-    out.truncate(len);
-    out
-}
 
 fn name(no: usize) -> String {
     format!("dir{}/file {no:02}", no % 4)
@@ -43,11 +29,11 @@ impl Tree {
         for no in 0..FILE_COUNT {
             let path = tree.path("tree").join(name(no));
             fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text(no as u64 + 1, FILE_LEN)).unwrap();
+            fs::write(path, words(no as u64 + 1, FILE_LEN)).unwrap();
         }
         std::os::unix::fs::symlink("dir0", tree.path("tree/link")).unwrap();
         // Recipes make this one.
-        fs::write(tree.path("tree/text"), text(777, 300_000)).unwrap();
+        fs::write(tree.path("tree/text"), words(777, 300_000)).unwrap();
         let gzip = std::process::Command::new("gzip")
             .arg("-n")
             .arg(tree.path("tree/text"))
@@ -104,10 +90,10 @@ fn work(image: &Image) {
     assert_eq!(count, FILE_COUNT / 4);
     for no in (0..FILE_COUNT).step_by(STEP).rev() {
         let read = image.read(&find(image, &name(no)), 0, FILE_LEN).unwrap();
-        assert!(*read == text(no as u64 + 1, FILE_LEN));
+        assert!(*read == words(no as u64 + 1, FILE_LEN));
     }
     let read = image.read(&find(image, &name(7)), 50_000, 4096).unwrap();
-    assert!(*read == text(8, FILE_LEN)[50_000..54_096]);
+    assert!(*read == words(8, FILE_LEN)[50_000..54_096]);
     assert!(
         !image
             .read(&find(image, "text.gz"), 0, 10_000)
@@ -155,9 +141,9 @@ fn another_build_of_the_tree_is_warmed_by_paths() {
     let tree = Tree::new();
     let hotness = record(&tree.build("a.weald", &options()));
     fs::remove_file(tree.path("tree").join(name(12))).unwrap();
-    fs::write(tree.path("tree").join(name(12)), text(13, FILE_LEN)).unwrap();
+    fs::write(tree.path("tree").join(name(12)), words(13, FILE_LEN)).unwrap();
     fs::remove_file(tree.path("tree").join(name(18))).unwrap();
-    fs::write(tree.path("tree/new"), text(5, 50_000)).unwrap();
+    fs::write(tree.path("tree/new"), words(5, 50_000)).unwrap();
     let other = BuildOptions {
         block_len: BLOCK_LEN / 2,
         order: Order::ReversePath,

@@ -1,12 +1,12 @@
 //! Reading ahead, told by what is decoded: several blocks for who reads in order, along the extents of the file; nothing for others.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weald_build::{BuildOptions, Silent, build_image};
 use weald_format::{ByteLen, ROOT_INODE};
 use weald_image::{Image, Inode, OpenOptions};
+use weald_testkit::rng::words;
 
 const BLOCK_LEN: usize = 256 << 10;
 const FILE_LEN: usize = 24 * BLOCK_LEN;
@@ -14,23 +14,9 @@ const FILE_LEN: usize = 24 * BLOCK_LEN;
 const READ_LEN: usize = 128 << 10;
 const THREADS: usize = 2;
 
-/// Words that look as random as text does.
-fn text(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
-    let mut out = Vec::with_capacity(len + 32);
-    while out.len() < len {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        let _ = write!(out, "{:x} ", (state >> 40) & 0xfffff);
-    }
-    out.truncate(len);
-    out
-}
-
 /// A long file, one with its blocks in the opposite order, noise that no codec makes smaller, many small files behind each other.
 fn make_tree(dir: &Path) {
-    let long = text(1, FILE_LEN);
+    let long = words(1, FILE_LEN);
     fs::write(dir.join("a-long"), &long).unwrap();
     let back: Vec<&[u8]> = long.chunks(BLOCK_LEN).rev().collect();
     fs::write(dir.join("b-back"), back.concat()).unwrap();
@@ -39,7 +25,7 @@ fn make_tree(dir: &Path) {
     fs::write(dir.join("c-noise"), noise).unwrap();
     fs::create_dir(dir.join("small")).unwrap();
     for no in 0..200 {
-        fs::write(dir.join(format!("small/{no:03}")), text(1000 + no, 20_000)).unwrap();
+        fs::write(dir.join(format!("small/{no:03}")), words(1000 + no, 20_000)).unwrap();
     }
 }
 

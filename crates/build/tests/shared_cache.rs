@@ -1,31 +1,17 @@
 //! Many images and one cache: within its limit, shared where images are the same, and each image for itself where storage fails.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_build::{BuildOptions, Silent, build_image};
 use weald_format::{ByteLen, ROOT_INODE};
 use weald_image::{CheckOptions, Image, OpenOptions, SharedCache};
+use weald_testkit::rng::words;
 
 const BLOCK_LEN: u64 = 128 << 10;
 
-/// Words that look as random as text does.
-fn text(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
-    let mut out = Vec::with_capacity(len + 32);
-    while out.len() < len {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        let _ = write!(out, "{:x} ", (state >> 40) & 0xfffff);
-    }
-    out.truncate(len);
-    out
-}
-
 fn content(image: u64, file: u64) -> Vec<u8> {
-    text(1 + image * 100 + file, 300_000 + file as usize * 77_777)
+    words(1 + image * 100 + file, 300_000 + file as usize * 77_777)
 }
 
 const FILE_COUNT: u64 = 5;

@@ -7,10 +7,10 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use weald_build::{BuildOptions, Silent, build_image};
 use weald_format::Digest;
+use weald_testkit::mounts::eventually;
 
 const WEALD: &str = env!("CARGO_BIN_EXE_weald");
 
@@ -120,18 +120,6 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         let _ = rustix::mount::unmount(self.at("mnt"), rustix::mount::UnmountFlags::DETACH);
-    }
-}
-
-/// Waits for something that another process is about to do.
-fn eventually(what: &str, mut is_done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_done() {
-        assert!(
-            start.elapsed() < Duration::from_secs(120),
-            "{what} did not come"
-        );
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

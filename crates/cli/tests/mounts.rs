@@ -16,14 +16,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use weald_build::{BuildOptions, Silent, build_image};
+use weald_testkit::mounts::{PATIENCE, eventually};
 
 const WEALD: &str = env!("CARGO_BIN_EXE_weald");
-
-/// How long anything may take that a test waits for.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A directory with images, mount points and servers; unmounts when dropped, whereupon its servers end.
 struct Ground {
@@ -222,15 +219,6 @@ fn refused(output: &Output, reason: &str) {
         "{reason}: {text}"
     );
     assert_eq!(text.lines().count(), 1, "{text}");
-}
-
-#[track_caller]
-fn eventually(what: &str, mut is_done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_done() {
-        assert!(start.elapsed() < PATIENCE, "{what} did not come");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// Says one frame of the protocol.

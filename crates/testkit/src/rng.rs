@@ -71,6 +71,20 @@ impl Rng {
     }
 }
 
+/// `len` bytes of hexadecimal words that look as random as text does: they compress, to about a half.
+pub fn words(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed;
+    let mut out = String::with_capacity(len + 32);
+    while out.len() < len {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        out.push_str(&format!("{:x} ", (state >> 40) & 0xfffff));
+    }
+    out.truncate(len);
+    out.into_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
