@@ -1,7 +1,7 @@
 #!/bin/bash
 # bench-mount.sh: mounts beside those of the kernel and beside a stub without an image, as Markdown: to standard output and to results-mount.md.
 #   WEALD_BENCH_DIR     where results and the log go (./bench-out)
-#   WEALD_BENCH_PARTS   parts to run (meta read start many)
+#   WEALD_BENCH_PARTS   parts to run (meta read dir start many)
 #   WEALD_BENCH_ROOM    directory for images and loop files (a temporary one)
 #   WEALD_BENCH_CACHE   where fetched programs stay between runs (bench-out/executables)
 #   WEALD_FOREST        a forest that is there already, made by bench/make-forest.sh of forest-small.list
@@ -24,7 +24,7 @@ STARTS_AT_ONCE=20
 FANOUT=100x10x1000
 
 out=${WEALD_BENCH_DIR:-$root/bench-out}
-parts=${WEALD_BENCH_PARTS:-meta read start many}
+parts=${WEALD_BENCH_PARTS:-meta read dir start many}
 cache=${WEALD_BENCH_CACHE:-$out/executables}
 
 least() { printf '%s\n' "$@" | sort -g | head -n1; }
@@ -218,24 +218,24 @@ random_part() {
     done
 }
 
-# forest_dir: a directory of about 8,000 files in the forest, relative to it.
+# forest_dir: the directory of the forest that has most nearly 8,000 files below it, relative to the forest.
 forest_dir() {
-    local name
-    for name in "$forest"/env/*; do
-        printf '%s env/%s\n' "$(find "$name" -type f | wc -l)" "${name##*/}"
-    done | awk '{ d = $1 > 8000 ? $1 - 8000 : 8000 - $1; if (NR == 1 || d < best) { best = d; name = $2 } } END { print name }'
+    (cd "$forest" && find . -type f -printf '%h\n') | awk -F/ '
+        { path = $2; for (i = 3; i <= NF && i <= 6; i++) { count[path]++; path = path "/" $i } count[path]++ }
+        END { for (p in count) { d = count[p] > 8000 ? count[p] - 8000 : 8000 - count[p]; if (name == "" || d < best || d == best && p < name) { best = d; name = p } } print name }'
 }
 
 dir_part() {
     local label kind image
     local -A found
+    step 'a directory of a forest'
     forest=${WEALD_FOREST:-$out/forest}
-    if [ ! -d "$forest/env" ]; then bash "$root/bench/make-forest.sh" "$root/bench/forest-small.list" "$forest" >>"$out/log" 2>&1; fi
+    if [ ! -d "$forest" ]; then bash "$root/bench/make-forest.sh" "$root/bench/forest-small.list" "$forest" >>"$out/log" 2>&1; fi
     dir=$(forest_dir)
     "$weald" build --quiet "$forest" "$work/forest.weald"
     "$weald" build --quiet --order path "$forest" "$work/forest-path.weald"
     mksquashfs "$forest" "$work/forest.squashfs" -comp zstd -b 1M -Xcompression-level 22 -no-progress -quiet >>"$out/log"
-    printf '\n### %s of the forest, %s files, cold\n' "$dir" "$(find "$forest/$dir" -type f | wc -l)"
+    printf '\n## %s of the forest, %s files, cold\n' "$dir" "$(find "$forest/$dir" -type f | wc -l)"
     table image s 'CPU s' 'of it the server'
     for label in forest.weald forest-path.weald forest.squashfs; do
         kind=${label##*.} image=$work/$label
@@ -254,7 +254,6 @@ read_part() {
     sequential
     random_part
     rm "$work"/*.weald "$work/text.squashfs"
-    dir_part
 }
 
 start_all() {
@@ -339,7 +338,7 @@ run() {
 
 for part in $parts; do
     case $part in
-    meta | read | start | many) ;;
+    meta | read | dir | start | many) ;;
     *) die "unknown part '$part'" ;;
     esac
 done
