@@ -204,3 +204,23 @@ fn a_small_cache_is_not_filled_with_what_lies_ahead() {
     let decoded = image.decoded_len().0 as usize;
     assert!(decoded <= 2 * FILE_LEN + 8 * BLOCK_LEN, "{decoded}");
 }
+
+/// Would catch: blocks that are stored as they are and stay in memory behind their reader, where the kernel has them once more and
+/// every one needs fresh memory; those of a codec that go with them.
+#[test]
+fn blocks_stored_as_they_are_do_not_stay_behind_their_reader() {
+    let built = Built::new();
+    let image = built.open(0);
+    let mut used = Vec::new();
+    for name in ["c-noise", "a-long"] {
+        let (inode, expected) = (find(&image, name), built.bytes(name));
+        for at in (0..expected.len()).step_by(READ_LEN) {
+            read(&image, &inode, &expected, at, READ_LEN);
+        }
+        used.push(image.cache_counts().used_len as usize);
+        // What went is there when somebody asks again.
+        read(&image, &inode, &expected, 0, READ_LEN);
+    }
+    assert!(used[0] <= 5 * BLOCK_LEN, "{used:?}");
+    assert!(used[1] >= FILE_LEN, "{used:?}");
+}

@@ -31,6 +31,12 @@ const STEP_LEN: usize = 64 << 10;
 /// A decoder of fronts that holds more than this is not kept: Zstandard's holds what it has decoded besides.
 const FRONT_CONTEXT_KEPT_MAX: usize = 8 << 20;
 
+/// Frames of more bytes are decoded into a buffer for their front alone.
+const IN_PLACE_LEN_MAX: usize = 1 << 20;
+
+/// Bytes before each block of a Zstandard frame.
+const BLOCK_HEADER_LEN: usize = 3;
+
 /// How many of `raw_len` bytes are decoded where the first `wanted` are wanted: whole steps of the codec, and all of them
 /// where the front would be nearly everything or the codec knows no front.
 pub fn front_len(codec: Codec, raw_len: usize, wanted: usize) -> usize {
@@ -43,6 +49,15 @@ pub fn front_len(codec: Codec, raw_len: usize, wanted: usize) -> usize {
     let front = wanted.max(1).checked_next_multiple_of(step);
     let nearly_all = raw_len.saturating_sub(raw_len / 8);
     front.filter(|&f| f < nearly_all).unwrap_or(raw_len)
+}
+
+/// Bytes of a buffer in which the first `len` of `raw_len` bytes are decoded best: all, where they are few and the codec can then do
+/// without memory of its own.
+pub fn front_room(codec: Codec, raw_len: usize, len: usize) -> usize {
+    match codec {
+        Codec::Zstd | Codec::ZstdDictionary if raw_len <= IN_PLACE_LEN_MAX => raw_len,
+        _ => len,
+    }
 }
 
 /// A metadata dictionary, ready to decode with.
@@ -199,14 +214,18 @@ impl Decoder {
         raw: &mut Vec<u8>,
     ) -> Result<()> {
         let len = front_len(codec, raw_len, wanted);
-        raw.clear();
-        if len < raw_len && raw.try_reserve_exact(len).is_ok() {
+        let more = len.saturating_sub(raw.len());
+        if len < raw_len && raw.try_reserve_exact(more).is_ok() {
+            // What a buffer had before is overwritten, not cleared first: clearing costs as much as decoding some codecs.
             match codec {
-                Codec::None => raw.extend_from_slice(stored.get(..len).unwrap_or(&[])),
+                Codec::None => {
+                    raw.clear();
+                    raw.extend_from_slice(stored.get(..len).unwrap_or(&[]));
+                }
                 Codec::Zstd => {
-                    raw.resize(len, 0);
-                    let made = self.zstd_front(stored, raw_len, raw).unwrap_or(0);
-                    raw.truncate(made);
+                    raw.resize(front_room(codec, raw_len, len), 0);
+                    let made = self.zstd_front(stored, raw_len, len, raw).unwrap_or(0);
+                    raw.truncate(made.min(len));
                 }
                 Codec::Xz => {
                     raw.resize(len, 0);
@@ -214,10 +233,11 @@ impl Decoder {
                     raw.truncate(made);
                 }
                 Codec::ZstdDictionary => {
-                    raw.resize(len, 0);
+                    raw.resize(front_room(codec, raw_len, len), 0);
                     let prepared = dictionary.map(|d| d.0.as_ddict());
-                    let made = prepared.and_then(|d| dictionary_front(stored, raw_len, d, raw));
-                    raw.truncate(made.unwrap_or(0));
+                    let made =
+                        prepared.and_then(|d| dictionary_front(stored, raw_len, len, d, raw));
+                    raw.truncate(made.unwrap_or(0).min(len));
                 }
                 Codec::Lz4 | Codec::Brotli | Codec::ZstdHistory => {}
             }
@@ -228,8 +248,14 @@ impl Decoder {
         self.decode_into(codec, stored, raw_len, dictionary, raw)
     }
 
-    /// Fills `front` with the first bytes of a frame, as far as they go; how many there are.
-    fn zstd_front(&mut self, stored: &[u8], raw_len: usize, front: &mut [u8]) -> Option<usize> {
+    /// Makes the first `wanted` bytes of a frame at the front of `room`, or more; how many there are.
+    fn zstd_front(
+        &mut self,
+        stored: &[u8],
+        raw_len: usize,
+        wanted: usize,
+        room: &mut [u8],
+    ) -> Option<usize> {
         let mut context = match self.front.take() {
             Some(mut context) => {
                 context.reset(ResetDirective::SessionOnly).ok()?;
@@ -237,7 +263,7 @@ impl Decoder {
             }
             None => DCtx::try_create()?,
         };
-        let made = frame_front(&mut context, stored, raw_len, front)?;
+        let made = frame_front(&mut context, stored, raw_len, wanted, room)?;
         if context.sizeof() <= FRONT_CONTEXT_KEPT_MAX {
             self.front = Some(context);
         }
@@ -260,35 +286,83 @@ impl Decoder {
 fn dictionary_front(
     stored: &[u8],
     raw_len: usize,
+    wanted: usize,
     dictionary: &DDict<'static>,
-    front: &mut [u8],
+    room: &mut [u8],
 ) -> Option<usize> {
     let mut context = DCtx::try_create()?;
     context.ref_ddict(dictionary).ok()?;
-    frame_front(&mut context, stored, raw_len, front)
+    frame_front(&mut context, stored, raw_len, wanted, room)
 }
 
 fn frame_front(
     context: &mut DCtx<'_>,
     stored: &[u8],
     raw_len: usize,
-    front: &mut [u8],
+    wanted: usize,
+    room: &mut [u8],
 ) -> Option<usize> {
     check_single_frame(Codec::Zstd, stored).ok()?;
     // A frame that wants a longer window than it has bytes gets no memory for it.
     let window = usize::BITS.saturating_sub(raw_len.saturating_sub(1).leading_zeros());
     let window = DParameter::WindowLogMax(window.clamp(10, 27));
     context.set_parameter(window).ok()?;
-    let mut output = OutBuffer::around(front);
-    let mut input = InBuffer::around(stored);
-    while output.pos() < output.capacity() {
-        let before = (output.pos(), input.pos);
-        let left = context.decompress_stream(&mut output, &mut input).ok()?;
-        if left == 0 || before == (output.pos(), input.pos) {
+    // Where there is room for the whole frame, Zstandard decodes in place, with no window and no copy of its own; it then stops only for
+    // want of input, of which it gets a block at a time.
+    let is_in_place = room.len() >= raw_len;
+    let in_place = DParameter::StableOutBuffer(is_in_place);
+    context.set_parameter(in_place).ok()?;
+    let mut output = OutBuffer::around(room);
+    let (mut at, mut given) = (0, frame_header_len(stored)?);
+    while output.pos() < wanted {
+        given = match is_in_place {
+            true => block_end(stored, given)?,
+            false => stored.len(),
+        };
+        let mut input = InBuffer::around(stored.get(..given)?);
+        input.set_pos(at);
+        while output.pos() < wanted {
+            let before = (output.pos(), input.pos());
+            let left = context.decompress_stream(&mut output, &mut input).ok()?;
+            if left == 0 || before == (output.pos(), input.pos()) {
+                break;
+            }
+        }
+        at = input.pos();
+        if given == stored.len() {
             break;
         }
     }
     Some(output.pos())
+}
+
+/// Bytes of the header of a frame (RFC 8878, section 3.1.1.1).
+fn frame_header_len(frame: &[u8]) -> Option<usize> {
+    let descriptor = *frame.get(ZSTD_MAGIC.len())?;
+    let is_single_segment = descriptor & 0x20 != 0;
+    let window_len = usize::from(!is_single_segment);
+    let dictionary_len = [0, 1, 2, 4].get(usize::from(descriptor & 3))?;
+    let content_len = match descriptor >> 6 {
+        0 => usize::from(is_single_segment),
+        flag => 1 << flag,
+    };
+    Some(ZSTD_MAGIC.len() + 1 + window_len + dictionary_len + content_len)
+}
+
+/// Where the block ends that begins at `start` of a frame (RFC 8878, section 3.1.1.2): the whole frame, where it is the last one.
+fn block_end(frame: &[u8], start: usize) -> Option<usize> {
+    let header: [u8; BLOCK_HEADER_LEN] = *frame.get(start..)?.first_chunk()?;
+    let [low, middle, high] = header.map(usize::from);
+    let header = low | middle << 8 | high << 16;
+    let stored_len = match header >> 1 & 3 {
+        // One byte that is repeated.
+        1 => 1,
+        _ => header >> 3,
+    };
+    match header & 1 {
+        1 => Some(frame.len()),
+        _ => Some(start + BLOCK_HEADER_LEN + stored_len).filter(|&end| end <= frame.len()),
+    }
 }
 
 /// zstd itself would take several frames, and frames of any bytes to be skipped.

@@ -26,7 +26,7 @@ mod recipe;
 mod train;
 pub mod x86;
 
-pub use decode::{DICTIONARY_STEP_LEN, Decoder, DictionaryBytes, front_len};
+pub use decode::{DICTIONARY_STEP_LEN, Decoder, DictionaryBytes, front_len, front_room};
 pub use encode::{
     CodecSpec, Encoded, Encoder, SharedDictionary, encode_after, history_context_len, trial_len,
 };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use weald_codec::{
     CodecSpec, DICTIONARY_STEP_LEN, Decoder, DictionaryBytes, Encoder, SharedDictionary, front_len,
-    train_dictionary,
+    front_room, train_dictionary,
 };
 use weald_format::container::Codec;
 use weald_format::limits::BLOCK_LEN_MAX;
@@ -244,6 +244,15 @@ fn fronts_are_the_first_bytes_and_hostile_ones_decode_or_fail() {
     let raw: Vec<u8> = (0..150_000u32)
         .flat_map(|i| format!("{} ", i.wrapping_mul(2_654_435_761) >> 12).into_bytes())
         .collect();
+    // Longer and shorter than what Zstandard decodes in place.
+    for len in [raw.len(), raw.len() / 2] {
+        let rooms = [Codec::Zstd, Codec::ZstdDictionary].map(|c| front_room(c, len, 1 << 17));
+        assert_eq!(rooms, [if len > 1 << 20 { 1 << 17 } else { len }; 2]);
+        check_fronts(&raw[..len]);
+    }
+}
+
+fn check_fronts(raw: &[u8]) {
     let dictionary = raw[..40_000].to_vec();
     let prepared = Arc::new(DictionaryBytes::new(&dictionary).unwrap());
     let mut encoders = vec![Encoder::with_dictionary(3, &dictionary).unwrap()];
@@ -251,7 +260,7 @@ fn fronts_are_the_first_bytes_and_hostile_ones_decode_or_fail() {
     let mut decoder = Decoder::default();
     let mut front = Vec::new();
     for mut encoder in encoders {
-        let encoded = encoder.encode(&raw).unwrap();
+        let encoded = encoder.encode(raw).unwrap();
         let codec = encoded.codec;
         assert_ne!(codec, Codec::None);
         for wanted in [0, 1, 70_000, 131_072, 131_073, raw.len() - 1, raw.len()] {

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Shorter buffers are left to the allocator, which keeps them at hand by itself.
-const SPARE_LEN_MIN: usize = 256 << 10;
+const SPARE_LEN_MIN: usize = 64 << 10;
+
+/// Spare buffers at most, so that looking for one ends soon.
+const SPARE_COUNT_MAX: usize = 128;
 
 /// Decoded bytes of a block, or what a recipe makes.
 #[derive(Default)]
@@ -78,10 +81,13 @@ impl Shelf {
         self.clear();
     }
 
-    /// An empty block, with room for `len` bytes where a buffer for about as many was at hand.
+    /// A block of `len` bytes, of any value: who takes it overwrites them. They are not cleared, for who decodes would clear as many
+    /// bytes as it then writes.
     pub fn block(self: &Arc<Self>, len: usize) -> Block {
+        let mut bytes = self.take(len);
+        bytes.resize(len, 0);
         Block {
-            bytes: self.take(len),
+            bytes,
             shelf: Some(self.clone()),
         }
     }
@@ -94,21 +100,28 @@ impl Shelf {
             .iter()
             .rposition(|b| fits.contains(&b.capacity()));
         let buffer = place.and_then(|place| spare.buffers.remove(place));
-        let buffer = buffer.unwrap_or_default();
-        spare.len = spare.len.saturating_sub(buffer.capacity());
-        buffer
+        match buffer {
+            Some(buffer) => {
+                spare.len = spare.len.saturating_sub(buffer.capacity());
+                buffer
+            }
+            None => {
+                drop(spare);
+                // The system hands large ones out as zeros, which nobody writes.
+                vec![0; len]
+            }
+        }
     }
 
-    fn give_back(&self, mut buffer: Vec<u8>) {
+    fn give_back(&self, buffer: Vec<u8>) {
         let len = buffer.capacity();
         let len_max = self.len_max.load(Ordering::Relaxed);
         if len < SPARE_LEN_MIN || len > len_max {
             return;
         }
-        buffer.clear();
         let mut dropped = Vec::new();
         let mut spare = self.spare.lock();
-        while spare.len.saturating_add(len) > len_max {
+        while spare.len.saturating_add(len) > len_max || spare.buffers.len() >= SPARE_COUNT_MAX {
             let Some(oldest) = spare.buffers.pop_front() else {
                 break;
             };
@@ -177,5 +190,20 @@ mod tests {
         assert_eq!(shelf.spare.lock().len, 3 * LEN);
         shelf.clear();
         assert_eq!(shelf.spare.lock().len, 0);
+        let small: Vec<_> = (0..2 * SPARE_COUNT_MAX)
+            .map(|_| filled(&shelf, SPARE_LEN_MIN / 2))
+            .collect();
+        drop(small);
+        assert_eq!(shelf.spare.lock().len, 0);
+    }
+
+    #[test]
+    fn a_shelf_holds_no_more_buffers_than_are_soon_looked_through() {
+        let shelf = Shelf::new(2 * SPARE_COUNT_MAX * SPARE_LEN_MIN);
+        let blocks: Vec<_> = (0..2 * SPARE_COUNT_MAX)
+            .map(|_| filled(&shelf, SPARE_LEN_MIN))
+            .collect();
+        drop(blocks);
+        assert_eq!(shelf.spare.lock().buffers.len(), SPARE_COUNT_MAX);
     }
 }

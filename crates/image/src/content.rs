@@ -411,6 +411,9 @@ impl Contents {
             recorder.block(stream, found.no, wanted_len);
         }
         let block = self.records.block(stream, &found, wanted)?;
+        if pace.is_in_order && start.saturating_add(here) == found.item_count {
+            self.records.forget_plain_before(stream, &found);
+        }
         Ok((block, found.first_item))
     }
 

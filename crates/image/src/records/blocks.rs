@@ -4,9 +4,9 @@ use super::{BlockKey, Found, Records, Wanted};
 use crate::block::Block;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weald_codec::{filter, front_len};
+use weald_codec::{filter, front_len, front_room};
 use weald_format::Result;
-use weald_format::container::RecordRef;
+use weald_format::container::{Codec, RecordRef, RecordType};
 use weald_format::directory::Category;
 
 impl Records {
@@ -43,6 +43,20 @@ impl Records {
         Ok(block)
     }
 
+    /// Forgets the block before `found`, whose end somebody has come to who reads the stream in order, if both are stored as they
+    /// are: the kernel has those bytes twice by then, and reading them again costs less than fresh memory does. That before it and
+    /// not itself, for requests overtake each other.
+    pub fn forget_plain_before(&self, stream: u8, found: &Found) {
+        if found.record.codec != Codec::None {
+            return;
+        }
+        let before = found.no.checked_sub(1);
+        let before = before.and_then(|no| self.record(RecordType::Data, stream, no).ok());
+        if let Some(before) = before.filter(|b| b.record.codec == Codec::None) {
+            self.blocks.remove(&BlockKey::whole(stream, before.no));
+        }
+    }
+
     /// Bytes that are decoded for the first `wanted` bytes of a block of `stream`, and how many of them can be used then.
     pub fn front_lens(&self, stream: u8, record: &RecordRef, wanted: u64) -> (u64, u64) {
         let raw_len = usize::try_from(record.raw_len).unwrap_or(usize::MAX);
@@ -72,7 +86,8 @@ impl Records {
     /// The same for its first `wanted` bytes at least.
     fn read_front(&self, stream: u8, record: &RecordRef, wanted: u64) -> Result<Block> {
         let (len, sure_len) = self.front_lens(stream, record, wanted);
-        let mut block = self.shelf.block(len as usize);
+        let room = front_room(record.codec, record.raw_len as usize, len as usize);
+        let mut block = self.shelf.block(room);
         self.read_front_into(stream, record, len as usize, block.buffer())?;
         let bytes = block.buffer();
         self.count_decoded(bytes.len());
