@@ -346,7 +346,9 @@ fn frame_header_len(frame: &[u8]) -> Option<usize> {
         0 => usize::from(is_single_segment),
         flag => 1 << flag,
     };
-    Some(ZSTD_MAGIC.len() + 1 + window_len + dictionary_len + content_len)
+    let fields = [1, window_len, *dictionary_len, content_len];
+    let len = |sum: usize, field: usize| sum.saturating_add(field);
+    Some(fields.into_iter().fold(ZSTD_MAGIC.len(), len))
 }
 
 /// Where the block ends that begins at `start` of a frame (RFC 8878, section 3.1.1.2): the whole frame, where it is the last one.
@@ -361,7 +363,10 @@ fn block_end(frame: &[u8], start: usize) -> Option<usize> {
     };
     match header & 1 {
         1 => Some(frame.len()),
-        _ => Some(start + BLOCK_HEADER_LEN + stored_len).filter(|&end| end <= frame.len()),
+        _ => {
+            let end = start.checked_add(BLOCK_HEADER_LEN)?.checked_add(stored_len);
+            end.filter(|&end| end <= frame.len())
+        }
     }
 }
 
