@@ -60,6 +60,8 @@ make_work() {
 
 clean_work() {
     local dir dirs
+    # A server that was asked for outlives its mounts.
+    [ -z "${server:-}" ] || kill -TERM "$server" || true
     mapfile -t dirs < <(mounts_below "$work" | tac)
     for dir in "${dirs[@]}"; do
         unmount_at_once "$dir"

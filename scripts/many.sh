@@ -35,6 +35,7 @@ serve_many() {
 unserve_many() {
     kill -TERM "$server"
     wait "$server" || die "the server failed: $(cat "$work/server.log")"
+    server=
 }
 
 mount_many() {

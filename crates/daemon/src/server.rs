@@ -341,7 +341,7 @@ impl Shared {
         *self.bound.lock() = Some(Arc::new(bound));
     }
 
-    /// Each cache once: what nobody asked for between two of these is forgotten.
+    /// Each cache once: what nobody asked for between two of these is forgotten, and its memory returned.
     fn rest(&self) {
         self.cache.rest();
         let mounts = self.mounts();
@@ -349,6 +349,7 @@ impl Shared {
             .iter()
             .filter_map(|served| served.own_cache(&self.cache));
         own.for_each(|cache| cache.rest());
+        weald_sys::trim_heap();
     }
 
     /// All mounts, the oldest first.
@@ -427,6 +428,10 @@ impl Shared {
     pub(crate) fn finish(&self, served: &Served, live: Live) {
         let record = served.handed.request.record.as_deref().map(Path::new);
         let presence = live.close(record);
+        if self.state.lock().mounts.len() <= 1 {
+            // Nothing is mounted any more; a server that was asked for stays.
+            weald_sys::trim_heap();
+        }
         let mut state = self.state.lock();
         state.mounts.remove(&served.id);
         match presence {

@@ -11,7 +11,7 @@
 //! 4. Attributes of inodes that cannot be opened (symlinks, devices, sockets) are reached through `/proc/self/fd`, so
 //!    `/proc` must be mounted.
 //!
-//! All code here but zlib's is Linux's; on other systems the rest is empty until somebody ports it.
+//! All code here but zlib's and the heap's is Linux's; on other systems the rest is empty until somebody ports it.
 
 #[cfg(target_os = "linux")]
 mod descriptors;
@@ -23,6 +23,7 @@ mod file;
 mod fuse_device;
 #[cfg(target_os = "linux")]
 mod handle;
+mod heap;
 #[cfg(target_os = "linux")]
 mod limits;
 #[cfg(target_os = "linux")]
@@ -51,6 +52,7 @@ pub use file::{
 pub use fuse_device::open_fuse_device;
 #[cfg(target_os = "linux")]
 pub use handle::{FileHandle, handle_at, open_handle};
+pub use heap::trim_heap;
 #[cfg(target_os = "linux")]
 pub use limits::{
     free_inode_count, free_len, memory_len, open_file_limit, raise_open_file_limit, resident_len,
