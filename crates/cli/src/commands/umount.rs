@@ -59,7 +59,7 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
         && !watch.wait(SERVER_END_TIMEOUT)
     {
         log::warn!(
-            "{}: unmounted, but its server still holds the image",
+            "{}: unmounted, but its server still holds the image: is it mounted elsewhere, as in a container?",
             shown()
         );
     }
