@@ -6,7 +6,7 @@
 /// # Cost
 /// A walk over all that is free, under the lock of one arena after the other: milliseconds.
 pub fn trim_heap() {
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it has no preconditions, and moves nothing that is in use.
     unsafe {
         libc::malloc_trim(0);
