@@ -269,11 +269,13 @@ slow_storage() {
     device=$(findmnt -nro MAJ:MIN -T "$work")
     if [ -e "/sys/dev/block/$device/partition" ]; then device=$(cat "/sys/dev/block/$device/../dev"); fi
     if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+        home=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)
         group=/sys/fs/cgroup/weald-bench-$$
         echo +io >/sys/fs/cgroup/cgroup.subtree_control
         mkdir "$group"
         echo "$device rbps=$((SLOW_MIB << 20))" >"$group/io.max"
     else
+        home=/sys/fs/cgroup/blkio$(sed -n 's/^[0-9]*:blkio://p' /proc/self/cgroup)
         group=/sys/fs/cgroup/blkio/weald-bench-$$
         mkdir "$group"
         echo "$device $((SLOW_MIB << 20))" >"$group/blkio.throttle.read_bps_device"
@@ -282,7 +284,7 @@ slow_storage() {
 }
 
 full_storage() {
-    echo $$ >"$(dirname "$group")/cgroup.procs"
+    echo $$ >"$home/cgroup.procs"
     rmdir "$group"
 }
 
