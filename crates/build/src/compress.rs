@@ -2,9 +2,8 @@
 
 use crate::earlier::TailHistory;
 use crate::image_writer::{ImageWriter, Outgoing, RecordSink};
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crate::threads::Pool;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use weald_codec::{CodecSpec, Encoder, SharedDictionary, filter};
 use weald_format::container::RecordType;
@@ -23,7 +22,6 @@ pub struct Target {
 }
 
 struct Job {
-    no: u64,
     target: Target,
     raw: Arc<Vec<u8>>,
     earlier: Option<Arc<TailHistory>>,
@@ -41,15 +39,7 @@ impl Dictionaries {
 }
 
 /// The pool. Blocks in flight are limited, so that memory is.
-pub struct Compressors {
-    jobs: Sender<Job>,
-    done: Receiver<(u64, Result<Outgoing>)>,
-    submitted: u64,
-    written: u64,
-    waiting: BTreeMap<u64, Outgoing>,
-    in_flight_max: u64,
-    threads: Vec<std::thread::JoinHandle<()>>,
-}
+pub struct Compressors(Pool<Job, Outgoing>);
 
 impl Compressors {
     /// Starts `threads` threads, or as many as can be had, for blocks of up to `block_len` bytes.
@@ -57,33 +47,19 @@ impl Compressors {
     /// # Errors
     /// `Io` where not one can be had.
     pub fn start(threads: usize, block_len: u64, dictionaries: Dictionaries) -> Result<Self> {
-        let (jobs, receiver) = bounded::<Job>(threads);
-        let (sender, done) = unbounded();
-        let spawn = |n: usize| {
-            let (receiver, sender) = (receiver.clone(), sender.clone());
-            let dictionaries = dictionaries.clone();
-            let run = move || work(&receiver, &sender, block_len, &dictionaries);
-            let thread = std::thread::Builder::new()
-                .name(format!("compress-{n}"))
-                .spawn(run);
-            thread.map_err(|e| Error::io("starting a thread", e))
+        let worker = || {
+            let (mut encoder, dictionaries) = (None, dictionaries.clone());
+            move |job: Job| {
+                let dictionary = dictionaries.0.get(&job.target.stream);
+                compress(&mut encoder, &job, block_len, dictionary)
+            }
         };
-        let mut started = vec![spawn(0)?];
-        started.extend((1..threads).map_while(|n| spawn(n).ok()));
-        Ok(Self {
-            jobs,
-            done,
-            submitted: 0,
-            written: 0,
-            waiting: BTreeMap::new(),
-            in_flight_max: threads as u64 * 2 + 1,
-            threads: started,
-        })
+        Pool::start(threads, "compress", &worker).map(Self)
     }
 
     /// Blocks that may be in memory at once.
     pub const fn in_flight_max(threads: u64) -> u64 {
-        threads * 2 + 1
+        Pool::<Job, Outgoing>::in_flight_max(threads)
     }
 
     /// Hands a block over; writes finished ones to `image` until there is room for it.
@@ -110,72 +86,20 @@ impl Compressors {
         raw: Arc<Vec<u8>>,
         earlier: Option<Arc<TailHistory>>,
     ) -> Result<()> {
-        while let Ok((no, outgoing)) = self.done.try_recv() {
-            self.take(image, no, outgoing)?;
-        }
-        while self.submitted - self.written >= self.in_flight_max {
-            self.wait(image)?;
-        }
         let job = Job {
-            no: self.submitted,
             target,
             raw,
             earlier,
         };
-        self.jobs
-            .send(job)
-            .map_err(|_| Error::invalid("the compressors have stopped"))?;
-        self.submitted += 1;
-        Ok(())
-    }
-
-    /// Passes a record that is encoded already on, behind the blocks before it: where it stands does not depend on how fast
-    /// they are.
-    ///
-    /// # Errors
-    /// As [`Compressors::submit`].
-    fn pass(&mut self, image: &mut ImageWriter, record: Outgoing) -> Result<()> {
-        let no = self.submitted;
-        self.submitted += 1;
-        self.take(image, no, Ok(record))?;
-        while self.submitted - self.written > self.in_flight_max {
-            self.wait(image)?;
-        }
-        Ok(())
-    }
-
-    fn wait(&mut self, image: &mut ImageWriter) -> Result<()> {
-        let (no, outgoing) = self
-            .done
-            .recv()
-            .map_err(|_| Error::invalid("the compressors have stopped"))?;
-        self.take(image, no, outgoing)
-    }
-
-    fn take(&mut self, image: &mut ImageWriter, no: u64, outgoing: Result<Outgoing>) -> Result<()> {
-        self.waiting.insert(no, outgoing?);
-        while let Some(next) = self.waiting.remove(&self.written) {
-            image.write(&next)?;
-            self.written += 1;
-        }
-        Ok(())
+        self.0.submit(job, &mut |record| image.put_record(record))
     }
 
     /// Waits for all blocks and writes them; the threads end.
     ///
     /// # Errors
     /// As [`Compressors::submit`].
-    pub fn finish(mut self, image: &mut ImageWriter) -> Result<()> {
-        while self.written < self.submitted {
-            self.wait(image)?;
-        }
-        drop(self.jobs);
-        for thread in self.threads {
-            thread
-                .join()
-                .map_err(|_| Error::invalid("a compressor panicked"))?;
-        }
-        Ok(())
+    pub fn finish(self, image: &mut ImageWriter) -> Result<()> {
+        self.0.finish(&mut |record| image.put_record(record))
     }
 }
 
@@ -189,27 +113,8 @@ pub struct Behind<'a> {
 
 impl RecordSink for Behind<'_> {
     fn put_record(&mut self, record: Outgoing) -> Result<()> {
-        self.compressors.pass(self.image, record)
-    }
-}
-
-fn work(
-    jobs: &Receiver<Job>,
-    done: &Sender<(u64, Result<Outgoing>)>,
-    block_len: u64,
-    dictionaries: &Dictionaries,
-) {
-    let mut encoder: Option<(CodecSpec, Encoder)> = None;
-    while let Ok(job) = jobs.recv() {
-        // A panic must not leave the others waiting for this block.
-        let compressed = catch_unwind(AssertUnwindSafe(|| {
-            let dictionary = dictionaries.0.get(&job.target.stream);
-            compress(&mut encoder, &job, block_len, dictionary)
-        }));
-        let outgoing = compressed.unwrap_or_else(|_| Err(Error::invalid("a compressor panicked")));
-        if done.send((job.no, outgoing)).is_err() {
-            return;
-        }
+        let image = &mut *self.image;
+        (self.compressors.0).pass(record, &mut |record| image.put_record(record))
     }
 }
 
