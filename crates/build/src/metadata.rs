@@ -2,10 +2,12 @@
 
 use crate::earlier::{Pages, Place};
 use crate::image_writer::{Outgoing, RecordSink};
+use crate::threads::Pool;
 use std::sync::Arc;
 use weald_codec::{CodecSpec, Encoded, Encoder, train_dictionary};
 use weald_format::Result;
-use weald_format::container::{Codec, RecordType};
+use weald_format::container::RecordType;
+use weald_format::entries::{EntryBlock, EntryBlockBuilder};
 use weald_format::limits::PAGE_LEN_MAX;
 use weald_image::Image;
 
@@ -14,20 +16,109 @@ const HELD_LEN_MAX: usize = 12 << 20;
 /// Largest dictionary: what zstd's own tool uses, and what fits a level 1 cache three times over.
 const DICTIONARY_LEN: usize = 112 << 10;
 
+/// Records that a cheap encoder makes smaller by less than this share of them are left as it made them: what is in them has no order to find.
+const SHARE_MIN: usize = 16;
+/// Smaller records are always tried in full: that takes no time.
+const CHEAP_LEN_MIN: usize = 16 << 10;
+/// Raw metadata that is encoded by the thread that has it: less than starting others takes.
+const ALONE_LEN_MAX: usize = 1 << 20;
+/// Memory of a thread that encodes: contexts at the highest level, and the records that it and the queue hold, bytes.
+pub const THREAD_LEN: u64 = 20 << 20;
+
+/// A raw record.
 struct Raw {
     record_type: RecordType,
     bytes: Vec<u8>,
     item_count: u64,
 }
 
+impl Raw {
+    fn of_block(mut block: EntryBlockBuilder, mask: u8) -> Self {
+        let count = block.count();
+        let bytes = block.encode(mask);
+        let parsed = EntryBlock::parse(&bytes);
+        assert!(
+            parsed.is_ok_and(|b| b.count() == count),
+            "an entry block does not parse as it was written"
+        );
+        Self {
+            record_type: RecordType::Entries,
+            bytes,
+            item_count: count as u64,
+        }
+    }
+
+    fn outgoing(&self, encoded: Encoded) -> Outgoing {
+        let raw_len = self.bytes.len() as u64;
+        Outgoing::new(self.record_type, 0, encoded, raw_len, self.item_count)
+    }
+}
+
+/// What threads make records of.
+enum Job {
+    Raw(Arc<Raw>),
+    Block(EntryBlockBuilder, u8),
+}
+
+impl Job {
+    fn raw(self) -> Arc<Raw> {
+        match self {
+            Self::Raw(raw) => raw,
+            Self::Block(block, mask) => Arc::new(Raw::of_block(block, mask)),
+        }
+    }
+}
+
+/// Encodes raw records, each at as high a level as pays.
+struct PageEncoder {
+    cheap: Encoder,
+    full: Encoder,
+}
+
+impl PageEncoder {
+    fn new(level: i32, dictionary: Option<&[u8]>) -> Result<Self> {
+        let encoder = |level| match dictionary {
+            Some(dictionary) => Encoder::with_dictionary(level, dictionary),
+            None => Encoder::new(CodecSpec::Zstd(level), PAGE_LEN_MAX),
+        };
+        Ok(Self {
+            cheap: encoder(1)?,
+            full: encoder(level)?,
+        })
+    }
+
+    fn encode(&mut self, raw: &[u8]) -> Result<Encoded> {
+        if raw.len() < CHEAP_LEN_MIN {
+            return self.full.encode(raw);
+        }
+        let cheap = self.cheap.encode(raw)?;
+        match has_order(raw.len(), &cheap) {
+            true => self.full.encode(raw),
+            false => Ok(cheap),
+        }
+    }
+}
+
+/// Whether `encoded` is so much smaller than what it was made of that somebody may find more.
+fn has_order(raw_len: usize, encoded: &Encoded) -> bool {
+    encoded.stored.len() < raw_len - raw_len / SHARE_MIN
+}
+
 /// Compresses and writes metadata records.
+///
+/// At first one thread does all, so that records stand where they were pushed, among those of contents. [`MetadataWriter::share_out`] says from when on
+/// nothing but metadata comes: then threads encode it, and the order is still that in which it was pushed.
 pub struct MetadataWriter {
     level: i32,
-    held: Vec<Raw>,
+    held: Vec<Arc<Raw>>,
     held_len: usize,
-    encoder: Option<Encoder>,
+    /// There once nothing is held back any more.
+    encoder: Option<PageEncoder>,
+    dictionary: Option<Vec<u8>>,
     /// What other images have of every type.
     earlier: Option<Pages>,
+    threads: usize,
+    pool: Option<Pool<Job, Outgoing>>,
 }
 
 impl MetadataWriter {
@@ -38,7 +129,10 @@ impl MetadataWriter {
             held: Vec::new(),
             held_len: 0,
             encoder: None,
+            dictionary: None,
             earlier: None,
+            threads: 1,
+            pool: None,
         }
     }
 
@@ -47,12 +141,9 @@ impl MetadataWriter {
     /// # Errors
     /// `Io`, `Corrupt` of the image; `Invalid` where zstd does not take the dictionary.
     pub fn behind(level: i32, image: &Arc<Image>) -> Result<Self> {
-        let encoder = match image.dictionary()? {
-            Some(dictionary) => Encoder::with_dictionary(level, &dictionary)?,
-            None => Encoder::new(CodecSpec::Zstd(level), PAGE_LEN_MAX)?,
-        };
+        let dictionary = image.dictionary()?;
         Ok(Self {
-            encoder: Some(encoder),
+            encoder: Some(PageEncoder::new(level, dictionary.as_deref())?),
             earlier: Some(Pages::new(vec![Place {
                 image: image.clone(),
                 stream: 0,
@@ -67,6 +158,14 @@ impl MetadataWriter {
         Self {
             earlier: (!places.is_empty()).then(|| Pages::new(places)),
             ..Self::new(level)
+        }
+    }
+
+    /// From now on nothing but metadata goes to the image, and `threads` may encode it. Where records are compressed after those of other images, each asks
+    /// what the one before found: there it stays with one.
+    pub fn share_out(&mut self, threads: usize) {
+        if self.earlier.is_none() {
+            self.threads = threads;
         }
     }
 
@@ -91,9 +190,42 @@ impl MetadataWriter {
             bytes,
             item_count,
         };
-        if self.encoder.is_some() {
-            return self.write(sink, &raw);
+        self.put(sink, Job::Raw(Arc::new(raw)))
+    }
+
+    /// Takes a block of entries that carry the times of `mask`.
+    ///
+    /// # Errors
+    /// As [`MetadataWriter::push`].
+    pub fn push_block(
+        &mut self,
+        sink: &mut dyn RecordSink,
+        block: EntryBlockBuilder,
+        mask: u8,
+    ) -> Result<()> {
+        self.put(sink, Job::Block(block, mask))
+    }
+
+    fn put(&mut self, sink: &mut dyn RecordSink, job: Job) -> Result<()> {
+        if let Some(encoder) = &mut self.encoder {
+            if self.threads > 1 {
+                let pool = match &mut self.pool {
+                    Some(pool) => pool,
+                    none => {
+                        let dictionary = self.dictionary.as_deref();
+                        none.insert(pool(self.threads, self.level, dictionary)?)
+                    }
+                };
+                return pool.submit(job, &mut |record| sink.put_record(record));
+            }
+            let raw = job.raw();
+            let mut encoded = encoder.encode(&raw.bytes)?;
+            if let Some(earlier) = &mut self.earlier {
+                encoded = earlier.smaller(raw.record_type, &raw.bytes, self.level, encoded)?;
+            }
+            return sink.put_record(raw.outgoing(encoded));
         }
+        let raw = job.raw();
         self.held_len += raw.bytes.len();
         self.held.push(raw);
         if self.held_len >= HELD_LEN_MAX {
@@ -102,7 +234,7 @@ impl MetadataWriter {
         Ok(())
     }
 
-    /// Writes everything that is still held back.
+    /// Writes everything that is still held back, or with the threads, which end.
     ///
     /// # Errors
     /// As [`MetadataWriter::push`].
@@ -110,80 +242,89 @@ impl MetadataWriter {
         if self.encoder.is_none() {
             self.release(sink)?;
         }
-        Ok(())
+        match self.pool.take() {
+            Some(pool) => pool.finish(&mut |record| sink.put_record(record)),
+            None => Ok(()),
+        }
     }
 
     /// Chooses the dictionary, or none, by what the records held back come to with it; then writes them.
     fn release(&mut self, sink: &mut dyn RecordSink) -> Result<()> {
         let held = std::mem::take(&mut self.held);
-        let samples: Vec<Vec<u8>> = held
-            .iter()
-            .filter(|r| r.record_type == RecordType::Entries)
-            .map(|r| r.bytes.clone())
-            .collect();
-        let mut plain = Encoder::new(CodecSpec::Zstd(self.level), PAGE_LEN_MAX)?;
-        let mut best = encode_all(&mut plain, &held)?;
+        let (mut best, plain) = self.encode_all(&held, None)?;
         if let Some(earlier) = &mut self.earlier {
-            let level = self.level;
-            let after = held.iter().zip(best);
-            let after = after
-                .map(|(raw, encoded)| earlier.smaller(raw.record_type, &raw.bytes, level, encoded));
-            best = after.collect::<Result<_>>()?;
+            for (raw, record) in held.iter().zip(&mut best) {
+                let encoded = record.encoded.clone();
+                let encoded = earlier.smaller(raw.record_type, &raw.bytes, self.level, encoded)?;
+                *record = raw.outgoing(encoded);
+            }
         }
-        let mut encoder = plain;
+        self.encoder = Some(plain);
+        let samples = held.iter().zip(&best).filter(|(raw, record)| {
+            raw.record_type == RecordType::Entries && has_order(raw.bytes.len(), &record.encoded)
+        });
+        let samples: Vec<Vec<u8>> = samples.map(|(raw, _)| raw.bytes.clone()).collect();
         // A dictionary that takes more than a sixteenth of what it teaches does not pay.
         let len_max = (self.held_len / 16).clamp(1 << 10, DICTIONARY_LEN);
         if let Some(dictionary) = train_dictionary(&samples, len_max) {
-            let mut with = Encoder::with_dictionary(self.level, &dictionary)?;
-            let encoded = encode_all(&mut with, &held)?;
+            let (records, encoder) = self.encode_all(&held, Some(&dictionary))?;
             let stored =
                 Encoder::new(CodecSpec::Zstd(self.level), PAGE_LEN_MAX)?.encode(&dictionary)?;
-            if total_len(&encoded) + stored.stored.len() < total_len(&best) {
+            if total_len(&records) + stored.stored.len() < total_len(&best) {
                 let raw_len = dictionary.len() as u64;
                 sink.put_record(Outgoing::new(RecordType::Dictionary, 0, stored, raw_len, 1))?;
-                (best, encoder) = (encoded, with);
+                best = records;
+                (self.encoder, self.dictionary) = (Some(encoder), Some(dictionary));
             }
         }
-        self.encoder = Some(encoder);
-        for (raw, encoded) in held.into_iter().zip(best) {
-            let raw_len = raw.bytes.len() as u64;
-            sink.put_record(Outgoing::new(
-                raw.record_type,
-                0,
-                encoded,
-                raw_len,
-                raw.item_count,
-            ))?;
-        }
-        Ok(())
+        best.into_iter()
+            .try_for_each(|record| sink.put_record(record))
     }
 
-    fn write(&mut self, sink: &mut dyn RecordSink, raw: &Raw) -> Result<()> {
-        let mut encoded = match &mut self.encoder {
-            Some(encoder) => encoder.encode(&raw.bytes)?,
-            None => Encoded {
-                codec: Codec::None,
-                stored: raw.bytes.clone(),
-            },
-        };
-        if let Some(earlier) = &mut self.earlier {
-            encoded = earlier.smaller(raw.record_type, &raw.bytes, self.level, encoded)?;
+    /// All of `held`, encoded; and an encoder for more.
+    fn encode_all(
+        &self,
+        held: &[Arc<Raw>],
+        dictionary: Option<&[u8]>,
+    ) -> Result<(Vec<Outgoing>, PageEncoder)> {
+        let mut encoder = PageEncoder::new(self.level, dictionary)?;
+        let mut records = Vec::with_capacity(held.len());
+        if self.threads > 1 && self.held_len > ALONE_LEN_MAX {
+            let mut take = |record| {
+                records.push(record);
+                Ok(())
+            };
+            let mut pool = pool(self.threads, self.level, dictionary)?;
+            for raw in held {
+                pool.submit(Job::Raw(raw.clone()), &mut take)?;
+            }
+            pool.finish(&mut take)?;
+            return Ok((records, encoder));
         }
-        let raw_len = raw.bytes.len() as u64;
-        sink.put_record(Outgoing::new(
-            raw.record_type,
-            0,
-            encoded,
-            raw_len,
-            raw.item_count,
-        ))
+        for raw in held {
+            records.push(raw.outgoing(encoder.encode(&raw.bytes)?));
+        }
+        Ok((records, encoder))
     }
 }
 
-fn encode_all(encoder: &mut Encoder, held: &[Raw]) -> Result<Vec<Encoded>> {
-    held.iter().map(|r| encoder.encode(&r.bytes)).collect()
+/// Threads that encode at `level`, with `dictionary` if there is one.
+fn pool(threads: usize, level: i32, dictionary: Option<&[u8]>) -> Result<Pool<Job, Outgoing>> {
+    let dictionary: Option<Arc<[u8]>> = dictionary.map(Arc::from);
+    let worker = || {
+        let (mut encoder, dictionary) = (None, dictionary.clone());
+        move |job: Job| {
+            let encoder = match &mut encoder {
+                Some(encoder) => encoder,
+                none => none.insert(PageEncoder::new(level, dictionary.as_deref())?),
+            };
+            let raw = job.raw();
+            Ok(raw.outgoing(encoder.encode(&raw.bytes)?))
+        }
+    };
+    Pool::start(threads, "metadata", &worker)
 }
 
-fn total_len(encoded: &[Encoded]) -> usize {
-    encoded.iter().map(|e| e.stored.len()).sum()
+fn total_len(records: &[Outgoing]) -> usize {
+    records.iter().map(|r| r.encoded.stored.len()).sum()
 }

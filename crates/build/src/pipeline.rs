@@ -7,7 +7,7 @@ use crate::image_writer::{ImageWriter, Sealed, Sink};
 use crate::metadata::MetadataWriter;
 use crate::options::BuildOptions;
 use crate::order::arrange;
-use crate::plan::{Plan, TreeSize};
+use crate::plan::{self, Plan, TreeSize};
 use crate::prior::{Before, OpenedAll};
 use crate::read::{Handed, Job, Loaded, Readers, WHOLE_LEN_MAX};
 use crate::recode::{self, MAGIC_LEN, Recoder, is_archive, pcm};
@@ -113,6 +113,8 @@ fn build(
     let contents = build.write_contents(&mut image, &mut metadata, &plan, &spool_dir, &before)?;
     build.tell(Stage::Tree, image.position(), true);
     build.omitted.sort_unstable();
+    let contents_len = contents.table.count() * plan::CONTENT_LEN;
+    metadata.share_out(plan.metadata_threads(&TreeSize::of(&tree), prior_len + contents_len));
     let emitter = Emitter {
         tree: &tree,
         states: &build.states,

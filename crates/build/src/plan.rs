@@ -5,6 +5,7 @@ use crate::compress::Compressors;
 use crate::contents::CATEGORIES;
 use crate::dictionary;
 use crate::filter::DIR_RULES_LEN_MAX;
+use crate::metadata;
 use crate::options::{BuildOptions, Categories};
 use crate::order;
 use crate::read::WHOLE_LEN_MAX;
@@ -154,6 +155,14 @@ impl Plan {
         })
     }
 
+    /// Threads that may encode the metadata of a tree of `size`, now that blocks need no memory any more, while `held_len` bytes are somebody else's. One where
+    /// memory is short: it is counted with the rest.
+    pub fn metadata_threads(&self, size: &TreeSize, held_len: u64) -> usize {
+        let used = FIXED_LEN + size.memory_len() + held_len;
+        let fitting = self.memory_len.saturating_sub(used) / metadata::THREAD_LEN;
+        self.threads.min(fitting as usize).max(1)
+    }
+
     /// Whether the tree of a stream fits, now that its contents have passed and blocks need no memory any more. `source_len` bytes are the
     /// source's own.
     ///
@@ -178,7 +187,7 @@ impl Plan {
 }
 
 /// What a content costs once it is stored: its digest, and its place in a table by digest.
-const CONTENT_LEN: u64 = 44;
+pub const CONTENT_LEN: u64 = 44;
 
 /// Bytes that cutting and compressing blocks with `threads` compressors takes.
 fn blocks_need(options: &BuildOptions, threads: u64) -> u64 {

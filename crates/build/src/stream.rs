@@ -11,7 +11,7 @@ use crate::emit::Emitted;
 use crate::image_writer::{ImageWriter, Sink};
 use crate::metadata::MetadataWriter;
 use crate::options::BuildOptions;
-use crate::plan::{Plan, TreeSize};
+use crate::plan::{self, Plan, TreeSize};
 use crate::report::{Outcome, StoredLens};
 use crate::watch::{Progress, Report, Stage, Watch};
 use contents::{Stored, write_contents};
@@ -233,11 +233,15 @@ pub fn build_stream(
     let contents_count = stored.contents.table.count();
     let check = |tree: &TreeSize| Plan::check_tree(options, tree, contents_count, size.memory_len);
     check(&tree_size(&size))?;
+    let held_len = size.memory_len + contents_count * plan::CONTENT_LEN;
+    let threads = plan.metadata_threads(&tree_size(&size), held_len);
+    metadata.share_out(threads);
     teller.entry_total = size.entry_count;
     let emitted = write_tree(
         source,
         (&mut image, &mut metadata),
         &Rules::new(&stored.contents.table, options, &check),
+        threads,
         &mut teller,
     )?;
     seal(image, stored, &emitted, overwrite)

@@ -193,7 +193,10 @@ fn work<J, R>(
     while let Ok((no, job)) = jobs.recv() {
         // A panic must not leave the others waiting for this one.
         let made = catch_unwind(AssertUnwindSafe(|| make(job)));
-        if done.send((no, made.unwrap_or_else(|_| Err(panicked())))).is_err() {
+        if done
+            .send((no, made.unwrap_or_else(|_| Err(panicked()))))
+            .is_err()
+        {
             return;
         }
     }

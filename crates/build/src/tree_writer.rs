@@ -467,17 +467,11 @@ impl TreeWriter {
     }
 
     fn write_block(&mut self, out: &mut Out<'_>) -> Result<()> {
-        let count = self.block.count();
-        if count == 0 {
+        if self.block.count() == 0 {
             return Ok(());
         }
-        let bytes = self.block.encode(self.mask);
-        let parsed = EntryBlock::parse(&bytes);
-        assert!(
-            parsed.is_ok_and(|b| b.count() == count),
-            "an entry block does not parse as it was written"
-        );
-        out.push(RecordType::Entries, bytes, count as u64)
+        let block = std::mem::take(&mut self.block);
+        out.metadata.push_block(out.image, block, self.mask)
     }
 
     fn write_templates(&mut self, out: &mut Out<'_>) -> Result<()> {

@@ -26,7 +26,7 @@ pub struct Rules<'a> {
     check: &'a dyn Fn(&TreeSize) -> Result<()>,
 }
 
-/// Has `source` hand its tree over, and writes it.
+/// Has `source` hand its tree over, and writes it; `threads` encode it.
 ///
 /// # Errors
 /// As [`super::build_stream`].
@@ -34,6 +34,7 @@ pub fn write_tree(
     source: &mut dyn TreeSource,
     (image, metadata): (&mut ImageWriter, &mut MetadataWriter),
     rules: &Rules<'_>,
+    threads: usize,
     teller: &mut Teller<'_>,
 ) -> Result<Emitted> {
     let entry_count = source.size().entry_count;
@@ -54,6 +55,7 @@ pub fn write_tree(
     let trial = |source: &mut dyn TreeSource, mtime_inside, teller: &mut Teller<'_>| {
         let mut image = ImageWriter::begin(Sink::Count)?;
         let mut metadata = MetadataWriter::new(3);
+        metadata.share_out(threads);
         let out = Out {
             image: &mut image,
             metadata: &mut metadata,
