@@ -11,15 +11,17 @@ set -euo pipefail
 . "$(dirname "$0")/measure.sh"
 
 RUNS=3
-LOOK_UPS=20000
+LOOK_UPS=3000
+# Paths of the listing.
+LISTED=10000000
 FILE_SYSTEMS='ext4 xfs btrfs'
 
 out=${WEALD_BENCH_DIR:-$root/bench-out}
 parts=${WEALD_BENCH_PARTS:-build search mount listing counts host}
 mode=${1:-bench}
 case $mode in
-bench) regular=100x100x1000 names=100x100x1000 walked=100x100x1000 served=100x10x1000 roots=6 counts='10x1000 10x10x1000 100x10x1000 100x100x1000' ;;
-soak) regular=1000x1000x1000 names=1000x100x1000 walked=1000x100x1000 served=100x100x1000 roots=57 counts='10x1000 10x10x1000 100x10x1000 100x100x1000 1000x100x1000 1000x1000x1000' ;;
+bench) regular=100x100x1000 names=100x100x1000 walked=100x100x1000 served=100x10x1000 counts='10x1000 10x10x1000 100x10x1000 100x100x1000' ;;
+soak) regular=1000x1000x1000 names=1000x100x1000 walked=1000x100x1000 served=100x100x1000 counts='10x1000 10x10x1000 100x10x1000 100x100x1000 1000x100x1000 1000x1000x1000' ;;
 *) die "expected nothing or 'soak', found '$mode'" ;;
 esac
 
@@ -155,12 +157,19 @@ unserve() {
     wait "$server" || true
 }
 
-# look_ups FANOUT [--absent]
-look_ups() {
-    local fanout=$1
-    shift
-    # shellcheck disable=SC2046 # three words
-    python3 "$root/bench/look-up.py" "$work/mnt" $(tr x ' ' <<<"$fanout") $LOOK_UPS "$@"
+# draw_paths: paths of files of $work/mnt into $work/paths.
+draw_paths() { python3 "$root/bench/draw-paths.py" "$work/mnt" $LOOK_UPS >"$work/paths"; }
+
+# look_ups [--absent]: microseconds a path of $work/paths.
+look_ups() { python3 "$root/bench/paths.py" "$work/mnt" "$@" <"$work/paths"; }
+
+# serve_cold IMAGE: a new server, nothing cached by the kernel; $work/paths are drawn of one before.
+serve_cold() {
+    serve "$1"
+    draw_paths
+    unserve
+    drop_caches
+    serve "$1"
 }
 
 # walk_mount: seconds of a walk over the mount, with sizes.
@@ -178,10 +187,10 @@ mount_part() {
     step mounting
     printf '\n## Mounted\n'
     [ -e "$work/regular.weald" ] || draw "$work/regular.weald" "$regular"
-    serve "$work/regular.weald"
+    serve_cold "$work/regular.weald"
     table image 'mount and first ls, ms' 'stat of a random path, us' 'of an absent name, us' 'server MiB'
     local there absent
-    there=$(look_ups "$regular") absent=$(look_ups "$regular" --absent)
+    there=$(look_ups) absent=$(look_ups --absent)
     row "$regular" "$ms" "$there" "$absent" "$(mib "$(server_rss)")"
     verdict "$regular: mount and first ls, ms" "$ms" 50
     verdict "$regular: memory of the server, MiB" "$(mib "$(server_rss)")" 256
@@ -225,16 +234,32 @@ mount_part() {
 }
 
 listing_part() {
-    local count len tar_digest dir_digest same=no
+    local count len copies words each least_cpu most_rss=0 entries tar_digest dir_digest same=no
     step listing
     printf '\n## Streams\n'
-    (cd /usr && find . -print0 | LC_ALL=C sort -z) | sed -z 's|^\./||' | python3 "$root/bench/listing.py" "$roots" >"$work/listing"
+    copies=$(find /usr ! -type d | wc -l)
+    copies=$(((LISTED + copies - 1) / copies))
+    bash "$root/bench/make-listing.sh" $copies /usr >"$work/listing"
     count=$(tr -cd '\0' <"$work/listing" | wc -c)
-    measure "$weald" build --quiet --from listing "$work/listing" "$work/listing.weald"
-    len=$(len_of "$work/listing.weald")
-    table stream paths 'CPU s' 'wall s' 'us a path' 'memory MiB' 'image bytes' 'bytes a path'
-    row "listing: /usr under $roots roots, changed, shuffled" "$count" "$cpu" "$wall" "$(per "$(scaled "$wall" 1000000 '%.0f')" "$count" '%.2f')" "$(mib "$rss")" "$len" "$(per "$len" "$count" '%.3f')"
-    verdict "listing of $count paths: memory, MiB" "$(mib "$rss")" 512
+    table 'stream, options' paths entries 'CPU s' 'wall s' 'entries a CPU s' 'memory MiB' 'image bytes' 'bytes an entry'
+    # Once more each: the least counts.
+    for words in '--level 0 --threads 1' '--level 0' '--level 7'; do
+        least_cpu=
+        for _ in 1 2; do
+            # shellcheck disable=SC2086 # words
+            measure "$weald" build --quiet --force --memory 256M --from listing $words "$work/listing" "$work/listing.weald"
+            if [ -z "$least_cpu" ] || [ "$(ratio "$cpu" "$least_cpu" | cut -d. -f1)" = 0 ]; then least_cpu=$cpu; fi
+            if [ "$rss" -gt "$most_rss" ]; then most_rss=$rss; fi
+        done
+        len=$(len_of "$work/listing.weald")
+        entries=$("$weald" find "$work/listing.weald" --count)
+        each=$(per "$entries" "$least_cpu" '%.0f')
+        row "listing: /usr $copies times, shuffled; $words" "$count" "$entries" "$least_cpu" "$wall" "$each" "$(mib "$most_rss")" "$len" "$(per "$len" "$entries" '%.3f')"
+        if [ "$words" = '--level 0 --threads 1' ]; then
+            verdict_least "listing of $count paths: entries a CPU second" "$each" 1000000
+        fi
+    done
+    verdict "listing of $count paths: memory, MiB" "$(mib "$most_rss")" 256
     rm "$work/listing" "$work/listing.weald"
     mkdir "$work/tree"
     "$weald" forest --quiet --fanout 20x20x100 --names words --sizes log-normal:1K:1 --symlinks 0.1 --hard-links 0.05 "$work/tree"
@@ -302,6 +327,8 @@ counts_part() {
     : >"$work/plot-build"
     : >"$work/plot-bytes"
     : >"$work/plot-look-up"
+    : >"$work/plot-mount"
+    : >"$work/plot-memory"
     table shape files 'build, wall s' 'memory MiB' 'image bytes' 'bytes a file' 'mount ms' 'look-up us' 'server MiB'
     for shape in regular versions names; do
         for fanout in $counts; do
@@ -316,13 +343,12 @@ counts_part() {
             draw "$work/one.weald" "$fanout" "${words[@]}"
             local made=$wall memory=$rss len
             len=$(len_of "$work/one.weald")
-            serve "$work/one.weald"
-            there=-
-            if [ $shape = regular ] && [ "${fanout//[^x]/}" = xx ]; then
-                there=$(look_ups "$fanout")
-                printf '%s %s %s\n' $shape "$count" "$there" >>"$work/plot-look-up"
-            fi
+            serve_cold "$work/one.weald"
+            there=$(look_ups)
             row $shape "$count" "$made" "$(mib "$memory")" "$len" "$(per "$len" "$count" '%.4f')" "$ms" "$there" "$(mib "$(server_rss)")"
+            printf '%s %s %s\n' $shape "$count" "$there" >>"$work/plot-look-up"
+            printf '%s %s %s\n' $shape "$count" "$ms" >>"$work/plot-mount"
+            printf '%s %s %s\n' "$shape, builder" "$count" "$(mib "$memory")" "$shape, server" "$count" "$(mib "$(server_rss)")" | tr -d , | sed 's/ \(builder\|server\)/-\1/' >>"$work/plot-memory"
             unserve
             printf '%s %s %s\n' $shape "$count" "$made" >>"$work/plot-build"
             printf '%s %s %s\n' $shape "$count" "$len" >>"$work/plot-bytes"
@@ -340,6 +366,8 @@ counts_part() {
     python3 "$root/bench/plot.py" 'Making a forest' files 'seconds' <"$work/plot-build" >"$out/forest-build.svg"
     python3 "$root/bench/plot.py" 'What a forest takes' files 'bytes' <"$work/plot-bytes" >"$out/forest-bytes.svg"
     python3 "$root/bench/plot.py" 'A look-up of a random path, cold' files 'us' <"$work/plot-look-up" >"$out/forest-look-up.svg"
+    python3 "$root/bench/plot.py" 'Mount and first ls' files 'ms' <"$work/plot-mount" >"$out/forest-mount.svg"
+    python3 "$root/bench/plot.py" 'Memory' files 'MiB' <"$work/plot-memory" >"$out/forest-memory.svg"
 }
 
 # host_row KIND: the generator and the loop in turn, each three times in a new file system.

@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
             times,
             body: block.body(i),
         };
-        builder.push(block.name(i), block.target(i), fields);
+        builder.push(block.name(i), block.target(i), &fields);
     }
     let again = EntryBlock::parse(&builder.encode(mask)).unwrap();
     for i in 0..block.count() {

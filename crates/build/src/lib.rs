@@ -13,6 +13,7 @@ mod emit;
 pub mod filter;
 mod history;
 mod image_writer;
+mod known_dirs;
 mod machine;
 mod match_table;
 mod metadata;

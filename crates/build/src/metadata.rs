@@ -11,7 +11,7 @@ use weald_format::entries::{EntryBlock, EntryBlockBuilder};
 use weald_format::limits::PAGE_LEN_MAX;
 use weald_image::Image;
 
-/// Raw metadata held back to learn from before anything is written, bytes.
+/// Raw metadata held back to learn from before anything is written, bytes; a third of it at levels that shall be fast.
 const HELD_LEN_MAX: usize = 12 << 20;
 /// Largest dictionary: what zstd's own tool uses, and what fits a level 1 cache three times over.
 const DICTIONARY_LEN: usize = 112 << 10;
@@ -20,6 +20,8 @@ const DICTIONARY_LEN: usize = 112 << 10;
 const SHARE_MIN: usize = 16;
 /// Smaller records are always tried in full: that takes no time.
 const CHEAP_LEN_MIN: usize = 16 << 10;
+/// Levels that see by themselves, and soon, where nothing is to be found.
+const CHEAP_LEVEL_MAX: i32 = 6;
 /// Raw metadata that is encoded by the thread that has it: less than starting others takes.
 const ALONE_LEN_MAX: usize = 1 << 20;
 /// Memory of a thread that encodes: contexts at the highest level, and the records that it and the queue hold, bytes.
@@ -57,21 +59,22 @@ impl Raw {
 /// What threads make records of.
 enum Job {
     Raw(Arc<Raw>),
-    Block(EntryBlockBuilder, u8),
+    Block(Box<EntryBlockBuilder>, u8),
 }
 
 impl Job {
     fn raw(self) -> Arc<Raw> {
         match self {
             Self::Raw(raw) => raw,
-            Self::Block(block, mask) => Arc::new(Raw::of_block(block, mask)),
+            Self::Block(block, mask) => Arc::new(Raw::of_block(*block, mask)),
         }
     }
 }
 
 /// Encodes raw records, each at as high a level as pays.
 struct PageEncoder {
-    cheap: Encoder,
+    /// None where the full one is as cheap.
+    cheap: Option<Encoder>,
     full: Encoder,
 }
 
@@ -81,21 +84,24 @@ impl PageEncoder {
             Some(dictionary) => Encoder::with_dictionary(level, dictionary),
             None => Encoder::new(CodecSpec::Zstd(level), PAGE_LEN_MAX),
         };
-        Ok(Self {
-            cheap: encoder(1)?,
-            full: encoder(level)?,
-        })
+        let cheap = match level > CHEAP_LEVEL_MAX {
+            true => Some(encoder(1)?),
+            false => None,
+        };
+        let full = encoder(level)?;
+        Ok(Self { cheap, full })
     }
 
     fn encode(&mut self, raw: &[u8]) -> Result<Encoded> {
-        if raw.len() < CHEAP_LEN_MIN {
-            return self.full.encode(raw);
+        if let Some(cheap) = &mut self.cheap
+            && raw.len() >= CHEAP_LEN_MIN
+        {
+            let encoded = cheap.encode(raw)?;
+            if !has_order(raw.len(), &encoded) {
+                return Ok(encoded);
+            }
         }
-        let cheap = self.cheap.encode(raw)?;
-        match has_order(raw.len(), &cheap) {
-            true => self.full.encode(raw),
-            false => Ok(cheap),
-        }
+        self.full.encode(raw)
     }
 }
 
@@ -203,7 +209,7 @@ impl MetadataWriter {
         block: EntryBlockBuilder,
         mask: u8,
     ) -> Result<()> {
-        self.put(sink, Job::Block(block, mask))
+        self.put(sink, Job::Block(Box::new(block), mask))
     }
 
     fn put(&mut self, sink: &mut dyn RecordSink, job: Job) -> Result<()> {
@@ -228,7 +234,8 @@ impl MetadataWriter {
         let raw = job.raw();
         self.held_len += raw.bytes.len();
         self.held.push(raw);
-        if self.held_len >= HELD_LEN_MAX {
+        let is_fast = self.level <= CHEAP_LEVEL_MAX;
+        if self.held_len >= HELD_LEN_MAX / if is_fast { 3 } else { 1 } {
             self.release(sink)?;
         }
         Ok(())

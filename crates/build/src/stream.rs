@@ -233,7 +233,9 @@ pub fn build_stream(
     let contents_count = stored.contents.table.count();
     let check = |tree: &TreeSize| Plan::check_tree(options, tree, contents_count, size.memory_len);
     check(&tree_size(&size))?;
-    let held_len = size.memory_len + contents_count * plan::CONTENT_LEN;
+    let held_len = size.memory_len
+        + contents_count * plan::CONTENT_LEN
+        + options.memory_len / tree::KNOWN_SHARE;
     let threads = plan.metadata_threads(&tree_size(&size), held_len);
     metadata.share_out(threads);
     teller.entry_total = size.entry_count;

@@ -1,9 +1,10 @@
 //! The tree on its way to the image: directories come in depth first, equal ones are written once.
 //!
-//! Memory: the entries of the open directories, one digest and three numbers per distinct directory, one page of each
+//! Memory: the entries of the open directories, one digest and three numbers per distinct directory that is remembered, one page of each
 //! kind. Nothing is kept per entry.
 
 use crate::image_writer::ImageWriter;
+use crate::known_dirs::KnownDirs;
 use crate::metadata::MetadataWriter;
 use hashbrown::HashMap;
 use weald_format::container::RecordType;
@@ -159,7 +160,7 @@ pub struct TreeWriter {
     open: Vec<OpenDirectory>,
     /// Closed directories, whose memory is used again.
     spare: Vec<OpenDirectory>,
-    known: HashMap<[u8; 32], Known>,
+    known: KnownDirs<Known>,
     /// Nothing is known but what this writer wrote.
     is_alone: bool,
     attributes: HashMap<Attributes, u64>,
@@ -227,7 +228,7 @@ impl TreeWriter {
             measure_only,
             open: vec![OpenDirectory::new()],
             spare: Vec::new(),
-            known: HashMap::new(),
+            known: KnownDirs::new(),
             is_alone: true,
             attributes: HashMap::new(),
             last_attributes: None,
@@ -240,6 +241,12 @@ impl TreeWriter {
             entry_count: 0,
             block: EntryBlockBuilder::default(),
         }
+    }
+
+    /// Remembers no more distinct directories than fit in `memory_len` bytes. Others that come again are written again, which takes room and changes
+    /// nothing else.
+    pub fn limit_known(&mut self, memory_len: u64) {
+        self.known.limit(memory_len);
     }
 
     /// Goes on behind the tree of `image`: what it has is not written again.
@@ -398,7 +405,7 @@ impl TreeWriter {
         if let Some(known) = self.known.get(&key)
             && (!is_last || known.id + 1 == self.template_count)
         {
-            return Ok(*known);
+            return Ok(known);
         }
         let template = Template {
             entry_start: self.entry_count,
@@ -456,7 +463,7 @@ impl TreeWriter {
         for entry in &directory.entries {
             let name = &directory.names[name_start..entry.name_end];
             let target = &directory.targets[target_start..entry.target_end];
-            self.block.push(name, target, entry.fields.clone());
+            self.block.push(name, target, &entry.fields);
             (name_start, target_start) = (entry.name_end, entry.target_end);
             if self.block.count() == self.block_count_max || self.block.text_len() >= BLOCK_TEXT_MAX
             {
@@ -678,4 +685,59 @@ pub fn mask_of(mtime: bool, atime: bool, ctime: bool, btime: bool) -> u8 {
         | bit(atime, time_mask::ATIME)
         | bit(ctime, time_mask::CTIME)
         | bit(btime, time_mask::BTIME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image_writer::Sink;
+
+    fn entry<'a>(name: &'a [u8], kind: EntryKind, body: Body<'a>) -> NewEntry<'a> {
+        NewEntry {
+            name,
+            kind,
+            attributes: Attributes::default(),
+            times: [Timestamp::default(); 4],
+            xattrs: None,
+            body,
+            link: LinkInfo::Single,
+        }
+    }
+
+    /// Three times two hundred directories, each with a file of its own name.
+    fn written(known_len: Option<u64>) -> TreeSummary {
+        let mut image = ImageWriter::begin(Sink::Count).unwrap();
+        let mut metadata = MetadataWriter::new(1);
+        let mut out = Out {
+            image: &mut image,
+            metadata: &mut metadata,
+        };
+        let mut writer = TreeWriter::new(time_mask::MTIME, 1200, false);
+        if let Some(len) = known_len {
+            writer.limit_known(len);
+        }
+        writer.enter();
+        for no in 0..600 {
+            writer.enter();
+            let name = (no % 200).to_string();
+            let file = entry(name.as_bytes(), EntryKind::Empty, Body::Empty);
+            writer.add(&mut out, &file).unwrap();
+            let name = format!("{no:04}");
+            let dir = entry(name.as_bytes(), EntryKind::Directory, Body::None);
+            writer.leave(&mut out, &dir).unwrap();
+        }
+        let root = entry(b"", EntryKind::Directory, Body::None);
+        writer.leave(&mut out, &root).unwrap();
+        writer.finish(&mut out).unwrap()
+    }
+
+    /// Would catch: a limit of what is remembered that changes the tree, or that is none.
+    #[test]
+    fn what_is_forgotten_is_written_again_and_the_tree_is_the_same() {
+        let (all, some) = (written(None), written(Some(4 << 10)));
+        assert_eq!(all.template_count, 201);
+        assert_eq!(some.template_count, 601);
+        assert_eq!(some.root_digest, all.root_digest);
+        assert_eq!(some.name_count, all.name_count);
+    }
 }

@@ -353,10 +353,17 @@ pub struct EntryFields {
     pub body: u64,
 }
 
-/// Collects entries and encodes them as a block.
+/// Collects entries, column by column, and encodes them as a block.
 #[derive(Debug, Default)]
 pub struct EntryBlockBuilder {
-    fields: Vec<EntryFields>,
+    kinds: Vec<u64>,
+    attributes: Vec<u64>,
+    xattrs: Vec<u64>,
+    nlinks: Vec<u64>,
+    link_backs: Vec<u64>,
+    times: Vec<[Timestamp; 4]>,
+    /// Contents of files, templates of directories.
+    bodies: [Vec<u64>; 2],
     text: Vec<u8>,
     name_ends: Vec<usize>,
     targets: Vec<u8>,
@@ -366,7 +373,7 @@ pub struct EntryBlockBuilder {
 impl EntryBlockBuilder {
     /// Entries so far.
     pub fn count(&self) -> usize {
-        self.fields.len()
+        self.kinds.len()
     }
 
     /// Bytes of names and targets so far.
@@ -375,14 +382,25 @@ impl EntryBlockBuilder {
     }
 
     /// Adds an entry; `target` is empty unless a symlink's.
-    pub fn push(&mut self, name: &[u8], target: &[u8], fields: EntryFields) {
+    pub fn push(&mut self, name: &[u8], target: &[u8], fields: &EntryFields) {
         self.text.extend_from_slice(name);
         self.name_ends.push(self.text.len());
-        if fields.kind == EntryKind::Symlink {
-            self.targets.extend_from_slice(target);
-            self.target_lens.push(target.len() as u64);
+        let [contents, templates] = &mut self.bodies;
+        match fields.kind {
+            EntryKind::Symlink => {
+                self.targets.extend_from_slice(target);
+                self.target_lens.push(target.len() as u64);
+            }
+            EntryKind::File => contents.push(fields.body),
+            EntryKind::Directory => templates.push(fields.body),
+            _ => {}
         }
-        self.fields.push(fields);
+        self.kinds.push(fields.kind as u64);
+        self.attributes.push(fields.attributes);
+        self.xattrs.push(fields.xattrs);
+        self.nlinks.push(fields.nlink);
+        self.link_backs.push(fields.link_back);
+        self.times.push(fields.times);
     }
 
     /// The block's raw bytes; the builder is empty afterwards.
@@ -391,28 +409,22 @@ impl EntryBlockBuilder {
         let mut out = Vec::with_capacity(self.text_len() + self.count() * 8);
         put_varint(&mut out, self.count() as u64);
         out.push(mask);
-        let columns: [fn(&EntryFields) -> u64; 5] = [
-            |f| f.kind as u64,
-            |f| f.attributes,
-            |f| f.xattrs,
-            |f| f.nlink,
-            |f| f.link_back,
-        ];
-        for of in columns {
-            column::encode(&mut out, &self.fields.iter().map(of).collect::<Vec<_>>());
+        for values in [
+            &self.kinds,
+            &self.attributes,
+            &self.xattrs,
+            &self.nlinks,
+            &self.link_backs,
+        ] {
+            column::encode(&mut out, values);
         }
         for which in (0..4).filter(|bit| mask & (1 << bit) != 0) {
-            TimeColumns::encode(
-                &mut out,
-                &self
-                    .fields
-                    .iter()
-                    .map(|f| f.times[which])
-                    .collect::<Vec<_>>(),
-            );
+            let times: Vec<_> = self.times.iter().map(|times| times[which]).collect();
+            TimeColumns::encode(&mut out, &times);
         }
-        self.encode_bodies(&mut out, EntryKind::File);
-        self.encode_bodies(&mut out, EntryKind::Directory);
+        for ids in &self.bodies {
+            encode_bodies(&mut out, ids);
+        }
         if !self.target_lens.is_empty() {
             column::encode(&mut out, &self.target_lens);
             out.extend_from_slice(&self.targets);
@@ -426,26 +438,20 @@ impl EntryBlockBuilder {
         *self = Self::default();
         out
     }
+}
 
-    fn encode_bodies(&self, out: &mut Vec<u8>, kind: EntryKind) {
-        let ids: Vec<u64> = self
-            .fields
-            .iter()
-            .filter(|f| f.kind == kind)
-            .map(|f| f.body)
-            .collect();
-        let Some(first) = ids.first() else { return };
-        let base = first.wrapping_sub(1);
-        let mut last = base;
-        let steps = ids.iter().map(|&id| {
-            let step = zigzag(id.wrapping_sub(last).wrapping_sub(1) as i64);
-            last = id;
-            step
-        });
-        let steps: Vec<u64> = steps.collect();
-        put_varint(out, base);
-        column::encode(out, &steps);
-    }
+fn encode_bodies(out: &mut Vec<u8>, ids: &[u64]) {
+    let Some(first) = ids.first() else { return };
+    let base = first.wrapping_sub(1);
+    let mut last = base;
+    let steps = ids.iter().map(|&id| {
+        let step = zigzag(id.wrapping_sub(last).wrapping_sub(1) as i64);
+        last = id;
+        step
+    });
+    let steps: Vec<u64> = steps.collect();
+    put_varint(out, base);
+    column::encode(out, &steps);
 }
 
 #[cfg(test)]
@@ -489,9 +495,7 @@ mod tests {
             })
             .collect();
         let mut builder = EntryBlockBuilder::default();
-        entries
-            .iter()
-            .for_each(|(n, t, f)| builder.push(n, t, f.clone()));
+        entries.iter().for_each(|(n, t, f)| builder.push(n, t, f));
         (builder.encode(time_mask::MTIME | time_mask::BTIME), entries)
     }
 

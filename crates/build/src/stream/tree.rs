@@ -18,6 +18,9 @@ use weald_format::{Attributes, ContentId, Error, FileKind, Result, Timestamp, Xa
 /// Entries that are looked at to decide where mtimes go.
 const TRIAL_COUNT: u64 = 1 << 20;
 
+/// Part of the budget that remembers distinct directories.
+pub const KNOWN_SHARE: u64 = 4;
+
 /// What all entries are made with.
 pub struct Rules<'a> {
     contents: &'a ContentTable,
@@ -195,11 +198,13 @@ impl<'s, 'a> Sinking<'s, 'a> {
                 Some(times)
             }
         };
+        let mut writer = TreeWriter::new(mask, entry_count.max(1), false);
+        writer.limit_known(rules.known_len());
         Ok(Self {
             out,
             rules,
             teller,
-            writer: TreeWriter::new(mask, entry_count.max(1), false),
+            writer,
             held: vec![Held::new(std::slice::from_ref(root))],
             times,
             left: u64::MAX,
@@ -323,6 +328,11 @@ impl<'a> Rules<'a> {
             xattr_set_count: 0,
             xattrs_len: 0,
         })
+    }
+
+    /// Bytes that distinct directories may be remembered in. A part of the budget and of nothing else, so that every machine writes the same bytes.
+    pub fn known_len(&self) -> u64 {
+        self.options.memory_len / KNOWN_SHARE
     }
 
     /// The entry as the tree writer takes it.

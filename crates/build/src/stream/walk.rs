@@ -26,6 +26,7 @@ pub fn write_walk(
         entry_count.max(1),
         false,
     );
+    writer.limit_known(rules.known_len());
     writer.enter();
     let mut sink = Walking {
         writer,

@@ -301,7 +301,7 @@ impl Parts {
             let mut builder = EntryBlockBuilder::default();
             block
                 .iter()
-                .for_each(|e| builder.push(&e.name, &e.target, e.fields.clone()));
+                .for_each(|e| builder.push(&e.name, &e.target, &e.fields));
             page(RecordType::Entries, builder.encode(self.mask), block.len());
         }
         for templates in self.templates.chunks(1024) {
