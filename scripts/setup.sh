@@ -33,6 +33,8 @@ python3 python3
 mkfs.ext4 e2fsprogs
 mkfs.xfs xfsprogs
 mkfs.btrfs btrfs-progs
+mkfs.exfat exfatprogs
+mount.exfat-fuse exfat-fuse
 TABLE
     bench) cat <<'TABLE' ;;
 mksquashfs squashfs-tools

@@ -52,6 +52,82 @@ fn bash(scratch: &Scratch, script: &str) -> Output {
         .expect("bash runs")
 }
 
+/// Unmounts exFAT, and lets go of the device it lies on, however a test ends.
+struct ExFat<'a>(&'a Scratch);
+
+impl ExFat<'_> {
+    /// On a loop device in `exfat`, served at `mnt` by the FUSE driver of exFAT: a file system as on memory sticks.
+    fn mount(scratch: &Scratch) -> ExFat<'_> {
+        let script = "truncate -s 64M exfat; mkfs.exfat exfat >/dev/null; mkdir mnt
+            losetup -f --show exfat >device; mount.exfat-fuse \"$(cat device)\" mnt >/dev/null 2>log || { cat log >&2; exit 1; }
+            mountpoint -q mnt";
+        let guard = ExFat(scratch);
+        let output = bash(scratch, script);
+        assert!(output.status.success(), "{}", stderr(&output));
+        guard
+    }
+}
+
+impl Drop for ExFat<'_> {
+    fn drop(&mut self) {
+        bash(self.0, "umount mnt; losetup -d \"$(cat device)\"");
+    }
+}
+
+/// Would catch: a file system that takes no second name for what it ignores the case of, no symlinks, no hard links, and cannot rename without replacing: what it
+/// cannot hold must be told by name, what it can be made.
+#[test]
+fn what_the_file_system_cannot_hold_is_told_by_name() {
+    let scratch = Scratch::new("64m");
+    let guard = ExFat::mount(&scratch);
+    let at = |name: &str| scratch.at("mnt").join(name);
+    for (name, args) in [
+        ("numbers", &["--fanout", "3x4x20"][..]),
+        ("unicode", &["--fanout", "5x20", "--names", "unicode"]),
+        ("long", &["--fanout", "3x20", "--names", "long"]),
+        (
+            "filled",
+            &["--fanout", "3x20", "--sizes", "log-normal:1K:1"],
+        ),
+    ] {
+        done(args, &at(name));
+        let output = bash(&scratch, &format!("find mnt/{name} -type f | wc -l"));
+        let files: u32 = String::from_utf8_lossy(&output.stdout)
+            .trim()
+            .parse()
+            .unwrap();
+        assert_eq!(
+            files,
+            if name == "numbers" {
+                240
+            } else {
+                20 * u32::from(args[1].as_bytes()[0] - b'0')
+            }
+        );
+    }
+    for (args, what) in [
+        (
+            ["--names", "case"],
+            "-a: the file system holds it for a name that is there",
+        ),
+        (
+            ["--symlinks", "0.5"],
+            "cannot be made: Function not implemented",
+        ),
+        (
+            ["--hard-links", "0.5"],
+            "cannot be linked: Operation not permitted",
+        ),
+    ] {
+        let told = refused(&[&["--fanout", "2x20"][..], &args].concat(), &at(args[0]));
+        assert!(told.contains("mnt/--") && told.contains(what), "{told}");
+    }
+    // A forest that is there is no room for another.
+    let told = refused(&["--fanout", "2x20"], &at("numbers"));
+    assert!(told.contains("not empty; --resume"), "{told}");
+    drop(guard);
+}
+
 #[track_caller]
 fn done(args: &[&str], target: &Path) {
     let output = forest(args, target);

@@ -106,6 +106,16 @@ fn io(what: &'static str) -> impl Fn(std::io::Error) -> Error {
     move |e| Error::io(what, e)
 }
 
+/// The same where a name is made: every name is drawn once, so one that is there is another one that the file system does not tell from it.
+fn named(what: &'static str) -> impl Fn(std::io::Error) -> Error {
+    move |e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            Error::io("the file system holds it for a name that is there", e)
+        }
+        _ => Error::io(what, e),
+    }
+}
+
 /// What a thread keeps from leaf to leaf.
 #[derive(Default)]
 struct Worker {
@@ -311,12 +321,8 @@ impl Maker<'_> {
             self.set_dir(&dir, self.forest.dir_mtime(depth, number))?;
             let mut name = Vec::new();
             self.forest.dir_name(depth, number, &mut name);
-            weald_sys::rename_new_at(parent, &aside, parent, &name).map_err(|e| {
-                match e.kind() == std::io::ErrorKind::AlreadyExists {
-                    true => Error::io("the file system holds it for a name that is there", e),
-                    false => Error::io("cannot be given its name", e),
-                }
-            })?;
+            weald_sys::rename_new_at(parent, &aside, parent, &name)
+                .map_err(named("cannot be given its name"))?;
         }
         self.progress.add(leaf.entries.len() as u64, bytes);
         Ok(())
@@ -333,7 +339,7 @@ impl Maker<'_> {
         bytes: &mut u64,
         wait_for: &impl Fn(u64) -> Result<()>,
     ) -> Result<()> {
-        let named = |entry: &Entry, e: Error| e.context(leaf.name(entry).escape_ascii());
+        let place = |entry: &Entry, e: Error| e.context(leaf.name(entry).escape_ascii());
         for entry in &leaf.entries {
             let made = match &entry.body {
                 Body::File(content) => self.make_file(dir, number, leaf, entry, content, buffer),
@@ -342,7 +348,7 @@ impl Maker<'_> {
                 }
                 Body::HardLink(_) | Body::HardLinkAcross(_) => Ok(0),
             };
-            *bytes += made.map_err(|e| named(entry, e))?;
+            *bytes += made.map_err(|e| place(entry, e))?;
         }
         let is_link = |e: &&Entry| matches!(e.body, Body::HardLink(_) | Body::HardLinkAcross(_));
         let links: Vec<&Entry> = leaf.entries.iter().filter(is_link).collect();
@@ -375,7 +381,7 @@ impl Maker<'_> {
                 }
                 _ => continue,
             };
-            linked.map_err(|e| named(entry, Error::io("cannot be linked", e)))?;
+            linked.map_err(|e| place(entry, Error::io("cannot be linked", e)))?;
         }
         Ok(())
     }
@@ -394,10 +400,10 @@ impl Maker<'_> {
         let mut written = 0;
         if content.is_empty() {
             weald_sys::make_node_at(dir, name, NodeKind::EmptyFile, permissions)
-                .map_err(io("cannot be made"))?;
+                .map_err(named("cannot be made"))?;
         } else {
-            let file =
-                weald_sys::create_file_at(dir, name, permissions).map_err(io("cannot be made"))?;
+            let file = weald_sys::create_file_at(dir, name, permissions)
+                .map_err(named("cannot be made"))?;
             written = write(&file, content, buffer)?;
         }
         self.set_attributes(dir, name, &entry.attributes)?;

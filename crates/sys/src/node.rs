@@ -96,10 +96,11 @@ pub fn rename_at(old_dir: impl AsFd, old: &[u8], new_dir: impl AsFd, new: &[u8])
     Ok(rustix::fs::renameat(old_dir, old, new_dir, new)?)
 }
 
-/// Renames only if nothing has the new name: by renameat2, or by link and unlink where the file system cannot.
+/// Renames only if nothing has the new name: by renameat2, or by link and unlink where the file system cannot. A directory, which can have no second
+/// name, is renamed there once nothing was seen under the new one; an empty directory that somebody makes there at that moment is lost.
 ///
 /// # Errors
-/// `EEXIST` where something has the new name; else the errno of renameat2(2), linkat(2) or unlinkat(2).
+/// `EEXIST` where something has the new name; else the errno of renameat2(2), linkat(2), unlinkat(2) or fstatat(2).
 pub fn rename_new_at(
     old_dir: impl AsFd,
     old: &[u8],
@@ -108,6 +109,14 @@ pub fn rename_new_at(
 ) -> io::Result<()> {
     match rustix::fs::renameat_with(&old_dir, old, &new_dir, new, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS) => {
+            let found = rustix::fs::statat(&old_dir, old, AtFlags::SYMLINK_NOFOLLOW)?;
+            if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
+                return match rustix::fs::statat(&new_dir, new, AtFlags::SYMLINK_NOFOLLOW) {
+                    Err(Errno::NOENT) => rename_at(old_dir, old, new_dir, new),
+                    Err(e) => Err(e.into()),
+                    Ok(_) => Err(Errno::EXIST.into()),
+                };
+            }
             link_at(&old_dir, old, &new_dir, new)?;
             remove_file_at(old_dir, old)
         }

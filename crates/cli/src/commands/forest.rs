@@ -234,6 +234,7 @@ fn make_image(
     target: &Path,
     thread_count: usize,
 ) -> anyhow::Result<ExitCode> {
+    weald_io::refuse_existing(target)?;
     let mut source = ForestSource::new(forest, count_quietly(forest, thread_count)?)?;
     let mut options = BuildOptions::level(args.level)?;
     options.threads = args.threads;
@@ -268,6 +269,7 @@ fn make_file_system(
     forest: &Forest,
     thread_count: usize,
 ) -> anyhow::Result<FileSystem> {
+    weald_io::refuse_existing(target)?;
     let totals = count_quietly(forest, thread_count)?;
     FileSystem::make(kind, target, &totals)
 }
