@@ -284,6 +284,7 @@ slow_storage() {
 }
 
 full_storage() {
+    [ -d "${group:-}" ] || return 0
     echo $$ >"$home/cgroup.procs"
     rmdir "$group"
 }
@@ -394,6 +395,8 @@ mkdir -p "$out"
 : >"$out/log"
 if [ -n "${WEALD_BENCH_ROOM:-}" ]; then export TMPDIR=$WEALD_BENCH_ROOM; fi
 make_work
+# Who dies in the slow part leaves no control group behind.
+trap "clean_work; full_storage" EXIT
 mkdir "$work/mnt"
 driver=
 run >"$out/results-mount.part"

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 use weald_build::{BuildOptions, Silent, build_image};
 use weald_format::Digest;
+use weald_testkit::command::{refused, succeeded, text};
 use weald_testkit::mounts::eventually;
 
 const WEALD: &str = env!("CARGO_BIN_EXE_weald");
@@ -121,28 +122,6 @@ impl Drop for Bench {
     fn drop(&mut self) {
         let _ = rustix::mount::unmount(self.at("mnt"), rustix::mount::UnmountFlags::DETACH);
     }
-}
-
-fn text(output: &Output) -> String {
-    let [out, err] =
-        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    out + &err
-}
-
-#[track_caller]
-fn succeeded(output: &Output) {
-    assert_eq!((output.status.code(), text(output).as_str()), (Some(0), ""));
-}
-
-#[track_caller]
-fn refused(output: &Output, reason: &str) {
-    let text = text(output);
-    assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(
-        text.starts_with("weald: ") && text.contains(reason),
-        "{text}"
-    );
-    assert_eq!(text.lines().count(), 1, "{text}");
 }
 
 #[test]

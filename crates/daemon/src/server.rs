@@ -428,18 +428,24 @@ impl Shared {
     pub(crate) fn finish(&self, served: &Served, live: Live) {
         let record = served.handed.request.record.as_deref().map(Path::new);
         let presence = live.close(record);
-        if self.state.lock().mounts.len() <= 1 {
+        let is_last = self.state.lock().mounts.len() <= 1;
+        if is_last {
             // Nothing is mounted any more; a server that was asked for stays.
             weald_sys::trim_heap();
         }
         let mut state = self.state.lock();
         state.mounts.remove(&served.id);
+        // Two that end at the same moment both see the other.
+        let is_late = !is_last && state.mounts.is_empty();
         match presence {
             // Whoever waits for the end of such a mount waits for the end of its server.
             Some(presence) if !self.options.is_shared => state.kept.push(presence),
             other => drop(other),
         }
         drop(state);
+        if is_late {
+            weald_sys::trim_heap();
+        }
         self.wake();
     }
 

@@ -3,7 +3,7 @@
 use crate::mounts::runtime_dir_of_process;
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{self, Command};
 
 /// What a finished command said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,4 +88,35 @@ pub fn weald<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Output {
         stdout: output.stdout,
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
+}
+
+/// All that a command said, what it found before what went wrong.
+pub fn text(output: &process::Output) -> String {
+    let [out, err] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    out + &err
+}
+
+/// It did what was asked, and said nothing.
+///
+/// # Panics
+/// Where it did not.
+#[track_caller]
+pub fn succeeded(output: &process::Output) {
+    assert_eq!((output.status.code(), text(output).as_str()), (Some(0), ""));
+}
+
+/// `weald` refused, in one line that gives `reason`.
+///
+/// # Panics
+/// Where it did not.
+#[track_caller]
+pub fn refused(output: &process::Output, reason: &str) {
+    let text = text(output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(
+        text.starts_with("weald: ") && text.contains(reason),
+        "{reason}: {text}"
+    );
+    assert_eq!(text.lines().count(), 1, "{text}");
 }

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use weald_build::{BuildOptions, Silent, build_image};
+use weald_testkit::command::{succeeded, text};
 use weald_testkit::mounts::{self, PATIENCE, eventually};
 
 pub const WEALD: &str = env!("CARGO_BIN_EXE_weald");
@@ -168,28 +169,6 @@ pub fn noise(name: &str) -> Vec<u8> {
         .finalize_xof()
         .fill(&mut bytes);
     bytes
-}
-
-pub fn text(output: &Output) -> String {
-    let [out, err] =
-        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    out + &err
-}
-
-#[track_caller]
-pub fn succeeded(output: &Output) {
-    assert_eq!((output.status.code(), text(output).as_str()), (Some(0), ""));
-}
-
-#[track_caller]
-pub fn refused(output: &Output, reason: &str) {
-    let text = text(output);
-    assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(
-        text.starts_with("weald: ") && text.contains(reason),
-        "{reason}: {text}"
-    );
-    assert_eq!(text.lines().count(), 1, "{text}");
 }
 
 /// Says one frame of the protocol.

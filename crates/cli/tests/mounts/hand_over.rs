@@ -1,12 +1,13 @@
 //! Mounts that another server takes over, and those that stay.
 
-use crate::ground::{Ground, hear, noise, refused, say, succeeded};
+use crate::ground::{Ground, hear, noise, say};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use weald_testkit::command::{refused, succeeded};
 use weald_testkit::mounts::eventually;
 
 /// Reads a file again and again past the kernel's cache, until dropped.

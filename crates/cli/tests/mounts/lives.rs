@@ -1,6 +1,6 @@
 //! How servers begin and end, and who joins which.
 
-use crate::ground::{Ground, WEALD, refused, succeeded, text};
+use crate::ground::{Ground, WEALD};
 use rustix::process::{Signal, kill_process};
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -8,6 +8,7 @@ use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use weald_testkit::command::{refused, succeeded, text};
 use weald_testkit::mounts::{PATIENCE, Server};
 
 #[test]

@@ -1,10 +1,11 @@
 //! What servers are asked, and what they tell and refuse.
 
-use crate::ground::{Ground, hear, refused, say, succeeded, text};
+use crate::ground::{Ground, hear, say};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
+use weald_testkit::command::{refused, succeeded, text};
 use weald_testkit::mounts::{Server, eventually};
 
 #[test]
