@@ -169,12 +169,15 @@ draw_paths() { python3 "$root/bench/draw-paths.py" "$work/mnt" $LOOK_UPS >"$work
 # look_ups [--absent]: microseconds a path of $work/paths.
 look_ups() { python3 "$root/bench/paths.py" "$work/mnt" "$@" <"$work/paths"; }
 
-# serve_cold IMAGE: a new server, nothing cached by the kernel; $work/paths are drawn of one before.
+# serve_cold IMAGE: a new server, nothing cached by the kernel but the programs; $work/paths are drawn of one before.
 serve_cold() {
     serve "$1"
     draw_paths
     unserve
     drop_caches
+    "$weald" --version >/dev/null
+    mountpoint -q "$work/mnt" || true
+    ls "$work/mnt" >/dev/null
     serve "$1"
 }
 
