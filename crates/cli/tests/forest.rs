@@ -257,7 +257,10 @@ fn a_file_system_is_made_around_a_forest() {
             "{kind}"
         );
         let error = refused(&making, &file);
-        assert!(error.contains("File exists"), "{error}");
+        assert!(
+            error.contains(&format!("{kind}: already exists")),
+            "{error}"
+        );
         fs::remove_file(&file).unwrap();
     }
 }
