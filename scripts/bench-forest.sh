@@ -12,7 +12,7 @@ set -euo pipefail
 
 RUNS=3
 # By turns, on file systems whose rates differ by a tenth from run to run.
-HOST_RUNS=7
+HOST_RUNS=15
 LOOK_UPS=3000
 # Paths of the listing.
 LISTED=10000000
@@ -325,45 +325,30 @@ host_counts() {
     drop_caches
     measure_machine rm -r "$work/host/0"
     row "$kind" "$count" "$made" "$bytes" "$found" "$du" "$wall"
-    printf '%s %s %s\n' "$kind" "$count" "$(per "$count" "$made" '%.3f')" >>"$work/plot-build"
-    awk -v k="$kind" -v n="$count" -v b="$bytes" 'BEGIN { print k, n, n * b }' >>"$work/plot-bytes"
+    plot build "$kind" "$count" "$(per "$count" "$made" '%.3f')"
+    plot bytes "$kind" "$count" "$(scaled "$count" "$bytes" '%.0f')"
 }
 
+# charts: of what has been measured so far.
+charts() {
+    chart build 'Making a forest' seconds
+    chart bytes 'What a forest takes' bytes
+    chart look-up 'A look-up of a random path, cold' us
+    chart mount 'Mount and first ls' ms
+    chart memory Memory MiB
+}
+
+# chart NAME TITLE UNIT
+chart() { python3 "$root/bench/plot.py" "$2" files "$3" <"$out/forest-$1.txt" >"$out/forest-$1.svg"; }
+
+# plot NAME SERIES COUNT VALUE
+plot() { printf '%s %s %s\n' "$2" "$3" "$4" >>"$out/forest-$1.txt"; }
+
 counts_part() {
-    local fanout shape count there words
+    local fanout shape count words name
     step 'cost against count'
     printf '\n## Cost against count\n'
-    : >"$work/plot-build"
-    : >"$work/plot-bytes"
-    : >"$work/plot-look-up"
-    : >"$work/plot-mount"
-    : >"$work/plot-memory"
-    table shape files 'build, wall s' 'memory MiB' 'image bytes' 'bytes a file' 'mount ms' 'look-up us' 'server MiB'
-    for shape in regular versions names; do
-        for fanout in $counts; do
-            count=$(files "$fanout") words=()
-            case $shape in
-            versions) words=(--names words --versions 10 --name-changes 0.02) fanout=${fanout%x*}x100 ;;
-            names) words=(--names hex) ;;
-            esac
-            # 10^9 of those that hardly have two directories alike take an hour and 8 GB, or 15 GB.
-            if [ $shape != regular ] && [ "$count" -gt 100000000 ]; then continue; fi
-            say "   $shape $count"
-            draw "$work/one.weald" "$fanout" "${words[@]}"
-            local made=$wall memory=$rss len
-            len=$(len_of "$work/one.weald")
-            serve_cold "$work/one.weald"
-            there=$(look_ups)
-            row $shape "$count" "$made" "$(mib "$memory")" "$len" "$(per "$len" "$count" '%.4f')" "$ms" "$there" "$(mib "$(server_rss)")"
-            printf '%s %s %s\n' $shape "$count" "$there" >>"$work/plot-look-up"
-            printf '%s %s %s\n' $shape "$count" "$ms" >>"$work/plot-mount"
-            printf '%s %s %s\n' $shape-builder "$count" "$(mib "$memory")" $shape-server "$count" "$(mib "$(server_rss)")" >>"$work/plot-memory"
-            unserve
-            printf '%s %s %s\n' $shape "$count" "$made" >>"$work/plot-build"
-            printf '%s %s %s\n' $shape "$count" "$len" >>"$work/plot-bytes"
-            rm "$work/one.weald"
-        done
-    done
+    for name in build bytes look-up mount memory; do : >"$out/forest-$name.txt"; done
     table 'file system, by the loop' files 'made a second' 'bytes a file' 'find, cold, s' 'du, cold, s' 'rm -r, cold, s'
     for shape in $FILE_SYSTEMS; do
         # `rm -r` takes what lies below 0.
@@ -372,26 +357,52 @@ counts_part() {
             with_file_system "$shape" host_counts "$shape" "$fanout"
         done
     done
-    python3 "$root/bench/plot.py" 'Making a forest' files 'seconds' <"$work/plot-build" >"$out/forest-build.svg"
-    python3 "$root/bench/plot.py" 'What a forest takes' files 'bytes' <"$work/plot-bytes" >"$out/forest-bytes.svg"
-    python3 "$root/bench/plot.py" 'A look-up of a random path, cold' files 'us' <"$work/plot-look-up" >"$out/forest-look-up.svg"
-    python3 "$root/bench/plot.py" 'Mount and first ls' files 'ms' <"$work/plot-mount" >"$out/forest-mount.svg"
-    python3 "$root/bench/plot.py" 'Memory' files 'MiB' <"$work/plot-memory" >"$out/forest-memory.svg"
+    table shape files 'build, wall s' 'CPU s' 'memory MiB' 'image bytes' 'bytes a file' 'mount ms' 'look-up us' 'server MiB'
+    # 10^9 of those that hardly have two directories alike take most of an hour.
+    for shape in regular names versions; do
+        for fanout in $counts; do
+            count=$(files "$fanout") words=()
+            case $shape in
+            versions) words=(--names words --versions 10 --name-changes 0.02) fanout=${fanout%x*}x100 ;;
+            names) words=(--names hex) ;;
+            esac
+            say "   $shape $count"
+            draw "$work/one.weald" "$fanout" "${words[@]}"
+            count_row $shape "$count"
+            rm "$work/one.weald"
+        done
+        charts
+    done
 }
 
-# host_row KIND: the generator and the loop in turn, each seven times in a new file system.
+# count_row SHAPE COUNT: of $work/one.weald, which has just been drawn.
+count_row() {
+    local shape=$1 count=$2 made=$wall spent=$cpu memory len there server_memory
+    memory=$(mib "$rss") len=$(len_of "$work/one.weald")
+    serve_cold "$work/one.weald"
+    there=$(look_ups) server_memory=$(mib "$(server_rss)")
+    unserve
+    row "$shape" "$count" "$made" "$spent" "$memory" "$len" "$(per "$len" "$count" '%.4f')" "$ms" "$there" "$server_memory"
+    plot build "$shape" "$count" "$made"
+    plot bytes "$shape" "$count" "$len"
+    plot look-up "$shape" "$count" "$there"
+    plot mount "$shape" "$count" "$ms"
+    plot memory "$shape-builder" "$count" "$memory"
+    plot memory "$shape-server" "$count" "$server_memory"
+}
+
+# host_row KIND: the generator and the loop in turn, each HOST_RUNS times in a new file system; medians.
 host_row() {
-    local kind=$1 own=() loops=() best_own best_loop count=200000
+    local kind=$1 own=() loops=() own_rate loop_rate count=200000
     for _ in $(seq $HOST_RUNS); do
         with_file_system "$kind" timed_own
         own+=("$wall")
         with_file_system "$kind" timed_loop
         loops+=("$wall")
     done
-    best_own=$(per $count "$(printf '%s\n' "${own[@]}" | sort -g | head -n1)" '%.0f')
-    best_loop=$(per $count "$(printf '%s\n' "${loops[@]}" | sort -g | head -n1)" '%.0f')
-    row "$kind" "$best_own" "$best_loop" "$(ratio "$best_own" "$best_loop")"
-    verdict_least "$kind: files a second against the loop" "$(ratio "$best_own" "$best_loop")" 1.00
+    own_rate=$(per $count "$(median "${own[@]}")" '%.0f') loop_rate=$(per $count "$(median "${loops[@]}")" '%.0f')
+    row "$kind" "$own_rate" "$loop_rate" "$(ratio "$own_rate" "$loop_rate")"
+    verdict_least "$kind: files a second against the loop" "$(ratio "$own_rate" "$loop_rate")" 1.00
 }
 
 # The loop sets no times.

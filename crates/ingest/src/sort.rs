@@ -1,6 +1,6 @@
 //! An external merge sort: records by key, equal keys in the order in which they came, memory as given, the rest in temporary files.
 //!
-//! In memory it is a multikey quicksort over eight bytes of the keys at a time (Bentley & Sedgewick, "Fast Algorithms for Sorting and Searching
+//! In memory it is a multikey quicksort over twelve bytes of the keys at a time (Bentley & Sedgewick, "Fast Algorithms for Sorting and Searching
 //! Strings", 1997; the cached bytes after Ng & Kakehi, 2007). A run holds of every key only what the one before has not. Runs are merged
 //! by a tree of losers (Knuth, TAOCP 3, 5.4.1).
 
@@ -21,20 +21,22 @@ pub const MERGE_LEN: u64 = (FAN_IN_MAX * PIECE_LEN * 2) as u64;
 const TOUCH_COUNT: usize = 64;
 /// Fewer records than this are compared key by key.
 const FEW: usize = 12;
-/// Memory of a record in the sorter besides its bytes: its item, and the lengths before it.
+/// Bytes before a key in memory: its length.
+const LEN_LEN: usize = size_of::<u32>();
+/// Memory of a record in the sorter besides its bytes.
 const RECORD_LEN: usize = size_of::<Item>();
 
 /// Bytes of key that are compared at once.
-type Chunk = u64;
-const CHUNK_LEN: usize = size_of::<Chunk>();
+const CHUNK_LEN: usize = 12;
+/// Bytes of two keys that are compared at once when it is asked what they share.
+const WORD_LEN: usize = size_of::<u64>();
 
-#[derive(Clone, Copy)]
-struct Item {
-    /// Bytes of the key at the depth that is being sorted, zeros behind its end.
-    chunk: Chunk,
-    /// Where the record begins.
-    start: u32,
-    key_len: u32,
+/// A record in memory, as one number, because comparing two after each other is a branch that nobody can foresee: above, bytes of its key at the depth
+/// that is being sorted, zeros behind its end; in the lowest 32 bits, where it begins.
+type Item = u128;
+
+fn start_of(item: Item) -> usize {
+    (item & Item::from(u32::MAX)) as usize
 }
 
 /// Takes records and hands them out by key. Keys do not end in a zero byte, and have no two of them side by side: so one that has ended sorts
@@ -85,7 +87,7 @@ impl Sorter {
     /// `Io`, `Full` for the temporary file; `Limit` for a record of 256 MiB.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         debug_assert!(key.last() != Some(&0), "a key that ends in a zero");
-        let len = key.len() + value.len() + 5;
+        let len = LEN_LEN + key.len() + value.len() + 5;
         if len > 1 << 28 {
             return Err(Error::limit("a record of more than 256 MiB"));
         }
@@ -96,15 +98,12 @@ impl Sorter {
         if self.bytes.capacity() == 0 {
             self.reserve();
         }
-        let start = self.bytes.len() as u32;
+        self.items.push(self.bytes.len() as Item);
+        self.bytes
+            .extend_from_slice(&(key.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(key);
         put_varint(&mut self.bytes, value.len() as u64);
         self.bytes.extend_from_slice(value);
-        self.items.push(Item {
-            chunk: 0,
-            start,
-            key_len: key.len() as u32,
-        });
         Ok(())
     }
 
@@ -121,7 +120,7 @@ impl Sorter {
         let mut last: &[u8] = &[];
         for some in self.items.chunks(TOUCH_COUNT) {
             touch(some, bytes);
-            for item in some {
+            for &item in some {
                 let (key, value) = record(item, bytes)?;
                 writer.push(key, value, common_len(key, last))?;
                 last = key;
@@ -195,25 +194,30 @@ impl Sorted {
 /// Reads from all records of `items` at once, which lie anywhere in memory: waiting for one after the other took half of the time of sorting.
 fn touch(items: &[Item], bytes: &[u8]) {
     let mut seen = 0;
-    for item in items {
-        let start = item.start as usize;
+    for &item in items {
+        let start = start_of(item);
         // Most records lie in two lines of a cache.
-        let end = start + (item.key_len as usize).min(64);
+        let end = (start + 64).min(bytes.len() - 1);
         seen ^= bytes[start] ^ bytes[end];
     }
     std::hint::black_box(seen);
 }
 
-fn key_of<'b>(item: &Item, bytes: &'b [u8]) -> &'b [u8] {
-    let start = item.start as usize;
-    &bytes[start..start + item.key_len as usize]
+fn key_of(item: Item, bytes: &[u8]) -> &[u8] {
+    let (len, rest) = bytes[start_of(item)..].split_at(LEN_LEN);
+    let len = len
+        .iter()
+        .rev()
+        .fold(0, |len, &b| len << 8 | usize::from(b));
+    &rest[..len]
 }
 
-fn record<'b>(item: &Item, bytes: &'b [u8]) -> Result<(&'b [u8], &'b [u8])> {
-    let end = (item.start + item.key_len) as usize;
+fn record(item: Item, bytes: &[u8]) -> Result<(&[u8], &[u8])> {
+    let key = key_of(item, bytes);
+    let end = start_of(item) + LEN_LEN + key.len();
     let mut cursor = Cursor::new(&bytes[end..], "record");
     let len = cursor.varint()?;
-    Ok((key_of(item, bytes), cursor.bytes(len as usize)?))
+    Ok((key, cursor.bytes(len as usize)?))
 }
 
 fn sort(items: &mut [Item], bytes: &[u8]) {
@@ -221,20 +225,22 @@ fn sort(items: &mut [Item], bytes: &[u8]) {
     let mut alike = vec![(0..items.len(), 0)];
     while let Some((range, depth)) = alike.pop() {
         let part = &mut items[range.clone()];
-        let rest = |item: &Item| key_of(item, bytes).get(depth..).unwrap_or_default();
+        let rest = |item: Item| key_of(item, bytes).get(depth..).unwrap_or_default();
         if part.len() <= FEW {
-            part.sort_unstable_by(|a, b| rest(a).cmp(rest(b)).then(a.start.cmp(&b.start)));
+            part.sort_unstable_by(|&a, &b| {
+                rest(a).cmp(rest(b)).then(start_of(a).cmp(&start_of(b)))
+            });
             continue;
         }
         for item in part.iter_mut() {
-            item.chunk = chunk(rest(item));
+            *item = chunk(*item, depth, bytes);
         }
-        // One number, because comparing two after each other is a branch that nobody can foresee.
-        part.sort_unstable_by_key(|item| u128::from(item.chunk) << 32 | u128::from(item.start));
+        part.sort_unstable();
         let mut start = range.start;
-        for group in items[range].chunk_by(|a, b| a.chunk == b.chunk) {
+        for group in items[range].chunk_by(|a, b| a >> 32 == b >> 32) {
             let end = start + group.len();
-            let goes_on = |item: &Item| item.key_len as usize > depth + CHUNK_LEN;
+            // What ends in the chunk ends there for all: it is followed by zeros, and no key ends in one or has two.
+            let goes_on = |&item: &Item| key_of(item, bytes).len() > depth + CHUNK_LEN;
             if group.len() > 1 && group.iter().any(goes_on) {
                 alike.push((start..end, depth + CHUNK_LEN));
             }
@@ -243,20 +249,29 @@ fn sort(items: &mut [Item], bytes: &[u8]) {
     }
 }
 
-fn chunk(rest: &[u8]) -> Chunk {
-    match rest.first_chunk::<CHUNK_LEN>() {
-        Some(bytes) => Chunk::from_be_bytes(*bytes),
+/// Bytes of the key of `item` from `depth` on, above where it begins.
+fn chunk(item: Item, depth: usize, bytes: &[u8]) -> Item {
+    const ITEM_LEN: usize = size_of::<Item>();
+    let rest = key_of(item, bytes).get(depth..).unwrap_or_default();
+    // As many bytes as an item has are read whatever the key has, since a copy of few is slow, and what is too much is taken away.
+    let at = start_of(item) + LEN_LEN + depth;
+    let read = match bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        Some(read) => Item::from_be_bytes(*read),
         None => {
-            let mut bytes = [0; CHUNK_LEN];
-            bytes[..rest.len()].copy_from_slice(rest);
-            Chunk::from_be_bytes(bytes)
+            let mut read = [0; ITEM_LEN];
+            let len = rest.len().min(ITEM_LEN);
+            read[..len].copy_from_slice(&rest[..len]);
+            Item::from_be_bytes(read)
         }
-    }
+    };
+    let extra = (ITEM_LEN - rest.len().min(CHUNK_LEN)) * 8;
+    let kept = Item::MAX.checked_shl(extra as u32).unwrap_or(0);
+    read & kept | start_of(item) as Item
 }
 
 fn common_len(a: &[u8], b: &[u8]) -> usize {
-    let chunks = a.chunks_exact(CHUNK_LEN).zip(b.chunks_exact(CHUNK_LEN));
-    let alike = chunks.take_while(|(a, b)| a == b).count() * CHUNK_LEN;
+    let chunks = a.chunks_exact(WORD_LEN).zip(b.chunks_exact(WORD_LEN));
+    let alike = chunks.take_while(|(a, b)| a == b).count() * WORD_LEN;
     let rest = a[alike..].iter().zip(&b[alike..]);
     alike + rest.take_while(|(a, b)| a == b).count()
 }
