@@ -295,6 +295,8 @@ append() {
         more=$((whole - without)) count=$((count + 1)) sum_more=$((sum_more + more))
         row "$version" 'built anew' "$more" - - - - -
         cp "$work/base.weald" "$work/append.weald"
+        # An image that is there is on the disk: syncing what is added must not write the copy.
+        sync "$work/append.weald"
         measure "$weald" build --append --progress none "$tree" "$work/append.weald"
         len=$(($(stat -c %s "$work/append.weald") - without))
         sum_append=$((sum_append + len)) cpu_append=$(sum "$cpu_append" "$cpu") wall_append=$(sum "$wall_append" "$wall")

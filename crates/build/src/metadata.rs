@@ -118,7 +118,9 @@ pub struct MetadataWriter {
     level: i32,
     held: Vec<Arc<Raw>>,
     held_len: usize,
-    /// There once nothing is held back any more.
+    /// Nothing is held back any more.
+    is_released: bool,
+    /// Of the thread that has records; none as long as others encode.
     encoder: Option<PageEncoder>,
     dictionary: Option<Vec<u8>>,
     /// What other images have of every type.
@@ -134,6 +136,7 @@ impl MetadataWriter {
             level,
             held: Vec::new(),
             held_len: 0,
+            is_released: false,
             encoder: None,
             dictionary: None,
             earlier: None,
@@ -149,7 +152,9 @@ impl MetadataWriter {
     pub fn behind(level: i32, image: &Arc<Image>) -> Result<Self> {
         let dictionary = image.dictionary()?;
         Ok(Self {
+            is_released: true,
             encoder: Some(PageEncoder::new(level, dictionary.as_deref())?),
+            dictionary,
             earlier: Some(Pages::new(vec![Place {
                 image: image.clone(),
                 stream: 0,
@@ -213,17 +218,19 @@ impl MetadataWriter {
     }
 
     fn put(&mut self, sink: &mut dyn RecordSink, job: Job) -> Result<()> {
-        if let Some(encoder) = &mut self.encoder {
+        if self.is_released {
+            let dictionary = self.dictionary.as_deref();
             if self.threads > 1 {
                 let pool = match &mut self.pool {
                     Some(pool) => pool,
-                    none => {
-                        let dictionary = self.dictionary.as_deref();
-                        none.insert(pool(self.threads, self.level, dictionary)?)
-                    }
+                    none => none.insert(pool(self.threads, self.level, dictionary)?),
                 };
                 return pool.submit(job, &mut |record| sink.put_record(record));
             }
+            let encoder = match &mut self.encoder {
+                Some(encoder) => encoder,
+                none => none.insert(PageEncoder::new(self.level, dictionary)?),
+            };
             let raw = job.raw();
             let mut encoded = encoder.encode(&raw.bytes)?;
             if let Some(earlier) = &mut self.earlier {
@@ -246,7 +253,7 @@ impl MetadataWriter {
     /// # Errors
     /// As [`MetadataWriter::push`].
     pub fn finish(&mut self, sink: &mut dyn RecordSink) -> Result<()> {
-        if self.encoder.is_none() {
+        if !self.is_released {
             self.release(sink)?;
         }
         match self.pool.take() {
@@ -266,7 +273,7 @@ impl MetadataWriter {
                 *record = raw.outgoing(encoded);
             }
         }
-        self.encoder = Some(plain);
+        (self.is_released, self.encoder) = (true, plain);
         let samples = held.iter().zip(&best).filter(|(raw, record)| {
             raw.record_type == RecordType::Entries && has_order(raw.bytes.len(), &record.encoded)
         });
@@ -281,20 +288,19 @@ impl MetadataWriter {
                 let raw_len = dictionary.len() as u64;
                 sink.put_record(Outgoing::new(RecordType::Dictionary, 0, stored, raw_len, 1))?;
                 best = records;
-                (self.encoder, self.dictionary) = (Some(encoder), Some(dictionary));
+                (self.encoder, self.dictionary) = (encoder, Some(dictionary));
             }
         }
         best.into_iter()
             .try_for_each(|record| sink.put_record(record))
     }
 
-    /// All of `held`, encoded; and an encoder for more.
+    /// All of `held`, encoded; and the encoder that did it, unless threads did.
     fn encode_all(
         &self,
         held: &[Arc<Raw>],
         dictionary: Option<&[u8]>,
-    ) -> Result<(Vec<Outgoing>, PageEncoder)> {
-        let mut encoder = PageEncoder::new(self.level, dictionary)?;
+    ) -> Result<(Vec<Outgoing>, Option<PageEncoder>)> {
         let mut records = Vec::with_capacity(held.len());
         if self.threads > 1 && self.held_len > ALONE_LEN_MAX {
             let mut take = |record| {
@@ -306,12 +312,13 @@ impl MetadataWriter {
                 pool.submit(Job::Raw(raw.clone()), &mut take)?;
             }
             pool.finish(&mut take)?;
-            return Ok((records, encoder));
+            return Ok((records, None));
         }
+        let mut encoder = PageEncoder::new(self.level, dictionary)?;
         for raw in held {
             records.push(raw.outgoing(encoder.encode(&raw.bytes)?));
         }
-        Ok((records, encoder))
+        Ok((records, Some(encoder)))
     }
 }
 

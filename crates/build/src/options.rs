@@ -9,6 +9,9 @@ use weald_codec::CodecSpec;
 use weald_format::limits::{BASES_MAX, BLOCK_LEN_MAX, DICTIONARY_LEN_MAX};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp};
 
+/// Raw bytes of the smallest blocks.
+const BLOCK_LEN_MIN: u64 = 4096;
+
 /// In which order contents are laid out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
@@ -230,6 +233,21 @@ impl BuildOptions {
         })
     }
 
+    /// The same for a tree without contents: nothing is packed, so that packing needs no memory. The image has the same bytes.
+    pub(crate) fn without_contents(&self) -> Self {
+        Self {
+            codec: CodecSpec::None,
+            x86_codec: None,
+            arm64_codec: None,
+            block_len: BLOCK_LEN_MIN,
+            match_len_min: 0,
+            cluster_len: 0,
+            dictionary_len: 0,
+            categories: Categories::none(),
+            ..self.clone()
+        }
+    }
+
     /// What becomes of the owner and mode of an inode of `kind`.
     pub fn attributes_of(&self, attributes: Attributes, kind: FileKind) -> Attributes {
         let permissions = match &self.mode {
@@ -296,7 +314,7 @@ impl BuildOptions {
 
 /// Whether blocks may have so many raw bytes.
 pub(crate) fn validate_block_len(len: u64) -> Result<()> {
-    match (4096..=BLOCK_LEN_MAX).contains(&len) {
+    match (BLOCK_LEN_MIN..=BLOCK_LEN_MAX).contains(&len) {
         true => Ok(()),
         false => Err(Error::invalid(format!(
             "block size: expected 4K to 64M, found {len} bytes"

@@ -117,6 +117,8 @@ pub struct StreamSize {
     pub memory_len: u64,
     /// All entries have one mtime, so that nobody need try where mtimes take less.
     pub has_one_mtime: bool,
+    /// No content will come, so that packing them needs no memory.
+    pub has_no_contents: bool,
 }
 
 /// A content that can be read more than once.
@@ -214,6 +216,14 @@ pub fn build_stream(
         weald_io::refuse_existing(target)?;
     }
     let size = source.size();
+    let names_alone;
+    let options = match size.has_no_contents {
+        true => {
+            names_alone = options.without_contents();
+            &names_alone
+        }
+        false => options,
+    };
     let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
     let plan = Plan::new(options, cpu_count, &tree_size(&size), size.memory_len)?;
     let mut image = ImageWriter::begin(Sink::File(OutputFile::create(target)?))?;

@@ -3,12 +3,17 @@
 //! Memory: the entries of the open directories, one digest and three numbers per distinct directory that is remembered, one page of each
 //! kind. Nothing is kept per entry.
 
+mod keys;
+mod open;
+
 use crate::image_writer::ImageWriter;
 use crate::known_dirs::KnownDirs;
 use crate::metadata::MetadataWriter;
 use hashbrown::HashMap;
+use keys::{append_key, append_logical, stored_fields};
+use open::{Digester, OpenDirectory, Pending};
 use weald_format::container::RecordType;
-use weald_format::entries::{EntryBlock, EntryBlockBuilder, EntryFields, EntryKind, time_mask};
+use weald_format::entries::{EntryBlockBuilder, EntryFields, EntryKind, time_mask};
 use weald_format::limits::{ENTRIES_PER_BLOCK, ITEMS_PER_PAGE};
 use weald_format::pages::{self, Template};
 use weald_format::{Attributes, ContentId, Digest, Error, Result, Timestamp, XattrSet};
@@ -22,9 +27,6 @@ const LARGE_TREE_BLOCK: usize = 1024;
 const BLOCK_TEXT_MAX: usize = 1 << 20;
 /// Xattr sets that one page may gather before it is closed early, bytes.
 const XATTR_PAGE_MAX: usize = 1 << 20;
-
-/// Memory of each kind that a closed directory keeps for the next one, bytes.
-const SPARE_LEN: usize = 16 << 10;
 
 /// What a regular file or symlink entry shows besides its attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,63 +76,6 @@ pub struct NewEntry<'a> {
     pub link: LinkInfo,
 }
 
-struct OpenDirectory {
-    names: Vec<u8>,
-    targets: Vec<u8>,
-    entries: Vec<Pending>,
-    /// Digests what makes the logical directory what it is.
-    logical: Digester,
-    deeper_count: u64,
-    directory_count: u64,
-    /// An inode has names here, or below, and in other directories too: the logical digest does not tell that.
-    links_across: bool,
-}
-
-/// A digest of what comes in small pieces: BLAKE3 is four times as fast when it sees many at once.
-#[derive(Default)]
-struct Digester {
-    hasher: blake3::Hasher,
-    pending: Vec<u8>,
-    /// The hasher has seen bytes.
-    is_begun: bool,
-}
-
-impl Digester {
-    /// Bytes that are digested together: twice what its widest code takes side by side. Only a directory of hundreds of entries has as many.
-    const PENDING_LEN: usize = 32 << 10;
-
-    /// Has `append` add bytes.
-    fn add(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
-        append(&mut self.pending);
-        if self.pending.len() >= Self::PENDING_LEN {
-            self.hasher.update(&self.pending);
-            self.is_begun = true;
-            self.pending.clear();
-        }
-    }
-
-    /// The digest; what follows is digested anew.
-    fn finish(&mut self) -> [u8; 32] {
-        if self.is_begun {
-            self.hasher.update(&self.pending);
-            let digest = *self.hasher.finalize().as_bytes();
-            self.hasher.reset();
-            self.is_begun = false;
-            self.pending.clear();
-            return digest;
-        }
-        let digest = *blake3::hash(&self.pending).as_bytes();
-        self.pending.clear();
-        digest
-    }
-}
-
-struct Pending {
-    name_end: usize,
-    target_end: usize,
-    fields: EntryFields,
-}
-
 /// What a finished directory is known by.
 #[derive(Debug, Clone, Copy)]
 struct Known {
@@ -173,40 +118,6 @@ pub struct TreeWriter {
     template_count: u64,
     entry_count: u64,
     block: EntryBlockBuilder,
-}
-
-impl OpenDirectory {
-    fn new() -> Self {
-        Self {
-            names: Vec::new(),
-            targets: Vec::new(),
-            entries: Vec::new(),
-            logical: Digester::default(),
-            deeper_count: 0,
-            directory_count: 0,
-            links_across: false,
-        }
-    }
-
-    /// Empty again; memory of a few entries stays.
-    fn reuse(&mut self) {
-        self.names.clear();
-        self.targets.clear();
-        self.entries.clear();
-        self.names.shrink_to(SPARE_LEN);
-        self.targets.shrink_to(SPARE_LEN);
-        self.entries.shrink_to(SPARE_LEN / size_of::<Pending>());
-        (self.deeper_count, self.directory_count) = (0, 0);
-        self.links_across = false;
-    }
-
-    fn last_name(&self) -> Option<&[u8]> {
-        let start = match self.entries.len().checked_sub(2) {
-            Some(before) => self.entries[before].name_end,
-            None => 0,
-        };
-        self.entries.last().map(|e| &self.names[start..e.name_end])
-    }
 }
 
 /// Digest of an xattr set, as the tree digest counts it.
@@ -598,84 +509,6 @@ impl Out<'_> {
         self.metadata
             .push(self.image, record_type, bytes, item_count)
     }
-}
-
-/// The fields of a stored entry, and the mask of the times among them.
-fn stored_fields(block: &EntryBlock, place: usize) -> (EntryFields, u8) {
-    let kind = block.kind(place);
-    let mut mask = 0;
-    let times = [0, 1, 2, 3].map(|which| match block.time(which, place) {
-        Some(time) => {
-            mask |= 1 << which;
-            time
-        }
-        None => Timestamp::default(),
-    });
-    let fields = EntryFields {
-        kind,
-        attributes: block.attributes(place),
-        xattrs: block.xattrs(place),
-        nlink: block.nlink(place),
-        link_back: block.link_back(place),
-        times,
-        // Of a symlink it is only the place of its target in the block.
-        body: match kind {
-            EntryKind::Symlink => 0,
-            _ => block.body(place),
-        },
-    };
-    (fields, mask)
-}
-
-/// Appends what makes an entry's template what it is.
-fn append_key(
-    out: &mut Vec<u8>,
-    mask: u8,
-    name: &[u8],
-    target: Option<&[u8]>,
-    fields: &EntryFields,
-) {
-    out.push(name.len() as u8);
-    out.extend_from_slice(name);
-    out.push(fields.kind as u8);
-    for value in [
-        fields.attributes,
-        fields.xattrs,
-        fields.nlink,
-        fields.link_back,
-        fields.body,
-    ] {
-        out.extend_from_slice(&value.to_le_bytes());
-    }
-    for (bit, time) in fields.times.iter().enumerate() {
-        if mask & (1 << bit) != 0 {
-            out.extend_from_slice(&time.seconds.to_le_bytes());
-            out.extend_from_slice(&time.nanoseconds.to_le_bytes());
-        }
-    }
-    if let Some(target) = target {
-        out.extend_from_slice(&(target.len() as u16).to_le_bytes());
-        out.extend_from_slice(target);
-    }
-}
-
-/// Appends what an entry adds to the digest of its directory; `docs/format.md`, section "Tree digest", is the definition.
-fn append_logical(out: &mut Vec<u8>, entry: &NewEntry<'_>, xattrs: &Digest, body: &[u8]) {
-    let (nlink, back) = match entry.link {
-        LinkInfo::Inside { nlink, back } => (nlink, back),
-        LinkInfo::Single | LinkInfo::Across => (1, 0),
-    };
-    weald_format::tree_digest::LogicalEntry {
-        name: entry.name,
-        kind: entry.kind,
-        attributes: entry.attributes,
-        mtime: entry.times[0],
-        xattrs: *xattrs,
-        nlink,
-        back,
-        body,
-    }
-    .append(out);
 }
 
 /// The mask for entries that carry these times.

@@ -329,6 +329,17 @@ fn a_listing_is_a_tree_of_empty_files() {
     );
 }
 
+/// Would catch: memory for packing contents that is asked for where there are none, or another image where it is not.
+#[test]
+fn names_alone_need_no_memory_for_contents() {
+    let bench = Bench::new();
+    bench.sh("printf 'a/b\\0c\\0d/e/f\\0' > names; printf '#mtree\\n. type=dir\\na type=file size=0 mode=0644\\n' > tree.mtree
+        for level in 0 1 5 7 9; do for from in 'listing names' 'mtree tree.mtree'; do
+            $WEALD build -q -l $level --memory 128M --from $from small; $WEALD build -q -l $level --memory 4G --from $from large
+            cmp small large; $WEALD check -q small; rm small large
+        done; done");
+}
+
 /// Would catch: a dialect that is read as another tree, contents of another file, a name that vis(3) writes in another way.
 #[test]
 fn what_mtree_and_bsdtar_describe_is_the_tree() {

@@ -1,13 +1,13 @@
 //! A forest made in a directory of any file system.
 //!
 //! A leaf is made under a temporary name beside its place and renamed when it is whole, so what has its name is done. Threads
-//! take leaves in their order and none gets further ahead than [`WINDOW`]: after an interruption, the first leaf that is missing is
+//! take leaves nearly in their order and none gets further ahead than [`WINDOW`]: after an interruption, the first leaf that is missing is
 //! found by bisection, and what else may be missing lies around it.
 
 use crate::content::Content;
 use crate::tree::{Body, Entry, Forest, Leaf};
 use crate::verify::compare_leaf;
-use crate::work::{Progress, Queue, WINDOW};
+use crate::work::{Progress, Queue, WINDOW, side_by_side};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -66,6 +66,11 @@ pub fn make(
         - (missing.clone().filter(|&n| !maker.exists(n)).count() as u64)
         - (rest.end - rest.start);
     progress.leaves.fetch_add(there, Ordering::Relaxed);
+    let leaf_count = match forest.depth() {
+        0 => 1,
+        depth => forest.leaves_below(depth - 1),
+    };
+    let rest = side_by_side(rest, leaf_count, options.thread_count as u64);
     let queue = Queue::new(front.chain(rest), progress);
     queue
         .run(options.thread_count, Worker::default, |worker, number| {

@@ -2,11 +2,29 @@
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weald_format::{Error, ErrorKind, Result};
 
 /// Leaves in work or done ahead of the first that is not done: so what is missing after an interruption lies in a window.
-pub const WINDOW: u64 = 64;
+pub const WINDOW: u64 = 4096;
+
+/// The leaves of `range` in an order in which threads that take one after the other are in directories of their own: of `lanes` directories with
+/// `leaf_count` leaves each, the first of all, then the second of all, and so on. File systems keep what lies in one directory together, so that threads
+/// which fill leaves of one would wait for each other. Where that led further ahead than [`WINDOW`], they come as they are.
+pub fn side_by_side(range: Range<u64>, leaf_count: u64, lanes: u64) -> impl Iterator<Item = u64> {
+    let lanes = match lanes.saturating_mul(leaf_count) {
+        0..WINDOW => lanes.max(1),
+        _ => 1,
+    };
+    let leaf_count = leaf_count.max(1);
+    let group_len = leaf_count * lanes;
+    let groups = range.start / group_len..range.end.div_ceil(group_len);
+    let order = groups.flat_map(move |group| {
+        (0..group_len).map(move |no| group * group_len + no % lanes * leaf_count + no / lanes)
+    });
+    order.filter(move |leaf| range.contains(leaf))
+}
 
 /// How far work has come; another thread may look at any time.
 #[derive(Debug, Default)]
@@ -44,7 +62,7 @@ pub struct Queue<'a, I> {
 }
 
 impl<'a, I: Iterator<Item = u64>> Queue<'a, I> {
-    /// The leaves `rest`, in ascending order.
+    /// The leaves `rest`, none of which comes more than [`WINDOW`] too early.
     pub fn new(rest: I, progress: &'a Progress) -> Self {
         Self {
             claims: Mutex::new(Claims {
@@ -163,6 +181,32 @@ mod tests {
         };
         queue.run(4, || (), work).unwrap();
         assert_eq!(count.load(Ordering::Relaxed), 1000);
+    }
+
+    /// Would catch: a leaf that is lost at the edge of a group, or one that comes before another of its directory that it may have links to.
+    #[test]
+    fn leaves_side_by_side_are_all_leaves() {
+        for (range, leaf_count, lanes) in [
+            (0..40, 10, 2),
+            (3..38, 10, 3),
+            (5..5, 4, 2),
+            (7..100, 1, 4),
+            (0..9000, 5000, 2),
+            (0..10, 0, 0),
+        ] {
+            let mut order: Vec<u64> = side_by_side(range.clone(), leaf_count, lanes).collect();
+            for (at, leaf) in order.iter().enumerate() {
+                let later = &order[at..];
+                let directory = leaf / leaf_count.max(1);
+                let is_ascending =
+                    |other: &u64| other / leaf_count.max(1) != directory || other >= leaf;
+                assert!(later.iter().take(100).all(is_ascending));
+                assert!(later.iter().take(100).all(|other| other + WINDOW > *leaf));
+            }
+            order.sort_unstable();
+            assert!(order.into_iter().eq(range), "{leaf_count} by {lanes}");
+        }
+        assert!(side_by_side(0..8, 4, 2).eq([0, 4, 1, 5, 2, 6, 3, 7]));
     }
 
     #[test]

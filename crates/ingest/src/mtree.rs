@@ -253,8 +253,8 @@ fn owner(number: Option<u32>, name: Option<&Name>) -> Result<u32> {
 
 /// A path without empty and single-dot components, which must not lead out of the directory.
 fn tidy(path: &[u8]) -> Result<Vec<u8>> {
-    let mut key = Vec::new();
-    crate::path::put_walk_key(path, &mut key)?;
+    let mut key = path.to_vec();
+    crate::path::make_walk_key(&mut key)?;
     Ok(crate::path::path_of_walk(&key))
 }
 

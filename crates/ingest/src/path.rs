@@ -78,23 +78,22 @@ pub fn put_key(path: &[u8], key: &mut Vec<u8>) -> Result<()> {
 /// Between the components of a key of a walk.
 pub const SEPARATOR: u8 = 1;
 
-/// Writes the key of `path` for a walk, depth first: sorted by it, what lies in a directory follows the directory, and all names of a directory come in
+/// Makes the key of a walk, depth first, of `path`: sorted by it, what lies in a directory follows the directory, and all names of a directory come in
 /// byte order. The components lie behind each other, a byte 1 between them; bytes of names below that of the slash are moved up by one.
 ///
 /// # Errors
 /// As [`put_key`].
-pub fn put_walk_key(path: &[u8], key: &mut Vec<u8>) -> Result<()> {
-    key.clear();
+pub fn make_walk_key(path: &mut Vec<u8>) -> Result<()> {
     // Mostly the path needs nothing but another mark.
     if !is_tidy(path) {
-        let mut other = Vec::new();
-        put_key(path, &mut other)?;
+        let mut key = Vec::new();
+        put_key(path, &mut key)?;
         let marked = |&b: &u8| if b <= COMPONENT { SEPARATOR } else { b };
-        key.extend(other.iter().skip(1).map(marked));
+        path.clear();
+        path.extend(key.iter().skip(1).map(marked));
         return Ok(());
     }
-    key.extend_from_slice(path);
-    key.iter_mut().for_each(|b| {
+    path.iter_mut().for_each(|b| {
         *b = match *b {
             b'/' => SEPARATOR,
             b => b + u8::from(b < b'/'),
@@ -219,8 +218,8 @@ mod tests {
             b"a-b", b"a-b/a",
         ];
         let key = |path: &[u8]| {
-            let mut key = Vec::new();
-            put_walk_key(path, &mut key).map(|()| key)
+            let mut key = path.to_vec();
+            make_walk_key(&mut key).map(|()| key)
         };
         let keys: Vec<_> = walk.iter().map(|path| key(path).unwrap()).collect();
         assert!(keys.is_sorted_by(|a, b| a < b));

@@ -114,18 +114,20 @@ impl Sorter {
     }
 
     fn write_run(&mut self) -> Result<()> {
-        sort(&mut self.items, &self.bytes);
         let mut writer = RunWriter::new(&mut self.runs.spool);
         let bytes = &self.bytes;
         let mut last: &[u8] = &[];
-        for some in self.items.chunks(TOUCH_COUNT) {
-            touch(some, bytes);
-            for &item in some {
-                let (key, value) = record(item, bytes)?;
-                writer.push(key, value, common_len(key, last))?;
-                last = key;
+        sort(&mut self.items, bytes, &mut |items| {
+            for some in items.chunks(TOUCH_COUNT) {
+                touch(some, bytes);
+                for &item in some {
+                    let (key, value) = record(item, bytes)?;
+                    writer.push(key, value, common_len(key, last))?;
+                    last = key;
+                }
             }
-        }
+            Ok(())
+        })?;
         let place = writer.finish()?;
         self.runs.places.push(place);
         self.bytes.clear();
@@ -220,33 +222,73 @@ fn record(item: Item, bytes: &[u8]) -> Result<(&[u8], &[u8])> {
     Ok((key, cursor.bytes(len as usize)?))
 }
 
-fn sort(items: &mut [Item], bytes: &[u8]) {
-    // Ranges whose keys are alike up to a depth.
-    let mut alike = vec![(0..items.len(), 0)];
-    while let Some((range, depth)) = alike.pop() {
+/// Items side by side.
+struct Part {
+    items: Range<usize>,
+    /// Up to where their keys are alike; `None` where they are in order.
+    depth: Option<usize>,
+}
+
+/// Hands out `items` by their keys, as soon as it is known what comes next: then the bytes of the keys are still in a cache.
+fn sort(
+    items: &mut [Item],
+    bytes: &[u8],
+    take: &mut dyn FnMut(&[Item]) -> Result<()>,
+) -> Result<()> {
+    // What comes first lies on top.
+    let mut parts = vec![Part {
+        items: 0..items.len(),
+        depth: Some(0),
+    }];
+    while let Some(Part {
+        items: range,
+        depth,
+    }) = parts.pop()
+    {
         let part = &mut items[range.clone()];
+        let Some(depth) = depth else {
+            take(part)?;
+            continue;
+        };
         let rest = |item: Item| key_of(item, bytes).get(depth..).unwrap_or_default();
         if part.len() <= FEW {
             part.sort_unstable_by(|&a, &b| {
                 rest(a).cmp(rest(b)).then(start_of(a).cmp(&start_of(b)))
             });
+            take(part)?;
             continue;
         }
         for item in part.iter_mut() {
             *item = chunk(*item, depth, bytes);
         }
         part.sort_unstable();
-        let mut start = range.start;
-        for group in items[range].chunk_by(|a, b| a >> 32 == b >> 32) {
+        let below = parts.len();
+        // Up to where parts are known, and where the group that is looked at begins.
+        let (mut told, mut start) = (range.start, range.start);
+        for group in items[range.clone()].chunk_by(|a, b| a >> 32 == b >> 32) {
             let end = start + group.len();
-            // What ends in the chunk ends there for all: it is followed by zeros, and no key ends in one or has two.
             let goes_on = |&item: &Item| key_of(item, bytes).len() > depth + CHUNK_LEN;
             if group.len() > 1 && group.iter().any(goes_on) {
-                alike.push((start..end, depth + CHUNK_LEN));
+                let before = Part {
+                    items: told..start,
+                    depth: None,
+                };
+                let alike = Part {
+                    items: start..end,
+                    depth: Some(depth + CHUNK_LEN),
+                };
+                parts.extend([before, alike]);
+                told = end;
             }
             start = end;
         }
+        parts.push(Part {
+            items: told..range.end,
+            depth: None,
+        });
+        parts[below..].reverse();
     }
+    Ok(())
 }
 
 /// Bytes of the key of `item` from `depth` on, above where it begins.

@@ -83,6 +83,7 @@ impl TreeSource for IngestSource<'_> {
                     + self.contents_len()
                     + self.share(DIRS_SHARE)
                     + self.share(DECODER_SHARE),
+                has_no_contents: !self.members.has_contents(),
                 ..StreamSize::default()
             },
             Some(tree) => StreamSize {
@@ -91,6 +92,7 @@ impl TreeSource for IngestSource<'_> {
                 depth: tree.depth,
                 memory_len: tree.links.memory_len(),
                 has_one_mtime: self.has_one_mtime,
+                has_no_contents: !self.members.has_contents(),
                 ..StreamSize::default()
             },
         }

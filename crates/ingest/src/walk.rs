@@ -67,6 +67,7 @@ impl TreeSource for WalkSource<'_> {
             entry_count: self.count,
             memory_len,
             has_one_mtime: true,
+            has_no_contents: true,
             ..StreamSize::default()
         }
     }
@@ -83,17 +84,18 @@ impl TreeSource for WalkSource<'_> {
     fn contents(&mut self, _store: &mut dyn ContentStore) -> Result<()> {
         let mut sorter = Sorter::new(&self.dir, self.sort_len())?;
         let filter = Some(&self.options.filter).filter(|filter| !filter.is_empty());
-        let (mut member, mut key) = (Member::default(), Vec::new());
+        let mut member = Member::default();
         let mut looked = 0_u64;
         while self.listing.next(&mut member, &mut |_, _| {})? {
             looked += 1;
             if looked.is_multiple_of(LOOK_COUNT) && self.watch.is_cancelled() {
                 return Err(Error::invalid("interrupted"));
             }
-            path::put_walk_key(&member.path, &mut key)?;
             let is_dir = member.kind == MemberKind::Entry(FileKind::Directory);
+            let key = &mut member.path;
+            path::make_walk_key(key)?;
             let is_left_out = |filter| {
-                let path = path::path_of_walk(&key);
+                let path = path::path_of_walk(key);
                 path::is_left_out(filter, &path, is_dir)
             };
             // The root is there anyway.
@@ -101,7 +103,7 @@ impl TreeSource for WalkSource<'_> {
                 continue;
             }
             self.count += 1;
-            sorter.push(&key, if is_dir { &DIRECTORY } else { &NAME })?;
+            sorter.push(key, if is_dir { &DIRECTORY } else { &NAME })?;
         }
         self.sorted = Some(sorter.finish()?);
         Ok(())

@@ -349,6 +349,7 @@ impl TreeSource for ForestSource<'_> {
                 .max(self.forest.spec().versions),
             depth: self.forest.depth() as u64 + 1,
             memory_len: self.forest.files_per_leaf() * self.entry_len(),
+            has_no_contents: !self.has_contents(),
             ..StreamSize::default()
         }
     }
