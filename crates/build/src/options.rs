@@ -233,7 +233,8 @@ impl BuildOptions {
         })
     }
 
-    /// The same for a tree without contents: nothing is packed, so that packing needs no memory. The image has the same bytes.
+    /// The same for a tree without contents: nothing is packed, so that packing needs no memory. Of the image only the longest block that its streams
+    /// announce is another, none of which has any.
     pub(crate) fn without_contents(&self) -> Self {
         Self {
             codec: CodecSpec::None,
