@@ -223,6 +223,47 @@ fn killed_at_any_moment_a_forest_can_be_resumed() {
     );
 }
 
+/// Would catch: a forest larger than what threads may be ahead in, of which leaves are missing that nobody looks for, or that are behind the first gap.
+#[test]
+fn a_forest_of_many_leaves_can_be_resumed() {
+    let scratch = Scratch::new("512m");
+    let (whole, resumed) = (scratch.at("whole"), scratch.at("resumed"));
+    // Five times as many leaves as the window has, in directories of fewer, which threads go through side by side.
+    let words = ["--fanout", "50x100x2"];
+    let resuming = ["--fanout", "50x100x2", "--resume"];
+    let start = Instant::now();
+    done(&words, &whole);
+    let time = start.elapsed();
+    let mut rng = Rng::from_environment();
+    let mut killed_count = 0;
+    for _ in 0..100 {
+        if killed_count >= 5 {
+            break;
+        }
+        let mut command = Command::new(WEALD);
+        command
+            .args(["forest", "--quiet"])
+            .args(resuming)
+            .arg(&resumed);
+        let mut child = command.spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(
+            rng.below(time.as_micros() as u64 / 3),
+        ));
+        child.kill().unwrap();
+        match child.wait().unwrap().success() {
+            true => fs::remove_dir_all(&resumed).unwrap(),
+            false => killed_count += 1,
+        }
+    }
+    assert!(killed_count >= 5, "only {killed_count} were killed in time");
+    done(&resuming, &resumed);
+    assert!(
+        listing(&resumed) == listing(&whole),
+        "another tree than undisturbed"
+    );
+    done(&["--fanout", "50x100x2", "--verify"], &resumed);
+}
+
 /// Would catch: a file system that is too small for the forest, that stays mounted, or is left behind by a failure.
 #[test]
 fn a_file_system_is_made_around_a_forest() {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weald_format::{Error, ErrorKind, Result};
 
 /// Leaves in work or done ahead of the first that is not done: so what is missing after an interruption lies in a window.
-pub const WINDOW: u64 = 4096;
+pub const WINDOW: u64 = 1024;
 
 /// The leaves of `range` in an order in which threads that take one after the other are in directories of their own: of `lanes` directories with
 /// `leaf_count` leaves each, the first of all, then the second of all, and so on. File systems keep what lies in one directory together, so that threads
@@ -165,13 +165,15 @@ mod tests {
     #[test]
     fn every_leaf_is_claimed_once_and_none_far_ahead() {
         let progress = Progress::default();
-        let queue = Queue::new(0..1000, &progress);
+        let leaf_count = WINDOW * 4;
+        let queue = Queue::new(0..leaf_count, &progress);
         let open = Mutex::new(BTreeSet::new());
         let count = AtomicU64::new(0);
         let work = |_: &mut (), number: u64| {
             open.lock().insert(number);
-            if number.is_multiple_of(100) {
-                std::thread::yield_now();
+            // Time enough for the others to come to the end of the window.
+            if number == 10 {
+                std::thread::sleep(std::time::Duration::from_millis(200));
             }
             let first = *open.lock().first().unwrap();
             assert!(number < first + WINDOW);
@@ -180,7 +182,7 @@ mod tests {
             Ok(())
         };
         queue.run(4, || (), work).unwrap();
-        assert_eq!(count.load(Ordering::Relaxed), 1000);
+        assert_eq!(count.load(Ordering::Relaxed), leaf_count);
     }
 
     /// Would catch: a leaf that is lost at the edge of a group, or one that comes before another of its directory that it may have links to.
