@@ -161,6 +161,16 @@ fn listing(dir: &Path) -> String {
     text.lines().filter(is_told).collect::<Vec<_>>().join("\n")
 }
 
+/// Makes a forest and kills the program at a moment before `time` is over; false where it was done by then.
+fn kill_within(time: Duration, rng: &mut Rng, args: &[&str], target: &Path) -> bool {
+    let mut command = Command::new(WEALD);
+    command.args(["forest", "--quiet"]).args(args).arg(target);
+    let mut child = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_micros(rng.below(time.as_micros() as u64)));
+    child.kill().unwrap();
+    !child.wait().unwrap().success()
+}
+
 /// Would catch: an interruption after which something is missing, half made or made differently.
 #[test]
 fn killed_at_any_moment_a_forest_can_be_resumed() {
@@ -180,18 +190,8 @@ fn killed_at_any_moment_a_forest_can_be_resumed() {
         if killed_count >= 12 {
             break;
         }
-        let mut command = Command::new(WEALD);
-        command
-            .args(["forest", "--quiet"])
-            .args(&resuming)
-            .arg(&resumed);
-        let mut child = command.spawn().unwrap();
         // A quarter of the time and less, so that it takes several kills to get through.
-        std::thread::sleep(Duration::from_micros(
-            rng.below(time.as_micros() as u64 / 4),
-        ));
-        child.kill().unwrap();
-        let was_killed = !child.wait().unwrap().success();
+        let was_killed = kill_within(time / 4, &mut rng, &resuming, &resumed);
         killed_count += u32::from(was_killed);
         if !was_killed || rng.one_in(6) {
             done(&resuming, &resumed);
@@ -240,19 +240,9 @@ fn a_forest_of_many_leaves_can_be_resumed() {
         if killed_count >= 5 {
             break;
         }
-        let mut command = Command::new(WEALD);
-        command
-            .args(["forest", "--quiet"])
-            .args(resuming)
-            .arg(&resumed);
-        let mut child = command.spawn().unwrap();
-        std::thread::sleep(Duration::from_micros(
-            rng.below(time.as_micros() as u64 / 3),
-        ));
-        child.kill().unwrap();
-        match child.wait().unwrap().success() {
-            true => fs::remove_dir_all(&resumed).unwrap(),
-            false => killed_count += 1,
+        match kill_within(time / 3, &mut rng, &resuming, &resumed) {
+            true => killed_count += 1,
+            false => fs::remove_dir_all(&resumed).unwrap(),
         }
     }
     assert!(killed_count >= 5, "only {killed_count} were killed in time");

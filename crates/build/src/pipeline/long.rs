@@ -12,8 +12,6 @@ use weald_format::{ContentId, Digest, Error, Result};
 
 /// Bytes of a long file read at once.
 const PIECE_LEN: usize = 1 << 20;
-/// The same where nothing is done with them but hashing: half of a processor's second cache.
-const HASHED_LEN: usize = 256 << 10;
 
 impl Build<'_> {
     /// A long file: hashed first where another has its length, then streamed.
@@ -66,7 +64,7 @@ impl Build<'_> {
     /// The digest of a long file; the inner error is the file's, the outer the build's.
     fn hash_long(&self, file: &SourceFile, layout: &Layout) -> Result<Result<Digest>> {
         let mut hasher = layout.hasher();
-        let whole = each_piece(file, layout, HASHED_LEN, &mut |piece| {
+        let whole = each_piece(file, layout, &mut |piece| {
             if let Piece::Data(bytes) = piece {
                 hasher.update(bytes);
             }
@@ -85,7 +83,7 @@ impl Build<'_> {
     ) -> Result<Result<Option<ContentId>>> {
         let mut hasher = layout.hasher();
         let (mut is_first, mut len) = (true, 0);
-        let whole = each_piece(file, layout, PIECE_LEN, &mut |piece| {
+        let whole = each_piece(file, layout, &mut |piece| {
             len += piece.len();
             self.done_len += piece.len();
             match piece {
@@ -232,11 +230,10 @@ impl Piece<'_> {
     }
 }
 
-/// Visits a file in pieces of at most `piece_len` bytes of data. The inner error is the file's, the outer one comes from `visit`.
+/// Visits a file piece by piece. The inner error is the file's, the outer one comes from `visit`.
 fn each_piece(
     file: &SourceFile,
     layout: &Layout,
-    piece_len: usize,
     visit: &mut dyn FnMut(Piece<'_>) -> Result<()>,
 ) -> Result<Result<()>> {
     let whole = 0..layout.len;
@@ -244,7 +241,7 @@ fn each_piece(
         .runs
         .as_deref()
         .unwrap_or(std::slice::from_ref(&whole));
-    let mut buffer = vec![0; piece_len];
+    let mut buffer = vec![0; PIECE_LEN];
     let mut at = 0;
     for run in runs {
         if run.start > at {
@@ -252,7 +249,7 @@ fn each_piece(
         }
         at = run.start;
         while at < run.end {
-            let len = (run.end - at).min(piece_len as u64) as usize;
+            let len = (run.end - at).min(PIECE_LEN as u64) as usize;
             if let Err(error) = file.read_run(&mut buffer[..len], at) {
                 return Ok(Err(error));
             }
