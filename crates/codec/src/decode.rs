@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weald_format::container::Codec;
 use weald_format::{Error, ErrorKind, Result};
 use zstd::dict::DecoderDictionary;
-use zstd::zstd_safe::{DCtx, DDict, DParameter, InBuffer, OutBuffer, ResetDirective};
+use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
 /// Most memory that the xz decoder may use besides its output: preset 9 needs 65 MiB.
 const XZ_MEMORY_MAX: u64 = 80 << 20;
@@ -84,6 +84,29 @@ pub struct Decoder {
     dictionary: Option<DCtx<'static>>,
     /// For fronts of frames.
     front: Option<DCtx<'static>>,
+    /// The same for frames that need the dictionary that was needed last.
+    dictionary_front: Option<DictionaryFront>,
+}
+
+self_cell::self_cell!(
+    /// A context that refers to its dictionary: preparing one for each of many small frames costs a tenth of decoding them.
+    struct DictionaryFront {
+        owner: Arc<DictionaryBytes>,
+        #[not_covariant]
+        dependent: DCtx,
+    }
+);
+
+impl DictionaryFront {
+    fn of(dictionary: &Arc<DictionaryBytes>) -> Option<Self> {
+        fn refer(dictionary: &Arc<DictionaryBytes>) -> std::result::Result<DCtx<'_>, ()> {
+            let mut context = DCtx::try_create().ok_or(())?;
+            let referred = context.ref_ddict(dictionary.0.as_ddict());
+            referred.map_err(|_| ())?;
+            Ok(context)
+        }
+        Self::try_new(dictionary.clone(), refer).ok()
+    }
 }
 
 fn bad(codec: Codec, what: impl std::fmt::Display) -> Error {
@@ -234,9 +257,8 @@ impl Decoder {
                 }
                 Codec::ZstdDictionary => {
                     raw.resize(front_room(codec, raw_len, len), 0);
-                    let prepared = dictionary.map(|d| d.0.as_ddict());
-                    let made =
-                        prepared.and_then(|d| dictionary_front(stored, raw_len, len, d, raw));
+                    let made = dictionary
+                        .and_then(|d| self.dictionary_front(stored, raw_len, len, d, raw));
                     raw.truncate(made.unwrap_or(0).min(len));
                 }
                 Codec::Lz4 | Codec::Brotli | Codec::ZstdHistory => {}
@@ -270,6 +292,34 @@ impl Decoder {
         Some(made)
     }
 
+    /// The same for a frame that needs a dictionary.
+    fn dictionary_front(
+        &mut self,
+        stored: &[u8],
+        raw_len: usize,
+        wanted: usize,
+        dictionary: &Arc<DictionaryBytes>,
+        room: &mut [u8],
+    ) -> Option<usize> {
+        let kept = self.dictionary_front.take();
+        let mut front = match kept.filter(|kept| Arc::ptr_eq(kept.borrow_owner(), dictionary)) {
+            Some(mut kept) => {
+                let reset = |context: &mut DCtx<'_>| context.reset(ResetDirective::SessionOnly);
+                kept.with_dependent_mut(|_, context| reset(context)).ok()?;
+                kept
+            }
+            None => DictionaryFront::of(dictionary)?,
+        };
+        let (made, memory_len) = front.with_dependent_mut(|_, context| {
+            let made = frame_front(context, stored, raw_len, wanted, room);
+            (made, context.sizeof())
+        });
+        if made.is_some() && memory_len <= FRONT_CONTEXT_KEPT_MAX {
+            self.dictionary_front = Some(front);
+        }
+        made
+    }
+
     fn decode_zstd(&mut self, stored: &[u8], raw: &mut Vec<u8>) -> Result<()> {
         let context = match &mut self.zstd {
             Some(context) => context,
@@ -280,19 +330,6 @@ impl Decoder {
             .map_err(|e| bad(Codec::Zstd, e))?;
         Ok(())
     }
-}
-
-/// The same as `Decoder::zstd_front` for a frame that needs a dictionary, which a context that is kept could not borrow.
-fn dictionary_front(
-    stored: &[u8],
-    raw_len: usize,
-    wanted: usize,
-    dictionary: &DDict<'static>,
-    room: &mut [u8],
-) -> Option<usize> {
-    let mut context = DCtx::try_create()?;
-    context.ref_ddict(dictionary).ok()?;
-    frame_front(&mut context, stored, raw_len, wanted, room)
 }
 
 fn frame_front(

@@ -9,6 +9,7 @@ mod content;
 mod draw;
 mod links;
 mod make;
+mod name_order;
 mod names;
 mod shapes;
 mod spec;

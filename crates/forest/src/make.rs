@@ -5,6 +5,7 @@
 //! found by bisection, and what else may be missing lies around it.
 
 use crate::content::Content;
+use crate::name_order::NameOrder;
 use crate::tree::{Body, Entry, Forest, Leaf};
 use crate::verify::compare_leaf;
 use crate::work::{Progress, Queue, WINDOW, side_by_side};
@@ -46,6 +47,7 @@ pub fn make(
     let maker = Maker {
         forest,
         root: &root,
+        name_order: NameOrder::of(&root),
         options,
         progress,
     };
@@ -133,6 +135,7 @@ struct Worker {
 struct Maker<'a> {
     forest: &'a Forest,
     root: &'a OwnedFd,
+    name_order: NameOrder,
     options: &'a MakeOptions,
     progress: &'a Progress,
 }
@@ -345,7 +348,7 @@ impl Maker<'_> {
         wait_for: &impl Fn(u64) -> Result<()>,
     ) -> Result<()> {
         let place = |entry: &Entry, e: Error| e.context(leaf.name(entry).escape_ascii());
-        for entry in &leaf.entries {
+        for entry in self.name_order.entries(leaf) {
             let made = match &entry.body {
                 Body::File(content) => self.make_file(dir, number, leaf, entry, content, buffer),
                 Body::Symlink(target) => {

@@ -7,6 +7,7 @@
 use crate::content::Content;
 use crate::draw::{Key, Share};
 use crate::names::{NameOf, append_number};
+use crate::shapes::SizeRule;
 use crate::spec::{Spec, SymlinkStyle};
 use std::ops::Range;
 use weald_format::{Attributes, Result, Timestamp, Xattr, XattrSet};
@@ -398,6 +399,9 @@ impl Forest {
     fn content(&self, place: Place) -> Content {
         let spec = &self.spec;
         let own = self.key(place);
+        if spec.sizes == SizeRule::Empty {
+            return Content::new(own, 0, false, own, Vec::new());
+        }
         let is_duplicate = own.part(purpose::DUPLICATE).is_in(spec.duplicates);
         let base = match is_duplicate {
             true => {

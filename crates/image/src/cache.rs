@@ -47,6 +47,13 @@ const ENTRY_LEN: u64 = 160;
 /// about 3 MiB decoded). Without them a walk would decode a block for every few of its entries.
 const PAGE_BUDGET_MIN: u64 = 8 << 20;
 
+/// Most bytes that pages take of a cache of up to sixteen times as much; of a larger one they take a sixteenth. What is larger than this
+/// by itself is read once here and there: records of a tree are decoded again in a few hundred microseconds, and the kernel
+/// keeps the entries it was told.
+const PAGE_LEN_MAX: u64 = 192 << 20;
+/// See [`PAGE_LEN_MAX`].
+const PAGE_SHARE_MAX: u64 = 16;
+
 /// Spare buffers for blocks get this share of a cache at most, and no more than [`SPARE_LEN_MAX`].
 const SPARE_SHARE: u64 = 16;
 /// Bytes of spare buffers: a few of the usual blocks for each of some threads.
@@ -106,7 +113,7 @@ struct Key {
 /// A cache that any number of images share, with a hard limit in bytes for all that they keep there.
 ///
 /// A quarter of it, but 8 MiB at least where that is no more than half, is sure to the metadata of the images, the rest to blocks of
-/// contents; what one of them leaves free the other may use. Images of one image digest share entries: what lies
+/// contents; what one of them leaves free the other may use, metadata up to 192 MiB or a sixteenth of the limit. Images of one image digest share entries: what lies
 /// under a digest is verified.
 pub struct SharedCache {
     budget: Budget,
@@ -154,6 +161,16 @@ struct Budget {
     used: AtomicU64,
 }
 
+/// Bytes that pages may take of a cache with this limit.
+const fn page_len_max(len_max: u64) -> u64 {
+    let share = len_max / PAGE_SHARE_MAX;
+    if share > PAGE_LEN_MAX {
+        share
+    } else {
+        PAGE_LEN_MAX
+    }
+}
+
 impl Budget {
     fn new(len_max: u64, page_len: u64) -> Self {
         Self {
@@ -187,7 +204,8 @@ const fn spare_len(len_max: u64) -> u64 {
 }
 
 fn page_len(len_max: u64) -> u64 {
-    (len_max / 4).max(PAGE_BUDGET_MIN.min(len_max / 2))
+    let quarter = (len_max / 4).min(page_len_max(len_max));
+    quarter.max(PAGE_BUDGET_MIN.min(len_max / 2))
 }
 
 impl std::fmt::Debug for SharedCache {
@@ -205,7 +223,7 @@ impl SharedCache {
 
     /// The cache of one image that has none with others: of `cache_len` bytes, which pages may exceed to have [`PAGE_BUDGET_MIN`].
     pub(crate) fn of_one(cache_len: ByteLen) -> Arc<Self> {
-        let quarter = cache_len.0 / 4;
+        let quarter = (cache_len.0 / 4).min(page_len_max(cache_len.0));
         let pages = match cache_len.0 {
             0 => 0,
             _ => quarter.max(PAGE_BUDGET_MIN),
@@ -343,21 +361,27 @@ impl SharedCache {
         if len > self.most_of(part) {
             return;
         }
+        let ring = self.ring(part);
+        while part == Part::Pages && ring.used().saturating_add(len) > self.most_of(part) {
+            match ring.evict() {
+                Some(entry) => self.let_go(ring, [entry]),
+                None => break,
+            }
+        }
         while !self.budget.reserve(len) {
             if !self.evict_for(part, len) {
                 return;
             }
         }
-        let ring = self.ring(part);
         ring.count_in(len);
         self.let_go(ring, ring.insert(Entry::new(key, value, len)));
     }
 
-    /// Bytes that an entry of `part` can take at most: blocks do not drive out pages within their share.
+    /// Bytes that entries of `part` can take at most: blocks do not drive out pages within their share.
     fn most_of(&self, part: Part) -> u64 {
         let max = self.budget.entries_max();
         match part {
-            Part::Pages => max,
+            Part::Pages => max.min(page_len_max(max)),
             Part::Blocks => {
                 let sure = self.budget.page_len.load(Ordering::Relaxed);
                 max.saturating_sub(self.pages.used().min(sure))

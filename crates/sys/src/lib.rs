@@ -55,8 +55,8 @@ pub use handle::{FileHandle, handle_at, open_handle};
 pub use heap::trim_heap;
 #[cfg(target_os = "linux")]
 pub use limits::{
-    free_inode_count, free_len, memory_len, open_file_limit, raise_open_file_limit, resident_len,
-    umask,
+    free_inode_count, free_len, is_btrfs, memory_len, open_file_limit, raise_open_file_limit,
+    resident_len, umask,
 };
 #[cfg(target_os = "linux")]
 pub use map::read_mapped;

@@ -49,6 +49,13 @@ pub fn free_inode_count(fd: impl AsFd) -> io::Result<u64> {
     })
 }
 
+/// Whether `fd` lies in a btrfs.
+pub fn is_btrfs(fd: impl AsFd) -> bool {
+    /// `BTRFS_SUPER_MAGIC` of Linux.
+    const BTRFS: u64 = 0x9123_683e;
+    rustix::fs::fstatfs(fd).is_ok_and(|state| state.f_type as u64 == BTRFS)
+}
+
 /// Permission bits that this process's umask takes away; `None` where `/proc` does not say.
 pub fn umask() -> Option<u16> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

@@ -286,6 +286,43 @@ fn blocks_and_pages_each_have_what_is_sure_to_them() {
     assert!(!blocks.contains(&9999) && room(&cache.blocks) > all - sure - 2 * spare);
 }
 
+/// Says that it is large.
+struct Large(usize);
+
+impl Weigh for Large {
+    fn memory_len(&self) -> usize {
+        self.0
+    }
+}
+
+/// Would catch: a tree that is read once here and there and takes all the memory that nobody else has taken.
+#[test]
+fn pages_take_a_part_of_a_large_cache() {
+    for (cache_len, most) in [
+        (100 << 20, 100 << 20),
+        (1 << 30, 192 << 20),
+        (16 << 30, 1 << 30),
+    ] {
+        let cache = SharedCache::new(ByteLen(cache_len));
+        let [blocks, pages] = [Room::Blocks, Room::Pages].map(|room| view(&cache, 1, room));
+        let fill = |view: &ByteCache<u64, Large>| {
+            for key in 0..20_000 {
+                view.get_or_load(&key, || Ok(Large(1 << 20))).unwrap();
+            }
+        };
+        for room in [&pages, &blocks, &pages] {
+            fill(room);
+            let used = cache.pages.used();
+            assert!(used <= most, "{used} of {cache_len}");
+            assert!(
+                used > most * 9 / 10 || cache.blocks.used() > 0,
+                "{used} of {cache_len}"
+            );
+        }
+        assert!(used(&cache) > limit(&cache) - (2 << 20));
+    }
+}
+
 /// Would catch: entries that go although they are used all the time, while others are there that nobody asks for.
 #[test]
 fn what_is_asked_for_stays() {
