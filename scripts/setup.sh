@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [rivals] [forest] [mount] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [rivals] [forest] [mount] [exports] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -35,6 +35,13 @@ mkfs.xfs xfsprogs
 mkfs.btrfs btrfs-progs
 mkfs.exfat exfatprogs
 mount.exfat-fuse exfat-fuse
+TABLE
+    exports) cat <<'TABLE' ;;
+ganesha.nfsd nfs-ganesha
+/etc/ganesha/vfs.conf nfs-ganesha-vfs
+nfs-cat libnfs-utils
+smbd samba
+smbclient smbclient
 TABLE
     bench) cat <<'TABLE' ;;
 mksquashfs squashfs-tools

@@ -37,7 +37,7 @@ timed cargo fmt --check
 make_work
 unsteady=()
 timed run_tests
-timed cargo clippy --workspace --all-targets --locked -- -D warnings
+timed cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 # Built already, for the tests that run the program.
 timed env WEALD_PROFILE=dev bash scripts/trees.sh quick
 for words in "${unsteady[@]}"; do say "test: passed only at the second try: cargo test $words"; done

@@ -1,14 +1,14 @@
 //! The branch filter for x86 machine code: relative addresses become places in the block, so that every call of one
 //! function, and every use of one variable, holds the same four bytes. Section 21 of `docs/format.md` specifies it.
 //!
-//! Which operands are changed follows from bytes before them and from their last byte, which stays 00 or ff, and what was
+//! Which operands are changed follows from bytes before them and from their highest bits, which stay alike, and what was
 //! looked at is stepped over: the way back meets the same operands.
 
 /// Opcodes whose operand may be an address relative to the instruction pointer, behind a REX prefix.
 const MEMORY_OPCODES: [u8; 9] = [0x03, 0x2b, 0x39, 0x3b, 0x63, 0x85, 0x89, 0x8b, 0x8d];
-/// An operand reaches ±16 MiB: 24 bits and a sign.
-const REACH_MASK: u32 = 0x01ff_ffff;
-const SIGN_BIT: u32 = 0x0100_0000;
+/// Bits of an operand below its sign: it reaches ±64 MiB. Of ±16, 32, 64, 128 and 256 MiB the large libraries of a toolchain are smallest with
+/// 128, the programs of a Debian with 64 (`docs/design/0013-programs.md`).
+const REACH_BITS: u32 = 26;
 
 /// Makes relative operands absolute.
 pub fn filter(code: &mut [u8]) {
@@ -101,13 +101,19 @@ fn operand_start(code: &[u8]) -> Option<usize> {
 }
 
 fn change_operand(operand: &mut [u8], place: u32, change: fn(u32, u32) -> u32) {
-    let &mut [a, b, c, high @ (0 | 0xff)] = operand else {
+    let Some(bytes) = operand.first_chunk_mut() else {
         return;
     };
-    let changed = change(u32::from_le_bytes([a, b, c, high]), place) & REACH_MASK;
-    let sign = if changed & SIGN_BIT == 0 { 0 } else { 0xff };
-    let [a, b, c, _] = changed.to_le_bytes();
-    operand.copy_from_slice(&[a, b, c, sign]);
+    let value = u32::from_le_bytes(*bytes);
+    if signed(value) == value {
+        *bytes = signed(change(value, place)).to_le_bytes();
+    }
+}
+
+/// `value` with its sign in all bits above [`REACH_BITS`].
+const fn signed(value: u32) -> u32 {
+    const ABOVE: u32 = u32::BITS - 1 - REACH_BITS;
+    ((value << ABOVE).cast_signed() >> ABOVE).cast_unsigned()
 }
 
 #[cfg(test)]
@@ -120,7 +126,7 @@ mod tests {
     fn the_example_of_the_document() {
         let raw = [
             0xe8, 0x00, 0x01, 0x00, 0x00, 0xe8, 0xfb, 0xff, 0xff, 0xff, 0x48, 0x8d, 0x05, 0x02,
-            0x00, 0x00, 0x00, 0xe9, 0x00, 0x00, 0x00, 0x01,
+            0x00, 0x00, 0x00, 0xe9, 0x00, 0x00, 0x00, 0x04,
         ];
         let mut code = raw;
         filter(&mut code);
@@ -128,7 +134,7 @@ mod tests {
             code,
             [
                 0xe8, 0x05, 0x01, 0x00, 0x00, 0xe8, 0x05, 0x00, 0x00, 0x00, 0x48, 0x8d, 0x05, 0x13,
-                0x00, 0x00, 0x00, 0xe9, 0x00, 0x00, 0x00, 0x01
+                0x00, 0x00, 0x00, 0xe9, 0x00, 0x00, 0x00, 0x04
             ]
         );
         unfilter(&mut code);

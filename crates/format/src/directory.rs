@@ -21,7 +21,7 @@ pub enum Category {
     /// What recipes make: they are stored in place of it.
     Made = 2,
     /// x86 machine code: its blocks went through the branch filter before they were encoded.
-    X86 = 3,
+    X86 = 6,
     /// A stream of a base image.
     Base = 4,
     /// ARM64 machine code, which went through a branch filter of its own.
@@ -35,9 +35,9 @@ impl Category {
             0 => Some(Self::General),
             1 => Some(Self::Incompressible),
             2 => Some(Self::Made),
-            3 => Some(Self::X86),
             4 => Some(Self::Base),
             5 => Some(Self::Arm64),
+            6 => Some(Self::X86),
             _ => None,
         }
     }

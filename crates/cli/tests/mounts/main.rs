@@ -2,6 +2,8 @@
 //! `/dev/fuse`. Orphans become children of this process, which never waits for them, as under a careless init.
 #![allow(missing_docs)]
 
+#[cfg(feature = "exports")]
+mod exports;
 mod ground;
 mod hand_over;
 mod lives;
