@@ -207,8 +207,8 @@ impl BuildOptions {
         };
         Ok(Self {
             codec,
-            // Machine code gains least from a long search, and is most of a system.
-            x86_codec: (level == 7).then_some(CodecSpec::ZstdLight),
+            // Machine code gains from short matches, not from a long search, and is most of a system.
+            x86_codec: (level == 7).then_some(CodecSpec::ZstdCode),
             block_len,
             match_len_min,
             cluster_len: if level >= 4 { base.cluster_len } else { 0 },
@@ -274,7 +274,7 @@ impl BuildOptions {
         // A read that crosses from one piece to the next decodes two blocks.
         self.cluster_len *= 2;
         // It takes no dictionary, which small blocks gain more from than programs lose by their own codec.
-        self.x86_codec = self.x86_codec.filter(|&c| c != CodecSpec::ZstdLight);
+        self.x86_codec = self.x86_codec.filter(|&c| c != CodecSpec::ZstdCode);
     }
 
     /// Checks what no type can.

@@ -13,7 +13,7 @@ use weald_image::Hotness;
 /// With which codecs blocks are encoded.
 #[derive(Args, Debug)]
 pub struct CodecArgs {
-    /// Codec: none, lz4, lz4hc[:1-12], zstd[:1-22], zstd-light, xz[:0-9] or brotli[:0-11]; x86=CODEC and arm64=CODEC are for programs alone; may be given several times
+    /// Codec: none, lz4, lz4hc[:1-12], zstd[:1-22], zstd-code, xz[:0-9] or brotli[:0-11]; x86=CODEC and arm64=CODEC are for programs alone; may be given several times
     #[arg(long = "codec", value_name = "[CATEGORY=]CODEC", value_parser = parse::codec_choice)]
     choices: Vec<CodecChoice>,
 }
@@ -260,10 +260,10 @@ mod tests {
             apply(&words.codec, &words.layout, &mut options).unwrap();
             options
         };
-        let light = Some(CodecSpec::ZstdLight);
+        let light = Some(CodecSpec::ZstdCode);
         assert_eq!(options(&[]).x86_codec, None);
-        assert_eq!(options(&["--codec", "x86=zstd-light"]).x86_codec, light);
-        let both = options(&["--codec", "arm64=zstd-light", "--codec", "zstd:9"]);
+        assert_eq!(options(&["--codec", "x86=zstd-code"]).x86_codec, light);
+        let both = options(&["--codec", "arm64=zstd-code", "--codec", "zstd:9"]);
         assert_eq!((both.codec, both.x86_codec), (CodecSpec::Zstd(9), None));
         assert_eq!(both.arm64_codec, light);
     }
