@@ -108,7 +108,7 @@ fn what_the_file_system_cannot_hold_is_told_by_name() {
     for (args, what) in [
         (
             ["--names", "case"],
-            "-a: the file system holds it for a name that is there",
+            "LEAF-A: the file system holds it for a name that is there",
         ),
         (
             ["--symlinks", "0.5"],

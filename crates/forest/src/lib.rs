@@ -26,6 +26,6 @@ pub use names::{NAME_STYLES, NameStyle};
 pub use shapes::{SizeRule, TimeRule};
 pub use spec::{KEYS, Spec, SymlinkStyle};
 pub use totals::{Totals, totals};
-pub use tree::{Body, Entry, Forest, Leaf};
+pub use tree::{Body, Entry, Forest, Leaf, LeafEntries};
 pub use verify::{Difference, verify};
 pub use work::Progress;

@@ -126,10 +126,25 @@ fn named(what: &'static str) -> impl Fn(std::io::Error) -> Error {
 /// What a thread keeps from leaf to leaf.
 #[derive(Default)]
 struct Worker {
-    leaf: Leaf,
-    buffer: Vec<u8>,
+    drawing: Drawing,
     /// The directories on the way to the leaf made last, by name.
     way: Vec<(Vec<u8>, OwnedFd)>,
+}
+
+/// Room that is used again.
+#[derive(Default)]
+struct Drawing {
+    leaf: Leaf,
+    /// Bytes of a content on their way.
+    buffer: Vec<u8>,
+}
+
+/// Where a leaf is made.
+struct LeafPlace<'a> {
+    number: u64,
+    dir: &'a OwnedFd,
+    /// The directory in which the leaf will have its name.
+    parent: &'a OwnedFd,
 }
 
 struct Maker<'a> {
@@ -312,57 +327,112 @@ impl Maker<'_> {
         number: u64,
         wait_for: impl Fn(u64) -> Result<()>,
     ) -> Result<()> {
-        let Worker { leaf, buffer, way } = worker;
-        self.forest.leaf(number, leaf);
         let depth = self.forest.depth();
-        let parent = self.parent(way, number)?;
-        let mut bytes = 0;
-        if depth == 0 {
+        let parent = self.parent(&mut worker.way, number)?;
+        let aside = match depth {
             // There is nothing to rename: what an interrupted run left is made again.
-            clear(parent)?;
-            self.fill(parent, parent, number, leaf, buffer, &mut bytes, &wait_for)?;
-        } else {
-            let aside = temporary(number);
-            weald_sys::make_dir_at(parent, &aside, 0o755).map_err(io("cannot be made"))?;
-            let dir = weald_sys::open_dir_at(parent, &aside).map_err(io("cannot be opened"))?;
-            self.fill(&dir, parent, number, leaf, buffer, &mut bytes, &wait_for)?;
+            0 => {
+                clear(parent)?;
+                None
+            }
+            _ => {
+                let aside = temporary(number);
+                weald_sys::make_dir_at(parent, &aside, 0o755).map_err(io("cannot be made"))?;
+                Some(aside)
+            }
+        };
+        let dir = weald_sys::open_dir_at(parent, aside.as_deref().unwrap_or(b"."))
+            .map_err(io("cannot be opened"))?;
+        let place = LeafPlace {
+            number,
+            dir: &dir,
+            parent,
+        };
+        let Drawing { leaf, buffer } = &mut worker.drawing;
+        let (bytes, has_links) = match self.name_order {
+            NameOrder::Drawn => self.make_drawn(&place, leaf, buffer)?,
+            order => self.make_ordered(&place, order, leaf, buffer)?,
+        };
+        if has_links {
+            self.forest.leaf(number, leaf);
+            self.make_links(&place, leaf, &wait_for)?;
+        }
+        if let Some(aside) = aside {
             self.set_dir(&dir, self.forest.dir_mtime(depth, number))?;
             let mut name = Vec::new();
             self.forest.dir_name(depth, number, &mut name);
             weald_sys::rename_new_at(parent, &aside, parent, &name)
                 .map_err(named("cannot be given its name"))?;
         }
-        self.progress.add(leaf.entries.len() as u64, bytes);
+        self.progress.add(self.forest.files_per_leaf(), bytes);
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)] // what one leaf is made with
-    fn fill(
+    /// Makes the entries of a leaf one after the other as they are drawn, hard links aside: a leaf at once would push the kernel's part out of the
+    /// processor's cache. Tells the bytes written, and whether there are hard links.
+    fn make_drawn(
         &self,
-        dir: &OwnedFd,
-        parent: &OwnedFd,
-        number: u64,
-        leaf: &Leaf,
+        place: &LeafPlace,
+        one: &mut Leaf,
         buffer: &mut Vec<u8>,
-        bytes: &mut u64,
+    ) -> Result<(u64, bool)> {
+        let (mut bytes, mut has_links) = (0, false);
+        let entries = self.forest.entries(place.number);
+        for index in 0..self.forest.files_per_leaf() {
+            entries.draw(index, one);
+            let entry = &one.entries[0];
+            has_links |= entry.is_hard_link();
+            bytes += self.make_entry(place, one, entry, buffer)?;
+        }
+        Ok((bytes, has_links))
+    }
+
+    /// The same in another order.
+    fn make_ordered(
+        &self,
+        place: &LeafPlace,
+        order: NameOrder,
+        leaf: &mut Leaf,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(u64, bool)> {
+        self.forest.leaf(place.number, leaf);
+        let bytes = order
+            .entries(leaf)
+            .into_iter()
+            .map(|entry| self.make_entry(place, leaf, entry, buffer))
+            .sum::<Result<u64>>()?;
+        Ok((bytes, leaf.entries.iter().any(Entry::is_hard_link)))
+    }
+
+    fn make_entry(
+        &self,
+        place: &LeafPlace,
+        leaf: &Leaf,
+        entry: &Entry,
+        buffer: &mut Vec<u8>,
+    ) -> Result<u64> {
+        let made = match &entry.body {
+            Body::File(content) => self.make_file(place, leaf, entry, content, buffer),
+            Body::Symlink(target) => {
+                self.make_symlink(place.dir, leaf, entry, &leaf.text[target.clone()])
+            }
+            Body::HardLink(_) | Body::HardLinkAcross(_) => Ok(0),
+        };
+        made.map_err(|e| e.context(leaf.name(entry).escape_ascii()))
+    }
+
+    /// Makes the hard links of a leaf whose other entries are there.
+    fn make_links(
+        &self,
+        place: &LeafPlace,
+        leaf: &Leaf,
         wait_for: &impl Fn(u64) -> Result<()>,
     ) -> Result<()> {
-        let place = |entry: &Entry, e: Error| e.context(leaf.name(entry).escape_ascii());
-        for entry in self.name_order.entries(leaf) {
-            let made = match &entry.body {
-                Body::File(content) => self.make_file(dir, number, leaf, entry, content, buffer),
-                Body::Symlink(target) => {
-                    self.make_symlink(dir, leaf, entry, &leaf.text[target.clone()])
-                }
-                Body::HardLink(_) | Body::HardLinkAcross(_) => Ok(0),
-            };
-            *bytes += made.map_err(|e| place(entry, e))?;
-        }
-        let is_link = |e: &&Entry| matches!(e.body, Body::HardLink(_) | Body::HardLinkAcross(_));
-        let links: Vec<&Entry> = leaf.entries.iter().filter(is_link).collect();
-        if links.is_empty() {
-            return Ok(());
-        }
+        let LeafPlace {
+            number,
+            dir,
+            parent,
+        } = *place;
         let before = match self.forest.has_links_to_leaf_before(number) {
             true => {
                 wait_for(number - 1)?;
@@ -378,7 +448,7 @@ impl Maker<'_> {
         };
         let mut by_index: Vec<&Entry> = leaf.entries.iter().collect();
         by_index.sort_unstable_by_key(|e| e.index);
-        for entry in links {
+        for entry in &leaf.entries {
             let linked = match (&entry.body, &before) {
                 (Body::HardLink(index), _) => {
                     let first = by_index[*index as usize];
@@ -389,20 +459,22 @@ impl Maker<'_> {
                 }
                 _ => continue,
             };
-            linked.map_err(|e| place(entry, Error::io("cannot be linked", e)))?;
+            linked.map_err(|e| {
+                Error::io("cannot be linked", e).context(leaf.name(entry).escape_ascii())
+            })?;
         }
         Ok(())
     }
 
     fn make_file(
         &self,
-        dir: &OwnedFd,
-        number: u64,
+        place: &LeafPlace,
         leaf: &Leaf,
         entry: &Entry,
         content: &Content,
         buffer: &mut Vec<u8>,
     ) -> Result<u64> {
+        let LeafPlace { number, dir, .. } = *place;
         let name = leaf.name(entry);
         let permissions = entry.attributes.permissions;
         let mut written = 0;

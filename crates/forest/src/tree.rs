@@ -77,10 +77,22 @@ pub struct Leaf {
     pub entries: Vec<Entry>,
 }
 
+impl Entry {
+    /// Whether it is one more name of another entry.
+    pub fn is_hard_link(&self) -> bool {
+        matches!(self.body, Body::HardLink(_) | Body::HardLinkAcross(_))
+    }
+}
+
 impl Leaf {
     /// The name of `entry`.
     pub fn name(&self, entry: &Entry) -> &[u8] {
         &self.text[entry.name.clone()]
+    }
+
+    fn clear(&mut self) {
+        self.text.clear();
+        self.entries.clear();
     }
 }
 
@@ -89,8 +101,49 @@ impl Leaf {
 struct Place {
     /// Its leaf within the version.
     leaf: u64,
+    /// What everything in that leaf is drawn from.
+    leaf_key: Key,
     index: u64,
     version: u64,
+}
+
+impl Place {
+    /// The file with the same number in another leaf.
+    fn in_leaf(self, leaf: u64, forest: &Forest) -> Self {
+        let leaf_key = forest.leaf_key(leaf);
+        Self {
+            leaf,
+            leaf_key,
+            ..self
+        }
+    }
+
+    fn key(self) -> Key {
+        self.leaf_key.part(self.index)
+    }
+}
+
+/// The entries of one leaf, each drawn by itself.
+#[derive(Clone, Copy)]
+pub struct LeafEntries<'a> {
+    forest: &'a Forest,
+    /// The first of them.
+    first: Place,
+}
+
+impl LeafEntries<'_> {
+    /// Makes entry `index` alone; what `leaf` held is gone.
+    ///
+    /// # Cost
+    /// As [`Forest::leaf`] for an entry.
+    pub fn draw(&self, index: u64, leaf: &mut Leaf) {
+        leaf.clear();
+        let place = Place {
+            index,
+            ..self.first
+        };
+        self.forest.add_entry(place, leaf);
+    }
 }
 
 impl Forest {
@@ -201,19 +254,10 @@ impl Forest {
     /// # Cost
     /// 30 to 500 ns an entry, and a sort where names do not come in their order.
     pub fn leaf(&self, number: u64, leaf: &mut Leaf) {
-        leaf.text.clear();
-        leaf.entries.clear();
-        let (version, at) = (
-            number / self.leaves_per_version,
-            number % self.leaves_per_version,
-        );
+        leaf.clear();
+        let first = self.place(number, 0);
         for index in 0..self.files_per_leaf() {
-            let place = Place {
-                leaf: at,
-                index,
-                version,
-            };
-            self.add_entry(place, leaf);
+            self.add_entry(Place { index, ..first }, leaf);
         }
         let text = &leaf.text;
         let is_sorted = leaf
@@ -225,37 +269,60 @@ impl Forest {
         }
     }
 
+    /// The entries of leaf `number` one by one.
+    pub fn entries(&self, number: u64) -> LeafEntries<'_> {
+        LeafEntries {
+            forest: self,
+            first: self.place(number, 0),
+        }
+    }
+
+    fn place(&self, number: u64, index: u64) -> Place {
+        let leaf = number % self.leaves_per_version;
+        Place {
+            leaf,
+            leaf_key: self.leaf_key(leaf),
+            index,
+            version: number / self.leaves_per_version,
+        }
+    }
+
+    fn leaf_key(&self, leaf: u64) -> Key {
+        self.seed.part(purpose::FILE).part(leaf)
+    }
+
     fn add_entry(&self, place: Place, leaf: &mut Leaf) {
-        let key = self.key(place);
+        let key = place.key();
         let body = self.body(place, key, leaf);
         let start = leaf.text.len();
-        self.append_name(place, &mut leaf.text);
+        let len = match &body {
+            // A link without a partner became a file, but keeps its name.
+            Body::File(content) if self.is_file(place) => content.len(),
+            _ => 0,
+        };
+        self.append_name_of_len(place, key, len, &mut leaf.text);
         let spec = &self.spec;
         let number = (place.version * self.leaves_per_version + place.leaf) * self.files_per_leaf()
             + place.index;
         let is_file = matches!(body, Body::File(_));
+        let is_drawn =
+            |purpose, share: Share| is_file && !share.is_none() && key.part(purpose).is_in(share);
+        let time_key = key.part(purpose::TIME);
         leaf.entries.push(Entry {
             name: start..leaf.text.len(),
             index: place.index,
             attributes: self.attributes(key, matches!(body, Body::Symlink(_))),
             mtime: spec.times.draw(
-                key.part(purpose::TIME),
+                time_key,
                 number,
-                self.epoch(place, key.part(purpose::TIME), spec.time_changes),
+                self.epoch(place, time_key, spec.time_changes),
             ),
             has: (
-                is_file && key.part(purpose::XATTRS).is_in(spec.xattrs),
-                is_file && key.part(purpose::ACL).is_in(spec.acls),
+                is_drawn(purpose::XATTRS, spec.xattrs),
+                is_drawn(purpose::ACL, spec.acls),
             ),
             body,
         });
-    }
-
-    fn key(&self, place: Place) -> Key {
-        self.seed
-            .part(purpose::FILE)
-            .part(place.leaf)
-            .part(place.index)
     }
 
     /// The last version up to that of `place` in which one of the `share` of changes was drawn for `key`.
@@ -271,11 +338,16 @@ impl Forest {
     }
 
     fn append_name(&self, place: Place, out: &mut Vec<u8>) {
-        let key = self.key(place).part(purpose::NAME);
         let len = match self.is_file(place) {
             true => self.content(place).len(),
             false => 0,
         };
+        self.append_name_of_len(place, place.key(), len, out);
+    }
+
+    /// The same where the key of the file and its length, 0 for links, are known.
+    fn append_name_of_len(&self, place: Place, key: Key, len: u64, out: &mut Vec<u8>) {
+        let key = key.part(purpose::NAME);
         let name = NameOf {
             key,
             index: place.index,
@@ -291,7 +363,7 @@ impl Forest {
         let spec = &self.spec;
         let others = [spec.symlinks, spec.hard_links, spec.hard_links_across];
         let others = Share::sum(&others).unwrap_or_default();
-        others.is_none() || !self.key(place).part(purpose::KIND).is_in(others)
+        others.is_none() || !place.key().part(purpose::KIND).is_in(others)
     }
 
     fn body(&self, place: Place, key: Key, leaf: &mut Leaf) -> Body {
@@ -316,10 +388,7 @@ impl Forest {
                 return Body::HardLink(other.index);
             }
         } else if let Some(before) = self.leaf_before(place) {
-            let other = Place {
-                leaf: before,
-                ..other
-            };
+            let other = other.in_leaf(before, self);
             if self.is_file(other) {
                 let start = leaf.text.len();
                 self.append_name(other, &mut leaf.text);
@@ -338,11 +407,7 @@ impl Forest {
 
     /// Whether leaf `number` may have links to the leaf before it.
     pub fn has_links_to_leaf_before(&self, number: u64) -> bool {
-        let place = Place {
-            leaf: number % self.leaves_per_version,
-            index: 0,
-            version: 0,
-        };
+        let place = self.place(number, 0);
         !self.spec.hard_links_across.is_none() && self.leaf_before(place).is_some()
     }
 
@@ -386,11 +451,7 @@ impl Forest {
                     self.dir_name(self.depth(), number, out);
                     out.push(b'/');
                 }
-                let other = Place {
-                    leaf,
-                    index,
-                    ..place
-                };
+                let other = Place { index, ..place }.in_leaf(leaf, self);
                 self.append_name(other, out);
             }
         }
@@ -398,7 +459,7 @@ impl Forest {
 
     fn content(&self, place: Place) -> Content {
         let spec = &self.spec;
-        let own = self.key(place);
+        let own = place.key();
         if spec.sizes == SizeRule::Empty {
             return Content::new(own, 0, false, own, Vec::new());
         }
@@ -406,11 +467,9 @@ impl Forest {
         let base = match is_duplicate {
             true => {
                 let bits = own.part(purpose::DUPLICATE).part(1);
-                self.key(Place {
-                    leaf: bits.below(self.leaves_per_version),
-                    index: bits.part(2).below(self.files_per_leaf()),
-                    ..place
-                })
+                let other = place.in_leaf(bits.below(self.leaves_per_version), self);
+                let index = bits.part(2).below(self.files_per_leaf());
+                Place { index, ..other }.key()
             }
             false => own,
         };
@@ -432,7 +491,10 @@ impl Forest {
     }
 
     fn attributes(&self, key: Key, is_symlink: bool) -> Attributes {
-        let pick = |purpose, count: usize| key.part(purpose).below(count.max(1) as u64) as usize;
+        let pick = |purpose, count: usize| match count {
+            0 | 1 => 0,
+            _ => key.part(purpose).below(count as u64) as usize,
+        };
         let owners = &self.spec.owners;
         let (uid, gid) = owners
             .get(pick(purpose::OWNER, owners.len()))
@@ -455,24 +517,17 @@ impl Forest {
 
     /// The extended attributes of `entry` of leaf `number`.
     pub fn xattrs(&self, number: u64, entry: &Entry) -> XattrSet {
-        let place = Place {
-            leaf: number % self.leaves_per_version,
-            index: entry.index,
-            version: 0,
-        };
+        let key = self.place(number, entry.index).key();
         let mut set = Vec::new();
         if entry.has.1 {
             set.push(Xattr {
                 name: b"system.posix_acl_access".to_vec(),
-                value: acl(
-                    entry.attributes.permissions,
-                    self.key(place).part(purpose::ACL),
-                ),
+                value: acl(entry.attributes.permissions, key.part(purpose::ACL)),
             });
         }
         if entry.has.0 {
             // Few different ones, as labels are.
-            let label = self.key(place).part(purpose::XATTRS).part(1).below(16);
+            let label = key.part(purpose::XATTRS).part(1).below(16);
             set.push(Xattr {
                 name: b"user.forest.label".to_vec(),
                 value: format!("label {label}").into_bytes(),

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::Mutex;
-use weald_forest::{Forest, MakeOptions, Progress, Spec, make, totals, verify};
+use weald_forest::{Body, Forest, Leaf, MakeOptions, Progress, Spec, make, totals, verify};
 
 const RICH: &str = "
 seed = 5
@@ -189,6 +189,33 @@ fn flat_and_tiny_forests_are_made() {
         assert_eq!(differences(&forest, temp.path()), [""; 0], "{text}");
         make(&forest, temp.path(), &options(true), &Progress::default()).unwrap();
         assert_eq!(differences(&forest, temp.path()), [""; 0], "{text}");
+    }
+}
+
+/// Would catch: an entry that is another one when it is drawn by itself, as it is when it is made, than with its leaf, as it is when it is compared.
+#[test]
+fn an_entry_is_the_same_alone() {
+    let forest = forest(RICH);
+    let (mut whole, mut one) = (Leaf::default(), Leaf::default());
+    for number in 0..forest.leaf_count() {
+        forest.leaf(number, &mut whole);
+        for entry in &whole.entries {
+            forest.entries(number).draw(entry.index, &mut one);
+            assert_eq!(one.entries.len(), 1);
+            let alone = &one.entries[0];
+            assert_eq!(one.name(alone), whole.name(entry));
+            assert_eq!(
+                (alone.attributes, alone.mtime, alone.has),
+                (entry.attributes, entry.mtime, entry.has)
+            );
+            match (&alone.body, &entry.body) {
+                (Body::Symlink(a), Body::Symlink(b))
+                | (Body::HardLinkAcross(a), Body::HardLinkAcross(b)) => {
+                    assert_eq!(one.text[a.clone()], whole.text[b.clone()]);
+                }
+                (a, b) => assert_eq!(a, b),
+            }
+        }
     }
 }
 

@@ -68,7 +68,7 @@ impl Pool {
 fn work(job: &Job) {
     if let Some(contents) = job.contents.upgrade() {
         // A failure here is met again, and reported, by the reader itself.
-        let _ = contents.load(job.stream, job.address, job.len);
+        let _ = contents.load_ahead(job.stream, job.address, job.len);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::records::{Page, Records, Wanted};
 use crate::{Image, Run};
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Weak};
-use weald_format::container::RecordType;
+use weald_format::container::{Codec, RecordType};
 use weald_format::directory::Directory;
 use weald_format::limits::{ITEMS_PER_PAGE, RECIPE_LEN_MAX};
 use weald_format::pages::{Extent, Source};
@@ -533,6 +533,25 @@ impl Contents {
         let start = address.saturating_sub(found.first_item);
         let wanted = wanted((start, len, len), found.record.raw_len, true, false);
         self.records.block(stream, &found, wanted)
+    }
+
+    /// The same for who will come there soon, unless that one has come past it: what is stored as it is was let go by then
+    /// ([`Records::forget_plain_before`]), and would be read again for nobody.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn load_ahead(&self, stream: u8, address: u64, len: u64) -> Result<()> {
+        if !self.is_made(stream) {
+            let found = self
+                .records
+                .record_of_item(RecordType::Data, stream, address)?;
+            let all = found.first_item..found.first_item.saturating_add(found.item_count);
+            let is_plain = found.record.codec == Codec::None;
+            if is_plain && self.readers.have_passed(Trail::Stream(stream), &all) {
+                return Ok(());
+            }
+        }
+        self.load(stream, address, len).map(drop)
     }
 
     /// Whether the bytes of `stream` are made by recipes of this image.

@@ -184,10 +184,24 @@ pub struct Readers {
 impl Readers {
     /// Notes that bytes `read` of a trail are read, and says how the reader goes on.
     pub fn note(&self, trail: Trail, read: Range<u64>, sight: Sight) -> Pace {
+        self.group(trail).lock().note(trail, read, sight)
+    }
+
+    /// Whether somebody who reads a trail in order has come past bytes `read` of it.
+    pub fn have_passed(&self, trail: Trail, read: &Range<u64>) -> bool {
+        let group = self.group(trail).lock();
+        group.readers.iter().flatten().any(|reader| {
+            reader.trail == trail
+                && reader.is_in_order()
+                && reader.run.start <= read.start
+                && reader.run.end >= read.end
+        })
+    }
+
+    fn group(&self, trail: Trail) -> &Mutex<Group> {
         let [first, ..] = &self.groups;
         let place = (trail.spread() >> 32) as usize % GROUP_COUNT;
-        let group = self.groups.get(place).unwrap_or(first);
-        group.lock().note(trail, read, sight)
+        self.groups.get(place).unwrap_or(first)
     }
 
     /// Forgets them all.
@@ -263,6 +277,23 @@ mod tests {
         }
         readers.forget();
         assert!(!note(&readers, 1, 100 * 128 * K, 128 * K).is_in_order);
+    }
+
+    /// Would catch: bytes decoded ahead for nobody, or not decoded for who has only read to their middle, or elsewhere.
+    #[test]
+    fn what_a_reader_in_order_has_passed_is_known() {
+        let readers = Readers::default();
+        let passed = |range| readers.have_passed(Trail::File(1), &range);
+        note(&readers, 1, 1 << 30, 128 * K);
+        assert!(!passed(1 << 30..(1 << 30) + 4 * K), "not yet in order");
+        for place in 1..4 {
+            note(&readers, 1, (1 << 30) + place * 128 * K, 128 * K);
+        }
+        let at = |from: u64, to: u64| (1 << 30) + from * K..(1 << 30) + to * K;
+        assert!(passed(at(0, 512)) && passed(at(256, 384)));
+        assert!(!passed(at(256, 513)), "its end is still to come");
+        assert!(!passed(0..4 * K), "nobody was there");
+        assert!(!readers.have_passed(Trail::Stream(1), &at(0, 512)));
     }
 
     #[test]
