@@ -260,12 +260,12 @@ mod tests {
             apply(&words.codec, &words.layout, &mut options).unwrap();
             options
         };
-        let light = Some(CodecSpec::ZstdCode);
+        let code = Some(CodecSpec::ZstdCode);
         assert_eq!(options(&[]).x86_codec, None);
-        assert_eq!(options(&["--codec", "x86=zstd-code"]).x86_codec, light);
+        assert_eq!(options(&["--codec", "x86=zstd-code"]).x86_codec, code);
         let both = options(&["--codec", "arm64=zstd-code", "--codec", "zstd:9"]);
         assert_eq!((both.codec, both.x86_codec), (CodecSpec::Zstd(9), None));
-        assert_eq!(both.arm64_codec, light);
+        assert_eq!(both.arm64_codec, code);
     }
 
     #[test]

@@ -161,8 +161,8 @@ struct Budget {
     used: AtomicU64,
 }
 
-/// Bytes that pages may take of a cache with this limit.
-const fn page_len_max(len_max: u64) -> u64 {
+/// Bytes that pages of the tree may take of a cache of at most `len_max` bytes.
+pub const fn page_len_max(len_max: u64) -> u64 {
     let share = len_max / PAGE_SHARE_MAX;
     if share > PAGE_LEN_MAX {
         share

@@ -40,7 +40,7 @@ mod tree;
 mod warm;
 
 pub use block::Block;
-pub use cache::{CacheCounts, SharedCache};
+pub use cache::{CacheCounts, SharedCache, page_len_max};
 pub use check::{CheckOptions, CheckReport, Finding};
 pub use content::Chunk;
 pub use generations::{Generation, generations, last_whole_generation};
