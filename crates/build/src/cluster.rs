@@ -97,22 +97,22 @@ struct Stream {
 }
 
 /// Bytes of a piece, so that it goes into a block a whole number of times.
-fn piece_len(plan: &Plan, total_len: u64) -> u64 {
-    let least = total_len / piece_count_max(plan.memory_len).max(1);
+fn piece_len(plan: &Plan, total_len: Option<u64>) -> u64 {
+    let least = total_len.unwrap_or(0) / piece_count_max(plan.memory_len).max(1);
     let wanted = least.next_power_of_two().max(plan.cluster_len);
     plan.block_len
         .div_ceil(plan.block_len.div_ceil(wanted.min(plan.block_len)))
 }
 
 impl Clusters {
-    /// For `streams`, each with the bytes that it has already, for about `total_len` bytes of input; what waits goes to unnamed files in
+    /// For `streams`, each with the bytes that it has already, for about `total_len` bytes of input if that is known; what waits goes to unnamed files in
     /// `spool_dir`.
     ///
     /// # Errors
     /// As [`Spool::create`].
     pub fn new(
         plan: &Plan,
-        total_len: u64,
+        total_len: Option<u64>,
         streams: &[(u8, u64)],
         spool_dir: &Path,
     ) -> Result<Self> {
@@ -386,7 +386,7 @@ mod tests {
             xattrs_len: 0,
         };
         let plan = Plan::new(&options, 1, &size, 0).unwrap();
-        Clusters::new(&plan, 0, &[(0, 0), (2, FRONT_LEN)], dir).unwrap()
+        Clusters::new(&plan, Some(0), &[(0, 0), (2, FRONT_LEN)], dir).unwrap()
     }
 
     /// Two streams of versions of a few texts, in blocks as the segmenter hands them on, and extents of them all over; then every

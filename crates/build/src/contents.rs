@@ -153,7 +153,7 @@ pub struct ContentSummary {
 }
 
 impl<'a> ContentWriter<'a> {
-    /// A writer within `plan`, for about `total_len` bytes of input, with what is there `before`; a spool goes to
+    /// A writer within `plan`, for about `total_len` bytes of input if that is known, with what is there `before`; a spool goes to
     /// `spool_dir`.
     ///
     /// # Errors
@@ -162,7 +162,7 @@ impl<'a> ContentWriter<'a> {
         image: &'a mut ImageWriter,
         metadata: &'a mut MetadataWriter,
         plan: &Plan,
-        total_len: u64,
+        total_len: Option<u64>,
         spool_dir: &Path,
         before: &'a Before,
         dictionary: Option<Vec<u8>>,
@@ -550,7 +550,7 @@ fn histories(
 /// Where blocks of what is compressed wait to be put in order; nowhere if the plan says so.
 fn clusters(
     plan: &Plan,
-    total_len: u64,
+    total_len: Option<u64>,
     spool_dir: &Path,
     histories: &mut [History],
 ) -> Result<Option<Clusters>> {

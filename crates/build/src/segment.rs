@@ -7,7 +7,7 @@
 
 use crate::earlier::Hits;
 use crate::history::History;
-use crate::match_table::{GEAR, MatchTable, Place, WINDOW_LEN};
+use crate::match_table::{self, GEAR, MatchTable, Place, WINDOW_LEN};
 use crate::threads;
 use std::sync::Arc;
 use weald_format::Result;
@@ -54,7 +54,10 @@ pub struct Segmenter {
     table: Option<MatchTable>,
     histories: Vec<History>,
     match_len_min: usize,
+    /// A sample has no bits above these.
     sample_shift: u32,
+    /// How often samples may still be thinned out, each time by half: where it is known how much will come, that was done beforehand.
+    thinnings_left: u32,
     /// Where the last match ended: data that goes on after a cut mostly goes on there too.
     expected: Option<Place>,
     /// Where in its file the data lies that comes next.
@@ -70,35 +73,37 @@ const PADDING: [u8; 8] = [0; 8];
 
 impl Segmenter {
     /// A segmenter over `histories` (one a stream). `match_len_min` 0 finds nothing. The table gets `table_len` bytes and
-    /// samples are thinned out so that `total_len` bytes of input fit in it.
+    /// samples are thinned out so that `total_len` bytes of input fit in it; where nobody knows how many will come, as they come.
     pub fn new(
         mut histories: Vec<History>,
         match_len_min: u32,
         table_len: u64,
-        total_len: u64,
+        total_len: Option<u64>,
     ) -> Self {
         let front_len: u64 = histories.iter().map(History::front_len).sum();
-        let total_len = total_len.saturating_add(front_len);
+        let known_len = total_len.unwrap_or(0).saturating_add(front_len);
         if match_len_min == 0 {
             histories.iter_mut().for_each(History::forget);
         }
-        let table = (match_len_min > 0).then(|| {
-            // Room for one sample every 16 bytes is never needed.
-            MatchTable::new(
-                table_len
-                    .min((total_len / 2).next_power_of_two())
-                    .max(1 << 16),
-            )
-        });
-        let capacity = table.as_ref().map_or(1, MatchTable::capacity);
+        // Room for one sample every 16 bytes is never needed.
+        let table_len = match total_len {
+            Some(_) => table_len.min((known_len / 2).next_power_of_two()),
+            None => table_len,
+        };
+        let slot_count = MatchTable::slot_count(table_len.max(1 << 16));
         // A sample every 2^bits bytes: no rarer than eight in the shortest match, unless the table is too small for it.
         let wanted = (match_len_min / 8).max(16).ilog2();
-        let fitting = (total_len / capacity.max(1)).max(1).ilog2() + 1;
+        let fitting = (known_len / slot_count).max(1).ilog2() + 1;
+        let sample_shift = 64 - wanted.max(fitting).min(32);
         Self {
-            table,
+            table: (match_len_min > 0).then(|| MatchTable::new(slot_count, sample_shift)),
             histories,
             match_len_min: match_len_min.max(WINDOW_LEN as u32) as usize,
-            sample_shift: 64 - wanted.max(fitting).min(32),
+            sample_shift,
+            thinnings_left: match total_len {
+                Some(_) => 0,
+                None => match_table::THINNINGS_MAX,
+            },
             expected: None,
             place: 0,
             repeated_len: 0,
@@ -281,15 +286,16 @@ impl Segmenter {
         let kept = samples.partition_point(|&(at, _)| at <= end);
         if let Some(table) = &mut self.table {
             for (at, hash) in samples.drain(..kept) {
-                if at >= from && start + ((at - from) as u64) < ADDRESS_END {
-                    table.insert(
-                        hash,
-                        Place {
-                            stream,
-                            address: start + (at - from) as u64,
-                        },
-                    );
+                let address = start + at.saturating_sub(from) as u64;
+                let is_sample = hash >> self.sample_shift == 0;
+                if at >= from && address < ADDRESS_END && is_sample {
+                    table.insert(hash, Place { stream, address });
                 }
+            }
+            if self.thinnings_left > 0 && table.is_half_full() {
+                self.thinnings_left -= 1;
+                self.sample_shift -= 1;
+                table.thin_out();
             }
         }
         sink.extent(Extent {
@@ -414,7 +420,7 @@ mod tests {
             .map(|_| History::new(50_000, 100_000, dir.path()))
             .collect();
         let total = pieces.iter().map(|p| p.1.len() as u64).sum();
-        let mut segmenter = Segmenter::new(histories, 256, 1 << 20, total);
+        let mut segmenter = Segmenter::new(histories, 256, 1 << 20, Some(total));
         let mut sink = Collect::default();
         pieces
             .iter()
@@ -463,6 +469,33 @@ mod tests {
             fresh < 345_000,
             "{fresh} fresh bytes of 340,000 distinct ones"
         );
+    }
+
+    /// Would catch: repeats that lead too far back to be found where nobody has said how much will come, and a table that is larger than it may be.
+    #[test]
+    fn repeats_far_back_are_found_in_a_stream_of_unknown_length() {
+        let table_len = 1 << 16;
+        let (len, piece_len) = (4_000_000, 500_000);
+        let data = noise(9, len);
+        let dir = tempfile::tempdir().unwrap();
+        let histories = vec![History::new(50_000, 1 << 30, dir.path())];
+        let mut segmenter = Segmenter::new(histories, 256, table_len, None);
+        let mut sink = Collect::default();
+        for piece in data.chunks(piece_len) {
+            segmenter.push(&mut sink, 0, piece).unwrap();
+        }
+        assert_eq!(segmenter.repeated_len, 0);
+        // 8192 slots for a sample every 32 bytes would remember a quarter of a megabyte.
+        for piece in data.chunks(piece_len) {
+            segmenter.push(&mut sink, 0, b"between").unwrap();
+            segmenter.push(&mut sink, 0, &piece[3..]).unwrap();
+        }
+        assert!(
+            segmenter.repeated_len > len as u64 * 95 / 100,
+            "{} of {len}",
+            segmenter.repeated_len
+        );
+        assert_eq!(MatchTable::slot_count(table_len), 8192);
     }
 
     #[test]

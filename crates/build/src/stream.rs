@@ -107,8 +107,8 @@ impl StreamRoot {
 pub struct StreamSize {
     /// Entries; 0 where nobody knows.
     pub entry_count: u64,
-    /// Bytes of data in files.
-    pub data_len: u64,
+    /// Bytes of data in files; `None` where nobody knows.
+    pub data_len: Option<u64>,
     /// Most entries of one directory.
     pub directory_count_max: u64,
     /// Most directories in each other.
@@ -314,7 +314,7 @@ impl<'a> Teller<'a> {
             watch,
             stage: Stage::Write,
             entry_total: size.entry_count,
-            read_total: size.data_len,
+            read_total: size.data_len.unwrap_or(0),
             entry_count: 0,
             read_len: 0,
             last: Instant::now(),

@@ -35,7 +35,7 @@ pub struct TrustArgs {
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::parse::start)]
     pub offset: ImageStart,
     /// Most decoded bytes to keep in memory (default: a sixteenth of the memory, but 256M to 2G); a quarter, but at least
-    /// 8M, is sure to the tree, which takes 192M or a sixteenth at most, and 0 keeps nothing
+    /// 8M, is sure to the tree, which takes 96M or a sixteenth at most, and 0 keeps nothing
     #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
     pub cache: Option<u64>,
 }

@@ -157,6 +157,7 @@ impl Server {
         if let Err(error) = weald_sys::raise_open_file_limit() {
             log::info!("the limit of open files stays as it is: {error}");
         }
+        weald_sys::share_heap();
         let shared = Arc::new(Shared {
             log: Mutex::new(options.log.clone()),
             options,

@@ -50,7 +50,7 @@ const PAGE_BUDGET_MIN: u64 = 8 << 20;
 /// Most bytes that pages take of a cache of up to sixteen times as much; of a larger one they take a sixteenth. What is larger than this
 /// by itself is read once here and there: records of a tree are decoded again in a few hundred microseconds, and the kernel
 /// keeps the entries it was told.
-const PAGE_LEN_MAX: u64 = 192 << 20;
+const PAGE_LEN_MAX: u64 = 96 << 20;
 /// See [`PAGE_LEN_MAX`].
 const PAGE_SHARE_MAX: u64 = 16;
 
@@ -113,7 +113,7 @@ struct Key {
 /// A cache that any number of images share, with a hard limit in bytes for all that they keep there.
 ///
 /// A quarter of it, but 8 MiB at least where that is no more than half, is sure to the metadata of the images, the rest to blocks of
-/// contents; what one of them leaves free the other may use, metadata up to 192 MiB or a sixteenth of the limit. Images of one image digest share entries: what lies
+/// contents; what one of them leaves free the other may use, metadata up to 96 MiB or a sixteenth of the limit. Images of one image digest share entries: what lies
 /// under a digest is verified.
 pub struct SharedCache {
     budget: Budget,

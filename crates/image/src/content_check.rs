@@ -28,15 +28,47 @@ struct Results {
     len: u64,
 }
 
+/// Contents in as many parts as there are threads, each of which begins with its own: two that go through neighbouring contents wait for each other's
+/// blocks.
+struct Parts {
+    /// For each part the next content, and the one behind its last.
+    parts: Vec<(AtomicU64, u64)>,
+}
+
+impl Parts {
+    fn new(count: u64, threads: usize) -> Self {
+        let threads = threads.max(1) as u64;
+        let place = |no: u64| (u128::from(count) * u128::from(no) / u128::from(threads)) as u64;
+        let part = |no: u64| (AtomicU64::new(place(no)), place(no.saturating_add(1)));
+        Self {
+            parts: (0..threads).map(part).collect(),
+        }
+    }
+
+    /// Some contents for thread `no`: of its part, and when that is done of the others.
+    fn take(&self, no: usize) -> Option<Range<u64>> {
+        let (before, own) = self.parts.split_at_checked(no)?;
+        own.iter().chain(before).find_map(|(next, end)| {
+            let start = next.fetch_add(CONTENTS_AT_ONCE, Ordering::Relaxed);
+            (start < *end).then(|| start..start.saturating_add(CONTENTS_AT_ONCE).min(*end))
+        })
+    }
+}
+
 fn digest_all(image: &Image, count: u64, threads: usize) -> Results {
-    let next = AtomicU64::new(0);
+    let parts = Parts::new(count, threads);
     let results = Mutex::new(Results {
         digests: no_digests(count),
         ..Results::default()
     });
     std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| check_some(image, &next, count, &results));
+        for no in 0..threads.max(1) {
+            let (parts, results) = (&parts, &results);
+            scope.spawn(move || {
+                while let Some(contents) = parts.take(no) {
+                    check_some(image, contents, results);
+                }
+            });
         }
     });
     results.into_inner()
@@ -115,38 +147,30 @@ fn check_starts(image: &Image, count: u64) -> Result<()> {
     }
 }
 
-fn check_some(image: &Image, next: &AtomicU64, count: u64, results: &Mutex<Results>) {
-    loop {
-        let start = next.fetch_add(CONTENTS_AT_ONCE, Ordering::Relaxed);
-        if start >= count {
-            return;
-        }
-        let end = start.saturating_add(CONTENTS_AT_ONCE).min(count);
-        let done: Vec<_> = (start..end)
-            .map(|id| (id, content_digest(image, ContentId(id))))
-            .collect();
-        let mut results = results.lock();
-        for (id, result) in done {
-            match result {
-                Ok((digest, len)) => {
-                    if let Some(slot) = usize::try_from(id)
-                        .ok()
-                        .and_then(|id| results.digests.get_mut(id))
-                    {
-                        *slot = Some(digest);
-                    }
-                    results.len = results.len.saturating_add(len);
+fn check_some(image: &Image, contents: Range<u64>, results: &Mutex<Results>) {
+    let done: Vec<_> = contents
+        .map(|id| (id, content_digest(image, ContentId(id))))
+        .collect();
+    let mut results = results.lock();
+    for (id, result) in done {
+        match result {
+            Ok((digest, len)) => {
+                if let Some(slot) = usize::try_from(id)
+                    .ok()
+                    .and_then(|id| results.digests.get_mut(id))
+                {
+                    *slot = Some(digest);
                 }
-                Err(error) if results.errors.len() < ERRORS_MAX => {
-                    let same = |e: &Error| {
-                        e.place() == error.place() && e.to_string() == error.to_string()
-                    };
-                    if !results.errors.iter().any(same) {
-                        results.errors.push(error);
-                    }
-                }
-                Err(_) => {}
+                results.len = results.len.saturating_add(len);
             }
+            Err(error) if results.errors.len() < ERRORS_MAX => {
+                let same =
+                    |e: &Error| e.place() == error.place() && e.to_string() == error.to_string();
+                if !results.errors.iter().any(same) {
+                    results.errors.push(error);
+                }
+            }
+            Err(_) => {}
         }
     }
 }
@@ -274,4 +298,26 @@ fn probe_recipes(image: &Image, id: ContentId, is_whole: &dyn Fn(ContentId) -> b
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Would catch: contents that nobody looks at, or two threads do.
+    #[test]
+    fn every_content_is_taken_once() {
+        for (count, threads) in [(0, 2), (1, 4), (63, 2), (1000, 3), (4096, 1), (10_000, 7)] {
+            let parts = Parts::new(count, threads);
+            let mut taken: Vec<u64> = Vec::new();
+            // The last thread does half of its part, then the first all that is left.
+            for no in [threads - 1, 0] {
+                let pieces = std::iter::from_fn(|| parts.take(no));
+                let most = if no == 0 { usize::MAX } else { 3 };
+                taken.extend(pieces.take(most).flatten());
+            }
+            taken.sort_unstable();
+            assert!(taken.into_iter().eq(0..count), "{count} by {threads}");
+        }
+    }
 }

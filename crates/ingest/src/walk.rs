@@ -65,6 +65,7 @@ impl TreeSource for WalkSource<'_> {
         StreamSize {
             // Directories that nobody named are not known yet; nor is it needed to the last one.
             entry_count: self.count,
+            data_len: Some(0),
             memory_len,
             has_one_mtime: true,
             has_no_contents: true,

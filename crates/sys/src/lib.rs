@@ -52,7 +52,7 @@ pub use file::{
 pub use fuse_device::open_fuse_device;
 #[cfg(target_os = "linux")]
 pub use handle::{FileHandle, handle_at, open_handle};
-pub use heap::trim_heap;
+pub use heap::{share_heap, trim_heap};
 #[cfg(target_os = "linux")]
 pub use limits::{
     free_inode_count, free_len, is_btrfs, memory_len, open_file_limit, raise_open_file_limit,

@@ -35,7 +35,13 @@ impl Build<'_> {
             None => dictionary::learn(self.tree, &jobs, total_len, plan, &|| self.go_on())?,
         };
         let mut writer = ContentWriter::new(
-            image, metadata, plan, total_len, spool_dir, before, dictionary,
+            image,
+            metadata,
+            plan,
+            Some(total_len),
+            spool_dir,
+            before,
+            dictionary,
         )?;
         self.tell(Stage::Write, writer.written_len(), true);
         let mut long_lens = long_lens(&jobs);

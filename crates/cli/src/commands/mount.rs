@@ -27,7 +27,7 @@ pub struct MountArgs {
     /// Mount options, separated by commas; may be given several times
     ///
     /// cachesize=SIZE  most memory for decoded data (default: a sixteenth of the memory, but 256M to 2G); a quarter, but
-    ///                 at least 8M, is sure to the tree, which takes 192M or a sixteenth at most; data that nobody
+    ///                 at least 8M, is sure to the tree, which takes 96M or a sixteenth at most; data that nobody
     ///                 reads any more is dropped after a minute or two.
     ///                 Mounts of one server share one cache; one that asks for another size gets its own
     /// workers=N       threads that answer the kernel (default: one per CPU)

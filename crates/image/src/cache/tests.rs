@@ -299,8 +299,8 @@ impl Weigh for Large {
 #[test]
 fn pages_take_a_part_of_a_large_cache() {
     for (cache_len, most) in [
-        (100 << 20, 100 << 20),
-        (1 << 30, 192 << 20),
+        (64 << 20, 64 << 20),
+        (1 << 30, 96 << 20),
         (16 << 30, 1 << 30),
     ] {
         let cache = SharedCache::new(ByteLen(cache_len));

@@ -340,7 +340,7 @@ impl TreeSource for ForestSource<'_> {
         let fanout = &self.forest.spec().fanout;
         StreamSize {
             entry_count: directories + files + symlinks + hard_links,
-            data_len,
+            data_len: Some(data_len),
             directory_count_max: fanout
                 .iter()
                 .copied()
