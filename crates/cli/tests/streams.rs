@@ -80,6 +80,16 @@ fn what_gnu_tar_writes_is_what_it_unpacks() {
     }
 }
 
+/// Would catch: a table of samples that is made for no bytes at all where nobody knows how many will come.
+#[test]
+fn repeats_are_found_however_far_back_in_a_pipe() {
+    let bench = Bench::new();
+    bench.sh("mkdir source; head -c 8000000 /dev/urandom > source/a; (echo head; cat source/a; echo tail) > source/b
+              tar -c -C source . | $WEALD build -q -l 1 - piped.weald; $WEALD check piped.weald");
+    let len = fs::metadata(bench.at("piped.weald")).unwrap().len();
+    assert!(len < 8_200_000, "{len}");
+}
+
 #[test]
 fn what_bsdtar_writes_is_what_it_unpacks() {
     let bench = rich();
