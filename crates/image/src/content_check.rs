@@ -38,7 +38,8 @@ struct Parts {
 impl Parts {
     fn new(count: u64, threads: usize) -> Self {
         let threads = threads.max(1) as u64;
-        let place = |no: u64| (u128::from(count) * u128::from(no) / u128::from(threads)) as u64;
+        let share = count.div_ceil(threads);
+        let place = |no: u64| share.saturating_mul(no).min(count);
         let part = |no: u64| (AtomicU64::new(place(no)), place(no.saturating_add(1)));
         Self {
             parts: (0..threads).map(part).collect(),
