@@ -34,7 +34,7 @@ pub struct Place {
 }
 
 /// How often samples can be thinned out: the bits of a hash that say which stay, from the highest on, lie in the tag.
-pub const THINNINGS_MAX: u32 = 8;
+const THINNINGS_MAX: u32 = 8;
 /// Where the tag begins.
 const TAG_SHIFT: u32 = 46;
 
@@ -91,12 +91,12 @@ impl MatchTable {
         self.used_count > self.slots.len() / 2
     }
 
-    /// Forgets the samples whose next bit is set, half of them.
-    pub fn thin_out(&mut self) {
-        self.thinning_count += 1;
-        if self.thinning_count > THINNINGS_MAX {
-            return;
+    /// Forgets the samples whose next bit is set, half of them, unless that was done `THINNINGS_MAX` times; whether it was done.
+    pub fn thin_out(&mut self) -> bool {
+        if self.thinning_count == THINNINGS_MAX {
+            return false;
         }
+        self.thinning_count += 1;
         let bit = 1 << (64 - self.thinning_count);
         for bucket in self.slots.chunks_exact_mut(WAYS) {
             let mut kept = 0;
@@ -110,6 +110,7 @@ impl MatchTable {
             self.used_count -= bucket[kept..].iter().filter(|s| s.0 != 0).count();
             bucket[kept..].fill(Slot(0));
         }
+        true
     }
 
     /// The first slot of the bucket of `hash`, and its tag.
@@ -194,7 +195,8 @@ mod tests {
                 table.used_count,
                 table.slots.iter().filter(|s| s.0 != 0).count()
             );
-            table.thin_out();
+            assert!(table.thin_out());
         }
+        assert!(!table.thin_out());
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::earlier::Hits;
 use crate::history::History;
-use crate::match_table::{self, GEAR, MatchTable, Place, WINDOW_LEN};
+use crate::match_table::{GEAR, MatchTable, Place, WINDOW_LEN};
 use crate::threads;
 use std::sync::Arc;
 use weald_format::Result;
@@ -56,8 +56,8 @@ pub struct Segmenter {
     match_len_min: usize,
     /// A sample has no bits above these.
     sample_shift: u32,
-    /// How often samples may still be thinned out, each time by half: where it is known how much will come, that was done beforehand.
-    thinnings_left: u32,
+    /// Whether samples are thinned out as they come: where it is known how many will, that was done beforehand.
+    thins_out: bool,
     /// Where the last match ended: data that goes on after a cut mostly goes on there too.
     expected: Option<Place>,
     /// Where in its file the data lies that comes next.
@@ -100,10 +100,7 @@ impl Segmenter {
             histories,
             match_len_min: match_len_min.max(WINDOW_LEN as u32) as usize,
             sample_shift,
-            thinnings_left: match total_len {
-                Some(_) => 0,
-                None => match_table::THINNINGS_MAX,
-            },
+            thins_out: total_len.is_none(),
             expected: None,
             place: 0,
             repeated_len: 0,
@@ -292,10 +289,9 @@ impl Segmenter {
                     table.insert(hash, Place { stream, address });
                 }
             }
-            if self.thinnings_left > 0 && table.is_half_full() {
-                self.thinnings_left -= 1;
-                self.sample_shift -= 1;
-                table.thin_out();
+            if self.thins_out && table.is_half_full() {
+                self.thins_out = table.thin_out();
+                self.sample_shift -= u32::from(self.thins_out);
             }
         }
         sink.extent(Extent {
