@@ -270,9 +270,7 @@ impl BuildOptions {
     /// gives back most of what they lose. `docs/design/0010-reading-in-small-pieces.md` has the measurements.
     pub fn make_interactive(&mut self) {
         self.block_len = self.block_len.min(208 << 10);
-        self.dictionary_len = 224 << 10;
-        // A read that crosses from one piece to the next decodes two blocks.
-        self.cluster_len *= 2;
+        self.dictionary_len = 448 << 10;
         // It takes no dictionary, which small blocks gain more from than programs lose by their own codec.
         self.x86_codec = self.x86_codec.filter(|&c| c != CodecSpec::ZstdCode);
     }

@@ -222,20 +222,19 @@ fn dictionary_len(options: &BuildOptions) -> u64 {
     }
 }
 
-/// The dictionaries: their bytes, and prepared for encoders and decoders.
+/// The dictionaries: their bytes, and prepared for decoders.
 fn shared_dictionary_len(options: &BuildOptions) -> u64 {
     // An image that is appended to may have one of each stream.
-    match dictionary_len(options) {
-        0 => 0,
-        len => 3 * (len * 4 + options.codec.context_len(len)),
-    }
+    3 * 3 * dictionary_len(options)
 }
 
 /// A thread has one encoder at a time.
 fn context_len(options: &BuildOptions) -> u64 {
-    // An encoder with a dictionary has tables for both.
-    let len = options.block_len + dictionary_len(options);
-    let of = |codec: CodecSpec| codec.context_len(len);
+    let dictionary_len = dictionary_len(options);
+    let of = |codec: CodecSpec| {
+        codec.context_len(options.block_len)
+            + codec.shared_context_len(dictionary_len, options.block_len)
+    };
     let own = [options.x86_codec, options.arm64_codec];
     own.into_iter()
         .flatten()

@@ -7,9 +7,8 @@ use lz4::block::CompressionMode;
 use std::sync::Arc;
 use weald_format::container::Codec;
 use weald_format::{Error, ErrorKind, Result};
-use zstd::dict::EncoderDictionary;
 use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective;
-use zstd::zstd_safe::{self, CCtx, CParameter, InBuffer, OutBuffer};
+use zstd::zstd_safe::{self, CCtx, CParameter, InBuffer, OutBuffer, Strategy};
 
 /// Which codec, at which level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +56,33 @@ impl CodecSpec {
             Self::Xz(_) => block_len.max(1 << 20) * 12,
             Self::Brotli(quality) => brotli_context_len(quality, block_len),
         }
+    }
+}
+
+/// Bytes that a context of Zstandard with a dictionary may take besides its tables.
+const SHARED_CONTEXT_REST_LEN: u64 = 2 << 20;
+
+impl CodecSpec {
+    /// Memory that one encoding thread needs for blocks of `block_len` that begin with a dictionary of `dictionary_len`, bytes; 0 where there is none.
+    ///
+    /// # Source
+    /// `ZSTD_sizeof_CCtx` of zstd 1.5.7: tables for the next power of two of the dictionary and of the half kilobyte that Zstandard takes what follows it
+    /// for, once as they are made and once as a frame goes on with them.
+    #[allow(clippy::arithmetic_side_effects)] // lengths of blocks and small factors
+    pub fn shared_context_len(self, dictionary_len: u64, block_len: u64) -> u64 {
+        let Self::Zstd(level) = self else {
+            return 0;
+        };
+        if dictionary_len == 0 {
+            return 0;
+        }
+        let places = (dictionary_len + 1024).next_power_of_two();
+        let factor = match level {
+            10.. => 34,
+            4.. => 23,
+            _ => 4,
+        };
+        places * factor + block_len + SHARED_CONTEXT_REST_LEN
     }
 }
 
@@ -109,7 +135,8 @@ const STEP_COST_MAX: usize = 64;
 /// A dictionary that many Zstandard encoders share, at one level.
 #[derive(Clone)]
 pub struct SharedDictionary {
-    encoder: Arc<EncoderDictionary<'static>>,
+    bytes: Arc<[u8]>,
+    level: i32,
     decoder: Arc<DictionaryBytes>,
 }
 
@@ -117,21 +144,57 @@ impl SharedDictionary {
     /// Prepares `bytes` for encoders of `level`.
     ///
     /// # Errors
-    /// `Limit` where there is no memory; `Corrupt` where `bytes` begin like a Zstandard dictionary and are none.
+    /// `Corrupt` where `bytes` begin like a Zstandard dictionary and are none.
     pub fn new(level: i32, bytes: &[u8]) -> Result<Self> {
-        let encoder = EncoderDictionary::try_copy(bytes, level).map_err(failed)?;
         Ok(Self {
-            encoder: Arc::new(encoder),
+            bytes: bytes.into(),
+            level,
             decoder: Arc::new(DictionaryBytes::new(bytes)?),
         })
     }
+
+    /// A context that begins every frame with the dictionary, whose tables it makes when it meets the first.
+    fn context(&self) -> Result<CCtx<'static>> {
+        let mut context =
+            CCtx::try_create().ok_or_else(|| Error::limit("no memory for an encoder"))?;
+        let own: &[CParameter] = match self.level {
+            16 => &SMALL,
+            _ => &[],
+        };
+        let plain = [
+            CParameter::CompressionLevel(self.level),
+            CParameter::ChecksumFlag(false),
+            CParameter::DictIdFlag(false),
+        ];
+        for &parameter in plain.iter().chain(own) {
+            context.set_parameter(parameter).map_err(named)?;
+        }
+        context.load_dictionary(&self.bytes).map_err(named)?;
+        Ok(context)
+    }
 }
+
+/// The text of a code of Zstandard's.
+fn named(code: usize) -> Error {
+    failed(zstd_safe::get_error_name(code))
+}
+
+/// What level 16 is for up to 256 KiB. Zstandard counts a dictionary to the length of what it is to encode, and would take what is good for
+/// megabytes of data: 25.3 MB of ordinary data of the small forest come to 25.7 so.
+const SMALL: [CParameter; 4] = [
+    CParameter::Strategy(Strategy::ZSTD_btultra),
+    CParameter::SearchLog(6),
+    CParameter::MinMatch(3),
+    CParameter::TargetLength(128),
+];
 
 /// Reusable encoding state of one thread.
 pub struct Encoder {
     spec: CodecSpec,
     zstd: Option<zstd::bulk::Compressor<'static>>,
     dictionary: Option<Arc<DictionaryBytes>>,
+    /// The dictionary that was met last, and a context for it.
+    with_shared: Option<(SharedDictionary, CCtx<'static>)>,
     decoder: Decoder,
 }
 
@@ -149,6 +212,7 @@ impl Encoder {
             spec,
             zstd: None,
             dictionary: None,
+            with_shared: None,
             decoder: Decoder::default(),
         };
         if let CodecSpec::Zstd(_) | CodecSpec::ZstdCode = spec {
@@ -174,6 +238,7 @@ impl Encoder {
             spec: CodecSpec::Zstd(level),
             zstd: Some(context.tuned()?),
             dictionary: Some(Arc::new(DictionaryBytes::new(dictionary)?)),
+            with_shared: None,
             decoder: Decoder::default(),
         })
     }
@@ -209,7 +274,8 @@ impl Encoder {
             }
             CodecSpec::Zstd(_) if dictionary.is_some() => {
                 let shared = dictionary.ok_or_else(|| failed("no dictionary"))?;
-                (Codec::ZstdDictionary, encode_in_steps(raw, shared)?)
+                let context = self.context_of(shared)?;
+                (Codec::ZstdDictionary, encode_in_steps(raw, context)?)
             }
             CodecSpec::Zstd(_) | CodecSpec::ZstdCode => {
                 let codec = if self.dictionary.is_some() {
@@ -237,6 +303,17 @@ impl Encoder {
         );
         Ok(Encoded { codec, stored })
     }
+
+    fn context_of(&mut self, shared: &SharedDictionary) -> Result<&mut CCtx<'static>> {
+        let known = self.with_shared.take();
+        let known = known.filter(|(known, _)| Arc::ptr_eq(&known.bytes, &shared.bytes));
+        let context = match known {
+            Some((_, context)) => context,
+            None => shared.context()?,
+        };
+        let (_, context) = self.with_shared.insert((shared.clone(), context));
+        Ok(context)
+    }
 }
 
 /// One Zstandard frame that goes on behind `history`, verified by decoding. What `raw` shares with `history` costs next to nothing.
@@ -248,7 +325,6 @@ impl Encoder {
 /// # Cost
 /// Level 12 and below: about 0.1 s for a history of 8 MiB; memory as [`history_context_len`] says.
 pub fn encode_after(raw: &[u8], history: &[u8], level: i32) -> Result<Vec<u8>> {
-    let named = |code| failed(zstd::zstd_safe::get_error_name(code));
     let mut context =
         zstd::zstd_safe::CCtx::try_create().ok_or_else(|| failed("no memory for a context"))?;
     let len = (raw.len() as u64).saturating_add(history.len() as u64);
@@ -297,22 +373,10 @@ pub fn trial_len(level: i32, raw: &[u8]) -> Result<usize> {
 
 /// One frame that a decoder can leave at every [`DICTIONARY_STEP_LEN`] raw bytes.
 #[allow(clippy::arithmetic_side_effects)] // encodes what this program made
-fn encode_in_steps(raw: &[u8], dictionary: &SharedDictionary) -> Result<Vec<u8>> {
-    let failed = |code| failed(zstd_safe::get_error_name(code));
-    // A context that is kept could not borrow the dictionary; making one is nothing beside what it does.
-    let mut context = CCtx::try_create().ok_or_else(|| Error::limit("no memory for an encoder"))?;
-    context
-        .ref_cdict(dictionary.encoder.as_cdict())
-        .map_err(failed)?;
-    for parameter in [
-        CParameter::ChecksumFlag(false),
-        CParameter::DictIdFlag(false),
-    ] {
-        context.set_parameter(parameter).map_err(failed)?;
-    }
+fn encode_in_steps(raw: &[u8], context: &mut CCtx<'static>) -> Result<Vec<u8>> {
     context
         .set_pledged_src_size(Some(raw.len() as u64))
-        .map_err(failed)?;
+        .map_err(named)?;
     let step_count = raw.len() / DICTIONARY_STEP_LEN + 1;
     let room = zstd_safe::compress_bound(raw.len()) + step_count * STEP_COST_MAX;
     let mut stored = Vec::with_capacity(room);
@@ -327,7 +391,7 @@ fn encode_in_steps(raw: &[u8], dictionary: &SharedDictionary) -> Result<Vec<u8>>
         let mut input = InBuffer::around(step);
         while context
             .compress_stream2(&mut output, &mut input, how)
-            .map_err(failed)?
+            .map_err(named)?
             != 0
         {
             if output.pos() == room {
@@ -449,6 +513,31 @@ mod tests {
                 (Codec::None, true),
                 "{spec:?}"
             );
+        }
+    }
+
+    /// Would catch: contexts that outgrow what a build counts for them.
+    #[test]
+    fn a_context_with_a_dictionary_is_as_long_as_said_at_most() {
+        let noise = |len: usize, mask: usize| -> Vec<u8> {
+            let byte = |i: usize| (i.wrapping_mul(2_654_435_761) >> 13 & mask) as u8;
+            (0..len).map(byte).collect()
+        };
+        for level in [1, 3, 4, 6, 12, 13, 16, 22] {
+            for (dictionary_len, block_len) in
+                [(64, 64), (224, 208), (448, 208), (1024, 16), (448, 2048)]
+            {
+                let shared = SharedDictionary::new(level, &noise(dictionary_len << 10, 255));
+                let mut context = shared.and_then(|shared| shared.context()).unwrap();
+                encode_in_steps(&noise(block_len << 10, 15), &mut context).unwrap();
+                let said = CodecSpec::Zstd(level)
+                    .shared_context_len((dictionary_len as u64) << 10, (block_len as u64) << 10);
+                let found = context.sizeof() as u64;
+                assert!(
+                    found <= said && (level < 10 || said <= found * 2 + (4 << 20)),
+                    "level {level}, dictionary {dictionary_len}K, block {block_len}K: said {said}, found {found}"
+                );
+            }
         }
     }
 }

@@ -31,4 +31,4 @@ pub use encode::{
     CodecSpec, Encoded, Encoder, SharedDictionary, encode_after, history_context_len, trial_len,
 };
 pub use recipe::make;
-pub use train::{Sample, train_dictionary};
+pub use train::{CONTENTS_TRAINING_LEN, Sample, train_dictionary, train_on_contents};

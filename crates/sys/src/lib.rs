@@ -1,5 +1,5 @@
 //! What the operating system offers and `std` does not: raw directory reading, statx, xattrs without following
-//! symlinks, holes, special files, handles, everything relative to an open directory. And one call of zlib that no safe wrapper has.
+//! symlinks, holes, special files, handles, everything relative to an open directory. And one call of zlib and one of Zstandard that no safe wrapper has.
 //!
 //! Neighbours: `format` lends its plain values (kinds, times); `io`, `build`, `export` and `testkit` call this room.
 //!
@@ -11,7 +11,7 @@
 //! 4. Attributes of inodes that cannot be opened (symlinks, devices, sockets) are reached through `/proc/self/fd`, so
 //!    `/proc` must be mounted.
 //!
-//! All code here but zlib's and the heap's is Linux's; on other systems the rest is empty until somebody ports it.
+//! All code here but zlib's, Zstandard's and the heap's is Linux's; on other systems the rest is empty until somebody ports it.
 
 #[cfg(target_os = "linux")]
 mod descriptors;
@@ -35,6 +35,7 @@ mod stat;
 #[cfg(target_os = "linux")]
 mod xattr;
 mod zlib;
+mod zstd;
 
 #[cfg(target_os = "linux")]
 pub use descriptors::close_all_on_exec;
@@ -74,3 +75,4 @@ pub use xattr::{
     set_xattr_fd,
 };
 pub use zlib::deflate_filtered;
+pub use zstd::{Training, train_dictionary};
