@@ -534,7 +534,7 @@ mod tests {
                     .shared_context_len((dictionary_len as u64) << 10, (block_len as u64) << 10);
                 let found = context.sizeof() as u64;
                 assert!(
-                    found <= said && (level < 10 || said <= found * 2 + (4 << 20)),
+                    found <= said && (level < 13 || said <= found * 2 + (4 << 20)),
                     "level {level}, dictionary {dictionary_len}K, block {block_len}K: said {said}, found {found}"
                 );
             }
