@@ -4,8 +4,13 @@
 //! Which operands are changed follows from bytes before them and from their highest bits, which stay alike, and what was
 //! looked at is stepped over: the way back meets the same operands.
 
-/// Opcodes whose operand may be an address relative to the instruction pointer, behind a REX prefix.
-const MEMORY_OPCODES: [u8; 9] = [0x03, 0x2b, 0x39, 0x3b, 0x63, 0x85, 0x89, 0x8b, 0x8d];
+/// Whether the operand of an opcode may be an address relative to the instruction pointer, behind a REX prefix.
+const fn is_memory_opcode(opcode: u8) -> bool {
+    matches!(
+        opcode,
+        0x03 | 0x2b | 0x39 | 0x3b | 0x63 | 0x85 | 0x89 | 0x8b | 0x8d
+    )
+}
 /// Bits of an operand below its sign: it reaches ±64 MiB. Of ±16, 32, 64, 128 and 256 MiB the large libraries of a toolchain are smallest with
 /// 128, the programs of a Debian with 64 (`docs/design/0013-programs.md`).
 const REACH_BITS: u32 = 26;
@@ -29,7 +34,7 @@ const WINDOW_LEN: usize = 64;
 /// The window and the bytes behind it that tell whether its last ones begin an instruction.
 const SEEN_LEN: usize = WINDOW_LEN + 2;
 
-fn each_operand(code: &mut [u8], change: fn(u32, u32) -> u32) {
+fn each_operand(code: &mut [u8], change: impl Fn(u32, u32) -> u32 + Copy) {
     let mut at = 0usize;
     while let Some(seen) = code.get(at..).and_then(|rest| rest.first_chunk()) {
         let mut starts = likely_starts(seen);
@@ -74,7 +79,7 @@ fn likely_starts(seen: &[u8; SEEN_LEN]) -> u64 {
 
 /// Changes the operand of the instruction at `place`, if it is one of those; where the next one begins then. The code ends
 /// with an operand that it does not hold whole.
-fn change_at(code: &mut [u8], place: usize, change: fn(u32, u32) -> u32) -> Option<usize> {
+fn change_at(code: &mut [u8], place: usize, change: impl Fn(u32, u32) -> u32) -> Option<usize> {
     let rest = code.get_mut(place..)?;
     let start = operand_start(rest)?;
     let Some(operand) = rest.get_mut(start..start.saturating_add(4)) else {
@@ -93,14 +98,12 @@ fn operand_start(code: &[u8]) -> Option<usize> {
         // call and jmp by a pointer near the instruction
         [0xff, 0x15 | 0x25, ..] => Some(2),
         // mov, lea, cmp and so on, 64 bits wide, of something near the instruction
-        [0x40..=0x4f, opcode, mode, ..] if mode & 0xc7 == 5 && MEMORY_OPCODES.contains(&opcode) => {
-            Some(3)
-        }
+        [0x40..=0x4f, opcode, mode, ..] if mode & 0xc7 == 5 && is_memory_opcode(opcode) => Some(3),
         _ => None,
     }
 }
 
-fn change_operand(operand: &mut [u8], place: u32, change: fn(u32, u32) -> u32) {
+fn change_operand(operand: &mut [u8], place: u32, change: impl Fn(u32, u32) -> u32) {
     let Some(bytes) = operand.first_chunk_mut() else {
         return;
     };
@@ -142,7 +145,7 @@ mod tests {
     }
 
     /// What the document says, place by place.
-    fn each_operand_slowly(code: &mut [u8], change: fn(u32, u32) -> u32) {
+    fn each_operand_slowly(code: &mut [u8], change: impl Fn(u32, u32) -> u32 + Copy) {
         let mut at = 0;
         while at < code.len() {
             at = change_at(code, at, change).unwrap_or(at + 1);

@@ -32,7 +32,7 @@ pub struct MountOptions {
     /// `cachesize=`: most bytes of decoded blocks and pages kept; less than 32 MiB keeps up to 8 MiB of pages all the same,
     /// 0 nothing.
     pub cache_len: Option<ByteLen>,
-    /// `workers=`: threads that answer the kernel; as many as CPUs where it is not given.
+    /// `workers=`: threads that answer the kernel; one more than CPUs where it is not given.
     pub worker_count: Option<usize>,
     /// `offset=`: where the image begins in its file; `auto` finds it.
     pub start: ImageStart,

@@ -92,6 +92,16 @@ impl Shelf {
         }
     }
 
+    /// A block without bytes, with room for `len` to be added.
+    pub fn room(self: &Arc<Self>, len: usize) -> Block {
+        let mut bytes = self.take(len);
+        bytes.clear();
+        Block {
+            bytes,
+            shelf: Some(self.clone()),
+        }
+    }
+
     fn take(&self, len: usize) -> Vec<u8> {
         let fits = len..=len.saturating_mul(2);
         let mut spare = self.spare.lock();

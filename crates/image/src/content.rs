@@ -19,13 +19,13 @@ pub struct Chunk(Held);
 
 enum Held {
     Block(Arc<Block>, Range<usize>),
-    Copy(Vec<u8>),
+    Copy(Block),
 }
 
 impl Chunk {
     /// No bytes.
-    pub(crate) const fn empty() -> Self {
-        Self(Held::Copy(Vec::new()))
+    pub(crate) fn empty() -> Self {
+        Self(Held::Copy(Block::default()))
     }
 }
 
@@ -231,7 +231,8 @@ impl Contents {
             false => end,
         };
         let mut whole: Option<Chunk> = None;
-        let mut copy: Vec<u8> = Vec::new();
+        // Memory that was used before: a copy is as long as what the kernel asks for, a mebibyte of fresh pages where it reads in order.
+        let mut copy: Option<Block> = None;
         if len == 0 {
             return Ok(Chunk::empty());
         }
@@ -251,13 +252,14 @@ impl Contents {
                     return Ok(ControlFlow::Break(()));
                 }
             }
-            self.append(extent, &mut copy, reading)?;
+            let copy = copy.get_or_insert_with(|| self.records.room(len as usize));
+            self.append(extent, copy.buffer(), reading)?;
             Ok(match at.saturating_add(extent.len) >= end {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             })
         })?;
-        Ok(whole.unwrap_or(Chunk(Held::Copy(copy))))
+        Ok(whole.unwrap_or_else(|| Chunk(Held::Copy(copy.unwrap_or_default()))))
     }
 
     fn append(&self, extent: Extent, copy: &mut Vec<u8>, mut reading: Reading) -> Result<()> {

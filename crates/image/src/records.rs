@@ -595,6 +595,11 @@ impl Records {
         self.blocks.contains(&BlockKey::whole(stream, no))
     }
 
+    /// Memory for `len` bytes put together from blocks, that of a block which is gone where there is one.
+    pub fn room(&self, len: usize) -> Block {
+        self.shelf.room(len)
+    }
+
     /// Drops every cached page and block.
     pub fn drop_caches(&self) {
         self.pages.clear();

@@ -30,7 +30,7 @@ pub struct MountArgs {
     ///                 at least 8M, is sure to the tree, which takes 96M or a sixteenth at most; data that nobody
     ///                 reads any more is dropped after a minute or two.
     ///                 Mounts of one server share one cache; one that asks for another size gets its own
-    /// workers=N       threads that answer the kernel (default: one per CPU)
+    /// workers=N       threads that answer the kernel (default: CPUs and one)
     /// offset=SIZE     where the image begins in the file; auto finds one that something was put in front of
     /// digest=HEX      refuse any image but the one with this image digest
     /// generation=N    mount the image as it was then; see weald generations
