@@ -1,7 +1,7 @@
 #!/bin/bash
 # bench-mount.sh: mounts beside those of the kernel and beside a stub without an image, as Markdown: to standard output and to results-mount.md.
 #   WEALD_BENCH_DIR     where results and the log go (./bench-out)
-#   WEALD_BENCH_PARTS   parts to run (meta read dir start many)
+#   WEALD_BENCH_PARTS   parts to run (meta read dir start many through)
 #   WEALD_BENCH_ROOM    directory for images and loop files (a temporary one)
 #   WEALD_BENCH_CACHE   where fetched programs stay between runs (bench-out/executables)
 #   WEALD_FOREST        a forest that is there already, made by bench/make-forest.sh of forest-small.list
@@ -26,7 +26,7 @@ SLOW_MIB=200
 FANOUT=100x10x1000
 
 out=${WEALD_BENCH_DIR:-$root/bench-out}
-parts=${WEALD_BENCH_PARTS:-meta read dir start many}
+parts=${WEALD_BENCH_PARTS:-meta read dir start many through}
 cache=${WEALD_BENCH_CACHE:-$out/executables}
 
 least() { printf '%s\n' "$@" | sort -g | head -n1; }
@@ -369,6 +369,44 @@ many_part() {
     rm -r "$work/many"
 }
 
+# through_run HOW COUNT BYTES [map]: what bench/passthrough.py prints of a new mount, the medians of RUNS.
+through_run() {
+    local how=$1 count=$2 len=$3 server first=() again=() one two
+    shift
+    for _ in $(seq $RUNS); do
+        "$work/passthrough" "$work/mnt" "$how" "$count" "$len" 3 2>>"$out/log" &
+        server=$!
+        until mountpoint -q "$work/mnt"; do
+            kill -0 $server 2>/dev/null || die "no passthrough ($how): see $out/log; it needs Linux 6.9 with FUSE_PASSTHROUGH"
+            sleep 0.01
+        done
+        # As a mount of Weald's sets it.
+        echo 1024 >"/sys/class/bdi/$(stat -c '%Hd:%Ld' "$work/mnt")/read_ahead_kb"
+        read -r one two < <(python3 "$root/bench/passthrough.py" "$work/mnt" "$@")
+        first+=("$one") again+=("${two:--}")
+        umount "$work/mnt"
+        wait $server || true
+    done
+    cells+=("$(median "${first[@]}")")
+    if [ "$two" ]; then cells+=("$(median "${again[@]}")"); fi
+}
+
+# What it would be worth to tie open files to decoded ones in memory (docs/design/0016); no target, for Weald does not.
+through_part() {
+    local how cells
+    step 'passthrough'
+    cc -O2 -pthread -o "$work/passthrough" "$root/bench/passthrough.c"
+    printf '\n## Files that the kernel reads by itself (FUSE passthrough), all of it in memory before, seconds\n'
+    table 'opens and reads' 'a GiB' again '20,000 files of 4 KiB' again '60 files of 20 MiB mapped'
+    for how in plain opened through; do
+        cells=()
+        through_run $how 1 1073741824
+        through_run $how 20000 4096
+        through_run $how 60 20971520 map
+        row $how "${cells[@]}"
+    done
+}
+
 run() {
     local part
     printf '# Mounts\n\n'
@@ -381,13 +419,13 @@ run() {
 
 for part in $parts; do
     case $part in
-    meta | read | dir | start | many) ;;
+    meta | read | dir | start | many | through) ;;
     *) die "unknown part '$part'" ;;
     esac
 done
 need_root bench-mount
 need_fuse
-need cargo python3 openssl mksquashfs mkfs.erofs mkfs.ext4 mountpoint findmnt /usr/bin/time
+need cargo cc python3 openssl mksquashfs mkfs.erofs mkfs.ext4 mountpoint findmnt /usr/bin/time
 build_programs
 (cd "$root" && cargo build --profile "$profile" --locked --quiet -p weald-fuse --example stub)
 stub=$bin/examples/stub
