@@ -113,7 +113,7 @@ struct Key {
 /// A cache that any number of images share, with a hard limit in bytes for all that they keep there.
 ///
 /// A quarter of it, but 8 MiB at least where that is no more than half, is sure to the metadata of the images, the rest to blocks of
-/// contents; what one of them leaves free the other may use, metadata up to 96 MiB or a sixteenth of the limit. Images of one image digest share entries: what lies
+/// contents; what one of them leaves free the other may use, metadata up to what [`page_len_max`] says. Images of one image digest share entries: what lies
 /// under a digest is verified.
 pub struct SharedCache {
     budget: Budget,

@@ -3,7 +3,7 @@
 use crate::ahead::Job;
 use crate::block::Block;
 use crate::readers::{Readers, Sight, Trail};
-use crate::records::{Page, Records, Wanted};
+use crate::records::{Found, Page, Records, Wanted};
 use crate::{Image, Run};
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Weak};
@@ -532,9 +532,13 @@ impl Contents {
         let found = self
             .records
             .record_of_item(RecordType::Data, stream, address)?;
+        self.load_found(stream, &found, address, len)
+    }
+
+    fn load_found(&self, stream: u8, found: &Found, address: u64, len: u64) -> Result<Arc<Block>> {
         let start = address.saturating_sub(found.first_item);
         let wanted = wanted((start, len, len), found.record.raw_len, true, false);
-        self.records.block(stream, &found, wanted)
+        self.records.block(stream, found, wanted)
     }
 
     /// The same for who will come there soon, unless that one has come past it: what is stored as it is was let go by then
@@ -543,17 +547,18 @@ impl Contents {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn load_ahead(&self, stream: u8, address: u64, len: u64) -> Result<()> {
-        if !self.is_made(stream) {
-            let found = self
-                .records
-                .record_of_item(RecordType::Data, stream, address)?;
-            let all = found.first_item..found.first_item.saturating_add(found.item_count);
-            let is_plain = found.record.codec == Codec::None;
-            if is_plain && self.readers.have_passed(Trail::Stream(stream), &all) {
-                return Ok(());
-            }
+        if self.is_made(stream) {
+            return self.made_bytes(stream, address).map(drop);
         }
-        self.load(stream, address, len).map(drop)
+        let found = self
+            .records
+            .record_of_item(RecordType::Data, stream, address)?;
+        let all = found.first_item..found.first_item.saturating_add(found.item_count);
+        let is_plain = found.record.codec == Codec::None;
+        if is_plain && self.readers.have_passed(Trail::Stream(stream), &all) {
+            return Ok(());
+        }
+        self.load_found(stream, &found, address, len).map(drop)
     }
 
     /// Whether the bytes of `stream` are made by recipes of this image.
