@@ -185,9 +185,18 @@ impl ImageWriter {
 
     /// Stored bytes, headers included, of all records of a type.
     pub fn stored_len(&self, record_type: RecordType) -> u64 {
+        self.sections_len(&|t, _| t == record_type)
+    }
+
+    /// The same of all blocks, and of the dictionaries that they share; that of metadata has number 0.
+    pub fn data_len(&self) -> u64 {
+        self.sections_len(&|t, no| t == RecordType::Data || t == RecordType::Dictionary && no > 0)
+    }
+
+    fn sections_len(&self, is_wanted: &dyn Fn(RecordType, u8) -> bool) -> u64 {
         self.sections
             .iter()
-            .filter(|((t, _), _)| *t == record_type)
+            .filter(|((record_type, no), _)| is_wanted(*record_type, *no))
             .map(|(_, s)| s.stored_len)
             .sum()
     }

@@ -16,7 +16,7 @@ impl StoredLens {
     /// Those of `image`.
     pub fn of(image: &ImageWriter) -> Self {
         Self {
-            blocks: image.stored_len(RecordType::Data),
+            blocks: image.data_len(),
             extents: image.stored_len(RecordType::Extents) + image.stored_len(RecordType::Recipes),
         }
     }

@@ -95,7 +95,7 @@ pub struct Report {
     pub plain_len: u64,
     /// Raw bytes that went to blocks.
     pub block_raw_len: u64,
-    /// Stored bytes of blocks, headers included.
+    /// Stored bytes of blocks and of the dictionaries that they share, headers included.
     pub block_stored_len: u64,
     /// Stored bytes of extents and recipes: which repeats, fresh bytes and streams contents are made of.
     pub extents_len: u64,

@@ -132,6 +132,31 @@ fn the_interactive_profile_has_small_blocks() {
     assert_eq!(block_len(&["--block-size", "1M"]), 1 << 20);
 }
 
+/// Would catch: a dictionary of contents that is counted as part of the tree.
+#[test]
+fn a_dictionary_of_contents_is_no_part_of_the_tree() {
+    let bench = Bench::new();
+    bench.sh("mkdir tree
+        for n in $(seq 40); do seq -f \"file $n has a line %06.0f and goes on\" 1 2000 > tree/$n; done");
+    bench
+        .weald(["build", "-q", "--profile", "interactive", "tree", "image"])
+        .expect(0, "");
+    let info = bench.weald(["info", "--json", "image"]).expect(0, "");
+    let info = &info.json()[0];
+    let sections = info["sections"].as_array().unwrap();
+    let len_of = |is_wanted: &dyn Fn(&serde_json::Value) -> bool| -> u64 {
+        let wanted = sections.iter().filter(|section| is_wanted(section));
+        wanted.map(|s| s["stored_len"].as_u64().unwrap()).sum()
+    };
+    let dictionary_len = len_of(&|s| s["section"] == "dictionary" && s["category"] == "general");
+    assert!(dictionary_len > 0, "{info}");
+    let of_tree = |s: &serde_json::Value| {
+        let section = s["section"].as_str().unwrap();
+        s["stream"].is_null() && !matches!(section, "extents" | "recipes")
+    };
+    assert_eq!(info["tree_len"], len_of(&of_tree));
+}
+
 /// Would catch: stages that do not add up, that count twice, or that are not measured at all.
 #[test]
 fn stages_lead_from_the_files_to_the_image() {

@@ -22,7 +22,7 @@ pub struct Share {
 pub struct SectionInfo {
     /// Type of its records.
     pub record_type: RecordType,
-    /// Stream number and category of a data section.
+    /// Stream number and category of a data section, and of the dictionary that blocks of a stream share.
     pub stream: Option<(u64, Category)>,
     /// Items in it: bytes for data and extents, entries, templates and so on.
     pub item_count: u64,
@@ -101,15 +101,19 @@ impl Image {
         let mut sections = Vec::new();
         let mut index = Share::default();
         for section in &self.directory.sections {
-            let stream = usize::try_from(section.stream)
-                .ok()
-                .and_then(|s| self.directory.streams.get(s));
-            let is_data = section.record_type == RecordType::Data;
+            let stream_no = match section.record_type {
+                RecordType::Data => Some(section.stream),
+                // The first is that of metadata.
+                RecordType::Dictionary => section.stream.checked_sub(1),
+                _ => None,
+            };
+            let category_of = |no: u64| {
+                let stream = self.directory.streams.get(usize::try_from(no).ok()?)?;
+                Some((no, stream.category))
+            };
             let mut info = SectionInfo {
                 record_type: section.record_type,
-                stream: stream
-                    .filter(|_| is_data)
-                    .map(|s| (section.stream, s.category)),
+                stream: stream_no.and_then(category_of),
                 item_count: section.item_count(),
                 by_codec: BTreeMap::new(),
             };

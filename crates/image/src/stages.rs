@@ -79,7 +79,8 @@ impl Image {
         for section in self.sections()? {
             let total = section.total();
             left = left.saturating_sub(total.stored_len);
-            let Some((no, category)) = section.stream else {
+            let is_data = section.record_type == RecordType::Data;
+            let Some((no, category)) = section.stream.filter(|_| is_data) else {
                 stages.metadata_len = stages.metadata_len.saturating_add(total.stored_len);
                 continue;
             };

@@ -102,11 +102,11 @@ fn section_name(section: &SectionInfo) -> String {
     }
 }
 
-/// Stored bytes of the sections of these types.
+/// Stored bytes of the sections of these types that belong to no stream of data.
 fn stored_len(sections: &[SectionInfo], is_wanted: fn(RecordType) -> bool) -> u64 {
     let wanted = sections
         .iter()
-        .filter(|section| is_wanted(section.record_type));
+        .filter(|section| section.stream.is_none() && is_wanted(section.record_type));
     wanted.map(|section| section.total().stored_len).sum()
 }
 
@@ -120,10 +120,7 @@ fn extents_len(sections: &[SectionInfo]) -> u64 {
 /// Stored bytes of names, attributes, content lengths, index and directory.
 fn tree_len(sections: &[SectionInfo]) -> u64 {
     stored_len(sections, |t| {
-        !matches!(
-            t,
-            RecordType::Data | RecordType::Extents | RecordType::Recipes
-        )
+        !matches!(t, RecordType::Extents | RecordType::Recipes)
     })
 }
 
