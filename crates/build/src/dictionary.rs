@@ -30,8 +30,9 @@ const PIECE_LEN_MEAN: u32 = 512;
 /// Bytes that decide where a piece ends, and at the same time the shortest.
 const PIECE_LEN_MIN: usize = 32;
 
-/// Memory that learning takes: samples, which may grow into twice their room, hashes of pieces that were seen, and what the trainer takes.
-pub const TRAINING_LEN: u64 = SAMPLES_LEN * 2
+/// Memory that learning takes: samples, hashes of pieces that were seen, and what the trainer takes.
+pub const TRAINING_LEN: u64 = SAMPLES_LEN
+    + SAMPLE_LEN as u64 * 2
     + SAMPLES_LEN / PIECE_LEN_MEAN as u64 * 36
     + DICTIONARY_LEN_MAX
     + CONTENTS_TRAINING_LEN;
@@ -55,7 +56,9 @@ pub fn learn(
         return Ok(None);
     }
     let step = (total_len / (SAMPLES_LEN / SAMPLE_LEN as u64)).max(SAMPLE_LEN as u64);
-    let (mut samples, mut lens) = (Vec::new(), Vec::new());
+    // A sample for every step is one more than steps at most.
+    let room = total_len.min(SAMPLES_LEN) as usize + SAMPLE_LEN;
+    let (mut samples, mut lens) = (Vec::with_capacity(room), Vec::new());
     let mut seen = HashSet::new();
     // Files stand in a row; a sample is taken where every `step`-th byte lies.
     let (mut start, mut next) = (0, step / 2);

@@ -14,6 +14,9 @@ const SPARE_LEN_MIN: usize = 64 << 10;
 /// Spare buffers at most, so that looking for one ends soon.
 const SPARE_COUNT_MAX: usize = 128;
 
+/// Bytes that room is made for at once: the kernel asks for a mebibyte at most, other callers for whatever an image says that a file has.
+const ROOM_LEN_MAX: usize = 4 << 20;
+
 /// Decoded bytes of a block, or what a recipe makes.
 #[derive(Default)]
 pub struct Block {
@@ -92,9 +95,15 @@ impl Shelf {
         }
     }
 
-    /// A block without bytes, with room for `len` to be added.
+    /// A block without bytes, with room for `len` to be added, or for as many as anybody asks for at once: the rest has to be there first.
     pub fn room(self: &Arc<Self>, len: usize) -> Block {
-        let mut bytes = self.take(len);
+        let len = len.min(ROOM_LEN_MAX);
+        // Nothing that is kept fits less.
+        let spare = match len >= SPARE_LEN_MIN / 2 {
+            true => self.spare(len),
+            false => None,
+        };
+        let mut bytes = spare.unwrap_or_else(|| Vec::with_capacity(len));
         bytes.clear();
         Block {
             bytes,
@@ -103,24 +112,21 @@ impl Shelf {
     }
 
     fn take(&self, len: usize) -> Vec<u8> {
+        // The system hands large ones out as zeros, which nobody writes.
+        self.spare(len).unwrap_or_else(|| vec![0; len])
+    }
+
+    /// A spare buffer for `len` bytes that is not twice as long.
+    fn spare(&self, len: usize) -> Option<Vec<u8>> {
         let fits = len..=len.saturating_mul(2);
         let mut spare = self.spare.lock();
         let place = spare
             .buffers
             .iter()
-            .rposition(|b| fits.contains(&b.capacity()));
-        let buffer = place.and_then(|place| spare.buffers.remove(place));
-        match buffer {
-            Some(buffer) => {
-                spare.len = spare.len.saturating_sub(buffer.capacity());
-                buffer
-            }
-            None => {
-                drop(spare);
-                // The system hands large ones out as zeros, which nobody writes.
-                vec![0; len]
-            }
-        }
+            .rposition(|b| fits.contains(&b.capacity()))?;
+        let buffer = spare.buffers.remove(place)?;
+        spare.len = spare.len.saturating_sub(buffer.capacity());
+        Some(buffer)
     }
 
     fn give_back(&self, buffer: Vec<u8>) {
@@ -161,6 +167,22 @@ impl Block {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Would catch: bytes of a block that is gone among those that are added, memory for a length that nobody has, and copies whose memory is not used again.
+    #[test]
+    fn room_is_empty_and_bounded() {
+        let shelf = Shelf::new(1 << 20);
+        let mut block = shelf.block(100_000);
+        block.buffer().fill(7);
+        let place = block.as_ptr();
+        drop(block);
+        let mut room = shelf.room(90_000);
+        assert!(room.is_empty() && room.as_ptr() == place);
+        room.buffer().extend_from_slice(b"new");
+        assert_eq!(&room[..], b"new");
+        assert!(shelf.room(usize::MAX).memory_len() <= ROOM_LEN_MAX);
+        assert!(shelf.room(100).memory_len() < 1000);
+    }
 
     const LEN: usize = 1 << 20;
 
