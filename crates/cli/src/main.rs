@@ -24,6 +24,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+/// That of the system; commands that pack ask for large pages.
+#[global_allocator]
+static ALLOCATOR: weald_sys::Allocator = weald_sys::Allocator;
+
 /// Exit status of a command that was done but found differences, damage or problems.
 pub const FOUND: u8 = 1;
 

@@ -24,6 +24,7 @@ mod fuse_device;
 #[cfg(target_os = "linux")]
 mod handle;
 mod heap;
+mod large_pages;
 #[cfg(target_os = "linux")]
 mod limits;
 #[cfg(target_os = "linux")]
@@ -54,6 +55,7 @@ pub use fuse_device::open_fuse_device;
 #[cfg(target_os = "linux")]
 pub use handle::{FileHandle, handle_at, open_handle};
 pub use heap::{share_heap, trim_heap};
+pub use large_pages::{Allocator, want_large_pages};
 #[cfg(target_os = "linux")]
 pub use limits::{
     free_inode_count, free_len, is_btrfs, memory_len, open_file_limit, raise_open_file_limit,

@@ -164,6 +164,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.explain_filter {
         return explain(args, &options.filter, path);
     }
+    weald_sys::want_large_pages();
     let progress = if args.quiet {
         ProgressWord::None
     } else {

@@ -84,6 +84,7 @@ pub struct RewriteArgs {
 
 /// Runs the command.
 pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
+    weald_sys::want_large_pages();
     let filter = args.rules.filter()?;
     let is_packed_anew =
         args.repack || args.layout.is_given() || args.attributes.is_given() || !filter.is_empty();

@@ -1,0 +1,144 @@
+//! Large pages under large allocations, for programs that jump about in tables of many mebibytes: each jump into another page of 4 KiB
+//! looks the page up, and the tables of an encoder have ten thousands of them.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static IS_WANTED: AtomicBool = AtomicBool::new(false);
+
+/// From this length on an allocation asks for large pages. Shorter ones than a large page count too, for neighbours may fill one together; below, the call
+/// would cost more than it saves.
+const LEN_MIN: usize = 256 << 10;
+
+/// The allocator of the system, which asks for large pages under large allocations once [`want_large_pages`] was called.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Allocator;
+
+/// From now on allocations of 256 KiB and more that are made through [`Allocator`] ask the kernel for large pages. Does nothing where the
+/// system has none or keeps them off.
+///
+/// # Cost
+/// Up to a large page (2 MiB on x86) more memory for each such allocation. The first touch of a large page clears all of it, so that memory that is filled
+/// once and dropped costs more than before.
+/// # Source
+/// madvise(2), `MADV_HUGEPAGE`.
+pub fn want_large_pages() {
+    IS_WANTED.store(true, Ordering::Relaxed);
+}
+
+#[inline]
+fn advise(start: *mut u8, len: usize) {
+    if len >= LEN_MIN && IS_WANTED.load(Ordering::Relaxed) && !start.is_null() {
+        advise_range(start, len);
+    }
+}
+
+/// Asks for large pages in the whole pages of an allocation. A kernel that knows none refuses, and all is as it was.
+#[cfg(target_os = "linux")]
+#[cold]
+fn advise_range(start: *mut u8, len: usize) {
+    let page_len = rustix::param::page_size();
+    let skipped = start.addr().wrapping_neg() % page_len;
+    let Some(rest) = len.checked_sub(skipped) else {
+        return;
+    };
+    let start = start.wrapping_add(skipped);
+    // SAFETY: the pages lie in an allocation of the caller's, and the advice changes nothing that they hold.
+    let _ = unsafe {
+        rustix::mm::madvise(
+            start.cast(),
+            rest - rest % page_len,
+            rustix::mm::Advice::LinuxHugepage,
+        )
+    };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise_range(_: *mut u8, _: usize) {}
+
+// SAFETY: all four hand on to the system's allocator; advice does not change what memory holds, and allocates nothing.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        let start = unsafe { System.alloc(layout) };
+        advise(start, layout.size());
+        start
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        let start = unsafe { System.alloc_zeroed(layout) };
+        advise(start, layout.size());
+        start
+    }
+
+    unsafe fn realloc(&self, old: *mut u8, layout: Layout, len: usize) -> *mut u8 {
+        // SAFETY: as above.
+        let start = unsafe { System.realloc(old, layout, len) };
+        advise(start, len);
+        start
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Would catch: an advised range that leaves the allocation, which the kernel refuses or gives to others, and lost bytes.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn large_allocations_hold_what_is_written() {
+        want_large_pages();
+        for len in [LEN_MIN - 1, LEN_MIN, (4 << 20) + 5, (9 << 20) + 123] {
+            let layout = Layout::from_size_align(len, 16).unwrap();
+            let grown = Layout::from_size_align(len * 2, 16).unwrap();
+            // SAFETY: each pointer is used within its layout and freed once.
+            unsafe {
+                let start = Allocator.alloc_zeroed(layout);
+                assert!(
+                    std::slice::from_raw_parts(start, len)
+                        .iter()
+                        .all(|&b| b == 0)
+                );
+                start.write_bytes(7, len);
+                let start = Allocator.realloc(start, layout, len * 2);
+                assert!(
+                    std::slice::from_raw_parts(start, len)
+                        .iter()
+                        .all(|&b| b == 7)
+                );
+                Allocator.dealloc(start, grown);
+            }
+        }
+        // What it asked for can be seen: "hg" is the kernel's word for a range with that advice.
+        let layout = Layout::from_size_align(64 << 20, 16).unwrap();
+        // SAFETY: as above.
+        let start = unsafe { Allocator.alloc(layout) };
+        assert!(is_advised(start.addr() + (32 << 20)));
+        // SAFETY: as above.
+        unsafe { Allocator.dealloc(start, layout) };
+    }
+
+    /// Whether the mapping of `address` has the advice, as /proc/self/smaps tells.
+    #[cfg(target_os = "linux")]
+    fn is_advised(address: usize) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut is_inside = false;
+        for line in maps.lines() {
+            let range = line.split(' ').next().and_then(|r| r.split_once('-'));
+            let hex = |s: &str| usize::from_str_radix(s, 16).ok();
+            if let Some((start, end)) = range.and_then(|(a, b)| Some((hex(a)?, hex(b)?))) {
+                is_inside = (start..end).contains(&address);
+            }
+            if is_inside && let Some(flags) = line.strip_prefix("VmFlags:") {
+                return flags.split(' ').any(|flag| flag == "hg");
+            }
+        }
+        false
+    }
+}
