@@ -14,7 +14,7 @@ const LEN_MIN: usize = 256 << 10;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allocator;
 
-/// From now on allocations of 256 KiB and more that are made through [`Allocator`] ask the kernel for large pages. Does nothing where the
+/// From now on large allocations that are made through [`Allocator`] ask the kernel for large pages. Does nothing where the
 /// system has none or keeps them off.
 ///
 /// # Cost

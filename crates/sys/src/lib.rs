@@ -1,5 +1,6 @@
 //! What the operating system offers and `std` does not: raw directory reading, statx, xattrs without following
-//! symlinks, holes, special files, handles, everything relative to an open directory. And one call of zlib and one of Zstandard that no safe wrapper has.
+//! symlinks, holes, special files, handles, everything relative to an open directory. And one call of zlib and one of Zstandard that no safe wrapper has,
+//! and an allocator that asks for large pages.
 //!
 //! Neighbours: `format` lends its plain values (kinds, times); `io`, `build`, `export` and `testkit` call this room.
 //!
@@ -11,7 +12,7 @@
 //! 4. Attributes of inodes that cannot be opened (symlinks, devices, sockets) are reached through `/proc/self/fd`, so
 //!    `/proc` must be mounted.
 //!
-//! All code here but zlib's, Zstandard's and the heap's is Linux's; on other systems the rest is empty until somebody ports it.
+//! All code here but zlib's, Zstandard's, the heap's and the allocator's is Linux's; on other systems the rest is empty until somebody ports it.
 
 #[cfg(target_os = "linux")]
 mod descriptors;
