@@ -9,7 +9,7 @@ use crate::name_order::NameOrder;
 use crate::tree::{Body, Entry, Forest, Leaf};
 use crate::verify::compare_leaf;
 use crate::work::{Progress, Queue, WINDOW, side_by_side};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -75,10 +75,14 @@ pub fn make(
     let rest = side_by_side(rest, leaf_count, options.thread_count as u64);
     let queue = Queue::new(front.chain(rest), progress);
     queue
-        .run(options.thread_count, Worker::default, |worker, number| {
-            let made = maker.make_leaf(worker, number, |leaf| queue.wait_for(leaf));
-            made.map_err(|e| maker.explain(e).context(maker.path(number)))
-        })
+        .run(
+            options.thread_count,
+            Worker::of_this_thread,
+            |worker, number| {
+                let made = maker.make_leaf(worker, number, |leaf| queue.wait_for(leaf));
+                made.map_err(|e| maker.explain(e).context(maker.path(number)))
+            },
+        )
         .and_then(|()| maker.finish())
         .map_err(|e| e.context(target.display()))
 }
@@ -124,11 +128,23 @@ fn named(what: &'static str) -> impl Fn(std::io::Error) -> Error {
 }
 
 /// What a thread keeps from leaf to leaf.
-#[derive(Default)]
 struct Worker {
+    /// Whether the thread has a working directory of its own.
+    can_enter_dirs: bool,
     drawing: Drawing,
     /// The directories on the way to the leaf made last, by name.
     way: Vec<(Vec<u8>, OwnedFd)>,
+}
+
+impl Worker {
+    /// That of the calling thread, which ends with it.
+    fn of_this_thread() -> Self {
+        Self {
+            can_enter_dirs: weald_sys::separate_working_dir().is_ok(),
+            drawing: Drawing::default(),
+            way: Vec::new(),
+        }
+    }
 }
 
 /// Room that is used again.
@@ -143,6 +159,8 @@ struct Drawing {
 struct LeafPlace<'a> {
     number: u64,
     dir: &'a OwnedFd,
+    /// The same to make names in: the working directory if possible, which the kernel finds without counting who uses it.
+    here: BorrowedFd<'a>,
     /// The directory in which the leaf will have its name.
     parent: &'a OwnedFd,
 }
@@ -343,9 +361,14 @@ impl Maker<'_> {
         };
         let dir = weald_sys::open_dir_at(parent, aside.as_deref().unwrap_or(b"."))
             .map_err(io("cannot be opened"))?;
+        let is_inside = worker.can_enter_dirs && weald_sys::enter_dir(&dir).is_ok();
         let place = LeafPlace {
             number,
             dir: &dir,
+            here: match is_inside {
+                true => weald_sys::WORKING_DIR,
+                false => dir.as_fd(),
+            },
             parent,
         };
         let Drawing { leaf, buffer } = &mut worker.drawing;
@@ -414,7 +437,7 @@ impl Maker<'_> {
         let made = match &entry.body {
             Body::File(content) => self.make_file(place, leaf, entry, content, buffer),
             Body::Symlink(target) => {
-                self.make_symlink(place.dir, leaf, entry, &leaf.text[target.clone()])
+                self.make_symlink(place, leaf, entry, &leaf.text[target.clone()])
             }
             Body::HardLink(_) | Body::HardLinkAcross(_) => Ok(0),
         };
@@ -432,6 +455,7 @@ impl Maker<'_> {
             number,
             dir,
             parent,
+            ..
         } = *place;
         let before = match self.forest.has_links_to_leaf_before(number) {
             true => {
@@ -474,15 +498,17 @@ impl Maker<'_> {
         content: &Content,
         buffer: &mut Vec<u8>,
     ) -> Result<u64> {
-        let LeafPlace { number, dir, .. } = *place;
+        let LeafPlace {
+            number, dir, here, ..
+        } = *place;
         let name = leaf.name(entry);
         let permissions = entry.attributes.permissions;
         let mut written = 0;
         if content.is_empty() {
-            weald_sys::make_node_at(dir, name, NodeKind::EmptyFile, permissions)
+            weald_sys::make_node_at(here, name, NodeKind::EmptyFile, permissions)
                 .map_err(named("cannot be made"))?;
         } else {
-            let file = weald_sys::create_file_at(dir, name, permissions)
+            let file = weald_sys::create_file_at(here, name, permissions)
                 .map_err(named("cannot be made"))?;
             written = write(&file, content, buffer)?;
         }
@@ -499,13 +525,14 @@ impl Maker<'_> {
 
     fn make_symlink(
         &self,
-        dir: &OwnedFd,
+        place: &LeafPlace,
         leaf: &Leaf,
         entry: &Entry,
         target: &[u8],
     ) -> Result<u64> {
+        let LeafPlace { dir, here, .. } = *place;
         let name = leaf.name(entry);
-        weald_sys::make_symlink_at(target, dir, name).map_err(io("cannot be made"))?;
+        weald_sys::make_symlink_at(target, here, name).map_err(io("cannot be made"))?;
         if !self.forest.spec().owners.is_empty() {
             let Attributes { uid, gid, .. } = entry.attributes;
             weald_sys::chown_at(dir, name, uid, gid).map_err(io("cannot be given its owner"))?;
@@ -542,7 +569,13 @@ impl Maker<'_> {
             weald_sys::chown_at(dir, b"", attributes.uid, attributes.gid)
                 .map_err(io("cannot be given its owner"))?;
         }
-        weald_sys::chmod_fd(dir, attributes.permissions).map_err(io("cannot be given its mode"))?;
+        // Looking costs less than a change does that changes nothing.
+        let is_right =
+            weald_sys::stat_fd(dir).is_ok_and(|s| s.permissions == attributes.permissions);
+        if !is_right {
+            weald_sys::chmod_fd(dir, attributes.permissions)
+                .map_err(io("cannot be given its mode"))?;
+        }
         match mtime {
             Some(mtime) => {
                 weald_sys::set_times_fd(dir, times(mtime)).map_err(io("cannot be given its time"))

@@ -6,7 +6,7 @@ use rustix::thread::UnshareFlags;
 use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use weald_format::FileKind;
 
@@ -51,6 +51,9 @@ pub fn open_beneath(dir: impl AsFd, path: &[u8]) -> io::Result<OwnedFd> {
         resolve,
     )?)
 }
+
+/// The working directory, for functions that take a directory's descriptor: see [`enter_dir`].
+pub const WORKING_DIR: BorrowedFd<'static> = rustix::fs::CWD;
 
 thread_local! {
     static HAS_OWN_WORKING_DIR: Cell<bool> = const { Cell::new(false) };
