@@ -23,7 +23,8 @@ MANY_ROUNDS=4
 MANY_CACHE_MIB=64
 STARTS_AT_ONCE=20
 SLOW_MIB=200
-FANOUT=100x10x1000
+META_DIRS=1000
+META_FILES=1000
 
 out=${WEALD_BENCH_DIR:-$root/bench-out}
 parts=${WEALD_BENCH_PARTS:-meta read dir start many through}
@@ -47,7 +48,7 @@ serve() {
     driver=
     case $kind in
     weald) "$weald" mount --foreground "$@" "$image" "$work/mnt" >>"$out/log" 2>&1 & driver=$! ;;
-    stub) "$stub" "$work/mnt" 1000 1000 >>"$out/log" 2>&1 & driver=$! ;;
+    stub) "$stub" "$work/mnt" $META_DIRS $META_FILES 0 >>"$out/log" 2>&1 & driver=$! ;;
     dir) mount --bind "$image" "$work/mnt" ;;
     *) mount -t "$kind" -o loop,ro "$image" "$work/mnt" ;;
     esac
@@ -87,7 +88,7 @@ walk() { find "$work/mnt" -printf '%s\n' >/dev/null; }
 
 list() { ls -lR "$work/mnt" >/dev/null; }
 
-look_up() { python3 "$root/bench/paths.py" "$work/mnt" <"$paths" >"$work/look-up"; }
+look_up() { python3 "$root/bench/paths.py" "$work/mnt" <"$work/paths" >"$work/look-up"; }
 
 # requests: how many the server of $work/mnt has answered.
 requests() { "$weald" mounts --json | grep '"type":"mount"' | grep -F "\"$work/mnt\"" | grep -o '"request_count":[0-9]*' | cut -d: -f2; }
@@ -95,28 +96,26 @@ requests() { "$weald" mounts --json | grep '"type":"mount"' | grep -F "\"$work/m
 # random_order: lines that end in zero bytes, always in the same random order.
 random_order() { shuf -z --random-source=<(openssl enc -aes-128-ctr -pass pass:1 -nosalt -pbkdf2 -iter 1 </dev/zero 2>/dev/null); }
 
-# make_meta: images of the same 10^6 names as $work/meta.KIND, and lists of paths to ask for.
+# make_meta: images of the names that the stub has, with the time that it tells (ls prints it), all of empty files, as $work/meta.KIND, and a list of paths to ask for.
 make_meta() {
-    "$weald" forest --quiet --fanout $FANOUT --image "$work/meta.weald"
+    # Not every awk can print a zero byte.
+    awk -v dirs=$META_DIRS -v files=$META_FILES 'BEGIN { for (d = 0; d < dirs; d++) for (f = 0; f < files; f++) printf "d%07d/f%07d\n", d, f }' |
+        tr '\n' '\0' >"$work/all"
+    "$weald" build --quiet --from listing --mtime 1700000000 - "$work/meta.weald" <"$work/all"
     mkdir "$work/memory"
     mount -t tmpfs -o size=8g,nr_inodes=0 weald-bench "$work/memory"
-    "$weald" forest --quiet --fanout $FANOUT "$work/memory/tree"
+    "$weald" extract --quiet "$work/meta.weald" "$work/memory/tree"
     mksquashfs "$work/memory/tree" "$work/meta.squashfs" -comp zstd -no-progress -quiet >>"$out/log"
     mkfs.erofs --quiet "$work/meta.erofs" "$work/memory/tree" >>"$out/log"
     umount "$work/memory"
-    "$weald" find "$work/meta.weald" --type f --print0 | sed -z 's|^/||' | random_order >"$work/all" || true
-    head -z -n $LOOK_UPS "$work/all" >"$work/paths"
-    # Not every awk can print a zero byte.
-    awk 'BEGIN { for (d = 0; d < 1000; d++) for (f = 0; f < 1000; f += 7) printf "d%07d/f%07d\n", d, f }' | tr '\n' '\0' | random_order >"$work/all"
-    head -z -n $LOOK_UPS "$work/all" >"$work/paths-stub"
+    random_order <"$work/all" | head -z -n $LOOK_UPS >"$work/paths" || true
     rm "$work/all"
 }
 
 # meta_round KIND: adds what a walk, a list and look-ups take on new mounts to times[KIND.…]; those are numbers side by side.
 meta_round() {
-    local kind=$1 what paths=$work/paths RUNS=1
+    local kind=$1 what RUNS=1
     say "   $kind"
-    if [ "$kind" = stub ]; then paths=$work/paths-stub; fi
     for what in walk list look_up; do
         on_mount "$kind" "$work/meta.$kind" cold $what
         if [ $what = look_up ]; then wall=$(cat "$work/look-up"); fi
@@ -152,7 +151,6 @@ meta_part() {
     printf '\nRequests that reach the server the second time:\n'
     table workload 'first time' 'second time'
     serve weald "$work/meta.weald"
-    paths=$work/paths
     for what in look_up walk; do
         before=$(requests)
         $what

@@ -9,7 +9,7 @@ use crate::history::History;
 use crate::image_writer::{ImageWriter, Outgoing};
 use crate::machine;
 use crate::metadata::MetadataWriter;
-use crate::options::Categories;
+use crate::options::{Categories, block_len_of};
 use crate::plan::{Plan, WINDOW_SHARES};
 use crate::prior::Before;
 use crate::recode::{self, Taken};
@@ -489,7 +489,7 @@ impl<'a> ContentWriter<'a> {
             let old = old.iter().find(|s| s.category == category);
             let len = match category {
                 Category::Made => recipe_len_max,
-                _ => block_len,
+                _ => block_len_of(category, block_len),
             };
             Stream {
                 category,
@@ -520,8 +520,15 @@ fn histories(
     spool_dir: &Path,
     before: &Before,
 ) -> Result<Vec<History>> {
-    let history = |share| History::new(plan.block_len, plan.window_len / share, spool_dir);
-    let mut histories = Vec::from(WINDOW_SHARES.map(history));
+    let history = |category, share| {
+        let block_len = block_len_of(category, plan.block_len);
+        History::new(block_len, plan.window_len / share, spool_dir)
+    };
+    let mut histories: Vec<History> = CATEGORIES
+        .into_iter()
+        .zip(WINDOW_SHARES)
+        .map(|(category, share)| history(category, share))
+        .collect();
     histories[usize::from(ARM64)].align(WORD_LEN as u64);
     // What is stored as it is need not be put aside too.
     if let Some(output) = image.reader()?.map(Arc::new) {
@@ -538,7 +545,7 @@ fn histories(
         }
     }
     for (image, stream) in before.streams_elsewhere() {
-        let mut history = history(u64::MAX);
+        let mut history = history(Category::Base, u64::MAX);
         if !image.is_made(stream) {
             history.begin_with(&image, stream);
         }

@@ -6,6 +6,7 @@ use crate::script::Script;
 use std::path::PathBuf;
 use std::sync::Arc;
 use weald_codec::CodecSpec;
+use weald_format::directory::Category;
 use weald_format::limits::{BASES_MAX, BLOCK_LEN_MAX, DICTIONARY_LEN_MAX};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp};
 
@@ -121,7 +122,7 @@ pub struct BuildOptions {
     pub x86_codec: Option<CodecSpec>,
     /// Codec and level for blocks of ARM64 code; `None` takes that of ordinary data.
     pub arm64_codec: Option<CodecSpec>,
-    /// Raw bytes per block, 4 KiB … 64 MiB.
+    /// Raw bytes per block, 4 KiB … 64 MiB; of what is stored as it is, 1 MiB at most.
     pub block_len: u64,
     /// Shortest repeat that is shared, bytes, 64 … 4096; 0 = no segmentation.
     pub match_len_min: u32,
@@ -308,6 +309,17 @@ impl BuildOptions {
         self.x86_codec.map_or(Ok(()), validate_codec)?;
         self.arm64_codec.map_or(Ok(()), validate_codec)?;
         validate_codec(self.codec)
+    }
+}
+
+/// Longest block of what is stored as it is: no codec gains by longer ones, and readers find shorter ones in the processor's cache.
+const RAW_BLOCK_LEN_MAX: u64 = 1 << 20;
+
+/// Raw bytes per block of a stream of `category` where blocks have `block_len`.
+pub(crate) fn block_len_of(category: Category, block_len: u64) -> u64 {
+    match category {
+        Category::Incompressible => block_len.min(RAW_BLOCK_LEN_MAX),
+        _ => block_len,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::compress::{Compressors, Dictionaries, Target};
 use crate::image_writer::{ImageWriter, Outgoing, Sink};
-use crate::options::{BuildOptions, validate_block_len, validate_codec};
+use crate::options::{BuildOptions, block_len_of, validate_block_len, validate_codec};
 use crate::watch::{Progress, Stage, Watch};
 use std::path::Path;
 use std::sync::Arc;
@@ -65,7 +65,10 @@ impl RewriteOptions {
 
     /// What becomes of `stream`, if its blocks cannot stay as they are.
     fn change(&self, stream: &Stream) -> Option<Change> {
-        let block_len = self.block_len.unwrap_or(stream.block_len_max);
+        let block_len = match self.block_len {
+            Some(wanted) => block_len_of(stream.category, wanted),
+            None => stream.block_len_max,
+        };
         let is_recut = block_len != stream.block_len_max;
         let if_recut = || is_recut.then(|| BuildOptions::default().codec);
         let codec = match stream.category {

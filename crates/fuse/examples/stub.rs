@@ -1,4 +1,4 @@
-//! Mounts the computed tree: `stub DIR [DIR_COUNT [FILE_COUNT]] [-o OPTIONS]…`; serves until it is unmounted.
+//! Mounts the computed tree: `stub DIR [DIR_COUNT [FILE_COUNT [FILE_LEN_MAX]]] [-o OPTIONS]…`; serves until it is unmounted.
 //!
 //! The floor of every benchmark of mounts: the cost of the kernel and of the session without any image behind them.
 #![allow(missing_docs)]
@@ -23,8 +23,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let count = |at: usize| plain.get(at).map_or(Ok(1000), |word| word.parse::<u64>());
     let dir = plain
         .first()
-        .ok_or("usage: stub DIR [DIR_COUNT [FILE_COUNT]] [-o OPTIONS]")?;
+        .ok_or("usage: stub DIR [DIR_COUNT [FILE_COUNT [FILE_LEN_MAX]]] [-o OPTIONS]")?;
     let mut tree = stub::Stub::new(count(1)?, count(2)?);
+    if plain.len() > 3 {
+        tree.file_len_max = count(3)?;
+    }
     tree.features = Features {
         has_xattrs: false,
         has_acls: false,

@@ -1,7 +1,8 @@
 //! A tree that computes its entries: what remains of the cost of a mount when reading an image costs nothing.
 //!
 //! The root holds a handful of special inodes, then `dir_count` directories `d0000000` … of `file_count` files
-//! `f0000000` … each. The file with index `i` has `i % 5000` bytes, each of them the low byte of its offset plus inode.
+//! `f0000000` … each. The file with index `i` has `i` bytes modulo one more than the longest (4,999 unless told), each of them the low byte of
+//! its offset plus inode.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -37,6 +38,8 @@ pub struct Stub {
     pub dir_count: u64,
     /// Files in each.
     pub file_count: u64,
+    /// Bytes of the longest of them.
+    pub file_len_max: u64,
     /// What it claims.
     pub features: Features,
 }
@@ -72,6 +75,7 @@ impl Stub {
         Self {
             dir_count,
             file_count,
+            file_len_max: 4999,
             features,
         }
     }
@@ -106,7 +110,12 @@ impl Stub {
         let ino = self.dir_ino(dir) + slot;
         match slot.checked_sub(1) {
             None => self.dir(ino, self.file_count, 0),
-            Some(index) => plain(ino, FileKind::Regular, 0o644, index % 5000),
+            Some(index) => plain(
+                ino,
+                FileKind::Regular,
+                0o644,
+                index % (self.file_len_max + 1),
+            ),
         }
     }
 }
