@@ -9,6 +9,7 @@ use weald_build::{
     BuildOptions, CodecSpec, Order, RewriteOptions, RewriteReport, Silent, build_from_image,
     rewrite_image,
 };
+use weald_format::directory::Category;
 use weald_format::{ByteLen, ErrorKind, Result};
 use weald_image::{Image, OpenOptions};
 
@@ -102,6 +103,44 @@ fn the_tree_is_the_same_in_any_blocks() {
             // Checks the whole image, and compares it with the source.
             assert_same(&target, &source);
         }
+    }
+}
+
+/// Would catch: raw data in blocks that no processor's cache holds, and a rewrite that cuts them anew for nothing.
+#[test]
+fn what_is_stored_as_it_is_has_short_blocks() {
+    let scratch = Scratch::tmpfs("64m");
+    let mut plan = Plan::default();
+    plan.file("noise", noise(1, 5 << 19));
+    plan.file("text", text(1, 50_000));
+    let source = scratch.dir("source");
+    plan.make(&source, 1);
+    let (image, target) = (scratch.path().join("image"), scratch.path().join("target"));
+    let mut build_options = quick();
+    (build_options.block_len, build_options.memory_len) = (4 << 20, 256 << 20);
+    build(&source, &image, &build_options);
+    let lens = |path| {
+        let streams = open(path).directory().streams.clone();
+        let len = |category| {
+            let stream = streams.iter().find(|s| s.category == category).unwrap();
+            stream.block_len_max
+        };
+        (len(Category::General), len(Category::Incompressible))
+    };
+    assert_eq!(lens(&image), (4 << 20, 1 << 20));
+    for (wanted, expected, copied_count) in [
+        (8 << 20, (8 << 20, 1 << 20), 3),
+        (64 << 10, (64 << 10, 64 << 10), 0),
+    ] {
+        let block_len = Some(wanted);
+        let options = RewriteOptions {
+            block_len,
+            ..options()
+        };
+        let report = rewrite(&image, &target, &options).unwrap();
+        assert_eq!(lens(&target), expected);
+        assert_eq!(report.copied_count, copied_count);
+        assert_same(&target, &source);
     }
 }
 
