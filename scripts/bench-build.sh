@@ -165,7 +165,7 @@ reading() {
         "$(awk -v a="$(stat -c %s "$work/interactive.weald")" -v b="$default_len" 'BEGIN { printf "%.3f", a / b }')" 1.12
     rm "$work/order.weald" "$work/interactive.weald"
     len=$(tree_len "$2")
-    # Nothing is deleted between: ext4 passes over each inode that was freed in the last minute, which makes new files many times dearer.
+    # Nothing is deleted between: ext4 passes over each inode that was freed in the last minutes, which makes new files many times dearer.
     mkdir "$work/extracted" "$work/untarred"
     tar -C "$2" -cf "$work/plain.tar" .
     cat "$image" >/dev/null

@@ -96,8 +96,10 @@ requests() { "$weald" mounts --json | grep '"type":"mount"' | grep -F "\"$work/m
 # random_order: lines that end in zero bytes, always in the same random order.
 random_order() { shuf -z --random-source=<(openssl enc -aes-128-ctr -pass pass:1 -nosalt -pbkdf2 -iter 1 </dev/zero 2>/dev/null); }
 
-# make_meta: images of the names that the stub has, with the time that it tells (ls prints it), all of empty files, as $work/meta.KIND, and a list of paths to ask for.
+# make_meta: images of the names that the stub has, with the time that it tells (ls prints it), all of empty files, as $work/meta.KIND, and a list
+# of paths to ask for.
 make_meta() {
+    local kind seen=()
     # Not every awk can print a zero byte.
     awk -v dirs=$META_DIRS -v files=$META_FILES 'BEGIN { for (d = 0; d < dirs; d++) for (f = 0; f < files; f++) printf "d%07d/f%07d\n", d, f }' |
         tr '\n' '\0' >"$work/all"
@@ -110,6 +112,12 @@ make_meta() {
     umount "$work/memory"
     random_order <"$work/all" | head -z -n $LOOK_UPS >"$work/paths" || true
     rm "$work/all"
+    for kind in weald stub; do
+        serve $kind "$work/meta.$kind"
+        seen+=("$(cd "$work/mnt" && stat -c '%n %F %a %u %s %Y' d0000000/f0000000 "$(printf 'd%07d/f%07d' $((META_DIRS - 1)) $((META_FILES - 1)))")")
+        unserve
+    done
+    [ "${seen[0]}" = "${seen[1]}" ] || die "the stub has another tree: ${seen[*]}"
 }
 
 # meta_round KIND: adds what a walk, a list and look-ups take on new mounts to times[KIND.…]; those are numbers side by side.

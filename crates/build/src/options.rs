@@ -312,7 +312,8 @@ impl BuildOptions {
     }
 }
 
-/// Longest block of what is stored as it is: no codec gains by longer ones, and readers find shorter ones in the processor's cache.
+/// Longest block of what is stored as it is: no codec gains by longer ones, and shorter ones are read faster (docs/design/0017). The help of `--block-size`
+/// tells it too.
 const RAW_BLOCK_LEN_MAX: u64 = 1 << 20;
 
 /// Raw bytes per block of a stream of `category` where blocks have `block_len`.

@@ -53,7 +53,7 @@ pub struct RewriteArgs {
     level: Option<u8>,
     #[command(flatten)]
     codec: CodecArgs,
-    /// Raw bytes of a block, 4K to 64M; what is stored as it is has 1M at most
+    /// Raw bytes of a block, 4K to 64M, as for build
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     block_size: Option<u64>,
     /// Pack the tree anew: find repeats again, leave behind what only older generations held, need no base images
