@@ -270,7 +270,7 @@ fn what_cannot_be_mounted_is_refused_with_a_reason() {
 fn the_right_digest_is_accepted_and_options_take_effect() {
     let bench = Bench::new();
     bench.mount(&format!(
-        "digest={},uid=1234,noexec,cachesize=8M,workers=1",
+        "digest={},uid=1234,noexec,cachesize=8M,workers=1,max_readahead=384K",
         bench.digest
     ));
     let mounts = fs::read_to_string("/proc/mounts").expect("/proc/mounts");
@@ -294,6 +294,8 @@ fn the_right_digest_is_accepted_and_options_take_effect() {
     );
     let owner = bench.sh("stat -c %u mnt/hello");
     assert_eq!(text(&owner), "1234\n");
+    let read_ahead = "cat /sys/class/bdi/$(mountpoint -d mnt)/read_ahead_kb";
+    assert_eq!(text(&bench.sh(read_ahead)), "384\n");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use crate::driver::{Driver, wanted_flags};
 use crate::fusermount;
-use crate::handshake::{Negotiated, REQUEST_PAGES_MAX, shake_hands};
+use crate::handshake::{Negotiated, shake_hands};
 use crate::options::{Access, MountOptions};
 use crate::session::Session;
 use crate::stats::Counters;
@@ -20,13 +20,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use weald_format::{Error, ErrorKind, ROOT_INODE, Result};
+use weald_format::{ByteLen, Error, ErrorKind, ROOT_INODE, Result};
 
 /// What `/proc/mounts` shows after `fuse.`.
 const SUBTYPE: &str = "weald";
 
-/// Read-ahead of the kernel in KiB: what one request can carry. The kernel's own 128 KiB makes eight requests of one.
-const READ_AHEAD_KIB: u32 = REQUEST_PAGES_MAX as u32 * 4;
+/// Read-ahead of the kernel in bytes, unless somebody says another. Around every page of a program that is not there the kernel asks for as much, so
+/// that more has more decoded for nobody; less costs who reads in order (`docs/design/0017-one-cache.md`).
+const READ_AHEAD_LEN: ByteLen = ByteLen(256 << 10);
 
 /// How long [`Mount::pause`] waits for requests under way. A disk that hangs longer keeps its server.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -237,10 +238,10 @@ impl Mount {
     }
 
     /// The kernel starts every FUSE mount with 128 KiB and lets only root change it, and only there.
-    fn widen_read_ahead(&self) {
+    fn set_read_ahead(&self, len: ByteLen) {
         let (major, minor) = self.device;
         let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
-        if let Err(error) = std::fs::write(&path, READ_AHEAD_KIB.to_string()) {
+        if let Err(error) = std::fs::write(&path, (len.0 >> 10).to_string()) {
             log::info!("read-ahead stays as it is: {path}: {error}");
         }
     }
@@ -368,7 +369,7 @@ fn start<T: Tree>(
     });
     match served {
         Ok(mount) => {
-            mount.widen_read_ahead();
+            mount.set_read_ahead(options.read_ahead_len.unwrap_or(READ_AHEAD_LEN));
             Ok(mount)
         }
         Err(error) => {

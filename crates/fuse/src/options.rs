@@ -8,6 +8,9 @@ use weald_image::ImageStart;
 /// Most session threads that `workers=` accepts: each costs a stack and a request buffer.
 const WORKER_COUNT_MAX: usize = 1024;
 
+/// Most that `max_readahead=` accepts: the kernel holds as much for every file that is read in order.
+const READ_AHEAD_LEN_MAX: u64 = 64 << 20;
+
 /// Who may enter the mount, file permissions aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
@@ -34,6 +37,8 @@ pub struct MountOptions {
     pub cache_len: Option<ByteLen>,
     /// `workers=`: threads that answer the kernel; one more than CPUs where it is not given.
     pub worker_count: Option<usize>,
+    /// `max_readahead=`: how far the kernel reads ahead, if root mounts.
+    pub read_ahead_len: Option<ByteLen>,
     /// `offset=`: where the image begins in its file; `auto` finds it.
     pub start: ImageStart,
     /// `digest=`: the image digest that the image must have.
@@ -131,6 +136,7 @@ impl MountOptions {
             "umask" => self.overrides.umask = octal(value)?,
             "cachesize" => self.cache_len = Some(size(value)?),
             "workers" => self.worker_count = Some(worker_count(value)?),
+            "max_readahead" => self.read_ahead_len = Some(read_ahead_len(value)?),
             "offset" => self.start = offset(value)?,
             "digest" => self.expected_digest = Some(digest(value)?),
             "generation" => self.generation = Some(number(value)?.into()),
@@ -250,6 +256,14 @@ fn size(value: &str) -> Result<ByteLen> {
         .ok_or_else(|| Error::invalid("expected a size such as 512M or 2G"))
 }
 
+fn read_ahead_len(value: &str) -> Result<ByteLen> {
+    let len = size(value)?;
+    match len.0 <= READ_AHEAD_LEN_MAX {
+        true => Ok(len),
+        false => Err(Error::invalid("expected a size of 64M at most")),
+    }
+}
+
 fn offset(value: &str) -> Result<ImageStart> {
     match value {
         "auto" => Ok(ImageStart::Auto),
@@ -285,7 +299,7 @@ mod tests {
     #[test]
     fn our_words_are_understood() {
         let options = parse(
-            "allow_other,uid=7,gid=8,umask=027,cachesize=2G,workers=3,offset=4k,nodev,suid,noexec",
+            "allow_other,uid=7,gid=8,umask=027,cachesize=2G,workers=3,max_readahead=131072,offset=4k,nodev,suid,noexec",
         );
         let options = options.expect("all words are known");
         assert_eq!(options.access, Some(Access::Everybody));
@@ -299,6 +313,7 @@ mod tests {
         );
         assert_eq!(options.cache_len, Some(ByteLen(2 << 30)));
         assert_eq!(options.worker_count, Some(3));
+        assert_eq!(options.read_ahead_len, Some(ByteLen(128 << 10)));
         assert_eq!(options.start, 4096.into());
         assert_eq!(parse("offset=auto").expect("known").start, ImageStart::Auto);
         assert_eq!(
@@ -381,6 +396,7 @@ mod tests {
                 "option 'cachesize=big': expected a size",
             ),
             ("cachesize=99999999T", ErrorKind::Invalid, "expected a size"),
+            ("max_readahead=65M", ErrorKind::Invalid, "64M at most"),
             (
                 "digest=12",
                 ErrorKind::Invalid,

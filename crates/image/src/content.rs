@@ -2,6 +2,7 @@
 
 use crate::ahead::Job;
 use crate::block::Block;
+use crate::parts::{Group, Window};
 use crate::readers::{Readers, Sight, Trail};
 use crate::records::{Found, Page, Records, Wanted};
 use crate::{Image, Run};
@@ -51,12 +52,20 @@ pub struct Contents {
     own: Weak<Self>,
 }
 
+/// How somebody reads a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner {
+    /// In order.
+    pub is_in_order: bool,
+    /// Bytes that were asked for at once.
+    pub read_len: u64,
+}
+
 /// How bytes are read.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     recipes: Recipes,
-    /// The file is read in order.
-    is_in_order: bool,
+    manner: Manner,
     /// Bytes that the extent goes on for, those that are wanted now included.
     rest_len: u64,
 }
@@ -64,30 +73,42 @@ struct Reading {
 impl Reading {
     /// Nothing but what is wanted now.
     const fn just(recipes: Recipes, len: u64) -> Self {
+        let manner = Manner {
+            is_in_order: false,
+            read_len: 0,
+        };
         Self {
             recipes,
-            is_in_order: false,
+            manner,
             rest_len: len,
         }
     }
 }
 
+/// Who asks for so much at once will ask for more of a block: the kernel does so for programs, of which it maps pages here and there.
+const LARGE_READ_LEN: u64 = 64 << 10;
+
 /// How far a block of `raw_len` bytes is decoded for who wants `len` bytes of it from `start` on.
 ///
 /// Who reads the stream in order wants all of it. Who reads a file in order wants what its extent has there, `rest_len` bytes: where
-/// that is a quarter of the block, all of it too, for others will come.
+/// that is a quarter of the block, all of it too, for others will come. So does who reads much at once and would have a quarter decoded anyway.
 pub fn wanted(
     (start, len, rest_len): (u64, u64, u64),
     raw_len: u64,
-    file_in_order: bool,
+    manner: Manner,
     stream_in_order: bool,
 ) -> Wanted {
-    let is_much = rest_len.saturating_mul(4) >= raw_len;
-    match (stream_in_order, file_in_order) {
-        (true, _) => Wanted::Whole,
-        (false, true) if is_much => Wanted::Whole,
-        (false, true) => Wanted::Front(start.saturating_add(rest_len)),
-        (false, false) => Wanted::Front(start.saturating_add(len)),
+    let is_much = |len: u64| len.saturating_mul(4) >= raw_len;
+    if stream_in_order || manner.is_in_order && is_much(rest_len) {
+        return Wanted::Whole;
+    }
+    let front_len = match manner.is_in_order {
+        true => start.saturating_add(rest_len),
+        false => start.saturating_add(len),
+    };
+    match manner.read_len >= LARGE_READ_LEN && is_much(front_len) {
+        true => Wanted::Whole,
+        false => Wanted::Front(front_len),
     }
 }
 
@@ -230,57 +251,95 @@ impl Contents {
             true => start.saturating_add(content_len),
             false => end,
         };
-        let mut whole: Option<Chunk> = None;
-        // Memory that was used before: a copy is as long as what the kernel asks for, a mebibyte of fresh pages where it reads in order.
-        let mut copy: Option<Block> = None;
         if len == 0 {
             return Ok(Chunk::empty());
         }
-        self.each_extent(from..seen_end, &mut |at, mut extent| {
-            let reading = Reading {
-                recipes: Recipes::Allowed,
-                is_in_order: pace.is_in_order,
-                rest_len: extent.len,
-            };
-            extent.len = extent.len.min(end.saturating_sub(at));
-            if extent.len == len
+        let manner = Manner {
+            is_in_order: pace.is_in_order,
+            read_len: len,
+        };
+        let mut whole: Option<Chunk> = None;
+        self.each_extent(from..seen_end, &mut |_, extent| {
+            if extent.len >= len
                 && let Source::Stream { stream, address } = extent.source
             {
+                let reading = Reading {
+                    recipes: Recipes::Allowed,
+                    manner,
+                    rest_len: extent.len,
+                };
                 let piece = self.piece(stream, address, len, reading)?;
                 if piece.range.len() as u64 == len {
                     whole = Some(Chunk(Held::Block(piece.bytes, piece.range)));
-                    return Ok(ControlFlow::Break(()));
                 }
             }
-            let copy = copy.get_or_insert_with(|| self.records.room(len as usize));
-            self.append(extent, copy.buffer(), reading)?;
-            Ok(match at.saturating_add(extent.len) >= end {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            })
+            Ok(ControlFlow::Break(()))
         })?;
-        Ok(whole.unwrap_or_else(|| Chunk(Held::Copy(copy.unwrap_or_default()))))
+        if let Some(whole) = whole {
+            return Ok(whole);
+        }
+        // Memory that was used before: a copy is as long as what the kernel asks for, hundreds of kilobytes of fresh pages where it reads ahead.
+        let mut copy = self.records.room(len as usize);
+        let read = Reading {
+            recipes: Recipes::Allowed,
+            manner,
+            rest_len: 0,
+        };
+        self.append(from..end, seen_end, copy.buffer(), read)?;
+        Ok(Chunk(Held::Copy(copy)))
     }
 
-    fn append(&self, extent: Extent, copy: &mut Vec<u8>, mut reading: Reading) -> Result<()> {
-        let Source::Stream {
-            stream,
-            mut address,
-        } = extent.source
-        else {
-            copy.resize(copy.len().saturating_add(extent.len as usize), 0);
-            return Ok(());
+    /// Adds logical bytes `range` to `copy`; extents are looked at up to `seen_end`.
+    fn append(
+        &self,
+        range: Range<u64>,
+        seen_end: u64,
+        copy: &mut Vec<u8>,
+        reading: Reading,
+    ) -> Result<()> {
+        let mut from = range.start;
+        while from < range.end {
+            let window = Window::of(self, from..range.end, seen_end)?;
+            let (here, len) = (copy.len(), window.len);
+            if len == 0 {
+                return Err(bad("F-11.4", format!("no extent for logical byte {from}")));
+            }
+            // What no extent fills is a hole.
+            copy.resize(here.saturating_add(len as usize), 0);
+            let room = copy.get_mut(here..).unwrap_or(&mut []);
+            window.each_group(&mut |contents, stream, group| {
+                contents.copy_group(stream, &group, room, reading)
+            })?;
+            from = from.saturating_add(len);
+        }
+        Ok(())
+    }
+
+    /// Copies to `room` what one block, or one recipe, has of a group of parts.
+    fn copy_group(
+        &self,
+        stream: u8,
+        group: &Group<'_, '_>,
+        room: &mut [u8],
+        reading: Reading,
+    ) -> Result<()> {
+        let start = group.wanted.start;
+        let reading = Reading {
+            rest_len: group.rest_end.saturating_sub(start),
+            ..reading
         };
-        let mut left = extent.len;
-        while left > 0 {
-            let piece = self.piece(stream, address, left, reading)?;
-            let bytes = piece.bytes.get(piece.range).filter(|b| !b.is_empty());
-            let bytes = bytes.ok_or_else(|| bad("F-11.5", "extent passes its block"))?;
-            copy.extend_from_slice(bytes);
-            let len = bytes.len() as u64;
-            left = left.saturating_sub(len);
-            address = address.saturating_add(len);
-            reading.rest_len = reading.rest_len.saturating_sub(len);
+        let len = group.wanted.end.saturating_sub(start);
+        let piece = self.piece(stream, start, len, reading)?;
+        let bytes = piece.bytes.get(piece.range).unwrap_or(&[]);
+        for part in group.parts {
+            let skipped = part.address.saturating_sub(start) as usize;
+            let here = part.len.min(group.wanted.end.saturating_sub(part.address)) as usize;
+            let from = bytes.get(skipped..skipped.saturating_add(here));
+            let to = room.get_mut(part.at..part.at.saturating_add(here));
+            let (Some(from), Some(to)) = (from, to) else {
+                return Err(bad("F-11.5", "extent passes its block"));
+            };
+            to.copy_from_slice(from);
         }
         Ok(())
     }
@@ -354,11 +413,8 @@ impl Contents {
         }
         let mut plain = Vec::with_capacity(needs_len as usize);
         let run = start.saturating_add(needs.start)..start.saturating_add(needs.end);
-        self.each_extent(run, &mut |_, extent| {
-            let reading = Reading::just(Recipes::Refused, extent.len);
-            self.append(extent, &mut plain, reading)?;
-            Ok(ControlFlow::Continue(()))
-        })?;
+        let run_end = run.end;
+        self.append(run, run_end, &mut plain, Reading::just(Recipes::Refused, 0))?;
         let made = weald_codec::make(recipe, &plain, len)?;
         match Recipe::check_of(&made) == recipe.check {
             true => Ok(made),
@@ -388,7 +444,7 @@ impl Contents {
         let read = address..address.saturating_add(here);
         let pace = self.readers.note(Trail::Stream(stream), read, self.sight);
         // Who reads a file in order was looked ahead for along that file.
-        if !pace.ahead.is_empty() && self.reads_ahead && !reading.is_in_order {
+        if !pace.ahead.is_empty() && self.reads_ahead && !reading.manner.is_in_order {
             let stream_end = self.records.item_count(RecordType::Data, stream);
             let ahead = pace
                 .ahead
@@ -402,7 +458,7 @@ impl Contents {
         let wanted = wanted(
             (start, len, reading.rest_len),
             found.record.raw_len,
-            reading.is_in_order,
+            reading.manner,
             pace.is_in_order,
         );
         if let Some(recorder) = self.records.recorder() {
@@ -510,6 +566,11 @@ impl Contents {
         Ok(())
     }
 
+    /// Where the block or recipe ends that has byte `at` of a stream.
+    pub fn piece_end(&self, stream: u8, at: u64) -> Result<u64> {
+        self.piece_at(stream, at).map(|(_, end)| end)
+    }
+
     /// The number of the block or recipe that has byte `at` of a stream, and where it ends.
     fn piece_at(&self, stream: u8, at: u64) -> Result<(u64, u64)> {
         if self.is_made(stream) {
@@ -537,7 +598,11 @@ impl Contents {
 
     fn load_found(&self, stream: u8, found: &Found, address: u64, len: u64) -> Result<Arc<Block>> {
         let start = address.saturating_sub(found.first_item);
-        let wanted = wanted((start, len, len), found.record.raw_len, true, false);
+        let manner = Manner {
+            is_in_order: true,
+            read_len: 0,
+        };
+        let wanted = wanted((start, len, len), found.record.raw_len, manner, false);
         self.records.block(stream, found, wanted)
     }
 
@@ -571,6 +636,14 @@ impl Contents {
         match self.base_of(stream) {
             Some((image, stream)) => image.contents.is_made_anywhere(*stream),
             None => self.is_made(stream),
+        }
+    }
+
+    /// The contents that have the bytes of `stream`, these or those of a base image, and its number there.
+    pub fn holder_of(&self, stream: u8) -> (&Self, u8) {
+        match self.base_of(stream) {
+            Some((image, stream)) => image.contents.holder_of(*stream),
+            None => (self, stream),
         }
     }
 

@@ -30,6 +30,7 @@ mod hot;
 mod inspect;
 mod instances;
 mod needs;
+mod parts;
 mod readers;
 mod recorder;
 mod records;

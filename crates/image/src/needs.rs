@@ -1,13 +1,13 @@
 //! What a read would have to decode, told by the index: nothing is decoded for it.
 
 use crate::Image;
-use crate::content::{Contents, Recipes, wanted};
+use crate::content::{Contents, Manner, Recipes, wanted};
+use crate::parts::Window;
 use crate::readers::{Readers, Sight, Trail};
 use crate::records::{Found, Wanted};
 use std::collections::HashMap;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use weald_format::container::RecordType;
-use weald_format::pages::Source;
 use weald_format::{ContentId, Error, Result};
 
 /// A block or what a recipe makes: the contents that it belongs to, stream and number.
@@ -93,15 +93,15 @@ fn owner(contents: &Contents) -> usize {
     std::ptr::from_ref(contents).addr()
 }
 
-/// An extent, and how it is read.
+/// Bytes of a stream that a read wants together, and how it reads.
 struct Run {
     stream: u8,
     /// Addresses that are wanted.
     wanted: Range<u64>,
-    /// Where the extent ends.
+    /// Where the longest of the extents ends.
     end: u64,
     recipes: Recipes,
-    is_in_order: bool,
+    manner: Manner,
 }
 
 impl Image {
@@ -113,8 +113,11 @@ impl Image {
         let contents = &*self.contents;
         let (_, len) = contents.extent_of(id)?;
         let read = range.start.min(len)..range.end.min(len);
-        let is_in_order = needs.is_in_order(contents, Trail::File(id.0), read.clone());
-        contents.add_needs(id, read, Recipes::Allowed, is_in_order, needs)
+        let manner = Manner {
+            is_in_order: needs.is_in_order(contents, Trail::File(id.0), read.clone()),
+            read_len: read.end.saturating_sub(read.start),
+        };
+        contents.add_needs(id, read, Recipes::Allowed, manner, needs)
     }
 
     /// The content that holds byte `at` of all contents in a row, and where in it; `None` behind the last.
@@ -149,7 +152,7 @@ impl Contents {
         id: ContentId,
         range: Range<u64>,
         recipes: Recipes,
-        is_in_order: bool,
+        manner: Manner,
         needs: &mut Needs,
     ) -> Result<()> {
         let (start, len) = self.extent_of(id)?;
@@ -158,67 +161,57 @@ impl Contents {
             return Ok(());
         }
         let logical_end = start.saturating_add(range.end);
-        let seen_end = match is_in_order {
+        let seen_end = match manner.is_in_order {
             true => start.saturating_add(len),
             false => logical_end,
         };
-        let seen = start.saturating_add(range.start)..seen_end;
-        self.each_extent(seen, &mut |at, extent| {
-            if at >= logical_end {
-                return Ok(ControlFlow::Break(()));
-            }
-            if let Source::Stream { stream, address } = extent.source {
-                let here = extent.len.min(logical_end.saturating_sub(at));
+        let mut from = start.saturating_add(range.start);
+        while from < logical_end {
+            let window = Window::of(self, from..logical_end, seen_end)?;
+            // An image without extents for all of its contents is refused where it is read.
+            from = from.saturating_add(window.len.max(1));
+            window.each_group(&mut |contents, stream, group| {
                 let run = Run {
                     stream,
-                    wanted: address..address.saturating_add(here),
-                    end: address.saturating_add(extent.len),
+                    wanted: group.wanted,
+                    end: group.rest_end,
                     recipes,
-                    is_in_order,
+                    manner,
                 };
-                self.add_run(run, needs)?;
-            }
-            Ok(ControlFlow::Continue(()))
-        })
-    }
-
-    fn add_run(&self, mut run: Run, needs: &mut Needs) -> Result<()> {
-        if let Some((image, stream)) = self.base_of(run.stream) {
-            run.stream = *stream;
-            return image.contents.add_run(run, needs);
-        }
-        let mut at = run.wanted.start;
-        while at < run.wanted.end {
-            let next = match self.is_made(run.stream) {
-                true => self.add_made(&run, at, needs)?,
-                false => self.add_block(&run, at, needs)?,
-            };
-            // Every record and recipe has a byte at least; without one there would be no end.
-            at = next.max(at.saturating_add(1));
+                match contents.is_made(stream) {
+                    true => contents.add_made(&run, needs),
+                    false => contents.add_block(&run, needs),
+                }
+            })?;
         }
         Ok(())
     }
 
-    /// Adds the recipe that makes byte `at`; where what it makes ends.
-    fn add_made(&self, run: &Run, at: u64, needs: &mut Needs) -> Result<u64> {
+    /// Adds the recipe that makes the bytes of a run.
+    fn add_made(&self, run: &Run, needs: &mut Needs) -> Result<()> {
         if run.recipes == Recipes::Refused {
             let what = "a recipe made of what recipes make";
             return Err(Error::corrupt("content", 0, "F-20.3", what));
         }
-        let made = self.made_at(at)?;
+        let made = self.made_at(run.wanted.start)?;
         let recipe = made.recipe()?;
         if needs.make((owner(self), run.stream, made.no), recipe.len) {
             let (_, plain_len) = self.extent_of(recipe.plain)?;
             // What is damaged is said where it is read.
             let plain = recipe.needs(plain_len).unwrap_or(0..plain_len);
-            self.add_needs(recipe.plain, plain, Recipes::Refused, false, needs)?;
+            let manner = Manner {
+                is_in_order: false,
+                read_len: 0,
+            };
+            self.add_needs(recipe.plain, plain, Recipes::Refused, manner, needs)?;
         }
-        Ok(made.first.saturating_add(recipe.len))
+        Ok(())
     }
 
-    /// Adds the block that holds byte `at`, and says where it ends.
-    fn add_block(&self, run: &Run, at: u64, needs: &mut Needs) -> Result<u64> {
+    /// Adds the block that holds the bytes of a run.
+    fn add_block(&self, run: &Run, needs: &mut Needs) -> Result<()> {
         let records = self.records();
+        let at = run.wanted.start;
         let found = records.record_of_item(RecordType::Data, run.stream, at)?;
         let end = found.first_item.saturating_add(found.item_count);
         let read = at..run.wanted.end.min(end);
@@ -230,10 +223,9 @@ impl Contents {
                 run.end.saturating_sub(at),
             ),
             found.record.raw_len,
-            run.is_in_order,
+            run.manner,
             stream_in_order,
         );
-        needs.decode(self, (owner(self), run.stream, found.no), &found, wanted)?;
-        Ok(end)
+        needs.decode(self, (owner(self), run.stream, found.no), &found, wanted)
     }
 }

@@ -17,6 +17,9 @@ const SLACK: u64 = 256 << 10;
 const FILE_RUN: (u64, u32) = (64 << 10, 2);
 /// The same for a stream: files that lie behind each other.
 const STREAM_RUN: (u64, u32) = (256 << 10, 3);
+/// Nobody is looked ahead for further than so many times what was read in order: a program of which pages are mapped here and there has runs
+/// too, and most end soon.
+const AHEAD_OF_RUN: u64 = 2;
 /// Notes in a group after which a reader counts as gone, so that its place is free for others.
 const GONE_AFTER: u64 = 64;
 
@@ -124,7 +127,9 @@ impl Reader {
 
     fn look(&mut self, sight: Sight) -> Range<u64> {
         let from = self.ahead_end.max(self.run.end);
-        let to = self.run.end.saturating_add(sight.len);
+        let run_len = self.run.end.saturating_sub(self.run.start);
+        let len = sight.len.min(run_len.saturating_mul(AHEAD_OF_RUN));
+        let to = self.run.end.saturating_add(len);
         match to.saturating_sub(from) >= sight.step_len.max(1) {
             true => {
                 self.ahead_end = to;
@@ -237,9 +242,9 @@ mod tests {
         }
     }
 
-    /// Would catch: bytes asked for twice, or never.
+    /// Would catch: bytes asked for twice, or never, and much decoded for who has read little so far.
     #[test]
-    fn what_lies_ahead_is_told_once() {
+    fn what_lies_ahead_is_told_once_and_more_the_more_was_read() {
         let readers = Readers::default();
         let mut told = 0;
         for place in 0..200 {
@@ -249,7 +254,8 @@ mod tests {
             }
             assert!(told == 0 || pace.ahead.start == told);
             told = pace.ahead.end;
-            assert_eq!(told, (place + 1) * 128 * K + SIGHT.len);
+            let read_len = (place + 1) * 128 * K;
+            assert_eq!(told, read_len + SIGHT.len.min(2 * read_len));
         }
         assert!(told >= 200 * 128 * K + SIGHT.len - SIGHT.step_len);
     }
