@@ -9,6 +9,7 @@
 # make bench-mount  mounts beside SquashFS, EROFS, ext4 and a stub without an image, into bench-out/; needs root and a quiet machine
 # make soak-mount  a hundred images mounted, read and unmounted by one server, MINUTES=60; needs root
 # make trees      the same tree back, on large trees of this machine; needs root
+# make systemd    the units and the fstab of docs/mounting.md under a systemd of their own; needs root
 # make exports    mounts handed on by NFS-Ganesha and Samba, whose packages it installs, services included; needs root
 # make fuzz       every decoder on hostile bytes
 # make soak       random trees and options, MINUTES=30; needs root
@@ -21,7 +22,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo test bench bench-build bench-forest soak-forest bench-mount soak-mount trees exports fuzz soak setup install uninstall clean
+.PHONY: all demo test bench bench-build bench-forest soak-forest bench-mount soak-mount trees exports systemd fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -66,6 +67,10 @@ trees:
 exports:
 	bash scripts/setup.sh build test exports
 	cargo test --locked -p weald-cli --features exports --test mounts exports::
+
+systemd:
+	bash scripts/setup.sh build test systemd
+	bash scripts/systemd.sh
 
 fuzz:
 	bash scripts/setup.sh build fuzz

@@ -16,12 +16,15 @@ set -euo pipefail
 
 RUNS=3
 META_ROUNDS=5
+START_ROUNDS=9
+WARM_STARTS=3
 LOOK_UPS=20000
 RANDOM_READS=400
 MANY=100
 MANY_ROUNDS=4
 MANY_CACHE_MIB=64
 STARTS_AT_ONCE=20
+START_LABELS='default.weald interactive.weald 128K.squashfs 1M.squashfs plain.ext4'
 SLOW_MIB=200
 META_DIRS=1000
 META_FILES=1000
@@ -310,32 +313,54 @@ make_programs() {
     done < <(find "$cache" -type f \( -path '*/bin/esbuild' -o -path '*/scripts/ruff' \))
 }
 
+# start_round LABEL: adds what the starts of all programs take on a new mount, cold and then warm, to times[LABEL.…]; those are numbers side by side.
+start_round() {
+    local label=$1 before _
+    drop_caches
+    serve "${label##*.}" "$work/$label"
+    before=$(driver_cpu)
+    measure_machine start_all
+    times[$label.cold]+=" $wall" times[$label.cpu]+=" $cpu" times[$label.server]+=" $(minus "$(driver_cpu)" "$before")"
+    for _ in $(seq $WARM_STARTS); do
+        measure_machine start_all
+        times[$label.warm]+=" $wall" times[$label.warm_cpu]+=" $cpu"
+    done
+    unserve
+}
+
 start_part() {
-    local label kind
-    local -A found
+    local label labels what round
+    local -A found times
+    read -ra labels <<<"$START_LABELS"
     step 'starting programs'
     make_programs
-    printf '\n## Starting %s programs, %s at a time\n' "$(find "$work/programs" -type f | wc -l)" $STARTS_AT_ONCE
+    printf '\n## Starting %s programs, %s at a time: by turns, medians of %s cold and %s warm\n' "$(find "$work/programs" -type f | wc -l)" $STARTS_AT_ONCE \
+        $START_ROUNDS $((START_ROUNDS * WARM_STARTS))
     "$weald" build --quiet "$work/programs" "$work/default.weald"
     "$weald" build --quiet --profile interactive "$work/programs" "$work/interactive.weald"
     for label in 128K 1M; do mksquashfs "$work/programs" "$work/$label.squashfs" -comp zstd -b $label -no-progress -quiet >>"$out/log"; done
     truncate -s 2G "$work/plain.ext4"
     mkfs.ext4 -q -F -d "$work/programs" "$work/plain.ext4"
+    for round in $(seq $START_ROUNDS); do
+        say "   round $round"
+        # Whoever comes first this time comes last the next.
+        labels=("${labels[@]:1}" "${labels[0]}")
+        for label in "${labels[@]}"; do start_round "$label"; done
+    done
     table image MB 'cold, s' 'CPU s' 'of it the server' 'warm, s' 'CPU s'
-    for label in default.weald interactive.weald 128K.squashfs 1M.squashfs plain.ext4; do
-        kind=${label##*.}
-        say "   $label"
-        on_mount "$kind" "$work/$label" cold start_all
-        found[$label.cold]=$wall found[$label.cpu]=$cpu
-        local cells=("$wall" "$cpu" "$driver_part")
-        on_mount "$kind" "$work/$label" warm start_all
-        found[$label.warm]=$wall
-        row "$label" "$(scaled "$(du -B1 "$work/$label" | cut -f1)" 0.000001 '%.1f')" "${cells[@]}" "$wall" "$cpu"
+    for label in $START_LABELS; do
+        local cells=()
+        for what in cold cpu server warm warm_cpu; do
+            # shellcheck disable=SC2086 # numbers
+            found[$label.$what]=$(median ${times[$label.$what]})
+            cells+=("${found[$label.$what]}")
+        done
+        row "$label" "$(scaled "$(du -B1 "$work/$label" | cut -f1)" 0.000001 '%.1f')" "${cells[@]}"
     done
     printf '\n### The same, cold, from storage of %s MiB/s\n' $SLOW_MIB
     table image 'cold, s' 'CPU s' 'of it the server'
     slow_storage
-    for label in default.weald interactive.weald 128K.squashfs 1M.squashfs plain.ext4; do
+    for label in $START_LABELS; do
         on_mount "${label##*.}" "$work/$label" cold start_all
         found[$label.slow]=$wall
         row "$label" "$wall" "$cpu" "$driver_part"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [rivals] [forest] [mount] [exports] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [rivals] [forest] [mount] [exports] [systemd] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -42,6 +42,10 @@ ganesha.nfsd nfs-ganesha
 nfs-cat libnfs-utils
 smbd samba
 smbclient smbclient
+TABLE
+    systemd) cat <<'TABLE' ;;
+/lib/systemd/systemd systemd
+pgrep procps
 TABLE
     bench) cat <<'TABLE' ;;
 mksquashfs squashfs-tools
@@ -88,7 +92,7 @@ TABLE
     fuzz) cat <<'TABLE' ;;
 c++ g++
 TABLE
-    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, forest, mount or fuzz" ;;
+    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, forest, mount, exports, systemd or fuzz" ;;
     esac
 }
 

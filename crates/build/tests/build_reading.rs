@@ -7,7 +7,7 @@ use std::process::Command;
 use weald_build::{BuildOptions, CodecSpec, Silent, build_image};
 use weald_format::ROOT_INODE;
 use weald_image::{Image, Needs, OpenOptions};
-use weald_testkit::rng::words;
+use weald_testkit::rng::{Rng, words};
 
 const BLOCK_LEN: u64 = 1 << 20;
 const READ_LEN: usize = 4096;
@@ -51,15 +51,15 @@ fn open(path: &Path) -> Image {
 
 /// Reads at many places of file `name`, from empty caches each time: the mean of what each read decoded, which is what the
 /// index says.
-fn cold_reads(image: &Image, dir: &Path, name: &str) -> u64 {
+fn cold_reads(image: &Image, dir: &Path, name: &str, read_len: usize) -> u64 {
     let expected = fs::read(dir.join(name)).unwrap();
     let inode = image.lookup(ROOT_INODE, name.as_bytes()).unwrap().unwrap();
     let (mut sum, mut count) = (0, 0);
     for at in (0..expected.len()).step_by(STEP) {
         image.drop_caches();
         let before = image.decoded_len().0;
-        let read = image.read(&inode, at as u64, READ_LEN).unwrap();
-        let end = expected.len().min(at + READ_LEN);
+        let read = image.read(&inode, at as u64, read_len).unwrap();
+        let end = expected.len().min(at + read_len);
         assert!(*read == expected[at..end], "{name} at {at}");
         let decoded = image.decoded_len().0 - before;
         let mut needs = Needs::default();
@@ -98,7 +98,7 @@ fn cold_reads_decode_what_the_index_says_and_mostly_fronts() {
         let image = open(&path);
         let has_dictionary = image.stream_dictionary(0).unwrap().is_some();
         assert_eq!(has_dictionary, dictionary_len > 0, "{codec:?}");
-        let means = FILES.map(|name| cold_reads(&image, &tree, name));
+        let means = FILES.map(|name| cold_reads(&image, &tree, name, READ_LEN));
         // A block is one BLOCK_LEN; fronts are half of it, rounded up. Repeats take several blocks, recipes all of them.
         let [text, _, program, ..] = means;
         assert_eq!(
@@ -134,4 +134,52 @@ fn who_comes_back_for_more_gets_the_whole_block_once() {
     let front = 128 << 10;
     let both = front + BLOCK_LEN;
     assert_eq!(decoded, [front, front, both, both, both]);
+}
+
+/// Would catch: bytes that are lost, or put elsewhere, where blocks or the windows meet in which extents are looked at together; a large read
+/// for which one block is decoded twice.
+#[test]
+fn a_read_of_thousands_of_pieces_is_put_together_right() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (tree, path) = (scratch.path().join("tree"), scratch.path().join("x.weald"));
+    fs::create_dir(&tree).unwrap();
+    let base = words(1, 3 << 20);
+    fs::write(tree.join("a-base"), &base).unwrap();
+    let mut rng = Rng::new(5);
+    let mut pieces = Vec::new();
+    for no in 0..6000 {
+        let from = rng.below(base.len() as u64 - 400) as usize;
+        pieces.extend_from_slice(&base[from..from + 400]);
+        pieces.extend_from_slice(&words(no + 7, rng.below(300) as usize));
+        if rng.one_in(50) {
+            pieces.extend_from_slice(&[0; 500]);
+        }
+    }
+    fs::write(tree.join("b-pieces"), &pieces).unwrap();
+    let options = BuildOptions {
+        block_len: 100_000,
+        ..BuildOptions::level(5).unwrap()
+    };
+    build_image(&tree, &path, false, &options, &Silent).unwrap();
+    let image = open(&path);
+    let inode = image.lookup(ROOT_INODE, b"b-pieces").unwrap().unwrap();
+    let mut extent_count = 0;
+    let mut count = |_| {
+        extent_count += 1;
+        Ok(())
+    };
+    image
+        .each_extent_of(inode.content.unwrap(), &mut count)
+        .unwrap();
+    assert!(extent_count > 8000, "{extent_count}");
+    let read = image.read(&inode, 0, pieces.len()).unwrap();
+    assert!(*read == pieces[..], "all at once");
+    for _ in 0..200 {
+        let from = rng.below(pieces.len() as u64) as usize;
+        let len = rng.below(2 << 20) as usize;
+        let end = pieces.len().min(from + len);
+        let read = image.read(&inode, from as u64, len).unwrap();
+        assert!(*read == pieces[from..end], "{from}..{end}");
+    }
+    cold_reads(&image, &tree, "b-pieces", 200 << 10);
 }

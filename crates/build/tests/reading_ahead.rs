@@ -93,11 +93,11 @@ fn several_blocks_are_decoded_ahead_along_the_file() {
     for name in ["a-long", "b-back", "c-noise"] {
         let image = built.open(THREADS);
         let (inode, expected) = (find(&image, name), built.bytes(name));
-        let read_len = 2 * BLOCK_LEN;
+        let read_len = 5 * BLOCK_LEN;
         for at in (0..read_len).step_by(READ_LEN) {
             read(&image, &inode, &expected, at, READ_LEN);
         }
-        // Two blocks are read by now, and as many as there are threads and one are wanted behind them.
+        // Five blocks are read by now, and as many as there are threads and one are wanted behind them.
         wait_for(&image, read_len + (THREADS + 1) * BLOCK_LEN);
     }
 }

@@ -27,7 +27,8 @@ mod wire;
 pub use attr::Overrides;
 pub use handshake::Negotiated;
 pub use mount::{
-    Busy, Mount, Paused, Unmounter, device_of, is_fuse, mount, mount_traced, resume, unmount,
+    Busy, Mount, Paused, Unmounter, device_of, is_automount, is_fuse, mount, mount_traced, resume,
+    unmount,
 };
 pub use options::{Access, MountOptions};
 pub use presence::{Presence, Watch};

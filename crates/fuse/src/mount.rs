@@ -12,7 +12,7 @@ use crate::trace::Trace;
 use crate::tree::Tree;
 use crate::view::{Shown, View, find_dir};
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, CWD, Statx, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::{CString, OsStr};
@@ -147,13 +147,24 @@ pub fn device_of(dir: &Path) -> Result<(u32, u32)> {
 
 /// Whether what is mounted on `dir`, or holds it, is a FUSE file system; `None` where the kernel does not tell.
 pub fn is_fuse(dir: &Path) -> Option<bool> {
+    type_of(dir).map(|name| name.starts_with("fuse"))
+}
+
+/// Whether an automounter waits on `dir` for who comes in: while it has a mount made, everybody else waits at that directory, but for its own group of
+/// processes.
+pub fn is_automount(dir: &Path) -> bool {
+    type_of(dir).is_some_and(|name| name == "autofs")
+}
+
+/// The type of the file system that is mounted on `dir`, or holds it, as `/proc/mounts` names it.
+fn type_of(dir: &Path) -> Option<String> {
     let mount_id = local_statx(dir).ok()?.stx_mnt_id.to_string();
     let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     let line = table
         .lines()
         .find(|line| line.split(' ').next() == Some(&mount_id))?;
     let (_, after) = line.split_once(" - ")?;
-    Some(after.starts_with("fuse"))
+    after.split(' ').next().map(str::to_owned)
 }
 
 impl Mount {
@@ -309,10 +320,11 @@ fn checked_dir(dir: &Path) -> Result<PathBuf> {
     let path = dir
         .canonicalize()
         .map_err(|error| Error::io("mount point", error))?;
-    if path.is_dir() {
-        Ok(path)
-    } else {
-        Err(Error::invalid("mount point: not a directory"))
+    // Not by stat(2) as the standard library calls it: on an automount point that waits for the very mount that is to be made here.
+    let stat = local_statx(&path).map_err(|error| error.context("mount point"))?;
+    match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::Directory => Ok(path),
+        _ => Err(Error::invalid("mount point: not a directory")),
     }
 }
 
@@ -323,13 +335,13 @@ fn local_statx(path: &Path) -> Result<Statx> {
         .map_err(|errno| Error::io(path.display().to_string(), errno.into()))
 }
 
-/// One more than there are processors, so that none is idle while one thread waits for storage, or for a block that another one decodes: programs that were
-/// started cold came up a tenth sooner on two.
+/// Some more than there are processors, so that none is idle while threads wait for storage, or for a block that another one decodes
+/// (`docs/design/0017-one-cache.md`).
 fn worker_count(options: &MountOptions) -> usize {
     let cpu_count = || std::thread::available_parallelism().map_or(1, usize::from);
     options
         .worker_count
-        .unwrap_or_else(|| cpu_count().saturating_add(1))
+        .unwrap_or_else(|| cpu_count().saturating_add(4))
 }
 
 fn view<T: Tree>(tree: T, options: &MountOptions) -> Result<View<T>> {

@@ -17,9 +17,8 @@ const SLACK: u64 = 256 << 10;
 const FILE_RUN: (u64, u32) = (64 << 10, 2);
 /// The same for a stream: files that lie behind each other.
 const STREAM_RUN: (u64, u32) = (256 << 10, 3);
-/// Nobody is looked ahead for further than so many times what was read in order: a program of which pages are mapped here and there has runs
-/// too, and most end soon.
-const AHEAD_OF_RUN: u64 = 2;
+/// Of who reads in order so much is left to the kernel, whose own requests reach as far ahead.
+const NEAR_LEN: u64 = 512 << 10;
 /// Notes in a group after which a reader counts as gone, so that its place is free for others.
 const GONE_AFTER: u64 = 64;
 
@@ -128,7 +127,8 @@ impl Reader {
     fn look(&mut self, sight: Sight) -> Range<u64> {
         let from = self.ahead_end.max(self.run.end);
         let run_len = self.run.end.saturating_sub(self.run.start);
-        let len = sight.len.min(run_len.saturating_mul(AHEAD_OF_RUN));
+        // Where pages of a program are mapped here and there, some lie behind each other too; most such runs end soon.
+        let len = sight.len.min(run_len.saturating_sub(NEAR_LEN));
         let to = self.run.end.saturating_add(len);
         match to.saturating_sub(from) >= sight.step_len.max(1) {
             true => {
@@ -255,7 +255,7 @@ mod tests {
             assert!(told == 0 || pace.ahead.start == told);
             told = pace.ahead.end;
             let read_len = (place + 1) * 128 * K;
-            assert_eq!(told, read_len + SIGHT.len.min(2 * read_len));
+            assert_eq!(told, read_len + SIGHT.len.min(read_len - NEAR_LEN));
         }
         assert!(told >= 200 * 128 * K + SIGHT.len - SIGHT.step_len);
     }

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weald_daemon::{MountRequest, Place, Prefetch, Server, ServerOptions, Started, default_dir};
-use weald_fuse::MountOptions;
+use weald_fuse::{MountOptions, is_automount};
 
 /// Mount an image, read-only
 ///
@@ -30,7 +30,7 @@ pub struct MountArgs {
     ///                 at least 8M, is sure to the tree, which takes 96M or a sixteenth at most; data that nobody
     ///                 reads any more is dropped after a minute or two.
     ///                 Mounts of one server share one cache; one that asks for another size gets its own
-    /// workers=N       threads that answer the kernel (default: CPUs and one)
+    /// workers=N       threads that answer the kernel (default: CPUs and four)
     /// max_readahead=SIZE  how far the kernel reads ahead (default: 256K; more, such as 1M, for who reads large files in
     ///                 order; only root's mounts)
     /// offset=SIZE     where the image begins in the file; auto finds one that something was put in front of
@@ -241,7 +241,9 @@ fn serve(args: &MountArgs) -> Result<ExitCode> {
         ..args.request()?
     };
     let options = MountOptions::parse(&args.options)?;
-    if args.ready_stdout {
+    // Only its own group of processes an automounter lets in while it waits for this mount.
+    let stays = is_automount(&args.dir);
+    if args.ready_stdout && !stays {
         background::detach()?;
     }
     let place = place().inspect_err(|error| log::info!("{error}")).ok();
@@ -252,6 +254,9 @@ fn serve(args: &MountArgs) -> Result<ExitCode> {
         log: None,
     };
     let server = Server::start(place, server_options, Some(request))?;
+    if args.ready_stdout && stays {
+        background::detach()?;
+    }
     if args.ready_stdout {
         background::say_ready(args.log.as_deref())?;
     }

@@ -1,7 +1,7 @@
 //! `mount.weald`, by which mount(8), fstab and systemd come to the same as by `weald mount`.
 //!
 //! It joins the shared server if one runs, but starts none: a server that began in the unit of one mount would end with it, and
-//! the other mounts too.
+//! the other mounts too. What an automounter asks for gets a process of its own.
 
 use super::mount::{self, MountArgs, Way};
 use anyhow::{Context, Result, bail};
@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weald_fuse::MountOptions;
+use weald_fuse::{MountOptions, is_automount};
 
 /// Exit codes of a mount helper, of mount(8).
 const HELPER_USAGE: u8 = 1;
@@ -36,7 +36,12 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let args = MountArgs::of(line.image, line.dir, line.options);
-    match mount::mount(&args, Way::JoinIfThere) {
+    // A server that runs already would wait for the very mount that it is to make.
+    let way = match is_automount(&args.dir) {
+        true => Way::Alone,
+        false => Way::JoinIfThere,
+    };
+    match mount::mount(&args, way) {
         Ok(code) if code == ExitCode::SUCCESS => code,
         Ok(_) => ExitCode::from(HELPER_FAILURE),
         Err(error) => helper_failed(&error, HELPER_FAILURE),
