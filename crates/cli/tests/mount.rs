@@ -298,6 +298,24 @@ fn the_right_digest_is_accepted_and_options_take_effect() {
     assert_eq!(text(&bench.sh(read_ahead)), "384\n");
 }
 
+/// Would catch: much decoded for nobody around every page of a program, or many small requests for what is only copied.
+#[test]
+fn the_kernel_reads_ahead_further_where_nothing_is_decoded() {
+    let bench = Bench::new();
+    succeeded(
+        &bench
+            .sh("mkdir text && seq 200000 > text/numbers && $WEALD build --quiet text text.weald"),
+    );
+    let read_ahead = |image: &str| {
+        succeeded(&bench.weald(&["mount", image, "mnt"]));
+        let told = bench.sh("cat /sys/class/bdi/$(mountpoint -d mnt)/read_ahead_kb");
+        succeeded(&bench.weald(&["umount", "mnt"]));
+        text(&told)
+    };
+    assert_eq!(read_ahead("image"), "1024\n");
+    assert_eq!(read_ahead("text.weald"), "256\n");
+}
+
 #[test]
 fn an_image_can_lie_inside_a_file() {
     let bench = Bench::new();

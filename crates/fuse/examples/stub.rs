@@ -33,6 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         has_acls: false,
         has_holes: false,
         has_btimes: false,
+        is_plain: true,
     };
     let options = MountOptions::parse(options)?;
     let mount = weald_fuse::mount(tree, OsStr::new("stub"), Path::new(dir), &options)?;

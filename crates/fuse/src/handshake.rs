@@ -12,7 +12,7 @@ use weald_format::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes that one request carries: what the kernel allows by default (`/proc/sys/fs/fuse/max_pages_limit`).
-const REQUEST_PAGES_MAX: u16 = 256;
+pub(crate) const REQUEST_PAGES_MAX: u16 = 256;
 
 /// Requests that the kernel may have under way without anybody waiting (read-ahead). Enough to keep every worker busy
 /// with the next blocks of several sequential readers; each holds at most 1 MiB of page cache.

@@ -4,7 +4,7 @@
 
 use crate::driver::{Driver, wanted_flags};
 use crate::fusermount;
-use crate::handshake::{Negotiated, shake_hands};
+use crate::handshake::{Negotiated, REQUEST_PAGES_MAX, shake_hands};
 use crate::options::{Access, MountOptions};
 use crate::session::Session;
 use crate::stats::Counters;
@@ -28,6 +28,8 @@ const SUBTYPE: &str = "weald";
 /// Read-ahead of the kernel in bytes, unless somebody says another. Around every page of a program that is not there the kernel asks for as much, so
 /// that more has more decoded for nobody; less costs who reads in order (`docs/design/0017-one-cache.md`).
 const READ_AHEAD_LEN: ByteLen = ByteLen(256 << 10);
+/// The same where nothing is decoded: what one request can carry.
+const PLAIN_READ_AHEAD_LEN: ByteLen = ByteLen(REQUEST_PAGES_MAX as u64 * 4096);
 
 /// How long [`Mount::pause`] waits for requests under way. A disk that hangs longer keeps its server.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -367,6 +369,12 @@ fn start<T: Tree>(
     let dir = checked_dir(dir)?;
     let view = view(tree, options)?;
     let access = view.shown.access;
+    let read_ahead_len = options
+        .read_ahead_len
+        .unwrap_or(match view.features.is_plain {
+            true => PLAIN_READ_AHEAD_LEN,
+            false => READ_AHEAD_LEN,
+        });
     let source = options.source_name.as_deref().map_or(source, OsStr::new);
     let subtype = options.subtype.as_deref().unwrap_or(SUBTYPE);
     let device = if is_root() {
@@ -381,7 +389,7 @@ fn start<T: Tree>(
     });
     match served {
         Ok(mount) => {
-            mount.set_read_ahead(options.read_ahead_len.unwrap_or(READ_AHEAD_LEN));
+            mount.set_read_ahead(read_ahead_len);
             Ok(mount)
         }
         Err(error) => {

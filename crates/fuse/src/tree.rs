@@ -20,6 +20,8 @@ pub struct Features {
     pub has_holes: bool,
     /// Some inode has a time of birth. Where others of the tree have none, the kernel asks for theirs again and again.
     pub has_btimes: bool,
+    /// Nearly all of the contents is stored as it is: what is read besides costs a copy, nothing is decoded for it.
+    pub is_plain: bool,
 }
 
 /// The figures that statfs(2) tells.
@@ -159,6 +161,7 @@ impl Tree for Image {
             has_holes: true,
             // A builder keeps them of all inodes or of none.
             has_btimes: self.root().is_ok_and(|root| root.times.btime.is_some()),
+            is_plain: self.is_mostly_incompressible(),
         }
     }
 

@@ -303,6 +303,7 @@ fn a_tree_without_extended_attributes_is_asked_once() {
         has_acls: false,
         has_holes: true,
         has_btimes: false,
+        is_plain: false,
     };
     let (tree, calls) = Counting::new(stub);
     let live = Live::new(tree, "");

@@ -71,6 +71,7 @@ impl Stub {
             has_acls: true,
             has_holes: true,
             has_btimes: false,
+            is_plain: true,
         };
         Self {
             dir_count,
