@@ -182,4 +182,16 @@ fn a_read_of_thousands_of_pieces_is_put_together_right() {
         assert!(*read == pieces[from..end], "{from}..{end}");
     }
     cold_reads(&image, &tree, "b-pieces", 200 << 10);
+    // Blocks of which a front could be decoded first.
+    let options = BuildOptions {
+        block_len: BLOCK_LEN,
+        ..BuildOptions::level(5).unwrap()
+    };
+    build_image(&tree, &path, true, &options, &Silent).unwrap();
+    let image = open(&path);
+    let inode = image.lookup(ROOT_INODE, b"b-pieces").unwrap().unwrap();
+    let read = image.read(&inode, 0, 1 << 20).unwrap();
+    assert!(*read == pieces[..1 << 20], "a window");
+    let (decoded, stored) = (image.decoded_len().0, image.stream_len(0));
+    assert!(decoded <= stored, "{decoded} of {stored}");
 }

@@ -566,13 +566,8 @@ impl Contents {
         Ok(())
     }
 
-    /// Where the block or recipe ends that has byte `at` of a stream.
-    pub fn piece_end(&self, stream: u8, at: u64) -> Result<u64> {
-        self.piece_at(stream, at).map(|(_, end)| end)
-    }
-
     /// The number of the block or recipe that has byte `at` of a stream, and where it ends.
-    fn piece_at(&self, stream: u8, at: u64) -> Result<(u64, u64)> {
+    pub fn piece_at(&self, stream: u8, at: u64) -> Result<(u64, u64)> {
         if self.is_made(stream) {
             let made = self.made_at(at)?;
             return Ok((made.no, made.first.saturating_add(made.recipe()?.len)));

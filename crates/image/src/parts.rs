@@ -56,7 +56,7 @@ pub struct Window<'a> {
 
 /// Parts of which one block, or what one recipe makes, has the first bytes.
 pub struct Group<'g, 'a> {
-    /// In the order of their addresses; all have the same stream. What they want behind `end` comes with another group.
+    /// In the order of their addresses; all have the same stream. What they want behind that block comes with another group.
     pub parts: &'g [Part<'a>],
     /// Addresses from the first byte that is wanted of it to the last.
     pub wanted: Range<u64>,
@@ -126,7 +126,7 @@ impl<'a> Window<'a> {
                 return Ok(());
             };
             // Every record and recipe has a byte at least; without one there would be no end.
-            let end = contents.piece_end(stream, address)?;
+            let (_, end) = contents.piece_at(stream, address)?;
             let end = end.max(address.saturating_add(1));
             let is_here = |part: &Part<'_>| {
                 std::ptr::eq(part.contents, contents) && part.stream == stream && part.address < end

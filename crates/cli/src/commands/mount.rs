@@ -31,8 +31,8 @@ pub struct MountArgs {
     ///                 reads any more is dropped after a minute or two.
     ///                 Mounts of one server share one cache; one that asks for another size gets its own
     /// workers=N       threads that answer the kernel (default: CPUs and four)
-    /// max_readahead=SIZE  how far the kernel reads ahead (default: 256K, or 1M where nine tenths of the data are stored
-    ///                 without a codec; only root's mounts)
+    /// max_readahead=SIZE  how far the kernel reads ahead (default: 256K, or 1M where no codec makes nine tenths of the
+    ///                 data smaller; only root's mounts)
     /// offset=SIZE     where the image begins in the file; auto finds one that something was put in front of
     /// digest=HEX      refuse any image but the one with this image digest
     /// generation=N    mount the image as it was then; see weald generations
@@ -254,10 +254,10 @@ fn serve(args: &MountArgs) -> Result<ExitCode> {
         log: None,
     };
     let server = Server::start(place, server_options, Some(request))?;
-    if args.ready_stdout && stays {
-        background::detach()?;
-    }
     if args.ready_stdout {
+        if stays {
+            background::detach()?;
+        }
         background::say_ready(args.log.as_deref())?;
     }
     server.run()?;
