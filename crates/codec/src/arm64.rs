@@ -33,6 +33,33 @@ pub fn unfilter(code: &mut [u8], place: usize) {
     each_word(code, place, u32::wrapping_sub);
 }
 
+/// Undoes [`filter`] in `part`, the bytes of `block` from `start` on, which begins at the front of its block. Words that the part has only some bytes of are
+/// changed as far as `block` has them whole.
+pub fn unfilter_part(block: &[u8], start: usize, part: &mut [u8]) {
+    let head_len = start.wrapping_neg() % WORD_LEN;
+    let (head, rest) = part.split_at_mut(head_len.min(part.len()));
+    let rest_start = start.saturating_add(head.len());
+    unfilter_cut(block, start, head);
+    let tail_len = rest.len() % WORD_LEN;
+    let (words, tail) = rest.split_at_mut(rest.len().saturating_sub(tail_len));
+    unfilter(words, rest_start);
+    unfilter_cut(block, rest_start.saturating_add(words.len()), tail);
+}
+
+/// The same for bytes that lie in one word.
+fn unfilter_cut(block: &[u8], start: usize, part: &mut [u8]) {
+    let skipped = start % WORD_LEN;
+    let place = start.saturating_sub(skipped);
+    let Some(word) = block.get(place..).and_then(|rest| rest.first_chunk()) else {
+        return;
+    };
+    let mut word: [u8; WORD_LEN] = *word;
+    unfilter(&mut word, place);
+    for (to, from) in part.iter_mut().zip(word.iter().skip(skipped)) {
+        *to = *from;
+    }
+}
+
 fn each_word(code: &mut [u8], place: usize, change: fn(u32, u32) -> u32) {
     let (words, _) = code.as_chunks_mut::<WORD_LEN>();
     for (word, place) in words.iter_mut().zip((place as u32..).step_by(WORD_LEN)) {
@@ -129,6 +156,29 @@ mod tests {
     }
 
     proptest! {
+        /// Would catch: a part whose first or last word is cut, put back otherwise than the whole.
+        #[test]
+        fn any_part_comes_back(
+            words in proptest::collection::vec(
+                prop_oneof![any::<u32>(), any::<u32>().prop_map(|w| CALL | w & !CALL_MASK)],
+                0..100,
+            ),
+            tail in 0usize..4,
+            start in 0usize..400,
+            len in 0usize..400,
+        ) {
+            let mut raw = bytes(&words);
+            raw.extend(std::iter::repeat_n(0x97, tail));
+            let mut code = raw.clone();
+            filter(&mut code);
+            let start = start.min(raw.len());
+            let len = len.min(raw.len() - start);
+            let mut part = code[start..start + len].to_vec();
+            let seen = (start + len + WORD_LEN - 1).min(code.len());
+            unfilter_part(&code[..seen], start, &mut part);
+            prop_assert_eq!(part, &raw[start..start + len]);
+        }
+
         /// Would catch: a word that is not put back, and a front that is put back otherwise than the whole.
         #[test]
         fn anything_comes_back_piece_by_piece(

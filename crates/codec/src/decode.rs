@@ -109,7 +109,7 @@ impl DictionaryFront {
     }
 }
 
-fn bad(codec: Codec, what: impl std::fmt::Display) -> Error {
+pub(crate) fn bad(codec: Codec, what: impl std::fmt::Display) -> Error {
     Error::corrupt(
         "stored bytes",
         0,
@@ -332,6 +332,12 @@ impl Decoder {
     }
 }
 
+/// A frame that wants a longer window than it has bytes gets no memory for it.
+pub(crate) fn window_of(raw_len: usize) -> DParameter {
+    let log = usize::BITS.saturating_sub(raw_len.saturating_sub(1).leading_zeros());
+    DParameter::WindowLogMax(log.clamp(10, 27))
+}
+
 fn frame_front(
     context: &mut DCtx<'_>,
     stored: &[u8],
@@ -340,10 +346,7 @@ fn frame_front(
     room: &mut [u8],
 ) -> Option<usize> {
     check_single_frame(Codec::Zstd, stored).ok()?;
-    // A frame that wants a longer window than it has bytes gets no memory for it.
-    let window = usize::BITS.saturating_sub(raw_len.saturating_sub(1).leading_zeros());
-    let window = DParameter::WindowLogMax(window.clamp(10, 27));
-    context.set_parameter(window).ok()?;
+    context.set_parameter(window_of(raw_len)).ok()?;
     // Where there is room for the whole frame, Zstandard decodes in place, with no window and no copy of its own; it then stops only for
     // want of input, of which it gets a block at a time.
     let is_in_place = room.len() >= raw_len;
@@ -374,7 +377,7 @@ fn frame_front(
 }
 
 /// Bytes of the header of a frame (RFC 8878, section 3.1.1.1).
-fn frame_header_len(frame: &[u8]) -> Option<usize> {
+pub(crate) fn frame_header_len(frame: &[u8]) -> Option<usize> {
     let descriptor = *frame.get(ZSTD_MAGIC.len())?;
     let is_single_segment = descriptor & 0x20 != 0;
     let window_len = usize::from(!is_single_segment);
@@ -389,7 +392,7 @@ fn frame_header_len(frame: &[u8]) -> Option<usize> {
 }
 
 /// Where the block ends that begins at `start` of a frame (RFC 8878, section 3.1.1.2): the whole frame, where it is the last one.
-fn block_end(frame: &[u8], start: usize) -> Option<usize> {
+pub(crate) fn block_end(frame: &[u8], start: usize) -> Option<usize> {
     let header: [u8; BLOCK_HEADER_LEN] = *frame.get(start..)?.first_chunk()?;
     let [low, middle, high] = header.map(usize::from);
     let header = low | middle << 8 | high << 16;
@@ -408,7 +411,7 @@ fn block_end(frame: &[u8], start: usize) -> Option<usize> {
 }
 
 /// zstd itself would take several frames, and frames of any bytes to be skipped.
-fn check_single_frame(codec: Codec, stored: &[u8]) -> Result<()> {
+pub(crate) fn check_single_frame(codec: Codec, stored: &[u8]) -> Result<()> {
     let is_frame = stored.starts_with(&ZSTD_MAGIC);
     let len = zstd::zstd_safe::find_frame_compressed_size(stored);
     match is_frame && len == Ok(stored.len()) {

@@ -22,6 +22,7 @@ mod encode;
 pub mod filter;
 pub mod flac;
 pub mod jpeg;
+mod partial;
 mod recipe;
 mod train;
 pub mod x86;
@@ -30,5 +31,6 @@ pub use decode::{DICTIONARY_STEP_LEN, Decoder, DictionaryBytes, front_len, front
 pub use encode::{
     CodecSpec, Encoded, Encoder, SharedDictionary, encode_after, history_context_len, trial_len,
 };
+pub use partial::Partial;
 pub use recipe::make;
 pub use train::{CONTENTS_TRAINING_LEN, Sample, train_dictionary, train_on_contents};

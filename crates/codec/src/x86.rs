@@ -25,6 +25,86 @@ pub fn unfilter(code: &mut [u8]) {
     each_operand(code, u32::wrapping_sub);
 }
 
+/// Undoes [`filter`] in `part`, the bytes of `code` from `start` on, which begins at the front of its block. `code` has [`FRONT_TAIL_LEN`] bytes behind the part, or
+/// ends with the block.
+///
+/// # Cost
+/// O(the part) where instructions before it tell where one begins, as they do within some tens of bytes of a program; O(`code`) else.
+pub fn unfilter_part(code: &[u8], start: usize, part: &mut [u8]) {
+    let end = start.saturating_add(part.len());
+    let mut at = place_met(code, start);
+    while at < end
+        && let Some(seen) = code.get(at..).and_then(|rest| rest.first_chunk())
+    {
+        let mut starts = likely_starts(seen);
+        let window = at;
+        at = at.saturating_add(WINDOW_LEN);
+        let mut free = window;
+        while starts != 0 {
+            let place = window.saturating_add(starts.trailing_zeros() as usize);
+            starts &= starts.wrapping_sub(1);
+            if place >= free
+                && let Some(end) = unfilter_at(code, place, start, part)
+            {
+                free = end;
+            }
+        }
+        at = at.max(free);
+    }
+    while at < end {
+        at = unfilter_at(code, at, start, part).unwrap_or(at.saturating_add(1));
+    }
+}
+
+/// Puts the operand of the instruction at `place`, if it is one of those that are changed, into `part` as it was, as far as it lies there; where the next
+/// instruction begins then.
+fn unfilter_at(code: &[u8], place: usize, start: usize, part: &mut [u8]) -> Option<usize> {
+    let rest = code.get(place..)?;
+    let from = place.saturating_add(operand_start(rest)?);
+    let Some(operand) = code.get(from..).and_then(|rest| rest.first_chunk()) else {
+        return Some(code.len());
+    };
+    let end = from.saturating_add(operand.len());
+    let operand = changed(*operand, end as u32, u32::wrapping_sub);
+    match from.checked_sub(start) {
+        Some(at) if end <= start.saturating_add(part.len()) => {
+            if let Some(to) = part.get_mut(at..at.saturating_add(operand.len())) {
+                to.copy_from_slice(&operand);
+            }
+        }
+        _ => {
+            for (at, byte) in (from..).zip(operand) {
+                let to = at.checked_sub(start).and_then(|at| part.get_mut(at));
+                to.into_iter().for_each(|to| *to = byte);
+            }
+        }
+    }
+    Some(end)
+}
+
+/// Bytes of the longest instruction up to the end of its operand.
+const INSTRUCTION_LEN_MAX: usize = 7;
+
+/// The last place, not behind `start`, that who goes through `code` from its beginning is sure to come to, since none before it
+/// begins what would reach over it.
+fn place_met(code: &[u8], start: usize) -> usize {
+    // Behind so many places in a row where nothing begins, a place is met.
+    let (mut met, mut quiet) = (start, 0usize);
+    while let Some(before) = met.saturating_sub(quiet).checked_sub(1) {
+        let begins = code.get(before..).and_then(operand_start);
+        if begins.is_none() {
+            quiet = quiet.saturating_add(1);
+            if quiet == INSTRUCTION_LEN_MAX - 1 {
+                return met;
+            }
+            continue;
+        }
+        // What begins there hides no place up to itself.
+        (met, quiet) = (before, 0);
+    }
+    met
+}
+
 /// Bytes at the end of a front that [`unfilter`] may leave as they were where the code goes on: those of an operand whose
 /// last byte lies behind the front.
 pub const FRONT_TAIL_LEN: usize = 3;
@@ -82,11 +162,14 @@ fn likely_starts(seen: &[u8; SEEN_LEN]) -> u64 {
 fn change_at(code: &mut [u8], place: usize, change: impl Fn(u32, u32) -> u32) -> Option<usize> {
     let rest = code.get_mut(place..)?;
     let start = operand_start(rest)?;
-    let Some(operand) = rest.get_mut(start..start.saturating_add(4)) else {
+    let operand = rest
+        .get_mut(start..)
+        .and_then(|rest| rest.first_chunk_mut());
+    let Some(operand) = operand else {
         return Some(code.len());
     };
     let end = place.saturating_add(start).saturating_add(4);
-    change_operand(operand, end as u32, change);
+    *operand = changed(*operand, end as u32, change);
     Some(end)
 }
 
@@ -103,13 +186,12 @@ fn operand_start(code: &[u8]) -> Option<usize> {
     }
 }
 
-fn change_operand(operand: &mut [u8], place: u32, change: impl Fn(u32, u32) -> u32) {
-    let Some(bytes) = operand.first_chunk_mut() else {
-        return;
-    };
-    let value = u32::from_le_bytes(*bytes);
-    if signed(value) == value {
-        *bytes = signed(change(value, place)).to_le_bytes();
+/// An operand that ends at `end`, changed if it reaches no further than it may.
+fn changed(operand: [u8; 4], end: u32, change: impl Fn(u32, u32) -> u32) -> [u8; 4] {
+    let value = u32::from_le_bytes(operand);
+    match signed(value) == value {
+        true => signed(change(value, end)).to_le_bytes(),
+        false => operand,
     }
 }
 
@@ -194,7 +276,50 @@ mod tests {
         assert!(tails > 0, "no front ends in an operand");
     }
 
+    fn part_of(code: &[u8], start: usize, len: usize) -> Vec<u8> {
+        let mut part = code[start..start + len].to_vec();
+        let seen = (start + len + FRONT_TAIL_LEN).min(code.len());
+        unfilter_part(&code[..seen], start, &mut part);
+        part
+    }
+
+    /// Would catch: a part that is put back in another way than the same bytes of the whole.
+    #[test]
+    fn parts_are_put_back_like_the_whole() {
+        let raw = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let raw = &raw[raw.len() / 2..][..40_000];
+        let mut code = raw.to_vec();
+        filter(&mut code);
+        for start in (0..raw.len() - 3000).step_by(11) {
+            let len = 1 + start % 3000;
+            assert!(
+                part_of(&code, start, len) == raw[start..start + len],
+                "{start}"
+            );
+        }
+        assert!(part_of(&code, 0, code.len()) == raw);
+    }
+
     proptest! {
+        /// Would catch: a part that begins in the middle of what a scan from the beginning steps over. Bytes are mostly those that matter.
+        #[test]
+        fn any_part_comes_back(
+            raw in proptest::collection::vec(
+                prop_oneof![
+                    Just(0xe8u8), Just(0xff), Just(0x15), Just(0x48), Just(0x8d), Just(5), Just(0), any::<u8>(),
+                ],
+                0..400,
+            ),
+            start in 0usize..400,
+            len in 0usize..400,
+        ) {
+            let mut code = raw.clone();
+            filter(&mut code);
+            let start = start.min(raw.len());
+            let len = len.min(raw.len() - start);
+            prop_assert_eq!(part_of(&code, start, len), &raw[start..start + len]);
+        }
+
         /// Would catch: an operand that hides or makes another on the way back. Bytes are mostly those that matter.
         #[test]
         fn anything_comes_back(raw in proptest::collection::vec(

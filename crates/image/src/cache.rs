@@ -543,10 +543,27 @@ impl<K: CacheKey, V: Weigh> ByteCache<K, V> {
         value
     }
 
+    /// Counts `value`, which is kept under `key`, with what it weighs by now: less than before.
+    pub fn weigh_again(&self, key: &K, value: &Arc<V>) {
+        let (cache, key) = (&*self.tag.cache, self.key(*key));
+        let ring = cache.ring(key.room.part());
+        let len = (value.memory_len() as u64).saturating_add(ENTRY_LEN);
+        let value: Value = value.clone();
+        let fewer = ring.shrink(&key, &value, len);
+        ring.count_out(fewer);
+        cache.budget.used.fetch_sub(fewer, Ordering::AcqRel);
+    }
+
     /// Forgets the value of `key`.
     pub fn remove(&self, key: &K) {
         let ring = self.tag.cache.ring(self.room.part());
         self.tag.cache.let_go(ring, ring.remove(&self.key(*key)));
+    }
+
+    /// The value of `key`, if it is there, without touching its age.
+    pub fn peek(&self, key: &K) -> Option<Arc<V>> {
+        let ring = self.tag.cache.ring(self.room.part());
+        typed(ring.peek(&self.key(*key)))
     }
 
     /// Whether `key` is there, without touching its age.

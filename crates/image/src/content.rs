@@ -4,11 +4,11 @@ use crate::ahead::Job;
 use crate::block::Block;
 use crate::parts::{Group, Window};
 use crate::readers::{Readers, Sight, Trail};
-use crate::records::{Found, Page, Records, Wanted};
+use crate::records::{Decoded, Found, Page, Records, Wanted, grows};
 use crate::{Image, Run};
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Weak};
-use weald_format::container::{Codec, RecordType};
+use weald_format::container::{Codec, RecordRef, RecordType};
 use weald_format::directory::Directory;
 use weald_format::limits::{ITEMS_PER_PAGE, RECIPE_LEN_MAX};
 use weald_format::pages::{Extent, Source};
@@ -52,8 +52,8 @@ pub struct Contents {
     own: Weak<Self>,
 }
 
-/// How somebody reads a file.
-#[derive(Debug, Clone, Copy)]
+/// How somebody reads a file; by default here and there.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Manner {
     /// In order.
     pub is_in_order: bool,
@@ -72,14 +72,10 @@ struct Reading {
 
 impl Reading {
     /// Nothing but what is wanted now.
-    const fn just(recipes: Recipes, len: u64) -> Self {
-        let manner = Manner {
-            is_in_order: false,
-            read_len: 0,
-        };
+    fn just(recipes: Recipes, len: u64) -> Self {
         Self {
             recipes,
-            manner,
+            manner: Manner::default(),
             rest_len: len,
         }
     }
@@ -88,17 +84,19 @@ impl Reading {
 /// Who asks for so much at once will ask for more of a block: the kernel does so for programs, of which it maps pages here and there.
 const LARGE_READ_LEN: u64 = 64 << 10;
 
-/// How far a block of `raw_len` bytes is decoded for who wants `len` bytes of it from `start` on.
+/// How far the block of `record` is decoded for who wants `len` bytes of it from `start` on.
 ///
-/// Who reads the stream in order wants all of it. Who reads a file in order wants what its extent has there, `rest_len` bytes: where
-/// that is a quarter of the block, all of it too, for others will come. So does who reads much at once and would have a quarter decoded anyway.
+/// Who reads the stream in order wants all of it. Who reads a file in order wants what its extent has there, `rest_len` bytes. A block that cannot
+/// be decoded further later is decoded whole where that is a quarter of it, for others will come, and so it is for who reads much at once and would have
+/// a quarter decoded anyway.
 pub fn wanted(
     (start, len, rest_len): (u64, u64, u64),
-    raw_len: u64,
+    record: &RecordRef,
     manner: Manner,
     stream_in_order: bool,
 ) -> Wanted {
-    let is_much = |len: u64| len.saturating_mul(4) >= raw_len;
+    let is_final = !grows(record);
+    let is_much = |len: u64| is_final && len.saturating_mul(4) >= record.raw_len;
     if stream_in_order || manner.is_in_order && is_much(rest_len) {
         return Wanted::Whole;
     }
@@ -136,7 +134,7 @@ fn ahead_of(block_len: u64, block_count: u64, cache_len: u64) -> Sight {
 
 /// Decoded bytes, and the part of them that an extent covers from some address on.
 struct Piece {
-    bytes: Arc<Block>,
+    bytes: Decoded,
     range: Range<usize>,
 }
 
@@ -270,7 +268,7 @@ impl Contents {
                 };
                 let piece = self.piece(stream, address, len, reading)?;
                 if piece.range.len() as u64 == len {
-                    whole = Some(Chunk(Held::Block(piece.bytes, piece.range)));
+                    whole = Some(self.chunk_of(piece));
                 }
             }
             Ok(ControlFlow::Break(()))
@@ -287,6 +285,17 @@ impl Contents {
         };
         self.append(from..end, seen_end, copy.buffer(), read)?;
         Ok(Chunk(Held::Copy(copy)))
+    }
+
+    fn chunk_of(&self, piece: Piece) -> Chunk {
+        Chunk(match piece.bytes {
+            Decoded::Block(block) => Held::Block(block, piece.range),
+            Decoded::Growing(growing) => {
+                let mut copy = self.records.blank(piece.range.len());
+                growing.read().copy_to(piece.range.start, copy.buffer());
+                Held::Copy(copy)
+            }
+        })
     }
 
     /// Adds logical bytes `range` to `copy`; extents are looked at up to `seen_end`.
@@ -330,18 +339,31 @@ impl Contents {
         };
         let len = group.wanted.end.saturating_sub(start);
         let piece = self.piece(stream, start, len, reading)?;
-        let bytes = piece.bytes.get(piece.range).unwrap_or(&[]);
-        for part in group.parts {
-            let skipped = part.address.saturating_sub(start) as usize;
-            let here = part.len.min(group.wanted.end.saturating_sub(part.address)) as usize;
-            let from = bytes.get(skipped..skipped.saturating_add(here));
-            let to = room.get_mut(part.at..part.at.saturating_add(here));
-            let (Some(from), Some(to)) = (from, to) else {
-                return Err(bad("F-11.5", "extent passes its block"));
-            };
-            to.copy_from_slice(from);
+        let mut each_part = |copy: &mut dyn FnMut(Range<usize>, &mut [u8])| {
+            for part in group.parts {
+                let skipped = part.address.saturating_sub(start) as usize;
+                let here = part.len.min(group.wanted.end.saturating_sub(part.address)) as usize;
+                let from = piece.range.start.saturating_add(skipped);
+                let from = from..from.saturating_add(here);
+                let to = room.get_mut(part.at..part.at.saturating_add(here));
+                let Some(to) = to.filter(|_| from.end <= piece.range.end) else {
+                    return Err(bad("F-11.5", "extent passes its block"));
+                };
+                copy(from, to);
+            }
+            Ok(())
+        };
+        match &piece.bytes {
+            Decoded::Block(block) => each_part(&mut |from, to| {
+                if let Some(bytes) = block.get(from) {
+                    to.copy_from_slice(bytes);
+                }
+            }),
+            Decoded::Growing(growing) => {
+                let grown = growing.read();
+                each_part(&mut |from, to| grown.copy_to(from.start, to))
+            }
         }
-        Ok(())
     }
 
     /// The bytes at `address` of `stream`, as many of `len` as lie in one block or come from one recipe.
@@ -358,7 +380,7 @@ impl Contents {
                 if let Some(recorder) = self.records.recorder() {
                     recorder.made(stream, first);
                 }
-                (bytes, first)
+                (Decoded::Block(bytes), first)
             }
             false => self.block_for(stream, address, len, reading)?,
         };
@@ -426,7 +448,12 @@ impl Contents {
     /// there on, or all that it has.
     pub fn block_at(&self, stream: u8, address: u64, len: u64) -> Result<(Arc<Block>, u64)> {
         let reading = Reading::just(Recipes::Refused, len);
-        self.block_for(stream, address, len, reading)
+        let found = self
+            .records
+            .record_of_item(RecordType::Data, stream, address)?;
+        let wanted = self.note(stream, &found, (address, len), reading);
+        let block = self.records.block(stream, &found, wanted)?;
+        Ok((block, found.first_item))
     }
 
     fn block_for(
@@ -435,10 +462,23 @@ impl Contents {
         address: u64,
         len: u64,
         reading: Reading,
-    ) -> Result<(Arc<Block>, u64)> {
+    ) -> Result<(Decoded, u64)> {
         let found = self
             .records
             .record_of_item(RecordType::Data, stream, address)?;
+        let wanted = self.note(stream, &found, (address, len), reading);
+        let decoded = self.records.decoded(stream, &found, wanted)?;
+        Ok((decoded, found.first_item))
+    }
+
+    /// Notes that somebody reads the `len` bytes at `address` of a stream, as many as block `found` has of them; how far the block is wanted then.
+    fn note(
+        &self,
+        stream: u8,
+        found: &Found,
+        (address, len): (u64, u64),
+        reading: Reading,
+    ) -> Wanted {
         let start = address.saturating_sub(found.first_item);
         let here = len.min(found.item_count.saturating_sub(start));
         let read = address..address.saturating_add(here);
@@ -455,9 +495,12 @@ impl Contents {
             self.add_jobs(stream, run, u64::MAX, &mut jobs);
             self.send(jobs);
         }
+        if pace.is_in_order && start.saturating_add(here) == found.item_count {
+            self.records.forget_plain_before(stream, found);
+        }
         let wanted = wanted(
             (start, len, reading.rest_len),
-            found.record.raw_len,
+            &found.record,
             reading.manner,
             pace.is_in_order,
         );
@@ -468,11 +511,7 @@ impl Contents {
             };
             recorder.block(stream, found.no, wanted_len);
         }
-        let block = self.records.block(stream, &found, wanted)?;
-        if pace.is_in_order && start.saturating_add(here) == found.item_count {
-            self.records.forget_plain_before(stream, &found);
-        }
-        Ok((block, found.first_item))
+        wanted
     }
 
     /// Has bytes `ahead` of a file decoded that begins at `start` of the logical space and is `content_len` bytes long.
@@ -509,16 +548,17 @@ impl Contents {
         let extent_end = run.start.saturating_add(rest_len);
         let mut at = run.start;
         while at < run.end && jobs.len() < JOB_COUNT_MAX {
-            let Ok((no, piece_end)) = self.piece_at(stream, at) else {
+            let Ok((no, piece)) = self.piece_at(stream, at) else {
                 return;
             };
+            let wanted_len = extent_end.min(piece.end).saturating_sub(piece.start);
             let name = (std::ptr::from_ref(self).addr(), stream, no);
             let known = jobs.iter_mut().find(|(known, _)| *known == name);
             if let Some((_, job)) = known {
                 let end = job.address.saturating_add(job.len).max(extent_end);
                 job.address = job.address.min(at);
                 job.len = end.saturating_sub(job.address);
-            } else if !self.records.has_block(stream, no) {
+            } else if !self.records.has_block(stream, no, wanted_len) {
                 let job = Job {
                     contents: self.own.clone(),
                     stream,
@@ -528,7 +568,7 @@ impl Contents {
                 jobs.push((name, job));
             }
             // Every record and recipe has a byte at least; without one there would be no end.
-            at = piece_end.max(at.saturating_add(1));
+            at = piece.end.max(at.saturating_add(1));
         }
     }
 
@@ -540,7 +580,7 @@ impl Contents {
         jobs.into_iter().for_each(|(_, job)| pool.send(job));
     }
 
-    /// Decodes all that bytes `run` of a stream lie in, and hands each piece to `visit`, which says whether it has enough.
+    /// Decodes all that bytes `run` of a stream lie in, and tells `visit` how long each piece is, which says whether it has enough.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -548,16 +588,15 @@ impl Contents {
         &self,
         stream: u8,
         run: Range<u64>,
-        visit: &mut dyn FnMut(&Block) -> bool,
+        visit: &mut dyn FnMut(usize) -> bool,
     ) -> Result<()> {
         if let Some((image, stream)) = self.base_of(stream) {
             return image.contents.each_piece(*stream, run, visit);
         }
         let mut at = run.start;
         while at < run.end {
-            let (_, end) = self.piece_at(stream, at)?;
-            let bytes = self.load(stream, at, run.end.saturating_sub(at))?;
-            if visit(&bytes) {
+            let end = self.piece_at(stream, at)?.1.end;
+            if visit(self.load(stream, at, run.end.saturating_sub(at))?) {
                 break;
             }
             // Every record and recipe has a byte at least; without one there would be no end.
@@ -566,24 +605,28 @@ impl Contents {
         Ok(())
     }
 
-    /// The number of the block or recipe that has byte `at` of a stream, and where it ends.
-    pub fn piece_at(&self, stream: u8, at: u64) -> Result<(u64, u64)> {
-        if self.is_made(stream) {
+    /// The number of the block or recipe that has byte `at` of a stream, and the addresses of all bytes of it.
+    pub fn piece_at(&self, stream: u8, at: u64) -> Result<(u64, Range<u64>)> {
+        let (no, first, len) = if self.is_made(stream) {
             let made = self.made_at(at)?;
-            return Ok((made.no, made.first.saturating_add(made.recipe()?.len)));
-        }
-        let found = self.records.record_of_item(RecordType::Data, stream, at)?;
-        Ok((found.no, found.first_item.saturating_add(found.item_count)))
+            (made.no, made.first, made.recipe()?.len)
+        } else {
+            let found = self.records.record_of_item(RecordType::Data, stream, at)?;
+            (found.no, found.first_item, found.item_count)
+        };
+        Ok((no, first..first.saturating_add(len)))
     }
 
     /// Decodes what is at `address` of a stream into the cache, of the first block or recipe only: `len` bytes, or all where that is
-    /// much of it.
+    /// much of it. The length of that block, or of what the recipe makes.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn load(&self, stream: u8, address: u64, len: u64) -> Result<Arc<Block>> {
+    pub fn load(&self, stream: u8, address: u64, len: u64) -> Result<usize> {
         if self.is_made(stream) {
-            return self.made_bytes(stream, address).map(|(bytes, _)| bytes);
+            return self
+                .made_bytes(stream, address)
+                .map(|(bytes, _)| bytes.len());
         }
         let found = self
             .records
@@ -591,14 +634,15 @@ impl Contents {
         self.load_found(stream, &found, address, len)
     }
 
-    fn load_found(&self, stream: u8, found: &Found, address: u64, len: u64) -> Result<Arc<Block>> {
+    fn load_found(&self, stream: u8, found: &Found, address: u64, len: u64) -> Result<usize> {
         let start = address.saturating_sub(found.first_item);
         let manner = Manner {
             is_in_order: true,
             read_len: 0,
         };
-        let wanted = wanted((start, len, len), found.record.raw_len, manner, false);
-        self.records.block(stream, found, wanted)
+        let wanted = wanted((start, len, len), &found.record, manner, false);
+        let decoded = self.records.decoded(stream, found, wanted)?;
+        Ok(decoded.len())
     }
 
     /// The same for who will come there soon, unless that one has come past it: what is stored as it is was let go by then

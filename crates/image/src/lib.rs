@@ -26,6 +26,7 @@ mod content;
 mod content_check;
 mod damage;
 mod generations;
+mod growing;
 mod hot;
 mod inspect;
 mod instances;

@@ -4,7 +4,7 @@ use crate::Image;
 use crate::content::{Contents, Manner, Recipes, wanted};
 use crate::parts::Window;
 use crate::readers::{Readers, Sight, Trail};
-use crate::records::{Found, Wanted};
+use crate::records::{Found, Wanted, grows};
 use std::collections::HashMap;
 use std::ops::Range;
 use weald_format::container::RecordType;
@@ -74,11 +74,18 @@ impl Needs {
             return Ok(());
         }
         let records = contents.records();
+        let goes_on = grows(&found.record);
         let (len, sure_len) = match wanted {
-            Wanted::Front(end) if held.len == 0 => records.front_lens(stream, &found.record, end),
+            Wanted::Front(end) if goes_on || held.len == 0 => {
+                records.front_lens(stream, &found.record, end)
+            }
             _ => (raw_len, raw_len),
         };
         held.len = sure_len;
+        if goes_on {
+            held.decoded_len = len;
+            return Ok(());
+        }
         let before_len = records.history_len(stream, &found.record)?;
         held.decoded_len = held
             .decoded_len
@@ -199,10 +206,7 @@ impl Contents {
             let (_, plain_len) = self.extent_of(recipe.plain)?;
             // What is damaged is said where it is read.
             let plain = recipe.needs(plain_len).unwrap_or(0..plain_len);
-            let manner = Manner {
-                is_in_order: false,
-                read_len: 0,
-            };
+            let manner = Manner::default();
             self.add_needs(recipe.plain, plain, Recipes::Refused, manner, needs)?;
         }
         Ok(())
@@ -222,7 +226,7 @@ impl Contents {
                 run.wanted.end.saturating_sub(at),
                 run.end.saturating_sub(at),
             ),
-            found.record.raw_len,
+            &found.record,
             run.manner,
             stream_in_order,
         );

@@ -126,8 +126,8 @@ impl<'a> Window<'a> {
                 return Ok(());
             };
             // Every record and recipe has a byte at least; without one there would be no end.
-            let (_, end) = contents.piece_at(stream, address)?;
-            let end = end.max(address.saturating_add(1));
+            let (_, piece) = contents.piece_at(stream, address)?;
+            let end = piece.end.max(address.saturating_add(1));
             let is_here = |part: &Part<'_>| {
                 std::ptr::eq(part.contents, contents) && part.stream == stream && part.address < end
             };

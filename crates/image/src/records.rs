@@ -6,11 +6,13 @@ mod blocks;
 mod decoding;
 mod extents;
 
+pub use blocks::{Decoded, grows};
 pub use decoding::read_whole_record;
 
 use crate::Image;
 use crate::block::{Block, Shelf};
 use crate::cache::{ByteCache, CacheCounts, CacheKey, HitCounts, Room, Tag, Weigh};
+use crate::growing::Growing;
 use crate::recorder::{Recorder, Recording};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -130,12 +132,20 @@ pub enum Wanted {
     Front(u64),
 }
 
-/// Names decoded bytes in the cache: those of a block, whole or its front, or what a recipe makes.
+/// Names decoded bytes in the cache: those of a block, or what a recipe makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct BlockKey {
     stream: u8,
     no: u64,
-    is_front: bool,
+    form: Form,
+}
+
+/// As what a block is in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Form {
+    Whole,
+    Front,
+    Growing,
 }
 
 impl BlockKey {
@@ -143,14 +153,14 @@ impl BlockKey {
         Self {
             stream,
             no,
-            is_front: false,
+            form: Form::Whole,
         }
     }
 }
 
 impl CacheKey for BlockKey {
     fn place(self) -> (u32, u64) {
-        let kind = u32::from(self.stream) << 1 | u32::from(self.is_front);
+        let kind = u32::from(self.stream) << 2 | self.form as u32;
         (kind, self.no)
     }
 }
@@ -184,6 +194,8 @@ pub struct Records {
     failures: Mutex<Option<HashMap<u64, Error>>>,
     pages: ByteCache<PageKey, Page>,
     blocks: ByteCache<BlockKey, Block>,
+    /// In the same room; see [`blocks::grows`].
+    growing: ByteCache<BlockKey, Growing>,
     shelf: Arc<Shelf>,
     /// Bytes of blocks that were decoded, and that recipes made.
     decoded_len: AtomicU64,
@@ -224,6 +236,7 @@ impl Records {
             failures: Mutex::new(None),
             pages: ByteCache::new(&tag, Room::Pages, Some(counts.clone())),
             blocks: ByteCache::new(&tag, Room::Blocks, Some(counts.clone())),
+            growing: ByteCache::new(&tag, Room::Blocks, Some(counts.clone())),
             shelf: tag.cache().shelf().clone(),
             decoded_len: AtomicU64::new(0),
             tag,
@@ -590,14 +603,14 @@ impl Records {
         u8::try_from(no).ok()
     }
 
-    /// Whether all of block `no` of a stream, or what recipe `no` makes, is in memory.
-    pub fn has_block(&self, stream: u8, no: u64) -> bool {
-        self.blocks.contains(&BlockKey::whole(stream, no))
-    }
-
     /// Memory for `len` bytes put together from blocks, that of a block which is gone where there is one.
     pub fn room(&self, len: usize) -> Block {
         self.shelf.room(len)
+    }
+
+    /// The same with `len` bytes of any value, no more than a block has.
+    pub fn blank(&self, len: usize) -> Block {
+        self.shelf.block(len)
     }
 
     /// Drops every cached page and block.

@@ -140,10 +140,10 @@ impl Work {
             Place::Block { stream, no, len } => {
                 let found = image.records.record(RecordType::Data, stream, no)?;
                 let wanted = Wanted::Front(len);
-                self.hold(image.records.block(stream, &found, wanted)?.len());
+                self.hold(image.records.decoded(stream, &found, wanted)?.len());
             }
             Place::Made { stream, address } if image.contents.is_made(stream) => {
-                self.hold(image.contents.load(stream, address, 1)?.len());
+                self.hold(image.contents.load(stream, address, 1)?);
             }
             Place::Made { .. } => return Err(Error::not_found("no recipes")),
         }
@@ -179,8 +179,8 @@ impl Work {
     }
 
     fn run_of(&self, stream: u8, run: Range<u64>) -> Result<()> {
-        self.image.contents.each_piece(stream, run, &mut |bytes| {
-            self.hold(bytes.len());
+        self.image.contents.each_piece(stream, run, &mut |len| {
+            self.hold(len);
             self.is_enough()
         })
     }

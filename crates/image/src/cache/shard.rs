@@ -8,6 +8,7 @@ use super::{Key, Room, Value};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// Shards of a ring: many more than threads, so that they seldom meet.
@@ -237,6 +238,12 @@ impl Ring {
         Some(entry.value.clone())
     }
 
+    /// The value of `key`.
+    pub fn peek(&self, key: &Key) -> Option<Value> {
+        let shard = self.shard(key).read();
+        shard.entry(key).map(|entry| entry.value.clone())
+    }
+
     /// Whether `key` is there.
     pub fn contains(&self, key: &Key) -> bool {
         self.shard(key).read().places.contains_key(key)
@@ -245,6 +252,19 @@ impl Ring {
     /// Puts an entry in; that of the same key is handed out.
     pub fn insert(&self, entry: Entry) -> Option<Entry> {
         self.shard(&entry.key).write().insert(entry)
+    }
+
+    /// Counts the entry of `key` with `len` bytes from now on, if it is still `value` and was counted with more; how many fewer that is.
+    pub fn shrink(&self, key: &Key, value: &Value, len: u64) -> u64 {
+        let mut shard = self.shard(key).write();
+        let place = shard.places.get(key).copied();
+        let entry = place.and_then(|place| shard.slots.get_mut(place)?.as_mut());
+        let Some(entry) = entry.filter(|e| Arc::ptr_eq(&e.value, value)) else {
+            return 0;
+        };
+        let fewer = entry.len.saturating_sub(len);
+        entry.len = entry.len.saturating_sub(fewer);
+        fewer
     }
 
     /// Takes an entry out.

@@ -1,15 +1,117 @@
 //! Blocks of streams, as far as somebody wants them, and what recipes make: decoded once and cached.
 
-use super::{BlockKey, Found, Records, Wanted};
+use super::decoding::read_record_into;
+use super::{BlockKey, Form, Found, Records, Wanted};
 use crate::block::Block;
+use crate::growing::Growing;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weald_codec::{filter, front_len, front_room};
 use weald_format::Result;
-use weald_format::container::{Codec, RecordRef, RecordType};
+use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
 use weald_format::directory::Category;
 
+/// Shorter blocks are decoded in one go: that takes a millisecond, and nobody waits for long.
+const GROWING_LEN_MIN: u64 = 1 << 20;
+
+/// Whether a block is decoded in steps, as far as somebody wants and further when somebody wants more.
+pub const fn grows(record: &RecordRef) -> bool {
+    matches!(record.codec, Codec::Zstd) && record.raw_len > GROWING_LEN_MIN
+}
+
+/// Decoded bytes of a block, or what a recipe makes.
+#[derive(Clone)]
+pub enum Decoded {
+    /// As they are read, all of them or a front.
+    Block(Arc<Block>),
+    /// As many as somebody wanted.
+    Growing(Arc<Growing>),
+}
+
+impl Decoded {
+    /// Bytes that it has or will have.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Block(block) => block.len(),
+            Self::Growing(growing) => growing.len(),
+        }
+    }
+}
+
 impl Records {
+    /// What a reader has of a block of a stream: decoded as far as `wanted` or further.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn decoded(&self, stream: u8, found: &Found, wanted: Wanted) -> Result<Decoded> {
+        if grows(&found.record)
+            && !self.is_check()
+            && let Some(grown) = self.grown(stream, found, wanted)?
+        {
+            return Ok(grown);
+        }
+        self.block(stream, found, wanted).map(Decoded::Block)
+    }
+
+    /// None where it does not decode.
+    fn grown(&self, stream: u8, found: &Found, wanted: Wanted) -> Result<Option<Decoded>> {
+        let whole = BlockKey::whole(stream, found.no);
+        if let Some(block) = self.blocks.get(&whole) {
+            return Ok(Some(Decoded::Block(block)));
+        }
+        let key = BlockKey {
+            form: Form::Growing,
+            ..whole
+        };
+        let record = &found.record;
+        let begin = || self.remembering(record, || self.begin(stream, record));
+        let growing = self.growing.get_or_load(&key, begin)?;
+        let len = match wanted {
+            Wanted::Whole => growing.len(),
+            Wanted::Front(len) => usize::try_from(len).unwrap_or(usize::MAX),
+        };
+        let Some(growth) = growing.grow(len) else {
+            // Who decodes it in one go says why.
+            self.growing.remove(&key);
+            return Ok(None);
+        };
+        self.count_decoded(growth.len);
+        if growth.is_over {
+            self.growing.weigh_again(&key, &growing);
+        }
+        Ok(Some(match growing.whole() {
+            Some(block) => Decoded::Block(block),
+            None => Decoded::Growing(growing),
+        }))
+    }
+
+    /// Reads and verifies what a block is decoded from.
+    fn begin(&self, stream: u8, record: &RecordRef) -> Result<Growing> {
+        let stored_len = usize::try_from(record.stored_len).unwrap_or(usize::MAX);
+        let raw_len = usize::try_from(record.raw_len).unwrap_or(usize::MAX);
+        let mut stored = self.shelf.block(stored_len.saturating_add(HEADER_LEN));
+        read_record_into(&*self.source, record, stored.buffer())?;
+        let bytes = self.shelf.block(raw_len);
+        let begun = Growing::new(self.category(stream), bytes, stored, HEADER_LEN);
+        begun.map_err(|e| e.at_offset(record.offset))
+    }
+
+    /// Whether the first `len` bytes of block `no` of a stream, or what recipe `no` makes, are in memory.
+    pub fn has_block(&self, stream: u8, no: u64, len: u64) -> bool {
+        let whole = BlockKey::whole(stream, no);
+        let growing = BlockKey {
+            form: Form::Growing,
+            ..whole
+        };
+        let has = |growing: Arc<Growing>| growing.has(usize::try_from(len).unwrap_or(usize::MAX));
+        self.blocks.contains(&whole) || self.growing.peek(&growing).is_some_and(has)
+    }
+
+    /// Who checks wants to know of every byte that it decodes to what it should.
+    fn is_check(&self) -> bool {
+        self.failures.lock().is_some()
+    }
+
     /// A block of a stream, decoded as far as `wanted` or further. Who comes back for what lies behind a front gets the
     /// whole block: decoding never costs more than that and one front.
     ///
@@ -21,15 +123,13 @@ impl Records {
             return Ok(block);
         }
         let front = BlockKey {
-            is_front: true,
+            form: Form::Front,
             ..whole
         };
         let record = &found.record;
-        // Who checks wants to know of every byte that it decodes to what it should.
-        let is_check = || self.failures.lock().is_some();
         if let Wanted::Front(len) = wanted
             && self.front_lens(stream, record, len).0 < record.raw_len
-            && !is_check()
+            && !self.is_check()
         {
             let load = || self.remembering(record, || self.read_front(stream, record, len));
             let block = self.blocks.get_or_load(&front, load)?;

@@ -232,7 +232,11 @@ pub fn read_whole_record(source: &dyn ReadAt, record: &RecordRef) -> Result<Vec<
 }
 
 /// The same into a buffer, whose old bytes go.
-fn read_record_into(source: &dyn ReadAt, record: &RecordRef, bytes: &mut Vec<u8>) -> Result<()> {
+pub(super) fn read_record_into(
+    source: &dyn ReadAt,
+    record: &RecordRef,
+    bytes: &mut Vec<u8>,
+) -> Result<()> {
     check_end(source, record)?;
     bytes.resize((record.stored_len as usize).saturating_add(HEADER_LEN), 0);
     source.read_exact_at(bytes, record.offset)?;
