@@ -20,6 +20,7 @@ START_ROUNDS=9
 WARM_STARTS=3
 LOOK_UPS=20000
 RANDOM_READS=400
+IN_ORDER_ROUNDS=9
 MANY=100
 MANY_ROUNDS=4
 MANY_CACHE_MIB=64
@@ -184,7 +185,7 @@ read_dir() { tar -C "$work/mnt/$dir" -c . | cat >/dev/null; }
 rate() { per 1.073741824 "$1" '%.2f'; }
 
 sequential() {
-    local stub_rate raw_rate zstd_wall check_wall
+    local stub_rate raw_rate zstd_wall check_wall cell
     mkdir "$work/raw" "$work/text"
     head -c 1G /dev/urandom >"$work/raw/big"
     tar --sort=name -C / -c usr/lib usr/share usr/bin 2>/dev/null | head -c 1G >"$work/text/big" || true
@@ -193,30 +194,34 @@ sequential() {
     "$weald" build --quiet --profile interactive "$work/text" "$work/quick.weald"
     mksquashfs "$work/text" "$work/text.squashfs" -comp zstd -b 1M -no-progress -quiet >>"$out/log"
     rm -r "$work/raw" "$work/text"
-    printf '\n### A GiB in order, the image in the page cache\n'
-    table what s GB/s 'CPU s' 'of it the server'
-    local cell
-    for cell in 'stub stub' 'weald raw.weald' 'weald text.weald' 'weald quick.weald' 'squashfs text.squashfs'; do
-        # shellcheck disable=SC2086 # two words
-        set -- $cell
-        on_mount "$1" "$work/$2" pages read_big
-        row "$2" "$wall" "$(rate "$wall")" "$cpu" "$driver_part"
-        case $2 in
-        stub) stub_rate=$(rate "$wall") ;;
-        raw.weald) raw_rate=$(rate "$wall") ;;
-        text.weald) zstd_wall=$wall ;;
-        esac
+    printf '\n### A GiB in order, the image in the page cache: by turns, medians of %s\n' $IN_ORDER_ROUNDS
+    local what round RUNS=1
+    local -A found times
+    local labels='stub raw.weald text.weald quick.weald text.squashfs'
+    for round in $(seq $IN_ORDER_ROUNDS); do
+        say "   round $round"
+        for what in $labels; do
+            on_mount "${what##*.}" "$work/$what" pages read_big
+            times[$what.wall]+=" $wall" times[$what.cpu]+=" $cpu" times[$what.server]+=" $driver_part"
+        done
+        cat "$work/text.weald" >/dev/null
+        measure "$weald" check --quiet "$work/text.weald"
+        times[check.wall]+=" $wall" times[check.cpu]+=" $cpu"
     done
-    cat "$work/text.weald" >/dev/null
-    measure "$weald" check --quiet "$work/text.weald"
-    check_wall=$wall
-    row 'weald check of text.weald' "$check_wall" "$(rate "$check_wall")" "$cpu" -
+    table what s GB/s 'CPU s' 'of it the server'
+    for what in $labels check; do
+        # shellcheck disable=SC2086 # numbers
+        for cell in wall cpu server; do found[$what.$cell]=$(median ${times[$what.$cell]:-0}); done
+        row "${what/#check/weald check of text.weald, all processors}" "${found[$what.wall]}" "$(rate "${found[$what.wall]}")" "${found[$what.cpu]}" "${found[$what.server]}"
+    done
+    stub_rate=$(rate "${found[stub.wall]}") raw_rate=$(rate "${found[raw.weald.wall]}")
+    zstd_wall=${found[text.weald.wall]} check_wall=${found[check.wall]}
     if awk -v a="$raw_rate" 'BEGIN { exit !(a >= 2.5) }'; then
         verdict_least 'stored raw, in order, GB/s' "$raw_rate" 2.5
     else
         verdict_least 'stored raw, in order: rate against the stub' "$(ratio "$raw_rate" "$stub_rate")" 0.90
     fi
-    verdict_least 'zstd, in order: rate against weald check' "$(ratio "$check_wall" "$zstd_wall")" 0.90
+    verdict_least 'zstd, in order: rate against weald check on all processors' "$(ratio "$check_wall" "$zstd_wall")" 0.90
 }
 
 random_part() {

@@ -161,12 +161,13 @@ impl Contents {
         let cache = records.tag().cache();
         let mut sight = Sight::default();
         if thread_count > 0 {
-            let blocks = cache.pool(thread_count).thread_count().saturating_add(1);
+            let thread_count = cache.pool(thread_count).thread_count();
             let lens = directory.streams.iter().map(|s| s.block_len_max);
             sight = coming::sight_of(
                 lens.max().unwrap_or(0),
-                blocks as u64,
+                thread_count,
                 cache.block_len_max(),
+                records.are_mostly_incompressible(),
             );
         }
         Arc::new_cyclic(|own| Self {

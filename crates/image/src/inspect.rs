@@ -68,15 +68,7 @@ impl Share {
 impl Image {
     /// Whether nine tenths of the bytes in its blocks at least are data that no codec makes smaller; false where base images have all of them.
     pub fn is_mostly_incompressible(&self) -> bool {
-        let (mut plain_len, mut len) = (0u64, 0u64);
-        for (no, stream) in (0..=u8::MAX).zip(&self.directory.streams) {
-            let here = self.records.item_count(RecordType::Data, no);
-            len = len.saturating_add(here);
-            if stream.category == Category::Incompressible {
-                plain_len = plain_len.saturating_add(here);
-            }
-        }
-        len > 0 && plain_len >= len.saturating_sub(len / 10)
+        self.records.are_mostly_incompressible()
     }
 
     /// What recipes make, by the name of their method.

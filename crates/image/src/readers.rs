@@ -54,6 +54,8 @@ pub struct Sight {
     pub len: u64,
     /// Least bytes that it is worth looking again for.
     pub step_len: u64,
+    /// The same for who has not yet read four times as many.
+    pub first_len: u64,
 }
 
 /// What is known of a reader after a request.
@@ -130,7 +132,8 @@ impl Reader {
         // Where pages of a program are mapped here and there, some lie behind each other too; most such runs end soon.
         let len = sight.len.min(run_len.saturating_sub(NEAR_LEN));
         let to = self.run.end.saturating_add(len);
-        match to.saturating_sub(from) >= sight.step_len.max(1) {
+        let step_len = sight.step_len.min(sight.first_len.max(run_len / 4));
+        match to.saturating_sub(from) >= step_len.max(1) {
             true => {
                 self.ahead_end = to;
                 from..to
@@ -224,6 +227,7 @@ mod tests {
     const SIGHT: Sight = Sight {
         len: 4 << 20,
         step_len: 512 << 10,
+        first_len: 512 << 10,
     };
     const K: u64 = 1 << 10;
 

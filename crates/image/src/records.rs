@@ -603,6 +603,19 @@ impl Records {
         u8::try_from(no).ok()
     }
 
+    /// Whether nine tenths of the bytes in blocks at least are data that no codec makes smaller; false where base images have all of them.
+    pub fn are_mostly_incompressible(&self) -> bool {
+        let (mut plain_len, mut len) = (0u64, 0u64);
+        for (no, stream) in (0..=u8::MAX).zip(&self.directory.streams) {
+            let here = self.item_count(RecordType::Data, no);
+            len = len.saturating_add(here);
+            if stream.category == Category::Incompressible {
+                plain_len = plain_len.saturating_add(here);
+            }
+        }
+        len > 0 && plain_len >= len.saturating_sub(len / 10)
+    }
+
     /// Memory for `len` bytes put together from blocks, that of a block which is gone where there is one.
     pub fn room(&self, len: usize) -> Block {
         self.shelf.room(len)

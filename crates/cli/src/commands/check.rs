@@ -42,12 +42,20 @@ pub struct CheckArgs {
     json: bool,
 }
 
+/// Contents for each thread that keep it busy, however their lengths differ.
+const CONTENTS_EACH: u64 = 8;
+
 /// Runs the command.
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let image = args.image.open()?;
+    let threads = thread_count(args.threads);
+    let mut image = args.image.open()?;
+    // Where there is less than a content or so for each thread, others decode ahead of them.
+    if image.summary().content_count < CONTENTS_EACH.saturating_mul(threads as u64) {
+        image = args.image.open_for_reading(threads)?;
+    }
     let options = CheckOptions {
         digests_only: args.digests_only,
-        threads: thread_count(args.threads),
+        threads,
         path_count_max: args.max_paths,
     };
     let mut output = Output::new();

@@ -18,17 +18,40 @@ const LOOK_COUNT_MAX: usize = 4096;
 /// they are.
 type Jobs = Vec<((usize, u8, u64), Job)>;
 
-/// How far to look ahead: so many blocks, within an eighth of what blocks may take; one where only that fits, none where it would
-/// drive out what is read.
-pub(super) fn sight_of(block_len: u64, block_count: u64, cache_len: u64) -> Sight {
-    let all = block_len.saturating_mul(block_count);
+/// What takes a codec is decoded so far ahead at least, many small blocks or a few large ones: with less, threads wait for work each time that their reader
+/// does something else.
+const AHEAD_LEN: u64 = 16 << 20;
+
+/// How far to look ahead where `thread_count` threads decode blocks of `block_len` bytes, within an eighth of what blocks may take; one block where only that
+/// fits, none where it would drive out what is read.
+///
+/// Of what is stored as it is no more than a block for each thread and one: it should be in the processor's cache when it is handed out.
+pub(super) fn sight_of(
+    block_len: u64,
+    thread_count: usize,
+    cache_len: u64,
+    is_plain: bool,
+) -> Sight {
+    let each_one = block_len.saturating_mul((thread_count as u64).saturating_add(1));
+    let all = match is_plain {
+        true => each_one,
+        false => each_one.saturating_mul(2).max(AHEAD_LEN),
+    };
     let len = match cache_len / 8 {
         eighth if eighth >= block_len => all.min(eighth),
         _ if cache_len / 4 >= block_len => block_len,
         _ => 0,
     };
-    let step_len = (block_len / 2).min(len / 2);
-    Sight { len, step_len }
+    let first_len = (block_len / 2).min(len / 2);
+    let step_len = match is_plain {
+        true => first_len,
+        false => first_len.max(len / 8),
+    };
+    Sight {
+        len,
+        step_len,
+        first_len,
+    }
 }
 
 impl Contents {
