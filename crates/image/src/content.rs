@@ -248,7 +248,7 @@ impl Contents {
                 };
                 let piece = self.piece(stream, address, len, reading)?;
                 if piece.range.len() as u64 == len {
-                    whole = Some(self.chunk_of(piece));
+                    whole = Some(self.chunk_of(piece)?);
                 }
             }
             Ok(ControlFlow::Break(()))
@@ -267,15 +267,17 @@ impl Contents {
         Ok(Chunk(Held::Copy(copy)))
     }
 
-    fn chunk_of(&self, piece: Piece) -> Chunk {
-        Chunk(match piece.bytes {
+    fn chunk_of(&self, piece: Piece) -> Result<Chunk> {
+        Ok(Chunk(match piece.bytes {
             Decoded::Block(block) => Held::Block(block, piece.range),
             Decoded::Growing(growing) => {
                 let mut copy = self.records.blank(piece.range.len());
-                growing.read().copy_to(piece.range.start, copy.buffer());
-                Held::Copy(copy)
+                match growing.read().copy_to(piece.range.start, copy.buffer()) {
+                    true => Held::Copy(copy),
+                    false => return Err(bad("F-11.5", "extent passes its block")),
+                }
             }
-        })
+        }))
     }
 
     /// Adds logical bytes `range` to `copy`; extents are looked at up to `seen_end`.
@@ -319,25 +321,24 @@ impl Contents {
         };
         let len = group.wanted.end.saturating_sub(start);
         let piece = self.piece(stream, start, len, reading)?;
-        let mut each_part = |copy: &mut dyn FnMut(Range<usize>, &mut [u8])| {
+        let mut each_part = |copy: &mut dyn FnMut(Range<usize>, &mut [u8]) -> bool| {
             for part in group.parts {
                 let skipped = part.address.saturating_sub(start) as usize;
                 let here = part.len.min(group.wanted.end.saturating_sub(part.address)) as usize;
                 let from = piece.range.start.saturating_add(skipped);
                 let from = from..from.saturating_add(here);
                 let to = room.get_mut(part.at..part.at.saturating_add(here));
-                let Some(to) = to.filter(|_| from.end <= piece.range.end) else {
+                let to = to.filter(|_| from.end <= piece.range.end);
+                if !to.is_some_and(|to| copy(from, to)) {
                     return Err(bad("F-11.5", "extent passes its block"));
-                };
-                copy(from, to);
+                }
             }
             Ok(())
         };
         match &piece.bytes {
             Decoded::Block(block) => each_part(&mut |from, to| {
-                if let Some(bytes) = block.get(from) {
-                    to.copy_from_slice(bytes);
-                }
+                let bytes = block.get(from);
+                bytes.map(|bytes| to.copy_from_slice(bytes)).is_some()
             }),
             Decoded::Growing(growing) => {
                 let grown = growing.read();

@@ -190,8 +190,10 @@ impl Growing {
 
     /// To copy bytes that were decoded, as many as [`Growing::grow`] was asked for.
     pub fn read(&self) -> Grown<'_> {
+        let made_len = self.progress.lock().made_len;
         Grown {
             category: self.category,
+            sure_len: self.sure_len(made_len),
             bytes: self.bytes.read(),
         }
     }
@@ -200,13 +202,18 @@ impl Growing {
 /// The bytes of a block so far. It grows no further as long as this is held.
 pub struct Grown<'a> {
     category: Category,
+    sure_len: usize,
     bytes: RwLockReadGuard<'a, Arc<Block>>,
 }
 
 impl Grown<'_> {
-    /// Fills `part` with the bytes from `start` on.
-    pub fn copy_to(&self, start: usize, part: &mut [u8]) {
-        filter::unfilter_part(self.category, &self.bytes, start, part);
+    /// Fills `part` with the bytes from `start` on; whether so many are there.
+    pub fn copy_to(&self, start: usize, part: &mut [u8]) -> bool {
+        let are_there = start.saturating_add(part.len()) <= self.sure_len;
+        if are_there {
+            filter::unfilter_part(self.category, &self.bytes, start, part);
+        }
+        are_there
     }
 }
 
@@ -231,7 +238,7 @@ mod tests {
 
     fn front(growing: &Growing, len: usize) -> Vec<u8> {
         let mut front = vec![0; len];
-        growing.read().copy_to(0, &mut front);
+        assert!(growing.read().copy_to(0, &mut front));
         front
     }
 
@@ -245,6 +252,7 @@ mod tests {
         let first = growing.grow(300_000).expect("decoded");
         assert!(first.len >= 300_000 && first.len < 600_000 && !first.is_over);
         assert!(growing.has(300_000) && !growing.has(LEN));
+        assert!(!growing.read().copy_to(LEN - 10, &mut [0; 10]));
         assert_eq!(front(&growing, 300_000), raw[..300_000]);
         assert_eq!(growing.grow(1000), Some(Growth::default()));
         let rest = growing.grow(usize::MAX).expect("decoded");

@@ -14,6 +14,9 @@ use weald_format::directory::Category;
 /// Shorter blocks are decoded in one go: that takes a millisecond, and nobody waits for long.
 const GROWING_LEN_MIN: u64 = 1 << 20;
 
+/// A block grows where the cache has room for so many of them.
+const GROWING_SHARE: u64 = 4;
+
 /// Whether a block is decoded in steps, as far as somebody wants and further when somebody wants more.
 pub const fn grows(record: &RecordRef) -> bool {
     matches!(record.codec, Codec::Zstd) && record.raw_len > GROWING_LEN_MIN
@@ -44,7 +47,10 @@ impl Records {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn decoded(&self, stream: u8, found: &Found, wanted: Wanted) -> Result<Decoded> {
+        // Memory for all of it is set aside at once: in a small cache fronts are kept by themselves.
+        let cache_len = self.tag.cache().block_len_max();
         if grows(&found.record)
+            && found.record.raw_len <= cache_len / GROWING_SHARE
             && !self.is_check()
             && let Some(grown) = self.grown(stream, found, wanted)?
         {
