@@ -19,7 +19,7 @@ pub(crate) const BROTLI_WINDOW_BITS: u32 = 24;
 const ZSTD_MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 
 /// Raw bytes in which a Zstandard encoder ends a block of its frame: the decoder makes no fewer at once (RFC 8878, 3.1.1.2).
-const ZSTD_STEP_LEN: usize = 128 << 10;
+pub(crate) const ZSTD_STEP_LEN: usize = 128 << 10;
 
 /// The same for blocks that share a dictionary: they are there to be read in small pieces, so that their encoder ends a
 /// block of the frame so often (W-8). It costs 0.4% of the stored bytes: `docs/design/0010-reading-in-small-pieces.md`.

@@ -1,6 +1,8 @@
 //! A Zstandard frame on its way: decoded in place, a block of it at a time, as far as somebody wants, and later further.
 
-use crate::decode::{bad, block_end, check_single_frame, frame_header_len, window_of};
+use crate::decode::{
+    ZSTD_STEP_LEN, bad, block_end, check_single_frame, frame_header_len, window_of,
+};
 use weald_format::container::Codec;
 use weald_format::{Error, ErrorKind, Result};
 use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, get_error_name};
@@ -20,6 +22,9 @@ pub struct Partial {
 impl Partial {
     /// Memory of a decoder besides stored and decoded bytes: Zstandard's tables (96 KiB) and a block of its input.
     pub const MEMORY_LEN: usize = 256 << 10;
+
+    /// Bytes of a step at most: those of a block of the frame.
+    pub const STEP_LEN: usize = ZSTD_STEP_LEN;
 
     /// Begins with the frame `stored` of `raw_len` bytes.
     ///

@@ -77,7 +77,7 @@ impl Needs {
         let goes_on = grows(&found.record);
         let (len, sure_len) = match wanted {
             Wanted::Front(end) if goes_on || held.len == 0 => {
-                records.front_lens(stream, &found.record, end)
+                records.grown_lens(stream, &found.record, end)
             }
             _ => (raw_len, raw_len),
         };

@@ -6,7 +6,7 @@ use crate::block::Block;
 use crate::growing::Growing;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weald_codec::{filter, front_len, front_room};
+use weald_codec::{Partial, filter, front_len, front_room};
 use weald_format::Result;
 use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
 use weald_format::directory::Category;
@@ -174,6 +174,21 @@ impl Records {
             false => len,
         };
         (len as u64, sure as u64)
+    }
+
+    /// The same also for a block that [`grows`]; its decoder's steps may be shorter than is counted here.
+    pub fn grown_lens(&self, stream: u8, record: &RecordRef, wanted: u64) -> (u64, u64) {
+        if !grows(record) {
+            return self.front_lens(stream, record, wanted);
+        }
+        let tail = filter::front_tail_len(self.category(stream)) as u64;
+        let step_len = Partial::STEP_LEN as u64;
+        let len = wanted.saturating_add(tail);
+        let len = len.checked_next_multiple_of(step_len).unwrap_or(u64::MAX);
+        match len < record.raw_len {
+            true => (len, len.saturating_sub(tail)),
+            false => (record.raw_len, record.raw_len),
+        }
     }
 
     fn category(&self, stream: u8) -> Category {
