@@ -14,7 +14,7 @@ pub struct Partial {
     context: DCtx<'static>,
     /// Stored bytes that were taken.
     taken: usize,
-    /// Where the block of the frame ends that is taken next.
+    /// Where the next block of the frame begins.
     block_start: usize,
     made_len: usize,
 }

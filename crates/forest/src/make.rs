@@ -147,6 +147,15 @@ impl Worker {
     }
 }
 
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Who made a file system around the forest unmounts it next. Where this fails, so will that, and say so.
+        if self.can_enter_dirs {
+            let _ = weald_sys::leave_dir();
+        }
+    }
+}
+
 /// Room that is used again.
 #[derive(Default)]
 struct Drawing {

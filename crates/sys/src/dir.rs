@@ -82,6 +82,18 @@ pub fn enter_dir(dir: impl AsFd) -> io::Result<()> {
     Ok(rustix::process::fchdir(dir)?)
 }
 
+/// Makes the root the working directory of the calling thread, so that a file system in which it stood can be unmounted: a thread that was joined may not
+/// have given its directory back yet. Nothing without [`separate_working_dir`].
+///
+/// # Errors
+/// The errno of chdir(2).
+pub fn leave_dir() -> io::Result<()> {
+    match HAS_OWN_WORKING_DIR.get() {
+        true => Ok(rustix::process::chdir("/")?),
+        false => Ok(()),
+    }
+}
+
 /// Room for one getdents64 call, to be reused from directory to directory.
 pub struct DirBuffer(Box<[MaybeUninit<u8>]>);
 
@@ -185,9 +197,13 @@ mod tests {
         let inside = std::thread::spawn(move || {
             separate_working_dir().unwrap();
             enter_dir(&dir).unwrap();
-            std::env::current_dir().unwrap()
+            let inside = std::env::current_dir().unwrap();
+            leave_dir().unwrap();
+            (inside, std::env::current_dir().unwrap())
         });
-        assert_eq!(inside.join().unwrap(), std::path::Path::new("/proc"));
+        let [proc, root] = ["/proc", "/"].map(std::path::PathBuf::from);
+        assert_eq!(inside.join().unwrap(), (proc, root));
+        leave_dir().unwrap();
         assert_eq!(std::env::current_dir().unwrap(), before);
     }
 

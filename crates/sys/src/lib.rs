@@ -43,8 +43,8 @@ mod zstd;
 pub use descriptors::close_all_on_exec;
 #[cfg(target_os = "linux")]
 pub use dir::{
-    DirBuffer, DirEntry, WORKING_DIR, enter_dir, open_beneath, open_dir, open_dir_at, read_dir,
-    separate_working_dir,
+    DirBuffer, DirEntry, WORKING_DIR, enter_dir, leave_dir, open_beneath, open_dir, open_dir_at,
+    read_dir, separate_working_dir,
 };
 #[cfg(target_os = "linux")]
 pub use file::{

@@ -6,12 +6,16 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use weald_forest::Totals;
 
 /// Bytes that a file of data wastes in its last block, at most.
 const BLOCK_LEN: u64 = 4096;
 /// What a file system takes before anything is in it.
 const BASE_LEN: u64 = 512 << 20;
+/// How long somebody else may keep it mounted, and how often that is tried.
+const BUSY_FOR: Duration = Duration::from_secs(5);
+const BUSY_STEP: Duration = Duration::from_millis(50);
 
 /// A file system that is being filled. Dropped before it is sealed, it is gone.
 pub struct FileSystem {
@@ -71,9 +75,20 @@ impl FileSystem {
 
     /// Unmounts it and keeps the file.
     pub fn seal(mut self) -> anyhow::Result<()> {
-        run(Command::new("umount").arg(&self.mount_point))?;
+        self.unmount()?;
         (self.is_mounted, self.is_kept) = (false, true);
         Ok(())
+    }
+
+    /// Others look at a new file system too, and let it go in a moment.
+    fn unmount(&self) -> anyhow::Result<()> {
+        let end = Instant::now() + BUSY_FOR;
+        loop {
+            match run(Command::new("umount").arg(&self.mount_point)) {
+                Err(_) if Instant::now() < end => std::thread::sleep(BUSY_STEP),
+                done => return done,
+            }
+        }
     }
 }
 
@@ -81,7 +96,7 @@ impl Drop for FileSystem {
     fn drop(&mut self) {
         // Best effort: what ended the work is told, and is more than this.
         if self.is_mounted {
-            let _ = run(Command::new("umount").arg(&self.mount_point));
+            let _ = self.unmount();
         }
         let _ = fs::remove_dir(&self.mount_point);
         if !self.is_kept {
