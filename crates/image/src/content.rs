@@ -5,11 +5,11 @@ mod coming;
 use crate::block::Block;
 use crate::parts::{Group, Window};
 use crate::readers::{Readers, Sight, Trail};
-use crate::records::{Decoded, Found, Page, Records, Wanted, grows};
+use crate::records::{Decoded, Found, Page, Records, Wanted};
 use crate::{Image, Run};
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Weak};
-use weald_format::container::{RecordRef, RecordType};
+use weald_format::container::RecordType;
 use weald_format::directory::Directory;
 use weald_format::limits::{ITEMS_PER_PAGE, RECIPE_LEN_MAX};
 use weald_format::pages::{Extent, Source};
@@ -85,19 +85,18 @@ impl Reading {
 /// Who asks for so much at once will ask for more of a block: the kernel does so for programs, of which it maps pages here and there.
 const LARGE_READ_LEN: u64 = 64 << 10;
 
-/// How far the block of `record` is decoded for who wants `len` bytes of it from `start` on.
+/// How far a block of `raw_len` bytes is decoded for who wants `len` bytes of it from `start` on.
 ///
 /// Who reads the stream in order wants all of it. Who reads a file in order wants what its extent has there, `rest_len` bytes. A block that cannot
-/// be decoded further later is decoded whole where that is a quarter of it, for others will come, and so it is for who reads much at once and would have
+/// grow is decoded whole where that is a quarter of it, for others will come, and so it is for who reads much at once and would have
 /// a quarter decoded anyway.
 pub fn wanted(
     (start, len, rest_len): (u64, u64, u64),
-    record: &RecordRef,
+    (raw_len, grows): (u64, bool),
     manner: Manner,
     stream_in_order: bool,
 ) -> Wanted {
-    let is_final = !grows(record);
-    let is_much = |len: u64| is_final && len.saturating_mul(4) >= record.raw_len;
+    let is_much = |len: u64| !grows && len.saturating_mul(4) >= raw_len;
     if stream_in_order || manner.is_in_order && is_much(rest_len) {
         return Wanted::Whole;
     }
@@ -476,9 +475,10 @@ impl Contents {
         if pace.is_in_order && start.saturating_add(here) == found.item_count {
             self.records.forget_plain_before(stream, found);
         }
+        let record = &found.record;
         let wanted = wanted(
             (start, len, reading.rest_len),
-            &found.record,
+            (record.raw_len, self.records.grows(record)),
             reading.manner,
             pace.is_in_order,
         );

@@ -4,7 +4,7 @@ use crate::Image;
 use crate::content::{Contents, Manner, Recipes, wanted};
 use crate::parts::Window;
 use crate::readers::{Readers, Sight, Trail};
-use crate::records::{Found, Wanted, grows};
+use crate::records::{Found, Wanted};
 use std::collections::HashMap;
 use std::ops::Range;
 use weald_format::container::RecordType;
@@ -74,7 +74,7 @@ impl Needs {
             return Ok(());
         }
         let records = contents.records();
-        let goes_on = grows(&found.record);
+        let goes_on = records.grows(&found.record);
         let (len, sure_len) = match wanted {
             Wanted::Front(end) if goes_on || held.len == 0 => {
                 records.grown_lens(stream, &found.record, end)
@@ -226,7 +226,7 @@ impl Contents {
                 run.wanted.end.saturating_sub(at),
                 run.end.saturating_sub(at),
             ),
-            &found.record,
+            (found.record.raw_len, records.grows(&found.record)),
             run.manner,
             stream_in_order,
         );

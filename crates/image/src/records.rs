@@ -6,7 +6,7 @@ mod blocks;
 mod decoding;
 mod extents;
 
-pub use blocks::{Decoded, grows};
+pub use blocks::Decoded;
 pub use decoding::read_whole_record;
 
 use crate::Image;
@@ -194,7 +194,7 @@ pub struct Records {
     failures: Mutex<Option<HashMap<u64, Error>>>,
     pages: ByteCache<PageKey, Page>,
     blocks: ByteCache<BlockKey, Block>,
-    /// In the same room; see [`blocks::grows`].
+    /// In the same room; see [`Records::grows`].
     growing: ByteCache<BlockKey, Growing>,
     shelf: Arc<Shelf>,
     /// Bytes of blocks that were decoded, and that recipes made.

@@ -176,7 +176,8 @@ impl Contents {
             is_in_order: true,
             read_len: 0,
         };
-        let wanted = wanted((start, len, len), &found.record, manner, false);
+        let block = (found.record.raw_len, self.records.grows(&found.record));
+        let wanted = wanted((start, len, len), block, manner, false);
         let decoded = self.records.decoded(stream, found, wanted)?;
         Ok(decoded.len())
     }

@@ -17,11 +17,6 @@ const GROWING_LEN_MIN: u64 = 1 << 20;
 /// A block grows where the cache has room for so many of them.
 const GROWING_SHARE: u64 = 4;
 
-/// Whether a block is decoded in steps, as far as somebody wants and further when somebody wants more.
-pub const fn grows(record: &RecordRef) -> bool {
-    matches!(record.codec, Codec::Zstd) && record.raw_len > GROWING_LEN_MIN
-}
-
 /// Decoded bytes of a block, or what a recipe makes.
 #[derive(Clone)]
 pub enum Decoded {
@@ -42,15 +37,19 @@ impl Decoded {
 }
 
 impl Records {
+    /// Whether a block is decoded in steps, as far as somebody wants and further when somebody wants more. Memory for all of it is set aside at
+    /// once: in a small cache fronts are kept by themselves.
+    pub fn grows(&self, record: &RecordRef) -> bool {
+        let len_max = self.tag.cache().block_len_max() / GROWING_SHARE;
+        record.codec == Codec::Zstd && (GROWING_LEN_MIN + 1..=len_max).contains(&record.raw_len)
+    }
+
     /// What a reader has of a block of a stream: decoded as far as `wanted` or further.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn decoded(&self, stream: u8, found: &Found, wanted: Wanted) -> Result<Decoded> {
-        // Memory for all of it is set aside at once: in a small cache fronts are kept by themselves.
-        let cache_len = self.tag.cache().block_len_max();
-        if grows(&found.record)
-            && found.record.raw_len <= cache_len / GROWING_SHARE
+        if self.grows(&found.record)
             && !self.is_check()
             && let Some(grown) = self.grown(stream, found, wanted)?
         {
@@ -176,9 +175,9 @@ impl Records {
         (len as u64, sure as u64)
     }
 
-    /// The same also for a block that [`grows`]; its decoder's steps may be shorter than is counted here.
+    /// The same also for a block that [`Self::grows`]; its decoder's steps may be shorter than is counted here.
     pub fn grown_lens(&self, stream: u8, record: &RecordRef, wanted: u64) -> (u64, u64) {
-        if !grows(record) {
+        if !self.grows(record) {
             return self.front_lens(stream, record, wanted);
         }
         let tail = filter::front_tail_len(self.category(stream)) as u64;
