@@ -4,6 +4,8 @@
 //! Which operands are changed follows from bytes before them and from their highest bits, which stay alike, and what was
 //! looked at is stepped over: the way back meets the same operands.
 
+use std::ops::Range;
+
 /// Whether the operand of an opcode may be an address relative to the instruction pointer, behind a REX prefix.
 const fn is_memory_opcode(opcode: u8) -> bool {
     matches!(
@@ -29,31 +31,14 @@ pub fn unfilter(code: &mut [u8]) {
 /// ends with the block.
 ///
 /// # Cost
-/// O(the part) where instructions before it tell where one begins, as they do within some tens of bytes of a program; O(`code`) else.
+/// O(the part) where instructions before it tell where one begins, as they do within a few bytes of a program; O(`code`) else.
 pub fn unfilter_part(code: &[u8], start: usize, part: &mut [u8]) {
     let end = start.saturating_add(part.len());
-    let mut at = place_met(code, start);
-    while at < end
-        && let Some(seen) = code.get(at..).and_then(|rest| rest.first_chunk())
-    {
-        let mut starts = likely_starts(seen);
-        let window = at;
-        at = at.saturating_add(WINDOW_LEN);
-        let mut free = window;
-        while starts != 0 {
-            let place = window.saturating_add(starts.trailing_zeros() as usize);
-            starts &= starts.wrapping_sub(1);
-            if place >= free
-                && let Some(end) = unfilter_at(code, place, start, part)
-            {
-                free = end;
-            }
-        }
-        at = at.max(free);
-    }
-    while at < end {
-        at = unfilter_at(code, at, start, part).unwrap_or(at.saturating_add(1));
-    }
+    let places = place_met(code, start)..end;
+    let starts = |_: &[u8], at| likely_starts_at(code, at);
+    scan(part, places, starts, |part, place| {
+        unfilter_at(code, place, start, part)
+    });
 }
 
 /// Puts the operand of the instruction at `place`, if it is one of those that are changed, into `part` as it was, as far as it lies there; where the next
@@ -115,9 +100,26 @@ const WINDOW_LEN: usize = 64;
 const SEEN_LEN: usize = WINDOW_LEN + 2;
 
 fn each_operand(code: &mut [u8], change: impl Fn(u32, u32) -> u32 + Copy) {
-    let mut at = 0usize;
-    while let Some(seen) = code.get(at..).and_then(|rest| rest.first_chunk()) {
-        let mut starts = likely_starts(seen);
+    let all = 0..code.len();
+    let starts = |code: &[u8], at| likely_starts_at(code, at);
+    scan(code, all, starts, |code, place| {
+        change_at(code, place, change)
+    });
+}
+
+/// Goes through `places` and visits those where an instruction may begin; `visit` says where the next one begins if one does there. Both closures get what
+/// is changed meanwhile, of which the first tells the likely starts of the window at a place, where there is a whole window.
+#[inline]
+fn scan(
+    bytes: &mut [u8],
+    places: Range<usize>,
+    starts: impl Fn(&[u8], usize) -> Option<u64>,
+    mut visit: impl FnMut(&mut [u8], usize) -> Option<usize>,
+) {
+    let mut at = places.start;
+    while at < places.end
+        && let Some(mut starts) = starts(bytes, at)
+    {
         let window = at;
         at = at.saturating_add(WINDOW_LEN);
         // An operand may reach past the window; what it covers is stepped over.
@@ -126,16 +128,22 @@ fn each_operand(code: &mut [u8], change: impl Fn(u32, u32) -> u32 + Copy) {
             let place = window.saturating_add(starts.trailing_zeros() as usize);
             starts &= starts.wrapping_sub(1);
             if place >= free
-                && let Some(end) = change_at(code, place, change)
+                && let Some(end) = visit(bytes, place)
             {
                 free = end;
             }
         }
         at = at.max(free);
     }
-    while at < code.len() {
-        at = change_at(code, at, change).unwrap_or(at.saturating_add(1));
+    while at < places.end {
+        at = visit(bytes, at).unwrap_or(at.saturating_add(1));
     }
+}
+
+/// [`likely_starts`] of the window at `at`.
+fn likely_starts_at(code: &[u8], at: usize) -> Option<u64> {
+    let seen = code.get(at..)?.first_chunk()?;
+    Some(likely_starts(seen))
 }
 
 /// A bit for each place in the window where an instruction may begin that is changed; most of these do begin one. The

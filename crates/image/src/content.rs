@@ -428,10 +428,7 @@ impl Contents {
     /// there on, or all that it has.
     pub fn block_at(&self, stream: u8, address: u64, len: u64) -> Result<(Arc<Block>, u64)> {
         let reading = Reading::just(Recipes::Refused, len);
-        let found = self
-            .records
-            .record_of_item(RecordType::Data, stream, address)?;
-        let wanted = self.note(stream, &found, (address, len), reading);
+        let (found, wanted) = self.note(stream, (address, len), reading)?;
         let block = self.records.block(stream, &found, wanted)?;
         Ok((block, found.first_item))
     }
@@ -443,22 +440,21 @@ impl Contents {
         len: u64,
         reading: Reading,
     ) -> Result<(Decoded, u64)> {
-        let found = self
-            .records
-            .record_of_item(RecordType::Data, stream, address)?;
-        let wanted = self.note(stream, &found, (address, len), reading);
+        let (found, wanted) = self.note(stream, (address, len), reading)?;
         let decoded = self.records.decoded(stream, &found, wanted)?;
         Ok((decoded, found.first_item))
     }
 
-    /// Notes that somebody reads the `len` bytes at `address` of a stream, as many as block `found` has of them; how far the block is wanted then.
+    /// Notes that somebody reads the `len` bytes at `address` of a stream, as many as one block has of them; which block that is, and how far it is wanted then.
     fn note(
         &self,
         stream: u8,
-        found: &Found,
         (address, len): (u64, u64),
         reading: Reading,
-    ) -> Wanted {
+    ) -> Result<(Found, Wanted)> {
+        let found = self
+            .records
+            .record_of_item(RecordType::Data, stream, address)?;
         let start = address.saturating_sub(found.first_item);
         let here = len.min(found.item_count.saturating_sub(start));
         let read = address..address.saturating_add(here);
@@ -473,7 +469,7 @@ impl Contents {
             self.look_along(stream, ahead..pace.ahead.end.min(stream_end));
         }
         if pace.is_in_order && start.saturating_add(here) == found.item_count {
-            self.records.forget_plain_before(stream, found);
+            self.records.forget_plain_before(stream, &found);
         }
         let record = &found.record;
         let wanted = wanted(
@@ -489,7 +485,7 @@ impl Contents {
             };
             recorder.block(stream, found.no, wanted_len);
         }
-        wanted
+        Ok((found, wanted))
     }
 
     /// The number of the block or recipe that has byte `at` of a stream, and the addresses of all bytes of it.
