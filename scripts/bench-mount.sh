@@ -449,6 +449,7 @@ run() {
     printf -- '- Weald %s, %s\n' "$("$weald" --version | cut -d' ' -f2)" "$(git -C "$root" describe --always --dirty 2>/dev/null || echo 'no git')"
     printf -- '- %s × %s, Linux %s; load when it began: %s\n' "$(nproc)" "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n1)" "$(uname -r)" \
         "$(cut -d' ' -f1-3 /proc/loadavg)"
+    printf -- '- free pages: %s\n' "$free_pages"
     for part in $parts; do "${part}_part"; done
     targets
 }
@@ -470,7 +471,9 @@ mkdir -p "$out"
 if [ -n "${WEALD_BENCH_ROOM:-}" ]; then export TMPDIR=$WEALD_BENCH_ROOM; fi
 make_work
 # Who dies in the slow part leaves no control group behind.
-trap "clean_work; full_storage" EXIT
+trap "clean_work; full_storage; give_free_pages" EXIT
+keep_free_pages >"$work/free-pages"
+free_pages=$(cat "$work/free-pages")
 mkdir "$work/mnt"
 driver=
 run >"$out/results-mount.part"

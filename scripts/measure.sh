@@ -40,6 +40,27 @@ median() { printf '%s\n' "$@" | sort -g | awk '{ n[NR] = $1 } END { print n[int(
 # json_number FILE KEY: a number of a JSON object that has the key once.
 json_number() { grep -o "\"$2\":[0-9]*" "$1" | head -n1 | cut -d: -f2; }
 
+# Free blocks from this order on are told to the host of a virtual machine, which takes them away until they are used again.
+reported_order=/sys/module/page_reporting/parameters/page_reporting_order
+
+# keep_free_pages: keeps the host from them until give_free_pages, where that can be had; says whether. With each mount that goes a gigabyte of page cache
+# is free, and who uses it next would wait for the host.
+keep_free_pages() {
+    kept_order=$(cat $reported_order 2>/dev/null) || { echo 'not told to a host' && return; }
+    # Longer than any block.
+    if (echo 11 >$reported_order) 2>/dev/null; then
+        echo 'kept from the host meanwhile'
+    else
+        kept_order=
+        echo 'told to the host, which takes them away'
+    fi
+}
+
+give_free_pages() {
+    if [ -n "${kept_order:-}" ]; then echo "$kept_order" >$reported_order; fi
+    kept_order=
+}
+
 drop_caches() {
     sync
     echo 3 >/proc/sys/vm/drop_caches

@@ -314,7 +314,7 @@ impl BuildOptions {
 
 /// Longest block of what is stored as it is: no codec gains by longer ones, and shorter ones are read faster (docs/design/0017). The help of `--block-size`
 /// tells it too.
-const RAW_BLOCK_LEN_MAX: u64 = 1 << 20;
+const RAW_BLOCK_LEN_MAX: u64 = 512 << 10;
 
 /// Raw bytes per block of a stream of `category` where blocks have `block_len`.
 pub(crate) fn block_len_of(category: Category, block_len: u64) -> u64 {

@@ -45,8 +45,8 @@ pub(crate) enum Answer<C> {
     Failed(Errno),
     /// The answer is in the buffer.
     Buffered,
-    /// The answer is content, which is not copied.
-    Content(C),
+    /// The answer is content, which is not copied, one chunk after the other.
+    Content(Vec<C>),
 }
 
 type Answered<T> = Result<Answer<<T as Tree>::Chunk>, Errno>;

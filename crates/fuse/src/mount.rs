@@ -9,7 +9,7 @@ use crate::options::{Access, MountOptions};
 use crate::session::Session;
 use crate::stats::Counters;
 use crate::trace::Trace;
-use crate::tree::Tree;
+use crate::tree::{Features, Tree};
 use crate::view::{Shown, View, find_dir};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
@@ -28,8 +28,14 @@ const SUBTYPE: &str = "weald";
 /// Read-ahead of the kernel in bytes, unless somebody says another. Around every page of a program that is not there the kernel asks for as much, so
 /// that more has more decoded for nobody; less costs who reads in order (`docs/design/0017-one-cache.md`).
 const READ_AHEAD_LEN: ByteLen = ByteLen(256 << 10);
-/// The same where nothing is decoded: what one request can carry.
-const PLAIN_READ_AHEAD_LEN: ByteLen = ByteLen(REQUEST_PAGES_MAX as u64 * 4096);
+/// The same where nothing is decoded: four requests as large as can be, which keep the processors busy by themselves.
+const PLAIN_READ_AHEAD_LEN: ByteLen = ByteLen(REQUEST_PAGES_MAX as u64 * 4096 * 4);
+
+/// Threads that answer requests for contents, beside one for each processor: so none is idle while they wait for storage, or for a block that another one decodes
+/// (`docs/design/0017-one-cache.md`).
+const MORE_WORKERS: usize = 4;
+/// The same where nothing is decoded and the kernel has several large requests answered at a time: the fewer threads, the sooner the reader's turn comes.
+const MORE_PLAIN_WORKERS: usize = 1;
 
 /// How long [`Mount::pause`] waits for requests under way. A disk that hangs longer keeps its server.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -117,7 +123,8 @@ pub fn resume<T: Tree>(tree: T, paused: Paused, options: &MountOptions) -> Resul
         let what = format!("{}: another mount lies there", paused.dir.display());
         return Err(Error::invalid(what));
     }
-    let session = Session::new(paused.device, worker_count(options), None);
+    let worker_count = worker_count(options, view.features);
+    let session = Session::new(paused.device, worker_count, None);
     serve(view, session, paused.negotiated, paused.dir, &stat)
 }
 
@@ -337,13 +344,15 @@ fn local_statx(path: &Path) -> Result<Statx> {
         .map_err(|errno| Error::io(path.display().to_string(), errno.into()))
 }
 
-/// Some more than there are processors, so that none is idle while threads wait for storage, or for a block that another one decodes
-/// (`docs/design/0017-one-cache.md`).
-fn worker_count(options: &MountOptions) -> usize {
+fn worker_count(options: &MountOptions, features: Features) -> usize {
     let cpu_count = || std::thread::available_parallelism().map_or(1, usize::from);
+    let more = match features.is_plain {
+        true => MORE_PLAIN_WORKERS,
+        false => MORE_WORKERS,
+    };
     options
         .worker_count
-        .unwrap_or_else(|| cpu_count().saturating_add(4))
+        .unwrap_or_else(|| cpu_count().saturating_add(more))
 }
 
 fn view<T: Tree>(tree: T, options: &MountOptions) -> Result<View<T>> {
@@ -383,7 +392,7 @@ fn start<T: Tree>(
         fusermount::mount(source, subtype, &dir, options, access)?
     };
     let served = shake_hands(&device, wanted_flags(&view)).and_then(|negotiated| {
-        let session = Session::new(device, worker_count(options), trace);
+        let session = Session::new(device, worker_count(options, view.features), trace);
         let stat = local_statx(&dir)?;
         serve(view, session, negotiated, dir.clone(), &stat)
     });

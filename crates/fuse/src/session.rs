@@ -230,6 +230,13 @@ fn join(mut state: MutexGuard<'_, State>) {
     }
 }
 
+/// Who asks for so many bytes at once is the kernel, which reads ahead of somebody in order.
+const LARGE_READ_LEN: u32 = 512 << 10;
+
+fn is_large(request: &Request<'_>) -> bool {
+    matches!(request.operation, Operation::Read { size, .. } if size >= LARGE_READ_LEN)
+}
+
 /// Why a worker left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
@@ -291,6 +298,10 @@ impl<T: Tree> Worker<'_, T> {
         while let Some((request, begun)) = next {
             self.answer(Opcode::Read, &request, begun, out);
             next = self.session.reads.next();
+            if is_large(&request) {
+                // Who waited for it goes on at once, not when this worker's time is up: it is who asks for more in time.
+                std::thread::yield_now();
+            }
         }
     }
 
@@ -341,34 +352,39 @@ impl<T: Tree> Worker<'_, T> {
         match answer {
             Answer::Nothing => Ok(0),
             Answer::Failed(errno) => {
-                self.write(unique, -errno.raw_os_error(), &[]);
+                self.write(unique, -errno.raw_os_error(), [].into_iter());
                 Err(errno)
             }
-            Answer::Buffered => {
-                self.write(unique, 0, out);
-                Ok(out.len())
-            }
-            Answer::Content(chunk) => {
-                self.write(unique, 0, &chunk);
-                Ok(chunk.len())
-            }
+            Answer::Buffered => Ok(self.write(unique, 0, [out].into_iter())),
+            Answer::Content(chunks) => Ok(self.write(unique, 0, chunks.iter().map(|c| &**c))),
         }
     }
 
-    fn write(&self, unique: u64, error: i32, body: &[u8]) {
-        let len = size_of::<OutHeader>() + body.len();
+    /// Writes an answer; how many bytes it has without its header.
+    fn write<'b>(
+        &self,
+        unique: u64,
+        error: i32,
+        body: impl Iterator<Item = &'b [u8]> + Clone,
+    ) -> usize {
+        let body_len = body.clone().map(<[u8]>::len).sum();
+        let len = size_of::<OutHeader>().saturating_add(body_len);
         let header = OutHeader {
             // Content is at most what one request asks for.
             len: len as u32,
             error,
             unique,
         };
-        let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(body)];
+        let mut parts = vec![IoSlice::new(header.as_bytes())];
+        for bytes in body {
+            parts.push(IoSlice::new(bytes));
+        }
         match rustix::io::writev(&self.session.device, &parts) {
             // ENOENT: who asked was killed meanwhile; ENODEV: unmounted, as the next read says.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(errno) => log::error!("an answer of {len} bytes did not reach the kernel: {errno}"),
         }
+        body_len
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Capacity {
 
 /// A file tree that never changes. Every method means what the method of the same name of [`Image`] means.
 pub trait Tree: Send + Sync + 'static {
-    /// Bytes of a file, as [`Tree::read`] hands them out.
+    /// Bytes of a file, some of those that [`Tree::read`] hands out.
     type Chunk: Deref<Target = [u8]>;
 
     /// What is known of the whole tree.
@@ -82,11 +82,11 @@ pub trait Tree: Send + Sync + 'static {
     /// Whatever reading gives.
     fn xattrs(&self, inode: &Inode) -> Result<Arc<XattrSet>>;
 
-    /// Up to `len` bytes of a regular file from `offset`; shorter only at its end.
+    /// Up to `len` bytes of a regular file from `offset`, in a few chunks one after the other; fewer only at its end.
     ///
     /// # Errors
     /// Whatever reading gives.
-    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Self::Chunk>;
+    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Vec<Self::Chunk>>;
 
     /// Visits the data and hole runs of a regular file that touch `offset ..`, in order.
     ///
@@ -136,7 +136,7 @@ impl<T: Tree> Tree for Arc<T> {
         T::xattrs(self, inode)
     }
 
-    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<T::Chunk> {
+    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Vec<T::Chunk>> {
         T::read(self, inode, offset, len)
     }
 
@@ -197,8 +197,8 @@ impl Tree for Image {
         Image::xattrs(self, inode)
     }
 
-    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Chunk> {
-        Image::read(self, inode, offset, len)
+    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Vec<Chunk>> {
+        Image::read_chunks(self, inode, offset, len)
     }
 
     fn runs(

@@ -22,6 +22,8 @@ const ROOM_LEN_MAX: usize = 4 << 20;
 pub struct Block {
     bytes: Vec<u8>,
     shelf: Option<Arc<Shelf>>,
+    /// Bytes that were handed out to who will not ask for them again.
+    taken: AtomicUsize,
 }
 
 impl Deref for Block {
@@ -34,7 +36,11 @@ impl Deref for Block {
 
 impl From<Vec<u8>> for Block {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { bytes, shelf: None }
+        Self {
+            bytes,
+            shelf: None,
+            taken: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -92,6 +98,7 @@ impl Shelf {
         Block {
             bytes,
             shelf: Some(self.clone()),
+            taken: AtomicUsize::new(0),
         }
     }
 
@@ -108,6 +115,7 @@ impl Shelf {
         Block {
             bytes,
             shelf: Some(self.clone()),
+            taken: AtomicUsize::new(0),
         }
     }
 
@@ -158,6 +166,12 @@ impl Shelf {
 }
 
 impl Block {
+    /// Notes that `len` of its bytes are handed out to who will not ask for them again; whether all are by now.
+    pub fn take(&self, len: usize) -> bool {
+        let before = self.taken.fetch_add(len, Ordering::Relaxed);
+        before.saturating_add(len) >= self.bytes.len()
+    }
+
     /// The buffer behind the block, to decode into.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes

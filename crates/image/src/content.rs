@@ -9,7 +9,7 @@ use crate::records::{Decoded, Found, Page, Records, Wanted};
 use crate::{Image, Run};
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Weak};
-use weald_format::container::RecordType;
+use weald_format::container::{Codec, RecordType};
 use weald_format::directory::Directory;
 use weald_format::limits::{ITEMS_PER_PAGE, RECIPE_LEN_MAX};
 use weald_format::pages::{Extent, Source};
@@ -18,6 +18,9 @@ use weald_format::{ContentId, Error, Result};
 
 /// Bytes handed out by a read: a part of a cached block, or a copy of several parts.
 pub struct Chunk(Held);
+
+/// Chunks that follow each other at most: what takes more is copied together.
+const CHUNK_COUNT_MAX: usize = 8;
 
 enum Held {
     Block(Arc<Block>, Range<usize>),
@@ -49,6 +52,8 @@ pub struct Contents {
     pub(crate) readers: Readers,
     /// Whether threads decode ahead of who reads in order.
     reads_ahead: bool,
+    /// Whether nearly all data are stored as they are.
+    is_plain: bool,
     sight: Sight,
     own: Weak<Self>,
 }
@@ -60,7 +65,21 @@ pub struct Manner {
     pub is_in_order: bool,
     /// Bytes that were asked for at once.
     pub read_len: u64,
+    /// Several such requests are on their way at a time, and what is stored as it is is read for each by itself.
+    pub reads_through: bool,
 }
+
+/// Who looks ahead of a reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LooksAhead {
+    /// Threads of the cache, always.
+    Cache,
+    /// The kernel, by what it asks for at once, where that is much and is stored as it is.
+    Kernel,
+}
+
+/// Who asks for so much at once, again and again, has the next request on its way before this one is answered.
+const READ_THROUGH_LEN: u64 = 512 << 10;
 
 /// How bytes are read.
 #[derive(Debug, Clone, Copy)]
@@ -108,6 +127,14 @@ pub fn wanted(
         true => Wanted::Whole,
         false => Wanted::Front(front_len),
     }
+}
+
+/// Where what somebody reads is, and how far it is wanted.
+struct Noted {
+    found: Found,
+    wanted: Wanted,
+    /// Bytes that are taken of a block that is stored as it is, by who reads in order and will not ask for them again.
+    taken_len: Option<usize>,
 }
 
 /// Decoded bytes, and the part of them that an extent covers from some address on.
@@ -158,6 +185,7 @@ impl Contents {
     /// Contents over `records`, as `directory` has them; so many threads decode ahead, if the cache has none yet.
     pub fn new(records: Arc<Records>, directory: &Directory, thread_count: usize) -> Arc<Self> {
         let cache = records.tag().cache();
+        let is_plain = records.are_mostly_incompressible();
         let mut sight = Sight::default();
         if thread_count > 0 {
             let thread_count = cache.pool(thread_count).thread_count();
@@ -166,7 +194,7 @@ impl Contents {
                 lens.max().unwrap_or(0),
                 thread_count,
                 cache.block_len_max(),
-                records.are_mostly_incompressible(),
+                is_plain,
             );
         }
         Arc::new_cyclic(|own| Self {
@@ -174,6 +202,7 @@ impl Contents {
             records,
             readers: Readers::default(),
             reads_ahead: sight.len > 0,
+            is_plain,
             sight,
             own: own.clone(),
         })
@@ -213,11 +242,34 @@ impl Contents {
 
     /// Bytes `offset .. offset + len` of content `id`, cut at its end.
     pub fn read(&self, id: ContentId, offset: u64, len: usize) -> Result<Chunk> {
+        let mut chunks = self.read_chunks(id, offset, len, LooksAhead::Cache)?;
+        if chunks.len() > 1 {
+            let mut copy = self.records.room(chunks.iter().map(|c| c.len()).sum());
+            chunks
+                .iter()
+                .for_each(|c| copy.buffer().extend_from_slice(c));
+            return Ok(Chunk(Held::Copy(copy)));
+        }
+        Ok(chunks.pop().unwrap_or_else(Chunk::empty))
+    }
+
+    /// The same in as many chunks as it takes without a copy of what is decoded, or in one where that would be many.
+    pub fn read_chunks(
+        &self,
+        id: ContentId,
+        offset: u64,
+        len: usize,
+        who: LooksAhead,
+    ) -> Result<Vec<Chunk>> {
         let (start, content_len) = self.extent_of(id)?;
         let len = content_len.saturating_sub(offset).min(len as u64);
         let read = offset..offset.saturating_add(len);
         let pace = self.readers.note(Trail::File(id.0), read, self.sight);
-        if !pace.ahead.is_empty() && self.reads_ahead {
+        let reads_through = who == LooksAhead::Kernel
+            && pace.is_in_order
+            && len >= READ_THROUGH_LEN
+            && self.is_plain;
+        if !pace.ahead.is_empty() && self.reads_ahead && !reads_through {
             // What fails here fails again where it is read.
             let _ = self.look_ahead(start, pace.ahead, content_len);
         }
@@ -229,26 +281,19 @@ impl Contents {
             false => end,
         };
         if len == 0 {
-            return Ok(Chunk::empty());
+            return Ok(Vec::new());
         }
         let manner = Manner {
             is_in_order: pace.is_in_order,
             read_len: len,
+            reads_through,
         };
-        let mut whole: Option<Chunk> = None;
+        let mut whole = None;
         self.each_extent(from..seen_end, &mut |_, extent| {
             if extent.len >= len
                 && let Source::Stream { stream, address } = extent.source
             {
-                let reading = Reading {
-                    recipes: Recipes::Allowed,
-                    manner,
-                    rest_len: extent.len,
-                };
-                let piece = self.piece(stream, address, len, reading)?;
-                if piece.range.len() as u64 == len {
-                    whole = Some(self.chunk_of(piece)?);
-                }
+                whole = self.chunks_of(stream, address, (len, extent.len), manner)?;
             }
             Ok(ControlFlow::Break(()))
         })?;
@@ -263,7 +308,33 @@ impl Contents {
             rest_len: 0,
         };
         self.append(from..end, seen_end, copy.buffer(), read)?;
-        Ok(Chunk(Held::Copy(copy)))
+        Ok(vec![Chunk(Held::Copy(copy))])
+    }
+
+    /// The `len` bytes at `address` of a stream, of an extent that goes on for `rest_len`; None where they lie in many blocks.
+    fn chunks_of(
+        &self,
+        stream: u8,
+        address: u64,
+        (len, rest_len): (u64, u64),
+        manner: Manner,
+    ) -> Result<Option<Vec<Chunk>>> {
+        let (mut chunks, mut at) = (Vec::with_capacity(2), 0u64);
+        while at < len && chunks.len() < CHUNK_COUNT_MAX {
+            let reading = Reading {
+                recipes: Recipes::Allowed,
+                manner,
+                rest_len: rest_len.saturating_sub(at),
+            };
+            let left = len.saturating_sub(at);
+            let piece = self.piece(stream, address.saturating_add(at), left, reading)?;
+            if piece.range.is_empty() {
+                break;
+            }
+            at = at.saturating_add(piece.range.len() as u64);
+            chunks.push(self.chunk_of(piece)?);
+        }
+        Ok((at == len).then_some(chunks))
     }
 
     fn chunk_of(&self, piece: Piece) -> Result<Chunk> {
@@ -428,7 +499,7 @@ impl Contents {
     /// there on, or all that it has.
     pub fn block_at(&self, stream: u8, address: u64, len: u64) -> Result<(Arc<Block>, u64)> {
         let reading = Reading::just(Recipes::Refused, len);
-        let (found, wanted) = self.note(stream, (address, len), reading)?;
+        let Noted { found, wanted, .. } = self.note(stream, (address, len), reading)?;
         let block = self.records.block(stream, &found, wanted)?;
         Ok((block, found.first_item))
     }
@@ -440,18 +511,21 @@ impl Contents {
         len: u64,
         reading: Reading,
     ) -> Result<(Decoded, u64)> {
-        let (found, wanted) = self.note(stream, (address, len), reading)?;
-        let decoded = self.records.decoded(stream, &found, wanted)?;
+        let noted = self.note(stream, (address, len), reading)?;
+        let found = &noted.found;
+        if reading.manner.reads_through && noted.taken_len == Some(found.record.raw_len as usize) {
+            let block = self.records.passing_block(stream, found)?;
+            return Ok((Decoded::Block(block), found.first_item));
+        }
+        let decoded = self.records.decoded(stream, found, noted.wanted)?;
+        if let (Some(len), Decoded::Block(block)) = (noted.taken_len, &decoded) {
+            self.records.take_plain(stream, found, block, len);
+        }
         Ok((decoded, found.first_item))
     }
 
     /// Notes that somebody reads the `len` bytes at `address` of a stream, as many as one block has of them; which block that is, and how far it is wanted then.
-    fn note(
-        &self,
-        stream: u8,
-        (address, len): (u64, u64),
-        reading: Reading,
-    ) -> Result<(Found, Wanted)> {
+    fn note(&self, stream: u8, (address, len): (u64, u64), reading: Reading) -> Result<Noted> {
         let found = self
             .records
             .record_of_item(RecordType::Data, stream, address)?;
@@ -468,10 +542,10 @@ impl Contents {
                 .max(found.first_item.saturating_add(found.item_count));
             self.look_along(stream, ahead..pace.ahead.end.min(stream_end));
         }
-        if pace.is_in_order && start.saturating_add(here) == found.item_count {
-            self.records.forget_plain_before(stream, &found);
-        }
         let record = &found.record;
+        let is_in_order = pace.is_in_order || reading.manner.is_in_order;
+        let is_taken = is_in_order && record.codec == Codec::None;
+        let taken_len = is_taken.then_some(here as usize);
         let wanted = wanted(
             (start, len, reading.rest_len),
             (record.raw_len, self.records.grows(record)),
@@ -485,7 +559,11 @@ impl Contents {
             };
             recorder.block(stream, found.no, wanted_len);
         }
-        Ok((found, wanted))
+        Ok(Noted {
+            found,
+            wanted,
+            taken_len,
+        })
     }
 
     /// The number of the block or recipe that has byte `at` of a stream, and the addresses of all bytes of it.

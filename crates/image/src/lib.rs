@@ -45,6 +45,7 @@ pub use block::Block;
 pub use cache::{CacheCounts, SharedCache, page_len_max};
 pub use check::{CheckOptions, CheckReport, Finding};
 pub use content::Chunk;
+use content::LooksAhead;
 pub use generations::{Generation, generations, last_whole_generation};
 pub use hot::Hotness;
 pub use inspect::{MadeShare, SectionInfo, Share};
@@ -445,20 +446,34 @@ impl Image {
     /// # Errors
     /// `Invalid` where the inode is no regular file; `Io`, `Corrupt`.
     pub fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Chunk> {
-        match (inode.kind, inode.content) {
-            (FileKind::Regular, Some(content)) => {
-                let chunk = self.contents.read(content, offset, len)?;
-                if let Some(recorder) = self.records.recorder() {
-                    let end = offset.saturating_add(chunk.len() as u64);
-                    recorder.file(inode.name_no.0, offset..end);
-                }
-                Ok(chunk)
-            }
-            (FileKind::Regular, None) => Ok(Chunk::empty()),
-            (kind, _) => Err(Error::invalid(format!(
-                "{} is not a regular file",
-                kind_name(kind)
-            ))),
+        let Some(content) = content_of(inode)? else {
+            return Ok(Chunk::empty());
+        };
+        let chunk = self.contents.read(content, offset, len)?;
+        self.note_read(inode, offset, chunk.len());
+        Ok(chunk)
+    }
+
+    /// The same bytes in several chunks, one after the other, where that saves a copy: of blocks that follow each other. None is empty. It is for the kernel,
+    /// which reads ahead by itself: where it asks for much at once nobody else does.
+    ///
+    /// # Errors
+    /// As [`Image::read`].
+    pub fn read_chunks(&self, inode: &Inode, offset: u64, len: usize) -> Result<Vec<Chunk>> {
+        let Some(content) = content_of(inode)? else {
+            return Ok(Vec::new());
+        };
+        let chunks = self
+            .contents
+            .read_chunks(content, offset, len, LooksAhead::Kernel)?;
+        self.note_read(inode, offset, chunks.iter().map(|c| c.len()).sum());
+        Ok(chunks)
+    }
+
+    fn note_read(&self, inode: &Inode, offset: u64, len: usize) {
+        if let Some(recorder) = self.records.recorder() {
+            let end = offset.saturating_add(len as u64);
+            recorder.file(inode.name_no.0, offset..end);
         }
     }
 
@@ -520,6 +535,17 @@ impl Image {
 pub struct OpenedDirectory(tree::DirectoryView);
 
 /// Where the image begins that ends where `file` ends: its footer, which is last, tells its own place in the image.
+/// The content of a regular file, if it has any.
+fn content_of(inode: &Inode) -> Result<Option<ContentId>> {
+    match inode.kind {
+        FileKind::Regular => Ok(inode.content),
+        kind => {
+            let what = format!("{} is not a regular file", kind_name(kind));
+            Err(Error::invalid(what))
+        }
+    }
+}
+
 fn find_start(file: &dyn ReadAt) -> Result<ByteOffset> {
     let bad = |offset, rule, what: String| Error::corrupt("footer", offset, rule, what);
     let Some(footer_at) = file.len().checked_sub(FOOTER_LEN as u64) else {

@@ -123,6 +123,7 @@ impl Image {
         let manner = Manner {
             is_in_order: needs.is_in_order(contents, Trail::File(id.0), read.clone()),
             read_len: read.end.saturating_sub(read.start),
+            ..Manner::default()
         };
         contents.add_needs(id, read, Recipes::Allowed, manner, needs)
     }

@@ -11,8 +11,10 @@ const GROUP_COUNT: usize = 16;
 /// Readers that a group remembers.
 const GROUP_LEN: usize = 4;
 
-/// How far a request may lie beside the end of what was read: the kernel reads ahead in several requests, which arrive in any order.
-const SLACK: u64 = 256 << 10;
+/// How far a request may lie beside the end of what was read, at least: the kernel reads ahead in several requests, which arrive in any order.
+const SLACK_MIN: u64 = 256 << 10;
+/// The same in requests of its length.
+const SLACK_COUNT: u64 = 4;
 /// Bytes and requests from which on a file is read in order.
 const FILE_RUN: (u64, u32) = (64 << 10, 2);
 /// The same for a stream: files that lie behind each other.
@@ -95,8 +97,10 @@ impl Reader {
         }
     }
 
-    fn is_at(&self, trail: Trail, start: u64) -> bool {
-        self.trail == trail && start.abs_diff(self.run.end) <= SLACK
+    fn is_at(&self, trail: Trail, read: &Range<u64>) -> bool {
+        let len = read.end.saturating_sub(read.start);
+        let slack = len.saturating_mul(SLACK_COUNT).max(SLACK_MIN);
+        self.trail == trail && read.start.abs_diff(self.run.end) <= slack
     }
 
     fn is_in_order(&self) -> bool {
@@ -155,7 +159,7 @@ impl Group {
         self.count = self.count.saturating_add(1);
         let now = self.count;
         let mut readers = self.readers.iter_mut().flatten();
-        if let Some(reader) = readers.find(|r| r.is_at(trail, read.start)) {
+        if let Some(reader) = readers.find(|r| r.is_at(trail, &read)) {
             reader.go_on(&read, now);
             let is_in_order = reader.is_in_order();
             let ahead = match is_in_order {
@@ -244,6 +248,17 @@ mod tests {
             let pace = note(&readers, 1, place * 128 * K, 128 * K);
             assert!(pace.is_in_order || place == 2, "{place}");
         }
+    }
+
+    /// Would catch: the same of large requests, of which as many are on their way at a time as the kernel reads ahead.
+    #[test]
+    fn large_requests_overtake_each_other_too() {
+        let readers = Readers::default();
+        for place in [0, 3, 1, 2, 7, 6, 5, 4, 8] {
+            let pace = note(&readers, 1, place << 20, 1 << 20);
+            assert!(pace.is_in_order || place == 0 || place == 3, "{place}");
+        }
+        assert!(!note(&readers, 1, 14 << 20, 1 << 20).is_in_order, "a jump");
     }
 
     /// Would catch: bytes asked for twice, or never, and much decoded for who has read little so far.

@@ -85,7 +85,7 @@ pub struct BuildArgs {
     level: u8,
     #[command(flatten)]
     codec: CodecArgs,
-    /// Raw bytes of a block, 4K to 64M: larger compresses better, smaller reads faster at random; what is stored as it is has 1M at most
+    /// Raw bytes of a block, 4K to 64M: larger compresses better, smaller reads faster at random; what is stored as it is has 512K at most
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     block_size: Option<u64>,
     #[command(flatten)]

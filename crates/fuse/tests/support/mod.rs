@@ -215,7 +215,7 @@ impl<T: Tree> Tree for Counting<T> {
         self.counted().xattrs(inode)
     }
 
-    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<T::Chunk> {
+    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Vec<T::Chunk>> {
         self.counted().read(inode, offset, len)
     }
 
@@ -264,7 +264,7 @@ impl<T: Tree> Tree for Guarded<T> {
         self.tree.xattrs(inode)
     }
 
-    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<T::Chunk> {
+    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Vec<T::Chunk>> {
         (self.guard)(inode, offset)?;
         self.tree.read(inode, offset, len)
     }

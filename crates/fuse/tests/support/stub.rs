@@ -319,9 +319,9 @@ impl Tree for Stub {
         }))
     }
 
-    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Self::Chunk> {
+    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Vec<Self::Chunk>> {
         let len = inode.size.0.saturating_sub(offset).min(len as u64) as usize;
-        match inode.ino.0 {
+        let bytes: Result<Self::Chunk> = match inode.ino.0 {
             3 | 11 => Ok(Cow::Borrowed(&ZEROS[..len])),
             6 if offset + len as u64 > 1 << 19 => Err(Error::corrupt(
                 "block",
@@ -331,7 +331,8 @@ impl Tree for Stub {
             )),
             9 => Ok(Cow::Borrowed(&b"Hello, Weald\n"[offset as usize..][..len])),
             ino => Ok((offset..).take(len).map(|at| (at + ino) as u8).collect()),
-        }
+        };
+        Ok(vec![bytes?])
     }
 
     fn runs(

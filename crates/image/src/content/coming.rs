@@ -174,7 +174,7 @@ impl Contents {
         let start = address.saturating_sub(found.first_item);
         let manner = Manner {
             is_in_order: true,
-            read_len: 0,
+            ..Manner::default()
         };
         let block = (found.record.raw_len, self.records.grows(&found.record));
         let wanted = wanted((start, len, len), block, manner, false);
@@ -183,7 +183,7 @@ impl Contents {
     }
 
     /// The same for who will come there soon, unless that one has come past it: what is stored as it is was let go by then
-    /// ([`Records::forget_plain_before`]), and would be read again for nobody.
+    /// ([`Records::take_plain`]), and would be read again for nobody.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.

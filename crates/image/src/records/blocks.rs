@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weald_codec::{Partial, filter, front_len, front_room};
 use weald_format::Result;
-use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
+use weald_format::container::{Codec, HEADER_LEN, RecordRef};
 use weald_format::directory::Category;
 
 /// Shorter blocks are decoded in one go: that takes a millisecond, and nobody waits for long.
@@ -148,17 +148,26 @@ impl Records {
         Ok(block)
     }
 
-    /// Forgets the block before `found`, whose end somebody has come to who reads the stream in order, if both are stored as they
-    /// are: the kernel has those bytes twice by then, and reading them again costs less than fresh memory does. That before it and
-    /// not itself, for requests overtake each other.
-    pub fn forget_plain_before(&self, stream: u8, found: &Found) {
-        if found.record.codec != Codec::None {
-            return;
+    /// A whole block for who takes all of it and does not come back: the one that is cached, until now, or one that nobody else will have.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn passing_block(&self, stream: u8, found: &Found) -> Result<Arc<Block>> {
+        let whole = BlockKey::whole(stream, found.no);
+        if let Some(block) = self.blocks.get(&whole) {
+            self.blocks.remove(&whole);
+            return Ok(block);
         }
-        let before = found.no.checked_sub(1);
-        let before = before.and_then(|no| self.record(RecordType::Data, stream, no).ok());
-        if let Some(before) = before.filter(|b| b.record.codec == Codec::None) {
-            self.blocks.remove(&BlockKey::whole(stream, before.no));
+        let record = &found.record;
+        let read = self.remembering(record, || self.read_block(stream, record));
+        read.map(Arc::new)
+    }
+
+    /// Notes that who reads a stream in order takes `len` bytes of a block of it that is stored as it is, which goes when all of it is taken: the kernel
+    /// has its bytes twice by then, and reading them again costs less than fresh memory does.
+    pub fn take_plain(&self, stream: u8, found: &Found, block: &Block, len: usize) {
+        if block.take(len) {
+            self.blocks.remove(&BlockKey::whole(stream, found.no));
         }
     }
 
