@@ -69,12 +69,12 @@ pub struct Manner {
     pub reads_through: bool,
 }
 
-/// Who looks ahead of a reader.
+/// For whom a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LooksAhead {
-    /// Threads of the cache, always.
-    Cache,
-    /// The kernel, by what it asks for at once, where that is much and is stored as it is.
+pub enum Reader {
+    /// Somebody who takes one chunk after the other: threads of the cache look ahead.
+    Any,
+    /// The kernel, which takes several chunks at a time and looks ahead by itself, by what it asks for at once, where that is much and is stored as it is.
     Kernel,
 }
 
@@ -242,30 +242,23 @@ impl Contents {
 
     /// Bytes `offset .. offset + len` of content `id`, cut at its end.
     pub fn read(&self, id: ContentId, offset: u64, len: usize) -> Result<Chunk> {
-        let mut chunks = self.read_chunks(id, offset, len, LooksAhead::Cache)?;
-        if chunks.len() > 1 {
-            let mut copy = self.records.room(chunks.iter().map(|c| c.len()).sum());
-            chunks
-                .iter()
-                .for_each(|c| copy.buffer().extend_from_slice(c));
-            return Ok(Chunk(Held::Copy(copy)));
-        }
+        let mut chunks = self.read_chunks(id, offset, len, Reader::Any)?;
         Ok(chunks.pop().unwrap_or_else(Chunk::empty))
     }
 
-    /// The same in as many chunks as it takes without a copy of what is decoded, or in one where that would be many.
+    /// The same, for the kernel in as many chunks as it takes without a copy of what is decoded, or in one where that would be many.
     pub fn read_chunks(
         &self,
         id: ContentId,
         offset: u64,
         len: usize,
-        who: LooksAhead,
+        reader: Reader,
     ) -> Result<Vec<Chunk>> {
         let (start, content_len) = self.extent_of(id)?;
         let len = content_len.saturating_sub(offset).min(len as u64);
         let read = offset..offset.saturating_add(len);
         let pace = self.readers.note(Trail::File(id.0), read, self.sight);
-        let reads_through = who == LooksAhead::Kernel
+        let reads_through = reader == Reader::Kernel
             && pace.is_in_order
             && len >= READ_THROUGH_LEN
             && self.is_plain;
@@ -293,7 +286,12 @@ impl Contents {
             if extent.len >= len
                 && let Source::Stream { stream, address } = extent.source
             {
-                whole = self.chunks_of(stream, address, (len, extent.len), manner)?;
+                let count_max = match reader {
+                    Reader::Any => 1,
+                    Reader::Kernel => CHUNK_COUNT_MAX,
+                };
+                let lens = (len, extent.len);
+                whole = self.chunks_of(stream, address, lens, manner, count_max)?;
             }
             Ok(ControlFlow::Break(()))
         })?;
@@ -311,16 +309,17 @@ impl Contents {
         Ok(vec![Chunk(Held::Copy(copy))])
     }
 
-    /// The `len` bytes at `address` of a stream, of an extent that goes on for `rest_len`; None where they lie in many blocks.
+    /// The `len` bytes at `address` of a stream, of an extent that goes on for `rest_len`; None where they lie in more than `count_max` blocks.
     fn chunks_of(
         &self,
         stream: u8,
         address: u64,
         (len, rest_len): (u64, u64),
         manner: Manner,
+        count_max: usize,
     ) -> Result<Option<Vec<Chunk>>> {
-        let (mut chunks, mut at) = (Vec::with_capacity(2), 0u64);
-        while at < len && chunks.len() < CHUNK_COUNT_MAX {
+        let (mut chunks, mut at) = (Vec::with_capacity(1), 0u64);
+        while at < len && chunks.len() < count_max {
             let reading = Reading {
                 recipes: Recipes::Allowed,
                 manner,

@@ -45,7 +45,7 @@ pub use block::Block;
 pub use cache::{CacheCounts, SharedCache, page_len_max};
 pub use check::{CheckOptions, CheckReport, Finding};
 pub use content::Chunk;
-use content::LooksAhead;
+use content::Reader;
 pub use generations::{Generation, generations, last_whole_generation};
 pub use hot::Hotness;
 pub use inspect::{MadeShare, SectionInfo, Share};
@@ -465,7 +465,7 @@ impl Image {
         };
         let chunks = self
             .contents
-            .read_chunks(content, offset, len, LooksAhead::Kernel)?;
+            .read_chunks(content, offset, len, Reader::Kernel)?;
         self.note_read(inode, offset, chunks.iter().map(|c| c.len()).sum());
         Ok(chunks)
     }
