@@ -127,9 +127,9 @@ fn what_is_stored_as_it_is_has_short_blocks() {
         };
         (len(Category::General), len(Category::Incompressible))
     };
-    assert_eq!(lens(&image), (4 << 20, 1 << 20));
+    assert_eq!(lens(&image), (4 << 20, 512 << 10));
     for (wanted, expected, copied_count) in [
-        (8 << 20, (8 << 20, 1 << 20), 3),
+        (8 << 20, (8 << 20, 512 << 10), 5),
         (64 << 10, (64 << 10, 64 << 10), 0),
     ] {
         let block_len = Some(wanted);

@@ -312,7 +312,7 @@ fn the_kernel_reads_ahead_further_where_nothing_is_decoded() {
         succeeded(&bench.weald(&["umount", "mnt"]));
         text(&told)
     };
-    assert_eq!(read_ahead("image"), "1024\n");
+    assert_eq!(read_ahead("image"), "4096\n");
     assert_eq!(read_ahead("text.weald"), "256\n");
 }
 

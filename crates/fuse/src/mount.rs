@@ -35,7 +35,7 @@ const PLAIN_READ_AHEAD_LEN: ByteLen = ByteLen(REQUEST_PAGES_MAX as u64 * 4096 * 
 /// (`docs/design/0017-one-cache.md`).
 const MORE_WORKERS: usize = 4;
 /// The same where nothing is decoded and the kernel has several large requests answered at a time: the fewer threads, the sooner the reader's turn comes.
-const MORE_PLAIN_WORKERS: usize = 1;
+const MORE_PLAIN_WORKERS: usize = 2;
 
 /// How long [`Mount::pause`] waits for requests under way. A disk that hangs longer keeps its server.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -35,7 +35,7 @@ pub struct MountOptions {
     /// `cachesize=`: most bytes of decoded blocks and pages kept; less than 32 MiB keeps up to 8 MiB of pages all the same,
     /// 0 nothing.
     pub cache_len: Option<ByteLen>,
-    /// `workers=`: threads that answer the kernel; where it is not given four more than CPUs, or one more where nothing is decoded.
+    /// `workers=`: threads that answer the kernel; where it is not given four more than CPUs, or two more where nothing is decoded.
     pub worker_count: Option<usize>,
     /// `max_readahead=`: how far the kernel reads ahead, if root mounts.
     pub read_ahead_len: Option<ByteLen>,

@@ -30,7 +30,7 @@ pub struct MountArgs {
     ///                 at least 8M, is sure to the tree, which takes 96M or a sixteenth at most; data that nobody
     ///                 reads any more is dropped after a minute or two.
     ///                 Mounts of one server share one cache; one that asks for another size gets its own
-    /// workers=N       threads that answer the kernel (default: CPUs and four, or CPUs and one where no codec makes nine
+    /// workers=N       threads that answer the kernel (default: CPUs and four, or CPUs and two where no codec makes nine
     ///                 tenths of the data smaller)
     /// max_readahead=SIZE  how far the kernel reads ahead (default: 256K, or 4M where no codec makes nine tenths of the
     ///                 data smaller; only root's mounts)
