@@ -15,10 +15,10 @@ mod zlib;
 pub use make::{recreate, recreate_part};
 
 use correct::{Cut, correct};
-use make::apply;
 use parse::{Event, Parser};
 use predict::{Predicted, zlib_stream};
 use weald_format::recipes::{Part, Zlib};
+use zlib::BLOCK_TOKENS;
 
 const fn default(level: u8) -> Zlib {
     Zlib {
@@ -125,10 +125,10 @@ fn repeat(plain: &mut Vec<u8>, len: usize, distance: usize) -> Option<()> {
 /// reads a byte of the stream needs all these, and a window before them.
 ///
 /// # Cost
-/// Up to one run of zlib for each that is tried over 128 KiB, mostly one, and two over everything, one of them to see that it comes back.
+/// Up to one choice of tokens for each that is tried over 128 KiB, mostly one, and one or two over everything, the last to see that it comes back.
 /// Memory: [`recreate`]'s, or that of [`recreate_part`] where there are more than [`WHOLE_PLAIN_LEN_MAX`] plain bytes.
 pub fn analyze(stream: &[u8], plain: &[u8], tried: &[Zlib], part_len: usize) -> Vec<Recipe> {
-    let Some((zlib, predicted)) = best(stream, plain, tried) else {
+    let Some(zlib) = best(stream, plain, tried) else {
         return Vec::new();
     };
     let is_long = plain.len() / 2 > part_len;
@@ -137,18 +137,17 @@ pub fn analyze(stream: &[u8], plain: &[u8], tried: &[Zlib], part_len: usize) -> 
         false => None,
     };
     parts
-        .or_else(|| Some(vec![whole(stream, plain, zlib, predicted)?]))
+        .or_else(|| Some(vec![whole(stream, plain, zlib)?]))
         .unwrap_or_default()
 }
 
-/// The recipe for all of `stream`; `predicted` is zlib's stream, where it is at hand.
-fn whole(stream: &[u8], plain: &[u8], zlib: Zlib, predicted: Option<Vec<u8>>) -> Option<Recipe> {
+/// The recipe for all of `stream`, made once to see that it comes back.
+fn whole(stream: &[u8], plain: &[u8], zlib: Zlib) -> Option<Recipe> {
     if plain.len() > WHOLE_PLAIN_LEN_MAX {
         return None;
     }
-    let predicted = match predicted {
-        Some(predicted) => predicted,
-        None => zlib_stream(plain, zlib).ok()?,
+    let is_made = |corrections: &[u8]| {
+        recreate(plain, zlib, corrections, stream.len()).is_ok_and(|made| made == stream)
     };
     let mut recipe = Recipe {
         len: stream.len(),
@@ -156,14 +155,40 @@ fn whole(stream: &[u8], plain: &[u8], zlib: Zlib, predicted: Option<Vec<u8>>) ->
         part: None,
         corrections: Vec::new(),
     };
-    if predicted == stream {
+    if ends_blocks_as_zlib(stream) && is_made(&[]) {
         return Some(recipe);
     }
-    let cuts = correct(stream, plain, Predicted::of_stream(&predicted), usize::MAX)?;
+    let cuts = with_predicted(plain, zlib, |predicted| {
+        correct(stream, plain, predicted, usize::MAX)
+    })??;
     recipe.corrections = cuts.into_iter().next()?.corrections;
-    let predicted = Predicted::of_stream(&predicted);
-    let made = apply(plain, predicted, &recipe.corrections, stream.len()).ok()?;
-    (made == stream).then_some(recipe)
+    is_made(&recipe.corrections).then_some(recipe)
+}
+
+/// Whether the first block of `stream` has as many tokens as one of zlib; of other encoders the first tells it.
+fn ends_blocks_as_zlib(stream: &[u8]) -> bool {
+    let mut parser = Parser::new(stream);
+    let (mut block_count, mut count) = (0, 0);
+    while count <= BLOCK_TOKENS {
+        match parser.next() {
+            Some(Event::Block { .. }) if block_count == 1 => return count == BLOCK_TOKENS,
+            Some(Event::Block { .. }) => block_count = 1,
+            Some(Event::Token(_)) => count = count.saturating_add(1),
+            Some(Event::Stored(_) | Event::End) => return true,
+            None => return false,
+        }
+    }
+    // A literal more at the very end.
+    matches!(parser.next(), Some(Event::End))
+}
+
+/// What `task` makes of the tokens that zlib chooses for `plain`; `None` where zlib fails.
+fn with_predicted<T>(plain: &[u8], zlib: Zlib, task: impl FnOnce(Predicted<'_>) -> T) -> Option<T> {
+    if let Some(predicted) = Predicted::from(plain, 0, true, zlib) {
+        return Some(task(predicted));
+    }
+    let stream = zlib_stream(plain, zlib).ok()?;
+    Some(task(Predicted::of_stream(&stream)))
 }
 
 /// Recipes for parts of `stream`, each made once to see that it comes back.
@@ -204,21 +229,21 @@ fn parts(stream: &[u8], plain: &[u8], zlib: Zlib, part_len: usize) -> Option<Vec
     cuts.iter().zip(ends).map(recipe).collect()
 }
 
-/// The one of `tried` whose tokens differ least from those of `stream` at its front, and where the front is all, what zlib makes.
-fn best(stream: &[u8], plain: &[u8], tried: &[Zlib]) -> Option<(Zlib, Option<Vec<u8>>)> {
-    let is_whole = plain.len() <= TRIAL_LEN;
+/// The one of `tried` whose tokens differ least from those of `stream` at its front.
+fn best(stream: &[u8], plain: &[u8], tried: &[Zlib]) -> Option<Zlib> {
     let trial = plain.get(..TRIAL_LEN).unwrap_or(plain);
-    let end = match is_whole {
+    let end = match plain.len() <= TRIAL_LEN {
         true => trial.len(),
         false => trial.len().saturating_sub(TRIAL_TAIL_LEN),
     };
     let mut best = None;
     let mut most = usize::MAX;
     for &zlib in tried {
-        let predicted = zlib_stream(trial, zlib).ok()?;
-        let count = count_differences(stream, trial, &predicted, end, most)?;
+        let count = with_predicted(trial, zlib, |predicted| {
+            count_differences(stream, trial, predicted, end, most)
+        })??;
         if count < most {
-            best = Some((zlib, is_whole.then_some(predicted)));
+            best = Some(zlib);
             most = count;
         }
         if count == 0 {
@@ -232,12 +257,11 @@ fn best(stream: &[u8], plain: &[u8], tried: &[Zlib]) -> Option<(Zlib, Option<Vec
 fn count_differences(
     stream: &[u8],
     plain: &[u8],
-    predicted: &[u8],
+    mut predicted: Predicted<'_>,
     end: usize,
     most: usize,
 ) -> Option<usize> {
     let mut parser = Parser::new(stream);
-    let mut predicted = Predicted::of_stream(predicted);
     let (mut at, mut count) = (0usize, 0usize);
     while at < end && count < most {
         match parser.next()? {

@@ -31,16 +31,26 @@ pub struct Block {
 /// # Errors
 /// `Corrupt` (F-20.4) where they make none of that length; `Limit` where zlib fails.
 /// # Cost
-/// One run of zlib, and one walk over its tokens where there are corrections. Memory: the plain bytes once more for zlib's
-/// stream, 4 MiB for the tokens of a block, the stream, 256 KiB for zlib.
+/// One run of [`Tokenizer`](super::zlib::Tokenizer); below level 4 one of zlib, and one walk over its tokens where there are corrections. Memory: the stream, 4 MiB for
+/// the tokens of a block, 384 KiB; below level 4 the plain bytes once more for zlib's stream.
 pub fn recreate(plain: &[u8], zlib: Zlib, corrections: &[u8], len: usize) -> Result<Vec<u8>> {
     if !(1..=9).contains(&zlib.level) {
         return Err(bad("level: expected 1 to 9"));
     }
-    let predicted = zlib_stream(plain, zlib)?;
-    let stream = match corrections.is_empty() {
-        true => predicted,
-        false => apply(plain, Predicted::of_stream(&predicted), corrections, len)?,
+    let stream = match Predicted::from(plain, 0, true, zlib) {
+        Some(predicted) if corrections.is_empty() => {
+            let mut make = Make::whole(plain, predicted);
+            make.foreseen_blocks(true, len)?;
+            make.out.finish()
+        }
+        Some(predicted) => apply(plain, predicted, corrections, len)?,
+        None => {
+            let predicted = zlib_stream(plain, zlib)?;
+            match corrections.is_empty() {
+                true => predicted,
+                false => apply(plain, Predicted::of_stream(&predicted), corrections, len)?,
+            }
+        }
     };
     match stream.len() == len {
         true => Ok(stream),
@@ -53,7 +63,7 @@ pub fn recreate(plain: &[u8], zlib: Zlib, corrections: &[u8], len: usize) -> Res
 /// # Errors
 /// `Corrupt` (F-20.4, F-20.8) where they make none of that length.
 /// # Cost
-/// As zlib takes for `run`. Memory: the part, 4 MiB for the tokens of a block, 192 KiB.
+/// One run of [`Tokenizer`](super::zlib::Tokenizer) over `run`. Memory: the part, 4 MiB for the tokens of a block, 384 KiB.
 pub fn recreate_part(
     run: &[u8],
     plain_len: u64,
@@ -116,20 +126,13 @@ pub fn block_count_max(plain_len: usize) -> usize {
 }
 
 /// The stream of at most `len` bytes that `plain`, tokens and corrections make.
-pub fn apply(
+fn apply(
     plain: &[u8],
     predicted: Predicted<'_>,
     corrections: &[u8],
     len: usize,
 ) -> Result<Vec<u8>> {
-    let mut make = Make {
-        plain,
-        predicted,
-        at: 0,
-        end: plain.len(),
-        tokens: Vec::new(),
-        out: BitWriter::default(),
-    };
+    let mut make = Make::whole(plain, predicted);
     let ends = Ends {
         begins_inside: false,
         ends_inside: false,
@@ -225,7 +228,19 @@ struct Make<'a> {
     out: BitWriter,
 }
 
-impl Make<'_> {
+impl<'a> Make<'a> {
+    /// All of a stream.
+    fn whole(plain: &'a [u8], predicted: Predicted<'a>) -> Self {
+        Self {
+            plain,
+            predicted,
+            at: 0,
+            end: plain.len(),
+            tokens: Vec::new(),
+            out: BitWriter::default(),
+        }
+    }
+
     /// Blocks as corrections describe them.
     fn corrected_blocks(&mut self, corrections: &[u8], ends: Ends, len: usize) -> Result<()> {
         let plain_len = self.end.saturating_sub(self.at);

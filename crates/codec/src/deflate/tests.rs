@@ -205,7 +205,6 @@ fn codes_that_zlib_would_not_choose_come_back() {
         inflate(&stream, 1 << 20),
         Some((plain.clone(), stream.len()))
     );
-    let predicted = zlib_stream(&plain, default(6)).unwrap();
     // Too many corrections to be worth it; that they would be right is what matters here.
     assert_eq!(analyze_whole(&stream, &plain, ARCHIVES), None);
     let mut walk = Correct::new(&stream, 0, 0, 0);
@@ -218,9 +217,8 @@ fn codes_that_zlib_would_not_choose_come_back() {
         walk.token(token, Token::matching(3, 1)).unwrap();
     }
     let corrections = walk.finish(plain.len(), End::OfStream).unwrap().corrections;
-    let predicted = Predicted::of_stream(&predicted);
-    let made = apply(&plain, predicted, &corrections, stream.len()).unwrap();
-    assert_eq!(made, stream);
+    let made = recreate(&plain, default(6), &corrections, stream.len());
+    assert_eq!(made.unwrap(), stream);
 }
 
 /// Would catch: limits of corrections that are not kept.
@@ -290,6 +288,8 @@ fn tokens_are_those_that_zlib_chooses() {
             for level in Part::LEVELS {
                 for zlib in [default(level), filtered(level)] {
                     let stream = zlib_stream(&plain, zlib).unwrap();
+                    let made = recreate(&plain, zlib, &[], stream.len());
+                    assert!(made.unwrap() == stream, "{len} {zlib:?}");
                     let mut expected = Predicted::of_stream(&stream);
                     let mut chosen = Predicted::from(&plain, 0, true, zlib).unwrap();
                     let (mut at, mut clean) = (0, 0);
@@ -531,6 +531,23 @@ proptest! {
         let at = at % recipe.corrections.len();
         recipe.corrections[at] ^= 1 << bit;
         let _ = recreate(&plain, recipe.zlib, &recipe.corrections, stream.len());
+    }
+
+    /// Would catch: a stream that is not zlib's to the bit, in pieces that repeat from near and from farther than the window.
+    #[test]
+    fn streams_are_those_of_zlib(
+        pieces in proptest::collection::vec((0usize..8, 0usize..60_000, 1usize..9000), 1..12),
+        level in 4u8..10,
+        is_filtered in any::<bool>(),
+    ) {
+        let sources: Vec<Vec<u8>> = samples(70_000).into_iter().chain([text(70_000, 21), noise(70_000, 22)]).collect();
+        let mut plain = Vec::new();
+        for (source, at, len) in pieces {
+            plain.extend_from_slice(&sources[source][at..at + len]);
+        }
+        let zlib = Zlib { level, is_filtered };
+        let stream = zlib_stream(&plain, zlib).unwrap();
+        prop_assert!(recreate(&plain, zlib, &[], stream.len()).unwrap() == stream);
     }
 
     /// Would catch: plain bytes that come back wrong, at any level.

@@ -23,6 +23,42 @@ const LEN_MIN: usize = MATCH_LEN_MIN as usize;
 const LEN_MAX: usize = MATCH_LEN_MAX as usize;
 const HASH_COUNT: usize = 1 << 15;
 
+/// How far it is from a place to the last one before it with the same hash, from there to the one before, and so on: four times 16
+/// bits, the first lowest; [`FAR`] where there is none, or none that matters. Several, so that a search need not wait for each before it
+/// can load the next.
+#[derive(Clone, Copy)]
+struct Steps(u64);
+
+/// Farther than any match.
+const FAR: u16 = u16::MAX;
+const NO_STEPS: Steps = Steps(u64::MAX);
+
+impl Steps {
+    fn is_none(self) -> bool {
+        self.0 as u16 == FAR
+    }
+
+    /// Those of a place `step` behind the one that has these.
+    #[inline(always)]
+    fn behind(self, step: usize) -> Self {
+        Self(self.0 << 16 | step as u64)
+    }
+
+    /// How far the places are that they lead to, from `back` on.
+    #[inline(always)]
+    fn distances(self, back: usize) -> [usize; 4] {
+        let step = |no: u32| (self.0 >> (16 * no)) as usize & 0xffff;
+        let first = back + step(0);
+        let second = first + step(1);
+        [
+            first,
+            second,
+            second + step(2),
+            second + (step(2) + step(3)),
+        ]
+    }
+}
+
 /// What a level means.
 struct Config {
     /// A match this long makes zlib look at a quarter of the places for a better one.
@@ -67,15 +103,29 @@ const NO_MATCH: Match = Match {
     start: 0,
 };
 
-/// Chooses tokens. Memory: 192 KiB.
+impl Match {
+    /// The match of at most `len_max` bytes at `at` that begins `distance` before, if it is longer.
+    #[inline(always)]
+    fn or_longer(self, plain: &[u8], at: usize, distance: usize, len_max: usize) -> Self {
+        let start = at - distance;
+        let len = common_len(plain, start, at, len_max);
+        if len > self.len {
+            Self { len, start }
+        } else {
+            self
+        }
+    }
+}
+
+/// Chooses tokens. Memory: 384 KiB.
 pub struct Tokenizer<'a> {
     plain: &'a [u8],
     config: Config,
     is_filtered: bool,
     /// Place after the last with a hash, by hash; 0 for none.
     heads: Box<[u32; HASH_COUNT]>,
-    /// Distance to the place before with the same hash, by the low bits of a place; 0 for none or too far.
-    steps: Box<[u16; WINDOW_LEN]>,
+    /// By the low bits of a place.
+    steps: Box<[Steps; WINDOW_LEN]>,
     at: usize,
     /// What was found at the place before `at`, where the token for that is still open.
     pending: Option<Match>,
@@ -88,7 +138,7 @@ impl<'a> Tokenizer<'a> {
     /// account of all places, or over 9.
     pub fn new(plain: &'a [u8], start: usize, is_front: bool, zlib: Zlib) -> Option<Self> {
         let heads: Box<[u32]> = vec![0; HASH_COUNT].into();
-        let steps: Box<[u16]> = vec![0; WINDOW_LEN].into();
+        let steps: Box<[Steps]> = vec![NO_STEPS; WINDOW_LEN].into();
         let mut tokenizer = Self {
             plain,
             config: Config::of(zlib.level)?,
@@ -107,26 +157,32 @@ impl<'a> Tokenizer<'a> {
         Some(tokenizer)
     }
 
-    /// Enters the place `at`; the distance to the last one with the same hash, 0 for none.
+    /// Enters the place `at`; the steps from there.
     #[inline(always)]
-    fn insert(&mut self, at: usize) -> usize {
+    fn insert(&mut self, at: usize) -> Steps {
         let Some(&[a, b, c]) = self.plain.get(at..).and_then(|b| b.first_chunk()) else {
-            return 0;
+            return NO_STEPS;
         };
         let hash = usize::from(a) << 10 ^ usize::from(b) << 5 ^ usize::from(c);
         let head = &mut self.heads[hash & (HASH_COUNT - 1)];
         let last = std::mem::replace(head, at as u32 + 1) as usize;
         let step = at + 1 - last;
-        let step = match last == 0 || step > DISTANCE_MAX {
-            true => 0,
-            false => step,
+        let steps = match last == 0 || step > DISTANCE_MAX {
+            true => NO_STEPS,
+            false => self.steps_at(last - 1).behind(step),
         };
-        self.steps[at & (WINDOW_LEN - 1)] = step as u16;
-        step
+        self.steps[at & (WINDOW_LEN - 1)] = steps;
+        steps
     }
 
-    /// The match that zlib takes at `at`, where the place before has `previous`; the first place to look at is `step` back.
-    fn longest_match(&self, step: usize, previous: Match) -> Match {
+    /// The steps from a place that is in the window.
+    #[inline(always)]
+    fn steps_at(&self, at: usize) -> Steps {
+        self.steps[at & (WINDOW_LEN - 1)]
+    }
+
+    /// The match that zlib takes at `at`, where the place before has `previous` and the `steps` are these.
+    fn longest_match(&self, mut steps: Steps, previous: Match) -> Match {
         let (plain, at) = (self.plain, self.at);
         let len_max = (plain.len() - at).min(LEN_MAX);
         let nice = self.config.nice.min(len_max);
@@ -135,36 +191,62 @@ impl<'a> Tokenizer<'a> {
             false => self.config.chain,
         };
         let mut best = previous;
-        let mut distance = step;
-        // Whatever is longer than the best so far has these three bytes, too.
-        let mut end = three(plain, at + best.len - 2);
-        loop {
-            let start = at - distance;
-            if three(plain, start + best.len - 2) == end {
-                let len = common_len(plain, start, at, len_max);
-                if len > best.len {
-                    best = Match { len, start };
-                    if len >= nice {
+        // How far back the place is that the steps are from. Only the first step of all may be as long as any.
+        let mut back = 0;
+        let mut distance_max = DISTANCE_MAX;
+        while best.len < len_max {
+            let distances = steps.distances(back);
+            let next = distances[3];
+            if next < DISTANCE_MAX
+                && left > distances.len()
+                && best.len >= LEN_MIN
+                && let Some(window) = window_to(plain, at + best.len - 3)
+            {
+                // Asked for before anybody looks at what these are.
+                steps = self.steps_at(at - next);
+                // Whatever is longer than the best so far has these four bytes, too.
+                let is_promising =
+                    distances.map(|distance| four(window, distance) == four(window, 0));
+                (back, left, distance_max) = (next, left - distances.len(), DISTANCE_MAX - 1);
+                if is_promising == [false; 4] {
+                    continue;
+                }
+                for distance in distances {
+                    best = best.or_longer(plain, at, distance, len_max);
+                    if best.len >= nice {
                         return best;
                     }
-                    end = three(plain, at + best.len - 2);
                 }
+                continue;
             }
-            let step = usize::from(self.steps[start & (WINDOW_LEN - 1)]);
-            distance += step;
-            left -= 1;
-            if step == 0 || left == 0 || distance >= DISTANCE_MAX {
-                return best;
+            for distance in distances {
+                if distance > distance_max {
+                    return best;
+                }
+                if plain[at - distance + best.len] == plain[at + best.len] {
+                    best = best.or_longer(plain, at, distance, len_max);
+                    if best.len >= nice {
+                        return best;
+                    }
+                }
+                left -= 1;
+                if left == 0 {
+                    return best;
+                }
+                distance_max = DISTANCE_MAX - 1;
             }
+            back = next;
+            steps = self.steps_at(at - next);
         }
+        best
     }
 
     /// What is found at `at` if that is better than `previous`, which is still open.
-    fn found(&self, step: usize, previous: Match) -> Match {
-        if step == 0 || previous.len >= self.config.lazy {
+    fn found(&self, steps: Steps, previous: Match) -> Match {
+        if steps.is_none() || previous.len >= self.config.lazy {
             return NO_MATCH;
         }
-        let found = self.longest_match(step, previous);
+        let found = self.longest_match(steps, previous);
         let is_short = found.len <= FILTERED_LEN_MAX
             && (self.is_filtered
                 || (found.len == LEN_MIN && self.at - found.start > SHORT_DISTANCE_MAX));
@@ -198,11 +280,11 @@ impl Iterator for Tokenizer<'_> {
                 self.pending.take()?;
                 return literal(self.at - 1, true);
             }
-            let step = match self.at {
-                0 => 0,
+            let steps = match self.at {
+                0 => NO_STEPS,
                 at => self.insert(at),
             };
-            let found = self.found(step, self.pending.unwrap_or(NO_MATCH));
+            let found = self.found(steps, self.pending.unwrap_or(NO_MATCH));
             let Some(previous) = self.pending else {
                 self.pending = Some(found);
                 self.at += 1;
@@ -228,16 +310,17 @@ impl Iterator for Tokenizer<'_> {
     }
 }
 
-/// Three bytes at `at`, zeros behind the end.
+/// A window and the four bytes from `at` on; `None` where either is not there. Of an array of known length the compiler checks no place.
 #[inline(always)]
-fn three(plain: &[u8], at: usize) -> u32 {
-    match plain.get(at..).and_then(|b| b.first_chunk()) {
-        Some(bytes) => u32::from_le_bytes(*bytes) & 0xff_ffff,
-        None => {
-            let byte = |i: usize| plain.get(at + i).map_or(0, |&b| u32::from(b));
-            byte(0) | byte(1) << 8 | byte(2) << 16
-        }
-    }
+fn window_to(plain: &[u8], at: usize) -> Option<&[u8; WINDOW_LEN + 4]> {
+    plain.get(at.checked_sub(WINDOW_LEN)?..)?.first_chunk()
+}
+
+/// The four bytes so far before the last four of `window`.
+#[inline(always)]
+fn four(window: &[u8; WINDOW_LEN + 4], distance: usize) -> u32 {
+    let at = WINDOW_LEN - (distance & (WINDOW_LEN - 1));
+    u32::from_le_bytes([window[at], window[at + 1], window[at + 2], window[at + 3]])
 }
 
 /// Bytes that are the same from `a` and from `b` on, at most `max`, which lie in `plain`.
