@@ -15,10 +15,10 @@ mod zlib;
 pub use make::{recreate, recreate_part};
 
 use correct::{Cut, correct};
+use make::{apply, foreseen};
 use parse::{Event, Parser};
 use predict::{Predicted, zlib_stream};
 use weald_format::recipes::{Part, Zlib};
-use zlib::BLOCK_TOKENS;
 
 const fn default(level: u8) -> Zlib {
     Zlib {
@@ -125,7 +125,7 @@ fn repeat(plain: &mut Vec<u8>, len: usize, distance: usize) -> Option<()> {
 /// reads a byte of the stream needs all these, and a window before them.
 ///
 /// # Cost
-/// Up to one choice of tokens for each that is tried over 128 KiB, mostly one, and one or two over everything, the last to see that it comes back.
+/// Up to one choice of tokens for each that is tried over 128 KiB, mostly one, and one or two over everything, one of them to see that it comes back.
 /// Memory: [`recreate`]'s, or that of [`recreate_part`] where there are more than [`WHOLE_PLAIN_LEN_MAX`] plain bytes.
 pub fn analyze(stream: &[u8], plain: &[u8], tried: &[Zlib], part_len: usize) -> Vec<Recipe> {
     let Some(zlib) = best(stream, plain, tried) else {
@@ -146,40 +146,21 @@ fn whole(stream: &[u8], plain: &[u8], zlib: Zlib) -> Option<Recipe> {
     if plain.len() > WHOLE_PLAIN_LEN_MAX {
         return None;
     }
-    let is_made = |corrections: &[u8]| {
-        recreate(plain, zlib, corrections, stream.len()).is_ok_and(|made| made == stream)
-    };
+    let predicted = foreseen(plain, zlib, usize::MAX).ok()?;
     let mut recipe = Recipe {
         len: stream.len(),
         zlib,
         part: None,
         corrections: Vec::new(),
     };
-    if ends_blocks_as_zlib(stream) && is_made(&[]) {
+    if predicted == stream {
         return Some(recipe);
     }
-    let cuts = with_predicted(plain, zlib, |predicted| {
-        correct(stream, plain, predicted, usize::MAX)
-    })??;
+    let cuts = correct(stream, plain, Predicted::of_stream(&predicted), usize::MAX)?;
     recipe.corrections = cuts.into_iter().next()?.corrections;
-    is_made(&recipe.corrections).then_some(recipe)
-}
-
-/// Whether the first block of `stream` has as many tokens as one of zlib; of other encoders the first tells it.
-fn ends_blocks_as_zlib(stream: &[u8]) -> bool {
-    let mut parser = Parser::new(stream);
-    let (mut block_count, mut count) = (0, 0);
-    while count <= BLOCK_TOKENS {
-        match parser.next() {
-            Some(Event::Block { .. }) if block_count == 1 => return count == BLOCK_TOKENS,
-            Some(Event::Block { .. }) => block_count = 1,
-            Some(Event::Token(_)) => count = count.saturating_add(1),
-            Some(Event::Stored(_) | Event::End) => return true,
-            None => return false,
-        }
-    }
-    // A literal more at the very end.
-    matches!(parser.next(), Some(Event::End))
+    let predicted = Predicted::of_stream(&predicted);
+    let made = apply(plain, predicted, &recipe.corrections, stream.len()).ok()?;
+    (made == stream).then_some(recipe)
 }
 
 /// What `task` makes of the tokens that zlib chooses for `plain`; `None` where zlib fails.

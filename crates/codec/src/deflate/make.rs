@@ -31,31 +31,38 @@ pub struct Block {
 /// # Errors
 /// `Corrupt` (F-20.4) where they make none of that length; `Limit` where zlib fails.
 /// # Cost
-/// One run of [`Tokenizer`](super::zlib::Tokenizer); below level 4 one of zlib, and one walk over its tokens where there are corrections. Memory: the stream, 4 MiB for
-/// the tokens of a block, 384 KiB; below level 4 the plain bytes once more for zlib's stream.
+/// That of [`foreseen`], and one walk over its tokens where there are corrections. Memory: the plain bytes once more for zlib's
+/// stream, 4 MiB for the tokens of a block, the stream, 384 KiB.
 pub fn recreate(plain: &[u8], zlib: Zlib, corrections: &[u8], len: usize) -> Result<Vec<u8>> {
     if !(1..=9).contains(&zlib.level) {
         return Err(bad("level: expected 1 to 9"));
     }
-    let stream = match Predicted::from(plain, 0, true, zlib) {
-        Some(predicted) if corrections.is_empty() => {
-            let mut make = Make::whole(plain, predicted);
-            make.foreseen_blocks(true, len)?;
-            make.out.finish()
-        }
-        Some(predicted) => apply(plain, predicted, corrections, len)?,
-        None => {
-            let predicted = zlib_stream(plain, zlib)?;
-            match corrections.is_empty() {
-                true => predicted,
-                false => apply(plain, Predicted::of_stream(&predicted), corrections, len)?,
-            }
+    let stream = match corrections.is_empty() {
+        true => foreseen(plain, zlib, len)?,
+        false => {
+            let predicted = foreseen(plain, zlib, usize::MAX)?;
+            apply(plain, Predicted::of_stream(&predicted), corrections, len)?
         }
     };
     match stream.len() == len {
         true => Ok(stream),
         false => Err(bad("the stream that it makes has another length")),
     }
+}
+
+/// The stream that zlib makes of `plain`; may be an error where it is longer than `len_max`.
+///
+/// # Errors
+/// `Corrupt` (F-20.4) for a stream that is too long; `Limit` where zlib fails.
+/// # Cost
+/// One run of [`Tokenizer`](super::zlib::Tokenizer), which takes three quarters of zlib's time; below level 4, one of zlib.
+pub fn foreseen(plain: &[u8], zlib: Zlib, len_max: usize) -> Result<Vec<u8>> {
+    let Some(predicted) = Predicted::from(plain, 0, true, zlib) else {
+        return zlib_stream(plain, zlib);
+    };
+    let mut make = Make::whole(plain, predicted);
+    make.foreseen_blocks(true, len_max)?;
+    Ok(make.out.finish())
 }
 
 /// The `len` bytes of a stream that `part` stands for, of the plain bytes `run` of `plain_len` that it [needs](Part::needs).
@@ -126,7 +133,7 @@ pub fn block_count_max(plain_len: usize) -> usize {
 }
 
 /// The stream of at most `len` bytes that `plain`, tokens and corrections make.
-fn apply(
+pub fn apply(
     plain: &[u8],
     predicted: Predicted<'_>,
     corrections: &[u8],

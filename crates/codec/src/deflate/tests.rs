@@ -221,6 +221,34 @@ fn codes_that_zlib_would_not_choose_come_back() {
     assert_eq!(made.unwrap(), stream);
 }
 
+/// Would catch: corrections that count from other tokens than those of zlib's stream where zlib stores a block.
+#[test]
+fn corrections_count_from_the_stream_of_zlib() {
+    let plain = [noise(120_000, 31), text(100_000, 32), noise(70_000, 33)].concat();
+    for level in [4, 6, 9] {
+        let zlib = default(level);
+        let predicted = zlib_stream(&plain, zlib).unwrap();
+        let tokens = with_predicted(&plain, zlib, |mut chosen| {
+            let at = (0..120_000).filter(|&at| {
+                let token = chosen.token_at(&plain, at);
+                token.is_some_and(|token| token.as_match().is_some())
+            });
+            at.count()
+        });
+        assert!(tokens.unwrap() > 0, "no stored token that could be missed");
+        let stream = odd_stream(&plain, level, 30_000, 5000);
+        let cuts = correct(
+            &stream,
+            &plain,
+            Predicted::of_stream(&predicted),
+            usize::MAX,
+        );
+        let corrections = cuts.unwrap().remove(0).corrections;
+        let made = recreate(&plain, zlib, &corrections, stream.len());
+        assert!(made.unwrap() == stream, "level {level}");
+    }
+}
+
 /// Would catch: limits of corrections that are not kept.
 #[test]
 fn corrections_are_held_to_their_rule() {
