@@ -15,7 +15,7 @@ mod zlib;
 pub use make::{recreate, recreate_part};
 
 use correct::{Cut, correct};
-use make::{apply, foreseen};
+use make::foreseen;
 use parse::{Event, Parser};
 use predict::{Predicted, zlib_stream};
 use weald_format::recipes::{Part, Zlib};
@@ -158,8 +158,7 @@ fn whole(stream: &[u8], plain: &[u8], zlib: Zlib) -> Option<Recipe> {
     }
     let cuts = correct(stream, plain, Predicted::of_stream(&predicted), usize::MAX)?;
     recipe.corrections = cuts.into_iter().next()?.corrections;
-    let predicted = Predicted::of_stream(&predicted);
-    let made = apply(plain, predicted, &recipe.corrections, stream.len()).ok()?;
+    let made = recreate(plain, zlib, &recipe.corrections, stream.len()).ok()?;
     (made == stream).then_some(recipe)
 }
 

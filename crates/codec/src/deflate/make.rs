@@ -4,7 +4,7 @@ use super::bits::{BitReader, BitWriter, Bits};
 use super::parse::{BlockKind, Lengths, codes};
 use super::predict::{Predicted, zlib_stream};
 use super::tokens::{END_OF_BLOCK, Token};
-use super::trees::Frequencies;
+use super::trees::{Coding, Frequencies};
 use super::zlib::BLOCK_TOKENS;
 use weald_format::cursor::Cursor;
 use weald_format::recipes::{Part, Zlib};
@@ -31,18 +31,21 @@ pub struct Block {
 /// # Errors
 /// `Corrupt` (F-20.4) where they make none of that length; `Limit` where zlib fails.
 /// # Cost
-/// That of [`foreseen`], and one walk over its tokens where there are corrections. Memory: the plain bytes once more for zlib's
-/// stream, 4 MiB for the tokens of a block, the stream, 384 KiB.
+/// That of [`foreseen`]. Memory: the stream, 4 MiB for the tokens of a block, 512 KiB; below level 4 the plain bytes once more for
+/// zlib's stream.
 pub fn recreate(plain: &[u8], zlib: Zlib, corrections: &[u8], len: usize) -> Result<Vec<u8>> {
     if !(1..=9).contains(&zlib.level) {
         return Err(bad("level: expected 1 to 9"));
     }
     let stream = match corrections.is_empty() {
         true => foreseen(plain, zlib, len)?,
-        false => {
-            let predicted = foreseen(plain, zlib, usize::MAX)?;
-            apply(plain, Predicted::of_stream(&predicted), corrections, len)?
-        }
+        false => match Predicted::in_blocks(plain, zlib) {
+            Some(predicted) => apply(plain, predicted, corrections, len)?,
+            None => {
+                let predicted = zlib_stream(plain, zlib)?;
+                apply(plain, Predicted::of_stream(&predicted), corrections, len)?
+            }
+        },
     };
     match stream.len() == len {
         true => Ok(stream),
@@ -133,7 +136,7 @@ pub fn block_count_max(plain_len: usize) -> usize {
 }
 
 /// The stream of at most `len` bytes that `plain`, tokens and corrections make.
-pub fn apply(
+fn apply(
     plain: &[u8],
     predicted: Predicted<'_>,
     corrections: &[u8],
@@ -345,30 +348,22 @@ impl<'a> Make<'a> {
 
     /// The block of the tokens since plain byte `start`, in the shortest of the three ways.
     fn foreseen_block(&mut self, start: usize, is_final: bool) -> Result<()> {
-        let frequencies = Frequencies::of(&self.tokens);
-        let mut header = BitWriter::default();
-        let lengths = frequencies.describe(&mut header);
-        let header = header.into_bits();
-        let fixed = Lengths::fixed();
-        // The three bits of the block's head count, too.
-        let len_of = |bits: u64| bits.saturating_add(3 + 7).wrapping_shr(3);
-        let bits = frequencies
-            .coded_bits(&lengths)
-            .saturating_add(header.count);
-        let fixed_len = len_of(frequencies.coded_bits(&fixed));
-        let coded_len = len_of(bits).min(fixed_len);
         let plain_len = self.at.saturating_sub(start);
-        if (plain_len as u64).saturating_add(4) <= coded_len {
-            self.at = start;
-            return self.stored(plain_len, is_final);
+        match Coding::of(&self.tokens, plain_len) {
+            Coding::Stored => {
+                self.at = start;
+                self.stored(plain_len, is_final)
+            }
+            Coding::Fixed => {
+                self.begin(BlockKind::Fixed, is_final);
+                self.coded(&Lengths::fixed(), true)
+            }
+            Coding::Dynamic(lengths, header) => {
+                self.begin(BlockKind::Dynamic, is_final);
+                self.out.put_bits(&header);
+                self.coded(&lengths, true)
+            }
         }
-        if fixed_len == coded_len {
-            self.begin(BlockKind::Fixed, is_final);
-            return self.coded(&fixed, true);
-        }
-        self.begin(BlockKind::Dynamic, is_final);
-        self.out.put_bits(&header);
-        self.coded(&lengths, true)
     }
 
     /// Takes `token` at the next plain byte.

@@ -2,7 +2,8 @@
 
 use super::parse::{Event, Parser};
 use super::tokens::Token;
-use super::zlib::{Chosen, Tokenizer};
+use super::trees::Coding;
+use super::zlib::{BLOCK_TOKENS, Chosen, Tokenizer};
 use flate2::{Compress, Compression, FlushCompress, Status};
 use weald_format::recipes::Zlib;
 use weald_format::{Error, ErrorKind, Result};
@@ -40,6 +41,48 @@ enum Source<'a> {
     Stream(Parser<'a>, &'a [u8]),
     /// The choices themselves.
     Choices(Tokenizer<'a>),
+    /// The same, block for block.
+    Blocks(Box<Blocks<'a>>),
+}
+
+/// The tokens of the stream that zlib makes, without making it: its choices, and literals where it stores a block.
+struct Blocks<'a> {
+    plain: &'a [u8],
+    tokenizer: Tokenizer<'a>,
+    /// Plain bytes before the next block.
+    at: usize,
+    tokens: Vec<Token>,
+    taken: usize,
+}
+
+impl Blocks<'_> {
+    fn next(&mut self) -> Option<Token> {
+        if self.taken == self.tokens.len() {
+            self.fill();
+        }
+        let token = self.tokens.get(self.taken).copied()?;
+        self.taken = self.taken.saturating_add(1);
+        Some(token)
+    }
+
+    fn fill(&mut self) {
+        self.tokens.clear();
+        self.taken = 0;
+        let start = self.at;
+        for chosen in self.tokenizer.by_ref() {
+            self.at = self.at.saturating_add(chosen.token.len());
+            self.tokens.push(chosen.token);
+            if self.tokens.len() >= BLOCK_TOKENS && !chosen.is_late {
+                break;
+            }
+        }
+        let plain = self.plain.get(start..self.at).unwrap_or_default();
+        if matches!(Coding::of(&self.tokens, plain.len()), Coding::Stored) {
+            self.tokens.clear();
+            let literals = plain.iter().map(|&byte| Token::literal(byte));
+            self.tokens.extend(literals);
+        }
+    }
 }
 
 impl Source<'_> {
@@ -47,6 +90,13 @@ impl Source<'_> {
         let (parser, stored) = match self {
             Self::Stream(parser, stored) => (parser, stored),
             Self::Choices(tokenizer) => return tokenizer.next(),
+            Self::Blocks(blocks) => {
+                let token = blocks.next()?;
+                return Some(Chosen {
+                    token,
+                    is_late: false,
+                });
+            }
         };
         let token = loop {
             if let Some((&byte, rest)) = stored.split_first() {
@@ -86,6 +136,18 @@ impl<'a> Predicted<'a> {
     pub fn from(plain: &'a [u8], start: usize, is_front: bool, zlib: Zlib) -> Option<Self> {
         let tokenizer = Tokenizer::new(plain, start, is_front, zlib)?;
         Some(Self::new(Source::Choices(tokenizer), start))
+    }
+
+    /// The tokens of the stream that zlib makes of `plain`; `None` for a level below 4 or over 9.
+    pub fn in_blocks(plain: &'a [u8], zlib: Zlib) -> Option<Self> {
+        let blocks = Blocks {
+            plain,
+            tokenizer: Tokenizer::new(plain, 0, true, zlib)?,
+            at: 0,
+            tokens: Vec::new(),
+            taken: 0,
+        };
+        Some(Self::new(Source::Blocks(Box::new(blocks)), 0))
     }
 
     fn new(source: Source<'a>, start: usize) -> Self {

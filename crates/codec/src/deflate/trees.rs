@@ -5,13 +5,45 @@
 //! The behaviour is that of zlib 1.3.1, `trees.c`: `build_tree`, `gen_bitlen`, `scan_tree`, `send_all_trees`.
 #![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // indices are symbols of fixed tables
 
-use super::bits::BitWriter;
+use super::bits::{BitWriter, Bits};
 use super::parse::{LENGTHS_ORDER, Lengths, codes};
 use super::tokens::{DISTANCE_SYMBOLS, END_OF_BLOCK, LITERAL_SYMBOLS, Token, distance_of, len_of};
 
 /// Longest code for literals, lengths and distances; longest code for code lengths; bits.
 const CODE_LEN_MAX: usize = 15;
 const LENGTH_CODE_LEN_MAX: usize = 7;
+
+/// How zlib writes a block.
+pub enum Coding {
+    /// As its plain bytes.
+    Stored,
+    /// In the fixed codes.
+    Fixed,
+    /// In codes of its own, and their description.
+    Dynamic(Lengths, Bits),
+}
+
+impl Coding {
+    /// The one for a block of `tokens` that stand for `plain_len` bytes: the shortest, as `_tr_flush_block` has it.
+    pub fn of(tokens: &[Token], plain_len: usize) -> Self {
+        let frequencies = Frequencies::of(tokens);
+        let mut header = BitWriter::default();
+        let lengths = frequencies.describe(&mut header);
+        let header = header.into_bits();
+        // The three bits of the block's head count, too.
+        let len_of = |bits: u64| bits.saturating_add(3 + 7).wrapping_shr(3);
+        let bits = frequencies.coded_bits(&lengths);
+        let dynamic_len = len_of(bits.saturating_add(header.count));
+        let fixed_len = len_of(frequencies.coded_bits(&Lengths::fixed()));
+        if (plain_len as u64).saturating_add(4) <= dynamic_len.min(fixed_len) {
+            Self::Stored
+        } else if fixed_len <= dynamic_len {
+            Self::Fixed
+        } else {
+            Self::Dynamic(lengths, header)
+        }
+    }
+}
 
 /// How often each symbol occurs in a block.
 pub struct Frequencies {
