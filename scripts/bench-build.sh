@@ -361,6 +361,8 @@ one_tree() {
 }
 
 run() {
+    printf '# Building\n\n'
+    print_machine
     each_tree one_tree
     if has_part speed; then speed "$forest"; fi
     if has_part torture; then torture; fi
@@ -373,6 +375,9 @@ build_programs
 mkdir -p "$out"
 : >"$out/log"
 make_work
+trap "clean_work; give_free_pages" EXIT
+keep_free_pages >"$work/free-pages"
+free_pages=$(cat "$work/free-pages")
 make_trees
 run >"$out/results-build.part"
 mv "$out/results-build.part" "$out/results-build.md"

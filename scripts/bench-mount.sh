@@ -446,10 +446,7 @@ through_part() {
 run() {
     local part
     printf '# Mounts\n\n'
-    printf -- '- Weald %s, %s\n' "$("$weald" --version | cut -d' ' -f2)" "$(git -C "$root" describe --always --dirty 2>/dev/null || echo 'no git')"
-    printf -- '- %s × %s, Linux %s; load when it began: %s\n' "$(nproc)" "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n1)" "$(uname -r)" \
-        "$(cut -d' ' -f1-3 /proc/loadavg)"
-    printf -- '- free pages: %s\n' "$free_pages"
+    print_machine
     for part in $parts; do "${part}_part"; done
     targets
 }

@@ -1,5 +1,5 @@
 # How the benchmarks measure; sourced by the other bench scripts after lib.sh.
-# shellcheck shell=bash disable=SC2154,SC2034 # $work and $out are theirs; $cpu, $wall and $rss are for them
+# shellcheck shell=bash disable=SC2154,SC2034 # $work, $out and $free_pages are theirs; $cpu, $wall and $rss are for them
 
 # measure COMMAND...: runs it; its CPU seconds in $cpu, wall seconds in $wall, largest resident set in KiB in $rss. What it says
 # goes to $out/log. A command that fails ends the run.
@@ -54,6 +54,14 @@ keep_free_pages() {
         kept_order=
         echo 'told to the host, which takes them away'
     fi
+}
+
+# print_machine: what was measured on what; $free_pages is what keep_free_pages said.
+print_machine() {
+    printf -- '- Weald %s, %s\n' "$("$weald" --version | cut -d' ' -f2)" "$(git -C "$root" describe --always --dirty 2>/dev/null || echo 'no git')"
+    printf -- '- %s × %s, Linux %s; load when it began: %s\n' "$(nproc)" "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n1)" "$(uname -r)" \
+        "$(cut -d' ' -f1-3 /proc/loadavg)"
+    printf -- '- free pages: %s\n' "$free_pages"
 }
 
 give_free_pages() {
