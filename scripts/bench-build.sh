@@ -361,8 +361,6 @@ one_tree() {
 }
 
 run() {
-    printf '# Building\n\n'
-    print_machine
     each_tree one_tree
     if has_part speed; then speed "$forest"; fi
     if has_part torture; then torture; fi

@@ -445,8 +445,7 @@ through_part() {
 
 run() {
     local part
-    printf '# Mounts\n\n'
-    print_machine
+    machine Mounts
     for part in $parts; do "${part}_part"; done
     targets
 }

@@ -56,14 +56,6 @@ keep_free_pages() {
     fi
 }
 
-# print_machine: what was measured on what; $free_pages is what keep_free_pages said.
-print_machine() {
-    printf -- '- Weald %s, %s\n' "$("$weald" --version | cut -d' ' -f2)" "$(git -C "$root" describe --always --dirty 2>/dev/null || echo 'no git')"
-    printf -- '- %s × %s, Linux %s; load when it began: %s\n' "$(nproc)" "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n1)" "$(uname -r)" \
-        "$(cut -d' ' -f1-3 /proc/loadavg)"
-    printf -- '- free pages: %s\n' "$free_pages"
-}
-
 give_free_pages() {
     if [ -n "${kept_order:-}" ]; then echo "$kept_order" >$reported_order; fi
     kept_order=
@@ -128,21 +120,23 @@ targets() {
     printf '%s\n' "${verdicts[@]}"
 }
 
+# machine TITLE: what was measured on what; $free_pages is what keep_free_pages said, where it was asked.
 machine() {
-    printf '# Benchmarks\n\n'
+    printf '# %s\n\n' "$1"
     printf -- '- Weald %s, %s\n' "$("$weald" --version | cut -d' ' -f2)" "$(git -C "$root" describe --always --dirty 2>/dev/null || echo 'no git')"
     printf -- '- %s × %s, %s of memory, Linux %s\n' "$(nproc)" "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n1)" \
         "$(awk '/MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo)" "$(uname -r)"
     printf -- '- %s; %s; images on %s\n' "$(mksquashfs -version 2>&1 | sed -n '1s/ (.*//p')" \
         "$(dpkg-query -W -f '${Package} ${Version}' erofs-utils 2>/dev/null || echo mkfs.erofs)" "$(stat -f -c %T "$work")"
     printf -- '- load when it began: %s\n' "$(cut -d' ' -f1-3 /proc/loadavg)"
+    if [ -n "${free_pages:-}" ]; then printf -- '- free pages: %s\n' "$free_pages"; fi
 }
 
 # each_tree COMMAND...: tells about the machine, then runs the command with name and directory of every tree that `trees` lists as
 # NAME=DIR.
 each_tree() {
     local line list
-    machine
+    machine Benchmarks
     mapfile -t list < <(trees)
     for line in "${list[@]}"; do
         [ -d "${line#*=}" ] || die "${line#*=}: not a directory"
