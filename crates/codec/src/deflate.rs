@@ -17,7 +17,7 @@ pub use make::{recreate, recreate_part};
 use correct::{Cut, correct};
 use make::foreseen;
 use parse::{Event, Parser};
-use predict::{Predicted, zlib_stream};
+use predict::{Predicted, with_predicted};
 use weald_format::recipes::{Part, Zlib};
 
 const fn default(level: u8) -> Zlib {
@@ -162,15 +162,6 @@ fn whole(stream: &[u8], plain: &[u8], zlib: Zlib) -> Option<Recipe> {
     (made == stream).then_some(recipe)
 }
 
-/// What `task` makes of the tokens that zlib chooses for `plain`; `None` where zlib fails.
-fn with_predicted<T>(plain: &[u8], zlib: Zlib, task: impl FnOnce(Predicted<'_>) -> T) -> Option<T> {
-    if let Some(predicted) = Predicted::from(plain, 0, true, zlib) {
-        return Some(task(predicted));
-    }
-    let stream = zlib_stream(plain, zlib).ok()?;
-    Some(task(Predicted::of_stream(&stream)))
-}
-
 /// Recipes for parts of `stream`, each made once to see that it comes back.
 fn parts(stream: &[u8], plain: &[u8], zlib: Zlib, part_len: usize) -> Option<Vec<Recipe>> {
     let predicted = Predicted::from(plain, 0, true, zlib)?;
@@ -221,7 +212,8 @@ fn best(stream: &[u8], plain: &[u8], tried: &[Zlib]) -> Option<Zlib> {
     for &zlib in tried {
         let count = with_predicted(trial, zlib, |predicted| {
             count_differences(stream, trial, predicted, end, most)
-        })??;
+        });
+        let count = count.ok()??;
         if count < most {
             best = Some(zlib);
             most = count;

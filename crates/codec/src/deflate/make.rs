@@ -2,10 +2,9 @@
 
 use super::bits::{BitReader, BitWriter, Bits};
 use super::parse::{BlockKind, Lengths, codes};
-use super::predict::{Predicted, zlib_stream};
+use super::predict::{Predicted, with_predicted, zlib_stream};
 use super::tokens::{END_OF_BLOCK, Token};
 use super::trees::{Coding, Frequencies};
-use super::zlib::BLOCK_TOKENS;
 use weald_format::cursor::Cursor;
 use weald_format::recipes::{Part, Zlib};
 use weald_format::{Error, Result};
@@ -39,13 +38,9 @@ pub fn recreate(plain: &[u8], zlib: Zlib, corrections: &[u8], len: usize) -> Res
     }
     let stream = match corrections.is_empty() {
         true => foreseen(plain, zlib, len)?,
-        false => match Predicted::in_blocks(plain, zlib) {
-            Some(predicted) => apply(plain, predicted, corrections, len)?,
-            None => {
-                let predicted = zlib_stream(plain, zlib)?;
-                apply(plain, Predicted::of_stream(&predicted), corrections, len)?
-            }
-        },
+        false => with_predicted(plain, zlib, |predicted| {
+            apply(plain, predicted, corrections, len)
+        })??,
     };
     match stream.len() == len {
         true => Ok(stream),
@@ -332,7 +327,7 @@ impl<'a> Make<'a> {
             let chosen = self.predicted.chosen_at(self.plain, self.at);
             let chosen = chosen.ok_or_else(|| bad("a token behind the plain bytes"))?;
             self.take(chosen.token)?;
-            if self.tokens.len() >= BLOCK_TOKENS && !chosen.is_late {
+            if chosen.ends_block(self.tokens.len()) {
                 self.foreseen_block(start, false)?;
                 self.check_len(len)?;
                 self.tokens.clear();

@@ -3,7 +3,7 @@
 use super::parse::{Event, Parser};
 use super::tokens::Token;
 use super::trees::Coding;
-use super::zlib::{BLOCK_TOKENS, Chosen, Tokenizer};
+use super::zlib::{Chosen, Tokenizer};
 use flate2::{Compress, Compression, FlushCompress, Status};
 use weald_format::recipes::Zlib;
 use weald_format::{Error, ErrorKind, Result};
@@ -33,6 +33,22 @@ pub fn zlib_stream(plain: &[u8], zlib: Zlib) -> Result<Vec<u8>> {
             Status::Ok | Status::BufError => stream.reserve(4096),
         }
     }
+}
+
+/// What `task` makes of the tokens of the stream that zlib makes of `plain`.
+///
+/// # Errors
+/// `Limit` where zlib fails.
+pub fn with_predicted<T>(
+    plain: &[u8],
+    zlib: Zlib,
+    task: impl FnOnce(Predicted<'_>) -> T,
+) -> Result<T> {
+    if let Some(predicted) = Predicted::in_blocks(plain, zlib) {
+        return Ok(task(predicted));
+    }
+    let stream = zlib_stream(plain, zlib)?;
+    Ok(task(Predicted::of_stream(&stream)))
 }
 
 /// Where predicted tokens come from.
@@ -72,7 +88,7 @@ impl Blocks<'_> {
         for chosen in self.tokenizer.by_ref() {
             self.at = self.at.saturating_add(chosen.token.len());
             self.tokens.push(chosen.token);
-            if self.tokens.len() >= BLOCK_TOKENS && !chosen.is_late {
+            if chosen.ends_block(self.tokens.len()) {
                 break;
             }
         }
@@ -139,7 +155,7 @@ impl<'a> Predicted<'a> {
     }
 
     /// The tokens of the stream that zlib makes of `plain`; `None` for a level below 4 or over 9.
-    pub fn in_blocks(plain: &'a [u8], zlib: Zlib) -> Option<Self> {
+    fn in_blocks(plain: &'a [u8], zlib: Zlib) -> Option<Self> {
         let blocks = Blocks {
             plain,
             tokenizer: Tokenizer::new(plain, 0, true, zlib)?,

@@ -266,6 +266,13 @@ pub struct Chosen {
     pub is_late: bool,
 }
 
+impl Chosen {
+    /// Whether zlib ends a block with it, the last of so many tokens.
+    pub fn ends_block(self, token_count: usize) -> bool {
+        token_count >= BLOCK_TOKENS && !self.is_late
+    }
+}
+
 impl Iterator for Tokenizer<'_> {
     type Item = Chosen;
 
