@@ -7,6 +7,7 @@ mod bits;
 mod correct;
 mod make;
 mod parse;
+mod places;
 mod predict;
 mod tokens;
 mod trees;

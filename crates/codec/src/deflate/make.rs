@@ -3,7 +3,7 @@
 use super::bits::{BitReader, BitWriter, Bits};
 use super::parse::{BlockKind, Lengths, codes};
 use super::predict::{Predicted, with_predicted, zlib_stream};
-use super::tokens::{END_OF_BLOCK, Token};
+use super::tokens::{END_OF_BLOCK, MATCH_LEN_MAX, MATCH_LEN_MIN, Symbol, Token};
 use super::trees::{Coding, Frequencies};
 use weald_format::cursor::Cursor;
 use weald_format::recipes::{Part, Zlib};
@@ -30,7 +30,7 @@ pub struct Block {
 /// # Errors
 /// `Corrupt` (F-20.4) where they make none of that length; `Limit` where zlib fails.
 /// # Cost
-/// That of [`foreseen`]. Memory: the stream, 4 MiB for the tokens of a block, 512 KiB; below level 4 the plain bytes once more for
+/// That of [`foreseen`]. Memory: the stream, 4 MiB for the tokens of a block, 650 KiB; below level 4 the plain bytes once more for
 /// zlib's stream.
 pub fn recreate(plain: &[u8], zlib: Zlib, corrections: &[u8], len: usize) -> Result<Vec<u8>> {
     if !(1..=9).contains(&zlib.level) {
@@ -68,7 +68,7 @@ pub fn foreseen(plain: &[u8], zlib: Zlib, len_max: usize) -> Result<Vec<u8>> {
 /// # Errors
 /// `Corrupt` (F-20.4, F-20.8) where they make none of that length.
 /// # Cost
-/// One run of [`Tokenizer`](super::zlib::Tokenizer) over `run`. Memory: the part, 4 MiB for the tokens of a block, 384 KiB.
+/// One run of [`Tokenizer`](super::zlib::Tokenizer) over `run`. Memory: the part, 4 MiB for the tokens of a block, 650 KiB.
 pub fn recreate_part(
     run: &[u8],
     plain_len: u64,
@@ -407,31 +407,54 @@ pub fn write_tokens(
     lengths: &Lengths,
     has_end: bool,
 ) -> Option<()> {
-    let table = |lens: &[u8]| -> Option<Vec<(u32, u32)>> {
-        let mut table = vec![(0, 0); lens.len()];
+    let table = |lens: &[u8]| -> Option<Vec<Word>> {
+        let mut table = vec![Word::default(); lens.len()];
         for (symbol, code, len) in codes(lens)? {
-            *table.get_mut(symbol)? = (u32::from(code), u32::from(len));
+            let (bits, count) = (u32::from(code), u32::from(len));
+            *table.get_mut(symbol)? = Word { bits, count };
         }
         Some(table)
     };
     let literals = table(&lengths.literals)?;
     let distances = table(&lengths.distances)?;
-    let coded =
-        |table: &[(u32, u32)], symbol: usize| table.get(symbol).copied().filter(|c| c.1 > 0);
+    // Of a length, its symbol and what follows.
+    let word_of_len = |len| Word::of(&literals, Token::matching(len, 1).symbols().0);
+    let lens: Vec<_> = (0..=MATCH_LEN_MAX)
+        .map(|len| word_of_len(len.max(MATCH_LEN_MIN)))
+        .collect();
     for token in tokens {
-        let (symbol, distance) = token.symbols();
-        let (code, len) = coded(&literals, symbol.code)?;
-        out.put(code, len);
-        out.put(symbol.extra, symbol.extra_count);
-        if let Some(symbol) = distance {
-            let (code, len) = coded(&distances, symbol.code)?;
-            out.put(code, len);
-            out.put(symbol.extra, symbol.extra_count);
-        }
+        let Some((len, distance)) = token.as_match() else {
+            let literal = literals.get(usize::from(token.byte())).copied();
+            let literal = literal.filter(|word| word.count > 0)?;
+            out.put(literal.bits, literal.count);
+            continue;
+        };
+        let len = lens.get(len as usize).copied().flatten()?;
+        out.put(len.bits, len.count);
+        let distance = Word::of(&distances, Symbol::of_distance(distance))?;
+        out.put(distance.bits, distance.count);
     }
     if has_end {
-        let (code, len) = coded(&literals, END_OF_BLOCK)?;
-        out.put(code, len);
+        let end = Word::of(&literals, Symbol::plain(END_OF_BLOCK as u32))?;
+        out.put(end.bits, end.count);
     }
     Some(())
+}
+
+/// Bits that are written at once.
+#[derive(Clone, Copy, Default)]
+struct Word {
+    bits: u32,
+    count: u32,
+}
+
+impl Word {
+    /// The code of `symbol` and the bits that follow it, 28 at most; `None` where it has no code.
+    fn of(table: &[Self], symbol: Symbol) -> Option<Self> {
+        let code = table.get(symbol.code).filter(|word| word.count > 0)?;
+        Some(Self {
+            bits: code.bits | symbol.extra.wrapping_shl(code.count),
+            count: code.count.wrapping_add(symbol.extra_count),
+        })
+    }
 }

@@ -106,7 +106,8 @@ pub struct Symbol {
 }
 
 impl Symbol {
-    fn plain(code: u32) -> Self {
+    /// One that nothing follows.
+    pub fn plain(code: u32) -> Self {
         Self {
             code: code as usize,
             extra_count: 0,
@@ -129,7 +130,7 @@ impl Symbol {
     }
 
     /// That of a distance: up to 4 one each, then two for each number of extra bits.
-    fn of_distance(distance: u32) -> Self {
+    pub fn of_distance(distance: u32) -> Self {
         let value = distance.saturating_sub(1);
         if value < 4 {
             return Self::plain(value);

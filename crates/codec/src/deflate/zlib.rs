@@ -7,6 +7,7 @@
 //! before a place tell all that matters there.
 #![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // positions lie in the plain bytes, hashes in their tables
 
+use super::places::{Before, GROUP_COUNT, Places, ROOM_LEN};
 use super::tokens::{MATCH_LEN_MAX, MATCH_LEN_MIN, Token};
 use weald_format::recipes::{Part, Zlib};
 
@@ -21,43 +22,6 @@ const SHORT_DISTANCE_MAX: usize = 4096;
 const FILTERED_LEN_MAX: usize = 5;
 const LEN_MIN: usize = MATCH_LEN_MIN as usize;
 const LEN_MAX: usize = MATCH_LEN_MAX as usize;
-const HASH_COUNT: usize = 1 << 15;
-
-/// How far it is from a place to the last one before it with the same hash, from there to the one before, and so on: four times 16
-/// bits, the first lowest; [`FAR`] where there is none, or none that matters. Several, so that a search need not wait for each before it
-/// can load the next.
-#[derive(Clone, Copy)]
-struct Steps(u64);
-
-/// Farther than any match.
-const FAR: u16 = u16::MAX;
-const NO_STEPS: Steps = Steps(u64::MAX);
-
-impl Steps {
-    fn is_none(self) -> bool {
-        self.0 as u16 == FAR
-    }
-
-    /// Those of a place `step` behind the one that has these.
-    #[inline(always)]
-    fn behind(self, step: usize) -> Self {
-        Self(self.0 << 16 | step as u64)
-    }
-
-    /// How far the places are that they lead to, from `back` on.
-    #[inline(always)]
-    fn distances(self, back: usize) -> [usize; 4] {
-        let step = |no: u32| (self.0 >> (16 * no)) as usize & 0xffff;
-        let first = back + step(0);
-        let second = first + step(1);
-        [
-            first,
-            second,
-            second + step(2),
-            second + (step(2) + step(3)),
-        ]
-    }
-}
 
 /// What a level means.
 struct Config {
@@ -104,10 +68,9 @@ const NO_MATCH: Match = Match {
 };
 
 impl Match {
-    /// The match of at most `len_max` bytes at `at` that begins `distance` before, if it is longer.
+    /// The match of at most `len_max` bytes at `at` that begins at `start`, if it is longer.
     #[inline(always)]
-    fn or_longer(self, plain: &[u8], at: usize, distance: usize, len_max: usize) -> Self {
-        let start = at - distance;
+    fn or_longer(self, plain: &[u8], at: usize, start: usize, len_max: usize) -> Self {
         let len = common_len(plain, start, at, len_max);
         if len > self.len {
             Self { len, start }
@@ -117,15 +80,12 @@ impl Match {
     }
 }
 
-/// Chooses tokens. Memory: 384 KiB.
+/// Chooses tokens. Memory: that of [`Places`].
 pub struct Tokenizer<'a> {
     plain: &'a [u8],
     config: Config,
     is_filtered: bool,
-    /// Place after the last with a hash, by hash; 0 for none.
-    heads: Box<[u32; HASH_COUNT]>,
-    /// By the low bits of a place.
-    steps: Box<[Steps; WINDOW_LEN]>,
+    places: Places<'a>,
     at: usize,
     /// What was found at the place before `at`, where the token for that is still open.
     pending: Option<Match>,
@@ -137,122 +97,129 @@ impl<'a> Tokenizer<'a> {
     /// were the end of the stream: less than [`Part::AHEAD_LEN`] before it, tokens may be others. `None` for a level below 4, where zlib keeps no
     /// account of all places, or over 9.
     pub fn new(plain: &'a [u8], start: usize, is_front: bool, zlib: Zlib) -> Option<Self> {
-        let heads: Box<[u32]> = vec![0; HASH_COUNT].into();
-        let steps: Box<[Steps]> = vec![NO_STEPS; WINDOW_LEN].into();
-        let mut tokenizer = Self {
-            plain,
-            config: Config::of(zlib.level)?,
-            is_filtered: zlib.is_filtered,
-            heads: heads.try_into().ok()?,
-            steps: steps.try_into().ok()?,
-            at: start,
-            pending: None,
-        };
         // zlib takes a reference to the stream's first byte for none.
         let first = start.saturating_sub(WINDOW_LEN);
         let first = first.max(usize::from(is_front));
-        for at in first..start {
-            tokenizer.insert(at);
+        Some(Self {
+            plain,
+            config: Config::of(zlib.level)?,
+            is_filtered: zlib.is_filtered,
+            places: Places::new(plain, first),
+            at: start,
+            pending: None,
+        })
+    }
+
+    /// What is found at the place that the tokenizer is at if that is better than `previous`, which is still open.
+    fn found(&mut self, previous: Match) -> Match {
+        if previous.len >= self.config.lazy {
+            return NO_MATCH;
         }
-        Some(tokenizer)
-    }
-
-    /// Enters the place `at`; the steps from there.
-    #[inline(always)]
-    fn insert(&mut self, at: usize) -> Steps {
-        let Some(&[a, b, c]) = self.plain.get(at..).and_then(|b| b.first_chunk()) else {
-            return NO_STEPS;
+        let search = Search {
+            plain: self.plain,
+            at: self.at,
+            len_max: (self.plain.len() - self.at).min(LEN_MAX),
+            nice: self.config.nice,
         };
-        let hash = usize::from(a) << 10 ^ usize::from(b) << 5 ^ usize::from(c);
-        let head = &mut self.heads[hash & (HASH_COUNT - 1)];
-        let last = std::mem::replace(head, at as u32 + 1) as usize;
-        let step = at + 1 - last;
-        let steps = match last == 0 || step > DISTANCE_MAX {
-            true => NO_STEPS,
-            false => self.steps_at(last - 1).behind(step),
-        };
-        self.steps[at & (WINDOW_LEN - 1)] = steps;
-        steps
-    }
-
-    /// The steps from a place that is in the window.
-    #[inline(always)]
-    fn steps_at(&self, at: usize) -> Steps {
-        self.steps[at & (WINDOW_LEN - 1)]
-    }
-
-    /// The match that zlib takes at `at`, where the place before has `previous` and the `steps` are these.
-    fn longest_match(&self, mut steps: Steps, previous: Match) -> Match {
-        let (plain, at) = (self.plain, self.at);
-        let len_max = (plain.len() - at).min(LEN_MAX);
-        let nice = self.config.nice.min(len_max);
-        let mut left = match previous.len >= self.config.good {
+        let left = match previous.len >= self.config.good {
             true => self.config.chain >> 2,
             false => self.config.chain,
         };
-        let mut best = previous;
-        // How far back the place is that the steps are from. Only the first step of all may be as long as any.
-        let mut back = 0;
-        let mut distance_max = DISTANCE_MAX;
-        while best.len < len_max {
-            let distances = steps.distances(back);
-            let next = distances[3];
-            if next < DISTANCE_MAX
-                && left > distances.len()
-                && best.len >= LEN_MIN
-                && let Some(window) = window_to(plain, at + best.len - 3)
-            {
-                // Asked for before anybody looks at what these are.
-                steps = self.steps_at(at - next);
-                // Whatever is longer than the best so far has these four bytes, too.
-                let is_promising =
-                    distances.map(|distance| four(window, distance) == four(window, 0));
-                (back, left, distance_max) = (next, left - distances.len(), DISTANCE_MAX - 1);
-                if is_promising == [false; 4] {
-                    continue;
-                }
-                for distance in distances {
-                    best = best.or_longer(plain, at, distance, len_max);
-                    if best.len >= nice {
-                        return best;
-                    }
-                }
-                continue;
-            }
-            for distance in distances {
-                if distance > distance_max {
-                    return best;
-                }
-                if plain[at - distance + best.len] == plain[at + best.len] {
-                    best = best.or_longer(plain, at, distance, len_max);
-                    if best.len >= nice {
-                        return best;
-                    }
-                }
-                left -= 1;
-                if left == 0 {
-                    return best;
-                }
-                distance_max = DISTANCE_MAX - 1;
-            }
-            back = next;
-            steps = self.steps_at(at - next);
-        }
-        best
-    }
-
-    /// What is found at `at` if that is better than `previous`, which is still open.
-    fn found(&self, steps: Steps, previous: Match) -> Match {
-        if steps.is_none() || previous.len >= self.config.lazy {
-            return NO_MATCH;
-        }
-        let found = self.longest_match(steps, previous);
+        let found = search.longest(self.places.before(self.at), left, previous);
         let is_short = found.len <= FILTERED_LEN_MAX
             && (self.is_filtered
                 || (found.len == LEN_MIN && self.at - found.start > SHORT_DISTANCE_MAX));
         match is_short {
             true => NO_MATCH,
             false => found,
+        }
+    }
+}
+
+/// A search for the match that zlib takes.
+struct Search<'a> {
+    plain: &'a [u8],
+    at: usize,
+    len_max: usize,
+    nice: usize,
+}
+
+impl Search<'_> {
+    /// The longest match of the first `left` places, nearest first, if it is longer than `previous`.
+    #[inline(always)]
+    fn longest(&self, [own, older]: [Before<'_>; 2], left: usize, previous: Match) -> Match {
+        let mut best = previous;
+        let Some(nearest) = own.nearest().or_else(|| older.nearest()) else {
+            return best;
+        };
+        // zlib allows the nearest place to be one byte farther than the others.
+        let distance = self.at - nearest;
+        if distance > DISTANCE_MAX || best.len >= self.len_max {
+            return best;
+        }
+        let distance_max = DISTANCE_MAX - usize::from(distance < DISTANCE_MAX);
+        let own_count = own.count().min(left);
+        let _ = self.scan(own, own_count, distance_max, &mut best)
+            && self.scan(older, left - own_count, distance_max, &mut best);
+        best
+    }
+
+    /// Goes through the last `count` of `before`, as long as they are no farther than `distance_max`; whether to go on with those before them.
+    #[inline(always)]
+    fn scan(
+        &self,
+        before: Before<'_>,
+        count: usize,
+        distance_max: usize,
+        best: &mut Match,
+    ) -> bool {
+        let stretch = before.stretch;
+        let first = self.at.saturating_sub(stretch.start + distance_max);
+        let (mut end, start) = (before.run.end, before.run.end - count.min(before.count()));
+        // Until there is something to be better than, which is mostly the first.
+        while best.len < LEN_MIN {
+            let Some(place) = stretch.place_before(end).filter(|_| end > start) else {
+                return true;
+            };
+            if place < first {
+                return false;
+            }
+            *best = best.or_longer(self.plain, self.at, stretch.start + place, self.len_max);
+            end -= 1;
+        }
+        loop {
+            if best.len >= self.nice.min(self.len_max) {
+                return false;
+            }
+            // Whatever is longer than the best so far has these four bytes, too.
+            let skipped = best.len - LEN_MIN;
+            let wanted = four_at(self.plain, self.at + skipped);
+            let Some(bytes) = stretch.bytes_behind(skipped) else {
+                return false;
+            };
+            let found = loop {
+                if end <= start {
+                    return true;
+                }
+                // Places of another hash may be among them, and have other bytes.
+                let group = stretch.places_before(end);
+                if let Some(i) = group.iter().rposition(|&p| four(bytes, p) == wanted) {
+                    let Some(no) = (end + i).checked_sub(GROUP_COUNT).filter(|&no| no >= start)
+                    else {
+                        return true;
+                    };
+                    end = no;
+                    break usize::from(group[i]);
+                }
+                if usize::from(group[GROUP_COUNT - 1]) < first {
+                    return false;
+                }
+                end -= GROUP_COUNT.min(end);
+            };
+            if found < first {
+                return false;
+            }
+            *best = best.or_longer(self.plain, self.at, stretch.start + found, self.len_max);
         }
     }
 }
@@ -287,11 +254,7 @@ impl Iterator for Tokenizer<'_> {
                 self.pending.take()?;
                 return literal(self.at - 1, true);
             }
-            let steps = match self.at {
-                0 => NO_STEPS,
-                at => self.insert(at),
-            };
-            let found = self.found(steps, self.pending.unwrap_or(NO_MATCH));
+            let found = self.found(self.pending.unwrap_or(NO_MATCH));
             let Some(previous) = self.pending else {
                 self.pending = Some(found);
                 self.at += 1;
@@ -304,9 +267,6 @@ impl Iterator for Tokenizer<'_> {
             }
             let start = self.at - 1;
             let end = start + previous.len;
-            for at in self.at + 1..end {
-                self.insert(at);
-            }
             (self.at, self.pending) = (end, None);
             let token = Token::matching(previous.len as u32, (start - previous.start) as u32);
             return Some(Chosen {
@@ -317,17 +277,22 @@ impl Iterator for Tokenizer<'_> {
     }
 }
 
-/// A window and the four bytes from `at` on; `None` where either is not there. Of an array of known length the compiler checks no place.
+/// The four bytes that `bytes` have for a place.
 #[inline(always)]
-fn window_to(plain: &[u8], at: usize) -> Option<&[u8; WINDOW_LEN + 4]> {
-    plain.get(at.checked_sub(WINDOW_LEN)?..)?.first_chunk()
+fn four(bytes: &[u8; ROOM_LEN + 3], place: u16) -> u32 {
+    let at = usize::from(place);
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The four bytes so far before the last four of `window`.
+/// The four bytes of `plain` at `at`, zeros behind its end.
 #[inline(always)]
-fn four(window: &[u8; WINDOW_LEN + 4], distance: usize) -> u32 {
-    let at = WINDOW_LEN - (distance & (WINDOW_LEN - 1));
-    u32::from_le_bytes([window[at], window[at + 1], window[at + 2], window[at + 3]])
+fn four_at(plain: &[u8], at: usize) -> u32 {
+    if let Some(bytes) = plain.get(at..).and_then(|b| b.first_chunk()) {
+        return u32::from_le_bytes(*bytes);
+    }
+    let rest = plain.get(at..).unwrap_or_default();
+    let each = rest.iter().enumerate();
+    each.fold(0, |four, (i, &byte)| four | u32::from(byte) << (8 * i))
 }
 
 /// Bytes that are the same from `a` and from `b` on, at most `max`, which lie in `plain`.
