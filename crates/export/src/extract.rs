@@ -11,7 +11,7 @@ use crate::target_dir::TargetDir;
 use crossbeam_channel::{Receiver, Sender};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use weald_format::{Error, ErrorKind, FileKind, Result};
 use weald_image::{Image, Inode};
@@ -19,6 +19,10 @@ use weald_vfs::{Selection, Visit};
 
 /// Innermost directories whose descriptors the walk keeps open.
 const OPEN_DIR_COUNT: usize = 64;
+
+/// Directories that the walk has left with entries still to be made, and whose descriptors stay open all the same: opening one again takes three
+/// calls of the kernel, and most are finished a moment later.
+const KEPT_DIR_COUNT: usize = 64;
 
 /// Jobs waiting for a thread; each may hold a descriptor.
 const QUEUE_COUNT: usize = 128;
@@ -98,6 +102,7 @@ pub fn extract(
     let policy = Policy {
         overwrite: options.overwrite,
         keeps_owner: options.keeps_owner,
+        own_ids: weald_sys::effective_ids(),
         xattrs: options.xattrs,
     };
     let extractor = Extractor {
@@ -171,6 +176,7 @@ struct State<'a> {
     goal: ExtractProgress,
     fatal: Mutex<Option<Error>>,
     is_stopped: AtomicBool,
+    kept_dir_count: AtomicUsize,
     counts: Counts,
 }
 
@@ -188,6 +194,7 @@ impl<'a> State<'a> {
             goal,
             fatal: Mutex::default(),
             is_stopped: AtomicBool::new(false),
+            kept_dir_count: AtomicUsize::new(0),
             counts: Counts::default(),
         }
     }
@@ -217,6 +224,23 @@ impl<'a> State<'a> {
             self.stop(Error::invalid("interrupted"));
         }
         self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// Has `dir`, which the walk leaves unfinished, keep its descriptor if few others do.
+    fn keep(&self, dir: &TargetDir) -> Result<()> {
+        if self.kept_dir_count.fetch_add(1, Ordering::Relaxed) < KEPT_DIR_COUNT {
+            dir.is_kept.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.kept_dir_count.fetch_sub(1, Ordering::Relaxed);
+        dir.forget()
+    }
+
+    /// A directory is finished.
+    fn let_go(&self, dir: &TargetDir) {
+        if dir.is_kept.load(Ordering::Relaxed) {
+            self.kept_dir_count.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// One more entry is made.
@@ -341,6 +365,7 @@ impl Extractor<'_> {
     /// Lets go of a directory: if nobody else needs it, it is complete and gets its attributes, and so do its parents.
     fn release(&self, mut dir: Arc<TargetDir>, mut fd: Arc<OwnedFd>) {
         while let Some(complete) = Arc::into_inner(dir) {
+            self.state.let_go(&complete);
             // Before this directory's mode can close the way up.
             let parent_fd = complete.parent().map(|parent| parent.fd_from_child(&fd));
             if let Some(inode) = &complete.attributes
@@ -493,10 +518,10 @@ impl Crew<'_, '_> {
                 Err(error) => self.extractor.state.stop(error),
             }
         }
-        // With entries still being made it will be finished later, through one of their descriptors: open until then,
+        // With entries still being made it will be finished later, through one of their descriptors: all open until then,
         // the descriptors of a deep tree would add up.
         if Arc::strong_count(&dir) > 1
-            && let Err(error) = dir.forget()
+            && let Err(error) = self.extractor.state.keep(&dir)
         {
             self.extractor.state.stop(error);
         }

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use weald_format::{Error, FileKind, Result, Xattr};
 use weald_image::{Image, Inode, Run};
-use weald_sys::{NewTimes, NodeKind};
+use weald_sys::{NewTimes, NodeKind, Stat};
 
 /// Bytes asked of the reader at once.
 const PIECE_LEN: u64 = 1 << 20;
@@ -40,6 +40,8 @@ pub enum XattrPolicy {
 pub(crate) struct Policy {
     pub(crate) overwrite: bool,
     pub(crate) keeps_owner: bool,
+    /// Owner and group that new files mostly get.
+    pub(crate) own_ids: (u32, u32),
     pub(crate) xattrs: XattrPolicy,
 }
 
@@ -123,8 +125,9 @@ impl Restorer<'_> {
     }
 
     fn make_file(&self, place: &Place<'_>, inode: &Inode) -> Result<()> {
+        let permissions = self.permissions_while_filling(inode);
         let file = self.create(place, || {
-            weald_sys::create_file_at(place.fd, place.name, FILLING_FILE)
+            weald_sys::create_file_at(place.fd, place.name, permissions)
         })?;
         if let Err(error) = self.write_content(inode, &file) {
             // Nothing better can be done about a failure of this one.
@@ -136,6 +139,19 @@ impl Restorer<'_> {
             place.dir.path_of(place.name)
         });
         Ok(())
+    }
+
+    /// What a file has from the beginning: what it will have in the end, where nobody can do more with it meanwhile than then.
+    fn permissions_while_filling(&self, inode: &Inode) -> u16 {
+        let attributes = &inode.attributes;
+        let stays_ours =
+            !self.policy.keeps_owner || (attributes.uid, attributes.gid) == self.policy.own_ids;
+        // The mode decides who may set xattrs, and writing may take set-uid bits away.
+        let is_plain = attributes.permissions & 0o7000 == 0 && inode.xattr_set.is_none();
+        match stays_ours && is_plain {
+            true => attributes.permissions,
+            false => FILLING_FILE,
+        }
     }
 
     /// Writes the data runs of a file where they belong; holes stay holes.
@@ -216,11 +232,15 @@ impl Restorer<'_> {
             is_done
         };
         let attributes = &inode.attributes;
+        // One look costs less than setting what is right already.
+        let found = subject.stat().ok();
+        let has_owner = found.is_some_and(|f| (f.uid, f.gid) == (attributes.uid, attributes.gid));
         let is_owned = self.policy.keeps_owner
-            && check(
-                "set owner",
-                subject.set_owner(attributes.uid, attributes.gid),
-            );
+            && (has_owner
+                || check(
+                    "set owner",
+                    subject.set_owner(attributes.uid, attributes.gid),
+                ));
         let xattrs = self.wanted_xattrs(inode).unwrap_or_else(|error| {
             (self.problem)(&path(), error.context("xattrs"));
             Vec::new()
@@ -239,8 +259,11 @@ impl Restorer<'_> {
             }
         };
         set_all(others);
-        if inode.kind != FileKind::Symlink {
-            check("set mode", subject.set_mode(permissions(inode, is_owned)));
+        let wanted = permissions(inode, is_owned);
+        // Another owner would have taken bits away since.
+        let has_mode = has_owner && found.is_some_and(|f| f.permissions == wanted);
+        if inode.kind != FileKind::Symlink && !has_mode {
+            check("set mode", subject.set_mode(wanted));
         }
         set_all(acls);
         let times = NewTimes {
@@ -272,6 +295,13 @@ impl Restorer<'_> {
 }
 
 impl Subject<'_> {
+    fn stat(self) -> io::Result<Stat> {
+        match self {
+            Self::Open(fd) => weald_sys::stat_fd(fd),
+            Self::Named(dir, name) => weald_sys::stat_at(dir, name),
+        }
+    }
+
     fn set_owner(self, uid: u32, gid: u32) -> io::Result<()> {
         match self {
             Self::Open(fd) => weald_sys::chown_at(fd, b"", uid, gid),

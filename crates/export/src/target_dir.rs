@@ -4,10 +4,11 @@
 //! - A directory is kept alive by the walk that is in it, by every job for one of its entries and by its
 //!   sub-directories; whoever lets go last finishes it and goes on with its parent. So a directory's times are set after
 //!   everything in it exists, by any thread, with no list of directories.
-//! - Descriptors are few: the walk forgets those far above it. A forgotten directory is reached again through `..` of its
+//! - Descriptors are few: the walk forgets those far above it, and those that it leaves unfinished but for some. A forgotten directory is reached again through `..` of its
 //!   child and recognised by device and inode number; a stranger there is an error, never written to.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use weald_format::{Error, Result};
 use weald_image::Inode;
@@ -22,6 +23,8 @@ pub(crate) struct TargetDir {
     pub(crate) attributes: Option<Inode>,
     /// New entries inherit an ACL from it, which has to be taken off them.
     pub(crate) hands_down_acl: bool,
+    /// The walk has left it, and its descriptor stays open until it is finished.
+    pub(crate) is_kept: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -40,6 +43,7 @@ impl TargetDir {
             handle,
             attributes,
             hands_down_acl,
+            is_kept: AtomicBool::new(false),
         })
     }
 
@@ -58,6 +62,7 @@ impl TargetDir {
             handle,
             attributes,
             hands_down_acl: false,
+            is_kept: AtomicBool::new(false),
         })
     }
 

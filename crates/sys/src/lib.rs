@@ -59,8 +59,8 @@ pub use heap::{share_heap, trim_heap};
 pub use large_pages::{Allocator, want_large_pages};
 #[cfg(target_os = "linux")]
 pub use limits::{
-    free_inode_count, free_len, is_btrfs, memory_len, open_file_limit, raise_open_file_limit,
-    resident_len, umask,
+    effective_ids, free_inode_count, free_len, is_btrfs, memory_len, open_file_limit,
+    raise_open_file_limit, resident_len, umask,
 };
 #[cfg(target_os = "linux")]
 pub use map::read_mapped;

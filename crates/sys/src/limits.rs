@@ -56,6 +56,12 @@ pub fn is_btrfs(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|state| state.f_type as u64 == BTRFS)
 }
 
+/// Owner and group that files get which this process makes, unless their directory or file system says otherwise.
+pub fn effective_ids() -> (u32, u32) {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    (uid.as_raw(), gid.as_raw())
+}
+
 /// Permission bits that this process's umask takes away; `None` where `/proc` does not say.
 pub fn umask() -> Option<u16> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

@@ -77,6 +77,7 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
         keeps_owner,
         xattrs,
     };
+    weald_sys::want_large_pages();
     let image = args.image.open()?;
     if let Err(error) = weald_sys::raise_open_file_limit() {
         log::info!("limit of open files: {error}");
