@@ -170,6 +170,33 @@ fn an_acl_of_the_target_is_not_inherited() {
     assert_eq!(acls, "");
 }
 
+/// Would catch: owners and modes taken for right because files were asked for with them, where a umask or the group of a directory had a say.
+#[test]
+fn owners_and_modes_are_right_whatever_new_files_get() {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir source && cd source && mkdir -m 2775 dir && echo in > dir/in
+        for mode in 0 444 600 644 666 777 1644 2755 4755; do echo $mode > $mode; chmod $mode $mode; done
+        for name in other suid; do echo $name > $name; chown 12:34 $name; done; chmod 660 other; chmod 4711 suid
+        echo x > xattr; setfattr -n user.a -v b xattr; chmod 444 xattr",
+    );
+    bench
+        .weald(["build", "-q", "source", "image"])
+        .expect(0, "");
+    for umask in ["0", "022", "077"] {
+        let weald = env!("CARGO_BIN_EXE_weald");
+        bench.sh(&format!(
+            "rm -rf out && mkdir out && chgrp 4321 out && chmod 2770 out
+            umask {umask} && {weald} extract -q image out"
+        ));
+        assert_same(
+            &bench.at("source"),
+            &bench.at("out"),
+            &CompareOptions::default(),
+        );
+    }
+}
+
 #[test]
 fn others_than_root_get_the_files_for_themselves() {
     let bench = Bench::with_image();
