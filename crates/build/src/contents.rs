@@ -622,7 +622,7 @@ fn dictionaries(
         };
         let is_new = old.is_none();
         let bytes = old.or_else(|| new.take().filter(|_| stream == GENERAL));
-        let (Some(bytes), CodecSpec::Zstd(level)) = (bytes, codec) else {
+        let (Some(bytes), Some(level)) = (bytes, codec.dictionary_level()) else {
             continue;
         };
         if is_new {

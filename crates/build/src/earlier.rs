@@ -145,7 +145,7 @@ impl Tails {
         if len > TAIL_LEN_MAX
             || !matches!(
                 codec,
-                CodecSpec::Zstd(_) | CodecSpec::ZstdCode | CodecSpec::Xz(_)
+                CodecSpec::Zstd(_) | CodecSpec::ZstdLean | CodecSpec::ZstdCode | CodecSpec::Xz(_)
             )
         {
             return Ok(None);

@@ -190,7 +190,7 @@ impl BuildOptions {
             4 => (CodecSpec::Zstd(7), 2 << 20, 512),
             5 => (CodecSpec::Zstd(9), 4 << 20, 256),
             6 => (CodecSpec::Zstd(12), 4 << 20, 256),
-            7 => (CodecSpec::Zstd(16), 4 << 20, 256),
+            7 => (CodecSpec::ZstdLean, 4 << 20, 256),
             8 => (CodecSpec::Zstd(19), 8 << 20, 256),
             9 => (CodecSpec::Xz(9), 16 << 20, 256),
             _ => {
@@ -356,7 +356,7 @@ pub(crate) fn validate_codec(codec: CodecSpec) -> Result<()> {
 impl Default for BuildOptions {
     fn default() -> Self {
         Self {
-            codec: CodecSpec::Zstd(16),
+            codec: CodecSpec::ZstdLean,
             x86_codec: None,
             arm64_codec: None,
             block_len: 4 << 20,

@@ -216,9 +216,9 @@ fn rules_len(options: &BuildOptions) -> u64 {
 }
 
 fn dictionary_len(options: &BuildOptions) -> u64 {
-    match options.codec {
-        CodecSpec::Zstd(_) => options.dictionary_len,
-        _ => 0,
+    match options.codec.dictionary_level() {
+        Some(_) => options.dictionary_len,
+        None => 0,
     }
 }
 

@@ -112,7 +112,7 @@ pub fn codec(text: &str) -> Result<CodecSpec, String> {
         .map_or((text, None), |(name, level)| (name, Some(level)));
     let unknown = || {
         format!(
-            "unknown codec '{text}': expected none, lz4, lz4hc[:LEVEL], zstd[:LEVEL], zstd-code, xz[:LEVEL] or brotli[:LEVEL]"
+            "unknown codec '{text}': expected none, lz4, lz4hc[:LEVEL], zstd[:LEVEL], zstd-lean, zstd-code, xz[:LEVEL] or brotli[:LEVEL]"
         )
     };
     let number = |default: u32| match level {
@@ -130,6 +130,7 @@ pub fn codec(text: &str) -> Result<CodecSpec, String> {
         ("zstd", _) => Ok(CodecSpec::Zstd(
             number(16)?.try_into().map_err(|_| unknown())?,
         )),
+        ("zstd-lean", None) => Ok(CodecSpec::ZstdLean),
         ("zstd-code", None) => Ok(CodecSpec::ZstdCode),
         ("xz", _) => Ok(CodecSpec::Xz(number(6)?)),
         ("brotli", _) => Ok(CodecSpec::Brotli(number(9)?)),
@@ -265,6 +266,7 @@ mod tests {
     fn codecs_have_levels() {
         assert_eq!(codec("none"), Ok(CodecSpec::None));
         assert_eq!(codec("zstd:19"), Ok(CodecSpec::Zstd(19)));
+        assert_eq!(codec("zstd-lean"), Ok(CodecSpec::ZstdLean));
         assert_eq!(codec("zstd-code"), Ok(CodecSpec::ZstdCode));
         assert_eq!(codec("xz:0"), Ok(CodecSpec::Xz(0)));
         assert_eq!(codec("lz4hc"), Ok(CodecSpec::Lz4Hc(9)));
@@ -280,6 +282,7 @@ mod tests {
             "lz4:1",
             "zstd:",
             "zstd:x",
+            "zstd-lean:3",
             "zstd-code:3",
             "zstd:-1",
             "zstd:4294967295",

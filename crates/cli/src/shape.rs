@@ -13,7 +13,7 @@ use weald_image::Hotness;
 /// With which codecs blocks are encoded.
 #[derive(Args, Debug)]
 pub struct CodecArgs {
-    /// Codec: none, lz4, lz4hc[:1-12], zstd[:1-22], zstd-code, xz[:0-9] or brotli[:0-11]; x86=CODEC and arm64=CODEC are for programs alone; may be given several times
+    /// Codec: none, lz4, lz4hc[:1-12], zstd[:1-22], zstd-lean, zstd-code, xz[:0-9] or brotli[:0-11]; x86=CODEC and arm64=CODEC are for programs alone; may be given several times
     #[arg(long = "codec", value_name = "[CATEGORY=]CODEC", value_parser = parse::codec_choice)]
     choices: Vec<CodecChoice>,
 }
