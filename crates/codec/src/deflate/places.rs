@@ -138,17 +138,17 @@ pub struct Places<'a> {
     plain: &'a [u8],
     /// That of the place which was asked for last.
     own: Stretch,
-    /// The one before.
-    older: Stretch,
+    /// The one before, once there is one.
+    older: Option<Stretch>,
 }
 
 impl<'a> Places<'a> {
-    /// Those of `plain` from `first` on. Memory: 520 KiB, and 128 KiB that are not touched.
+    /// Those of `plain` from `first` on. Memory: 520 KiB, and 128 KiB that are not touched; half of that for up to a window of plain bytes.
     pub fn new(plain: &'a [u8], first: usize) -> Self {
         let mut places = Self {
             plain,
             own: Stretch::empty(),
-            older: Stretch::empty(),
+            older: None,
         };
         // Stretches begin at whole windows from the front of the plain bytes.
         let start = first / STRETCH_LEN * STRETCH_LEN;
@@ -156,18 +156,23 @@ impl<'a> Places<'a> {
         places
     }
 
-    /// The places before `at` that have its hash, in its stretch and in the one before; `at` must not go back.
+    /// The places before `at` that have its hash, in its stretch and in the one before, if there is one; `at` must not go back.
     #[inline(always)]
-    pub fn before(&mut self, at: usize) -> [Before<'_>; 2] {
+    pub fn before(&mut self, at: usize) -> (Before<'_>, Option<Before<'_>>) {
         while at - self.own.start >= STRETCH_LEN {
-            std::mem::swap(&mut self.own, &mut self.older);
-            let start = self.older.start + STRETCH_LEN;
-            self.own.fill(self.plain, start, 0);
+            let next = self.older.take().unwrap_or_else(Stretch::empty);
+            let own = std::mem::replace(&mut self.own, next);
+            self.own.fill(self.plain, own.start + STRETCH_LEN, 0);
+            self.older = Some(own);
         }
-        let (own, older) = (&self.own, &self.older);
+        let own = &self.own;
         let offset = at - own.start;
+        let none = Before {
+            stretch: own,
+            run: 0..0,
+        };
         if at + HASH_LEN > self.plain.len() {
-            return [own, older].map(|stretch| Before { stretch, run: 0..0 });
+            return (none, None);
         }
         let hash = hash_of(
             own.bytes[offset],
@@ -175,15 +180,11 @@ impl<'a> Places<'a> {
             own.bytes[offset + 2],
         );
         // A place before the first has rank 0, and nothing before it.
-        [
-            Before {
-                stretch: own,
-                run: usize::from(own.starts[hash])..usize::from(own.ranks[offset]),
-            },
-            Before {
-                stretch: older,
-                run: usize::from(older.starts[hash])..usize::from(older.starts[hash + 1]),
-            },
-        ]
+        let run = usize::from(own.starts[hash])..usize::from(own.ranks[offset]);
+        let older = self.older.as_ref().map(|stretch| Before {
+            stretch,
+            run: usize::from(stretch.starts[hash])..usize::from(stretch.starts[hash + 1]),
+        });
+        (Before { stretch: own, run }, older)
     }
 }

@@ -147,9 +147,16 @@ struct Search<'a> {
 impl Search<'_> {
     /// The longest match of the first `left` places, nearest first, if it is longer than `previous`.
     #[inline(always)]
-    fn longest(&self, [own, older]: [Before<'_>; 2], left: usize, previous: Match) -> Match {
+    fn longest(
+        &self,
+        (own, older): (Before<'_>, Option<Before<'_>>),
+        left: usize,
+        previous: Match,
+    ) -> Match {
         let mut best = previous;
-        let Some(nearest) = own.nearest().or_else(|| older.nearest()) else {
+        let nearest = own.nearest();
+        let nearest = nearest.or_else(|| older.as_ref().and_then(Before::nearest));
+        let Some(nearest) = nearest else {
             return best;
         };
         // zlib allows the nearest place to be one byte farther than the others.
@@ -159,8 +166,11 @@ impl Search<'_> {
         }
         let distance_max = DISTANCE_MAX - usize::from(distance < DISTANCE_MAX);
         let own_count = own.count().min(left);
-        let _ = self.scan(own, own_count, distance_max, &mut best)
-            && self.scan(older, left - own_count, distance_max, &mut best);
+        if self.scan(own, own_count, distance_max, &mut best)
+            && let Some(older) = older
+        {
+            self.scan(older, left - own_count, distance_max, &mut best);
+        }
         best
     }
 
