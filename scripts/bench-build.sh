@@ -208,13 +208,13 @@ extraction() {
     # shellcheck disable=SC2016 # for the inner shell
     measure bash -c '"$0" tar "$1" >/dev/null' "$weald" "$image"
     row 'weald tar' 'nowhere' "$(rate_of "$len")" "$cpu" "$wall"
-    # Nothing is deleted between: ext4 passes over each inode that was freed in the last minutes, which makes new files many times dearer.
-    mkdir "$work/extracted" "$work/untarred"
-    measure "$weald" extract --quiet "$image" "$work/extracted"
+    # Nothing is deleted before the end: ext4 passes over each inode that was freed in the last minutes, which makes new files many times dearer.
+    mkdir "$work/extracted-$name" "$work/untarred-$name"
+    measure "$weald" extract --quiet "$image" "$work/extracted-$name"
     row 'weald extract' "$(stat -f -c %T "$work")" "$(rate_of "$len")" "$cpu" "$wall"
-    measure tar -C "$work/untarred" -xf "$work/plain.tar"
+    measure tar -C "$work/untarred-$name" -xf "$work/plain.tar"
     row 'tar -x, nothing compressed' "$(stat -f -c %T "$work")" "$(rate_of "$len")" "$cpu" "$wall"
-    rm -rf "$work/extracted" "$work/untarred" "$work/plain.tar"
+    rm "$work/plain.tar"
     verdict_least "$name: extraction into memory, MB a CPU second" "$(median "${rates[@]}")" 400
 }
 
