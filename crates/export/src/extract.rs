@@ -102,7 +102,7 @@ pub fn extract(
     let policy = Policy {
         overwrite: options.overwrite,
         keeps_owner: options.keeps_owner,
-        own_ids: weald_sys::effective_ids(),
+        own_ids: ids_of_new_files(&root),
         xattrs: options.xattrs,
     };
     let extractor = Extractor {
@@ -146,6 +146,13 @@ fn goal(image: &Image, selection: &Selection) -> ExtractProgress {
         content_len_min: is_everything.then_some(summary.content_len),
         ..ExtractProgress::default()
     }
+}
+
+/// Owner and group of files that are made below `root`, unless it hands down others.
+fn ids_of_new_files(root: &TargetDir) -> Option<(u32, u32)> {
+    let own = weald_sys::effective_ids();
+    let group = weald_sys::stat_fd(root.fd()?).ok()?.gid;
+    (group == own.1 && !root.hands_down_acl).then_some(own)
 }
 
 /// Opens or makes the target; its attributes are the image's if it was missing or empty.

@@ -40,8 +40,8 @@ pub enum XattrPolicy {
 pub(crate) struct Policy {
     pub(crate) overwrite: bool,
     pub(crate) keeps_owner: bool,
-    /// Owner and group that new files mostly get.
-    pub(crate) own_ids: (u32, u32),
+    /// Owner and group that new files get; nothing where the target hands down a group or an ACL of its own.
+    pub(crate) own_ids: Option<(u32, u32)>,
     pub(crate) xattrs: XattrPolicy,
 }
 
@@ -144,8 +144,9 @@ impl Restorer<'_> {
     /// What a file has from the beginning: what it will have in the end, where nobody can do more with it meanwhile than then.
     fn permissions_while_filling(&self, inode: &Inode) -> u16 {
         let attributes = &inode.attributes;
-        let stays_ours =
-            !self.policy.keeps_owner || (attributes.uid, attributes.gid) == self.policy.own_ids;
+        let wanted = (attributes.uid, attributes.gid);
+        let is_ours = |own| !self.policy.keeps_owner || wanted == own;
+        let stays_ours = self.policy.own_ids.is_some_and(is_ours);
         // The mode decides who may set xattrs, and writing may take set-uid bits away.
         let is_plain = attributes.permissions & 0o7000 == 0 && inode.xattr_set.is_none();
         match stays_ours && is_plain {
