@@ -559,14 +559,22 @@ mod tests {
     fn contexts_of_own_parameters_are_as_long_as_said_at_most() {
         let noise = |i: usize| (i.wrapping_mul(2_654_435_761) >> 13 & 15) as u8;
         for spec in [CodecSpec::ZstdLean, CodecSpec::ZstdCode] {
-            for block_len in [300 << 10, 1 << 20, 4 << 20, 8 << 20] {
+            for block_len in [
+                4 << 10,
+                64 << 10,
+                208 << 10,
+                300 << 10,
+                1 << 20,
+                4 << 20,
+                8 << 20,
+            ] {
                 let block: Vec<u8> = (0..block_len).map(noise).collect();
                 let mut encoder = Encoder::new(spec, block_len as u64).unwrap();
                 encoder.encode(&block).unwrap();
                 let said = spec.context_len(block_len as u64);
                 let found = encoder.zstd.as_mut().unwrap().context_mut().sizeof() as u64;
                 assert!(
-                    found <= said && said <= found * 2,
+                    found <= said && said <= found * 2 + (3 << 20),
                     "{spec:?}, block {block_len}: said {said}, found {found}"
                 );
             }
