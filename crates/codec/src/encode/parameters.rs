@@ -23,11 +23,12 @@ pub const SMALL: [CParameter; 4] = [
     CParameter::TargetLength(128),
 ];
 
-/// The parameters in which [`CodecSpec::ZstdLean`] differs from level 16, which has 2^22 places in either table, and searches for matches of
+/// The parameters in which [`CodecSpec::ZstdLean`] differs from level 16, which has 2^22 places in either table, and searches 2^5 candidates for matches of
 /// five bytes and more, 48 of which are enough to stop at.
-const LEAN: [CParameter; 4] = [
+const LEAN: [CParameter; 5] = [
     CParameter::ChainLog(21),
     CParameter::HashLog(20),
+    CParameter::SearchLog(4),
     CParameter::MinMatch(4),
     CParameter::TargetLength(64),
 ];
@@ -41,11 +42,8 @@ const CODE: [CParameter; 5] = [
     CParameter::TargetLength(128),
 ];
 
-/// What makes a search like level 16's for large blocks out of [`LEAN`] for blocks of any length.
-const THOROUGH: [CParameter; 2] = [
-    CParameter::Strategy(Strategy::ZSTD_btopt),
-    CParameter::SearchLog(5),
-];
+/// The parser of level 16 for large blocks, which [`LEAN`] leaves to the length of the block.
+const PARSER: CParameter = CParameter::Strategy(Strategy::ZSTD_btopt);
 
 /// Level 12 for large blocks, with half of its hashes, for blocks of any length.
 const QUICK: [CParameter; 6] = [
@@ -111,7 +109,7 @@ impl Effort {
             }
             context.tuned()
         };
-        let thorough: Vec<_> = LEAN.into_iter().chain(THOROUGH).collect();
+        let thorough: Vec<_> = LEAN.into_iter().chain([PARSER]).collect();
         Ok(Some(Self {
             quick: context(&QUICK)?,
             thorough: context(&thorough)?,
