@@ -72,7 +72,7 @@ const PIECE_COUNT: usize = 4;
 const PIECE_LEN: usize = 32 << 10;
 const SAMPLE_LEN: usize = PIECE_COUNT * PIECE_LEN;
 /// Of so many raw bytes a thorough search has to save one more than a quick one, which takes a sixth of its time.
-const WORTH: usize = 143;
+const WORTH: usize = 182;
 
 /// Bytes of memory that [`Effort`] takes at most for blocks of `block_len`, 0 where there is none: hashes of the quick search with a byte more each, tables for a
 /// sample, and what either has besides.
