@@ -103,14 +103,14 @@ verdicts=()
 # verdict WHAT FOUND MOST: whether a figure is as asked.
 verdict() {
     local word
-    word=$(awk -v a="$2" -v b="$3" 'BEGIN { print (a <= b) ? "yes" : "NO" }')
+    word=$(awk -v a="$2" -v b="$3" 'BEGIN { print (a == a + 0 && a <= b) ? "yes" : "NO" }')
     verdicts+=("$(row "$1" "$2" "≤ $3" "$word")")
 }
 
 # verdict_least WHAT FOUND LEAST
 verdict_least() {
     local word
-    word=$(awk -v a="$2" -v b="$3" 'BEGIN { print (a >= b) ? "yes" : "NO" }')
+    word=$(awk -v a="$2" -v b="$3" 'BEGIN { print (a == a + 0 && a >= b) ? "yes" : "NO" }')
     verdicts+=("$(row "$1" "$2" "≥ $3" "$word")")
 }
 
