@@ -1,5 +1,5 @@
-//! Makes the fuzzers' first corpus with the builder: `seeds CORPUS_DIR`. Every record of some small images, decoded,
-//! goes to the target of its type.
+//! Makes the fuzzers' first corpus with the builder: `seeds CORPUS_DIR`. Every record of some small
+//! images, decoded, goes to the target of its type.
 
 use rustix::fs::{AtFlags, CWD, XattrFlags, linkat, lsetxattr};
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use weald_build::{BuildOptions, CodecSpec, Silent, build_image};
+use weald_builder::{BuildOptions, CodecSpec, Silent, build_image};
 use weald_codec::deflate::{PNG, analyze, inflate};
 use weald_codec::flac::encode;
 use weald_codec::{CodecSpec as Spec, Decoder, DictionaryBytes, Encoder, jpeg};
@@ -200,7 +200,8 @@ fn items_of(record_type: RecordType, raw: &[u8]) -> u64 {
     }
 }
 
-/// Every file of the sealed seed can be read: a fuzzer that begins with broken ones does not get far.
+/// Every file of the sealed seed can be read: a fuzzer that begins with broken ones does not get
+/// far.
 fn assert_readable(seed: &[u8]) {
     let image = Image::open(Arc::new(seal(&unframe(seed))), &OpenOptions::default()).unwrap();
     let mut open = vec![image.root().unwrap()];
@@ -513,7 +514,8 @@ fn hotness(corpus: &Corpus, image: &Path, dir: &[u8], name: &[u8]) {
     let hotness = image.hotness().expect("notes");
     corpus.put("hot", &hotness.to_bytes());
     let digest = image.summary().image_digest;
-    let other = format!("weald hotness 1\nimage {digest}\nmade 3 5\nfile 1-2,4-9 \\x41/b\nbase {digest}\n");
+    let other =
+        format!("weald hotness 1\nimage {digest}\nmade 3 5\nfile 1-2,4-9 \\x41/b\nbase {digest}\n");
     corpus.put("hot", other.as_bytes());
 }
 

@@ -1,4 +1,5 @@
-//! Every codec: any bytes, any announced length; either an error or exactly that length, and fronts that are its first bytes.
+//! Every codec: any bytes, any announced length; either an error or exactly that length, and fronts
+//! that are its first bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -10,7 +10,8 @@ fuzz_target!(|data: &[u8]| {
     let Some((&which, bytes)) = data.split_first() else {
         return;
     };
-    // Half of the inputs get the checksum that they should have: without it nothing behind it would be reached.
+    // Half of the inputs get the checksum that they should have: without it nothing behind it would
+    // be reached.
     let bytes = if which & 1 == 0 {
         bytes.to_vec()
     } else {

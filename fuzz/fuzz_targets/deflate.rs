@@ -63,7 +63,8 @@ fn put_together(bytes: &[u8]) {
     }
 }
 
-/// Level, numbers of the part, length of the plain bytes and of the part's stream (two bytes each), marks, plain bytes, corrections.
+/// Level, numbers of the part, length of the plain bytes and of the part's stream (two bytes each),
+/// marks, plain bytes, corrections.
 fn put_part_together(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_first_chunk::<13>() else {
         return;

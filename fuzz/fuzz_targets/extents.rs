@@ -1,4 +1,5 @@
-//! Extent pages: extents tile the page and every byte is found in the right one, whatever base images have for runs.
+//! Extent pages: extents tile the page and every byte is found in the right one, whatever base
+//! images have for runs.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

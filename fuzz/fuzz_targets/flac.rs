@@ -1,4 +1,5 @@
-//! FLAC streams of recipes: any samples come back, and any stream makes as many bytes as the recipe says or an error.
+//! FLAC streams of recipes: any samples come back, and any stream makes as many bytes as the recipe
+//! says or an error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! JPEG files of recipes: any bytes that are taken come back, and any Lepton file makes as many bytes as the recipe says or an error.
+//! JPEG files of recipes: any bytes that are taken come back, and any Lepton file makes as many
+//! bytes as the recipe says or an error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -22,8 +23,9 @@ fn make(bytes: &[u8]) {
     }
 }
 
-/// The kind, the length that it makes (three bytes), bytes of the segments (two), they, pieces of the stream: a file whose header is as it
-/// must be, so that what is said in it gets as far as it can.
+/// The kind, the length that it makes (three bytes), bytes of the segments (two), they, pieces of
+/// the stream: a file whose header is as it must be, so that what is said in it gets as far as it
+/// can.
 fn make_framed(bytes: &[u8]) {
     let Some(([kind, a, b, c, d, e], rest)) = bytes.split_first_chunk() else {
         return;
@@ -78,7 +80,8 @@ fn stored_zlib(bytes: &[u8]) -> Vec<u8> {
 }
 
 fuzz_target!(
-    // The library may panic, which its caller catches; the fuzzer's own hook would end the process before that.
+    // The library may panic, which its caller catches; the fuzzer's own hook would end the process
+    // before that.
     init: std::panic::set_hook(Box::new(|_| ())),
     |data: &[u8]| {
         match data {

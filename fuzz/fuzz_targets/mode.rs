@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weald_build::mode::ModeRule;
+use weald_builder::mode::ModeRule;
 
 fuzz_target!(|data: &[u8]| {
     let [low, high, text @ ..] = data else { return };

@@ -1,4 +1,5 @@
-//! What the fuzz targets share: records framed in the fuzzer's bytes, sealed into an image, and an image examined.
+//! What the fuzz targets share: records framed in the fuzzer's bytes, sealed into an image, and an
+//! image examined.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -44,8 +45,8 @@ pub struct Framed {
     pub stored: Vec<u8>,
 }
 
-/// The fuzzer's bytes as records: type, stream, codec (one byte each), stored length (2), raw length (4), items (8), then
-/// the stored bytes; stops at whatever is not that.
+/// The fuzzer's bytes as records: type, stream, codec (one byte each), stored length (2), raw
+/// length (4), items (8), then the stored bytes; stops at whatever is not that.
 pub fn unframe(mut data: &[u8]) -> Vec<Framed> {
     let mut records = Vec::new();
     while let Some((head, rest)) = data.split_at_checked(17) {
@@ -70,7 +71,8 @@ pub fn unframe(mut data: &[u8]) -> Vec<Framed> {
     records
 }
 
-/// The stream that a byte chooses: recipes make one, which has no blocks; a dictionary is that of metadata or of the stream before.
+/// The stream that a byte chooses: recipes make one, which has no blocks; a dictionary is that of
+/// metadata or of the stream before.
 fn stream_of(record_type: RecordType, byte: u8) -> u8 {
     let count = CATEGORIES.len() as u8;
     match record_type {
@@ -122,8 +124,8 @@ fn put(
     record
 }
 
-/// An image of these records with right digests everywhere. The tree digest is zero; the names are as many as the last
-/// template says.
+/// An image of these records with right digests everywhere. The tree digest is zero; the names are
+/// as many as the last template says.
 pub fn seal(records: &[Framed]) -> Vec<u8> {
     let mut out = SuperblockRecord::current().as_bytes().to_vec();
     let mut found: Vec<((RecordType, u8), Vec<RecordRef>, Vec<u64>)> = Vec::new();
@@ -210,7 +212,8 @@ pub fn seal(records: &[Framed]) -> Vec<u8> {
     out
 }
 
-/// The same bytes with the checksum that a superblock, header or footer of that length must end with.
+/// The same bytes with the checksum that a superblock, header or footer of that length must end
+/// with.
 pub fn with_checksum(bytes: &[u8]) -> Vec<u8> {
     let mut out = bytes.to_vec();
     let len = match (bytes.len(), bytes.first()) {
@@ -223,7 +226,8 @@ pub fn with_checksum(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Opens, checks, walks and reads what can be read; errors are fine, panics, hangs and endless memory are not.
+/// Opens, checks, walks and reads what can be read; errors are fine, panics, hangs and endless
+/// memory are not.
 pub fn examine(bytes: Vec<u8>) {
     let options = OpenOptions {
         cache_len: ByteLen(4 << 20),

@@ -1,5 +1,6 @@
-//! Servers that stay when the command returns: this program started anew, which says on its standard output when it is
-//! ready, and what went wrong on the standard error that it shares with us until then.
+//! Servers that stay when the command returns: this program started anew, which says on its
+//! standard output when it is ready, and what went wrong on the standard error that it shares with
+//! us until then.
 
 use anyhow::{Context, Result, bail};
 use log::LevelFilter;
@@ -13,7 +14,8 @@ use std::process::{Command, Stdio};
 /// What the server says when it is ready.
 const READY: &[u8] = b"ready\n";
 
-/// Starts `weald` with `words` and waits until it is ready (true) or has told the user why it cannot be.
+/// Starts `weald` with `words` and waits until it is ready (true) or has told the user why it
+/// cannot be.
 pub fn start<A: AsRef<OsStr>>(words: impl IntoIterator<Item = A>) -> Result<bool> {
     weald_sys::close_all_on_exec();
     let mut command = Command::new("/proc/self/exe");
@@ -50,7 +52,8 @@ pub fn detach() -> Result<()> {
     std::env::set_current_dir("/").context("/")
 }
 
-/// Tells the starter that we are ready, then lets go of its terminal; messages go to `log` from here on.
+/// Tells the starter that we are ready, then lets go of its terminal; messages go to `log` from
+/// here on.
 pub fn say_ready(log: Option<&Path>) -> Result<()> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let mut stdout = std::io::stdout();

@@ -98,7 +98,8 @@ pub fn json(image: &Image, path: &[u8], inode: &Inode) -> Result<Object> {
     Ok(object)
 }
 
-/// The xattrs of an inode: objects of name and value; a value that is not UTF-8 comes in `value_hex` alone.
+/// The xattrs of an inode: objects of name and value; a value that is not UTF-8 comes in
+/// `value_hex` alone.
 pub fn json_xattrs(image: &Image, inode: &Inode) -> Result<Value> {
     let xattrs = image.xattrs(inode)?;
     let objects = xattrs.iter().map(|xattr| {

@@ -1,6 +1,6 @@
-//! JSON for programs: one object a line. A name or path that is not UTF-8 comes twice: `"path"` with U+FFFD for what is
-//! not, and `"path_hex"` with all its bytes in hexadecimal. Times are seconds since 1970 in `"mtime"` and nanoseconds
-//! after them in `"mtime_ns"`.
+//! JSON for programs: one object a line. A name or path that is not UTF-8 comes twice: `"path"`
+//! with U+FFFD for what is not, and `"path_hex"` with all its bytes in hexadecimal. Times are
+//! seconds since 1970 in `"mtime"` and nanoseconds after them in `"mtime_ns"`.
 
 use serde_json::{Map, Value};
 use std::fmt::Write;

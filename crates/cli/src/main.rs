@@ -1,6 +1,7 @@
 //! The `weald` command: words, flags and messages around the libraries; no logic of its own.
 //!
-//! Exit status: 0 done; 1 done, but differences, damage or problems were found; 2 could not be done. A closed pipe is 0.
+//! Exit status: 0 done; 1 done, but differences, damage or problems were found; 2 could not be
+//! done. A closed pipe is 0.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -56,8 +57,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Makes a write beyond `ulimit -f` an error like that of a full disk, which cleans up and says what happened, instead of
-/// the end by SIGXFSZ: the signal's default is to kill, and a handler that does nothing is enough to change that.
+/// Makes a write beyond `ulimit -f` an error like that of a full disk, which cleans up and says
+/// what happened, instead of the end by SIGXFSZ: the signal's default is to kill, and a handler
+/// that does nothing is enough to change that.
 fn survive_file_size_limit() {
     // Without the handler all is as it was.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());

@@ -28,14 +28,17 @@ pub struct TrustArgs {
     /// Read the image as it was at this generation instead of the last; see weald generations
     #[arg(long, value_name = "NUMBER")]
     pub generation: Option<u64>,
-    /// Look for base images in this directory too, besides that of the image; may be given several times
+    /// Look for base images in this directory too, besides that of the image; may be given several
+    /// times
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub base_dir: Vec<PathBuf>,
-    /// The image begins this many bytes into the file; auto finds one that something was put in front of
+    /// The image begins this many bytes into the file; auto finds one that something was put in
+    /// front of
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::parse::start)]
     pub offset: ImageStart,
-    /// Most decoded bytes to keep in memory (default: a sixteenth of the memory, but 256M to 2G); a quarter, but at least
-    /// 8M, is sure to the tree, which takes 96M or a sixteenth at most, and 0 keeps nothing
+    /// Most decoded bytes to keep in memory (default: a sixteenth of the memory, but 256M to 2G); a
+    /// quarter, but at least 8M, is sure to the tree, which takes 96M or a sixteenth at most, and 0
+    /// keeps nothing
     #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
     pub cache: Option<u64>,
 }
@@ -68,8 +71,9 @@ impl TrustArgs {
     }
 }
 
-/// Decoded bytes to keep where the user says nothing: repeats lead from everywhere to everywhere in an image, and a cache
-/// too small for them decodes blocks over and over (`docs/benchmarks.md` has the figures).
+/// Decoded bytes to keep where the user says nothing: repeats lead from everywhere to everywhere in
+/// an image, and a cache too small for them decodes blocks over and over (`docs/benchmarks.md` has
+/// the figures).
 pub fn default_cache_len() -> ByteLen {
     ByteLen((weald_sys::memory_len() / CACHE_SHARE).clamp(CACHE_LEAST, CACHE_MOST))
 }
@@ -96,7 +100,8 @@ mod tests {
     use clap::CommandFactory;
     use weald_image::page_len_max;
 
-    /// Would catch: a help text that tells another default cache than the code has, or another share of it for the tree.
+    /// Would catch: a help text that tells another default cache than the code has, or another
+    /// share of it for the tree.
     #[test]
     fn help_tells_the_default_cache() {
         assert_eq!((CACHE_SHARE, page_len_max(1 << 40)), (16, (1 << 40) / 16));

@@ -14,7 +14,8 @@ pub fn is_closed() -> bool {
     IS_CLOSED.load(Ordering::Relaxed)
 }
 
-/// Whether the reader of standard output has gone, asked of the system: for work that takes long between two writes.
+/// Whether the reader of standard output has gone, asked of the system: for work that takes long
+/// between two writes.
 pub fn has_no_reader() -> bool {
     let stdout = rustix::stdio::stdout();
     let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
@@ -102,7 +103,8 @@ impl Output {
         result
     }
 
-    /// Lengthens standard output by `len` without writing; false where that cannot be or would show what was there before.
+    /// Lengthens standard output by `len` without writing; false where that cannot be or would show
+    /// what was there before.
     fn skip(&mut self, len: u64) -> io::Result<bool> {
         self.writer.flush()?;
         let stdout = rustix::stdio::stdout();

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use weald_build::mode::ModeRule;
-use weald_build::{CodecSpec, MtimeRule};
+use weald_builder::mode::ModeRule;
+use weald_builder::{CodecSpec, MtimeRule};
 use weald_format::directory::Category;
 use weald_format::{Digest, FileKind, Timestamp};
 use weald_image::ImageStart;

@@ -1,4 +1,5 @@
-//! What `find --printf` prints of an entry: the part of find(1)'s language that an image can answer.
+//! What `find --printf` prints of an entry: the part of find(1)'s language that an image can
+//! answer.
 
 use crate::entry::mode_letters;
 use std::io::{self, Write};

@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use weald_build::{Problem, Progress, Stage, Watch};
+use weald_builder::{Problem, Progress, Stage, Watch};
 use weald_export::{ExtractProgress, ExtractWatch};
 use weald_format::Error;
 
@@ -80,7 +80,8 @@ impl Display {
         );
     }
 
-    /// Shows where an extraction is, unless that was done just before or another thread is doing it.
+    /// Shows where an extraction is, unless that was done just before or another thread is doing
+    /// it.
     fn show_extraction(&self, progress: &ExtractProgress) {
         let Ok(mut clock) = self.clock.try_lock() else {
             return;
@@ -221,8 +222,8 @@ fn share(done: u64, total: u64) -> u64 {
     }
 }
 
-/// `1,234/5,678 entries, 1.2 GiB of 3.4 GiB or more, 123.0 MiB/s`. How long it will take nobody knows: what files share
-/// is counted in no total.
+/// `1,234/5,678 entries, 1.2 GiB of 3.4 GiB or more, 123.0 MiB/s`. How long it will take nobody
+/// knows: what files share is counted in no total.
 fn describe_extraction(progress: &ExtractProgress, elapsed: Duration) -> String {
     let entries = match progress.entry_total {
         Some(total) => format!("{}/{}", count(progress.entry_count), count(total)),
@@ -243,7 +244,8 @@ fn describe_extraction(progress: &ExtractProgress, elapsed: Duration) -> String 
     text
 }
 
-/// `1,234/5,678 files, 1.2 of 3.4 GiB, 123 MiB/s in, 27 MiB/s out, ratio 4.56, memory 240 MiB, 12 s left`.
+/// `1,234/5,678 files, 1.2 of 3.4 GiB, 123 MiB/s in, 27 MiB/s out, ratio 4.56, memory 240 MiB, 12 s
+/// left`.
 fn describe(progress: &Progress, elapsed: Duration, memory_len: Option<u64>) -> String {
     let Progress {
         entry_count,

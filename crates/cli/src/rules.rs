@@ -1,10 +1,11 @@
-//! `--exclude`, `--include`, `--exclude-from`, `--include-from`, `--filter`: rules whose order on the command line matters.
+//! `--exclude`, `--include`, `--exclude-from`, `--include-from`, `--filter`: rules whose order on
+//! the command line matters.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use weald_build::filter::{Filter, Verdict};
+use weald_builder::filter::{Filter, Verdict};
 
 /// One word of the command line that makes rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +134,7 @@ impl Args for RuleArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weald_build::filter::DirRules;
+    use weald_builder::filter::DirRules;
 
     #[test]
     fn the_order_of_the_command_line_is_kept() {

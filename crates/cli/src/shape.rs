@@ -1,19 +1,20 @@
-//! Arguments that every command shares which finds and lays contents out anew: what is told apart, in which order it lies,
-//! whom it belongs to.
+//! Arguments that every command shares which finds and lays contents out anew: what is told apart,
+//! in which order it lies, whom it belongs to.
 
 use crate::parse::{self, CodecChoice};
 use anyhow::Context;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
-use weald_build::mode::ModeRule;
-use weald_build::{BuildOptions, Categories, CodecSpec, MtimeRule, Order};
+use weald_builder::mode::ModeRule;
+use weald_builder::{BuildOptions, Categories, CodecSpec, MtimeRule, Order};
 use weald_format::directory::Category;
 use weald_image::Hotness;
 
 /// With which codecs blocks are encoded.
 #[derive(Args, Debug)]
 pub struct CodecArgs {
-    /// Codec: none, lz4, lz4hc[:1-12], zstd[:1-22], zstd-lean, zstd-code, xz[:0-9] or brotli[:0-11]; x86=CODEC and arm64=CODEC are for programs alone; may be given several times
+    /// Codec: none, lz4, lz4hc[:1-12], zstd[:1-22], zstd-lean, zstd-code, xz[:0-9] or
+    /// brotli[:0-11]; x86=CODEC and arm64=CODEC are for programs alone; may be given several times
     #[arg(long = "codec", value_name = "[CATEGORY=]CODEC", value_parser = parse::codec_choice)]
     choices: Vec<CodecChoice>,
 }
@@ -39,7 +40,8 @@ impl CodecArgs {
     }
 }
 
-/// Puts what was given into `options`: codecs last, because a profile may drop one that the level has, but none that was asked for.
+/// Puts what was given into `options`: codecs last, because a profile may drop one that the level
+/// has, but none that was asked for.
 ///
 /// # Errors
 /// Where a list cannot be read.
@@ -56,31 +58,34 @@ pub fn apply(
 /// How contents are found and laid out.
 #[derive(Args, Debug)]
 pub struct LayoutArgs {
-    /// What the image is to be good at: sets block size and shortest repeat where they are not given
+    /// What the image is to be good at: sets block size and shortest repeat where they are not
+    /// given
     #[arg(long, value_enum)]
     profile: Option<ProfileWord>,
     /// Shortest repeat that is stored once, 64 to 4096 bytes; 0 looks for none
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     match_size: Option<u64>,
-    /// Longest dictionary that blocks of ordinary data share, up to 1M; 0 for none: small blocks need one, large ones hardly.
-    /// Only zstd has dictionaries
+    /// Longest dictionary that blocks of ordinary data share, up to 1M; 0 for none: small blocks
+    /// need one, large ones hardly. Only zstd has dictionaries
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     dictionary_size: Option<u64>,
-    /// Bytes of the pieces that are put beside those they resemble, wherever their files are, 4K to 64M; 0 leaves them where files put them
+    /// Bytes of the pieces that are put beside those they resemble, wherever their files are, 4K to
+    /// 64M; 0 leaves them where files put them
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     cluster_size: Option<u64>,
-    /// What to tell apart from ordinary data; unless asked to, levels 0 to 7 leave out png and jpeg, 0 to 3 deflate, 0 and 1 pcm and fits
+    /// What to tell apart from ordinary data; unless asked to, levels 0 to 7 leave out png and
+    /// jpeg, 0 to 3 deflate, 0 and 1 pcm and fits
     #[arg(long, value_enum, value_delimiter = ',', value_name = "CATEGORY,…")]
     categorize: Option<Vec<CategoryWord>>,
     /// Order of contents in the image [default: path]
     #[arg(long, value_enum)]
     order: Option<OrderWord>,
-    /// Lay out first what this file lists, in its order: a path on each line, or NULs between them; a directory stands for all
-    /// in it
+    /// Lay out first what this file lists, in its order: a path on each line, or NULs between them;
+    /// a directory stands for all in it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "order")]
     order_list: Option<PathBuf>,
-    /// Lay out first the files that this hotness names, in the order in which they were read; the rest as --order says. weald mount
-    /// --record makes one
+    /// Lay out first the files that this hotness names, in the order in which they were read; the
+    /// rest as --order says. weald mount --record makes one
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     hotness: Option<PathBuf>,
 }
@@ -162,10 +167,12 @@ pub struct AttributeArgs {
     /// Give everything to this group
     #[arg(long, value_name = "GID")]
     group: Option<u32>,
-    /// Change permissions, as chmod does; D or F before a clause restricts it to directories or files
+    /// Change permissions, as chmod does; D or F before a clause restricts it to directories or
+    /// files
     #[arg(long, value_name = "RULE", value_parser = parse::mode)]
     mode: Option<ModeRule>,
-    /// Times of change: TIME for all, clamp:TIME for later ones, or keep [default: keep; build clamps to SOURCE_DATE_EPOCH]
+    /// Times of change: TIME for all, clamp:TIME for later ones, or keep [default: keep; build
+    /// clamps to SOURCE_DATE_EPOCH]
     #[arg(long, value_name = "RULE", value_parser = parse::mtime)]
     mtime: Option<MtimeRule>,
 }
@@ -206,7 +213,8 @@ enum CategoryWord {
     All,
     /// Data that no codec makes smaller: stored as it is
     Incompressible,
-    /// Programs and libraries for x86 (ELF, PE, Mach-O): compressed with absolute addresses in calls
+    /// Programs and libraries for x86 (ELF, PE, Mach-O): compressed with absolute addresses in
+    /// calls
     X86,
     /// The same for ARM64
     Arm64,
@@ -225,7 +233,8 @@ enum CategoryWord {
 /// In which order contents are laid out.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum OrderWord {
-    /// Directory by directory, which is also what "none" means: files are always found in this order
+    /// Directory by directory, which is also what "none" means: files are always found in this
+    /// order
     #[value(alias = "none")]
     Path,
     /// By name, then path: versions of one file lie together
@@ -251,7 +260,8 @@ mod tests {
         layout: LayoutArgs,
     }
 
-    /// Would catch: a codec that was asked for and is dropped by a profile, or one of the level that stays although it has no dictionary.
+    /// Would catch: a codec that was asked for and is dropped by a profile, or one of the level
+    /// that stays although it has no dictionary.
     #[test]
     fn codecs_that_were_asked_for_stay_with_a_profile() {
         let options = |words: &[&str]| {

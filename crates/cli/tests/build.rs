@@ -181,7 +181,8 @@ fn unreadable_files_are_a_line_each_and_status_1() {
         lines.iter().all(|line| line.contains("Permission denied")),
         "{lines:?}"
     );
-    // Nothing is silently empty: what could not be read is not there at all, or says that it cannot be read.
+    // Nothing is silently empty: what could not be read is not there at all, or says that it cannot
+    // be read.
     assert_eq!(
         bench.weald(["cat", "image", "open"]).expect(0, "").text(),
         "open"

@@ -1,5 +1,5 @@
-//! How `weald build` ends when it is not let finish: killed, interrupted, out of space. Nothing may be left, and an
-//! image that was there before must still be there.
+//! How `weald build` ends when it is not let finish: killed, interrupted, out of space. Nothing may
+//! be left, and an image that was there before must still be there.
 #![allow(missing_docs)]
 
 mod build_support;
@@ -26,8 +26,8 @@ fn make_source(dir: &Path) {
 
 const OPTIONS: [&str; 4] = ["--level", "3", "--threads", "2"];
 
-/// Would catch: bytes under the final name, or temporary files, before the image is whole; an old image touched before
-/// the new one can take its place.
+/// Would catch: bytes under the final name, or temporary files, before the image is whole; an old
+/// image touched before the new one can take its place.
 #[test]
 fn killed_at_any_moment_nothing_is_left_and_old_images_stay() {
     let scratch = Scratch::new("512m");
@@ -119,7 +119,8 @@ fn wait_until_writing(child: &Child, dir: &Path) {
     }
 }
 
-/// Would catch: the end by the signal itself, a status that says "done", files left behind, an old image lost.
+/// Would catch: the end by the signal itself, a status that says "done", files left behind, an old
+/// image lost.
 #[test]
 fn signals_end_a_build_with_a_word() {
     let scratch = Scratch::new("256m");
@@ -168,7 +169,8 @@ fn assert_full(output: &Output, words: &[&str]) {
         .for_each(|word| assert!(text.contains(word), "{word:?} is not in {text:?}"));
 }
 
-/// Would catch: part of an image left under the name, a message that does not say which disk is full.
+/// Would catch: part of an image left under the name, a message that does not say which disk is
+/// full.
 #[test]
 fn a_full_disk_is_named_and_left_empty() {
     let scratch = Scratch::new("256m");
@@ -181,7 +183,8 @@ fn a_full_disk_is_named_and_left_empty() {
             let output = build_command(options, &source, &target).output().unwrap();
             assert_full(
                 &output,
-                // The image or, where repeats are looked for in what no longer fits in memory, a nameless file beside it.
+                // The image or, where repeats are looked for in what no longer fits in memory, a
+                // nameless file beside it.
                 &[small.path().to_str().unwrap(), "No space left on device"],
             );
             assert_eq!(names(small.path()), Vec::<String>::new());
@@ -210,7 +213,8 @@ fn a_full_disk_leaves_the_old_image() {
     assert_eq!(fs::read(small.at("image")).unwrap(), b"old");
 }
 
-/// Would catch: a full disk met by the spool rather than the image, told without saying where, or not at all.
+/// Would catch: a full disk met by the spool rather than the image, told without saying where, or
+/// not at all.
 #[test]
 fn a_disk_that_the_spool_fills_is_named() {
     let scratch = Scratch::new("256m");

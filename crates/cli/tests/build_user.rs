@@ -16,7 +16,8 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
 }
 
-/// A build by a user without rights, from a copy of the binary that this user may run; `before` goes before it.
+/// A build by a user without rights, from a copy of the binary that this user may run; `before`
+/// goes before it.
 fn as_nobody(
     scratch: &Scratch,
     before: &[&str],
@@ -147,8 +148,8 @@ fn a_source_that_may_not_be_read_is_an_error() {
     );
 }
 
-/// Would catch: anything of the caller in the image: umask, directory, how the source was spelled, locale, time zone; a
-/// second build that differs.
+/// Would catch: anything of the caller in the image: umask, directory, how the source was spelled,
+/// locale, time zone; a second build that differs.
 #[test]
 fn where_and_how_it_is_called_does_not_show() {
     let scratch = Scratch::new("512m");
@@ -187,7 +188,8 @@ fn where_and_how_it_is_called_does_not_show() {
     assert_eq!((mode("umask"), mode("plain")), (0o600, 0o644));
 }
 
-/// Would catch: `SOURCE_DATE_EPOCH` ignored, also where it makes no sense; `--mtime` that does not go before it.
+/// Would catch: `SOURCE_DATE_EPOCH` ignored, also where it makes no sense; `--mtime` that does not
+/// go before it.
 #[test]
 fn the_environment_clamps_times() {
     let scratch = Scratch::new("512m");
@@ -220,7 +222,8 @@ fn the_environment_clamps_times() {
     );
 }
 
-/// Would catch: directories left out, or a panic, because the system gives few descriptors or threads.
+/// Would catch: directories left out, or a panic, because the system gives few descriptors or
+/// threads.
 #[test]
 fn few_descriptors_and_threads_are_enough() {
     let scratch = Scratch::new("512m");
@@ -262,7 +265,8 @@ fn few_descriptors_and_threads_are_enough() {
     assert_eq!(text.lines().count(), 1, "{text}");
 }
 
-/// Would catch: an image that packs itself or the one that it replaces, and so grows with every build.
+/// Would catch: an image that packs itself or the one that it replaces, and so grows with every
+/// build.
 #[test]
 fn an_image_in_its_own_source_does_not_hold_itself() {
     let scratch = Scratch::new("512m");
@@ -302,7 +306,8 @@ fn peak_len(options: &[&str], source: &Path, target: &Path) -> u64 {
     let mut child = build_command(options, source, target).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0;
-    // The kernel keeps the peak while the process lives; between two looks and its end it can grow little.
+    // The kernel keeps the peak while the process lives; between two looks and its end it can grow
+    // little.
     while child.try_wait().unwrap().is_none() {
         let text = fs::read_to_string(&status).unwrap_or_default();
         let line = text.lines().find_map(|l| l.strip_prefix("VmHWM:"));
@@ -319,7 +324,8 @@ fn peak_len(options: &[&str], source: &Path, target: &Path) -> u64 {
     peak
 }
 
-/// Would catch: a budget that is not kept: what is held grows with the input, or encoders are larger than thought.
+/// Would catch: a budget that is not kept: what is held grows with the input, or encoders are
+/// larger than thought.
 #[test]
 fn the_memory_budget_is_kept() {
     let scratch = Scratch::new("768m");

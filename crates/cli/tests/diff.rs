@@ -156,8 +156,9 @@ fn what_cannot_be_compared_is_told() {
     );
 }
 
-/// Would catch: a comparison of forests that takes as long as they are large although both are stored once, a leaf that is missed because
-/// its like was compared before, and one that is passed over although names link out of it.
+/// Would catch: a comparison of forests that takes as long as they are large although both are
+/// stored once, a leaf that is missed because its like was compared before, and one that is passed
+/// over although names link out of it.
 #[test]
 fn what_is_stored_once_is_compared_once() {
     let bench = Bench::new();

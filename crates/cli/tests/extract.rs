@@ -110,7 +110,8 @@ fn what_is_there_is_not_replaced_without_overwrite() {
         fs::read(bench.at("out/etc/main.conf")).expect("read"),
         b"mine"
     );
-    // The other name of the inode is made all the same, and directories that were there keep their attributes.
+    // The other name of the inode is made all the same, and directories that were there keep their
+    // attributes.
     assert_eq!(
         fs::read(bench.at("out/etc/twin.conf")).expect("read"),
         b"main\n"
@@ -170,7 +171,8 @@ fn an_acl_of_the_target_is_not_inherited() {
     assert_eq!(acls, "");
 }
 
-/// Would catch: owners and modes taken for right because files were asked for with them, where a umask or the group of a directory had a say.
+/// Would catch: owners and modes taken for right because files were asked for with them, where a
+/// umask or the group of a directory had a say.
 #[test]
 fn owners_and_modes_are_right_whatever_new_files_get() {
     let bench = Bench::new();
@@ -288,7 +290,8 @@ fn a_full_disk_is_told_once() {
     assert_eq!(output, "weald: big: write: No space left on device\n2\n");
 }
 
-// Would catch an extraction that shows nothing on a terminal, or something where it should be quiet.
+// Would catch an extraction that shows nothing on a terminal, or something where it should be
+// quiet.
 #[test]
 fn a_terminal_sees_a_bar_unless_told_otherwise() {
     let bench = Bench::with_image();

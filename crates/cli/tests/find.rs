@@ -5,7 +5,8 @@ mod support;
 
 use support::Bench;
 
-/// Directories that are equal, nearly equal, nested, empty, and names of one inode in several of them.
+/// Directories that are equal, nearly equal, nested, empty, and names of one inode in several of
+/// them.
 fn bench() -> Bench {
     let bench = Bench::new();
     bench.sh("mkdir -p tree/a/deep/er/none tree/a/other; cd tree
@@ -35,8 +36,9 @@ const QUERIES: [&[&str]; 10] = [
     &["--perm", "640"],
 ];
 
-/// Would catch: an entry that is passed over or found twice because its directory is stored once, a count that is not that of
-/// the entries, another order. A greatest depth makes every directory be read.
+/// Would catch: an entry that is passed over or found twice because its directory is stored once, a
+/// count that is not that of the entries, another order. A greatest depth makes every directory be
+/// read.
 #[test]
 fn what_is_shared_is_found_everywhere() {
     let bench = bench();
@@ -104,8 +106,8 @@ fn formats_are_those_of_find() {
     );
 }
 
-/// Would catch: a count of a whole forest that is not what the generator makes, and a search that takes as long as the
-/// forest is large although it is stored once.
+/// Would catch: a count of a whole forest that is not what the generator makes, and a search that
+/// takes as long as the forest is large although it is stored once.
 #[test]
 fn a_forest_is_counted_without_being_walked() {
     let bench = Bench::new();
@@ -137,7 +139,8 @@ fn a_forest_is_counted_without_being_walked() {
     );
 }
 
-/// Forests whose directories are more than one part of a search, alike and not: fan-out and further words.
+/// Forests whose directories are more than one part of a search, alike and not: fan-out and further
+/// words.
 const LARGE: [&[&str]; 4] = [
     &["--fanout", "5x3x5000"],
     &[
@@ -161,8 +164,9 @@ const LARGE: [&[&str]; 4] = [
     &["--fanout", "9000", "--names", "annex"],
 ];
 
-/// Would catch: a part of the tree that no thread gets or two get, parts in another order than that of a walk, and what is
-/// remembered of a directory applied to another one. `ls -R` walks on one thread and remembers nothing.
+/// Would catch: a part of the tree that no thread gets or two get, parts in another order than that
+/// of a walk, and what is remembered of a directory applied to another one. `ls -R` walks on one
+/// thread and remembers nothing.
 #[test]
 fn any_number_of_threads_finds_the_same() {
     let bench = Bench::new();
@@ -219,8 +223,8 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Would catch: damage that is told twice or not, that ends the search, or that hides more for some number of threads. The directory
-/// is three parts of a search, and all of them meet it.
+/// Would catch: damage that is told twice or not, that ends the search, or that hides more for some
+/// number of threads. The directory is three parts of a search, and all of them meet it.
 #[test]
 fn damage_is_told_once_and_the_rest_is_found() {
     let bench = Bench::new();

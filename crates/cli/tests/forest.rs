@@ -56,7 +56,8 @@ fn bash(scratch: &Scratch, script: &str) -> Output {
 struct ExFat<'a>(&'a Scratch);
 
 impl ExFat<'_> {
-    /// On a loop device in `exfat`, served at `mnt` by the FUSE driver of exFAT: a file system as on memory sticks.
+    /// On a loop device in `exfat`, served at `mnt` by the FUSE driver of exFAT: a file system as
+    /// on memory sticks.
     fn mount(scratch: &Scratch) -> ExFat<'_> {
         let script = "truncate -s 64M exfat; mkfs.exfat exfat >/dev/null; mkdir mnt
             losetup -f --show exfat >device; mount.exfat-fuse \"$(cat device)\" mnt >/dev/null 2>log || { cat log >&2; exit 1; }
@@ -74,8 +75,9 @@ impl Drop for ExFat<'_> {
     }
 }
 
-/// Would catch: a file system that takes no second name for what it ignores the case of, no symlinks, no hard links, and cannot rename without replacing: what it
-/// cannot hold must be told by name, what it can be made.
+/// Would catch: a file system that takes no second name for what it ignores the case of, no
+/// symlinks, no hard links, and cannot rename without replacing: what it cannot hold must be told
+/// by name, what it can be made.
 #[test]
 fn what_the_file_system_cannot_hold_is_told_by_name() {
     let scratch = Scratch::new("64m");
@@ -144,7 +146,8 @@ fn refused(args: &[&str], target: &Path) -> String {
     stderr(&output)
 }
 
-/// What find and sha256sum say of a tree: names, kinds, modes, sizes, times, which names share an inode, contents.
+/// What find and sha256sum say of a tree: names, kinds, modes, sizes, times, which names share an
+/// inode, contents.
 fn listing(dir: &Path) -> String {
     let script = "find . -printf '%p %y %m %s %T@ %n %l\n' | LC_ALL=C sort
         find . -type f -links +1 -printf '%i %p\n' | LC_ALL=C sort -k2 | awk '!($1 in n) { n[$1] = NR } { print n[$1], $2 }'
@@ -161,7 +164,8 @@ fn listing(dir: &Path) -> String {
     text.lines().filter(is_told).collect::<Vec<_>>().join("\n")
 }
 
-/// Makes a forest and kills the program at a moment before `time` is over; false where it was done by then.
+/// Makes a forest and kills the program at a moment before `time` is over; false where it was done
+/// by then.
 fn kill_within(time: Duration, rng: &mut Rng, args: &[&str], target: &Path) -> bool {
     let mut command = Command::new(WEALD);
     command.args(["forest", "--quiet"]).args(args).arg(target);
@@ -223,12 +227,14 @@ fn killed_at_any_moment_a_forest_can_be_resumed() {
     );
 }
 
-/// Would catch: a forest larger than what threads may be ahead in, of which leaves are missing that nobody looks for, or that are behind the first gap.
+/// Would catch: a forest larger than what threads may be ahead in, of which leaves are missing that
+/// nobody looks for, or that are behind the first gap.
 #[test]
 fn a_forest_of_many_leaves_can_be_resumed() {
     let scratch = Scratch::new("512m");
     let (whole, resumed) = (scratch.at("whole"), scratch.at("resumed"));
-    // Five times as many leaves as the window has, in directories of fewer, which threads go through side by side.
+    // Five times as many leaves as the window has, in directories of fewer, which threads go
+    // through side by side.
     let words = ["--fanout", "50x100x2"];
     let resuming = ["--fanout", "50x100x2", "--resume"];
     let start = Instant::now();
@@ -254,7 +260,8 @@ fn a_forest_of_many_leaves_can_be_resumed() {
     done(&["--fanout", "50x100x2", "--verify"], &resumed);
 }
 
-/// Would catch: a file system that is too small for the forest, that stays mounted, or is left behind by a failure.
+/// Would catch: a file system that is too small for the forest, that stays mounted, or is left
+/// behind by a failure.
 #[test]
 fn a_file_system_is_made_around_a_forest() {
     let scratch = Scratch::new("2g");
@@ -296,7 +303,8 @@ fn a_file_system_is_made_around_a_forest() {
     }
 }
 
-/// Would catch: running out that is not told for what it is, or that cannot be resumed; room for a file that is no room.
+/// Would catch: running out that is not told for what it is, or that cannot be resumed; room for a
+/// file that is no room.
 #[test]
 fn what_runs_out_is_told_and_more_room_is_enough() {
     let scratch = Scratch::new("1g");
@@ -512,7 +520,8 @@ const SHAPES: [&[&str]; 5] = [
     ],
 ];
 
-/// Would catch: an image that is not that of the directory with the same forest, whatever was drawn.
+/// Would catch: an image that is not that of the directory with the same forest, whatever was
+/// drawn.
 #[test]
 fn straight_into_an_image_is_the_same_as_through_a_directory() {
     let scratch = Scratch::new("512m");
@@ -566,7 +575,8 @@ fn long_files_go_straight_into_an_image() {
     weald(&["diff", "long.weald", "long"]);
 }
 
-/// Would catch: a page of steps that ends too early or too late, steps over a second that are not kept, a reader that wants memory for every time.
+/// Would catch: a page of steps that ends too early or too late, steps over a second that are not
+/// kept, a reader that wants memory for every time.
 #[test]
 fn times_in_equal_steps_cost_next_to_nothing() {
     let scratch = Scratch::new("512m");
@@ -590,7 +600,8 @@ fn times_in_equal_steps_cost_next_to_nothing() {
     }
 }
 
-/// Would catch: a link count that is known too late, a first name that is another one's, a content of a file in the leaf that comes later.
+/// Would catch: a link count that is known too late, a first name that is another one's, a content
+/// of a file in the leaf that comes later.
 #[test]
 fn hard_links_go_straight_into_an_image() {
     let scratch = Scratch::new("512m");
@@ -638,7 +649,8 @@ fn hard_links_go_straight_into_an_image() {
     }
 }
 
-/// Would catch: a stream that is another forest, links that come before what they stand for, names that mtree reads in another way.
+/// Would catch: a stream that is another forest, links that come before what they stand for, names
+/// that mtree reads in another way.
 #[test]
 fn as_a_stream_it_is_the_same_forest() {
     let scratch = Scratch::new("512m");
@@ -682,7 +694,8 @@ fn as_a_stream_it_is_the_same_forest() {
             sh(&format!("cd tree{round} && find . | sort")),
             "{words}"
         );
-        // What bsdtar makes of the description, and of the tree itself; of hard links mtree does not speak.
+        // What bsdtar makes of the description, and of the tree itself; of hard links mtree does
+        // not speak.
         let listed = sh(&format!(
             "$WEALD forest {words} --stream mtree - | bsdtar -tvf - | awk '{{print $1, $3, $4, $5, $9, $10, $11}}' | tr h - | sort"
         ));

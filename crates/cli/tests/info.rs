@@ -7,7 +7,8 @@ use support::Bench;
 
 const BLOCK: u64 = 64 << 10;
 
-/// Four files of two and a bit blocks: `a` and `b` share the first, `c` has the second, and `d/a` is `a` again.
+/// Four files of two and a bit blocks: `a` and `b` share the first, `c` has the second, and `d/a`
+/// is `a` again.
 fn bench() -> Bench {
     let bench = Bench::new();
     let script = "mkdir -p tree/d tree/none
@@ -34,7 +35,8 @@ fn bench() -> Bench {
     bench
 }
 
-/// Would catch: blocks counted twice, holes that cost something, directories without files counted as free ones.
+/// Would catch: blocks counted twice, holes that cost something, directories without files counted
+/// as free ones.
 #[test]
 fn what_reads_decode_is_counted() {
     let bench = bench();

@@ -1,4 +1,5 @@
-//! `weald mount`, `weald umount` and `mount.weald` as a user meets them. Runs as root, needs `/dev/fuse`.
+//! `weald mount`, `weald umount` and `mount.weald` as a user meets them. Runs as root, needs
+//! `/dev/fuse`.
 #![allow(missing_docs)]
 
 use std::fs::{self, File};
@@ -8,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
-use weald_build::{BuildOptions, Silent, build_image};
+use weald_builder::{BuildOptions, Silent, build_image};
 use weald_format::Digest;
 use weald_testkit::command::{refused, succeeded, text};
 use weald_testkit::mounts::eventually;
@@ -298,7 +299,8 @@ fn the_right_digest_is_accepted_and_options_take_effect() {
     assert_eq!(text(&bench.sh(read_ahead)), "384\n");
 }
 
-/// Would catch: much decoded for nobody around every page of a program, or many small requests for what is only copied.
+/// Would catch: much decoded for nobody around every page of a program, or many small requests for
+/// what is only copied.
 #[test]
 fn the_kernel_reads_ahead_further_where_nothing_is_decoded() {
     let bench = Bench::new();

@@ -1,5 +1,6 @@
-//! What a mount does when its image, or the disk below it, goes bad under it, and when its server is killed: an error for what is damaged,
-//! the right bytes for the rest, wrong bytes never. Runs as root, needs `/dev/fuse` and loop devices.
+//! What a mount does when its image, or the disk below it, goes bad under it, and when its server
+//! is killed: an error for what is damaged, the right bytes for the rest, wrong bytes never. Runs
+//! as root, needs `/dev/fuse` and loop devices.
 #![allow(missing_docs)]
 
 use rustix::fs::Advice;
@@ -12,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weald_testkit::Rng;
 use weald_testkit::mounts::{Ground, Server, eventually, finish};
 
-/// Files of the tree, each this long, of random bytes, which are stored raw: where they lie in the image can be found.
+/// Files of the tree, each this long, of random bytes, which are stored raw: where they lie in the
+/// image can be found.
 const FILE_COUNT: usize = 16;
 const FILE_LEN: usize = 256 << 10;
 
@@ -80,7 +82,8 @@ impl Case {
         file.write_all_at(bytes, at).expect("write");
     }
 
-    /// What reading a file says, the kernel's own copy dropped before. An error that is not EIO, or wrong bytes, end the test.
+    /// What reading a file says, the kernel's own copy dropped before. An error that is not EIO, or
+    /// wrong bytes, end the test.
     #[track_caller]
     fn is_whole(&self, index: usize) -> bool {
         match read_afresh(&self.path(index)) {
@@ -150,7 +153,8 @@ fn all() -> Vec<usize> {
     (0..FILE_COUNT).collect()
 }
 
-// Would catch a block that is served without its digest, a neighbour that suffers, a log that fills, and an error that is remembered.
+// Would catch a block that is served without its digest, a neighbour that suffers, a log that
+// fills, and an error that is remembered.
 #[test]
 fn an_image_overwritten_under_a_mount_spoils_only_what_it_held() {
     let case = Case::new();
@@ -194,7 +198,8 @@ fn an_image_overwritten_under_a_mount_spoils_only_what_it_held() {
     );
 }
 
-// Would catch a mapping of the image (SIGBUS), a short read taken for data, and a server that ends with its image.
+// Would catch a mapping of the image (SIGBUS), a short read taken for data, and a server that ends
+// with its image.
 #[test]
 fn an_image_cut_off_under_a_mount_gives_errors_and_comes_back() {
     let case = Case::new();
@@ -267,7 +272,8 @@ impl Drop for Readers<'_> {
     }
 }
 
-/// Reads random pieces of the mount until there is an error or `stop` says so; counts them. Wrong bytes end the test.
+/// Reads random pieces of the mount until there is an error or `stop` says so; counts them. Wrong
+/// bytes end the test.
 fn read_pieces(case: &Case, seed: u64, stop: &AtomicBool, count: &AtomicU64) -> Option<i32> {
     let mut rng = Rng::new(seed);
     while !stop.load(Ordering::Relaxed) {
@@ -294,7 +300,8 @@ fn read_pieces(case: &Case, seed: u64, stop: &AtomicBool, count: &AtomicU64) -> 
     None
 }
 
-// Would catch wrong bytes on the way down, readers that wait for ever, and a mount that nobody can clear.
+// Would catch wrong bytes on the way down, readers that wait for ever, and a mount that nobody can
+// clear.
 #[test]
 fn a_server_killed_in_the_middle_of_reads_leaves_errors_and_a_mount_to_clear() {
     let case = Case::new();
@@ -393,8 +400,8 @@ fn a_disk_that_loses_its_end_gives_errors_for_what_lay_there() {
     let image = host.join("image.weald");
     fs::copy(&case.image, &image).expect("copy");
     case.image = image;
-    // Mounted anew, so that nothing of the image is in memory.
-    // A child that another test has just forked may hold a descriptor until it becomes another program.
+    // Mounted anew, so that nothing of the image is in memory. A child that another test has just
+    // forked may hold a descriptor until it becomes another program.
     eventually("the unmount", || system(&["umount"], &[&host]).is_ok());
     system(&["mount", "-o", "loop"], &[&disk, &host]).expect("mount");
     let server = case.serve();
@@ -413,7 +420,8 @@ fn a_disk_that_loses_its_end_gives_errors_for_what_lay_there() {
     assert!(log.contains("weald") && !log.contains("panicked"), "{log}");
 }
 
-/// Remounts. A child that another test has just forked may hold a file that was written, until it becomes another program.
+/// Remounts. A child that another test has just forked may hold a file that was written, until it
+/// becomes another program.
 fn remount(options: &str, dir: &Path) {
     eventually(options, || {
         system(&["mount", "-o", options], &[dir]).is_ok()

@@ -1,5 +1,5 @@
-//! A hundred images under one server: everything that is in them is read by several readers at once, and nothing is left of them
-//! afterwards. Runs as root, needs `/dev/fuse`.
+//! A hundred images under one server: everything that is in them is read by several readers at
+//! once, and nothing is left of them afterwards. Runs as root, needs `/dev/fuse`.
 #![allow(missing_docs)]
 
 use rustix::fs::Advice;
@@ -24,7 +24,8 @@ const FILE_LEN: u64 = 80_000;
 /// The cache of the server, less than what the images hold in all.
 const CACHE_LEN: u64 = 16 << 20;
 
-/// What a server may hold beside its cache: code, stacks, buffers of requests, metadata of a hundred images.
+/// What a server may hold beside its cache: code, stacks, buffers of requests, metadata of a
+/// hundred images.
 const MORE_LEN_MAX: u64 = 512 << 20;
 
 /// Descriptors that the server may have more afterwards: connections of those who ask.
@@ -118,7 +119,8 @@ fn read_all(all: &[Mounted]) {
     });
 }
 
-// Would catch images that mix in the shared cache, a budget that counts each image apart, and whatever a mount leaves in its server.
+// Would catch images that mix in the shared cache, a budget that counts each image apart, and
+// whatever a mount leaves in its server.
 #[test]
 fn a_hundred_images_share_a_server_and_leave_nothing_in_it() {
     let ground = Ground::new();

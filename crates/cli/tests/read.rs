@@ -315,7 +315,8 @@ fn sums_are_those_of_the_tools() {
     assert_eq!(json.len(), 8);
 }
 
-/// A bench with an image of `big`, 1 TiB and 4 bytes: 4 of data, a hole, 4 of data; and of `tail`, 1 GiB: 4 of data, a hole.
+/// A bench with an image of `big`, 1 TiB and 4 bytes: 4 of data, a hole, 4 of data; and of `tail`,
+/// 1 GiB: 4 of data, a hole.
 fn bench_with_holes() -> Bench {
     let bench = Bench::new();
     bench.sh(

@@ -5,7 +5,8 @@ mod support;
 
 use support::Bench;
 
-/// Would catch: a rewritten image that is another tree, a target that is overwritten unasked, one that cannot replace itself.
+/// Would catch: a rewritten image that is another tree, a target that is overwritten unasked, one
+/// that cannot replace itself.
 #[test]
 fn an_image_is_rewritten_beside_and_in_place() {
     let bench = Bench::with_image();
@@ -72,8 +73,8 @@ fn a_dictionary_comes_and_goes() {
     assert!(!rewrite("0", "with", "without"));
 }
 
-/// Would catch: arguments of packing anew that are taken and do nothing, a tree digest that changes without reason or stays
-/// where attributes change, an image that cannot replace itself.
+/// Would catch: arguments of packing anew that are taken and do nothing, a tree digest that changes
+/// without reason or stays where attributes change, an image that cannot replace itself.
 #[test]
 fn an_image_is_packed_anew() {
     let bench = Bench::with_image();

@@ -1,4 +1,5 @@
-//! Streams instead of directories: what GNU tar and bsdtar write, in any order, damaged, and listings.
+//! Streams instead of directories: what GNU tar and bsdtar write, in any order, damaged, and
+//! listings.
 #![allow(missing_docs)]
 
 mod support;
@@ -6,7 +7,8 @@ mod support;
 use std::fs;
 use support::Bench;
 
-/// A source with holes, hard links across directories, devices, xattrs, long names and targets, times with fractions.
+/// A source with holes, hard links across directories, devices, xattrs, long names and targets,
+/// times with fractions.
 fn rich() -> Bench {
     let bench = Bench::new();
     bench.make_source();
@@ -80,7 +82,8 @@ fn what_gnu_tar_writes_is_what_it_unpacks() {
     }
 }
 
-/// Would catch: a table of samples that is made for no bytes at all where nobody knows how many will come.
+/// Would catch: a table of samples that is made for no bytes at all where nobody knows how many
+/// will come.
 #[test]
 fn repeats_are_found_however_far_back_in_a_pipe() {
     let bench = Bench::new();
@@ -111,7 +114,8 @@ fn weald_tar_comes_back_as_the_same_tree() {
     assert_eq!(tree_digest(&bench, "image"), tree_digest(&bench, "again"));
 }
 
-/// Would catch: an order that the sort does not undo, links whose first name in the tree is not the first in the stream.
+/// Would catch: an order that the sort does not undo, links whose first name in the tree is not the
+/// first in the stream.
 #[test]
 fn members_may_come_in_any_order_and_compressed() {
     let bench = rich();
@@ -139,7 +143,8 @@ fn members_may_come_in_any_order_and_compressed() {
     }
 }
 
-/// Would catch: a first member that counts more than the last, a link that follows its target to what replaced it, directories that are lost.
+/// Would catch: a first member that counts more than the last, a link that follows its target to
+/// what replaced it, directories that are lost.
 #[test]
 fn later_members_replace_earlier_ones_as_they_do_for_tar() {
     let bench = Bench::new();
@@ -339,7 +344,8 @@ fn a_listing_is_a_tree_of_empty_files() {
     );
 }
 
-/// Would catch: memory for packing contents that is asked for where there are none, or another image where it is not.
+/// Would catch: memory for packing contents that is asked for where there are none, or another
+/// image where it is not.
 #[test]
 fn names_alone_need_no_memory_for_contents() {
     let bench = Bench::new();
@@ -350,7 +356,8 @@ fn names_alone_need_no_memory_for_contents() {
         done; done");
 }
 
-/// Would catch: a dialect that is read as another tree, contents of another file, a name that vis(3) writes in another way.
+/// Would catch: a dialect that is read as another tree, contents of another file, a name that
+/// vis(3) writes in another way.
 #[test]
 fn what_mtree_and_bsdtar_describe_is_the_tree() {
     let bench = rich();
@@ -377,7 +384,8 @@ fn what_mtree_and_bsdtar_describe_is_the_tree() {
     }
 }
 
-/// Would catch: a description whose contents are not those of the forest, or that says less of a forest without links than its tar stream.
+/// Would catch: a description whose contents are not those of the forest, or that says less of a
+/// forest without links than its tar stream.
 #[test]
 fn a_forest_as_mtree_is_that_as_tar() {
     let bench = Bench::new();

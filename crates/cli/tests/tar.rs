@@ -33,7 +33,8 @@ fn gnu_tar_unpacks_the_torture_tree() {
         },
     )
     .expect("torture tree");
-    // What no tar can say: sockets. What GNU tar does not take: xattrs that are ACLs, and files of more than 8 EiB - 1.
+    // What no tar can say: sockets. What GNU tar does not take: xattrs that are ACLs, and files of
+    // more than 8 EiB - 1.
     bench.sh("find source -type s -delete");
     bench.sh("setfacl -Rbk source");
     bench
@@ -116,7 +117,8 @@ fn sockets_are_told() {
         .expect(1, "weald: socket: a socket, which tar cannot hold\n");
 }
 
-// Would catch xattrs that are lost or misnamed because their names look like syntax of pax or of an escape.
+// Would catch xattrs that are lost or misnamed because their names look like syntax of pax or of an
+// escape.
 #[test]
 fn xattrs_with_odd_names_come_back() {
     let bench = Bench::new();

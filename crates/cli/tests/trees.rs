@@ -1,5 +1,5 @@
-//! Whole trees through the whole program: packed, mounted, packed again from the mount, and compared at every stage.
-//! `scripts/trees.sh` does the same with real trees.
+//! Whole trees through the whole program: packed, mounted, packed again from the mount, and
+//! compared at every stage. `scripts/trees.sh` does the same with real trees.
 #![allow(missing_docs)]
 
 mod support;
@@ -30,8 +30,9 @@ fn assert_same_bytes(a: &Path, b: &Path) {
     );
 }
 
-/// Would catch: whatever the mount tells otherwise than the source (holes and link counts too, as the builder sees them),
-/// and bytes that depend on the file system, the order on disk or the number of threads.
+/// Would catch: whatever the mount tells otherwise than the source (holes and link counts too, as
+/// the builder sees them), and bytes that depend on the file system, the order on disk or the
+/// number of threads.
 #[test]
 fn the_image_of_a_mount_is_the_image_again() {
     let bench = Mounted(Bench::new());

@@ -1,4 +1,5 @@
-//! How many gzip files come back from their plain bytes, and at what price: `find DIR -name '*.gz' | … --example deflate [-- PLAIN BYTES OF A PART]`.
+//! How many gzip files come back from their plain bytes, and at what price: `find DIR -name '*.gz'
+//! | … --example deflate [-- PLAIN BYTES OF A PART]`.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;

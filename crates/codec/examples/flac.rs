@@ -1,4 +1,5 @@
-//! How small and how fast our FLAC is: `flac CHANNELS BYTES FILE…`, files of signed samples without headers, low byte first.
+//! How small and how fast our FLAC is: `flac CHANNELS BYTES FILE…`, files of signed samples without
+//! headers, low byte first.
 #![allow(missing_docs, clippy::print_stdout)]
 
 use std::time::Instant;

@@ -1,4 +1,5 @@
-//! How small and how fast JPEG files get as Lepton files: `jpeg FILE…`, each from start to end of image.
+//! How small and how fast JPEG files get as Lepton files: `jpeg FILE…`, each from start to end of
+//! image.
 #![allow(missing_docs, clippy::print_stdout)]
 
 use std::time::Instant;

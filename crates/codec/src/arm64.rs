@@ -1,12 +1,15 @@
-//! The branch filter for ARM64 machine code: calls and page addresses relative to the instruction become places in the
-//! block, so that every call of one function holds the same word. Section 23 of `docs/format.md` specifies it.
+//! The branch filter for ARM64 machine code: calls and page addresses relative to the instruction
+//! become places in the block, so that every call of one function holds the same word. Section 23
+//! of `docs/format.md` specifies it.
 //!
-//! A word is looked at by itself, and whether it is changed follows from bits that stay: the way back meets the same words,
-//! and the front of a block can be put back before the rest of it is there.
+//! A word is looked at by itself, and whether it is changed follows from bits that stay: the way
+//! back meets the same words, and the front of a block can be put back before the rest of it is
+//! there.
 //!
 //! # Source
-//! The idea and the choice of instructions are those of the filter ARM64 of XZ Utils 5.4 (Lasse Collin, Jia Tan, Igor
-//! Pavlov; `doc/xz-file-format.txt`, section 5.3.2): `BL` always, `ADRP` within 512 MiB.
+//! The idea and the choice of instructions are those of the filter ARM64 of XZ Utils 5.4 (Lasse
+//! Collin, Jia Tan, Igor Pavlov; `doc/xz-file-format.txt`, section 5.3.2): `BL` always, `ADRP`
+//! within 512 MiB.
 
 /// Bytes of an instruction.
 pub const WORD_LEN: usize = 4;
@@ -27,14 +30,16 @@ pub fn filter(code: &mut [u8]) {
     each_word(code, 0, u32::wrapping_add);
 }
 
-/// Undoes [`filter`] in `code`, which begins `place` bytes behind the front of its block, a multiple of [`WORD_LEN`].
-/// Bytes behind the last whole word stay: where the block goes on, they are to be given again with what follows.
+/// Undoes [`filter`] in `code`, which begins `place` bytes behind the front of its block, a
+/// multiple of [`WORD_LEN`]. Bytes behind the last whole word stay: where the block goes on, they
+/// are to be given again with what follows.
 pub fn unfilter(code: &mut [u8], place: usize) {
     each_word(code, place, u32::wrapping_sub);
 }
 
-/// Undoes [`filter`] in `part`, the bytes of `block` from `start` on, which begins at the front of its block. Words that the part has only some bytes of are
-/// changed as far as `block` has them whole.
+/// Undoes [`filter`] in `part`, the bytes of `block` from `start` on, which begins at the front of
+/// its block. Words that the part has only some bytes of are changed as far as `block` has them
+/// whole.
 pub fn unfilter_part(block: &[u8], start: usize, part: &mut [u8]) {
     let head_len = start.wrapping_neg() % WORD_LEN;
     let (head, rest) = part.split_at_mut(head_len.min(part.len()));
@@ -106,7 +111,8 @@ mod tests {
         code
     }
 
-    /// The example of the document: no branch, a call back, a call ahead, an `adrp` that is too far; and one in page 3.
+    /// The example of the document: no branch, a call back, a call ahead, an `adrp` that is too
+    /// far; and one in page 3.
     #[test]
     fn the_example_of_the_document() {
         let raw = [
@@ -130,7 +136,8 @@ mod tests {
         assert_eq!(page[0x3000..], bytes(&[0xf000_0000]));
     }
 
-    /// Would catch: a distance that wraps at the wrong bit, or one at the end of the reach that is not met on the way back.
+    /// Would catch: a distance that wraps at the wrong bit, or one at the end of the reach that is
+    /// not met on the way back.
     #[test]
     fn the_ends_of_the_reach() {
         let adrp = |distance: i32| {
@@ -179,7 +186,8 @@ mod tests {
             prop_assert_eq!(part, &raw[start..start + len]);
         }
 
-        /// Would catch: a word that is not put back, and a front that is put back otherwise than the whole.
+        /// Would catch: a word that is not put back, and a front that is put back otherwise than
+        /// the whole.
         #[test]
         fn anything_comes_back_piece_by_piece(
             words in proptest::collection::vec(

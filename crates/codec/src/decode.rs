@@ -1,5 +1,6 @@
-//! Stored bytes to raw bytes. The caller has verified the stored bytes; a forged length still cannot make a decoder
-//! allocate more than the raw length that was announced, plus a fixed working set.
+//! Stored bytes to raw bytes. The caller has verified the stored bytes; a forged length still
+//! cannot make a decoder allocate more than the raw length that was announced, plus a fixed working
+//! set.
 
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use liblzma::stream::{Action, Status, Stream};
@@ -12,23 +13,28 @@ use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 /// Most memory that the xz decoder may use besides its output: preset 9 needs 65 MiB.
 const XZ_MEMORY_MAX: u64 = 80 << 20;
 
-/// The largest window of brotli as RFC 7932 has it, 16 MiB; "large windows" of up to 1 GiB are an extension.
+/// The largest window of brotli as RFC 7932 has it, 16 MiB; "large windows" of up to 1 GiB are an
+/// extension.
 pub(crate) const BROTLI_WINDOW_BITS: u32 = 24;
 
 /// First bytes of a Zstandard frame.
 const ZSTD_MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 
-/// Raw bytes in which a Zstandard encoder ends a block of its frame: the decoder makes no fewer at once (RFC 8878, 3.1.1.2).
+/// Raw bytes in which a Zstandard encoder ends a block of its frame: the decoder makes no fewer at
+/// once (RFC 8878, 3.1.1.2).
 pub(crate) const ZSTD_STEP_LEN: usize = 128 << 10;
 
-/// The same for blocks that share a dictionary: they are there to be read in small pieces, so that their encoder ends a
-/// block of the frame so often (W-8). It costs 0.4% of the stored bytes: `docs/design/0010-reading-in-small-pieces.md`.
+/// The same for blocks that share a dictionary: they are there to be read in small pieces, so that
+/// their encoder ends a block of the frame so often (W-8). It costs 0.4% of the stored bytes:
+/// `docs/design/0010-reading-in-small-pieces.md`.
 pub const DICTIONARY_STEP_LEN: usize = 32 << 10;
 
-/// Bytes that the other codecs make at once where only the front is wanted: fewer would not be worth a second look.
+/// Bytes that the other codecs make at once where only the front is wanted: fewer would not be
+/// worth a second look.
 const STEP_LEN: usize = 64 << 10;
 
-/// A decoder of fronts that holds more than this is not kept: Zstandard's holds what it has decoded besides.
+/// A decoder of fronts that holds more than this is not kept: Zstandard's holds what it has decoded
+/// besides.
 const FRONT_CONTEXT_KEPT_MAX: usize = 8 << 20;
 
 /// Frames of more bytes are decoded into a buffer for their front alone.
@@ -37,8 +43,8 @@ const IN_PLACE_LEN_MAX: usize = 1 << 20;
 /// Bytes before each block of a Zstandard frame.
 const BLOCK_HEADER_LEN: usize = 3;
 
-/// How many of `raw_len` bytes are decoded where the first `wanted` are wanted: whole steps of the codec, and all of them
-/// where the front would be nearly everything or the codec knows no front.
+/// How many of `raw_len` bytes are decoded where the first `wanted` are wanted: whole steps of the
+/// codec, and all of them where the front would be nearly everything or the codec knows no front.
 pub fn front_len(codec: Codec, raw_len: usize, wanted: usize) -> usize {
     let step = match codec {
         Codec::Zstd => ZSTD_STEP_LEN,
@@ -51,8 +57,8 @@ pub fn front_len(codec: Codec, raw_len: usize, wanted: usize) -> usize {
     front.filter(|&f| f < nearly_all).unwrap_or(raw_len)
 }
 
-/// Bytes of a buffer in which the first `len` of `raw_len` bytes are decoded best: all, where they are few and the codec can then do
-/// without memory of its own.
+/// Bytes of a buffer in which the first `len` of `raw_len` bytes are decoded best: all, where they
+/// are few and the codec can then do without memory of its own.
 pub fn front_room(codec: Codec, raw_len: usize, len: usize) -> usize {
     match codec {
         Codec::Zstd | Codec::ZstdDictionary if raw_len <= IN_PLACE_LEN_MAX => raw_len,
@@ -89,7 +95,8 @@ pub struct Decoder {
 }
 
 self_cell::self_cell!(
-    /// A context that refers to its dictionary: preparing one for each of many small frames costs 4% of reading them.
+    /// A context that refers to its dictionary: preparing one for each of many small frames costs
+    /// 4% of reading them.
     struct DictionaryFront {
         owner: Arc<DictionaryBytes>,
         #[not_covariant]
@@ -122,7 +129,8 @@ impl Decoder {
     /// Decodes `stored` to exactly `raw_len` bytes.
     ///
     /// # Errors
-    /// `Corrupt` where the bytes do not decode to that length; `Limit` where memory for it cannot be had.
+    /// `Corrupt` where the bytes do not decode to that length; `Limit` where memory for it cannot
+    /// be had.
     pub fn decode(
         &mut self,
         codec: Codec,
@@ -135,7 +143,8 @@ impl Decoder {
         Ok(raw)
     }
 
-    /// Decodes `stored` to exactly `raw_len` bytes in `raw`, whose old bytes go and whose memory is used again.
+    /// Decodes `stored` to exactly `raw_len` bytes in `raw`, whose old bytes go and whose memory is
+    /// used again.
     ///
     /// # Errors
     /// As [`Decoder::decode`]; what `raw` holds then is of no use.
@@ -191,7 +200,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes a Zstandard frame that goes on behind `history` to exactly `raw_len` bytes in `raw`, whose old bytes go.
+    /// Decodes a Zstandard frame that goes on behind `history` to exactly `raw_len` bytes in `raw`,
+    /// whose old bytes go.
     ///
     /// # Errors
     /// As [`Decoder::decode`].
@@ -222,8 +232,9 @@ impl Decoder {
         }
     }
 
-    /// Decodes the first [`front_len`] bytes of `raw_len` into `raw`, whose old bytes go. What lies behind them is not looked
-    /// at. Where a front cannot be had, everything is decoded: an error is one that all of it would give.
+    /// Decodes the first [`front_len`] bytes of `raw_len` into `raw`, whose old bytes go. What lies
+    /// behind them is not looked at. Where a front cannot be had, everything is decoded: an error
+    /// is one that all of it would give.
     ///
     /// # Errors
     /// As [`Decoder::decode`].
@@ -239,7 +250,8 @@ impl Decoder {
         let len = front_len(codec, raw_len, wanted);
         let more = len.saturating_sub(raw.len());
         if len < raw_len && raw.try_reserve_exact(more).is_ok() {
-            // What a buffer had before is overwritten, not cleared first: clearing costs as much as decoding some codecs.
+            // What a buffer had before is overwritten, not cleared first: clearing costs as much as
+            // decoding some codecs.
             match codec {
                 Codec::None => {
                     raw.clear();
@@ -270,7 +282,8 @@ impl Decoder {
         self.decode_into(codec, stored, raw_len, dictionary, raw)
     }
 
-    /// Makes the first `wanted` bytes of a frame at the front of `room`, or more; how many there are.
+    /// Makes the first `wanted` bytes of a frame at the front of `room`, or more; how many there
+    /// are.
     fn zstd_front(
         &mut self,
         stored: &[u8],
@@ -347,8 +360,8 @@ fn frame_front(
 ) -> Option<usize> {
     check_single_frame(Codec::Zstd, stored).ok()?;
     context.set_parameter(window_of(raw_len)).ok()?;
-    // Where there is room for the whole frame, Zstandard decodes in place, with no window and no copy of its own; it then stops only for
-    // want of input, of which it gets a block at a time.
+    // Where there is room for the whole frame, Zstandard decodes in place, with no window and no
+    // copy of its own; it then stops only for want of input, of which it gets a block at a time.
     let is_in_place = room.len() >= raw_len;
     let in_place = DParameter::StableOutBuffer(is_in_place);
     context.set_parameter(in_place).ok()?;
@@ -391,7 +404,8 @@ pub(crate) fn frame_header_len(frame: &[u8]) -> Option<usize> {
     Some(fields.into_iter().fold(ZSTD_MAGIC.len(), len))
 }
 
-/// Where the block ends that begins at `start` of a frame (RFC 8878, section 3.1.1.2): the whole frame, where it is the last one.
+/// Where the block ends that begins at `start` of a frame (RFC 8878, section 3.1.1.2): the whole
+/// frame, where it is the last one.
 pub(crate) fn block_end(frame: &[u8], start: usize) -> Option<usize> {
     let header: [u8; BLOCK_HEADER_LEN] = *frame.get(start..)?.first_chunk()?;
     let [low, middle, high] = header.map(usize::from);

@@ -1,7 +1,8 @@
 //! DEFLATE streams (RFC 1951) taken apart and put together again bit for bit.
 //!
-//! A stream is kept as its plain bytes, the zlib level that predicts it best, and *corrections*: where its blocks end, and
-//! the few tokens and code descriptions that zlib would not have chosen. `docs/design/0005-deflate.md` says why.
+//! A stream is kept as its plain bytes, the zlib level that predicts it best, and *corrections*:
+//! where its blocks end, and the few tokens and code descriptions that zlib would not have chosen.
+//! `docs/design/0005-deflate.md` says why.
 
 mod bits;
 mod correct;
@@ -47,8 +48,9 @@ pub const ARCHIVES: &[Zlib] = &[
     default(3),
     default(2),
 ];
-/// What is tried for streams of PNG: libpng at its default level makes four of five, and the rest is mostly its as well
-/// (`docs/design/0009-recipes-by-kind.md`). Below 4 the strategy makes no difference to tokens.
+/// What is tried for streams of PNG: libpng at its default level makes four of five, and the rest
+/// is mostly its as well (`docs/design/0009-recipes-by-kind.md`). Below 4 the strategy makes no
+/// difference to tokens.
 pub const PNG: &[Zlib] = &[
     filtered(6),
     default(6),
@@ -81,8 +83,8 @@ pub struct Recipe {
     pub corrections: Vec<u8>,
 }
 
-/// Plain bytes of the stream that `bytes` begin with, at most `plain_len_max`, and the bytes that the stream takes; `None`
-/// where there is no stream or it holds more.
+/// Plain bytes of the stream that `bytes` begin with, at most `plain_len_max`, and the bytes that
+/// the stream takes; `None` where there is no stream or it holds more.
 pub fn inflate(bytes: &[u8], plain_len_max: usize) -> Option<(Vec<u8>, usize)> {
     let mut parser = Parser::new(bytes);
     let mut plain: Vec<u8> = Vec::new();
@@ -121,13 +123,15 @@ fn repeat(plain: &mut Vec<u8>, len: usize, distance: usize) -> Option<()> {
     Some(())
 }
 
-/// Recipes that make `stream`, whose plain bytes are `plain`, one behind the other, by the one of `tried` that foresees most of it; none
-/// where they would take too many corrections. Where they can be, recipes are for parts of `part_len` plain bytes or a little more: who
-/// reads a byte of the stream needs all these, and a window before them.
+/// Recipes that make `stream`, whose plain bytes are `plain`, one behind the other, by the one of
+/// `tried` that foresees most of it; none where they would take too many corrections. Where they
+/// can be, recipes are for parts of `part_len` plain bytes or a little more: who reads a byte of
+/// the stream needs all these, and a window before them.
 ///
 /// # Cost
-/// Up to one choice of tokens for each that is tried over 128 KiB, mostly one, and one or two over everything, one of them to see that it comes back.
-/// Memory: [`recreate`]'s, or that of [`recreate_part`] where there are more than [`WHOLE_PLAIN_LEN_MAX`] plain bytes.
+/// Up to one choice of tokens for each that is tried over 128 KiB, mostly one, and one or two over
+/// everything, one of them to see that it comes back. Memory: [`recreate`]'s, or that of
+/// [`recreate_part`] where there are more than [`WHOLE_PLAIN_LEN_MAX`] plain bytes.
 pub fn analyze(stream: &[u8], plain: &[u8], tried: &[Zlib], part_len: usize) -> Vec<Recipe> {
     let Some(zlib) = best(stream, plain, tried) else {
         return Vec::new();
@@ -226,7 +230,8 @@ fn best(stream: &[u8], plain: &[u8], tried: &[Zlib]) -> Option<Zlib> {
     best
 }
 
-/// Tokens of `stream` that begin before `end` and that `predicted` does not foresee; counts no further than `most`.
+/// Tokens of `stream` that begin before `end` and that `predicted` does not foresee; counts no
+/// further than `most`.
 fn count_differences(
     stream: &[u8],
     plain: &[u8],

@@ -25,10 +25,13 @@ pub enum CodecSpec {
     Lz4Hc(i32),
     /// Zstandard at level 1 … 22.
     Zstd(i32),
-    /// Zstandard for ordinary data: level 16 with half and a quarter of its tables, so that more of a search stays in the processor's caches, and matches from four bytes on; and level 12
-    /// for blocks of which a sample says that a long search gains little. Blocks of up to 256 KiB, and such as begin with a dictionary, are level 16's.
+    /// Zstandard for ordinary data: level 16 with half and a quarter of its tables, so that more of
+    /// a search stays in the processor's caches, and matches from four bytes on; and level 12 for
+    /// blocks of which a sample says that a long search gains little. Blocks of up to 256 KiB, and
+    /// such as begin with a dictionary, are level 16's.
     ZstdLean,
-    /// Zstandard for machine code: the parser of level 16, a quarter of its tables, half of its search, and matches from three bytes on. 3% smaller than level 16 in less time.
+    /// Zstandard for machine code: the parser of level 16, a quarter of its tables, half of its
+    /// search, and matches from three bytes on. 3% smaller than level 16 in less time.
     ZstdCode,
     /// xz (LZMA2) at preset 0 … 9.
     Xz(u32),
@@ -37,12 +40,15 @@ pub enum CodecSpec {
 }
 
 impl CodecSpec {
-    /// Memory that one encoding thread needs besides input and output, bytes, for blocks of `block_len`.
+    /// Memory that one encoding thread needs besides input and output, bytes, for blocks of
+    /// `block_len`.
     ///
     /// # Source
-    /// Zstandard: window, hash, chain and, from level 16 on, the optimal parser's tables, as `ZSTD_estimateCCtxSize`
-    /// gives for the window of the block. xz: 11.5 × dictionary (`lzma_easy_encoder_memusage`).
-    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+    /// Zstandard: window, hash, chain and, from level 16 on, the optimal parser's tables, as
+    /// `ZSTD_estimateCCtxSize` gives for the window of the block. xz: 11.5 × dictionary
+    /// (`lzma_easy_encoder_memusage`).
+    // encodes what this program made
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
     pub fn context_len(self, block_len: u64) -> u64 {
         match self {
             Self::None => 0,
@@ -79,11 +85,13 @@ impl CodecSpec {
 const SHARED_CONTEXT_REST_LEN: u64 = 2 << 20;
 
 impl CodecSpec {
-    /// Memory that one encoding thread needs for blocks of `block_len` that begin with a dictionary of `dictionary_len`, bytes; 0 where there is none.
+    /// Memory that one encoding thread needs for blocks of `block_len` that begin with a dictionary
+    /// of `dictionary_len`, bytes; 0 where there is none.
     ///
     /// # Source
-    /// `ZSTD_sizeof_CCtx` of zstd 1.5.7: tables for the next power of two of the dictionary and of the half kilobyte that Zstandard takes what follows it
-    /// for, once as they are made and once as a frame goes on with them.
+    /// `ZSTD_sizeof_CCtx` of zstd 1.5.7: tables for the next power of two of the dictionary and of
+    /// the half kilobyte that Zstandard takes what follows it for, once as they are made and once
+    /// as a frame goes on with them.
     #[allow(clippy::arithmetic_side_effects)] // lengths of blocks and small factors
     pub fn shared_context_len(self, dictionary_len: u64, block_len: u64) -> u64 {
         let Some(level) = self.dictionary_level().filter(|_| dictionary_len > 0) else {
@@ -99,8 +107,8 @@ impl CodecSpec {
     }
 }
 
-/// What brotli's encoder was measured to take at most for blocks of 256 KiB to 16 MiB of Python, with a tenth on top. Beyond its
-/// largest window it takes no more.
+/// What brotli's encoder was measured to take at most for blocks of 256 KiB to 16 MiB of Python,
+/// with a tenth on top. Beyond its largest window it takes no more.
 #[allow(clippy::arithmetic_side_effects)] // lengths of blocks and small factors
 fn brotli_context_len(quality: u32, block_len: u64) -> u64 {
     let len = block_len.clamp(1 << 18, 1 << (BROTLI_WINDOW_BITS + 1));
@@ -124,7 +132,8 @@ impl CodecSpec {
         }
     }
 
-    /// The level of Zstandard that blocks with a dictionary have; nothing where the codec takes none.
+    /// The level of Zstandard that blocks with a dictionary have; nothing where the codec takes
+    /// none.
     pub const fn dictionary_level(self) -> Option<i32> {
         match self {
             Self::Zstd(_) | Self::ZstdLean => Some(self.zstd_level()),
@@ -166,7 +175,8 @@ impl SharedDictionary {
         })
     }
 
-    /// A context that begins every frame with the dictionary, whose tables it makes when it meets the first.
+    /// A context that begins every frame with the dictionary, whose tables it makes when it meets
+    /// the first.
     fn context(&self) -> Result<CCtx<'static>> {
         let mut context =
             CCtx::try_create().ok_or_else(|| Error::limit("no memory for an encoder"))?;
@@ -329,7 +339,8 @@ impl Encoder {
     }
 }
 
-/// One Zstandard frame that goes on behind `history`, verified by decoding. What `raw` shares with `history` costs next to nothing.
+/// One Zstandard frame that goes on behind `history`, verified by decoding. What `raw` shares with
+/// `history` costs next to nothing.
 ///
 /// # Errors
 /// `Limit` where the codec fails.
@@ -362,8 +373,8 @@ pub fn encode_after(raw: &[u8], history: &[u8], level: i32) -> Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// Bytes of memory that [`encode_after`] needs at level 12 or below for this history, the history itself included twice: once as it is
-/// decoded, once as it is handed over.
+/// Bytes of memory that [`encode_after`] needs at level 12 or below for this history, the history
+/// itself included twice: once as it is decoded, once as it is handed over.
 ///
 /// # Source
 /// zstd 1.5.7, `clevels.h`: hash and chain table of level 12 have 2^22 and 2^21 places at most.
@@ -425,8 +436,8 @@ trait Tuned: Sized {
 }
 
 impl Tuned for zstd::bulk::Compressor<'static> {
-    /// Leaves out what records hold already: checksum and dictionary id. The content size stays: it lets the decoder
-    /// refuse a frame that is too long before it starts.
+    /// Leaves out what records hold already: checksum and dictionary id. The content size stays: it
+    /// lets the decoder refuse a frame that is too long before it starts.
     fn tuned(mut self) -> Result<Self> {
         set(&mut self, CParameter::ChecksumFlag(false))?;
         set(&mut self, CParameter::DictIdFlag(false))?;
@@ -434,7 +445,8 @@ impl Tuned for zstd::bulk::Compressor<'static> {
     }
 }
 
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+// encodes what this program made
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_xz(preset: u32, raw: &[u8]) -> Result<Vec<u8>> {
     let mut options = LzmaOptions::new_preset(preset).map_err(failed)?;
     options.dict_size((raw.len() as u32).next_power_of_two().clamp(4096, 64 << 20));
@@ -450,7 +462,8 @@ fn encode_xz(preset: u32, raw: &[u8]) -> Result<Vec<u8>> {
     }
 }
 
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+// encodes what this program made
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_brotli(quality: u32, raw: &[u8]) -> Result<Vec<u8>> {
     let params = BrotliEncoderParams {
         quality: quality as i32,
@@ -530,7 +543,8 @@ mod tests {
         }
     }
 
-    /// Would catch: contexts that outgrow what a build counts for them, and parameters that are said and not set.
+    /// Would catch: contexts that outgrow what a build counts for them, and parameters that are
+    /// said and not set.
     #[test]
     fn contexts_of_own_parameters_are_as_long_as_said_at_most() {
         let noise = |i: usize| (i.wrapping_mul(2_654_435_761) >> 13 & 15) as u8;

@@ -1,5 +1,5 @@
-//! Which filter blocks of a category go through before they are encoded. The one place where that is decided, for writers
-//! and readers.
+//! Which filter blocks of a category go through before they are encoded. The one place where that
+//! is decided, for writers and readers.
 
 use crate::{arm64, x86};
 use weald_format::directory::Category;
@@ -27,8 +27,9 @@ pub fn unfilter(category: Category, block: &mut [u8]) {
     }
 }
 
-/// Fills `part` with the bytes of a block from `start` on as they are where the filter is undone. Of the block as it was decoded, `block` has the bytes up to
-/// the end of the part and [`front_tail_len`] more, or all.
+/// Fills `part` with the bytes of a block from `start` on as they are where the filter is undone.
+/// Of the block as it was decoded, `block` has the bytes up to the end of the part and
+/// [`front_tail_len`] more, or all.
 pub fn unfilter_part(category: Category, block: &[u8], start: usize, part: &mut [u8]) {
     let end = start.saturating_add(part.len());
     if let Some(filtered) = block.get(start..end) {
@@ -41,7 +42,8 @@ pub fn unfilter_part(category: Category, block: &[u8], start: usize, part: &mut 
     }
 }
 
-/// Bytes at the end of a front that [`unfilter`] may leave as they were where the block goes on behind it.
+/// Bytes at the end of a front that [`unfilter`] may leave as they were where the block goes on
+/// behind it.
 pub const fn front_tail_len(category: Category) -> usize {
     match category {
         Category::X86 => x86::FRONT_TAIL_LEN,

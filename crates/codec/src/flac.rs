@@ -1,8 +1,10 @@
-//! Samples (PCM audio, the pixels of FITS images) as FLAC streams (RFC 9639) and back, byte for byte.
+//! Samples (PCM audio, the pixels of FITS images) as FLAC streams (RFC 9639) and back, byte for
+//! byte.
 //!
-//! A stream of ours is a whole FLAC stream that any decoder plays; the decoder reads the part of FLAC that `docs/format.md`
-//! section 20 allows. Both are integer arithmetic but for the choice of predictors, which uses no function that differs between
-//! machines, so that the same samples give the same stream everywhere.
+//! A stream of ours is a whole FLAC stream that any decoder plays; the decoder reads the part of
+//! FLAC that `docs/format.md` section 20 allows. Both are integer arithmetic but for the choice of
+//! predictors, which uses no function that differs between machines, so that the same samples give
+//! the same stream everywhere.
 
 mod bits;
 mod decode;
@@ -16,7 +18,8 @@ pub use encode::encode;
 const MARKER: [u8; 4] = *b"fLaC";
 /// Header of the one metadata block, STREAMINFO: the last of its kind, 34 bytes.
 const INFO_HEADER: [u8; 4] = [0x80, 0, 0, 34];
-/// Samples of a channel in one frame that the format allows, which bounds what a decoder holds besides the result.
+/// Samples of a channel in one frame that the format allows, which bounds what a decoder holds
+/// besides the result.
 const FRAME_SAMPLES_MAX: usize = 16384;
 /// Channels that FLAC can have.
 pub const CHANNELS_MAX: usize = 8;

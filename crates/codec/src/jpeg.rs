@@ -1,8 +1,9 @@
 //! JPEG files as Lepton files and back, byte for byte, by `lepton_jpeg`.
 //!
-//! That library is safe Rust but trusts what it reads: it reserves what headers announce and asserts on the rest. So nothing reaches it that
-//! was not looked at here before: [`container`] allows only what our encoder writes, [`segments`] only pictures of bounded
-//! dimensions and passes. What it makes goes into a writer that ends, and a panic of it becomes an error.
+//! That library is safe Rust but trusts what it reads: it reserves what headers announce and
+//! asserts on the rest. So nothing reaches it that was not looked at here before: [`container`]
+//! allows only what our encoder writes, [`segments`] only pictures of bounded dimensions and
+//! passes. What it makes goes into a writer that ends, and a panic of it becomes an error.
 
 mod container;
 mod segments;
@@ -14,10 +15,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use weald_format::limits::{PICTURE_BLOCKS_MAX, PICTURE_SCANS_MAX};
 use weald_format::{Error, Result};
 
-/// Bytes of memory that decoding takes besides the Lepton file twice and what it makes: 128 bytes for each block of coefficients, which in
-/// files of several scans are fewer, so that a scan of a forged file, up to 400 bytes a block, has room too, and 8 MiB for the model, tables and rows.
+/// Bytes of memory that decoding takes besides the Lepton file twice and what it makes: 128 bytes
+/// for each block of coefficients, which in files of several scans are fewer, so that a scan of a
+/// forged file, up to 400 bytes a block, has room too, and 8 MiB for the model, tables and rows.
 pub const DECODER_MEMORY_LEN: u64 = PICTURE_BLOCKS_MAX * BLOCK_MEMORY_LEN + (8 << 20);
-/// Bytes of memory that encoding takes besides the file: as decoding, and the result, which is held twice for a moment.
+/// Bytes of memory that encoding takes besides the file: as decoding, and the result, which is held
+/// twice for a moment.
 pub const fn encoder_memory_len(file_len: u64) -> u64 {
     DECODER_MEMORY_LEN.saturating_add(file_len.saturating_mul(3))
 }
@@ -25,7 +28,8 @@ pub const fn encoder_memory_len(file_len: u64) -> u64 {
 /// Bytes of the coefficients of a block.
 const BLOCK_MEMORY_LEN: u64 = 128;
 
-/// What the library may do. All of it bears on the bytes of a Lepton file or refuses files; threads are never started.
+/// What the library may do. All of it bears on the bytes of a Lepton file or refuses files; threads
+/// are never started.
 fn features(len: usize) -> EnabledFeatures {
     EnabledFeatures {
         progressive: true,
@@ -42,14 +46,15 @@ fn features(len: usize) -> EnabledFeatures {
     }
 }
 
-/// The Lepton file of `file`, a whole JPEG file from SOI to EOI; `None` where there is none that [`decode`] would take and that makes the
-/// same bytes.
+/// The Lepton file of `file`, a whole JPEG file from SOI to EOI; `None` where there is none that
+/// [`decode`] would take and that makes the same bytes.
 ///
 /// # Cost
 /// About 8 MB/s for each of the two directions; memory as [`encoder_memory_len`] says.
 pub fn encode(file: &[u8]) -> Option<Vec<u8>> {
     let picture = Picture::of_file(file).ok()?;
-    // Ends of segments cannot be told from what lies in them without decoding, so that this may count too many.
+    // Ends of segments cannot be told from what lies in them without decoding, so that this may
+    // count too many.
     let scan_count = file.windows(2).filter(|w| w == b"\xff\xda").count();
     if scan_count > PICTURE_SCANS_MAX || !picture.is_allowed() {
         return None;

@@ -1,6 +1,8 @@
-//! Codecs: raw bytes to stored bytes and back, bounded in memory on the way back. No I/O happens here.
+//! Codecs: raw bytes to stored bytes and back, bounded in memory on the way back. No I/O happens
+//! here.
 #![forbid(unsafe_code)]
-// Untrusted bytes never panic; encoders, which see only what this program made, say so where they need to.
+// Untrusted bytes never panic; encoders, which see only what this program made, say so where they
+// need to.
 #![cfg_attr(
     not(test),
     deny(

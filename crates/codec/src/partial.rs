@@ -1,4 +1,5 @@
-//! A Zstandard frame on its way: decoded in place, a block of it at a time, as far as somebody wants, and later further.
+//! A Zstandard frame on its way: decoded in place, a block of it at a time, as far as somebody
+//! wants, and later further.
 
 use crate::decode::{
     ZSTD_STEP_LEN, bad, block_end, check_single_frame, frame_header_len, window_of,
@@ -9,7 +10,8 @@ use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, get_error_name};
 
 /// Where the decoder of one frame has come to.
 ///
-/// The bytes that it makes lie in memory of the caller, and are what later ones refer to: they must stay as they are until all is decoded.
+/// The bytes that it makes lie in memory of the caller, and are what later ones refer to: they must
+/// stay as they are until all is decoded.
 pub struct Partial {
     context: DCtx<'static>,
     /// Stored bytes that were taken.
@@ -20,7 +22,8 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Memory of a decoder besides stored and decoded bytes: Zstandard's tables (96 KiB) and a block of its input.
+    /// Memory of a decoder besides stored and decoded bytes: Zstandard's tables (96 KiB) and a
+    /// block of its input.
     pub const MEMORY_LEN: usize = 256 << 10;
 
     /// Bytes of a step at most: those of a block of the frame.
@@ -52,11 +55,12 @@ impl Partial {
         self.made_len
     }
 
-    /// Decodes the next block of the frame, 128 KiB at most, into `room`, which has the length of all of it and what was made so far; whether
-    /// more are to come.
+    /// Decodes the next block of the frame, 128 KiB at most, into `room`, which has the length of
+    /// all of it and what was made so far; whether more are to come.
     ///
     /// # Errors
-    /// `Corrupt` where the frame does not decode to as many bytes as `room` has. There is no way on then.
+    /// `Corrupt` where the frame does not decode to as many bytes as `room` has. There is no way on
+    /// then.
     pub fn step(&mut self, stored: &[u8], room: &mut [u8]) -> Result<bool> {
         let codec = Codec::Zstd;
         let end = block_end(stored, self.block_start);
@@ -100,7 +104,8 @@ mod tests {
         zstd::bulk::compress(raw, 15).expect("compressed")
     }
 
-    /// Would catch: bytes that differ from those of the whole frame, steps of more than a block, and an end that is not seen.
+    /// Would catch: bytes that differ from those of the whole frame, steps of more than a block,
+    /// and an end that is not seen.
     #[test]
     fn a_frame_comes_step_by_step() {
         let raw = text(3 << 20);
@@ -117,7 +122,8 @@ mod tests {
         assert_eq!((partial.made_len(), room), (raw.len(), raw));
     }
 
-    /// Would catch: a frame that is cut, goes on, or has another length, taken for whole; and an endless loop with one that does not go on.
+    /// Would catch: a frame that is cut, goes on, or has another length, taken for whole; and an
+    /// endless loop with one that does not go on.
     #[test]
     fn what_is_no_whole_frame_is_refused() {
         let raw = text(1 << 20);

@@ -4,7 +4,8 @@ use crate::{deflate, flac, jpeg};
 use weald_format::recipes::{Method, Recipe};
 use weald_format::{Error, Result};
 
-/// The bytes that `recipe` makes of `plain`, the bytes of its plain content of `plain_len` that it [needs](Recipe::needs).
+/// The bytes that `recipe` makes of `plain`, the bytes of its plain content of `plain_len` that it
+/// [needs](Recipe::needs).
 ///
 /// # Errors
 /// `Corrupt` where they make none of the length that it says; `Limit` where zlib fails.

@@ -1,20 +1,23 @@
-//! The branch filter for x86 machine code: relative addresses become places in the block, so that every call of one
-//! function, and every use of one variable, holds the same four bytes. Section 21 of `docs/format.md` specifies it.
+//! The branch filter for x86 machine code: relative addresses become places in the block, so that
+//! every call of one function, and every use of one variable, holds the same four bytes. Section 21
+//! of `docs/format.md` specifies it.
 //!
-//! Which operands are changed follows from bytes before them and from their highest bits, which stay alike, and what was
-//! looked at is stepped over: the way back meets the same operands.
+//! Which operands are changed follows from bytes before them and from their highest bits, which
+//! stay alike, and what was looked at is stepped over: the way back meets the same operands.
 
 use std::ops::Range;
 
-/// Whether the operand of an opcode may be an address relative to the instruction pointer, behind a REX prefix.
+/// Whether the operand of an opcode may be an address relative to the instruction pointer, behind a
+/// REX prefix.
 const fn is_memory_opcode(opcode: u8) -> bool {
     matches!(
         opcode,
         0x03 | 0x2b | 0x39 | 0x3b | 0x63 | 0x85 | 0x89 | 0x8b | 0x8d
     )
 }
-/// Bits of an operand below its sign: it reaches ±64 MiB. Of ±16, 32, 64, 128 and 256 MiB the large libraries of a toolchain are smallest with
-/// 128, the programs of a Debian with 64 (`docs/design/0013-programs.md`).
+/// Bits of an operand below its sign: it reaches ±64 MiB. Of ±16, 32, 64, 128 and 256 MiB the large
+/// libraries of a toolchain are smallest with 128, the programs of a Debian with 64
+/// (`docs/design/0013-programs.md`).
 const REACH_BITS: u32 = 26;
 
 /// Makes relative operands absolute.
@@ -27,11 +30,12 @@ pub fn unfilter(code: &mut [u8]) {
     each_operand(code, u32::wrapping_sub);
 }
 
-/// Undoes [`filter`] in `part`, the bytes of `code` from `start` on, which begins at the front of its block. `code` has [`FRONT_TAIL_LEN`] bytes behind the part, or
-/// ends with the block.
+/// Undoes [`filter`] in `part`, the bytes of `code` from `start` on, which begins at the front of
+/// its block. `code` has [`FRONT_TAIL_LEN`] bytes behind the part, or ends with the block.
 ///
 /// # Cost
-/// O(the part) where instructions before it tell where one begins, as they do within a few bytes of a program; O(`code`) else.
+/// O(the part) where instructions before it tell where one begins, as they do within a few bytes of
+/// a program; O(`code`) else.
 pub fn unfilter_part(code: &[u8], start: usize, part: &mut [u8]) {
     let end = start.saturating_add(part.len());
     let places = place_met(code, start)..end;
@@ -41,8 +45,8 @@ pub fn unfilter_part(code: &[u8], start: usize, part: &mut [u8]) {
     });
 }
 
-/// Puts the operand of the instruction at `place`, if it is one of those that are changed, into `part` as it was, as far as it lies there; where the next
-/// instruction begins then.
+/// Puts the operand of the instruction at `place`, if it is one of those that are changed, into
+/// `part` as it was, as far as it lies there; where the next instruction begins then.
 fn unfilter_at(code: &[u8], place: usize, start: usize, part: &mut [u8]) -> Option<usize> {
     let rest = code.get(place..)?;
     let from = place.saturating_add(operand_start(rest)?);
@@ -70,8 +74,8 @@ fn unfilter_at(code: &[u8], place: usize, start: usize, part: &mut [u8]) -> Opti
 /// Bytes of the longest instruction up to the end of its operand.
 const INSTRUCTION_LEN_MAX: usize = 7;
 
-/// The last place, not behind `start`, that who goes through `code` from its beginning is sure to come to, since none before it
-/// begins what would reach over it.
+/// The last place, not behind `start`, that who goes through `code` from its beginning is sure to
+/// come to, since none before it begins what would reach over it.
 fn place_met(code: &[u8], start: usize) -> usize {
     // Behind so many places in a row where nothing begins, a place is met.
     let (mut met, mut quiet) = (start, 0usize);
@@ -90,8 +94,8 @@ fn place_met(code: &[u8], start: usize) -> usize {
     met
 }
 
-/// Bytes at the end of a front that [`unfilter`] may leave as they were where the code goes on: those of an operand whose
-/// last byte lies behind the front.
+/// Bytes at the end of a front that [`unfilter`] may leave as they were where the code goes on:
+/// those of an operand whose last byte lies behind the front.
 pub const FRONT_TAIL_LEN: usize = 3;
 
 /// Bytes looked at together.
@@ -107,8 +111,9 @@ fn each_operand(code: &mut [u8], change: impl Fn(u32, u32) -> u32 + Copy) {
     });
 }
 
-/// Goes through `places` and visits those where an instruction may begin; `visit` says where the next one begins if one does there. Both closures get what
-/// is changed meanwhile, of which the first tells the likely starts of the window at a place, where there is a whole window.
+/// Goes through `places` and visits those where an instruction may begin; `visit` says where the
+/// next one begins if one does there. Both closures get what is changed meanwhile, of which the
+/// first tells the likely starts of the window at a place, where there is a whole window.
 #[inline]
 fn scan(
     bytes: &mut [u8],
@@ -146,8 +151,9 @@ fn likely_starts_at(code: &[u8], at: usize) -> Option<u64> {
     Some(likely_starts(seen))
 }
 
-/// A bit for each place in the window where an instruction may begin that is changed; most of these do begin one. The
-/// loop has neither branches nor tables, so that the compiler makes it work on many bytes at once.
+/// A bit for each place in the window where an instruction may begin that is changed; most of these
+/// do begin one. The loop has neither branches nor tables, so that the compiler makes it work on
+/// many bytes at once.
 fn likely_starts(seen: &[u8; SEEN_LEN]) -> u64 {
     let mut likely = [0u8; WINDOW_LEN];
     let bytes = seen.iter().zip(&seen[1..]).zip(&seen[2..]);
@@ -165,8 +171,8 @@ fn likely_starts(seen: &[u8; SEEN_LEN]) -> u64 {
     })
 }
 
-/// Changes the operand of the instruction at `place`, if it is one of those; where the next one begins then. The code ends
-/// with an operand that it does not hold whole.
+/// Changes the operand of the instruction at `place`, if it is one of those; where the next one
+/// begins then. The code ends with an operand that it does not hold whole.
 fn change_at(code: &mut [u8], place: usize, change: impl Fn(u32, u32) -> u32) -> Option<usize> {
     let rest = code.get_mut(place..)?;
     let start = operand_start(rest)?;
@@ -181,7 +187,8 @@ fn change_at(code: &mut [u8], place: usize, change: impl Fn(u32, u32) -> u32) ->
     Some(end)
 }
 
-/// Where the operand begins of the instruction that `code` begins with, if it is one of those that are changed.
+/// Where the operand begins of the instruction that `code` begins with, if it is one of those that
+/// are changed.
 fn operand_start(code: &[u8]) -> Option<usize> {
     match *code {
         // call, jmp
@@ -214,7 +221,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The example of the document: a call 0x100 behind itself, one back, a `lea`, and an operand that is too far.
+    /// The example of the document: a call 0x100 behind itself, one back, a `lea`, and an operand
+    /// that is too far.
     #[test]
     fn the_example_of_the_document() {
         let raw = [
@@ -266,7 +274,8 @@ mod tests {
         assert!(code == raw);
     }
 
-    /// Of this program the piece of `len` bytes in which the filter changes most: wherever the linker puts code.
+    /// Of this program the piece of `len` bytes in which the filter changes most: wherever the
+    /// linker puts code.
     fn code_of_this_program(len: usize) -> Vec<u8> {
         let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let changes = |piece: &&[u8]| {
@@ -319,7 +328,8 @@ mod tests {
     }
 
     proptest! {
-        /// Would catch: a part that begins in the middle of what a scan from the beginning steps over. Bytes are mostly those that matter.
+        /// Would catch: a part that begins in the middle of what a scan from the beginning steps
+        /// over. Bytes are mostly those that matter.
         #[test]
         fn any_part_comes_back(
             raw in proptest::collection::vec(
@@ -338,7 +348,8 @@ mod tests {
             prop_assert_eq!(part_of(&code, start, len), &raw[start..start + len]);
         }
 
-        /// Would catch: an operand that hides or makes another on the way back. Bytes are mostly those that matter.
+        /// Would catch: an operand that hides or makes another on the way back. Bytes are mostly
+        /// those that matter.
         #[test]
         fn anything_comes_back(raw in proptest::collection::vec(
             prop_oneof![

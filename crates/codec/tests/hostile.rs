@@ -1,4 +1,5 @@
-//! What decoders do with bytes that no encoder of ours made: an error, in bounded time and memory, never a panic.
+//! What decoders do with bytes that no encoder of ours made: an error, in bounded time and memory,
+//! never a panic.
 
 use std::sync::Arc;
 use weald_codec::{
@@ -237,8 +238,8 @@ fn forged_dictionaries_give_an_error_or_are_only_bytes() {
     );
 }
 
-/// Would catch: a front that is not the front, one that is longer than it says, and a front of damaged bytes that is served
-/// though all of them do not decode.
+/// Would catch: a front that is not the front, one that is longer than it says, and a front of
+/// damaged bytes that is served though all of them do not decode.
 #[test]
 fn fronts_are_the_first_bytes_and_hostile_ones_decode_or_fail() {
     let raw: Vec<u8> = (0..150_000u32)
@@ -299,8 +300,8 @@ fn check_fronts(raw: &[u8]) {
     }
 }
 
-/// Would catch: a front of a frame that needs more than its steps, a dictionary that does not help, and one of other
-/// bytes that decodes all the same.
+/// Would catch: a front of a frame that needs more than its steps, a dictionary that does not help,
+/// and one of other bytes that decodes all the same.
 #[test]
 fn blocks_that_share_a_dictionary_can_be_left_at_every_step() {
     let text: Vec<u8> = (0..40_000u32)
@@ -329,7 +330,8 @@ fn blocks_that_share_a_dictionary_can_be_left_at_every_step() {
             )
             .unwrap();
         assert!(front == raw[..len], "{wanted}");
-        // A block of the frame ends there: with what makes the last of these bytes, no more than them come out.
+        // A block of the frame ends there: with what makes the last of these bytes, no more than
+        // them come out.
         if len < raw.len() {
             let end = stored_len_of_front(&encoded.stored, known, len);
             let made = made_of(&encoded.stored[..end], known, raw.len());

@@ -1,4 +1,5 @@
-//! JPEG files: back as they were, and whatever a Lepton file says, an error in bounded memory instead of harm.
+//! JPEG files: back as they were, and whatever a Lepton file says, an error in bounded memory
+//! instead of harm.
 
 use weald_codec::jpeg::{DECODER_MEMORY_LEN, decode, encode, encoder_memory_len};
 use weald_testkit::jpeg::Jpeg;
@@ -85,7 +86,8 @@ fn rule(stored: &[u8], len: usize) -> &'static str {
     error.place().map_or("none", |place| place.rule)
 }
 
-/// Would catch: a kind of file that is not taken, does not come back, or takes no less room; bytes that depend on more than the file.
+/// Would catch: a kind of file that is not taken, does not come back, or takes no less room; bytes
+/// that depend on more than the file.
 #[test]
 fn files_come_back_smaller() {
     for (jpeg, file) in files() {
@@ -101,8 +103,9 @@ fn files_come_back_smaller() {
     }
 }
 
-/// Would catch: a version of the library that encodes otherwise, so that the same tree gives other images than before; and with
-/// [`files_come_back_smaller`] one that does not decode what older ones encoded.
+/// Would catch: a version of the library that encodes otherwise, so that the same tree gives other
+/// images than before; and with [`files_come_back_smaller`] one that does not decode what older
+/// ones encoded.
 #[test]
 fn files_become_the_same_bytes_for_ever() {
     let digest = |is_progressive| {
@@ -174,7 +177,8 @@ fn headers_are_as_the_format_says() {
         check(&format!("byte {at}"), &|p| p.fixed[at] ^= 0x40);
     }
     let end = parts.header.len();
-    // Behind the segments: P0D and a byte; HH and 1; the stream; GRB and the end of image. Its length may be anything up to the file's.
+    // Behind the segments: P0D and a byte; HH and 1; the stream; GRB and the end of image. Its
+    // length may be anything up to the file's.
     for at in (end - 32..end).filter(|&at| at != end - 29 && !(end - 23..end - 20).contains(&at)) {
         check(&format!("byte {} from the end", end - at), &|p| {
             p.header[at] ^= 0x80;
@@ -209,8 +213,9 @@ fn headers_are_as_the_format_says() {
     );
 }
 
-/// Would catch: memory that grows with what headers promise instead of with what is allowed, at both ends. One test, because the peak
-/// is that of the process; it runs alone in a process of its own, started again.
+/// Would catch: memory that grows with what headers promise instead of with what is allowed, at
+/// both ends. One test, because the peak is that of the process; it runs alone in a process of its
+/// own, started again.
 #[test]
 fn memory_is_bounded_by_the_largest_picture() {
     const NAME: &str = "memory_is_bounded_by_the_largest_picture";

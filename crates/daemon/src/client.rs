@@ -34,7 +34,8 @@ enum Tried {
     Gone,
 }
 
-/// Has the server that runs in `place` mount what `request` says, if one runs there: `false` where none does.
+/// Has the server that runs in `place` mount what `request` says, if one runs there: `false` where
+/// none does.
 ///
 /// # Errors
 /// Whatever the server says against it; `Busy` where servers only come and go.
@@ -92,7 +93,8 @@ fn has_hung_up(error: &Error) -> bool {
     )
 }
 
-/// What all servers of `place` tell, the shared one first. One that does not answer is told of by `log` and left out.
+/// What all servers of `place` tell, the shared one first. One that does not answer is told of by
+/// `log` and left out.
 ///
 /// # Errors
 /// `Io`.

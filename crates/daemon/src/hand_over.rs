@@ -1,9 +1,11 @@
-//! Mounts change from one server to another, as on an upgrade, while their users wait and see nothing of it.
+//! Mounts change from one server to another, as on an upgrade, while their users wait and see
+//! nothing of it.
 //!
-//! The taker opens all images while the giver still serves. Then the giver stops reading requests, which the kernel queues, and
-//! sends its connections to the kernel; the taker has them all and says so; the giver lets go and says so; only then the
-//! taker reads. Whatever fails before that, the giver goes on by itself: so there is no moment at which both read,
-//! and none at which an error is found that leaves a mount with nobody.
+//! The taker opens all images while the giver still serves. Then the giver stops reading requests,
+//! which the kernel queues, and sends its connections to the kernel; the taker has them all and
+//! says so; the giver lets go and says so; only then the taker reads. Whatever fails before that,
+//! the giver goes on by itself: so there is no moment at which both read, and none at which an
+//! error is found that leaves a mount with nobody.
 
 use crate::message::{Giving, HandedMount, Hello, Refusal, Request, Taking, receive, send};
 use crate::place::{Bound, Place};
@@ -148,11 +150,13 @@ fn go_on(shared: &Arc<Shared>, mount: Waiting) {
     }
 }
 
-/// Takes all mounts of the server that runs in `place`; `cache_len` is another limit of the cache than it has.
+/// Takes all mounts of the server that runs in `place`; `cache_len` is another limit of the cache
+/// than it has.
 ///
 /// # Errors
-/// `NotFound` where no server runs; `Busy` where one has mounts that cannot be moved; whatever keeps an image from being
-/// opened again, `Invalid` where it is another one now. The other server then goes on.
+/// `NotFound` where no server runs; `Busy` where one has mounts that cannot be moved; whatever
+/// keeps an image from being opened again, `Invalid` where it is another one now. The other server
+/// then goes on.
 pub fn take_over(place: Place, cache_len: Option<ByteLen>) -> Result<Server> {
     let name = place.shared_name();
     let Some(stream) = place.connect(&name)? else {
@@ -216,7 +220,8 @@ fn serve_taken(server: &Server, taken: Vec<(HandedMount, Opened, Paused)>, strea
             log::error!("{}: lost: {error:?}", dir.display());
         }
     }
-    // The names by which 'weald umount' waits are the other's as long as it runs. That they come a little late harms nobody.
+    // The names by which 'weald umount' waits are the other's as long as it runs. That they come a
+    // little late harms nobody.
     if let Err(error) = receive::<Giving>(stream, END_TIMEOUT) {
         log::info!("the other server has not ended: {error:?}");
     }

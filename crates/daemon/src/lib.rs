@@ -1,12 +1,17 @@
-//! One server for many mounts: what clients ask of it, how they find it, how another process takes its mounts over.
+//! One server for many mounts: what clients ask of it, how they find it, how another process takes
+//! its mounts over.
 //!
 //! Neighbours: `fuse` serves each mount, `image` reads; `cli` has the words. It never prints.
 //!
 //! Invariants:
-//! 1. A socket is made and taken away only under the lock of its [`Place`], so that no server takes away another's.
-//! 2. A mount is in the list exactly from its success to its end; its presence ends last, when nothing of it is held any more.
-//! 3. No lock is held while an image is opened, mounted, paused or closed: one that hangs holds up nobody else.
-//! 4. While mounts are handed over, one process at most reads requests of the kernel, and it is the one that will answer.
+//! 1. A socket is made and taken away only under the lock of its [`Place`], so that no server takes
+//!    away another's.
+//! 2. A mount is in the list exactly from its success to its end; its presence ends last, when
+//!    nothing of it is held any more.
+//! 3. No lock is held while an image is opened, mounted, paused or closed: one that hangs holds up
+//!    nobody else.
+//! 4. While mounts are handed over, one process at most reads requests of the kernel, and it is the
+//!    one that will answer.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -1,7 +1,9 @@
-//! What clients and servers say to each other: JSON behind its length, at most one descriptor with it.
+//! What clients and servers say to each other: JSON behind its length, at most one descriptor with
+//! it.
 //!
-//! A connection carries one request. The first frame says which protocol it is in; both sides of a protocol are of one
-//! version only, so that an old server refuses a new client with a reason instead of misunderstanding it.
+//! A connection carries one request. The first frame says which protocol it is in; both sides of a
+//! protocol are of one version only, so that an old server refuses a new client with a reason
+//! instead of misunderstanding it.
 
 use crate::report::{MountReport, ServerReport};
 use rustix::net::{
@@ -41,7 +43,8 @@ pub(crate) enum Request {
     TakeOver,
 }
 
-/// A mount as a client asks for it. All paths are absolute but those in `options`, which begin in `working_dir`.
+/// A mount as a client asks for it. All paths are absolute but those in `options`, which begin in
+/// `working_dir`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MountRequest {
     /// The image.
@@ -81,7 +84,8 @@ pub(crate) enum Reply {
     Refused(Refusal),
 }
 
-/// Says what the server that gives its mounts away has to say, in this order; `Refused` may come in place of any.
+/// Says what the server that gives its mounts away has to say, in this order; `Refused` may come in
+/// place of any.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Giving {
     /// Comes with the listening socket.
@@ -238,11 +242,13 @@ pub(crate) fn send(
     stream.write_all(&body).map_err(lost)
 }
 
-/// Receives a frame, and the descriptor that came with it; `None` where the other side has nothing more to say.
+/// Receives a frame, and the descriptor that came with it; `None` where the other side has nothing
+/// more to say.
 ///
 /// # Errors
-/// `Limit` for a frame that is too long, before anything is allocated for it; `Invalid` for what is no such message; `Io`, also
-/// where the frame has not come whole within `timeout` (`None`: no limit).
+/// `Limit` for a frame that is too long, before anything is allocated for it; `Invalid` for what is
+/// no such message; `Io`, also where the frame has not come whole within `timeout` (`None`: no
+/// limit).
 pub(crate) fn receive<T: DeserializeOwned>(
     stream: &UnixStream,
     timeout: Option<Duration>,

@@ -1,8 +1,8 @@
 //! The directory in which the servers of a user are found.
 //!
-//! Who may connect is decided here: the directory and its sockets are its owner's alone, and the kernel refuses everybody
-//! else but root. Credentials of the other side (`SO_PEERCRED`) would say no more, and carry a process id that means
-//! nothing in another PID namespace.
+//! Who may connect is decided here: the directory and its sockets are its owner's alone, and the
+//! kernel refuses everybody else but root. Credentials of the other side (`SO_PEERCRED`) would say
+//! no more, and carry a process id that means nothing in another PID namespace.
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -44,8 +44,8 @@ pub(crate) struct Bound {
 #[derive(Debug)]
 pub(crate) struct Lock(#[allow(dead_code)] OwnedFd);
 
-/// Where the servers of the user with `uid` are found: `WEALD_RUNTIME_DIR`, else `/run/weald` for root, else
-/// `$XDG_RUNTIME_DIR/weald` where that directory is the user's, else `/tmp/weald-UID`.
+/// Where the servers of the user with `uid` are found: `WEALD_RUNTIME_DIR`, else `/run/weald` for
+/// root, else `$XDG_RUNTIME_DIR/weald` where that directory is the user's, else `/tmp/weald-UID`.
 pub fn default_dir(variable: impl Fn(&str) -> Option<OsString>, uid: u32) -> PathBuf {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     if let Some(dir) = set("WEALD_RUNTIME_DIR") {
@@ -122,7 +122,8 @@ impl Place {
         format!("{}-{chosen:016x}.alone", self.view)
     }
 
-    /// The sockets of all servers of this place that see the files we see, in the order of their names.
+    /// The sockets of all servers of this place that see the files we see, in the order of their
+    /// names.
     ///
     /// # Errors
     /// `Io`.
@@ -303,7 +304,8 @@ mod tests {
         Place::make(&file).expect_err("no directory");
     }
 
-    /// Would catch: a socket of a killed server that keeps the next one away, or a live one that is cleared away.
+    /// Would catch: a socket of a killed server that keeps the next one away, or a live one that is
+    /// cleared away.
     #[test]
     fn dead_sockets_are_replaced_and_live_ones_are_not() {
         for len in [1, 150] {

@@ -187,7 +187,8 @@ fn histogram(text: &mut String, name: &str, labels: &str, operation: &OperationR
         labels,
         &(operation.total_ns as f64 / 1e9),
     );
-    // The buckets' own total: counters that move meanwhile must not make it differ from the last bucket.
+    // The buckets' own total: counters that move meanwhile must not make it differ from the last
+    // bucket.
     line(text, &format!("{name}_count"), labels, &seen);
 }
 

@@ -81,7 +81,8 @@ pub struct OperationReport {
     pub error_count: u64,
     /// Nanoseconds that all of them took.
     pub total_ns: u64,
-    /// How many took less than 2^i microseconds, but not less than half of that; the last: all that took longer.
+    /// How many took less than 2^i microseconds, but not less than half of that; the last: all that
+    /// took longer.
     pub latency_counts: Vec<u64>,
 }
 
@@ -127,7 +128,8 @@ impl OperationReport {
         (self.count > 0).then(|| self.total_ns as f64 / self.count as f64 / 1000.0)
     }
 
-    /// The time that `share` of the requests (0 to 1) did not reach, as exactly as the buckets tell.
+    /// The time that `share` of the requests (0 to 1) did not reach, as exactly as the buckets
+    /// tell.
     pub fn quantile(&self, share: f64) -> Quantile {
         let count: u64 = self.latency_counts.iter().sum();
         if count == 0 {

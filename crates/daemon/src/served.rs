@@ -159,7 +159,8 @@ impl Served {
             .map(|live| Arc::clone(&live.mount))
     }
 
-    /// What the mount holds, whose end is the affair of the caller from here on; `None` where it was somebody else's already.
+    /// What the mount holds, whose end is the affair of the caller from here on; `None` where it
+    /// was somebody else's already.
     pub(crate) fn take(&self) -> Option<Live> {
         self.live.lock().take()
     }
@@ -243,7 +244,8 @@ impl Live {
         }
     }
 
-    /// Ends a mount that is out of the name space: writes what was recorded and lets go of all but its presence.
+    /// Ends a mount that is out of the name space: writes what was recorded and lets go of all but
+    /// its presence.
     pub(crate) fn close(self, record: Option<&Path>) -> Option<Presence> {
         drop(self.prefetch);
         // Ends the trace too.

@@ -48,7 +48,8 @@ pub struct ServerOptions {
     pub log: Option<PathBuf>,
 }
 
-/// A server that can be found and has its first mount, if it was given one; [`Server::run`] does the rest.
+/// A server that can be found and has its first mount, if it was given one; [`Server::run`] does
+/// the rest.
 pub struct Server {
     pub(crate) shared: Arc<Shared>,
     wake: UnixStream,
@@ -108,11 +109,12 @@ enum Activity {
 impl Server {
     /// Makes a server that `place` shows to others, and mounts `first`.
     ///
-    /// From here on a signal waits for [`Server::run`] instead of killing the process with a mount half made.
+    /// From here on a signal waits for [`Server::run`] instead of killing the process with a mount
+    /// half made.
     ///
     /// # Errors
-    /// `Busy` where a shared server runs already; whatever keeps `first` from going live. A server of one mount alone does
-    /// without a socket where it gets none.
+    /// `Busy` where a shared server runs already; whatever keeps `first` from going live. A server
+    /// of one mount alone does without a socket where it gets none.
     pub fn start(
         place: Option<Place>,
         options: ServerOptions,
@@ -176,8 +178,8 @@ impl Server {
         })
     }
 
-    /// Serves until the last mount is gone, or for ever where the server does not end when idle; until another process has
-    /// taken over; or until a signal comes, which unmounts everything.
+    /// Serves until the last mount is gone, or for ever where the server does not end when idle;
+    /// until another process has taken over; or until a signal comes, which unmounts everything.
     ///
     /// # Errors
     /// `Busy` where a second signal comes before the users of the mounts are done; `Io`.
@@ -224,7 +226,8 @@ impl Server {
         }
     }
 
-    /// Waits for something to do, and accepts a connection if that is what came; whether a signal has come.
+    /// Waits for something to do, and accepts a connection if that is what came; whether a signal
+    /// has come.
     fn wait(&self, is_idle: bool) -> Result<bool> {
         let (phase, connection_count) = {
             let state = self.shared.state.lock();
@@ -298,7 +301,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Lets nobody find it any more; `false` where another server holds things up, and ours goes on.
+    /// Lets nobody find it any more; `false` where another server holds things up, and ours goes
+    /// on.
     fn hide(&self) -> bool {
         if let (Some(place), Some(bound)) = (&self.place, self.bound.lock().clone()) {
             let hidden = place.lock().and_then(|_lock| place.unlink(&bound.name));
@@ -342,7 +346,8 @@ impl Shared {
         *self.bound.lock() = Some(Arc::new(bound));
     }
 
-    /// Each cache once: what nobody asked for between two of these is forgotten, and its memory returned.
+    /// Each cache once: what nobody asked for between two of these is forgotten, and its memory
+    /// returned.
     fn rest(&self) {
         self.cache.rest();
         let mounts = self.mounts();
@@ -374,7 +379,8 @@ impl Shared {
         }
     }
 
-    /// Mounts, unless the server is busy ending or giving its mounts away: `false`, and the client tries again.
+    /// Mounts, unless the server is busy ending or giving its mounts away: `false`, and the client
+    /// tries again.
     fn mount(self: &Arc<Self>, request: MountRequest) -> Result<bool> {
         let id = {
             let mut state = self.state.lock();
@@ -616,7 +622,8 @@ impl Connection {
     }
 }
 
-/// Sends what this process says on standard error to the end of the file at `path` from here on, or nowhere.
+/// Sends what this process says on standard error to the end of the file at `path` from here on, or
+/// nowhere.
 ///
 /// # Errors
 /// `Io`, `NotFound`.

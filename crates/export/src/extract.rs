@@ -1,8 +1,10 @@
-//! An image, or what a selection wants of it, becomes a tree of the host again: content, holes, names, attributes.
+//! An image, or what a selection wants of it, becomes a tree of the host again: content, holes,
+//! names, attributes.
 //!
-//! One thread walks and makes directories, others make everything else. Only descriptors of directories that were made or
-//! opened here without following links lead anywhere, so nothing in the image or put into the target by others can
-//! misdirect a write. Memory does not grow with the tree, but for inodes of several names (`links`).
+//! One thread walks and makes directories, others make everything else. Only descriptors of
+//! directories that were made or opened here without following links lead anywhere, so nothing in
+//! the image or put into the target by others can misdirect a write. Memory does not grow with the
+//! tree, but for inodes of several names (`links`).
 
 use crate::links::{FirstName, Links, Meeting};
 use crate::restore::{ACL_ACCESS, ACL_DEFAULT, Place, Policy, Restorer, XattrPolicy};
@@ -20,8 +22,9 @@ use weald_vfs::{Selection, Visit};
 /// Innermost directories whose descriptors the walk keeps open.
 const OPEN_DIR_COUNT: usize = 64;
 
-/// Directories that the walk has left with entries still to be made, and whose descriptors stay open all the same: opening one again takes three
-/// calls of the kernel, and most are finished a moment later.
+/// Directories that the walk has left with entries still to be made, and whose descriptors stay
+/// open all the same: opening one again takes three calls of the kernel, and most are finished a
+/// moment later.
 const KEPT_DIR_COUNT: usize = 64;
 
 /// Jobs waiting for a thread; each may hold a descriptor.
@@ -34,9 +37,11 @@ pub struct ExtractOptions {
     pub selection: Selection,
     /// Threads that make files; at least 1 is used.
     pub thread_count: usize,
-    /// Replace files that are there (never directories), and give directories that are there the image's attributes.
+    /// Replace files that are there (never directories), and give directories that are there the
+    /// image's attributes.
     pub overwrite: bool,
-    /// Restore owners and groups; where not, set-uid and set-gid bits of files are not restored either.
+    /// Restore owners and groups; where not, set-uid and set-gid bits of files are not restored
+    /// either.
     pub keeps_owner: bool,
     /// Which extended attributes to restore.
     pub xattrs: XattrPolicy,
@@ -52,7 +57,8 @@ pub trait ExtractWatch: Sync {
         false
     }
 
-    /// How far the extraction is; told at every entry and every piece of content, so it must cost little.
+    /// How far the extraction is; told at every entry and every piece of content, so it must cost
+    /// little.
     fn progress(&self, progress: &ExtractProgress) {
         let _ = progress;
     }
@@ -67,8 +73,8 @@ pub struct ExtractProgress {
     pub entry_total: Option<u64>,
     /// Bytes of content made, holes included.
     pub content_len: u64,
-    /// Bytes of content to make, at least: files that share a content are made each, the image counts it once. Known
-    /// where everything is extracted.
+    /// Bytes of content to make, at least: files that share a content are made each, the image
+    /// counts it once. Known where everything is extracted.
     pub content_len_min: Option<u64>,
 }
 
@@ -83,12 +89,13 @@ pub struct ExtractReport {
     pub unmatched: Vec<usize>,
 }
 
-/// Extracts from `image` into the directory `target`, which is made if it is missing (with its parents). The image's root
-/// gives its attributes to `target` if that was missing or empty.
+/// Extracts from `image` into the directory `target`, which is made if it is missing (with its
+/// parents). The image's root gives its attributes to `target` if that was missing or empty.
 ///
 /// # Errors
-/// `Full` where the host has no space left, `Invalid` ("interrupted") where the watch cancels, and what keeps the target
-/// from being opened. Whatever concerns single entries is told to `watch`, and the rest goes on.
+/// `Full` where the host has no space left, `Invalid` ("interrupted") where the watch cancels, and
+/// what keeps the target from being opened. Whatever concerns single entries is told to `watch`,
+/// and the rest goes on.
 pub fn extract(
     image: &Image,
     target: &Path,
@@ -299,7 +306,8 @@ struct Job<'a> {
     what: What<'a>,
 }
 
-#[allow(clippy::large_enum_variant)] // at most QUEUE_COUNT of them; boxing would cost an allocation a file
+// at most QUEUE_COUNT of them; boxing would cost an allocation a file
+#[allow(clippy::large_enum_variant)]
 enum What<'a> {
     /// An inode, and a promise if it has further names.
     Make(Inode, Option<FirstName<'a>>),
@@ -369,7 +377,8 @@ impl Extractor<'_> {
         })
     }
 
-    /// Lets go of a directory: if nobody else needs it, it is complete and gets its attributes, and so do its parents.
+    /// Lets go of a directory: if nobody else needs it, it is complete and gets its attributes, and
+    /// so do its parents.
     fn release(&self, mut dir: Arc<TargetDir>, mut fd: Arc<OwnedFd>) {
         while let Some(complete) = Arc::into_inner(dir) {
             self.state.let_go(&complete);
@@ -525,8 +534,8 @@ impl Crew<'_, '_> {
                 Err(error) => self.extractor.state.stop(error),
             }
         }
-        // With entries still being made it will be finished later, through one of their descriptors: all open until then,
-        // the descriptors of a deep tree would add up.
+        // With entries still being made it will be finished later, through one of their
+        // descriptors: all open until then, the descriptors of a deep tree would add up.
         if Arc::strong_count(&dir) > 1
             && let Err(error) = self.extractor.state.keep(&dir)
         {

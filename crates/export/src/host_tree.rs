@@ -1,6 +1,7 @@
 //! A directory of the host as one side of a comparison.
 //!
-//! Nothing is followed: every step is relative to the descriptor of the directory that listed the name.
+//! Nothing is followed: every step is relative to the descriptor of the directory that listed the
+//! name.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! Images leave Weald: as files of the host, as a tar stream, as one side of a comparison with a directory.
+//! Images leave Weald: as files of the host, as a tar stream, as one side of a comparison with a
+//! directory.
 //!
 //! Neighbours: `vfs` says what to take and what differs; `sys` touches the host.
 #![forbid(unsafe_code)]

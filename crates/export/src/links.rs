@@ -1,4 +1,5 @@
-//! Which inodes of several names were made already, and under which name: what hard links are made from.
+//! Which inodes of several names were made already, and under which name: what hard links are made
+//! from.
 //!
 //! Memory: one entry for every inode whose names were not all met.
 
@@ -35,7 +36,8 @@ pub(crate) struct Links {
     settled: Condvar,
 }
 
-/// A promise to make the first name of an inode; dropped without [`Self::made`], the next name becomes the first.
+/// A promise to make the first name of an inode; dropped without [`Self::made`], the next name
+/// becomes the first.
 pub(crate) struct FirstName<'a> {
     links: &'a Links,
     ino: InodeNo,
@@ -43,7 +45,8 @@ pub(crate) struct FirstName<'a> {
 }
 
 impl Links {
-    /// Meets a name of inode `ino`, which has `nlink` names; waits while its first name is being made.
+    /// Meets a name of inode `ino`, which has `nlink` names; waits while its first name is being
+    /// made.
     pub(crate) fn meet(&self, ino: InodeNo, nlink: u64) -> Meeting<'_> {
         let mut states = self.lock();
         while let Some(State::Pending) = states.get(&ino) {

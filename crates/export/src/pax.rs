@@ -1,10 +1,10 @@
-//! Headers of a tar stream: ustar, and pax records for whatever ustar cannot say. Always the same bytes for the same
-//! entry.
+//! Headers of a tar stream: ustar, and pax records for whatever ustar cannot say. Always the same
+//! bytes for the same entry.
 //!
-//! Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; GNU tar 1.35 manual, appendix
-//! "Sparse Formats", "PAX Format, Version 1.0"; star(4) for `SCHILY.*`; for names that need escapes GNU tar's
-//! `xattr_encode_keyword` (src/xheader.c) and libarchive's `archive_write_pax_header_xattr`
-//! (archive_write_set_format_pax.c).
+//! Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; GNU tar 1.35
+//! manual, appendix "Sparse Formats", "PAX Format, Version 1.0"; star(4) for `SCHILY.*`; for names
+//! that need escapes GNU tar's `xattr_encode_keyword` (src/xheader.c) and libarchive's
+//! `archive_write_pax_header_xattr` (archive_write_set_format_pax.c).
 
 use weald_format::{FileKind, Timestamp, Xattr, XattrSet};
 
@@ -131,7 +131,8 @@ impl Header {
     }
 }
 
-/// The header blocks of `entry`: a pax header with its records, if any are needed, and the ustar header.
+/// The header blocks of `entry`: a pax header with its records, if any are needed, and the ustar
+/// header.
 pub(crate) fn headers(entry: &Entry<'_>) -> Vec<u8> {
     let mut header = Header::new();
     let mut records = Records::default();
@@ -204,9 +205,10 @@ fn put_numbers(entry: &Entry<'_>, header: &mut Header, records: &mut Records) {
     }
 }
 
-/// An xattr as everybody writes it, unless its name needs escapes: a `=` would end the keyword, and GNU tar reads `%3D` and
-/// `%25` as escapes. Then GNU tar finds it under its escapes and libarchive under its own; libarchive, which knows none
-/// behind `SCHILY.xattr.`, also makes one with the escaped name, as it does from the streams it writes.
+/// An xattr as everybody writes it, unless its name needs escapes: a `=` would end the keyword, and
+/// GNU tar reads `%3D` and `%25` as escapes. Then GNU tar finds it under its escapes and libarchive
+/// under its own; libarchive, which knows none behind `SCHILY.xattr.`, also makes one with the
+/// escaped name, as it does from the streams it writes.
 fn put_xattr(xattr: &Xattr, records: &mut Records) {
     let name = &xattr.name;
     let is_escape = |letters: &[u8]| matches!(letters, b"%3D" | b"%25");
@@ -248,7 +250,8 @@ fn base64(bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Seconds with a decimal fraction; the fraction counts up from the seconds, so −1.25 s is (−2 s, 750,000,000 ns).
+/// Seconds with a decimal fraction; the fraction counts up from the seconds, so −1.25 s is (−2 s,
+/// 750,000,000 ns).
 fn time_text(time: Timestamp) -> String {
     let (mut seconds, mut nanoseconds) = (i128::from(time.seconds), time.nanoseconds);
     let is_negative = seconds < 0 && nanoseconds > 0;

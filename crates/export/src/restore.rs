@@ -1,7 +1,8 @@
 //! Makes one inode of the target: content, holes, attributes, in the order that loses none of them.
 //!
-//! Owner first (chown clears set-uid bits and capabilities), then xattrs while the mode still lets us, then the mode, then
-//! the times. What fails before the content is complete removes the file; what fails after is told and the file stays.
+//! Owner first (chown clears set-uid bits and capabilities), then xattrs while the mode still lets
+//! us, then the mode, then the times. What fails before the content is complete removes the file;
+//! what fails after is told and the file stays.
 
 use crate::target_dir::TargetDir;
 use std::fs::File;
@@ -40,7 +41,8 @@ pub enum XattrPolicy {
 pub(crate) struct Policy {
     pub(crate) overwrite: bool,
     pub(crate) keeps_owner: bool,
-    /// Owner and group that new files get; nothing where the target hands down a group or an ACL of its own.
+    /// Owner and group that new files get; nothing where the target hands down a group or an ACL of
+    /// its own.
     pub(crate) own_ids: Option<(u32, u32)>,
     pub(crate) xattrs: XattrPolicy,
 }
@@ -73,8 +75,8 @@ impl Restorer<'_> {
     /// Makes an inode that is no directory.
     ///
     /// # Errors
-    /// What keeps it from existing with its whole content; nothing is left of it then. Failures of attributes go to
-    /// `problem`.
+    /// What keeps it from existing with its whole content; nothing is left of it then. Failures of
+    /// attributes go to `problem`.
     pub(crate) fn make(&self, place: &Place<'_>, inode: &Inode) -> Result<()> {
         check_name(place.name)?;
         if inode.kind == FileKind::Regular {
@@ -141,7 +143,8 @@ impl Restorer<'_> {
         Ok(())
     }
 
-    /// What a file has from the beginning: what it will have in the end, where nobody can do more with it meanwhile than then.
+    /// What a file has from the beginning: what it will have in the end, where nobody can do more
+    /// with it meanwhile than then.
     fn permissions_while_filling(&self, inode: &Inode) -> u16 {
         let attributes = &inode.attributes;
         let wanted = (attributes.uid, attributes.gid);
@@ -246,7 +249,8 @@ impl Restorer<'_> {
             (self.problem)(&path(), error.context("xattrs"));
             Vec::new()
         });
-        // An ACL changes the mode, and the mode decides who may set `user.*`: so these, the mode, the ACLs.
+        // An ACL changes the mode, and the mode decides who may set `user.*`: so these, the mode,
+        // the ACLs.
         let (acls, others): (Vec<_>, Vec<_>) = xattrs
             .iter()
             .partition(|xattr| xattr.name.starts_with(b"system."));
@@ -332,7 +336,8 @@ impl Subject<'_> {
     }
 }
 
-/// The permission bits to set: without the right owner, set-uid and set-gid would hand out the rights of somebody else.
+/// The permission bits to set: without the right owner, set-uid and set-gid would hand out the
+/// rights of somebody else.
 fn permissions(inode: &Inode, is_owned: bool) -> u16 {
     let bits = inode.attributes.permissions;
     if is_owned || inode.kind == FileKind::Directory {
@@ -342,7 +347,8 @@ fn permissions(inode: &Inode, is_owned: bool) -> u16 {
     }
 }
 
-/// Refuses names that would lead elsewhere. The reader lets none through; this guards the host all the same.
+/// Refuses names that would lead elsewhere. The reader lets none through; this guards the host all
+/// the same.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     let is_bad = matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0);
     if is_bad {

@@ -1,6 +1,7 @@
 //! A walk over what a selection wants and the directories that lead there, each before its entries.
 //!
-//! A directory that is not wanted itself appears only once something below it is: `**/x` yields no empty directories.
+//! A directory that is not wanted itself appears only once something below it is: `**/x` yields no
+//! empty directories.
 
 use std::collections::VecDeque;
 use weald_format::{FileKind, Result};
@@ -52,7 +53,8 @@ impl<'a> SelectedWalk<'a> {
         })
     }
 
-    /// The path, from the root of the image, of the entry told last; after an error, of what cannot be read.
+    /// The path, from the root of the image, of the entry told last; after an error, of what cannot
+    /// be read.
     pub(crate) fn path(&self) -> &[u8] {
         self.walker.path().get(..self.path_len).unwrap_or_default()
     }

@@ -1,7 +1,7 @@
 //! An image, or what a selection wants of it, as a pax stream: the same bytes every time.
 //!
-//! Holes become GNU sparse files (format 1.0, which GNU tar, bsdtar and Python know). Sockets are left out and told: tar
-//! has no word for them.
+//! Holes become GNU sparse files (format 1.0, which GNU tar, bsdtar and Python know). Sockets are
+//! left out and told: tar has no word for them.
 
 use crate::extract::ExtractWatch;
 use crate::pax::{BLOCK_LEN, Entry, type_flag};
@@ -37,11 +37,12 @@ pub struct TarReport {
     pub unmatched: Vec<usize>,
 }
 
-/// Writes what `options` select of `image` to `output` as a tar stream. Paths have no leading `/`; the root is `./`.
+/// Writes what `options` select of `image` to `output` as a tar stream. Paths have no leading `/`;
+/// the root is `./`.
 ///
 /// # Errors
-/// Where `output` fails, and where a content fails after its header was written: the stream is broken then. What fails
-/// before that is told to `watch` and left out.
+/// Where `output` fails, and where a content fails after its header was written: the stream is
+/// broken then. What fails before that is told to `watch` and left out.
 ///
 /// # Cost
 /// Reads every selected file once; memory for inodes of several names only.
@@ -100,7 +101,8 @@ struct SparseMap {
 }
 
 impl TarWriter<'_> {
-    /// Writes one entry. The outer result is the stream's, the inner one the entry's, of which nothing was written then.
+    /// Writes one entry. The outer result is the stream's, the inner one the entry's, of which
+    /// nothing was written then.
     fn entry(&mut self, path: &[u8], inode: &Inode) -> Result<Result<()>> {
         let Some(type_flag) = type_flag(inode.kind) else {
             return Ok(Err(Error::invalid("a socket, which tar cannot hold")));

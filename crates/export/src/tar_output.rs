@@ -32,8 +32,8 @@ impl<'a> TarOutput<'a> {
         self.write(&headers(entry))
     }
 
-    /// Writes the map of a sparse file of `len` bytes with data in `runs` (offset, length), in GNU's format 1.0, and pads it. [`map_len`] says
-    /// how long it gets.
+    /// Writes the map of a sparse file of `len` bytes with data in `runs` (offset, length), in
+    /// GNU's format 1.0, and pads it. [`map_len`] says how long it gets.
     ///
     /// # Errors
     /// `Io`, `Full`.

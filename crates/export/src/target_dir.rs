@@ -1,11 +1,14 @@
-//! Directories being filled: reached by descriptors only, finished (attributes, times) when their last entry is.
+//! Directories being filled: reached by descriptors only, finished (attributes, times) when their
+//! last entry is.
 //!
 //! Invariants:
-//! - A directory is kept alive by the walk that is in it, by every job for one of its entries and by its
-//!   sub-directories; whoever lets go last finishes it and goes on with its parent. So a directory's times are set after
-//!   everything in it exists, by any thread, with no list of directories.
-//! - Descriptors are few: the walk forgets those far above it, and those that it leaves unfinished but for some. A forgotten directory is reached again through `..` of its
-//!   child and recognised by device and inode number; a stranger there is an error, never written to.
+//! - A directory is kept alive by the walk that is in it, by every job for one of its entries and
+//!   by its sub-directories; whoever lets go last finishes it and goes on with its parent. So a
+//!   directory's times are set after everything in it exists, by any thread, with no list of
+//!   directories.
+//! - Descriptors are few: the walk forgets those far above it, and those that it leaves unfinished
+//!   but for some. A forgotten directory is reached again through `..` of its child and recognised
+//!   by device and inode number; a stranger there is an error, never written to.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;

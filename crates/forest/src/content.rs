@@ -26,7 +26,8 @@ pub struct Content {
 }
 
 impl Content {
-    /// What is drawn for `key`, `len` bytes of data, changed in the versions `epochs` as is drawn for `change_key`.
+    /// What is drawn for `key`, `len` bytes of data, changed in the versions `epochs` as is drawn
+    /// for `change_key`.
     pub(crate) fn new(
         key: Key,
         len: u64,

@@ -62,7 +62,8 @@ impl Key {
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// About normally distributed, mean 0, standard deviation 1, within ±6: the sum of twelve fractions.
+    /// About normally distributed, mean 0, standard deviation 1, within ±6: the sum of twelve
+    /// fractions.
     pub fn normal(self) -> f64 {
         (0..12).map(|i| self.part(i).fraction()).sum::<f64>() - 6.0
     }
@@ -71,7 +72,8 @@ impl Key {
 /// The finaliser of SplitMix64: every bit of the result depends on every bit of `z`.
 ///
 /// # Source
-/// G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+/// G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number generators", OOPSLA
+/// 2014.
 fn mix(mut z: u64) -> u64 {
     z = z.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -96,8 +98,8 @@ impl Sequence {
     }
 }
 
-/// 2 to the power of `x`, by arithmetic that is the same on every machine (libraries' `exp2` are not); relative error
-/// below 10^-12 for |x| < 64.
+/// 2 to the power of `x`, by arithmetic that is the same on every machine (libraries' `exp2` are
+/// not); relative error below 10^-12 for |x| < 64.
 pub fn power_of_two(x: f64) -> f64 {
     let whole = x.floor();
     let rest = (x - whole) * std::f64::consts::LN_2;

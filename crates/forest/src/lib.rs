@@ -1,8 +1,9 @@
 //! Forests: big trees of files made from a few words, always the same ones.
 //!
-//! A forest is a pure function of its [`Spec`]: any part can be made, or made again, without the others. So making one that was
-//! interrupted goes on where it stopped without a file that remembers ([`make()`]), and one that was made can be compared with what
-//! it should be ([`verify()`]). `docs/design/0011-forests.md` says why it is built so.
+//! A forest is a pure function of its [`Spec`]: any part can be made, or made again, without the
+//! others. So making one that was interrupted goes on where it stopped without a file that
+//! remembers ([`make()`]), and one that was made can be compared with what it should be
+//! ([`verify()`]). `docs/design/0011-forests.md` says why it is built so.
 #![forbid(unsafe_code)]
 
 mod content;

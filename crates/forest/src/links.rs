@@ -1,8 +1,10 @@
-//! Which names of a leaf are of one inode. Links lead to files of the same leaf or, from every second leaf, of the one before: so two leaves tell it all.
+//! Which names of a leaf are of one inode. Links lead to files of the same leaf or, from every
+//! second leaf, of the one before: so two leaves tell it all.
 
 use crate::tree::{Body, Forest, Leaf};
 
-/// An entry of a leaf as a name of its inode. Positions count entries of a leaf in the order of their names.
+/// An entry of a leaf as a name of its inode. Positions count entries of a leaf in the order of
+/// their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NameOfInode {
     /// The file behind it is an entry of the partner.
@@ -41,7 +43,8 @@ impl Forest {
         !self.spec().hard_links.is_none() || !self.spec().hard_links_across.is_none()
     }
 
-    /// The leaf that shares inodes with leaf `number`, if one may: the one before or the one behind it.
+    /// The leaf that shares inodes with leaf `number`, if one may: the one before or the one behind
+    /// it.
     pub fn partner(&self, number: u64) -> Option<u64> {
         if self.has_links_to_leaf_before(number) {
             return number.checked_sub(1);
@@ -114,7 +117,8 @@ mod tests {
     use crate::{Body, Forest, Leaf, Spec};
     use std::collections::HashMap;
 
-    /// Would catch: names that are counted in one leaf only, a first name that is not the first, a partner that is not one for both.
+    /// Would catch: names that are counted in one leaf only, a first name that is not the first, a
+    /// partner that is not one for both.
     #[test]
     fn both_leaves_agree_on_every_inode() {
         let mut spec = Spec {

@@ -1,8 +1,9 @@
 //! A forest made in a directory of any file system.
 //!
-//! A leaf is made under a temporary name beside its place and renamed when it is whole, so what has its name is done. Threads
-//! take leaves nearly in their order and none gets further ahead than [`WINDOW`]: after an interruption, the first leaf that is missing is
-//! found by bisection, and what else may be missing lies around it.
+//! A leaf is made under a temporary name beside its place and renamed when it is whole, so what has
+//! its name is done. Threads take leaves nearly in their order and none gets further ahead than
+//! [`WINDOW`]: after an interruption, the first leaf that is missing is found by bisection, and
+//! what else may be missing lies around it.
 
 use crate::content::Content;
 use crate::name_order::NameOrder;
@@ -35,8 +36,9 @@ const WRITE_LEN: usize = 1 << 20;
 /// Makes `forest` in the directory `target`, which is made where it is missing.
 ///
 /// # Errors
-/// `Invalid` where the directory is not empty and [`MakeOptions::resume`] was not asked for, or where it holds something else than the front of
-/// this forest; `Full` where space or inodes run out; `Io`; `Busy` where it was cancelled. After each of them, resuming goes on where it ended.
+/// `Invalid` where the directory is not empty and [`MakeOptions::resume`] was not asked for, or
+/// where it holds something else than the front of this forest; `Full` where space or inodes run
+/// out; `Io`; `Busy` where it was cancelled. After each of them, resuming goes on where it ended.
 pub fn make(
     forest: &Forest,
     target: &Path,
@@ -117,7 +119,8 @@ fn io(what: &'static str) -> impl Fn(std::io::Error) -> Error {
     move |e| Error::io(what, e)
 }
 
-/// The same where a name is made: every name is drawn once, so one that is there is another one that the file system does not tell from it.
+/// The same where a name is made: every name is drawn once, so one that is there is another one
+/// that the file system does not tell from it.
 fn named(what: &'static str) -> impl Fn(std::io::Error) -> Error {
     move |e| match e.kind() {
         std::io::ErrorKind::AlreadyExists => {
@@ -149,7 +152,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Who made a file system around the forest unmounts it next. Where this fails, so will that, and say so.
+        // Who made a file system around the forest unmounts it next. Where this fails, so will
+        // that, and say so.
         if self.can_enter_dirs {
             let _ = weald_sys::leave_dir();
         }
@@ -168,7 +172,8 @@ struct Drawing {
 struct LeafPlace<'a> {
     number: u64,
     dir: &'a OwnedFd,
-    /// The same to make names in: the working directory if possible, which the kernel finds without counting who uses it.
+    /// The same to make names in: the working directory if possible, which the kernel finds without
+    /// counting who uses it.
     here: BorrowedFd<'a>,
     /// The directory in which the leaf will have its name.
     parent: &'a OwnedFd,
@@ -222,7 +227,8 @@ impl Maker<'_> {
         Ok(range)
     }
 
-    /// Refuses a directory that holds another forest, or none: the first leaf and the last before what is missing must be right.
+    /// Refuses a directory that holds another forest, or none: the first leaf and the last before
+    /// what is missing must be right.
     fn check_front(&self, gone: u64) -> Result<()> {
         self.check_names()?;
         for number in [0, gone.saturating_sub(1)] {
@@ -400,8 +406,9 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// Makes the entries of a leaf one after the other as they are drawn, hard links aside: a leaf at once would push the kernel's part out of the
-    /// processor's cache. Tells the bytes written, and whether there are hard links.
+    /// Makes the entries of a leaf one after the other as they are drawn, hard links aside: a leaf
+    /// at once would push the kernel's part out of the processor's cache. Tells the bytes written,
+    /// and whether there are hard links.
     fn make_drawn(
         &self,
         place: &LeafPlace,

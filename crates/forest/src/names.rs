@@ -13,7 +13,8 @@ pub enum NameStyle {
     Hex,
     /// Keys as git-annex makes them.
     Annex,
-    /// Letters of many scripts, composed and decomposed, and some outside the Basic Multilingual Plane.
+    /// Letters of many scripts, composed and decomposed, and some outside the Basic Multilingual
+    /// Plane.
     Unicode,
     /// 255 bytes, the most that a name may have.
     Long,
@@ -62,7 +63,8 @@ impl NameStyle {
     /// # Cost
     /// 10 to 300 ns; no allocation but that of `out`.
     pub fn append(self, name: &NameOf, out: &mut Vec<u8>) {
-        // A directory keeps its name over versions; a file that was renamed is another number of drawing.
+        // A directory keeps its name over versions; a file that was renamed is another number of
+        // drawing.
         let key = match name.epoch {
             0 => name.key,
             epoch => name.key.part(epoch),

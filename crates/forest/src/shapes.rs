@@ -10,7 +10,8 @@ pub enum SizeRule {
     Empty,
     /// All have this many bytes.
     Constant(u64),
-    /// Half are shorter than `median` bytes; the logarithm to base e has standard deviation `sigma`.
+    /// Half are shorter than `median` bytes; the logarithm to base e has standard deviation
+    /// `sigma`.
     LogNormal {
         /// Bytes.
         median: u64,
@@ -76,7 +77,8 @@ pub enum TimeRule {
 const SECOND: u128 = 1_000_000_000;
 
 impl TimeRule {
-    /// The time of file `number`, drawn for `key`, whose time was changed in version `epoch`; `None` where it is not set.
+    /// The time of file `number`, drawn for `key`, whose time was changed in version `epoch`;
+    /// `None` where it is not set.
     pub fn draw(self, key: Key, number: u64, epoch: u64) -> Option<Timestamp> {
         let at = |start: i64, nanoseconds: u128| Timestamp {
             seconds: start.saturating_add((nanoseconds / SECOND) as i64),

@@ -1,4 +1,5 @@
-//! What a forest is made of: a small TOML file, or words of the command line; both are read by the same rules.
+//! What a forest is made of: a small TOML file, or words of the command line; both are read by the
+//! same rules.
 
 use crate::draw::Share;
 use crate::names::{NAME_STYLES, NameStyle};
@@ -134,7 +135,8 @@ pub struct Spec {
     pub modes: Vec<u16>,
     /// Permissions of directories.
     pub dir_mode: u16,
-    /// Owners and groups, each pair as likely as the others; none leaves everything to who makes it.
+    /// Owners and groups, each pair as likely as the others; none leaves everything to who makes
+    /// it.
     pub owners: Vec<(u32, u32)>,
     /// mtimes.
     pub times: TimeRule,
@@ -197,7 +199,8 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// The spec that a TOML file holds: `key = value` lines, values as [`Spec::set`] reads them, numbers also bare.
+    /// The spec that a TOML file holds: `key = value` lines, values as [`Spec::set`] reads them,
+    /// numbers also bare.
     ///
     /// # Errors
     /// `Invalid` for text that is no TOML, unknown keys and impossible values.
@@ -257,7 +260,8 @@ impl Spec {
     /// Refuses what cannot be made.
     ///
     /// # Errors
-    /// `Invalid` for no fan-out, empty levels, and shares that are more than all files together; `Limit` for forests that are too big.
+    /// `Invalid` for no fan-out, empty levels, and shares that are more than all files together;
+    /// `Limit` for forests that are too big.
     pub fn validate(&self) -> Result<()> {
         let Some((&files, dirs)) = self.fanout.split_last() else {
             return Err(Error::invalid("fanout: no level"));

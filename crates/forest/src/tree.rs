@@ -1,8 +1,9 @@
 //! The forest as a pure function: any directory of it can be made without the others.
 //!
-//! The lowest directories, *leaves*, are numbered from 0 on in the order of a walk, version by version. Everything about a file
-//! follows from the seed, the place of its directory in one version (so that versions are alike), its number there, and how
-//! often it was changed up to its version.
+//! The lowest directories, *leaves*, are numbered from 0 on in the order of a walk, version by
+//! version. Everything about a file follows from the seed, the place of its directory in one
+//! version (so that versions are alike), its number there, and how often it was changed up to its
+//! version.
 
 use crate::content::Content;
 use crate::draw::{Key, Share};
@@ -47,7 +48,8 @@ pub enum Body {
     Symlink(Range<usize>),
     /// One more name of the file with this number in the same leaf.
     HardLink(u64),
-    /// One more name of a file of the leaf before; where in [`Leaf::text`] the name lies that the file has there.
+    /// One more name of a file of the leaf before; where in [`Leaf::text`] the name lies that the
+    /// file has there.
     HardLinkAcross(Range<usize>),
 }
 
@@ -177,7 +179,8 @@ impl Forest {
         self.spec.fanout.last().copied().unwrap_or(0)
     }
 
-    /// Directories below the root that are on the way to a leaf, that one included; 0 = the root is the only leaf.
+    /// Directories below the root that are on the way to a leaf, that one included; 0 = the root is
+    /// the only leaf.
     pub fn depth(&self) -> usize {
         self.spec.fanout.len() - 1 + usize::from(self.spec.versions > 0)
     }
@@ -226,7 +229,8 @@ impl Forest {
         self.spec.dir_names.append(&name, out);
     }
 
-    /// The mtime of the directory of `level` that is on the way to `leaf`: that of its first file, by the same rule; `None` where it is not set.
+    /// The mtime of the directory of `level` that is on the way to `leaf`: that of its first file,
+    /// by the same rule; `None` where it is not set.
     pub fn dir_mtime(&self, level: usize, leaf: u64) -> Option<Timestamp> {
         let below = self.leaves_below(level);
         let first = leaf / below * below;
@@ -325,7 +329,8 @@ impl Forest {
         });
     }
 
-    /// The last version up to that of `place` in which one of the `share` of changes was drawn for `key`.
+    /// The last version up to that of `place` in which one of the `share` of changes was drawn for
+    /// `key`.
     fn epoch(&self, place: Place, key: Key, share: Share) -> u64 {
         if share.is_none() {
             return 0;
@@ -399,7 +404,8 @@ impl Forest {
         Body::File(self.content(place))
     }
 
-    /// The leaf before that of `place` in the same directory, for every second leaf: so links come in pairs of leaves.
+    /// The leaf before that of `place` in the same directory, for every second leaf: so links come
+    /// in pairs of leaves.
     fn leaf_before(&self, place: Place) -> Option<u64> {
         let count = *self.spec.fanout.iter().rev().nth(1)?;
         (place.leaf % count % 2 == 1).then(|| place.leaf - 1)
@@ -537,7 +543,8 @@ impl Forest {
     }
 }
 
-/// An access control list that agrees with `permissions`: one user more, whose number is drawn for `key`.
+/// An access control list that agrees with `permissions`: one user more, whose number is drawn for
+/// `key`.
 ///
 /// # Source
 /// Linux, `include/uapi/linux/posix_acl_xattr.h`.

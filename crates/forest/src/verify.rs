@@ -29,8 +29,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares the directory `target` with `forest`; tells every difference and returns how many there are. Threads share the work, so differences come in
-/// any order.
+/// Compares the directory `target` with `forest`; tells every difference and returns how many there
+/// are. Threads share the work, so differences come in any order.
 ///
 /// # Errors
 /// `Io` where something cannot be read; `Busy` where it was cancelled.
@@ -75,7 +75,8 @@ fn path_of(forest: &Forest, level: usize, number: u64) -> Vec<u8> {
     path
 }
 
-/// Names in the directory at `path`, sorted, and the directory; `None` where there is none, which is told.
+/// Names in the directory at `path`, sorted, and the directory; `None` where there is none, which
+/// is told.
 fn read_names(
     root: &OwnedFd,
     path: &[u8],

@@ -6,12 +6,15 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weald_format::{Error, ErrorKind, Result};
 
-/// Leaves in work or done ahead of the first that is not done: so what is missing after an interruption lies in a window.
+/// Leaves in work or done ahead of the first that is not done: so what is missing after an
+/// interruption lies in a window.
 pub const WINDOW: u64 = 1024;
 
-/// The leaves of `range` in an order in which threads that take one after the other are in directories of their own: of `lanes` directories with
-/// `leaf_count` leaves each, the first of all, then the second of all, and so on. File systems keep what lies in one directory together, so that threads
-/// which fill leaves of one would wait for each other. Where that led further ahead than [`WINDOW`], they come as they are.
+/// The leaves of `range` in an order in which threads that take one after the other are in
+/// directories of their own: of `lanes` directories with `leaf_count` leaves each, the first of
+/// all, then the second of all, and so on. File systems keep what lies in one directory together,
+/// so that threads which fill leaves of one would wait for each other. Where that led further ahead
+/// than [`WINDOW`], they come as they are.
 pub fn side_by_side(range: Range<u64>, leaf_count: u64, lanes: u64) -> impl Iterator<Item = u64> {
     let lanes = match lanes.saturating_mul(leaf_count) {
         0..WINDOW => lanes.max(1),
@@ -75,7 +78,8 @@ impl<'a, I: Iterator<Item = u64>> Queue<'a, I> {
         }
     }
 
-    /// The next leaf; `None` where there is none left, or work has failed. Waits while the first that is not done is too far behind.
+    /// The next leaf; `None` where there is none left, or work has failed. Waits while the first
+    /// that is not done is too far behind.
     fn claim(&self, last: &mut Option<u64>) -> Option<u64> {
         let mut claims = self.claims.lock();
         if let Some(number) = last.take() {
@@ -117,7 +121,8 @@ impl<'a, I: Iterator<Item = u64>> Queue<'a, I> {
         Ok(())
     }
 
-    /// Runs `work` over all leaves on `thread_count` threads, each with a state of its own from `state`.
+    /// Runs `work` over all leaves on `thread_count` threads, each with a state of its own from
+    /// `state`.
     ///
     /// # Errors
     /// The first error of `work`; `Busy` where it was cancelled.
@@ -185,7 +190,8 @@ mod tests {
         assert_eq!(count.load(Ordering::Relaxed), leaf_count);
     }
 
-    /// Would catch: a leaf that is lost at the edge of a group, or one that comes before another of its directory that it may have links to.
+    /// Would catch: a leaf that is lost at the edge of a group, or one that comes before another of
+    /// its directory that it may have links to.
     #[test]
     fn leaves_side_by_side_are_all_leaves() {
         for (range, leaf_count, lanes) in [

@@ -56,7 +56,8 @@ fn count(dir: &Path, args: &[&str]) -> u64 {
     output.stdout.len() as u64
 }
 
-/// Would catch: a forest that is not what was predicted, or that does not agree with itself; attributes that are not set.
+/// Would catch: a forest that is not what was predicted, or that does not agree with itself;
+/// attributes that are not set.
 #[test]
 fn a_forest_of_everything_is_as_predicted() {
     let temp = tempfile::tempdir().unwrap();
@@ -119,7 +120,8 @@ fn what_was_changed_is_found() {
     }
 }
 
-/// Would catch: leaves that stay missing or half made after an interruption, or all being made again.
+/// Would catch: leaves that stay missing or half made after an interruption, or all being made
+/// again.
 #[test]
 fn what_is_missing_is_made_and_nothing_else() {
     let temp = tempfile::tempdir().unwrap();
@@ -192,7 +194,8 @@ fn flat_and_tiny_forests_are_made() {
     }
 }
 
-/// Would catch: an entry that is another one when it is drawn by itself, as it is when it is made, than with its leaf, as it is when it is compared.
+/// Would catch: an entry that is another one when it is drawn by itself, as it is when it is made,
+/// than with its leaf, as it is when it is compared.
 #[test]
 fn an_entry_is_the_same_alone() {
     let forest = forest(RICH);
@@ -219,7 +222,8 @@ fn an_entry_is_the_same_alone() {
     }
 }
 
-/// Would catch: forests that change with the program: who resumes or verifies one made before would be told that it is another.
+/// Would catch: forests that change with the program: who resumes or verifies one made before would
+/// be told that it is another.
 #[test]
 fn a_seed_always_gives_the_same_forest() {
     let temp = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Columns of integers: one of eight encodings, whichever the writer estimates to be smallest after compression.
+//! Columns of integers: one of eight encodings, whichever the writer estimates to be smallest after
+//! compression.
 //!
 //! The count of values is never stored in a column: whoever holds the column knows it.
 
@@ -210,7 +211,8 @@ pub fn encode(out: &mut Vec<u8>, values: &[u64]) {
         return;
     }
     let (min, range) = span(values);
-    // Where values are single bytes as they are, planes are the same bytes behind a longer head; and where offsets are, packed ones are.
+    // Where values are single bytes as they are, planes are the same bytes behind a longer head;
+    // and where offsets are, packed ones are.
     let is_plain = min.saturating_add(range) < 0x80;
     let is_plane = u64::BITS.saturating_sub(range.leading_zeros()) == 8;
     let candidates = [
@@ -228,8 +230,10 @@ pub fn encode(out: &mut Vec<u8>, values: &[u64]) {
     out.extend_from_slice(&best.unwrap_or_default());
 }
 
-/// Bits that `bytes` would take in an ideal order-0 code, plus a little for every byte: what zstd makes of columns.
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+/// Bits that `bytes` would take in an ideal order-0 code, plus a little for every byte: what zstd
+/// makes of columns.
+// encodes what this program made
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn estimate_bits(bytes: &[u8]) -> u64 {
     // Counted in turns, because the same byte twice in a row waits for itself.
     let mut turns = [[0u32; 256]; 4];
@@ -260,7 +264,8 @@ fn span(values: &[u64]) -> (u64, u64) {
     (min, max.saturating_sub(min))
 }
 
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+// encodes what this program made
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_packed(values: &[u64]) -> Vec<u8> {
     let (min, range) = span(values);
     let width = (64 - range.leading_zeros()).max(1);
@@ -283,7 +288,8 @@ fn encode_packed(values: &[u64]) -> Vec<u8> {
     out
 }
 
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+// encodes what this program made
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_planes(values: &[u64]) -> Vec<u8> {
     let (min, range) = span(values);
     let width = (64 - range.leading_zeros()).div_ceil(8).max(1);
@@ -312,7 +318,8 @@ fn encode_plain(values: &[u64]) -> Vec<u8> {
     out
 }
 
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+// encodes what this program made
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_dictionary(values: &[u64]) -> Option<Vec<u8>> {
     let (min, range) = span(values);
     let mut distinct = Vec::new();
@@ -346,7 +353,8 @@ fn encode_dictionary(values: &[u64]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+// encodes what this program made
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_runs(values: &[u64]) -> Option<Vec<u8>> {
     let mut out = vec![RUNS];
     for run in values.chunk_by(|a, b| a == b) {

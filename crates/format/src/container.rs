@@ -1,7 +1,7 @@
 //! The container: superblock, record header, footer, and what a reference to a record says.
 //!
-//! All integers are little-endian. Each layout is declared once, here, with its offsets asserted; `docs/format.md`
-//! repeats it as a table and a test compares the two.
+//! All integers are little-endian. Each layout is declared once, here, with its offsets asserted;
+//! `docs/format.md` repeats it as a table and a test compares the two.
 
 use crate::{Digest, Error, Result};
 use zerocopy::little_endian::{U16, U32, U64};

@@ -1,6 +1,7 @@
 //! Reading untrusted bytes front to back, and writing the same shapes.
 //!
-//! A varint is LEB128: seven bits a byte, least significant first, at most ten bytes, and the shortest form only.
+//! A varint is LEB128: seven bits a byte, least significant first, at most ten bytes, and the
+//! shortest form only.
 
 use crate::{Error, Result};
 

@@ -1,4 +1,5 @@
-//! The directory of a generation and the index pages that it leads to: where every record lies, with its digest.
+//! The directory of a generation and the index pages that it leads to: where every record lies,
+//! with its digest.
 
 use crate::column::{self, Column};
 use crate::container::{Codec, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN};
@@ -75,7 +76,8 @@ pub struct Base {
     pub stream_count: u64,
 }
 
-/// A reference to an index page, as the directory holds it, or to a record that would be alone in one.
+/// A reference to an index page, as the directory holds it, or to a record that would be alone in
+/// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRef {
     /// Where the page lies; or the record itself, which is of the section's type then.
@@ -121,7 +123,8 @@ impl Section {
             .fold(0, |sum, p| sum.saturating_add(p.record_count))
     }
 
-    /// Items in the section: bytes for data and recipes, logical bytes for extents, inodes for links, entries and so on.
+    /// Items in the section: bytes for data and recipes, logical bytes for extents, inodes for
+    /// links, entries and so on.
     pub fn item_count(&self) -> u64 {
         self.pages
             .iter()
@@ -160,7 +163,8 @@ pub fn raw_len_max(record_type: RecordType) -> u64 {
     }
 }
 
-/// The most items that a record of this type may have: what bounds every count that a directory claims.
+/// The most items that a record of this type may have: what bounds every count that a directory
+/// claims.
 pub fn items_max(record_type: RecordType) -> u64 {
     match record_type {
         RecordType::Data => BLOCK_LEN_MAX,
@@ -173,7 +177,8 @@ pub fn items_max(record_type: RecordType) -> u64 {
     }
 }
 
-/// Checks what a reference to a record (or the header of the directory) says of its lengths and its place.
+/// Checks what a reference to a record (or the header of the directory) says of its lengths and its
+/// place.
 ///
 /// # Errors
 /// `Corrupt` for lengths that no record of that type has, or a place that no record can have.
@@ -326,8 +331,9 @@ impl Directory {
         None
     }
 
-    /// Checks that all records that the sections count could lie side by side in the first `end` bytes of the image:
-    /// what a reader allocates for them is bounded by the length of the file then.
+    /// Checks that all records that the sections count could lie side by side in the first `end`
+    /// bytes of the image: what a reader allocates for them is bounded by the length of the file
+    /// then.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -395,7 +401,8 @@ fn check_bases(streams: &[Stream], bases: &[Base], sections: &[Section]) -> Resu
         let stream = usize::try_from(s.stream).ok().and_then(|n| streams.get(n));
         s.record_type == RecordType::Data && stream.as_ref().is_some_and(is_base)
     });
-    // With a stream each, no more images can be opened than there may be streams, however they refer to each other.
+    // With a stream each, no more images can be opened than there may be streams, however they
+    // refer to each other.
     let is_empty = bases.iter().any(|b| b.stream_count == 0);
     match found == told && !is_filled && !is_empty {
         true => Ok(()),
@@ -543,7 +550,8 @@ impl IndexPage {
     }
 
     /// The bytes of a page for `refs` with `items` behind each.
-    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+    // encodes what this program made
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
     pub fn encode(refs: &[RecordRef], items: &[u64]) -> Vec<u8> {
         let mut out = Vec::with_capacity(refs.len() * 44 + 64);
         let mut put = |value: &dyn Fn(usize) -> u64| {
@@ -558,7 +566,8 @@ impl IndexPage {
         out
     }
 
-    /// Parses the page of `count` references of `record_type` that `PageRef` announced with `item_count` items.
+    /// Parses the page of `count` references of `record_type` that `PageRef` announced with
+    /// `item_count` items.
     ///
     /// # Errors
     /// `Corrupt`.

@@ -6,7 +6,8 @@ use crate::limits::{ENTRIES_PER_BLOCK, TARGET_LEN_MAX};
 use crate::names::{self, Names};
 use crate::{FileKind, Result, Timestamp};
 
-/// What an entry is, as stored: the kinds of POSIX, and empty regular files apart because they have no content.
+/// What an entry is, as stored: the kinds of POSIX, and empty regular files apart because they have
+/// no content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EntryKind {
@@ -226,13 +227,14 @@ impl EntryBlock {
         self.xattrs.get(index)
     }
 
-    /// Links of entry `index`: 1 for an ordinary one, 0 where the side table has it, else the number of names in this
-    /// directory that share the inode.
+    /// Links of entry `index`: 1 for an ordinary one, 0 where the side table has it, else the
+    /// number of names in this directory that share the inode.
     pub fn nlink(&self, index: usize) -> u64 {
         self.nlinks.get(index)
     }
 
-    /// How many entries before entry `index` the first name of its inode stands; 0 for the first name itself.
+    /// How many entries before entry `index` the first name of its inode stands; 0 for the first
+    /// name itself.
     pub fn link_back(&self, index: usize) -> u64 {
         self.link_backs.get(index)
     }
@@ -404,7 +406,8 @@ impl EntryBlockBuilder {
     }
 
     /// The block's raw bytes; the builder is empty afterwards.
-    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+    // encodes what this program made
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
     pub fn encode(&mut self, mask: u8) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.text_len() + self.count() * 8);
         put_varint(&mut out, self.count() as u64);

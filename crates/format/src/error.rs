@@ -1,7 +1,8 @@
 //! The one error of every Weald library.
 //!
 //! Rules:
-//! 1. The kind says what a caller can do; the text says what was wrong, where, what was expected and what was found.
+//! 1. The kind says what a caller can do; the text says what was wrong, where, what was expected
+//!    and what was found.
 //! 2. `Corrupt` always carries a [`Place`]: record, absolute file offset, rule of `docs/format.md`.
 //! 3. One type serves all rooms, so that one function maps kinds to errno and one to exit codes
 //!    (`docs/design/0002-one-error.md` says why it is not one type a crate).
@@ -83,7 +84,8 @@ impl Error {
         error
     }
 
-    /// An `Io` error (`Full` for ENOSPC, EDQUOT and EFBIG, `NotFound` for ENOENT) while doing `what`.
+    /// An `Io` error (`Full` for ENOSPC, EDQUOT and EFBIG, `NotFound` for ENOENT) while doing
+    /// `what`.
     pub fn io(what: impl Into<Cow<'static, str>>, source: std::io::Error) -> Self {
         use std::io::ErrorKind as K;
         let kind = match source.kind() {
@@ -125,7 +127,8 @@ impl Error {
         self
     }
 
-    /// The same error, its place moved to the absolute `offset` of the record, where it had none yet.
+    /// The same error, its place moved to the absolute `offset` of the record, where it had none
+    /// yet.
     pub fn at_offset(mut self, offset: u64) -> Self {
         if let Some(place) = &mut self.0.place
             && place.offset == 0

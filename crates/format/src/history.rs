@@ -10,7 +10,8 @@ pub const RULE: &str = "F-25.1";
 /// The records that a record goes on behind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct History {
-    /// The stream of category `base` whose section in the base image they are in; `None` for the record's own section.
+    /// The stream of category `base` whose section in the base image they are in; `None` for the
+    /// record's own section.
     pub base_stream: Option<u8>,
     /// Their numbers in that section, ascending.
     pub numbers: Vec<u64>,

@@ -2,7 +2,8 @@
 //!
 //! `docs/format.md` is normative; this crate is its first reader and writer.
 #![forbid(unsafe_code)]
-// Untrusted bytes never panic; encoders, which see only what this program made, say so where they need to.
+// Untrusted bytes never panic; encoders, which see only what this program made, say so where they
+// need to.
 #![cfg_attr(
     not(test),
     deny(

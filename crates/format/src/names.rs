@@ -62,7 +62,8 @@ impl Names {
     /// Decodes `count` names.
     ///
     /// # Errors
-    /// `Corrupt` for an unknown tag, a short column, or a name over `NAME_LEN_MAX` or with a `/` or NUL in it.
+    /// `Corrupt` for an unknown tag, a short column, or a name over `NAME_LEN_MAX` or with a `/` or
+    /// NUL in it.
     pub fn decode(cursor: &mut Cursor<'_>, count: usize) -> Result<Self> {
         let names = match cursor.byte()? {
             FRONT => decode_front(cursor, count)?,
@@ -168,7 +169,8 @@ fn decode_hex(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
 }
 
 /// Appends `names` (each at most `NAME_LEN_MAX` bytes) in the smallest of the encodings.
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+// encodes what this program made
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 pub fn encode(out: &mut Vec<u8>, names: &[&[u8]]) {
     let front = encode_front(names);
     let hex = HexNames::of(names);
@@ -191,7 +193,8 @@ fn shared_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+// encodes what this program made
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_front(names: &[&[u8]]) -> Vec<u8> {
     let mut out = vec![FRONT];
     let (mut shared, mut added, mut text) = (Vec::new(), Vec::new(), Vec::new());
@@ -209,8 +212,10 @@ fn encode_front(names: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// The longest prefix and suffix that all names share, cut back so that they do not take bytes that `is_inner` accepts.
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+/// The longest prefix and suffix that all names share, cut back so that they do not take bytes that
+/// `is_inner` accepts.
+// encodes what this program made
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn affixes<'a>(names: &[&'a [u8]], is_inner: fn(u8) -> bool) -> Option<(&'a [u8], &'a [u8])> {
     let first = *names.first()?;
     let mut prefix = names.iter().map(|n| shared_len(first, n)).min()?;
@@ -295,7 +300,8 @@ struct HexNames<'a> {
 }
 
 impl<'a> HexNames<'a> {
-    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+    // encodes what this program made
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
     fn of(names: &[&'a [u8]]) -> Option<Self> {
         let (prefix, suffix) = affixes(names, is_lower_hex)?;
         let inner: Vec<&[u8]> = names
@@ -322,7 +328,8 @@ impl<'a> HexNames<'a> {
     }
 }
 
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+// encodes what this program made
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_hex(names: &HexNames<'_>) -> Vec<u8> {
     let (mut shared, mut nibbles) = (Vec::new(), Vec::new());
     let mut last: &[u8] = &[];

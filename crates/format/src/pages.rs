@@ -33,7 +33,8 @@ pub struct TemplatePage {
 
 impl TemplatePage {
     /// Encodes consecutive templates (their `entry_start`s follow from the first).
-    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+    // encodes what this program made
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
     pub fn encode(templates: &[Template]) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, templates.len() as u64);
@@ -117,7 +118,8 @@ pub struct ContentPage {
 }
 
 impl ContentPage {
-    /// Encodes contents of these lengths, of which the first begins at `start` in the logical space.
+    /// Encodes contents of these lengths, of which the first begins at `start` in the logical
+    /// space.
     pub fn encode(start: u64, lens: &[u64]) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, lens.len() as u64);
@@ -282,7 +284,8 @@ pub struct Link {
 }
 
 /// Encodes a page of links, sorted by `name_no`.
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+// encodes what this program made
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 pub fn encode_links(links: &[Link]) -> Vec<u8> {
     let mut out = Vec::new();
     put_varint(&mut out, links.len() as u64);
@@ -326,7 +329,8 @@ pub fn parse_links(bytes: &[u8]) -> Result<Vec<Link>> {
     Ok(links)
 }
 
-/// A page of the times overlay: the times of consecutive names, up to `TIMES_PER_PAGE` of them one by one, or up to `TIMES_PER_RUN` in equal steps.
+/// A page of the times overlay: the times of consecutive names, up to `TIMES_PER_PAGE` of them one
+/// by one, or up to `TIMES_PER_RUN` in equal steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimesPage {
     count: usize,
@@ -558,7 +562,8 @@ mod tests {
         ];
         let mut heads = vec![100, 0];
         let bytes = ExtentPage::encode(&extents, &mut heads);
-        // What lies behind the head, by two bytes that nothing refers to, moves it; what follows needs no address.
+        // What lies behind the head, by two bytes that nothing refers to, moves it; what follows
+        // needs no address.
         assert_eq!(heads, [116, 15]);
         let page = ExtentPage::parse(&bytes).unwrap();
         assert_eq!(

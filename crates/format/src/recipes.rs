@@ -46,7 +46,8 @@ pub struct Part {
 impl Part {
     /// Plain bytes before a place that decide what zlib chooses from there on: its window.
     pub const WINDOW_LEN: u64 = 32 << 10;
-    /// Plain bytes behind a place that may decide what it chooses there: the longest match there, and one that begins a byte on.
+    /// Plain bytes behind a place that may decide what it chooses there: the longest match there,
+    /// and one that begins a byte on.
     pub const AHEAD_LEN: u64 = 512;
     /// Longest `sync`, bytes.
     pub const SYNC_MAX: u64 = 4096;
@@ -169,7 +170,8 @@ impl Samples {
         self.0 > 1 && self.0 & 1 == 1
     }
 
-    /// What is to be flipped between a sample and the number that it stands for: the high bit of unsigned ones.
+    /// What is to be flipped between a sample and the number that it stands for: the high bit of
+    /// unsigned ones.
     pub const fn sign_flip(self) -> u32 {
         match self.0 {
             0 => 0x80,
@@ -231,8 +233,8 @@ fn method_of(code: u64) -> Option<(Method, bool)> {
     }
 }
 
-/// Bytes of the check: the plain bytes and the recipe are verified by their records already, so that this has to find
-/// only a reader that follows recipes otherwise than the writer did.
+/// Bytes of the check: the plain bytes and the recipe are verified by their records already, so
+/// that this has to find only a reader that follows recipes otherwise than the writer did.
 pub const CHECK_LEN: usize = 8;
 
 impl Recipe {
@@ -242,7 +244,8 @@ impl Recipe {
         digest.0.first_chunk().copied().unwrap_or_default()
     }
 
-    /// Bytes of the plain content, which has `plain_len`, that it takes to make it; `None` where that is shorter than the recipe says.
+    /// Bytes of the plain content, which has `plain_len`, that it takes to make it; `None` where
+    /// that is shorter than the recipe says.
     pub fn needs(&self, plain_len: u64) -> Option<Range<u64>> {
         match self.part {
             None => Some(0..plain_len),
@@ -275,7 +278,8 @@ impl Recipe {
 /// A page of up to `ITEMS_PER_PAGE` recipes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecipePage {
-    /// Where what each recipe makes begins, from the start of the page, and after the last the page's length.
+    /// Where what each recipe makes begins, from the start of the page, and after the last the
+    /// page's length.
     starts: Vec<u64>,
     recipes: Vec<Recipe>,
 }
@@ -378,7 +382,8 @@ impl RecipePage {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// The recipe that makes byte `offset` of the page, its number in the page, and where its own bytes begin.
+    /// The recipe that makes byte `offset` of the page, its number in the page, and where its own
+    /// bytes begin.
     pub fn find(&self, offset: u64) -> Option<(usize, u64, &Recipe)> {
         let index = self
             .starts

@@ -1,8 +1,10 @@
-//! The tree digest: the logical identity of a tree, independent of codec, block size, order and sharing.
+//! The tree digest: the logical identity of a tree, independent of codec, block size, order and
+//! sharing.
 //!
-//! A directory's digest is BLAKE3 over its entries in byte order of their names, each as [`LogicalEntry::hash_into`]
-//! writes it. The tree digest is BLAKE3 over [`DOMAIN`], the digest of the holder of the root (one entry with an empty
-//! name), and the hard links that cross directories, in order of their numbers.
+//! A directory's digest is BLAKE3 over its entries in byte order of their names, each as
+//! [`LogicalEntry::hash_into`] writes it. The tree digest is BLAKE3 over [`DOMAIN`], the digest of
+//! the holder of the root (one entry with an empty name), and the hard links that cross
+//! directories, in order of their numbers.
 
 use crate::entries::EntryKind;
 use crate::pages::Link;
@@ -61,8 +63,8 @@ impl LogicalEntry<'_> {
     }
 }
 
-/// Digests the content of a regular file: over its bytes where it has no holes, else over its length, its data runs and
-/// the bytes in them.
+/// Digests the content of a regular file: over its bytes where it has no holes, else over its
+/// length, its data runs and the bytes in them.
 pub struct ContentHasher(blake3::Hasher);
 
 impl ContentHasher {
@@ -71,7 +73,8 @@ impl ContentHasher {
         Self(blake3::Hasher::new())
     }
 
-    /// For a file of `len` bytes with data only in `runs` (offset, length), in order, not touching each other.
+    /// For a file of `len` bytes with data only in `runs` (offset, length), in order, not touching
+    /// each other.
     pub fn sparse(len: u64, runs: &[(u64, u64)]) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(SPARSE_DOMAIN);

@@ -1,4 +1,5 @@
-//! Newtypes and plain values shared by every room: numbers with a meaning, attributes, times, digests.
+//! Newtypes and plain values shared by every room: numbers with a meaning, attributes, times,
+//! digests.
 
 use std::fmt;
 
@@ -16,7 +17,8 @@ macro_rules! number {
 }
 
 number!(
-    /// Inode number: dense, 64-bit, preorder; the root directory is 1. Hard links share the number of their first name.
+    /// Inode number: dense, 64-bit, preorder; the root directory is 1. Hard links share the number
+    /// of their first name.
     InodeNo
 );
 number!(
@@ -147,7 +149,8 @@ pub struct Attributes {
     pub rdev: u64,
 }
 
-/// A point in time: seconds since 1970-01-01 UTC and nanoseconds (0 … 999,999,999) after that second.
+/// A point in time: seconds since 1970-01-01 UTC and nanoseconds (0 … 999,999,999) after that
+/// second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp {
     /// Whole seconds, negative before 1970.

@@ -18,7 +18,8 @@ fn document() -> String {
     std::fs::read_to_string(workspace().join("docs/format.md")).unwrap()
 }
 
-/// Rows of the first table below the heading that begins with `heading`, cells without back-quotes, head left out.
+/// Rows of the first table below the heading that begins with `heading`, cells without back-quotes,
+/// head left out.
 fn table(document: &str, heading: &str) -> Vec<Vec<String>> {
     let mut lines = document
         .lines()
@@ -225,7 +226,8 @@ fn worked_names_decode_to_their_names() {
     assert_eq!(rows.len(), 4);
 }
 
-/// All ids that begin with `letter` in `text`, such as `F-3.14`; with `before`, only those right behind it.
+/// All ids that begin with `letter` in `text`, such as `F-3.14`; with `before`, only those right
+/// behind it.
 fn ids(text: &str, letter: char, before: &str) -> BTreeSet<String> {
     let pattern = format!("{before}{letter}-");
     let id = |at: usize| {

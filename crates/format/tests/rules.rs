@@ -450,7 +450,8 @@ fn index_pages() {
     assert_eq!(parse(&[page(2, 9), vec![0]].concat(), 9), "F-2.4");
 }
 
-/// One entry of kind `kind` with `tail` behind its five columns and, with `mask` 1, its mtime of `ns` nanoseconds.
+/// One entry of kind `kind` with `tail` behind its five columns and, with `mask` 1, its mtime of
+/// `ns` nanoseconds.
 fn block(count: u8, mask: u8, kind: u8, ns: &[u8], tail: &[u8]) -> &'static str {
     let time = if mask == 1 {
         [&[0, 0, 0][..], ns].concat()

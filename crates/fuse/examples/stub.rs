@@ -1,6 +1,8 @@
-//! Mounts the computed tree: `stub DIR [DIR_COUNT [FILE_COUNT [FILE_LEN_MAX]]] [-o OPTIONS]…`; serves until it is unmounted.
+//! Mounts the computed tree: `stub DIR [DIR_COUNT [FILE_COUNT [FILE_LEN_MAX]]] [-o OPTIONS]…`;
+//! serves until it is unmounted.
 //!
-//! The floor of every benchmark of mounts: the cost of the kernel and of the session without any image behind them.
+//! The floor of every benchmark of mounts: the cost of the kernel and of the session without any
+//! image behind them.
 #![allow(missing_docs)]
 
 #[allow(dead_code)]

@@ -4,7 +4,8 @@ use crate::wire::{Attr, NodeId, Statx, SxTime};
 use weald_format::FileKind;
 use weald_image::Inode;
 
-/// Block size told by stat(2), in bytes. Buffered readers allocate that much per open file, so not more than a page.
+/// Block size told by stat(2), in bytes. Buffered readers allocate that much per open file, so not
+/// more than a page.
 const BLOCK_LEN: u32 = 4096;
 
 /// `STATX_BASIC_STATS` and `STATX_BTIME` of statx(2).
@@ -23,14 +24,15 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Whether any inode is shown otherwise than it is stored. POSIX ACLs, which name users and repeat the permission
-    /// bits, would then contradict what is shown, and are left out.
+    /// Whether any inode is shown otherwise than it is stored. POSIX ACLs, which name users and
+    /// repeat the permission bits, would then contradict what is shown, and are left out.
     pub fn is_active(&self) -> bool {
         *self != Self::default()
     }
 }
 
-/// The attributes of `inode`, which the kernel knows as `node`; `data_len` is the number of bytes that are not holes.
+/// The attributes of `inode`, which the kernel knows as `node`; `data_len` is the number of bytes
+/// that are not holes.
 pub(crate) fn attributes(
     inode: &Inode,
     node: NodeId,
@@ -102,7 +104,8 @@ fn permissions(inode: &Inode, overrides: &Overrides) -> u16 {
     }
 }
 
-/// The upper four bits of a mode, which are also the type of a directory entry (`DT_DIR` and so on).
+/// The upper four bits of a mode, which are also the type of a directory entry (`DT_DIR` and so
+/// on).
 pub(crate) const fn type_bits(kind: FileKind) -> u32 {
     match kind {
         FileKind::Fifo => 1,
@@ -115,7 +118,8 @@ pub(crate) const fn type_bits(kind: FileKind) -> u32 {
     }
 }
 
-/// Packs (major << 32 | minor) as the FUSE protocol does: 12 bits of major, 20 of minor, all that Linux has.
+/// Packs (major << 32 | minor) as the FUSE protocol does: 12 bits of major, 20 of minor, all that
+/// Linux has.
 ///
 /// # Source
 /// `new_encode_dev` in the kernel's `include/linux/kdev_t.h`.

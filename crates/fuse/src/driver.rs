@@ -1,5 +1,6 @@
-//! Answers the kernel's requests from a [`Tree`]. Holds no table of inodes and no open files: a node id is an inode
-//! number, and the kernel is told to cache everything for ever, because nothing ever changes.
+//! Answers the kernel's requests from a [`Tree`]. Holds no table of inodes and no open files: a
+//! node id is an inode number, and the kernel is told to cache everything for ever, because nothing
+//! ever changes.
 
 use crate::attr::{extended, type_bits};
 use crate::listing::Listing;
@@ -18,7 +19,8 @@ use weald_format::{Error, InodeNo};
 use weald_image::Inode;
 use zerocopy::{Immutable, IntoBytes};
 
-/// How long the kernel may believe names, absences and attributes, in seconds: a year, the tree being immutable.
+/// How long the kernel may believe names, absences and attributes, in seconds: a year, the tree
+/// being immutable.
 const TTL: u64 = 365 * 24 * 3600;
 
 /// Unit of the block counts of statfs(2), in bytes.
@@ -52,7 +54,8 @@ pub(crate) enum Answer<C> {
 type Answered<T> = Result<Answer<<T as Tree>::Chunk>, Errno>;
 
 impl<T: Tree> Driver<T> {
-    /// A driver for a connection on which the bits `flags` of the handshake were agreed; `owner` has mounted it.
+    /// A driver for a connection on which the bits `flags` of the handshake were agreed; `owner`
+    /// has mounted it.
     pub(crate) fn new(view: View<T>, flags: u64, owner: u32) -> Self {
         let keeps_out = view.shown.access == Access::OwnerAndRoot;
         Self {
@@ -78,8 +81,9 @@ impl<T: Tree> Driver<T> {
             .unwrap_or_else(Answer::Failed)
     }
 
-    /// The kernel's own `allow_other` lets everybody in, so that `allow_root` is for us to hold. Reading is not asked about: who
-    /// has an open file was let in when it was opened, and the kernel reads ahead for whom it likes.
+    /// The kernel's own `allow_other` lets everybody in, so that `allow_root` is for us to hold.
+    /// Reading is not asked about: who has an open file was let in when it was opened, and the
+    /// kernel reads ahead for whom it likes.
     fn lets_in(&self, opcode: Opcode, uid: u32) -> bool {
         match self.owner {
             None => true,
@@ -174,7 +178,8 @@ impl<T: Tree> Driver<T> {
             Opcode::Ioctl => Err(Errno::NOTTY),
             // The kernel remembers, and does by itself from then on.
             Opcode::Flush | Opcode::Interrupt => Err(Errno::NOSYS),
-            // What would change something: the kernel refuses it for us (`ro`), unless somebody remounts us `rw`.
+            // What would change something: the kernel refuses it for us (`ro`), unless somebody
+            // remounts us `rw`.
             _ => Err(Errno::ROFS),
         }
     }
@@ -200,7 +205,8 @@ impl<T: Tree> Driver<T> {
     fn entry_out(&self, attr: Attr) -> EntryOut {
         EntryOut {
             nodeid: attr.ino,
-            // Inode numbers are never given to another inode while an image is mounted: there is one generation.
+            // Inode numbers are never given to another inode while an image is mounted: there is
+            // one generation.
             generation: 0,
             entry_valid: self.ttl(),
             attr_valid: self.ttl(),
@@ -252,7 +258,8 @@ impl<T: Tree> Driver<T> {
         let listed = self.view.list(dir, offset, &mut |next, name, inode| {
             let mut entry = self.entry_out(self.view.attributes(inode));
             if name == b"." || name == b".." {
-                // The kernel looks these up by itself, and would count a reference for each that nobody gives back.
+                // The kernel looks these up by itself, and would count a reference for each that
+                // nobody gives back.
                 entry.nodeid = 0;
             }
             listing.add_with_attributes(&entry, next, type_bits(inode.kind), name)
@@ -346,7 +353,8 @@ fn bytes<C>(out: &mut Vec<u8>, bytes: &[u8]) -> Answer<C> {
     Answer::Buffered
 }
 
-/// Answers a request for a value of unknown length: its length where `size` is 0, ERANGE where it does not fit.
+/// Answers a request for a value of unknown length: its length where `size` is 0, ERANGE where it
+/// does not fit.
 fn sized<C>(out: &mut Vec<u8>, size: u32, value: &[u8]) -> Result<Answer<C>, Errno> {
     if size == 0 {
         // A value has at most 64 KiB, a list as much: Linux allows no more.

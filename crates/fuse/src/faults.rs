@@ -1,4 +1,5 @@
-//! Says each failure once: a damaged block that a thousand readers hit makes one line in the log, not a thousand.
+//! Says each failure once: a damaged block that a thousand readers hit makes one line in the log,
+//! not a thousand.
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -6,10 +7,12 @@ use std::collections::HashSet;
 use weald_format::{Error, ErrorKind, InodeNo};
 use weald_vfs::errno::errno;
 
-/// Places remembered at most; 8192 of them take about 300 KiB. Failures beyond that are answered but not logged.
+/// Places remembered at most; 8192 of them take about 300 KiB. Failures beyond that are answered
+/// but not logged.
 const PLACE_COUNT_MAX: usize = 8192;
 
-/// Where a failure happened: kind, offset of the damaged record (or 0), inode (0 where the record is known).
+/// Where a failure happened: kind, offset of the damaged record (or 0), inode (0 where the record
+/// is known).
 type PlaceKey = (ErrorKind, u64, u64);
 
 /// The failures logged so far.
@@ -19,7 +22,8 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// The errno for `error`, which came up while doing `doing` to `ino`; logs it when the place is new.
+    /// The errno for `error`, which came up while doing `doing` to `ino`; logs it when the place is
+    /// new.
     pub(crate) fn answer(&self, doing: &str, ino: InodeNo, error: &Error) -> Errno {
         if is_failure(error.kind()) && self.is_new(key_of(ino, error)) {
             log::error!("{doing} of inode {ino}: {error:?}");
@@ -40,7 +44,8 @@ impl Faults {
     }
 }
 
-/// Asking for what is not there, or for what makes no sense, is the caller's affair and not worth a line.
+/// Asking for what is not there, or for what makes no sense, is the caller's affair and not worth a
+/// line.
 fn is_failure(kind: ErrorKind) -> bool {
     !matches!(kind, ErrorKind::NotFound | ErrorKind::Invalid)
 }

@@ -1,4 +1,5 @@
-//! Mounting and unmounting by `fusermount3`, the set-uid program that does for others what only root may.
+//! Mounting and unmounting by `fusermount3`, the set-uid program that does for others what only
+//! root may.
 //!
 //! It mounts, and sends the open device over a socket whose number it finds in the environment.
 
@@ -42,7 +43,8 @@ pub(crate) fn mount(
         .stdin(OwnedFd::from(theirs));
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let child = child.map_err(|error| Error::io(PROGRAM, error))?;
-    // Holds the other end of the socket, which must close for us to notice that the child has given up.
+    // Holds the other end of the socket, which must close for us to notice that the child has given
+    // up.
     drop(command);
     let device = receive_device(&ours);
     let output = child
@@ -54,7 +56,8 @@ pub(crate) fn mount(
     }
 }
 
-/// `fusermount3` adds `nodev` and `nosuid`, and allows `allow_other` only where `/etc/fuse.conf` does.
+/// `fusermount3` adds `nodev` and `nosuid`, and allows `allow_other` only where `/etc/fuse.conf`
+/// does.
 fn words(source: &OsStr, subtype: &str, options: &MountOptions, access: Access) -> String {
     let name = source
         .to_string_lossy()

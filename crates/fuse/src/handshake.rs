@@ -11,14 +11,17 @@ use std::os::fd::OwnedFd;
 use weald_format::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Bytes that one request carries: what the kernel allows by default (`/proc/sys/fs/fuse/max_pages_limit`).
+/// Bytes that one request carries: what the kernel allows by default
+/// (`/proc/sys/fs/fuse/max_pages_limit`).
 pub(crate) const REQUEST_PAGES_MAX: u16 = 256;
 
-/// Requests that the kernel may have under way without anybody waiting (read-ahead). Enough to keep every worker busy
-/// with the next blocks of several sequential readers; each holds at most 1 MiB of page cache.
+/// Requests that the kernel may have under way without anybody waiting (read-ahead). Enough to keep
+/// every worker busy with the next blocks of several sequential readers; each holds at most 1 MiB
+/// of page cache.
 const BACKGROUND_COUNT_MAX: u16 = 64;
 
-/// Bytes of one write, which nobody makes: the least that the kernel accepts, so that its buffer is small.
+/// Bytes of one write, which nobody makes: the least that the kernel accepts, so that its buffer is
+/// small.
 const WRITE_LEN_MAX: u32 = 4096;
 
 /// What was agreed with the kernel when a connection began; it holds for whoever answers on it.

@@ -1,9 +1,12 @@
-//! Serves an image through FUSE: translates the kernel's requests into calls of the reader, and nothing more.
+//! Serves an image through FUSE: translates the kernel's requests into calls of the reader, and
+//! nothing more.
 //!
-//! Neighbours: [`weald_image`] reads and verifies, `weald_vfs` knows the errno, `weald_sys` opens the device.
+//! Neighbours: [`weald_image`] reads and verifies, `weald_vfs` knows the errno, `weald_sys` opens
+//! the device.
 //!
-//! Invariants: a node id is an inode number, so that there is no table of inodes; nothing is ever changed, so that the
-//! kernel may keep every answer; a failure is the answer to one request and never ends the session.
+//! Invariants: a node id is an inode number, so that there is no table of inodes; nothing is ever
+//! changed, so that the kernel may keep every answer; a failure is the answer to one request and
+//! never ends the session.
 #![forbid(unsafe_code)]
 
 mod attr;

@@ -67,7 +67,8 @@ fn dirent(ino: u64, off: u64, kind: u32, name: &[u8]) -> Dirent {
 mod tests {
     use super::*;
 
-    /// Would catch: an entry cut in two at the end of the buffer, and names that begin where the kernel does not look.
+    /// Would catch: an entry cut in two at the end of the buffer, and names that begin where the
+    /// kernel does not look.
     #[test]
     fn entries_are_whole_and_aligned() {
         let mut out = Vec::new();

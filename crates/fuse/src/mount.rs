@@ -1,6 +1,7 @@
 //! Puts a tree into the name space and takes it out again, or hands it to another server.
 //!
-//! Root mounts by mount(2), which gives the true type (`fuse.weald`) and true flags; everybody else by `fusermount3`.
+//! Root mounts by mount(2), which gives the true type (`fuse.weald`) and true flags; everybody else
+//! by `fusermount3`.
 
 use crate::driver::{Driver, wanted_flags};
 use crate::fusermount;
@@ -25,19 +26,24 @@ use weald_format::{ByteLen, Error, ErrorKind, ROOT_INODE, Result};
 /// What `/proc/mounts` shows after `fuse.`.
 const SUBTYPE: &str = "weald";
 
-/// Read-ahead of the kernel in bytes, unless somebody says another. Around every page of a program that is not there the kernel asks for as much, so
-/// that more has more decoded for nobody; less costs who reads in order (`docs/design/0017-one-cache.md`).
+/// Read-ahead of the kernel in bytes, unless somebody says another. Around every page of a program
+/// that is not there the kernel asks for as much, so that more has more decoded for nobody; less
+/// costs who reads in order (`docs/design/0017-one-cache.md`).
 const READ_AHEAD_LEN: ByteLen = ByteLen(256 << 10);
-/// The same where nothing is decoded: four requests as large as can be, which keep the processors busy by themselves.
+/// The same where nothing is decoded: four requests as large as can be, which keep the processors
+/// busy by themselves.
 const PLAIN_READ_AHEAD_LEN: ByteLen = ByteLen(REQUEST_PAGES_MAX as u64 * 4096 * 4);
 
-/// Threads that answer requests for contents, beside one for each processor: so none is idle while they wait for storage, or for a block that another one decodes
+/// Threads that answer requests for contents, beside one for each processor: so none is idle while
+/// they wait for storage, or for a block that another one decodes
 /// (`docs/design/0017-one-cache.md`).
 const MORE_WORKERS: usize = 4;
-/// The same where nothing is decoded and the kernel has several large requests answered at a time: the fewer threads, the sooner the reader's turn comes.
+/// The same where nothing is decoded and the kernel has several large requests answered at a time:
+/// the fewer threads, the sooner the reader's turn comes.
 const MORE_PLAIN_WORKERS: usize = 2;
 
-/// How long [`Mount::pause`] waits for requests under way. A disk that hangs longer keeps its server.
+/// How long [`Mount::pause`] waits for requests under way. A disk that hangs longer keeps its
+/// server.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `STATX_MNT_ID` of statx(2), Linux 5.8.
@@ -55,7 +61,8 @@ pub struct Mount {
     is_handed_over: Mutex<bool>,
 }
 
-/// A mount that nobody serves: its users wait until somebody [resumes](resume) it. Dropping it ends the mount for them.
+/// A mount that nobody serves: its users wait until somebody [resumes](resume) it. Dropping it ends
+/// the mount for them.
 #[derive(Debug)]
 pub struct Paused {
     /// The connection to the kernel.
@@ -68,7 +75,8 @@ pub struct Paused {
     pub mount_id: u64,
 }
 
-/// Takes one mount out of the name space; can be sent to other threads, does nothing once the mount is gone.
+/// Takes one mount out of the name space; can be sent to other threads, does nothing once the mount
+/// is gone.
 #[derive(Debug, Clone)]
 pub struct Unmounter {
     dir: PathBuf,
@@ -84,10 +92,12 @@ pub enum Busy {
     Detach,
 }
 
-/// Mounts `tree` on the directory `dir`; `source` is shown as its origin. The mount is live when this returns.
+/// Mounts `tree` on the directory `dir`; `source` is shown as its origin. The mount is live when
+/// this returns.
 ///
 /// # Errors
-/// `NotFound` and `Invalid` where `dir` is missing or no directory; `Io` where the kernel or `fusermount3` refuses.
+/// `NotFound` and `Invalid` where `dir` is missing or no directory; `Io` where the kernel or
+/// `fusermount3` refuses.
 pub fn mount<T: Tree>(
     tree: T,
     source: &OsStr,
@@ -111,11 +121,12 @@ pub fn mount_traced<T: Tree>(
     start(tree, source, dir, options, Some(trace))
 }
 
-/// Serves a mount that another server, or another process, has [paused](Mount::pause). `tree` and `options` must be what
-/// they were: the kernel remembers what it was told.
+/// Serves a mount that another server, or another process, has [paused](Mount::pause). `tree` and
+/// `options` must be what they were: the kernel remembers what it was told.
 ///
 /// # Errors
-/// `NotFound` where the tree lacks `subdir`, `Io` where no thread can be started; the mount is dead then.
+/// `NotFound` where the tree lacks `subdir`, `Io` where no thread can be started; the mount is dead
+/// then.
 pub fn resume<T: Tree>(tree: T, paused: Paused, options: &MountOptions) -> Result<Mount> {
     let view = view(tree, options)?;
     let stat = local_statx(&paused.dir)?;
@@ -131,7 +142,8 @@ pub fn resume<T: Tree>(tree: T, paused: Paused, options: &MountOptions) -> Resul
 /// Takes what is mounted on `dir` out of the name space.
 ///
 /// # Errors
-/// `Invalid` where nothing is mounted there, `Busy` where it is in use (unless `busy` says otherwise), `NotFound`, `Io`.
+/// `Invalid` where nothing is mounted there, `Busy` where it is in use (unless `busy` says
+/// otherwise), `NotFound`, `Io`.
 pub fn unmount(dir: &Path, busy: Busy) -> Result<()> {
     let mut flags = UnmountFlags::NOFOLLOW;
     if busy == Busy::Detach {
@@ -146,7 +158,8 @@ pub fn unmount(dir: &Path, busy: Busy) -> Result<()> {
     }
 }
 
-/// The device number (major, minor) of what is mounted on `dir`; asks no file system, so that a dead one cannot hang it.
+/// The device number (major, minor) of what is mounted on `dir`; asks no file system, so that a
+/// dead one cannot hang it.
 ///
 /// # Errors
 /// `NotFound`, `Io`.
@@ -154,13 +167,14 @@ pub fn device_of(dir: &Path) -> Result<(u32, u32)> {
     local_statx(dir).map(|stat| (stat.stx_dev_major, stat.stx_dev_minor))
 }
 
-/// Whether what is mounted on `dir`, or holds it, is a FUSE file system; `None` where the kernel does not tell.
+/// Whether what is mounted on `dir`, or holds it, is a FUSE file system; `None` where the kernel
+/// does not tell.
 pub fn is_fuse(dir: &Path) -> Option<bool> {
     type_of(dir).map(|name| name.starts_with("fuse"))
 }
 
-/// Whether an automounter waits on `dir` for who comes in: while it has a mount made, everybody else waits at that directory, but for its own group of
-/// processes.
+/// Whether an automounter waits on `dir` for who comes in: while it has a mount made, everybody
+/// else waits at that directory, but for its own group of processes.
 pub fn is_automount(dir: &Path) -> bool {
     type_of(dir).is_some_and(|name| name == "autofs")
 }
@@ -197,10 +211,12 @@ impl Mount {
         self.session.counters()
     }
 
-    /// Waits until nobody serves the mount any more: it is gone, however it was ended, or was [paused](Mount::pause).
+    /// Waits until nobody serves the mount any more: it is gone, however it was ended, or was
+    /// [paused](Mount::pause).
     ///
     /// # Errors
-    /// `Io` where the connection to the kernel failed before that; only one of several who wait is told.
+    /// `Io` where the connection to the kernel failed before that; only one of several who wait is
+    /// told.
     pub fn wait(&self) -> Result<()> {
         loop {
             let ended = self.session.wait();
@@ -217,11 +233,13 @@ impl Mount {
         self.session.is_over()
     }
 
-    /// Stops serving: requests under way are answered, those that come wait for whoever [resumes](resume) it.
+    /// Stops serving: requests under way are answered, those that come wait for whoever
+    /// [resumes](resume) it.
     ///
     /// # Errors
-    /// `Invalid` where the mount is gone or was paused already; `Busy` where it is traced, where something else is mounted on top of it or it was
-    /// detached, and where requests take longer than half a minute. It is served on then.
+    /// `Invalid` where the mount is gone or was paused already; `Busy` where it is traced, where
+    /// something else is mounted on top of it or it was detached, and where requests take longer
+    /// than half a minute. It is served on then.
     pub fn pause(&self) -> Result<Paused> {
         let busy = |what| Error::new(ErrorKind::Busy, format!("{}: {what}", self.dir().display()));
         let mut is_handed_over = self.is_handed_over.lock();
@@ -237,7 +255,8 @@ impl Mount {
         let device = self.session.device()?;
         let dir = self.dir().to_owned();
         let knock = move || {
-            // The answer does not matter, only that the kernel asks: it caches no answer to statfs(2).
+            // The answer does not matter, only that the kernel asks: it caches no answer to
+            // statfs(2).
             let _ = rustix::fs::statfs(&dir);
         };
         let is_closed = self.session.close(knock, PAUSE_TIMEOUT);
@@ -257,7 +276,8 @@ impl Mount {
         })
     }
 
-    /// The kernel starts every FUSE mount with 128 KiB and lets only root change it, and only there.
+    /// The kernel starts every FUSE mount with 128 KiB and lets only root change it, and only
+    /// there.
     fn set_read_ahead(&self, len: ByteLen) {
         let (major, minor) = self.device;
         let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
@@ -279,7 +299,8 @@ impl Drop for Mount {
 }
 
 impl Unmounter {
-    /// Ends the mount, if it is still there. What somebody else has mounted on the same directory is left alone.
+    /// Ends the mount, if it is still there. What somebody else has mounted on the same directory
+    /// is left alone.
     ///
     /// # Errors
     /// As [`unmount`].
@@ -329,7 +350,8 @@ fn checked_dir(dir: &Path) -> Result<PathBuf> {
     let path = dir
         .canonicalize()
         .map_err(|error| Error::io("mount point", error))?;
-    // Not by stat(2) as the standard library calls it: on an automount point that waits for the very mount that is to be made here.
+    // Not by stat(2) as the standard library calls it: on an automount point that waits for the
+    // very mount that is to be made here.
     let stat = local_statx(&path).map_err(|error| error.context("mount point"))?;
     match FileType::from_raw_mode(stat.stx_mode.into()) {
         FileType::Directory => Ok(path),

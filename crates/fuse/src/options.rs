@@ -8,7 +8,8 @@ use weald_image::ImageStart;
 /// Most session threads that `workers=` accepts: each costs a stack and a request buffer.
 const WORKER_COUNT_MAX: usize = 1024;
 
-/// Most that `max_readahead=` accepts: the kernel holds as much for every file that is read in order.
+/// Most that `max_readahead=` accepts: the kernel holds as much for every file that is read in
+/// order.
 const READ_AHEAD_LEN_MAX: u64 = 64 << 20;
 
 /// Who may enter the mount, file permissions aside.
@@ -24,18 +25,20 @@ pub enum Access {
 
 /// What the `-o` options of a mount say; [`Default`] is what none of them say.
 ///
-/// `None` in a flag means: as the kernel does for whoever mounts. Root gets what any kernel file system gives (everybody
-/// enters, devices and set-uid programs work), others get what FUSE allows them (only themselves, neither of the two).
+/// `None` in a flag means: as the kernel does for whoever mounts. Root gets what any kernel file
+/// system gives (everybody enters, devices and set-uid programs work), others get what FUSE allows
+/// them (only themselves, neither of the two).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MountOptions {
     /// `allow_other`, `allow_root`.
     pub access: Option<Access>,
     /// `uid=`, `gid=`, `umask=`.
     pub overrides: Overrides,
-    /// `cachesize=`: most bytes of decoded blocks and pages kept; less than 32 MiB keeps up to 8 MiB of pages all the same,
-    /// 0 nothing.
+    /// `cachesize=`: most bytes of decoded blocks and pages kept; less than 32 MiB keeps up to 8
+    /// MiB of pages all the same, 0 nothing.
     pub cache_len: Option<ByteLen>,
-    /// `workers=`: threads that answer the kernel; where it is not given four more than CPUs, or two more where nothing is decoded.
+    /// `workers=`: threads that answer the kernel; where it is not given four more than CPUs, or
+    /// two more where nothing is decoded.
     pub worker_count: Option<usize>,
     /// `max_readahead=`: how far the kernel reads ahead, if root mounts.
     pub read_ahead_len: Option<ByteLen>,
@@ -45,7 +48,8 @@ pub struct MountOptions {
     pub expected_digest: Option<Digest>,
     /// `generation=`: which state of the image is mounted instead of the last.
     pub generation: Option<u64>,
-    /// `basedir=`, any number of times: where base images are looked for, besides the directory of the image.
+    /// `basedir=`, any number of times: where base images are looked for, besides the directory of
+    /// the image.
     pub base_dirs: Vec<PathBuf>,
     /// `subdir=`: the directory of the image that is mounted instead of its root.
     pub subdir: Option<PathBuf>,
@@ -64,8 +68,9 @@ pub struct MountOptions {
 }
 
 impl MountOptions {
-    /// Parses the arguments of any number of `-o`, each a list separated by commas; a later word wins over an earlier.
-    /// `\` takes the meaning from the character after it, so that a value can hold a comma.
+    /// Parses the arguments of any number of `-o`, each a list separated by commas; a later word
+    /// wins over an earlier. `\` takes the meaning from the character after it, so that a value can
+    /// hold a comma.
     ///
     /// # Errors
     /// `Invalid` for unknown words, `rw` and bad values.
@@ -81,8 +86,8 @@ impl MountOptions {
         Ok(options)
     }
 
-    /// The list that a mount helper should go by: without `rw`, which mount(8) passes whenever nobody says `ro`, and
-    /// without unknown words where `is_sloppy` (mount's `-s`).
+    /// The list that a mount helper should go by: without `rw`, which mount(8) passes whenever
+    /// nobody says `ro`, and without unknown words where `is_sloppy` (mount's `-s`).
     pub fn for_helper(list: &str, is_sloppy: bool) -> String {
         let keeps = |word: &String| {
             let is_known = || Self::default().take(word).is_ok();
@@ -152,7 +157,8 @@ impl MountOptions {
     }
 }
 
-/// Words that mean nothing to a read-only image, or that mount(8), fstab and systemd keep for themselves.
+/// Words that mean nothing to a read-only image, or that mount(8), fstab and systemd keep for
+/// themselves.
 fn is_for_others(flag: &str) -> bool {
     const WORDS: &[&str] = &[
         "",

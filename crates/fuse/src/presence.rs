@@ -1,8 +1,9 @@
 //! Lets others wait for the end of the process that serves a mount.
 //!
-//! umount(2) returns when the mount is gone, its server a moment later. A script that unmounts and then replaces the
-//! image, or counts processes, wants the later moment. The server holds an abstract socket named after the device number
-//! of its mount, which no other live mount has; whoever is connected to it hears of the server's end.
+//! umount(2) returns when the mount is gone, its server a moment later. A script that unmounts and
+//! then replaces the image, or counts processes, wants the later moment. The server holds an
+//! abstract socket named after the device number of its mount, which no other live mount has;
+//! whoever is connected to it hears of the server's end.
 
 use crate::mount::Mount;
 use std::io::Read;
@@ -17,7 +18,8 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// Makes this process known as the server of `mount`; `None` where another process has the name.
+    /// Makes this process known as the server of `mount`; `None` where another process has the
+    /// name.
     pub fn announce(mount: &Mount) -> Option<Self> {
         let bound = address(mount.device()).and_then(|address| UnixListener::bind_addr(&address));
         match bound {

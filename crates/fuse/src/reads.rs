@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// Requests for contents of one session. As many wait as the kernel has sent: one for each thread that waits for it, and what it
-/// reads ahead.
+/// Requests for contents of one session. As many wait as the kernel has sent: one for each thread
+/// that waits for it, and what it reads ahead.
 #[derive(Debug)]
 pub(crate) struct Reads {
     running_max: usize,
@@ -69,7 +69,8 @@ impl Reads {
         }
     }
 
-    /// Gives a request back to be answered at once, by who then asks for the [next](Reads::next); or puts it aside.
+    /// Gives a request back to be answered at once, by who then asks for the [next](Reads::next);
+    /// or puts it aside.
     pub(crate) fn begin(
         &self,
         request: &Request<'_>,
@@ -104,7 +105,8 @@ impl Reads {
 mod tests {
     use super::*;
 
-    /// Would catch: more at a time than allowed, a request that nobody takes up, one answered twice.
+    /// Would catch: more at a time than allowed, a request that nobody takes up, one answered
+    /// twice.
     #[test]
     fn so_many_run_and_the_rest_wait_in_order() {
         let reads = Reads::new(2);

@@ -1,7 +1,7 @@
 //! From the bytes that the kernel sends to a request: parsed once, trusted from then on.
 //!
-//! The kernel is no adversary, but a version of it that we do not know may send what we do not know: what does not parse is
-//! answered with EIO or ENOSYS and ends nothing.
+//! The kernel is no adversary, but a version of it that we do not know may send what we do not
+//! know: what does not parse is answered with EIO or ENOSYS and ends nothing.
 
 use crate::wire::{GetxattrIn, InHeader, LseekIn, NodeId, Opcode, OpenIn, ReadIn};
 use rustix::io::Errno;
@@ -19,7 +19,8 @@ pub(crate) struct Request<'a> {
     pub(crate) operation: Operation<'a>,
 }
 
-/// What is wanted, with what is needed to answer. What needs no more than its name is [`Operation::Other`].
+/// What is wanted, with what is needed to answer. What needs no more than its name is
+/// [`Operation::Other`].
 #[derive(Debug)]
 pub(crate) enum Operation<'a> {
     Lookup { name: &'a [u8] },
@@ -130,7 +131,8 @@ mod tests {
         );
     }
 
-    /// Would catch: a panic, or bytes behind the request taken for a part of it, on what a kernel cuts short.
+    /// Would catch: a panic, or bytes behind the request taken for a part of it, on what a kernel
+    /// cuts short.
     #[test]
     fn whatever_is_cut_short_is_an_error_and_no_panic() {
         for opcode in Opcode::ALL {

@@ -1,15 +1,18 @@
-//! The conversation with the kernel over one connection: threads that read requests and answer them.
+//! The conversation with the kernel over one connection: threads that read requests and answer
+//! them.
 //!
-//! A worker waits in read(2) until the kernel has a request for it, and answers it before it reads the next one. What a
-//! worker meets never ends the session: a panic is the answer EIO to one request.
+//! A worker waits in read(2) until the kernel has a request for it, and answers it before it reads
+//! the next one. What a worker meets never ends the session: a panic is the answer EIO to one
+//! request.
 //!
-//! **Contents and names.** Contents may take long, on a slow disk very long. There is one worker more than may be at contents at
-//! a time; who reads a request for more of them puts it aside, and who is done with one takes it up. So names never wait
-//! for contents.
+//! **Contents and names.** Contents may take long, on a slow disk very long. There is one worker
+//! more than may be at contents at a time; who reads a request for more of them puts it aside, and
+//! who is done with one takes it up. So names never wait for contents.
 //!
-//! **Stopping.** Nothing wakes a thread out of read(2) without harm but a request. So a session that is to stop closes its
-//! gate, and asks its own mount for something that no cache answers until every worker has come out and seen the gate. A request too
-//! many stays in the kernel's queue, and whoever continues answers it.
+//! **Stopping.** Nothing wakes a thread out of read(2) without harm but a request. So a session
+//! that is to stop closes its gate, and asks its own mount for something that no cache answers
+//! until every worker has come out and seen the gate. A request too many stays in the kernel's
+//! queue, and whoever continues answers it.
 
 use crate::driver::{Answer, Driver};
 use crate::reads::Reads;
@@ -30,19 +33,22 @@ use std::time::{Duration, Instant};
 use weald_format::{Error, Result};
 use zerocopy::IntoBytes;
 
-/// Bytes of the buffer that requests are read into. The largest one that the kernel sends a read-only file system without
-/// being remounted `rw` has a name; one with an attribute of 64 KiB fits too.
+/// Bytes of the buffer that requests are read into. The largest one that the kernel sends a
+/// read-only file system without being remounted `rw` has a name; one with an attribute of 64 KiB
+/// fits too.
 const REQUEST_LEN_MAX: usize = READ_BUFFER_MIN + (80 << 10);
 
 /// Most bytes that a worker keeps between requests for its answers.
 const OUT_LEN_KEPT: usize = 256 << 10;
 
-/// How long somebody who closes a session waits before asking for the next request; workers are mostly out long before.
+/// How long somebody who closes a session waits before asking for the next request; workers are
+/// mostly out long before.
 const KNOCK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// A session: what its workers and its owner share.
 pub(crate) struct Session {
-    /// The connection. One descriptor serves all workers: a descriptor for each did not show in any measurement.
+    /// The connection. One descriptor serves all workers: a descriptor for each did not show in any
+    /// measurement.
     device: OwnedFd,
     workers: Vec<WorkerStats>,
     reads: Reads,
@@ -70,7 +76,8 @@ impl State {
 }
 
 impl Session {
-    /// A session over `device`, not yet started, that answers `read_count` requests for contents at a time.
+    /// A session over `device`, not yet started, that answers `read_count` requests for contents at
+    /// a time.
     pub(crate) fn new(device: OwnedFd, read_count: usize, trace: Option<Arc<Trace>>) -> Self {
         let worker_count = read_count + 1;
         let state = State {
@@ -155,7 +162,8 @@ impl Session {
         self.changed.notify_all();
     }
 
-    /// Waits until no worker runs; the failure that ended the connection, if it was one, is told once.
+    /// Waits until no worker runs; the failure that ended the connection, if it was one, is told
+    /// once.
     pub(crate) fn wait(&self) -> Result<()> {
         let mut state = self.state.lock();
         while !state.is_idle() {
@@ -172,9 +180,10 @@ impl Session {
         state.is_over && state.is_idle()
     }
 
-    /// Makes the workers leave once each has answered what it is at. `knock` must make the kernel send a request; it is called
-    /// from other threads, one at a time, and may wait for ever. Says whether all have left within `timeout`; where they
-    /// have not, [`Session::start`] brings back those who did.
+    /// Makes the workers leave once each has answered what it is at. `knock` must make the kernel
+    /// send a request; it is called from other threads, one at a time, and may wait for ever. Says
+    /// whether all have left within `timeout`; where they have not, [`Session::start`] brings back
+    /// those who did.
     pub(crate) fn close(
         &self,
         knock: impl Fn() + Send + Sync + 'static,
@@ -299,7 +308,8 @@ impl<T: Tree> Worker<'_, T> {
             self.answer(Opcode::Read, &request, begun, out);
             next = self.session.reads.next();
             if is_large(&request) {
-                // Who waited for it goes on at once, not when this worker's time is up: it is who asks for more in time.
+                // Who waited for it goes on at once, not when this worker's time is up: it is who
+                // asks for more in time.
                 std::thread::yield_now();
             }
         }
@@ -332,7 +342,8 @@ impl<T: Tree> Worker<'_, T> {
         out: &mut Vec<u8>,
     ) -> std::result::Result<usize, Errno> {
         out.clear();
-        // Nothing of ours is left half changed: answering changes caches only, which look after themselves.
+        // Nothing of ours is left half changed: answering changes caches only, which look after
+        // themselves.
         let answered = catch_unwind(AssertUnwindSafe(|| {
             self.driver.answer(opcode, request, out)
         }));

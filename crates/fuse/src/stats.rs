@@ -1,4 +1,5 @@
-//! Counts requests and how long they take. Each worker has counters of its own, so that nobody waits for a cache line.
+//! Counts requests and how long they take. Each worker has counters of its own, so that nobody
+//! waits for a cache line.
 
 use crate::wire::Opcode;
 use rustix::io::Errno;
@@ -40,8 +41,8 @@ pub struct OperationCount {
     pub error_count: u64,
     /// Nanoseconds from reading the request to having answered it, of all together.
     pub total_ns: u64,
-    /// Requests by their time: entry `i` counts those below 2^`i` microseconds that no entry before counts, the last all
-    /// others.
+    /// Requests by their time: entry `i` counts those below 2^`i` microseconds that no entry before
+    /// counts, the last all others.
     pub latency_counts: Vec<u64>,
 }
 
@@ -73,7 +74,8 @@ fn bucket_of(took: Duration) -> usize {
     ((u64::BITS - micros.leading_zeros()) as usize).min(BUCKET_COUNT - 1)
 }
 
-/// Nobody else writes, so that this is no race; a locked instruction for each of several counters would be felt.
+/// Nobody else writes, so that this is no race; a locked instruction for each of several counters
+/// would be felt.
 fn add(counter: &AtomicU64, n: u64) {
     counter.store(
         counter.load(Ordering::Relaxed).wrapping_add(n),
@@ -160,7 +162,8 @@ mod tests {
         assert_eq!(bucket_of(Duration::MAX), BUCKET_COUNT - 1);
     }
 
-    /// Would catch: absence counted as a failure, or content of one kind of request in another's place.
+    /// Would catch: absence counted as a failure, or content of one kind of request in another's
+    /// place.
     #[test]
     fn workers_are_added_up() {
         let workers = [WorkerStats::new(), WorkerStats::new()];

@@ -1,8 +1,8 @@
 //! Writes every request into a file that Chrome's and Perfetto's viewers of traces show.
 //!
 //! # Source
-//! "Trace Event Format", Google, JSON array format; its closing bracket may be missing, so that a killed server leaves a
-//! file that can be looked at.
+//! "Trace Event Format", Google, JSON array format; its closing bracket may be missing, so that a
+//! killed server leaves a file that can be looked at.
 
 use crate::wire::Opcode;
 use parking_lot::Mutex;

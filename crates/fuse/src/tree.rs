@@ -1,4 +1,5 @@
-//! What the driver needs of a tree. The reader's [`Image`] is one; stubs that measure or test the driver are others.
+//! What the driver needs of a tree. The reader's [`Image`] is one; stubs that measure or test the
+//! driver are others.
 
 use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
@@ -8,8 +9,9 @@ use weald_image::{Chunk, Image, Inode, Run};
 /// Gets an entry's index, name and inode; ends the walk with `Break`.
 pub type VisitEntry<'a> = dyn FnMut(u64, &[u8], &Inode) -> ControlFlow<()> + 'a;
 
-/// What is known of a whole tree without a look at its inodes; lets the kernel stop asking questions whose answer is
-/// always no. Claiming too much costs requests, claiming too little hides what is there.
+/// What is known of a whole tree without a look at its inodes; lets the kernel stop asking
+/// questions whose answer is always no. Claiming too much costs requests, claiming too little hides
+/// what is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
     /// Some inode has extended attributes.
@@ -18,9 +20,11 @@ pub struct Features {
     pub has_acls: bool,
     /// Some regular file has holes.
     pub has_holes: bool,
-    /// Some inode has a time of birth. Where others of the tree have none, the kernel asks for theirs again and again.
+    /// Some inode has a time of birth. Where others of the tree have none, the kernel asks for
+    /// theirs again and again.
     pub has_btimes: bool,
-    /// Nearly all of the contents is stored as it is: what is read besides costs a copy, nothing is decoded for it.
+    /// Nearly all of the contents is stored as it is: what is read besides costs a copy, nothing is
+    /// decoded for it.
     pub is_plain: bool,
 }
 
@@ -33,7 +37,8 @@ pub struct Capacity {
     pub name_count: u64,
 }
 
-/// A file tree that never changes. Every method means what the method of the same name of [`Image`] means.
+/// A file tree that never changes. Every method means what the method of the same name of [`Image`]
+/// means.
 pub trait Tree: Send + Sync + 'static {
     /// Bytes of a file, some of those that [`Tree::read`] hands out.
     type Chunk: Deref<Target = [u8]>;
@@ -82,7 +87,8 @@ pub trait Tree: Send + Sync + 'static {
     /// Whatever reading gives.
     fn xattrs(&self, inode: &Inode) -> Result<Arc<XattrSet>>;
 
-    /// Up to `len` bytes of a regular file from `offset`, in a few chunks one after the other; fewer only at its end.
+    /// Up to `len` bytes of a regular file from `offset`, in a few chunks one after the other;
+    /// fewer only at its end.
     ///
     /// # Errors
     /// Whatever reading gives.

@@ -1,4 +1,5 @@
-//! What the kernel's requests mean in terms of a [`Tree`]: numbers, dots, offsets of entries, hidden attributes.
+//! What the kernel's requests mean in terms of a [`Tree`]: numbers, dots, offsets of entries,
+//! hidden attributes.
 
 use crate::attr::{Overrides, attributes};
 use crate::faults::Faults;
@@ -13,7 +14,8 @@ use std::sync::Arc;
 use weald_format::{FileKind, InodeNo, ROOT_INODE, Result, XattrSet};
 use weald_image::Inode;
 
-/// Offsets of `.` and `..` in a directory; entry `i` has offset `i` + 3 (an offset names what follows the entry).
+/// Offsets of `.` and `..` in a directory; entry `i` has offset `i` + 3 (an offset names what
+/// follows the entry).
 const AFTER_DOT: u64 = 1;
 const AFTER_DOT_DOT: u64 = 2;
 
@@ -53,7 +55,8 @@ impl<T: Tree> View<T> {
         }
     }
 
-    /// The kernel's root is always 1; it stands for `shown.root`, and nothing else is ever called 1.
+    /// The kernel's root is always 1; it stands for `shown.root`, and nothing else is ever called
+    /// 1.
     pub(crate) fn tree_ino(&self, node: NodeId) -> InodeNo {
         if node == NodeId::ROOT {
             self.shown.root
@@ -84,7 +87,8 @@ impl<T: Tree> View<T> {
         self.tree.inode(parent)
     }
 
-    /// `.` and `..` come from handles (`FUSE_EXPORT_SUPPORT`), `.` also for inodes that are not directories.
+    /// `.` and `..` come from handles (`FUSE_EXPORT_SUPPORT`), `.` also for inodes that are not
+    /// directories.
     pub(crate) fn find(&self, dir: NodeId, name: &[u8]) -> Result<Option<Inode>> {
         match name {
             b"." => self.inode(dir).map(Some),
@@ -98,7 +102,8 @@ impl<T: Tree> View<T> {
         attributes(inode, node, self.data_len(inode), &self.shown.overrides)
     }
 
-    /// Bytes of a file that are not holes. Where its map is damaged the file is shown full: stat(2) should still work.
+    /// Bytes of a file that are not holes. Where its map is damaged the file is shown full: stat(2)
+    /// should still work.
     fn data_len(&self, inode: &Inode) -> u64 {
         if inode.kind != FileKind::Regular {
             return 0;
@@ -124,8 +129,9 @@ impl<T: Tree> View<T> {
         self.faults.answer(doing, self.tree_ino(node), error)
     }
 
-    /// Calls `add` with (offset after it, name, inode) for the entries of `dir` that follow `offset`, until it says
-    /// that no more fit. A failure after the first entry is kept for the call that starts there.
+    /// Calls `add` with (offset after it, name, inode) for the entries of `dir` that follow
+    /// `offset`, until it says that no more fit. A failure after the first entry is kept for the
+    /// call that starts there.
     pub(crate) fn list(&self, dir: NodeId, offset: u64, add: &mut AddEntry<'_>) -> Result<()> {
         let mut is_empty = true;
         let listed = self
@@ -173,8 +179,9 @@ impl<T: Tree> View<T> {
         }
     }
 
-    /// ACLs are left out where options contradict them. Names in `trusted.` are not: the kernel denies their values to
-    /// all but root, and does not tell who asks (since it maps ids, `FUSE_ALLOW_IDMAP`).
+    /// ACLs are left out where options contradict them. Names in `trusted.` are not: the kernel
+    /// denies their values to all but root, and does not tell who asks (since it maps ids,
+    /// `FUSE_ALLOW_IDMAP`).
     fn is_hidden(&self, name: &[u8]) -> bool {
         name.starts_with(ACL_PREFIX) && self.shown.overrides.is_active()
     }

@@ -7,14 +7,16 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The protocol's version that we speak: `major` never changes, an older kernel says its own `minor`.
+/// The protocol's version that we speak: `major` never changes, an older kernel says its own
+/// `minor`.
 pub(crate) const MAJOR: u32 = 7;
 /// The newest minor version whose records are known here (`FUSE_STATX` came with it).
 pub(crate) const MINOR: u32 = 39;
 /// Linux 3.15: before it the answer to the handshake was shorter.
 pub(crate) const MINOR_MIN: u32 = 23;
 
-/// The number by which the kernel knows an inode: that of the tree, but 1 for the root of the mount.
+/// The number by which the kernel knows an inode: that of the tree, but 1 for the root of the
+/// mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeId(pub(crate) u64);
 

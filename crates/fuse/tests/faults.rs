@@ -1,4 +1,5 @@
-//! Mounts of images on a storage that fails, lies, is slow or hangs. Runs as root, needs `/dev/fuse`.
+//! Mounts of images on a storage that fails, lies, is slow or hangs. Runs as root, needs
+//! `/dev/fuse`.
 #![allow(missing_docs)]
 
 mod support;
@@ -10,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use support::{Door, Live, Opener, errno, public_dir, wait_until};
 use tempfile::TempDir;
-use weald_build::{BuildOptions, Silent, build_image};
+use weald_builder::{BuildOptions, Silent, build_image};
 use weald_format::{ByteLen, Error, Result};
 use weald_image::{Image, OpenOptions};
 use weald_io::{FileSource, ReadAt};
@@ -143,7 +144,8 @@ fn failing(live: &Live) -> Vec<u64> {
     failing
 }
 
-/// Would catch: one bad place that takes the mount, other files or the directory along, or wrong bytes handed out.
+/// Would catch: one bad place that takes the mount, other files or the directory along, or wrong
+/// bytes handed out.
 #[test]
 fn a_bad_place_is_an_error_of_its_file_alone_and_heals() {
     for fault in [Fault::Fails, Fault::Lies] {

@@ -1,4 +1,5 @@
-//! Real mounts of real images: what was packed is what is shown, also through overlayfs. Runs as root, needs `/dev/fuse`.
+//! Real mounts of real images: what was packed is what is shown, also through overlayfs. Runs as
+//! root, needs `/dev/fuse`.
 #![allow(missing_docs)]
 
 mod support;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use support::{Live, sh};
 use tempfile::TempDir;
-use weald_build::{BuildOptions, Silent, build_image};
+use weald_builder::{BuildOptions, Silent, build_image};
 use weald_format::{ByteLen, Digest, Result};
 use weald_image::{Image, OpenOptions};
 use weald_io::{FileSource, ReadAt};
@@ -123,7 +124,8 @@ fn many_readers_at_once_read_the_same() {
     });
 }
 
-/// An overlay over a mount, in the directory beside the mount point. It holds the mount, so that it must go first.
+/// An overlay over a mount, in the directory beside the mount point. It holds the mount, so that it
+/// must go first.
 struct Overlay<'a> {
     live: &'a Live,
     dir: PathBuf,

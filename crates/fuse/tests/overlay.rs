@@ -1,4 +1,5 @@
-//! overlayfs on top of a mount: what is written goes above, what is copied up keeps everything that it had.
+//! overlayfs on top of a mount: what is written goes above, what is copied up keeps everything that
+//! it had.
 #![allow(missing_docs)]
 
 mod support;

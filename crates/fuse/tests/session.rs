@@ -1,5 +1,5 @@
-//! The session with the kernel: pausing, going on elsewhere, slow contents, panics, counts, traces. Runs as root, needs
-//! `/dev/fuse`.
+//! The session with the kernel: pausing, going on elsewhere, slow contents, panics, counts, traces.
+//! Runs as root, needs `/dev/fuse`.
 #![allow(missing_docs)]
 
 mod support;
@@ -50,7 +50,8 @@ fn read_fresh(root: &Path, dir: u64, count: u64) {
     }
 }
 
-/// Would catch: requests lost or answered twice, or an error shown to anybody, while a mount changes hands.
+/// Would catch: requests lost or answered twice, or an error shown to anybody, while a mount
+/// changes hands.
 #[test]
 fn users_notice_nothing_while_a_mount_changes_hands() {
     let stub = Arc::new(Stub::new(400, 50));
@@ -151,8 +152,8 @@ fn read_big(path: &Path, at: u64) -> Vec<u8> {
     bytes
 }
 
-/// Would catch: a slow disk behind one file that makes `ls` wait, reads that nobody takes up again, a pause that gives up
-/// what was under way.
+/// Would catch: a slow disk behind one file that makes `ls` wait, reads that nobody takes up again,
+/// a pause that gives up what was under way.
 #[test]
 fn names_do_not_wait_for_contents_that_hang() {
     let door = Arc::new(Door::default());
@@ -191,7 +192,8 @@ fn names_do_not_wait_for_contents_that_hang() {
     });
 }
 
-/// Would catch: a session that ends, or a worker that is lost, because somebody was killed while he waited.
+/// Would catch: a session that ends, or a worker that is lost, because somebody was killed while he
+/// waited.
 #[test]
 fn readers_that_are_killed_take_nobody_along() {
     let door = Arc::new(Door::default());

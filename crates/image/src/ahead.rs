@@ -9,7 +9,8 @@ use std::time::Duration;
 /// How many pieces may wait: more would be decoded for readers that have gone elsewhere.
 const QUEUE_COUNT: usize = 64;
 
-/// Blocks that nobody asked for during this time, or twice it at most, are dropped where an image has a cache of its own.
+/// Blocks that nobody asked for during this time, or twice it at most, are dropped where an image
+/// has a cache of its own.
 const REST_AFTER: Duration = Duration::from_secs(60);
 
 /// Bytes that somebody will read soon.

@@ -1,5 +1,5 @@
-//! Decoded blocks, whose memory is used again: fresh memory costs a page fault every 4 KiB, and together they cost as much
-//! as decoding.
+//! Decoded blocks, whose memory is used again: fresh memory costs a page fault every 4 KiB, and
+//! together they cost as much as decoding.
 
 use crate::cache::Weigh;
 use parking_lot::Mutex;
@@ -14,7 +14,8 @@ const SPARE_LEN_MIN: usize = 64 << 10;
 /// Spare buffers at most, so that looking for one ends soon.
 const SPARE_COUNT_MAX: usize = 128;
 
-/// Bytes that room is made for at once: the kernel asks for a mebibyte at most, other callers for whatever an image says that a file has.
+/// Bytes that room is made for at once: the kernel asks for a mebibyte at most, other callers for
+/// whatever an image says that a file has.
 const ROOM_LEN_MAX: usize = 4 << 20;
 
 /// Decoded bytes of a block, or what a recipe makes.
@@ -90,8 +91,8 @@ impl Shelf {
         self.clear();
     }
 
-    /// A block of `len` bytes, of any value: who takes it overwrites them. They are not cleared, for who decodes would clear as many
-    /// bytes as it then writes.
+    /// A block of `len` bytes, of any value: who takes it overwrites them. They are not cleared,
+    /// for who decodes would clear as many bytes as it then writes.
     pub fn block(self: &Arc<Self>, len: usize) -> Block {
         let mut bytes = self.take(len);
         bytes.resize(len, 0);
@@ -102,7 +103,8 @@ impl Shelf {
         }
     }
 
-    /// A block without bytes, with room for `len` to be added, or for as many as anybody asks for at once: the rest has to be there first.
+    /// A block without bytes, with room for `len` to be added, or for as many as anybody asks for
+    /// at once: the rest has to be there first.
     pub fn room(self: &Arc<Self>, len: usize) -> Block {
         let len = len.min(ROOM_LEN_MAX);
         // Nothing that is kept fits less.
@@ -166,7 +168,8 @@ impl Shelf {
 }
 
 impl Block {
-    /// Notes that `len` of its bytes are handed out to who will not ask for them again; whether all are by now.
+    /// Notes that `len` of its bytes are handed out to who will not ask for them again; whether all
+    /// are by now.
     pub fn take(&self, len: usize) -> bool {
         let before = self.taken.fetch_add(len, Ordering::Relaxed);
         before.saturating_add(len) >= self.bytes.len()
@@ -182,7 +185,8 @@ impl Block {
 mod tests {
     use super::*;
 
-    /// Would catch: bytes of a block that is gone among those that are added, memory for a length that nobody has, and copies whose memory is not used again.
+    /// Would catch: bytes of a block that is gone among those that are added, memory for a length
+    /// that nobody has, and copies whose memory is not used again.
     #[test]
     fn room_is_empty_and_bounded() {
         let shelf = Shelf::new(1 << 20);
@@ -217,7 +221,8 @@ mod tests {
         assert_eq!(again.len(), LEN - 100);
     }
 
-    /// Would catch: a small block that holds the memory of a large one, which the cache would have to count in full.
+    /// Would catch: a small block that holds the memory of a large one, which the cache would have
+    /// to count in full.
     #[test]
     fn a_buffer_far_too_long_stays_on_the_shelf() {
         let shelf = Shelf::new(8 * LEN);

@@ -1,8 +1,10 @@
-//! One cache for any number of images: a hard limit in bytes for all they keep, requests for one key merged.
+//! One cache for any number of images: a hard limit in bytes for all they keep, requests for one
+//! key merged.
 //!
-//! Neighbours: `cache/shard.rs` holds entries and chooses which one goes, `cache/flight.rs` merges loads, `cache/counts.rs` counts.
-//! Invariants: what is kept never exceeds the limit, counted when it comes in and again only when it is gone; nothing is loaded
-//! and nothing is dropped under a lock.
+//! Neighbours: `cache/shard.rs` holds entries and chooses which one goes, `cache/flight.rs` merges
+//! loads, `cache/counts.rs` counts. Invariants: what is kept never exceeds the limit, counted when
+//! it comes in and again only when it is gone; nothing is loaded and nothing is dropped under a
+//! lock.
 
 mod counts;
 mod flight;
@@ -40,16 +42,18 @@ impl Weigh for Vec<u8> {
 /// A value of any type.
 type Value = Arc<dyn Any + Send + Sync>;
 
-/// What an entry costs besides its value: its place, its share of a table that is half empty, and what an `Arc` adds.
+/// What an entry costs besides its value: its place, its share of a table that is half empty, and
+/// what an `Arc` adds.
 const ENTRY_LEN: u64 = 160;
 
-/// Least bytes for pages in a cache that is not empty: a few of the largest entry blocks (8192 names of 255 bytes take
-/// about 3 MiB decoded). Without them a walk would decode a block for every few of its entries.
+/// Least bytes for pages in a cache that is not empty: a few of the largest entry blocks (8192
+/// names of 255 bytes take about 3 MiB decoded). Without them a walk would decode a block for every
+/// few of its entries.
 const PAGE_BUDGET_MIN: u64 = 8 << 20;
 
-/// Most bytes that pages take of a cache of up to sixteen times as much; of a larger one they take a sixteenth. What is larger than this
-/// by itself is read once here and there: records of a tree are decoded again in a few hundred microseconds, and the kernel
-/// keeps the entries it was told.
+/// Most bytes that pages take of a cache of up to sixteen times as much; of a larger one they take
+/// a sixteenth. What is larger than this by itself is read once here and there: records of a tree
+/// are decoded again in a few hundred microseconds, and the kernel keeps the entries it was told.
 const PAGE_LEN_MAX: u64 = 96 << 20;
 /// See [`PAGE_LEN_MAX`].
 const PAGE_SHARE_MAX: u64 = 16;
@@ -59,7 +63,8 @@ const SPARE_SHARE: u64 = 16;
 /// Bytes of spare buffers: a few of the usual blocks for each of some threads.
 const SPARE_LEN_MAX: u64 = 64 << 20;
 
-/// What is kept: says which part of the budget it belongs to, and keeps the numbers of one kind from those of another.
+/// What is kept: says which part of the budget it belongs to, and keeps the numbers of one kind
+/// from those of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Room {
     /// Decoded blocks and what recipes make.
@@ -110,10 +115,12 @@ struct Key {
     no: u64,
 }
 
-/// A cache that any number of images share, with a hard limit in bytes for all that they keep there.
+/// A cache that any number of images share, with a hard limit in bytes for all that they keep
+/// there.
 ///
-/// A quarter of it, but 8 MiB at least where that is no more than half, is sure to the metadata of the images, the rest to blocks of
-/// contents; what one of them leaves free the other may use, metadata up to what [`page_len_max`] says. Images of one image digest share entries: what lies
+/// A quarter of it, but 8 MiB at least where that is no more than half, is sure to the metadata of
+/// the images, the rest to blocks of contents; what one of them leaves free the other may use,
+/// metadata up to what [`page_len_max`] says. Images of one image digest share entries: what lies
 /// under a digest is verified.
 pub struct SharedCache {
     budget: Budget,
@@ -221,7 +228,8 @@ impl SharedCache {
         Arc::new(Self::with_budget(budget, false))
     }
 
-    /// The cache of one image that has none with others: of `cache_len` bytes, which pages may exceed to have [`PAGE_BUDGET_MIN`].
+    /// The cache of one image that has none with others: of `cache_len` bytes, which pages may
+    /// exceed to have [`PAGE_BUDGET_MIN`].
     pub(crate) fn of_one(cache_len: ByteLen) -> Arc<Self> {
         let quarter = (cache_len.0 / 4).min(page_len_max(cache_len.0));
         let pages = match cache_len.0 {
@@ -271,8 +279,8 @@ impl SharedCache {
         counts
     }
 
-    /// Drops what nobody asked for since the last call. To be called once a minute by who opens a cache for many images: what was
-    /// read from it is mostly in the kernel's page cache by then.
+    /// Drops what nobody asked for since the last call. To be called once a minute by who opens a
+    /// cache for many images: what was read from it is mostly in the kernel's page cache by then.
     pub fn rest(&self) {
         self.rest_where(&self.pages, &|_| true);
         self.rest_blocks();
@@ -315,7 +323,8 @@ impl SharedCache {
         &self.shelf
     }
 
-    /// The threads that decode ahead for all images of this cache: `thread_count` where there are none yet.
+    /// The threads that decode ahead for all images of this cache: `thread_count` where there are
+    /// none yet.
     pub(crate) fn pool(self: &Arc<Self>, thread_count: usize) -> &Pool {
         let resting = || self.rests_itself.then(|| Arc::downgrade(self));
         self.pool
@@ -327,7 +336,8 @@ impl SharedCache {
         self.pool.get().map_or(0, Pool::thread_count)
     }
 
-    /// The tag of the image with this digest and generation, the same for all that are open at a time.
+    /// The tag of the image with this digest and generation, the same for all that are open at a
+    /// time.
     pub(crate) fn tag(self: &Arc<Self>, digest: &Digest, generation: u64) -> Arc<Tag> {
         let mut tags = self.tags.lock();
         let name = (*digest, generation);
@@ -377,7 +387,8 @@ impl SharedCache {
         self.let_go(ring, ring.insert(Entry::new(key, value, len)));
     }
 
-    /// Bytes that entries of `part` can take at most: blocks do not drive out pages within their share.
+    /// Bytes that entries of `part` can take at most: blocks do not drive out pages within their
+    /// share.
     fn most_of(&self, part: Part) -> u64 {
         let max = self.budget.entries_max();
         match part {
@@ -473,7 +484,8 @@ pub struct ByteCache<K, V> {
 }
 
 impl<K: CacheKey, V: Weigh> ByteCache<K, V> {
-    /// A view of what is kept in `room` for the image of `tag`; hits and misses are counted in `counts`.
+    /// A view of what is kept in `room` for the image of `tag`; hits and misses are counted in
+    /// `counts`.
     pub fn new(tag: &Arc<Tag>, room: Room, counts: Option<Arc<HitCounts>>) -> Self {
         Self {
             tag: tag.clone(),
@@ -499,8 +511,8 @@ impl<K: CacheKey, V: Weigh> ByteCache<K, V> {
         }
     }
 
-    /// The value of `key`, made by `load` where it is not there. Other callers for the same key wait for that one load; where it
-    /// fails, the next of them tries itself.
+    /// The value of `key`, made by `load` where it is not there. Other callers for the same key
+    /// wait for that one load; where it fails, the next of them tries itself.
     ///
     /// # Errors
     /// Those of `load`.

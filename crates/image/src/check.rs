@@ -1,6 +1,8 @@
-//! Checking an image: every digest, the whole structure, every content, the tree digest; damage named by path.
+//! Checking an image: every digest, the whole structure, every content, the tree digest; damage
+//! named by path.
 //!
-//! Cost follows what is stored, not what is named: a template is looked at once however often it appears.
+//! Cost follows what is stored, not what is named: a template is looked at once however often it
+//! appears.
 
 use crate::Image;
 use crate::content_check;
@@ -29,7 +31,8 @@ pub struct CheckOptions {
 pub enum Finding {
     /// Something in the image breaks a rule.
     Structure(Error),
-    /// A file or directory cannot be served whole. The path begins at the root, without a leading slash.
+    /// A file or directory cannot be served whole. The path begins at the root, without a leading
+    /// slash.
     Path {
         /// Its path.
         path: Vec<u8>,
@@ -89,7 +92,8 @@ impl Image {
     /// # Errors
     /// None for damage, which is what findings are for.
     /// # Cost
-    /// Reads the image twice, decodes every content once; 40 bytes of memory a content and 64 a template.
+    /// Reads the image twice, decodes every content once; 40 bytes of memory a content and 64 a
+    /// template.
     pub fn check(&self, options: &CheckOptions, tell: &mut dyn FnMut(Finding)) -> CheckReport {
         self.records.remember_failures(true);
         let mut checker = Checker {
@@ -102,7 +106,8 @@ impl Image {
         let is_bounded = checker.check_records();
         let is_damaged = checker.report.structure_count > 0;
         match options.digests_only {
-            // Records that overlap could make everything below cost what no image of this length may cost.
+            // Records that overlap could make everything below cost what no image of this length
+            // may cost.
             _ if !is_bounded => {}
             true if is_damaged => checker.name_digest_damage(),
             true => {}
@@ -128,7 +133,8 @@ impl Checker<'_> {
         (self.tell)(Finding::Path { path, what });
     }
 
-    /// Verifies every record, and that the records fill the file side by side. False where they overlap.
+    /// Verifies every record, and that the records fill the file side by side. False where they
+    /// overlap.
     fn check_records(&mut self) -> bool {
         let image = self.image;
         let footer = &image.footer;
@@ -162,7 +168,8 @@ impl Checker<'_> {
             [(_, end), (start, _)] if end != start => Some((*end, *start)),
             _ => None,
         });
-        // Gaps are where an unreadable index page leads, or where older generations have what this one dropped.
+        // Gaps are where an unreadable index page leads, or where older generations have what this
+        // one dropped.
         let gaps_count = self.report.structure_count == 0 && footer.generation == 1;
         let wrong = neighbours
             .into_iter()

@@ -65,7 +65,8 @@ pub struct Manner {
     pub is_in_order: bool,
     /// Bytes that were asked for at once.
     pub read_len: u64,
-    /// Several such requests are on their way at a time, and what is stored as it is is read for each by itself.
+    /// Several such requests are on their way at a time, and what is stored as it is is read for
+    /// each by itself.
     pub reads_through: bool,
 }
 
@@ -74,11 +75,13 @@ pub struct Manner {
 pub enum Reader {
     /// Somebody who takes one chunk after the other: threads of the cache look ahead.
     Any,
-    /// The kernel, which takes several chunks at a time and looks ahead by itself, by what it asks for at once, where that is much and is stored as it is.
+    /// The kernel, which takes several chunks at a time and looks ahead by itself, by what it asks
+    /// for at once, where that is much and is stored as it is.
     Kernel,
 }
 
-/// Who asks for so much at once, again and again, has the next request on its way before this one is answered.
+/// Who asks for so much at once, again and again, has the next request on its way before this one
+/// is answered.
 const READ_THROUGH_LEN: u64 = 512 << 10;
 
 /// How bytes are read.
@@ -101,14 +104,16 @@ impl Reading {
     }
 }
 
-/// Who asks for so much at once will ask for more of a block: the kernel does so for programs, of which it maps pages here and there.
+/// Who asks for so much at once will ask for more of a block: the kernel does so for programs, of
+/// which it maps pages here and there.
 const LARGE_READ_LEN: u64 = 64 << 10;
 
 /// How far a block of `raw_len` bytes is decoded for who wants `len` bytes of it from `start` on.
 ///
-/// Who reads the stream in order wants all of it. Who reads a file in order wants what its extent has there, `rest_len` bytes. A block that cannot
-/// grow is decoded whole where that is a quarter of it, for others will come, and so it is for who reads much at once and would have
-/// a quarter decoded anyway.
+/// Who reads the stream in order wants all of it. Who reads a file in order wants what its extent
+/// has there, `rest_len` bytes. A block that cannot grow is decoded whole where that is a quarter
+/// of it, for others will come, and so it is for who reads much at once and would have a quarter
+/// decoded anyway.
 pub fn wanted(
     (start, len, rest_len): (u64, u64, u64),
     (raw_len, grows): (u64, bool),
@@ -133,7 +138,8 @@ pub fn wanted(
 struct Noted {
     found: Found,
     wanted: Wanted,
-    /// Bytes that are taken of a block that is stored as it is, by who reads in order and will not ask for them again.
+    /// Bytes that are taken of a block that is stored as it is, by who reads in order and will not
+    /// ask for them again.
     taken_len: Option<usize>,
 }
 
@@ -143,7 +149,8 @@ struct Piece {
     range: Range<usize>,
 }
 
-/// Whether what is read may be made by recipes: what recipes are made of may not, so that there are no loops.
+/// Whether what is read may be made by recipes: what recipes are made of may not, so that there are
+/// no loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recipes {
     /// It may.
@@ -182,7 +189,8 @@ fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> E
 }
 
 impl Contents {
-    /// Contents over `records`, as `directory` has them; so many threads decode ahead, if the cache has none yet.
+    /// Contents over `records`, as `directory` has them; so many threads decode ahead, if the cache
+    /// has none yet.
     pub fn new(records: Arc<Records>, directory: &Directory, thread_count: usize) -> Arc<Self> {
         let cache = records.tag().cache();
         let is_plain = records.are_mostly_incompressible();
@@ -246,7 +254,8 @@ impl Contents {
         Ok(chunks.pop().unwrap_or_else(Chunk::empty))
     }
 
-    /// The same, for the kernel in as many chunks as it takes without a copy of what is decoded, or in one where that would be many.
+    /// The same, for the kernel in as many chunks as it takes without a copy of what is decoded, or
+    /// in one where that would be many.
     pub fn read_chunks(
         &self,
         id: ContentId,
@@ -298,7 +307,8 @@ impl Contents {
         if let Some(whole) = whole {
             return Ok(whole);
         }
-        // Memory that was used before: a copy is as long as what the kernel asks for, hundreds of kilobytes of fresh pages where it reads ahead.
+        // Memory that was used before: a copy is as long as what the kernel asks for, hundreds of
+        // kilobytes of fresh pages where it reads ahead.
         let mut copy = self.records.room(len as usize);
         let read = Reading {
             recipes: Recipes::Allowed,
@@ -309,7 +319,8 @@ impl Contents {
         Ok(vec![Chunk(Held::Copy(copy))])
     }
 
-    /// The `len` bytes at `address` of a stream, of an extent that goes on for `rest_len`; None where they lie in more than `count_max` blocks.
+    /// The `len` bytes at `address` of a stream, of an extent that goes on for `rest_len`; None
+    /// where they lie in more than `count_max` blocks.
     fn chunks_of(
         &self,
         stream: u8,
@@ -416,7 +427,8 @@ impl Contents {
         }
     }
 
-    /// The bytes at `address` of `stream`, as many of `len` as lie in one block or come from one recipe.
+    /// The bytes at `address` of `stream`, as many of `len` as lie in one block or come from one
+    /// recipe.
     fn piece(&self, stream: u8, address: u64, len: u64, reading: Reading) -> Result<Piece> {
         if let Some((image, stream)) = self.base_of(stream) {
             return image.contents.piece(*stream, address, len, reading);
@@ -494,8 +506,8 @@ impl Contents {
         }
     }
 
-    /// The block of `stream` that holds `address`, and the address of its first byte; of the block at least the `len` bytes from
-    /// there on, or all that it has.
+    /// The block of `stream` that holds `address`, and the address of its first byte; of the block
+    /// at least the `len` bytes from there on, or all that it has.
     pub fn block_at(&self, stream: u8, address: u64, len: u64) -> Result<(Arc<Block>, u64)> {
         let reading = Reading::just(Recipes::Refused, len);
         let Noted { found, wanted, .. } = self.note(stream, (address, len), reading)?;
@@ -523,7 +535,8 @@ impl Contents {
         Ok((decoded, found.first_item))
     }
 
-    /// Notes that somebody reads the `len` bytes at `address` of a stream, as many as one block has of them; which block that is, and how far it is wanted then.
+    /// Notes that somebody reads the `len` bytes at `address` of a stream, as many as one block has
+    /// of them; which block that is, and how far it is wanted then.
     fn note(&self, stream: u8, (address, len): (u64, u64), reading: Reading) -> Result<Noted> {
         let found = self
             .records
@@ -565,7 +578,8 @@ impl Contents {
         })
     }
 
-    /// The number of the block or recipe that has byte `at` of a stream, and the addresses of all bytes of it.
+    /// The number of the block or recipe that has byte `at` of a stream, and the addresses of all
+    /// bytes of it.
     pub fn piece_at(&self, stream: u8, at: u64) -> Result<(u64, Range<u64>)> {
         let (no, first, len) = if self.is_made(stream) {
             let made = self.made_at(at)?;
@@ -590,7 +604,8 @@ impl Contents {
         }
     }
 
-    /// The contents that have the bytes of `stream`, these or those of a base image, and its number there.
+    /// The contents that have the bytes of `stream`, these or those of a base image, and its number
+    /// there.
     pub fn holder_of(&self, stream: u8) -> (&Self, u8) {
         match self.base_of(stream) {
             Some((image, stream)) => image.contents.holder_of(*stream),

@@ -28,8 +28,8 @@ struct Results {
     len: u64,
 }
 
-/// Contents in as many parts as there are threads, each of which begins with its own: two that go through neighbouring contents wait for each other's
-/// blocks.
+/// Contents in as many parts as there are threads, each of which begins with its own: two that go
+/// through neighbouring contents wait for each other's blocks.
 struct Parts {
     /// For each part the next content, and the one behind its last.
     parts: Vec<(AtomicU64, u64)>,
@@ -122,7 +122,8 @@ pub(crate) fn check_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
     results.digests
 }
 
-/// One slot for every content. The count is bounded by the length of the file: see `Directory::check_room`.
+/// One slot for every content. The count is bounded by the length of the file: see
+/// `Directory::check_room`.
 fn no_digests(count: u64) -> Vec<Option<Digest>> {
     vec![None; usize::try_from(count).unwrap_or(0)]
 }
@@ -215,7 +216,8 @@ fn content_digest(image: &Image, id: ContentId) -> Result<(Digest, u64)> {
 /// Which contents lie in records that did not fail; the digests are zero, nothing is decoded.
 ///
 /// # Cost
-/// O(contents + extents): a recipe is looked at by its plain content's outcome, however many extents refer to it.
+/// O(contents + extents): a recipe is looked at by its plain content's outcome, however many
+/// extents refer to it.
 pub(crate) fn probe_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
     let image = checker.image;
     let mut contents = no_digests(image.summary.content_count);
@@ -286,7 +288,8 @@ fn probe(image: &Image, id: ContentId) -> Result<bool> {
     Ok(is_made)
 }
 
-/// Fails where a recipe that makes a part of content `id` cannot be read, or its plain content is not whole.
+/// Fails where a recipe that makes a part of content `id` cannot be read, or its plain content is
+/// not whole.
 fn probe_recipes(image: &Image, id: ContentId, is_whole: &dyn Fn(ContentId) -> bool) -> Result<()> {
     each_source(image, id, &mut |stream, mut range| {
         while image.contents.is_made(stream) && range.start < range.end {

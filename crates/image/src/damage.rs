@@ -1,4 +1,5 @@
-//! Naming damage by path: a walk from the root that enters only directories with something damaged below.
+//! Naming damage by path: a walk from the root that enters only directories with something damaged
+//! below.
 
 use crate::check::Checker;
 use crate::template_check::CheckedTemplate;
@@ -7,7 +8,8 @@ use std::ops::ControlFlow;
 use weald_format::entries::EntryKind;
 use weald_format::{Digest, Result};
 
-/// Paths longer than this are named, but not entered: a forged tree can be deep without being large.
+/// Paths longer than this are named, but not entered: a forged tree can be deep without being
+/// large.
 const PATH_LEN_MAX: usize = 1 << 14;
 
 /// Something damaged in a directory.
@@ -24,8 +26,8 @@ struct Namer<'a> {
     left_count: u64,
 }
 
-/// Counts every path that cannot be served whole, and tells the first ones; `contents` and `templates` say by id what is
-/// damaged.
+/// Counts every path that cannot be served whole, and tells the first ones; `contents` and
+/// `templates` say by id what is damaged.
 ///
 /// # Cost
 /// O(templates) to count; to tell, the directories on the way to each path.

@@ -1,4 +1,5 @@
-//! Generations: the states of a tree that follow each other in one file, each with a footer of its own.
+//! Generations: the states of a tree that follow each other in one file, each with a footer of its
+//! own.
 
 use crate::OpenOptions;
 use std::path::Path;
@@ -148,8 +149,8 @@ fn list(source: &dyn ReadAt) -> Result<Vec<Generation>> {
     Ok(list)
 }
 
-/// The newest generation that is whole up to its footer, found from the front: for an image to which something was being
-/// appended when the machine stopped.
+/// The newest generation that is whole up to its footer, found from the front: for an image to
+/// which something was being appended when the machine stopped.
 ///
 /// # Errors
 /// `Io`, `Unsupported`; `Corrupt` where not one generation is whole.
@@ -172,7 +173,8 @@ pub fn last_whole_generation(source: &dyn ReadAt) -> Result<Generation> {
     })
 }
 
-/// What begins at `at`: the length of a whole record, or a footer and its length; `None` where it is neither.
+/// What begins at `at`: the length of a whole record, or a footer and its length; `None` where it
+/// is neither.
 fn step(source: &dyn ReadAt, at: u64) -> Result<Option<(u64, Option<Footer>)>> {
     let left = source.len().saturating_sub(at);
     if left < HEADER_LEN as u64 {

@@ -1,7 +1,8 @@
-//! Blocks that are decoded as far as somebody wants, and further when somebody wants more: who waits for their front does not wait for the rest.
+//! Blocks that are decoded as far as somebody wants, and further when somebody wants more: who
+//! waits for their front does not wait for the rest.
 //!
-//! Invariants: bytes that are told as made never change; one thread at a time decodes, and no lock that readers take is held for longer than one
-//! step, 128 KiB at most.
+//! Invariants: bytes that are told as made never change; one thread at a time decodes, and no lock
+//! that readers take is held for longer than one step, 128 KiB at most.
 
 use crate::block::Block;
 use crate::cache::Weigh;
@@ -12,13 +13,14 @@ use weald_codec::{Partial, filter};
 use weald_format::Result;
 use weald_format::directory::Category;
 
-/// A block on its way. Its bytes lie there as they were stored, and the filter of its category is undone for who reads them: later bytes refer to
-/// them as they are.
+/// A block on its way. Its bytes lie there as they were stored, and the filter of its category is
+/// undone for who reads them: later bytes refer to them as they are.
 pub struct Growing {
     category: Category,
     raw_len: usize,
     memory_len: AtomicUsize,
-    /// Behind this lock only while it grows: who reads takes no share of the block before it is whole.
+    /// Behind this lock only while it grows: who reads takes no share of the block before it is
+    /// whole.
     bytes: RwLock<Arc<Block>>,
     progress: Mutex<Progress>,
     has_moved: Condvar,
@@ -75,7 +77,8 @@ impl Drop for Turn<'_> {
 }
 
 impl Growing {
-    /// A block of `category` whose bytes come into `bytes`, a buffer for all of them, from the frame that `stored` has from `stored_start` on.
+    /// A block of `category` whose bytes come into `bytes`, a buffer for all of them, from the
+    /// frame that `stored` has from `stored_start` on.
     ///
     /// # Errors
     /// As [`Partial::new`].
@@ -112,7 +115,8 @@ impl Growing {
         self.raw_len
     }
 
-    /// How many bytes can be read where `made_len` are made: the filter is undone for the last ones once those behind them are there.
+    /// How many bytes can be read where `made_len` are made: the filter is undone for the last ones
+    /// once those behind them are there.
     fn sure_len(&self, made_len: usize) -> usize {
         match made_len < self.raw_len {
             true => made_len.saturating_sub(filter::front_tail_len(self.category)),
@@ -126,7 +130,8 @@ impl Growing {
         self.sure_len(made_len) >= len.min(self.raw_len)
     }
 
-    /// Has the first `len` bytes decoded, or all; waits for who is at it already, no longer than it takes to have so many. None where it does not decode.
+    /// Has the first `len` bytes decoded, or all; waits for who is at it already, no longer than it
+    /// takes to have so many. None where it does not decode.
     pub fn grow(&self, len: usize) -> Option<Growth> {
         let len = len.min(self.raw_len);
         let mut progress = self.progress.lock();
@@ -242,7 +247,8 @@ mod tests {
         front
     }
 
-    /// Would catch: who waits for a front and waits for all, a whole block that keeps what it was decoded from, and bytes counted twice.
+    /// Would catch: who waits for a front and waits for all, a whole block that keeps what it was
+    /// decoded from, and bytes counted twice.
     #[test]
     fn it_grows_as_far_as_it_is_asked_to() {
         let raw = raw();
@@ -264,7 +270,8 @@ mod tests {
         assert!(growing.memory_len() < at_first && growing.memory_len() >= LEN);
     }
 
-    /// Would catch: damage that takes away what was decoded before it, or lets those wait for ever who want what is behind it.
+    /// Would catch: damage that takes away what was decoded before it, or lets those wait for ever
+    /// who want what is behind it.
     #[test]
     fn damage_ends_it_where_it_is() {
         let raw = raw();

@@ -1,7 +1,8 @@
-//! Hotness: what a workload touched of an image, as a text that people can read, join and give to another build of the same tree.
+//! Hotness: what a workload touched of an image, as a text that people can read, join and give to
+//! another build of the same tree.
 //!
-//! Neighbours: `recorder.rs` notes it, `warm.rs` replays it. `docs/hotness.md` says what the lines mean.
-//! Invariant: a `Hotness` is within the limits below, whoever wrote the text.
+//! Neighbours: `recorder.rs` notes it, `warm.rs` replays it. `docs/hotness.md` says what the lines
+//! mean. Invariant: a `Hotness` is within the limits below, whoever wrote the text.
 
 use std::ops::Range;
 use std::path::Path;
@@ -79,7 +80,8 @@ impl Hotness {
     /// Reads a text.
     ///
     /// # Errors
-    /// `Invalid` where it is none, with the number of the line; `Limit` where it is longer than a hotness can be.
+    /// `Invalid` where it is none, with the number of the line; `Limit` where it is longer than a
+    /// hotness can be.
     /// # Cost
     /// O(length) in time and memory.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
@@ -159,7 +161,8 @@ impl Hotness {
         self.images.first().map(|image| image.digest)
     }
 
-    /// Paths of the files that were read, from the root and without a slash in front, in the order in which they were read first.
+    /// Paths of the files that were read, from the root and without a slash in front, in the order
+    /// in which they were read first.
     pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
         self.files.iter().map(|file| file.path.as_slice())
     }
@@ -357,7 +360,8 @@ fn parse_path(text: &[u8]) -> LineResult<Vec<u8>> {
     }
 }
 
-/// Adds a range to ascending ones that do not touch each other, and joins them where they are too many.
+/// Adds a range to ascending ones that do not touch each other, and joins them where they are too
+/// many.
 pub(crate) fn add_range(ranges: &mut Vec<Range<u64>>, new: Range<u64>) {
     if new.is_empty() {
         return;
@@ -505,7 +509,8 @@ mod tests {
     }
 
     proptest! {
-        /// Would catch: ranges that get lost, that touch each other, or that are more than a text may have.
+        /// Would catch: ranges that get lost, that touch each other, or that are more than a text
+        /// may have.
         #[test]
         fn ranges_cover_what_was_read(reads in proptest::collection::vec((0..3000u64, 1..40u64), 0..120)) {
             let mut ranges = Vec::new();

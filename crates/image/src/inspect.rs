@@ -22,7 +22,8 @@ pub struct Share {
 pub struct SectionInfo {
     /// Type of its records.
     pub record_type: RecordType,
-    /// Stream number and category of a data section, and of the dictionary that blocks of a stream share.
+    /// Stream number and category of a data section, and of the dictionary that blocks of a stream
+    /// share.
     pub stream: Option<(u64, Category)>,
     /// Items in it: bytes for data and extents, entries, templates and so on.
     pub item_count: u64,
@@ -66,7 +67,8 @@ impl Share {
 }
 
 impl Image {
-    /// Whether nine tenths of the bytes in its blocks at least are data that no codec makes smaller; false where base images have all of them.
+    /// Whether nine tenths of the bytes in its blocks at least are data that no codec makes
+    /// smaller; false where base images have all of them.
     pub fn is_mostly_incompressible(&self) -> bool {
         self.records.are_mostly_incompressible()
     }
@@ -95,8 +97,8 @@ impl Image {
         Ok(shares)
     }
 
-    /// Every section, in the order of the directory, with what its records take. The index pages, if there are any, and the
-    /// directory come last, as sections of their own.
+    /// Every section, in the order of the directory, with what its records take. The index pages,
+    /// if there are any, and the directory come last, as sections of their own.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.

@@ -1,4 +1,5 @@
-//! The tree digest of an image whose mtimes lie beside the templates: every instance of a directory has its own.
+//! The tree digest of an image whose mtimes lie beside the templates: every instance of a directory
+//! has its own.
 
 use crate::Image;
 use crate::tree::DirectoryView;

@@ -1,8 +1,11 @@
-//! The reader: opens an image and answers what its tree and its files hold; verifies every byte before it is used.
+//! The reader: opens an image and answers what its tree and its files hold; verifies every byte
+//! before it is used.
 //!
-//! Neighbours: `format` parses, `codec` decodes, `io` reads. It never links a writer and never prints.
+//! Neighbours: `format` parses, `codec` decodes, `io` reads. It never links a writer and never
+//! prints.
 #![forbid(unsafe_code)]
-// Untrusted bytes never panic; encoders, which see only what this program made, say so where they need to.
+// Untrusted bytes never panic; encoders, which see only what this program made, say so where they
+// need to.
 #![cfg_attr(
     not(test),
     deny(
@@ -74,17 +77,20 @@ use zerocopy::FromBytes;
 /// How to open an image.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
-    /// Hard limit of cached decoded bytes, a quarter of it for pages of the tree; these get 8 MiB even where a quarter is
-    /// less, so that a walk does not decode them over and over. 0 keeps nothing.
+    /// Hard limit of cached decoded bytes, a quarter of it for pages of the tree; these get 8 MiB
+    /// even where a quarter is less, so that a walk does not decode them over and over. 0 keeps
+    /// nothing.
     pub cache_len: ByteLen,
-    /// Keep what is decoded in this cache, which other images may use too, instead of one of `cache_len` bytes.
+    /// Keep what is decoded in this cache, which other images may use too, instead of one of
+    /// `cache_len` bytes.
     pub cache: Option<Arc<SharedCache>>,
-    /// Refuse any image whose image digest is not this; where no generation is asked for, older ones are looked through
-    /// for it.
+    /// Refuse any image whose image digest is not this; where no generation is asked for, older
+    /// ones are looked through for it.
     pub expected_digest: Option<Digest>,
     /// Read this generation; `None` reads the last one.
     pub generation: Option<u64>,
-    /// Threads that decode ahead of who reads in order; 0 = none. Images of one cache share those of the first that has any.
+    /// Threads that decode ahead of who reads in order; 0 = none. Images of one cache share those
+    /// of the first that has any.
     pub prefetch_threads: usize,
     /// Where base images are looked for, besides the directory of the image itself.
     pub base_dirs: Vec<PathBuf>,
@@ -108,7 +114,8 @@ impl Default for OpenOptions {
 pub enum ImageStart {
     /// At this byte.
     At(ByteOffset),
-    /// Where the footer at the end of the file says: behind a script that mounts it, a boot loader, anything.
+    /// Where the footer at the end of the file says: behind a script that mounts it, a boot loader,
+    /// anything.
     Auto,
 }
 
@@ -139,7 +146,8 @@ pub struct Image {
 pub struct Inode {
     /// `st_ino`: shared by all hard links of a file.
     pub ino: InodeNo,
-    /// The dense number of this very name; equals `ino` for all but the later names of a hard-linked file.
+    /// The dense number of this very name; equals `ino` for all but the later names of a
+    /// hard-linked file.
     pub name_no: InodeNo,
     /// What it is.
     pub kind: FileKind,
@@ -147,7 +155,8 @@ pub struct Inode {
     pub attributes: Attributes,
     /// `st_nlink` (directories: 2 + sub-directories).
     pub nlink: u64,
-    /// Bytes of a regular file or of a symlink's target; number of entries of a directory; 0 for others.
+    /// Bytes of a regular file or of a symlink's target; number of entries of a directory; 0 for
+    /// others.
     pub size: ByteLen,
     /// Times.
     pub times: Times,
@@ -201,10 +210,12 @@ pub struct Summary {
 }
 
 impl Image {
-    /// Opens an image from any storage; reads the superblock, the footer and the directory only, and likewise of base images.
+    /// Opens an image from any storage; reads the superblock, the footer and the directory only,
+    /// and likewise of base images.
     ///
     /// # Errors
-    /// `Corrupt`, also where a base image is not found; `Unsupported`, `Limit`, `Io`; `Invalid` where `expected_digest` differs.
+    /// `Corrupt`, also where a base image is not found; `Unsupported`, `Limit`, `Io`; `Invalid`
+    /// where `expected_digest` differs.
     pub fn open(source: Arc<dyn ReadAt>, options: &OpenOptions) -> Result<Self> {
         Self::open_at_depth(source, options, 0)
     }
@@ -334,8 +345,8 @@ impl Image {
         self.tree.lookup(&self.tree.directory(dir.0)?, name)
     }
 
-    /// Visits the entries of `dir` in byte order of their names, from the `start`-th on (0-based; no `.` or `..`);
-    /// `visit` gets index, name and inode and stops the walk with `Break`.
+    /// Visits the entries of `dir` in byte order of their names, from the `start`-th on (0-based;
+    /// no `.` or `..`); `visit` gets index, name and inode and stops the walk with `Break`.
     ///
     /// # Errors
     /// `Invalid` where `dir` is not a directory; `Io`, `Corrupt`.
@@ -440,8 +451,8 @@ impl Image {
         self.records.item_count(RecordType::Xattrs, 0) > 0
     }
 
-    /// Up to `len` bytes of a regular file from `offset`; shorter only at the end of the file. Copies only where the
-    /// range spans several blocks or holes.
+    /// Up to `len` bytes of a regular file from `offset`; shorter only at the end of the file.
+    /// Copies only where the range spans several blocks or holes.
     ///
     /// # Errors
     /// `Invalid` where the inode is no regular file; `Io`, `Corrupt`.
@@ -454,8 +465,9 @@ impl Image {
         Ok(chunk)
     }
 
-    /// The same bytes in several chunks, one after the other, where that saves a copy: of blocks that follow each other. None is empty. It is for the kernel,
-    /// which reads ahead by itself: where it asks for much at once nobody else does.
+    /// The same bytes in several chunks, one after the other, where that saves a copy: of blocks
+    /// that follow each other. None is empty. It is for the kernel, which reads ahead by itself:
+    /// where it asks for much at once nobody else does.
     ///
     /// # Errors
     /// As [`Image::read`].
@@ -490,7 +502,8 @@ impl Image {
         Ok(chunk.len())
     }
 
-    /// Visits the data and hole runs of a regular file that touch `offset ..`, in order, merged where adjacent.
+    /// Visits the data and hole runs of a regular file that touch `offset ..`, in order, merged
+    /// where adjacent.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -506,8 +519,8 @@ impl Image {
         }
     }
 
-    /// Drops the cached blocks that nobody asked for since the last call. Threads that read ahead call it every minute, but not for
-    /// a cache of many images.
+    /// Drops the cached blocks that nobody asked for since the last call. Threads that read ahead
+    /// call it every minute, but not for a cache of many images.
     pub fn rest(&self) {
         self.records.rest();
     }
@@ -519,12 +532,14 @@ impl Image {
         self.contents.forget_readers();
     }
 
-    /// Hits and misses of this image, not of its bases, and how full its cache is, which may be that of other images too.
+    /// Hits and misses of this image, not of its bases, and how full its cache is, which may be
+    /// that of other images too.
     pub fn cache_counts(&self) -> CacheCounts {
         self.records.cache_counts()
     }
 
-    /// Bytes of blocks of this image, not of its bases, that were decoded since it was opened, and bytes that recipes made.
+    /// Bytes of blocks of this image, not of its bases, that were decoded since it was opened, and
+    /// bytes that recipes made.
     pub fn decoded_len(&self) -> ByteLen {
         ByteLen(self.records.decoded_len())
     }
@@ -534,8 +549,8 @@ impl Image {
 #[derive(Debug, Clone, Copy)]
 pub struct OpenedDirectory(tree::DirectoryView);
 
-/// Where the image begins that ends where `file` ends: its footer, which is last, tells its own place in the image.
-/// The content of a regular file, if it has any.
+/// Where the image begins that ends where `file` ends: its footer, which is last, tells its own
+/// place in the image. The content of a regular file, if it has any.
 fn content_of(inode: &Inode) -> Result<Option<ContentId>> {
     match inode.kind {
         FileKind::Regular => Ok(inode.content),

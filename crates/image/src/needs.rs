@@ -22,7 +22,8 @@ struct Held {
     decoded_len: u64,
 }
 
-/// What some reads together decode, from empty caches that forget nothing: it follows what [`Contents::read`] does.
+/// What some reads together decode, from empty caches that forget nothing: it follows what
+/// [`Contents::read`] does.
 #[derive(Debug, Default)]
 pub struct Needs {
     pieces: HashMap<Piece, Held>,
@@ -128,7 +129,8 @@ impl Image {
         contents.add_needs(id, read, Recipes::Allowed, manner, needs)
     }
 
-    /// The content that holds byte `at` of all contents in a row, and where in it; `None` behind the last.
+    /// The content that holds byte `at` of all contents in a row, and where in it; `None` behind
+    /// the last.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.

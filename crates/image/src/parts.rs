@@ -1,16 +1,17 @@
-//! The extents of a read in the order in which their bytes lie, so that what one block has for it is asked for once.
+//! The extents of a read in the order in which their bytes lie, so that what one block has for it
+//! is asked for once.
 //!
-//! A file that is like others has an extent every few hundred bytes, and they lead back and forth between a few blocks. Taken as they
-//! come, the first in a block would have its front decoded and a later one all of it, and each would cost a look into the index and
-//! into the cache.
+//! A file that is like others has an extent every few hundred bytes, and they lead back and forth
+//! between a few blocks. Taken as they come, the first in a block would have its front decoded and
+//! a later one all of it, and each would cost a look into the index and into the cache.
 
 use crate::content::Contents;
 use std::ops::{ControlFlow, Range};
 use weald_format::Result;
 use weald_format::pages::Source;
 
-/// Bytes and extents that are looked at together: a request of the kernel has a mebibyte at most, and an image may say of every byte of it that it
-/// lies elsewhere.
+/// Bytes and extents that are looked at together: a request of the kernel has a mebibyte at most,
+/// and an image may say of every byte of it that it lies elsewhere.
 const WINDOW_LEN: u64 = 1 << 20;
 const PART_COUNT_MAX: usize = 4096;
 
@@ -56,7 +57,8 @@ pub struct Window<'a> {
 
 /// Parts of which one block, or what one recipe makes, has the first bytes.
 pub struct Group<'g, 'a> {
-    /// In the order of their addresses; all have the same stream. What they want behind that block comes with another group.
+    /// In the order of their addresses; all have the same stream. What they want behind that block
+    /// comes with another group.
     pub parts: &'g [Part<'a>],
     /// Addresses from the first byte that is wanted of it to the last.
     pub wanted: Range<u64>,
@@ -65,7 +67,8 @@ pub struct Group<'g, 'a> {
 }
 
 impl<'a> Window<'a> {
-    /// The first of logical bytes `range` of `contents`; extents are told as far as they go before `seen_end`.
+    /// The first of logical bytes `range` of `contents`; extents are told as far as they go before
+    /// `seen_end`.
     ///
     /// # Errors
     /// `Io`, `Corrupt` of extents and of the index.
@@ -112,7 +115,8 @@ impl<'a> Window<'a> {
         let mut rest = self.parts.into_iter().peekable();
         let mut parts: Vec<Part<'a>> = Vec::new();
         loop {
-            // What the group before has left begins where its block ended, and that before anything else.
+            // What the group before has left begins where its block ended, and that before anything
+            // else.
             if parts.is_empty() {
                 parts.extend(rest.next());
             }

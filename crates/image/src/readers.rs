@@ -1,6 +1,7 @@
 //! Who reads in order: told by offsets, per file and per stream, in a small table.
 //!
-//! Invariant: to be wrong costs time, never a wrong byte; what is told depends only on what was noted before.
+//! Invariant: to be wrong costs time, never a wrong byte; what is told depends only on what was
+//! noted before.
 
 use crate::cache::spread;
 use parking_lot::Mutex;
@@ -11,7 +12,8 @@ const GROUP_COUNT: usize = 16;
 /// Readers that a group remembers.
 const GROUP_LEN: usize = 4;
 
-/// How far a request may lie beside the end of what was read, at least: the kernel reads ahead in several requests, which arrive in any order.
+/// How far a request may lie beside the end of what was read, at least: the kernel reads ahead in
+/// several requests, which arrive in any order.
 const SLACK_MIN: u64 = 256 << 10;
 /// The same in requests of its length.
 const SLACK_COUNT: u64 = 4;
@@ -133,7 +135,8 @@ impl Reader {
     fn look(&mut self, sight: Sight) -> Range<u64> {
         let from = self.ahead_end.max(self.run.end);
         let run_len = self.run.end.saturating_sub(self.run.start);
-        // Where pages of a program are mapped here and there, some lie behind each other too; most such runs end soon.
+        // Where pages of a program are mapped here and there, some lie behind each other too; most
+        // such runs end soon.
         let len = sight.len.min(run_len.saturating_sub(NEAR_LEN));
         let to = self.run.end.saturating_add(len);
         let step_len = sight.step_len.min(sight.first_len.max(run_len / 4));
@@ -250,7 +253,8 @@ mod tests {
         }
     }
 
-    /// Would catch: the same of large requests, of which as many are on their way at a time as the kernel reads ahead.
+    /// Would catch: the same of large requests, of which as many are on their way at a time as the
+    /// kernel reads ahead.
     #[test]
     fn large_requests_overtake_each_other_too() {
         let readers = Readers::default();
@@ -261,7 +265,8 @@ mod tests {
         assert!(!note(&readers, 1, 14 << 20, 1 << 20).is_in_order, "a jump");
     }
 
-    /// Would catch: bytes asked for twice, or never, and much decoded for who has read little so far.
+    /// Would catch: bytes asked for twice, or never, and much decoded for who has read little so
+    /// far.
     #[test]
     fn what_lies_ahead_is_told_once_and_more_the_more_was_read() {
         let readers = Readers::default();
@@ -279,7 +284,8 @@ mod tests {
         assert!(told >= 200 * 128 * K + SIGHT.len - SIGHT.step_len);
     }
 
-    /// Would catch: small reads near each other, or again and again at one place, taken for reading in order.
+    /// Would catch: small reads near each other, or again and again at one place, taken for reading
+    /// in order.
     #[test]
     fn who_only_reads_nearby_does_not_read_in_order() {
         let readers = Readers::default();
@@ -304,7 +310,8 @@ mod tests {
         assert!(!note(&readers, 1, 100 * 128 * K, 128 * K).is_in_order);
     }
 
-    /// Would catch: bytes decoded ahead for nobody, or not decoded for who has only read to their middle, or elsewhere.
+    /// Would catch: bytes decoded ahead for nobody, or not decoded for who has only read to their
+    /// middle, or elsewhere.
     #[test]
     fn what_a_reader_in_order_has_passed_is_known() {
         let readers = Readers::default();

@@ -1,5 +1,5 @@
-//! Notes what is touched of an image: files with their ranges, blocks, what recipes make, metadata records; each in the order in
-//! which it was touched first.
+//! Notes what is touched of an image: files with their ranges, blocks, what recipes make, metadata
+//! records; each in the order in which it was touched first.
 //!
 //! What was noted before costs an atomic operation; where nobody records, a look at a pointer.
 
@@ -184,7 +184,8 @@ impl Image {
         })
     }
 
-    /// The path of a name from the root; `None` for the root, and where it is longer than a hotness tells.
+    /// The path of a name from the root; `None` for the root, and where it is longer than a hotness
+    /// tells.
     fn path_of(&self, no: u64) -> Result<Option<Vec<u8>>> {
         let (mut no, mut names, mut len) = (no, Vec::new(), 0usize);
         for _ in 0..DEPTH_MAX {

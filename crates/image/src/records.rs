@@ -1,6 +1,7 @@
 //! Records: found by section and number or by item, read, verified, decoded, cached.
 //!
-//! Invariant: no byte leaves this module that did not pass the digest of its reference after its last load.
+//! Invariant: no byte leaves this module that did not pass the digest of its reference after its
+//! last load.
 
 mod blocks;
 mod decoding;
@@ -178,7 +179,8 @@ pub struct Found {
     pub item_count: u64,
 }
 
-/// For each stream of an image that one of a base image stands for: that image, and the stream there.
+/// For each stream of an image that one of a base image stands for: that image, and the stream
+/// there.
 pub type BaseStreams = Vec<Option<(Arc<Image>, u8)>>;
 
 /// All records of one generation of one image.
@@ -189,8 +191,8 @@ pub struct Records {
     sections: Vec<SectionIndex>,
     /// That of metadata records, then that of each stream.
     dictionaries: Vec<OnceLock<Arc<DictionaryBytes>>>,
-    /// Records that could not be loaded, by offset, while a check wants them remembered: what lies in one damaged block
-    /// must not cost a load each.
+    /// Records that could not be loaded, by offset, while a check wants them remembered: what lies
+    /// in one damaged block must not cost a load each.
     failures: Mutex<Option<HashMap<u64, Error>>>,
     pages: ByteCache<PageKey, Page>,
     blocks: ByteCache<BlockKey, Block>,
@@ -214,7 +216,8 @@ fn sums(values: impl Iterator<Item = u64>) -> Vec<u64> {
 }
 
 impl Records {
-    /// Records of `directory` in `source`, over `base_streams`; what is decoded is kept under `tag`.
+    /// Records of `directory` in `source`, over `base_streams`; what is decoded is kept under
+    /// `tag`.
     pub fn new(
         source: Arc<dyn ReadAt>,
         directory: Arc<Directory>,
@@ -603,7 +606,8 @@ impl Records {
         u8::try_from(no).ok()
     }
 
-    /// Whether nine tenths of the bytes in blocks at least are data that no codec makes smaller; false where base images have all of them.
+    /// Whether nine tenths of the bytes in blocks at least are data that no codec makes smaller;
+    /// false where base images have all of them.
     pub fn are_mostly_incompressible(&self) -> bool {
         let (mut plain_len, mut len) = (0u64, 0u64);
         for (no, stream) in (0..=u8::MAX).zip(&self.directory.streams) {
@@ -616,7 +620,8 @@ impl Records {
         len > 0 && plain_len >= len.saturating_sub(len / 10)
     }
 
-    /// Memory for `len` bytes put together from blocks, that of a block which is gone where there is one.
+    /// Memory for `len` bytes put together from blocks, that of a block which is gone where there
+    /// is one.
     pub fn room(&self, len: usize) -> Block {
         self.shelf.room(len)
     }
@@ -633,8 +638,8 @@ impl Records {
         self.shelf.clear();
     }
 
-    /// Gives the memory of blocks back that nobody asked for since the last call. What was read from them is mostly in the
-    /// kernel's page cache by then.
+    /// Gives the memory of blocks back that nobody asked for since the last call. What was read
+    /// from them is mostly in the kernel's page cache by then.
     pub fn rest(&self) {
         self.tag.rest();
     }

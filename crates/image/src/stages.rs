@@ -1,4 +1,5 @@
-//! What each stage of the builder saved, read from the image itself: from the bytes that names stand for to the bytes of the file.
+//! What each stage of the builder saved, read from the image itself: from the bytes that names
+//! stand for to the bytes of the file.
 
 use crate::Image;
 use crate::inspect::SectionInfo;
@@ -9,8 +10,10 @@ use weald_format::entries::EntryKind;
 use weald_format::pages::Source;
 use weald_format::{ContentId, Error, ErrorKind, Result};
 
-/// From names to blocks, bytes. `named_len` − `shared_len` + `unnamed_len` − `hole_len` − `made_len` − `base_len` is what the extents of all `streams` hold;
-/// less their repeats and with what nothing refers to it is the raw bytes of all blocks; their stored bytes, `metadata_len` and `other_len` are `image_len`.
+/// From names to blocks, bytes. `named_len` − `shared_len` + `unnamed_len` − `hole_len` −
+/// `made_len` − `base_len` is what the extents of all `streams` hold; less their repeats and with
+/// what nothing refers to it is the raw bytes of all blocks; their stored bytes, `metadata_len` and
+/// `other_len` are `image_len`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stages {
     /// Lengths of the files of all names, as a walk adds them up.
@@ -58,7 +61,8 @@ impl Image {
     /// # Errors
     /// `Io`, `Corrupt`; `Limit` where memory for it cannot be had.
     /// # Cost
-    /// Reads all entries, contents and extents, no data; a bit of memory a content and 8 bytes a distinct directory.
+    /// Reads all entries, contents and extents, no data; a bit of memory a content and 8 bytes a
+    /// distinct directory.
     pub fn stages(&self) -> Result<Stages> {
         let (named_len, distinct_len) = self.named_lens()?;
         let logical_len = self.records.item_count(RecordType::Extents, 0);
@@ -181,7 +185,8 @@ impl Image {
 struct Used {
     extent_len: u64,
     fresh_len: u64,
-    /// Behind all that was found so far: writers fill streams in the order in which they are first referred to.
+    /// Behind all that was found so far: writers fill streams in the order in which they are first
+    /// referred to.
     head: u64,
 }
 

@@ -51,8 +51,8 @@ fn bad(rule: &'static str, what: String) -> Error {
     Error::corrupt("template", 0, rule, what)
 }
 
-/// Checks template `id`, whose entries must begin at `entry_end`, which is moved behind them; `checked` are the
-/// templates before.
+/// Checks template `id`, whose entries must begin at `entry_end`, which is moved behind them;
+/// `checked` are the templates before.
 pub(crate) fn check_template(
     image: &Image,
     id: u64,
@@ -93,7 +93,8 @@ pub(crate) fn check_template(
     walk.finish(&template)
 }
 
-/// Whether the template holds the root of an older generation, which may be gone since: nothing may refer to it any more.
+/// Whether the template holds the root of an older generation, which may be gone since: nothing may
+/// refer to it any more.
 fn is_old_holder(image: &Image, template: &Template) -> Result<bool> {
     let mut is_nameless = false;
     if template.entry_count == 1 {

@@ -20,7 +20,8 @@ impl Image {
         &self.directory
     }
 
-    /// Visits the records of a section in order, each with the count of its items; nothing where there is no such section.
+    /// Visits the records of a section in order, each with the count of its items; nothing where
+    /// there is no such section.
     ///
     /// # Errors
     /// `Io`, `Corrupt` of the index pages, and those of `visit`.
@@ -47,7 +48,8 @@ impl Image {
         Ok(bytes)
     }
 
-    /// The block of `stream` that holds `address`, and the address of its first byte; blocks behind it are read ahead.
+    /// The block of `stream` that holds `address`, and the address of its first byte; blocks behind
+    /// it are read ahead.
     ///
     /// # Errors
     /// `Io`, `Corrupt`, also where the stream does not reach so far.
@@ -71,8 +73,8 @@ impl Image {
         self.contents.extent_of(id).map(|(_, len)| len)
     }
 
-    /// Where a content lies in the logical space, if an image on top of this one may refer to it there: its extents do not stand in a
-    /// base image of this one.
+    /// Where a content lies in the logical space, if an image on top of this one may refer to it
+    /// there: its extents do not stand in a base image of this one.
     ///
     /// # Errors
     /// `Io`, `Corrupt`, also where there is no such content.
@@ -226,7 +228,8 @@ impl Image {
         }
     }
 
-    /// What a record of a section (data: of `stream`) decodes to, before any filter is undone, past the cache.
+    /// What a record of a section (data: of `stream`) decodes to, before any filter is undone, past
+    /// the cache.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.

@@ -1,7 +1,8 @@
 //! The tree: from inode numbers and names to entries, by descent through templates.
 //!
-//! An instance of a directory is its template and a base: its entries have the numbers `base ..`, and behind them come
-//! the entries of its sub-directories' instances, one after the other. So a number says the way from the root.
+//! An instance of a directory is its template and a base: its entries have the numbers `base ..`,
+//! and behind them come the entries of its sub-directories' instances, one after the other. So a
+//! number says the way from the root.
 
 use crate::Inode;
 use crate::cache::{ByteCache, Room, Weigh};
@@ -37,7 +38,8 @@ pub struct DirectoryView {
     pub no: u64,
 }
 
-/// The sub-directories of a template: where each one's names begin behind the template's own entries.
+/// The sub-directories of a template: where each one's names begin behind the template's own
+/// entries.
 struct ChildIndex {
     /// Position of the sub-directory among the entries.
     positions: Vec<u64>,
@@ -66,8 +68,8 @@ pub struct Tree {
     name_count: u64,
     has_times_overlay: bool,
     children: ByteCache<u64, ChildIndex>,
-    /// The last large index that was used, which may be too large for its cache: walking such a directory would
-    /// otherwise make it anew for every sub-directory.
+    /// The last large index that was used, which may be too large for its cache: walking such a
+    /// directory would otherwise make it anew for every sub-directory.
     last_children: Mutex<Option<(u64, Arc<ChildIndex>)>>,
     views: ByteCache<u64, DirectoryView>,
 }
@@ -170,7 +172,8 @@ impl Tree {
         }
     }
 
-    /// Visits the entries `start .. end` block by block; `visit` gets entry index, block and place in the block.
+    /// Visits the entries `start .. end` block by block; `visit` gets entry index, block and place
+    /// in the block.
     pub fn each_entry(&self, start: u64, end: u64, visit: &mut VisitStored<'_>) -> Result<()> {
         let mut index = start;
         while index < end {
@@ -477,7 +480,8 @@ enum Side {
     Behind,
 }
 
-/// Binary search among the places `range` of a block; where it fails, on which side of them the name would be.
+/// Binary search among the places `range` of a block; where it fails, on which side of them the
+/// name would be.
 fn search(block: &EntryBlock, range: std::ops::Range<usize>, name: &[u8]) -> Result<usize, Side> {
     let (mut low, mut high) = (range.start, range.end);
     while low < high {
@@ -497,7 +501,8 @@ fn search(block: &EntryBlock, range: std::ops::Range<usize>, name: &[u8]) -> Res
     })
 }
 
-/// A page that was used last, with the items it covers: entries of one directory mostly share theirs.
+/// A page that was used last, with the items it covers: entries of one directory mostly share
+/// theirs.
 struct Memo {
     record_type: RecordType,
     page: Option<(std::ops::Range<u64>, Arc<Page>)>,
@@ -529,7 +534,8 @@ impl Memo {
     }
 }
 
-/// Puts inodes together from an entry and the pages that it names, remembering the page of each type used last.
+/// Puts inodes together from an entry and the pages that it names, remembering the page of each
+/// type used last.
 pub struct Assembler<'a> {
     tree: &'a Tree,
     attributes: Memo,

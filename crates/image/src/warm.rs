@@ -1,6 +1,8 @@
-//! Replays hotness: decodes in the background what another run touched, so that it is there when it is asked for.
+//! Replays hotness: decodes in the background what another run touched, so that it is there when it
+//! is asked for.
 //!
-//! Invariants: no more than half of the cache is filled; a handle that is dropped leaves no thread behind.
+//! Invariants: no more than half of the cache is filled; a handle that is dropped leaves no thread
+//! behind.
 
 use crate::Image;
 use crate::hot::{HotFile, Hotness, Place};
@@ -20,7 +22,8 @@ use weald_format::{Digest, Error, FileKind, Result};
 pub enum PrefetchSet {
     /// All blocks, in the order in which they lie.
     All,
-    /// What was touched when this was recorded. Of another image than this one, the files of the same paths.
+    /// What was touched when this was recorded. Of another image than this one, the files of the
+    /// same paths.
     Hot(Hotness),
 }
 
@@ -31,7 +34,8 @@ pub struct PrefetchReport {
     pub is_over: bool,
     /// Bytes in memory of what was asked for, those included that were there before.
     pub held_len: u64,
-    /// Blocks, pieces, metadata records and files that this image does not have, or that could not be read.
+    /// Blocks, pieces, metadata records and files that this image does not have, or that could not
+    /// be read.
     pub missing_count: u64,
 }
 
@@ -187,8 +191,8 @@ impl Work {
 }
 
 impl Image {
-    /// Decodes into the cache, by threads of its own, what `what` says, until half of the cache is full. What is missing
-    /// or damaged is passed over.
+    /// Decodes into the cache, by threads of its own, what `what` says, until half of the cache is
+    /// full. What is missing or damaged is passed over.
     ///
     /// # Errors
     /// `Io` where no thread could be started.

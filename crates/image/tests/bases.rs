@@ -41,7 +41,8 @@ fn images_do_not_lie_on_each_other_without_end() {
             ),
         }
     }
-    // What the rules are called: "F-22.1" is where a base is missing, "F-22.2" where there are too many.
+    // What the rules are called: "F-22.1" is where a base is missing, "F-22.2" where there are too
+    // many.
     std::fs::remove_file(path(2)).unwrap();
     let error = Image::open_path(&path(4), 0, &OpenOptions::default()).err();
     assert!(error.unwrap().to_string().contains("F-22.1"));

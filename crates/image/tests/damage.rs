@@ -1,4 +1,5 @@
-//! Damage that comes later than the image: bytes that change under an open image, small caches, and how damage is named.
+//! Damage that comes later than the image: bytes that change under an open image, small caches, and
+//! how damage is named.
 
 mod support;
 

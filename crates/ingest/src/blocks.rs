@@ -1,7 +1,8 @@
-//! The settled tree in a temporary file: a block for each directory, in the order in which the tree is written.
+//! The settled tree in a temporary file: a block for each directory, in the order in which the tree
+//! is written.
 //!
-//! A block is the number of entries, the number of bytes that follow, and for each entry its name behind its length and its record behind
-//! its length.
+//! A block is the number of entries, the number of bytes that follow, and for each entry its name
+//! behind its length and its record behind its length.
 
 use crate::member::damaged;
 use std::path::Path;

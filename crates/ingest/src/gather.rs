@@ -10,9 +10,9 @@ use std::cell::RefCell;
 use std::hash::BuildHasher;
 use std::ops::Range;
 use std::path::Path;
-use weald_build::filter::Filter;
-use weald_build::stream::{ContentStore, StreamBody};
-use weald_build::{Problem, Watch};
+use weald_builder::filter::Filter;
+use weald_builder::stream::{ContentStore, StreamBody};
+use weald_builder::{Problem, Watch};
 use weald_format::limits::{NUMBER_MAX, TARGET_LEN_MAX};
 use weald_format::{ContentId, Error, FileKind, Result};
 use weald_io::{ReadAt, Spool};
@@ -59,7 +59,8 @@ pub struct Gathered {
 /// Reads `members` to their end, and stores their contents.
 ///
 /// # Errors
-/// As [`Members::next`], and those of `store`; `Invalid` for names that lead out of the tree, and where somebody interrupts.
+/// As [`Members::next`], and those of `store`; `Invalid` for names that lead out of the tree, and
+/// where somebody interrupts.
 pub fn gather(
     members: &mut dyn Members,
     store: &mut dyn ContentStore,
@@ -169,7 +170,8 @@ impl Gatherer<'_> {
         !path.is_empty() && path::is_left_out(self.options.filter, &path, is_dir)
     }
 
-    /// Puts records of the directories on the way to the key, those that are known to be there excepted.
+    /// Puts records of the directories on the way to the key, those that are known to be there
+    /// excepted.
     fn put_dirs(&mut self) -> Result<()> {
         let Some((dir, _)) = path::split(&self.key) else {
             return Ok(());
@@ -313,7 +315,8 @@ impl StreamBody for Body<'_> {
     }
 }
 
-/// Directories whose records were put, and with them those of all above, as far as they are remembered.
+/// Directories whose records were put, and with them those of all above, as far as they are
+/// remembered.
 struct KnownDirs {
     hashes: Vec<u64>,
     hasher: DefaultHashBuilder,

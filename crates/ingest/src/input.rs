@@ -1,4 +1,5 @@
-//! The bytes of a stream: decompressed where they are compressed, read ahead for a look at what they are, counted.
+//! The bytes of a stream: decompressed where they are compressed, read ahead for a look at what
+//! they are, counted.
 
 use flate2::bufread::MultiGzDecoder;
 use std::io::{BufRead, BufReader, Chain, Cursor, Read};
@@ -28,7 +29,8 @@ pub struct Input {
 }
 
 impl Input {
-    /// The stream `source`, which may be compressed by gzip, zstd or xz; a decoder may take `memory_len` bytes.
+    /// The stream `source`, which may be compressed by gzip, zstd or xz; a decoder may take
+    /// `memory_len` bytes.
     ///
     /// # Errors
     /// `Io`; `Unsupported` for other compressions that can be told.
@@ -104,8 +106,8 @@ impl Input {
         Ok(len)
     }
 
-    /// Appends what comes before the next `end` to `out`, at most `len_max` bytes; false at the end of the stream, where nothing came.
-    /// A last piece without an `end` counts.
+    /// Appends what comes before the next `end` to `out`, at most `len_max` bytes; false at the end
+    /// of the stream, where nothing came. A last piece without an `end` counts.
     ///
     /// # Errors
     /// As [`Input::read`]; `Limit` for more bytes.

@@ -1,11 +1,14 @@
-//! Streams become images: tar streams, descriptions of mtree and listings, in any order, within the memory that there is.
+//! Streams become images: tar streams, descriptions of mtree and listings, in any order, within the
+//! memory that there is.
 //!
-//! A stream is read once. Contents go into the image as they come; of every member a short record goes to an external sort by path. What
-//! the sort gives is settled into a tree: of each path the last member, directories that nobody named, hard links. That tree is handed to
-//! `weald_build::stream`. `docs/design/0014-streams.md` says why it is built so.
+//! A stream is read once. Contents go into the image as they come; of every member a short record
+//! goes to an external sort by path. What the sort gives is settled into a tree: of each path the
+//! last member, directories that nobody named, hard links. That tree is handed to
+//! `weald_builder::stream`. `docs/design/0014-streams.md` says why it is built so.
 //!
-//! What a tree cannot be is refused and named: paths that are absolute or have `..`, members below something that is no directory in the
-//! end (a symlink, say), hard links to what did not come before. Nothing is read or written beside the image and its temporary files.
+//! What a tree cannot be is refused and named: paths that are absolute or have `..`, members below
+//! something that is no directory in the end (a symlink, say), hard links to what did not come
+//! before. Nothing is read or written beside the image and its temporary files.
 #![forbid(unsafe_code)]
 
 mod blocks;
@@ -34,8 +37,8 @@ use source::{DECODER_SHARE, IngestSource};
 use std::path::{Path, PathBuf};
 use tar::TarReader;
 use walk::WalkSource;
-use weald_build::stream::build_stream;
-use weald_build::{BuildOptions, Order, Report, Watch};
+use weald_builder::stream::build_stream;
+use weald_builder::{BuildOptions, Order, Report, Watch};
 use weald_format::{Error, ErrorKind, Result};
 
 /// Bytes that [`scan_stream`] reads at once.
@@ -48,23 +51,26 @@ pub enum Format {
     Auto,
     /// A tar stream.
     Tar,
-    /// Paths that end in zero bytes: empty files; with a slash at its end, or something below it, a directory.
+    /// Paths that end in zero bytes: empty files; with a slash at its end, or something below it, a
+    /// directory.
     Listing,
     /// A description as of mtree(5).
     Mtree {
-        /// The directory that contents of regular files are read from. Without one they must be empty.
+        /// The directory that contents of regular files are read from. Without one they must be
+        /// empty.
         contents: Option<PathBuf>,
     },
 }
 
-/// Builds an image of the tree that `source` tells, at `target`, which appears only when complete. It may be compressed by gzip, zstd or xz.
+/// Builds an image of the tree that `source` tells, at `target`, which appears only when complete.
+/// It may be compressed by gzip, zstd or xz.
 ///
 /// # Errors
-/// As [`weald_build::build_image`]; `Invalid` for a stream that is damaged, cut short or says what no tree can be; `Unsupported` for options
-/// that only a directory can follow.
+/// As [`weald_builder::build_image`]; `Invalid` for a stream that is damaged, cut short or says
+/// what no tree can be; `Unsupported` for options that only a directory can follow.
 /// # Cost
-/// One pass over the stream; temporary files beside the image for records (about the bytes of all paths, front-coded) and for a content of more than 4 MiB
-/// as long as it is being stored.
+/// One pass over the stream; temporary files beside the image for records (about the bytes of all
+/// paths, front-coded) and for a content of more than 4 MiB as long as it is being stored.
 pub fn build_from_stream(
     source: Source,
     format: Format,
@@ -116,7 +122,8 @@ pub struct Scanned {
 /// Reads the stream `source` to its end and keeps nothing. A decoder may take `decoder_len` bytes.
 ///
 /// # Errors
-/// `Io`; `Invalid`, `Limit` and `Unsupported` as [`build_from_stream`], where one member alone shows it.
+/// `Io`; `Invalid`, `Limit` and `Unsupported` as [`build_from_stream`], where one member alone
+/// shows it.
 pub fn scan_stream(source: Source, format: Format, decoder_len: u64) -> Result<Scanned> {
     let mut members = open_members(Input::new(source, decoder_len)?, format)?;
     let (mut member, mut key, mut scanned) = (Member::default(), Vec::new(), Scanned::default());

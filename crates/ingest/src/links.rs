@@ -1,10 +1,11 @@
 //! Hard links: which names are of one file, found by number once the whole stream has passed.
 //!
-//! A link gets a number when it is read, and asks at the place of its target for the file that this is at that moment. So the target may be replaced
-//! later, and the link still is a name of the old file, as it is after `tar -x`. What is kept is for names of linked files only.
+//! A link gets a number when it is read, and asks at the place of its target for the file that this
+//! is at that moment. So the target may be replaced later, and the link still is a name of the old
+//! file, as it is after `tar -x`. What is kept is for names of linked files only.
 
 use std::collections::HashMap;
-use weald_build::stream::LinkInfo;
+use weald_builder::stream::LinkInfo;
 use weald_format::pages::Link;
 use weald_format::{Error, Result};
 use weald_io::{ReadAt, Spool};
@@ -92,7 +93,8 @@ impl LinkGatherer {
         ));
     }
 
-    /// Every name of a linked file, by number; the error is the first link that is bound to nothing.
+    /// Every name of a linked file, by number; the error is the first link that is bound to
+    /// nothing.
     ///
     /// # Cost
     /// O(links · log links).
@@ -293,7 +295,8 @@ impl LinkTexts {
 mod tests {
     use super::*;
 
-    /// Would catch: links to links that are not followed, a file of one name that is called linked, names in the wrong order.
+    /// Would catch: links to links that are not followed, a file of one name that is called linked,
+    /// names in the wrong order.
     #[test]
     fn names_are_told_with_the_file_that_they_are_of() {
         let mut gatherer = LinkGatherer::default();
@@ -301,7 +304,8 @@ mod tests {
             gatherer.add_file(b"A").unwrap(),
             gatherer.add_file(b"BB").unwrap(),
         );
-        // Link 2 is a link to link 0, both come before the file in the tree; link 1 is all that is left of b.
+        // Link 2 is a link to link 0, both come before the file in the tree; link 1 is all that is
+        // left of b.
         gatherer.bind_to_link(2, 0);
         gatherer.add_link_name(0, 5, 2);
         gatherer.add_link_name(2, 3, 1);

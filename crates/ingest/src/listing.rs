@@ -6,7 +6,8 @@ use crate::members::{Layout, Members, Tell};
 use crate::path::PATH_LEN_MAX;
 use weald_format::{FileKind, Result};
 
-/// Reads a listing: a path that ends in a slash is a directory, any other an empty file, unless something lies below it.
+/// Reads a listing: a path that ends in a slash is a directory, any other an empty file, unless
+/// something lies below it.
 pub struct ListingReader {
     input: Input,
 }

@@ -1,4 +1,5 @@
-//! What every reader of a stream is: it goes from member to member, and gives the data of those that have some.
+//! What every reader of a stream is: it goes from member to member, and gives the data of those
+//! that have some.
 
 use crate::member::Member;
 use std::ops::Range;

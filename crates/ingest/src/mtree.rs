@@ -1,8 +1,10 @@
-//! mtree(5): a tree told line by line, as `mtree -c` and `mtree -C` of the BSDs, bsdtar and `weald forest --stream mtree` write it.
+//! mtree(5): a tree told line by line, as `mtree -c` and `mtree -C` of the BSDs, bsdtar and `weald
+//! forest --stream mtree` write it.
 //!
-//! It tells names and attributes; what regular files hold comes from a directory beside it, or they must be empty. `nlink`, `inode`, `flags`,
-//! `resdevice`, `tags`, `optional`, `nochange` and `ignore` say nothing that an image keeps, or speak to who compares; they are passed over, and so are digests that
-//! nobody should trust. What is not known is refused by name.
+//! It tells names and attributes; what regular files hold comes from a directory beside it, or they
+//! must be empty. `nlink`, `inode`, `flags`, `resdevice`, `tags`, `optional`, `nochange` and
+//! `ignore` say nothing that an image keeps, or speak to who compares; they are passed over, and so
+//! are digests that nobody should trust. What is not known is refused by name.
 //!
 //! Source: mtree(5) of FreeBSD 14 and libarchive 3.7; mtree(8) of NetBSD 10; vis(3) for names.
 
@@ -19,7 +21,8 @@ use std::path::Path;
 use weald_format::{Attributes, Error, ErrorKind, FileKind, Result};
 use words::{Check, Keys, Name};
 
-/// Bytes of a line with those that go on with it: a path and a target, every byte as four, and as much again for what else it says.
+/// Bytes of a line with those that go on with it: a path and a target, every byte as four, and as
+/// much again for what else it says.
 const LINE_LEN_MAX: usize = PATH_LEN_MAX * 16;
 
 /// Reads an mtree description.
@@ -29,7 +32,8 @@ pub struct MtreeReader {
     line: Vec<u8>,
     /// What `/set` said.
     defaults: Keys,
-    /// The directory that names without a slash lie in, and how long it was before each directory that is open.
+    /// The directory that names without a slash lie in, and how long it was before each directory
+    /// that is open.
     dir: Vec<u8>,
     lens: Vec<usize>,
     /// Where contents are read.
@@ -183,7 +187,8 @@ impl MtreeReader {
         }
     }
 
-    /// Makes ready to read the content of the regular file at `path`; says why where there is none to be had.
+    /// Makes ready to read the content of the regular file at `path`; says why where there is none
+    /// to be had.
     fn open(&mut self, path: &[u8], keys: Keys) -> Result<Option<String>> {
         let Some(root) = &self.root else {
             return match (keys.size, keys.contents) {

@@ -1,10 +1,12 @@
-//! Paths of a stream as keys that sort in the order of the tree: all entries of a directory in a row, directories in preorder.
+//! Paths of a stream as keys that sort in the order of the tree: all entries of a directory in a
+//! row, directories in preorder.
 //!
-//! A key is the path of the directory, each component behind a byte 1, then a byte 0, then the name. Bytes of names below that of the
-//! slash, which no name has, are moved up by one, so that neither mark occurs in a name and both sort below every byte of one. The root's
-//! key is empty. No key ends in a zero.
+//! A key is the path of the directory, each component behind a byte 1, then a byte 0, then the
+//! name. Bytes of names below that of the slash, which no name has, are moved up by one, so that
+//! neither mark occurs in a name and both sort below every byte of one. The root's key is empty. No
+//! key ends in a zero.
 
-use weald_build::filter::{DirRules, Filter};
+use weald_builder::filter::{DirRules, Filter};
 use weald_format::limits::NAME_LEN_MAX;
 use weald_format::{Error, Result};
 
@@ -12,11 +14,12 @@ use weald_format::{Error, Result};
 const COMPONENT: u8 = 1;
 /// Before the last component.
 const NAME: u8 = 0;
-/// Bytes of a path. Every directory on the way may be made, so that a path costs up to half the square of it; trees that programs can walk stay
-/// far below.
+/// Bytes of a path. Every directory on the way may be made, so that a path costs up to half the
+/// square of it; trees that programs can walk stay far below.
 pub const PATH_LEN_MAX: usize = 16 << 10;
 
-/// Writes the key of `path`, a name of a tree as streams have them: `a/b`, `./a/b/`, `.` for the root.
+/// Writes the key of `path`, a name of a tree as streams have them: `a/b`, `./a/b/`, `.` for the
+/// root.
 ///
 /// # Errors
 /// `Invalid` for what leads out of the tree, and for names that are none; `Limit` for long ones.
@@ -78,8 +81,9 @@ pub fn put_key(path: &[u8], key: &mut Vec<u8>) -> Result<()> {
 /// Between the components of a key of a walk.
 pub const SEPARATOR: u8 = 1;
 
-/// Makes the key of a walk, depth first, of `path`: sorted by it, what lies in a directory follows the directory, and all names of a directory come in
-/// byte order. The components lie behind each other, a byte 1 between them; bytes of names below that of the slash are moved up by one.
+/// Makes the key of a walk, depth first, of `path`: sorted by it, what lies in a directory follows
+/// the directory, and all names of a directory come in byte order. The components lie behind each
+/// other, a byte 1 between them; bytes of names below that of the slash are moved up by one.
 ///
 /// # Errors
 /// As [`put_key`].
@@ -102,7 +106,8 @@ pub fn make_walk_key(path: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a path is names with one slash between them, none of which is too long or begins with a dot: those are looked at one by one.
+/// Whether a path is names with one slash between them, none of which is too long or begins with a
+/// dot: those are looked at one by one.
 fn is_tidy(path: &[u8]) -> bool {
     let (Some(&first), Some(&last)) = (path.first(), path.last()) else {
         return false;
@@ -144,7 +149,8 @@ pub fn split(key: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((key.get(..at)?, key.get(at + 1..)?))
 }
 
-/// Turns the directory part of a key into the key of that directory; false for the root, which has none but the empty one.
+/// Turns the directory part of a key into the key of that directory; false for the root, which has
+/// none but the empty one.
 pub fn dir_to_key(dir: &mut [u8]) -> bool {
     match dir.iter().rposition(|&b| b == COMPONENT) {
         Some(at) => {
@@ -190,7 +196,8 @@ mod tests {
         key
     }
 
-    /// Would catch: an order in which a name with a byte below the slash comes between a directory and what lies in it.
+    /// Would catch: an order in which a name with a byte below the slash comes between a directory
+    /// and what lies in it.
     #[test]
     fn keys_sort_as_the_tree_is_walked() {
         let walk: [&[u8]; 15] = [
@@ -209,8 +216,9 @@ mod tests {
         }
     }
 
-    /// Would catch: a walk in which a name with a byte below the slash comes between a directory and what lies in it, or before names it should follow; a
-    /// short cut that takes what must be refused, or is not the long way.
+    /// Would catch: a walk in which a name with a byte below the slash comes between a directory
+    /// and what lies in it, or before names it should follow; a short cut that takes what must be
+    /// refused, or is not the long way.
     #[test]
     fn keys_of_walks_sort_depth_first() {
         let walk: [&[u8]; 13] = [

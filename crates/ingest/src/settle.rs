@@ -1,4 +1,5 @@
-//! What a stream comes to: of each path the last member, directories nobody named made up, names numbered, links bound.
+//! What a stream comes to: of each path the last member, directories nobody named made up, names
+//! numbered, links bound.
 
 use crate::blocks::{self, BlockWriter};
 use crate::links::{LinkGatherer, LinkTexts, Links};
@@ -25,10 +26,12 @@ pub struct Tree {
     pub depth: u64,
 }
 
-/// Settles the records of a stream; temporary files go to `dir`, and what a directory and the links need must fit into `memory_len` bytes.
+/// Settles the records of a stream; temporary files go to `dir`, and what a directory and the links
+/// need must fit into `memory_len` bytes.
 ///
 /// # Errors
-/// `Io`, `Full` for temporary files; `Invalid` for a tree that cannot be; `Limit` where the memory is not enough.
+/// `Io`, `Full` for temporary files; `Invalid` for a tree that cannot be; `Limit` where the memory
+/// is not enough.
 pub fn settle(mut sorted: Sorted, texts: &LinkTexts, dir: &Path, memory_len: u64) -> Result<Tree> {
     let mut settler = Settler {
         blocks: BlockWriter::new(dir)?,

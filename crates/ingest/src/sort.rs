@@ -1,8 +1,10 @@
-//! An external merge sort: records by key, equal keys in the order in which they came, memory as given, the rest in temporary files.
+//! An external merge sort: records by key, equal keys in the order in which they came, memory as
+//! given, the rest in temporary files.
 //!
-//! In memory it is a multikey quicksort over twelve bytes of the keys at a time (Bentley & Sedgewick, "Fast Algorithms for Sorting and Searching
-//! Strings", 1997; the cached bytes after Ng & Kakehi, 2007). A run holds of every key only what the one before has not. Runs are merged
-//! by a tree of losers (Knuth, TAOCP 3, 5.4.1).
+//! In memory it is a multikey quicksort over twelve bytes of the keys at a time (Bentley &
+//! Sedgewick, "Fast Algorithms for Sorting and Searching Strings", 1997; the cached bytes after Ng
+//! & Kakehi, 2007). A run holds of every key only what the one before has not. Runs are merged by a
+//! tree of losers (Knuth, TAOCP 3, 5.4.1).
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -31,16 +33,17 @@ const CHUNK_LEN: usize = 12;
 /// Bytes of two keys that are compared at once when it is asked what they share.
 const WORD_LEN: usize = size_of::<u64>();
 
-/// A record in memory, as one number, because comparing two after each other is a branch that nobody can foresee: above, bytes of its key at the depth
-/// that is being sorted, zeros behind its end; in the lowest 32 bits, where it begins.
+/// A record in memory, as one number, because comparing two after each other is a branch that
+/// nobody can foresee: above, bytes of its key at the depth that is being sorted, zeros behind its
+/// end; in the lowest 32 bits, where it begins.
 type Item = u128;
 
 fn start_of(item: Item) -> usize {
     (item & Item::from(u32::MAX)) as usize
 }
 
-/// Takes records and hands them out by key. Keys do not end in a zero byte, and have no two of them side by side: so one that has ended sorts
-/// as if zeros followed.
+/// Takes records and hands them out by key. Keys do not end in a zero byte, and have no two of them
+/// side by side: so one that has ended sorts as if zeros followed.
 pub struct Sorter {
     dir: PathBuf,
     memory_len: usize,
@@ -107,7 +110,8 @@ impl Sorter {
         Ok(())
     }
 
-    /// Memory grows where it is touched, so what is not needed costs nothing; growing by doubling would need half as much again.
+    /// Memory grows where it is touched, so what is not needed costs nothing; growing by doubling
+    /// would need half as much again.
     fn reserve(&mut self) {
         self.bytes.reserve(self.memory_len);
         self.items.reserve(self.memory_len / RECORD_LEN / 2);
@@ -193,7 +197,8 @@ impl Sorted {
     }
 }
 
-/// Reads from all records of `items` at once, which lie anywhere in memory: waiting for one after the other took half of the time of sorting.
+/// Reads from all records of `items` at once, which lie anywhere in memory: waiting for one after
+/// the other took half of the time of sorting.
 fn touch(items: &[Item], bytes: &[u8]) {
     let mut seen = 0;
     for &item in items {
@@ -229,7 +234,8 @@ struct Part {
     depth: Option<usize>,
 }
 
-/// Hands out `items` by their keys, as soon as it is known what comes next: then the bytes of the keys are still in a cache.
+/// Hands out `items` by their keys, as soon as it is known what comes next: then the bytes of the
+/// keys are still in a cache.
 fn sort(
     items: &mut [Item],
     bytes: &[u8],
@@ -295,7 +301,8 @@ fn sort(
 fn chunk(item: Item, depth: usize, bytes: &[u8]) -> Item {
     const ITEM_LEN: usize = size_of::<Item>();
     let rest = key_of(item, bytes).get(depth..).unwrap_or_default();
-    // As many bytes as an item has are read whatever the key has, since a copy of few is slow, and what is too much is taken away.
+    // As many bytes as an item has are read whatever the key has, since a copy of few is slow, and
+    // what is too much is taken away.
     let at = start_of(item) + LEN_LEN + depth;
     let read = match bytes.get(at..).and_then(|rest| rest.first_chunk()) {
         Some(read) => Item::from_be_bytes(*read),
@@ -366,7 +373,8 @@ struct Run {
     piece: Vec<u8>,
     at: usize,
     key: Vec<u8>,
-    /// Bytes that the key shares with the last one handed out, or with the one that came before it where the two were compared.
+    /// Bytes that the key shares with the last one handed out, or with the one that came before it
+    /// where the two were compared.
     common: usize,
     value: Range<usize>,
     is_over: bool,
@@ -427,9 +435,10 @@ fn cut() -> Error {
     crate::member::damaged(Error::invalid("a record is cut short"))
 }
 
-/// Runs that are merged: a tree whose inner nodes hold the loser of what was compared there, with the bytes that its key shares with that of the
-/// winner. All on the way of a new key have lost to the one before it, so mostly these numbers alone tell who is first (Ng & Kakehi, "Merging
-/// String Sequences by Longest Common Prefixes", 2008).
+/// Runs that are merged: a tree whose inner nodes hold the loser of what was compared there, with
+/// the bytes that its key shares with that of the winner. All on the way of a new key have lost to
+/// the one before it, so mostly these numbers alone tell who is first (Ng & Kakehi, "Merging String
+/// Sequences by Longest Common Prefixes", 2008).
 struct Heads {
     runs: Vec<Run>,
     losers: Vec<u32>,
@@ -479,7 +488,8 @@ impl Heads {
         winner
     }
 
-    /// Whether run `a` comes before run `b`; what either shares is with the same key. The one that comes later then has what it shares with the other.
+    /// Whether run `a` comes before run `b`; what either shares is with the same key. The one that
+    /// comes later then has what it shares with the other.
     fn is_before(&mut self, a: u32, b: u32) -> bool {
         let (left, right) = (&self.runs[a as usize], &self.runs[b as usize]);
         if left.is_over || right.is_over {
@@ -555,7 +565,8 @@ mod tests {
     }
 
     proptest! {
-        /// Would catch: an order that is not that of bytes, equal keys out of their order, records that get lost between runs.
+        /// Would catch: an order that is not that of bytes, equal keys out of their order, records
+        /// that get lost between runs.
         #[test]
         fn it_is_a_stable_sort(
             keys in proptest::collection::vec(proptest::collection::vec(1..4_u8, 0..20), 0..400),
@@ -569,7 +580,8 @@ mod tests {
         }
     }
 
-    /// Would catch: a second level of merging that changes the order, records longer than a piece that are cut.
+    /// Would catch: a second level of merging that changes the order, records longer than a piece
+    /// that are cut.
     #[test]
     fn many_runs_are_merged_in_steps_and_long_records_pass() {
         let record = |no: u64| {
@@ -587,7 +599,8 @@ mod tests {
         assert_eq!(sorted(&[], 1), []);
     }
 
-    /// Would catch: a key that ends where another goes on with the mark of a name, on the border of what is compared at once.
+    /// Would catch: a key that ends where another goes on with the mark of a name, on the border of
+    /// what is compared at once.
     #[test]
     fn keys_that_end_on_a_border_sort_before_longer_ones() {
         let mut keys: Vec<Vec<u8>> = Vec::new();

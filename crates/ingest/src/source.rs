@@ -1,4 +1,5 @@
-//! A stream as the source of a build: gathered and settled while its contents are asked for, then read back directory by directory.
+//! A stream as the source of a build: gathered and settled while its contents are asked for, then
+//! read back directory by directory.
 
 use crate::blocks::BlockReader;
 use crate::gather::{GatherOptions, gather};
@@ -6,14 +7,15 @@ use crate::member::{self, Record, Settled, WEAK};
 use crate::members::Members;
 use crate::settle::{Tree, settle};
 use std::path::{Path, PathBuf};
-use weald_build::stream::{
+use weald_builder::stream::{
     ContentStore, LinkInfo, StreamEntry, StreamRoot, StreamSize, TreeSink, TreeSource, spool_dir,
 };
-use weald_build::{BuildOptions, Watch};
+use weald_builder::{BuildOptions, Watch};
 use weald_format::pages::Link;
 use weald_format::{Error, Result};
 
-/// Shares of the memory, as what it is divided by: records that are sorted, directories that are known, tables of contents.
+/// Shares of the memory, as what it is divided by: records that are sorted, directories that are
+/// known, tables of contents.
 pub const SORT_SHARE: u64 = 10;
 const DIRS_SHARE: u64 = 64;
 const CONTENTS_SHARE: u64 = 10;

@@ -1,7 +1,8 @@
 //! Tar streams: v7, ustar, GNU and pax, whoever wrote them.
 //!
-//! Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; GNU tar 1.35 manual, "Basic Tar Format" and "Sparse Formats";
-//! tar(5) of libarchive, for what writers of old did; star(4) for `SCHILY.*`.
+//! Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; GNU tar 1.35
+//! manual, "Basic Tar Format" and "Sparse Formats"; tar(5) of libarchive, for what writers of old
+//! did; star(4) for `SCHILY.*`.
 
 mod header;
 mod pax;
@@ -15,7 +16,8 @@ use pax::Pax;
 use sparse::Map;
 use weald_format::{Attributes, Error, ErrorKind, FileKind, Result, Timestamp, Xattr};
 
-/// Bytes of an extended header: xattrs of 4 MiB, a third longer in base64, and once more for readers that know other words.
+/// Bytes of an extended header: xattrs of 4 MiB, a third longer in base64, and once more for
+/// readers that know other words.
 const EXTENSION_LEN_MAX: u64 = 16 << 20;
 
 /// Reads a tar stream member by member.
@@ -228,7 +230,8 @@ impl TarReader {
         self.has_acl = pax.has_acl && !member.xattrs.iter().any(is_acl);
         let has_data = match kind {
             MemberKind::Entry(FileKind::Regular) => true,
-            // Only pax says that the data of a link may follow it, and only then does a size mean that it does.
+            // Only pax says that the data of a link may follow it, and only then does a size mean
+            // that it does.
             MemberKind::HardLink => has_pax,
             _ => flag == b'D',
         };

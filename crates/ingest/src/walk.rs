@@ -1,5 +1,6 @@
-//! A listing as the source of a build. Names are all it tells: all entries have one time, and no inode has two names, so nothing need be known of a
-//! directory before what lies in it. Its paths are sorted depth first, and what the merge of the sorted runs gives goes straight into the tree.
+//! A listing as the source of a build. Names are all it tells: all entries have one time, and no
+//! inode has two names, so nothing need be known of a directory before what lies in it. Its paths
+//! are sorted depth first, and what the merge of the sorted runs gives goes straight into the tree.
 
 use crate::listing::ListingReader;
 use crate::member::{DIRECTORY_DEFAULT, FILE_DEFAULT, Member, MemberKind};
@@ -8,11 +9,11 @@ use crate::path::{self, SEPARATOR};
 use crate::sort::{MERGE_LEN, Sorted, Sorter};
 use crate::source::{DECODER_SHARE, SORT_SHARE};
 use std::path::{Path, PathBuf};
-use weald_build::stream::{
+use weald_builder::stream::{
     ContentStore, LinkInfo, StreamEntry, StreamRoot, StreamSize, TreeSink, TreeSource, WalkSink,
     spool_dir,
 };
-use weald_build::{BuildOptions, Watch};
+use weald_builder::{BuildOptions, Watch};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp, XattrSet};
 
 /// Paths between two looks at whether somebody interrupts.
@@ -140,7 +141,8 @@ impl TreeSource for WalkSource<'_> {
 /// Makes a walk of paths as they come sorted.
 struct Walker<'s> {
     sink: &'s mut dyn WalkSink,
-    /// The path that came last; empty where none did. It is handed over once the next one says whether something lies below it.
+    /// The path that came last; empty where none did. It is handed over once the next one says
+    /// whether something lies below it.
     path: Vec<u8>,
     value: [u8; 1],
     /// Where in that path the open directories end, the root aside.

@@ -1,4 +1,5 @@
-//! Positioned reading, atomic output files and spools: the I/O that images are read and written with.
+//! Positioned reading, atomic output files and spools: the I/O that images are read and written
+//! with.
 #![forbid(unsafe_code)]
 
 mod output;

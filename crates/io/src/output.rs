@@ -1,14 +1,16 @@
 //! The output of a builder: a file that appears under its name only when it is complete.
 //!
 //! Argument for "nothing partial is ever seen under the final name", by cases:
-//! 1. The file system has files without names (`O_TMPFILE`): until `commit` there is no name at all, so even SIGKILL
-//!    or power loss leaves nothing. `commit` syncs the bytes, then names them with one link(2).
-//! 2. It has not, or an existing file is replaced: the bytes have a hidden name (`.NAME.weald-…`) until one rename(2).
-//!    A kill leaves at most the hidden file; an error or a panic removes it.
-//! 3. The output goes behind what a file holds already ([`OutputFile::append`]): what was there is never touched, an error or a
-//!    panic cuts the file back to it, a kill leaves a tail that no footer ends.
-//! 4. The output is no regular file (`-`, a pipe, a device): nothing is atomic, and the reader of the pipe must look
-//!    at the exit status.
+//! 1. The file system has files without names (`O_TMPFILE`): until `commit` there is no name at
+//!    all, so even SIGKILL or power loss leaves nothing. `commit` syncs the bytes, then names them
+//!    with one link(2).
+//! 2. It has not, or an existing file is replaced: the bytes have a hidden name (`.NAME.weald-…`)
+//!    until one rename(2). A kill leaves at most the hidden file; an error or a panic removes it.
+//! 3. The output goes behind what a file holds already ([`OutputFile::append`]): what was there is
+//!    never touched, an error or a panic cuts the file back to it, a kill leaves a tail that no
+//!    footer ends.
+//! 4. The output is no regular file (`-`, a pipe, a device): nothing is atomic, and the reader of
+//!    the pipe must look at the exit status.
 
 use crate::FileSource;
 use std::fs::File;
@@ -22,8 +24,8 @@ use weald_format::{Error, ErrorKind, FileKind, Result};
 /// Small writes are gathered until there are this many bytes; larger ones go through at once.
 const BUFFER_LEN: usize = 256 << 10;
 
-/// A sequential output; see the module for what it guarantees. Dropped without [`OutputFile::commit`], it leaves no
-/// file behind.
+/// A sequential output; see the module for what it guarantees. Dropped without
+/// [`OutputFile::commit`], it leaves no file behind.
 ///
 /// Invariant: after a failed write the object is dead; every further call is an error.
 pub struct OutputFile {
@@ -55,8 +57,8 @@ enum Place {
 }
 
 impl OutputFile {
-    /// Prepares an output at `path`; `-` is standard output. A symlink to an existing file stands for that file; a
-    /// pipe or device is written to directly. The umask decides the permissions.
+    /// Prepares an output at `path`; `-` is standard output. A symlink to an existing file stands
+    /// for that file; a pipe or device is written to directly. The umask decides the permissions.
     ///
     /// # Errors
     /// `NotFound` where the directory is missing, `Invalid` where `path` is a directory, `Io`.
@@ -81,11 +83,12 @@ impl OutputFile {
         })
     }
 
-    /// Prepares to write behind the `old_len` bytes that the file at `path` has. The file is locked against others who do
-    /// the same.
+    /// Prepares to write behind the `old_len` bytes that the file at `path` has. The file is locked
+    /// against others who do the same.
     ///
     /// # Errors
-    /// `Busy` where somebody else appends to it, or has since `old_len` was found; `NotFound`, `Io`.
+    /// `Busy` where somebody else appends to it, or has since `old_len` was found; `NotFound`,
+    /// `Io`.
     pub fn append(path: &Path, old_len: u64) -> Result<Self> {
         let shown = format!("{}", path.display());
         let failed = |e| Error::io(shown.clone(), e);
@@ -149,8 +152,8 @@ impl OutputFile {
         Ok((file, Place::Hidden { dir, name, temp }))
     }
 
-    /// Device (major << 32 | minor) and inode number of the file that is written, if it is a regular one: a packer must
-    /// not pack it.
+    /// Device (major << 32 | minor) and inode number of the file that is written, if it is a
+    /// regular one: a packer must not pack it.
     pub fn regular_inode(&self) -> Option<(u64, u64)> {
         let stat = weald_sys::stat_fd(&self.file).ok()?;
         (stat.kind == FileKind::Regular).then_some((stat.dev, stat.ino))
@@ -161,7 +164,8 @@ impl OutputFile {
         self.written_len + self.buffer.len() as u64
     }
 
-    /// Whether bytes can be read back and a failure leaves nothing; false for pipes, devices and standard output.
+    /// Whether bytes can be read back and a failure leaves nothing; false for pipes, devices and
+    /// standard output.
     pub fn is_atomic(&self) -> bool {
         !matches!(self.place, Place::Stream)
     }
@@ -233,7 +237,8 @@ impl OutputFile {
         self.written_len
     }
 
-    /// Reads what was written before, while more is written; `None` for an output that is not atomic.
+    /// Reads what was written before, while more is written; `None` for an output that is not
+    /// atomic.
     ///
     /// # Errors
     /// `Io`.
@@ -246,8 +251,8 @@ impl OutputFile {
         Ok(Some(FileSource::of_growing(file)))
     }
 
-    /// Makes what was written so far durable before anything that follows, where that matters: behind what a file holds. (New
-    /// files have no name before all of it is durable.)
+    /// Makes what was written so far durable before anything that follows, where that matters:
+    /// behind what a file holds. (New files have no name before all of it is durable.)
     ///
     /// # Errors
     /// `Full`, `Io`.
@@ -263,8 +268,9 @@ impl OutputFile {
     /// Makes the output durable and gives it its name, replacing an existing file if `overwrite`.
     ///
     /// # Errors
-    /// `Busy` where something has the name and `overwrite` is off; `Full`, `Io`. No file is left behind then, except that
-    /// a failed sync of the directory leaves the complete file under its name.
+    /// `Busy` where something has the name and `overwrite` is off; `Full`, `Io`. No file is left
+    /// behind then, except that a failed sync of the directory leaves the complete file under its
+    /// name.
     pub fn commit(mut self, overwrite: bool) -> Result<()> {
         self.flush()?;
         let named = self.commit_file(overwrite);
@@ -308,7 +314,8 @@ impl OutputFile {
         File::from(dir).sync_all()
     }
 
-    /// Names a file without a name with a hidden one, so that a rename can put it over an existing file.
+    /// Names a file without a name with a hidden one, so that a rename can put it over an existing
+    /// file.
     fn link_hidden(&mut self) -> std::io::Result<()> {
         let Place::Unnamed { dir, name } = &self.place else {
             return Ok(());
@@ -336,7 +343,8 @@ impl OutputFile {
 impl Drop for OutputFile {
     fn drop(&mut self) {
         match &self.place {
-            // Nobody is left to hear about a failure; the file is hidden and its name says whose it is.
+            // Nobody is left to hear about a failure; the file is hidden and its name says whose it
+            // is.
             Place::Hidden { dir, temp, .. } => drop(weald_sys::remove_file_at(dir, temp)),
             // Where even this fails, the tail has no footer, and what was there can be found again.
             Place::Behind { old_len } => drop(self.file.set_len(*old_len)),
@@ -345,7 +353,8 @@ impl Drop for OutputFile {
     }
 }
 
-/// Refuses a `path` at which a regular file or directory exists, so that nobody builds for an hour in vain.
+/// Refuses a `path` at which a regular file or directory exists, so that nobody builds for an hour
+/// in vain.
 ///
 /// # Errors
 /// `Busy` where it exists; pipes, devices and `-` pass.
@@ -361,7 +370,8 @@ pub fn refuse_existing(path: &Path) -> Result<()> {
     }
 }
 
-/// Cuts the file at `path`, which has `old_len` bytes, to `len` of them, durably, unless somebody appends to it.
+/// Cuts the file at `path`, which has `old_len` bytes, to `len` of them, durably, unless somebody
+/// appends to it.
 ///
 /// # Errors
 /// `Busy` where somebody does, or has; `NotFound`, `Io`.

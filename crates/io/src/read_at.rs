@@ -1,4 +1,5 @@
-//! Positioned reads from whatever holds an image: a file, a part of a file, a buffer, a faulty test storage.
+//! Positioned reads from whatever holds an image: a file, a part of a file, a buffer, a faulty test
+//! storage.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! A spool: bytes put aside on disk that must be seen again, gone when the process ends, however it ends.
+//! A spool: bytes put aside on disk that must be seen again, gone when the process ends, however it
+//! ends.
 
 use crate::{FileSource, ReadAt};
 use std::fs::File;
@@ -93,7 +94,8 @@ impl ReadAt for Spool {
     }
 }
 
-/// A file without a name in `dir`; where the file system has none, one whose name is removed at once.
+/// A file without a name in `dir`; where the file system has none, one whose name is removed at
+/// once.
 fn unnamed_file(dir: &Path) -> std::io::Result<File> {
     let dir = weald_sys::open_dir(dir)?;
     if let Ok(file) = weald_sys::create_unnamed_at(&dir, 0o600) {

@@ -3,7 +3,8 @@
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::path::Path;
 
-/// A tmpfs on a temporary directory, unmounted when dropped. Needs root, as the whole test suite does.
+/// A tmpfs on a temporary directory, unmounted when dropped. Needs root, as the whole test suite
+/// does.
 pub struct SmallFs(tempfile::TempDir);
 
 impl SmallFs {

@@ -23,7 +23,8 @@ pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, DIR_FLAGS, Mode::empty())?)
 }
 
-/// Opens the directory `name` in `dir` for reading, without changing its atime where that is allowed.
+/// Opens the directory `name` in `dir` for reading, without changing its atime where that is
+/// allowed.
 ///
 /// # Errors
 /// The errno of openat(2); `ENOTDIR` or `ELOOP` where it is something else, also a symlink.
@@ -35,8 +36,9 @@ pub fn open_dir_at(dir: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     }
 }
 
-/// Opens the directory at the relative path `path` below `dir`, for use as a place only (`O_PATH`): no component may
-/// be a symlink or lead out of `dir`. `path` must be shorter than `PATH_MAX` (4096).
+/// Opens the directory at the relative path `path` below `dir`, for use as a place only (`O_PATH`):
+/// no component may be a symlink or lead out of `dir`. `path` must be shorter than `PATH_MAX`
+/// (4096).
 ///
 /// # Errors
 /// The errno of openat2(2), `ENOSYS` before Linux 5.6.
@@ -59,13 +61,14 @@ thread_local! {
     static HAS_OWN_WORKING_DIR: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Gives the calling thread a working directory of its own, so that it can use [`enter_dir`] without other threads
-/// noticing. For threads that end soon: it cannot be undone.
+/// Gives the calling thread a working directory of its own, so that it can use [`enter_dir`]
+/// without other threads noticing. For threads that end soon: it cannot be undone.
 ///
 /// # Errors
 /// The errno of unshare(2); `EPERM` in some sandboxes.
 pub fn separate_working_dir() -> io::Result<()> {
-    // SAFETY: the call is unsafe because of `UnshareFlags::FILES` only, which is not given: descriptors stay shared.
+    // SAFETY: the call is unsafe because of `UnshareFlags::FILES` only, which is not given:
+    // descriptors stay shared.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }?;
     HAS_OWN_WORKING_DIR.set(true);
     Ok(())
@@ -82,8 +85,9 @@ pub fn enter_dir(dir: impl AsFd) -> io::Result<()> {
     Ok(rustix::process::fchdir(dir)?)
 }
 
-/// Makes the root the working directory of the calling thread, so that a file system in which it stood can be unmounted: a thread that was joined may not
-/// have given its directory back yet. Nothing without [`separate_working_dir`].
+/// Makes the root the working directory of the calling thread, so that a file system in which it
+/// stood can be unmounted: a thread that was joined may not have given its directory back yet.
+/// Nothing without [`separate_working_dir`].
 ///
 /// # Errors
 /// The errno of chdir(2).
@@ -123,7 +127,8 @@ pub struct DirEntry<'a> {
     pub kind: Option<FileKind>,
 }
 
-/// Visits every entry of `dir` but `.` and `..`, in the order of the file system, from the directory's current offset.
+/// Visits every entry of `dir` but `.` and `..`, in the order of the file system, from the
+/// directory's current offset.
 ///
 /// # Errors
 /// The errno of getdents64(2), or the first error of `visit`.

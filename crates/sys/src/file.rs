@@ -7,13 +7,15 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Opens the file at the relative path `path` below `dir` for reading: no component may be a symlink or lead out of
-/// `dir`; a fifo or device does not block; the atime stays where that is allowed. `path` must be shorter than 4096.
+/// Opens the file at the relative path `path` below `dir` for reading: no component may be a
+/// symlink or lead out of `dir`; a fifo or device does not block; the atime stays where that is
+/// allowed. `path` must be shorter than 4096.
 ///
 /// The kind of file is not checked here.
 ///
 /// # Errors
-/// The errno of openat(2) for a `path` of one component, else of openat2(2): `ENOSYS` before Linux 5.6.
+/// The errno of openat(2) for a `path` of one component, else of openat2(2): `ENOSYS` before Linux
+/// 5.6.
 pub fn open_file_at(dir: impl AsFd, path: &[u8]) -> io::Result<File> {
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -33,7 +35,8 @@ fn open_resolved(dir: impl AsFd, path: &[u8], flags: OFlags) -> Result<File, Err
     opened.map(File::from)
 }
 
-/// Creates the regular file `name` in `dir`, which must not exist, for reading and writing; the umask applies.
+/// Creates the regular file `name` in `dir`, which must not exist, for reading and writing; the
+/// umask applies.
 ///
 /// # Errors
 /// The errno of openat(2); `EEXIST` where something has the name.
@@ -43,11 +46,12 @@ pub fn create_file_at(dir: impl AsFd, name: &[u8], permissions: u16) -> io::Resu
     Ok(rustix::fs::openat(dir, name, flags, mode)?.into())
 }
 
-/// Creates a file without a name in the file system of `dir`, for reading and writing; it vanishes when closed unless
-/// [`link_unnamed_at`] names it. The umask applies.
+/// Creates a file without a name in the file system of `dir`, for reading and writing; it vanishes
+/// when closed unless [`link_unnamed_at`] names it. The umask applies.
 ///
 /// # Errors
-/// The errno of openat(2); `EOPNOTSUPP`, `EISDIR` or `ENOENT` where the file system has no such files.
+/// The errno of openat(2); `EOPNOTSUPP`, `EISDIR` or `ENOENT` where the file system has no such
+/// files.
 pub fn create_unnamed_at(dir: impl AsFd, permissions: u16) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let mode = Mode::from_bits_retain(u32::from(permissions));
@@ -69,8 +73,9 @@ pub fn link_unnamed_at(file: impl AsFd, dir: impl AsFd, name: &[u8]) -> io::Resu
     )?)
 }
 
-/// The first run of data of `file` that touches `from .. end`, clipped to it; `None` if all of it is a hole. A file
-/// system that knows no holes calls everything data. Moves the file's offset: not for several threads at once.
+/// The first run of data of `file` that touches `from .. end`, clipped to it; `None` if all of it
+/// is a hole. A file system that knows no holes calls everything data. Moves the file's offset: not
+/// for several threads at once.
 ///
 /// # Errors
 /// The errno of lseek(2).

@@ -1,4 +1,5 @@
-//! Handles of inodes that outlive mounts, as NFS servers give them to their clients: name_to_handle_at(2) and open_by_handle_at(2).
+//! Handles of inodes that outlive mounts, as NFS servers give them to their clients:
+//! name_to_handle_at(2) and open_by_handle_at(2).
 
 use rustix::fs::OFlags;
 use std::ffi::{CString, c_int};
@@ -8,7 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 /// Most bytes of a handle: `MAX_HANDLE_SZ` of the kernel.
 const HANDLE_LEN_MAX: usize = libc::MAX_HANDLE_SZ as usize;
 
-/// What a file system calls an inode of its own: means something to it alone, and, where it says so, after it was mounted again.
+/// What a file system calls an inode of its own: means something to it alone, and, where it says
+/// so, after it was mounted again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileHandle {
     /// The file system's word for the form of the bytes.
@@ -28,7 +30,8 @@ struct RawHandle {
 /// The handle of `name` in `dir`; of `dir` itself where `name` is empty. Symlinks are not followed.
 ///
 /// # Errors
-/// The errno of name_to_handle_at(2): `EOPNOTSUPP` where the file system gives none; `EINVAL` for a name with NUL.
+/// The errno of name_to_handle_at(2): `EOPNOTSUPP` where the file system gives none; `EINVAL` for a
+/// name with NUL.
 pub fn handle_at(dir: impl AsFd, name: &[u8]) -> io::Result<FileHandle> {
     let name = CString::new(name).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     let mut raw = RawHandle {
@@ -37,8 +40,9 @@ pub fn handle_at(dir: impl AsFd, name: &[u8]) -> io::Result<FileHandle> {
         bytes: [0; HANDLE_LEN_MAX],
     };
     let mut mount_id: c_int = 0;
-    // SAFETY: `name` ends with NUL and outlives the call; `raw` is laid out as `struct file_handle` followed by as many bytes as it says,
-    // `mount_id` is an int, and both are written in this call only.
+    // SAFETY: `name` ends with NUL and outlives the call; `raw` is laid out as `struct file_handle`
+    // followed by as many bytes as it says, `mount_id` is an int, and both are written in this call
+    // only.
     let done = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
@@ -58,10 +62,12 @@ pub fn handle_at(dir: impl AsFd, name: &[u8]) -> io::Result<FileHandle> {
     })
 }
 
-/// Opens what `handle` stands for in the file system that `mount`, anything open on it, belongs to. Needs `CAP_DAC_READ_SEARCH`.
+/// Opens what `handle` stands for in the file system that `mount`, anything open on it, belongs to.
+/// Needs `CAP_DAC_READ_SEARCH`.
 ///
 /// # Errors
-/// The errno of open_by_handle_at(2): `ESTALE` where the file system has no such inode; `EINVAL` for a handle of more than 128 bytes.
+/// The errno of open_by_handle_at(2): `ESTALE` where the file system has no such inode; `EINVAL`
+/// for a handle of more than 128 bytes.
 pub fn open_handle(mount: impl AsFd, handle: &FileHandle, flags: OFlags) -> io::Result<OwnedFd> {
     if handle.bytes.len() > HANDLE_LEN_MAX {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -73,7 +79,8 @@ pub fn open_handle(mount: impl AsFd, handle: &FileHandle, flags: OFlags) -> io::
     };
     raw.bytes[..handle.bytes.len()].copy_from_slice(&handle.bytes);
     let flags = flags | OFlags::CLOEXEC;
-    // SAFETY: `raw` is laid out as `struct file_handle` followed by as many bytes as it says, and outlives the call, which only reads it.
+    // SAFETY: `raw` is laid out as `struct file_handle` followed by as many bytes as it says, and
+    // outlives the call, which only reads it.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_open_by_handle_at,

@@ -1,7 +1,8 @@
 //! What the allocator keeps.
 
-/// Gives memory that the allocator keeps for later back to the system, whole pages of it. glibc keeps what was freed between two things
-/// that live on, for each of its arenas, and never gives it back by itself; other allocators are left to themselves.
+/// Gives memory that the allocator keeps for later back to the system, whole pages of it. glibc
+/// keeps what was freed between two things that live on, for each of its arenas, and never gives it
+/// back by itself; other allocators are left to themselves.
 ///
 /// # Cost
 /// A walk over all that is free, under the lock of one arena after the other: milliseconds.
@@ -13,9 +14,10 @@ pub fn trim_heap() {
     }
 }
 
-/// Has all threads allocate from one heap, for a process that lives long and whose large values are made by one thread and dropped by another. glibc gives each
-/// thread an arena of its own, up to eight for each processor, in which what another thread would need lies free. Other allocators are left
-/// to themselves. To be called before threads are started: an arena that is there stays.
+/// Has all threads allocate from one heap, for a process that lives long and whose large values are
+/// made by one thread and dropped by another. glibc gives each thread an arena of its own, up to
+/// eight for each processor, in which what another thread would need lies free. Other allocators
+/// are left to themselves. To be called before threads are started: an arena that is there stays.
 ///
 /// # Cost
 /// Threads wait for each other where they allocate more than a kilobyte at once.

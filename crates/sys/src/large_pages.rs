@@ -1,25 +1,28 @@
-//! Large pages under large allocations, for programs that jump about in tables of many mebibytes: each jump into another page of 4 KiB
-//! looks the page up, and the tables of an encoder have ten thousands of them.
+//! Large pages under large allocations, for programs that jump about in tables of many mebibytes:
+//! each jump into another page of 4 KiB looks the page up, and the tables of an encoder have ten
+//! thousands of them.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
 
-/// From this length on an allocation asks for large pages. Shorter ones than a large page count too, for neighbours may fill one together; below, the call
-/// would cost more than it saves.
+/// From this length on an allocation asks for large pages. Shorter ones than a large page count
+/// too, for neighbours may fill one together; below, the call would cost more than it saves.
 const LEN_MIN: usize = 256 << 10;
 
-/// The allocator of the system, which asks for large pages under large allocations once [`want_large_pages`] was called.
+/// The allocator of the system, which asks for large pages under large allocations once
+/// [`want_large_pages`] was called.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allocator;
 
-/// From now on large allocations that are made through [`Allocator`] ask the kernel for large pages. Does nothing where the
-/// system has none or keeps them off.
+/// From now on large allocations that are made through [`Allocator`] ask the kernel for large
+/// pages. Does nothing where the system has none or keeps them off.
 ///
 /// # Cost
-/// Up to a large page (2 MiB on x86) more memory for each such allocation. The first touch of a large page clears all of it, so that memory that is filled
-/// once and dropped costs more than before.
+/// Up to a large page (2 MiB on x86) more memory for each such allocation. The first touch of a
+/// large page clears all of it, so that memory that is filled once and dropped costs more than
+/// before.
 /// # Source
 /// madvise(2), `MADV_HUGEPAGE`.
 pub fn want_large_pages() {
@@ -33,7 +36,8 @@ fn advise(start: *mut u8, len: usize) {
     }
 }
 
-/// Asks for large pages in the whole pages of an allocation. A kernel that knows none refuses, and all is as it was.
+/// Asks for large pages in the whole pages of an allocation. A kernel that knows none refuses, and
+/// all is as it was.
 #[cfg(target_os = "linux")]
 #[cold]
 fn advise_range(start: *mut u8, len: usize) {
@@ -43,7 +47,8 @@ fn advise_range(start: *mut u8, len: usize) {
         return;
     };
     let start = start.wrapping_add(skipped);
-    // SAFETY: the pages lie in an allocation of the caller's, and the advice changes nothing that they hold.
+    // SAFETY: the pages lie in an allocation of the caller's, and the advice changes nothing that
+    // they hold.
     let _ = unsafe {
         rustix::mm::madvise(
             start.cast(),
@@ -56,7 +61,8 @@ fn advise_range(start: *mut u8, len: usize) {
 #[cfg(not(target_os = "linux"))]
 fn advise_range(_: *mut u8, _: usize) {}
 
-// SAFETY: all four hand on to the system's allocator; advice does not change what memory holds, and allocates nothing.
+// SAFETY: all four hand on to the system's allocator; advice does not change what memory holds, and
+// allocates nothing.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are those that the system's allocator asks for.
@@ -89,7 +95,8 @@ unsafe impl GlobalAlloc for Allocator {
 mod tests {
     use super::*;
 
-    /// Would catch: an advised range that leaves the allocation, which the kernel refuses or gives to others, and lost bytes.
+    /// Would catch: an advised range that leaves the allocation, which the kernel refuses or gives
+    /// to others, and lost bytes.
     #[test]
     #[cfg(target_os = "linux")]
     fn large_allocations_hold_what_is_written() {

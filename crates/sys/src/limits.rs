@@ -5,7 +5,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Raises the limit of open files as far as the process may (soft to hard limit); returns the limit now in force.
+/// Raises the limit of open files as far as the process may (soft to hard limit); returns the limit
+/// now in force.
 ///
 /// # Errors
 /// The errno of setrlimit(2).
@@ -37,7 +38,8 @@ pub fn free_len(fd: impl AsFd) -> io::Result<u64> {
     Ok(state.f_bavail.saturating_mul(state.f_frsize))
 }
 
-/// Inodes that an ordinary user can still make in the file system of `fd`; `u64::MAX` where it has no such limit.
+/// Inodes that an ordinary user can still make in the file system of `fd`; `u64::MAX` where it has
+/// no such limit.
 ///
 /// # Errors
 /// The errno of fstatfs(2).
@@ -56,7 +58,8 @@ pub fn is_btrfs(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|state| state.f_type as u64 == BTRFS)
 }
 
-/// Owner and group that files get which this process makes, unless their directory or file system says otherwise.
+/// Owner and group that files get which this process makes, unless their directory or file system
+/// says otherwise.
 pub fn effective_ids() -> (u32, u32) {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     (uid.as_raw(), gid.as_raw())
@@ -69,7 +72,8 @@ pub fn umask() -> Option<u16> {
     u16::from_str_radix(line.trim(), 8).ok()
 }
 
-/// Bytes of memory that this process may count on: those of the machine, or of the tightest control group that it is in.
+/// Bytes of memory that this process may count on: those of the machine, or of the tightest control
+/// group that it is in.
 pub fn memory_len() -> u64 {
     let info = rustix::system::sysinfo();
     let machine = info.totalram.saturating_mul(u64::from(info.mem_unit));
@@ -100,7 +104,8 @@ fn group_limit(line: &str) -> Option<u64> {
     }
 }
 
-/// The lowest number in the files `name` on the way from `root` down to `group`; `None` where there is none.
+/// The lowest number in the files `name` on the way from `root` down to `group`; `None` where there
+/// is none.
 fn lowest_limit(root: &Path, group: &str, name: &str) -> Option<u64> {
     let group = root.join(group.trim_start_matches('/'));
     let groups = group.ancestors().take_while(|dir| dir.starts_with(root));

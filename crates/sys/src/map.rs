@@ -1,4 +1,5 @@
-//! Files read as memory, as programs are started and databases read: what tests of mounts need beside read(2).
+//! Files read as memory, as programs are started and databases read: what tests of mounts need
+//! beside read(2).
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
@@ -7,12 +8,12 @@ use std::os::fd::AsFd;
 
 /// The bytes `range` of a file, copied out of a private mapping. `range` must lie within the file.
 ///
-/// A page that cannot be read, or behind the end of a file that gets shorter meanwhile, ends the process with SIGBUS: not for files that
-/// others write to, and not for images.
+/// A page that cannot be read, or behind the end of a file that gets shorter meanwhile, ends the
+/// process with SIGBUS: not for files that others write to, and not for images.
 ///
 /// # Errors
-/// The errno of mmap(2): `ENODEV` where the file has no mappings, `EACCES` where it is not open for reading; `InvalidInput` for a range that
-/// is no memory.
+/// The errno of mmap(2): `ENODEV` where the file has no mappings, `EACCES` where it is not open for
+/// reading; `InvalidInput` for a range that is no memory.
 pub fn read_mapped(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<u8>> {
     let page_len = rustix::param::page_size() as u64;
     let start = range.start / page_len * page_len;
@@ -25,8 +26,9 @@ pub fn read_mapped(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<u8>> {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let mut bytes = Vec::with_capacity(len - skipped);
-    // SAFETY: the kernel chooses a place where nothing is; `len` is not 0. No reference into the mapping is made, since others may write to the
-    // file: what is read is copied as raw bytes, `skipped .. len` of the `len` that are mapped, into a vector that has room for them, after
+    // SAFETY: the kernel chooses a place where nothing is; `len` is not 0. No reference into the
+    // mapping is made, since others may write to the file: what is read is copied as raw bytes,
+    // `skipped .. len` of the `len` that are mapped, into a vector that has room for them, after
     // which they are initialized. The mapping is not used after munmap, which gets what mmap gave.
     unsafe {
         let mapping = mmap(

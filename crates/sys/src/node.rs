@@ -38,7 +38,8 @@ pub fn make_dir_at(dir: impl AsFd, name: &[u8], permissions: u16) -> io::Result<
 /// Makes a special or an empty regular file `name` in `dir`; the umask applies.
 ///
 /// # Errors
-/// The errno of mknodat(2); `EINVAL` for a device number that Linux cannot hold (major over 12 bits, minor over 20).
+/// The errno of mknodat(2); `EINVAL` for a device number that Linux cannot hold (major over 12
+/// bits, minor over 20).
 pub fn make_node_at(
     dir: impl AsFd,
     name: &[u8],
@@ -96,11 +97,13 @@ pub fn rename_at(old_dir: impl AsFd, old: &[u8], new_dir: impl AsFd, new: &[u8])
     Ok(rustix::fs::renameat(old_dir, old, new_dir, new)?)
 }
 
-/// Renames only if nothing has the new name: by renameat2, or by link and unlink where the file system cannot. A directory, which can have no second
-/// name, is renamed there once nothing was seen under the new one; an empty directory that somebody makes there at that moment is lost.
+/// Renames only if nothing has the new name: by renameat2, or by link and unlink where the file
+/// system cannot. A directory, which can have no second name, is renamed there once nothing was
+/// seen under the new one; an empty directory that somebody makes there at that moment is lost.
 ///
 /// # Errors
-/// `EEXIST` where something has the new name; else the errno of renameat2(2), linkat(2), unlinkat(2) or fstatat(2).
+/// `EEXIST` where something has the new name; else the errno of renameat2(2), linkat(2),
+/// unlinkat(2) or fstatat(2).
 pub fn rename_new_at(
     old_dir: impl AsFd,
     old: &[u8],
@@ -140,8 +143,8 @@ pub fn remove_dir_at(dir: impl AsFd, name: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?)
 }
 
-/// Sets owner and group of `name` in `dir`, of `dir` itself where `name` is empty. Clears set-uid, set-gid and
-/// capabilities, so it comes before [`chmod_at`] and xattrs.
+/// Sets owner and group of `name` in `dir`, of `dir` itself where `name` is empty. Clears set-uid,
+/// set-gid and capabilities, so it comes before [`chmod_at`] and xattrs.
 ///
 /// # Errors
 /// The errno of fchownat(2); `EINVAL` for the id 0xFFFFFFFF, which means "unchanged" to the kernel.
@@ -161,10 +164,12 @@ pub fn chown_at(dir: impl AsFd, name: &[u8], uid: u32, gid: u32) -> io::Result<(
 
 /// Sets the low 12 mode bits of `name` in `dir`, of `dir` itself where `name` is empty.
 ///
-/// fchmodat(2) follows symlinks and fchmodat2(2) needs Linux 6.6, so this goes through an `O_PATH` descriptor.
+/// fchmodat(2) follows symlinks and fchmodat2(2) needs Linux 6.6, so this goes through an `O_PATH`
+/// descriptor.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for a symlink, whose mode Linux does not change; else the errno of openat(2) or chmod(2).
+/// `EOPNOTSUPP` for a symlink, whose mode Linux does not change; else the errno of openat(2) or
+/// chmod(2).
 pub fn chmod_at(dir: impl AsFd, name: &[u8], permissions: u16) -> io::Result<()> {
     let name = if name.is_empty() { b"." } else { name };
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -195,7 +200,8 @@ pub struct NewTimes {
     pub atime: Option<Timestamp>,
 }
 
-/// Sets times of `name` in `dir`, of `dir` itself where `name` is empty. What the file system cannot hold it clamps.
+/// Sets times of `name` in `dir`, of `dir` itself where `name` is empty. What the file system
+/// cannot hold it clamps.
 ///
 /// # Errors
 /// The errno of utimensat(2).

@@ -38,8 +38,8 @@ pub struct Stat {
     pub btime: Option<Timestamp>,
 }
 
-/// The state of `name` in `dir`; of `dir` itself where `name` is empty. Symlinks and automounts are not followed, and
-/// network file systems may answer from their caches.
+/// The state of `name` in `dir`; of `dir` itself where `name` is empty. Symlinks and automounts are
+/// not followed, and network file systems may answer from their caches.
 ///
 /// # Errors
 /// The errno of statx(2).
@@ -99,7 +99,8 @@ fn timestamp(raw: StatxTimestamp) -> Timestamp {
     }
 }
 
-/// Appends the target of the symlink `name` in `dir` to `target`; returns how many bytes were appended.
+/// Appends the target of the symlink `name` in `dir` to `target`; returns how many bytes were
+/// appended.
 ///
 /// # Errors
 /// The errno of readlinkat(2), `EINVAL` where it is no symlink; `target` is as before then.

@@ -1,7 +1,7 @@
 //! Extended attributes of any inode by directory and name, symlinks and devices included.
 //!
-//! Linux before 6.13 has no `*xattrat` calls, so these go through `/proc/self/fd/N/name` with the `l*xattr` calls, which
-//! do not follow the last component.
+//! Linux before 6.13 has no `*xattrat` calls, so these go through `/proc/self/fd/N/name` with the
+//! `l*xattr` calls, which do not follow the last component.
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -16,7 +16,8 @@ fn proc_path(dir: impl AsFd, name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Calls `get` with growing buffers until the value fits; the kernel's limit for both lists and values is 64 KiB.
+/// Calls `get` with growing buffers until the value fits; the kernel's limit for both lists and
+/// values is 64 KiB.
 fn grow(
     buffer: &mut Vec<u8>,
     mut get: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
@@ -36,8 +37,8 @@ fn grow(
     }
 }
 
-/// Puts the names of all xattrs of `name` in `dir` (of `dir` itself where `name` is empty) into `names`, each followed
-/// by a NUL. An inode that cannot have any (`ENOTSUP`, `EPERM`) has none.
+/// Puts the names of all xattrs of `name` in `dir` (of `dir` itself where `name` is empty) into
+/// `names`, each followed by a NUL. An inode that cannot have any (`ENOTSUP`, `EPERM`) has none.
 ///
 /// # Errors
 /// The errno of llistxattr(2).

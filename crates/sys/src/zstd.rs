@@ -1,12 +1,14 @@
-//! What Zstandard does and no safe wrapper lets one ask for: a dictionary trained with parameters of one's own.
+//! What Zstandard does and no safe wrapper lets one ask for: a dictionary trained with parameters
+//! of one's own.
 //!
 //! Zstandard itself is portable, and so is this module.
 
 use std::ffi::{c_int, c_uint};
 use zstd::zstd_safe::zstd_sys as z;
 
-/// How a dictionary is trained. What stands in many samples is found by counting runs of a few bytes, and segments with the most frequent of
-/// them make the dictionary (Liao, Petri, Moffat and Wirth 2016, as Zstandard's `fastCover` does it).
+/// How a dictionary is trained. What stands in many samples is found by counting runs of a few
+/// bytes, and segments with the most frequent of them make the dictionary (Liao, Petri, Moffat and
+/// Wirth 2016, as Zstandard's `fastCover` does it).
 #[derive(Debug, Clone, Copy)]
 pub struct Training {
     /// Bytes of a segment.
@@ -19,11 +21,13 @@ pub struct Training {
     pub level: i32,
 }
 
-/// A dictionary of at most `len_max` bytes for what is like `samples`, which stand in a row and have `lens` bytes each. None where Zstandard finds too
-/// little to learn, lacks memory, or `lens` are not those of `samples`.
+/// A dictionary of at most `len_max` bytes for what is like `samples`, which stand in a row and
+/// have `lens` bytes each. None where Zstandard finds too little to learn, lacks memory, or `lens`
+/// are not those of `samples`.
 ///
 /// # Cost
-/// About a second for 30 MiB; memory: `len_max`, 6 bytes for each of the counts, and less than a mebibyte.
+/// About a second for 30 MiB; memory: `len_max`, 6 bytes for each of the counts, and less than a
+/// mebibyte.
 /// # Source
 /// `zdict.h`, `ZDICT_trainFromBuffer_fastCover`.
 pub fn train_dictionary(
@@ -56,8 +60,8 @@ pub fn train_dictionary(
         },
     };
     let mut dictionary: Vec<u8> = vec![0; len_max];
-    // SAFETY: `dictionary` has `len_max` bytes, `lens` has `count` lengths whose sum is the length of `samples`; Zstandard reads and writes them in this call
-    // only.
+    // SAFETY: `dictionary` has `len_max` bytes, `lens` has `count` lengths whose sum is the length
+    // of `samples`; Zstandard reads and writes them in this call only.
     let made_len = unsafe {
         z::ZDICT_trainFromBuffer_fastCover(
             dictionary.as_mut_ptr().cast(),
@@ -88,7 +92,8 @@ mod tests {
         level: 3,
     };
 
-    /// Would catch: lengths or pointers that are mixed up, so that what the samples share is not in the dictionary.
+    /// Would catch: lengths or pointers that are mixed up, so that what the samples share is not in
+    /// the dictionary.
     #[test]
     fn a_dictionary_has_what_samples_share() {
         let shared: Vec<u8> = (0..400u32).flat_map(|n| (n * n).to_le_bytes()).collect();
@@ -109,7 +114,8 @@ mod tests {
         assert!(found.count() >= 10);
     }
 
-    /// Would catch: reading past the samples where a caller counts wrong, and a dictionary of nothing.
+    /// Would catch: reading past the samples where a caller counts wrong, and a dictionary of
+    /// nothing.
     #[test]
     fn wrong_lengths_and_too_little_are_refused() {
         let samples = vec![7; 1000];

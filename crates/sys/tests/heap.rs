@@ -6,7 +6,8 @@ use weald_sys::{resident_len, trim_heap};
 const PIECE_LEN: usize = 64 << 10;
 const PIECE_COUNT: usize = 1024;
 
-/// Would catch: memory that a long-lived process holds for ever because something small lies behind it.
+/// Would catch: memory that a long-lived process holds for ever because something small lies behind
+/// it.
 #[test]
 fn what_was_freed_between_what_lives_goes_back_to_the_system() {
     let mut pieces: Vec<Vec<u8>> = (0..PIECE_COUNT).map(|_| vec![1; PIECE_LEN]).collect();

@@ -62,8 +62,8 @@ pub fn weald_path() -> PathBuf {
     path
 }
 
-/// A command for the binary, with an environment in which its output does not vary; servers that it starts are found by this
-/// process only.
+/// A command for the binary, with an environment in which its output does not vary; servers that it
+/// starts are found by this process only.
 ///
 /// # Panics
 /// As [`weald_path`].

@@ -1,5 +1,5 @@
-//! Comparing two trees, by rsync and by a walk of our own that looks where rsync does not: nanoseconds, device numbers,
-//! link counts, holes, and paths longer than `PATH_MAX`.
+//! Comparing two trees, by rsync and by a walk of our own that looks where rsync does not:
+//! nanoseconds, device numbers, link counts, holes, and paths longer than `PATH_MAX`.
 
 mod file;
 
@@ -12,7 +12,8 @@ use std::process::Command;
 use weald_format::{Error, FileKind, Result};
 use weald_sys::{DirBuffer, Stat};
 
-/// Files longer than this are compared by us, at their data only: rsync would read terabytes of zeros.
+/// Files longer than this are compared by us, at their data only: rsync would read terabytes of
+/// zeros.
 const HUGE_LEN: u64 = 1 << 30;
 
 /// Most differences that are listed; the number of the others is told.
@@ -21,7 +22,8 @@ const LISTED_MAX: usize = 200;
 /// What to compare.
 #[derive(Debug, Clone, Copy)]
 pub struct CompareOptions {
-    /// Ask rsync(1) as well, which then reads all contents; otherwise we do. Off for trees deeper than `PATH_MAX`.
+    /// Ask rsync(1) as well, which then reads all contents; otherwise we do. Off for trees deeper
+    /// than `PATH_MAX`.
     pub rsync: bool,
     /// Holes and allocated blocks must agree. Off where one side is a mount that shows none.
     pub holes: bool,
@@ -39,8 +41,9 @@ impl Default for CompareOptions {
     }
 }
 
-/// Compares the directories `a` and `b` with everything below; returns the differences, one a line, empty if there are
-/// none. Atimes, ctimes, and sizes and link counts of directories are not compared.
+/// Compares the directories `a` and `b` with everything below; returns the differences, one a line,
+/// empty if there are none. Atimes, ctimes, and sizes and link counts of directories are not
+/// compared.
 ///
 /// # Errors
 /// `Io` where something cannot be read, or rsync cannot be run.

@@ -1,7 +1,9 @@
-//! A ground to mount images on: a short temporary directory with a place of its own for servers, left clean however a test ends.
+//! A ground to mount images on: a short temporary directory with a place of its own for servers,
+//! left clean however a test ends.
 //!
-//! Neighbours: [`command`](crate::command) finds the real binary. Nothing here waits for a process by its number: orphans may stay
-//! zombies where nobody reaps them. Children are waited for, mounts are looked up, each below this ground only.
+//! Neighbours: [`command`](crate::command) finds the real binary. Nothing here waits for a process
+//! by its number: orphans may stay zombies where nobody reaps them. Children are waited for, mounts
+//! are looked up, each below this ground only.
 
 use crate::command::{Output, weald_command};
 use rustix::mount::UnmountFlags;
@@ -15,11 +17,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long anything may take that a test waits for: far more than the busiest machine needs, less than a run of all tests may.
+/// How long anything may take that a test waits for: far more than the busiest machine needs, less
+/// than a run of all tests may.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A temporary directory with images, mount points and servers. Dropping it detaches every mount below it, whereupon servers
-/// end by themselves, and removes it.
+/// A temporary directory with images, mount points and servers. Dropping it detaches every mount
+/// below it, whereupon servers end by themselves, and removes it.
 #[derive(Debug)]
 pub struct Ground {
     path: PathBuf,
@@ -28,7 +31,8 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// A new one, which every user may enter, with an empty directory for servers that only its owner may.
+    /// A new one, which every user may enter, with an empty directory for servers that only its
+    /// owner may.
     ///
     /// # Panics
     /// If it cannot be made.
@@ -77,7 +81,8 @@ impl Ground {
         self.at("run")
     }
 
-    /// A command for the real binary, in this directory and with its servers here; it reads nothing.
+    /// A command for the real binary, in this directory and with its servers here; it reads
+    /// nothing.
     ///
     /// # Panics
     /// As [`weald_path`](crate::command::weald_path).
@@ -121,8 +126,8 @@ impl Ground {
         assert!(self.is_mounted(dir), "{}", dir.display());
     }
 
-    /// Unmounts `dir` by `weald umount`, again for a while where it is in use: a child that another test has just forked holds all
-    /// descriptors of this process until it becomes another program.
+    /// Unmounts `dir` by `weald umount`, again for a while where it is in use: a child that another
+    /// test has just forked holds all descriptors of this process until it becomes another program.
     ///
     /// # Panics
     /// If that fails.
@@ -156,7 +161,8 @@ impl Ground {
         server
     }
 
-    /// Whether something is mounted on `dir`, a directory of this ground; asks nothing of what is mounted.
+    /// Whether something is mounted on `dir`, a directory of this ground; asks nothing of what is
+    /// mounted.
     ///
     /// # Panics
     /// If the kernel's list of mounts cannot be read.
@@ -180,7 +186,8 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        // More than one may lie on the same directory, and what is refused now may be taken away with what lies above it.
+        // More than one may lie on the same directory, and what is refused now may be taken away
+        // with what lies above it.
         for _ in 0..3 {
             for dir in self.mounts().iter().rev() {
                 let _ = rustix::mount::unmount(dir, UnmountFlags::DETACH);
@@ -189,7 +196,8 @@ impl Drop for Ground {
     }
 }
 
-/// A child that is killed and waited for when dropped. What it says, on both channels, goes to a file.
+/// A child that is killed and waited for when dropped. What it says, on both channels, goes to a
+/// file.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -268,7 +276,8 @@ impl Drop for Server {
     }
 }
 
-/// Runs a command to its end. It is no pipe that it writes to: a server that it leaves behind holds nobody up.
+/// Runs a command to its end. It is no pipe that it writes to: a server that it leaves behind holds
+/// nobody up.
 ///
 /// # Panics
 /// If it cannot be started, or takes longer than [`PATIENCE`].
@@ -327,7 +336,8 @@ fn unescaped(word: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(path))
 }
 
-/// The name of a directory for servers that belongs to this process, in the directory for temporary files; not made.
+/// The name of a directory for servers that belongs to this process, in the directory for temporary
+/// files; not made.
 pub(crate) fn runtime_dir_of_process() -> &'static Path {
     static DIR: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     DIR.get_or_init(|| {

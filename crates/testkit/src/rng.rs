@@ -3,7 +3,8 @@
 /// A SplitMix64 generator: every seed gives a different, good sequence of period 2^64.
 ///
 /// # Source
-/// G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+/// G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number generators", OOPSLA
+/// 2014.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -13,8 +14,8 @@ impl Rng {
         Self(seed)
     }
 
-    /// The sequence of the number in environment variable `WEALD_SEED`, or of the clock. Prints the seed, so that a
-    /// failing run can be repeated.
+    /// The sequence of the number in environment variable `WEALD_SEED`, or of the clock. Prints the
+    /// seed, so that a failing run can be repeated.
     ///
     /// # Panics
     /// If the variable is set, but no number.
@@ -71,7 +72,8 @@ impl Rng {
     }
 }
 
-/// `len` bytes of hexadecimal words that look as random as text does: they compress, to about a half.
+/// `len` bytes of hexadecimal words that look as random as text does: they compress, to about a
+/// half.
 pub fn words(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut out = String::with_capacity(len + 32);

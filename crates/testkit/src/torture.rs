@@ -1,8 +1,9 @@
 //! The torture tree: everything that a Linux file system can hold and a packer can get wrong.
 //!
-//! Each section is a directory of its own: `names`, `modes`, `owners`, `times`, `kinds`, `xattrs`, `acls`, `symlinks`,
-//! `hardlinks`, `sparse`, `huge`, `sizes`, `content`, `empty`; and `big` on request. [`make_deep`] makes what rsync and
-//! most tools cannot walk, apart. What a file system refuses is an error, never skipped.
+//! Each section is a directory of its own: `names`, `modes`, `owners`, `times`, `kinds`, `xattrs`,
+//! `acls`, `symlinks`, `hardlinks`, `sparse`, `huge`, `sizes`, `content`, `empty`; and `big` on
+//! request. [`make_deep`] makes what rsync and most tools cannot walk, apart. What a file system
+//! refuses is an error, never skipped.
 
 mod attributes;
 mod big;
@@ -34,7 +35,8 @@ const BIG_ENTRY_COUNT: u32 = 1_000_000;
 /// Empty directories below `big/spread`.
 const BIG_DIR_COUNT: u32 = 100_000;
 
-/// Makes the tree in the directory `dir`, which must exist and be empty. Prints the seed to standard error.
+/// Makes the tree in the directory `dir`, which must exist and be empty. Prints the seed to
+/// standard error.
 ///
 /// # Errors
 /// `Io` where the file system or the user's rights do not suffice (root is needed), `Full`.

@@ -1,8 +1,8 @@
 //! What differs between two trees: names, attributes, contents, links.
 //!
-//! A tree is anything that lists its directories in byte order: an image (`image_tree`) or a directory of the host
-//! (`export`). Memory: one open listing a level and side, a small record for every inode that has several names, and pairs of
-//! directories known as equal, which are limited.
+//! A tree is anything that lists its directories in byte order: an image (`image_tree`) or a
+//! directory of the host (`export`). Memory: one open listing a level and side, a small record for
+//! every inode that has several names, and pairs of directories known as equal, which are limited.
 
 use crate::text::shown;
 use crate::time::utc_nanoseconds;
@@ -47,8 +47,8 @@ pub struct Child<N> {
     pub node: N,
 }
 
-/// A tree to compare. Every method may fail with what its storage reports; `dir` is where `child` was listed, `None` for
-/// the root.
+/// A tree to compare. Every method may fail with what its storage reports; `dir` is where `child`
+/// was listed, `None` for the root.
 pub trait Tree {
     /// What leads to an inode.
     type Node;
@@ -65,8 +65,8 @@ pub trait Tree {
     fn link_target(&self, dir: Option<&Self::Dir>, child: &Child<Self::Node>) -> Result<Vec<u8>>;
     /// The extended attributes, sorted by name.
     fn xattrs(&self, dir: Option<&Self::Dir>, child: &Child<Self::Node>) -> Result<XattrSet>;
-    /// A number that directories of this tree share only where everything below them is the same, but for which names belong to one inode.
-    /// `None` where the tree cannot tell.
+    /// A number that directories of this tree share only where everything below them is the same,
+    /// but for which names belong to one inode. `None` where the tree cannot tell.
     fn sameness(&self, _child: &Child<Self::Node>) -> Option<u64> {
         None
     }
@@ -80,7 +80,8 @@ pub trait Tree {
 
 /// Reads a regular file.
 pub trait FileReader {
-    /// Where data may begin at or behind `offset`: what lies before it is a hole. The file's length where none follows.
+    /// Where data may begin at or behind `offset`: what lies before it is a hole. The file's length
+    /// where none follows.
     ///
     /// # Errors
     /// What the storage reports.
@@ -190,15 +191,16 @@ pub enum Difference {
     Failed(Error),
 }
 
-/// Compares two trees but for the aspects in `ignored`; tells `report` of each path that differs, in the order of a
-/// depth-first walk, until it breaks. What cannot be read is reported and the rest compared.
+/// Compares two trees but for the aspects in `ignored`; tells `report` of each path that differs,
+/// in the order of a depth-first walk, until it breaks. What cannot be read is reported and the
+/// rest compared.
 ///
 /// # Errors
 /// Where a root cannot be read.
 ///
 /// # Cost
-/// Reads every file whose kind and size agree on both sides. Of directories that are stored once on both sides, one pair is compared where
-/// nothing differs.
+/// Reads every file whose kind and size agree on both sides. Of directories that are stored once on
+/// both sides, one pair is compared where nothing differs.
 pub fn compare<L: Tree, R: Tree>(
     left: &L,
     right: &R,
@@ -396,7 +398,8 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
         self.path.extend_from_slice(name);
     }
 
-    /// Remembers the pair of `level`, which is at its end, where nothing below it differed and no link led out of it.
+    /// Remembers the pair of `level`, which is at its end, where nothing below it differed and no
+    /// link led out of it.
     fn remember(&mut self, level: &Level<L, R>) {
         let is_equal =
             level.told_count == self.told_count && level.linked_count == self.linked_count;
@@ -525,8 +528,8 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
         }
     }
 
-    /// Notes where the names of one inode on one side belong to several on the other; answers whether this very pair of
-    /// inodes was met before.
+    /// Notes where the names of one inode on one side belong to several on the other; answers
+    /// whether this very pair of inodes was met before.
     fn note_links(&mut self, changes: &mut Vec<Change>, left: &Facts, right: &Facts) -> bool {
         if left.kind == FileKind::Directory || (left.nlink < 2 && right.nlink < 2) {
             return false;
@@ -537,7 +540,8 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
         is_known
     }
 
-    /// The offset of the first difference of two files of one length; what is a hole in both is not read.
+    /// The offset of the first difference of two files of one length; what is a hole in both is not
+    /// read.
     fn first_difference(&self, left: At<'_, L>, right: At<'_, R>) -> Result<Option<u64>> {
         let size = left.1.facts.size;
         if size == 0 {
@@ -616,7 +620,8 @@ struct Links {
 }
 
 impl Links {
-    /// Whether the pair is known, and the first names of either inode where they contradict each other.
+    /// Whether the pair is known, and the first names of either inode where they contradict each
+    /// other.
     fn meet(
         &mut self,
         left: LinkKey,

@@ -5,8 +5,9 @@ use weald_format::ErrorKind;
 
 /// The errno with which a file system call fails for an error of `kind`.
 ///
-/// `Limit` is EIO, as `Corrupt` is: to a reader both say that the image asks for something that no retry and no freed
-/// memory will make right, and read(2) has no better word for it. So is every kind that this function does not know.
+/// `Limit` is EIO, as `Corrupt` is: to a reader both say that the image asks for something that no
+/// retry and no freed memory will make right, and read(2) has no better word for it. So is every
+/// kind that this function does not know.
 pub fn errno(kind: ErrorKind) -> Errno {
     match kind {
         ErrorKind::Unsupported => Errno::OPNOTSUPP,

@@ -74,14 +74,15 @@ pub struct Query {
 }
 
 impl Query {
-    /// Whether the same entry is wanted wherever its directory stands. Names of an inode are counted by where they stand, and so are
-    /// times where they are kept apart from entries.
+    /// Whether the same entry is wanted wherever its directory stands. Names of an inode are
+    /// counted by where they stand, and so are times where they are kept apart from entries.
     pub(crate) fn asks_entries_alone(&self, has_times_overlay: bool) -> bool {
         let asks_times = self.newer_than.is_some() || self.older_than.is_some();
         self.paths.is_empty() && self.links.is_none() && !(asks_times && has_times_overlay)
     }
 
-    /// Whether the entry called `name` at `path` (no leading `/`), `depth` below the start, is wanted.
+    /// Whether the entry called `name` at `path` (no leading `/`), `depth` below the start, is
+    /// wanted.
     pub fn wants(&self, path: &[u8], name: &[u8], inode: &Inode, depth: usize) -> bool {
         depth >= self.depth_min
             && (self.kinds.is_empty() || self.kinds.contains(&inode.kind))

@@ -1,7 +1,9 @@
-//! Patterns of names (`*`, `?`, `[a-z]`) and of paths (the same, and `**` for any number of directories).
+//! Patterns of names (`*`, `?`, `[a-z]`) and of paths (the same, and `**` for any number of
+//! directories).
 //!
-//! Neighbours: `find` filters with them, `export` selects what to extract. Matching is by code points where the name is
-//! UTF-8 and by bytes where it is not; its time is bounded by (length of pattern) × (length of name).
+//! Neighbours: `find` filters with them, `export` selects what to extract. Matching is by code
+//! points where the name is UTF-8 and by bytes where it is not; its time is bounded by (length of
+//! pattern) × (length of name).
 
 use weald_format::{Error, Result};
 
@@ -24,13 +26,14 @@ enum Token {
 pub struct Glob {
     tokens: Vec<Token>,
     is_caseless: bool,
-    /// What stands between its stars, where it has nothing but stars and ASCII: such bytes are symbols of their own in any name, so that
-    /// bytes are compared instead of symbols.
+    /// What stands between its stars, where it has nothing but stars and ASCII: such bytes are
+    /// symbols of their own in any name, so that bytes are compared instead of symbols.
     plain: Option<Vec<Vec<u8>>>,
 }
 
 impl Glob {
-    /// Parses a pattern: `*` any run, `?` one character, `[a-z]` one of, `[!a-z]` none of, `\` takes the next literally.
+    /// Parses a pattern: `*` any run, `?` one character, `[a-z]` one of, `[!a-z]` none of, `\`
+    /// takes the next literally.
     ///
     /// # Errors
     /// `Invalid` for a `[` without its `]` and for a `\` at the end.
@@ -117,7 +120,8 @@ impl Glob {
     }
 }
 
-/// The literals between the stars of `tokens`, one more than there are stars; `None` where there is anything else.
+/// The literals between the stars of `tokens`, one more than there are stars; `None` where there is
+/// anything else.
 fn plain_parts(tokens: &[Token]) -> Option<Vec<Vec<u8>>> {
     let parts = tokens.split(|token| *token == Token::Star);
     let byte = |token: &Token| match token {
@@ -127,14 +131,16 @@ fn plain_parts(tokens: &[Token]) -> Option<Vec<Vec<u8>>> {
     parts.map(|part| part.iter().map(byte).collect()).collect()
 }
 
-/// Whether `name` is the parts in order with anything between them: each taken where it comes first leaves most for the others.
+/// Whether `name` is the parts in order with anything between them: each taken where it comes first
+/// leaves most for the others.
 fn matches_plain(parts: &[Vec<u8>], name: &[u8]) -> bool {
     let (first, between, last) = match parts {
         [] => return false,
         [only] => return only == name,
         [first, between @ .., last] => (first, between, last),
     };
-    // Asked first because an empty part has no memory: glibc's comparison by masked loads takes 100 ns for an address that is none.
+    // Asked first because an empty part has no memory: glibc's comparison by masked loads takes 100
+    // ns for an address that is none.
     let is_first = first.is_empty() || name.starts_with(first);
     let Some(mut rest) = name.get(first.len()..).filter(|_| is_first) else {
         return false;
@@ -323,13 +329,15 @@ impl PathGlob {
     }
 }
 
-/// Which paths of a tree a user wants: what a pattern matches, and all that lies below it. No patterns want everything.
+/// Which paths of a tree a user wants: what a pattern matches, and all that lies below it. No
+/// patterns want everything.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     patterns: Vec<PathGlob>,
 }
 
-/// What a [`Selection`] has to say about a path, and what it must remember to judge the names below it.
+/// What a [`Selection`] has to say about a path, and what it must remember to judge the names below
+/// it.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
     is_wanted: bool,
@@ -370,8 +378,8 @@ impl Selection {
         self.judge(self.patterns.is_empty(), starts.collect(), hit)
     }
 
-    /// The scope of the entry called `name` in a directory whose scope is `parent`; tells `hit` the indices of the
-    /// patterns that select it.
+    /// The scope of the entry called `name` in a directory whose scope is `parent`; tells `hit` the
+    /// indices of the patterns that select it.
     pub fn child(&self, parent: &Scope, name: &[u8], hit: &mut dyn FnMut(usize)) -> Scope {
         let mut steps = Vec::new();
         for group in parent.alive.chunk_by(|a, b| a.0 == b.0) {

@@ -1,7 +1,8 @@
-//! What a file system means, whatever carries it: paths, walks, patterns, searches, comparisons, digests over an image.
+//! What a file system means, whatever carries it: paths, walks, patterns, searches, comparisons,
+//! digests over an image.
 //!
-//! Neighbours: `image` below answers about single inodes; `export`, `fuse` and `cli` above only translate. Nothing here
-//! touches the host's file system.
+//! Neighbours: `image` below answers about single inodes; `export`, `fuse` and `cli` above only
+//! translate. Nothing here touches the host's file system.
 #![forbid(unsafe_code)]
 
 mod content;

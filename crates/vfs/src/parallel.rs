@@ -1,4 +1,5 @@
-//! Work shared by several threads, its results taken in the order of its items: output does not depend on the threads.
+//! Work shared by several threads, its results taken in the order of its items: output does not
+//! depend on the threads.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -7,8 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// Items in flight for each thread: enough to keep all of them busy behind one slow item.
 const WINDOW_PER_THREAD: usize = 32;
 
-/// Gives the items of `produce` to `thread_count` threads that run `work`, and the results to `emit` in the order of the
-/// items, until `produce` has no more or `emit` breaks. `produce` and `emit` run on the calling thread.
+/// Gives the items of `produce` to `thread_count` threads that run `work`, and the results to
+/// `emit` in the order of the items, until `produce` has no more or `emit` breaks. `produce` and
+/// `emit` run on the calling thread.
 ///
 /// # Cost
 /// At most 32 items or results a thread are held.

@@ -1,7 +1,8 @@
-//! From a path inside an image to an inode, the way the kernel does it: symlinks, `.`, `..`, all within the image.
+//! From a path inside an image to an inode, the way the kernel does it: symlinks, `.`, `..`, all
+//! within the image.
 //!
-//! Whatever a link says, resolution cannot leave the image: an absolute target starts at the image's root, and the root's
-//! `..` is the root.
+//! Whatever a link says, resolution cannot leave the image: an absolute target starts at the
+//! image's root, and the root's `..` is the root.
 
 use crate::shown_path;
 use weald_format::{Error, ErrorKind, FileKind, Result};
@@ -22,18 +23,19 @@ pub enum Follow {
 /// An inode and the path that it was found at.
 #[derive(Debug, Clone)]
 pub struct Located {
-    /// Path from the root of the image without links, `.`, `..` or a leading `/`; empty for the root.
+    /// Path from the root of the image without links, `.`, `..` or a leading `/`; empty for the
+    /// root.
     pub path: Vec<u8>,
     /// What is there.
     pub inode: Inode,
 }
 
-/// Finds what `path` names in `image`; a leading `/` changes nothing, and an empty path is the root. A path that ends in
-/// `/` must be a directory.
+/// Finds what `path` names in `image`; a leading `/` changes nothing, and an empty path is the
+/// root. A path that ends in `/` must be a directory.
 ///
 /// # Errors
-/// `NotFound` where a name is missing, `Invalid` where one that should be a directory is none, `Limit` for more than
-/// [`SYMLINK_COUNT_MAX`] links, and what the reader reports.
+/// `NotFound` where a name is missing, `Invalid` where one that should be a directory is none,
+/// `Limit` for more than [`SYMLINK_COUNT_MAX`] links, and what the reader reports.
 ///
 /// # Cost
 /// One lookup a name; memory in proportion to the depth and the length of the path.

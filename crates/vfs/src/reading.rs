@@ -1,4 +1,5 @@
-//! What reading costs: how many bytes have to be decoded, from empty caches, for one small read, one file, one directory.
+//! What reading costs: how many bytes have to be decoded, from empty caches, for one small read,
+//! one file, one directory.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -7,7 +8,8 @@ use weald_image::{Image, Needs};
 
 /// Bytes of a small read.
 pub const SMALL_READ_LEN: u64 = 4096;
-/// Small reads, files and directories that are looked at, at most: spread evenly, so that the same image gives the same figures.
+/// Small reads, files and directories that are looked at, at most: spread evenly, so that the same
+/// image gives the same figures.
 const SAMPLES_MAX: u64 = 10_000;
 /// Files of one directory that are looked at, at most.
 const FILES_MAX: usize = 100_000;
@@ -65,7 +67,8 @@ pub struct ReadingCost {
 /// # Errors
 /// `Io`, `Corrupt`.
 /// # Cost
-/// Reads the index and extents of the samples; decodes no data. Memory: that of the largest directory sampled.
+/// Reads the index and extents of the samples; decodes no data. Memory: that of the largest
+/// directory sampled.
 pub fn reading_cost(image: &Image) -> Result<ReadingCost> {
     let mut needs = Needs::default();
     Ok(ReadingCost {
@@ -110,7 +113,8 @@ fn files(image: &Image, needs: &mut Needs) -> Result<Spread> {
 }
 
 fn directories(image: &Image, needs: &mut Needs) -> Result<Spread> {
-    // Inode numbers are dense: those of all names are hit, and with them the directories that hold them.
+    // Inode numbers are dense: those of all names are hit, and with them the directories that hold
+    // them.
     let mut dirs = BTreeSet::new();
     for no in samples(image.summary().name_count) {
         dirs.insert(image.parent(InodeNo(ROOT_INODE.0.saturating_add(no)))?);

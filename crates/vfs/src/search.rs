@@ -1,11 +1,14 @@
-//! A search through a tree: what is wanted, in the order of a walk, by several threads, directories that are stored once searched once.
+//! A search through a tree: what is wanted, in the order of a walk, by several threads, directories
+//! that are stored once searched once.
 //!
-//! Equal directories share a template. Where a query asks only what an entry itself says, every instance of a template holds the same
-//! answers, so that the search remembers them: later instances without one are passed over, of others only the entries
-//! that lead to one are read, and counting needs none. Whatever the query and the number of threads, what is found and its order are those of a plain walk.
+//! Equal directories share a template. Where a query asks only what an entry itself says, every
+//! instance of a template holds the same answers, so that the search remembers them: later
+//! instances without one are passed over, of others only the entries that lead to one are read, and
+//! counting needs none. Whatever the query and the number of threads, what is found and its order
+//! are those of a plain walk.
 //!
-//! `known.rs` has what is remembered, `part.rs` searches a run of entries with all that is below them on one thread, `driver.rs` cuts the
-//! tree into such parts.
+//! `known.rs` has what is remembered, `part.rs` searches a run of entries with all that is below
+//! them on one thread, `driver.rs` cuts the tree into such parts.
 
 mod driver;
 mod known;
@@ -41,7 +44,8 @@ pub enum Found<E> {
     Count(u64),
     /// What the reader reports about one directory, with its path; the search goes on behind it.
     Problem(Error),
-    /// Writing about an entry failed, so that the rest of its part was not searched: no reason to go on.
+    /// Writing about an entry failed, so that the rest of its part was not searched: no reason to
+    /// go on.
     Failed(E),
 }
 
@@ -56,8 +60,9 @@ pub struct SearchOptions {
     pub thread_count: usize,
 }
 
-/// Searches `start` and all below it for `query`. `write` is called for every entry that is wanted, on any thread, and appends what is
-/// to be said of it; `sink` gets the pieces on the calling thread in the order of a walk, until it breaks.
+/// Searches `start` and all below it for `query`. `write` is called for every entry that is wanted,
+/// on any thread, and appends what is to be said of it; `sink` gets the pieces on the calling
+/// thread in the order of a walk, until it breaks.
 ///
 /// # Cost
 /// 64 parts a thread are in flight at most, each of a mebibyte and what `write` says of one entry.

@@ -1,4 +1,5 @@
-//! Digests of the contents of regular files, computed by several threads and told in the order of the walk.
+//! Digests of the contents of regular files, computed by several threads and told in the order of
+//! the walk.
 
 use crate::content::{Part, each_part, each_zeros};
 use crate::path::Located;
@@ -40,17 +41,17 @@ pub struct SumOptions<'a> {
     pub algorithm: Algorithm,
     /// Threads that read and compute; at least 1 is used.
     pub thread_count: usize,
-    /// Whether to stop; asked at every piece of a file, by all threads. Files that are not done then have no digest, but
-    /// the error "interrupted".
+    /// Whether to stop; asked at every piece of a file, by all threads. Files that are not done
+    /// then have no digest, but the error "interrupted".
     pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// Computes the digest of every regular file at or below `start`, and tells `emit` of each in the order of the walk, until
-/// it breaks. An unreadable directory is told as a `Sum` with an error.
+/// Computes the digest of every regular file at or below `start`, and tells `emit` of each in the
+/// order of the walk, until it breaks. An unreadable directory is told as a `Sum` with an error.
 ///
 /// # Cost
-/// Reads every distinct content once, while at most 2^18 of them were seen before (then some again). Holes are not read,
-/// but their zeros are digested.
+/// Reads every distinct content once, while at most 2^18 of them were seen before (then some
+/// again). Holes are not read, but their zeros are digested.
 pub fn sums(
     image: &Image,
     start: Located,

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-/// `name` for a message: valid UTF-8 stays, control characters and other bytes become `\xNN`, a backslash `\\`.
+/// `name` for a message: valid UTF-8 stays, control characters and other bytes become `\xNN`, a
+/// backslash `\\`.
 pub fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for part in name.utf8_chunks() {
@@ -34,7 +35,8 @@ fn push_char(text: &mut String, c: char) {
     }
 }
 
-/// Unicode's bidirectional controls and line separators, which let a name disguise itself on a terminal.
+/// Unicode's bidirectional controls and line separators, which let a name disguise itself on a
+/// terminal.
 fn is_reordering(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -30,7 +30,8 @@ pub fn utc_nanoseconds(time: Timestamp) -> String {
     format!("{}.{:09}", utc_seconds(time), time.nanoseconds)
 }
 
-/// Parses `@SECONDS[.FRACTION]` since 1970 or `YYYY-MM-DD[ HH:MM[:SS]]` (also with `T`, also with a final `Z`) in UTC.
+/// Parses `@SECONDS[.FRACTION]` since 1970 or `YYYY-MM-DD[ HH:MM[:SS]]` (also with `T`, also with a
+/// final `Z`) in UTC.
 ///
 /// # Errors
 /// `Invalid` for anything else.

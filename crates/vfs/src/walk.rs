@@ -1,8 +1,9 @@
-//! A depth-first walk over an image, entries in byte order of their names, in memory that the tree cannot blow up.
+//! A depth-first walk over an image, entries in byte order of their names, in memory that the tree
+//! cannot blow up.
 //!
-//! Invariant: memory is O(depth) small frames and at most [`FULL_FRAME_COUNT`] batches of [`BATCH_COUNT`] entries,
-//! whatever the size of a directory. A tree can still be endless for all practical purposes (a few kilobytes of image can
-//! name 10^9 files); stopping is up to the caller.
+//! Invariant: memory is O(depth) small frames and at most [`FULL_FRAME_COUNT`] batches of
+//! [`BATCH_COUNT`] entries, whatever the size of a directory. A tree can still be endless for all
+//! practical purposes (a few kilobytes of image can name 10^9 files); stopping is up to the caller.
 
 use crate::path::Located;
 use crate::shown_path;
@@ -22,7 +23,8 @@ const FULL_FRAME_COUNT: usize = 64;
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // one at a time; boxing would cost an allocation an entry
 pub enum Step {
-    /// An entry; where it is a directory, its entries follow and then a `Leave`, unless [`Walker::skip_children`] is called.
+    /// An entry; where it is a directory, its entries follow and then a `Leave`, unless
+    /// [`Walker::skip_children`] is called.
     Enter(Visit),
     /// All entries of the directory entered last and not yet left were visited.
     Leave,
@@ -73,7 +75,8 @@ struct Frame {
     place: Place,
     /// Index of the entry after those in `batch`, among those that are to be visited.
     next_index: u64,
-    /// Index behind the last entry that is to be visited, where that is not the last of the directory.
+    /// Index behind the last entry that is to be visited, where that is not the last of the
+    /// directory.
     end: u64,
     /// Positions of the entries that are to be visited, in order; `None` for all up to `end`.
     only: Option<Arc<[u64]>>,
@@ -94,7 +97,8 @@ pub struct Walker<'a> {
 }
 
 impl<'a> Walker<'a> {
-    /// A walk over `start` and, if it is a directory, everything below it. Symlinks are not followed.
+    /// A walk over `start` and, if it is a directory, everything below it. Symlinks are not
+    /// followed.
     pub fn new(image: &'a Image, start: Located) -> Self {
         Self {
             image,
@@ -105,7 +109,8 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// A walk over the entries `range` of the directory `dir` at `path` and everything below them; `depth` is that of the directory.
+    /// A walk over the entries `range` of the directory `dir` at `path` and everything below them;
+    /// `depth` is that of the directory.
     pub(crate) fn within(
         image: &'a Image,
         dir: InodeNo,
@@ -124,7 +129,8 @@ impl<'a> Walker<'a> {
         walker
     }
 
-    /// The path, from the root of the image, of the entry entered last, or of the directory left last.
+    /// The path, from the root of the image, of the entry entered last, or of the directory left
+    /// last.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
@@ -163,7 +169,8 @@ impl<'a> Walker<'a> {
     /// The next step, `None` at the end.
     ///
     /// # Errors
-    /// What the reader reports about one directory, with its path; the walk may go on, and then leaves this directory.
+    /// What the reader reports about one directory, with its path; the walk may go on, and then
+    /// leaves this directory.
     ///
     /// # Cost
     /// One read of [`BATCH_COUNT`] entries now and then.

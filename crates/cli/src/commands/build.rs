@@ -17,9 +17,9 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weald_build::filter::{Filter, Verdict};
-use weald_build::script::Script;
-use weald_build::{BuildOptions, MtimeRule, Report, Watch, build_image};
+use weald_builder::filter::{Filter, Verdict};
+use weald_builder::script::Script;
+use weald_builder::{BuildOptions, MtimeRule, Report, Watch, build_image};
 use weald_format::{Error, ErrorKind, Result};
 use weald_ingest::{Format, Source, build_from_stream};
 use weald_vfs::shown;
@@ -73,19 +73,22 @@ pub struct BuildArgs {
     /// Replace the image if it exists
     #[arg(short, long)]
     force: bool,
-    /// Append to the image what is new, as its next generation; the older ones stay. Where there is no image yet, make it
+    /// Append to the image what is new, as its next generation; the older ones stay. Where there is
+    /// no image yet, make it
     #[arg(short, long, conflicts_with = "force")]
     append: bool,
-    /// Do not store again what this image holds, but refer to it; may be given several times. Readers look for it beside the new
-    /// image and in --base-dir
+    /// Do not store again what this image holds, but refer to it; may be given several times.
+    /// Readers look for it beside the new image and in --base-dir
     #[arg(long, value_name = "IMAGE", value_hint = ValueHint::FilePath)]
     base: Vec<PathBuf>,
-    /// Level, 0 (fastest) to 9 (smallest): sets codec, block size, shortest repeat and memory where they are not given
+    /// Level, 0 (fastest) to 9 (smallest): sets codec, block size, shortest repeat and memory where
+    /// they are not given
     #[arg(short, long, value_name = "LEVEL", default_value_t = BuildOptions::LEVEL_DEFAULT)]
     level: u8,
     #[command(flatten)]
     codec: CodecArgs,
-    /// Raw bytes of a block, 4K to 64M: larger compresses better, smaller reads faster at random; what is stored as it is has 512K at most
+    /// Raw bytes of a block, 4K to 64M: larger compresses better, smaller reads faster at random;
+    /// what is stored as it is has 512K at most
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     block_size: Option<u64>,
     #[command(flatten)]
@@ -98,7 +101,8 @@ pub struct BuildArgs {
     memory: Option<u64>,
     #[command(flatten)]
     rules: RuleArgs,
-    /// A script in Lua: filter(entry) says what is kept of what the rules keep, order(entries) in which order contents lie
+    /// A script in Lua: filter(entry) says what is kept of what the rules keep, order(entries) in
+    /// which order contents lie
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     script: Option<PathBuf>,
     /// Say what the rules decide about this path in the source, and why; nothing is built
@@ -263,7 +267,7 @@ fn explain(args: &BuildArgs, filter: &Filter, path: &Path) -> anyhow::Result<Exi
     let mut output = Output::new();
     let read = &mut |dir: &[u8], name: &[u8]| {
         let dir = args.source.join(OsStr::from_bytes(dir));
-        weald_build::scan::read_dir_rules(&dir, name)
+        weald_builder::scan::read_dir_rules(&dir, name)
     };
     for reason in filter.explain(relative.as_os_str().as_bytes(), is_dir, read)? {
         let word = match reason.verdict() {
@@ -285,7 +289,8 @@ fn explain(args: &BuildArgs, filter: &Filter, path: &Path) -> anyhow::Result<Exi
 
 /// `SOURCE_DATE_EPOCH`, if it is set, clamps.
 ///
-/// Source: <https://reproducible-builds.org/specs/source-date-epoch/>, "should … exit with a non-zero error code" if malformed.
+/// Source: <https://reproducible-builds.org/specs/source-date-epoch/>, "should … exit with a
+/// non-zero error code" if malformed.
 fn mtime_of_environment() -> anyhow::Result<MtimeRule> {
     let Some(value) = std::env::var_os("SOURCE_DATE_EPOCH") else {
         return Ok(MtimeRule::Keep);

@@ -89,8 +89,9 @@ pub struct FindArgs {
     /// Print how many entries there are instead of their paths
     #[arg(long, conflicts_with_all = ["json", "print0", "printf"])]
     count: bool,
-    /// Print this for each entry: %p path, %f name, %h path before it, %y type, %s size, %m and %M mode, %U owner, %G group, %n names, %i
-    /// number, %d depth, %l target, %T@ mtime, %%; \n, \t, \r, \0, \\
+    /// Print this for each entry: %p path, %f name, %h path before it, %y type, %s size, %m and %M
+    /// mode, %U owner, %G group, %n names, %i number, %d depth, %l target, %T@ mtime, %%; \n, \t,
+    /// \r, \0, \\
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["json", "print0"])]
     printf: Option<OsString>,
     /// Threads; 0 for one on each processor

@@ -1,4 +1,5 @@
-//! `weald forest`: makes trees of files to try things on, compares them, says beforehand what they come to.
+//! `weald forest`: makes trees of files to try things on, compares them, says beforehand what they
+//! come to.
 
 mod file_system;
 mod source;
@@ -24,8 +25,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stream::{StreamWord, write_stream};
 use ticker::Ticker;
-use weald_build::BuildOptions;
-use weald_build::stream::build_stream;
+use weald_builder::BuildOptions;
+use weald_builder::stream::build_stream;
 use weald_forest::{Forest, KEYS, MakeOptions, Spec, Totals, make, totals, verify};
 
 const EXAMPLES: &str = "\

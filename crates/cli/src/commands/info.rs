@@ -29,7 +29,8 @@ Examples:
 pub struct InfoArgs {
     #[command(flatten)]
     image: ImageArgs,
-    /// Also count what reads have to decode, from empty caches: 4 KiB anywhere, a file, the files of a directory
+    /// Also count what reads have to decode, from empty caches: 4 KiB anywhere, a file, the files
+    /// of a directory
     #[arg(long)]
     reading: bool,
     /// Also tell what each stage saved, from the bytes of all files to those of the image

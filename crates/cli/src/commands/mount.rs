@@ -1,4 +1,5 @@
-//! `weald mount`: has an image served as a read-only file system, by the server that many mounts share unless told otherwise.
+//! `weald mount`: has an image served as a read-only file system, by the server that many mounts
+//! share unless told otherwise.
 
 use crate::background;
 use crate::open::default_cache_len;
@@ -12,9 +13,9 @@ use weald_fuse::{MountOptions, is_automount};
 
 /// Mount an image, read-only
 ///
-/// Returns when the mount is live. All mounts of a user are served by one process with one cache, which is started where none
-/// runs and ends with the last of them; weald mounts shows it. With --isolated a mount gets a process of its own, which
-/// SIGINT, SIGTERM and SIGHUP make unmount.
+/// Returns when the mount is live. All mounts of a user are served by one process with one cache,
+/// which is started where none runs and ends with the last of them; weald mounts shows it. With
+/// --isolated a mount gets a process of its own, which SIGINT, SIGTERM and SIGHUP make unmount.
 #[derive(Debug, Args)]
 #[command(after_long_help = MOUNT_EXAMPLES)]
 pub struct MountArgs {
@@ -26,25 +27,26 @@ pub struct MountArgs {
     pub dir: PathBuf,
     /// Mount options, separated by commas; may be given several times
     ///
-    /// cachesize=SIZE  most memory for decoded data (default: a sixteenth of the memory, but 256M to 2G); a quarter, but
+    /// cachesize=SIZE  most memory for decoded data (default: a sixteenth of the memory, but 256M
+    /// to 2G); a quarter, but
     ///                 at least 8M, is sure to the tree, which takes 96M or a sixteenth at most; data that nobody
     ///                 reads any more is dropped after a minute or two.
     ///                 Mounts of one server share one cache; one that asks for another size gets its own
-    /// workers=N       threads that answer the kernel (default: CPUs and four, or CPUs and two where no codec makes nine
+    /// workers=N       threads that answer the kernel (default: CPUs and four, or CPUs and two
+    /// where no codec makes nine
     ///                 tenths of the data smaller)
-    /// max_readahead=SIZE  how far the kernel reads ahead (default: 256K, or 4M where no codec makes nine tenths of the
+    /// max_readahead=SIZE  how far the kernel reads ahead (default: 256K, or 4M where no codec
+    /// makes nine tenths of the
     ///                 data smaller; only root's mounts)
-    /// offset=SIZE     where the image begins in the file; auto finds one that something was put in front of
-    /// digest=HEX      refuse any image but the one with this image digest
-    /// generation=N    mount the image as it was then; see weald generations
-    /// basedir=DIR     look for base images there too; may be given several times
-    /// subdir=PATH     mount this directory of the image instead of its root
-    /// uid=N, gid=N    show everything as owned by this user, this group
-    /// umask=OCTAL     take these permission bits away from everything
-    /// allow_other     let all users in (what root's mounts do anyway)
-    /// allow_root      let only yourself and root in
-    /// fsname=NAME, subtype=NAME  what /proc/mounts shows
-    /// nodev, nosuid, noexec, noatime, and dev, suid, exec, atime
+    /// offset=SIZE     where the image begins in the file; auto finds one that something was put in
+    /// front of digest=HEX      refuse any image but the one with this image digest generation=N
+    /// mount the image as it was then; see weald generations basedir=DIR     look for base images
+    /// there too; may be given several times subdir=PATH     mount this directory of the image
+    /// instead of its root uid=N, gid=N    show everything as owned by this user, this group
+    /// umask=OCTAL     take these permission bits away from everything allow_other     let all
+    /// users in (what root's mounts do anyway) allow_root      let only yourself and root in
+    /// fsname=NAME, subtype=NAME  what /proc/mounts shows nodev, nosuid, noexec, noatime, and dev,
+    /// suid, exec, atime
     ///
     /// Words that only mount(8), fstab or systemd understand are accepted; rw is refused.
     #[arg(
@@ -69,7 +71,8 @@ pub struct MountArgs {
     /// Serve in the foreground, alone, and log to standard error
     #[arg(short, long)]
     pub foreground: bool,
-    /// Append what the server in the background logs to this file; a shared one logs there from now on
+    /// Append what the server in the background logs to this file; a shared one logs there from now
+    /// on
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
     /// Be the server in the background: say on standard output when the mount is live

@@ -1,7 +1,8 @@
 //! `mount.weald`, by which mount(8), fstab and systemd come to the same as by `weald mount`.
 //!
-//! It joins the shared server if one runs, but starts none: a server that began in the unit of one mount would end with it, and
-//! the other mounts too. What an automounter asks for gets a process of its own.
+//! It joins the shared server if one runs, but starts none: a server that began in the unit of one
+//! mount would end with it, and the other mounts too. What an automounter asks for gets a process
+//! of its own.
 
 use super::mount::{self, MountArgs, Way};
 use anyhow::{Context, Result, bail};
@@ -24,7 +25,8 @@ struct HelperLine {
     is_fake: bool,
 }
 
-/// Does what `mount.weald SPEC DIR [-sfnv] [-N ns] [-o options] [-t type]` means; `args` begins after the program's name.
+/// Does what `mount.weald SPEC DIR [-sfnv] [-N ns] [-o options] [-t type]` means; `args` begins
+/// after the program's name.
 ///
 /// Exits as mount(8) wants: 0 done, 1 bad usage, 32 could not be mounted.
 pub fn run(args: Vec<OsString>) -> ExitCode {

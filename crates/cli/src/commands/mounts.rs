@@ -185,7 +185,8 @@ fn time(us: f64) -> String {
     }
 }
 
-/// Rows in columns, the first `left_count` of which begin where they begin; the others end together.
+/// Rows in columns, the first `left_count` of which begin where they begin; the others end
+/// together.
 fn put_rows<const N: usize>(
     output: &mut Output,
     rows: &[[String; N]],

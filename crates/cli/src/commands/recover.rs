@@ -6,7 +6,7 @@ use clap::{Args, ValueHint};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weald_build::recover_image;
+use weald_builder::recover_image;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -15,8 +15,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use weald_build::filter::Filter;
-use weald_build::{
+use weald_builder::filter::Filter;
+use weald_builder::{
     BuildOptions, Report, RewriteOptions, RewriteReport, build_from_image, rewrite_image,
 };
 use weald_format::directory::Category;
@@ -56,7 +56,8 @@ pub struct RewriteArgs {
     /// Raw bytes of a block, 4K to 64M, as for build
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     block_size: Option<u64>,
-    /// Pack the tree anew: find repeats again, leave behind what only older generations held, need no base images
+    /// Pack the tree anew: find repeats again, leave behind what only older generations held, need
+    /// no base images
     #[arg(long)]
     repack: bool,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! `weald serve`: the server that many mounts share, for those who want it to run before the first of them.
+//! `weald serve`: the server that many mounts share, for those who want it to run before the first
+//! of them.
 
 use super::mount::place;
 use crate::background;
@@ -32,12 +33,13 @@ pub struct ServeArgs {
     pub background: bool,
     /// Take all mounts over from the server that runs, which then ends
     ///
-    /// Open files stay open; who reads meanwhile waits. Mounts that record or are traced cannot be taken over; if anything
-    /// else is in the way, the other server goes on too. Mounts with a server of their own are left alone.
+    /// Open files stay open; who reads meanwhile waits. Mounts that record or are traced cannot be
+    /// taken over; if anything else is in the way, the other server goes on too. Mounts with a
+    /// server of their own are left alone.
     #[arg(long)]
     pub take_over: bool,
-    /// Most decoded bytes to keep in memory (default: a sixteenth of the memory, but 256M to 2G; with --take-over what the other
-    /// server had)
+    /// Most decoded bytes to keep in memory (default: a sixteenth of the memory, but 256M to 2G;
+    /// with --take-over what the other server had)
     #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
     pub cache: Option<u64>,
     /// Append what the server in the background logs to this file
@@ -111,7 +113,8 @@ fn start(args: &ServeArgs) -> Result<ExitCode> {
     }
 }
 
-/// Says by sd_notify(3) that the service is ready and who it is: after a take-over, another process than before.
+/// Says by sd_notify(3) that the service is ready and who it is: after a take-over, another process
+/// than before.
 fn tell_systemd() {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else {
         return;

@@ -130,7 +130,8 @@ fn print(args: &SumArgs, sum: &Sum, digest: &[u8; 32], output: &mut Output) -> i
     output.write_all(&line(args.algorithm, digest, &sum.path))
 }
 
-/// One line as b3sum or sha256sum prints it: with a backslash in front where the name had to be escaped.
+/// One line as b3sum or sha256sum prints it: with a backslash in front where the name had to be
+/// escaped.
 fn line(word: Word, digest: &[u8], path: &[u8]) -> Vec<u8> {
     let lossy = String::from_utf8_lossy(path);
     let path = if word == Word::B3 {

@@ -11,7 +11,8 @@ use weald_fuse::{Busy, Watch};
 /// How long the server may take to let go of the mount. It only has to give its memory back.
 const SERVER_END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a mount in use is tried again: programs that have just closed their files hold them a moment longer.
+/// How long a mount in use is tried again: programs that have just closed their files hold them a
+/// moment longer.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Pause between two attempts.
@@ -19,8 +20,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Unmount an image
 ///
-/// Returns when its server has let go of the image, with --lazy at once. A mount that is in use is tried again for two
-/// seconds.
+/// Returns when its server has let go of the image, with --lazy at once. A mount that is in use is
+/// tried again for two seconds.
 #[derive(Debug, Args)]
 #[command(after_long_help = UMOUNT_EXAMPLES)]
 pub struct UmountArgs {

@@ -1,4 +1,5 @@
-//! What the tests of `weald build` share: the binary, small file systems, data. Needs root, as the whole test suite does.
+//! What the tests of `weald build` share: the binary, small file systems, data. Needs root, as the
+//! whole test suite does.
 #![allow(dead_code)]
 
 use std::fs;
@@ -108,7 +109,8 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// About `len` bytes of lines that compress well, but repeat nothing as long as what is shared without compression.
+/// About `len` bytes of lines that compress well, but repeat nothing as long as what is shared
+/// without compression.
 pub fn lines(seed: u64, len: usize) -> Vec<u8> {
     let alphabet: Vec<String> = (0..64)
         .map(|n| {

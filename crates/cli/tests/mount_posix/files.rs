@@ -1,4 +1,5 @@
-//! Open files and directories: locks, places in directories, direct reading, what the file system says of itself.
+//! Open files and directories: locks, places in directories, direct reading, what the file system
+//! says of itself.
 
 use crate::sides::{Answer, Expected, Side, Sides};
 use rustix::fs::{FlockOperation, Mode, OFlags, RawDir, SeekFrom};

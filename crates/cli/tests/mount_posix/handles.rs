@@ -1,4 +1,5 @@
-//! Handles of inodes, as NFS servers keep them for their clients: good after mounting again, stale where the inode is not.
+//! Handles of inodes, as NFS servers keep them for their clients: good after mounting again, stale
+//! where the inode is not.
 
 use rustix::fs::OFlags;
 use std::fs::{self, File};

@@ -1,4 +1,5 @@
-//! Names and paths at their limits, flags of open(2), and everything that a read-only file system refuses.
+//! Names and paths at their limits, flags of open(2), and everything that a read-only file system
+//! refuses.
 
 use crate::sides::{Answer, Expected, Side, Sides};
 use rustix::fs::{
@@ -17,7 +18,8 @@ const PATH_LEN_MAX: usize = 4096;
 /// Most symlinks that a path may lead through (`MAXSYMLINKS` of the kernel).
 const LINK_COUNT_MAX: usize = 40;
 
-/// Long directories inside each other, and the letters of their names: with the last name a path of `PATH_LEN_MAX` - 1.
+/// Long directories inside each other, and the letters of their names: with the last name a path of
+/// `PATH_LEN_MAX` - 1.
 const DEEP_COUNT: usize = 16;
 const DEEP_NAME_LEN: usize = 250;
 
@@ -87,7 +89,8 @@ fn open(side: &Side, path: &str, flags: OFlags) -> Answer {
     Ok(format!("{:o}", rustix::fs::fstat(&fd)?.st_mode))
 }
 
-// Would catch names that are cut, paths that are counted wrongly, and lookups that go through what is no directory.
+// Would catch names that are cut, paths that are counted wrongly, and lookups that go through what
+// is no directory.
 #[test]
 fn paths_lead_where_they_should() {
     use Expected::{Done, Refused};
@@ -411,7 +414,8 @@ fn nothing_can_be_changed() {
     sides.finish();
 }
 
-// A directory's `..` is what it lies in, also where it was reached by a symlink, and above the root it is the directory of the mount.
+// A directory's `..` is what it lies in, also where it was reached by a symlink, and above the root
+// it is the directory of the mount.
 #[test]
 fn dots_lead_up() {
     let sides = Sides::new(make);

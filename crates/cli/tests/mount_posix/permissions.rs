@@ -12,10 +12,12 @@ use std::path::Path;
 const OWNER: u32 = 1000;
 const GROUP: u32 = 1000;
 
-/// Every file of `modes` is called by its mode; so is every directory of `dirs`, which has a file `child` that all may read.
+/// Every file of `modes` is called by its mode; so is every directory of `dirs`, which has a file
+/// `child` that all may read.
 const CLASSES: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
-/// ACLs as setfacl(1) takes them. 1004 is a user that they name, 2000 a group; 1000 is the owner and the owning group.
+/// ACLs as setfacl(1) takes them. 1004 is a user that they name, 2000 a group; 1000 is the owner
+/// and the owning group.
 const ACLS: [&str; 14] = [
     "u:1004:r",
     "u:1004:rwx,m::r",
@@ -256,7 +258,8 @@ fn hold_acls(sides: &Sides, user: &User) {
     }
 }
 
-// Would catch permissions that the server or the kernel does not check, checks of the wrong class, and ACLs that are shown, not applied.
+// Would catch permissions that the server or the kernel does not check, checks of the wrong class,
+// and ACLs that are shown, not applied.
 #[test]
 fn every_user_may_what_the_tree_says_and_no_more() {
     let sides = Sides::new(make);

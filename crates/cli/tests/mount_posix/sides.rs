@@ -24,7 +24,8 @@ pub enum Expected {
     Same,
 }
 
-/// One side: by an open directory, for users who may not walk there, and by its path, for calls that take nothing else.
+/// One side: by an open directory, for users who may not walk there, and by its path, for calls
+/// that take nothing else.
 #[derive(Debug)]
 pub struct Side {
     pub root: OwnedFd,
@@ -77,7 +78,8 @@ impl Sides {
         let _ = fs::remove_dir(reference.join("lost+found"));
         make(&reference);
         ground.build(&reference, &image, &["--level", "1"]);
-        // A child that another test has just forked may hold a file that was written, until it becomes another program.
+        // A child that another test has just forked may hold a file that was written, until it
+        // becomes another program.
         eventually("the file system made read-only", || {
             let mut command = Command::new("mount");
             let command = command.args(["-o", "remount,ro"]).arg(&reference);
@@ -139,7 +141,8 @@ pub struct User {
     pub groups: &'static [u32],
 }
 
-/// Root; the owner; one of its group; one who has that group besides; somebody else; one whom ACLs name, and one of a group that they name.
+/// Root; the owner; one of its group; one who has that group besides; somebody else; one whom ACLs
+/// name, and one of a group that they name.
 pub const USERS: [User; 7] = [
     User {
         uid: 0,

@@ -1,7 +1,9 @@
-//! Random operations by many threads at once on a mount, each held against the same operation on the extracted tree.
+//! Random operations by many threads at once on a mount, each held against the same operation on
+//! the extracted tree.
 //!
-//! The seed is printed; `WEALD_SEED` repeats a run, `WEALD_OPERATIONS` says how many operations there are in all. Runs as root, needs
-//! `/dev/fuse`. The extracted tree lies under a read-only bind mount, so that what changes a tree is refused on both sides.
+//! The seed is printed; `WEALD_SEED` repeats a run, `WEALD_OPERATIONS` says how many operations
+//! there are in all. Runs as root, needs `/dev/fuse`. The extracted tree lies under a read-only
+//! bind mount, so that what changes a tree is refused on both sides.
 #![allow(missing_docs)]
 
 mod operation;
@@ -22,13 +24,15 @@ const OPERATION_COUNT: u64 = 100_000;
 /// Threads that operate at once: more than processors, so that requests meet.
 const THREAD_COUNT: u64 = 8;
 
-/// Times that the image is mounted anew: the kernel then knows nothing of it, and the server is asked again.
+/// Times that the image is mounted anew: the kernel then knows nothing of it, and the server is
+/// asked again.
 const ROUND_COUNT: u64 = 5;
 
 /// Differences after which a run stops: the first few say it all.
 const LISTED_MAX: usize = 20;
 
-/// The two trees. Their paths are of one length, so that a path too long for one is too long for the other.
+/// The two trees. Their paths are of one length, so that a path too long for one is too long for
+/// the other.
 struct Sides {
     mounted: PathBuf,
     extracted: PathBuf,
@@ -120,8 +124,9 @@ fn one_round(sides: &Sides, entries: &Entries, rng: &mut Rng, count: u64) -> Vec
     found.into_inner().expect("no panic")
 }
 
-// Would catch answers that are wrong only beside other requests, or only after them: caches of the kernel or of the server that mix things
-// up, offsets of directories that lead elsewhere, blocks that are handed out before they are whole.
+// Would catch answers that are wrong only beside other requests, or only after them: caches of the
+// kernel or of the server that mix things up, offsets of directories that lead elsewhere, blocks
+// that are handed out before they are whole.
 #[test]
 fn a_mount_answers_as_the_extracted_tree_whatever_is_asked_beside() {
     let mut rng = Rng::from_environment();

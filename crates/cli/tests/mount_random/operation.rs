@@ -1,4 +1,5 @@
-//! Operations that read a tree, and those that a read-only tree refuses; what they answer; when two answers are the same.
+//! Operations that read a tree, and those that a read-only tree refuses; what they answer; when two
+//! answers are the same.
 
 use super::tree::{Entries, Entry};
 use rustix::fs::{
@@ -18,7 +19,8 @@ use weald_testkit::Rng;
 /// Most bytes of one read.
 const READ_LEN_MAX: u64 = 300 << 10;
 
-/// Bytes that must be zero where the sides disagree on whether they are a hole, as far as they are looked at.
+/// Bytes that must be zero where the sides disagree on whether they are a hole, as far as they are
+/// looked at.
 const HOLE_LOOKED_AT: usize = 256 << 10;
 
 /// One operation on a path below the root of a tree.
@@ -274,7 +276,8 @@ fn odd_path(rng: &mut Rng, entries: &Entries) -> PathBuf {
     }
 }
 
-/// Flags of open(2). Only what may not be changed by them, or is refused: no device is opened, no fifo for writing.
+/// Flags of open(2). Only what may not be changed by them, or is refused: no device is opened, no
+/// fifo for writing.
 fn open(rng: &mut Rng, entries: &Entries) -> Operation {
     let entry = entries.any(rng);
     let reading = [
@@ -384,7 +387,8 @@ fn done() -> Answer {
     Answer::Said("done".to_owned())
 }
 
-/// What of an inode must be the same. Sizes and link counts of directories are the file system's own.
+/// What of an inode must be the same. Sizes and link counts of directories are the file system's
+/// own.
 fn told(stat: &Stat) -> String {
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
     let mut told = format!(

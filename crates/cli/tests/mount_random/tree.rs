@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use weald_format::FileKind;
 use weald_testkit::{Rng, torture};
 
-/// Files of `data`: long enough to be read in many places, of bytes that compress and bytes that do not.
+/// Files of `data`: long enough to be read in many places, of bytes that compress and bytes that do
+/// not.
 const DATA_COUNT: u64 = 24;
 const DATA_LEN_MAX: u64 = 1 << 20;
 
 /// Entries of the directory `many`: more than one answer of the kernel's holds.
 const MANY_COUNT: u64 = 2500;
 
-/// Makes the torture tree of `seed` in the empty directory `dir`, and beside it long files and a long directory.
+/// Makes the torture tree of `seed` in the empty directory `dir`, and beside it long files and a
+/// long directory.
 pub fn make(dir: &Path, seed: u64) {
     torture::make(dir, &torture::Options { seed, big: false }).expect("torture tree");
     let mut rng = Rng::new(!seed);
@@ -50,7 +52,8 @@ pub struct Entry {
     pub len: u64,
 }
 
-/// Everything below a root, by the name at the top: one that holds few entries is drawn from as often as one that holds many.
+/// Everything below a root, by the name at the top: one that holds few entries is drawn from as
+/// often as one that holds many.
 pub struct Entries {
     groups: Vec<Vec<Entry>>,
     files: Vec<Entry>,

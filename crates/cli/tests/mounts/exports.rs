@@ -1,4 +1,5 @@
-//! Mounts that others hand on over a network: NFS-Ganesha finds files by their handles, Samba by their paths.
+//! Mounts that others hand on over a network: NFS-Ganesha finds files by their handles, Samba by
+//! their paths.
 
 use crate::ground::{Ground, noise};
 use rustix::process::{Signal, kill_process};
@@ -96,7 +97,8 @@ impl Ganesha {
     }
 }
 
-/// Would catch: handles that lead nowhere or elsewhere, also where another process serves the mount by now.
+/// Would catch: handles that lead nowhere or elsewhere, also where another process serves the mount
+/// by now.
 #[test]
 fn an_nfs_server_reads_by_handle_and_goes_on_over_hand_over_and_restart() {
     let ground = exported();
@@ -112,7 +114,8 @@ fn an_nfs_server_reads_by_handle_and_goes_on_over_hand_over_and_restart() {
     umount(&ground);
 }
 
-/// Would catch: a mount that Samba cannot list or read, or one that is lost to it when its server dies and the image is mounted again.
+/// Would catch: a mount that Samba cannot list or read, or one that is lost to it when its server
+/// dies and the image is mounted again.
 #[test]
 fn samba_goes_on_when_the_image_is_mounted_again() {
     let ground = exported();

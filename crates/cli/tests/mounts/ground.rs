@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use weald_build::{BuildOptions, Silent, build_image};
+use weald_builder::{BuildOptions, Silent, build_image};
 use weald_testkit::command::{succeeded, text};
 use weald_testkit::mounts::{self, PATIENCE, eventually};
 

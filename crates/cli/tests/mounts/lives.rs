@@ -47,7 +47,8 @@ fn mounts_share_a_server_that_ends_with_the_last() {
     ground.until_unserved();
 }
 
-/// Would catch: a starter that hangs because the server keeps its pipes, a client that waits for a process by its number.
+/// Would catch: a starter that hangs because the server keeps its pipes, a client that waits for a
+/// process by its number.
 #[test]
 fn a_server_holds_nothing_of_its_starter() {
     let ground = Ground::new();

@@ -109,7 +109,8 @@ impl Bench {
         output.text()
     }
 
-    /// Makes `source`: every kind, odd names, fixed times. The sizes and times here are the ones that tests expect.
+    /// Makes `source`: every kind, odd names, fixed times. The sizes and times here are the ones
+    /// that tests expect.
     pub fn make_source(&self) {
         let write = |name: &[u8], content: &[u8]| {
             fs::write(self.at("source").join(OsStr::from_bytes(name)), content).expect("write");

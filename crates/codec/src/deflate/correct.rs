@@ -33,7 +33,8 @@ pub struct Cut {
     first_bit: u64,
     /// What zlib would have done otherwise.
     pub corrections: Vec<u8>,
-    /// Whether zlib may well have made the same blocks of the same tokens, so that they need no corrections.
+    /// Whether zlib may well have made the same blocks of the same tokens, so that they need no
+    /// corrections.
     pub may_be_foreseen: bool,
 }
 
@@ -44,8 +45,8 @@ impl Cut {
     }
 }
 
-/// What must be told of `stream` to make it from what is `predicted`, in runs of tokens: one ends with a block where it has `plain_len` plain
-/// bytes, or inside one a quarter of that later.
+/// What must be told of `stream` to make it from what is `predicted`, in runs of tokens: one ends
+/// with a block where it has `plain_len` plain bytes, or inside one a quarter of that later.
 pub fn correct(
     stream: &[u8],
     plain: &[u8],
@@ -88,7 +89,8 @@ pub fn correct(
             Event::Token(token) => {
                 walk.token(token, predicted.token_at(plain, at)?)?;
                 at = at.checked_add(token.len())?;
-                // The end of a block, which needs no description of its codes, is worth waiting for.
+                // The end of a block, which needs no description of its codes, is worth waiting
+                // for.
                 let len_min = plain_len.saturating_add(plain_len / 4);
                 if let Some(sync) = sync_at(&mut predicted, walk.start, at, len_min) {
                     let next = walk.going_on(at, sync, parser.position())?;

@@ -30,8 +30,8 @@ pub struct Block {
 /// # Errors
 /// `Corrupt` (F-20.4) where they make none of that length; `Limit` where zlib fails.
 /// # Cost
-/// That of [`foreseen`]. Memory: the stream, 4 MiB for the tokens of a block, 650 KiB; below level 4 the plain bytes once more for
-/// zlib's stream.
+/// That of [`foreseen`]. Memory: the stream, 4 MiB for the tokens of a block, 650 KiB; below level
+/// 4 the plain bytes once more for zlib's stream.
 pub fn recreate(plain: &[u8], zlib: Zlib, corrections: &[u8], len: usize) -> Result<Vec<u8>> {
     if !(1..=9).contains(&zlib.level) {
         return Err(bad("level: expected 1 to 9"));
@@ -53,7 +53,8 @@ pub fn recreate(plain: &[u8], zlib: Zlib, corrections: &[u8], len: usize) -> Res
 /// # Errors
 /// `Corrupt` (F-20.4) for a stream that is too long; `Limit` where zlib fails.
 /// # Cost
-/// One run of [`Tokenizer`](super::zlib::Tokenizer), which takes three quarters of zlib's time; below level 4, one of zlib.
+/// One run of [`Tokenizer`](super::zlib::Tokenizer), which takes three quarters of zlib's time;
+/// below level 4, one of zlib.
 pub fn foreseen(plain: &[u8], zlib: Zlib, len_max: usize) -> Result<Vec<u8>> {
     let Some(predicted) = Predicted::from(plain, 0, true, zlib) else {
         return zlib_stream(plain, zlib);
@@ -63,12 +64,14 @@ pub fn foreseen(plain: &[u8], zlib: Zlib, len_max: usize) -> Result<Vec<u8>> {
     Ok(make.out.finish())
 }
 
-/// The `len` bytes of a stream that `part` stands for, of the plain bytes `run` of `plain_len` that it [needs](Part::needs).
+/// The `len` bytes of a stream that `part` stands for, of the plain bytes `run` of `plain_len` that
+/// it [needs](Part::needs).
 ///
 /// # Errors
 /// `Corrupt` (F-20.4, F-20.8) where they make none of that length.
 /// # Cost
-/// One run of [`Tokenizer`](super::zlib::Tokenizer) over `run`. Memory: the part, 4 MiB for the tokens of a block, 650 KiB.
+/// One run of [`Tokenizer`](super::zlib::Tokenizer) over `run`. Memory: the part, 4 MiB for the
+/// tokens of a block, 650 KiB.
 pub fn recreate_part(
     run: &[u8],
     plain_len: u64,
@@ -125,7 +128,8 @@ pub fn recreate_part(
     }
 }
 
-/// Blocks of a stream of so many plain bytes: describing codes takes longer than anything else in small blocks.
+/// Blocks of a stream of so many plain bytes: describing codes takes longer than anything else in
+/// small blocks.
 pub fn block_count_max(plain_len: usize) -> usize {
     plain_len.wrapping_shr(8).saturating_add(16)
 }

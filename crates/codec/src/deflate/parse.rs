@@ -103,14 +103,16 @@ impl Lengths {
     }
 }
 
-/// A code as a table that the next bits are looked up in: symbol × 16 + bits of its code, 0 where there is none.
+/// A code as a table that the next bits are looked up in: symbol × 16 + bits of its code, 0 where
+/// there is none.
 struct Table {
     entries: Vec<u16>,
     bit_count: u32,
 }
 
 impl Table {
-    /// The table of the canonical code with these lengths; `None` where it has more codes than there are bits for.
+    /// The table of the canonical code with these lengths; `None` where it has more codes than
+    /// there are bits for.
     fn new(lens: &[u8]) -> Option<Self> {
         let bit_count = u32::from(lens.iter().copied().max()?);
         if bit_count == 0 || bit_count > CODE_LEN_MAX {

@@ -1,9 +1,12 @@
-//! Where in a window the same three bytes stand: for each place those before it that have its hash, nearest last, in one run of memory. A
-//! search that goes through them waits for none of them, as it would for links of a chain.
+//! Where in a window the same three bytes stand: for each place those before it that have its hash,
+//! nearest last, in one run of memory. A search that goes through them waits for none of them, as
+//! it would for links of a chain.
 //!
-//! Plain bytes are taken in stretches of a window's length. The places of one are sorted by hash when the first of them is asked for, and
-//! those of the stretch before are kept: no match reaches farther.
-#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // places lie in their stretch, hashes in their tables
+//! Plain bytes are taken in stretches of a window's length. The places of one are sorted by hash
+//! when the first of them is asked for, and those of the stretch before are kept: no match reaches
+//! farther.
+// places lie in their stretch, hashes in their tables
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::tokens::{MATCH_LEN_MAX, MATCH_LEN_MIN};
 use std::ops::Range;
@@ -11,7 +14,8 @@ use weald_format::recipes::Part;
 
 /// Places of a stretch, as many as a window has.
 pub const STRETCH_LEN: usize = Part::WINDOW_LEN as usize;
-/// Room for as many bytes as 16 bits can count: whatever a place is, it is known to lie inside. Half of it is never touched.
+/// Room for as many bytes as 16 bits can count: whatever a place is, it is known to lie inside.
+/// Half of it is never touched.
 pub const ROOM_LEN: usize = 1 << 16;
 /// Bytes behind a stretch that are looked at from its last place.
 const AHEAD_LEN: usize = MATCH_LEN_MAX as usize + 4;
@@ -34,7 +38,8 @@ pub struct Stretch {
     bytes: Box<[u8; ROOM_LEN + AHEAD_LEN]>,
     /// Places, counted from `start`: by hash, those of one hash in order.
     sorted: Box<[u16; ROOM_LEN + GROUP_COUNT]>,
-    /// Where those of each hash begin, counted as if `sorted` began behind its first group; they end where the next begin.
+    /// Where those of each hash begin, counted as if `sorted` began behind its first group; they
+    /// end where the next begin.
     starts: Box<[u16; HASH_COUNT + 1]>,
     /// Where each place stands in `sorted`.
     ranks: Box<[u16; STRETCH_LEN]>,
@@ -82,7 +87,8 @@ impl Stretch {
         for start in self.starts.iter_mut().skip(1) {
             sum += std::mem::replace(start, sum);
         }
-        // What is where those of a hash begin becomes where they end, which is where those of the next begin.
+        // What is where those of a hash begin becomes where they end, which is where those of the
+        // next begin.
         for (at, rank) in self.ranks[..count].iter_mut().enumerate().skip(skipped) {
             let end = &mut self.starts[usize::from(*rank & (HASH_COUNT - 1) as u16) + 1];
             *rank = *end;
@@ -97,7 +103,8 @@ impl Stretch {
         self.bytes.get(offset..)?.first_chunk()
     }
 
-    /// The places that stand before `end`, which may be of other hashes, or none at all at the front.
+    /// The places that stand before `end`, which may be of other hashes, or none at all at the
+    /// front.
     #[inline(always)]
     pub fn places_before(&self, end: usize) -> &[u16; GROUP_COUNT] {
         let places = self.sorted.get(end..).and_then(|p| p.first_chunk());
@@ -143,7 +150,8 @@ pub struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// Those of `plain` from `first` on. Memory: 458 KiB, and 192 KiB that hold nothing; half of that for up to a window of plain bytes.
+    /// Those of `plain` from `first` on. Memory: 458 KiB, and 192 KiB that hold nothing; half of
+    /// that for up to a window of plain bytes.
     pub fn new(plain: &'a [u8], first: usize) -> Self {
         let mut places = Self {
             plain,
@@ -156,7 +164,8 @@ impl<'a> Places<'a> {
         places
     }
 
-    /// The places before `at` that have its hash, in its stretch and in the one before, if there is one; `at` must not go back.
+    /// The places before `at` that have its hash, in its stretch and in the one before, if there is
+    /// one; `at` must not go back.
     #[inline(always)]
     pub fn before(&mut self, at: usize) -> (Before<'_>, Option<Before<'_>>) {
         while at - self.own.start >= STRETCH_LEN {

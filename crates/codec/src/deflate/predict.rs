@@ -8,7 +8,8 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 use weald_format::recipes::Zlib;
 use weald_format::{Error, ErrorKind, Result};
 
-/// The stream that zlib's `deflate` makes of `plain` as `zlib` says, with a window of 32 KiB and `memLevel` 8.
+/// The stream that zlib's `deflate` makes of `plain` as `zlib` says, with a window of 32 KiB and
+/// `memLevel` 8.
 ///
 /// # Errors
 /// `Limit` where zlib fails.
@@ -61,7 +62,8 @@ enum Source<'a> {
     Blocks(Box<Blocks<'a>>),
 }
 
-/// The tokens of the stream that zlib makes, without making it: its choices, and literals where it stores a block.
+/// The tokens of the stream that zlib makes, without making it: its choices, and literals where it
+/// stores a block.
 struct Blocks<'a> {
     plain: &'a [u8],
     tokenizer: Tokenizer<'a>,
@@ -148,7 +150,8 @@ impl<'a> Predicted<'a> {
         Self::new(Source::Stream(Parser::new(stream), &[]), 0)
     }
 
-    /// The tokens that zlib chooses in a run of plain bytes from `start` on: see [`Tokenizer::new`].
+    /// The tokens that zlib chooses in a run of plain bytes from `start` on: see
+    /// [`Tokenizer::new`].
     pub fn from(plain: &'a [u8], start: usize, is_front: bool, zlib: Zlib) -> Option<Self> {
         let tokenizer = Tokenizer::new(plain, start, is_front, zlib)?;
         Some(Self::new(Source::Choices(tokenizer), start))
@@ -196,8 +199,8 @@ impl<'a> Predicted<'a> {
         }
     }
 
-    /// The token to be expected at `at` in `plain`, which must not go back: zlib's where it has one that begins there, a
-    /// literal where it has not.
+    /// The token to be expected at `at` in `plain`, which must not go back: zlib's where it has one
+    /// that begins there, a literal where it has not.
     pub fn token_at(&mut self, plain: &[u8], at: usize) -> Option<Token> {
         self.chosen_at(plain, at).map(|chosen| chosen.token)
     }
@@ -214,8 +217,8 @@ impl<'a> Predicted<'a> {
         }
     }
 
-    /// The last place up to `at` where zlib had nothing pending because a match ended there, or where it began; nothing if a match
-    /// goes on over `at`.
+    /// The last place up to `at` where zlib had nothing pending because a match ended there, or
+    /// where it began; nothing if a match goes on over `at`.
     pub fn clean_before(&mut self, at: usize) -> Option<usize> {
         self.go_to(at);
         (self.clean <= at).then_some(self.clean)

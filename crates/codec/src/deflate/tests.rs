@@ -75,7 +75,8 @@ fn remake(recipes: &[Recipe], plain: &[u8]) -> Vec<u8> {
     made
 }
 
-/// A stream as other encoders might make it: blocks cut elsewhere, some stored, some in fixed codes, some tokens other than zlib's.
+/// A stream as other encoders might make it: blocks cut elsewhere, some stored, some in fixed
+/// codes, some tokens other than zlib's.
 fn odd_stream(plain: &[u8], level: u8, block_len: usize, fix_every: usize) -> Vec<u8> {
     let predicted = zlib_stream(plain, default(level)).unwrap();
     let mut predicted = Predicted::of_stream(&predicted);
@@ -222,7 +223,8 @@ fn codes_that_zlib_would_not_choose_come_back() {
     assert_eq!(made.unwrap(), stream);
 }
 
-/// Would catch: corrections that count from other tokens than those of zlib's stream where zlib stores a block.
+/// Would catch: corrections that count from other tokens than those of zlib's stream where zlib
+/// stores a block.
 #[test]
 fn corrections_count_from_the_stream_of_zlib() {
     let plain = [noise(120_000, 31), text(100_000, 32), noise(70_000, 33)].concat();
@@ -291,7 +293,8 @@ fn corrections_are_held_to_their_rule() {
     assert!(recreate(&plain, default(6), &many, len).is_err());
 }
 
-/// Data on which zlib's choices differ: text, noise, runs, periods, sparse repeats, and all of these in turn.
+/// Data on which zlib's choices differ: text, noise, runs, periods, sparse repeats, and all of
+/// these in turn.
 fn samples(len: usize) -> Vec<Vec<u8>> {
     let mut samples = vec![
         text(len, 11),
@@ -305,7 +308,8 @@ fn samples(len: usize) -> Vec<Vec<u8>> {
     samples
 }
 
-/// Would catch: a choice of tokens that is not zlib's, from the front or from where nothing is pending.
+/// Would catch: a choice of tokens that is not zlib's, from the front or from where nothing is
+/// pending.
 #[test]
 fn tokens_are_those_that_zlib_chooses() {
     for len in [
@@ -347,8 +351,8 @@ fn tokens_are_those_that_zlib_chooses() {
     }
 }
 
-/// Would catch: parts that are not made bit for bit, of zlib's streams or of others, that need more than they say, or corrections
-/// where zlib made the stream.
+/// Would catch: parts that are not made bit for bit, of zlib's streams or of others, that need more
+/// than they say, or corrections where zlib made the stream.
 #[test]
 fn parts_of_streams_come_back() {
     let len = PART_LEN * 3;
@@ -389,7 +393,8 @@ fn parts_of_streams_come_back() {
     );
 }
 
-/// Would catch: streams that are given up although parts could make them, or that one recipe makes of too much.
+/// Would catch: streams that are given up although parts could make them, or that one recipe makes
+/// of too much.
 #[test]
 fn long_streams_are_made_in_parts_only() {
     let plain = text(WHOLE_PLAIN_LEN_MAX / 16, 31).repeat(17);
@@ -560,7 +565,8 @@ proptest! {
         let _ = recreate(&plain, recipe.zlib, &recipe.corrections, stream.len());
     }
 
-    /// Would catch: a stream that is not zlib's to the bit, in pieces that repeat from near and from farther than the window.
+    /// Would catch: a stream that is not zlib's to the bit, in pieces that repeat from near and
+    /// from farther than the window.
     #[test]
     fn streams_are_those_of_zlib(
         pieces in proptest::collection::vec((0usize..8, 0usize..60_000, 1usize..9000), 1..12),

@@ -1,4 +1,5 @@
-//! Tokens of DEFLATE: literals and matches, and the symbols that stand for them (RFC 1951, section 3.2.5).
+//! Tokens of DEFLATE: literals and matches, and the symbols that stand for them (RFC 1951, section
+//! 3.2.5).
 
 /// Shortest and longest match, bytes.
 pub const MATCH_LEN_MIN: u32 = 3;

@@ -1,9 +1,12 @@
-//! The codes that zlib and gzip choose for a block: Huffman's, with their own way of breaking ties and of keeping to a
-//! longest code, and their way of describing them. Where an encoder chose otherwise, its description is kept instead.
+//! The codes that zlib and gzip choose for a block: Huffman's, with their own way of breaking ties
+//! and of keeping to a longest code, and their way of describing them. Where an encoder chose
+//! otherwise, its description is kept instead.
 //!
 //! # Source
-//! The behaviour is that of zlib 1.3.1, `trees.c`: `build_tree`, `gen_bitlen`, `scan_tree`, `send_all_trees`.
-#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // indices are symbols of fixed tables
+//! The behaviour is that of zlib 1.3.1, `trees.c`: `build_tree`, `gen_bitlen`, `scan_tree`,
+//! `send_all_trees`.
+// indices are symbols of fixed tables
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::bits::{BitWriter, Bits};
 use super::parse::{LENGTHS_ORDER, Lengths, codes};
@@ -24,7 +27,8 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// The one for a block of `tokens` that stand for `plain_len` bytes: the shortest, as `_tr_flush_block` has it.
+    /// The one for a block of `tokens` that stand for `plain_len` bytes: the shortest, as
+    /// `_tr_flush_block` has it.
     pub fn of(tokens: &[Token], plain_len: usize) -> Self {
         let frequencies = Frequencies::of(tokens);
         let mut header = BitWriter::default();
@@ -168,7 +172,8 @@ fn runs_of(lens: &[u8]) -> Vec<Run> {
     runs
 }
 
-/// The longest run that may begin at a length `next` behind `previous`, and the shortest that is worth a symbol.
+/// The longest run that may begin at a length `next` behind `previous`, and the shortest that is
+/// worth a symbol.
 fn limits(previous: Option<u8>, next: Option<u8>) -> (usize, usize) {
     match next {
         Some(0) => (138, 3),

@@ -1,11 +1,13 @@
-//! The tokens that zlib chooses at its levels 4 to 9, from any place where it has nothing pending: what a part of a stream is made
-//! of, without making all that is before it.
+//! The tokens that zlib chooses at its levels 4 to 9, from any place where it has nothing pending:
+//! what a part of a stream is made of, without making all that is before it.
 //!
 //! # Source
-//! The behaviour is that of zlib 1.2 and 1.3, `deflate.c`: `deflate_slow`, `longest_match`, `configuration_table`, with a window of
-//! 32 KiB and `memLevel` 8. What zlib remembers of more than its window has no effect on what it chooses, so that the bytes
-//! before a place tell all that matters there.
-#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // positions lie in the plain bytes, hashes in their tables
+//! The behaviour is that of zlib 1.2 and 1.3, `deflate.c`: `deflate_slow`, `longest_match`,
+//! `configuration_table`, with a window of 32 KiB and `memLevel` 8. What zlib remembers of more
+//! than its window has no effect on what it chooses, so that the bytes before a place tell all that
+//! matters there.
+// positions lie in the plain bytes, hashes in their tables
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::places::{Before, GROUP_COUNT, Places, ROOM_LEN};
 use super::tokens::{MATCH_LEN_MAX, MATCH_LEN_MIN, Token};
@@ -13,7 +15,8 @@ use weald_format::recipes::{Part, Zlib};
 
 /// Tokens with which zlib ends a block.
 pub const BLOCK_TOKENS: usize = 16_383;
-/// The farthest that a match reaches back: the window without the bytes that zlib wants to see ahead.
+/// The farthest that a match reaches back: the window without the bytes that zlib wants to see
+/// ahead.
 const DISTANCE_MAX: usize = WINDOW_LEN - (MATCH_LEN_MAX + MATCH_LEN_MIN + 1) as usize;
 const WINDOW_LEN: usize = Part::WINDOW_LEN as usize;
 /// Matches of three bytes are not worth a longer distance.
@@ -92,10 +95,11 @@ pub struct Tokenizer<'a> {
 }
 
 impl<'a> Tokenizer<'a> {
-    /// A tokenizer at `start`, where nothing is pending, in a run `plain` of a stream's plain bytes. `is_front` says whether the run
-    /// begins where the stream does; else it has to begin a window before `start`. It goes on to the end of the run as if that
-    /// were the end of the stream: less than [`Part::AHEAD_LEN`] before it, tokens may be others. `None` for a level below 4, where zlib keeps no
-    /// account of all places, or over 9.
+    /// A tokenizer at `start`, where nothing is pending, in a run `plain` of a stream's plain
+    /// bytes. `is_front` says whether the run begins where the stream does; else it has to begin a
+    /// window before `start`. It goes on to the end of the run as if that were the end of the
+    /// stream: less than [`Part::AHEAD_LEN`] before it, tokens may be others. `None` for a level
+    /// below 4, where zlib keeps no account of all places, or over 9.
     pub fn new(plain: &'a [u8], start: usize, is_front: bool, zlib: Zlib) -> Option<Self> {
         // zlib takes a reference to the stream's first byte for none.
         let first = start.saturating_sub(WINDOW_LEN);
@@ -110,7 +114,8 @@ impl<'a> Tokenizer<'a> {
         })
     }
 
-    /// What is found at the place that the tokenizer is at if that is better than `previous`, which is still open.
+    /// What is found at the place that the tokenizer is at if that is better than `previous`, which
+    /// is still open.
     fn found(&mut self, previous: Match) -> Match {
         if previous.len >= self.config.lazy {
             return NO_MATCH;
@@ -145,7 +150,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The longest match of the first `left` places, nearest first, if it is longer than `previous`.
+    /// The longest match of the first `left` places, nearest first, if it is longer than
+    /// `previous`.
     #[inline(always)]
     fn longest(
         &self,
@@ -174,7 +180,8 @@ impl Search<'_> {
         best
     }
 
-    /// Goes through the last `count` of `before`, as long as they are no farther than `distance_max`; whether to go on with those before them.
+    /// Goes through the last `count` of `before`, as long as they are no farther than
+    /// `distance_max`; whether to go on with those before them.
     #[inline(always)]
     fn scan(
         &self,
@@ -239,7 +246,8 @@ impl Search<'_> {
 pub struct Chosen {
     /// The token.
     pub token: Token,
-    /// Whether it is a literal at the very end that zlib puts into the open block, however full that is.
+    /// Whether it is a literal at the very end that zlib puts into the open block, however full
+    /// that is.
     pub is_late: bool,
 }
 

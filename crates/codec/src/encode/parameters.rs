@@ -1,12 +1,13 @@
-//! What Zstandard is told beyond a level, and how much of its effort ordinary data is worth. `docs/design/0004-levels.md` has what
-//! other parameters come to.
+//! What Zstandard is told beyond a level, and how much of its effort ordinary data is worth.
+//! `docs/design/0004-levels.md` has what other parameters come to.
 
 use super::{CodecSpec, Tuned, failed, set};
 use weald_format::Result;
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, Strategy};
 
-/// Blocks up to this length have their own row of levels in Zstandard, whose tables are no larger than they need to be.
+/// Blocks up to this length have their own row of levels in Zstandard, whose tables are no larger
+/// than they need to be.
 const SMALL_LEN: u64 = 256 << 10;
 
 /// Whether blocks of up to `block_len` have the parameters of large ones.
@@ -14,8 +15,9 @@ pub const fn is_large(block_len: u64) -> bool {
     block_len > SMALL_LEN
 }
 
-/// What level 16 is for up to 256 KiB. Zstandard counts a dictionary to the length of what it is to encode, and would take what is good for
-/// megabytes of data, matches of five bytes and more for one (`clevels.h` of zstd 1.5.7).
+/// What level 16 is for up to 256 KiB. Zstandard counts a dictionary to the length of what it is to
+/// encode, and would take what is good for megabytes of data, matches of five bytes and more for
+/// one (`clevels.h` of zstd 1.5.7).
 pub const SMALL: [CParameter; 4] = [
     CParameter::Strategy(Strategy::ZSTD_btultra),
     CParameter::SearchLog(6),
@@ -23,8 +25,9 @@ pub const SMALL: [CParameter; 4] = [
     CParameter::TargetLength(128),
 ];
 
-/// The parameters in which [`CodecSpec::ZstdLean`] differs from level 16, which has 2^22 places in either table, and searches 2^5 candidates for matches of
-/// five bytes and more, 48 of which are enough to stop at.
+/// The parameters in which [`CodecSpec::ZstdLean`] differs from level 16, which has 2^22 places in
+/// either table, and searches 2^5 candidates for matches of five bytes and more, 48 of which are
+/// enough to stop at.
 const LEAN: [CParameter; 5] = [
     CParameter::ChainLog(21),
     CParameter::HashLog(20),
@@ -66,16 +69,19 @@ impl CodecSpec {
     }
 }
 
-/// Pieces of a block, from the middles of as many equal parts, that stand for it, and their length in bytes.
+/// Pieces of a block, from the middles of as many equal parts, that stand for it, and their length
+/// in bytes.
 const PIECE_COUNT: usize = 4;
 /// See [`PIECE_COUNT`].
 const PIECE_LEN: usize = 32 << 10;
 const SAMPLE_LEN: usize = PIECE_COUNT * PIECE_LEN;
-/// Of so many raw bytes a thorough search has to save one more than a quick one, which takes a sixth of its time.
+/// Of so many raw bytes a thorough search has to save one more than a quick one, which takes a
+/// sixth of its time.
 const WORTH: usize = 182;
 
-/// Bytes of memory that [`Effort`] takes at most for blocks of `block_len`, 0 where there is none: hashes of the quick search with a byte more each, tables for a
-/// sample, and what either has besides.
+/// Bytes of memory that [`Effort`] takes at most for blocks of `block_len`, 0 where there is none:
+/// hashes of the quick search with a byte more each, tables for a sample, and what either has
+/// besides.
 #[allow(clippy::arithmetic_side_effects)] // lengths of tables
 pub fn effort_len(spec: CodecSpec, block_len: u64) -> u64 {
     if spec != CodecSpec::ZstdLean || !is_large(block_len) {
@@ -165,7 +171,8 @@ mod tests {
         noise
     }
 
-    /// Words of four bytes out of a thousand: a quick search, whose matches have five bytes and more, finds few of them.
+    /// Words of four bytes out of a thousand: a quick search, whose matches have five bytes and
+    /// more, finds few of them.
     fn words(len: usize) -> Vec<u8> {
         let dictionary = noise(4 << 10, b"dictionary");
         let choices = noise(len / 2, b"words");

@@ -1,4 +1,5 @@
-//! FLAC streams to samples: the part of RFC 9639 that recipes may use, bounded before anything is allocated.
+//! FLAC streams to samples: the part of RFC 9639 that recipes may use, bounded before anything is
+//! allocated.
 
 use super::bits::BitReader;
 use super::{CHANNELS_MAX, FIXED, FRAME_SAMPLES_MAX, INFO_HEADER, MARKER, ORDER_MAX, Stereo, rice};
@@ -24,7 +25,8 @@ struct Info {
 /// # Errors
 /// `Corrupt` (F-20.6) where it makes none of that length, or is none that a recipe may have.
 /// # Cost
-/// One pass; memory: the result and 512 KiB. Checksums are not looked at: whatever carries the stream has verified it.
+/// One pass; memory: the result and 512 KiB. Checksums are not looked at: whatever carries the
+/// stream has verified it.
 pub fn decode(stream: &[u8], samples: Samples, len: usize) -> Result<Vec<u8>> {
     let (info, frames) = parse_info(stream)
         .ok_or_else(|| bad("no STREAMINFO, or samples and frames that it cannot have"))?;
@@ -228,7 +230,8 @@ fn predict_by<const N: usize>(coefficients: [i32; N], shift: u32, samples: &mut 
     predict_from(coefficients, N, shift, samples);
 }
 
-/// The same with N coefficients, that of the sample just before last, of which the last `order` count.
+/// The same with N coefficients, that of the sample just before last, of which the last `order`
+/// count.
 fn predict_from<const N: usize>(
     coefficients: [i32; N],
     order: usize,

@@ -12,11 +12,12 @@ const FRAME_SAMPLES: usize = 4096;
 const LPC_ORDER_MAX: usize = 12;
 /// Bits of a coefficient.
 const PRECISION: u32 = 14;
-/// What STREAMINFO says of the rate: recipes have no use for it, and the same samples shall give the same stream.
+/// What STREAMINFO says of the rate: recipes have no use for it, and the same samples shall give
+/// the same stream.
 const RATE: u32 = 44_100;
 
-/// The FLAC stream of `bytes`, samples of `channels` in turn; `None` where they are no whole number of these, or none, or there
-/// are more channels than FLAC has.
+/// The FLAC stream of `bytes`, samples of `channels` in turn; `None` where they are no whole number
+/// of these, or none, or there are more channels than FLAC has.
 ///
 /// # Cost
 /// One pass; memory: the stream and 512 KiB.
@@ -333,7 +334,8 @@ fn welch(count: usize) -> Vec<f64> {
     (0..count).map(weight).collect()
 }
 
-/// Linear prediction by autocorrelation and Levinson's recursion, of the order that should take the fewest bits.
+/// Linear prediction by autocorrelation and Levinson's recursion, of the order that should take the
+/// fewest bits.
 fn linear(samples: &[i32], window: &[f64]) -> Option<Linear> {
     if samples.len() <= LPC_ORDER_MAX * 4 {
         return None;
@@ -371,7 +373,8 @@ fn linear(samples: &[i32], window: &[f64]) -> Option<Linear> {
     quantize(&coefficients[..order])
 }
 
-/// Logarithm to base 2, straight between powers of two: enough to compare, and the same on every machine.
+/// Logarithm to base 2, straight between powers of two: enough to compare, and the same on every
+/// machine.
 fn rough_log2(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = (bits >> 52 & 0x7ff) as f64 - 1023.0;
@@ -381,7 +384,8 @@ fn rough_log2(x: f64) -> f64 {
 fn autocorrelation(samples: &[f64]) -> [f64; LPC_ORDER_MAX + 1] {
     const LAGS: usize = LPC_ORDER_MAX + 1;
     let mut sums = [0f64; LAGS];
-    // All lags of a sample at once, which the compiler turns into vectors without changing the order of any sum.
+    // All lags of a sample at once, which the compiler turns into vectors without changing the
+    // order of any sum.
     for w in samples.windows(LAGS) {
         let newest = w[LAGS - 1];
         for (lag, sum) in sums.iter_mut().enumerate() {

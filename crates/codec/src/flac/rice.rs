@@ -1,4 +1,5 @@
-//! Residuals in Rice codes, whose parameter may change from partition to partition (RFC 9639, section 9.2.7).
+//! Residuals in Rice codes, whose parameter may change from partition to partition (RFC 9639,
+//! section 9.2.7).
 
 use super::bits::{BitReader, BitWriter};
 
@@ -65,7 +66,8 @@ fn fold(residual: i32) -> u32 {
 // The rest sees what this program made.
 #[allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 impl Plan {
-    /// The plan that takes the fewest bits for `residual`, that of a frame which has `order` samples more in front.
+    /// The plan that takes the fewest bits for `residual`, that of a frame which has `order`
+    /// samples more in front.
     pub fn new(residual: &[i32], order: usize) -> Self {
         let count = residual.len() + order;
         let fits = |p: &u32| count.trailing_zeros() >= *p && (count >> p) > order;
@@ -143,8 +145,8 @@ fn sums(residual: &[i32], order: usize, partition_order: u32) -> Vec<u64> {
     sums
 }
 
-/// The parameter for `count` residuals whose folded values sum up to `sum`, and about the bits that they take: the sum of the
-/// high parts is at most the high part of the sum.
+/// The parameter for `count` residuals whose folded values sum up to `sum`, and about the bits that
+/// they take: the sum of the high parts is at most the high part of the sum.
 #[allow(clippy::arithmetic_side_effects)]
 fn parameter(sum: u64, count: u64) -> (u32, u64) {
     if count == 0 {

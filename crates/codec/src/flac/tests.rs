@@ -50,8 +50,8 @@ fn round_trip(bytes: &[u8], channels: usize, samples: Samples) -> usize {
     stream.len()
 }
 
-/// Would catch: a layout, a number of channels or a length of the last frame that does not come back, and a predictor that
-/// predicts nothing.
+/// Would catch: a layout, a number of channels or a length of the last frame that does not come
+/// back, and a predictor that predicts nothing.
 #[test]
 fn tones_come_back_in_half_the_room() {
     for samples in all_samples() {
@@ -67,7 +67,8 @@ fn tones_come_back_in_half_the_room() {
     }
 }
 
-/// Would catch: the extremes of samples, sides and residuals, silence, noise, and samples with unused low bits.
+/// Would catch: the extremes of samples, sides and residuals, silence, noise, and samples with
+/// unused low bits.
 #[test]
 fn extremes_come_back() {
     for samples in all_samples() {
@@ -93,7 +94,8 @@ fn extremes_come_back() {
     }
 }
 
-/// Would catch: a stream that only our own decoder understands. The witness knows no more than 24 bits.
+/// Would catch: a stream that only our own decoder understands. The witness knows no more than 24
+/// bits.
 #[test]
 fn another_decoder_agrees() {
     for samples in all_samples().filter(|s| s.sample_len() < 4) {
@@ -110,7 +112,8 @@ fn another_decoder_agrees() {
     }
 }
 
-/// Would catch: what other encoders use and ours does not, as far as their streams are such as recipes may hold.
+/// Would catch: what other encoders use and ours does not, as far as their streams are such as
+/// recipes may hold.
 #[test]
 fn streams_that_are_no_whole_samples_are_refused() {
     let samples = Samples::words(2, false).unwrap();

@@ -9,17 +9,21 @@ use weald_format::cursor::Cursor;
 
 /// Before the kind of the picture: magic and version.
 const FRONT: [u8; 3] = [0xcf, 0x84, 1];
-/// Behind it: one stream, nothing, and the mark of those writers whose flags follow the length of the header.
+/// Behind it: one stream, nothing, and the mark of those writers whose flags follow the length of
+/// the header.
 const STREAM: [u8; 6] = [1, 0, 0, 0, b'M', b'S'];
-/// The flags (they are said; sums of DC estimates and of predictions are of 16 bits), and the writer's version and revision.
+/// The flags (they are said; sums of DC estimates and of predictions are of 16 bits), and the
+/// writer's version and revision.
 const WRITER: [u8; 6] = [0x83, 0, 0, 0, 0, 0];
 /// Where version and revision stand.
 const VERSION: Range<usize> = 15..20;
-/// Bytes of the header besides the segments: names and lengths of its parts, the padding bit, the one stream, an end of image.
+/// Bytes of the header besides the segments: names and lengths of its parts, the padding bit, the
+/// one stream, an end of image.
 const PARTS_LEN: usize = 7 + 4 + 3 + HANDOFF_LEN + 7 + EOI.len();
 /// What the header says about its stream.
 const HANDOFF_LEN: usize = 16;
-/// Behind the segments: a padding bit that any bytes may be, then one stream, from the first row on, of so many bytes, …
+/// Behind the segments: a padding bit that any bytes may be, then one stream, from the first row
+/// on, of so many bytes, …
 const STREAMS: [u8; 5] = [b'H', b'H', 1, 0, 0];
 /// … beginning at a whole byte and with all predictions zero; then what follows the scans.
 const TAIL: [u8; 17] = *b"\0\0\0\0\0\0\0\0\0\0GRB\x02\0\0\0";
@@ -32,14 +36,16 @@ const COMPLETE: [u8; 3] = *b"CMP";
 /// Bytes of the length at the end of the file.
 const LEN_LEN: usize = 4;
 
-/// Makes what `lepton_jpeg` wrote independent of its version and of where it was built; no reader needs them.
+/// Makes what `lepton_jpeg` wrote independent of its version and of where it was built; no reader
+/// needs them.
 pub fn forget_version(stored: &mut [u8]) {
     if let Some(version) = stored.get_mut(VERSION) {
         version.fill(0);
     }
 }
 
-/// Checks that `stored` is a Lepton file of ours for a JPEG file of `len` bytes, whose decoding is bounded.
+/// Checks that `stored` is a Lepton file of ours for a JPEG file of `len` bytes, whose decoding is
+/// bounded.
 ///
 /// # Errors
 /// `Corrupt`.

@@ -42,7 +42,8 @@ impl Picture {
         Ok(picture)
     }
 
-    /// The picture of all segments of a file, without start and end of image and what lies behind headers of scans.
+    /// The picture of all segments of a file, without start and end of image and what lies behind
+    /// headers of scans.
     ///
     /// # Errors
     /// `Corrupt` where there is none that is allowed.

@@ -1,8 +1,9 @@
-//! Hexadecimal names in ascending order: of the first bits of each only the step from the name before is stored, in unary, the others as they
-//! are.
+//! Hexadecimal names in ascending order: of the first bits of each only the step from the name
+//! before is stored, in unary, the others as they are.
 //!
-//! That is what Elias and Fano do with ascending numbers (Elias 1974, Fano 1971): of n random names in a directory it takes less than half a bit
-//! a name more than the names say. Steps go around, so that another directory may begin at any name.
+//! That is what Elias and Fano do with ascending numbers (Elias 1974, Fano 1971): of n random names
+//! in a directory it takes less than half a bit a name more than the names say. Steps go around, so
+//! that another directory may begin at any name.
 
 use super::{ASCENDING, HexNames, Names, decode_affix, digit_of, nibble_of};
 use crate::Result;
@@ -128,7 +129,8 @@ fn front_of(name: &[u8]) -> u32 {
     (0..4).fold(0, |front, i| front << 4 | nibble(i))
 }
 
-/// The names, if none is there twice: what is shared between directories is left to the compressor, which finds whole bytes.
+/// The names, if none is there twice: what is shared between directories is left to the compressor,
+/// which finds whole bytes.
 #[allow(clippy::arithmetic_side_effects)] // encodes what this program made
 pub fn encode(names: &HexNames<'_>) -> Option<Vec<u8>> {
     let mut seen = HashSet::with_capacity(names.inner.len());

@@ -67,14 +67,15 @@ pub type ResolveRun<'a> = dyn FnMut(BaseRun, &mut TakeExtent<'_>) -> Result<()> 
 /// A page of up to `EXTENTS_PER_PAGE` extents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtentPage {
-    /// Logical offset of each extent from the start of the page, and after the last the page's length.
+    /// Logical offset of each extent from the start of the page, and after the last the page's
+    /// length.
     starts: Vec<u64>,
     sources: Vec<Source>,
     has_base_runs: bool,
 }
 
-/// Where the next fresh bytes of each stream lie, behind all that extents before refer to: an extent that goes on there needs
-/// no address.
+/// Where the next fresh bytes of each stream lie, behind all that extents before refer to: an
+/// extent that goes on there needs no address.
 pub type Heads = Vec<u64>;
 
 /// The source that stands for the first base image in a page with so many streams.
@@ -83,14 +84,16 @@ const fn first_base_tag(stream_count: usize) -> u64 {
 }
 
 impl ExtentPage {
-    /// Encodes consecutive extents. `heads` says where the fresh bytes of each stream go on; it is moved forward.
+    /// Encodes consecutive extents. `heads` says where the fresh bytes of each stream go on; it is
+    /// moved forward.
     pub fn encode(extents: &[Extent], heads: &mut Heads) -> Vec<u8> {
         let runs: Vec<_> = extents.iter().copied().map(ExtentRun::Own).collect();
         Self::encode_runs(&runs, heads)
     }
 
     /// The same for what lies in base images in part.
-    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // encodes what this program made
+    // encodes what this program made
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
     pub fn encode_runs(runs: &[ExtentRun], heads: &mut Heads) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, runs.len() as u64);

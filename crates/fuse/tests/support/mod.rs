@@ -1,4 +1,5 @@
-//! What the tests of mounts share: a live mount that cleans up after itself, a shell, a tree that counts its calls.
+//! What the tests of mounts share: a live mount that cleans up after itself, a shell, a tree that
+//! counts its calls.
 #![allow(dead_code)]
 
 pub mod stub;
@@ -68,7 +69,8 @@ pub fn public_dir() -> TempDir {
     base
 }
 
-/// The standard output of a shell script, which must succeed; what it says on standard error comes after it.
+/// The standard output of a shell script, which must succeed; what it says on standard error comes
+/// after it.
 pub fn sh(script: &str, arguments: &[&Path]) -> String {
     let mut command = Command::new("bash");
     let output = command
@@ -105,7 +107,8 @@ pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// A door that readers stand in front of while it is closed. Open once dropped, so that a failed test leaves nobody waiting.
+/// A door that readers stand in front of while it is closed. Open once dropped, so that a failed
+/// test leaves nobody waiting.
 #[derive(Default)]
 pub struct Door {
     is_closed: parking_lot::Mutex<bool>,

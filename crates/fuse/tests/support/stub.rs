@@ -1,8 +1,9 @@
-//! A tree that computes its entries: what remains of the cost of a mount when reading an image costs nothing.
+//! A tree that computes its entries: what remains of the cost of a mount when reading an image
+//! costs nothing.
 //!
-//! The root holds a handful of special inodes, then `dir_count` directories `d0000000` … of `file_count` files
-//! `f0000000` … each. The file with index `i` has `i` bytes modulo one more than the longest (4,999 unless told), each of them the low byte of
-//! its offset plus inode.
+//! The root holds a handful of special inodes, then `dir_count` directories `d0000000` … of
+//! `file_count` files `f0000000` … each. The file with index `i` has `i` bytes modulo one more than
+//! the longest (4,999 unless told), each of them the low byte of its offset plus inode.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -47,7 +48,8 @@ pub struct Stub {
 /// Name, inode number, kind, permissions, size.
 type Special = (&'static str, u64, FileKind, u16, u64);
 
-/// Sorted by name. `twin` is a second name of `hello`; `damaged` cannot be read; `acl` lets uid 1234 read.
+/// Sorted by name. `twin` is a second name of `hello`; `damaged` cannot be read; `acl` lets uid
+/// 1234 read.
 const SPECIALS: &[Special] = &[
     ("acl", 2, FileKind::Regular, 0o640, 5),
     ("big", 3, FileKind::Regular, 0o644, BIG_LEN),
@@ -89,7 +91,8 @@ impl Stub {
         FOREST_BASE + index * self.stride()
     }
 
-    /// What a computed number stands for: directory index, and file index plus one (0 for the directory itself).
+    /// What a computed number stands for: directory index, and file index plus one (0 for the
+    /// directory itself).
     fn place(&self, ino: u64) -> Option<(u64, u64)> {
         let at = ino.checked_sub(FOREST_BASE)?;
         let (dir, slot) = (at / self.stride(), at % self.stride());

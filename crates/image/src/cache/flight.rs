@@ -36,7 +36,8 @@ pub enum Waited<'a> {
     Failed,
     /// The caller loads it, and others wait for that.
     Own(OwnFlight<'a>),
-    /// The caller is loading it already: what it loads needs itself. Only damage can be like that, and whoever meets it says so.
+    /// The caller is loading it already: what it loads needs itself. Only damage can be like that,
+    /// and whoever meets it says so.
     InItself,
 }
 

@@ -1,8 +1,8 @@
 //! Entries in shards, and which of them goes: the clock of Corbató, once around all shards in turn.
 //!
 //! # Source
-//! F. J. Corbató, "A Paging Experiment with the Multics System" (1968): an entry that was asked for since the hand passed it
-//! gets a second chance.
+//! F. J. Corbató, "A Paging Experiment with the Multics System" (1968): an entry that was asked for
+//! since the hand passed it gets a second chance.
 
 use super::{Key, Room, Value};
 use parking_lot::RwLock;
@@ -254,7 +254,8 @@ impl Ring {
         self.shard(&entry.key).write().insert(entry)
     }
 
-    /// Counts the entry of `key` with `len` bytes from now on, if it is still `value` and was counted with more; how many fewer that is.
+    /// Counts the entry of `key` with `len` bytes from now on, if it is still `value` and was
+    /// counted with more; how many fewer that is.
     pub fn shrink(&self, key: &Key, value: &Value, len: u64) -> u64 {
         let mut shard = self.shard(key).write();
         let place = shard.places.get(key).copied();
@@ -272,7 +273,8 @@ impl Ring {
         self.shard(key).write().remove(key)
     }
 
-    /// Takes out the entry that goes next; `None` where there is none, or where all are asked for faster than the hand goes round.
+    /// Takes out the entry that goes next; `None` where there is none, or where all are asked for
+    /// faster than the hand goes round.
     pub fn evict(&self) -> Option<Entry> {
         for _ in 0..SHARD_COUNT.saturating_mul(3) {
             let place = self.next.fetch_add(1, Ordering::Relaxed) % SHARD_COUNT;
@@ -285,7 +287,8 @@ impl Ring {
         None
     }
 
-    /// Takes entries out of each shard in turn, under its lock, and hands them to `let_go` outside of it.
+    /// Takes entries out of each shard in turn, under its lock, and hands them to `let_go` outside
+    /// of it.
     pub fn sweep(
         &self,
         take: &dyn Fn(&mut Shard) -> Vec<Entry>,

@@ -75,7 +75,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Would catch: a value of another key, bytes that are counted twice or never, entries beyond the limit.
+    /// Would catch: a value of another key, bytes that are counted twice or never, entries beyond
+    /// the limit.
     #[test]
     fn it_holds_what_was_loaded_and_no_more_than_its_limit(steps in steps(), room_no in 0..2) {
         let room = if room_no == 0 { Room::Blocks } else { Room::Pages };
@@ -121,13 +122,15 @@ proptest! {
 }
 
 impl ByteCache<u64, Counted> {
-    /// Nothing but the values of one view is in the caches of these tests: blocks are never kept from the room of pages.
+    /// Nothing but the values of one view is in the caches of these tests: blocks are never kept
+    /// from the room of pages.
     fn pages_are_few(&self) -> bool {
         self.room == Room::Pages || self.tag.cache.pages.used() == 0
     }
 }
 
-/// Would catch: a limit that holds for each shard or each kind, or only when nobody else is at work.
+/// Would catch: a limit that holds for each shard or each kind, or only when nobody else is at
+/// work.
 #[test]
 fn many_threads_never_hold_more_than_the_limit() {
     const LIMIT: u64 = 1 << 20;
@@ -295,7 +298,8 @@ impl Weigh for Large {
     }
 }
 
-/// Would catch: a tree that is read once here and there and takes all the memory that nobody else has taken.
+/// Would catch: a tree that is read once here and there and takes all the memory that nobody else
+/// has taken.
 #[test]
 fn pages_take_a_part_of_a_large_cache() {
     for (cache_len, most) in [
@@ -323,7 +327,8 @@ fn pages_take_a_part_of_a_large_cache() {
     }
 }
 
-/// Would catch: entries that go although they are used all the time, while others are there that nobody asks for.
+/// Would catch: entries that go although they are used all the time, while others are there that
+/// nobody asks for.
 #[test]
 fn what_is_asked_for_stays() {
     let cache = SharedCache::new(ByteLen(1 << 20));

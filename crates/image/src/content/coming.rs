@@ -11,21 +11,24 @@ use weald_format::pages::Source;
 
 /// Pieces that are decoded ahead of one request at most.
 const JOB_COUNT_MAX: usize = 16;
-/// Extents that are looked at for them: files that are all repeats have one every few hundred bytes.
+/// Extents that are looked at for them: files that are all repeats have one every few hundred
+/// bytes.
 const LOOK_COUNT_MAX: usize = 4096;
 
-/// What is to be decoded, each by its name: whose piece it is, of which stream, and its number. Contents that are open stay where
-/// they are.
+/// What is to be decoded, each by its name: whose piece it is, of which stream, and its number.
+/// Contents that are open stay where they are.
 type Jobs = Vec<((usize, u8, u64), Job)>;
 
-/// What takes a codec is decoded so far ahead at least, many small blocks or a few large ones: with less, threads wait for work each time that their reader
-/// does something else.
+/// What takes a codec is decoded so far ahead at least, many small blocks or a few large ones: with
+/// less, threads wait for work each time that their reader does something else.
 const AHEAD_LEN: u64 = 16 << 20;
 
-/// How far to look ahead where `thread_count` threads decode blocks of `block_len` bytes, within an eighth of what blocks may take; one block where only that
-/// fits, none where it would drive out what is read.
+/// How far to look ahead where `thread_count` threads decode blocks of `block_len` bytes, within an
+/// eighth of what blocks may take; one block where only that fits, none where it would drive out
+/// what is read.
 ///
-/// Of what is stored as it is no more than a block for each thread and one: it should be in the processor's cache when it is handed out.
+/// Of what is stored as it is no more than a block for each thread and one: it should be in the
+/// processor's cache when it is handed out.
 pub(super) fn sight_of(
     block_len: u64,
     thread_count: usize,
@@ -55,7 +58,8 @@ pub(super) fn sight_of(
 }
 
 impl Contents {
-    /// Has bytes `ahead` of a file decoded that begins at `start` of the logical space and is `content_len` bytes long.
+    /// Has bytes `ahead` of a file decoded that begins at `start` of the logical space and is
+    /// `content_len` bytes long.
     pub(super) fn look_ahead(&self, start: u64, ahead: Range<u64>, content_len: u64) -> Result<()> {
         let from = start.saturating_add(ahead.start);
         let end = start.saturating_add(ahead.end.min(content_len));
@@ -87,8 +91,9 @@ impl Contents {
         self.send(jobs);
     }
 
-    /// Adds what is to be decoded for bytes `run` of a stream, of an extent that goes on for `rest_len` bytes: what is wanted of one
-    /// block is one job, from the first of its bytes that somebody wants to the last.
+    /// Adds what is to be decoded for bytes `run` of a stream, of an extent that goes on for
+    /// `rest_len` bytes: what is wanted of one block is one job, from the first of its bytes that
+    /// somebody wants to the last.
     fn add_jobs(&self, stream: u8, run: Range<u64>, rest_len: u64, jobs: &mut Jobs) {
         if let Some((image, stream)) = self.base_of(stream) {
             return image.contents.add_jobs(*stream, run, rest_len, jobs);
@@ -128,7 +133,8 @@ impl Contents {
         jobs.into_iter().for_each(|(_, job)| pool.send(job));
     }
 
-    /// Decodes all that bytes `run` of a stream lie in, and tells `visit` how long each piece is, which says whether it has enough.
+    /// Decodes all that bytes `run` of a stream lie in, and tells `visit` how long each piece is,
+    /// which says whether it has enough.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -153,8 +159,9 @@ impl Contents {
         Ok(())
     }
 
-    /// Decodes what is at `address` of a stream into the cache, of the first block or recipe only: `len` bytes, or all where that is
-    /// much of it. The length of that block, or of what the recipe makes.
+    /// Decodes what is at `address` of a stream into the cache, of the first block or recipe only:
+    /// `len` bytes, or all where that is much of it. The length of that block, or of what the
+    /// recipe makes.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -182,8 +189,8 @@ impl Contents {
         Ok(decoded.len())
     }
 
-    /// The same for who will come there soon, unless that one has come past it: what is stored as it is was let go by then
-    /// ([`Records::take_plain`]), and would be read again for nobody.
+    /// The same for who will come there soon, unless that one has come past it: what is stored as
+    /// it is was let go by then ([`Records::take_plain`]), and would be read again for nobody.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.

@@ -1,4 +1,5 @@
-//! Blocks of streams, as far as somebody wants them, and what recipes make: decoded once and cached.
+//! Blocks of streams, as far as somebody wants them, and what recipes make: decoded once and
+//! cached.
 
 use super::decoding::read_record_into;
 use super::{BlockKey, Form, Found, Records, Wanted};
@@ -37,8 +38,9 @@ impl Decoded {
 }
 
 impl Records {
-    /// Whether a block is decoded in steps, as far as somebody wants and further when somebody wants more. Memory for all of it is set aside at
-    /// once: in a small cache fronts are kept by themselves.
+    /// Whether a block is decoded in steps, as far as somebody wants and further when somebody
+    /// wants more. Memory for all of it is set aside at once: in a small cache fronts are kept by
+    /// themselves.
     pub fn grows(&self, record: &RecordRef) -> bool {
         let len_max = self.tag.cache().block_len_max() / GROWING_SHARE;
         record.codec == Codec::Zstd && (GROWING_LEN_MIN + 1..=len_max).contains(&record.raw_len)
@@ -101,7 +103,8 @@ impl Records {
         begun.map_err(|e| e.at_offset(record.offset))
     }
 
-    /// Whether the first `len` bytes of block `no` of a stream, or what recipe `no` makes, are in memory.
+    /// Whether the first `len` bytes of block `no` of a stream, or what recipe `no` makes, are in
+    /// memory.
     pub fn has_block(&self, stream: u8, no: u64, len: u64) -> bool {
         let whole = BlockKey::whole(stream, no);
         let growing = BlockKey {
@@ -117,8 +120,8 @@ impl Records {
         self.failures.lock().is_some()
     }
 
-    /// A block of a stream, decoded as far as `wanted` or further. Who comes back for what lies behind a front gets the
-    /// whole block: decoding never costs more than that and one front.
+    /// A block of a stream, decoded as far as `wanted` or further. Who comes back for what lies
+    /// behind a front gets the whole block: decoding never costs more than that and one front.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -148,7 +151,8 @@ impl Records {
         Ok(block)
     }
 
-    /// A whole block for who takes all of it and does not come back: the one that is cached, until now, or one that nobody else will have.
+    /// A whole block for who takes all of it and does not come back: the one that is cached, until
+    /// now, or one that nobody else will have.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -163,15 +167,17 @@ impl Records {
         read.map(Arc::new)
     }
 
-    /// Notes that who reads a stream in order takes `len` bytes of a block of it that is stored as it is, which goes when all of it is taken: the kernel
-    /// has its bytes twice by then, and reading them again costs less than fresh memory does.
+    /// Notes that who reads a stream in order takes `len` bytes of a block of it that is stored as
+    /// it is, which goes when all of it is taken: the kernel has its bytes twice by then, and
+    /// reading them again costs less than fresh memory does.
     pub fn take_plain(&self, stream: u8, found: &Found, block: &Block, len: usize) {
         if block.take(len) {
             self.blocks.remove(&BlockKey::whole(stream, found.no));
         }
     }
 
-    /// Bytes that are decoded for the first `wanted` bytes of a block of `stream`, and how many of them can be used then.
+    /// Bytes that are decoded for the first `wanted` bytes of a block of `stream`, and how many of
+    /// them can be used then.
     pub fn front_lens(&self, stream: u8, record: &RecordRef, wanted: u64) -> (u64, u64) {
         let raw_len = usize::try_from(record.raw_len).unwrap_or(usize::MAX);
         let tail = filter::front_tail_len(self.category(stream));
@@ -184,7 +190,8 @@ impl Records {
         (len as u64, sure as u64)
     }
 
-    /// The same also for a block that [`Self::grows`]; its decoder's steps may be shorter than is counted here.
+    /// The same also for a block that [`Self::grows`]; its decoder's steps may be shorter than is
+    /// counted here.
     pub fn grown_lens(&self, stream: u8, record: &RecordRef, wanted: u64) -> (u64, u64) {
         if !self.grows(record) {
             return self.front_lens(stream, record, wanted);

@@ -1,4 +1,5 @@
-//! Records read, verified and decoded: the digest first, then the codec, with a dictionary or a history where it needs one.
+//! Records read, verified and decoded: the digest first, then the codec, with a dictionary or a
+//! history where it needs one.
 
 use super::Records;
 use crate::Image;
@@ -61,7 +62,8 @@ impl Records {
         Ok(raw)
     }
 
-    /// Reads, verifies and decodes a record of a section (data: of `stream`), before any filter is undone.
+    /// Reads, verifies and decodes a record of a section (data: of `stream`), before any filter is
+    /// undone.
     ///
     /// # Errors
     /// As [`Records::read_raw`].
@@ -104,8 +106,8 @@ impl Records {
         })
     }
 
-    /// A record of codec `zstd-history`: other records of its section, or of that of a base image, are decoded before it. They have no
-    /// history of their own, so that this ends.
+    /// A record of codec `zstd-history`: other records of its section, or of that of a base image,
+    /// are decoded before it. They have no history of their own, so that this ends.
     fn read_after_history(&self, stream: u8, record: &RecordRef, raw: &mut Vec<u8>) -> Result<()> {
         let whole = self.read_stored(record)?;
         let stored = whole.get(HEADER_LEN..).unwrap_or(&[]);
@@ -123,7 +125,8 @@ impl Records {
         Decoder::decode_after(frame, &all, record.raw_len as usize, raw).map_err(at_record)
     }
 
-    /// Raw bytes that are decoded before this record of a section (data: of `stream`), each time that it is.
+    /// Raw bytes that are decoded before this record of a section (data: of `stream`), each time
+    /// that it is.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -245,12 +248,14 @@ pub(super) fn read_record_into(
     check_digest(record, Digest::of(stored))
 }
 
-/// Whether the stored bytes of a record are its raw ones. Where the lengths differ they are damaged, as the decoder says.
+/// Whether the stored bytes of a record are its raw ones. Where the lengths differ they are
+/// damaged, as the decoder says.
 fn is_plain(record: &RecordRef) -> bool {
     record.codec == Codec::None && record.stored_len == record.raw_len
 }
 
-/// The bytes of a record for which [`is_plain`] holds, verified and not copied again, into a buffer whose old bytes go.
+/// The bytes of a record for which [`is_plain`] holds, verified and not copied again, into a buffer
+/// whose old bytes go.
 fn read_plain_into(source: &dyn ReadAt, record: &RecordRef, raw: &mut Vec<u8>) -> Result<()> {
     check_end(source, record)?;
     let mut header = [0; HEADER_LEN];

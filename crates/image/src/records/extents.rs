@@ -71,8 +71,8 @@ impl Records {
         ExtentPage::parse_over(raw, &mut |run, take| self.take_base_run(run, take))
     }
 
-    /// Hands on the extents of a run. The pages that they stand in have no runs themselves, so that a page never leads to more than as
-    /// many others as it has extents.
+    /// Hands on the extents of a run. The pages that they stand in have no runs themselves, so that
+    /// a page never leads to more than as many others as it has extents.
     fn take_base_run(&self, run: BaseRun, take: &mut TakeExtent<'_>) -> Result<()> {
         let no_base = || bad("F-11.2", format!("there is no base image {}", run.base));
         let streams = self.base_streams.iter().enumerate();

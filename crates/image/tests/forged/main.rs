@@ -1,5 +1,5 @@
-//! Images whose digests all agree but whose content lies: each lie must be an error with its rule, in bounded time and
-//! memory, whichever way one comes upon it.
+//! Images whose digests all agree but whose content lies: each lie must be an error with its rule,
+//! in bounded time and memory, whichever way one comes upon it.
 
 mod contents;
 mod records;

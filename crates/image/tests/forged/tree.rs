@@ -216,7 +216,8 @@ fn chain(parts: &mut Parts, count: u64) {
     parts.links.clear();
 }
 
-/// A root with two equal directories, each with two equal directories and so on, `levels` times; below, one file.
+/// A root with two equal directories, each with two equal directories and so on, `levels` times;
+/// below, one file.
 fn doubling(parts: &mut Parts, levels: u64) {
     parts.entries = vec![entry("a", EntryKind::File, 0)];
     parts.templates = vec![Template {

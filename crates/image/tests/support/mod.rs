@@ -1,5 +1,5 @@
-//! A small image put together by hand from the encoders of `weald-format`, so that every part of it can be forged and
-//! all digests still agree.
+//! A small image put together by hand from the encoders of `weald-format`, so that every part of it
+//! can be forged and all digests still agree.
 #![allow(dead_code)]
 
 pub mod read;
@@ -56,7 +56,8 @@ impl Raw {
 pub type Edit<T> = Option<Box<dyn Fn(&mut T)>>;
 pub type EditRefs = Box<dyn Fn(&mut Vec<RecordRef>, &mut Vec<u64>)>;
 
-/// A whole small tree, part by part. What is edited here is encoded, digested and sealed as if it were right.
+/// A whole small tree, part by part. What is edited here is encoded, digested and sealed as if it
+/// were right.
 pub struct Parts {
     pub mask: u8,
     pub entries: Vec<Entry>,
@@ -73,7 +74,8 @@ pub struct Parts {
     pub streams: Vec<Stream>,
     pub name_count: u64,
     pub tree_digest: Digest,
-    /// Last changes: to all records, to the references of a section, to the directory, to its bytes.
+    /// Last changes: to all records, to the references of a section, to the directory, to its
+    /// bytes.
     pub edit_records: Edit<Vec<Raw>>,
     pub edit_refs: Option<(RecordType, EditRefs)>,
     pub edit_directory: Edit<Directory>,
@@ -113,8 +115,8 @@ fn noise(seed: u8, len: usize) -> Vec<u8> {
 }
 
 impl Parts {
-    /// Ten names: files with one and two blocks' data, a hole, hard links inside and across directories, a symlink,
-    /// a fifo, an empty file and an xattr.
+    /// Ten names: files with one and two blocks' data, a hole, hard links inside and across
+    /// directories, a symlink, a fifo, an empty file and an xattr.
     pub fn base() -> Self {
         let mut x = entry("x", EntryKind::File, 1);
         x.fields.nlink = 0;

@@ -29,7 +29,8 @@ pub struct Shown {
 /// Bytes read of each file at most: forged holes have no end either.
 const DATA_LEN_MAX: usize = 1 << 21;
 
-/// Reads all names, attributes, targets, xattrs and bytes, and looks every name and number up again.
+/// Reads all names, attributes, targets, xattrs and bytes, and looks every name and number up
+/// again.
 ///
 /// # Errors
 /// The first one met, also where two ways to the same thing disagree.

@@ -16,8 +16,9 @@ fn all(text: &[u8]) -> Result<Vec<Member>> {
     Ok(members)
 }
 
-/// Would catch: a directory that is not left at `..`, a full path that is taken for a name, a value of `/set` that stays after `/unset`, a line that does
-/// not go on, a name whose bytes are not those of vis(3).
+/// Would catch: a directory that is not left at `..`, a full path that is taken for a name, a value
+/// of `/set` that stays after `/unset`, a line that does not go on, a name whose bytes are not
+/// those of vis(3).
 #[test]
 fn both_forms_are_read() {
     let text = br"#mtree

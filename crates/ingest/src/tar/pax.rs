@@ -204,7 +204,8 @@ pub fn decimal(text: &[u8]) -> Result<u64> {
         .ok_or_else(|| format!("expected a number, found '{}'", text.escape_ascii()))
 }
 
-/// Seconds with a fraction, which counts on from the whole seconds below; digits behind the ninth do not count.
+/// Seconds with a fraction, which counts on from the whole seconds below; digits behind the ninth
+/// do not count.
 ///
 /// # Errors
 /// What was found instead.
@@ -238,7 +239,8 @@ pub fn time(text: &[u8]) -> Result<Timestamp> {
     })
 }
 
-/// `%3D` and `%25` are what GNU tar has instead of `=` and `%` in names of attributes (`xattr_decode_keyword`, src/xheader.c).
+/// `%3D` and `%25` are what GNU tar has instead of `=` and `%` in names of attributes
+/// (`xattr_decode_keyword`, src/xheader.c).
 fn unescape_gnu(name: &[u8]) -> Vec<u8> {
     unescape(name, |digits| match digits {
         b"3D" => Some(b'='),

@@ -4,7 +4,7 @@ use crate::{Format, build_from_stream};
 use proptest::prelude::*;
 use std::process::Command;
 use std::sync::LazyLock;
-use weald_build::{BuildOptions, Report, Silent};
+use weald_builder::{BuildOptions, Report, Silent};
 use weald_format::Result;
 
 /// Streams of GNU tar and bsdtar with all that their headers can say.
@@ -76,8 +76,8 @@ fn change() -> impl Strategy<Value = (usize, u8)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Would catch: panics, endless loops and memory without bound on headers that lie. The sums of headers are made right again, so that what
-    /// they say is believed.
+    /// Would catch: panics, endless loops and memory without bound on headers that lie. The sums of
+    /// headers are made right again, so that what they say is believed.
     #[test]
     fn damaged_streams_are_refused_or_built(
         which in 0..6_usize,

@@ -1,4 +1,5 @@
-//! `compare A B [--no-rsync] [--no-holes] [--no-link-counts]`: lists how two trees differ; exit status 1 if they do.
+//! `compare A B [--no-rsync] [--no-holes] [--no-link-counts]`: lists how two trees differ; exit
+//! status 1 if they do.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! `torture DIR [--big] [--deep LEVELS] [--seed N]`: makes the torture tree in the new directory DIR.
+//! `torture DIR [--big] [--deep LEVELS] [--seed N]`: makes the torture tree in the new directory
+//! DIR.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

@@ -15,7 +15,8 @@ const RUN_LEN_MAX: u64 = 1 << 30;
 /// Probes of such a run.
 const PROBE_COUNT: u64 = 1000;
 
-/// Allocated blocks (of 512 bytes) may differ by so many: file systems keep extents and xattrs in them, too.
+/// Allocated blocks (of 512 bytes) may differ by so many: file systems keep extents and xattrs in
+/// them, too.
 const BLOCK_SLACK: u64 = 64;
 
 /// The offset of the first difference in `range`.
@@ -37,7 +38,8 @@ pub fn content_difference(files: &[File; 2], range: Range<u64>) -> io::Result<Op
     Ok(None)
 }
 
-/// The offset of the first difference found where either file has data; what both call a hole is not read.
+/// The offset of the first difference found where either file has data; what both call a hole is
+/// not read.
 pub fn data_difference(files: &[File; 2], len: u64) -> io::Result<Option<u64>> {
     for side in files {
         let mut from = 0;

@@ -50,8 +50,8 @@ pub fn make_owners(root: &Maker) -> Result<()> {
     root.chmod("set-ids", 0o6755)
 }
 
-/// Times from 1901 to 2446, what ext4 holds, with nanoseconds at both borders; in its very first and last
-/// second the kernel drops them.
+/// Times from 1901 to 2446, what ext4 holds, with nanoseconds at both borders; in its very first
+/// and last second the kernel drops them.
 pub fn make_times(root: &Maker) -> Result<()> {
     let seconds = [
         -0x7FFF_FFFF,
@@ -83,7 +83,8 @@ pub fn make_times(root: &Maker) -> Result<()> {
     Ok(())
 }
 
-/// Every kind, devices with numbers at the borders. Not character device 0/0: overlayfs takes it for a whiteout.
+/// Every kind, devices with numbers at the borders. Not character device 0/0: overlayfs takes it
+/// for a whiteout.
 pub fn make_kinds(root: &Maker) -> Result<()> {
     root.file("regular", b"regular")?;
     root.dir("directory")?;
@@ -146,7 +147,8 @@ pub fn make_xattrs(root: &Maker, rng: &mut Rng) -> Result<()> {
     make_capabilities(&root.dir("capabilities")?)
 }
 
-/// `struct vfs_ns_cap_data` of linux/capability.h: revision 2, and revision 3 with the user id of a namespace's root.
+/// `struct vfs_ns_cap_data` of linux/capability.h: revision 2, and revision 3 with the user id of a
+/// namespace's root.
 fn make_capabilities(root: &Maker) -> Result<()> {
     let value = |magic: u32, permitted: u64, inheritable: u64| {
         let halves = [permitted, inheritable, permitted >> 32, inheritable >> 32];
@@ -190,7 +192,8 @@ pub fn make_acls(root: &Maker) -> Result<()> {
     root.xattr("fifo", "system.posix_acl_access", &acl(2))
 }
 
-/// An ACL with `count` named users and a named group, as the kernel wants it: version 2, then (tag, permissions, id).
+/// An ACL with `count` named users and a named group, as the kernel wants it: version 2, then (tag,
+/// permissions, id).
 ///
 /// # Source
 /// linux/posix_acl_xattr.h

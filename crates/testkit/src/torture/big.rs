@@ -5,8 +5,8 @@ use std::path::Path;
 use weald_format::{Error, Result};
 use weald_sys::NodeKind;
 
-/// Makes the directory `dir` with `million/`, a directory of `entry_count` empty files, and `spread/`, `dir_count` empty
-/// directories a hundred to a parent.
+/// Makes the directory `dir` with `million/`, a directory of `entry_count` empty files, and
+/// `spread/`, `dir_count` empty directories a hundred to a parent.
 ///
 /// # Errors
 /// `Io`, `Full` (inodes may run out).
@@ -37,8 +37,9 @@ pub fn make_big(dir: &Path, entry_count: u32, dir_count: u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes `depth` directories in each other in `dir`, with a file at the bottom: at 1000 levels and more the path is longer
-/// than `PATH_MAX`, which rsync and most tools cannot walk. Remove it with rm(1).
+/// Makes `depth` directories in each other in `dir`, with a file at the bottom: at 1000 levels and
+/// more the path is longer than `PATH_MAX`, which rsync and most tools cannot walk. Remove it with
+/// rm(1).
 ///
 /// # Errors
 /// `Io`, `Full`.

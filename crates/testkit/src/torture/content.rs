@@ -1,4 +1,5 @@
-//! File contents: sizes around every border, and data that is easy, hard or repeated in awkward places.
+//! File contents: sizes around every border, and data that is easy, hard or repeated in awkward
+//! places.
 
 use super::maker::Maker;
 use crate::Rng;
@@ -22,7 +23,8 @@ pub fn make_content(root: &Maker, rng: &mut Rng) -> Result<()> {
     (0..20).try_for_each(|n| identical.file(format!("{n}"), &same))?;
     let prefix = root.dir("same-size")?;
     for number in 0..20_u8 {
-        // Same length, different in the last byte only: candidates for sharing that must not be shared.
+        // Same length, different in the last byte only: candidates for sharing that must not be
+        // shared.
         prefix.file(format!("{number}"), &[&same[..50_000], &[number]].concat())?;
     }
     make_sharing(&root.dir("sharing")?, rng)?;

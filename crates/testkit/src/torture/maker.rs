@@ -135,7 +135,8 @@ impl Maker {
         )
     }
 
-    /// Sets the mtime and checks that the file system kept it whole; of the directory itself where `name` is empty.
+    /// Sets the mtime and checks that the file system kept it whole; of the directory itself where
+    /// `name` is empty.
     pub fn set_mtime(&self, name: impl AsRef<[u8]>, mtime: Timestamp) -> Result<()> {
         let name = name.as_ref();
         let times = NewTimes {
@@ -159,8 +160,8 @@ impl Maker {
         }
     }
 
-    /// Gives everything below a time between 2001 and 2033 with nanoseconds, children before their directories;
-    /// directories in `but` are left alone.
+    /// Gives everything below a time between 2001 and 2033 with nanoseconds, children before their
+    /// directories; directories in `but` are left alone.
     pub fn settle_times(&self, rng: &mut Rng, but: &[&str]) -> Result<()> {
         let mut names = Vec::new();
         let listed = weald_sys::read_dir(&self.fd, &mut DirBuffer::default(), |entry| {

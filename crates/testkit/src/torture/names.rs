@@ -53,7 +53,8 @@ const ODD: [&[u8]; 46] = [
     b"CON",
 ];
 
-/// Pairs that differ by so little that a careless comparison takes them for one, or orders them wrongly.
+/// Pairs that differ by so little that a careless comparison takes them for one, or orders them
+/// wrongly.
 const NEAR: [&[u8]; 12] = [
     b"con",
     b"Con",

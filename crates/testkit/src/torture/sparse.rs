@@ -4,7 +4,8 @@ use super::maker::Maker;
 use crate::Rng;
 use weald_format::{ErrorKind, Result};
 
-/// Holes at the start, in the middle, at the end, everywhere; data that touches no border, and zeros that are no hole.
+/// Holes at the start, in the middle, at the end, everywhere; data that touches no border, and
+/// zeros that are no hole.
 pub fn make(root: &Maker, rng: &mut Rng) -> Result<()> {
     let (piece, mib) = (rng.bytes(64 << 10), 1 << 20);
     root.pieces("hole-at-start", mib, &[(mib - 65536, &piece)])?;

@@ -1,7 +1,8 @@
 //! Cuts a tree into parts for threads to search, and puts together what they found.
 //!
-//! Parts have about [`PART_NAMES`] names. A directory with more below it is led through here: its own entry is a part, then come its
-//! entries in runs. What is learned of such a directory, once all its parts are done, spares later instances of its template.
+//! Parts have about [`PART_NAMES`] names. A directory with more below it is led through here: its
+//! own entry is a part, then come its entries in runs. What is learned of such a directory, once
+//! all its parts are done, spares later instances of its template.
 
 use super::Hit;
 use super::part::{Batch, Part, Shared};
@@ -148,7 +149,8 @@ impl<'s, 'a> Driver<'s, 'a> {
         }
     }
 
-    /// Whether `inode` is a directory of more names than a part has. One that cannot be read is not: reading it will say why.
+    /// Whether `inode` is a directory of more names than a part has. One that cannot be read is
+    /// not: reading it will say why.
     fn is_large(&self, inode: &Inode) -> bool {
         self.names_below(inode) > PART_NAMES
     }

@@ -1,7 +1,7 @@
 //! One part of a search: some entries of a directory with all that is below them, on one thread.
 //!
-//! Directories without sub-directories, in which nearly all entries of a forest lie, are read straight from their blocks; a walker
-//! leads through the others.
+//! Directories without sub-directories, in which nearly all entries of a forest lie, are read
+//! straight from their blocks; a walker leads through the others.
 
 use super::known::Known;
 use super::{Hit, SearchOptions};
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use weald_format::{Error, FileKind, Result};
 use weald_image::{Image, Inode};
 
-/// Bytes of output after which a part is handed over, and what follows made by whoever takes it: the bound of memory.
+/// Bytes of output after which a part is handed over, and what follows made by whoever takes it:
+/// the bound of memory.
 const BATCH_LEN: usize = 1 << 20;
 /// Problems after which it is.
 const PROBLEMS_MAX: usize = 64;
@@ -249,7 +250,8 @@ impl<'a> Part<'a> {
         });
     }
 
-    /// Reads on in `leaf` until its end, or until `batch` is full; answers whether this was the end.
+    /// Reads on in `leaf` until its end, or until `batch` is full; answers whether this was the
+    /// end.
     fn read_leaf<E>(
         &mut self,
         leaf: &mut Leaf,

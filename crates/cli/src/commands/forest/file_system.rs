@@ -26,7 +26,8 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// Makes the sparse file `target`, with room for what `totals` say, and mounts it beside itself.
+    /// Makes the sparse file `target`, with room for what `totals` say, and mounts it beside
+    /// itself.
     pub fn make(kind: MkfsWord, target: &Path, totals: &Totals) -> anyhow::Result<Self> {
         let file = File::create_new(target).with_context(|| target.display().to_string())?;
         let mut mount_point = target.as_os_str().to_owned();
@@ -112,7 +113,8 @@ fn image_len(kind: MkfsWord, totals: &Totals) -> u64 {
     let (inode_len, name_len) = match kind {
         MkfsWord::Ext4 => (256, 320),
         MkfsWord::Xfs => (512, 320),
-        // Items of a tree: inode, reference, two of the directory; and both copies while one is written.
+        // Items of a tree: inode, reference, two of the directory; and both copies while one is
+        // written.
         MkfsWord::Btrfs => (512, 1600),
     };
     let data = totals.data_len + (totals.files - totals.empty_files) * BLOCK_LEN;

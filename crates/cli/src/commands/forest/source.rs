@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use weald_build::stream::{
+use weald_builder::stream::{
     ContentStore, LinkInfo, StreamBody, StreamEntry, StreamRoot, StreamSize, TreeSink, TreeSource,
 };
 use weald_forest::{Body, Content, Entry, Forest, Leaf, NameOfInode, Totals};
@@ -15,7 +15,8 @@ use weald_format::{Attributes, ContentId, Error, FileKind, Result, XattrSet};
 pub struct ForestSource<'a> {
     forest: &'a Forest,
     totals: Totals,
-    /// Numbers of contents, eight bytes for each file, leaf by leaf; holes for leaves without contents.
+    /// Numbers of contents, eight bytes for each file, leaf by leaf; holes for leaves without
+    /// contents.
     numbers: File,
 }
 
@@ -66,7 +67,8 @@ impl<'a> ForestSource<'a> {
         }
     }
 
-    /// Names of the directories in that of `level` which leads to `leaf`, sorted, each with its first leaf.
+    /// Names of the directories in that of `level` which leads to `leaf`, sorted, each with its
+    /// first leaf.
     fn children(&self, level: usize, leaf: u64) -> Vec<(Vec<u8>, u64)> {
         let step = self.forest.leaves_below(level + 1);
         let end = leaf + self.forest.leaves_below(level);
@@ -80,7 +82,8 @@ impl<'a> ForestSource<'a> {
         children
     }
 
-    /// Hands over the directory of `level` that leads to `leaf`, and what lies in it; false where no more is wanted.
+    /// Hands over the directory of `level` that leads to `leaf`, and what lies in it; false where
+    /// no more is wanted.
     fn directory(
         &self,
         level: usize,
@@ -149,7 +152,8 @@ impl<'a> ForestSource<'a> {
         !self.forest.spec().xattrs.is_none() || !self.forest.spec().acls.is_none()
     }
 
-    /// Draws leaf `number`, and what is needed of the one that shares inodes with it; returns the number of that one.
+    /// Draws leaf `number`, and what is needed of the one that shares inodes with it; returns the
+    /// number of that one.
     fn draw(&self, number: u64, drawn: &mut Drawn) -> Option<u64> {
         let draw = |number, one: &mut DrawnLeaf| {
             self.forest.leaf(number, &mut one.leaf);
@@ -204,7 +208,8 @@ impl<'a> ForestSource<'a> {
         Ok(())
     }
 
-    /// Calls `visit` for every leaf, in the order of the tree, with the number that its first name has.
+    /// Calls `visit` for every leaf, in the order of the tree, with the number that its first name
+    /// has.
     fn each_leaf(
         &self,
         level: usize,
@@ -225,7 +230,8 @@ impl<'a> ForestSource<'a> {
         Ok(())
     }
 
-    /// Where the names of every leaf begin that lies in one directory with `leaf`, whose own begin at `start`: all have as many.
+    /// Where the names of every leaf begin that lies in one directory with `leaf`, whose own begin
+    /// at `start`: all have as many.
     fn leaf_starts(&self, leaf: u64, start: u64) -> HashMap<u64, u64> {
         let below = self.forest.leaves_below(self.forest.depth() - 1);
         let children = self.children(self.forest.depth() - 1, leaf / below * below);
@@ -239,8 +245,8 @@ impl<'a> ForestSource<'a> {
             .collect()
     }
 
-    /// Hands over the names of a leaf, the first of which has number `start`, whose inodes have names in its partner, whose names begin with
-    /// number `there`.
+    /// Hands over the names of a leaf, the first of which has number `start`, whose inodes have
+    /// names in its partner, whose names begin with number `there`.
     fn leaf_links(
         &self,
         (start, there): (u64, u64),

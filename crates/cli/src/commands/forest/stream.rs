@@ -1,4 +1,5 @@
-//! A forest as a stream: tar, mtree, or the names alone. Leaf by leaf in the order of their numbers, so that what a hard link stands for comes before it.
+//! A forest as a stream: tar, mtree, or the names alone. Leaf by leaf in the order of their
+//! numbers, so that what a hard link stands for comes before it.
 
 use clap::ValueEnum;
 use std::io::Write;
@@ -330,7 +331,8 @@ impl Sink for MtreeSink<'_> {
     }
 }
 
-/// Appends a name with what mtree takes for syntax, and all that is no plain letter, as a backslash and three octal digits.
+/// Appends a name with what mtree takes for syntax, and all that is no plain letter, as a backslash
+/// and three octal digits.
 fn put_vis(name: &[u8], line: &mut Vec<u8>) {
     for &byte in name {
         match byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'#' | b'=' | b'*' | b'?' | b'[') {

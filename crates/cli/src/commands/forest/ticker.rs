@@ -23,7 +23,8 @@ pub struct Ticker {
 }
 
 impl Ticker {
-    /// Shows how far `words` has come with `forest`; nothing where `is_quiet`. A signal cancels the work.
+    /// Shows how far `words` has come with `forest`; nothing where `is_quiet`. A signal cancels the
+    /// work.
     pub fn start(words: &'static str, forest: &Forest, is_quiet: bool) -> anyhow::Result<Self> {
         let progress = Arc::new(Progress::default());
         let is_over = Arc::new(AtomicBool::new(false));

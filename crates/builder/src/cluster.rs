@@ -1,0 +1,494 @@
+//! Fresh bytes put where they are like their neighbours, before they are cut into blocks.
+//!
+//! A stream comes as the files do, so that what two versions of a file do not share lies megabytes
+//! apart, in blocks that are compressed each by itself. So blocks are held back, in a spool: of a
+//! window of fresh bytes, pieces that resemble each other are put side by side, and blocks are cut
+//! from that. Segmentation goes on in the stream as it came; addresses are changed at the very end,
+//! so extents wait in a spool too.
+
+mod extents;
+mod likeness;
+
+use crate::plan::Plan;
+use extents::ExtentSpool;
+use likeness::{FEATURES_MAX, Feature};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use weald_format::pages::{Extent, ExtentRun, Source};
+use weald_format::{Error, Result};
+use weald_io::{FileSource, ReadAt, Spool};
+
+/// Bytes of memory for a piece of the window: its features, in two orders.
+const OPEN_PIECE_COST: u64 = (FEATURES_MAX * 2 * size_of::<Feature>()) as u64;
+/// Bytes of memory for a piece until the end: where it lies.
+const PIECE_COST: u64 = 8;
+
+/// Pieces that are put in order together, within a budget of `memory_len` bytes: a gigabyte of 32
+/// KiB each in 512 MiB.
+fn window_count(memory_len: u64) -> u64 {
+    (memory_len / 16 / OPEN_PIECE_COST).max(64)
+}
+
+/// Pieces of one image at most; where files are longer together, pieces are.
+fn piece_count_max(memory_len: u64) -> u64 {
+    memory_len / 64 / PIECE_COST
+}
+
+/// Bytes of memory, within a budget of `memory_len`, for pieces of `cluster_len` in blocks of
+/// `block_len`, whatever the length of the input.
+pub fn memory_len(memory_len: u64, block_len: u64, cluster_len: u64) -> u64 {
+    match cluster_len {
+        0 => 0,
+        // And a block that is filled.
+        _ => {
+            window_count(memory_len) * OPEN_PIECE_COST
+                + piece_count_max(memory_len) * PIECE_COST
+                + block_len
+        }
+    }
+}
+
+/// A block to be compressed.
+pub struct Gathered {
+    /// Its stream.
+    pub stream: u8,
+    /// Its bytes.
+    pub raw: Arc<Vec<u8>>,
+    /// Whether it ends its stream.
+    pub is_last: bool,
+}
+
+/// Blocks that wait for their order, and extents that wait for their addresses.
+pub struct Clusters {
+    spool: Spool,
+    extents: ExtentSpool,
+    streams: Vec<Stream>,
+    /// Pieces of the window so far, and when it is closed.
+    open_count: u64,
+    window_count: u64,
+    piece_count_max: u64,
+    /// Whether all blocks have come.
+    is_closed: bool,
+    scratch: Vec<u32>,
+}
+
+/// One stream.
+struct Stream {
+    no: u8,
+    /// Bytes that an image has of it already: they stay where they are.
+    front_len: u64,
+    block_len: u64,
+    piece_len: u64,
+    /// Where the blocks lie in the spool.
+    blocks: Vec<u64>,
+    /// Bytes of all blocks.
+    len: u64,
+    /// Features of the pieces of the window; numbers count from its first.
+    features: Vec<Feature>,
+    /// Where pieces are, by their number in the stream as it came; those of the window are not
+    /// known yet.
+    places: Vec<u64>,
+    /// Pieces of the window.
+    open_count: u32,
+    /// Bytes that have a place.
+    placed_len: u64,
+    /// Where the stream stays as it came, from here on: no more pieces are told apart.
+    plain_from: u64,
+    /// Pieces that wait for their block, in order: where they begin in the stream as it came, and
+    /// their lengths.
+    waiting: VecDeque<(u64, u64)>,
+    /// The block that is being filled from them.
+    block: Vec<u8>,
+}
+
+/// Bytes of a piece, so that it goes into a block a whole number of times.
+fn piece_len(plan: &Plan, total_len: Option<u64>) -> u64 {
+    let least = total_len.unwrap_or(0) / piece_count_max(plan.memory_len).max(1);
+    let wanted = least.next_power_of_two().max(plan.cluster_len);
+    plan.block_len
+        .div_ceil(plan.block_len.div_ceil(wanted.min(plan.block_len)))
+}
+
+impl Clusters {
+    /// For `streams`, each with the bytes that it has already, for about `total_len` bytes of input
+    /// if that is known; what waits goes to unnamed files in `spool_dir`.
+    ///
+    /// # Errors
+    /// As [`Spool::create`].
+    pub fn new(
+        plan: &Plan,
+        total_len: Option<u64>,
+        streams: &[(u8, u64)],
+        spool_dir: &Path,
+    ) -> Result<Self> {
+        let stream = |&(no, front_len): &(u8, u64)| Stream {
+            no,
+            front_len,
+            block_len: plan.block_len,
+            piece_len: piece_len(plan, total_len),
+            blocks: Vec::new(),
+            len: 0,
+            features: Vec::new(),
+            places: Vec::new(),
+            open_count: 0,
+            placed_len: 0,
+            plain_from: u64::MAX,
+            waiting: VecDeque::new(),
+            block: Vec::new(),
+        };
+        Ok(Self {
+            spool: Spool::create(spool_dir)?,
+            extents: ExtentSpool::new(Spool::create(spool_dir)?),
+            streams: streams.iter().map(stream).collect(),
+            open_count: 0,
+            window_count: window_count(plan.memory_len),
+            piece_count_max: piece_count_max(plan.memory_len),
+            is_closed: false,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Reads blocks back, at their places in the spool.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn reader(&self) -> Result<FileSource> {
+        self.spool.reader()
+    }
+
+    /// Whether blocks of `stream` are held back.
+    pub fn holds(&self, stream: u8) -> bool {
+        self.streams.iter().any(|s| s.no == stream)
+    }
+
+    /// Where block `no` of `stream`, as it came, lies in the spool.
+    pub fn place(&self, stream: u8, no: u64) -> Option<u64> {
+        let stream = self.streams.iter().find(|s| s.no == stream)?;
+        stream.blocks.get(usize::try_from(no).ok()?).copied()
+    }
+
+    /// Takes the next block of `stream` as it came.
+    ///
+    /// # Errors
+    /// `Io`, `Full` from the spool.
+    pub fn hold(&mut self, stream: u8, block: &[u8]) -> Result<()> {
+        let Some(stream) = self.streams.iter_mut().find(|s| s.no == stream) else {
+            return Err(Error::invalid("blocks of this stream do not wait"));
+        };
+        stream.blocks.push(self.spool.append(block)?);
+        stream.len += block.len() as u64;
+        if stream.is_plain() {
+            self.open_count += 1;
+        } else {
+            for piece in block.chunks(stream.piece_len as usize) {
+                let (no, features) = (stream.open_count, &mut stream.features);
+                likeness::take_features(piece, no, &mut self.scratch, features);
+                stream.open_count += 1;
+                self.open_count += 1;
+            }
+        }
+        if self.open_count >= self.window_count {
+            self.close_window();
+        }
+        Ok(())
+    }
+
+    /// Gives all pieces that have come a place.
+    fn close_window(&mut self) {
+        self.open_count = 0;
+        let most = self.piece_count_max;
+        self.streams.iter_mut().for_each(|s| s.close_window(most));
+    }
+
+    /// Takes an extent, or a run of a base that stands for `count`.
+    ///
+    /// # Errors
+    /// `Io`, `Full` from the spool.
+    pub fn hold_extent(&mut self, run: ExtentRun, count: usize) -> Result<()> {
+        self.extents.push(run, count)
+    }
+
+    /// The next block that is ready, if there is one.
+    ///
+    /// # Errors
+    /// `Io` from the spool.
+    pub fn ready(&mut self) -> Result<Option<Gathered>> {
+        for stream in &mut self.streams {
+            if let Some(block) = stream.next_block(&self.spool, self.is_closed)? {
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
+    }
+
+    /// No more blocks will come: all that have come get their places.
+    ///
+    /// # Errors
+    /// `Io`, `Full` from the spool.
+    pub fn close(&mut self) -> Result<()> {
+        self.close_window();
+        self.is_closed = true;
+        self.extents.close()
+    }
+
+    /// Bytes that wait to be compressed.
+    pub fn waiting_len(&self) -> u64 {
+        let pieces = |s: &Stream| s.waiting.iter().map(|piece| piece.1).sum::<u64>();
+        let waiting = |s: &Stream| pieces(s) + s.block.len() as u64;
+        self.streams.iter().map(waiting).sum()
+    }
+
+    /// Visits the extents in order, at the addresses that their bytes have got.
+    ///
+    /// # Errors
+    /// `Io` from the spool; those of `visit`.
+    pub fn each_extent(&self, visit: &mut dyn FnMut(ExtentRun, usize) -> Result<()>) -> Result<()> {
+        self.extents.each(&mut |run, count| {
+            let ExtentRun::Own(Extent {
+                len,
+                source: Source::Stream { stream, address },
+            }) = run
+            else {
+                return visit(run, count);
+            };
+            match self.streams.iter().find(|s| s.no == stream) {
+                Some(held) => held.each_part(address, len, &mut |address, len| {
+                    let source = Source::Stream { stream, address };
+                    visit(ExtentRun::Own(Extent { len, source }), 1)
+                }),
+                None => visit(run, count),
+            }
+        })
+    }
+}
+
+impl Stream {
+    fn pieces_per_block(&self) -> u64 {
+        self.block_len.div_ceil(self.piece_len)
+    }
+
+    /// Where piece `no` begins in the stream as it came, and how long it is.
+    fn piece(&self, no: u64) -> (u64, u64) {
+        let within = no % self.pieces_per_block() * self.piece_len;
+        let start = no / self.pieces_per_block() * self.block_len + within;
+        let end = (start - within + self.block_len).min(self.len);
+        (start, self.piece_len.min(end - start))
+    }
+
+    /// Whether no more pieces are told apart.
+    fn is_plain(&self) -> bool {
+        self.plain_from != u64::MAX
+    }
+
+    /// Gives what has come its place; pieces are told apart no longer if there are
+    /// `piece_count_max`.
+    fn close_window(&mut self, piece_count_max: u64) {
+        let order = likeness::order(&self.features, self.open_count);
+        self.features = Vec::new();
+        let first = self.places.len() as u64;
+        let last = self.open_count.checked_sub(1);
+        // A short piece goes last, so that all others begin where the filters of programs count
+        // from.
+        let short = last.filter(|&no| self.piece(first + u64::from(no)).1 < self.piece_len);
+        let full = order.into_iter().filter(|no| Some(*no) != short);
+        self.places
+            .resize((first + u64::from(self.open_count)) as usize, 0);
+        for no in full.chain(short) {
+            let no = first + u64::from(no);
+            let (start, len) = self.piece(no);
+            self.places[no as usize] = self.placed_len;
+            self.placed_len += len;
+            self.waiting.push_back((start, len));
+        }
+        self.open_count = 0;
+        if !self.is_plain() && self.places.len() as u64 >= piece_count_max {
+            self.plain_from = self.placed_len;
+        }
+        while self.placed_len < self.len {
+            let len = self.block_len.min(self.len - self.placed_len);
+            self.waiting.push_back((self.placed_len, len));
+            self.placed_len += len;
+        }
+    }
+
+    /// The next block, if its pieces are all there; the last may be short once the stream
+    /// `is_closed`.
+    fn next_block(&mut self, spool: &Spool, is_closed: bool) -> Result<Option<Gathered>> {
+        let block_len = self.block_len as usize;
+        while self.block.len() < block_len
+            && let Some((start, len)) = self.waiting.pop_front()
+        {
+            let place = self.blocks[(start / self.block_len) as usize] + start % self.block_len;
+            let filled = self.block.len();
+            if filled == 0 {
+                self.block.reserve_exact(block_len.min(4 << 20));
+            }
+            self.block.resize(filled + len as usize, 0);
+            spool.read_exact_at(&mut self.block[filled..], place)?;
+        }
+        let is_last = is_closed && self.waiting.is_empty() && self.block.len() <= block_len;
+        if self.block.is_empty() || self.block.len() < block_len && !is_last {
+            return Ok(None);
+        }
+        let rest = self.block.split_off(block_len.min(self.block.len()));
+        let raw = Arc::new(std::mem::replace(&mut self.block, rest));
+        Ok(Some(Gathered {
+            stream: self.no,
+            raw,
+            is_last,
+        }))
+    }
+
+    /// The parts of `len` bytes from `address` on, as the stream came, at the addresses they have
+    /// got.
+    fn each_part(
+        &self,
+        address: u64,
+        len: u64,
+        visit: &mut dyn FnMut(u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        let end = address + len;
+        let mut at = address;
+        if at < self.front_len {
+            at = end.min(self.front_len);
+            visit(address, at - address)?;
+        }
+        while at < end {
+            let own = at - self.front_len;
+            if own >= self.plain_from {
+                return visit(at, end - at);
+            }
+            let within = own % self.block_len;
+            let no = own / self.block_len * self.pieces_per_block() + within / self.piece_len;
+            let (start, piece_len) = self.piece(no);
+            let part = (start + piece_len - own).min(end - at);
+            let place = self.places.get(no as usize).filter(|_| part > 0);
+            let place =
+                *place.ok_or_else(|| Error::invalid("an extent of bytes that never came"))?;
+            visit(self.front_len + place + (own - start), part)?;
+            at += part;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::BuildOptions;
+    use crate::plan::TreeSize;
+    use std::collections::BTreeMap;
+    use weald_testkit::Rng;
+
+    const FRONT_LEN: u64 = 1234;
+
+    fn clusters(block_len: u64, cluster_len: u64, dir: &Path) -> Clusters {
+        let options = BuildOptions {
+            block_len,
+            cluster_len,
+            ..BuildOptions::default()
+        };
+        let size = TreeSize {
+            entry_count: 1,
+            depth: 1,
+            xattr_set_count: 0,
+            xattrs_len: 0,
+        };
+        let plan = Plan::new(&options, 1, &size, 0).unwrap();
+        Clusters::new(&plan, Some(0), &[(0, 0), (2, FRONT_LEN)], dir).unwrap()
+    }
+
+    /// Two streams of versions of a few texts, in blocks as the segmenter hands them on, and
+    /// extents of them all over; then every extent must have its bytes where it says. Returns how
+    /// many blocks came before the end.
+    fn run(block_len: u64, cluster_len: u64, limit: &dyn Fn(&mut Clusters)) -> usize {
+        let dir = tempfile::tempdir().unwrap();
+        let mut clusters = clusters(block_len, cluster_len, dir.path());
+        limit(&mut clusters);
+        let mut rng = Rng::new(block_len ^ cluster_len);
+        let texts: Vec<Vec<u8>> = (0..3).map(|_| rng.bytes(3 * block_len as usize)).collect();
+        let mut streams: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+        let mut out: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+        let mut take = |found: Gathered| {
+            assert!(found.raw.len() == block_len || found.is_last);
+            out.entry(found.stream).or_default().extend(&*found.raw);
+        };
+        let mut early = 0;
+        for round in 0..12 {
+            let no = if round % 3 == 2 { 2 } else { 0 };
+            let mut text = rng.pick(&texts).clone();
+            (0..text.len()).step_by(97).for_each(|i| text[i] = round);
+            if round > 9 {
+                text.truncate(text.len() - 1001);
+            }
+            for block in text.chunks(block_len as usize) {
+                clusters.hold(no, block).unwrap();
+                while let Some(found) = clusters.ready().unwrap() {
+                    early += 1;
+                    take(found);
+                }
+            }
+            streams.entry(no).or_default().extend(text);
+        }
+        let mut wanted = Vec::new();
+        for _ in 0..400 {
+            let no = if rng.one_in(2) { 2 } else { 0 };
+            let start = rng.below(streams[&no].len() as u64);
+            let len = 1 + rng.below(streams[&no].len() as u64 - start);
+            let range = start as usize..(start + len) as usize;
+            wanted.extend_from_slice(&streams[&no][range]);
+            let address = start + if no == 2 { FRONT_LEN } else { 0 };
+            let source = Source::Stream {
+                stream: no,
+                address,
+            };
+            let run = ExtentRun::Own(Extent { len, source });
+            clusters.hold_extent(run, 1).unwrap();
+        }
+        clusters.close().unwrap();
+        while let Some(found) = clusters.ready().unwrap() {
+            take(found);
+        }
+        assert_eq!(clusters.waiting_len(), 0);
+        let mut found = Vec::new();
+        let mut visit = |run, _| {
+            let ExtentRun::Own(Extent {
+                len,
+                source: Source::Stream { stream, address },
+            }) = run
+            else {
+                panic!("{run:?}");
+            };
+            let start = address - if stream == 2 { FRONT_LEN } else { 0 };
+            found.extend_from_slice(&out[&stream][start as usize..(start + len) as usize]);
+            Ok(())
+        };
+        clusters.each_extent(&mut visit).unwrap();
+        assert!(
+            found == wanted,
+            "blocks of {block_len}, pieces of {cluster_len}"
+        );
+        early
+    }
+
+    /// Would catch: pieces that are lost, swapped or cut wrongly, for lengths that fit into each
+    /// other and that do not.
+    #[test]
+    fn every_byte_is_where_its_extent_says() {
+        for (block_len, cluster_len) in [(64 << 10, 16 << 10), (5001, 4096), (40_000, 64 << 10)] {
+            assert_eq!(run(block_len, cluster_len, &|_| {}), 0);
+        }
+    }
+
+    /// Would catch: what goes wrong only behind the first window, or where there are too many
+    /// pieces to tell apart.
+    #[test]
+    fn windows_follow_each_other_and_pieces_come_to_an_end() {
+        let small = |c: &mut Clusters| c.window_count = 20;
+        assert!(run(64 << 10, 16 << 10, &small) > 10);
+        let few = |c: &mut Clusters| (c.window_count, c.piece_count_max) = (20, 30);
+        assert!(run(64 << 10, 16 << 10, &few) > 10);
+        assert!(run(5001, 4096, &few) > 10);
+    }
+}

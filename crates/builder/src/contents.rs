@@ -1,0 +1,682 @@
+//! Contents on their way to the image: whole-file sharing, category, segmentation, blocks, extents,
+//! content pages.
+
+mod pages;
+
+use crate::cluster::Clusters;
+use crate::compress::{Compressors, Dictionaries};
+use crate::earlier::{Tails, history_len_max};
+use crate::history::History;
+use crate::image_writer::{ImageWriter, Outgoing};
+use crate::machine;
+use crate::metadata::MetadataWriter;
+use crate::options::{Categories, block_len_of};
+use crate::plan::{Plan, WINDOW_SHARES};
+use crate::prior::Before;
+use crate::recode::{self, Taken};
+use crate::segment::{SegmentSink, Segmenter};
+use crate::source::Layout;
+use hashbrown::{HashMap, HashSet, HashTable};
+use pages::Pages;
+use std::path::Path;
+use std::sync::Arc;
+use weald_codec::arm64::WORD_LEN;
+use weald_codec::{CodecSpec, Encoder, SharedDictionary};
+use weald_format::container::RecordType;
+use weald_format::directory::{Category, Stream};
+use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE};
+use weald_format::pages::{BaseRun, Extent, ExtentRun, Heads, Source};
+use weald_format::{ContentId, Digest, Error, Result};
+
+/// Stream of ordinary data.
+const GENERAL: u8 = 0;
+/// Stream of data that no codec makes smaller.
+const INCOMPRESSIBLE: u8 = 1;
+/// Stream of x86 machine code.
+const X86: u8 = 2;
+/// Stream of what recipes make.
+const DEFLATE: u8 = 3;
+/// Stream of ARM64 machine code.
+const ARM64: u8 = 4;
+/// What each stream holds, by number.
+pub const CATEGORIES: [Category; 5] = [
+    Category::General,
+    Category::Incompressible,
+    Category::X86,
+    Category::Made,
+    Category::Arm64,
+];
+/// Corrections that one page of recipes may hold, bytes.
+const PAGE_CORRECTIONS_LEN_MAX: usize = 1 << 20;
+/// Contents shorter than this are not worth a look at their entropy.
+const PROBE_LEN_MIN: usize = 8 << 10;
+/// Bytes of each of the three probes.
+const PROBE_LEN: usize = 4 << 10;
+/// Bits per byte above which data is taken as incompressible: random bytes show 7.95 in a probe of
+/// 4 KiB.
+const PROBE_BITS: f64 = 7.8;
+
+/// Digests of the contents so far, and their ids.
+#[derive(Default)]
+pub struct ContentTable {
+    digests: Vec<Digest>,
+    ids: HashTable<u32>,
+}
+
+fn bucket_hash(digest: &Digest) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&digest.0[..8]);
+    u64::from_le_bytes(bytes)
+}
+
+impl ContentTable {
+    /// The content with this digest, if there is one.
+    pub fn find(&self, digest: &Digest) -> Option<ContentId> {
+        let same = |&id: &u32| self.digests[id as usize] == *digest;
+        self.ids
+            .find(bucket_hash(digest), same)
+            .map(|&id| ContentId(u64::from(id)))
+    }
+
+    /// Digest of a content.
+    pub fn digest(&self, id: ContentId) -> Digest {
+        self.digests[id.0 as usize]
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.digests.len() as u64
+    }
+
+    fn insert(&mut self, digest: Digest) -> Result<ContentId> {
+        let id = u32::try_from(self.digests.len())
+            .map_err(|_| Error::limit("more than 2^32 contents"))?;
+        self.digests.push(digest);
+        let digests = &self.digests;
+        self.ids.insert_unique(bucket_hash(&digest), id, |&id| {
+            bucket_hash(&digests[id as usize])
+        });
+        Ok(ContentId(u64::from(id)))
+    }
+}
+
+/// Where a content of a base image is.
+#[derive(Debug, Clone, Copy)]
+struct BaseContent {
+    /// Number of the image.
+    no: usize,
+    /// The stream here that its first one is.
+    first: usize,
+    id: ContentId,
+}
+
+/// Takes contents in order.
+pub struct ContentWriter<'a> {
+    pages: Pages<'a>,
+    segmenter: Segmenter,
+    table: ContentTable,
+    /// Contents that recipes make, in part: no recipe may be made of them.
+    made: HashSet<ContentId>,
+    /// Bytes that recipes of older generations make.
+    made_before_len: u64,
+    before: &'a Before,
+    /// Contents of base images.
+    base_ids: HashMap<Digest, BaseContent>,
+    base_streams: Vec<Stream>,
+    /// Parts of the content that is open, and the streams that they go to.
+    parts: Vec<(u64, u8)>,
+    /// Bytes of it so far, of data or holes; recipes do not count.
+    content_len: u64,
+    categories: Categories,
+    hole_len: u64,
+    plain_len: u64,
+    base_len: u64,
+    history_len_max: u64,
+}
+
+/// What became of the contents.
+pub struct ContentSummary {
+    /// Digests and ids.
+    pub table: ContentTable,
+    /// The streams of the image.
+    pub streams: Vec<Stream>,
+    /// Bytes found as repeats.
+    pub repeated_len: u64,
+    /// Raw bytes in blocks.
+    pub fresh_len: u64,
+    /// Bytes in holes.
+    pub hole_len: u64,
+    /// Bytes of whole contents that lie in base images.
+    pub base_len: u64,
+    /// Bytes that recipes make.
+    pub made_len: u64,
+    /// Bytes of contents that are there for recipes only, as far as they were new.
+    pub plain_len: u64,
+}
+
+impl<'a> ContentWriter<'a> {
+    /// A writer within `plan`, for about `total_len` bytes of input if that is known, with what is
+    /// there `before`; a spool goes to `spool_dir`.
+    ///
+    /// # Errors
+    /// `Io` where threads cannot be started; `Io`, `Corrupt` from the prior image.
+    pub fn new(
+        image: &'a mut ImageWriter,
+        metadata: &'a mut MetadataWriter,
+        plan: &Plan,
+        total_len: Option<u64>,
+        spool_dir: &Path,
+        before: &'a Before,
+        dictionary: Option<Vec<u8>>,
+    ) -> Result<Self> {
+        let dictionaries = dictionaries(image, plan, before, dictionary)?;
+        let mut histories = histories(image, plan, spool_dir, before)?;
+        let clusters = clusters(plan, total_len, spool_dir, &mut histories)?;
+        let mut table = ContentTable::default();
+        let mut made = HashSet::new();
+        let (mut logical_len, mut made_len) = (0, 0);
+        if let Some(prior) = &before.appended {
+            for digest in &prior.digests {
+                table.insert(*digest)?;
+            }
+            made.extend(prior.made.iter().copied());
+            logical_len = prior.image.summary().content_len;
+            made_len = prior.image.stream_len(DEFLATE);
+        }
+        // What bases have is referred to from its front on.
+        let own = histories.iter().take(CATEGORIES.len());
+        let mut heads: Heads = own.map(History::front_len).collect();
+        heads[usize::from(DEFLATE)] = made_len;
+        let base_streams = before.base_streams();
+        heads.resize(heads.len() + base_streams.len(), 0);
+        let compressors = Compressors::start(plan.threads, plan.block_len, dictionaries)?;
+        let lens = (logical_len, made_len);
+        let mut pages = Pages::new(image, metadata, compressors, plan, heads, lens);
+        pages.clusters = clusters;
+        let mut segmenter =
+            Segmenter::new(histories, plan.match_len_min, plan.table_len, total_len);
+        // No block is under way yet.
+        let idle_len = Compressors::in_flight_max(plan.threads as u64) * plan.block_len * 2;
+        segmenter.learn(plan.threads, idle_len)?;
+        Ok(Self {
+            pages,
+            segmenter,
+            table,
+            made,
+            made_before_len: made_len,
+            before,
+            base_ids: base_ids(before),
+            base_streams,
+            parts: Vec::new(),
+            content_len: 0,
+            categories: plan.categories,
+            hole_len: 0,
+            plain_len: 0,
+            base_len: 0,
+            history_len_max: history_len_max(plan.memory_len),
+        })
+    }
+
+    /// The content with this digest: one of this image, or one that now refers to a base image.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` from the base image; as [`ContentWriter::data`].
+    pub fn find(&mut self, digest: &Digest) -> Result<Option<ContentId>> {
+        if let Some(id) = self.table.find(digest) {
+            return Ok(Some(id));
+        }
+        let Some(place) = self.base_ids.get(digest).copied() else {
+            return Ok(None);
+        };
+        let before = self.before;
+        let Some(prior) = before.bases.get(place.no) else {
+            return Ok(None);
+        };
+        let (mut len, mut count, mut is_made) = (0, 0, false);
+        prior.image.each_extent_of(place.id, &mut |extent| {
+            len += extent.len;
+            count += 1;
+            if let Source::Stream { stream, .. } = extent.source {
+                is_made |= prior.image.is_made(stream);
+            }
+            Ok(())
+        })?;
+        let range = prior.image.own_range_of(place.id)?;
+        match range.filter(|_| count <= EXTENTS_PER_PAGE) {
+            Some(range) => {
+                let run = BaseRun {
+                    base: place.no as u8,
+                    start: range.start,
+                    len,
+                };
+                self.pages.run(ExtentRun::Base(run), count)?;
+            }
+            None => prior.image.each_extent_of(place.id, &mut |mut extent| {
+                if let Source::Stream { stream, .. } = &mut extent.source {
+                    *stream += place.first as u8;
+                }
+                self.pages.extent(extent)
+            })?,
+        }
+        self.base_len += len;
+        let id = self.end(len, *digest)?;
+        if is_made {
+            self.made.insert(id);
+        }
+        Ok(Some(id))
+    }
+
+    /// Bytes of the image so far.
+    pub fn written_len(&self) -> u64 {
+        self.pages.image.position()
+    }
+
+    /// Begins a content whose data begins with `probe`.
+    pub fn begin(&mut self, probe: &[u8]) {
+        self.parts.clear();
+        if self.categories.incompressible && is_incompressible(probe) {
+            self.parts.push((u64::MAX, INCOMPRESSIBLE));
+        } else if self.categories.x86 || self.categories.arm64 {
+            let stream = |category| match category {
+                Category::X86 if self.categories.x86 => X86,
+                Category::Arm64 if self.categories.arm64 => ARM64,
+                _ => GENERAL,
+            };
+            let parts = machine::parts(probe).into_iter();
+            self.parts
+                .extend(parts.map(|p| (p.end, stream(p.category))));
+        }
+    }
+
+    /// Adds data to the content that was begun.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Limit`.
+    pub fn data(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let at = self.content_len;
+            let part = self.parts.iter().find(|part| at < part.0);
+            let &(end, stream) = part.unwrap_or(&(u64::MAX, GENERAL));
+            let (here, after) = bytes.split_at((bytes.len() as u64).min(end - at) as usize);
+            self.segmenter.go_to(at);
+            self.segmenter.push(&mut self.pages, stream, here)?;
+            self.content_len += here.len() as u64;
+            bytes = after;
+        }
+        Ok(())
+    }
+
+    /// Adds a hole to the content that was begun.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn hole(&mut self, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        self.hole_len += len;
+        self.content_len += len;
+        self.pages.extent(Extent {
+            len,
+            source: Source::Hole,
+        })
+    }
+
+    /// Ends the content, which is `len` bytes long and not there yet.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn end(&mut self, len: u64, digest: Digest) -> Result<ContentId> {
+        self.content_len = 0;
+        let id = self.table.insert(digest)?;
+        self.pages.content_lens.push(len);
+        if self.pages.content_lens.len() == ITEMS_PER_PAGE {
+            self.pages.write_contents()?;
+        }
+        Ok(id)
+    }
+
+    /// Adds a content that is in memory, unless it is there already.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn add(&mut self, layout: &Layout, data: &[u8], digest: Digest) -> Result<ContentId> {
+        if let Some(id) = self.find(&digest)? {
+            return Ok(id);
+        }
+        self.begin(data);
+        let Some(runs) = &layout.runs else {
+            self.data(data)?;
+            return self.end(layout.len, digest);
+        };
+        let (mut rest, mut at) = (data, 0);
+        for run in runs {
+            self.hole(run.start - at)?;
+            let (here, after) = rest.split_at((run.end - run.start) as usize);
+            self.data(here)?;
+            (rest, at) = (after, run.end);
+        }
+        self.hole(layout.len - at)?;
+        self.end(layout.len, digest)
+    }
+
+    /// Adds the content `data`, parts of which recipes can make: what they are made of becomes
+    /// contents first.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn add_apart(
+        &mut self,
+        data: &[u8],
+        taken: &mut Taken,
+        digest: Digest,
+    ) -> Result<ContentId> {
+        let streams = taken.streams.clone();
+        taken.plains.resize(streams.len(), None);
+        let plains = streams
+            .iter()
+            .zip(&mut taken.plains)
+            .map(|(s, plain)| self.add_plain(s, &s.bytes_in(data), plain.take()))
+            .collect::<Result<Vec<_>>>()?;
+        self.parts.clear();
+        let (mut at, mut is_made) = (0, false);
+        for (stream, plain) in streams.iter().zip(plains) {
+            let Some(mut address) = self.recipes(stream, plain)? else {
+                continue;
+            };
+            is_made = true;
+            for range in &stream.ranges {
+                self.data(&data[at..range.start])?;
+                let len = range.len() as u64;
+                self.pages.made(address, len)?;
+                self.content_len += len;
+                address += len;
+                at = range.end;
+            }
+        }
+        self.data(&data[at..])?;
+        let id = self.end(data.len() as u64, digest)?;
+        if is_made {
+            self.made.insert(id);
+        }
+        Ok(id)
+    }
+
+    /// Adds the recipes for `stream`, which is made of `plain`; the address of what they make,
+    /// `None` where `plain` is made by recipes itself.
+    fn recipes(&mut self, stream: &recode::Stream, plain: ContentId) -> Result<Option<u64>> {
+        if self.made.contains(&plain) {
+            return Ok(None);
+        }
+        let address = self.pages.made_len;
+        for recipe in stream.recipes(plain) {
+            self.pages.recipe(recipe)?;
+        }
+        Ok(Some(address))
+    }
+
+    /// Adds the part of the content that was begun that recipes make of `plain`, which
+    /// [`ContentWriter::add_plain`] has given; whether that was possible.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn part(&mut self, stream: &recode::Stream, plain: ContentId) -> Result<bool> {
+        let Some(address) = self.recipes(stream, plain)? else {
+            return Ok(false);
+        };
+        let len = stream.len() as u64;
+        self.content_len += len;
+        self.pages.made(address, len).map(|()| true)
+    }
+
+    /// Ends the content, parts of which recipes make.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn end_made(&mut self, len: u64, digest: Digest) -> Result<ContentId> {
+        let id = self.end(len, digest)?;
+        self.made.insert(id);
+        Ok(id)
+    }
+
+    /// The content that `stream` is made of: `plain`, or what is found in its `bytes`. No content
+    /// may be open.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn add_plain(
+        &mut self,
+        stream: &recode::Stream,
+        bytes: &[u8],
+        plain: Option<Vec<u8>>,
+    ) -> Result<ContentId> {
+        if let Some(id) = self.find(&stream.plain_digest)? {
+            return Ok(id);
+        }
+        let plain = plain.unwrap_or_else(|| stream.plain_of(bytes));
+        self.plain_len += plain.len() as u64;
+        match stream.kind.is_packed() {
+            true => self.parts = vec![(u64::MAX, INCOMPRESSIBLE)],
+            false => self.begin(&plain),
+        }
+        self.data(&plain)?;
+        self.end(plain.len() as u64, stream.plain_digest)
+    }
+
+    /// Writes everything that is open. Streams that were there before are `old`; `tell` hears now
+    /// and then how many bytes are still to be compressed, and how long the image is.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`], and those of `tell`.
+    pub fn finish(
+        mut self,
+        block_len: u64,
+        old: &[Stream],
+        tell: &mut dyn FnMut(u64, u64) -> Result<()>,
+    ) -> Result<ContentSummary> {
+        let fresh_len = self.segmenter.fresh_len();
+        self.segmenter.close();
+        let places = self.before.tail_places();
+        if !places.is_empty() {
+            let hits = std::mem::take(&mut self.segmenter.hits);
+            self.pages.tails = Some(Tails::new(places, hits, self.history_len_max));
+        }
+        self.segmenter.finish(&mut self.pages)?;
+        self.pages.finish_clusters(tell)?;
+        self.pages.write_extents()?;
+        self.pages.write_contents()?;
+        self.pages.write_recipes()?;
+        let made_len = self.pages.made_len - self.made_before_len;
+        let recipe_len_max = self.pages.recipe_len_max;
+        self.pages.compressors.finish(self.pages.image)?;
+        let stream = |category| {
+            let old = old.iter().find(|s| s.category == category);
+            let len = match category {
+                Category::Made => recipe_len_max,
+                _ => block_len_of(category, block_len),
+            };
+            Stream {
+                category,
+                block_len_max: old.map_or(len, |s| s.block_len_max.max(len)),
+            }
+        };
+        Ok(ContentSummary {
+            table: self.table,
+            streams: CATEGORIES
+                .map(stream)
+                .into_iter()
+                .chain(self.base_streams)
+                .collect(),
+            base_len: self.base_len,
+            repeated_len: self.segmenter.repeated_len,
+            fresh_len,
+            hole_len: self.hole_len,
+            made_len,
+            plain_len: self.plain_len,
+        })
+    }
+}
+
+/// What repeats of each stream are compared with: first the image's own streams, then those of its
+/// bases.
+fn histories(
+    image: &mut ImageWriter,
+    plan: &Plan,
+    spool_dir: &Path,
+    before: &Before,
+) -> Result<Vec<History>> {
+    let history = |category, share| {
+        let block_len = block_len_of(category, plan.block_len);
+        History::new(block_len, plan.window_len / share, spool_dir)
+    };
+    let mut histories: Vec<History> = CATEGORIES
+        .into_iter()
+        .zip(WINDOW_SHARES)
+        .map(|(category, share)| history(category, share))
+        .collect();
+    histories[usize::from(ARM64)].align(WORD_LEN as u64);
+    // What is stored as it is need not be put aside too.
+    if let Some(output) = image.reader()?.map(Arc::new) {
+        if plan.codec == CodecSpec::None {
+            histories[usize::from(GENERAL)].read_back_from(output.clone());
+        }
+        histories[usize::from(INCOMPRESSIBLE)].read_back_from(output);
+    }
+    if let Some(prior) = &before.appended {
+        for (stream, history) in (0..).zip(&mut histories) {
+            if stream != DEFLATE {
+                history.begin_with(&prior.image, stream);
+            }
+        }
+    }
+    for (image, stream) in before.streams_elsewhere() {
+        let mut history = history(Category::Base, u64::MAX);
+        if !image.is_made(stream) {
+            history.begin_with(&image, stream);
+        }
+        histories.push(history);
+    }
+    Ok(histories)
+}
+
+/// Where blocks of what is compressed wait to be put in order; nowhere if the plan says so.
+fn clusters(
+    plan: &Plan,
+    total_len: Option<u64>,
+    spool_dir: &Path,
+    histories: &mut [History],
+) -> Result<Option<Clusters>> {
+    if plan.cluster_len == 0 {
+        return Ok(None);
+    }
+    let codecs = [
+        (GENERAL, plan.codec),
+        (X86, plan.x86_codec),
+        (ARM64, plan.arm64_codec),
+    ];
+    let is_compressed = |(_, codec): &(u8, CodecSpec)| *codec != CodecSpec::None;
+    let front = |(no, _): (u8, CodecSpec)| (no, histories[usize::from(no)].front_len());
+    let held: Vec<(u8, u64)> = codecs
+        .into_iter()
+        .filter(is_compressed)
+        .map(front)
+        .collect();
+    if held.is_empty() {
+        return Ok(None);
+    }
+    let clusters = Clusters::new(plan, total_len, &held, spool_dir)?;
+    let reader = Arc::new(clusters.reader()?);
+    for (no, _) in held {
+        histories[usize::from(no)].read_back_from(reader.clone());
+    }
+    Ok(Some(clusters))
+}
+
+/// Where contents of base images are, by digest.
+fn base_ids(before: &Before) -> HashMap<Digest, BaseContent> {
+    let mut found = HashMap::new();
+    let mut first = CATEGORIES.len();
+    for (no, prior) in before.bases.iter().enumerate() {
+        for (id, digest) in (0..).map(ContentId).zip(&prior.digests) {
+            let place = BaseContent { no, first, id };
+            found.entry(*digest).or_insert(place);
+        }
+        first += prior.image.directory().streams.len();
+    }
+    found
+}
+
+/// The dictionaries of all streams, ready for the encoders: those that are there already, which
+/// stay, or the new one of ordinary data, which is written.
+fn dictionaries(
+    image: &mut ImageWriter,
+    plan: &Plan,
+    before: &Before,
+    mut new: Option<Vec<u8>>,
+) -> Result<Dictionaries> {
+    let mut dictionaries = Dictionaries::default();
+    let streams = [
+        (GENERAL, plan.codec),
+        (X86, plan.x86_codec),
+        (ARM64, plan.arm64_codec),
+    ];
+    for (stream, codec) in streams {
+        let old = match &before.appended {
+            Some(prior) => prior.image.stream_dictionary(stream)?,
+            None => None,
+        };
+        let is_new = old.is_none();
+        let bytes = old.or_else(|| new.take().filter(|_| stream == GENERAL));
+        let (Some(bytes), Some(level)) = (bytes, codec.dictionary_level()) else {
+            continue;
+        };
+        if is_new {
+            let raw_len = bytes.len() as u64;
+            let stored = Encoder::new(CodecSpec::Zstd(19), raw_len)?.encode(&bytes)?;
+            let no = stream + 1;
+            let record = Outgoing::new(RecordType::Dictionary, no, stored, raw_len, 1);
+            image.write(&record)?;
+        }
+        dictionaries.insert(stream, SharedDictionary::new(level, &bytes)?);
+    }
+    Ok(dictionaries)
+}
+
+/// Whether three probes of the data, at its front, middle and end, all look random.
+pub(crate) fn is_incompressible(data: &[u8]) -> bool {
+    if data.len() < PROBE_LEN_MIN {
+        return false;
+    }
+    // Magic and headers at the front of compressed files are not random: the first probe starts a
+    // little later.
+    let starts = [512, (data.len() - PROBE_LEN) / 2, data.len() - PROBE_LEN];
+    starts
+        .iter()
+        .all(|&start| entropy_bits(&data[start..start + PROBE_LEN]) > PROBE_BITS)
+}
+
+fn entropy_bits(bytes: &[u8]) -> f64 {
+    let mut counts = [0u32; 256];
+    bytes.iter().for_each(|&b| counts[usize::from(b)] += 1);
+    let total = bytes.len() as f64;
+    let used = counts.iter().filter(|&&c| c > 0).map(|&c| f64::from(c));
+    used.map(|c| c / total * (total / c).log2()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_bytes_are_incompressible_and_others_not() {
+        let mut noise = vec![0; 100_000];
+        blake3::Hasher::new().finalize_xof().fill(&mut noise);
+        assert!(is_incompressible(&noise));
+        assert!(!is_incompressible(&noise[..4000]));
+        assert!(!is_incompressible(&vec![7; 100_000]));
+        let base64: Vec<u8> = noise.iter().map(|b| b & 63).collect();
+        assert!(!is_incompressible(&base64));
+        noise[50_000..60_000].fill(0);
+        assert!(!is_incompressible(&noise));
+    }
+}

@@ -1,0 +1,286 @@
+//! Records of older generations and of base images, as the history of small new ones: what is new
+//! mostly resembles what is there, but alone in a block it has nothing to be compressed with.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use weald_codec::{CodecSpec, Encoded, encode_after};
+use weald_format::Result;
+use weald_format::container::{Codec, RecordRef, RecordType};
+use weald_format::directory::Category;
+use weald_format::history::History;
+use weald_format::limits::{HISTORY_COUNT_MAX, HISTORY_LEN_MAX};
+use weald_image::Image;
+
+/// Longer blocks have enough of their own; for them a reader should not decode others.
+const TAIL_LEN_MAX: usize = 1 << 20;
+/// Addresses that count together when the repeats that lead to them are counted: 2^20 bytes.
+const REGION_BITS: u32 = 20;
+/// Level of blocks after a history. The optimal parser (19) makes a fifth less, but takes 2.6 s to
+/// look at 8 MiB, which would be most of an append; `docs/design/0006-generations.md` has the
+/// figures.
+const DATA_LEVEL: i32 = 12;
+/// Larger metadata records have enough of their own.
+const PAGE_LEN_MAX: usize = 64 << 10;
+/// Most bytes that a metadata record has as its history: its encoder, at the strongest level, takes
+/// 26 times that.
+const PAGE_HISTORY_LEN_MAX: u64 = 1 << 20;
+/// Records of a type that are tried with a history. Where many are new, the history is soon a small
+/// part of them.
+const TRIES_MAX: u32 = 4;
+
+/// Most bytes of history of one block within a budget of `memory_len`: an eighth of the budget,
+/// that of the table of samples, is free by then and enough for its encoder.
+pub fn history_len_max(memory_len: u64) -> u64 {
+    (memory_len / 64).min(8 << 20).min(HISTORY_LEN_MAX)
+}
+
+/// How often repeats led to each region of each stream.
+#[derive(Debug, Default)]
+pub struct Hits(BTreeMap<(u8, u64), u64>);
+
+impl Hits {
+    /// A repeat of what lies at `address`.
+    pub fn add(&mut self, stream: u8, address: u64) {
+        *self.0.entry((stream, address >> REGION_BITS)).or_default() += 1;
+    }
+
+    /// Hits in regions that begin in `len` bytes from `start` on, or hold its first byte.
+    fn within(&self, stream: u8, start: u64, len: u64) -> u64 {
+        let (first, last) = (start >> REGION_BITS, (start + len - 1) >> REGION_BITS);
+        let found = self.0.range((stream, first)..=(stream, last));
+        found.map(|(_, count)| count).sum()
+    }
+}
+
+/// A section of an image whose records may be a history.
+#[derive(Clone)]
+pub struct Place {
+    /// The image that has it.
+    pub image: Arc<Image>,
+    /// Its stream there; 0 where it is one of metadata.
+    pub stream: u8,
+    /// The stream of category `base` that leads there; `None` for the image that is appended to.
+    pub base_stream: Option<u8>,
+}
+
+/// Records that make a history.
+struct Records {
+    place: Place,
+    numbers: Vec<u64>,
+    refs: Vec<RecordRef>,
+}
+
+impl Records {
+    /// Records of `place` that were found, each with its number, ascending.
+    fn new(place: &Place, found: impl IntoIterator<Item = (u64, RecordRef)>) -> Self {
+        let (numbers, refs) = found.into_iter().unzip();
+        Self {
+            place: place.clone(),
+            numbers,
+            refs,
+        }
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>> {
+        let mut all = Vec::with_capacity(self.refs.iter().map(|r| r.raw_len as usize).sum());
+        for record in &self.refs {
+            all.extend_from_slice(&self.place.image.decoded(self.place.stream, record)?);
+        }
+        Ok(all)
+    }
+
+    /// `raw` encoded after this history, if that is smaller than `other`.
+    fn smaller(&self, raw: &[u8], level: i32, other: Encoded) -> Result<Encoded> {
+        let history = History {
+            base_stream: self.place.base_stream,
+            numbers: self.numbers.clone(),
+        };
+        let mut stored = history.encode();
+        let frame = encode_after(raw, &self.bytes()?, level)?;
+        stored.extend_from_slice(&frame);
+        let codec = Codec::ZstdHistory;
+        Ok(match stored.len() < other.stored.len() {
+            true => Encoded { codec, stored },
+            false => other,
+        })
+    }
+}
+
+/// Finds histories for the last blocks of streams.
+pub struct Tails {
+    /// For each stream where its history may lie, with the stream that repeats of it were counted
+    /// for.
+    places: Vec<(Category, u8, Place)>,
+    hits: Hits,
+    len_max: u64,
+    /// Held by who encodes: there is memory for one.
+    turn: Arc<Mutex<()>>,
+}
+
+/// The history of one block.
+pub struct TailHistory {
+    records: Records,
+    turn: Arc<Mutex<()>>,
+}
+
+impl Tails {
+    /// Histories of at most `len_max` bytes each, of blocks of the `places` for streams of each
+    /// category, which `hits` counts under the numbers that stand with them.
+    pub fn new(places: Vec<(Category, u8, Place)>, hits: Hits, len_max: u64) -> Self {
+        Self {
+            places,
+            hits,
+            len_max,
+            turn: Arc::default(),
+        }
+    }
+
+    /// The history of a block of `len` bytes that ends a stream of `category`: the blocks that most
+    /// repeats led to, all of one image.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` of the index.
+    pub fn of(
+        &self,
+        category: Category,
+        codec: CodecSpec,
+        len: usize,
+    ) -> Result<Option<Arc<TailHistory>>> {
+        // Who chose another codec has reasons that are not size.
+        if len > TAIL_LEN_MAX
+            || !matches!(
+                codec,
+                CodecSpec::Zstd(_) | CodecSpec::ZstdLean | CodecSpec::ZstdCode | CodecSpec::Xz(_)
+            )
+        {
+            return Ok(None);
+        }
+        let mut best: Option<(u64, Records)> = None;
+        for (_, counted, place) in self.places.iter().filter(|p| p.0 == category) {
+            let (count, records) = self.most_hit(*counted, place)?;
+            if count > best.as_ref().map_or(0, |b| b.0) {
+                best = Some((count, records));
+            }
+        }
+        Ok(best.map(|(_, records)| {
+            Arc::new(TailHistory {
+                records,
+                turn: self.turn.clone(),
+            })
+        }))
+    }
+
+    /// The blocks of `place` that most repeats led to, which were counted for stream `counted`, and
+    /// how many those were.
+    fn most_hit(&self, counted: u8, place: &Place) -> Result<(u64, Records)> {
+        let (mut found, mut start, mut no) = (Vec::new(), 0, 0);
+        place
+            .image
+            .each_record(RecordType::Data, place.stream, &mut |record, _| {
+                let count = self.hits.within(counted, start, record.raw_len);
+                if count > 0 && record.codec != Codec::ZstdHistory {
+                    found.push((count, no, *record));
+                }
+                start += record.raw_len;
+                no += 1;
+                Ok(())
+            })?;
+        found.sort_by_key(|&(count, no, _)| (std::cmp::Reverse(count), no));
+        let mut left = self.len_max;
+        found.retain(|(_, _, record)| match left.checked_sub(record.raw_len) {
+            Some(less) => {
+                left = less;
+                true
+            }
+            None => false,
+        });
+        found.truncate(HISTORY_COUNT_MAX);
+        found.sort_by_key(|&(_, no, _)| no);
+        let count = found.iter().map(|f| f.0).sum();
+        let records = Records::new(place, found.into_iter().map(|f| (f.1, f.2)));
+        Ok((count, records))
+    }
+}
+
+impl TailHistory {
+    /// `raw`, after its filter, encoded after this history, if that is smaller than `other`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` of the older blocks; `Limit`.
+    pub fn smaller(&self, raw: &[u8], other: Encoded) -> Result<Encoded> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.records.smaller(raw, DATA_LEVEL, other)
+    }
+}
+
+/// Encodes small metadata records after those that images have.
+pub struct Pages {
+    places: Vec<Place>,
+    tries: BTreeMap<RecordType, u32>,
+}
+
+impl Pages {
+    /// Pages behind those of the images in `places`.
+    pub fn new(places: Vec<Place>) -> Self {
+        Self {
+            places,
+            tries: BTreeMap::new(),
+        }
+    }
+
+    /// `raw` encoded after the newest records of its type in one of the images, if that is smaller
+    /// than `other`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` of the older records; `Limit`.
+    pub fn smaller(
+        &mut self,
+        record_type: RecordType,
+        raw: &[u8],
+        level: i32,
+        other: Encoded,
+    ) -> Result<Encoded> {
+        // Numbers of these count from the front of every generation.
+        let is_of_names = matches!(record_type, RecordType::Links | RecordType::Times);
+        let mut best = other;
+        if is_of_names || raw.len() > PAGE_LEN_MAX {
+            return Ok(best);
+        }
+        let tries = self.tries.entry(record_type).or_default();
+        for place in &self.places {
+            *tries += 1;
+            if *tries > TRIES_MAX {
+                break;
+            }
+            if let Some(records) = newest(place, record_type)? {
+                best = records.smaller(raw, level, best)?;
+            }
+        }
+        Ok(best)
+    }
+}
+
+/// The newest records of a type in `place`, as many as may be a history.
+fn newest(place: &Place, record_type: RecordType) -> Result<Option<Records>> {
+    let mut newest = VecDeque::new();
+    let mut no = 0;
+    place.image.each_record(record_type, 0, &mut |record, _| {
+        if record.codec != Codec::ZstdHistory {
+            newest.push_back((no, *record));
+        }
+        if newest.len() > HISTORY_COUNT_MAX {
+            newest.pop_front();
+        }
+        no += 1;
+        Ok(())
+    })?;
+    let mut left = PAGE_HISTORY_LEN_MAX;
+    let fits = |(_, record): &(u64, RecordRef)| {
+        let less = left.checked_sub(record.raw_len);
+        left = less.unwrap_or(left);
+        less.is_some()
+    };
+    let mut found: Vec<_> = newest.into_iter().rev().take_while(fits).collect();
+    found.reverse();
+    Ok((!found.is_empty()).then(|| Records::new(place, found)))
+}

@@ -1,0 +1,316 @@
+//! The tree of a scanned source, written directory by directory.
+
+use crate::contents::ContentTable;
+use crate::image_writer::{ImageWriter, Sink};
+use crate::metadata::MetadataWriter;
+use crate::options::BuildOptions;
+use crate::scan::{DirNo, EntryNo, ScannedTree};
+use crate::times::TimesWriter;
+use crate::tree_writer::{Body, LinkInfo, NewEntry, Out, TreeSummary, TreeWriter, mask_of};
+use weald_format::container::RecordType;
+use weald_format::entries::EntryKind;
+use weald_format::limits::ITEMS_PER_PAGE;
+use weald_format::pages::{self, Link};
+use weald_format::tree_digest::TreeHasher;
+use weald_format::{Attributes, ContentId, Digest, FileKind, Result, Timestamp};
+use weald_image::Image;
+
+/// What reading a regular file came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct FileState(u32);
+
+impl FileState {
+    /// No regular file, or empty.
+    pub const EMPTY: Self = Self(u32::MAX);
+    /// It could not be read: left out of the image.
+    pub const OMITTED: Self = Self(u32::MAX - 1);
+
+    /// It has this content.
+    pub fn content(id: ContentId) -> Self {
+        Self(id.0 as u32)
+    }
+}
+
+/// Everything the tree is made from.
+pub struct Emitter<'a> {
+    /// The source.
+    pub tree: &'a ScannedTree,
+    /// State of every entry, by number.
+    pub states: &'a [FileState],
+    /// Contents.
+    pub contents: &'a ContentTable,
+    /// Normalisation and times.
+    pub options: &'a BuildOptions,
+    /// Entries left out, ascending.
+    pub omitted: &'a [u32],
+    /// The image behind whose tree this one is written.
+    pub prior: Option<&'a Image>,
+}
+
+/// Writes the table of the inodes whose names lie in several directories, page by page, and counts
+/// it into the tree digest.
+pub struct LinkPages<'a, 'o, 'h> {
+    out: &'a mut Out<'o>,
+    hasher: &'h mut TreeHasher,
+    page: Vec<Link>,
+    /// Names below this number are on pages before.
+    covered: u64,
+}
+
+impl<'a, 'o, 'h> LinkPages<'a, 'o, 'h> {
+    /// Pages for `out`.
+    pub fn new(out: &'a mut Out<'o>, hasher: &'h mut TreeHasher) -> Self {
+        Self {
+            out,
+            hasher,
+            page: Vec::new(),
+            covered: 0,
+        }
+    }
+
+    /// Adds a name; they come in the order of their numbers.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Limit`.
+    pub fn push(&mut self, link: &Link) -> Result<()> {
+        self.hasher.add_link(link);
+        self.page.push(*link);
+        match self.page.len() == ITEMS_PER_PAGE {
+            true => self.finish(),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes the page that is open.
+    ///
+    /// # Errors
+    /// As [`LinkPages::push`].
+    pub fn finish(&mut self) -> Result<()> {
+        let page = std::mem::take(&mut self.page);
+        let Some(last) = page.last() else {
+            return Ok(());
+        };
+        // A page is found by any name from behind the page before it to its own last one.
+        let end = last.name_no + 1;
+        let bytes = pages::encode_links(&page);
+        self.out
+            .push(RecordType::Links, bytes, end - self.covered)?;
+        self.covered = end;
+        Ok(())
+    }
+}
+
+/// The finished tree.
+pub struct Emitted {
+    /// Counts and root digest.
+    pub summary: TreeSummary,
+    /// Logical identity.
+    pub tree_digest: Digest,
+}
+
+impl Emitter<'_> {
+    /// Writes the tree: templates, entries, link table, times; mtimes inside or beside the
+    /// templates, whichever is smaller.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Limit`.
+    pub fn emit(&self, image: &mut ImageWriter, metadata: &mut MetadataWriter) -> Result<Emitted> {
+        let beside = match self.prior {
+            Some(prior) => prior.has_times_overlay(),
+            None => self.is_overlay_smaller()?,
+        };
+        let mut out = Out { image, metadata };
+        let summary = self.emit_entries(&mut out, !beside, false)?;
+        if beside {
+            self.emit_times(&mut out)?;
+        }
+        let mut hasher = TreeHasher::new(&summary.root_digest);
+        self.emit_links(&mut out, &mut hasher)?;
+        metadata.finish(image)?;
+        Ok(Emitted {
+            summary,
+            tree_digest: hasher.finish(),
+        })
+    }
+
+    /// Whether a times overlay makes the image smaller. Only where leaving mtimes out saves a fifth
+    /// of the entries can it, so only then are both ways tried in full.
+    fn is_overlay_smaller(&self) -> Result<bool> {
+        let mut image = ImageWriter::begin(Sink::Count)?;
+        let mut metadata = MetadataWriter::new(1);
+        let mut out = Out {
+            image: &mut image,
+            metadata: &mut metadata,
+        };
+        let inside = self.emit_entries(&mut out, true, true)?.entry_count;
+        let beside = self.emit_entries(&mut out, false, true)?.entry_count;
+        if beside * 5 > inside * 4 {
+            return Ok(false);
+        }
+        Ok(self.trial_len(false)? < self.trial_len(true)?)
+    }
+
+    fn trial_len(&self, mtime_inside: bool) -> Result<u64> {
+        let mut image = ImageWriter::begin(Sink::Count)?;
+        let mut metadata = MetadataWriter::new(3);
+        let mut out = Out {
+            image: &mut image,
+            metadata: &mut metadata,
+        };
+        self.emit_entries(&mut out, mtime_inside, false)?;
+        if !mtime_inside {
+            self.emit_times(&mut out)?;
+        }
+        metadata.finish(&mut image)?;
+        Ok(image.position())
+    }
+
+    fn emit_entries(
+        &self,
+        out: &mut Out<'_>,
+        mtime_inside: bool,
+        measure_only: bool,
+    ) -> Result<TreeSummary> {
+        let o = self.options;
+        let mask = mask_of(mtime_inside, o.keep_atime, o.keep_ctime, o.keep_btime);
+        let mut writer = TreeWriter::new(mask, u64::from(self.tree.entry_count()), measure_only);
+        if let Some(prior) = self.prior {
+            writer.go_on(prior)?;
+        }
+        writer.enter();
+        let mut stack = vec![(ScannedTree::ROOT, self.tree.entries_of(DirNo(0)))];
+        while let Some((_, rest)) = stack.last_mut() {
+            match rest.next() {
+                Some(entry) => match self.tree.dir(entry) {
+                    Some(dir) => {
+                        writer.enter();
+                        stack.push((entry, self.tree.entries_of(dir)));
+                    }
+                    None if self.states[entry.0 as usize] == FileState::OMITTED => {}
+                    None => writer.add(out, &self.new_entry(entry))?,
+                },
+                None => {
+                    if let Some((entry, _)) = stack.pop() {
+                        writer.leave(out, &self.new_entry(entry))?;
+                    }
+                }
+            }
+        }
+        writer.finish(out)
+    }
+
+    fn new_entry(&self, entry: EntryNo) -> NewEntry<'_> {
+        let tree = self.tree;
+        let kind = tree.kind(entry);
+        let state = self.states[entry.0 as usize];
+        let (kind, body) = match kind {
+            FileKind::Directory => (EntryKind::Directory, Body::None),
+            FileKind::Regular if state == FileState::EMPTY => (EntryKind::Empty, Body::Empty),
+            FileKind::Regular => {
+                let id = ContentId(u64::from(state.0));
+                (EntryKind::File, Body::Content(id, self.contents.digest(id)))
+            }
+            FileKind::Symlink => (
+                EntryKind::Symlink,
+                Body::Target(tree.target(entry).unwrap_or(b"")),
+            ),
+            FileKind::CharDevice => (EntryKind::CharDevice, Body::None),
+            FileKind::BlockDevice => (EntryKind::BlockDevice, Body::None),
+            FileKind::Fifo => (EntryKind::Fifo, Body::None),
+            FileKind::Socket => (EntryKind::Socket, Body::None),
+        };
+        NewEntry {
+            name: tree.name(entry),
+            kind,
+            attributes: self.attributes(entry),
+            times: self.times(entry),
+            xattrs: tree
+                .xattrs_no(entry)
+                .map(|no| &tree.xattr_sets()[no as usize]),
+            body,
+            link: self.link_info(entry),
+        }
+    }
+
+    fn attributes(&self, entry: EntryNo) -> Attributes {
+        let attributes = *self.tree.attributes(entry);
+        self.options
+            .attributes_of(attributes, self.tree.kind(entry))
+    }
+
+    fn mtime(&self, entry: EntryNo) -> Timestamp {
+        self.options.mtime.apply(self.tree.mtime(entry))
+    }
+
+    fn times(&self, entry: EntryNo) -> [Timestamp; 4] {
+        let times = self.tree.times(entry);
+        // A file system without btime: mtime is what extraction would come to as well.
+        let mtime = self.mtime(entry);
+        [
+            mtime,
+            times.atime.unwrap_or(mtime),
+            times.ctime.unwrap_or(mtime),
+            times.btime.unwrap_or(mtime),
+        ]
+    }
+
+    fn link_info(&self, entry: EntryNo) -> LinkInfo {
+        let Some(group) = self.tree.link_group(entry) else {
+            return LinkInfo::Single;
+        };
+        let mut names = self.tree.link_names(group);
+        let nlink = names.len() as u64;
+        let (Some(first), Some(last)) = (names.next(), names.next_back()) else {
+            return LinkInfo::Single;
+        };
+        // A directory's entries have numbers in a row, so the names between lie where the outer
+        // ones do.
+        match self.tree.dir_of(first) == self.tree.dir_of(last) {
+            true => LinkInfo::Inside {
+                nlink,
+                back: self.name_no(entry) - self.name_no(first),
+            },
+            false => LinkInfo::Across,
+        }
+    }
+
+    /// Number of a name in the image: as in the scan, without what was left out.
+    fn name_no(&self, entry: EntryNo) -> u64 {
+        let before = self.omitted.partition_point(|&o| o < entry.0);
+        u64::from(entry.0) - before as u64 + 1
+    }
+
+    /// The names of inodes that cross directories, in the order of their numbers, in pages.
+    fn emit_links(&self, out: &mut Out<'_>, hasher: &mut TreeHasher) -> Result<()> {
+        let mut links: Vec<Link> = Vec::new();
+        for group in 0..self.tree.link_group_count() {
+            let names: Vec<EntryNo> = self.tree.link_names(group).collect();
+            let Some(&first) = names.first() else {
+                continue;
+            };
+            let is_across = self.link_info(first) == LinkInfo::Across;
+            if is_across && self.states[first.0 as usize] != FileState::OMITTED {
+                let link = |name: &EntryNo| Link {
+                    name_no: self.name_no(*name),
+                    first_no: self.name_no(first),
+                    nlink: names.len() as u64,
+                };
+                links.extend(names.iter().map(link));
+            }
+        }
+        links.sort_unstable_by_key(|l| l.name_no);
+        let mut pages = LinkPages::new(out, hasher);
+        links.iter().try_for_each(|link| pages.push(link))?;
+        pages.finish()
+    }
+
+    /// mtimes of all names in the order of their numbers.
+    fn emit_times(&self, out: &mut Out<'_>) -> Result<()> {
+        let mut times = TimesWriter::default();
+        let mut kept =
+            (0..self.tree.entry_count()).filter(|&e| self.states[e as usize] != FileState::OMITTED);
+        kept.try_for_each(|entry| times.push(out, self.mtime(EntryNo(entry))))?;
+        times.finish(out)
+    }
+}

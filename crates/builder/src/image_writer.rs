@@ -1,0 +1,351 @@
+//! Writes records one after the other, keeps what the directory must say of them, and seals the
+//! image.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use weald_codec::{CodecSpec, Encoded, Encoder};
+use weald_format::container::{
+    Codec, FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord,
+};
+use weald_format::directory::{Base, Directory, IndexPage, PageRef, Section, Stream};
+use weald_format::limits::REFS_PER_PAGE;
+use weald_format::{Digest, Error, Result};
+use weald_image::Image;
+use weald_io::{FileSource, OutputFile};
+use zerocopy::IntoBytes;
+
+/// Where an image goes: a file, or nowhere but a count (to measure what it would take).
+pub enum Sink {
+    /// The output file.
+    File(OutputFile),
+    /// Only the length counts.
+    Count,
+}
+
+/// What a sealed image is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sealed {
+    /// Digest of the directory record.
+    pub image_digest: Digest,
+    /// Bytes of the image.
+    pub image_len: u64,
+    /// Its generation.
+    pub generation: u64,
+}
+
+#[derive(Default)]
+struct OpenSection {
+    refs: Vec<RecordRef>,
+    items: Vec<u64>,
+    pages: Vec<PageRef>,
+    stored_len: u64,
+}
+
+/// A writer of one image; records go out in the order of the calls.
+pub struct ImageWriter {
+    sink: Sink,
+    position: u64,
+    /// Number of the generation that is written.
+    generation: u64,
+    previous_footer: Option<u64>,
+    sections: BTreeMap<(RecordType, u8), OpenSection>,
+    /// Where the raw bytes of each new block of a stream lie, if they are stored as they are.
+    raw_places: BTreeMap<u8, Vec<Option<Range<u64>>>>,
+}
+
+/// An encoded record on its way to the file.
+pub struct Outgoing {
+    /// What it holds.
+    pub record_type: RecordType,
+    /// Stream number of a data block, else 0.
+    pub stream: u8,
+    /// Stored bytes.
+    pub encoded: Encoded,
+    /// Digest of the stored bytes.
+    pub digest: Digest,
+    /// Raw length, bytes.
+    pub raw_len: u64,
+    /// Items behind it.
+    pub item_count: u64,
+}
+
+/// What takes encoded records in the order in which they shall stand in the file.
+pub trait RecordSink {
+    /// Takes the next record.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, of records before this one too.
+    fn put_record(&mut self, record: Outgoing) -> Result<()>;
+}
+
+impl RecordSink for ImageWriter {
+    fn put_record(&mut self, record: Outgoing) -> Result<()> {
+        self.write(&record)
+    }
+}
+
+impl Outgoing {
+    /// A record of encoded bytes; computes their digest.
+    pub fn new(
+        record_type: RecordType,
+        stream: u8,
+        encoded: Encoded,
+        raw_len: u64,
+        item_count: u64,
+    ) -> Self {
+        let digest = Digest::of(&encoded.stored);
+        Self {
+            record_type,
+            stream,
+            encoded,
+            digest,
+            raw_len,
+            item_count,
+        }
+    }
+}
+
+impl ImageWriter {
+    /// Begins an image: writes the superblock.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn begin(sink: Sink) -> Result<Self> {
+        let mut writer = Self {
+            sink,
+            position: 0,
+            generation: 1,
+            previous_footer: None,
+            sections: BTreeMap::new(),
+            raw_places: BTreeMap::new(),
+        };
+        writer.put(SuperblockRecord::current().as_bytes())?;
+        Ok(writer)
+    }
+
+    /// Goes on behind the last generation of `image`, with all its records but those that say
+    /// something of all names by number: hard links, times.
+    pub fn resume(sink: Sink, image: &Image) -> Self {
+        let summary = image.summary();
+        let is_of_names = |t| matches!(t, RecordType::Links | RecordType::Times);
+        let sections = image.directory().sections.iter();
+        let open = |section: &Section| {
+            let key = (section.record_type, section.stream as u8);
+            let pages = section.pages.clone();
+            let section = OpenSection {
+                pages,
+                ..OpenSection::default()
+            };
+            (key, section)
+        };
+        Self {
+            sink,
+            position: summary.image_len,
+            generation: summary.generation + 1,
+            previous_footer: Some(summary.image_len - FOOTER_LEN as u64),
+            sections: sections
+                .filter(|s| !is_of_names(s.record_type))
+                .map(open)
+                .collect(),
+            raw_places: BTreeMap::new(),
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        if let Sink::File(file) = &mut self.sink {
+            file.write_all(bytes)?;
+        }
+        self.position += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Bytes written so far.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Reads what is written, where that can be read.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn reader(&self) -> Result<Option<FileSource>> {
+        match &self.sink {
+            Sink::File(file) => file.reader(),
+            Sink::Count => Ok(None),
+        }
+    }
+
+    /// Where [`ImageWriter::reader`] finds block `no` of those that were written to `stream`, if it
+    /// is there and stored as it is.
+    pub fn raw_place(&self, stream: u8, no: u64) -> Option<u64> {
+        let place = self.raw_places.get(&stream)?.get(no as usize)?.as_ref()?;
+        match &self.sink {
+            Sink::File(file) if place.end <= file.written_len() => Some(place.start),
+            _ => None,
+        }
+    }
+
+    /// Stored bytes, headers included, of all records of a type.
+    pub fn stored_len(&self, record_type: RecordType) -> u64 {
+        self.sections_len(&|t, _| t == record_type)
+    }
+
+    /// The same of all blocks, and of the dictionaries that they share; that of metadata has number
+    /// 0.
+    pub fn data_len(&self) -> u64 {
+        self.sections_len(&|t, no| t == RecordType::Data || t == RecordType::Dictionary && no > 0)
+    }
+
+    fn sections_len(&self, is_wanted: &dyn Fn(RecordType, u8) -> bool) -> u64 {
+        self.sections
+            .iter()
+            .filter(|((record_type, no), _)| is_wanted(*record_type, *no))
+            .map(|(_, s)| s.stored_len)
+            .sum()
+    }
+
+    fn append_record(&mut self, record: &Outgoing) -> Result<RecordRef> {
+        let reference = RecordRef {
+            record_type: record.record_type,
+            codec: record.encoded.codec,
+            offset: self.position,
+            stored_len: record.encoded.stored.len() as u64,
+            raw_len: record.raw_len,
+            digest: record.digest,
+        };
+        self.put(reference.header().as_bytes())?;
+        self.put(&record.encoded.stored)?;
+        Ok(reference)
+    }
+
+    /// Writes a record of a section.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn write(&mut self, record: &Outgoing) -> Result<()> {
+        let reference = self.append_record(record)?;
+        let key = (record.record_type, record.stream);
+        if record.record_type == RecordType::Data {
+            let is_raw = record.encoded.codec == Codec::None;
+            let place = is_raw.then(|| reference.end() - reference.stored_len..reference.end());
+            self.raw_places
+                .entry(record.stream)
+                .or_default()
+                .push(place);
+        }
+        let section = self.sections.entry(key).or_default();
+        section.stored_len += HEADER_LEN as u64 + reference.stored_len;
+        section.refs.push(reference);
+        section.items.push(record.item_count);
+        if section.refs.len() == REFS_PER_PAGE {
+            self.write_index_page(key)?;
+        }
+        Ok(())
+    }
+
+    fn write_index_page(&mut self, key: (RecordType, u8)) -> Result<()> {
+        let section = self.sections.entry(key).or_default();
+        let refs = std::mem::take(&mut section.refs);
+        let items = std::mem::take(&mut section.items);
+        if let ([record], [item_count]) = (&*refs, &*items) {
+            section.pages.push(PageRef::direct(*record, *item_count));
+            return Ok(());
+        }
+        if refs.is_empty() {
+            return Ok(());
+        }
+        let raw = IndexPage::encode(&refs, &items);
+        let raw_len = raw.len() as u64;
+        let encoded = Encoded {
+            codec: Codec::None,
+            stored: raw,
+        };
+        let record =
+            self.append_record(&Outgoing::new(RecordType::Index, 0, encoded, raw_len, 0))?;
+        let page = PageRef {
+            record,
+            record_count: refs.len() as u64,
+            item_count: items.iter().sum(),
+        };
+        self.sections.entry(key).or_default().pages.push(page);
+        Ok(())
+    }
+
+    /// Writes the open index pages, the directory and the footer, and names the file.
+    ///
+    /// # Errors
+    /// `Io`, `Full`; `Busy` where the name is taken and `overwrite` is off.
+    pub fn seal(
+        mut self,
+        tree_digest: Digest,
+        name_count: u64,
+        streams: Vec<Stream>,
+        bases: Vec<Base>,
+        overwrite: bool,
+    ) -> Result<Sealed> {
+        let keys: Vec<_> = self.sections.keys().copied().collect();
+        for key in &keys {
+            self.write_index_page(*key)?;
+        }
+        let section = |(record_type, stream): &(RecordType, u8)| Section {
+            record_type: *record_type,
+            stream: u64::from(*stream),
+            pages: self.sections[&(*record_type, *stream)].pages.clone(),
+        };
+        let directory = Directory {
+            superblock_digest: Digest::of(SuperblockRecord::current().as_bytes()),
+            generation: self.generation,
+            previous_footer: self.previous_footer.unwrap_or(0),
+            tree_digest,
+            name_count,
+            streams,
+            bases,
+            sections: keys.iter().map(section).collect(),
+        };
+        let image_digest = self.put_directory(&directory)?;
+        if let Sink::File(file) = self.sink {
+            file.commit(overwrite)?;
+        }
+        Ok(Sealed {
+            image_digest,
+            image_len: self.position,
+            generation: self.generation,
+        })
+    }
+
+    fn put_directory(&mut self, directory: &Directory) -> Result<Digest> {
+        let raw = directory.encode();
+        let parsed = Directory::parse(&raw);
+        assert!(
+            parsed.is_ok_and(|d| d == *directory),
+            "the directory does not parse as it was written"
+        );
+        let encoded = Encoder::new(CodecSpec::Zstd(19), raw.len() as u64)?.encode(&raw)?;
+        let record = Outgoing::new(RecordType::Directory, 0, encoded, raw.len() as u64, 0);
+        let directory_offset = self.position;
+        let reference = self.append_record(&record)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher
+            .update(reference.header().as_bytes())
+            .update(&record.encoded.stored);
+        let image_digest = Digest(*hasher.finalize().as_bytes());
+        let footer = Footer {
+            generation: directory.generation,
+            directory_offset,
+            directory_len: self.position - directory_offset,
+            footer_offset: self.position,
+            previous_footer: self.previous_footer,
+            image_digest,
+            tree_digest: directory.tree_digest,
+        };
+        let bytes = footer.encode();
+        Footer::parse(bytes.as_bytes(), self.position)
+            .map_err(|e| Error::invalid("footer does not parse as written").with_source(e))?;
+        // A footer says that everything before it is there.
+        if let Sink::File(file) = &mut self.sink {
+            file.barrier()?;
+        }
+        self.put(bytes.as_bytes())?;
+        Ok(image_digest)
+    }
+}

@@ -1,0 +1,46 @@
+//! The builder: turns a source tree into a sealed image.
+//!
+//! `scan → read → share → segment → compress → emit`, the same bytes for any number of threads,
+//! within a memory budget. [`build_image`] is the whole of it; every stage is a module of its own.
+#![forbid(unsafe_code)]
+
+mod cluster;
+mod compress;
+mod contents;
+mod dictionary;
+mod earlier;
+mod emit;
+pub mod filter;
+mod history;
+mod image_writer;
+mod known_dirs;
+mod machine;
+mod match_table;
+mod metadata;
+pub mod mode;
+mod options;
+mod order;
+mod pipeline;
+mod plan;
+mod prior;
+mod read;
+mod recode;
+mod recover;
+mod report;
+mod rewrite;
+pub mod scan;
+pub mod script;
+mod segment;
+mod source;
+pub mod stream;
+mod threads;
+mod times;
+mod tree_writer;
+mod watch;
+
+pub use options::{BuildOptions, Categories, MtimeRule, Order};
+pub use pipeline::{build_from_image, build_image};
+pub use recover::{Recovered, recover_image};
+pub use rewrite::{RewriteOptions, RewriteReport, rewrite_image};
+pub use watch::{Problem, Progress, Report, Silent, Stage, Watch};
+pub use weald_codec::CodecSpec;

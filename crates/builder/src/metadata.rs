@@ -1,0 +1,352 @@
+//! Metadata records on their way to the image: gathered to train the dictionary, then compressed
+//! and written.
+
+use crate::earlier::{Pages, Place};
+use crate::image_writer::{Outgoing, RecordSink};
+use crate::threads::Pool;
+use std::sync::Arc;
+use weald_codec::{CodecSpec, Encoded, Encoder, train_dictionary};
+use weald_format::Result;
+use weald_format::container::RecordType;
+use weald_format::entries::{EntryBlock, EntryBlockBuilder};
+use weald_format::limits::PAGE_LEN_MAX;
+use weald_image::Image;
+
+/// Raw metadata held back to learn from before anything is written, bytes; a third of it at levels
+/// that shall be fast.
+const HELD_LEN_MAX: usize = 12 << 20;
+/// Largest dictionary: what zstd's own tool uses, and what fits a level 1 cache three times over.
+const DICTIONARY_LEN: usize = 112 << 10;
+
+/// Records that a cheap encoder makes smaller by less than this share of them are left as it made
+/// them: what is in them has no order to find.
+const SHARE_MIN: usize = 16;
+/// Smaller records are always tried in full: that takes no time.
+const CHEAP_LEN_MIN: usize = 16 << 10;
+/// Levels that see by themselves, and soon, where nothing is to be found.
+const CHEAP_LEVEL_MAX: i32 = 6;
+/// Raw metadata that is encoded by the thread that has it: less than starting others takes.
+const ALONE_LEN_MAX: usize = 1 << 20;
+/// Memory of a thread that encodes: contexts at the highest level, and the records that it and the
+/// queue hold, bytes.
+pub const THREAD_LEN: u64 = 20 << 20;
+
+/// A raw record.
+struct Raw {
+    record_type: RecordType,
+    bytes: Vec<u8>,
+    item_count: u64,
+}
+
+impl Raw {
+    fn of_block(mut block: EntryBlockBuilder, mask: u8) -> Self {
+        let count = block.count();
+        let bytes = block.encode(mask);
+        let parsed = EntryBlock::parse(&bytes);
+        assert!(
+            parsed.is_ok_and(|b| b.count() == count),
+            "an entry block does not parse as it was written"
+        );
+        Self {
+            record_type: RecordType::Entries,
+            bytes,
+            item_count: count as u64,
+        }
+    }
+
+    fn outgoing(&self, encoded: Encoded) -> Outgoing {
+        let raw_len = self.bytes.len() as u64;
+        Outgoing::new(self.record_type, 0, encoded, raw_len, self.item_count)
+    }
+}
+
+/// What threads make records of.
+enum Job {
+    Raw(Arc<Raw>),
+    Block(Box<EntryBlockBuilder>, u8),
+}
+
+impl Job {
+    fn raw(self) -> Arc<Raw> {
+        match self {
+            Self::Raw(raw) => raw,
+            Self::Block(block, mask) => Arc::new(Raw::of_block(*block, mask)),
+        }
+    }
+}
+
+/// Encodes raw records, each at as high a level as pays.
+struct PageEncoder {
+    /// None where the full one is as cheap.
+    cheap: Option<Encoder>,
+    full: Encoder,
+}
+
+impl PageEncoder {
+    fn new(level: i32, dictionary: Option<&[u8]>) -> Result<Self> {
+        let encoder = |level| match dictionary {
+            Some(dictionary) => Encoder::with_dictionary(level, dictionary),
+            None => Encoder::new(CodecSpec::Zstd(level), PAGE_LEN_MAX),
+        };
+        let cheap = match level > CHEAP_LEVEL_MAX {
+            true => Some(encoder(1)?),
+            false => None,
+        };
+        let full = encoder(level)?;
+        Ok(Self { cheap, full })
+    }
+
+    fn encode(&mut self, raw: &[u8]) -> Result<Encoded> {
+        if let Some(cheap) = &mut self.cheap
+            && raw.len() >= CHEAP_LEN_MIN
+        {
+            let encoded = cheap.encode(raw)?;
+            if !has_order(raw.len(), &encoded) {
+                return Ok(encoded);
+            }
+        }
+        self.full.encode(raw)
+    }
+}
+
+/// Whether `encoded` is so much smaller than what it was made of that somebody may find more.
+fn has_order(raw_len: usize, encoded: &Encoded) -> bool {
+    encoded.stored.len() < raw_len - raw_len / SHARE_MIN
+}
+
+/// Compresses and writes metadata records.
+///
+/// At first one thread does all, so that records stand where they were pushed, among those of
+/// contents. [`MetadataWriter::share_out`] says from when on nothing but metadata comes: then
+/// threads encode it, and the order is still that in which it was pushed.
+pub struct MetadataWriter {
+    level: i32,
+    held: Vec<Arc<Raw>>,
+    held_len: usize,
+    /// Nothing is held back any more.
+    is_released: bool,
+    /// Of the thread that has records; none as long as others encode.
+    encoder: Option<PageEncoder>,
+    dictionary: Option<Vec<u8>>,
+    /// What other images have of every type.
+    earlier: Option<Pages>,
+    threads: usize,
+    pool: Option<Pool<Job, Outgoing>>,
+}
+
+impl MetadataWriter {
+    /// A writer at zstd `level`.
+    pub fn new(level: i32) -> Self {
+        Self {
+            level,
+            held: Vec::new(),
+            held_len: 0,
+            is_released: false,
+            encoder: None,
+            dictionary: None,
+            earlier: None,
+            threads: 1,
+            pool: None,
+        }
+    }
+
+    /// A writer at zstd `level` that goes on behind `image`, with its dictionary, or without one as
+    /// it does.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` of the image; `Invalid` where zstd does not take the dictionary.
+    pub fn behind(level: i32, image: &Arc<Image>) -> Result<Self> {
+        let dictionary = image.dictionary()?;
+        Ok(Self {
+            is_released: true,
+            encoder: Some(PageEncoder::new(level, dictionary.as_deref())?),
+            dictionary,
+            earlier: Some(Pages::new(vec![Place {
+                image: image.clone(),
+                stream: 0,
+                base_stream: None,
+            }])),
+            ..Self::new(level)
+        })
+    }
+
+    /// A writer at zstd `level` of an image that lies on others, each of which `places` names once.
+    pub fn over(level: i32, places: Vec<Place>) -> Self {
+        Self {
+            earlier: (!places.is_empty()).then(|| Pages::new(places)),
+            ..Self::new(level)
+        }
+    }
+
+    /// From now on nothing but metadata goes to the image, and `threads` may encode it. Where
+    /// records are compressed after those of other images, each asks what the one before found:
+    /// there it stays with one.
+    pub fn share_out(&mut self, threads: usize) {
+        if self.earlier.is_none() {
+            self.threads = threads;
+        }
+    }
+
+    /// Takes a record of raw bytes with `item_count` items.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Limit`.
+    pub fn push(
+        &mut self,
+        sink: &mut dyn RecordSink,
+        record_type: RecordType,
+        bytes: Vec<u8>,
+        item_count: u64,
+    ) -> Result<()> {
+        assert!(
+            bytes.len() as u64 <= PAGE_LEN_MAX,
+            "{record_type:?} record of {} bytes",
+            bytes.len()
+        );
+        let raw = Raw {
+            record_type,
+            bytes,
+            item_count,
+        };
+        self.put(sink, Job::Raw(Arc::new(raw)))
+    }
+
+    /// Takes a block of entries that carry the times of `mask`.
+    ///
+    /// # Errors
+    /// As [`MetadataWriter::push`].
+    pub fn push_block(
+        &mut self,
+        sink: &mut dyn RecordSink,
+        block: EntryBlockBuilder,
+        mask: u8,
+    ) -> Result<()> {
+        self.put(sink, Job::Block(Box::new(block), mask))
+    }
+
+    fn put(&mut self, sink: &mut dyn RecordSink, job: Job) -> Result<()> {
+        if self.is_released {
+            let dictionary = self.dictionary.as_deref();
+            if self.threads > 1 {
+                let pool = match &mut self.pool {
+                    Some(pool) => pool,
+                    none => none.insert(pool(self.threads, self.level, dictionary)?),
+                };
+                return pool.submit(job, &mut |record| sink.put_record(record));
+            }
+            let encoder = match &mut self.encoder {
+                Some(encoder) => encoder,
+                none => none.insert(PageEncoder::new(self.level, dictionary)?),
+            };
+            let raw = job.raw();
+            let mut encoded = encoder.encode(&raw.bytes)?;
+            if let Some(earlier) = &mut self.earlier {
+                encoded = earlier.smaller(raw.record_type, &raw.bytes, self.level, encoded)?;
+            }
+            return sink.put_record(raw.outgoing(encoded));
+        }
+        let raw = job.raw();
+        self.held_len += raw.bytes.len();
+        self.held.push(raw);
+        let is_fast = self.level <= CHEAP_LEVEL_MAX;
+        if self.held_len >= HELD_LEN_MAX / if is_fast { 3 } else { 1 } {
+            self.release(sink)?;
+        }
+        Ok(())
+    }
+
+    /// Writes everything that is still held back, or with the threads, which end.
+    ///
+    /// # Errors
+    /// As [`MetadataWriter::push`].
+    pub fn finish(&mut self, sink: &mut dyn RecordSink) -> Result<()> {
+        if !self.is_released {
+            self.release(sink)?;
+        }
+        match self.pool.take() {
+            Some(pool) => pool.finish(&mut |record| sink.put_record(record)),
+            None => Ok(()),
+        }
+    }
+
+    /// Chooses the dictionary, or none, by what the records held back come to with it; then writes
+    /// them.
+    fn release(&mut self, sink: &mut dyn RecordSink) -> Result<()> {
+        let held = std::mem::take(&mut self.held);
+        let (mut best, plain) = self.encode_all(&held, None)?;
+        if let Some(earlier) = &mut self.earlier {
+            for (raw, record) in held.iter().zip(&mut best) {
+                let encoded = record.encoded.clone();
+                let encoded = earlier.smaller(raw.record_type, &raw.bytes, self.level, encoded)?;
+                *record = raw.outgoing(encoded);
+            }
+        }
+        (self.is_released, self.encoder) = (true, plain);
+        let samples = held.iter().zip(&best).filter(|(raw, record)| {
+            raw.record_type == RecordType::Entries && has_order(raw.bytes.len(), &record.encoded)
+        });
+        let samples: Vec<Vec<u8>> = samples.map(|(raw, _)| raw.bytes.clone()).collect();
+        // A dictionary that takes more than a sixteenth of what it teaches does not pay.
+        let len_max = (self.held_len / 16).clamp(1 << 10, DICTIONARY_LEN);
+        if let Some(dictionary) = train_dictionary(&samples, len_max) {
+            let (records, encoder) = self.encode_all(&held, Some(&dictionary))?;
+            let stored =
+                Encoder::new(CodecSpec::Zstd(self.level), PAGE_LEN_MAX)?.encode(&dictionary)?;
+            if total_len(&records) + stored.stored.len() < total_len(&best) {
+                let raw_len = dictionary.len() as u64;
+                sink.put_record(Outgoing::new(RecordType::Dictionary, 0, stored, raw_len, 1))?;
+                best = records;
+                (self.encoder, self.dictionary) = (encoder, Some(dictionary));
+            }
+        }
+        best.into_iter()
+            .try_for_each(|record| sink.put_record(record))
+    }
+
+    /// All of `held`, encoded; and the encoder that did it, unless threads did.
+    fn encode_all(
+        &self,
+        held: &[Arc<Raw>],
+        dictionary: Option<&[u8]>,
+    ) -> Result<(Vec<Outgoing>, Option<PageEncoder>)> {
+        let mut records = Vec::with_capacity(held.len());
+        if self.threads > 1 && self.held_len > ALONE_LEN_MAX {
+            let mut take = |record| {
+                records.push(record);
+                Ok(())
+            };
+            let mut pool = pool(self.threads, self.level, dictionary)?;
+            for raw in held {
+                pool.submit(Job::Raw(raw.clone()), &mut take)?;
+            }
+            pool.finish(&mut take)?;
+            return Ok((records, None));
+        }
+        let mut encoder = PageEncoder::new(self.level, dictionary)?;
+        for raw in held {
+            records.push(raw.outgoing(encoder.encode(&raw.bytes)?));
+        }
+        Ok((records, Some(encoder)))
+    }
+}
+
+/// Threads that encode at `level`, with `dictionary` if there is one.
+fn pool(threads: usize, level: i32, dictionary: Option<&[u8]>) -> Result<Pool<Job, Outgoing>> {
+    let dictionary: Option<Arc<[u8]>> = dictionary.map(Arc::from);
+    let worker = || {
+        let (mut encoder, dictionary) = (None, dictionary.clone());
+        move |job: Job| {
+            let encoder = match &mut encoder {
+                Some(encoder) => encoder,
+                none => none.insert(PageEncoder::new(level, dictionary.as_deref())?),
+            };
+            let raw = job.raw();
+            Ok(raw.outgoing(encoder.encode(&raw.bytes)?))
+        }
+    };
+    Pool::start(threads, "metadata", &worker)
+}
+
+fn total_len(records: &[Outgoing]) -> usize {
+    records.iter().map(|r| r.encoded.stored.len()).sum()
+}

@@ -1,0 +1,309 @@
+//! In which order files are read and their contents laid out.
+
+mod nilsimsa;
+
+use crate::options::{BuildOptions, Order};
+use crate::read::Job;
+use crate::scan::ScannedTree;
+use crate::script::{Candidate, Script};
+use crate::watch::Watch;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use weald_format::{Error, FileKind, Result};
+
+/// Bytes of a file that its signature is made of: what begins alike is taken to go on alike.
+const SIGNED_LEN: u64 = 1 << 20;
+/// Bytes of a shingle.
+const SHINGLE_LEN: usize = 16;
+/// One shingle of 32 is looked at: its hash decides, so that the same ones are chosen wherever they
+/// lie.
+const CHOSEN: u64 = 0x1f;
+/// Values of a signature, the smallest hashes of the file: two files share the first with the
+/// probability with which they share a shingle.
+const SIGNATURE_LEN: usize = 4;
+
+/// Smallest hashes, ascending.
+type Signature = [u64; SIGNATURE_LEN];
+
+/// Puts `jobs`, which are in path order, into the order that `options` ask for.
+///
+/// # Errors
+/// `Invalid` where the script or the list is at fault, or when cancelled.
+/// # Cost
+/// O(n log n); similarity and nilsimsa read up to 1 MiB of each file.
+pub fn arrange(
+    tree: &ScannedTree,
+    mut jobs: Vec<Job>,
+    options: &BuildOptions,
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<Vec<Job>> {
+    if let Some(script) = options.script.as_ref().filter(|s| s.orders()) {
+        let jobs = by_script(script, tree, &jobs)?;
+        return Ok(hot_first(tree, jobs, &options.hot_paths));
+    }
+    match &options.order {
+        Order::Path => {}
+        Order::Name => jobs.sort_by(|a, b| {
+            let by_name = tree.name(a.entry).cmp(tree.name(b.entry));
+            by_name.then(a.entry.cmp(&b.entry))
+        }),
+        Order::ReversePath => by_reverse_path(tree, &mut jobs),
+        Order::Similarity => by_similarity(tree, &mut jobs, threads, watch)?,
+        Order::Nilsimsa => by_nilsimsa(tree, &mut jobs, threads, watch)?,
+        Order::List(paths) => by_list(tree, &mut jobs, paths)?,
+    }
+    Ok(hot_first(tree, jobs, &options.hot_paths))
+}
+
+/// The files that `paths` name first, in that order; the others as they were.
+fn hot_first(tree: &ScannedTree, mut jobs: Vec<Job>, paths: &[Vec<u8>]) -> Vec<Job> {
+    if paths.is_empty() {
+        return jobs;
+    }
+    let mut ranks: HashMap<&[u8], usize> = HashMap::with_capacity(paths.len());
+    for (rank, path) in paths.iter().enumerate() {
+        ranks.entry(path).or_insert(rank);
+    }
+    let rank = |job: &Job| {
+        let rank = ranks.get(tree.path_of(job.entry).as_slice());
+        rank.copied().unwrap_or(usize::MAX)
+    };
+    jobs.sort_by_cached_key(rank);
+    jobs
+}
+
+fn by_script(script: &Script, tree: &ScannedTree, jobs: &[Job]) -> Result<Vec<Job>> {
+    let paths: Vec<Vec<u8>> = jobs.iter().map(|job| tree.path_of(job.entry)).collect();
+    let mut candidates = jobs.iter().zip(&paths).map(|(job, path)| {
+        let (attributes, mtime) = (tree.attributes(job.entry), tree.mtime(job.entry));
+        Candidate::new(path, FileKind::Regular, job.len, attributes, mtime)
+    });
+    let order = script.order(&mut candidates)?.unwrap_or_default();
+    Ok(order.into_iter().map(|index| jobs[index]).collect())
+}
+
+/// By name, then by the name of the directory, and so on up: what lies at the same place in sibling
+/// trees comes together.
+fn by_reverse_path(tree: &ScannedTree, jobs: &mut [Job]) {
+    let names = |entry| tree.way_up(entry).map(|entry| tree.name(entry));
+    jobs.sort_by(|a, b| {
+        let by_names = names(a.entry).cmp(names(b.entry));
+        by_names.then(a.entry.cmp(&b.entry))
+    });
+}
+
+/// What the list names, or what lies in a directory that it names, in its order; the rest behind.
+fn by_list(tree: &ScannedTree, jobs: &mut [Job], paths: &[Vec<u8>]) -> Result<()> {
+    let mut ranks: HashMap<&[u8], usize> = HashMap::with_capacity(paths.len());
+    for (rank, path) in paths.iter().enumerate() {
+        ranks.entry(path).or_insert(rank);
+    }
+    let rank = |job: &Job| {
+        let path = tree.path_of(job.entry);
+        let mut front = path.as_slice();
+        loop {
+            if let Some(&rank) = ranks.get(front) {
+                return rank;
+            }
+            match front.iter().rposition(|&b| b == b'/') {
+                Some(slash) => front = &front[..slash],
+                None => return usize::MAX,
+            }
+        }
+    };
+    let mut ranked: Vec<(usize, Job)> = jobs.iter().map(|job| (rank(job), *job)).collect();
+    if !ranked.is_empty() && ranked.iter().all(|(rank, _)| *rank == usize::MAX) {
+        return Err(Error::invalid(
+            "the list of the order names no file of the source",
+        ));
+    }
+    ranked.sort_by_key(|&(rank, job)| (rank, job.entry));
+    for (job, (_, next)) in jobs.iter_mut().zip(ranked) {
+        *job = next;
+    }
+    Ok(())
+}
+
+/// By signature: files that share their rarest shingles come together, the longest first.
+fn by_similarity(
+    tree: &ScannedTree,
+    jobs: &mut [Job],
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<()> {
+    let mut signed = signed(tree, jobs, threads, watch, signature)?;
+    signed.sort_by(|(a_signature, a), (b_signature, b)| {
+        let by_content = a_signature.cmp(b_signature).then(b.len.cmp(&a.len));
+        by_content.then(a.entry.cmp(&b.entry))
+    });
+    for (job, (_, next)) in jobs.iter_mut().zip(signed) {
+        *job = next;
+    }
+    Ok(())
+}
+
+/// By digest: files that are like each other as a whole come together.
+fn by_nilsimsa(
+    tree: &ScannedTree,
+    jobs: &mut [Job],
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<()> {
+    let mut signed = signed(tree, jobs, threads, watch, nilsimsa::digest)?;
+    nilsimsa::chain(&mut signed);
+    for (job, (_, next)) in jobs.iter_mut().zip(signed) {
+        *job = next;
+    }
+    Ok(())
+}
+
+/// Bytes that [`arrange`] takes at most besides the jobs, for `file_count` files. It is done before
+/// blocks are cut.
+pub fn memory_len(options: &BuildOptions, file_count: u64, threads: u64) -> u64 {
+    let (paths, order) = (&options.hot_paths, &options.order);
+    let hot_len = match paths.is_empty() {
+        true => 0,
+        // A rank and a place for each, and half of the jobs while they are sorted.
+        false => {
+            paths_len(paths) + file_count * (size_of::<(usize, usize)>() + size_of::<Job>()) as u64
+        }
+    };
+    order_len(order, file_count, threads) + hot_len
+}
+
+/// Bytes of paths, and of a table of them.
+fn paths_len(paths: &[Vec<u8>]) -> u64 {
+    let text_len: usize = paths.iter().map(Vec::capacity).sum();
+    // A table is less than half empty after it grew, and has a byte more for each place.
+    let table_len = size_of::<(&[u8], usize)>() * 5 / 2;
+    let path_len = size_of::<Vec<u8>>() + table_len;
+    (text_len + paths.len() * path_len) as u64
+}
+
+fn order_len(order: &Order, file_count: u64, threads: u64) -> u64 {
+    // What a thread found, all of it in its place, and beside its job, of which sorting copies
+    // half.
+    let signed_len = size_of::<(usize, Signature)>() + size_of::<Signature>();
+    let sorted_len = size_of::<(Signature, Job)>() * 3 / 2;
+    let ranked_len = size_of::<(usize, Job)>() * 3 / 2;
+    match order {
+        Order::Path => 0,
+        Order::Name | Order::ReversePath => file_count * size_of::<Job>() as u64 / 2,
+        // As a vector grows, it holds its bytes three times.
+        Order::Similarity | Order::Nilsimsa => {
+            file_count * (signed_len * 2 + sorted_len) as u64 + threads * 2 * SIGNED_LEN
+        }
+        Order::List(paths) => paths_len(paths) + file_count * ranked_len as u64,
+    }
+}
+
+/// The files beside what `sign` makes of them, the same for any number of threads; ones where one
+/// cannot be read.
+///
+/// # Errors
+/// `Invalid` when cancelled.
+fn signed(
+    tree: &ScannedTree,
+    jobs: &[Job],
+    threads: usize,
+    watch: &dyn Watch,
+    sign: impl Fn(&[u8]) -> Signature + Sync,
+) -> Result<Vec<(Signature, Job)>> {
+    const CHUNK: usize = 256;
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        let mut data = Vec::new();
+        loop {
+            let start = next.fetch_add(CHUNK, Ordering::Relaxed);
+            let end = jobs.len().min(start.saturating_add(CHUNK));
+            if start >= end || watch.is_cancelled() {
+                return done;
+            }
+            for (no, job) in (start..).zip(&jobs[start..end]) {
+                data.clear();
+                // A file that cannot be read now is met again, and reported, when it is packed.
+                let read = tree
+                    .open_file(job.entry)
+                    .and_then(|file| file.read_front(SIGNED_LEN, &mut data));
+                done.push((no, read.map_or([u64::MAX; SIGNATURE_LEN], |()| sign(&data))));
+            }
+        }
+    };
+    let mut signatures = vec![[u64::MAX; SIGNATURE_LEN]; jobs.len()];
+    std::thread::scope(|scope| {
+        let spawn = || crate::threads::start(scope, work);
+        let others: Vec<_> = (1..threads).map_while(|_| spawn().ok()).collect();
+        let own = work();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().expect("a thread that signs files panicked")
+        };
+        for (no, signature) in own.into_iter().chain(others.into_iter().flat_map(join)) {
+            signatures[no] = signature;
+        }
+    });
+    match watch.is_cancelled() {
+        true => Err(Error::invalid("interrupted")),
+        false => Ok(signatures.into_iter().zip(jobs.iter().copied()).collect()),
+    }
+}
+
+/// The smallest hashes of the shingles of `data` that are looked at.
+fn signature(data: &[u8]) -> Signature {
+    // Each byte is shifted out after 16 more: the hash is that of the last 16 bytes.
+    const SHIFT: u32 = 64 / SHINGLE_LEN as u32;
+    let mut least = [u64::MAX; SIGNATURE_LEN];
+    let mut rolling = 0u64;
+    for &byte in data {
+        rolling = (rolling << SHIFT).wrapping_add(mixed(u64::from(byte)));
+        if rolling >> 59 != CHOSEN {
+            continue;
+        }
+        let hash = mixed(rolling);
+        if hash < least[SIGNATURE_LEN - 1] && !least.contains(&hash) {
+            let place = least.partition_point(|&known| known < hash);
+            least.copy_within(place..SIGNATURE_LEN - 1, place + 1);
+            least[place] = hash;
+        }
+    }
+    least
+}
+
+/// The finalizer of SplitMix64, a bijection that spreads every bit (Steele, Lea and Flood 2014).
+pub(crate) const fn mixed(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(from: usize, lines: usize) -> Vec<u8> {
+        let line = |n: usize| format!("{n}: {:x}\n", mixed(n as u64));
+        (from..from + lines)
+            .map(line)
+            .collect::<String>()
+            .into_bytes()
+    }
+
+    /// Would catch: signatures that depend on where things lie, or that are alike for everything.
+    #[test]
+    fn alike_files_have_alike_signatures() {
+        let one = text(0, 2000);
+        let moved = [b"#!/bin/sh\n".as_slice(), &one].concat();
+        let changed = [&one[..20_000], b"changed", &one[20_000..]].concat();
+        let shared = |a: &[u8], b: &[u8]| {
+            let (a, b) = (signature(a), signature(b));
+            a.iter().filter(|hash| b.contains(hash)).count()
+        };
+        assert!(signature(&one).is_sorted());
+        assert_eq!(shared(&one, &moved), SIGNATURE_LEN);
+        assert!(shared(&one, &changed) >= SIGNATURE_LEN - 1);
+        assert_eq!(shared(&one, &text(5000, 2000)), 0);
+        assert_eq!(signature(b""), [u64::MAX; SIGNATURE_LEN]);
+    }
+}

@@ -1,0 +1,340 @@
+//! The build from end to end: `files.rs` has the files on their way, `long.rs` those that are
+//! streamed.
+
+mod files;
+mod long;
+
+use crate::contents::ContentSummary;
+use crate::emit::{Emitted, Emitter, FileState};
+use crate::image_writer::{ImageWriter, Sealed, Sink};
+use crate::metadata::MetadataWriter;
+use crate::options::BuildOptions;
+use crate::order::arrange;
+use crate::plan::{self, Plan, TreeSize};
+use crate::prior::{Before, OpenedAll};
+use crate::read::Job;
+use crate::report::{Outcome, StoredLens};
+use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan, scan_image};
+use crate::watch::{Problem, Progress, Report, Stage, Watch};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use weald_format::limits::NUMBER_MAX;
+use weald_format::{Error, Result};
+use weald_image::{Image, Summary};
+use weald_io::OutputFile;
+
+/// Progress is told this often.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Builds an image of directory `source` at `target`, which appears only when complete.
+///
+/// # Errors
+/// `Io`, `Full`, `Limit`; `Invalid` for bad options, a source that is no directory, or when
+/// cancelled; `Busy` where `target` exists and `overwrite` is off.
+/// # Cost
+/// One pass over the source's data (two over long files of equal length); memory as
+/// `options.memory_len` says.
+pub fn build_image(
+    source: &Path,
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+) -> Result<Report> {
+    build(target, overwrite, options, watch, &|scan_options, watch| {
+        scan(source, scan_options, watch)
+    })
+}
+
+/// Builds an image of the tree of `source`, which may be the image at `target`.
+///
+/// # Errors
+/// As [`build_image`], and `Corrupt`, `Io` where anything of `source` cannot be read: nothing is
+/// left out.
+/// # Cost
+/// As [`build_image`], and the memory of the open `source`.
+pub fn build_from_image(
+    source: &Arc<Image>,
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+) -> Result<Report> {
+    build(target, overwrite, options, watch, &|scan_options, watch| {
+        scan_image(source, scan_options, watch)
+    })
+}
+
+/// Makes the tree that is to be packed.
+type Scan<'a> = dyn Fn(&ScanOptions<'_>, &dyn Watch) -> Result<ScannedTree> + 'a;
+
+fn build(
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+    scan: &Scan<'_>,
+) -> Result<Report> {
+    options.validate()?;
+    let is_appended = options.append && target != Path::new("-") && target.exists();
+    if !overwrite && !is_appended {
+        weald_io::refuse_existing(target)?;
+    }
+    let problems = CountProblems {
+        inner: watch,
+        count: AtomicU64::new(0),
+    };
+    let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let threads = match options.threads {
+        0 => cpu_count,
+        threads => threads,
+    };
+    let before = OpenedAll::open(target, is_appended, options, threads)?;
+    let out = match before.appended() {
+        Some(image) => OutputFile::append(target, image.summary().image_len)?,
+        None => OutputFile::create(target)?,
+    };
+    let own = own_inodes(&out, target);
+    let tree = scan(&scan_options(options, threads, &own), &problems)?;
+    let script_len = options.script.as_ref().map_or(0, |s| s.memory_len());
+    let prior_len = before.memory_len(options) + script_len;
+    let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), prior_len)?;
+    let mut build = Build::new(&tree, options, threads, &problems)?;
+    let (mut image, mut metadata) = writers(out, &before, options)?;
+    build.tell(Stage::Write, image.position(), true);
+    let before = before.read(options, &plan)?;
+    let old = before.appended.as_ref().map(|prior| &*prior.image);
+    let spool_dir = spool_dir(target);
+    let contents = build.write_contents(&mut image, &mut metadata, &plan, &spool_dir, &before)?;
+    build.tell(Stage::Tree, image.position(), true);
+    build.omitted.sort_unstable();
+    let contents_len = contents.table.count() * plan::CONTENT_LEN;
+    metadata.share_out(plan.metadata_threads(&TreeSize::of(&tree), prior_len + contents_len));
+    let emitter = Emitter {
+        tree: &tree,
+        states: &build.states,
+        contents: &contents.table,
+        options,
+        omitted: &build.omitted,
+        prior: old,
+    };
+    let emitted = emitter.emit(&mut image, &mut metadata)?;
+    if watch.is_cancelled() {
+        return Err(interrupted());
+    }
+    let report = build.seal(image, contents, &emitted, &before, overwrite)?;
+    Ok(Report {
+        problem_count: problems.count.into_inner(),
+        ..report
+    })
+}
+
+/// Writers of a new image into `out`, or of a generation behind the one that is there `before`.
+fn writers(
+    out: OutputFile,
+    before: &OpenedAll,
+    options: &BuildOptions,
+) -> Result<(ImageWriter, MetadataWriter)> {
+    let (sink, level) = (Sink::File(out), options.metadata_level);
+    match before.appended() {
+        Some(old) => {
+            let metadata = MetadataWriter::behind(level, old)?;
+            Ok((ImageWriter::resume(sink, old), metadata))
+        }
+        None => {
+            let metadata = MetadataWriter::over(level, before.base_places());
+            Ok((ImageWriter::begin(sink)?, metadata))
+        }
+    }
+}
+
+fn interrupted() -> Error {
+    Error::invalid("interrupted")
+}
+
+/// Raw data that must be seen again waits beside the image: there is room for that kind of data
+/// there, if anywhere.
+pub fn spool_dir(target: &Path) -> std::path::PathBuf {
+    match target.parent() {
+        Some(dir) if target != Path::new("-") && dir != Path::new("") => dir.to_owned(),
+        _ if target == Path::new("-") => std::env::temp_dir(),
+        _ => ".".into(),
+    }
+}
+
+/// What an image that lies in its own source must not hold: itself, and the one that it replaces.
+fn own_inodes(out: &OutputFile, target: &Path) -> Vec<(u64, u64)> {
+    let is_file = std::fs::metadata(target).is_ok_and(|m| m.is_file());
+    let old = is_file
+        .then(|| File::open(target).and_then(weald_sys::stat_fd).ok())
+        .flatten();
+    let old = old.map(|stat| (stat.dev, stat.ino));
+    out.regular_inode().into_iter().chain(old).collect()
+}
+
+fn scan_options<'a>(
+    options: &'a BuildOptions,
+    threads: usize,
+    own: &'a [(u64, u64)],
+) -> ScanOptions<'a> {
+    ScanOptions {
+        left_out: own,
+        threads,
+        filter: &options.filter,
+        script: options.script.as_deref(),
+        one_file_system: options.one_file_system,
+        keep_xattrs: options.keep_xattrs,
+        keep_atime: options.keep_atime,
+        keep_ctime: options.keep_ctime,
+        keep_btime: options.keep_btime,
+    }
+}
+
+struct CountProblems<'a> {
+    inner: &'a dyn Watch,
+    count: AtomicU64,
+}
+
+impl Watch for CountProblems<'_> {
+    fn progress(&self, progress: &Progress) {
+        self.inner.progress(progress);
+    }
+
+    fn problem(&self, problem: &Problem) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.inner.problem(problem);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.inner.is_cancelled()
+    }
+}
+
+/// The state of a build between its stages.
+struct Build<'a> {
+    tree: &'a ScannedTree,
+    options: &'a BuildOptions,
+    watch: &'a dyn Watch,
+    states: Vec<FileState>,
+    omitted: Vec<u32>,
+    jobs: Vec<Job>,
+    job_count: u64,
+    file_len: u64,
+    dedup_len: u64,
+    done_count: u64,
+    done_len: u64,
+    last_told: Instant,
+}
+
+impl<'a> Build<'a> {
+    fn new(
+        tree: &'a ScannedTree,
+        options: &'a BuildOptions,
+        threads: usize,
+        watch: &'a dyn Watch,
+    ) -> Result<Self> {
+        let jobs: Vec<Job> = (0..tree.entry_count())
+            .map(EntryNo)
+            .filter_map(|e| files::job(tree, e))
+            .collect();
+        let jobs = arrange(tree, jobs, options, threads, watch)?;
+        let file_len = jobs
+            .iter()
+            .fold(0u64, |sum, job| sum.saturating_add(job.len));
+        if file_len > NUMBER_MAX {
+            return Err(Error::limit(
+                "the files are longer than 2^62 bytes together",
+            ));
+        }
+        Ok(Self {
+            tree,
+            options,
+            watch,
+            states: vec![FileState::EMPTY; tree.entry_count() as usize],
+            omitted: Vec::new(),
+            file_len,
+            job_count: jobs.len() as u64,
+            jobs,
+            dedup_len: 0,
+            done_count: 0,
+            done_len: 0,
+            last_told: Instant::now(),
+        })
+    }
+
+    fn tell(&mut self, stage: Stage, written_len: u64, is_due: bool) {
+        self.tell_read(stage, (self.done_len, self.file_len), written_len, is_due);
+    }
+
+    /// Tells of a stage that reads something else than the files: how much of how much it has.
+    fn tell_read(&mut self, stage: Stage, read: (u64, u64), written_len: u64, is_due: bool) {
+        if is_due || self.last_told.elapsed() >= PROGRESS_INTERVAL {
+            self.last_told = Instant::now();
+            self.watch.progress(&Progress {
+                stage,
+                entry_count: self.done_count,
+                entry_total: self.job_count,
+                read_len: read.0,
+                read_total: read.1,
+                written_len,
+            });
+        }
+    }
+
+    /// Ends the image, unless it would be a generation that is like the one before. The problems
+    /// are still to be counted.
+    fn seal(
+        &self,
+        image: ImageWriter,
+        mut contents: ContentSummary,
+        emitted: &Emitted,
+        before: &Before,
+        overwrite: bool,
+    ) -> Result<Report> {
+        let options = self.options;
+        let stored = StoredLens::of(&image);
+        let old = before.appended.as_ref().map(|prior| prior.image.summary());
+        // Only these times are no part of the tree digest.
+        let has_other_times = options.keep_atime || options.keep_ctime || options.keep_btime;
+        let is_same = |old: &&Summary| old.tree_digest == emitted.tree_digest && !has_other_times;
+        let sealed = match old.filter(is_same) {
+            // Dropped, the output is cut back to what it was.
+            Some(old) => Sealed {
+                image_digest: old.image_digest,
+                image_len: old.image_len,
+                generation: old.generation,
+            },
+            None => {
+                let bases = before.base_list();
+                let digest = emitted.tree_digest;
+                image.seal(
+                    digest,
+                    emitted.summary.name_count,
+                    std::mem::take(&mut contents.streams),
+                    bases,
+                    overwrite,
+                )?
+            }
+        };
+        let outcome = Outcome {
+            sealed,
+            old_len: old.map(|old| old.image_len),
+            stored,
+            emitted,
+            contents: &contents,
+            file_len: self.file_len,
+            dedup_len: self.dedup_len,
+        };
+        Ok(outcome.report())
+    }
+
+    fn go_on(&self) -> Result<()> {
+        match self.watch.is_cancelled() {
+            true => Err(interrupted()),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The files of a build: read by threads, told apart, handed over as contents.
+
+use super::Build;
+use crate::contents::{ContentSummary, ContentWriter};
+use crate::dictionary;
+use crate::emit::FileState;
+use crate::image_writer::ImageWriter;
+use crate::metadata::MetadataWriter;
+use crate::plan::Plan;
+use crate::prior::Before;
+use crate::read::{Handed, Job, Loaded, Readers, WHOLE_LEN_MAX};
+use crate::recode::{MAGIC_LEN, Recoder, is_archive};
+use crate::scan::{EntryNo, ScannedTree};
+use crate::threads::start;
+use crate::watch::{Problem, Stage};
+use std::collections::HashMap;
+use std::path::Path;
+use weald_format::{Error, FileKind, Result};
+
+impl Build<'_> {
+    /// Reads all files and writes their contents.
+    pub(super) fn write_contents(
+        &mut self,
+        image: &mut ImageWriter,
+        metadata: &mut MetadataWriter,
+        plan: &Plan,
+        spool_dir: &Path,
+        before: &Before,
+    ) -> Result<ContentSummary> {
+        let mut jobs = std::mem::take(&mut self.jobs);
+        let total_len = look_at_long_files(self.tree, &mut jobs, plan);
+        let dictionary = match before.appended {
+            // What is there has a dictionary, or does without.
+            Some(_) => None,
+            None => dictionary::learn(self.tree, &jobs, total_len, plan, &|| self.go_on())?,
+        };
+        let mut writer = ContentWriter::new(
+            image,
+            metadata,
+            plan,
+            Some(total_len),
+            spool_dir,
+            before,
+            dictionary,
+        )?;
+        self.tell(Stage::Write, writer.written_len(), true);
+        let mut long_lens = long_lens(&jobs);
+        // A content that is there is a twin too.
+        for len in &before.long_lens {
+            *long_lens.entry(*len).or_default() += 1;
+        }
+        let categories = self.options.categories;
+        let recoder = categories
+            .takes_apart()
+            .then(|| Recoder::new(before.known.clone(), categories, plan.block_len));
+        let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len, recoder);
+        let written = std::thread::scope(|scope| {
+            let _stop = readers.stop_on_drop();
+            start(scope, || readers.work())?;
+            // With fewer threads it takes longer, and the image is the same.
+            (1..plan.threads)
+                .map_while(|_| start(scope, || readers.work()).ok())
+                .for_each(drop);
+            self.take_all(&mut writer, &readers, &long_lens)
+        });
+        self.jobs = jobs;
+        written?;
+        let old = before.appended.as_ref();
+        let old = old.map(|prior| prior.image.directory().streams.as_slice());
+        let (options, mut total) = (self.options, 0);
+        let mut tell = |left: u64, written_len| {
+            self.go_on()?;
+            total = left.max(total);
+            let read = (total - left, total);
+            self.tell_read(Stage::Compress, read, written_len, false);
+            Ok(())
+        };
+        writer.finish(options.block_len, old.unwrap_or(&[]), &mut tell)
+    }
+
+    fn take_all(
+        &mut self,
+        writer: &mut ContentWriter<'_>,
+        readers: &Readers<'_>,
+        long_lens: &HashMap<u64, u32>,
+    ) -> Result<()> {
+        while let Some(batch) = readers.next() {
+            for handed in batch {
+                self.go_on()?;
+                match handed {
+                    Handed::Whole(job, Ok(loaded)) => self.take_whole(writer, &job, loaded)?,
+                    Handed::Whole(job, Err(error)) => self.omit(&job, &error)?,
+                    Handed::Long(job) => {
+                        let has_twin = long_lens.get(&job.len).is_some_and(|&count| count > 1);
+                        self.take_long(writer, &job, has_twin)?;
+                    }
+                }
+                self.done_count += 1;
+                self.tell(Stage::Write, writer.written_len(), false);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_whole(
+        &mut self,
+        writer: &mut ContentWriter<'_>,
+        job: &Job,
+        mut loaded: Loaded,
+    ) -> Result<()> {
+        self.done_len += job.len;
+        if loaded.is_changed {
+            self.report(job.entry, "changed while it was read; stored as last read");
+        }
+        if loaded.layout.len == 0 {
+            return Ok(());
+        }
+        let known = writer.find(&loaded.digest)?;
+        if known.is_some() {
+            self.dedup_len += loaded.layout.len;
+        }
+        let id = match known {
+            Some(id) => id,
+            None if !loaded.taken.streams.is_empty() => {
+                writer.add_apart(&loaded.data, &mut loaded.taken, loaded.digest)?
+            }
+            None => writer.add(&loaded.layout, &loaded.data, loaded.digest)?,
+        };
+        self.set_state(job.entry, FileState::content(id));
+        Ok(())
+    }
+
+    fn names_of(&self, entry: EntryNo) -> Vec<EntryNo> {
+        match self.tree.link_group(entry) {
+            Some(group) => self.tree.link_names(group).collect(),
+            None => vec![entry],
+        }
+    }
+
+    pub(super) fn set_state(&mut self, entry: EntryNo, state: FileState) {
+        for name in self.names_of(entry) {
+            self.states[name.0 as usize] = state;
+        }
+    }
+
+    pub(super) fn report(&self, entry: EntryNo, what: impl Into<String>) {
+        self.watch.problem(&Problem {
+            path: self.tree.path_of(entry),
+            what: what.into(),
+        });
+    }
+
+    /// Leaves a file out, under all its names, and says so. An image is not written again without
+    /// one of its files: the new one may be about to replace it.
+    pub(super) fn omit(&mut self, job: &Job, error: &Error) -> Result<()> {
+        if self.tree.is_of_image() {
+            let path = self.tree.path_of(job.entry);
+            return Err(error
+                .duplicate()
+                .context(String::from_utf8_lossy(&path).into_owned()));
+        }
+        self.done_len += job.len;
+        for name in self.names_of(job.entry) {
+            self.states[name.0 as usize] = FileState::OMITTED;
+            self.omitted.push(name.0);
+            let cause = std::error::Error::source(error)
+                .map(|s| format!(": {s}"))
+                .unwrap_or_default();
+            self.report(name, format!("left out: {error}{cause}"));
+        }
+        Ok(())
+    }
+}
+
+/// The file to read for `entry`: a regular file that is not empty, by the first of its names.
+pub fn job(tree: &ScannedTree, entry: EntryNo) -> Option<Job> {
+    let len = tree.size(entry);
+    let is_first = || {
+        tree.link_group(entry)
+            .is_none_or(|g| tree.link_names(g).next() == Some(entry))
+    };
+    (tree.kind(entry) == FileKind::Regular && len > 0 && is_first()).then_some(Job {
+        entry,
+        len,
+        is_whole: len <= WHOLE_LEN_MAX,
+    })
+}
+
+/// How many files that are streamed there are of each length.
+fn long_lens(jobs: &[Job]) -> HashMap<u64, u32> {
+    let mut lens = HashMap::new();
+    for job in jobs.iter().filter(|j| !j.is_whole) {
+        *lens.entry(job.len).or_default() += 1;
+    }
+    lens
+}
+
+/// Finds archives among the long files, which are to be read whole. Returns the bytes of data in
+/// all files, the holes of long ones left out: how densely repeats are looked for follows from it,
+/// so it must not depend on anything but the files.
+///
+/// # Cost
+/// Opens every long file.
+fn look_at_long_files(tree: &ScannedTree, jobs: &mut [Job], plan: &Plan) -> u64 {
+    let mut total = 0u64;
+    for job in jobs {
+        let mut len = job.len;
+        if !job.is_whole {
+            let looked = look(tree, job, plan);
+            // A file that cannot be opened is met again, and reported, when it is to be read.
+            let (data_len, is_archive) = looked.unwrap_or((0, false));
+            (len, job.is_whole) = (data_len, is_archive);
+        }
+        total = total.saturating_add(len);
+    }
+    total
+}
+
+/// Bytes of data in a file, and whether it is to be read whole, to be taken apart.
+fn look(tree: &ScannedTree, job: &Job, plan: &Plan) -> Result<(u64, bool)> {
+    let file = tree.open_file(job.entry)?;
+    let layout = file.layout()?;
+    let mut front = Vec::with_capacity(MAGIC_LEN);
+    if layout.runs.is_none() && layout.len <= plan.archive_len_max {
+        file.read_front(MAGIC_LEN as u64, &mut front)?;
+    }
+    Ok((layout.data_len(), is_archive(&front, &plan.categories)))
+}

@@ -1,0 +1,266 @@
+//! Files that are too long to be held: streamed piece by piece.
+
+use super::Build;
+use crate::contents::ContentWriter;
+use crate::emit::FileState;
+use crate::read::Job;
+use crate::recode::{self, pcm};
+use crate::source::{Layout, SourceFile};
+use crate::watch::Stage;
+use std::ops::Range;
+use weald_format::{ContentId, Digest, Error, Result};
+
+/// Bytes of a long file read at once.
+const PIECE_LEN: usize = 1 << 20;
+
+impl Build<'_> {
+    /// A long file: hashed first where another has its length, then streamed.
+    pub(super) fn take_long(
+        &mut self,
+        writer: &mut ContentWriter<'_>,
+        job: &Job,
+        has_twin: bool,
+    ) -> Result<()> {
+        let opened = self
+            .tree
+            .open_file(job.entry)
+            .and_then(|f| Ok((f.layout()?, f)));
+        let (layout, file) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.omit(job, &error),
+        };
+        let known = match has_twin {
+            true => match self.hash_long(&file, &layout)? {
+                Ok(digest) => Ok(writer.find(&digest)?),
+                Err(error) => Err(error),
+            },
+            false => Ok(None),
+        };
+        let taken = match known {
+            Ok(Some(id)) => {
+                self.dedup_len += layout.len;
+                self.done_len += layout.len;
+                Ok(Some(id))
+            }
+            Ok(None) => match self.take_samples(writer, &file, &layout)? {
+                Ok(parts) if parts.is_empty() => self.stream_long(writer, &file, &layout)?,
+                Ok(parts) => self.stream_parts(writer, &file, &layout, &parts)?,
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(Some(id)) => self.set_state(job.entry, FileState::content(id)),
+            // It is empty now.
+            Ok(None) => {}
+            Err(error) => return self.omit(job, &error),
+        }
+        if !self.tree.is_unchanged(job.entry, &file).unwrap_or(false) {
+            self.report(job.entry, "changed while it was read; stored as read");
+        }
+        Ok(())
+    }
+
+    /// The digest of a long file; the inner error is the file's, the outer the build's.
+    fn hash_long(&self, file: &SourceFile, layout: &Layout) -> Result<Result<Digest>> {
+        let mut hasher = layout.hasher();
+        let whole = each_piece(file, layout, &mut |piece| {
+            if let Piece::Data(bytes) = piece {
+                hasher.update(bytes);
+            }
+            self.go_on()
+        })?;
+        Ok(whole.map(|()| hasher.finish()))
+    }
+
+    /// Streams a file into a content of its own, none if it is empty; the inner error is the
+    /// file's, the outer the build's. What was read of a file that then fails stays behind as a
+    /// content that nothing refers to.
+    fn stream_long(
+        &mut self,
+        writer: &mut ContentWriter<'_>,
+        file: &SourceFile,
+        layout: &Layout,
+    ) -> Result<Result<Option<ContentId>>> {
+        let mut hasher = layout.hasher();
+        let (mut is_first, mut len) = (true, 0);
+        let whole = each_piece(file, layout, &mut |piece| {
+            len += piece.len();
+            self.done_len += piece.len();
+            match piece {
+                Piece::Hole(len) => writer.hole(len)?,
+                Piece::Data(bytes) => {
+                    if std::mem::take(&mut is_first) {
+                        writer.begin(bytes);
+                    }
+                    hasher.update(bytes);
+                    writer.data(bytes)?;
+                }
+            }
+            self.tell(Stage::Write, writer.written_len(), false);
+            self.go_on()
+        })?;
+        let id = match len {
+            0 => None,
+            _ => Some(writer.end(len, hasher.finish())?),
+        };
+        Ok(whole.map(|()| id))
+    }
+
+    /// Looks for samples in a long file; the parts of it that recipes make of contents, which are
+    /// written first. Nothing is known yet of how the file goes on: each piece is read again when
+    /// its turn comes. The inner error is the file's, the outer the build's.
+    fn take_samples(
+        &mut self,
+        writer: &mut ContentWriter<'_>,
+        file: &SourceFile,
+        layout: &Layout,
+    ) -> Result<Result<Vec<Part>>> {
+        let categories = self.options.categories;
+        let mut parts = Vec::new();
+        if layout.runs.is_some() || !categories.takes_apart() {
+            return Ok(Ok(parts));
+        }
+        let mut buffer = vec![0; layout.len.min(PIECE_LEN as u64) as usize];
+        if let Err(error) = file.read_run(&mut buffer, 0) {
+            return Ok(Err(error));
+        }
+        for run in pcm::runs(&buffer, layout.len, &categories) {
+            for piece in run.pieces() {
+                self.go_on()?;
+                buffer.resize((piece.end - piece.start) as usize, 0);
+                if let Err(error) = file.read_run(&mut buffer, piece.start) {
+                    return Ok(Err(error));
+                }
+                let range = piece.start as usize..piece.end as usize;
+                if let Some((stream, flac)) = pcm::take(&run, range, &buffer) {
+                    let plain = writer.add_plain(&stream, &buffer, Some(flac))?;
+                    parts.push(Part { stream, plain });
+                }
+                self.tell(Stage::Write, writer.written_len(), false);
+            }
+        }
+        Ok(Ok(parts))
+    }
+
+    /// Streams a file, `parts` of which recipes make, into a content of its own. A part that has
+    /// changed since it was taken apart is stored as it is. The inner error is the file's, the
+    /// outer the build's.
+    fn stream_parts(
+        &mut self,
+        writer: &mut ContentWriter<'_>,
+        file: &SourceFile,
+        layout: &Layout,
+        parts: &[Part],
+    ) -> Result<Result<Option<ContentId>>> {
+        let mut hasher = layout.hasher();
+        let mut buffer = Vec::with_capacity(PIECE_LEN);
+        let mut parts = parts.iter().peekable();
+        writer.begin(&[]);
+        let mut at = 0;
+        while at < layout.len {
+            self.go_on()?;
+            let part = parts.next_if(|part| part.range().start == at);
+            let end = match (part, parts.peek()) {
+                (Some(part), _) => part.range().end,
+                (None, Some(next)) => next.range().start,
+                (None, None) => layout.len,
+            };
+            let len = match part {
+                Some(_) => end - at,
+                None => (end - at).min(PIECE_LEN as u64),
+            };
+            buffer.resize(len as usize, 0);
+            if let Err(error) = file.read_run(&mut buffer, at) {
+                return self.cut_short(writer, at, hasher.finish(), error);
+            }
+            hasher.update(&buffer);
+            let is_made = match part.filter(|p| p.stream.makes(&buffer)) {
+                Some(part) => writer.part(&part.stream, part.plain)?,
+                None => false,
+            };
+            if !is_made {
+                writer.data(&buffer)?;
+            }
+            at += len;
+            self.done_len += len;
+            self.tell(Stage::Write, writer.written_len(), false);
+        }
+        Ok(Ok(Some(writer.end_made(at, hasher.finish())?)))
+    }
+
+    /// Ends a content that cannot be read any further; nothing will refer to it.
+    fn cut_short(
+        &self,
+        writer: &mut ContentWriter<'_>,
+        len: u64,
+        digest: Digest,
+        error: Error,
+    ) -> Result<Result<Option<ContentId>>> {
+        if len > 0 {
+            writer.end_made(len, digest)?;
+        }
+        Ok(Err(error))
+    }
+}
+
+/// A part of a long file, and the content that a recipe makes it of.
+struct Part {
+    stream: recode::Stream,
+    plain: ContentId,
+}
+
+impl Part {
+    /// Where it lies in the file: samples lie in one place.
+    fn range(&self) -> Range<u64> {
+        let range = self.stream.ranges.first().cloned().unwrap_or_default();
+        range.start as u64..range.end as u64
+    }
+}
+
+enum Piece<'a> {
+    Hole(u64),
+    Data(&'a [u8]),
+}
+
+impl Piece<'_> {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Hole(len) => *len,
+            Self::Data(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
+/// Visits a file piece by piece. The inner error is the file's, the outer one comes from `visit`.
+fn each_piece(
+    file: &SourceFile,
+    layout: &Layout,
+    visit: &mut dyn FnMut(Piece<'_>) -> Result<()>,
+) -> Result<Result<()>> {
+    let whole = 0..layout.len;
+    let runs = layout
+        .runs
+        .as_deref()
+        .unwrap_or(std::slice::from_ref(&whole));
+    let mut buffer = vec![0; PIECE_LEN];
+    let mut at = 0;
+    for run in runs {
+        if run.start > at {
+            visit(Piece::Hole(run.start - at))?;
+        }
+        at = run.start;
+        while at < run.end {
+            let len = (run.end - at).min(PIECE_LEN as u64) as usize;
+            if let Err(error) = file.read_run(&mut buffer[..len], at) {
+                return Ok(Err(error));
+            }
+            visit(Piece::Data(&buffer[..len]))?;
+            at += len as u64;
+        }
+    }
+    if layout.len > at {
+        visit(Piece::Hole(layout.len - at))?;
+    }
+    Ok(Ok(()))
+}

@@ -1,0 +1,114 @@
+//! The zlib stream of a PNG file (PNG specification, third edition, section 10), which its IDAT
+//! chunks cut up.
+
+use super::{STREAM_LEN_MIN, Stream};
+use std::ops::Range;
+use weald_codec::deflate::{PNG, inflate};
+use weald_codec::trial_len;
+
+/// First bytes of a PNG file.
+pub const MAGIC: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
+/// Bytes of a chunk around its body: length and type in front, a checksum behind.
+const HEAD_LEN: usize = 8;
+const TAIL_LEN: usize = 4;
+/// Bytes of zlib's header and checksum (RFC 1950).
+const ZLIB_HEAD_LEN: usize = 2;
+/// Chunks are on average as long as this, or two extents for each would take too much.
+const CHUNK_LEN_MIN: usize = 512;
+/// Filtered rows may be longer than the stream by this factor: what is larger is quick to compress
+/// but slow to make again, and gains little.
+const PLAIN_SHARE_MAX: usize = 32;
+/// Level of a Zstandard that is tried on filtered rows, and how much longer than the stream its
+/// outcome may be (1/16): the codecs of the levels that take PNG apart are stronger, and similar
+/// pictures lie in one block.
+const TRIAL_LEVEL: i32 = 9;
+const TRIAL_SHARE: usize = 16;
+
+/// Where the bodies of the IDAT chunks lie.
+fn bodies(data: &[u8]) -> Vec<Range<usize>> {
+    let mut bodies = Vec::new();
+    let mut at = MAGIC.len();
+    while let Some(head) = data.get(at..).and_then(|d| d.first_chunk::<HEAD_LEN>()) {
+        let len = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let body = at + HEAD_LEN..at + HEAD_LEN + len;
+        if body.end + TAIL_LEN > data.len() {
+            break;
+        }
+        let is_data = &head[4..] == b"IDAT";
+        if !is_data && !bodies.is_empty() {
+            break;
+        }
+        at = body.end + TAIL_LEN;
+        if is_data && len > 0 {
+            bodies.push(body);
+        }
+    }
+    bodies
+}
+
+/// The first `len` bytes of `parts` behind the first `skipped`.
+fn cut(parts: &[Range<usize>], skipped: usize, len: usize) -> Vec<Range<usize>> {
+    let (mut skip, mut left) = (skipped, len);
+    let cut = parts.iter().filter_map(|part| {
+        let start = part.start + skip.min(part.len());
+        skip -= start - part.start;
+        let end = part.end.min(start + left);
+        left -= end - start;
+        (start < end).then_some(start..end)
+    });
+    cut.collect()
+}
+
+/// The stream of a PNG file, if it is worth a recipe, in parts of `part_len` plain bytes where it
+/// is long.
+pub fn streams(data: &[u8], part_len: usize) -> Vec<Stream> {
+    take(data, part_len).into_iter().collect()
+}
+
+fn take(data: &[u8], part_len: usize) -> Option<Stream> {
+    let bodies = bodies(data);
+    let joined: Vec<u8> = bodies
+        .iter()
+        .flat_map(|b| &data[b.clone()])
+        .copied()
+        .collect();
+    // Deflate, without a dictionary.
+    let [method, flags, rest @ ..] = &joined[..] else {
+        return None;
+    };
+    if method & 15 != 8
+        || flags & 0x20 != 0
+        || joined.len() / bodies.len() < CHUNK_LEN_MIN.min(joined.len())
+    {
+        return None;
+    }
+    let plain_len_max = (rest.len() * PLAIN_SHARE_MAX).min(super::PLAIN_LEN_MAX);
+    let (plain, len) = inflate(rest, plain_len_max)?;
+    let stream = &rest[..len];
+    if len < STREAM_LEN_MIN || trial_len(TRIAL_LEVEL, &plain).ok()? > len + len / TRIAL_SHARE {
+        return None;
+    }
+    let ranges = cut(&bodies, ZLIB_HEAD_LEN, len);
+    Stream::of_deflate(stream, ranges, &plain, PNG, part_len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Would catch: a byte of the stream that is lost, doubled or taken from a chunk's frame, where
+    /// header and trailer share chunks with it or fill some of their own.
+    #[test]
+    fn parts_are_cut_at_any_byte() {
+        let parts = [10..11, 20..23, 30..31, 40..50];
+        let all: Vec<usize> = parts.iter().cloned().flatten().collect();
+        for skipped in 0..=all.len() {
+            for len in 0..=all.len() - skipped {
+                let found = cut(&parts, skipped, len);
+                assert!(found.iter().all(|p| !p.is_empty()));
+                let found: Vec<usize> = found.into_iter().flatten().collect();
+                assert_eq!(found, all[skipped..skipped + len]);
+            }
+        }
+    }
+}

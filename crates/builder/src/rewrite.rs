@@ -1,0 +1,308 @@
+//! Rewriting: the same tree in other blocks. Extents count raw bytes of streams, so that codec and
+//! block size concern data records and the index only; everything else is copied as it lies.
+
+use crate::compress::{Compressors, Dictionaries, Target};
+use crate::image_writer::{ImageWriter, Outgoing, Sink};
+use crate::options::{BuildOptions, block_len_of, validate_block_len, validate_codec};
+use crate::watch::{Progress, Stage, Watch};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weald_codec::{CodecSpec, Encoded};
+use weald_format::container::{RecordRef, RecordType};
+use weald_format::directory::{Category, Stream};
+use weald_format::limits::BLOCK_LEN_MAX;
+use weald_format::{Digest, Error, Result};
+use weald_image::Image;
+use weald_io::OutputFile;
+
+/// Code, stacks, pages and caches of the reader.
+const FIXED_LEN: u64 = 64 << 20;
+/// Progress is told this often.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What is to be different.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RewriteOptions {
+    /// Codec of ordinary blocks; `None` keeps each block's, unless blocks are cut anew: then that
+    /// of a default build.
+    pub codec: Option<CodecSpec>,
+    /// Codec of blocks of x86 code; `None` treats them like ordinary ones.
+    pub x86_codec: Option<CodecSpec>,
+    /// Codec of blocks of ARM64 code; `None` treats them like ordinary ones.
+    pub arm64_codec: Option<CodecSpec>,
+    /// Raw bytes per block, 4 KiB … 64 MiB; `None` keeps what each stream has.
+    pub block_len: Option<u64>,
+    /// Worker threads; 0 = one per CPU.
+    pub threads: usize,
+    /// Memory budget in bytes.
+    pub memory_len: u64,
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RewriteReport {
+    /// Digest of the new image.
+    pub image_digest: Digest,
+    /// Digest of the tree, the same as before.
+    pub tree_digest: Digest,
+    /// Bytes of the old image.
+    pub old_len: u64,
+    /// Bytes of the new image.
+    pub image_len: u64,
+    /// Data blocks copied as they were.
+    pub copied_count: u64,
+    /// Data blocks encoded anew.
+    pub encoded_count: u64,
+}
+
+impl RewriteOptions {
+    fn validate(&self) -> Result<()> {
+        self.block_len.map_or(Ok(()), validate_block_len)?;
+        self.x86_codec.map_or(Ok(()), validate_codec)?;
+        self.arm64_codec.map_or(Ok(()), validate_codec)?;
+        self.codec.map_or(Ok(()), validate_codec)
+    }
+
+    /// What becomes of `stream`, if its blocks cannot stay as they are.
+    fn change(&self, stream: &Stream) -> Option<Change> {
+        let block_len = match self.block_len {
+            Some(wanted) => block_len_of(stream.category, wanted),
+            None => stream.block_len_max,
+        };
+        let is_recut = block_len != stream.block_len_max;
+        let if_recut = || is_recut.then(|| BuildOptions::default().codec);
+        let codec = match stream.category {
+            Category::Made | Category::Base => return None,
+            // What no codec makes smaller need not be tried again.
+            Category::Incompressible => is_recut.then_some(CodecSpec::None),
+            Category::General => self.codec.or_else(if_recut),
+            Category::X86 => self.x86_codec.or(self.codec).or_else(if_recut),
+            Category::Arm64 => self.arm64_codec.or(self.codec).or_else(if_recut),
+        };
+        codec.map(|codec| Change { codec, block_len })
+    }
+
+    /// Threads for which there is memory.
+    fn threads(&self, change: &Change) -> Result<usize> {
+        let wanted = match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+            threads => threads,
+        };
+        let need = |threads: u64| {
+            FIXED_LEN
+                + threads * change.codec.context_len(change.block_len)
+                + (Compressors::in_flight_max(threads) * 2 + 2) * change.block_len
+                // One old block, stored and raw.
+                + 2 * BLOCK_LEN_MAX.min(self.memory_len / 8)
+        };
+        let fits = |&threads: &usize| need(threads as u64) <= self.memory_len;
+        (1..=wanted).rev().find(fits).ok_or_else(|| {
+            let (least, have) = (need(1).div_ceil(1 << 20), self.memory_len >> 20);
+            Error::limit(format!(
+                "memory: this needs {least} MiB at least, the limit is {have} MiB"
+            ))
+        })
+    }
+}
+
+/// New blocks for a stream.
+struct Change {
+    codec: CodecSpec,
+    block_len: u64,
+}
+
+/// Writes the tree of `image` to `target` in blocks as `options` say. The tree digest stays what it
+/// was.
+///
+/// # Errors
+/// `Io`, `Full`, `Corrupt`, `Limit`; `Invalid` for bad options or when cancelled; `Busy` where
+/// `target` exists and `overwrite` is off.
+/// # Cost
+/// Reads the image once; decodes and encodes the blocks of streams that change.
+pub fn rewrite_image(
+    image: &Image,
+    target: &Path,
+    overwrite: bool,
+    options: &RewriteOptions,
+    watch: &dyn Watch,
+) -> Result<RewriteReport> {
+    options.validate()?;
+    if !overwrite {
+        weald_io::refuse_existing(target)?;
+    }
+    let directory = image.directory();
+    let out = OutputFile::create(target)?;
+    let mut rewrite = Rewrite {
+        image,
+        writer: ImageWriter::begin(Sink::File(out))?,
+        watch,
+        progress: Progress {
+            stage: Stage::Write,
+            entry_count: 0,
+            entry_total: 0,
+            read_len: 0,
+            read_total: 0,
+            written_len: 0,
+        },
+        last_told: Instant::now(),
+        copied_count: 0,
+        encoded_count: 0,
+    };
+    rewrite.count_work();
+    let mut streams = directory.streams.clone();
+    for section in &directory.sections {
+        let no = section.stream as u8;
+        let stream = streams.get_mut(usize::from(no));
+        let change = match (section.record_type, stream) {
+            (RecordType::Data, Some(stream)) => options.change(stream).inspect(|change| {
+                stream.block_len_max = change.block_len;
+            }),
+            _ => None,
+        };
+        // Blocks that are encoded anew do without a dictionary.
+        let of_stream = (section.record_type == RecordType::Dictionary).then_some(section.stream);
+        let is_of_changed = of_stream.is_some_and(|no| {
+            let stream = no
+                .checked_sub(1)
+                .and_then(|s| directory.streams.get(s as usize));
+            stream.is_some_and(|stream| options.change(stream).is_some())
+        });
+        if is_of_changed {
+            rewrite.progress.entry_total -= section.record_count();
+            continue;
+        }
+        match change {
+            Some(change) => rewrite.encode_stream(no, &change, options.threads(&change)?)?,
+            None => rewrite.copy_section(section.record_type, no)?,
+        }
+    }
+    let (copied_count, encoded_count) = (rewrite.copied_count, rewrite.encoded_count);
+    let name_count = directory.name_count;
+    let sealed = rewrite.writer.seal(
+        directory.tree_digest,
+        name_count,
+        streams,
+        directory.bases.clone(),
+        overwrite,
+    )?;
+    Ok(RewriteReport {
+        image_digest: sealed.image_digest,
+        tree_digest: directory.tree_digest,
+        old_len: image.summary().image_len,
+        image_len: sealed.image_len,
+        copied_count,
+        encoded_count,
+    })
+}
+
+/// One rewriting under way.
+struct Rewrite<'a> {
+    image: &'a Image,
+    writer: ImageWriter,
+    watch: &'a dyn Watch,
+    progress: Progress,
+    last_told: Instant,
+    copied_count: u64,
+    encoded_count: u64,
+}
+
+impl Rewrite<'_> {
+    fn count_work(&mut self) {
+        for section in &self.image.directory().sections {
+            self.progress.entry_total += section.record_count();
+            if section.record_type == RecordType::Data {
+                self.progress.read_total += section.item_count();
+            }
+        }
+        self.watch.progress(&self.progress);
+    }
+
+    /// A record is done, with `len` bytes of data in it.
+    fn go_on(&mut self, len: u64) -> Result<()> {
+        self.progress.entry_count += 1;
+        self.progress.read_len += len;
+        self.progress.written_len = self.writer.position();
+        if self.last_told.elapsed() >= PROGRESS_INTERVAL {
+            self.last_told = Instant::now();
+            self.watch.progress(&self.progress);
+        }
+        match self.watch.is_cancelled() {
+            true => Err(Error::invalid("interrupted")),
+            false => Ok(()),
+        }
+    }
+
+    fn copy_section(&mut self, record_type: RecordType, stream: u8) -> Result<()> {
+        let image = self.image;
+        image.each_record(record_type, stream, &mut |record, item_count| {
+            self.writer
+                .write(&copy(image, record, stream, item_count)?)?;
+            let is_data = record_type == RecordType::Data;
+            self.copied_count += u64::from(is_data);
+            self.go_on(if is_data { record.raw_len } else { 0 })
+        })
+    }
+
+    fn encode_stream(&mut self, stream: u8, change: &Change, threads: usize) -> Result<()> {
+        let image = self.image;
+        let block_len = change.block_len as usize;
+        let mut compressors =
+            Compressors::start(threads, change.block_len, Dictionaries::default())?;
+        let mut block = Vec::with_capacity(block_len);
+        image.each_record(RecordType::Data, stream, &mut |record, _| {
+            let raw = image.block(stream, record)?;
+            let mut rest = raw.as_slice();
+            while !rest.is_empty() {
+                let (head, tail) = rest.split_at(rest.len().min(block_len - block.len()));
+                block.extend_from_slice(head);
+                rest = tail;
+                if block.len() == block_len {
+                    let full = std::mem::replace(&mut block, Vec::with_capacity(block_len));
+                    self.submit(&mut compressors, stream, change.codec, full)?;
+                }
+            }
+            self.go_on(record.raw_len)
+        })?;
+        if !block.is_empty() {
+            self.submit(&mut compressors, stream, change.codec, block)?;
+        }
+        compressors.finish(&mut self.writer)
+    }
+
+    fn submit(
+        &mut self,
+        compressors: &mut Compressors,
+        stream: u8,
+        codec: CodecSpec,
+        block: Vec<u8>,
+    ) -> Result<()> {
+        self.encoded_count += 1;
+        let streams = &self.image.directory().streams;
+        let category = streams
+            .get(usize::from(stream))
+            .map_or(Category::General, |s| s.category);
+        let target = Target {
+            stream,
+            category,
+            codec,
+        };
+        compressors.submit(&mut self.writer, target, Arc::new(block))
+    }
+}
+
+/// A record as it lies, for another image.
+fn copy(image: &Image, record: &RecordRef, stream: u8, item_count: u64) -> Result<Outgoing> {
+    let encoded = Encoded {
+        codec: record.codec,
+        stored: image.stored(record)?,
+    };
+    Ok(Outgoing {
+        record_type: record.record_type,
+        stream,
+        encoded,
+        digest: record.digest,
+        raw_len: record.raw_len,
+        item_count,
+    })
+}

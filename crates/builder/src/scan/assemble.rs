@@ -1,0 +1,337 @@
+//! Putting the shards of a walk into one order: directories in preorder, names in byte order,
+//! attributes, xattr sets and hard-link groups numbered as they first occur. Nothing of which
+//! thread found what remains visible.
+
+use super::intern::Interner;
+use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
+use super::tree::{Dir, LinkGroups, ScannedTree, Texts};
+use super::walk::Walked;
+use crate::Problem;
+use crate::source::Origin;
+use std::collections::HashMap;
+use std::hash::Hash;
+use weald_format::limits::DEPTH_MAX;
+use weald_format::{Error, FileKind, Result};
+
+/// Where a directory was found.
+#[derive(Clone, Copy)]
+struct Found {
+    shard: u32,
+    /// Index in the shard's `dirs`, or [`NONE`] if it could not be listed.
+    index: u32,
+}
+
+/// Gives values numbers in the order in which they are first met, through the shards' own numbers.
+struct Merger<T> {
+    /// For each shard: its numbers to ours, [`NONE`] until met.
+    maps: Vec<Vec<u32>>,
+    distinct: Interner<T>,
+}
+
+impl<T: Eq + Hash> Merger<T> {
+    fn new(lens: impl Iterator<Item = usize>) -> Self {
+        Self {
+            maps: lens.map(|len| vec![NONE; len]).collect(),
+            distinct: Interner::default(),
+        }
+    }
+
+    /// Our number of value `local` of `shard`; `take` is asked for it once, so it may be moved.
+    fn number(&mut self, shard: usize, local: u32, take: impl FnOnce(usize) -> T) -> u32 {
+        let known = &mut self.maps[shard][local as usize];
+        if *known == NONE {
+            *known = self.distinct.intern(take(local as usize));
+        }
+        *known
+    }
+}
+
+/// A name of an inode that has several: sorting brings the names of one inode together. The kind is
+/// there because an inode number may have been freed and taken again during the walk.
+type Linked = (u64, u64, FileKind, EntryIndex);
+
+/// Index of an entry in the final order.
+type EntryIndex = u32;
+
+struct Assembler {
+    shards: Vec<Shard>,
+    found: Vec<Found>,
+    attributes: Merger<(FileKind, weald_format::Attributes)>,
+    xattrs: Merger<weald_format::XattrSet>,
+    entries: Vec<Entry>,
+    more_times: Vec<MoreTimes>,
+    dirs: Vec<Dir>,
+    /// Most directories that lie in each other, the root counted.
+    depth: usize,
+    devs: Vec<u64>,
+    other_devs: HashMap<u32, u64>,
+    /// Every name of an inode with several.
+    linked: Vec<Linked>,
+}
+
+/// Makes the tree of a walk; the problems of all shards come with it, in no order.
+///
+/// # Errors
+/// `Limit` beyond 2^32 - 2 entries, or deeper than a reader descends.
+pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
+    let Walked {
+        origin,
+        root_dev,
+        root_entry,
+        root_times,
+        shards,
+        dir_count,
+        keeps_more_times,
+    } = walked;
+    let count: usize = 1 + shards
+        .iter()
+        .map(|shard| shard.entries.len())
+        .sum::<usize>();
+    if count >= NOT_ENTERED as usize {
+        return Err(Error::limit(format!(
+            "{count} entries, at most {}",
+            NOT_ENTERED - 1
+        )));
+    }
+    let mut assembler = Assembler {
+        found: find_dirs(&shards, dir_count),
+        attributes: Merger::new(shards.iter().map(|shard| shard.attributes.len())),
+        xattrs: Merger::new(shards.iter().map(|shard| shard.xattr_sets.values.len())),
+        shards,
+        entries: Vec::with_capacity(count),
+        more_times: Vec::with_capacity(if keeps_more_times { count } else { 0 }),
+        dirs: Vec::with_capacity(dir_count as usize + 1),
+        depth: 1,
+        devs: Vec::new(),
+        other_devs: HashMap::new(),
+        linked: Vec::new(),
+    };
+    assembler.push(
+        0,
+        root_entry,
+        root_dev,
+        keeps_more_times.then_some(root_times),
+    );
+    assembler.arrange()?;
+    let problems = assembler
+        .shards
+        .iter_mut()
+        .flat_map(|shard| std::mem::take(&mut shard.problems))
+        .collect();
+    Ok((assembler.finish(origin), problems))
+}
+
+fn find_dirs(shards: &[Shard], dir_count: u32) -> Vec<Found> {
+    let mut found = vec![
+        Found {
+            shard: 0,
+            index: NONE
+        };
+        dir_count as usize
+    ];
+    for (shard_index, shard) in shards.iter().enumerate() {
+        for (index, dir) in shard.dirs.iter().enumerate() {
+            found[dir.number as usize] = Found {
+                shard: shard_index as u32,
+                index: index as u32,
+            };
+        }
+    }
+    found
+}
+
+impl Assembler {
+    /// Lays out all directories in preorder, starting with the root, which is entry 0.
+    fn arrange(&mut self) -> Result<()> {
+        self.enter(0, 0);
+        // Directories on the way down, each with its entry to be looked at next.
+        let mut stack = vec![(0, self.dirs[0].first)];
+        while let Some((dir, next)) = stack.last_mut() {
+            let end = self.dirs[*dir].first + self.dirs[*dir].count;
+            let is_dir = |entry: &Entry| {
+                self.attributes.distinct.values[entry.attributes as usize].0 == FileKind::Directory
+            };
+            let child = (*next..end).find(|&index| is_dir(&self.entries[index as usize]));
+            *next = child.map_or(end, |index| index + 1);
+            match child {
+                Some(index) => {
+                    let child = self.enter(self.entries[index as usize].link, index);
+                    stack.push((child, self.dirs[child].first));
+                    self.depth = self.depth.max(stack.len());
+                }
+                None => {
+                    stack.pop();
+                }
+            }
+        }
+        // The template that holds the root counts as well.
+        match self.depth < DEPTH_MAX {
+            true => Ok(()),
+            false => Err(Error::limit(format!(
+                "directories {} deep in each other, less than {DEPTH_MAX} can be kept",
+                self.depth
+            ))),
+        }
+    }
+
+    /// Appends directory `number`, which entry `index` names, and its entries; returns its final
+    /// number.
+    fn enter(&mut self, number: u32, index: u32) -> usize {
+        let dir_no = self.dirs.len();
+        let first = self.entries.len() as u32;
+        self.entries[index as usize].link = dir_no as u32;
+        let parent_dev = self.dev_no(self.dir_dev(number, index));
+        self.dirs.push(Dir {
+            first,
+            count: 0,
+            entry: index,
+            dev: parent_dev,
+        });
+        if number != NOT_ENTERED {
+            let found = self.found[number as usize];
+            let shard = found.shard as usize;
+            let RawDir {
+                first, count, dev, ..
+            } = self.shards[shard].dirs[found.index as usize];
+            for raw in first..first + count {
+                let entry = self.shards[shard].entries[raw];
+                let times = self.shards[shard].more_times.get(raw).copied();
+                if !self.is_lost(shard, &entry) {
+                    self.push(shard, entry, dev, times);
+                }
+            }
+        }
+        self.dirs[dir_no].count = self.entries.len() as u32 - first;
+        dir_no
+    }
+
+    fn dir_dev(&self, number: u32, index: u32) -> u64 {
+        if number == NOT_ENTERED {
+            return self.other_devs.get(&index).copied().unwrap_or(0);
+        }
+        let found = self.found[number as usize];
+        self.shards[found.shard as usize].dirs[found.index as usize].dev
+    }
+
+    fn dev_no(&mut self, dev: u64) -> u32 {
+        let known = self.devs.iter().rposition(|&known| known == dev);
+        known.unwrap_or_else(|| {
+            self.devs.push(dev);
+            self.devs.len() - 1
+        }) as u32
+    }
+
+    /// Whether `entry` is a directory that could not be listed (which was reported).
+    fn is_lost(&self, shard: usize, entry: &Entry) -> bool {
+        let kind = self.shards[shard].attributes[entry.attributes as usize].0;
+        kind == FileKind::Directory
+            && entry.link != NOT_ENTERED
+            && self.found[entry.link as usize].index == NONE
+    }
+
+    fn push(&mut self, shard: usize, mut entry: Entry, dir_dev: u64, times: Option<MoreTimes>) {
+        let index = self.entries.len() as u32;
+        let from = &mut self.shards[shard];
+        let dev = match entry.has(Entry::OTHER_DEV) {
+            true => from.other_devs.get(&entry.name).copied().unwrap_or(dir_dev),
+            false => dir_dev,
+        };
+        let attributes = |local: usize| from.attributes[local];
+        entry.attributes = self.attributes.number(shard, entry.attributes, attributes);
+        if entry.xattrs != NONE {
+            let sets = &mut from.xattr_sets.values;
+            let take = |local: usize| std::mem::take(&mut sets[local]);
+            entry.xattrs = self.xattrs.number(shard, entry.xattrs, take);
+        }
+        if dev != dir_dev {
+            self.other_devs.insert(index, dev);
+        }
+        if entry.has(Entry::LINKED) {
+            let kind = self.attributes.distinct.values[entry.attributes as usize].0;
+            self.linked.push((dev, entry.ino, kind, index));
+        }
+        self.more_times.extend(times);
+        self.entries.push(entry);
+    }
+
+    fn finish(mut self, origin: Origin) -> ScannedTree {
+        let mut texts = Vec::new();
+        for mut shard in std::mem::take(&mut self.shards) {
+            shard.names.shrink_to_fit();
+            shard.targets.shrink_to_fit();
+            let Shard {
+                names,
+                targets,
+                target_starts,
+                ..
+            } = shard;
+            texts.push(Texts {
+                names,
+                targets,
+                target_starts,
+            });
+        }
+        let links = group_links(std::mem::take(&mut self.linked));
+        self.unite(&links);
+        ScannedTree {
+            origin,
+            entries: self.entries,
+            more_times: self.more_times,
+            dirs: self.dirs,
+            depth: self.depth,
+            texts,
+            attributes: self.attributes.distinct.values,
+            xattr_sets: self.xattrs.distinct.values,
+            devs: self.devs,
+            other_devs: self.other_devs,
+            links,
+        }
+    }
+
+    /// Gives all names of an inode the state in which the first was found: it may have changed
+    /// during the walk.
+    fn unite(&mut self, links: &LinkGroups) {
+        self.entries
+            .iter_mut()
+            .for_each(|entry| entry.set(Entry::LINKED, false));
+        for group in 0..links.count() {
+            let names = links.names(group);
+            let first = self.entries[names[0] as usize];
+            let mut times = self.more_times.get(names[0] as usize).copied();
+            if let Some(times) = &mut times {
+                // Reading a symlink's target by one name changed the atime that the next name
+                // showed.
+                times.atime = names
+                    .iter()
+                    .filter_map(|&name| self.more_times[name as usize].atime)
+                    .min();
+            }
+            for &index in names {
+                let entry = &mut self.entries[index as usize];
+                entry.set_mtime(first.mtime());
+                entry.set(Entry::LINKED, true);
+                (entry.attributes, entry.xattrs) = (first.attributes, first.xattrs);
+                if first.link == NONE {
+                    // A symlink's size belongs to its target, which each name has its own copy of.
+                    entry.size = first.size;
+                }
+                if let Some(times) = times {
+                    self.more_times[index as usize] = times;
+                }
+            }
+        }
+    }
+}
+
+/// Groups names by inode; an inode with a single name in the tree makes no group.
+fn group_links(mut linked: Vec<Linked>) -> LinkGroups {
+    linked.sort_unstable();
+    let same = |a: &Linked, b: &Linked| (a.0, a.1, a.2) == (b.0, b.1, b.2);
+    let mut runs: Vec<&[Linked]> = linked.chunk_by(same).filter(|run| run.len() > 1).collect();
+    runs.sort_unstable_by_key(|run| run[0].3);
+    let mut links = LinkGroups::default();
+    runs.iter()
+        .for_each(|run| links.push(run.iter().map(|&(_, _, _, entry)| entry)));
+    links.index();
+    links
+}

@@ -1,0 +1,288 @@
+//! The tree of an image as a source: one shard, filled directory by directory.
+
+use super::ScanOptions;
+use super::assemble::assemble;
+use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
+use super::tree::ScannedTree;
+use super::walk::Walked;
+use crate::filter::{DIR_FILE_LEN_MAX, DirRules};
+use crate::source::Origin;
+use crate::watch::{Progress, Stage, Watch};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weald_format::{Error, FileKind, InodeNo, Result, XattrSetId};
+use weald_image::{Image, Inode};
+
+/// Progress is told this often.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Reads the tree of `image`.
+///
+/// # Errors
+/// `Io`, `Corrupt`; `Limit` as [`super::scan`]; `Invalid` "interrupted" when cancelled, or where
+/// the script fails.
+/// # Cost
+/// Reads every entry; memory as [`super::scan`].
+pub fn scan_image(
+    image: &Arc<Image>,
+    options: &ScanOptions<'_>,
+    watch: &dyn Watch,
+) -> Result<ScannedTree> {
+    let mut walk = ImageWalk {
+        image,
+        options,
+        watch,
+        shard: Shard::new(0),
+        xattrs: HashMap::new(),
+        dir_count: 1,
+        file_len: 0,
+        last_told: Instant::now(),
+    };
+    let root = image.root()?;
+    walk.push(b"", &root)?;
+    let root_entry = walk.shard.entries.pop().ok_or_else(no_root)?;
+    let root_times = walk.shard.more_times.pop().unwrap_or_default();
+    let mut waiting = vec![Waiting {
+        ino: root.ino,
+        number: 0,
+        prefix: Vec::new(),
+        above: DirRules::default(),
+    }];
+    while let Some(dir) = waiting.pop() {
+        walk.list(dir, &mut waiting)?;
+    }
+    let (tree, _) = assemble(Walked {
+        origin: Origin::Image(image.clone()),
+        root_dev: 0,
+        root_entry,
+        root_times,
+        dir_count: walk.dir_count,
+        shards: vec![walk.shard],
+        keeps_more_times: options.keeps_more_times(),
+    })?;
+    Ok(tree)
+}
+
+fn no_root() -> Error {
+    Error::invalid("no root")
+}
+
+/// A directory to be listed.
+struct Waiting {
+    ino: InodeNo,
+    number: u32,
+    /// Its path with a slash behind it, where somebody asks for paths.
+    prefix: Vec<u8>,
+    /// Rules that hold in the directory above.
+    above: DirRules,
+}
+
+struct ImageWalk<'a> {
+    image: &'a Image,
+    options: &'a ScanOptions<'a>,
+    watch: &'a dyn Watch,
+    shard: Shard,
+    /// Xattr sets of the image that were met, and their numbers in the shard.
+    xattrs: HashMap<XattrSetId, u32>,
+    dir_count: u32,
+    file_len: u64,
+    last_told: Instant,
+}
+
+impl ImageWalk<'_> {
+    fn needs_paths(&self) -> bool {
+        !self.options.filter.is_empty() || self.options.script.is_some_and(|s| s.filters())
+    }
+
+    fn list(&mut self, dir: Waiting, waiting: &mut Vec<Waiting>) -> Result<()> {
+        if self.watch.is_cancelled() {
+            return Err(Error::invalid("interrupted"));
+        }
+        let first = self.shard.entries.len();
+        let image = self.image;
+        let rules = self.rules(&dir)?;
+        let mut failed = None;
+        image.read_dir(dir.ino, 0, &mut |_, name, inode| match self.take(
+            &rules,
+            &dir.prefix,
+            name,
+            inode,
+        ) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        })?;
+        failed.map_or(Ok(()), Err)?;
+        self.shard.settle(first);
+        self.queue_children(first, &dir.prefix, &rules, waiting)?;
+        self.shard.dirs.push(RawDir {
+            number: dir.number,
+            first,
+            count: self.shard.entries.len() - first,
+            dev: 0,
+        });
+        self.tell();
+        Ok(())
+    }
+
+    /// The rules that hold in `dir`.
+    fn rules(&self, dir: &Waiting) -> Result<DirRules> {
+        let filter = self.options.filter;
+        if !filter.asks_dirs() {
+            return Ok(DirRules::default());
+        }
+        let path = dir.prefix.strip_suffix(b"/").unwrap_or(&dir.prefix);
+        filter.below(&dir.above, path, &mut |name| {
+            let inode = self.image.lookup(dir.ino, name)?;
+            let Some(inode) = inode.filter(|inode| inode.kind != FileKind::Directory) else {
+                return Ok(None);
+            };
+            match inode.kind {
+                FileKind::Regular if inode.size.0 <= DIR_FILE_LEN_MAX => {
+                    let mut text = vec![0; inode.size.0 as usize];
+                    let mut done = 0;
+                    while done < text.len() {
+                        match self.image.read_at(&inode, done as u64, &mut text[done..])? {
+                            0 => break,
+                            len => done += len,
+                        }
+                    }
+                    Ok(Some(text))
+                }
+                FileKind::Regular => Err(Error::limit(format!(
+                    "filter file: longer than {DIR_FILE_LEN_MAX} bytes"
+                ))),
+                // As in a directory of the host, where it is not followed.
+                FileKind::Symlink => Err(Error::invalid("filter file: a symbolic link")),
+                _ => Ok(None),
+            }
+        })
+    }
+
+    /// Numbers the directories from entry `first` on, which are to be listed next.
+    fn queue_children(
+        &mut self,
+        first: usize,
+        prefix: &[u8],
+        rules: &DirRules,
+        waiting: &mut Vec<Waiting>,
+    ) -> Result<()> {
+        let needs_paths = self.needs_paths();
+        let Shard {
+            entries,
+            attributes,
+            names,
+            ..
+        } = &mut self.shard;
+        for entry in &mut entries[first..] {
+            if attributes[entry.attributes as usize].0 != FileKind::Directory {
+                continue;
+            }
+            entry.link = self.dir_count;
+            let next = self.dir_count.checked_add(1);
+            self.dir_count = next.filter(|&n| n < NOT_ENTERED).ok_or_else(too_many)?;
+            let prefix = match needs_paths {
+                true => [prefix, entry.name.slice(names), b"/"].concat(),
+                false => Vec::new(),
+            };
+            waiting.push(Waiting {
+                ino: InodeNo(entry.ino),
+                number: entry.link,
+                prefix,
+                above: rules.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes an entry in, unless it is to be left out.
+    fn take(&mut self, rules: &DirRules, prefix: &[u8], name: &[u8], inode: &Inode) -> Result<()> {
+        if self.needs_paths() {
+            let path = [prefix, name].concat();
+            let is_dir = inode.kind == FileKind::Directory;
+            let is_excluded = self.options.filter.excludes(rules, &path, is_dir);
+            let (size, mtime) = (inode.size.0, inode.times.mtime);
+            let is_kept = || {
+                let path = || path.clone();
+                self.options
+                    .is_kept(path, inode.kind, size, &inode.attributes, mtime)
+            };
+            if is_excluded || !is_kept()? {
+                return Ok(());
+            }
+        }
+        self.push(name, inode)
+    }
+
+    fn push(&mut self, name: &[u8], inode: &Inode) -> Result<()> {
+        let mut link = NONE;
+        let mut size = 0;
+        match inode.kind {
+            FileKind::Regular => size = inode.size.0,
+            FileKind::Symlink => {
+                let target = self.image.read_link(inode)?;
+                size = target.len() as u64;
+                link = self.shard.target_starts.len() as u32;
+                let start = self.shard.targets.len() as u64;
+                self.shard.target_starts.push(start);
+                self.shard.targets.extend_from_slice(&target);
+            }
+            _ => {}
+        }
+        let xattrs = self.xattrs(inode)?;
+        let attributes = self.shard.intern_attributes(inode.kind, inode.attributes);
+        self.shard.push(name, inode.ino.0);
+        if let Some(entry) = self.shard.entries.last_mut() {
+            entry.set_mtime(inode.times.mtime);
+            let is_linked = inode.nlink > 1 && inode.kind != FileKind::Directory;
+            entry.set(Entry::LINKED, is_linked);
+            (entry.size, entry.attributes, entry.link, entry.xattrs) =
+                (size, attributes, link, xattrs);
+        }
+        if self.options.keeps_more_times() {
+            let (options, times) = (self.options, &inode.times);
+            self.shard.more_times.push(MoreTimes {
+                atime: times.atime.filter(|_| options.keep_atime),
+                ctime: times.ctime.filter(|_| options.keep_ctime),
+                btime: times.btime.filter(|_| options.keep_btime),
+            });
+        }
+        self.file_len = self.file_len.saturating_add(size);
+        Ok(())
+    }
+
+    fn xattrs(&mut self, inode: &Inode) -> Result<u32> {
+        let Some(id) = inode.xattr_set.filter(|_| self.options.keep_xattrs) else {
+            return Ok(NONE);
+        };
+        if let Some(&known) = self.xattrs.get(&id) {
+            return Ok(known);
+        }
+        let set = self.image.xattrs(inode)?;
+        let number = self.shard.intern_xattrs((*set).clone());
+        self.xattrs.insert(id, number);
+        Ok(number)
+    }
+
+    fn tell(&mut self) {
+        if self.last_told.elapsed() >= PROGRESS_INTERVAL {
+            self.last_told = Instant::now();
+            self.watch.progress(&Progress {
+                stage: Stage::Scan,
+                entry_count: self.shard.entries.len() as u64,
+                entry_total: self.image.summary().name_count,
+                read_len: self.file_len,
+                read_total: 0,
+                written_len: 0,
+            });
+        }
+    }
+}
+
+fn too_many() -> Error {
+    Error::limit("more than 2^32 directories")
+}

@@ -1,0 +1,129 @@
+//! Opening scanned files for reading their data, long after they were seen.
+
+use super::{EntryNo, ScannedTree};
+use crate::source::{Origin, SourceFile};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use weald_format::{Error, ErrorKind, FileKind, InodeNo, Result};
+
+/// Longest path given to the kernel at once; `PATH_MAX` is 4096 with the NUL.
+const PATH_LEN_MAX: usize = 4000;
+
+impl ScannedTree {
+    /// Opens a regular file for reading, whatever its depth. On disk, symlinks are not followed,
+    /// fifos do not block, the atime stays where that is allowed.
+    ///
+    /// # Errors
+    /// `NotFound`, `Io`; `Busy` where something else has the name now; `Corrupt` in an image.
+    pub fn open_file(&self, entry: EntryNo) -> Result<SourceFile> {
+        let root = match &self.origin {
+            Origin::Directory(root) => root.as_fd(),
+            Origin::Image(image) => {
+                let (_, ino) = self.source_inode(entry);
+                return Ok(SourceFile::Stored(
+                    image.clone(),
+                    Box::new(image.inode(InodeNo(ino))?),
+                ));
+            }
+        };
+        let path = self.path_of(entry);
+        let file = open_long(root, &path).map_err(|e| Error::io("cannot be opened", e))?;
+        let stat = weald_sys::stat_fd(&file).map_err(|e| Error::io("cannot be examined", e))?;
+        match stat.kind {
+            FileKind::Regular => Ok(SourceFile::Disk(file)),
+            _ => Err(Error::new(ErrorKind::Busy, "is no longer a regular file")),
+        }
+    }
+
+    /// Whether `file` still is the inode that was scanned, with its size and mtime. To be asked
+    /// after its data was read: only then has the image what the scan promised. Nothing changes in
+    /// an image.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn is_unchanged(&self, entry: EntryNo, file: &SourceFile) -> Result<bool> {
+        let SourceFile::Disk(file) = file else {
+            return Ok(true);
+        };
+        let stat = weald_sys::stat_fd(file).map_err(|e| Error::io("cannot be examined", e))?;
+        let is_same = self.source_inode(entry) == (stat.dev, stat.ino);
+        Ok(is_same && self.size(entry) == stat.size && self.mtime(entry) == stat.mtime)
+    }
+}
+
+/// Opens the file at `path` below `root`, however long the path.
+fn open_long(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<File> {
+    let (parent, name) = open_parent(root, path)?;
+    weald_sys::open_file_at(parent.as_ref().map_or(root, |p| p.as_fd()), name)
+}
+
+/// Opens the directory at `path` below `root` for listing, however long the path.
+pub(super) fn open_dir_long(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    let (parent, name) = open_parent(root, path)?;
+    weald_sys::open_dir_at(parent.as_ref().map_or(root, |p| p.as_fd()), name)
+}
+
+/// Splits `path` at its last slash and opens what is before it, in pieces that are short enough for
+/// the kernel; `None` where there is no slash.
+fn open_parent<'p>(
+    root: BorrowedFd<'_>,
+    path: &'p [u8],
+) -> io::Result<(Option<OwnedFd>, &'p [u8])> {
+    let Some(cut) = path.iter().rposition(|&b| b == b'/') else {
+        return Ok((None, path));
+    };
+    let (mut rest, name) = (&path[..cut], &path[cut + 1..]);
+    let mut dir: Option<OwnedFd> = None;
+    loop {
+        let at = dir.as_ref().map_or(root, |d| d.as_fd());
+        if rest.len() <= PATH_LEN_MAX {
+            return Ok((Some(open_piece(at, rest)?), name));
+        }
+        let piece_end = rest[..PATH_LEN_MAX].iter().rposition(|&b| b == b'/');
+        let piece_end = piece_end.ok_or(io::ErrorKind::InvalidFilename)?;
+        dir = Some(open_piece(at, &rest[..piece_end])?);
+        rest = &rest[piece_end + 1..];
+    }
+}
+
+fn open_piece(dir: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    match weald_sys::open_beneath(dir, path) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => open_steps(dir, path),
+        other => other,
+    }
+}
+
+/// Without openat2: one component at a time.
+fn open_steps(dir: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    let mut names = path.split(|&b| b == b'/');
+    let first = names.next().unwrap_or(b".");
+    let mut at = weald_sys::open_dir_at(dir, first)?;
+    for name in names {
+        at = weald_sys::open_dir_at(&at, name)?;
+    }
+    Ok(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn steps_lead_where_openat2_does() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(temp.path().join("a/b/c")).unwrap();
+        std::fs::write(temp.path().join("a/b/c/file"), b"found").unwrap();
+        let root = weald_sys::open_dir(temp.path()).unwrap();
+        let mut text = String::new();
+        let dir = open_steps(root.as_fd(), b"a/b/c").unwrap();
+        weald_sys::open_file_at(&dir, b"file")
+            .unwrap()
+            .read_to_string(&mut text)
+            .unwrap();
+        assert_eq!(text, "found");
+        std::os::unix::fs::symlink("b", temp.path().join("a/link")).unwrap();
+        assert!(open_steps(root.as_fd(), b"a/link/c").is_err());
+    }
+}

@@ -1,0 +1,358 @@
+//! What the threads of a walk share: the stack of half-visited directories, limits, progress.
+//!
+//! A frame on the stack keeps its directory open while descriptors are plenty; otherwise it is
+//! opened again, from the nearest ancestor that is still open. So neither depth nor width is
+//! limited by descriptors.
+
+use super::ScanOptions;
+use super::shard::NOT_ENTERED;
+use crate::filter::DirRules;
+use crate::{Progress, Stage, Watch};
+use parking_lot::{Condvar, Mutex};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use weald_format::{Error, Result};
+use weald_sys::Stat;
+
+/// Descriptors that waiting directories may keep open, at most, and their share of all that the
+/// process may have.
+const OPEN_DIR_COUNT_MAX: u64 = 400;
+const OPEN_DIR_SHARE: u64 = 4;
+
+/// How often the calling thread reports progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// An open directory, counted.
+pub struct OpenDir<'a> {
+    pub fd: OwnedFd,
+    pub count: &'a AtomicUsize,
+}
+
+impl<'a> OpenDir<'a> {
+    fn new(fd: OwnedFd, count: &'a AtomicUsize) -> Arc<Self> {
+        count.fetch_add(1, Relaxed);
+        Arc::new(Self { fd, count })
+    }
+}
+
+impl Drop for OpenDir<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A directory's place in the tree.
+pub struct Node<'a> {
+    pub parent: Option<Arc<Node<'a>>>,
+    pub name: Box<[u8]>,
+    pub fd: Weak<OpenDir<'a>>,
+    /// Rules that hold in the directory.
+    pub rules: DirRules,
+}
+
+impl Drop for Node<'_> {
+    /// Drops a long chain of parents without recursion.
+    fn drop(&mut self) {
+        let mut next = self.parent.take();
+        while let Some(mut node) = next.and_then(Arc::into_inner) {
+            next = node.parent.take();
+        }
+    }
+}
+
+/// A directory whose children are not all taken yet.
+pub struct Frame<'a> {
+    pub node: Arc<Node<'a>>,
+    /// `None` where descriptors were scarce.
+    pub fd: Option<Arc<OpenDir<'a>>>,
+    /// Children to visit, each a length byte and a name.
+    pub names: Vec<u8>,
+    pub position: usize,
+    /// Number of the next child.
+    pub next_number: u32,
+}
+
+/// A child taken from a frame.
+pub struct Task<'a> {
+    pub parent: Option<Arc<Node<'a>>>,
+    pub parent_fd: Option<Arc<OpenDir<'a>>>,
+    pub name: Box<[u8]>,
+    pub number: u32,
+}
+
+struct Queue<'a> {
+    frames: Vec<Frame<'a>>,
+    /// Directories being read right now.
+    active: usize,
+}
+
+impl Queue<'_> {
+    /// Nothing is waiting and nobody will find more.
+    fn is_empty(&self) -> bool {
+        self.active == 0 && self.frames.is_empty()
+    }
+}
+
+/// What all threads share.
+pub struct Walk<'a> {
+    pub options: &'a ScanOptions<'a>,
+    pub root: BorrowedFd<'a>,
+    root_dev: u64,
+    open_count: &'a AtomicUsize,
+    open_count_max: usize,
+    queue: Mutex<Queue<'a>>,
+    /// Signalled when a frame comes or the last directory is done.
+    changed: Condvar,
+    /// Signalled when the last directory is done.
+    finished: Condvar,
+    next_number: AtomicU32,
+    is_cancelled: AtomicBool,
+    is_over_limit: AtomicBool,
+    /// Why everybody shall stop, if it is not the user's wish.
+    failure: Mutex<Option<Error>>,
+    entry_count: AtomicU64,
+    file_len: AtomicU64,
+}
+
+impl<'a> Walk<'a> {
+    /// A walk of `root`, nothing found yet.
+    pub fn new(
+        options: &'a ScanOptions<'a>,
+        root: BorrowedFd<'a>,
+        root_dev: u64,
+        open_count: &'a AtomicUsize,
+    ) -> Self {
+        let open_count_max = weald_sys::open_file_limit() / OPEN_DIR_SHARE;
+        Self {
+            options,
+            root,
+            root_dev,
+            open_count,
+            open_count_max: open_count_max.min(OPEN_DIR_COUNT_MAX) as usize,
+            queue: Mutex::new(Queue {
+                frames: Vec::new(),
+                active: 0,
+            }),
+            changed: Condvar::new(),
+            finished: Condvar::new(),
+            next_number: AtomicU32::new(1),
+            is_cancelled: AtomicBool::new(false),
+            is_over_limit: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            entry_count: AtomicU64::new(1),
+            file_len: AtomicU64::new(0),
+        }
+    }
+
+    /// How the walk ended: the number of directories that got a number.
+    ///
+    /// # Errors
+    /// `Limit`; `Invalid` when cancelled; what [`Walk::fail`] was told.
+    pub fn outcome(&self) -> Result<u32> {
+        if let Some(error) = self.failure.lock().take() {
+            return Err(error);
+        }
+        if self.is_over_limit.load(Relaxed) {
+            return Err(Error::limit(format!(
+                "more than {} entries",
+                NOT_ENTERED - 1
+            )));
+        }
+        match self.is_cancelled() {
+            true => Err(Error::invalid("interrupted")),
+            false => Ok(self.next_number.load(Relaxed)),
+        }
+    }
+
+    /// Reports progress and looks for cancellation until the queue is empty; at least once, however
+    /// quick the walk was.
+    pub fn report(&self, watch: &dyn Watch) {
+        if watch.is_cancelled() {
+            self.cancel();
+        }
+        let mut queue = self.queue.lock();
+        while !queue.is_empty() && !self.is_cancelled() {
+            self.finished.wait_for(&mut queue, PROGRESS_INTERVAL);
+            parking_lot::MutexGuard::unlocked(&mut queue, || {
+                watch.progress(&self.progress());
+                if watch.is_cancelled() {
+                    self.cancel();
+                }
+            });
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            stage: Stage::Scan,
+            entry_count: self.entry_count.load(Relaxed),
+            entry_total: 0,
+            read_len: self.file_len.load(Relaxed),
+            read_total: 0,
+            written_len: 0,
+        }
+    }
+
+    /// Whether everybody shall stop.
+    pub fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Relaxed)
+    }
+
+    /// Makes everybody stop because of `error`, if nobody has one yet.
+    pub fn fail(&self, error: Error) {
+        self.failure.lock().get_or_insert(error);
+        self.cancel();
+    }
+
+    /// Makes everybody stop because there are too many entries.
+    pub fn exceed(&self) {
+        self.is_over_limit.store(true, Relaxed);
+        self.cancel();
+    }
+
+    /// Counts entries found and the bytes of their files.
+    pub fn count(&self, count: u64, file_len: u64) {
+        let before = self.entry_count.fetch_add(count, Relaxed);
+        self.file_len.fetch_add(file_len, Relaxed);
+        if before + count >= u64::from(NOT_ENTERED) {
+            self.exceed();
+        }
+    }
+
+    /// An open directory, counted.
+    pub fn opened(&self, fd: OwnedFd) -> Arc<OpenDir<'a>> {
+        OpenDir::new(fd, self.open_count)
+    }
+
+    /// `fd`, if descriptors are plenty.
+    pub fn keep(&self, fd: Arc<OpenDir<'a>>) -> Option<Arc<OpenDir<'a>>> {
+        (self.open_count.load(Relaxed) <= self.open_count_max).then_some(fd)
+    }
+
+    /// Whether a directory is on another file system and so not to be entered.
+    pub fn is_foreign(&self, stat: &Stat) -> bool {
+        self.options.one_file_system && stat.dev != self.root_dev
+    }
+
+    fn cancel(&self) {
+        self.is_cancelled.store(true, Relaxed);
+        // With the lock, so that nobody who has just looked goes to sleep after this.
+        let _queue = self.queue.lock();
+        self.changed.notify_all();
+        self.finished.notify_all();
+    }
+
+    /// The next directory to read; waits while others may still find some. `None` when all is done.
+    pub fn take(&self) -> Option<Task<'a>> {
+        let mut queue = self.queue.lock();
+        loop {
+            if self.is_cancelled() {
+                return None;
+            }
+            if let Some(frame) = queue.frames.last_mut() {
+                let (task, is_last) = frame.take();
+                if is_last {
+                    queue.frames.pop();
+                }
+                queue.active += 1;
+                return Some(task);
+            }
+            if queue.is_empty() {
+                return None;
+            }
+            self.changed.wait(&mut queue);
+        }
+    }
+
+    /// Lets the children of a directory be visited.
+    pub fn put(&self, frame: Frame<'a>) {
+        self.queue.lock().frames.push(frame);
+        self.changed.notify_all();
+    }
+
+    fn done(&self) {
+        let mut queue = self.queue.lock();
+        queue.active -= 1;
+        if queue.is_empty() {
+            self.changed.notify_all();
+            self.finished.notify_all();
+        }
+    }
+
+    /// Numbers for `count` directories; `None` where there are too many.
+    pub fn take_numbers(&self, count: u32) -> Option<u32> {
+        let next = |n: u32| n.checked_add(count).filter(|&end| end < NOT_ENTERED);
+        self.next_number.fetch_update(Relaxed, Relaxed, next).ok()
+    }
+
+    /// Opens the directory that `node` stands for, from its nearest ancestor that is open.
+    pub fn open(&self, node: &Node<'a>) -> io::Result<OwnedFd> {
+        let mut names: Vec<&[u8]> = vec![&node.name];
+        let mut start = None;
+        let mut above = node.parent.as_ref();
+        while let Some(node) = above {
+            start = node.fd.upgrade();
+            if start.is_some() {
+                break;
+            }
+            names.push(&node.name);
+            above = node.parent.as_ref();
+        }
+        // The root's own node has an empty name.
+        names.retain(|name| !name.is_empty());
+        names.reverse();
+        let path = if names.is_empty() {
+            b".".to_vec()
+        } else {
+            names.join(&b'/')
+        };
+        super::open::open_dir_long(start.as_ref().map_or(self.root, |s| s.fd.as_fd()), &path)
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// The next child, and whether it is the last.
+    fn take(&mut self) -> (Task<'a>, bool) {
+        let start = self.position + 1;
+        let end = start + usize::from(self.names[self.position]);
+        let task = Task {
+            parent: Some(self.node.clone()),
+            parent_fd: self.fd.clone(),
+            name: self.names[start..end].into(),
+            number: self.next_number,
+        };
+        self.position = end;
+        self.next_number += 1;
+        (task, end == self.names.len())
+    }
+}
+
+/// Tells the queue that a directory is done, also when its worker panics.
+pub struct Done<'a, 'b>(pub &'b Walk<'a>);
+
+impl Drop for Done<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.cancel();
+        }
+        self.0.done();
+    }
+}
+
+/// The path of `node` relative to the root, followed by `end` unless it is the root.
+pub fn path_of(node: &Node<'_>, end: &[u8]) -> Vec<u8> {
+    let nodes = std::iter::successors(Some(node), |node| node.parent.as_deref());
+    let mut names: Vec<&[u8]> = nodes
+        .map(|node| &*node.name)
+        .filter(|name| !name.is_empty())
+        .collect();
+    names.reverse();
+    let mut path = names.join(&b'/');
+    if !path.is_empty() {
+        path.extend_from_slice(end);
+    }
+    path
+}

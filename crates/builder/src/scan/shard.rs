@@ -1,0 +1,217 @@
+//! What one thread found: entries, directories and texts in few large vectors, with numbers that
+//! mean something in this shard only.
+
+use super::intern::Interner;
+use crate::Problem;
+use std::collections::HashMap;
+use weald_format::{Attributes, FileKind, Timestamp, XattrSet};
+
+/// Most shards, so most threads: [`NameRef`] has 12 bits for the shard.
+pub const SHARD_COUNT_MAX: usize = (1 << 12) - 1;
+
+/// "No number" in fields that hold one.
+pub const NONE: u32 = u32::MAX;
+
+/// `link` of a directory that is kept but not entered (another file system).
+pub const NOT_ENTERED: u32 = u32::MAX - 1;
+
+/// Where a name lies: shard (12 bits), offset in its names (44 bits), length (8 bits).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NameRef(u64);
+
+impl NameRef {
+    pub fn shard(self) -> usize {
+        (self.0 >> 52) as usize
+    }
+
+    pub fn slice(self, names: &[u8]) -> &[u8] {
+        let start = (self.0 >> 8 & ((1 << 44) - 1)) as usize;
+        &names[start..start + (self.0 & 0xFF) as usize]
+    }
+}
+
+/// One entry, 48 bytes: there are millions.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    pub name: NameRef,
+    pub size: u64,
+    pub mtime_seconds: i64,
+    pub ino: u64,
+    /// Nanoseconds in the low 30 bits, [`Entry::LINKED`] and [`Entry::OTHER_DEV`] above.
+    mtime_nanoseconds: u32,
+    /// Index of kind and attributes.
+    pub attributes: u32,
+    /// Directory: its number. Symlink: index of its target. Others: [`NONE`].
+    pub link: u32,
+    /// Index of the xattr set, or [`NONE`].
+    pub xattrs: u32,
+}
+
+impl Entry {
+    /// The inode has several names.
+    pub const LINKED: u32 = 1 << 31;
+    /// The inode lies on another device than its directory: see [`Shard::other_devs`].
+    pub const OTHER_DEV: u32 = 1 << 30;
+    const NANOSECONDS: u32 = Self::OTHER_DEV - 1;
+
+    pub fn has(&self, flag: u32) -> bool {
+        self.mtime_nanoseconds & flag != 0
+    }
+
+    pub fn set(&mut self, flag: u32, is_set: bool) {
+        self.mtime_nanoseconds = self.mtime_nanoseconds & !flag | if is_set { flag } else { 0 };
+    }
+
+    pub fn mtime(&self) -> Timestamp {
+        Timestamp {
+            seconds: self.mtime_seconds,
+            nanoseconds: self.mtime_nanoseconds & Self::NANOSECONDS,
+        }
+    }
+
+    pub fn set_mtime(&mut self, mtime: Timestamp) {
+        self.mtime_seconds = mtime.seconds;
+        let flags = self.mtime_nanoseconds & !Self::NANOSECONDS;
+        self.mtime_nanoseconds = flags | (mtime.nanoseconds & Self::NANOSECONDS);
+    }
+}
+
+/// The times that are kept only on request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MoreTimes {
+    pub atime: Option<Timestamp>,
+    pub ctime: Option<Timestamp>,
+    pub btime: Option<Timestamp>,
+}
+
+/// A directory that was listed whole.
+#[derive(Debug, Clone, Copy)]
+pub struct RawDir {
+    /// The number that its parent's entry has in `link`.
+    pub number: u32,
+    /// Its entries in the shard: first and count.
+    pub first: usize,
+    pub count: usize,
+    /// The device it lies on.
+    pub dev: u64,
+}
+
+/// Everything one thread found.
+#[derive(Default)]
+pub struct Shard {
+    index: u64,
+    pub entries: Vec<Entry>,
+    /// Parallel to `entries`, or empty if not wanted.
+    pub more_times: Vec<MoreTimes>,
+    pub dirs: Vec<RawDir>,
+    pub names: Vec<u8>,
+    pub targets: Vec<u8>,
+    /// Where each target begins in `targets`; its length is the entry's size.
+    pub target_starts: Vec<u64>,
+    pub attributes: Vec<(FileKind, Attributes)>,
+    attribute_index: HashMap<(FileKind, Attributes), u32>,
+    pub xattr_sets: Interner<XattrSet>,
+    /// Devices of the entries that have [`Entry::OTHER_DEV`].
+    pub other_devs: HashMap<NameRef, u64>,
+    pub problems: Vec<Problem>,
+}
+
+impl Shard {
+    pub fn new(index: usize) -> Self {
+        assert!(index < SHARD_COUNT_MAX);
+        Self {
+            index: index as u64,
+            ..Self::default()
+        }
+    }
+
+    /// Appends an entry of which only name and inode number are known yet.
+    pub fn push(&mut self, name: &[u8], ino: u64) {
+        let len = u8::try_from(name.len()).expect("Linux names have at most 255 bytes");
+        assert!(self.names.len() < 1 << 44);
+        let name_ref = NameRef(self.index << 52 | (self.names.len() as u64) << 8 | u64::from(len));
+        self.names.extend_from_slice(name);
+        self.entries.push(Entry {
+            name: name_ref,
+            size: 0,
+            mtime_seconds: 0,
+            ino,
+            mtime_nanoseconds: 0,
+            attributes: NONE,
+            link: NONE,
+            xattrs: NONE,
+        });
+    }
+
+    /// The index of a pair of kind and attributes.
+    pub fn intern_attributes(&mut self, kind: FileKind, attributes: Attributes) -> u32 {
+        let next = self.attributes.len() as u32;
+        let index = *self
+            .attribute_index
+            .entry((kind, attributes))
+            .or_insert(next);
+        if index == next {
+            self.attributes.push((kind, attributes));
+        }
+        index
+    }
+
+    /// The index of an xattr set.
+    pub fn intern_xattrs(&mut self, mut set: XattrSet) -> u32 {
+        // There may be one for every file, and they were read into larger buffers.
+        set.iter_mut().for_each(|xattr| {
+            xattr.name.shrink_to_fit();
+            xattr.value.shrink_to_fit();
+        });
+        set.shrink_to_fit();
+        self.xattr_sets.intern(set)
+    }
+
+    /// Drops the entries from `first` on that never got attributes, sorts the others by name and
+    /// drops repeated names (a directory that changes while it is read may show a name twice).
+    pub fn settle(&mut self, first: usize) {
+        if self.more_times.is_empty() {
+            self.settle_entries(first);
+        } else {
+            self.settle_with_times(first);
+        }
+    }
+
+    fn settle_entries(&mut self, first: usize) {
+        let names = &self.names;
+        self.entries[first..].sort_unstable_by(|a, b| a.name.slice(names).cmp(b.name.slice(names)));
+        let mut end = first;
+        for index in first..self.entries.len() {
+            let entry = self.entries[index];
+            let is_repeated =
+                end > first && self.entries[end - 1].name.slice(names) == entry.name.slice(names);
+            if entry.attributes != NONE && !is_repeated {
+                self.entries[end] = entry;
+                end += 1;
+            }
+        }
+        self.entries.truncate(end);
+    }
+
+    fn settle_with_times(&mut self, first: usize) {
+        let names = &self.names;
+        let entries = self
+            .entries
+            .drain(first..)
+            .zip(self.more_times.drain(first..));
+        let mut settled: Vec<_> = entries
+            .filter(|(entry, _)| entry.attributes != NONE)
+            .collect();
+        settled.sort_unstable_by(|(a, _), (b, _)| a.name.slice(names).cmp(b.name.slice(names)));
+        settled.dedup_by(|(a, _), (b, _)| a.name.slice(names) == b.name.slice(names));
+        self.entries.extend(settled.iter().map(|&(entry, _)| entry));
+        self.more_times
+            .extend(settled.iter().map(|&(_, times)| times));
+    }
+
+    /// Forgets all entries from `first` on: their directory could not be listed whole.
+    pub fn forget(&mut self, first: usize) {
+        self.entries.truncate(first);
+        self.more_times.truncate(first);
+    }
+}

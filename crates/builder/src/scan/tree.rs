@@ -1,0 +1,293 @@
+//! The scanned tree: what every entry is, by number.
+
+use super::shard::{Entry, MoreTimes, NONE};
+use crate::source::Origin;
+use std::collections::HashMap;
+use weald_format::{Attributes, FileKind, Times, Timestamp, Xattr, XattrSet};
+
+/// Number of an entry: 0 is the root, then the entries of each directory in a row, directories in
+/// preorder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryNo(pub u32);
+
+/// Number of a directory in preorder: 0 is the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DirNo(pub u32);
+
+/// A directory's row of entries.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Dir {
+    pub first: u32,
+    pub count: u32,
+    /// The entry that names it.
+    pub entry: u32,
+    /// Index of its device.
+    pub dev: u32,
+}
+
+/// Names and symlink targets as one thread found them.
+pub(super) struct Texts {
+    pub names: Vec<u8>,
+    pub targets: Vec<u8>,
+    pub target_starts: Vec<u64>,
+}
+
+/// Hard links: which names belong to one inode.
+#[derive(Debug, Default)]
+pub(super) struct LinkGroups {
+    /// Where each group ends in `names`.
+    ends: Vec<u32>,
+    /// Entries, ascending in each group; groups in the order of their first.
+    names: Vec<u32>,
+    /// (entry, group), sorted.
+    by_entry: Vec<(u32, u32)>,
+}
+
+impl LinkGroups {
+    pub fn push(&mut self, names: impl Iterator<Item = u32>) {
+        self.names.extend(names);
+        self.ends.push(self.names.len() as u32);
+    }
+
+    /// Makes [`LinkGroups::of`] work, once all groups are pushed.
+    pub fn index(&mut self) {
+        let groups = 0..self.count();
+        self.by_entry = groups
+            .flat_map(|g| self.names(g).iter().map(move |&name| (name, g)))
+            .collect();
+        self.by_entry.sort_unstable();
+    }
+
+    pub fn count(&self) -> u32 {
+        self.ends.len() as u32
+    }
+
+    pub fn names(&self, group: u32) -> &[u32] {
+        let start = group
+            .checked_sub(1)
+            .map_or(0, |before| self.ends[before as usize]);
+        &self.names[start as usize..self.ends[group as usize] as usize]
+    }
+
+    fn of(&self, entry: u32) -> Option<u32> {
+        let found = self
+            .by_entry
+            .binary_search_by_key(&entry, |&(name, _)| name);
+        found.ok().map(|index| self.by_entry[index].1)
+    }
+}
+
+/// A source tree in memory. Numbers passed in must come from the same tree.
+///
+/// # Panics
+/// Methods panic for numbers that the tree does not have.
+pub struct ScannedTree {
+    pub(super) origin: Origin,
+    pub(super) entries: Vec<Entry>,
+    pub(super) more_times: Vec<MoreTimes>,
+    pub(super) dirs: Vec<Dir>,
+    pub(super) depth: usize,
+    pub(super) texts: Vec<Texts>,
+    pub(super) attributes: Vec<(FileKind, Attributes)>,
+    pub(super) xattr_sets: Vec<XattrSet>,
+    pub(super) devs: Vec<u64>,
+    pub(super) other_devs: HashMap<u32, u64>,
+    pub(super) links: LinkGroups,
+}
+
+impl ScannedTree {
+    /// The root directory.
+    pub const ROOT: EntryNo = EntryNo(0);
+
+    fn entry(&self, entry: EntryNo) -> &Entry {
+        &self.entries[entry.0 as usize]
+    }
+
+    /// How many entries there are, the root included: numbers are below this.
+    pub fn entry_count(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// Whether it is the tree of an image.
+    pub fn is_of_image(&self) -> bool {
+        matches!(self.origin, Origin::Image(_))
+    }
+
+    /// How many directories there are, the root included: numbers are below this.
+    pub fn dir_count(&self) -> u32 {
+        self.dirs.len() as u32
+    }
+
+    /// Most directories that lie in each other, the root counted.
+    pub fn depth(&self) -> u64 {
+        self.depth as u64
+    }
+
+    /// The entries of a directory, sorted by the bytes of their names.
+    pub fn entries_of(
+        &self,
+        dir: DirNo,
+    ) -> impl ExactSizeIterator<Item = EntryNo> + DoubleEndedIterator + use<> {
+        let Dir { first, count, .. } = self.dirs[dir.0 as usize];
+        (first..first + count).map(EntryNo)
+    }
+
+    /// The entry that names a directory.
+    pub fn entry_of_dir(&self, dir: DirNo) -> EntryNo {
+        EntryNo(self.dirs[dir.0 as usize].entry)
+    }
+
+    /// The directory that holds an entry; the root's is the root.
+    ///
+    /// # Cost
+    /// O(log of the number of directories).
+    pub fn dir_of(&self, entry: EntryNo) -> DirNo {
+        // Of several directories that begin here, all but the last are empty.
+        let after = self.dirs.partition_point(|dir| dir.first <= entry.0);
+        DirNo(after.saturating_sub(1) as u32)
+    }
+
+    /// The directory that an entry is, if it is one.
+    pub fn dir(&self, entry: EntryNo) -> Option<DirNo> {
+        (self.kind(entry) == FileKind::Directory).then(|| DirNo(self.entry(entry).link))
+    }
+
+    /// The name, without a slash; the root's is empty.
+    pub fn name(&self, entry: EntryNo) -> &[u8] {
+        let name = self.entry(entry).name;
+        name.slice(&self.texts[name.shard()].names)
+    }
+
+    /// What it is.
+    pub fn kind(&self, entry: EntryNo) -> FileKind {
+        self.attributes[self.attributes_no(entry) as usize].0
+    }
+
+    /// Index of kind and attributes in [`ScannedTree::attribute_list`].
+    pub fn attributes_no(&self, entry: EntryNo) -> u32 {
+        self.entry(entry).attributes
+    }
+
+    /// Distinct pairs of kind and attributes, in the order of first use.
+    pub fn attribute_list(&self) -> &[(FileKind, Attributes)] {
+        &self.attributes
+    }
+
+    /// Permissions, owner, device.
+    pub fn attributes(&self, entry: EntryNo) -> &Attributes {
+        &self.attributes[self.attributes_no(entry) as usize].1
+    }
+
+    /// Bytes of a regular file or of a symlink's target; 0 for others.
+    pub fn size(&self, entry: EntryNo) -> u64 {
+        self.entry(entry).size
+    }
+
+    /// Last change of content.
+    pub fn mtime(&self, entry: EntryNo) -> Timestamp {
+        self.entry(entry).mtime()
+    }
+
+    /// All times that were asked for.
+    pub fn times(&self, entry: EntryNo) -> Times {
+        let more = self
+            .more_times
+            .get(entry.0 as usize)
+            .copied()
+            .unwrap_or_default();
+        Times {
+            mtime: self.mtime(entry),
+            atime: more.atime,
+            ctime: more.ctime,
+            btime: more.btime,
+        }
+    }
+
+    /// The target of a symlink.
+    pub fn target(&self, entry: EntryNo) -> Option<&[u8]> {
+        if self.kind(entry) != FileKind::Symlink {
+            return None;
+        }
+        let Entry {
+            name, size, link, ..
+        } = *self.entry(entry);
+        let texts = &self.texts[name.shard()];
+        let start = texts.target_starts[link as usize] as usize;
+        Some(&texts.targets[start..start + size as usize])
+    }
+
+    /// Index of the xattr set in [`ScannedTree::xattr_sets`], if it has any xattrs.
+    pub fn xattrs_no(&self, entry: EntryNo) -> Option<u32> {
+        Some(self.entry(entry).xattrs).filter(|&number| number != NONE)
+    }
+
+    /// Distinct xattr sets, none empty, in the order of first use.
+    pub fn xattr_sets(&self) -> &[XattrSet] {
+        &self.xattr_sets
+    }
+
+    /// Memory that the distinct xattr sets take, bytes.
+    ///
+    /// # Cost
+    /// O(number of xattrs in them).
+    pub fn xattrs_memory_len(&self) -> u64 {
+        // Each name and value is an allocation of its own: a header, and 8 bytes lost to rounding.
+        const ALLOCATION_LEN: usize = 16;
+        let xattr =
+            |x: &Xattr| size_of::<Xattr>() + x.name.len() + x.value.len() + 2 * ALLOCATION_LEN;
+        let set = |s: &XattrSet| {
+            size_of::<XattrSet>() + ALLOCATION_LEN + s.iter().map(xattr).sum::<usize>()
+        };
+        self.xattr_sets.iter().map(|s| set(s) as u64).sum()
+    }
+
+    /// Which hard-linked inode this is a name of, if the tree has several names of it. Groups are
+    /// numbered from 0 in the order of their first names. All names of a group have the same state.
+    ///
+    /// # Cost
+    /// O(log of the number of such names).
+    pub fn link_group(&self, entry: EntryNo) -> Option<u32> {
+        if !self.entry(entry).has(Entry::LINKED) {
+            return None;
+        }
+        self.links.of(entry.0)
+    }
+
+    /// How many inodes have several names in the tree.
+    pub fn link_group_count(&self) -> u32 {
+        self.links.count()
+    }
+
+    /// The names of a hard-linked inode, ascending, at least two.
+    pub fn link_names(
+        &self,
+        group: u32,
+    ) -> impl ExactSizeIterator<Item = EntryNo> + DoubleEndedIterator + '_ {
+        self.links.names(group).iter().map(|&name| EntryNo(name))
+    }
+
+    /// Device (major << 32 | minor) and inode number in the source: not reproducible, good for
+    /// ordering reads.
+    pub fn source_inode(&self, entry: EntryNo) -> (u64, u64) {
+        let own = self.other_devs.get(&entry.0).copied();
+        let dev =
+            own.unwrap_or_else(|| self.devs[self.dirs[self.dir_of(entry).0 as usize].dev as usize]);
+        (dev, self.entry(entry).ino)
+    }
+
+    /// The way from an entry up to the root, itself first, the root left out.
+    pub fn way_up(&self, entry: EntryNo) -> impl Iterator<Item = EntryNo> {
+        let up = |&entry: &EntryNo| Some(self.entry_of_dir(self.dir_of(entry)));
+        std::iter::successors(Some(entry), up).take_while(|&entry| entry != Self::ROOT)
+    }
+
+    /// The path relative to the root, without a leading slash; the root's is empty.
+    ///
+    /// # Cost
+    /// O(depth · log of the number of directories).
+    pub fn path_of(&self, entry: EntryNo) -> Vec<u8> {
+        let mut names: Vec<&[u8]> = self.way_up(entry).map(|entry| self.name(entry)).collect();
+        names.reverse();
+        names.join(&b'/')
+    }
+}

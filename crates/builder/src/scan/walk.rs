@@ -1,0 +1,489 @@
+//! Visiting directories: each thread takes one from the [queue](super::queue), lists it, examines
+//! its entries and puts what it found into a shard of its own.
+
+use super::ScanOptions;
+use super::queue::{Done, Frame, Node, Task, Walk, path_of};
+use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
+use crate::filter::{DIR_FILE_LEN_MAX, DirRules};
+use crate::script::Script;
+use crate::source::Origin;
+use crate::threads::start;
+use crate::{Problem, Watch};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Weak};
+use weald_format::limits::XATTR_SET_LEN_MAX;
+use weald_format::{Attributes, Error, FileKind, Result};
+use weald_sys::{DirBuffer, Stat};
+
+/// What a walk found.
+pub struct Walked {
+    pub origin: Origin,
+    pub root_dev: u64,
+    /// The root entry's texts and attributes are in the first shard, its entry is this.
+    pub root_entry: Entry,
+    pub root_times: MoreTimes,
+    pub shards: Vec<Shard>,
+    /// Numbers given to directories, 0 being the root.
+    pub dir_count: u32,
+    pub keeps_more_times: bool,
+}
+
+/// Walks everything below `root`.
+///
+/// # Errors
+/// `Io` where the root cannot be listed, `Limit`, `Invalid` when cancelled.
+pub fn walk(root: OwnedFd, options: &ScanOptions<'_>, watch: &dyn Watch) -> Result<Walked> {
+    let root_stat = weald_sys::stat_fd(&root).map_err(|e| Error::io("cannot be examined", e))?;
+    let open_count = AtomicUsize::new(0);
+    let walk = Walk::new(options, root.as_fd(), root_stat.dev, &open_count);
+    let mut worker = Worker::new(&walk, 0);
+    let (root_entry, root_times) = worker.root(&root_stat)?;
+    let shards = run(worker, watch)?;
+    let dir_count = walk.outcome()?;
+    drop(walk);
+    let keeps_more_times = options.keeps_more_times();
+    Ok(Walked {
+        origin: Origin::Directory(root),
+        root_dev: root_stat.dev,
+        root_entry,
+        root_times,
+        shards,
+        dir_count,
+        keeps_more_times,
+    })
+}
+
+/// Lets `first` and as many workers more as there are threads, or as can be started, empty the
+/// queue.
+fn run(first: Worker<'_, '_>, watch: &dyn Watch) -> Result<Vec<Shard>> {
+    let walk = first.walk;
+    let others = (1..walk.options.threads.max(1)).map(|index| Worker::new(walk, index));
+    std::thread::scope(|scope| {
+        let spawn = |worker| start(scope, move || Worker::run(worker));
+        let mut running = vec![spawn(first)?];
+        // A shard is known by its place, so there is none after one that is missing.
+        running.extend(others.map_while(|worker| spawn(worker).ok()));
+        walk.report(watch);
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().expect("a scanning thread panicked")
+        };
+        Ok(running.into_iter().map(join).collect())
+    })
+}
+
+/// One thread's part of a walk.
+struct Worker<'w, 'a> {
+    walk: &'w Walk<'a>,
+    shard: Shard,
+    buffer: DirBuffer,
+    list: Vec<u8>,
+    /// The thread has a working directory of its own, in which xattrs are listed fastest.
+    can_enter_dirs: bool,
+    /// It is the directory being examined.
+    is_inside: bool,
+}
+
+impl<'w, 'a> Worker<'w, 'a> {
+    fn new(walk: &'w Walk<'a>, index: usize) -> Self {
+        Self {
+            walk,
+            shard: Shard::new(index),
+            buffer: DirBuffer::default(),
+            list: Vec::new(),
+            can_enter_dirs: false,
+            is_inside: false,
+        }
+    }
+
+    fn run(mut self) -> Shard {
+        self.can_enter_dirs =
+            self.walk.options.keep_xattrs && weald_sys::separate_working_dir().is_ok();
+        while let Some(task) = self.walk.take() {
+            let _done = Done(self.walk);
+            self.visit(task);
+        }
+        self.shard
+    }
+
+    /// Examines and lists the root; its children wait in the queue then.
+    fn root(&mut self, stat: &Stat) -> Result<(Entry, MoreTimes)> {
+        self.shard.push(b"", stat.ino);
+        if self.walk.options.keeps_more_times() {
+            self.shard.more_times.push(MoreTimes::default());
+        }
+        self.fill(self.walk.root, 0, stat, &[]);
+        let entry = self.shard.entries.pop().expect("just pushed");
+        let times = self.shard.more_times.pop().unwrap_or_default();
+        let task = Task {
+            parent: None,
+            parent_fd: None,
+            name: Box::default(),
+            number: 0,
+        };
+        let failed = self.try_visit(task).err().map(|(_, error)| error);
+        failed.map_or(Ok((entry, times)), |e| {
+            Err(Error::io("cannot be listed", e))
+        })
+    }
+
+    fn visit(&mut self, task: Task<'a>) {
+        if let Err((node, error)) = self.try_visit(task) {
+            let what = match error.kind() {
+                io::ErrorKind::NotFound => "vanished while being scanned".to_owned(),
+                _ => format!("cannot be listed: {error}"),
+            };
+            self.shard.problems.push(Problem {
+                path: path_of(&node, b""),
+                what,
+            });
+        }
+    }
+
+    fn try_visit(&mut self, task: Task<'a>) -> Result<(), (Arc<Node<'a>>, io::Error)> {
+        let Task {
+            parent,
+            parent_fd,
+            name,
+            number,
+        } = task;
+        let mut node = Node {
+            parent,
+            name,
+            fd: Weak::new(),
+            rules: DirRules::default(),
+        };
+        let opened = match &parent_fd {
+            Some(parent) => weald_sys::open_dir_at(&parent.fd, &node.name),
+            None => self.walk.open(&node),
+        };
+        // The parent may be closed now if this was its last child.
+        drop(parent_fd);
+        let fd = match opened {
+            Ok(fd) => self.walk.opened(fd),
+            Err(error) => return Err((Arc::new(node), error)),
+        };
+        node.fd = Arc::downgrade(&fd);
+        match self.rules(&fd.fd, &node) {
+            Ok(rules) => node.rules = rules,
+            Err(error) => {
+                self.walk.fail(error);
+                return Ok(());
+            }
+        }
+        let node = Arc::new(node);
+        match self.list(&fd.fd, &node, number) {
+            Ok(Some((names, next_number))) => {
+                let fd = self.walk.keep(fd);
+                self.walk.put(Frame {
+                    node,
+                    fd,
+                    names,
+                    position: 0,
+                    next_number,
+                });
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(error) => Err((node, error)),
+        }
+    }
+
+    /// The rules that hold in the open directory `dir`.
+    fn rules(&self, dir: &OwnedFd, node: &Node<'a>) -> Result<DirRules> {
+        let filter = self.walk.options.filter;
+        if !filter.asks_dirs() {
+            return Ok(DirRules::default());
+        }
+        let above = node.parent.as_ref().map(|parent| parent.rules.clone());
+        let path = path_of(node, b"");
+        filter.below(&above.unwrap_or_default(), &path, &mut |name| {
+            read_rules(dir, name).map_err(|e| Error::io("filter file", e))
+        })
+    }
+
+    /// Lists the open directory `dir`; returns its children to visit and the number of the first,
+    /// if there are any.
+    fn list(
+        &mut self,
+        dir: &OwnedFd,
+        node: &Node<'a>,
+        number: u32,
+    ) -> io::Result<Option<(Vec<u8>, u32)>> {
+        let asks_script = self.walk.options.script.is_some_and(Script::filters);
+        let prefix = if self.walk.options.filter.is_empty() && !asks_script {
+            Vec::new()
+        } else {
+            path_of(node, b"/")
+        };
+        let first = self.shard.entries.len();
+        let dev = match self
+            .read_names(dir, &prefix, &node.rules)
+            .and_then(|()| weald_sys::stat_fd(dir))
+        {
+            Ok(stat) => stat.dev,
+            Err(error) => {
+                self.shard.forget(first);
+                return Err(error);
+            }
+        };
+        self.examine(dir.as_fd(), first, dev, &prefix, node);
+        self.shard.settle(first);
+        let children = self.number_children(first);
+        let count = self.shard.entries.len() - first;
+        self.shard.dirs.push(RawDir {
+            number,
+            first,
+            count,
+            dev,
+        });
+        self.count(first);
+        Ok(children)
+    }
+
+    /// Appends all names of `dir` that are not already excluded by what getdents tells.
+    fn read_names(&mut self, dir: &OwnedFd, prefix: &[u8], rules: &DirRules) -> io::Result<()> {
+        let (filter, shard) = (self.walk.options.filter, &mut self.shard);
+        weald_sys::read_dir(dir, &mut self.buffer, |entry| {
+            let is_dir = entry.kind.map(|kind| kind == FileKind::Directory);
+            let is_excluded = |is_dir| {
+                !filter.is_empty() && filter.excludes(rules, &[prefix, entry.name].concat(), is_dir)
+            };
+            if !is_dir.is_some_and(is_excluded) {
+                // A kind that is not known yet is marked, so that the filter is asked again later.
+                shard.push(entry.name, entry.ino);
+                shard
+                    .entries
+                    .last_mut()
+                    .expect("just pushed")
+                    .set(Entry::OTHER_DEV, is_dir.is_none());
+            }
+            Ok(())
+        })
+    }
+
+    /// Finds out about every entry from `first` on, in the order of inode numbers, in which disks
+    /// read fastest.
+    fn examine(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        first: usize,
+        dev: u64,
+        prefix: &[u8],
+        node: &Node<'a>,
+    ) {
+        let is_empty = self.shard.entries.len() == first;
+        self.is_inside = self.can_enter_dirs && !is_empty && weald_sys::enter_dir(dir).is_ok();
+        self.shard.entries[first..].sort_unstable_by_key(|entry| entry.ino);
+        if self.walk.options.keeps_more_times() {
+            self.shard
+                .more_times
+                .resize(self.shard.entries.len(), MoreTimes::default());
+        }
+        let mut name = Vec::with_capacity(256);
+        for index in first..self.shard.entries.len() {
+            if self.walk.is_cancelled() {
+                return;
+            }
+            let entry = &mut self.shard.entries[index];
+            let ask_filter = entry.has(Entry::OTHER_DEV);
+            entry.set(Entry::OTHER_DEV, false);
+            let name_ref = entry.name;
+            name.clear();
+            name.extend_from_slice(name_ref.slice(&self.shard.names));
+            match weald_sys::stat_at(dir, &name) {
+                Ok(stat) => {
+                    let is_dir = stat.kind == FileKind::Directory;
+                    let ScanOptions {
+                        filter, left_out, ..
+                    } = *self.walk.options;
+                    let is_excluded = ask_filter
+                        && filter.excludes(&node.rules, &[prefix, &name].concat(), is_dir);
+                    if is_excluded || left_out.contains(&(stat.dev, stat.ino)) {
+                        continue;
+                    }
+                    let path = || [prefix, &name].concat();
+                    let attributes = attributes_of(&stat);
+                    let options = self.walk.options;
+                    match options.is_kept(path, stat.kind, stat.size, &attributes, stat.mtime) {
+                        Ok(true) => {}
+                        Ok(false) => continue,
+                        Err(error) => return self.walk.fail(error),
+                    }
+                    if stat.dev != dev {
+                        self.shard.entries[index].set(Entry::OTHER_DEV, true);
+                        self.shard.other_devs.insert(name_ref, stat.dev);
+                    }
+                    if let Some(what) = self.fill(dir, index, &stat, &name) {
+                        self.report(node, &name, what);
+                    }
+                }
+                Err(error) => self.report(node, &name, describe("cannot be examined", &error)),
+            }
+        }
+    }
+
+    /// Fills entry `index`, called `name` in `dir`; returns what could not be read. Without its
+    /// target, a symlink stays unfilled and so is left out.
+    fn fill(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        index: usize,
+        stat: &Stat,
+        name: &[u8],
+    ) -> Option<String> {
+        let mut problem = None;
+        let mut size = if stat.kind == FileKind::Regular {
+            stat.size
+        } else {
+            0
+        };
+        let mut link = NONE;
+        if stat.kind == FileKind::Symlink {
+            let start = self.shard.targets.len() as u64;
+            match weald_sys::read_link_at(dir, name, &mut self.shard.targets) {
+                Ok(len) => size = len as u64,
+                Err(error) => return Some(describe("target cannot be read", &error)),
+            }
+            link = self.shard.target_starts.len() as u32;
+            self.shard.target_starts.push(start);
+        }
+        if stat.kind == FileKind::Directory && self.walk.is_foreign(stat) {
+            link = NOT_ENTERED;
+        }
+        let xattrs = self.xattrs(dir, name).unwrap_or_else(|error| {
+            problem = Some(describe("extended attributes cannot be read", &error));
+            NONE
+        });
+        let attributes = self.shard.intern_attributes(stat.kind, attributes_of(stat));
+        let entry = &mut self.shard.entries[index];
+        entry.set_mtime(stat.mtime);
+        entry.set(
+            Entry::LINKED,
+            stat.nlink > 1 && stat.kind != FileKind::Directory,
+        );
+        (
+            entry.size,
+            entry.ino,
+            entry.attributes,
+            entry.link,
+            entry.xattrs,
+        ) = (size, stat.ino, attributes, link, xattrs);
+        if let Some(times) = self.shard.more_times.get_mut(index) {
+            let options = self.walk.options;
+            times.atime = options.keep_atime.then_some(stat.atime);
+            times.ctime = options.keep_ctime.then_some(stat.ctime);
+            times.btime = stat.btime.filter(|_| options.keep_btime);
+        }
+        problem
+    }
+
+    fn xattrs(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<u32> {
+        if !self.walk.options.keep_xattrs {
+            return Ok(NONE);
+        }
+        match self.is_inside {
+            true => weald_sys::list_xattrs_here(name, &mut self.list)?,
+            false => weald_sys::list_xattrs_at(dir, name, &mut self.list)?,
+        }
+        if self.list.is_empty() {
+            return Ok(NONE);
+        }
+        let set = weald_sys::read_xattrs_at(dir, name)?;
+        let lens = set.iter().map(|x| x.name.len() + x.value.len());
+        let len: usize = lens.sum();
+        if len > XATTR_SET_LEN_MAX {
+            let what = format!("{len} bytes, at most {XATTR_SET_LEN_MAX} can be kept");
+            return Err(io::Error::other(what));
+        }
+        Ok(if set.is_empty() {
+            NONE
+        } else {
+            self.shard.intern_xattrs(set)
+        })
+    }
+
+    fn report(&mut self, node: &Node<'a>, name: &[u8], what: String) {
+        let mut path = path_of(node, b"/");
+        path.extend_from_slice(name);
+        self.shard.problems.push(Problem { path, what });
+    }
+
+    /// Numbers the directories to enter from `first` on; returns their names, each behind its
+    /// length, and the first number.
+    fn number_children(&mut self, first: usize) -> Option<(Vec<u8>, u32)> {
+        let (attributes, names) = (&self.shard.attributes, &self.shard.names);
+        let is_child = |entry: &Entry| {
+            attributes[entry.attributes as usize].0 == FileKind::Directory
+                && entry.link != NOT_ENTERED
+        };
+        let entries = &mut self.shard.entries[first..];
+        let count = entries.iter().filter(|entry| is_child(entry)).count();
+        if count == 0 {
+            return None;
+        }
+        let Some(base) = u32::try_from(count)
+            .ok()
+            .and_then(|count| self.walk.take_numbers(count))
+        else {
+            self.walk.exceed();
+            return None;
+        };
+        let mut children = Vec::new();
+        for (number, entry) in (base..).zip(entries.iter_mut().filter(|entry| is_child(entry))) {
+            entry.link = number;
+            let name = entry.name.slice(names);
+            children.push(name.len() as u8);
+            children.extend_from_slice(name);
+        }
+        Some((children, base))
+    }
+
+    fn count(&self, first: usize) {
+        let entries = &self.shard.entries[first..];
+        self.walk.count(
+            entries.len() as u64,
+            entries
+                .iter()
+                .map(|entry| entry.size)
+                .fold(0, u64::saturating_add),
+        );
+    }
+}
+
+/// The bytes of the regular file `name` in `dir`, if there is one.
+pub fn read_rules(dir: impl AsFd, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let file = match weald_sys::open_file_at(dir, name) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if weald_sys::stat_fd(&file)?.kind != FileKind::Regular {
+        return Ok(None);
+    }
+    let mut text = Vec::new();
+    file.take(DIR_FILE_LEN_MAX + 1).read_to_end(&mut text)?;
+    match text.len() as u64 > DIR_FILE_LEN_MAX {
+        true => Err(io::Error::other(format!(
+            "longer than {DIR_FILE_LEN_MAX} bytes"
+        ))),
+        false => Ok(Some(text)),
+    }
+}
+
+fn attributes_of(stat: &Stat) -> Attributes {
+    Attributes {
+        permissions: stat.permissions,
+        uid: stat.uid,
+        gid: stat.gid,
+        rdev: stat.rdev,
+    }
+}
+
+fn describe(what: &str, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "vanished while being scanned".to_owned(),
+        _ => format!("{what}: {error}"),
+    }
+}

@@ -1,0 +1,523 @@
+//! The segmenter: cuts the stream of contents into fresh bytes and repeats of anything that came
+//! before.
+//!
+//! Positions are sampled by content (a gear hash whose top bits are zero), so that equal data is
+//! sampled alike wherever it lies. A sample seen before is verified byte by byte and extended both
+//! ways. Fresh bytes go to a stream's blocks, repeats become extents that point back. Cost per
+//! input byte is bounded whatever the input: a sample at most every `SAMPLE_GAP` bytes, at most
+//! four candidates a sample, and a failed candidate costs at most the shortest match.
+
+use crate::earlier::Hits;
+use crate::history::History;
+use crate::match_table::{GEAR, MatchTable, Place, WINDOW_LEN};
+use crate::threads;
+use std::sync::Arc;
+use weald_format::Result;
+use weald_format::container::{RecordRef, RecordType};
+use weald_format::pages::{Extent, Source};
+
+/// Least distance of two samples, bytes: constant data could otherwise be sampled everywhere.
+const SAMPLE_GAP: usize = 16;
+/// Fresh bytes held back so that a match may still reach back over them.
+const HELD_LEN: usize = 64 << 10;
+/// Fresh bytes that stay held when the others are let go.
+const HELD_AFTER_LEN: usize = 4 << 10;
+
+/// Addresses that the table has room for.
+const ADDRESS_END: u64 = 1 << 40;
+
+/// What the segmenter hands on, in order.
+pub trait SegmentSink {
+    /// A block of `stream` is full (or the last).
+    ///
+    /// # Errors
+    /// Those of writing it.
+    fn block(&mut self, stream: u8, block: Arc<Vec<u8>>) -> Result<()>;
+
+    /// The next piece of the logical space.
+    ///
+    /// # Errors
+    /// Those of writing it.
+    fn extent(&mut self, extent: Extent) -> Result<()>;
+
+    /// Where block `no` of `stream` can be read back in the output, as it was handed over, once it
+    /// is there.
+    fn raw_place(&self, stream: u8, no: u64) -> Option<u64>;
+}
+
+/// A repeat that was found: `start .. end` of the data equals what lies at `place`.
+struct Match {
+    start: usize,
+    end: usize,
+    place: Place,
+}
+
+/// The segmenter and all streams.
+pub struct Segmenter {
+    table: Option<MatchTable>,
+    histories: Vec<History>,
+    match_len_min: usize,
+    /// A sample has no bits above these.
+    sample_shift: u32,
+    /// Whether samples are thinned out as they come: where it is known how many will, that was done
+    /// beforehand.
+    thins_out: bool,
+    /// Where the last match ended: data that goes on after a cut mostly goes on there too.
+    expected: Option<Place>,
+    /// Where in its file the data lies that comes next.
+    place: u64,
+    /// Bytes found as repeats.
+    pub repeated_len: u64,
+    /// Repeats of what images hold.
+    pub hits: Hits,
+}
+
+/// What stands before fresh bytes whose words would not stay words.
+const PADDING: [u8; 8] = [0; 8];
+
+impl Segmenter {
+    /// A segmenter over `histories` (one a stream). `match_len_min` 0 finds nothing. The table gets
+    /// `table_len` bytes and samples are thinned out so that `total_len` bytes of input fit in it;
+    /// where nobody knows how many will come, as they come.
+    pub fn new(
+        mut histories: Vec<History>,
+        match_len_min: u32,
+        table_len: u64,
+        total_len: Option<u64>,
+    ) -> Self {
+        let front_len: u64 = histories.iter().map(History::front_len).sum();
+        let known_len = total_len.unwrap_or(0).saturating_add(front_len);
+        if match_len_min == 0 {
+            histories.iter_mut().for_each(History::forget);
+        }
+        // Room for one sample every 16 bytes is never needed.
+        let table_len = match total_len {
+            Some(_) => table_len.min((known_len / 2).next_power_of_two()),
+            None => table_len,
+        };
+        let slot_count = MatchTable::slot_count(table_len.max(1 << 16));
+        // A sample every 2^bits bytes: no rarer than eight in the shortest match, unless the table
+        // is too small for it.
+        let wanted = (match_len_min / 8).max(16).ilog2();
+        let fitting = (known_len / slot_count).max(1).ilog2() + 1;
+        let sample_shift = 64 - wanted.max(fitting).min(32);
+        Self {
+            table: (match_len_min > 0).then(|| MatchTable::new(slot_count, sample_shift)),
+            histories,
+            match_len_min: match_len_min.max(WINDOW_LEN as u32) as usize,
+            sample_shift,
+            thins_out: total_len.is_none(),
+            expected: None,
+            place: 0,
+            repeated_len: 0,
+            hits: Hits::default(),
+        }
+    }
+
+    /// Remembers samples of what images hold of the streams, so that repeats of it are found. Up to
+    /// `threads` threads look for them, fewer where they would hold more than `memory_len` bytes.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` from the images.
+    /// # Cost
+    /// Decodes it once; about 1 ns a byte besides.
+    pub fn learn(&mut self, threads: usize, memory_len: u64) -> Result<()> {
+        let Some(table) = &mut self.table else {
+            return Ok(());
+        };
+        let shift = self.sample_shift;
+        for (stream, history) in (0..).zip(&self.histories) {
+            let Some((image, there)) = history.front() else {
+                continue;
+            };
+            let (mut blocks, mut end, mut longest) = (Vec::new(), 0, 1);
+            image.each_record(RecordType::Data, there, &mut |record, _| {
+                blocks.push((end, *record));
+                end += record.raw_len;
+                longest = record.raw_len.max(longest);
+                Ok(())
+            })?;
+            // A thread has the block and its samples, of which those of the block before are still
+            // being taken.
+            let most = usize::try_from(memory_len / (3 * longest)).unwrap_or(usize::MAX);
+            let sample = |&(start, record): &(u64, RecordRef)| {
+                Ok((start, samples(&image.block(there, &record)?, shift)))
+            };
+            threads::in_order(threads.min(most), &blocks, &sample, &mut |(
+                start,
+                found,
+            )| {
+                for (hash, at) in found {
+                    let address = start + u64::from(at);
+                    if address < ADDRESS_END {
+                        table.insert(hash, Place { stream, address });
+                    }
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What is pushed next lies at `place` of its file: streams of words ask.
+    pub fn go_to(&mut self, place: u64) {
+        self.place = place;
+    }
+
+    /// Takes the next `data` of the logical space, whose fresh bytes belong to `stream`.
+    ///
+    /// # Errors
+    /// Those of the sink, and `Io`, `Full` from the spool.
+    /// # Cost
+    /// O(data), about 1 ns a byte where nothing repeats.
+    pub fn push(&mut self, sink: &mut dyn SegmentSink, stream: u8, data: &[u8]) -> Result<()> {
+        if self.table.is_none() {
+            return self.emit_fresh(sink, stream, data, &mut Vec::new(), 0);
+        }
+        let mut samples: Vec<(usize, u64)> = Vec::new();
+        let mut fresh = self.continue_match(sink, data)?;
+        let mut at = fresh;
+        let mut hash = warm(data, at);
+        let mut last_sample = 0;
+        while at < data.len() {
+            let (next, sample) = next_sample(data, at, &mut hash, self.sample_shift);
+            at = next;
+            if sample && at >= WINDOW_LEN && at >= last_sample + SAMPLE_GAP {
+                last_sample = at;
+                if let Some(found) = self.find(hash, data, fresh, at)? {
+                    self.emit_fresh(sink, stream, &data[fresh..found.start], &mut samples, fresh)?;
+                    self.emit_match(sink, &found)?;
+                    (fresh, at) = (found.end, found.end);
+                    hash = warm(data, at);
+                    samples.clear();
+                    continue;
+                }
+                samples.push((at, hash));
+            }
+            if at - fresh >= HELD_LEN {
+                let end = at - HELD_AFTER_LEN;
+                self.emit_fresh(sink, stream, &data[fresh..end], &mut samples, fresh)?;
+                fresh = end;
+            }
+        }
+        self.emit_fresh(sink, stream, &data[fresh..], &mut samples, fresh)
+    }
+
+    /// Where the data before was a repeat, tries whether it simply goes on. Returns how much of
+    /// `data` that covers.
+    fn continue_match(&mut self, sink: &mut dyn SegmentSink, data: &[u8]) -> Result<usize> {
+        let Some(place) = self.expected.take() else {
+            return Ok(0);
+        };
+        let len = self.histories[usize::from(place.stream)].match_forward(place.address, data)?;
+        if len < self.match_len_min {
+            return Ok(0);
+        }
+        self.emit_match(
+            sink,
+            &Match {
+                start: 0,
+                end: len,
+                place,
+            },
+        )?;
+        Ok(len)
+    }
+
+    /// The longest verified repeat around position `at`, reaching back no further than `fresh`.
+    fn find(&mut self, hash: u64, data: &[u8], fresh: usize, at: usize) -> Result<Option<Match>> {
+        let Some(table) = &self.table else {
+            return Ok(None);
+        };
+        let mut best: Option<Match> = None;
+        for place in table.find(hash) {
+            let Some(history) = self.histories.get_mut(usize::from(place.stream)) else {
+                continue;
+            };
+            let back = history.match_backward(place.address, &data[fresh..at])?;
+            let ahead = history.match_forward(place.address, &data[at..])?;
+            let best_len = best
+                .as_ref()
+                .map_or(self.match_len_min - 1, |b| b.end - b.start);
+            if back + ahead > best_len {
+                let place = Place {
+                    address: place.address - back as u64,
+                    ..place
+                };
+                best = Some(Match {
+                    start: at - back,
+                    end: at + ahead,
+                    place,
+                });
+            }
+        }
+        Ok(best)
+    }
+
+    fn emit_match(&mut self, sink: &mut dyn SegmentSink, found: &Match) -> Result<()> {
+        let len = (found.end - found.start) as u64;
+        let Place { stream, address } = found.place;
+        self.expected = Some(Place {
+            stream,
+            address: address + len,
+        });
+        self.repeated_len += len;
+        if address < self.histories[usize::from(stream)].front_len() {
+            self.hits.add(stream, address);
+        }
+        sink.extent(Extent {
+            len,
+            source: Source::Stream { stream, address },
+        })
+    }
+
+    /// Appends fresh bytes, which begin at `from` in the data that `samples` count in, and
+    /// remembers the samples in them.
+    fn emit_fresh(
+        &mut self,
+        sink: &mut dyn SegmentSink,
+        stream: u8,
+        bytes: &[u8],
+        samples: &mut Vec<(usize, u64)>,
+        from: usize,
+    ) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let history = &mut self.histories[usize::from(stream)];
+        let padding_len = history.padding_len(self.place + from as u64);
+        append(history, sink, stream, &PADDING[..padding_len])?;
+        let start = history.len();
+        append(history, sink, stream, bytes)?;
+        let end = from + bytes.len();
+        let kept = samples.partition_point(|&(at, _)| at <= end);
+        if let Some(table) = &mut self.table {
+            for (at, hash) in samples.drain(..kept) {
+                let address = start + at.saturating_sub(from) as u64;
+                let is_sample = hash >> self.sample_shift == 0;
+                if at >= from && address < ADDRESS_END && is_sample {
+                    table.insert(hash, Place { stream, address });
+                }
+            }
+            if self.thins_out && table.is_half_full() {
+                self.thins_out = table.thin_out();
+                self.sample_shift -= u32::from(self.thins_out);
+            }
+        }
+        sink.extent(Extent {
+            len: bytes.len() as u64,
+            source: Source::Stream {
+                stream,
+                address: start,
+            },
+        })
+    }
+
+    /// Lets go what repeats were found with: no more data will come.
+    pub fn close(&mut self) {
+        self.table = None;
+    }
+
+    /// Closes the last block of every stream.
+    ///
+    /// # Errors
+    /// As [`Segmenter::push`].
+    pub fn finish(&mut self, sink: &mut dyn SegmentSink) -> Result<()> {
+        for (stream, history) in self.histories.iter_mut().enumerate() {
+            if let Some(block) = history.finish()? {
+                sink.block(stream as u8, block)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Raw bytes that went to all streams; to be asked before [`Segmenter::finish`].
+    pub fn fresh_len(&self) -> u64 {
+        self.histories.iter().map(History::own_len).sum()
+    }
+}
+
+/// Appends `bytes` to `stream`, and hands on the blocks that they fill.
+fn append(
+    history: &mut History,
+    sink: &mut dyn SegmentSink,
+    stream: u8,
+    mut bytes: &[u8],
+) -> Result<()> {
+    while !bytes.is_empty() {
+        let (taken, full) = history.append(bytes)?;
+        bytes = &bytes[taken..];
+        if let Some(block) = full {
+            sink.block(stream, block)?;
+            history.let_go(&mut |no| sink.raw_place(stream, no))?;
+        }
+    }
+    Ok(())
+}
+
+/// The hash of the window before `at`.
+fn warm(data: &[u8], at: usize) -> u64 {
+    let start = at.saturating_sub(WINDOW_LEN);
+    data[start..at]
+        .iter()
+        .fold(0, |h, &b| (h << 1).wrapping_add(GEAR[usize::from(b)]))
+}
+
+/// The samples of a block by itself: hash, and the end of what was hashed. 16 bytes of memory for
+/// as many of the block at most.
+fn samples(block: &[u8], shift: u32) -> Vec<(u64, u32)> {
+    let mut found = Vec::new();
+    let (mut at, mut hash, mut last_sample) = (0, 0, 0);
+    while at < block.len() {
+        let (next, is_sample) = next_sample(block, at, &mut hash, shift);
+        at = next;
+        if is_sample && at >= WINDOW_LEN && at >= last_sample + SAMPLE_GAP {
+            last_sample = at;
+            found.push((hash, at as u32));
+        }
+    }
+    found
+}
+
+/// Rolls on from `at` to behind the next sampled byte, or to the end or `HELD_LEN` bytes on.
+/// Returns where, and whether it is a sample.
+fn next_sample(data: &[u8], at: usize, hash: &mut u64, shift: u32) -> (usize, bool) {
+    let end = data.len().min(at + HELD_LEN / 2);
+    let mut h = *hash;
+    for (i, &byte) in data[at..end].iter().enumerate() {
+        h = (h << 1).wrapping_add(GEAR[usize::from(byte)]);
+        if h >> shift == 0 {
+            *hash = h;
+            return (at + i + 1, true);
+        }
+    }
+    *hash = h;
+    (end, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Collect {
+        streams: Vec<Vec<u8>>,
+        extents: Vec<Extent>,
+    }
+
+    impl SegmentSink for Collect {
+        fn block(&mut self, stream: u8, block: Arc<Vec<u8>>) -> Result<()> {
+            self.streams.resize(2, Vec::new());
+            self.streams[usize::from(stream)].extend_from_slice(&block);
+            Ok(())
+        }
+
+        fn extent(&mut self, extent: Extent) -> Result<()> {
+            self.extents.push(extent);
+            Ok(())
+        }
+
+        fn raw_place(&self, _: u8, _: u64) -> Option<u64> {
+            None
+        }
+    }
+
+    fn run(pieces: &[(u8, Vec<u8>)]) -> (Collect, u64) {
+        let dir = tempfile::tempdir().unwrap();
+        let histories = (0..2)
+            .map(|_| History::new(50_000, 100_000, dir.path()))
+            .collect();
+        let total = pieces.iter().map(|p| p.1.len() as u64).sum();
+        let mut segmenter = Segmenter::new(histories, 256, 1 << 20, Some(total));
+        let mut sink = Collect::default();
+        pieces
+            .iter()
+            .for_each(|(stream, data)| segmenter.push(&mut sink, *stream, data).unwrap());
+        let fresh_len = segmenter.fresh_len();
+        segmenter.finish(&mut sink).unwrap();
+        let mut logical = Vec::new();
+        for extent in &sink.extents {
+            let Source::Stream { stream, address } = extent.source else {
+                panic!("hole")
+            };
+            let start = address as usize;
+            logical.extend_from_slice(
+                &sink.streams[usize::from(stream)][start..start + extent.len as usize],
+            );
+        }
+        let input: Vec<u8> = pieces.iter().flat_map(|p| p.1.clone()).collect();
+        assert!(logical == input, "the extents do not give the input back");
+        (sink, fresh_len)
+    }
+
+    fn noise(seed: u64, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        let mut hasher = blake3::Hasher::new();
+        hasher
+            .update(&seed.to_le_bytes())
+            .finalize_xof()
+            .fill(&mut out);
+        out
+    }
+
+    #[test]
+    fn repeats_anywhere_are_found_and_everything_comes_back() {
+        let (a, b) = (noise(1, 300_000), noise(2, 40_000));
+        let mut edited = a.clone();
+        edited.splice(100_000..100_010, noise(3, 700));
+        let pieces = [
+            (0, a.clone()),
+            (1, b.clone()),
+            (0, edited),
+            (0, b),
+            (1, a[7..].to_vec()),
+        ];
+        let (_, fresh) = run(&pieces);
+        assert!(
+            fresh < 345_000,
+            "{fresh} fresh bytes of 340,000 distinct ones"
+        );
+    }
+
+    /// Would catch: repeats that lead too far back to be found where nobody has said how much will
+    /// come, and a table that is larger than it may be.
+    #[test]
+    fn repeats_far_back_are_found_in_a_stream_of_unknown_length() {
+        let table_len = 1 << 16;
+        let (len, piece_len) = (4_000_000, 500_000);
+        let data = noise(9, len);
+        let dir = tempfile::tempdir().unwrap();
+        let histories = vec![History::new(50_000, 1 << 30, dir.path())];
+        let mut segmenter = Segmenter::new(histories, 256, table_len, None);
+        let mut sink = Collect::default();
+        for piece in data.chunks(piece_len) {
+            segmenter.push(&mut sink, 0, piece).unwrap();
+        }
+        assert_eq!(segmenter.repeated_len, 0);
+        // 8192 slots for a sample every 32 bytes would remember a quarter of a megabyte.
+        for piece in data.chunks(piece_len) {
+            segmenter.push(&mut sink, 0, b"between").unwrap();
+            segmenter.push(&mut sink, 0, &piece[3..]).unwrap();
+        }
+        assert!(
+            segmenter.repeated_len > len as u64 * 95 / 100,
+            "{} of {len}",
+            segmenter.repeated_len
+        );
+        assert_eq!(MatchTable::slot_count(table_len), 8192);
+    }
+
+    #[test]
+    fn degenerate_data_comes_back_too() {
+        for period in [1, 2, 255, 256, 257, 65_537] {
+            let data: Vec<u8> = (0..400_000usize)
+                .map(|i| ((i % period * 31) >> 3) as u8)
+                .collect();
+            run(&[
+                (0, data.clone()),
+                (1, data[5..].to_vec()),
+                (0, vec![]),
+                (0, vec![7]),
+            ]);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Where the bytes of a scanned file come from: a directory on disk, or an image.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek};
+use std::ops::{ControlFlow, Range};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use weald_format::tree_digest::ContentHasher;
+use weald_format::{Error, Result};
+use weald_image::{Image, Inode};
+
+/// What a tree was scanned from.
+pub enum Origin {
+    /// A directory, open.
+    Directory(OwnedFd),
+    /// The tree of an image.
+    Image(Arc<Image>),
+}
+
+/// A regular file, open for reading.
+pub enum SourceFile {
+    /// On disk.
+    Disk(File),
+    /// In an image.
+    Stored(Arc<Image>, Box<Inode>),
+}
+
+impl std::fmt::Debug for SourceFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Disk(file) => f.debug_tuple("Disk").field(file).finish(),
+            Self::Stored(_, inode) => f.debug_tuple("Stored").field(inode).finish(),
+        }
+    }
+}
+
+impl SourceFile {
+    /// Where its data lies.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` in an image.
+    pub fn layout(&self) -> Result<Layout> {
+        match self {
+            Self::Disk(file) => Layout::of_file(file),
+            Self::Stored(image, inode) => Layout::of_inode(image, inode),
+        }
+    }
+
+    /// Appends the bytes from the start of the file on to `data`, `len` of them or as many as there
+    /// are.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` in an image.
+    pub fn read_front(&self, len: u64, data: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Self::Disk(file) => {
+                let mut file = file;
+                // Looking for holes has moved the offset.
+                let read = file
+                    .rewind()
+                    .and_then(|()| file.take(len).read_to_end(data));
+                read.map_err(|e| Error::io("cannot be read", e)).map(drop)
+            }
+            Self::Stored(image, inode) => {
+                data.extend_from_slice(&image.read(inode, 0, len as usize)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Fills `run` with the bytes that begin at `start`.
+    ///
+    /// # Errors
+    /// `Io`; [`is_cut`] tells where the file ends before the run. `Corrupt` in an image.
+    pub fn read_run(&self, run: &mut [u8], start: u64) -> Result<()> {
+        let file = match self {
+            Self::Disk(file) => file,
+            Self::Stored(image, inode) => {
+                return match image.read_at(inode, start, run)? == run.len() {
+                    true => Ok(()),
+                    false => Err(ended_early(ErrorKind::UnexpectedEof.into())),
+                };
+            }
+        };
+        file.read_exact_at(run, start).map_err(|e| match e.kind() {
+            ErrorKind::UnexpectedEof => ended_early(e),
+            _ => Error::io("cannot be read", e),
+        })
+    }
+}
+
+fn ended_early(error: std::io::Error) -> Error {
+    let cause = std::io::Error::new(error.kind(), "it ended early");
+    Error::io("changed while it was read", cause)
+}
+
+/// Whether a file ended before the end that it had when it was opened.
+pub fn is_cut(error: &Error) -> bool {
+    error
+        .io_source()
+        .is_some_and(|e| e.kind() == ErrorKind::UnexpectedEof)
+}
+
+/// The layout of a file: where its data lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes, holes included.
+    pub len: u64,
+    /// Data runs, where the file has holes; `None` where it is dense.
+    pub runs: Option<Vec<Range<u64>>>,
+}
+
+impl Layout {
+    fn of_file(file: &File) -> Result<Self> {
+        let stat = weald_sys::stat_fd(file).map_err(|e| Error::io("cannot be examined", e))?;
+        // Not asked of st_blocks: what else a file system counts there (xattrs, trees of extents)
+        // would hide small holes.
+        let runs = match stat.size {
+            0 => Vec::new(),
+            len => weald_sys::data_runs(file, len)
+                .map_err(|e| Error::io("cannot be searched for holes", e))?,
+        };
+        Ok(Self::new(stat.size, runs))
+    }
+
+    fn of_inode(image: &Image, inode: &Inode) -> Result<Self> {
+        let mut runs = Vec::new();
+        image.runs(inode, 0, &mut |run| {
+            if !run.is_hole {
+                runs.push(run.offset..run.offset.saturating_add(run.len));
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(Self::new(inode.size.0, runs))
+    }
+
+    fn new(len: u64, runs: Vec<Range<u64>>) -> Self {
+        let is_dense = len == 0 || runs.len() == 1 && runs.first() == Some(&(0..len));
+        Self {
+            len,
+            runs: (!is_dense).then_some(runs),
+        }
+    }
+
+    /// Bytes of data.
+    pub fn data_len(&self) -> u64 {
+        self.runs
+            .as_ref()
+            .map_or(self.len, |runs| runs.iter().map(|r| r.end - r.start).sum())
+    }
+
+    /// The hasher for contents of this layout.
+    pub fn hasher(&self) -> ContentHasher {
+        match &self.runs {
+            None => ContentHasher::dense(),
+            Some(runs) => {
+                let runs: Vec<(u64, u64)> =
+                    runs.iter().map(|r| (r.start, r.end - r.start)).collect();
+                ContentHasher::sparse(self.len, &runs)
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Contents of a stream on their way to the blocks.
+
+use super::{ContentStore, StreamBody, Teller, TreeSource};
+use crate::contents::{ContentSummary, ContentWriter};
+use crate::image_writer::ImageWriter;
+use crate::metadata::MetadataWriter;
+use crate::options::BuildOptions;
+use crate::pipeline::spool_dir;
+use crate::plan::Plan;
+use crate::prior::OpenedAll;
+use crate::read::WHOLE_LEN_MAX;
+use crate::source::Layout;
+use std::ops::Range;
+use std::path::Path;
+use weald_format::{ContentId, Result};
+
+/// Bytes of a long content handled at once.
+const PIECE_LEN: u64 = 1 << 20;
+
+/// Contents, and what was saved on the way.
+pub struct Stored {
+    /// What became of them.
+    pub contents: ContentSummary,
+    /// Bytes of files.
+    pub file_len: u64,
+    /// Bytes of them whose content was there already.
+    pub dedup_len: u64,
+}
+
+/// Has `source` hand its contents over, and writes them.
+///
+/// # Errors
+/// As [`super::build_stream`].
+pub fn write_contents(
+    source: &mut dyn TreeSource,
+    image: &mut ImageWriter,
+    metadata: &mut MetadataWriter,
+    plan: &Plan,
+    options: &BuildOptions,
+    target: &Path,
+    teller: &mut Teller<'_>,
+) -> Result<Stored> {
+    let total_len = source.size().data_len;
+    let opened = OpenedAll::open(target, false, options, plan.threads)?;
+    let before = opened.read(options, plan)?;
+    let spool_dir = spool_dir(target);
+    // What comes once cannot be sampled before it is packed, so that its blocks share no
+    // dictionary.
+    let writer = ContentWriter::new(image, metadata, plan, total_len, &spool_dir, &before, None)?;
+    let mut store = Store {
+        writer,
+        teller,
+        buffer: Vec::new(),
+        file_len: 0,
+        dedup_len: 0,
+    };
+    source.contents(&mut store)?;
+    let (file_len, dedup_len) = (store.file_len, store.dedup_len);
+    let Store { writer, teller, .. } = store;
+    teller.begin(crate::watch::Stage::Compress, 0);
+    let mut tell = |left: u64, written_len| {
+        teller.read_total = left.max(teller.read_total);
+        let done = teller.read_total - left;
+        teller.tell(0, done - teller.read_len.min(done), written_len)
+    };
+    Ok(Stored {
+        contents: writer.finish(options.block_len, &[], &mut tell)?,
+        file_len,
+        dedup_len,
+    })
+}
+
+struct Store<'a, 't, 'w> {
+    writer: ContentWriter<'w>,
+    teller: &'a mut Teller<'t>,
+    buffer: Vec<u8>,
+    file_len: u64,
+    dedup_len: u64,
+}
+
+impl ContentStore for Store<'_, '_, '_> {
+    fn store(&mut self, body: &dyn StreamBody) -> Result<ContentId> {
+        let layout = Layout {
+            len: body.content_len(),
+            runs: body.runs(),
+        };
+        self.file_len += layout.len;
+        let id = match layout.data_len() <= WHOLE_LEN_MAX {
+            true => self.store_whole(body, &layout)?,
+            false => self.store_long(body, &layout)?,
+        };
+        self.teller.tell(1, layout.len, self.writer.written_len())?;
+        Ok(id)
+    }
+}
+
+impl Store<'_, '_, '_> {
+    fn store_whole(&mut self, body: &dyn StreamBody, layout: &Layout) -> Result<ContentId> {
+        let mut data = std::mem::take(&mut self.buffer);
+        data.clear();
+        for run in runs(layout) {
+            let start = data.len();
+            data.resize(start + (run.end - run.start) as usize, 0);
+            body.read(run.start, &mut data[start..])?;
+        }
+        let mut hasher = layout.hasher();
+        hasher.update(&data);
+        let digest = hasher.finish();
+        let known = self.writer.find(&digest)?;
+        let id = match known {
+            Some(id) => {
+                self.dedup_len += layout.len;
+                id
+            }
+            None => self.writer.add(layout, &data, digest)?,
+        };
+        self.buffer = data;
+        Ok(id)
+    }
+
+    /// Reads it twice: who has seen it before need not store it.
+    fn store_long(&mut self, body: &dyn StreamBody, layout: &Layout) -> Result<ContentId> {
+        let mut hasher = layout.hasher();
+        for run in runs(layout) {
+            self.each_piece(body, run, &mut |_, piece| {
+                hasher.update(piece);
+                Ok(())
+            })?;
+        }
+        let digest = hasher.finish();
+        if let Some(id) = self.writer.find(&digest)? {
+            self.dedup_len += layout.len;
+            return Ok(id);
+        }
+        let (mut at, mut is_first) = (0, true);
+        for run in runs(layout) {
+            self.writer.hole(run.start - at)?;
+            at = run.end;
+            self.each_piece(body, run, &mut |store, piece| {
+                if std::mem::take(&mut is_first) {
+                    store.writer.begin(piece);
+                }
+                store.writer.data(piece)?;
+                store.teller.tell(0, 0, store.writer.written_len())
+            })?;
+        }
+        self.writer.hole(layout.len - at)?;
+        self.writer.end(layout.len, digest)
+    }
+
+    fn each_piece(
+        &mut self,
+        body: &dyn StreamBody,
+        run: Range<u64>,
+        visit: &mut dyn FnMut(&mut Self, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut piece = std::mem::take(&mut self.buffer);
+        let mut at = run.start;
+        while at < run.end {
+            piece.resize((run.end - at).min(PIECE_LEN) as usize, 0);
+            body.read(at, &mut piece)?;
+            visit(self, &piece)?;
+            at += piece.len() as u64;
+        }
+        self.buffer = piece;
+        Ok(())
+    }
+}
+
+fn runs(layout: &Layout) -> Vec<Range<u64>> {
+    match &layout.runs {
+        Some(runs) => runs.clone(),
+        None => std::iter::once(0..layout.len).collect(),
+    }
+}

@@ -1,0 +1,374 @@
+//! The tree of a stream, written directory by directory.
+
+use super::walk::write_walk;
+use super::{StreamEntry, Teller, TreeSink, TreeSource};
+use crate::contents::ContentTable;
+use crate::emit::{Emitted, LinkPages};
+use crate::image_writer::{ImageWriter, Sink};
+use crate::metadata::MetadataWriter;
+use crate::options::BuildOptions;
+use crate::plan::TreeSize;
+use crate::times::TimesWriter;
+use crate::tree_writer::{Body, LinkInfo, NewEntry, Out, TreeSummary, TreeWriter, mask_of};
+use std::ops::Range;
+use weald_format::entries::EntryKind;
+use weald_format::tree_digest::TreeHasher;
+use weald_format::{Attributes, ContentId, Error, FileKind, Result, Timestamp, XattrSet};
+
+/// Entries that are looked at to decide where mtimes go.
+const TRIAL_COUNT: u64 = 1 << 20;
+
+/// Part of the budget that remembers distinct directories.
+pub const KNOWN_SHARE: u64 = 4;
+
+/// What all entries are made with.
+pub struct Rules<'a> {
+    contents: &'a ContentTable,
+    options: &'a BuildOptions,
+    /// Refuses trees that take too much memory.
+    check: &'a dyn Fn(&TreeSize) -> Result<()>,
+}
+
+/// Has `source` hand its tree over, and writes it; `threads` encode it.
+///
+/// # Errors
+/// As [`super::build_stream`].
+pub fn write_tree(
+    source: &mut dyn TreeSource,
+    (image, metadata): (&mut ImageWriter, &mut MetadataWriter),
+    rules: &Rules<'_>,
+    threads: usize,
+    teller: &mut Teller<'_>,
+) -> Result<Emitted> {
+    let entry_count = source.size().entry_count;
+    let root = source.root()?;
+    let root = &root.entry();
+    let mut out = Out {
+        image: &mut *image,
+        metadata: &mut *metadata,
+    };
+    if let Some(summary) = write_walk(source, &mut out, rules, entry_count, teller)? {
+        metadata.finish(image)?;
+        let tree_digest = TreeHasher::new(&summary.root_digest).finish();
+        return Ok(Emitted {
+            summary,
+            tree_digest,
+        });
+    }
+    let trial = |source: &mut dyn TreeSource, mtime_inside, teller: &mut Teller<'_>| {
+        let mut image = ImageWriter::begin(Sink::Count)?;
+        let mut metadata = MetadataWriter::new(3);
+        metadata.share_out(threads);
+        let out = Out {
+            image: &mut image,
+            metadata: &mut metadata,
+        };
+        let count = teller.entry_count;
+        let mut sink = Sinking::new(out, rules, root, mtime_inside, entry_count, teller)?;
+        sink.left = TRIAL_COUNT;
+        source.tree(&mut sink)?;
+        sink.finish()?;
+        metadata.finish(&mut image)?;
+        teller.entry_count = count;
+        Ok::<u64, Error>(image.position())
+    };
+    let mtime_inside = source.size().has_one_mtime
+        || trial(source, true, teller)? <= trial(source, false, teller)?;
+    teller.entry_count = 0;
+    let out = Out { image, metadata };
+    let mut sink = Sinking::new(out, rules, root, mtime_inside, entry_count, teller)?;
+    source.tree(&mut sink)?;
+    if !sink.is_whole() {
+        return Err(Error::invalid("the stream ended before its tree did"));
+    }
+    let summary = sink.finish()?;
+    let mut hasher = TreeHasher::new(&summary.root_digest);
+    let mut out = Out { image, metadata };
+    let mut pages = LinkPages::new(&mut out, &mut hasher);
+    source.links(&mut |link| pages.push(link))?;
+    pages.finish()?;
+    metadata.finish(image)?;
+    Ok(Emitted {
+        summary,
+        tree_digest: hasher.finish(),
+    })
+}
+
+/// A directory whose entries came and are not all written: a subdirectory is on its way.
+struct Held {
+    text: Vec<u8>,
+    entries: Vec<HeldEntry>,
+    next: usize,
+}
+
+struct HeldEntry {
+    name: Range<usize>,
+    target: Range<usize>,
+    kind: FileKind,
+    attributes: Attributes,
+    mtime: Timestamp,
+    xattrs: Option<XattrSet>,
+    content: Option<ContentId>,
+    link: LinkInfo,
+}
+
+impl Held {
+    fn new(entries: &[StreamEntry<'_>]) -> Self {
+        let mut text = Vec::new();
+        let mut put = |bytes: &[u8]| {
+            let start = text.len();
+            text.extend_from_slice(bytes);
+            start..text.len()
+        };
+        let entries = entries
+            .iter()
+            .map(|e| HeldEntry {
+                name: put(e.name),
+                target: put(e.target),
+                kind: e.kind,
+                attributes: e.attributes,
+                mtime: e.mtime,
+                xattrs: e.xattrs.cloned(),
+                content: e.content,
+                link: e.link,
+            })
+            .collect();
+        Self {
+            text,
+            entries,
+            next: 0,
+        }
+    }
+
+    fn entry(&self, index: usize) -> Option<StreamEntry<'_>> {
+        let entry = self.entries.get(index)?;
+        Some(StreamEntry {
+            name: &self.text[entry.name.clone()],
+            kind: entry.kind,
+            attributes: entry.attributes,
+            mtime: entry.mtime,
+            xattrs: entry.xattrs.as_ref(),
+            content: entry.content,
+            target: &self.text[entry.target.clone()],
+            link: entry.link,
+        })
+    }
+}
+
+/// Takes the tree, and writes it children first.
+struct Sinking<'s, 'a> {
+    out: Out<'s>,
+    rules: &'s Rules<'a>,
+    teller: &'s mut dyn Telling,
+    writer: TreeWriter,
+    /// Directories on the way; below them one that holds the root alone.
+    held: Vec<Held>,
+    /// mtimes in the order of numbers, where they do not go into the entries.
+    times: Option<TimesWriter>,
+    /// Entries that are still wanted.
+    left: u64,
+}
+
+/// Counts entries.
+trait Telling {
+    fn count(&mut self, entries: u64, written_len: u64) -> Result<()>;
+}
+
+impl Telling for Teller<'_> {
+    fn count(&mut self, entries: u64, written_len: u64) -> Result<()> {
+        self.tell(entries, 0, written_len)
+    }
+}
+
+impl<'s, 'a> Sinking<'s, 'a> {
+    fn new(
+        mut out: Out<'s>,
+        rules: &'s Rules<'a>,
+        root: &StreamEntry<'_>,
+        mtime_inside: bool,
+        entry_count: u64,
+        teller: &'s mut dyn Telling,
+    ) -> Result<Self> {
+        let mask = mask_of(mtime_inside, false, false, false);
+        let times = match mtime_inside {
+            true => None,
+            false => {
+                let mut times = TimesWriter::default();
+                times.push(&mut out, rules.mtime(root.mtime))?;
+                Some(times)
+            }
+        };
+        let mut writer = TreeWriter::new(mask, entry_count.max(1), false);
+        writer.limit_known(rules.known_len());
+        Ok(Self {
+            out,
+            rules,
+            teller,
+            writer,
+            held: vec![Held::new(std::slice::from_ref(root))],
+            times,
+            left: u64::MAX,
+        })
+    }
+
+    /// Whether every directory that was named has come.
+    fn is_whole(&self) -> bool {
+        self.held.len() == 1 && self.held[0].next == 1
+    }
+
+    /// Writes entries up to the next directory, whose own entries are to come, and leaves
+    /// directories that end.
+    fn go_on(&mut self) -> Result<()> {
+        let mut depth = self.held.len();
+        while let Some(top) = self.held.last_mut() {
+            match top.entry(top.next) {
+                Some(entry) if entry.kind == FileKind::Directory => return Ok(()),
+                Some(entry) => {
+                    let entry = self.rules.new_entry(&entry);
+                    self.writer.add(&mut self.out, &entry)?;
+                    top.next += 1;
+                }
+                None if depth == 1 => return Ok(()),
+                None => {
+                    self.held.pop();
+                    depth -= 1;
+                    self.leave()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory that the last one held waits for is written: so is its own entry.
+    fn leave(&mut self) -> Result<()> {
+        if let Some(top) = self.held.last_mut()
+            && let Some(entry) = top.entry(top.next)
+        {
+            self.writer
+                .leave(&mut self.out, &self.rules.new_entry(&entry))?;
+            top.next += 1;
+        }
+        Ok(())
+    }
+
+    fn add_times(&mut self, entries: &[StreamEntry<'_>]) -> Result<()> {
+        let Some(times) = &mut self.times else {
+            return Ok(());
+        };
+        for entry in entries {
+            times.push(&mut self.out, self.rules.mtime(entry.mtime))?;
+        }
+        Ok(())
+    }
+
+    /// Ends directories that did not come whole, and writes what is open.
+    fn finish(mut self) -> Result<TreeSummary> {
+        while self.held.len() > 1 {
+            self.held.pop();
+            self.leave()?;
+        }
+        if self.held[0].next == 0 {
+            // Not even the root came.
+            self.writer.enter();
+            self.leave()?;
+        }
+        if let Some(times) = self.times {
+            times.finish(&mut self.out)?;
+        }
+        self.writer.finish(&mut self.out)
+    }
+}
+
+impl TreeSink for Sinking<'_, '_> {
+    fn directory(&mut self, entries: &[StreamEntry<'_>]) -> Result<bool> {
+        if self.is_whole() {
+            return Err(Error::invalid("more directories than were named"));
+        }
+        self.add_times(entries)?;
+        self.writer.enter();
+        match entries.iter().any(|e| e.kind == FileKind::Directory) {
+            true => self.held.push(Held::new(entries)),
+            false => {
+                for entry in entries {
+                    self.writer
+                        .add(&mut self.out, &self.rules.new_entry(entry))?;
+                }
+                self.leave()?;
+            }
+        }
+        self.go_on()?;
+        let count = entries.len() as u64;
+        self.left = self.left.saturating_sub(count);
+        self.teller.count(count, self.out.image.position())?;
+        Ok(self.left > 0)
+    }
+}
+
+impl<'a> Rules<'a> {
+    /// Rules for entries with these contents and options; `check` refuses trees that take too much
+    /// memory.
+    pub fn new(
+        contents: &'a ContentTable,
+        options: &'a BuildOptions,
+        check: &'a dyn Fn(&TreeSize) -> Result<()>,
+    ) -> Self {
+        Self {
+            contents,
+            options,
+            check,
+        }
+    }
+
+    /// Refuses so many entries in directories that are open, `depth` of them.
+    ///
+    /// # Errors
+    /// `Limit`.
+    pub fn check(&self, entry_count: u64, depth: u64) -> Result<()> {
+        (self.check)(&TreeSize {
+            entry_count,
+            depth,
+            xattr_set_count: 0,
+            xattrs_len: 0,
+        })
+    }
+
+    /// Bytes that distinct directories may be remembered in. A part of the budget and of nothing
+    /// else, so that every machine writes the same bytes.
+    pub fn known_len(&self) -> u64 {
+        self.options.memory_len / KNOWN_SHARE
+    }
+
+    /// The entry as the tree writer takes it.
+    pub fn new_entry<'e>(&self, entry: &StreamEntry<'e>) -> NewEntry<'e> {
+        let (kind, body) = match entry.kind {
+            FileKind::Directory => (EntryKind::Directory, Body::None),
+            FileKind::Regular => match entry.content {
+                None => (EntryKind::Empty, Body::Empty),
+                Some(id) => (EntryKind::File, Body::Content(id, self.contents.digest(id))),
+            },
+            FileKind::Symlink => (EntryKind::Symlink, Body::Target(entry.target)),
+            FileKind::CharDevice => (EntryKind::CharDevice, Body::None),
+            FileKind::BlockDevice => (EntryKind::BlockDevice, Body::None),
+            FileKind::Fifo => (EntryKind::Fifo, Body::None),
+            FileKind::Socket => (EntryKind::Socket, Body::None),
+        };
+        let mtime = self.mtime(entry.mtime);
+        NewEntry {
+            name: entry.name,
+            kind,
+            attributes: self.attributes(entry),
+            times: [mtime; 4],
+            xattrs: entry.xattrs,
+            body,
+            link: entry.link,
+        }
+    }
+
+    fn attributes(&self, entry: &StreamEntry<'_>) -> Attributes {
+        self.options.attributes_of(entry.attributes, entry.kind)
+    }
+
+    fn mtime(&self, mtime: Timestamp) -> Timestamp {
+        self.options.mtime.apply(mtime)
+    }
+}

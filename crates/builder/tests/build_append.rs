@@ -1,0 +1,383 @@
+//! Generations: trees appended to an image, each readable, each as small as what is new in it.
+
+mod build_support;
+
+use build_support::*;
+use std::fs;
+use std::path::{Path, PathBuf};
+use weald_builder::{
+    BuildOptions, Report, RewriteOptions, build_image, recover_image, rewrite_image,
+};
+use weald_format::ErrorKind;
+use weald_format::container::RecordType;
+use weald_image::{Image, OpenOptions, generations};
+use weald_testkit::Rng;
+
+fn appending() -> BuildOptions {
+    let mut options = BuildOptions {
+        append: true,
+        block_len: 64 << 10,
+        memory_len: 192 << 20,
+        ..quick()
+    };
+    options.categories.deflate = true;
+    options
+}
+
+fn append(source: &Path, image: &Path) -> Report {
+    let watch = Meddler::new(|_| ());
+    let report = build_image(source, image, false, &appending(), &watch).unwrap();
+    assert_eq!(watch.lines(), Vec::<String>::new());
+    report
+}
+
+/// The trees of every generation, as copies of the source.
+fn keep(source: &Path, name: &str) -> PathBuf {
+    let copy = source.parent().unwrap().join(name);
+    shell(
+        source.parent().unwrap(),
+        &format!("cp -a --sparse=always source {name}"),
+    );
+    copy
+}
+
+fn open(image: &Path, generation: u64) -> Image {
+    let options = OpenOptions {
+        generation: Some(generation),
+        ..OpenOptions::default()
+    };
+    Image::open_path(image, 0, &options).unwrap()
+}
+
+/// Would catch: contents, directories, attributes or links taken for those of another generation;
+/// streams continued at a wrong address; recipes that name wrong contents; anything lost of an
+/// older generation.
+#[test]
+fn every_generation_shows_its_own_tree() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let image = scratch.path().join("image");
+    make_all_kinds(&source);
+    let changes = [
+        // New, changed, moved and removed files; a directory that is there twice; other hard links.
+        "cp -a d e; mv d/text3 moved; echo more >> d/text4; rm hard; ln d/text5 hard2; chmod 700 d/text6; touch -d @5 d/text7",
+        // Another root, new attributes and xattrs, streams with new parts, an old file again.
+        "gzip -1 -c d/text9 d/text8 moved > new.gz; gzip -c /bin/ls > ls.gz; chown 7:8 e; setfattr -n user.x -v y e/text1
+         cp -a moved d/text3; head -c 200000 /dev/urandom > noise2; cat noise noise2 d/text1 > long; chmod 711 .",
+        // Nearly nothing left.
+        "rm -r d e; rm -f *.gz noise*",
+    ];
+    let mut reports = vec![append(&source, &image)];
+    let mut copies = vec![keep(&source, "copy1")];
+    assert_eq!(reports[0].generation, 1);
+    for (change, number) in changes.iter().zip(2u64..) {
+        shell(&source, change);
+        let before = fs::read(&image).unwrap();
+        let report = append(&source, &image);
+        let after = fs::read(&image).unwrap();
+        assert!(
+            after.starts_with(&before),
+            "an older generation was touched"
+        );
+        assert_eq!(report.generation, number);
+        assert_eq!(
+            report.appended_len,
+            Some((after.len() - before.len()) as u64)
+        );
+        reports.push(report);
+        copies.push(keep(&source, &format!("copy{number}")));
+        assert_same(&image, &source);
+        for (copy, number) in copies.iter().zip(1u64..) {
+            let differences = differences(&open(&image, number), copy);
+            assert!(differences.is_empty(), "{number}: {differences:#?}");
+        }
+        // A new build of the same tree has the same identity.
+        let anew = scratch.path().join("anew");
+        let options = BuildOptions {
+            append: false,
+            ..appending()
+        };
+        let built = build(&source, &anew, &options);
+        assert_eq!(built.tree_digest, reports.last().unwrap().tree_digest);
+    }
+    let listed = generations(&image).unwrap();
+    let numbers: Vec<u64> = listed.iter().map(|g| g.number).collect();
+    assert_eq!(numbers, [4, 3, 2, 1]);
+    for generation in &listed {
+        let report = &reports[generation.number as usize - 1];
+        assert_eq!(generation.image_digest, report.image_digest);
+        assert_eq!(generation.tree_digest, report.tree_digest);
+        // A digest finds its generation; cut there, the file is that generation.
+        let by_digest = OpenOptions {
+            expected_digest: Some(generation.image_digest),
+            ..OpenOptions::default()
+        };
+        let found = Image::open_path(&image, 0, &by_digest).unwrap();
+        assert_eq!(found.summary().generation, generation.number);
+        let cut = scratch.path().join("cut");
+        let bytes = fs::read(&image).unwrap();
+        fs::write(&cut, &bytes[..generation.image_len as usize]).unwrap();
+        assert_same(&cut, &copies[generation.number as usize - 1]);
+    }
+    // Written again, the last generation is alone.
+    let rewritten = scratch.path().join("rewritten");
+    let rewrite = RewriteOptions {
+        codec: None,
+        x86_codec: None,
+        arm64_codec: None,
+        block_len: None,
+        threads: 2,
+        memory_len: 256 << 20,
+    };
+    let last = open(&image, 4);
+    rewrite_image(&last, &rewritten, false, &rewrite, &weald_builder::Silent).unwrap();
+    assert_eq!(generations(&rewritten).unwrap().len(), 1);
+    assert_same(&rewritten, &source);
+    let none = OpenOptions {
+        generation: Some(5),
+        ..OpenOptions::default()
+    };
+    let error = Image::open_path(&image, 0, &none).err().unwrap();
+    assert!(
+        error
+            .to_string()
+            .contains("generation: expected 1 to 4, found 5"),
+        "{error}"
+    );
+}
+
+/// Would catch: an image that grows though nothing changed, and one that grows by more than what is
+/// new.
+#[test]
+fn what_is_there_is_not_stored_again() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let image = scratch.path().join("image");
+    make_all_kinds(&source);
+    append(&source, &image);
+    let before = fs::read(&image).unwrap();
+    let report = append(&source, &image);
+    assert_eq!((report.generation, report.appended_len), (1, Some(0)));
+    assert!(fs::read(&image).unwrap() == before);
+
+    // A version of everything, edited in one place: parts of old files, whole old files under new
+    // names.
+    shell(
+        &source,
+        "cp -a d v2; for f in v2/text1*; do sed -i '1s/^/edited /' $f; done",
+    );
+    let appended = append(&source, &image).appended_len.unwrap();
+    assert!(appended < 16_000, "{appended} bytes for a few edits");
+    // Back to the first tree: only the directories above what differs, if anything.
+    shell(&source, "rm -r v2");
+    shell(&source, "touch -d @1600000000 .");
+    let appended = append(&source, &image).appended_len.unwrap();
+    assert!(appended < 2_000, "{appended} bytes for nothing new");
+    assert_same(&image, &source);
+}
+
+/// Would catch: new blocks and pages that are compressed as if nothing was there, or after the
+/// wrong records; a history that has a history; readers that go to the numbers of another
+/// generation.
+#[test]
+fn small_blocks_and_pages_go_on_behind_what_is_there() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let image = scratch.path().join("image");
+    for i in 0..40 {
+        fs::write(source.join(format!("file{i}")), known_words(i)).unwrap();
+    }
+    let options = BuildOptions {
+        codec: weald_builder::CodecSpec::Zstd(19),
+        ..appending()
+    };
+    let append = || build(&source, &image, &options);
+    append();
+    let first_len = fs::metadata(&image).unwrap().len();
+    let mut lens = Vec::new();
+    for i in 1..4 {
+        // Something of the old text, so that a repeat leads there, and something new.
+        let old = known_words(i);
+        let new = format!("{}{}", &old[..2000], &known_words(100 + i)[..6000]);
+        fs::write(source.join(format!("new{i}")), new).unwrap();
+        lens.push(append().appended_len.unwrap());
+        assert_same(&image, &source);
+    }
+    let opened = open(&image, 4);
+    let after_history = after_history(&opened);
+    for record in &after_history {
+        assert!(record.offset >= first_len);
+        // Alone, hexadecimal digits take half of their bytes and more.
+        let is_small = record.stored_len * 20 < record.raw_len * 9;
+        assert!(
+            is_small || record.record_type != RecordType::Data,
+            "{record:?}"
+        );
+    }
+    // What is told of a read counts the history: four blocks of the first generation at least.
+    let mut needs = weald_image::Needs::default();
+    let content = at(&opened, "new3").unwrap().content.unwrap();
+    let len = opened.content_len(content).unwrap();
+    opened.add_needs(content, len - 1..len, &mut needs).unwrap();
+    assert!(needs.decoded_len() > 4 << 16, "{}", needs.decoded_len());
+    let wanted = [RecordType::Data, RecordType::Entries];
+    assert!(
+        wanted
+            .iter()
+            .all(|t| after_history.iter().any(|r| r.record_type == *t)),
+        "{after_history:?}"
+    );
+    assert!(lens.iter().all(|&len| len < 4500), "{lens:?}");
+}
+
+/// Would catch: bytes that follow from threads, memory or the moment.
+#[test]
+fn the_same_appended_gives_the_same_bytes() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    make_all_kinds(&source);
+    let image = |name: &str| scratch.path().join(name);
+    append(&source, &image("old"));
+    shell(
+        &source,
+        "cp -a d e; echo x >> e/text1; cat d/text* > all; head -c 600000 /dev/urandom > more",
+    );
+    // Blocks and pages reach the writer at other moments every time.
+    let mut bytes = Vec::new();
+    for threads in [1, 3, 2, 1, 3, 2, 1, 3, 2, 1] {
+        fs::copy(image("old"), image("new")).unwrap();
+        let options = BuildOptions {
+            threads,
+            ..appending()
+        };
+        build_image(
+            &source,
+            &image("new"),
+            false,
+            &options,
+            &weald_builder::Silent,
+        )
+        .unwrap();
+        bytes.push(fs::read(image("new")).unwrap());
+    }
+    assert!(bytes.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+/// Would catch: a tail that hides what was whole, a cut at a wrong place, and a cut where nothing
+/// is to be cut.
+#[test]
+fn what_a_crash_leaves_is_cut_off() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let image = scratch.path().join("image");
+    make_all_kinds(&source);
+    append(&source, &image);
+    shell(
+        &source,
+        "cp -a d e; echo x >> e/text1; head -c 100000 /dev/urandom > more",
+    );
+    append(&source, &image);
+    let whole = fs::read(&image).unwrap();
+    let lens: Vec<usize> = generations(&image)
+        .unwrap()
+        .iter()
+        .map(|g| g.image_len as usize)
+        .collect();
+    let [second, first] = lens[..] else {
+        panic!("two generations")
+    };
+    assert_eq!(recover_image(&image, false).unwrap().tail_len, 0);
+    let mut rng = Rng::from_environment();
+    for _ in 0..60 {
+        let end = first + 1 + rng.below((second - first) as u64 - 1) as usize;
+        fs::write(&image, &whole[..end]).unwrap();
+        let error = Image::open_path(&image, 0, &OpenOptions::default()).err();
+        assert_eq!(error.unwrap().kind(), ErrorKind::Corrupt);
+        let dry = recover_image(&image, true).unwrap();
+        assert_eq!(
+            (dry.generation.number, dry.tail_len),
+            (1, (end - first) as u64)
+        );
+        assert_eq!(fs::metadata(&image).unwrap().len(), end as u64);
+        recover_image(&image, false).unwrap();
+        assert!(fs::read(&image).unwrap() == whole[..first]);
+    }
+    // The same source appended again gives what the crash took.
+    append(&source, &image);
+    assert!(fs::read(&image).unwrap() == whole);
+    // Not one generation: nothing is cut.
+    for end in [0, 63, 64, first - 1] {
+        fs::write(&image, &whole[..end]).unwrap();
+        let error = recover_image(&image, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{end}");
+        assert_eq!(fs::metadata(&image).unwrap().len(), end as u64);
+    }
+}
+
+/// Would catch: an append that fails and leaves an image that cannot be opened, or was cut too far;
+/// two at once.
+#[test]
+fn an_append_that_fails_leaves_the_image_as_it_was() {
+    let scratch = Scratch::tmpfs("24m");
+    let other = Scratch::tmpfs("256m");
+    let source = other.dir("source");
+    let image = scratch.path().join("image");
+    make_all_kinds(&source);
+    append(&source, &image);
+    let before = fs::read(&image).unwrap();
+    fs::write(source.join("large"), noise(7, 40 << 20)).unwrap();
+    let failed = build_image(&source, &image, false, &appending(), &weald_builder::Silent);
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Full);
+    assert!(fs::read(&image).unwrap() == before);
+    // Damage is never built on.
+    fs::write(source.join("large"), "small").unwrap();
+    let mut damaged = before.clone();
+    damaged[before.len() / 3] ^= 1;
+    fs::write(&image, &damaged).unwrap();
+    let failed = build_image(&source, &image, false, &appending(), &weald_builder::Silent);
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert!(fs::read(&image).unwrap() == damaged);
+    // Somebody else is at it.
+    fs::write(&image, &before).unwrap();
+    let held = fs::File::open(&image).unwrap();
+    held.lock().unwrap();
+    let failed = build_image(&source, &image, false, &appending(), &weald_builder::Silent);
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Busy);
+    drop(held);
+    append(&source, &image);
+    assert_same(&image, &source);
+}
+
+/// Would catch: generations that lead to the wrong ones, or in a circle.
+#[test]
+fn forged_chains_of_generations_are_refused() {
+    use weald_format::container::{FOOTER_LEN, Footer};
+    use zerocopy::IntoBytes;
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let image = scratch.path().join("image");
+    make_all_kinds(&source);
+    append(&source, &image);
+    fs::write(source.join("more"), "more").unwrap();
+    append(&source, &image);
+    let whole = fs::read(&image).unwrap();
+    let at = whole.len() - FOOTER_LEN;
+    let footer = Footer::parse(&whole[at..], at as u64).unwrap();
+    let forge = |change: &dyn Fn(&mut Footer)| {
+        let mut footer = footer;
+        change(&mut footer);
+        let mut bytes = whole.clone();
+        bytes[at..].copy_from_slice(footer.encode().as_bytes());
+        fs::write(&image, bytes).unwrap();
+        let error = generations(&image).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(
+            Image::open_path(&image, 0, &OpenOptions::default()).is_err(),
+            "the directory tells otherwise"
+        );
+        error.to_string()
+    };
+    assert!(forge(&|f| f.generation = 3).contains("F-4.7"));
+    assert!(forge(&|f| f.previous_footer = None).contains("F-4.7"));
+    assert!(forge(&|f| f.previous_footer = Some(64)).contains("F-4.2"));
+}

@@ -1,0 +1,348 @@
+//! The limits: what Linux allows is kept, what the format cannot hold is refused in words.
+
+mod build_support;
+
+use build_support::*;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use weald_builder::{BuildOptions, MtimeRule, Silent, build_image};
+use weald_format::limits::{ENTRIES_PER_BLOCK, ITEMS_PER_PAGE};
+use weald_format::{ErrorKind, Timestamp};
+use weald_sys::{NewTimes, NodeKind};
+
+/// Would catch: a length that does not fit its field at the very end of what the kernel allows.
+#[test]
+fn longest_names_targets_and_xattrs_are_kept() {
+    let scratch = Scratch::tmpfs("128m");
+    let source = scratch.dir("source");
+    let mut plan = Plan::default();
+    plan.dir("n".repeat(255));
+    plan.file(format!("{0}/{0}", "n".repeat(255)), b"x".to_vec());
+    plan.add("link", Kind::Symlink("t".repeat(4095)));
+    plan.add("target255", Kind::Symlink("s".repeat(255)));
+    // 64 KiB is the kernel's limit of a value; the set just fits the format's 4 MiB.
+    let large = plan.file("large", b"y".to_vec());
+    large.xattrs = (0..63)
+        .map(|n| (format!("trusted.{n:03}"), noise(n, 65_536)))
+        .collect();
+    let named = plan.file("named", vec![]);
+    named.xattrs = (0..200)
+        .map(|n| (format!("user.{n:0250}"), vec![]))
+        .collect();
+    for n in 0..1500u64 {
+        plan.file(format!("x{n}"), vec![]).xattrs =
+            vec![("user.n".into(), n.to_string().into_bytes())];
+    }
+    plan.make(&source, 1);
+    build_and_compare(&source, &quick());
+}
+
+/// Would catch: an image that no reader opens, or a panic, because one inode has more xattrs than
+/// the format holds.
+#[test]
+fn xattrs_beyond_the_format_are_reported_and_the_rest_is_kept() {
+    for count in [64, 300] {
+        let scratch = Scratch::tmpfs("128m");
+        let source = scratch.dir("source");
+        let mut plan = Plan::default();
+        plan.file("huge", b"data".to_vec()).xattrs = (0..count)
+            .map(|n| (format!("trusted.{n:03}"), noise(n, 65_536)))
+            .collect();
+        plan.file("other", b"more".to_vec());
+        plan.make(&source, 1);
+        let target = scratch.path().join("image");
+        let (_, problems) = build_meddled(&source, &target, &quick(), |_| ()).unwrap();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(
+            problems[0].starts_with("huge: extended attributes"),
+            "{problems:?}"
+        );
+        let image = open_checked(&target);
+        let huge = at(&image, "huge").unwrap();
+        assert_eq!(data(&image, &huge), b"data");
+        assert!(image.xattrs(&huge).unwrap().is_empty());
+        assert!(at(&image, "other").is_some());
+    }
+}
+
+/// Would catch: a page or block of entries, attributes or xattr sets that ends one item too early
+/// or too late.
+#[test]
+fn counts_around_every_page_are_kept() {
+    let scratch = Scratch::tmpfs("64m");
+    let source = scratch.dir("source");
+    let root = weald_sys::open_dir(&source).unwrap();
+    let (page, block) = (ITEMS_PER_PAGE as u32, ENTRIES_PER_BLOCK as u32);
+    let counts = [
+        1,
+        1024,
+        page - 1,
+        page,
+        page + 1,
+        block - 1,
+        block,
+        block + 1,
+        2 * page + 1 + block,
+    ];
+    for count in counts {
+        let name = format!("d{count}");
+        weald_sys::make_dir_at(&root, name.as_bytes(), 0o755).unwrap();
+        let dir = weald_sys::open_dir(&source.join(&name)).unwrap();
+        for n in 0..count {
+            let name = format!("{:x}", n.wrapping_mul(2_654_435_761));
+            weald_sys::make_node_at(&dir, name.as_bytes(), NodeKind::EmptyFile, 0o644).unwrap();
+            if count == 2 * page + 1 + block {
+                weald_sys::chown_at(&dir, name.as_bytes(), n, n / 2).unwrap();
+            }
+            if count == page + 1 {
+                weald_sys::set_xattr_at(&dir, name.as_bytes(), b"user.n", &n.to_le_bytes())
+                    .unwrap();
+            }
+        }
+    }
+    let report = build_and_compare(&source, &quick());
+    let expected = counts.iter().sum::<u32>() + counts.len() as u32 + 1;
+    assert_eq!(report.entry_count, u64::from(expected));
+    // One time for all: what remains are counters, which must not cost more than a byte or two.
+    let target = scratch.path().join("image");
+    build(
+        &source,
+        &target,
+        &BuildOptions {
+            mtime: MtimeRule::Set(0),
+            ..quick()
+        },
+    );
+    open_checked(&target);
+}
+
+/// Would catch: work that grows with the square of the names of an inode, and link counts cut to 16
+/// bits.
+#[test]
+fn inodes_of_70_000_names_are_kept() {
+    let scratch = Scratch::tmpfs("64m");
+    let source = scratch.dir("source");
+    for name in ["inside", "across", "across/deep"] {
+        std::fs::create_dir(source.join(name)).unwrap();
+    }
+    std::fs::write(source.join("inside/first"), b"one").unwrap();
+    std::fs::write(source.join("across/first"), b"two").unwrap();
+    let dir = |name: &str| weald_sys::open_dir(&source.join(name)).unwrap();
+    let (inside, across, deep) = (dir("inside"), dir("across"), dir("across/deep"));
+    for n in 0..70_000 {
+        let name = format!("n{n}");
+        weald_sys::link_at(&inside, b"first", &inside, name.as_bytes()).unwrap();
+        let to = if n % 2 == 0 { &across } else { &deep };
+        weald_sys::link_at(&across, b"first", to, name.as_bytes()).unwrap();
+    }
+    let report = build_and_compare(&source, &quick());
+    assert_eq!(report.content_count, 2);
+}
+
+/// Would catch: a block, piece or probe boundary that drops, repeats or mixes up a byte.
+#[test]
+fn lengths_around_every_boundary_are_kept() {
+    let scratch = Scratch::tmpfs("256m");
+    let source = scratch.dir("source");
+    let mut plan = Plan::default();
+    let mut number = 0;
+    for base in [4096usize, 8192, 65_536, 1 << 20, 2 << 20, 4 << 20, 8 << 20] {
+        for len in [base - 1, base, base + 1] {
+            number += 1;
+            plan.file(format!("noise{len}"), noise(number, len));
+            plan.file(
+                format!("text{len}"),
+                text(number, len / 50).repeat(51)[..len].to_vec(),
+            );
+        }
+    }
+    plan.make(&source, 1);
+    for block_len in [4096, 65_536, 1 << 20] {
+        build_and_compare(
+            &source,
+            &BuildOptions {
+                block_len,
+                ..quick()
+            },
+        );
+    }
+}
+
+/// Would catch: small files that lose their order or their data in batches.
+#[test]
+fn ten_thousand_tiny_files_are_kept() {
+    let scratch = Scratch::tmpfs("64m");
+    let source = scratch.dir("source");
+    let mut plan = Plan::default();
+    (0..10_000).for_each(|n| _ = plan.file(format!("f{n}"), format!("{n}").into_bytes()));
+    plan.make(&source, 1);
+    let report = build_and_compare(&source, &quick());
+    assert_eq!(report.content_count, 10_000);
+}
+
+/// Would catch: reading or hashing the holes of a huge file, and lengths cut to 32 or 40 bits.
+#[test]
+fn a_file_of_16_tib_takes_moments() {
+    let scratch = Scratch::tmpfs("64m");
+    let source = scratch.dir("source");
+    for name in ["huge", "same"] {
+        let file = File::create_new(source.join(name)).unwrap();
+        file.set_len(16 << 40).unwrap();
+        file.write_all_at(&text(1, 50_000), (5 << 40) + 4096)
+            .unwrap();
+        file.write_all_at(&[9; 4096], (16 << 40) - 4096).unwrap();
+    }
+    let report = build_and_compare(&source, &quick());
+    assert_eq!((report.content_count, report.file_len), (1, 32 << 40));
+}
+
+/// Would catch: repeats no longer found because a sparse file makes the input look a million times
+/// larger than it is.
+#[test]
+fn a_huge_hole_does_not_spoil_the_search_for_repeats() {
+    let scratch = Scratch::tmpfs("128m");
+    let source = scratch.dir("source");
+    let mut edited = noise(1, 8 << 20);
+    (0..64).for_each(|n| edited[n * 131_072] ^= 1);
+    std::fs::write(source.join("base"), noise(1, 8 << 20)).unwrap();
+    std::fs::write(source.join("edited"), edited).unwrap();
+    File::create_new(source.join("huge"))
+        .unwrap()
+        .set_len(16 << 40)
+        .unwrap();
+    let report = build_and_compare(&source, &quick());
+    assert!(report.segment_len > 7 << 20, "{report:?}");
+}
+
+/// Would catch: sums that overflow: a panic, or a wrong answer in silence.
+#[test]
+fn lengths_beyond_the_format_are_refused_in_words() {
+    for lens in [
+        &[1u64 << 61, 1 << 61, 1 << 61][..],
+        &[i64::MAX as u64; 3],
+        &[i64::MAX as u64 / 2 + 2],
+    ] {
+        let scratch = Scratch::tmpfs("16m");
+        let source = scratch.dir("source");
+        for (n, len) in lens.iter().enumerate() {
+            let file = File::create_new(source.join(format!("f{n}"))).unwrap();
+            file.set_len(*len).unwrap();
+            file.write_all_at(&[n as u8 + 1], 0).unwrap();
+        }
+        let error = build_image(
+            &source,
+            &scratch.path().join("image"),
+            false,
+            &quick(),
+            &Silent,
+        )
+        .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+        assert!(error.to_string().contains("2^62"), "{error}");
+        assert_eq!(names(&scratch.path()), ["source"]);
+    }
+}
+
+/// Would catch: times at the ends of their range that overflow a difference.
+#[test]
+fn times_at_the_ends_of_their_range_are_kept() {
+    let scratch = Scratch::tmpfs("16m");
+    let source = scratch.dir("source");
+    let seconds = [
+        i64::MIN,
+        i64::MAX,
+        0,
+        -1,
+        1,
+        i64::MIN + 1,
+        i64::MAX - 1,
+        1 << 40,
+    ];
+    for copy in 0..40 {
+        let dir = source.join(format!("d{copy}"));
+        std::fs::create_dir(&dir).unwrap();
+        for n in 0..8 {
+            let file = File::create_new(dir.join(format!("f{n}"))).unwrap();
+            let mtime = Timestamp {
+                seconds: seconds[(n + copy) % 8],
+                nanoseconds: 999_999_999,
+            };
+            weald_sys::set_times_fd(
+                &file,
+                NewTimes {
+                    mtime: Some(mtime),
+                    atime: None,
+                },
+            )
+            .unwrap();
+        }
+    }
+    let report = build_and_compare(&source, &quick());
+    assert_eq!(report.entry_count, 361);
+}
+
+/// Would catch: an image that no reader descends, a stack that overflows, memory that grows with
+/// the depth.
+#[test]
+fn trees_as_deep_as_the_format_allows_are_kept_and_deeper_ones_refused() {
+    for (depth, is_kept) in [(65_534, true), (65_535, false)] {
+        let scratch = Scratch::tmpfs("512m");
+        let source = scratch.dir("source");
+        let mut dir = weald_sys::open_dir(&source).unwrap();
+        for _ in 0..depth {
+            weald_sys::make_dir_at(&dir, b"d", 0o755).unwrap();
+            dir = weald_sys::open_dir_at(&dir, b"d").unwrap();
+        }
+        drop(dir);
+        let target = scratch.path().join("image");
+        let options = BuildOptions {
+            mtime: MtimeRule::Set(0),
+            memory_len: 512 << 20,
+            ..quick()
+        };
+        let built = build_image(&source, &target, false, &options, &Silent);
+        match is_kept {
+            true => {
+                assert_eq!(built.unwrap().entry_count, depth + 1);
+                open_checked(&target);
+            }
+            false => {
+                let error = built.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+                assert!(error.to_string().contains("65536 can be kept"), "{error}");
+                assert_eq!(names(&scratch.path()), ["source"]);
+            }
+        }
+    }
+}
+
+/// Would catch: a budget that is overrun in silence, or refused without saying what would do.
+#[test]
+fn a_budget_that_is_too_small_is_refused_with_what_is_needed() {
+    let scratch = Scratch::tmpfs("16m");
+    let source = scratch.dir("source");
+    std::fs::write(source.join("f"), b"data").unwrap();
+    let target = scratch.path().join("image");
+    let with = |memory_len| {
+        let options = BuildOptions {
+            memory_len,
+            ..BuildOptions::level(7).unwrap()
+        };
+        build_image(&source, &target, true, &options, &Silent)
+    };
+    let error = with(50 << 20).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+    let text = error.to_string();
+    let needed: u64 = text
+        .split_once("needs ")
+        .and_then(|(_, rest)| rest.split_once(" MiB"))
+        .and_then(|(number, _)| number.parse().ok())
+        .unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        text.contains("50 MiB") && names(&scratch.path()) == ["source"],
+        "{text}"
+    );
+    assert!(with((needed - 1) << 20).is_err());
+    // What was said to be enough is enough, although some shares grow with the budget.
+    with(needed << 20).unwrap_or_else(|e| panic!("{needed} MiB: {e}"));
+}

@@ -1,0 +1,201 @@
+//! The rules of section 18 of `docs/format.md`: what only a writer can keep.
+
+mod support;
+
+use std::path::Path;
+use support::{Source, fixed, small};
+use weald_builder::{BuildOptions, CodecSpec, Silent, Watch, build_image};
+use weald_codec::{Decoder, DictionaryBytes};
+use weald_format::Digest;
+use weald_format::container::{Codec, Footer, HEADER_LEN, RecordRef, RecordType};
+use weald_format::directory::{Directory, IndexPage};
+
+/// Header, stored and raw bytes of all records, front to back.
+fn records(image: &[u8]) -> Vec<(RecordRef, Vec<u8>)> {
+    let mut out = Vec::new();
+    let mut at = 64;
+    let mut dictionary = None;
+    while at < image.len() - 128 {
+        let record = RecordRef::parse_header(&image[at..at + HEADER_LEN], at as u64).unwrap();
+        let stored = &image[at + HEADER_LEN..record.end() as usize];
+        assert_eq!(record.digest, Digest::of(stored));
+        let raw = Decoder::default()
+            .decode(
+                record.codec,
+                stored,
+                record.raw_len as usize,
+                dictionary.as_ref(),
+            )
+            .unwrap();
+        if record.record_type == RecordType::Dictionary {
+            dictionary = Some(std::sync::Arc::new(DictionaryBytes::new(&raw).unwrap()));
+        }
+        at = record.end() as usize;
+        out.push((record, raw));
+    }
+    assert_eq!(at, image.len() - 128, "records reach to the footer");
+    Footer::parse(&image[at..], at as u64).unwrap();
+    out
+}
+
+fn everything() -> Vec<u8> {
+    Source::everything().image(&small(CodecSpec::Zstd(3)))
+}
+
+fn make_in_order(names: impl Iterator<Item = u32>) -> Source {
+    let source = Source::empty();
+    for i in names {
+        source.file(
+            &format!("f{i}"),
+            format!("content {}", i % 50)
+                .repeat(i as usize % 300)
+                .as_bytes(),
+        );
+    }
+    source
+}
+
+#[test]
+fn the_same_tree_gives_the_same_bytes() {
+    let rule = "W-1";
+    let (up, down) = (make_in_order(0..400), make_in_order((0..400).rev()));
+    let build = |source: &Source, threads| {
+        // Root directories differ in what they are called only, and permissions come from the
+        // umask.
+        source.image(&BuildOptions {
+            threads,
+            ..fixed(CodecSpec::Zstd(3))
+        })
+    };
+    let expected = build(&up, 1);
+    for threads in [2, 7] {
+        assert!(build(&up, threads) == expected, "{rule}: {threads} threads");
+    }
+    assert!(build(&down, 3) == expected, "{rule}: another order on disk");
+}
+
+#[test]
+fn what_does_not_shrink_is_stored_as_it_is() {
+    let mut plain = 0;
+    for (record, _) in records(&everything()) {
+        let is_plain = record.codec == Codec::None;
+        assert_eq!(
+            is_plain,
+            record.stored_len == record.raw_len,
+            "{}: {record:?}",
+            "W-2"
+        );
+        plain += u32::from(is_plain && record.record_type == RecordType::Data);
+    }
+    assert!(plain > 0, "no incompressible block in the example");
+}
+
+#[test]
+fn every_record_decodes_and_sections_stand_in_order() {
+    let image = everything();
+    let records = records(&image);
+    assert!(records.len() > 12, "{}: every record was decoded", "W-3");
+    let (_, raw) = records.last().unwrap();
+    let directory = Directory::parse(raw).unwrap();
+    let mut seen = 0;
+    for section in &directory.sections {
+        let mut end = 64;
+        for page in &section.pages {
+            let found = records.iter().find(|(r, _)| r.offset == page.record.offset);
+            let count = page.record_count as usize;
+            let page = match page.is_direct() {
+                true => IndexPage::of_one(page.record, page.item_count),
+                false => {
+                    let (_, raw) = found.unwrap();
+                    IndexPage::parse(raw, section.record_type, count, page.item_count).unwrap()
+                }
+            };
+            for record in page.refs {
+                assert!(record.offset >= end, "{}: {record:?}", "W-4");
+                end = record.end();
+                seen += 1;
+            }
+        }
+    }
+    let leading = |t: RecordType| matches!(t, RecordType::Index | RecordType::Directory);
+    assert_eq!(
+        seen,
+        records
+            .iter()
+            .filter(|(r, _)| !leading(r.record_type))
+            .count()
+    );
+}
+
+#[test]
+fn equal_directories_and_files_are_stored_once() {
+    let source = Source::empty();
+    for copy in ["one", "two", "three"] {
+        std::fs::create_dir_all(source.root().join(copy).join("deep")).unwrap();
+        for file in ["a", "b", "deep/a"] {
+            source.file(&format!("{copy}/{file}"), b"the same bytes");
+        }
+    }
+    let target = source.root().with_file_name("image");
+    let report = build_image(
+        &source.root(),
+        &target,
+        false,
+        &fixed(CodecSpec::None),
+        &Silent,
+    )
+    .unwrap();
+    // The root, one of three directories, one of three sub-directories.
+    assert_eq!(
+        (report.template_count, report.content_count),
+        (3, 1),
+        "{}",
+        "W-5"
+    );
+    assert_eq!(report.entry_count, 1 + 3 * 5);
+}
+
+struct Cancelled;
+
+impl Watch for Cancelled {
+    fn is_cancelled(&self) -> bool {
+        true
+    }
+}
+
+fn names_in(dir: &Path) -> Vec<String> {
+    std::fs::read_dir(dir)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+#[test]
+fn an_unfinished_image_has_no_name() {
+    let source = Source::everything();
+    let dir = source.root().parent().unwrap().to_owned();
+    let error = build_image(
+        &source.root(),
+        &dir.join("image"),
+        false,
+        &small(CodecSpec::None),
+        &Cancelled,
+    );
+    assert!(error.is_err());
+    assert_eq!(names_in(&dir), ["tree"], "{}", "W-6");
+}
+
+#[test]
+fn what_is_reserved_is_zero() {
+    let image = everything();
+    assert_eq!(
+        image[16..48],
+        [0; 32],
+        "{}: features and reserved bytes",
+        "W-7"
+    );
+    for (record, _) in records(&image) {
+        let flags = record.offset as usize + 6;
+        assert_eq!(image[flags..flags + 2], [0, 0], "W-7");
+    }
+}
