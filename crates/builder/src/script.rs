@@ -301,9 +301,10 @@ fn table(lua: &Lua, candidate: &Candidate<'_>) -> mlua::Result<Table> {
 
 fn failed(name: &str, error: &mlua::Error) -> Error {
     let words = error.to_string();
+    let words = words.split("\nstack traceback:").next().unwrap_or(&words);
     // Lua begins with the name already, where it knows the line.
     match words.contains(name) {
-        true => Error::invalid(words),
+        true => Error::invalid(words.to_owned()),
         false => Error::invalid(format!("{name}: {words}")),
     }
 }

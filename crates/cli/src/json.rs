@@ -1,13 +1,51 @@
 //! JSON for programs: one object a line. A name or path that is not UTF-8 comes twice: `"path"`
-//! with U+FFFD for what is not, and `"path_hex"` with all its bytes in hexadecimal. Times are
+//! with U+FFFD for what is not, and `"path_hex"` with all its bytes in hexadecimal. Control
+//! characters and bidirectional controls are written as `\u` escapes, so that a terminal shows JSON
+//! as it is; a parser gives the same strings. Times are
 //! seconds since 1970 in `"mtime"` and nanoseconds after them in `"mtime_ns"`.
 
+use serde::Serialize;
+use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Map, Value};
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io;
 use weald_format::Timestamp;
 
 /// An object being filled.
 pub type Object = Map<String, Value>;
+
+/// Writes one value on a line.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_line(out: &mut impl io::Write, value: &Value) -> io::Result<()> {
+    value.serialize(&mut Serializer::with_formatter(&mut *out, SafeFormatter))?;
+    out.write_all(b"\n")
+}
+
+/// Compact JSON without characters that a terminal acts on: serde_json escapes C0 alone.
+struct SafeFormatter;
+
+impl Formatter for SafeFormatter {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        out: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some(at) = rest.find(weald_vfs::is_unsafe) {
+            let (plain, tail) = rest.split_at(at);
+            out.write_all(plain.as_bytes())?;
+            let mut chars = tail.chars();
+            if let Some(c) = chars.next() {
+                // All of them have four digits: none lies beyond U+FFFF.
+                write!(out, "\\u{:04x}", u32::from(c))?;
+            }
+            rest = chars.as_str();
+        }
+        out.write_all(rest.as_bytes())
+    }
+}
 
 /// Puts a name of any bytes.
 pub fn put_name(object: &mut Object, key: &str, name: &[u8]) {
@@ -37,6 +75,23 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Would catch: a character that a terminal acts on, and JSON that parses to another string.
+    #[test]
+    fn no_control_character_is_written_raw() {
+        let every: String = ('\0'..='\u{ffff}')
+            .filter(|&c| weald_vfs::is_unsafe(c))
+            .collect();
+        assert!(every.contains('\u{9b}') && every.contains('\u{202e}') && every.len() > 100);
+        let value = Value::from(format!("\"a{every}\\é"));
+        let mut out = Vec::new();
+        write_line(&mut out, &value).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let line = text.strip_suffix('\n').unwrap();
+        assert!(!line.contains(weald_vfs::is_unsafe), "{line}");
+        assert_eq!(serde_json::from_str::<Value>(line).unwrap(), value);
+        assert!(line.contains("\\u009b") && line.contains("\\u202e") && line.contains("é"));
+    }
 
     #[test]
     fn names_of_any_bytes_survive() {

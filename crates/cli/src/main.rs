@@ -43,7 +43,10 @@ fn main() -> ExitCode {
     if is_mount_helper {
         return commands::mount_helper::run(words.into_iter().skip(1).collect());
     }
-    let matches = args::Cli::command().get_matches_from(words);
+    let matches = match args::Cli::command().try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(error) => return messages::usage(error),
+    };
     let cli = args::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     messages::init(cli.verbose);
     survive_file_size_limit();

@@ -1,7 +1,12 @@
-//! What the user is told on stderr: one line `weald: what: why`; with `-v` the chain of causes.
+//! Messages on standard error: one line `weald: what: why`; with `-v` the chain of causes.
+//!
+//! Every message goes through [`line()`] or [`usage`], which escape control characters and
+//! bidirectional controls, whatever they came from: names in images and streams, paths of the host,
+//! scripts, the answers of a server.
 
-use std::fmt::Write as _;
+use clap::error::ContextValue;
 use std::io::Write as _;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// How often `-v` was given: 1 shows causes and what the libraries say, 2 also their details.
@@ -37,29 +42,83 @@ pub fn init(verbosity: u8) {
     }
 }
 
-/// Shows one line. A stderr that is gone is nobody to complain to.
+/// Shows one message on one line. A closed standard error is ignored.
 pub fn line(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "weald: {text}");
+    lines("weald", &[text.to_owned()]);
 }
 
-/// Shows why a command could not be done.
+/// Shows a message of `program` and the lines that explain it. This is the only place that writes
+/// messages.
+fn lines(program: &str, texts: &[String]) {
+    let mut all = format!("{program}: ");
+    for (index, text) in texts.iter().enumerate() {
+        if index > 0 {
+            all.push_str("  ");
+        }
+        all.push_str(&weald_vfs::safe_line(text));
+        all.push('\n');
+    }
+    let _ = std::io::stderr().lock().write_all(all.as_bytes());
+}
+
+/// Shows why a command failed.
 pub fn error(error: &anyhow::Error) {
-    line(&describe(
-        error.chain().map(ToString::to_string).collect(),
-        is_verbose(),
-    ));
+    error_of("weald", error);
+}
+
+/// The same in the name of another program.
+pub fn error_of(program: &str, error: &anyhow::Error) {
+    let causes = error.chain().map(ToString::to_string).collect();
+    lines(program, &describe(causes, is_verbose()));
+}
+
+/// Answers a command line that names no work: prints help and version to standard output, and what
+/// is wrong with the command line to standard error.
+pub fn usage(mut error: clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    let given: Vec<_> = error
+        .context()
+        .map(|(kind, value)| (kind, value.clone()))
+        .collect();
+    for (kind, value) in given {
+        let safe = match value {
+            ContextValue::String(word) => ContextValue::String(safe_word(&word)),
+            ContextValue::Strings(words) => {
+                ContextValue::Strings(words.iter().map(|word| safe_word(word)).collect())
+            }
+            // Styled text has newlines of its own beside those of a word that it quotes.
+            ContextValue::StyledStrs(texts) => {
+                let is_safe = |text: &clap::builder::StyledStr| {
+                    !text.to_string().contains(weald_vfs::is_unsafe)
+                };
+                ContextValue::StyledStrs(texts.into_iter().filter(is_safe).collect())
+            }
+            other => other,
+        };
+        error.insert(kind, safe);
+    }
+    let text = error.render().to_string();
+    let text = weald_vfs::safe_text(&text);
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    ExitCode::from(crate::FAILED)
+}
+
+fn safe_word(word: &str) -> String {
+    weald_vfs::safe_line(word).into_owned()
 }
 
 /// Shows what is wrong with one path.
 pub fn problem(path: &[u8], error: &(dyn std::error::Error + 'static)) {
     let mut causes = vec![weald_vfs::shown_path(path)];
     causes.extend(causes_of(error));
-    line(&describe(causes, is_verbose()));
+    lines("weald", &describe(causes, is_verbose()));
 }
 
 /// An error and its causes on one line.
 pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
-    describe(causes_of(error), false)
+    describe(causes_of(error), false).concat()
 }
 
 fn causes_of(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
@@ -73,7 +132,7 @@ fn is_verbose() -> bool {
 }
 
 /// One line of all causes, each once; with `is_verbose` each cause again, on a line of its own.
-fn describe(causes: Vec<String>, is_verbose: bool) -> String {
+fn describe(causes: Vec<String>, is_verbose: bool) -> Vec<String> {
     let mut told: Vec<&str> = Vec::new();
     for cause in causes.iter().map(|cause| without_errno(cause)) {
         // What a cause quotes, or is quoted by, is not said twice.
@@ -89,13 +148,11 @@ fn describe(causes: Vec<String>, is_verbose: bool) -> String {
         }
         told.push(cause);
     }
-    let mut text = told.join(": ");
+    let mut lines = vec![told.join(": ")];
     if is_verbose {
-        for cause in told.iter().skip(1) {
-            let _ = write!(text, "\n  because: {cause}");
-        }
+        lines.extend(told.iter().skip(1).map(|cause| format!("because: {cause}")));
     }
-    text
+    lines
 }
 
 /// `std` appends ` (os error N)` to the system's words.
@@ -117,19 +174,21 @@ mod tests {
     #[test]
     fn one_line_says_what_and_why() {
         let chain = causes(&["a.weald", "No such file or directory (os error 2)"]);
-        assert_eq!(describe(chain, false), "a.weald: No such file or directory");
+        let expected = ["a.weald: No such file or directory"];
+        assert_eq!(describe(chain, false), expected);
     }
 
     #[test]
     fn a_cause_is_not_said_twice() {
         assert_eq!(
             describe(causes(&["x: bad magic", "bad magic"]), false),
-            "x: bad magic"
+            ["x: bad magic"]
         );
     }
 
     #[test]
     fn verbose_lists_the_causes() {
-        assert_eq!(describe(causes(&["a", "b"]), true), "a: b\n  because: b");
+        let expected = ["a: b", "because: b"];
+        assert_eq!(describe(causes(&["a", "b"]), true), expected);
     }
 }

@@ -1,7 +1,17 @@
 //! Standard output: buffered, quiet about a closed pipe, safe for terminals.
+//!
+//! There are four ways to write, one for each kind of output, and each but the last escapes control
+//! characters and bidirectional controls:
+//! - words for people ([`Output::write_fmt`], so `write!`): always, newlines excepted;
+//! - JSON ([`Output::json`]): always, as `\u` escapes;
+//! - names in lists that programs read too ([`Output::name`]: ls, find, sum): on a terminal, as GNU
+//!   ls and find do; in a pipe or a file they are written as they are;
+//! - bytes that are the result ([`Output::raw`]: cat, tar, --print0): never.
 
+use crate::json;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, SeekFrom};
+use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,6 +78,19 @@ impl Output {
         }
     }
 
+    /// Writes words for people: `write!` and `writeln!` call this.
+    pub fn write_fmt(&mut self, words: fmt::Arguments<'_>) -> io::Result<()> {
+        match words.as_str() {
+            Some(text) => self.text(text),
+            None => self.text(&words.to_string()),
+        }
+    }
+
+    /// Writes words for people, several lines of them.
+    pub fn text(&mut self, text: &str) -> io::Result<()> {
+        self.writer.write_all(weald_vfs::safe_text(text).as_bytes())
+    }
+
     /// Writes a name: on a terminal with control characters escaped, otherwise as it is.
     pub fn name(&mut self, name: &[u8]) -> io::Result<()> {
         if self.is_terminal {
@@ -78,8 +101,18 @@ impl Output {
 
     /// Writes one JSON value on a line.
     pub fn json(&mut self, value: &serde_json::Value) -> io::Result<()> {
-        serde_json::to_writer(&mut self.writer, value)?;
-        self.writer.write_all(b"\n")
+        json::write_line(&mut self.writer, value)
+    }
+
+    /// Where bytes go that are written as they are: contents, streams, and names that end in zero
+    /// bytes.
+    pub fn raw(&mut self) -> &mut (impl Write + use<>) {
+        &mut self.writer
+    }
+
+    /// Writes what is buffered.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
     }
 
     /// Whether a human looks.
@@ -125,16 +158,6 @@ impl Output {
 
     /// Writes what is buffered.
     pub fn finish(mut self) -> io::Result<()> {
-        self.writer.flush()
-    }
-}
-
-impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.writer.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
         self.writer.flush()
     }
 }

@@ -26,7 +26,10 @@ pub fn size(text: &str) -> Result<u64, String> {
         "M" => 20,
         "G" => 30,
         "T" => 40,
-        _ => return Err(format!("unknown unit '{unit}': expected K, M, G or T")),
+        _ => {
+            let unit = weald_vfs::safe_line(&unit);
+            return Err(format!("unknown unit '{unit}': expected K, M, G or T"));
+        }
     };
     let number: u64 = digits
         .parse()
@@ -111,6 +114,7 @@ pub fn codec(text: &str) -> Result<CodecSpec, String> {
         .split_once(':')
         .map_or((text, None), |(name, level)| (name, Some(level)));
     let unknown = || {
+        let text = weald_vfs::safe_line(text);
         format!(
             "unknown codec '{text}': expected none, lz4, lz4hc[:LEVEL], zstd[:LEVEL], zstd-lean, zstd-code, xz[:LEVEL] or brotli[:LEVEL]"
         )
@@ -118,7 +122,7 @@ pub fn codec(text: &str) -> Result<CodecSpec, String> {
     let number = |default: u32| match level {
         Some(level) => level
             .parse()
-            .map_err(|_| format!("'{level}' is not a level")),
+            .map_err(|_| format!("'{}' is not a level", weald_vfs::safe_line(level))),
         None => Ok(default),
     };
     match (name, level) {
@@ -165,7 +169,7 @@ pub fn owner(text: &str) -> Result<(u32, Option<u32>), String> {
         .map_or((text, None), |(uid, gid)| (uid, Some(gid)));
     let number = |text: &str| {
         text.parse()
-            .map_err(|_| format!("'{text}' is not a number"))
+            .map_err(|_| format!("'{}' is not a number", weald_vfs::safe_line(text)))
     };
     Ok((number(uid)?, gid.map(number).transpose()?))
 }

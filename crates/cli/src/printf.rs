@@ -2,7 +2,7 @@
 //! answer.
 
 use crate::entry::mode_letters;
-use std::io::{self, Write};
+use std::io::Write;
 use weald_format::{FileKind, Result};
 use weald_image::{Image, Inode};
 
@@ -68,16 +68,28 @@ impl Format {
         Ok(Self(pieces))
     }
 
-    /// Prints what it says of `entry`.
+    /// Prints what it says of `entry`; `is_terminal` escapes control characters in names. The text
+    /// of the format is printed as it was given.
     ///
     /// # Errors
     /// Those of `out`, and what the reader reports of the target of a symlink.
-    pub fn print(&self, image: &Image, entry: &Entry, out: &mut impl Write) -> anyhow::Result<()> {
+    pub fn print(
+        &self,
+        image: &Image,
+        entry: &Entry,
+        is_terminal: bool,
+        out: &mut impl Write,
+    ) -> anyhow::Result<()> {
+        let mut name = Vec::new();
         for piece in &self.0 {
             match piece {
                 Piece::Text(text) => out.write_all(text)?,
-                Piece::Field(Field::Target) => out.write_all(&target(image, entry.inode)?)?,
-                Piece::Field(field) => field.print(entry, out)?,
+                Piece::Field(field) if is_terminal => {
+                    name.clear();
+                    field.print(image, entry, &mut name)?;
+                    out.write_all(weald_vfs::shown(&name).as_bytes())?;
+                }
+                Piece::Field(field) => field.print(image, entry, out)?,
             }
         }
         Ok(())
@@ -85,23 +97,23 @@ impl Format {
 }
 
 impl Field {
-    fn print(self, entry: &Entry, out: &mut impl Write) -> io::Result<()> {
+    fn print(self, image: &Image, entry: &Entry, out: &mut impl Write) -> anyhow::Result<()> {
         let Entry { path, inode, depth } = *entry;
         let attributes = &inode.attributes;
         let slash = path.iter().rposition(|&b| b == b'/');
         match self {
-            Self::Path => out.write_all(path),
-            Self::Name => out.write_all(&path[slash.map_or(0, |at| at + 1)..]),
-            Self::Parent => out.write_all(slash.map_or(b".", |at| &path[..at])),
-            Self::Kind => out.write_all(&[kind_letter(inode.kind)]),
-            Self::Size => write!(out, "{}", inode.size),
-            Self::Permissions => write!(out, "{:o}", attributes.permissions),
-            Self::Letters => write!(out, "{}", mode_letters(inode)),
-            Self::Uid => write!(out, "{}", attributes.uid),
-            Self::Gid => write!(out, "{}", attributes.gid),
-            Self::Links => write!(out, "{}", inode.nlink),
-            Self::Ino => write!(out, "{}", inode.ino.0),
-            Self::Depth => write!(out, "{depth}"),
+            Self::Path => out.write_all(path)?,
+            Self::Name => out.write_all(&path[slash.map_or(0, |at| at + 1)..])?,
+            Self::Parent => out.write_all(slash.map_or(b".", |at| &path[..at]))?,
+            Self::Kind => out.write_all(&[kind_letter(inode.kind)])?,
+            Self::Size => write!(out, "{}", inode.size)?,
+            Self::Permissions => write!(out, "{:o}", attributes.permissions)?,
+            Self::Letters => write!(out, "{}", mode_letters(inode))?,
+            Self::Uid => write!(out, "{}", attributes.uid)?,
+            Self::Gid => write!(out, "{}", attributes.gid)?,
+            Self::Links => write!(out, "{}", inode.nlink)?,
+            Self::Ino => write!(out, "{}", inode.ino.0)?,
+            Self::Depth => write!(out, "{depth}")?,
             // Ten digits, as find(1) prints them.
             Self::Mtime => {
                 let time = inode.times.mtime;
@@ -113,10 +125,11 @@ impl Field {
                     "{sign}{}.{:09}0",
                     all / 1_000_000_000,
                     all % 1_000_000_000
-                )
+                )?;
             }
-            Self::Target => Ok(()),
+            Self::Target => out.write_all(&target(image, inode)?)?,
         }
+        Ok(())
     }
 }
 

@@ -1,5 +1,11 @@
-//! How names of any bytes are shown in messages: one line, no control characters, nothing lost.
+//! How names and words are shown to people: no control characters, no bidirectional controls,
+//! nothing lost.
+//!
+//! [`shown`] is for one name, which may hold any bytes; it can be undone. [`safe_line`] and
+//! [`safe_text`] are for whole messages whose names were shown already, or not: a sink that writes
+//! to a terminal passes everything through them.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// `name` for a message: valid UTF-8 stays, control characters and other bytes become `\xNN`, a
@@ -22,23 +28,64 @@ pub fn shown_path(path: &[u8]) -> String {
     }
 }
 
+/// `text` as one line for a terminal: control characters, newlines and tabs included, and
+/// bidirectional controls become `\xNN`, a group for each byte of their UTF-8. Backslashes stay, so
+/// that a name inside `text` that was [`shown`] is not escaped twice.
+pub fn safe_line(text: &str) -> Cow<'_, str> {
+    safe(text, is_unsafe)
+}
+
+/// The same for text of several lines: newlines stay.
+pub fn safe_text(text: &str) -> Cow<'_, str> {
+    safe(text, |c| c != '\n' && is_unsafe(c))
+}
+
+fn safe(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_escaped(c) {
+            true => push_bytes(&mut safe, c),
+            false => safe.push(c),
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// Whether a terminal would act on `c`, or show other characters in another order because of it:
+/// control characters (C0, DEL, C1), bidirectional controls, line and paragraph separators, and the
+/// byte order mark, which is invisible.
+///
+/// # Source
+/// Unicode 15, annex 9, "Directional Formatting Characters".
+pub fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}'
+                | '\u{200e}'
+                | '\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}'
+                | '\u{feff}'
+        )
+}
+
 fn push_char(text: &mut String, c: char) {
     match c {
         '\\' => text.push_str("\\\\"),
-        c if c.is_control() || is_reordering(c) => {
-            let mut bytes = [0; 4];
-            c.encode_utf8(&mut bytes)
-                .bytes()
-                .for_each(|b| push_byte(text, b));
-        }
+        c if is_unsafe(c) => push_bytes(text, c),
         c => text.push(c),
     }
 }
 
-/// Unicode's bidirectional controls and line separators, which let a name disguise itself on a
-/// terminal.
-fn is_reordering(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+fn push_bytes(text: &mut String, c: char) {
+    let mut bytes = [0; 4];
+    c.encode_utf8(&mut bytes)
+        .bytes()
+        .for_each(|b| push_byte(text, b));
 }
 
 fn push_byte(text: &mut String, byte: u8) {
@@ -56,6 +103,17 @@ mod tests {
         assert_eq!(shown(b"a\nb\x1b[2J"), "a\\x0ab\\x1b[2J");
         assert_eq!(shown(b"caf\xe9\\"), "caf\\xe9\\\\");
         assert_eq!(shown("a\u{202e}b".as_bytes()), "a\\xe2\\x80\\xaeb");
+        assert_eq!(shown("\u{61c}\u{9b}".as_bytes()), "\\xd8\\x9c\\xc2\\x9b");
+    }
+
+    /// Would catch: a name that is escaped twice on its way through a sink, and a newline that lets
+    /// a name write a message of its own.
+    #[test]
+    fn messages_are_made_safe_once() {
+        let message = format!("{}: gone\n", shown(b"a\x1b\\"));
+        assert_eq!(safe_line(&message), "a\\x1b\\\\: gone\\x0a");
+        assert_eq!(safe_text(&message), message);
+        assert_eq!(safe_text("a\u{feff}\tb"), "a\\xef\\xbb\\xbf\\x09b");
     }
 
     #[test]

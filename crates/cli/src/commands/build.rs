@@ -11,7 +11,6 @@ use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
@@ -186,7 +185,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         output.json(&json(&report, start.elapsed()).into())?;
     } else if !args.quiet {
-        output.write_all(summary(&report, start.elapsed()).as_bytes())?;
+        output.text(&summary(&report, start.elapsed()))?;
     }
     output.finish()?;
     Ok(exit_code(report.problem_count))

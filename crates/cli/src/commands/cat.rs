@@ -61,7 +61,7 @@ fn cat(image: &Image, path: &OsStr, output: &mut Output) -> std::io::Result<Resu
     let mut written = Ok(());
     let read = each_part(image, &inode, &mut |part| {
         written = match part {
-            Part::Data(bytes) => output.write_all(bytes),
+            Part::Data(bytes) => output.raw().write_all(bytes),
             Part::Hole(len) => output.zeros(len),
         };
         match written {

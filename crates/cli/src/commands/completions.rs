@@ -27,7 +27,7 @@ pub fn run(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     generate(args.shell, &mut Cli::command(), "weald", &mut script);
     let mut output = Output::new();
-    output.write_all(&script)?;
+    output.raw().write_all(&script)?;
     output.finish()?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,7 @@ use crate::open::{TrustArgs, thread_count};
 use crate::output::Output;
 use crate::{FOUND, messages, parse};
 use clap::{Args, ValueHint};
-use std::io::{self, Write};
+use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -3,7 +3,7 @@
 use crate::entry;
 use crate::open::{ImageArgs, locate, thread_count};
 use crate::output::Output;
-use crate::{commands::exit_code, messages, parse, printf};
+use crate::{commands::exit_code, json, messages, parse, printf};
 use anyhow::anyhow;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -36,13 +36,13 @@ pub struct FindArgs {
     #[arg(default_value = "", hide_default_value = true, value_hint = ValueHint::Other)]
     path: OsString,
     /// The name matches
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     name: Vec<OsString>,
     /// The name matches, whatever the case of its letters
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     iname: Vec<OsString>,
     /// The path from the root of the image matches
-    #[arg(long = "path", value_name = "PATTERN")]
+    #[arg(long = "path", value_name = "PATTERN", allow_hyphen_values = true)]
     path_patterns: Vec<OsString>,
     /// Type: f regular file, d directory, l symlink, c and b devices, p fifo, s socket
     #[arg(long = "type", value_name = "LETTER", value_delimiter = ',', value_parser = parse::kind)]
@@ -92,7 +92,7 @@ pub struct FindArgs {
     /// Print this for each entry: %p path, %f name, %h path before it, %y type, %s size, %m and %M
     /// mode, %U owner, %G group, %n names, %i number, %d depth, %l target, %T@ mtime, %%; \n, \t,
     /// \r, \0, \\
-    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["json", "print0"])]
+    #[arg(long, value_name = "FORMAT", allow_hyphen_values = true, conflicts_with_all = ["json", "print0"])]
     printf: Option<OsString>,
     /// Threads; 0 for one on each processor
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
@@ -123,7 +123,7 @@ pub fn run(args: &FindArgs) -> anyhow::Result<ExitCode> {
     let (mut count, mut problem_count, mut result) = (0, 0, Ok(()));
     search(&image, start, &query, options, &write, &mut |found| {
         match found {
-            Found::Bytes(bytes) => result = output.write_all(&bytes).map_err(Into::into),
+            Found::Bytes(bytes) => result = output.raw().write_all(&bytes).map_err(Into::into),
             Found::Count(found) => count = u64::saturating_add(count, found),
             Found::Problem(error) => {
                 messages::error(&error.into());
@@ -157,14 +157,12 @@ impl Words<'_> {
         let Hit { path, inode, depth } = hit;
         if self.args.json {
             let object = entry::json(self.image, path, inode)?;
-            serde_json::to_writer(&mut *out, &serde_json::Value::from(object))?;
-            out.push(b'\n');
-            return Ok(());
+            return Ok(json::write_line(out, &object.into())?);
         }
         let path = if path.is_empty() { b"." } else { path };
         if let Some(format) = &self.format {
             let entry = printf::Entry { path, inode, depth };
-            return format.print(self.image, &entry, out);
+            return format.print(self.image, &entry, self.is_terminal, out);
         }
         match self.is_terminal && !self.args.print0 {
             true => out.extend_from_slice(weald_vfs::shown(path).as_bytes()),

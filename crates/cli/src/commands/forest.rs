@@ -18,7 +18,8 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, ValueHint}
 use file_system::FileSystem;
 use source::ForestSource;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -28,6 +29,7 @@ use ticker::Ticker;
 use weald_builder::BuildOptions;
 use weald_builder::stream::build_stream;
 use weald_forest::{Forest, KEYS, MakeOptions, Spec, Totals, make, totals, verify};
+use weald_vfs::shown;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -161,7 +163,8 @@ pub fn run(args: &ForestArgs) -> anyhow::Result<ExitCode> {
         let found = found?;
         if !args.quiet {
             let mut output = Output::new();
-            writeln!(output, "{}: {} differences", target.display(), count(found))?;
+            let shown = shown(target.as_os_str().as_bytes());
+            writeln!(output, "{shown}: {} differences", count(found))?;
             output.finish()?;
         }
         return Ok(exit_code(found));
@@ -224,7 +227,7 @@ fn make_stream(forest: &Forest, word: StreamWord, target: &Path) -> anyhow::Resu
     if output.is_terminal() {
         bail!("a stream is not written to a terminal");
     }
-    write_stream(forest, word, &mut output, &is_over)?;
+    write_stream(forest, word, output.raw(), &is_over)?;
     output.finish()?;
     Ok(ExitCode::SUCCESS)
 }
@@ -251,7 +254,7 @@ fn make_image(
     let report = built?;
     if !args.quiet {
         let mut output = Output::new();
-        output.write_all(summary(&report, start.elapsed()).as_bytes())?;
+        output.text(&summary(&report, start.elapsed()))?;
         output.finish()?;
     }
     Ok(ExitCode::SUCCESS)

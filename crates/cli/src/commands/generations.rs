@@ -4,7 +4,6 @@ use crate::json::Object;
 use crate::output::Output;
 use crate::progress::bytes;
 use clap::{Args, ValueHint};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use weald_image::{Generation, generations};

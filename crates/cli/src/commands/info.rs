@@ -9,7 +9,6 @@ use crate::progress::{bytes, count};
 use clap::Args;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::process::ExitCode;
 use weald_format::container::RecordType;
 use weald_format::directory::Base;
@@ -62,13 +61,13 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
         }
         output.json(&object.into())?;
     } else {
-        output.write_all(text(summary, bases, &sections).as_bytes())?;
+        output.text(&text(summary, bases, &sections))?;
         if let Some(stages) = &stages {
-            output.write_all(stages::text(stages).as_bytes())?;
+            output.text(&stages::text(stages))?;
         }
-        output.write_all(made_text(&made).as_bytes())?;
+        output.text(&made_text(&made))?;
         if let Some(cost) = &reading {
-            output.write_all(reading_text(cost).as_bytes())?;
+            output.text(&reading_text(cost))?;
         }
     }
     output.finish()?;

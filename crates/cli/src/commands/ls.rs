@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::{commands::exit_code, messages};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use weald_format::FileKind;
@@ -102,11 +102,11 @@ struct Lister<'a> {
 impl Lister<'_> {
     fn heading(&mut self, path: &[u8], index: usize) -> io::Result<()> {
         if index > 0 {
-            self.output.write_all(b"\n")?;
+            writeln!(self.output)?;
         }
         self.output
             .name(if path.is_empty() { b"/" } else { path })?;
-        self.output.write_all(b":\n")
+        writeln!(self.output, ":")
     }
 
     /// Lists one path; returns the number of problems.
@@ -176,11 +176,11 @@ impl Lister<'_> {
         }
         self.output.name(name)?;
         if self.args.long && inode.kind == FileKind::Symlink {
-            self.output.write_all(b" -> ")?;
+            write!(self.output, " -> ")?;
             let target = self.image.read_link(inode)?;
             self.output.name(&target)?;
         }
-        Ok(self.output.write_all(b"\n")?)
+        Ok(writeln!(self.output)?)
     }
 
     fn columns(&mut self, inode: &Inode) -> io::Result<()> {

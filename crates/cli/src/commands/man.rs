@@ -28,7 +28,7 @@ pub fn run(args: &ManArgs) -> anyhow::Result<ExitCode> {
             .with_context(|| dir.display().to_string())?,
         None => {
             let mut output = Output::new();
-            output.write_all(&page(command)?)?;
+            output.raw().write_all(&page(command)?)?;
             output.finish()?;
         }
     }

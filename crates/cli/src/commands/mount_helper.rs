@@ -5,9 +5,9 @@
 //! of its own.
 
 use super::mount::{self, MountArgs, Way};
+use crate::messages;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use weald_fuse::{MountOptions, is_automount};
@@ -51,8 +51,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
 }
 
 fn helper_failed(error: &anyhow::Error, code: u8) -> ExitCode {
-    // Nothing can be done where even standard error is gone.
-    let _ = writeln!(std::io::stderr(), "mount.weald: {error:#}");
+    messages::error_of("mount.weald", error);
     ExitCode::from(code)
 }
 

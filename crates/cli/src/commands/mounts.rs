@@ -14,7 +14,7 @@ use std::time::Duration;
 use weald_daemon::{
     MountReport, OperationReport, Place, Quantile, ServerReport, prometheus, reports,
 };
-use weald_vfs::shown;
+use weald_vfs::{safe_line, shown};
 
 /// How often `--watch` looks.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -58,20 +58,23 @@ pub struct MountsArgs {
 /// A place for servers that is not this user's alone.
 pub fn run(args: &MountsArgs) -> Result<ExitCode> {
     loop {
-        let servers = match Place::find(&place_dir())? {
+        let mut servers = match Place::find(&place_dir())? {
             Some(place) => reports(&place)?,
             None => Vec::new(),
         };
         let mut output = Output::new();
         let is_terminal = output.is_terminal();
         if args.watch && is_terminal {
-            output.write_all(CLEAR.as_bytes())?;
+            output.raw().write_all(CLEAR.as_bytes())?;
         }
         match (args.json, args.prometheus) {
             (true, _) => servers
                 .iter()
                 .try_for_each(|server| put_json(&mut output, server))?,
-            (_, true) => output.write_all(prometheus(&servers).as_bytes())?,
+            (_, true) => {
+                servers.iter_mut().for_each(make_labels_safe);
+                output.text(&prometheus(&servers))?;
+            }
             _ => put_tables(&mut output, &servers, args.latency)?,
         }
         if !args.watch {
@@ -83,6 +86,16 @@ pub fn run(args: &MountsArgs) -> Result<ExitCode> {
         }
         output.finish()?;
         std::thread::sleep(WATCH_INTERVAL);
+    }
+}
+
+/// Escapes control characters in the paths that become labels. Prometheus itself knows escapes for
+/// quotes, backslashes and newlines only.
+fn make_labels_safe(server: &mut ServerReport) {
+    for mount in &mut server.mounts {
+        for path in [&mut mount.dir, &mut mount.image] {
+            *path = safe_line(&path.to_string_lossy()).into_owned().into();
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::output::Output;
 use crate::progress::bytes;
 use clap::{Args, ValueHint};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use weald_builder::recover_image;

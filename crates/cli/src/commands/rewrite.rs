@@ -11,7 +11,6 @@ use crate::rules::RuleArgs;
 use crate::shape::{self, AttributeArgs, CodecArgs, LayoutArgs};
 use anyhow::bail;
 use clap::{Args, ValueHint};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -129,7 +128,7 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         output.json(&rewritten.json().into())?;
     } else if !args.quiet {
-        output.write_all(rewritten.summary().as_bytes())?;
+        output.text(&rewritten.summary())?;
     }
     output.finish()?;
     Ok(exit_code(rewritten.problem_count))

@@ -1,12 +1,12 @@
 //! `weald stat`: all that an image knows of an inode.
 
 use crate::entry::{self, mode_letters};
+use crate::json::Object;
 use crate::open::{ImageArgs, locate};
 use crate::output::Output;
 use crate::{commands::exit_code, messages};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use weald_format::{FileKind, Result};
@@ -16,7 +16,7 @@ use weald_vfs::{Follow, Located, kind_word, shown, shown_path, utc_nanoseconds};
 const EXAMPLES: &str = "\
 Examples:
   weald stat forest.weald etc/passwd
-  weald stat --json forest.weald usr/bin/*";
+  weald stat --json forest.weald usr/bin usr/lib";
 
 /// Show everything about paths
 #[derive(Args, Debug)]
@@ -47,11 +47,12 @@ pub fn run(args: &StatArgs) -> anyhow::Result<ExitCode> {
     };
     for path in &args.paths {
         let described = locate(&image, path, follow).and_then(|located| match args.json {
-            true => json(&image, &located),
-            false => text(&image, &located),
+            true => json(&image, &located).map(Described::Json),
+            false => text(&image, &located).map(Described::Text),
         });
         match described {
-            Ok(text) => output.write_all(text.as_bytes())?,
+            Ok(Described::Json(object)) => output.json(&object.into())?,
+            Ok(Described::Text(text)) => output.text(&text)?,
             Err(error) => {
                 messages::error(&error.into());
                 problem_count += 1;
@@ -62,14 +63,20 @@ pub fn run(args: &StatArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(problem_count))
 }
 
-fn json(image: &Image, located: &Located) -> Result<String> {
+/// What is printed of a path.
+enum Described {
+    Text(String),
+    Json(Object),
+}
+
+fn json(image: &Image, located: &Located) -> Result<Object> {
     let inode = &located.inode;
     let mut object = entry::json(image, &located.path, inode)?;
     object.insert("xattrs".into(), entry::json_xattrs(image, inode)?);
     if inode.kind == FileKind::Regular {
         object.insert("hole_len".into(), hole_len(image, inode)?.into());
     }
-    Ok(format!("{}\n", serde_json::Value::from(object)))
+    Ok(object)
 }
 
 fn text(image: &Image, located: &Located) -> Result<String> {

@@ -127,7 +127,12 @@ fn print(args: &SumArgs, sum: &Sum, digest: &[u8; 32], output: &mut Output) -> i
         );
         return output.json(&object.into());
     }
-    output.write_all(&line(args.algorithm, digest, &sum.path))
+    let line = line(args.algorithm, digest, &sum.path);
+    match output.is_terminal() {
+        // Its backslashes are the tools' own: they are not escaped again.
+        true => output.text(&String::from_utf8_lossy(&line)),
+        false => output.raw().write_all(&line),
+    }
 }
 
 /// One line as b3sum or sha256sum prints it: with a backslash in front where the name had to be

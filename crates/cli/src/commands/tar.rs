@@ -46,7 +46,7 @@ pub fn run(args: &TarArgs) -> anyhow::Result<ExitCode> {
     if output.is_terminal() {
         bail!("a tar stream is not written to a terminal");
     }
-    let report = write_tar(&image, &options, &mut output, &Problems)?;
+    let report = write_tar(&image, &options, output.raw(), &Problems)?;
     output.finish()?;
     let unmatched_count = say_unmatched(&args.patterns, &report.unmatched);
     Ok(exit_code(report.problem_count + unmatched_count))

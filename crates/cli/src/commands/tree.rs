@@ -5,7 +5,6 @@ use crate::output::Output;
 use crate::{commands::exit_code, messages};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 use weald_format::FileKind;
 use weald_vfs::{Follow, Step, Visit, Walker};
@@ -90,11 +89,9 @@ impl Drawing<'_> {
         self.is_last.truncate(visit.depth.saturating_sub(1));
         if visit.depth > 0 {
             for &is_last in &self.is_last {
-                self.output
-                    .write_all(if is_last { space } else { through }.as_bytes())?;
+                write!(self.output, "{}", if is_last { space } else { through })?;
             }
-            self.output
-                .write_all(if visit.is_last { end } else { branch }.as_bytes())?;
+            write!(self.output, "{}", if visit.is_last { end } else { branch })?;
             self.is_last.push(visit.is_last);
             self.counts[usize::from(visit.inode.kind != FileKind::Directory)] += 1;
         }
@@ -107,15 +104,15 @@ impl Drawing<'_> {
             &visit.name
         })?;
         if let Some(target) = target {
-            self.output.write_all(b" -> ")?;
+            write!(self.output, " -> ")?;
             self.name(target)?;
         }
-        self.output.write_all(b"\n")
+        writeln!(self.output)
     }
 
     /// Always escaped: a newline in a name would tear the drawing.
     fn name(&mut self, name: &[u8]) -> std::io::Result<()> {
-        self.output.write_all(weald_vfs::shown(name).as_bytes())
+        write!(self.output, "{}", weald_vfs::shown(name))
     }
 
     fn finish(mut self) -> std::io::Result<()> {

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,31 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 use weald_format::Timestamp;
 use weald_sys::{NewTimes, NodeKind};
+
+/// Every command but `man`, which is hidden.
+pub const COMMANDS: [&str; 21] = [
+    "build",
+    "mount",
+    "umount",
+    "mounts",
+    "serve",
+    "ls",
+    "tree",
+    "stat",
+    "cat",
+    "find",
+    "extract",
+    "tar",
+    "sum",
+    "diff",
+    "info",
+    "check",
+    "generations",
+    "recover",
+    "rewrite",
+    "forest",
+    "completions",
+];
 
 /// What a finished command said.
 #[derive(Debug, PartialEq, Eq)]
@@ -178,5 +203,45 @@ pub fn run(command: &mut Command) -> Output {
         code: output.status.code(),
         stdout: output.stdout,
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Runs `command` with standard output on a terminal that changes nothing.
+pub fn run_on_terminal(command: &mut Command) -> Output {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&master)
+        .and_then(|()| unlockpt(&master))
+        .expect("the terminal's other side");
+    let name = ptsname(&master, Vec::new()).expect("its name");
+    let path = Path::new(OsStr::from_bytes(name.as_bytes()));
+    let slave = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .expect("open it");
+    let mut attributes = tcgetattr(&slave).expect("tcgetattr");
+    attributes.make_raw();
+    tcsetattr(&slave, OptionalActions::Now, &attributes).expect("tcsetattr");
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(slave)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // The command holds the other side too, until it is replaced.
+    command.stdout(Stdio::null());
+    let mut stdout = Vec::new();
+    let mut master = fs::File::from(master);
+    // The end of a terminal is an error, EIO.
+    let _ = master.read_to_end(&mut stdout);
+    let mut stderr = Vec::new();
+    let mut pipe = child.stderr.take().expect("a pipe");
+    pipe.read_to_end(&mut stderr).expect("read");
+    Output {
+        code: child.wait().expect("wait").code(),
+        stdout,
+        stderr: String::from_utf8_lossy(&stderr).into_owned(),
     }
 }
