@@ -329,7 +329,7 @@ fn a_listing_is_a_tree_of_empty_files() {
         chmod 755 tree tree/*/ tree/a/*/; find tree -type f -exec chmod 644 {} +; find tree -exec touch -d @0 {} +
         $WEALD build -q -l 1 --owner 0:0 tree built
         (cd tree; find . -type d -printf '%p/\\0' -o -printf '%p\\0') | shuf -z | $WEALD build -q -l 1 --from listing - listed
-        (cd tree; find . -print0; printf 'a/empty/\\0a/two') | $WEALD build -q -l 1 --from listing - plain");
+        (cd tree; find . -print0; printf 'a/empty/\\0a/two\\0') | $WEALD build -q -l 1 --from listing - plain");
     let expected = tree_digest(&bench, "built");
     assert_eq!(tree_digest(&bench, "listed"), expected);
     assert_eq!(
@@ -342,6 +342,90 @@ fn a_listing_is_a_tree_of_empty_files() {
         "printf 'a/../b\\0' | $WEALD build --from listing - image",
         "a/../b: a path with '..'",
     );
+}
+
+/// Runs a script whose status counts, and returns status and standard error.
+fn status(bench: &Bench, script: &str) -> (i32, String) {
+    let said = bench.sh(&format!(
+        "rm -f image; status=0; ({script}) 2> said || status=$?; echo $status; cat said"
+    ));
+    let (status, said) = said.split_once('\n').expect("a status");
+    (status.parse().expect("a number"), said.to_owned())
+}
+
+/// Would catch: a list of lines that becomes one file with a long name, a list that was cut short,
+/// and input that never came, all taken without a word.
+#[test]
+fn lists_that_are_not_what_they_should_be_are_told() {
+    let bench = Bench::new();
+    let long = "python3 -c \"print('\\n'.join(str(n) for n in range(99999)))\"";
+    for (list, from, expected) in [
+        ("printf 'a\\nb\\n'", "listing", "lines with --from lines"),
+        (long, "listing", "lines with --from lines"),
+        (
+            "printf 'a\\0b\\0'",
+            "lines",
+            "zero bytes with --from listing",
+        ),
+        ("true", "listing", "the list is empty"),
+        ("true", "lines", "the list is empty"),
+        ("true", "mtree", "the mtree description has no entry"),
+        (
+            "printf '#mtree\\n'",
+            "mtree",
+            "the mtree description has no entry",
+        ),
+        ("true", "tar", "the stream is cut short"),
+        ("true", "auto", "--from says what else it is"),
+    ] {
+        let script = format!("{list} | $WEALD build -q -l 1 --from {from} - image");
+        let (code, said) = status(&bench, &script);
+        assert!(
+            code == 2 && said.contains(expected),
+            "{script}: {code} {said}"
+        );
+        assert!(!bench.at("image").exists(), "{script}");
+    }
+    for (list, from, word) in [
+        ("printf 'a/b\\0c/d'", "listing", "a zero byte"),
+        ("printf 'a/b\\nc/d'", "lines", "a newline"),
+    ] {
+        let script = format!("{list} | $WEALD build -q -l 1 --from {from} - image");
+        let expected = format!(
+            "weald: c/d: the last path of the list does not end in {word}: is the list cut short?\n"
+        );
+        assert_eq!(status(&bench, &script), (1, expected));
+        assert_eq!(bench.sh("$WEALD find image --type f"), "a/b\nc/d\n");
+    }
+    bench.sh(
+        "printf 'a b\\nc/\\nd/e\\n' | $WEALD build -q --from lines - lines
+        printf 'a b\\0c/\\0d/e\\0' | $WEALD build -q --from listing - listing; cmp lines listing",
+    );
+}
+
+/// Would catch: half of a tree that is left out without a word, and padding that is told.
+#[test]
+fn what_follows_a_tar_archive_is_told() {
+    let bench = rich();
+    bench.sh(
+        "tar c -C source bin > 1.tar; tar c -C source etc > 2.tar; cat 1.tar 2.tar > two
+        gzip < 1.tar > 1.gz; gzip < 2.tar > 2.gz; cat 1.gz 2.gz > two.gz
+        (cat 1.tar; printf 'signature') > signed; (cat 1.tar; head -c 100000 /dev/zero) > padded",
+    );
+    for stream in ["two", "two.gz"] {
+        let (code, said) = status(&bench, &format!("$WEALD build -q - image < {stream}"));
+        assert_eq!(code, 2, "{said}");
+        assert_eq!(
+            said,
+            "weald: tar stream, byte 10240: a second archive follows the first: make one of both \
+             with tar --concatenate, or build an image of each\n"
+        );
+        assert!(!bench.at("image").exists());
+    }
+    let told = "weald: byte 10240: data follows the end of the tar archive: it is not read\n";
+    let build = |stream| status(&bench, &format!("$WEALD build -q - image < {stream}"));
+    assert_eq!(build("signed"), (1, told.to_owned()));
+    assert_eq!(build("padded"), (0, String::new()));
 }
 
 /// Would catch: memory for packing contents that is asked for where there are none, or another
@@ -462,6 +546,15 @@ fn contents_that_are_not_those_described_are_refused() {
         assert_eq!(output.code, Some(2), "{line}");
         assert!(output.stderr.contains(what), "{line}: {}", output.stderr);
     }
+    // An empty file needs no contents, but its digest must be that of nothing.
+    let of_nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    build(
+        &format!("./gone type=file size=0 sha256={of_nothing}"),
+        &root,
+    )
+    .expect(0, "");
+    let output = build(&format!("./gone type=file size=0 sha256={sum}"), &root);
+    assert_eq!(output.code, Some(2), "{}", output.stderr);
     // A symlink does not lead out either; what is not there is told and left out.
     for line in ["./way/file type=file", "./gone type=file"] {
         let output = build(line, &root);

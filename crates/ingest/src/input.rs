@@ -26,6 +26,8 @@ pub struct Input {
     front: Vec<u8>,
     /// Bytes taken.
     offset: u64,
+    /// The last piece that was read up to its end had one.
+    was_ended: bool,
 }
 
 impl Input {
@@ -66,6 +68,7 @@ impl Input {
             reader,
             front: Vec::new(),
             offset: 0,
+            was_ended: true,
         };
         input.front = look(&mut input.reader)?;
         Ok(input)
@@ -113,6 +116,7 @@ impl Input {
     /// As [`Input::read`]; `Limit` for more bytes.
     pub fn read_until(&mut self, end: u8, len_max: usize, out: &mut Vec<u8>) -> Result<bool> {
         let start = out.len();
+        self.was_ended = true;
         if !self.front.is_empty() {
             let at = self.front.iter().position(|&b| b == end);
             let len = at.unwrap_or(self.front.len());
@@ -128,6 +132,7 @@ impl Input {
         let taken = limited.read_until(end, out).map_err(failed)?;
         self.offset += taken as u64;
         let is_ended = taken > 0 && out.last() == Some(&end);
+        self.was_ended = is_ended;
         if is_ended {
             out.pop();
         }
@@ -140,14 +145,28 @@ impl Input {
         Ok(is_ended || out.len() > start)
     }
 
-    /// Reads to the end, so that who writes is not cut off.
+    /// Whether the piece that [`Input::read_until`] gave last ended in its `end`, not with the
+    /// stream.
+    pub fn last_was_ended(&self) -> bool {
+        self.was_ended
+    }
+
+    /// Reads to the end, so that the program that writes the stream does not get a broken pipe.
+    /// Returns the offset of the first byte that is not zero, if there is one.
     ///
     /// # Errors
     /// As [`Input::read`].
-    pub fn drain(&mut self) -> Result<()> {
-        let mut piece = vec![0; 64 << 10];
-        while self.read(&mut piece)? > 0 {}
-        Ok(())
+    pub fn drain(&mut self) -> Result<Option<u64>> {
+        let (mut piece, mut first) = (vec![0; 64 << 10], None);
+        loop {
+            let start = self.offset;
+            let len = self.read(&mut piece)?;
+            if len == 0 {
+                return Ok(first);
+            }
+            let at = piece[..len].iter().position(|&byte| byte != 0);
+            first = first.or(at.map(|at| start + at as u64));
+        }
     }
 }
 

@@ -29,7 +29,7 @@ mod walk;
 pub use input::Source;
 
 use input::Input;
-use listing::ListingReader;
+use listing::{ListingReader, Separator};
 use member::Member;
 use members::{Layout, Members};
 use mtree::MtreeReader;
@@ -54,12 +54,25 @@ pub enum Format {
     /// Paths that end in zero bytes: empty files; with a slash at its end, or something below it, a
     /// directory.
     Listing,
+    /// The same with paths that end in newlines.
+    Lines,
     /// A description as of mtree(5).
     Mtree {
         /// The directory that contents of regular files are read from. Without one they must be
         /// empty.
         contents: Option<PathBuf>,
     },
+}
+
+impl Format {
+    /// The byte that ends each path, if the stream is a list of paths.
+    fn separator(&self) -> Option<Separator> {
+        match self {
+            Self::Listing => Some(Separator::Zero),
+            Self::Lines => Some(Separator::Newline),
+            _ => None,
+        }
+    }
 }
 
 /// Builds an image of the tree that `source` tells, at `target`, which appears only when complete.
@@ -81,9 +94,14 @@ pub fn build_from_stream(
 ) -> Result<Report> {
     refuse_options(options)?;
     let input = Input::new(source, options.memory_len / DECODER_SHARE)?;
-    if format == Format::Listing {
-        let mut source = WalkSource::new(ListingReader::new(input), target, options, watch);
-        return build_stream(&mut source, target, overwrite, options, watch);
+    if let Some(separator) = format.separator() {
+        let listing = ListingReader::new(input, separator);
+        let mut source = WalkSource::new(listing, target, options, watch);
+        let report = build_stream(&mut source, target, overwrite, options, watch)?;
+        return Ok(Report {
+            problem_count: report.problem_count + source.problem_count(),
+            ..report
+        });
     }
     let members = open_members(input, format)?;
     let mut source = IngestSource::new(members, target, options, watch);
@@ -96,7 +114,8 @@ pub fn build_from_stream(
 
 fn open_members(input: Input, format: Format) -> Result<Box<dyn Members>> {
     Ok(match format {
-        Format::Listing => Box::new(ListingReader::new(input)),
+        Format::Listing => Box::new(ListingReader::new(input, Separator::Zero)),
+        Format::Lines => Box::new(ListingReader::new(input, Separator::Newline)),
         Format::Mtree { contents } => Box::new(MtreeReader::new(input, contents.as_deref())?),
         Format::Tar => Box::new(TarReader::new(input)),
         Format::Auto if TarReader::is_tar(input.front()) => Box::new(TarReader::new(input)),

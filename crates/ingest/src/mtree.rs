@@ -15,7 +15,7 @@ use crate::member::{DIRECTORY_DEFAULT, FILE_DEFAULT, Member, MemberKind};
 use crate::members::{Layout, Members, Tell};
 use crate::path::PATH_LEN_MAX;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind as IoErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use weald_format::{Attributes, Error, ErrorKind, FileKind, Result};
@@ -43,6 +43,7 @@ pub struct MtreeReader {
     file: Option<File>,
     left: u64,
     checks: Vec<Check>,
+    has_entries: bool,
 }
 
 impl MtreeReader {
@@ -66,6 +67,7 @@ impl MtreeReader {
             file: None,
             left: 0,
             checks: Vec::new(),
+            has_entries: false,
         })
     }
 
@@ -137,6 +139,7 @@ impl MtreeReader {
         member: &mut Member,
         tell: &mut Tell<'_>,
     ) -> Result<bool> {
+        self.has_entries = true;
         let kind = keys.kind.ok_or_else(|| Error::invalid("no type"))?;
         member.path.clear();
         if name.contains(&b'/') {
@@ -207,6 +210,11 @@ impl MtreeReader {
         let opened = opened.and_then(|file| file.metadata().map(|metadata| (file, metadata)));
         let (file, metadata) = match opened {
             Ok(opened) => opened,
+            // An empty file needs no contents.
+            Err(error) if error.kind() == IoErrorKind::NotFound && keys.size == Some(0) => {
+                self.checks = keys.checks;
+                return self.compare().map(|()| None);
+            }
             Err(error) => return Ok(Some(format!("{}: {error}", weald_vfs::shown(&path)))),
         };
         let len = metadata.len();
@@ -269,7 +277,12 @@ impl Members for MtreeReader {
             (self.layout, self.file, self.left) = (None, None, 0);
             self.checks.clear();
             if !self.next_line()? {
-                return Ok(false);
+                return match self.has_entries {
+                    true => Ok(false),
+                    false => Err(Error::invalid(
+                        "the mtree description has no entry: did the command that writes it fail?",
+                    )),
+                };
             }
             let line = std::mem::take(&mut self.line);
             let taken = self.take(&line, member, tell);

@@ -97,11 +97,38 @@ impl TarReader {
         }
         if block.iter().all(|&b| b == 0) {
             self.is_over = true;
-            self.input.drain()?;
             return Ok(None);
         }
         let header = Header::parse(&block).map_err(|e| self.wrong(e))?;
         Ok(Some(header))
+    }
+
+    /// Reads what follows the end of the archive: zeros that fill a record, normally.
+    ///
+    /// # Errors
+    /// `Invalid` for another archive: half of the tree would be missing. Other data is told.
+    fn finish(&mut self, tell: &mut Tell<'_>) -> Result<()> {
+        let mut block = [0; BLOCK_LEN];
+        loop {
+            let start = self.input.offset();
+            let len = self.input.read(&mut block)?;
+            if len == BLOCK_LEN && block.iter().all(|&byte| byte == 0) {
+                continue;
+            }
+            if len == BLOCK_LEN && Header::parse(&block).is_ok() {
+                return Err(Error::invalid(format!(
+                    "tar stream, byte {start}: a second archive follows the first: make one of \
+                     both with tar --concatenate, or build an image of each"
+                )));
+            }
+            let at = block[..len].iter().position(|&byte| byte != 0);
+            let behind = self.input.drain()?;
+            if let Some(at) = at.map(|at| start + at as u64).or(behind) {
+                let what = "data follows the end of the tar archive: it is not read".to_owned();
+                tell(format!("byte {at}").as_bytes(), what);
+            }
+            return Ok(());
+        }
     }
 
     fn begin_data(&mut self, len: u64) -> Result<()> {
@@ -322,6 +349,7 @@ impl Members for TarReader {
                 return Ok(false);
             }
             let Some((header, extensions)) = self.member_header()? else {
+                self.finish(tell)?;
                 return Ok(false);
             };
             let is_known = self.take(&header, extensions, member);

@@ -13,7 +13,7 @@ use weald_builder::stream::{
     ContentStore, LinkInfo, StreamEntry, StreamRoot, StreamSize, TreeSink, TreeSource, WalkSink,
     spool_dir,
 };
-use weald_builder::{BuildOptions, Watch};
+use weald_builder::{BuildOptions, Problem, Watch};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp, XattrSet};
 
 /// Paths between two looks at whether somebody interrupts.
@@ -32,6 +32,7 @@ pub struct WalkSource<'a> {
     sorted: Option<Sorted>,
     /// Paths taken.
     count: u64,
+    problem_count: u64,
 }
 
 impl<'a> WalkSource<'a> {
@@ -49,7 +50,13 @@ impl<'a> WalkSource<'a> {
             watch,
             sorted: None,
             count: 0,
+            problem_count: 0,
         }
+    }
+
+    /// Problems told.
+    pub fn problem_count(&self) -> u64 {
+        self.problem_count
     }
 
     fn sort_len(&self) -> u64 {
@@ -88,7 +95,13 @@ impl TreeSource for WalkSource<'_> {
         let filter = Some(&self.options.filter).filter(|filter| !filter.is_empty());
         let mut member = Member::default();
         let mut looked = 0_u64;
-        while self.listing.next(&mut member, &mut |_, _| {})? {
+        let (watch, problem_count) = (self.watch, &mut self.problem_count);
+        let mut tell = |path: &[u8], what| {
+            *problem_count += 1;
+            let path = path.to_vec();
+            watch.problem(&Problem { path, what });
+        };
+        while self.listing.next(&mut member, &mut tell)? {
             looked += 1;
             if looked.is_multiple_of(LOOK_COUNT) && self.watch.is_cancelled() {
                 return Err(Error::invalid("interrupted"));

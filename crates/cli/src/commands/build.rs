@@ -144,6 +144,8 @@ enum FormatWord {
     Tar,
     /// Paths that end in zero bytes, as find -print0 has them
     Listing,
+    /// Paths, each on a line
+    Lines,
     /// A description as of mtree(5), with the contents in --contents-root
     Mtree,
 }
@@ -217,6 +219,7 @@ fn build(args: &BuildArgs, options: &BuildOptions, watch: &dyn Watch) -> Result<
         FormatWord::Auto => Format::Auto,
         FormatWord::Tar => Format::Tar,
         FormatWord::Listing => Format::Listing,
+        FormatWord::Lines => Format::Lines,
         FormatWord::Mtree => Format::Mtree {
             contents: args.contents_root.clone(),
         },
