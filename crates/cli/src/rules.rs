@@ -114,9 +114,11 @@ impl Args for RuleArgs {
                 } else {
                     ValueHint::Other
                 };
+                // A pattern may begin with a hyphen, and a rule of rsync does: '- PATTERN'.
                 let arg = Arg::new(name)
                     .long(name)
                     .value_name(value_name)
+                    .allow_hyphen_values(true)
                     .help(help)
                     .value_hint(hint);
                 command.arg(

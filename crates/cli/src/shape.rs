@@ -169,11 +169,11 @@ pub struct AttributeArgs {
     group: Option<u32>,
     /// Change permissions, as chmod does; D or F before a clause restricts it to directories or
     /// files
-    #[arg(long, value_name = "RULE", value_parser = parse::mode)]
+    #[arg(long, value_name = "RULE", allow_hyphen_values = true, value_parser = parse::mode)]
     mode: Option<ModeRule>,
     /// Times of change: TIME for all, clamp:TIME for later ones, or keep [default: keep; build
     /// clamps to SOURCE_DATE_EPOCH]
-    #[arg(long, value_name = "RULE", value_parser = parse::mtime)]
+    #[arg(long, value_name = "RULE", allow_hyphen_values = true, value_parser = parse::mtime)]
     mtime: Option<MtimeRule>,
 }
 

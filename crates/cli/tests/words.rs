@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 use std::io::Read;
 use std::process::Stdio;
-use support::Bench;
+use support::{Bench, COMMANDS};
 
 /// Every command that reads an image, with the arguments that it needs besides.
 const READERS: [(&str, &[&str]); 12] = [
@@ -22,30 +22,6 @@ const READERS: [(&str, &[&str]); 12] = [
     ("info", &[]),
     ("check", &[]),
     ("rewrite", &["target"]),
-];
-
-const COMMANDS: [&str; 21] = [
-    "build",
-    "mount",
-    "umount",
-    "mounts",
-    "serve",
-    "ls",
-    "tree",
-    "stat",
-    "cat",
-    "find",
-    "extract",
-    "tar",
-    "sum",
-    "diff",
-    "info",
-    "check",
-    "generations",
-    "recover",
-    "rewrite",
-    "forest",
-    "completions",
 ];
 
 #[test]
@@ -321,6 +297,62 @@ fn info_and_check_agree_with_the_file() {
             .text(),
         ""
     );
+}
+
+/// Would catch: a value that begins with a hyphen, as the help writes it, taken for an option.
+#[test]
+fn values_may_begin_with_a_hyphen() {
+    let bench = Bench::with_image();
+    bench.sh("cp -r source tree; touch -- tree/-foo; chmod 666 tree/zero");
+    let listed = |args: &[&str]| {
+        let build = [&["build", "-q", "-f"], args, &["tree", "built"]].concat();
+        bench.weald(build).expect(0, "");
+        bench.weald(["ls", "-l", "built"]).expect(0, "").text()
+    };
+    assert!(listed(&[]).contains(" -foo\n"));
+    assert!(!listed(&["--exclude", "-foo"]).contains(" -foo\n"));
+    assert!(!listed(&["--filter", "- -foo"]).contains(" -foo\n"));
+    assert!(listed(&["--include", "-foo", "--filter", "- *o*"]).contains(" -foo\n"));
+    assert!(listed(&["--mode", "-w"]).contains("-r--r--r--"));
+    assert!(listed(&["--mtime", "-5"]).contains("1969-12-31 23:59:55"));
+    let found = |args: &[&str]| {
+        let find = [&["find", "built"], args].concat();
+        bench.weald(find).expect(0, "").text()
+    };
+    assert_eq!(found(&["--name", "-f*"]), "-foo\n");
+    assert_eq!(found(&["--name", "-f*", "--printf", "-%f"]), "--foo");
+    assert_eq!(found(&["--perm", "-4000", "--size", "-1"]), "");
+}
+
+/// Would catch: a second image that is taken for something else, one that is not opened and hides
+/// what is wrong with the others, and a status that is that of the last.
+#[test]
+fn check_takes_several_images() {
+    let bench = Bench::with_image();
+    let mut image = fs::read(bench.at("image")).expect("read");
+    fs::copy(bench.at("image"), bench.at("twin")).expect("copy");
+    image[100] ^= 1;
+    fs::write(bench.at("bad"), image).expect("write");
+    let check = |args: &[&str]| bench.weald([&["check", "--digests-only"], args].concat());
+    let clean = check(&["image", "twin"]).expect(0, "").text();
+    let lines: Vec<&str> = clean.lines().collect();
+    assert!(
+        lines.len() == 2
+            && lines[0].starts_with("image: clean: ")
+            && lines[1].starts_with("twin: clean: "),
+        "{clean}"
+    );
+    let damaged = check(&["bad", "image"]);
+    assert_eq!(damaged.code, Some(1), "{damaged:?}");
+    assert!(damaged.text().contains("bad: not clean: ") && damaged.text().contains("image: clean"));
+    let missing = check(&["gone", "bad", "image"]);
+    assert_eq!(missing.code, Some(2), "{missing:?}");
+    assert_eq!(missing.stderr, "weald: gone: No such file or directory\n");
+    assert!(missing.text().contains("image: clean"));
+    let json = check(&["--json", "image", "twin"]).expect(0, "").json();
+    assert_eq!(json[0]["image"], "image");
+    assert_eq!((json.len(), &json[1]["image"]), (2, &"twin".into()));
+    assert_eq!(check(&["--generation", "1", "image", "twin"]).code, Some(2));
 }
 
 /// Would catch: a page that tells of words that are gone, or are spelled otherwise.

@@ -1,12 +1,15 @@
 //! `weald check`: every digest, the whole structure, every content.
 
 use crate::json::{Object, put_name};
-use crate::open::{ImageArgs, thread_count};
-use crate::output::Output;
+use crate::open::{TrustArgs, thread_count};
+use crate::output::{Output, is_closed};
 use crate::progress::{bytes, count};
-use crate::{FOUND, messages};
-use clap::Args;
-use std::io::{self, Write};
+use crate::{FAILED, FOUND, messages};
+use anyhow::bail;
+use clap::{Args, ValueHint};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weald_image::{CheckOptions, CheckReport, Finding};
 
@@ -23,8 +26,11 @@ what concerns no single path. Exit status 1 if anything is wrong.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
+    /// Image files
+    #[arg(value_name = "IMAGE", required = true, value_hint = ValueHint::FilePath)]
+    images: Vec<PathBuf>,
     #[command(flatten)]
-    image: ImageArgs,
+    trust: TrustArgs,
     /// Only verify that all stored bytes are as they were written; decode nothing
     #[arg(long)]
     digests_only: bool,
@@ -47,39 +53,70 @@ const CONTENTS_EACH: u64 = 8;
 
 /// Runs the command.
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    if args.images.len() > 1 && (args.trust.digest.is_some() || args.trust.generation.is_some()) {
+        bail!("--digest and --generation are for one image: check the images one by one");
+    }
+    let mut output = Output::new();
+    let mut status = 0;
+    for image in &args.images {
+        let of_image = match check(args, image, &mut output) {
+            Ok(is_clean) => u8::from(!is_clean) * FOUND,
+            // A closed pipe ends the command; a missing image does not keep others from the check.
+            Err(error) if is_closed() => return Err(error),
+            Err(error) => {
+                output.flush()?;
+                messages::error(&error);
+                FAILED
+            }
+        };
+        status = status.max(of_image);
+    }
+    output.finish()?;
+    Ok(ExitCode::from(status))
+}
+
+/// Checks one image; returns whether it is clean.
+fn check(args: &CheckArgs, path: &Path, output: &mut Output) -> anyhow::Result<bool> {
     let threads = thread_count(args.threads);
-    let mut image = args.image.open()?;
+    let mut image = args.trust.open(path, 0)?;
     // Where there is less than a content or so for each thread, others decode ahead of them.
     if image.summary().content_count < CONTENTS_EACH.saturating_mul(threads as u64) {
-        image = args.image.open_for_reading(threads)?;
+        image = args.trust.open(path, threads)?;
     }
     let options = CheckOptions {
         digests_only: args.digests_only,
         threads,
         path_count_max: args.max_paths,
     };
-    let mut output = Output::new();
     let mut result = Ok(());
     let report = image.check(&options, &mut |finding| {
         if result.is_ok() && !args.quiet {
-            result = print(args, &finding, &mut output);
+            result = print(args, path, &finding, output);
         }
     });
     result?;
     if !args.quiet {
-        close(args, &report, &mut output)?;
+        close(args, path, &report, output)?;
     }
-    output.finish()?;
-    Ok(if report.is_clean() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(FOUND)
-    })
+    Ok(report.is_clean())
 }
 
-fn print(args: &CheckArgs, finding: &Finding, output: &mut Output) -> io::Result<()> {
+/// Begins a line: with the image where there are several.
+fn put_image(args: &CheckArgs, path: &Path, output: &mut Output) -> io::Result<()> {
+    match args.images.len() {
+        1 => Ok(()),
+        _ => write!(
+            output,
+            "{}: ",
+            weald_vfs::shown(path.as_os_str().as_bytes())
+        ),
+    }
+}
+
+fn print(args: &CheckArgs, image: &Path, finding: &Finding, output: &mut Output) -> io::Result<()> {
     if args.json {
         let mut object = Object::new();
+        put_name(&mut object, "image", image.as_os_str().as_bytes());
         match finding {
             Finding::Structure(error) => {
                 object.insert("finding".into(), "structure".into());
@@ -98,6 +135,7 @@ fn print(args: &CheckArgs, finding: &Finding, output: &mut Output) -> io::Result
         }
         return output.json(&object.into());
     }
+    put_image(args, image, output)?;
     match finding {
         Finding::Structure(error) => writeln!(output, "structure: {}", messages::one_line(error)),
         Finding::Path { path, what } => {
@@ -106,7 +144,12 @@ fn print(args: &CheckArgs, finding: &Finding, output: &mut Output) -> io::Result
     }
 }
 
-fn close(args: &CheckArgs, report: &CheckReport, output: &mut Output) -> io::Result<()> {
+fn close(
+    args: &CheckArgs,
+    image: &Path,
+    report: &CheckReport,
+    output: &mut Output,
+) -> io::Result<()> {
     if args.json {
         let numbers = [
             ("record_count", report.record_count),
@@ -122,6 +165,7 @@ fn close(args: &CheckArgs, report: &CheckReport, output: &mut Output) -> io::Res
             .iter()
             .map(|&(key, number)| (key.to_owned(), number.into()))
             .collect();
+        put_name(&mut object, "image", image.as_os_str().as_bytes());
         object.insert("clean".into(), report.is_clean().into());
         return output.json(&object.into());
     }
@@ -134,16 +178,19 @@ fn close(args: &CheckArgs, report: &CheckReport, output: &mut Output) -> io::Res
         format!("{records} records ({stored}), {entries} entries, {contents} contents ({len})")
     };
     if report.is_clean() {
+        put_image(args, image, output)?;
         return writeln!(output, "clean: {what}");
     }
     let unnamed = report.path_count.saturating_sub(args.max_paths);
     if unnamed > 0 {
+        put_image(args, image, output)?;
         writeln!(
             output,
             "{} more damaged paths are not named",
             count(unnamed)
         )?;
     }
+    put_image(args, image, output)?;
     let (paths, rules) = (count(report.path_count), count(report.structure_count));
     writeln!(
         output,
