@@ -39,7 +39,7 @@ fn make(recipe: &Recipe, plain: &[u8]) -> Vec<u8> {
     let made = match recipe.part {
         None => recreate(plain, *zlib, corrections, *len),
         Some(part) => {
-            let needs = part.needs(plain.len() as u64).unwrap();
+            let needs = part.input_range(plain.len() as u64).unwrap();
             let run = &plain[needs.start as usize..needs.end as usize];
             recreate_part(run, plain.len() as u64, *zlib, part, corrections, *len)
         }
@@ -85,7 +85,7 @@ fn put_part_together(bytes: &[u8]) {
     };
     let plain_len = (number(8) as usize).min(rest.len());
     let (plain, corrections) = rest.split_at(plain_len);
-    let needs = part.needs(plain_len as u64).unwrap_or(0..plain_len as u64);
+    let needs = part.input_range(plain_len as u64).unwrap_or(0..plain_len as u64);
     let run = &plain[needs.start as usize..needs.end as usize];
     let len = number(10) as usize;
     if let Ok(made) = recreate_part(run, plain_len as u64, zlib, part, corrections, len) {

@@ -23,7 +23,7 @@ fn resolve(run: BaseRun, take: &mut TakeExtent<'_>) -> Result<()> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(page) = ExtentPage::parse_over(data, &mut resolve) else {
+    let Ok(page) = ExtentPage::parse_with_bases(data, &mut resolve) else {
         return;
     };
     let mut end = 0;

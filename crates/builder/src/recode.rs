@@ -487,7 +487,7 @@ mod tests {
             assert_eq!(Digest::of(&plain), stream.plain_digest);
             let mut made = Vec::new();
             for recipe in stream.recipes(ContentId(0)) {
-                let needs = recipe.needs(plain.len() as u64).unwrap();
+                let needs = recipe.input_range(plain.len() as u64).unwrap();
                 let run = &plain[needs.start as usize..needs.end as usize];
                 made.extend(weald_codec::make(&recipe, run, plain.len() as u64).unwrap());
             }

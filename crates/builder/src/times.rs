@@ -26,7 +26,7 @@ impl TimesWriter {
     /// `Io`, `Full`, `Limit`.
     pub fn push(&mut self, out: &mut Out<'_>, time: Timestamp) -> Result<()> {
         if self.run_count > 0 {
-            if self.run.is_some_and(|run| run.has(self.run_count, time)) {
+            if self.run.is_some_and(|run| run.has_at(self.run_count, time)) {
                 self.run_count += 1;
                 return match self.run_count == TIMES_PER_RUN as u64 {
                     true => self.end_page(out),
@@ -44,7 +44,7 @@ impl TimesWriter {
             }
             Some(_) => {
                 let is_even = self.even_count == count
-                    && self.run.is_some_and(|run| run.has(count as u64, time));
+                    && self.run.is_some_and(|run| run.has_at(count as u64, time));
                 self.even_count += usize::from(is_even);
             }
         }

@@ -104,7 +104,7 @@ fn every_record_decodes_and_sections_stand_in_order() {
             let found = records.iter().find(|(r, _)| r.offset == page.record.offset);
             let count = page.record_count as usize;
             let page = match page.is_direct() {
-                true => IndexPage::of_one(page.record, page.item_count),
+                true => IndexPage::single(page.record, page.item_count),
                 false => {
                     let (_, raw) = found.unwrap();
                     IndexPage::parse(raw, section.record_type, count, page.item_count).unwrap()

@@ -56,7 +56,7 @@ fn main() {
                 corrections: recipe.corrections,
             };
             let clock = Instant::now();
-            let needs = recipe.needs(plain.len() as u64).unwrap();
+            let needs = recipe.input_range(plain.len() as u64).unwrap();
             let run = &plain[needs.start as usize..needs.end as usize];
             assert!(make(&recipe, run, plain.len() as u64).unwrap() == bytes);
             times[2] += clock.elapsed();

@@ -177,7 +177,7 @@ fn parts(stream: &[u8], plain: &[u8], zlib: Zlib, part_len: usize) -> Option<Vec
         let bytes = stream
             .get(cut.first_byte()..end)
             .filter(|b| !b.is_empty())?;
-        let needs = cut.part.needs(plain.len() as u64)?;
+        let needs = cut.part.input_range(plain.len() as u64)?;
         let run = plain.get(needs.start as usize..needs.end as usize)?;
         let is_made = |corrections: &[u8]| {
             let made = recreate_part(

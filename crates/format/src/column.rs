@@ -1,7 +1,7 @@
-//! Columns of integers: one of eight encodings, whichever the writer estimates to be smallest after
-//! compression.
+//! Columns of integers. A column has one of eight encodings; the writer chooses the one that it
+//! estimates to be smallest after compression.
 //!
-//! The count of values is never stored in a column: whoever holds the column knows it.
+//! A column does not store its number of values: the record that holds it knows the number.
 
 use crate::Result;
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
@@ -27,12 +27,13 @@ pub enum Column {
         /// Difference between neighbours.
         step: u64,
     },
-    /// Values one by one.
+    /// Arbitrary values.
     Values(Vec<u64>),
 }
 
 impl Column {
-    /// Value `index` (0 behind the end of a `Values` column; callers stay within their count).
+    /// Value at `index`. Returns 0 behind the end of a `Values` column; callers stay below their
+    /// count.
     pub fn get(&self, index: usize) -> u64 {
         match self {
             Self::Const(value) => *value,
@@ -41,7 +42,7 @@ impl Column {
         }
     }
 
-    /// Bytes of memory behind this column.
+    /// Bytes of heap memory of this column.
     pub fn memory_len(&self) -> usize {
         match self {
             Self::Values(values) => values.len().saturating_mul(8),
@@ -57,7 +58,8 @@ impl Column {
     /// Decodes a column of `count` values.
     ///
     /// # Errors
-    /// `Corrupt` for an unknown tag, a short column, or values that do not add up to `count`.
+    /// `Corrupt` for an unknown tag, a short column, or a number of values that differs from
+    /// `count`.
     pub fn decode(cursor: &mut Cursor<'_>, count: usize) -> Result<Self> {
         Ok(match cursor.byte()? {
             CONST => Self::Const(cursor.varint()?),
@@ -80,8 +82,9 @@ impl Column {
     }
 }
 
-/// Room for `count` values, but never more than the bytes at hand could describe one by one.
-fn room(cursor: &Cursor<'_>, count: usize) -> Vec<u64> {
+/// Allocates for `count` values, but never for more than the remaining bytes can describe one by
+/// one.
+fn values_for(cursor: &Cursor<'_>, count: usize) -> Vec<u64> {
     Vec::with_capacity(count.min(cursor.remaining().saturating_mul(8)))
 }
 
@@ -116,7 +119,7 @@ fn decode_packed(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> {
 }
 
 fn decode_delta(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> {
-    let mut values = room(cursor, count);
+    let mut values = values_for(cursor, count);
     let mut last = 0u64;
     for _ in 0..count {
         last = last.wrapping_add(unzigzag(cursor.varint()?) as u64);
@@ -126,7 +129,7 @@ fn decode_delta(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> {
 }
 
 fn decode_dictionary(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> {
-    let distinct = decode_plain_of(cursor, 256)?;
+    let distinct = decode_distinct(cursor, 256)?;
     let indexes = cursor.bytes(count)?;
     let values = indexes
         .iter()
@@ -137,7 +140,7 @@ fn decode_dictionary(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> 
     }
 }
 
-fn decode_plain_of(cursor: &mut Cursor<'_>, max: usize) -> Result<Vec<u64>> {
+fn decode_distinct(cursor: &mut Cursor<'_>, max: usize) -> Result<Vec<u64>> {
     let count = cursor.count(max, "distinct values")?;
     decode_plain(cursor, count)
 }
@@ -157,7 +160,7 @@ fn decode_runs(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> {
 }
 
 fn decode_plain(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> {
-    let mut values = room(cursor, count);
+    let mut values = values_for(cursor, count);
     for _ in 0..count {
         values.push(cursor.varint()?);
     }
@@ -192,7 +195,7 @@ fn decode_planes(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> {
     Ok(values)
 }
 
-/// Appends `values` as a column in the encoding that is estimated to be smallest once compressed.
+/// Appends `values` as a column in the encoding that is estimated to be smallest after compression.
 ///
 /// # Cost
 /// O(n) for constant and affine columns, seven trial encodings otherwise.
@@ -211,8 +214,9 @@ pub fn encode(out: &mut Vec<u8>, values: &[u64]) {
         return;
     }
     let (min, range) = span(values);
-    // Where values are single bytes as they are, planes are the same bytes behind a longer head;
-    // and where offsets are, packed ones are.
+    // If all values are below 128, the plain encoding has the same bytes as byte planes and a
+    // shorter head. If all offsets from the least value need 8 bits, byte planes have the same
+    // bytes as the packed encoding.
     let is_plain = min.saturating_add(range) < 0x80;
     let is_plane = u64::BITS.saturating_sub(range.leading_zeros()) == 8;
     let candidates = [
@@ -230,15 +234,15 @@ pub fn encode(out: &mut Vec<u8>, values: &[u64]) {
     out.extend_from_slice(&best.unwrap_or_default());
 }
 
-/// Bits that `bytes` would take in an ideal order-0 code, plus a little for every byte: what zstd
-/// makes of columns.
-// encodes what this program made
+/// Estimates the size of `bytes`, in bits, after zstd: an ideal order-0 code, plus a few bits per
+/// distinct byte for its table.
+// trusted input: values of this program
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn estimate_bits(bytes: &[u8]) -> u64 {
-    // Counted in turns, because the same byte twice in a row waits for itself.
+    // Four tables in turn, because two increments of the same counter in a row stall the processor.
     let mut turns = [[0u32; 256]; 4];
-    for some in bytes.chunks(4) {
-        for (counts, &byte) in turns.iter_mut().zip(some) {
+    for four in bytes.chunks(4) {
+        for (counts, &byte) in turns.iter_mut().zip(four) {
             counts[usize::from(byte)] += 1;
         }
     }
@@ -253,18 +257,18 @@ fn estimate_bits(bytes: &[u8]) -> u64 {
         .map(|&c| f64::from(c) * (total / f64::from(c)).log2())
         .sum();
     let table = counts.iter().filter(|&&c| c > 0).count() as u64 * 4;
-    // A code that uses most byte values is stored as it is: no table then.
+    // zstd stores data that uses most byte values without a code, so there is no table.
     ((entropy as u64).saturating_add(table)).min(bytes.len() as u64 * 8) + 16
 }
 
-/// The least of `values`, and by how much the greatest is above it.
+/// The least value, and the difference between the greatest and the least.
 fn span(values: &[u64]) -> (u64, u64) {
     let min = values.iter().copied().min().unwrap_or(0);
     let max = values.iter().copied().max().unwrap_or(0);
     (min, max.saturating_sub(min))
 }
 
-// encodes what this program made
+// trusted input: values of this program
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_packed(values: &[u64]) -> Vec<u8> {
     let (min, range) = span(values);
@@ -288,7 +292,7 @@ fn encode_packed(values: &[u64]) -> Vec<u8> {
     out
 }
 
-// encodes what this program made
+// trusted input: values of this program
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_planes(values: &[u64]) -> Vec<u8> {
     let (min, range) = span(values);
@@ -318,18 +322,18 @@ fn encode_plain(values: &[u64]) -> Vec<u8> {
     out
 }
 
-// encodes what this program made
+// trusted input: values of this program
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_dictionary(values: &[u64]) -> Option<Vec<u8>> {
     let (min, range) = span(values);
     let mut distinct = Vec::new();
-    let mut places = [0u8; 256];
-    // Mostly values lie close to each other: then nothing need be sorted.
+    let mut indexes = [0u8; 256];
+    // Mostly, all values lie close to each other; then no sort is needed.
     if range < 256 {
         let mut seen = [false; 256];
         values.iter().for_each(|v| seen[(v - min) as usize] = true);
         for (offset, _) in seen.iter().enumerate().filter(|(_, seen)| **seen) {
-            places[offset] = distinct.len() as u8;
+            indexes[offset] = distinct.len() as u8;
             distinct.push(min + offset as u64);
         }
     } else {
@@ -344,16 +348,16 @@ fn encode_dictionary(values: &[u64]) -> Option<Vec<u8>> {
     put_varint(&mut out, distinct.len() as u64);
     distinct.iter().for_each(|&v| put_varint(&mut out, v));
     match range < 256 {
-        true => out.extend(values.iter().map(|v| places[(v - min) as usize])),
+        true => out.extend(values.iter().map(|v| indexes[(v - min) as usize])),
         false => {
-            let place = |v| distinct.binary_search(v).unwrap_or(0) as u8;
-            out.extend(values.iter().map(place));
+            let index = |v| distinct.binary_search(v).unwrap_or(0) as u8;
+            out.extend(values.iter().map(index));
         }
     }
     Some(out)
 }
 
-// encodes what this program made
+// trusted input: values of this program
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_runs(values: &[u64]) -> Option<Vec<u8>> {
     let mut out = vec![RUNS];

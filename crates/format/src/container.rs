@@ -1,7 +1,7 @@
-//! The container: superblock, record header, footer, and what a reference to a record says.
+//! The container: superblock, record header, footer and record reference.
 //!
-//! All integers are little-endian. Each layout is declared once, here, with its offsets asserted;
-//! `docs/format.md` repeats it as a table and a test compares the two.
+//! All integers are little-endian. This file declares each layout once and asserts its offsets.
+//! `docs/format.md` repeats each layout as a table; a test compares the two.
 
 use crate::{Digest, Error, Result};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -22,21 +22,25 @@ pub const HEADER_LEN: usize = size_of::<HeaderRecord>();
 /// Bytes of a footer.
 pub const FOOTER_LEN: usize = size_of::<FooterRecord>();
 
-/// Incompatible features that this reader knows. None is defined yet.
+/// Incompatible features that this reader knows. The format defines none yet.
 pub const INCOMPAT_KNOWN: u64 = 0;
-/// Features that a writer must know before it appends. None is defined yet.
+/// Features that a writer must know before it appends. The format defines none yet.
 pub const READ_ONLY_COMPAT_KNOWN: u64 = 0;
 
 macro_rules! record {
-    ($(#[$doc:meta])* $name:ident, $table:ident, $len:literal { $($(#[$fdoc:meta])* $field:ident : $kind:ty = $offset:literal),* $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident, $table:ident, $len:literal {
+        $($(#[$fdoc:meta])* $field:ident : $kind:ty = $offset:literal),* $(,)?
+    }) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
         #[repr(C)]
         pub struct $name { $($(#[$fdoc])* pub $field: $kind),* }
         const _: () = assert!(size_of::<$name>() == $len);
         $(const _: () = assert!(std::mem::offset_of!($name, $field) == $offset);)*
-        /// (field, offset, bytes) of this record, for the comparison with `docs/format.md`.
-        pub const $table: &[(&str, usize, usize)] = &[$((stringify!($field), $offset, size_of::<$kind>())),*];
+        /// (field, offset, bytes) of this record; a test compares them with `docs/format.md`.
+        pub const $table: &[(&str, usize, usize)] =
+            &[$((stringify!($field), $offset, size_of::<$kind>())),*];
     };
 }
 
@@ -51,13 +55,13 @@ record! {
         superblock_len: U32 = 12,
         /// Features that readers and writers may ignore.
         compat: U64 = 16,
-        /// Features that readers may ignore, writers not.
+        /// Features that readers may ignore. Writers must know them.
         read_only_compat: U64 = 24,
-        /// Features that nobody may ignore.
+        /// Features that readers and writers must know.
         incompat: U64 = 32,
         /// Zero.
         reserved: [u8; 8] = 40,
-        /// First 16 bytes of the BLAKE3 digest of the bytes before.
+        /// First 16 bytes of the BLAKE3 digest of the preceding fields.
         checksum: [u8; 16] = 48,
     }
 }
@@ -67,9 +71,9 @@ record! {
     HeaderRecord, HEADER_FIELDS, 64 {
         /// `RECORD_MAGIC`.
         magic: [u8; 4] = 0,
-        /// What the record holds, see [`RecordType`].
+        /// Type of the record, see [`RecordType`].
         record_type: u8 = 4,
-        /// How the stored bytes are encoded, see [`Codec`].
+        /// Codec of the stored bytes, see [`Codec`].
         codec: u8 = 5,
         /// Zero.
         flags: U16 = 6,
@@ -79,7 +83,7 @@ record! {
         raw_len: U64 = 16,
         /// BLAKE3-256 of the stored bytes.
         digest: [u8; 32] = 24,
-        /// First 8 bytes of the BLAKE3 digest of the bytes before.
+        /// First 8 bytes of the BLAKE3 digest of the preceding fields.
         checksum: [u8; 8] = 56,
     }
 }
@@ -97,27 +101,29 @@ record! {
         directory_len: U64 = 24,
         /// Offset of this footer.
         footer_offset: U64 = 32,
-        /// Offset of the footer of the generation before; 0 if there is none.
+        /// Offset of the previous generation's footer; 0 if there is none.
         previous_footer: U64 = 40,
         /// BLAKE3-256 of the directory record, header included.
         image_digest: [u8; 32] = 48,
         /// Logical identity of the tree.
         tree_digest: [u8; 32] = 80,
-        /// First 16 bytes of the BLAKE3 digest of the bytes before.
+        /// First 16 bytes of the BLAKE3 digest of the preceding fields.
         checksum: [u8; 16] = 112,
     }
 }
 
 macro_rules! codes {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $code:literal $text:literal),* $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident {
+        $($(#[$vdoc:meta])* $variant:ident = $code:literal $text:literal),* $(,)?
+    }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum $name { $($(#[$vdoc])* $variant = $code),* }
         impl $name {
-            /// All values with their codes and names, for the comparison with `docs/format.md`.
+            /// All values with their codes and names; a test compares them with `docs/format.md`.
             pub const ALL: &[(Self, u8, &str)] = &[$((Self::$variant, $code, $text)),*];
-            /// The value that `code` stands for.
+            /// Returns the value with this `code`.
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code { $($code => Some(Self::$variant),)* _ => None }
             }
@@ -130,7 +136,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// What a record holds.
+    /// Type of a record: the kind of data that it holds.
     RecordType {
         /// A block of content.
         Data = 1 "data",
@@ -162,9 +168,9 @@ codes! {
 }
 
 codes! {
-    /// How stored bytes are encoded.
+    /// Codec of a record: the encoding of its stored bytes.
     Codec {
-        /// As they are.
+        /// No compression.
         None = 0 "none",
         /// LZ4 block, no frame.
         Lz4 = 1 "lz4",
@@ -176,17 +182,17 @@ codes! {
         Xz = 4 "xz",
         /// One Brotli stream.
         Brotli = 5 "brotli",
-        /// One Zstandard frame that begins where other records of its section end.
+        /// One Zstandard frame whose history is the raw bytes of other records.
         ZstdHistory = 6 "zstd-history",
     }
 }
 
-/// What tells a reader where a record lies and what its bytes must be.
+/// Record reference: position of a record and the digest of its stored bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordRef {
-    /// What it holds.
+    /// Type of the record.
     pub record_type: RecordType,
-    /// How its stored bytes are encoded.
+    /// Codec of its stored bytes.
     pub codec: Codec,
     /// Absolute offset of its header, bytes.
     pub offset: u64,
@@ -206,7 +212,7 @@ fn checksum<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 impl RecordRef {
-    /// The header that must stand before the stored bytes.
+    /// Builds the header that stands before the stored bytes.
     pub fn header(&self) -> HeaderRecord {
         let mut header = HeaderRecord {
             magic: RECORD_MAGIC,
@@ -222,17 +228,17 @@ impl RecordRef {
         header
     }
 
-    /// Offset just behind the record; saturates for forged references.
+    /// Offset of the first byte after the record. Saturates for forged references.
     pub fn end(&self) -> u64 {
         self.offset
             .saturating_add(HEADER_LEN as u64)
             .saturating_add(self.stored_len)
     }
 
-    /// Reads a header that stands at `offset`: how a walk without any index goes on.
+    /// Parses the header at `offset`. A walk over the records without an index uses this.
     ///
     /// # Errors
-    /// `Corrupt` where magic, checksum, type or codec are wrong.
+    /// `Corrupt` if magic, checksum, type or codec are wrong.
     pub fn parse_header(bytes: &[u8], offset: u64) -> Result<Self> {
         let bad = |rule, what: String| Error::corrupt("record header", offset, rule, what);
         let header = HeaderRecord::ref_from_bytes(bytes)
@@ -275,7 +281,7 @@ impl RecordRef {
 }
 
 impl SuperblockRecord {
-    /// The superblock that this code writes.
+    /// Builds the superblock that this version writes.
     pub fn current() -> Self {
         let mut record = Self {
             magic: SUPERBLOCK_MAGIC,
@@ -291,10 +297,10 @@ impl SuperblockRecord {
         record
     }
 
-    /// Checks the first 64 bytes of a file.
+    /// Parses the first 64 bytes of a file.
     ///
     /// # Errors
-    /// `Corrupt` where they are not a superblock, `Unsupported` where a newer Weald is needed.
+    /// `Corrupt` if they are not a superblock, `Unsupported` if the image needs a newer Weald.
     pub fn parse(bytes: &[u8]) -> Result<&Self> {
         let bad = |rule, what: String| Error::corrupt("superblock", 0, rule, what);
         let record = Self::ref_from_bytes(bytes)
@@ -311,7 +317,8 @@ impl SuperblockRecord {
         if record.version.get() != VERSION || record.superblock_len.get() as usize != SUPERBLOCK_LEN
         {
             let what = format!(
-                "image has format version {}, this Weald reads version {VERSION}: use a newer Weald",
+                "image has format version {}, this Weald reads version {VERSION}: \
+                 use a newer Weald",
                 record.version
             );
             return Err(Error::new(crate::ErrorKind::Unsupported, what));
@@ -330,7 +337,7 @@ impl SuperblockRecord {
     }
 }
 
-/// A checked footer.
+/// A parsed and checked footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footer {
     /// Number of this generation, from 1.
@@ -341,7 +348,7 @@ pub struct Footer {
     pub directory_len: u64,
     /// Offset of this footer.
     pub footer_offset: u64,
-    /// Offset of the footer of the generation before, if there is one.
+    /// Offset of the previous generation's footer, if there is one.
     pub previous_footer: Option<u64>,
     /// Digest of the directory record, header included.
     pub image_digest: Digest,
@@ -350,7 +357,7 @@ pub struct Footer {
 }
 
 impl Footer {
-    /// Its bytes.
+    /// Encodes the footer.
     pub fn encode(&self) -> FooterRecord {
         let mut record = FooterRecord {
             magic: FOOTER_MAGIC,
@@ -367,10 +374,10 @@ impl Footer {
         record
     }
 
-    /// Checks the 128 bytes found at `offset`.
+    /// Parses the 128 bytes that were read at `offset`.
     ///
     /// # Errors
-    /// `Corrupt` where they are no footer or one that points behind itself.
+    /// `Corrupt` if the bytes are not a footer, or if an offset in it contradicts its own position.
     pub fn parse(bytes: &[u8], offset: u64) -> Result<Self> {
         let bad = |rule, what: String| Error::corrupt("footer", offset, rule, what);
         let record = FooterRecord::ref_from_bytes(bytes).map_err(|_| {
@@ -409,7 +416,7 @@ impl Footer {
             true => Ok(footer),
             false => Err(bad(
                 "F-4.4",
-                format!("offsets do not fit the place of the footer: {footer:?}"),
+                format!("offsets contradict the position of the footer: {footer:?}"),
             )),
         }
     }

@@ -1,18 +1,18 @@
-//! Reading untrusted bytes front to back, and writing the same shapes.
+//! Reads untrusted bytes front to back, and writes the same encodings.
 //!
-//! A varint is LEB128: seven bits a byte, least significant first, at most ten bytes, and the
-//! shortest form only.
+//! A varint is LEB128: seven bits per byte, least significant first, at most ten bytes. Only the
+//! shortest form is valid.
 
 use crate::{Error, Result};
 
-/// A position in untrusted bytes. Every method fails with `Corrupt` instead of passing the end.
+/// Read position in untrusted bytes. Every method fails with `Corrupt` instead of passing the end.
 pub struct Cursor<'a> {
     rest: &'a [u8],
     record: &'static str,
 }
 
 impl<'a> Cursor<'a> {
-    /// Starts at the front of `bytes`, which are (part of) a record called `record` in messages.
+    /// Starts at the front of `bytes`. Messages call the record `record`.
     pub fn new(bytes: &'a [u8], record: &'static str) -> Self {
         Self {
             rest: bytes,
@@ -20,7 +20,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A `Corrupt` error about this record.
+    /// Makes a `Corrupt` error about this record.
     pub fn error(
         &self,
         rule: &'static str,
@@ -29,7 +29,7 @@ impl<'a> Cursor<'a> {
         Error::corrupt(self.record, 0, rule, what)
     }
 
-    /// The next `len` bytes.
+    /// Reads the next `len` bytes.
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8]> {
         match self.rest.split_at_checked(len) {
             Some((head, tail)) => {
@@ -43,7 +43,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next byte.
+    /// Reads the next byte.
     pub fn byte(&mut self) -> Result<u8> {
         match self.rest.split_first() {
             Some((&first, tail)) => {
@@ -54,17 +54,17 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next 32 bytes as a digest.
+    /// Reads the next 32 bytes as a digest.
     pub fn digest(&mut self) -> Result<crate::Digest> {
         let bytes = self.bytes(32)?;
         Ok(crate::Digest(bytes.try_into().unwrap_or([0; 32])))
     }
 
-    /// The next varint.
+    /// Reads the next varint.
     #[inline]
     pub fn varint(&mut self) -> Result<u64> {
         match self.rest.split_first() {
-            // Most are short.
+            // Most varints have one byte.
             Some((&byte, tail)) if byte < 0x80 => {
                 self.rest = tail;
                 Ok(byte.into())
@@ -96,7 +96,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next varint, which must be at most `max`; `name` says what it counts.
+    /// Reads the next varint, which must be at most `max`. `name` is the name of the quantity in
+    /// messages.
     pub fn bounded(&mut self, max: u64, name: &'static str) -> Result<u64> {
         let value = self.varint()?;
         if value > max {
@@ -108,17 +109,17 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
-    /// The next varint as a count of things in memory, at most `max`.
+    /// Reads the next varint as a count of items in memory, at most `max`.
     pub fn count(&mut self, max: usize, name: &'static str) -> Result<usize> {
         Ok(self.bounded(max as u64, name)? as usize)
     }
 
-    /// How many bytes are left.
+    /// Number of unread bytes.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    /// Succeeds at the very end only: records have no trailing bytes.
+    /// Succeeds only at the end: records have no trailing bytes.
     pub fn finish(self) -> Result<()> {
         match self.rest.len() {
             0 => Ok(()),

@@ -1,5 +1,4 @@
-//! The directory of a generation and the index pages that it leads to: where every record lies,
-//! with its digest.
+//! The directory of a generation and its index pages: the position and digest of every record.
 
 use crate::column::{self, Column};
 use crate::container::{Codec, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN};
@@ -11,7 +10,7 @@ use crate::limits::{
 };
 use crate::{Digest, Error, Result};
 
-/// What kind of data a stream holds.
+/// Category of a stream: the kind of data in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Category {
@@ -19,18 +18,18 @@ pub enum Category {
     General = 0,
     /// Data that no codec makes smaller.
     Incompressible = 1,
-    /// What recipes make: they are stored in place of it.
+    /// Data that recipes make from contents; the image stores those contents instead.
     Made = 2,
-    /// x86 machine code: its blocks went through the branch filter before they were encoded.
+    /// x86 machine code. The writer applies a branch filter to its blocks before it encodes them.
     X86 = 6,
     /// A stream of a base image.
     Base = 4,
-    /// ARM64 machine code, which went through a branch filter of its own.
+    /// ARM64 machine code, with a branch filter of its own.
     Arm64 = 5,
 }
 
 impl Category {
-    /// The category that `code` stands for.
+    /// Returns the category with this `code`.
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::General),
@@ -43,7 +42,7 @@ impl Category {
         }
     }
 
-    /// Its name in messages and tables.
+    /// Name of the category in messages and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::General => "general",
@@ -56,40 +55,39 @@ impl Category {
     }
 }
 
-/// One stream: a raw address space that blocks fill one after the other.
+/// A stream: a raw address space that blocks fill one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
-    /// What it holds.
+    /// Category of its data.
     pub category: Category,
-    /// Largest raw length of its blocks, bytes.
+    /// Maximum raw length of its blocks, bytes.
     pub block_len_max: u64,
 }
 
-/// Another image, in whose streams contents of this one lie.
+/// A base image: another image whose streams hold contents of this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base {
     /// Its image digest.
     pub image_digest: Digest,
-    /// The name that its file had: where to look first.
+    /// File name of the base image; readers look there first.
     pub name: Vec<u8>,
-    /// Its streams, all of them: the next so many streams of category `base`.
+    /// Number of its streams. They are the next so many streams of category `base`.
     pub stream_count: u64,
 }
 
-/// A reference to an index page, as the directory holds it, or to a record that would be alone in
-/// one.
+/// A reference from the directory to an index page, or to a record that would be alone on its page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRef {
-    /// Where the page lies; or the record itself, which is of the section's type then.
+    /// The index page, or the record itself. A record has the type of its section.
     pub record: RecordRef,
-    /// References in the page; 1 for a record itself.
+    /// References in the page; 1 if `record` is a record itself.
     pub record_count: u64,
-    /// Items behind these references.
+    /// Items in the records of this page.
     pub item_count: u64,
 }
 
 impl PageRef {
-    /// A reference to a record itself, with `item_count` items.
+    /// Makes a reference to a record itself, with `item_count` items.
     pub const fn direct(record: RecordRef, item_count: u64) -> Self {
         Self {
             record,
@@ -98,33 +96,33 @@ impl PageRef {
         }
     }
 
-    /// Whether it refers to a record itself.
+    /// Whether `record` is a record itself, not an index page.
     pub fn is_direct(&self) -> bool {
         self.record.record_type != RecordType::Index
     }
 }
 
-/// All records of one type (data: of one stream), in order.
+/// All records of one type (for data: of one stream), in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
     /// Type of its records.
     pub record_type: RecordType,
-    /// Stream number; 0 unless data.
+    /// Stream number of data; of dictionaries the stream + 1; else 0.
     pub stream: u64,
-    /// Its index pages, and records in place of pages of one.
+    /// References to its index pages, and to records in place of pages with one record.
     pub pages: Vec<PageRef>,
 }
 
 impl Section {
-    /// Records in the section.
+    /// Number of records in the section.
     pub fn record_count(&self) -> u64 {
         self.pages
             .iter()
             .fold(0, |sum, p| sum.saturating_add(p.record_count))
     }
 
-    /// Items in the section: bytes for data and recipes, logical bytes for extents, inodes for
-    /// links, entries and so on.
+    /// Number of items in the section: bytes for data and recipes, logical bytes for extents,
+    /// inodes for links, entries for entry blocks, and so on.
     pub fn item_count(&self) -> u64 {
         self.pages
             .iter()
@@ -139,21 +137,21 @@ pub struct Directory {
     pub superblock_digest: Digest,
     /// Number of this generation, from 1.
     pub generation: u64,
-    /// Offset of the footer before; 0 if none.
+    /// Offset of the previous footer; 0 if there is none.
     pub previous_footer: u64,
-    /// Logical identity of the tree.
+    /// Tree digest: identity of the tree.
     pub tree_digest: Digest,
-    /// Inodes of the expanded tree, the root included.
+    /// Number of names in the expanded tree, the root included.
     pub name_count: u64,
-    /// Streams, by number.
+    /// Streams by number.
     pub streams: Vec<Stream>,
-    /// Base images.
+    /// Base images by number.
     pub bases: Vec<Base>,
-    /// Sections; at most one of each type and stream.
+    /// Sections; at most one for each type and stream.
     pub sections: Vec<Section>,
 }
 
-/// The most raw bytes that a record of this type may have.
+/// Maximum raw length of a record of this type, bytes.
 pub fn raw_len_max(record_type: RecordType) -> u64 {
     match record_type {
         RecordType::Data => BLOCK_LEN_MAX,
@@ -163,32 +161,32 @@ pub fn raw_len_max(record_type: RecordType) -> u64 {
     }
 }
 
-/// The most items that a record of this type may have: what bounds every count that a directory
-/// claims.
+/// Maximum number of items in a record of this type. It bounds every count that a directory claims.
 pub fn items_max(record_type: RecordType) -> u64 {
     match record_type {
         RecordType::Data => BLOCK_LEN_MAX,
         RecordType::Dictionary => 1,
         RecordType::Entries => ENTRIES_PER_BLOCK as u64,
         RecordType::Times => TIMES_PER_RUN as u64,
-        // Logical bytes, bytes of a stream, and inode numbers: none is held in memory one by one.
+        // Logical bytes, bytes of a stream and inode numbers: readers hold none of them one by one.
         RecordType::Extents | RecordType::Recipes | RecordType::Links => NUMBER_MAX,
         _ => ITEMS_PER_PAGE as u64,
     }
 }
 
-/// Checks what a reference to a record (or the header of the directory) says of its lengths and its
-/// place.
+/// Checks the lengths and the position in a record reference (or in the directory's header).
 ///
 /// # Errors
-/// `Corrupt` for lengths that no record of that type has, or a place that no record can have.
+/// `Corrupt` for lengths or a position that no record of that type can have.
 pub fn check_lens(r: &RecordRef) -> Result<()> {
     let bad = |rule, what: String| Error::corrupt("record reference", 0, rule, what);
     let raw_max = raw_len_max(r.record_type);
-    // A stored record is never longer than its raw bytes: the writer falls back to `none`.
+    // A record's stored bytes are never longer than its raw bytes: else the writer uses codec
+    // `none`.
     if r.raw_len == 0 || r.raw_len > raw_max || r.stored_len > r.raw_len || r.stored_len == 0 {
         let what = format!(
-            "{} record: expected 1 to {raw_max} raw bytes and no more stored ones, found {} and {}",
+            "{} record: expected 1 to {raw_max} raw bytes and at most as many stored bytes, \
+             found {} and {}",
             r.record_type.name(),
             r.raw_len,
             r.stored_len
@@ -197,7 +195,7 @@ pub fn check_lens(r: &RecordRef) -> Result<()> {
     }
     if r.codec == Codec::None && r.stored_len != r.raw_len {
         let what = format!(
-            "codec none: expected {} stored bytes, as raw ones, found {}",
+            "codec none: expected {} stored bytes, as many as raw bytes, found {}",
             r.raw_len, r.stored_len
         );
         return Err(bad("F-7.3", what));
@@ -214,7 +212,7 @@ fn codec_of(cursor: &Cursor<'_>, code: u64) -> Result<Codec> {
 }
 
 impl Directory {
-    /// Its bytes, before any codec.
+    /// Encodes the directory, before any codec.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = self.superblock_digest.0.to_vec();
         put_varint(&mut out, self.generation);
@@ -296,7 +294,7 @@ impl Directory {
             if sections.iter().any(twin) || !has_stream {
                 return Err(cursor.error(
                     "F-7.6",
-                    "section: expected each type and stream once, streams that exist",
+                    "section: expected each type and stream once, and streams that exist",
                 ));
             }
             sections.push(section);
@@ -316,28 +314,27 @@ impl Directory {
         })
     }
 
-    /// The base image and the stream in it that a stream of category `base` stands for.
+    /// Finds the base image, and the stream in it, that a stream of category `base` stands for.
     pub fn base_stream(&self, stream: u64) -> Option<(usize, u64)> {
         let stream = usize::try_from(stream).ok()?;
         let is_base = |s: &&Stream| s.category == Category::Base;
         self.streams.get(stream).filter(is_base)?;
-        let mut at = self.streams.iter().take(stream).filter(is_base).count() as u64;
+        let mut index = self.streams.iter().take(stream).filter(is_base).count() as u64;
         for (no, base) in self.bases.iter().enumerate() {
-            match at.checked_sub(base.stream_count) {
-                Some(left) => at = left,
-                None => return Some((no, at)),
+            match index.checked_sub(base.stream_count) {
+                Some(beyond) => index = beyond,
+                None => return Some((no, index)),
             }
         }
         None
     }
 
-    /// Checks that all records that the sections count could lie side by side in the first `end`
-    /// bytes of the image: what a reader allocates for them is bounded by the length of the file
-    /// then.
+    /// Checks that all records that the sections count fit into the first `end` bytes of the image.
+    /// Then the length of the file bounds what a reader allocates for them.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub fn check_room(&self, end: u64) -> Result<()> {
+    pub fn check_fits(&self, end: u64) -> Result<()> {
         let least_len = (HEADER_LEN as u64).saturating_add(1);
         let page_len = |p: &PageRef| {
             let records = match p.is_direct() {
@@ -355,13 +352,13 @@ impl Directory {
         match sum <= end {
             true => Ok(()),
             false => {
-                let what = format!("records take {sum} bytes or more, but only {end} are there");
+                let what = format!("records: expected at most {end} bytes, found at least {sum}");
                 Err(Error::corrupt("directory", 0, "F-7.12", what))
             }
         }
     }
 
-    /// The section of `record_type` (data: of `stream`).
+    /// Finds the section of `record_type` (for data: of `stream`).
     pub fn section(&self, record_type: RecordType, stream: u64) -> Option<&Section> {
         self.sections
             .iter()
@@ -369,7 +366,8 @@ impl Directory {
     }
 }
 
-/// Streams of category `made` have recipes in place of records; one such stream is enough.
+/// Checks the stream of category `made`: an image has at most one; recipes replace its data
+/// records.
 fn check_made(streams: &[Stream], sections: &[Section]) -> Result<()> {
     let is_made = |s: &Stream| s.category == Category::Made;
     let count = streams.iter().filter(|s| is_made(s)).count();
@@ -383,32 +381,33 @@ fn check_made(streams: &[Stream], sections: &[Section]) -> Result<()> {
     match count > 1 || (has_recipes && count == 0) || sections.iter().any(has_data) {
         false => Ok(()),
         true => {
-            let what =
-                "made: expected at most one stream, without blocks, and recipes only with it";
+            let what = "streams of category made: expected at most one, without blocks; \
+                 recipes only if there is one";
             Err(Error::corrupt("directory", 0, "F-20.1", what))
         }
     }
 }
 
-/// Streams of category `base` are those of the bases, and hold nothing here.
+/// Checks the streams of category `base`: the bases have as many, and none has data records here.
 fn check_bases(streams: &[Stream], bases: &[Base], sections: &[Section]) -> Result<()> {
     let is_base = |s: &&Stream| s.category == Category::Base;
     let found = streams.iter().filter(is_base).count() as u64;
-    let told = bases
+    let declared = bases
         .iter()
         .fold(0u64, |sum, b| sum.saturating_add(b.stream_count));
     let is_filled = sections.iter().any(|s| {
         let stream = usize::try_from(s.stream).ok().and_then(|n| streams.get(n));
         s.record_type == RecordType::Data && stream.as_ref().is_some_and(is_base)
     });
-    // With a stream each, no more images can be opened than there may be streams, however they
-    // refer to each other.
+    // Each base image has at least one stream. So a reader never opens more images than there may
+    // be streams, even if images refer to each other in a circle.
     let is_empty = bases.iter().any(|b| b.stream_count == 0);
-    match found == told && !is_filled && !is_empty {
+    match found == declared && !is_filled && !is_empty {
         true => Ok(()),
         false => {
             let what = format!(
-                "bases have {told} streams, {found} are there; expected as many, without blocks"
+                "streams of category base: expected {declared}, as many as the base images have, \
+                 without blocks; found {found}"
             );
             Err(Error::corrupt("directory", 0, "F-7.14", what))
         }
@@ -516,7 +515,7 @@ fn parse_page_ref(cursor: &mut Cursor<'_>, record_type: RecordType) -> Result<Pa
     })
 }
 
-/// Checks that a record of that type and length can have so many items.
+/// Checks that a record of this type and length can have `item_count` items.
 fn check_items(cursor: &Cursor<'_>, record: &RecordRef, item_count: u64) -> Result<()> {
     let range = match record.record_type {
         RecordType::Data => record.raw_len..=record.raw_len,
@@ -531,26 +530,27 @@ fn check_items(cursor: &Cursor<'_>, record: &RecordRef, item_count: u64) -> Resu
     }
 }
 
-/// References to up to `REFS_PER_PAGE` records of one section, with the items behind each.
+/// An index page: references to up to `REFS_PER_PAGE` records of one section, with the number of
+/// items in each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndexPage {
     /// The references, in order.
     pub refs: Vec<RecordRef>,
-    /// Items before each reference, and after the last the sum: one longer than `refs`.
+    /// Items before each reference; the last element, one more than `refs` has, is the sum.
     pub item_starts: Vec<u64>,
 }
 
 impl IndexPage {
-    /// What a page with this one record would say.
-    pub fn of_one(record: RecordRef, item_count: u64) -> Self {
+    /// Makes the page that would hold this record alone.
+    pub fn single(record: RecordRef, item_count: u64) -> Self {
         Self {
             refs: vec![record],
             item_starts: vec![0, item_count],
         }
     }
 
-    /// The bytes of a page for `refs` with `items` behind each.
-    // encodes what this program made
+    /// Encodes a page for `refs`; record i has `items[i]` items.
+    // trusted input: values of this program
     #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
     pub fn encode(refs: &[RecordRef], items: &[u64]) -> Vec<u8> {
         let mut out = Vec::with_capacity(refs.len() * 44 + 64);
@@ -566,8 +566,8 @@ impl IndexPage {
         out
     }
 
-    /// Parses the page of `count` references of `record_type` that `PageRef` announced with
-    /// `item_count` items.
+    /// Parses a page of `count` references of `record_type`. Its `PageRef` announced `item_count`
+    /// items.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -613,7 +613,7 @@ impl IndexPage {
         Ok(page)
     }
 
-    /// Bytes of memory behind the page.
+    /// Bytes of heap memory of the page.
     pub fn memory_len(&self) -> usize {
         self.refs
             .len()

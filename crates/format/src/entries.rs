@@ -1,4 +1,5 @@
-//! Entry blocks: up to 8192 directory entries of one or more templates, column by column.
+//! Entry blocks: up to `ENTRIES_PER_BLOCK` directory entries of one or more templates, column by
+//! column.
 
 use crate::column::{self, Column};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
@@ -6,8 +7,8 @@ use crate::limits::{ENTRIES_PER_BLOCK, TARGET_LEN_MAX};
 use crate::names::{self, Names};
 use crate::{FileKind, Result, Timestamp};
 
-/// What an entry is, as stored: the kinds of POSIX, and empty regular files apart because they have
-/// no content.
+/// Stored kind of an entry: the POSIX file types, and a kind of its own for empty regular files,
+/// because they have no content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EntryKind {
@@ -30,7 +31,7 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    /// The kind that `code` stands for.
+    /// Returns the kind with this `code`.
     pub const fn from_code(code: u64) -> Option<Self> {
         Some(match code {
             0 => Self::Empty,
@@ -45,7 +46,7 @@ impl EntryKind {
         })
     }
 
-    /// The kind of inode.
+    /// File type of the inode.
     pub const fn file_kind(self) -> FileKind {
         match self {
             Self::Empty | Self::File => FileKind::Regular,
@@ -59,9 +60,9 @@ impl EntryKind {
     }
 }
 
-/// Which times the entries of a block carry (bits of the mask byte).
+/// Bits of the mask byte: the times that the entries of a block carry.
 pub mod time_mask {
-    /// mtime; absent when the image has a times overlay.
+    /// mtime; absent if the image has a times overlay.
     pub const MTIME: u8 = 1;
     /// atime.
     pub const ATIME: u8 = 2;
@@ -73,7 +74,7 @@ pub mod time_mask {
     pub const ALL: u8 = 15;
 }
 
-/// Seconds as an unsigned number that sorts the same way.
+/// Maps seconds to an unsigned number that sorts the same way.
 pub const fn bias_seconds(seconds: i64) -> u64 {
     seconds as u64 ^ (1 << 63)
 }
@@ -83,7 +84,7 @@ pub const fn unbias_seconds(biased: u64) -> i64 {
     (biased ^ (1 << 63)) as i64
 }
 
-/// Two columns that hold times.
+/// The two columns of a list of times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeColumns {
     seconds: Column,
@@ -94,7 +95,7 @@ impl TimeColumns {
     /// Decodes `count` times.
     ///
     /// # Errors
-    /// `Corrupt`, also for 10^9 nanoseconds and more.
+    /// `Corrupt`, also if nanoseconds are 10^9 or more.
     pub fn decode(cursor: &mut Cursor<'_>, count: usize) -> Result<Self> {
         let seconds = Column::decode(cursor, count)?;
         let nanoseconds = Column::decode(cursor, count)?;
@@ -115,7 +116,7 @@ impl TimeColumns {
         }
     }
 
-    /// Bytes of memory behind the columns.
+    /// Bytes of heap memory of the columns.
     pub fn memory_len(&self) -> usize {
         self.seconds
             .memory_len()
@@ -227,24 +228,23 @@ impl EntryBlock {
         self.xattrs.get(index)
     }
 
-    /// Links of entry `index`: 1 for an ordinary one, 0 where the side table has it, else the
-    /// number of names in this directory that share the inode.
+    /// Link count of entry `index`: 1 for an inode with one name; 0 if the link table has the
+    /// count; else the number of names of the inode, all in this directory.
     pub fn nlink(&self, index: usize) -> u64 {
         self.nlinks.get(index)
     }
 
-    /// How many entries before entry `index` the first name of its inode stands; 0 for the first
-    /// name itself.
+    /// Number of entries back to the first name of the same inode; 0 for the first name itself.
     pub fn link_back(&self, index: usize) -> u64 {
         self.link_backs.get(index)
     }
 
-    /// Content id of a file, template id of a directory, 0 of others.
+    /// Content id of a file, template id of a directory, 0 for other kinds.
     pub fn body(&self, index: usize) -> u64 {
         self.bodies.get(index).copied().unwrap_or(0)
     }
 
-    /// Target of a symlink, empty of others.
+    /// Target of a symlink; empty for other kinds.
     pub fn target(&self, index: usize) -> &[u8] {
         match self.kind(index) {
             EntryKind::Symlink => self.targets.get(self.body(index) as usize),
@@ -257,7 +257,7 @@ impl EntryBlock {
         self.times.get(which)?.as_ref().map(|t| t.get(index))
     }
 
-    /// Bytes of memory behind the block.
+    /// Bytes of memory of the block.
     pub fn memory_len(&self) -> usize {
         let columns = [
             &self.kinds,
@@ -287,17 +287,17 @@ fn parse_bodies(
     count: usize,
     kinds: &Column,
 ) -> Result<(Vec<u64>, Names)> {
-    let of_kind = |kind: EntryKind| (0..count).filter(move |&i| kinds.get(i) == kind as u64);
+    let indexes_of = |kind: EntryKind| (0..count).filter(move |&i| kinds.get(i) == kind as u64);
     let mut bodies = vec![0u64; count];
     for kind in [EntryKind::File, EntryKind::Directory] {
-        let kind_count = of_kind(kind).count();
+        let kind_count = indexes_of(kind).count();
         if kind_count == 0 {
             continue;
         }
         let base = cursor.varint()?;
         let steps = Column::decode(cursor, kind_count)?;
         let mut id = base;
-        for (nth, i) in of_kind(kind).enumerate() {
+        for (nth, i) in indexes_of(kind).enumerate() {
             id = id
                 .wrapping_add(unzigzag(steps.get(nth)) as u64)
                 .wrapping_add(1);
@@ -306,9 +306,9 @@ fn parse_bodies(
             }
         }
     }
-    let link_count = of_kind(EntryKind::Symlink).count();
+    let link_count = indexes_of(EntryKind::Symlink).count();
     let targets = parse_targets(cursor, link_count)?;
-    for (nth, i) in of_kind(EntryKind::Symlink).enumerate() {
+    for (nth, i) in indexes_of(EntryKind::Symlink).enumerate() {
         if let Some(body) = bodies.get_mut(i) {
             *body = nth as u64;
         }
@@ -336,26 +336,26 @@ fn parse_targets(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     }
 }
 
-/// One entry on its way into a block.
+/// The fields of an entry that a builder adds to a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryFields {
     /// Kind.
     pub kind: EntryKind,
     /// Attribute id.
     pub attributes: u64,
-    /// 0, or xattr set id + 1.
+    /// 0 for no xattrs, else xattr set id + 1.
     pub xattrs: u64,
     /// See [`EntryBlock::nlink`].
     pub nlink: u64,
     /// See [`EntryBlock::link_back`].
     pub link_back: u64,
-    /// mtime, atime, ctime, btime; those that the block's mask names.
+    /// mtime, atime, ctime, btime. The block stores those that its mask names.
     pub times: [Timestamp; 4],
     /// Content or template id.
     pub body: u64,
 }
 
-/// Collects entries, column by column, and encodes them as a block.
+/// Collects entries column by column and encodes them as a block.
 #[derive(Debug, Default)]
 pub struct EntryBlockBuilder {
     kinds: Vec<u64>,
@@ -364,7 +364,7 @@ pub struct EntryBlockBuilder {
     nlinks: Vec<u64>,
     link_backs: Vec<u64>,
     times: Vec<[Timestamp; 4]>,
-    /// Contents of files, templates of directories.
+    /// Content ids of files, then template ids of directories.
     bodies: [Vec<u64>; 2],
     text: Vec<u8>,
     name_ends: Vec<usize>,
@@ -383,7 +383,7 @@ impl EntryBlockBuilder {
         self.text.len().saturating_add(self.targets.len())
     }
 
-    /// Adds an entry; `target` is empty unless a symlink's.
+    /// Adds an entry. `target` is empty unless the entry is a symlink.
     pub fn push(&mut self, name: &[u8], target: &[u8], fields: &EntryFields) {
         self.text.extend_from_slice(name);
         self.name_ends.push(self.text.len());
@@ -405,8 +405,8 @@ impl EntryBlockBuilder {
         self.times.push(fields.times);
     }
 
-    /// The block's raw bytes; the builder is empty afterwards.
-    // encodes what this program made
+    /// Returns the raw bytes of the block and empties the builder.
+    // trusted input: values of this program
     #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
     pub fn encode(&mut self, mask: u8) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.text_len() + self.count() * 8);

@@ -1,50 +1,50 @@
-//! The one error of every Weald library.
+//! The error type of every Weald library.
 //!
 //! Rules:
-//! 1. The kind says what a caller can do; the text says what was wrong, where, what was expected
-//!    and what was found.
+//! 1. The kind tells the caller which reaction makes sense. The text says what is wrong, where,
+//!    what was expected and what was found.
 //! 2. `Corrupt` always carries a [`Place`]: record, absolute file offset, rule of `docs/format.md`.
-//! 3. One type serves all rooms, so that one function maps kinds to errno and one to exit codes
-//!    (`docs/design/0002-one-error.md` says why it is not one type a crate).
-//! 4. Nothing here allocates on the success path.
+//! 3. All crates share one type, so that one function maps kinds to errno and one to exit codes
+//!    (`docs/design/0002-one-error.md` explains why no crate has its own type).
+//! 4. The success path never allocates.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// What went wrong, in terms of what the caller can do about it.
+/// Kind of an error: tells the caller which reaction makes sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The operating system refused or failed an operation; `source()` has its error.
+    /// The operating system refused an operation or failed; `source()` returns its error.
     Io,
-    /// Bytes do not obey `docs/format.md`, or do not match their digest.
+    /// Bytes break a rule of `docs/format.md` or do not match their digest.
     Corrupt,
-    /// Valid, but from a newer writer or for a feature this build lacks.
+    /// The input is valid, but a newer writer made it or this build lacks a feature that it needs.
     Unsupported,
-    /// A declared limit (memory, length, count) would be exceeded.
+    /// The operation would exceed a declared limit (memory, length, count).
     Limit,
-    /// The caller asked for something that makes no sense.
+    /// The caller's request contradicts itself or names an impossible value.
     Invalid,
-    /// There is no such thing.
+    /// The requested object does not exist.
     NotFound,
-    /// No space is left where bytes were to be written.
+    /// The device that we write to has no space left.
     Full,
-    /// Somebody else holds it.
+    /// Another process holds the object.
     Busy,
 }
 
-/// Where in an image a `Corrupt` error was found.
+/// Position of a `Corrupt` error in an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// Name of the record or structure, as in `docs/format.md`.
     pub record: &'static str,
-    /// Absolute byte offset in the image of the record (not of the field); 0 where it is not known.
+    /// Absolute byte offset of the record (not of the field) in the image; 0 if unknown.
     pub offset: u64,
     /// Rule id of `docs/format.md`, such as `F-3.2`.
     pub rule: &'static str,
 }
 
-/// An error of any Weald library; see the module's rules.
+/// Error of any Weald library; see the rules in the module's documentation.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -54,11 +54,11 @@ struct Inner {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// Shorthand for results of Weald libraries.
+/// Result type of Weald libraries.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of `kind` that says `what`.
+    /// Makes an error of `kind` with the text `what`.
     pub fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -68,7 +68,8 @@ impl Error {
         }))
     }
 
-    /// A `Corrupt` error: `record` at `offset` breaks `rule`; `what` names expected and found.
+    /// Makes a `Corrupt` error: `record` at `offset` breaks `rule`. `what` names the expected and
+    /// the found value.
     pub fn corrupt(
         record: &'static str,
         offset: u64,
@@ -84,8 +85,8 @@ impl Error {
         error
     }
 
-    /// An `Io` error (`Full` for ENOSPC, EDQUOT and EFBIG, `NotFound` for ENOENT) while doing
-    /// `what`.
+    /// Makes an error from a failed system call during `what`: `Full` for ENOSPC, EDQUOT and EFBIG,
+    /// `NotFound` for ENOENT, `Busy` for EBUSY, else `Io`.
     pub fn io(what: impl Into<Cow<'static, str>>, source: std::io::Error) -> Self {
         use std::io::ErrorKind as K;
         let kind = match source.kind() {
@@ -97,22 +98,22 @@ impl Error {
         Self::new(kind, what).with_source(source)
     }
 
-    /// An `Invalid` error.
+    /// Makes an `Invalid` error.
     pub fn invalid(what: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Invalid, what)
     }
 
-    /// A `Limit` error.
+    /// Makes a `Limit` error.
     pub fn limit(what: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Limit, what)
     }
 
-    /// A `NotFound` error.
+    /// Makes a `NotFound` error.
     pub fn not_found(what: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::NotFound, what)
     }
 
-    /// The same error with its cause attached.
+    /// Attaches the cause.
     pub fn with_source(
         mut self,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -121,14 +122,13 @@ impl Error {
         self
     }
 
-    /// The same error, its text prefixed by what was being done (`context: text`).
+    /// Prefixes the text with the operation that failed (`context: text`).
     pub fn context(mut self, context: impl fmt::Display) -> Self {
         self.0.what = Cow::Owned(format!("{context}: {}", self.0.what));
         self
     }
 
-    /// The same error, its place moved to the absolute `offset` of the record, where it had none
-    /// yet.
+    /// Sets the place to the absolute `offset` of the record if the offset is unknown so far.
     pub fn at_offset(mut self, offset: u64) -> Self {
         if let Some(place) = &mut self.0.place
             && place.offset == 0
@@ -138,22 +138,23 @@ impl Error {
         self
     }
 
-    /// What the caller can do about it.
+    /// Kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Where a `Corrupt` error was found.
+    /// Position of a `Corrupt` error in the image.
     pub fn place(&self) -> Option<&Place> {
         self.0.place.as_ref()
     }
 
-    /// The operating system's error behind an `Io` error, if there is one.
+    /// Returns the operating system's error behind an `Io` error, if there is one.
     pub fn io_source(&self) -> Option<&std::io::Error> {
         self.0.source.as_ref().and_then(|s| s.downcast_ref())
     }
 
-    /// A copy that can be handed to several waiting callers; the source is kept as text only.
+    /// Copies the error, so that several waiting callers each get one. The copy keeps the source
+    /// only as text.
     pub fn duplicate(&self) -> Self {
         let what = match &self.0.source {
             Some(source) => Cow::Owned(format!("{}: {source}", self.0.what)),

@@ -1,49 +1,53 @@
-//! The list of records that a record of codec `zstd-history` goes on behind.
+//! The history of a record of codec `zstd-history`: the list of records whose raw bytes its frame
+//! may refer back to.
 
 use crate::cursor::{Cursor, put_varint};
 use crate::limits::{HISTORY_COUNT_MAX, NUMBER_MAX, STREAMS_MAX};
 use crate::{Error, Result};
 
-/// The rule that a list of records breaks.
+/// Rule that a wrong history breaks.
 pub const RULE: &str = "F-25.1";
 
-/// The records that a record goes on behind.
+/// The records that a frame refers back to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct History {
-    /// The stream of category `base` whose section in the base image they are in; `None` for the
-    /// record's own section.
+    /// Stream of category `base` whose section in the base image holds these records; `None` for
+    /// the record's own section.
     pub base_stream: Option<u8>,
-    /// Their numbers in that section, ascending.
+    /// Numbers of these records in that section, ascending.
     pub numbers: Vec<u64>,
 }
 
 impl History {
-    /// The bytes that stand before the frame of a record with this history.
+    /// Encodes the list that stands before the frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, self.numbers.len() as u64);
-        let place = self
+        let base_code = self
             .base_stream
             .map_or(0, |s| u64::from(s).saturating_add(1));
-        put_varint(&mut out, place);
+        put_varint(&mut out, base_code);
         self.numbers.iter().for_each(|&no| put_varint(&mut out, no));
         out
     }
 
-    /// The history, and the frame behind it. Whether the records are there is not known here.
+    /// Parses the list; returns it and the frame after it. The caller checks that the records
+    /// exist.
     ///
     /// # Errors
     /// `Corrupt`.
     pub fn parse(stored: &[u8]) -> Result<(Self, &[u8])> {
         let mut cursor = Cursor::new(stored, "stored bytes");
         let count = cursor.count(HISTORY_COUNT_MAX, "records of the history")?;
-        let place = cursor.bounded(STREAMS_MAX as u64, "stream of the history")?;
-        let base_stream = place.checked_sub(1).and_then(|s| u8::try_from(s).ok());
+        let base_code = cursor.bounded(STREAMS_MAX as u64, "stream of the history")?;
+        let base_stream = base_code.checked_sub(1).and_then(|s| u8::try_from(s).ok());
         let mut numbers: Vec<u64> = Vec::with_capacity(count);
         for _ in 0..count {
             let no = cursor.bounded(NUMBER_MAX, "record number")?;
             if numbers.last().is_some_and(|&last| last >= no) {
-                return Err(cursor.error(RULE, "numbers of the history: expected them to ascend"));
+                return Err(
+                    cursor.error(RULE, "numbers of the history: expected ascending numbers")
+                );
             }
             numbers.push(no);
         }
@@ -58,7 +62,7 @@ impl History {
     }
 }
 
-/// What is wrong with a history that is not its list.
+/// Makes the error for a history whose records do not match its list.
 pub fn bad(what: impl Into<String>) -> Error {
     Error::corrupt("stored bytes", 0, RULE, what.into())
 }

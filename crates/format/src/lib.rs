@@ -1,9 +1,9 @@
-//! The bytes of Weald: records, columns, limits. No I/O happens here.
+//! Byte layouts of the Weald format: records, columns, limits. This crate does no I/O.
 //!
 //! `docs/format.md` is normative; this crate is its first reader and writer.
 #![forbid(unsafe_code)]
-// Untrusted bytes never panic; encoders, which see only what this program made, say so where they
-// need to.
+// Parsers never panic on untrusted bytes. Encoders see only values that this program made; each
+// function that relies on this says so.
 #![cfg_attr(
     not(test),
     deny(

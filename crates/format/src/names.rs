@@ -1,69 +1,28 @@
-//! The name column: front-coded, numbered, or hexadecimal, whichever is smallest.
+//! The name column: front-coded, numbered, hexadecimal or ascending, whichever is smallest.
 
 mod ascending;
+mod hex;
+mod list;
+
+pub use list::Names;
 
 use crate::Result;
 use crate::column::{self, Column};
-use crate::cursor::{Cursor, put_varint};
+use crate::cursor::Cursor;
 use crate::limits::NAME_LEN_MAX;
+use hex::{HexNames, affixes, decode_affix, digit_of, nibble_of, put_affix, shared_len};
 
 const FRONT: u8 = 0;
 const NUMBERED: u8 = 1;
 const HEX: u8 = 2;
 const ASCENDING: u8 = 3;
 
-/// Decoded names, one after the other in one buffer.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Names {
-    bytes: Vec<u8>,
-    ends: Vec<u32>,
-}
-
 impl Names {
-    /// Name `index`; empty behind the end.
-    pub fn get(&self, index: usize) -> &[u8] {
-        let end = self.ends.get(index).copied().unwrap_or(0) as usize;
-        let start = match index.checked_sub(1) {
-            Some(before) => self.ends.get(before).copied().unwrap_or(0) as usize,
-            None => 0,
-        };
-        self.bytes.get(start..end).unwrap_or(&[])
-    }
-
-    /// How many names there are.
-    pub fn count(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// Bytes of memory behind the names.
-    pub fn memory_len(&self) -> usize {
-        self.bytes
-            .len()
-            .saturating_add(self.ends.len().saturating_mul(4))
-    }
-
-    /// The strings that lie one after the other in `bytes` with these lengths.
-    pub fn from_lens(bytes: &[u8], lens: &[usize]) -> Self {
-        let mut end = 0u32;
-        let ends = lens.iter().map(|&len| {
-            end = end.saturating_add(len as u32);
-            end
-        });
-        Self {
-            ends: ends.collect(),
-            bytes: bytes.to_vec(),
-        }
-    }
-
-    fn close(&mut self) {
-        self.ends.push(self.bytes.len() as u32);
-    }
-
     /// Decodes `count` names.
     ///
     /// # Errors
-    /// `Corrupt` for an unknown tag, a short column, or a name over `NAME_LEN_MAX` or with a `/` or
-    /// NUL in it.
+    /// `Corrupt` for an unknown tag, a short column, a name longer than `NAME_LEN_MAX`, or a name
+    /// with a `/` or NUL.
     pub fn decode(cursor: &mut Cursor<'_>, count: usize) -> Result<Self> {
         let names = match cursor.byte()? {
             FRONT => decode_front(cursor, count)?,
@@ -104,15 +63,10 @@ fn decode_front(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
         let shared_end = last.start.saturating_add(shared as usize);
         names.bytes.extend_from_within(last.start..shared_end);
         names.bytes.extend_from_slice(cursor.bytes(added as usize)?);
-        names.close();
+        names.end_name();
         last = start..names.bytes.len();
     }
     Ok(names)
-}
-
-fn decode_affix<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8]> {
-    let len = cursor.count(NAME_LEN_MAX, "affix length")?;
-    cursor.bytes(len)
 }
 
 fn decode_numbered(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
@@ -132,7 +86,7 @@ fn decode_numbered(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
         let digits = format!("{value:0width$}");
         names.bytes.extend_from_slice(digits.as_bytes());
         names.bytes.extend_from_slice(suffix);
-        names.close();
+        names.end_name();
     }
     Ok(names)
 }
@@ -160,7 +114,7 @@ fn decode_hex(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
         names.bytes.extend_from_slice(prefix);
         names.bytes.extend_from_slice(&current);
         names.bytes.extend_from_slice(suffix);
-        names.close();
+        names.end_name();
     }
     match feed.any(|n| n != 0) {
         true => Err(cursor.error("F-6.5", "padding digit: expected 0")),
@@ -169,19 +123,21 @@ fn decode_hex(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
 }
 
 /// Appends `names` (each at most `NAME_LEN_MAX` bytes) in the smallest of the encodings.
-// encodes what this program made
+// trusted input: values of this program
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 pub fn encode(out: &mut Vec<u8>, names: &[&[u8]]) {
     let front = encode_front(names);
     let hex = HexNames::of(names);
     let hexadecimal = hex.as_ref().map(encode_hex);
-    let ascending = hex.as_ref().and_then(ascending::encode);
+    let ascending = hex
+        .as_ref()
+        .and_then(|hex| ascending::encode(hex, ASCENDING));
     let best = [encode_numbered(names), hexadecimal, ascending]
         .into_iter()
         .flatten()
         .min_by_key(Vec::len);
     match best {
-        // Text compresses to about half; digits and packed digits hardly at all.
+        // Text compresses to about half its size; digits and packed digits hardly compress.
         Some(other) if other.len() * 2 < front.len() + front.len() / 8 => {
             out.extend_from_slice(&other)
         }
@@ -189,11 +145,7 @@ pub fn encode(out: &mut Vec<u8>, names: &[&[u8]]) {
     }
 }
 
-fn shared_len(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
-}
-
-// encodes what this program made
+// trusted input: values of this program
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_front(names: &[&[u8]]) -> Vec<u8> {
     let mut out = vec![FRONT];
@@ -210,36 +162,6 @@ fn encode_front(names: &[&[u8]]) -> Vec<u8> {
     column::encode(&mut out, &added);
     out.extend_from_slice(&text);
     out
-}
-
-/// The longest prefix and suffix that all names share, cut back so that they do not take bytes that
-/// `is_inner` accepts.
-// encodes what this program made
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
-fn affixes<'a>(names: &[&'a [u8]], is_inner: fn(u8) -> bool) -> Option<(&'a [u8], &'a [u8])> {
-    let first = *names.first()?;
-    let mut prefix = names.iter().map(|n| shared_len(first, n)).min()?;
-    while prefix > 0 && is_inner(first[prefix - 1]) {
-        prefix -= 1;
-    }
-    let tail = |n: &[u8]| {
-        first[prefix..]
-            .iter()
-            .rev()
-            .zip(n[prefix..].iter().rev())
-            .take_while(|(x, y)| x == y)
-            .count()
-    };
-    let mut suffix = names.iter().map(|n| tail(n)).min()?;
-    while suffix > 0 && is_inner(first[first.len() - suffix]) {
-        suffix -= 1;
-    }
-    Some((&first[..prefix], &first[first.len() - suffix..]))
-}
-
-fn put_affix(out: &mut Vec<u8>, affix: &[u8]) {
-    put_varint(out, affix.len() as u64);
-    out.extend_from_slice(affix);
 }
 
 fn encode_numbered(names: &[&[u8]]) -> Option<Vec<u8>> {
@@ -269,66 +191,7 @@ fn encode_numbered(names: &[&[u8]]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-const fn is_lower_hex(byte: u8) -> bool {
-    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
-}
-
-/// The digit for the low four bits of `nibble`.
-const fn digit_of(nibble: u8) -> u8 {
-    match nibble & 15 {
-        small @ 0..=9 => b'0'.wrapping_add(small),
-        large => b'a'.wrapping_sub(10).wrapping_add(large),
-    }
-}
-
-/// The value of a lower-case digit.
-#[allow(clippy::arithmetic_side_effects)] // of digits that were looked at
-fn nibble_of(digit: u8) -> u8 {
-    match digit.is_ascii_digit() {
-        true => digit - b'0',
-        false => digit - b'a' + 10,
-    }
-}
-
-/// Names that are hexadecimal numbers of one length between a common prefix and suffix.
-struct HexNames<'a> {
-    prefix: &'a [u8],
-    suffix: &'a [u8],
-    /// What lies between.
-    inner: Vec<&'a [u8]>,
-    digits: usize,
-}
-
-impl<'a> HexNames<'a> {
-    // encodes what this program made
-    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
-    fn of(names: &[&'a [u8]]) -> Option<Self> {
-        let (prefix, suffix) = affixes(names, is_lower_hex)?;
-        let inner: Vec<&[u8]> = names
-            .iter()
-            .map(|n| n.get(prefix.len()..n.len().checked_sub(suffix.len())?))
-            .collect::<Option<_>>()?;
-        let digits = inner.first()?.len();
-        let is_number = |n: &&[u8]| n.len() == digits && n.iter().all(|&b| is_lower_hex(b));
-        (digits >= 4 && inner.iter().all(is_number)).then_some(Self {
-            prefix,
-            suffix,
-            inner,
-            digits,
-        })
-    }
-
-    /// What every encoding of them begins with.
-    fn head(&self, tag: u8) -> Vec<u8> {
-        let mut out = vec![tag];
-        put_affix(&mut out, self.prefix);
-        put_affix(&mut out, self.suffix);
-        put_varint(&mut out, self.digits as u64);
-        out
-    }
-}
-
-// encodes what this program made
+// trusted input: values of this program
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_hex(names: &HexNames<'_>) -> Vec<u8> {
     let (mut shared, mut nibbles) = (Vec::new(), Vec::new());
@@ -390,10 +253,10 @@ mod tests {
         assert_eq!(round_trip(&hex), HEX);
         hex.sort();
         assert_eq!(round_trip(&hex), ASCENDING);
-        // Another directory begins.
+        // The numbers start again: another directory begins.
         hex.rotate_left(123);
         assert_eq!(round_trip(&hex), ASCENDING);
-        // What is there twice is shared by the frame around it.
+        // Repeated names go to the compressor, which finds whole bytes: no ascending encoding.
         hex.extend_from_within(..250);
         assert_eq!(round_trip(&hex), HEX);
         let odd: Vec<Vec<u8>> = vec![

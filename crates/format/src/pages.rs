@@ -1,4 +1,4 @@
-//! The smaller pages: templates, contents, extents, attributes, xattr sets, links, times.
+//! The smaller metadata pages: templates, contents, extents, attributes, xattr sets, links, times.
 
 mod extents;
 
@@ -10,16 +10,16 @@ use crate::entries::TimeColumns;
 use crate::limits::{ITEMS_PER_PAGE, NUMBER_MAX, TIMES_PER_PAGE, TIMES_PER_RUN, XATTR_SET_LEN_MAX};
 use crate::{Attributes, Result, Timestamp, Xattr, XattrSet};
 
-/// What is known of one template without its entries.
+/// A template: one distinct directory, without its entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Template {
     /// Index of its first entry.
     pub entry_start: u64,
-    /// Entries.
+    /// Number of its entries.
     pub entry_count: u64,
-    /// Names in the whole subtree below it, its own entries included.
+    /// Number of names in the subtree below it, its own entries included.
     pub subtree_count: u64,
-    /// Entries that are directories.
+    /// Number of its entries that are directories.
     pub directory_count: u64,
 }
 
@@ -32,8 +32,9 @@ pub struct TemplatePage {
 }
 
 impl TemplatePage {
-    /// Encodes consecutive templates (their `entry_start`s follow from the first).
-    // encodes what this program made
+    /// Encodes consecutive templates. Only the first `entry_start` is stored; the others follow
+    /// from it.
+    // trusted input: values of this program
     #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
     pub fn encode(templates: &[Template]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -104,21 +105,21 @@ impl TemplatePage {
         })
     }
 
-    /// Bytes of memory behind the page.
+    /// Bytes of heap memory of the page.
     pub fn memory_len(&self) -> usize {
         self.count().saturating_mul(24)
     }
 }
 
-/// A page of up to `ITEMS_PER_PAGE` contents: where each lies in the logical space.
+/// A page of up to `ITEMS_PER_PAGE` contents: the position of each in the logical space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentPage {
-    /// Logical start of each content, and after the last its end: one longer than the contents.
+    /// Logical start of each content; the last element is the end of the last content.
     starts: Vec<u64>,
 }
 
 impl ContentPage {
-    /// Encodes contents of these lengths, of which the first begins at `start` in the logical
+    /// Encodes consecutive contents of these lengths. The first begins at `start` in the logical
     /// space.
     pub fn encode(start: u64, lens: &[u64]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -131,7 +132,7 @@ impl ContentPage {
     /// Parses a page.
     ///
     /// # Errors
-    /// `Corrupt`, also for a content of no bytes.
+    /// `Corrupt`, also for a content of length 0.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "content page");
         let count = cursor.count(ITEMS_PER_PAGE, "content count")?;
@@ -161,7 +162,7 @@ impl ContentPage {
         Some((start, end.saturating_sub(start)))
     }
 
-    /// Bytes of memory behind the page.
+    /// Bytes of heap memory of the page.
     pub fn memory_len(&self) -> usize {
         self.starts.len().saturating_mul(8)
     }
@@ -210,7 +211,7 @@ pub fn parse_attributes(bytes: &[u8]) -> Result<Vec<Attributes>> {
     Ok(items)
 }
 
-/// Bytes of a set as `XATTR_SET_LEN_MAX` counts them: about what it takes in a page.
+/// Length of a set as `XATTR_SET_LEN_MAX` counts it, bytes: about its length in a page.
 pub fn xattr_set_len(set: &[Xattr]) -> usize {
     set.iter()
         .map(|x| x.name.len().saturating_add(x.value.len()).saturating_add(4))
@@ -272,19 +273,19 @@ fn parse_xattr_set(cursor: &mut Cursor<'_>) -> Result<XattrSet> {
     }
 }
 
-/// What the side table knows of one name of a hard-linked inode.
+/// One row of the link table: a name of a hard-linked inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// The name's own number.
+    /// Number of the name.
     pub name_no: u64,
     /// Number of the first name of the same inode.
     pub first_no: u64,
-    /// Names of the inode.
+    /// Number of names of the inode.
     pub nlink: u64,
 }
 
 /// Encodes a page of links, sorted by `name_no`.
-// encodes what this program made
+// trusted input: values of this program
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 pub fn encode_links(links: &[Link]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -299,7 +300,7 @@ pub fn encode_links(links: &[Link]) -> Vec<u8> {
 /// Parses a page of links.
 ///
 /// # Errors
-/// `Corrupt`, also for unsorted names and first names behind their later ones.
+/// `Corrupt`, also for unsorted names and for a first name after a later one.
 pub fn parse_links(bytes: &[u8]) -> Result<Vec<Link>> {
     let mut cursor = Cursor::new(bytes, "link page");
     let count = cursor.count(ITEMS_PER_PAGE, "link count")?;
@@ -320,7 +321,7 @@ pub fn parse_links(bytes: &[u8]) -> Result<Vec<Link>> {
             _ => {
                 return Err(cursor.error(
                     "F-14.1",
-                    "links: expected sorted, first name not later, two or more",
+                    "links: expected sorted names, each at or after its first name, two or more",
                 ));
             }
         }
@@ -329,8 +330,8 @@ pub fn parse_links(bytes: &[u8]) -> Result<Vec<Link>> {
     Ok(links)
 }
 
-/// A page of the times overlay: the times of consecutive names, up to `TIMES_PER_PAGE` of them one
-/// by one, or up to `TIMES_PER_RUN` in equal steps.
+/// A page of the times overlay: the times of consecutive names. It lists up to `TIMES_PER_PAGE` of
+/// them one by one, or up to `TIMES_PER_RUN` in equal steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimesPage {
     count: usize,
@@ -352,16 +353,16 @@ mod times_form {
 /// Times in equal steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimesRun {
-    /// The first, in nanoseconds since 1970.
+    /// The first time, nanoseconds since 1970.
     first: i128,
-    /// Nanoseconds from one to the next.
+    /// Difference between neighbours, nanoseconds.
     step: i64,
 }
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 const SECOND: i128 = 1_000_000_000;
 
-/// Nanoseconds since 1970.
+/// Converts a time to nanoseconds since 1970.
 fn total_nanoseconds(time: Timestamp) -> i128 {
     i128::from(time.seconds)
         .wrapping_mul(SECOND)
@@ -369,7 +370,7 @@ fn total_nanoseconds(time: Timestamp) -> i128 {
 }
 
 impl TimesRun {
-    /// The run that begins with these two times; nothing where they are too far apart.
+    /// Makes the run that begins with these two times; `None` if they are too far apart.
     pub fn of(first: Timestamp, second: Timestamp) -> Option<Self> {
         let first = total_nanoseconds(first);
         let step = total_nanoseconds(second).wrapping_sub(first);
@@ -379,14 +380,14 @@ impl TimesRun {
         })
     }
 
-    /// Nanoseconds of time `index`, less than 2^62: a sum that has room.
+    /// Time `index` in nanoseconds. `index` is less than 2^62, so the sum cannot overflow.
     fn total(&self, index: u64) -> i128 {
-        let way = i128::from(self.step).wrapping_mul(index.into());
-        self.first.wrapping_add(way)
+        let offset = i128::from(self.step).wrapping_mul(index.into());
+        self.first.wrapping_add(offset)
     }
 
-    /// Whether `time` is number `index` of the run.
-    pub fn has(&self, index: u64, time: Timestamp) -> bool {
+    /// Whether time `index` of the run equals `time`.
+    pub fn has_at(&self, index: u64, time: Timestamp) -> bool {
         self.total(index) == total_nanoseconds(time)
     }
 
@@ -439,7 +440,10 @@ impl TimesPage {
             form => {
                 return Err(cursor.error(
                     "F-15.1",
-                    format!("form: expected 2, or 1 with at most {TIMES_PER_PAGE} times, found {form} with {count}"),
+                    format!(
+                        "form: expected 2, or 1 with at most {TIMES_PER_PAGE} times, \
+                         found {form} with {count}"
+                    ),
                 ));
             }
         };
@@ -463,7 +467,7 @@ impl TimesPage {
         }
     }
 
-    /// Bytes of memory behind the page.
+    /// Bytes of heap memory of the page.
     pub fn memory_len(&self) -> usize {
         match &self.times {
             PageTimes::Columns(columns) => columns.memory_len(),
@@ -483,13 +487,13 @@ fn parse_run(cursor: &mut Cursor<'_>, count: u64) -> Result<TimesRun> {
         first: total_nanoseconds(first),
         step: unzigzag(cursor.varint()?),
     };
-    // Between the two all are in range.
+    // If the first and the last time are in range, all others are.
     let last = run.total(count.saturating_sub(1));
     match i64::try_from(last.div_euclid(SECOND)) {
         Ok(_) if count > 0 => Ok(run),
         _ => Err(cursor.error(
             "F-15.4",
-            format!("a run of {count} times, or one that leaves their range"),
+            format!("run of {count} times: expected at least one, all in the range of seconds"),
         )),
     }
 }
@@ -498,8 +502,8 @@ fn parse_run(cursor: &mut Cursor<'_>, count: u64) -> Result<TimesRun> {
 mod tests {
     use super::*;
 
-    /// Every prefix must be refused, and no flipped bit may panic.
-    fn torment<T>(bytes: &[u8], parse: fn(&[u8]) -> Result<T>) {
+    /// Checks that `parse` refuses every prefix and that no flipped bit makes it panic.
+    fn check_damaged<T>(bytes: &[u8], parse: fn(&[u8]) -> Result<T>) {
         for len in 0..bytes.len() {
             assert!(parse(&bytes[..len]).is_err(), "prefix of {len}");
         }
@@ -532,7 +536,7 @@ mod tests {
             templates
         );
         assert!(page.get(50).is_none());
-        torment(&bytes, TemplatePage::parse);
+        check_damaged(&bytes, TemplatePage::parse);
     }
 
     #[test]
@@ -540,7 +544,7 @@ mod tests {
         let bytes = ContentPage::encode(1000, &[5, 6, 1 << 40]);
         let page = ContentPage::parse(&bytes).unwrap();
         assert_eq!(page.get(1), Some((1005, 6)));
-        torment(&bytes, ContentPage::parse);
+        check_damaged(&bytes, ContentPage::parse);
         let at = |stream, address, len| Extent {
             len,
             source: Source::Stream { stream, address },
@@ -562,8 +566,8 @@ mod tests {
         ];
         let mut heads = vec![100, 0];
         let bytes = ExtentPage::encode(&extents, &mut heads);
-        // What lies behind the head, by two bytes that nothing refers to, moves it; what follows
-        // needs no address.
+        // An extent two bytes beyond the head moves the head. The next extent starts at the head
+        // and needs no address.
         assert_eq!(heads, [116, 15]);
         let page = ExtentPage::parse(&bytes).unwrap();
         assert_eq!(
@@ -572,7 +576,7 @@ mod tests {
         );
         assert_eq!(page.find(17), Some(2));
         assert_eq!(page.find(page.logical_len()), None);
-        torment(&bytes, ExtentPage::parse);
+        check_damaged(&bytes, ExtentPage::parse);
     }
 
     #[test]
@@ -590,9 +594,10 @@ mod tests {
             ExtentRun::Base(run(0, 1050, 4)),
         ];
         let bytes = ExtentPage::encode_runs(&runs, &mut vec![0, 0]);
-        // Every run is two extents, one of which is a hole; what was asked for is written down.
+        // Each run resolves to two extents, the second of which is a hole. The test records the
+        // requests.
         let resolve = |asked: &mut Vec<BaseRun>, bytes: &[u8]| {
-            ExtentPage::parse_over(bytes, &mut |run, take| {
+            ExtentPage::parse_with_bases(bytes, &mut |run, take| {
                 asked.push(run);
                 take(at(1, run.start, 1))?;
                 let source = Source::Hole;
@@ -613,12 +618,12 @@ mod tests {
         }
         let rule = |bytes: &[u8]| ExtentPage::parse(bytes).unwrap_err().to_string();
         assert!(rule(&bytes).contains("F-11.2"));
-        // More than a page may have, and not what was asked for.
-        let endless = ExtentPage::parse_over(&bytes, &mut |run, take| loop {
+        // More extents than a page may have, then fewer bytes than the run says.
+        let endless = ExtentPage::parse_with_bases(&bytes, &mut |run, take| loop {
             take(at(0, run.start, 1))?;
         });
         assert!(endless.unwrap_err().to_string().contains("F-11.6"));
-        let short = ExtentPage::parse_over(&bytes, &mut |_, take| take(at(0, 0, 1)));
+        let short = ExtentPage::parse_with_bases(&bytes, &mut |_, take| take(at(0, 0, 1)));
         assert!(short.unwrap_err().to_string().contains("F-11.6"));
     }
 
@@ -634,7 +639,7 @@ mod tests {
             .collect();
         let bytes = encode_attributes(&items);
         assert_eq!(parse_attributes(&bytes).unwrap(), items);
-        torment(&bytes, parse_attributes);
+        check_damaged(&bytes, parse_attributes);
         let x = |n: &str, v: &[u8]| Xattr {
             name: n.into(),
             value: v.into(),
@@ -645,7 +650,7 @@ mod tests {
         ];
         let bytes = encode_xattrs(&sets);
         assert_eq!(parse_xattrs(&bytes).unwrap(), sets);
-        torment(&bytes, parse_xattrs);
+        check_damaged(&bytes, parse_xattrs);
         let links: Vec<Link> = (1..30)
             .map(|i| Link {
                 name_no: i * 9,
@@ -655,7 +660,7 @@ mod tests {
             .collect();
         let bytes = encode_links(&links);
         assert_eq!(parse_links(&bytes).unwrap(), links);
-        torment(&bytes, parse_links);
+        check_damaged(&bytes, parse_links);
         let times: Vec<Timestamp> = (0..99)
             .map(|i| Timestamp {
                 seconds: i * i - 400,
@@ -665,10 +670,10 @@ mod tests {
         let bytes = TimesPage::encode(&times);
         let page = TimesPage::parse(&bytes).unwrap();
         assert_eq!((0..99).map(|i| page.mtime(i)).collect::<Vec<_>>(), times);
-        torment(&bytes, TimesPage::parse);
+        check_damaged(&bytes, TimesPage::parse);
     }
 
-    /// Would catch: a step over seconds that is lost, a time before 1970, a run that needs memory.
+    /// Catches: a lost step across a second, a wrong time before 1970, a run that allocates.
     #[test]
     fn runs_of_times_come_back() {
         let time = |seconds, nanoseconds| Timestamp {
@@ -686,11 +691,11 @@ mod tests {
             let page = TimesPage::parse(&bytes).unwrap();
             assert_eq!((page.count() as u64, page.memory_len()), (count, 0));
             assert_eq!((page.mtime(0), page.mtime(1)), (first, second));
-            assert!(run.has(1, second) && !run.has(1, time(77, 77)));
+            assert!(run.has_at(1, second) && !run.has_at(1, time(77, 77)));
             if count != 11 {
                 assert_eq!(page.mtime(page.count() - 1), far);
             }
-            torment(&bytes, TimesPage::parse);
+            check_damaged(&bytes, TimesPage::parse);
         }
         assert!(TimesRun::of(time(i64::MIN, 0), time(i64::MAX, 0)).is_none());
     }

@@ -1,4 +1,4 @@
-//! Recipes: how the stream of category `made` is made of contents.
+//! Recipes: how to make the stream of category `made` from contents.
 
 use crate::column::{self, Column};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
@@ -7,64 +7,67 @@ use crate::{ContentId, Digest, Result};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// How to make a run of the stream from a content.
+/// Recipe: makes a run of the stream from a content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
-    /// Bytes that it makes.
+    /// Length of the output, bytes.
     pub len: u64,
-    /// What it makes them of: plain bytes, or a stream that holds them in less room.
+    /// The input: plain bytes, or a file that holds the output in fewer bytes.
     pub plain: ContentId,
-    /// How.
+    /// Method that makes the output.
     pub method: Method,
-    /// Which part of a DEFLATE stream it makes, where it does not make all of it.
+    /// Part of a DEFLATE stream that it makes; `None` if it makes the whole stream.
     pub part: Option<Part>,
-    /// First bytes of the digest of what it makes.
+    /// First bytes of the output's digest.
     pub check: [u8; CHECK_LEN],
-    /// Where the stream differs from what was predicted.
+    /// Differences between the stream and its prediction.
     pub corrections: Vec<u8>,
 }
 
-/// Some tokens of a DEFLATE stream, so that readers need not make all that is before them.
+/// A run of tokens of a DEFLATE stream. Thanks to parts, readers need not make all bytes before the
+/// ones that they want.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// Plain bytes before its first token.
     pub start: u64,
-    /// Plain bytes that it stands for, at least 1.
+    /// Number of plain bytes in its tokens, at least 1.
     pub len: u64,
-    /// How far before `start` the last place is where zlib has nothing pending: a match ends there.
+    /// Distance before `start`, bytes, of the last position where zlib has no pending match: a
+    /// match ends there.
     pub sync: u64,
-    /// Bits of its first byte that belong to what is before, with a 1 above them: 1 … 255.
+    /// Bits of its first byte that belong to the previous part, with a 1 bit above them: 1 … 255.
     pub carry: u8,
-    /// Whether its first block began before.
+    /// Whether its first block began in the previous part.
     pub begins_inside: bool,
-    /// Whether its last block goes on behind it.
+    /// Whether its last block continues in the next part.
     pub ends_inside: bool,
-    /// Whether that is the last block of the stream.
+    /// Whether its last block is the last of the stream.
     pub is_final: bool,
 }
 
 impl Part {
-    /// Plain bytes before a place that decide what zlib chooses from there on: its window.
+    /// Plain bytes before a position that decide zlib's choices from there on: its window.
     pub const WINDOW_LEN: u64 = 32 << 10;
-    /// Plain bytes behind a place that may decide what it chooses there: the longest match there,
-    /// and one that begins a byte on.
-    pub const AHEAD_LEN: u64 = 512;
-    /// Longest `sync`, bytes.
+    /// Plain bytes after a position that can decide zlib's choice there: the longest match at the
+    /// position and the longest one a byte later.
+    pub const LOOKAHEAD_LEN: u64 = 512;
+    /// Maximum `sync`, bytes.
     pub const SYNC_MAX: u64 = 4096;
-    /// Levels of zlib that parts can be of: below, it does not look at all places.
+    /// Levels of zlib that support parts. At lower levels zlib does not search at all positions.
     pub const LEVELS: std::ops::RangeInclusive<u8> = 4..=9;
 
-    /// Where its plain bytes end; `None` where there is no such place.
+    /// Number of plain bytes before its end; `None` on overflow.
     pub fn end(&self) -> Option<u64> {
         self.start.checked_add(self.len)
     }
 
-    /// The plain bytes of `plain_len` that it takes to make it; `None` where it passes the end.
-    pub fn needs(&self, plain_len: u64) -> Option<Range<u64>> {
+    /// Range of a content of `plain_len` bytes that is needed to make the part; `None` if the part
+    /// ends behind the content.
+    pub fn input_range(&self, plain_len: u64) -> Option<Range<u64>> {
         let end = self.end().filter(|&end| end <= plain_len)?;
         let start = self.start.saturating_sub(self.sync);
         let start = start.saturating_sub(Self::WINDOW_LEN);
-        Some(start..end.saturating_add(Self::AHEAD_LEN).min(plain_len))
+        Some(start..end.saturating_add(Self::LOOKAHEAD_LEN).min(plain_len))
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -97,46 +100,46 @@ impl Part {
             && part.end().is_some_and(|end| end <= NUMBER_MAX);
         match is_valid {
             true => Ok(part),
-            false => Err(cursor.error("F-20.8", "part of a stream: numbers out of bounds")),
+            false => Err(cursor.error("F-20.8", "part of a stream: a number is out of range")),
         }
     }
 }
 
-/// How a recipe makes its bytes.
+/// Method of a recipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// The plain bytes become a DEFLATE stream, which zlib predicts.
+    /// Compresses plain bytes to a DEFLATE stream; zlib's choices are the prediction.
     Deflate(Zlib),
-    /// A FLAC stream becomes samples.
+    /// Decodes a FLAC stream to samples.
     Pcm(Samples),
-    /// A Lepton file becomes a JPEG file.
+    /// Decodes a Lepton file to a JPEG file.
     Jpeg,
 }
 
-/// Code of the method of JPEG files.
+/// Code of the JPEG method.
 const JPEG: u8 = 48;
 
-/// How zlib is told to compress.
+/// Parameters of zlib.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Zlib {
-    /// 1 … 9.
+    /// Level, 1 … 9.
     pub level: u8,
-    /// Whether the strategy is the one for filtered data, which libpng chooses, not the default.
+    /// Whether the strategy is `Z_FILTERED`, which libpng chooses, not the default.
     pub is_filtered: bool,
 }
 
-/// Added to the level where the strategy is that for filtered data.
+/// Offset of the codes of levels with strategy `Z_FILTERED`.
 const FILTERED_FIRST: u8 = 32;
-/// Added to the method where a recipe makes a part of a stream.
+/// Offset of the codes of recipes that make a part of a stream.
 const PART_FIRST: u64 = 64;
 
-/// How the bytes of a sample lie; the same for all samples of a recipe.
+/// Sample format: length, sign and byte order. All samples of a recipe have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Samples(u8);
 
-/// Code of the first way in which samples lie.
+/// Code of the first sample format.
 const SAMPLES_FIRST: u8 = 16;
-/// Bytes of the largest sample.
+/// Length of the largest sample, bytes.
 const SAMPLE_LEN_MAX: usize = 4;
 
 impl Samples {
@@ -155,12 +158,12 @@ impl Samples {
         }
     }
 
-    /// Bytes of a sample, 1 … 4.
+    /// Bytes per sample, 1 … 4.
     pub const fn sample_len(self) -> usize {
         ((self.0 >> 1) as usize).wrapping_add(1)
     }
 
-    /// Bits of a sample.
+    /// Bits per sample.
     pub const fn bits(self) -> u32 {
         (self.sample_len() as u32).wrapping_mul(8)
     }
@@ -170,8 +173,8 @@ impl Samples {
         self.0 > 1 && self.0 & 1 == 1
     }
 
-    /// What is to be flipped between a sample and the number that it stands for: the high bit of
-    /// unsigned ones.
+    /// Bit mask that converts between a stored sample and its number: the high bit of unsigned
+    /// samples.
     pub const fn sign_flip(self) -> u32 {
         match self.0 {
             0 => 0x80,
@@ -181,7 +184,7 @@ impl Samples {
 }
 
 impl Method {
-    /// The method with this code; `None` where there is none.
+    /// Returns the method with this code; `None` if the code is unknown.
     pub fn from_code(code: u64) -> Option<Self> {
         let code = u8::try_from(code).ok()?;
         match code {
@@ -199,7 +202,7 @@ impl Method {
         }
     }
 
-    /// Its code.
+    /// Code of the method.
     pub const fn code(self) -> u8 {
         match self {
             Self::Deflate(zlib) if zlib.is_filtered => zlib.level.wrapping_add(FILTERED_FIRST),
@@ -209,7 +212,7 @@ impl Method {
         }
     }
 
-    /// What kind of data it makes, in a word or two.
+    /// Name of the data that it makes.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Deflate(zlib) if zlib.is_filtered => "deflate filtered",
@@ -220,7 +223,8 @@ impl Method {
     }
 }
 
-/// The method with this code, and whether recipes with it make parts; `None` where there is none.
+/// Returns the method with this code and whether its recipes make parts; `None` if the code is
+/// unknown.
 fn method_of(code: u64) -> Option<(Method, bool)> {
     let Some(whole) = code.checked_sub(PART_FIRST) else {
         return Some((Method::from_code(code)?, false));
@@ -233,27 +237,27 @@ fn method_of(code: u64) -> Option<(Method, bool)> {
     }
 }
 
-/// Bytes of the check: the plain bytes and the recipe are verified by their records already, so
-/// that this has to find only a reader that follows recipes otherwise than the writer did.
+/// Length of the check, bytes. Digests of their records already verify the plain bytes and the
+/// recipe. So the check only has to find a reader that follows recipes differently from the writer.
 pub const CHECK_LEN: usize = 8;
 
 impl Recipe {
-    /// The check of a stream.
+    /// Computes the check of an output.
     pub fn check_of(stream: &[u8]) -> [u8; CHECK_LEN] {
         let digest = Digest::of(stream);
         digest.0.first_chunk().copied().unwrap_or_default()
     }
 
-    /// Bytes of the plain content, which has `plain_len`, that it takes to make it; `None` where
-    /// that is shorter than the recipe says.
-    pub fn needs(&self, plain_len: u64) -> Option<Range<u64>> {
+    /// Range of a content of `plain_len` bytes that the recipe reads; `None` if the content is
+    /// shorter than the recipe says.
+    pub fn input_range(&self, plain_len: u64) -> Option<Range<u64>> {
         match self.part {
             None => Some(0..plain_len),
-            Some(part) => part.needs(plain_len),
+            Some(part) => part.input_range(plain_len),
         }
     }
 
-    /// Bytes of the plain content, which has `plain_len`, that it stands for.
+    /// Number of bytes of a content of `plain_len` bytes that the output stands for.
     pub fn plain_len(&self, plain_len: u64) -> u64 {
         self.part.map_or(plain_len, |part| part.len)
     }
@@ -263,7 +267,7 @@ impl Recipe {
         u64::from(self.method.code()).wrapping_add(part)
     }
 
-    /// Its corrections as they are stored: behind the numbers of the part.
+    /// Its corrections as stored: after the numbers of the part.
     fn stored_corrections(&self) -> Cow<'_, [u8]> {
         let Some(part) = self.part else {
             return Cow::Borrowed(&self.corrections);
@@ -278,15 +282,14 @@ impl Recipe {
 /// A page of up to `ITEMS_PER_PAGE` recipes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecipePage {
-    /// Where what each recipe makes begins, from the start of the page, and after the last the
-    /// page's length.
+    /// Position of each recipe's output from the start of the page; the last element is the sum.
     starts: Vec<u64>,
     recipes: Vec<Recipe>,
 }
 
 impl RecipePage {
     /// Encodes consecutive recipes.
-    #[allow(clippy::arithmetic_side_effects)] // encodes what this program made
+    #[allow(clippy::arithmetic_side_effects)] // trusted input: values of this program
     pub fn encode(recipes: &[Recipe]) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, recipes.len() as u64);
@@ -333,14 +336,15 @@ impl RecipePage {
             let (Some((method, is_part)), true) = (method, (1..=RECIPE_LEN_MAX).contains(&len))
             else {
                 let what = format!(
-                    "recipe {i} of the page: expected a method and 1 to {RECIPE_LEN_MAX} bytes"
+                    "recipe {i} of the page: expected a known method and 1 to {RECIPE_LEN_MAX} \
+                     bytes"
                 );
                 return Err(cursor.error("F-20.2", what));
             };
             if plain > NUMBER_MAX {
                 return Err(cursor.error(
                     "F-20.3",
-                    format!("recipe {i} of the page: no content {plain}"),
+                    format!("recipe {i} of the page: content {plain} is out of range"),
                 ));
             }
             expected = plain.saturating_add(1);
@@ -372,18 +376,18 @@ impl RecipePage {
         Ok(Self { starts, recipes })
     }
 
-    /// Recipes in the page.
+    /// Number of recipes in the page.
     pub fn count(&self) -> usize {
         self.recipes.len()
     }
 
-    /// Bytes that all recipes of the page make.
+    /// Number of bytes that all recipes of the page make.
     pub fn made_len(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// The recipe that makes byte `offset` of the page, its number in the page, and where its own
-    /// bytes begin.
+    /// Finds the recipe that makes byte `offset` of the page: returns its number in the page, the
+    /// position of its output, and the recipe.
     pub fn find(&self, offset: u64) -> Option<(usize, u64, &Recipe)> {
         let index = self
             .starts
@@ -398,7 +402,7 @@ impl RecipePage {
         &self.recipes
     }
 
-    /// Bytes of memory behind the page.
+    /// Bytes of memory of the page.
     pub fn memory_len(&self) -> usize {
         let corrections: usize = self.recipes.iter().map(|r| r.corrections.len()).sum();
         let each = size_of::<Recipe>().saturating_add(8);
@@ -412,7 +416,7 @@ impl RecipePage {
 mod tests {
     use super::*;
 
-    /// Would catch: two methods of one code, or samples that lie otherwise than the code says.
+    /// Catches: two methods with one code, or a sample format that differs from its code.
     #[test]
     fn methods_have_codes_of_their_own() {
         for code in 0..300 {

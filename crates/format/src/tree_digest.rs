@@ -1,21 +1,20 @@
-//! The tree digest: the logical identity of a tree, independent of codec, block size, order and
-//! sharing.
+//! The tree digest: identity of a tree, independent of codec, block size, order and sharing.
 //!
-//! A directory's digest is BLAKE3 over its entries in byte order of their names, each as
-//! [`LogicalEntry::hash_into`] writes it. The tree digest is BLAKE3 over [`DOMAIN`], the digest of
-//! the holder of the root (one entry with an empty name), and the hard links that cross
-//! directories, in order of their numbers.
+//! A directory's digest is BLAKE3 over its entries in byte order of their names, each in the
+//! encoding of [`LogicalEntry::hash_into`]. The tree digest is BLAKE3 over [`DOMAIN`], the digest
+//! of the root holder (one entry with an empty name), and the hard links that cross directories, in
+//! order of their numbers.
 
 use crate::entries::EntryKind;
 use crate::pages::Link;
 use crate::{Attributes, Digest, Timestamp};
 
-/// First bytes of what the tree digest is taken over.
+/// Prefix of the input of the tree digest.
 pub const DOMAIN: &[u8; 16] = b"weald tree 1\0\0\0\0";
-/// First bytes of what the digest of a sparse content is taken over.
+/// Prefix of the input of a sparse content's digest.
 pub const SPARSE_DOMAIN: &[u8; 16] = b"weald sparse 1\0\0";
 
-/// One entry as it counts for identity. atime, ctime and btime do not.
+/// The fields of one entry that are part of the tree's identity. atime, ctime and btime are not.
 #[derive(Debug, Clone, Copy)]
 pub struct LogicalEntry<'a> {
     /// Name.
@@ -26,13 +25,14 @@ pub struct LogicalEntry<'a> {
     pub attributes: Attributes,
     /// mtime.
     pub mtime: Timestamp,
-    /// Digest of the page that would hold its xattr set alone; zeros where it has none.
+    /// Digest of a page with its xattr set alone; zeros if it has none.
     pub xattrs: Digest,
-    /// Names of the inode if all are in this directory, else 1.
+    /// Number of names of the inode if all are in this directory, else 1.
     pub nlink: u64,
-    /// Entries back to the first of them, else 0.
+    /// Number of entries back to the first name of the inode; 0 if this is the first or the only
+    /// one.
     pub back: u64,
-    /// Digest of a directory or content, target of a symlink, nothing for others.
+    /// Digest of a directory or content, target of a symlink, empty for all other kinds.
     pub body: &'a [u8],
 }
 
@@ -44,7 +44,7 @@ impl LogicalEntry<'_> {
         hasher.update(&bytes);
     }
 
-    /// Appends what the entry adds to its directory's digest.
+    /// Appends the bytes that the entry adds to its directory's digest.
     pub fn append(&self, bytes: &mut Vec<u8>) {
         bytes.push(self.name.len() as u8);
         bytes.extend_from_slice(self.name);
@@ -63,18 +63,18 @@ impl LogicalEntry<'_> {
     }
 }
 
-/// Digests the content of a regular file: over its bytes where it has no holes, else over its
+/// Digests the content of a regular file. A dense file: over its bytes. A sparse file: over its
 /// length, its data runs and the bytes in them.
 pub struct ContentHasher(blake3::Hasher);
 
 impl ContentHasher {
-    /// For a file without holes.
+    /// Starts the digest of a file without holes.
     pub fn dense() -> Self {
         Self(blake3::Hasher::new())
     }
 
-    /// For a file of `len` bytes with data only in `runs` (offset, length), in order, not touching
-    /// each other.
+    /// Starts the digest of a file of `len` bytes with data only in `runs` (offset, length). The
+    /// runs are in order and do not touch each other.
     pub fn sparse(len: u64, runs: &[(u64, u64)]) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(SPARSE_DOMAIN);
@@ -92,17 +92,17 @@ impl ContentHasher {
         self.0.update(bytes);
     }
 
-    /// The digest of all bytes added.
+    /// Returns the digest of all added bytes.
     pub fn finish(&self) -> Digest {
         Digest(*self.0.finalize().as_bytes())
     }
 }
 
-/// Puts the tree digest together.
+/// Computes the tree digest.
 pub struct TreeHasher(blake3::Hasher);
 
 impl TreeHasher {
-    /// Starts from the digest of the holder of the root.
+    /// Starts from the digest of the root holder.
     pub fn new(holder: &Digest) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(DOMAIN);
@@ -110,14 +110,15 @@ impl TreeHasher {
         Self(hasher)
     }
 
-    /// Adds one name of a hard-linked inode whose names cross directories; in order of `name_no`.
+    /// Adds one name of an inode whose names cross directories. Callers add them in order of
+    /// `name_no`.
     pub fn add_link(&mut self, link: &Link) {
         for value in [link.name_no, link.first_no, link.nlink] {
             self.0.update(&value.to_le_bytes());
         }
     }
 
-    /// The tree digest.
+    /// Returns the tree digest.
     pub fn finish(&self) -> Digest {
         Digest(*self.0.finalize().as_bytes())
     }

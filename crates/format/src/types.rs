@@ -1,5 +1,4 @@
-//! Newtypes and plain values shared by every room: numbers with a meaning, attributes, times,
-//! digests.
+//! Types that all crates share: newtypes for numbers, attributes, times, digests.
 
 use std::fmt;
 
@@ -17,12 +16,13 @@ macro_rules! number {
 }
 
 number!(
-    /// Inode number: dense, 64-bit, preorder; the root directory is 1. Hard links share the number
-    /// of their first name.
+    /// Inode number: dense, 64-bit, in preorder; the root directory is 1. Hard links share the
+    /// number of their first name.
     InodeNo
 );
 number!(
-    /// Index of a template (one distinct directory) in the image, 0-based, children before parents.
+    /// Index of a template (one distinct directory) in the image, 0-based. Children come before
+    /// parents.
     TemplateId
 );
 number!(
@@ -42,7 +42,7 @@ number!(
     BlockNo
 );
 number!(
-    /// Byte offset, from the start of what the context names.
+    /// Byte offset. The context names the point that it counts from.
     ByteOffset
 );
 number!(
@@ -58,7 +58,7 @@ pub const ROOT_INODE: InodeNo = InodeNo(1);
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// The digest of `bytes`.
+    /// Computes the digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
     }
@@ -83,7 +83,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// What an inode is.
+/// POSIX file type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKind {
     /// Directory.
@@ -136,7 +136,7 @@ impl FileKind {
     }
 }
 
-/// Permission bits, owner and device number: what many inodes share.
+/// Permission bits, owner and device number. Many inodes share one set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Attributes {
     /// The low 12 bits of `st_mode`: permissions, set-uid, set-gid, sticky.
@@ -145,7 +145,7 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number as (major << 32 | minor); 0 unless a device.
+    /// Device number as (major << 32 | minor); 0 unless the inode is a device.
     pub rdev: u64,
 }
 
@@ -159,16 +159,16 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// The times of an inode. The image always keeps mtime; the others only on request.
+/// The times of an inode. An image always keeps mtime, and the others only on request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Times {
-    /// Last change of content.
+    /// Time of the last change of the content.
     pub mtime: Timestamp,
-    /// Last access.
+    /// Time of the last access.
     pub atime: Option<Timestamp>,
-    /// Last change of inode.
+    /// Time of the last change of the inode.
     pub ctime: Option<Timestamp>,
-    /// Birth.
+    /// Birth time.
     pub btime: Option<Timestamp>,
 }
 

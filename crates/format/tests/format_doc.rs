@@ -1,4 +1,4 @@
-//! `docs/format.md` against the code: tables, limits, examples and rules, both ways.
+//! Compares `docs/format.md` with the code in both directions: tables, limits, examples and rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ fn document() -> String {
     std::fs::read_to_string(workspace().join("docs/format.md")).unwrap()
 }
 
-/// Rows of the first table below the heading that begins with `heading`, cells without back-quotes,
-/// head left out.
+/// Rows of the first table below the heading that begins with `heading`, without the header row.
+/// Cells come without back-quotes.
 fn table(document: &str, heading: &str) -> Vec<Vec<String>> {
     let mut lines = document
         .lines()
@@ -115,7 +115,7 @@ fn code_tables_say_what_the_enums_say() {
 fn limits_are_those_of_the_code() {
     let document = document();
     let row = |r: &Vec<String>| (r[0].clone(), r[1].parse().unwrap());
-    let told: Vec<(String, u64)> = table(&document, "2. Numbers and limits")
+    let documented: Vec<(String, u64)> = table(&document, "2. Numbers and limits")
         .iter()
         .map(row)
         .collect();
@@ -123,7 +123,7 @@ fn limits_are_those_of_the_code() {
         .iter()
         .map(|(name, value)| (name.to_string(), *value))
         .collect();
-    assert_eq!(told, coded);
+    assert_eq!(documented, coded);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn item_limits_are_those_of_the_code() {
                 .1
         }
     };
-    // The items' table is the last of section 7, below the heading of the categories.
+    // The item table is the last table of section 7, below the heading of the categories.
     let start = document
         .find("| record type | items of a record |")
         .unwrap();
@@ -161,7 +161,7 @@ fn item_limits_are_those_of_the_code() {
             seen += 1;
         }
     }
-    // All but index and directory.
+    // All types except index and directory.
     assert_eq!(seen, RecordType::ALL.len() - 2);
     assert_eq!(
         raw_len_max(RecordType::Directory),
@@ -226,8 +226,8 @@ fn worked_names_decode_to_their_names() {
     assert_eq!(rows.len(), 4);
 }
 
-/// All ids that begin with `letter` in `text`, such as `F-3.14`; with `before`, only those right
-/// behind it.
+/// All ids in `text` that begin with `letter`, such as `F-3.14`; if `before` is not empty, only
+/// those directly after it.
 fn ids(text: &str, letter: char, before: &str) -> BTreeSet<String> {
     let pattern = format!("{before}{letter}-");
     let id = |at: usize| {
@@ -255,7 +255,7 @@ fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
     }
 }
 
-/// Text of all sources (or all tests) of these crates; unit tests do not count as sources.
+/// Text of all sources (or all tests) of these crates. Unit tests do not count as sources.
 fn texts(crates: &[&str], dir: &str) -> BTreeMap<PathBuf, String> {
     let mut files = Vec::new();
     crates
@@ -274,27 +274,30 @@ fn without_unit_tests(text: &str) -> &str {
 }
 
 #[test]
-fn every_rule_is_enforced_and_every_enforced_rule_is_told() {
+fn every_rule_is_enforced_and_every_enforced_rule_is_documented() {
     let document = document();
-    let told = ids(&document, 'F', "**");
+    let documented = ids(&document, 'F', "**");
     let sources = texts(&["format", "codec", "image"], "src");
     let enforced: BTreeSet<String> = sources
         .values()
         .flat_map(|t| ids(without_unit_tests(t), 'F', "\""))
         .collect();
-    assert!(told.len() > 70, "{told:?}");
-    let untold: Vec<_> = enforced.difference(&told).collect();
-    let unenforced: Vec<_> = told.difference(&enforced).collect();
+    assert!(documented.len() > 70, "{documented:?}");
+    let undocumented: Vec<_> = enforced.difference(&documented).collect();
+    let unenforced: Vec<_> = documented.difference(&enforced).collect();
     assert!(
-        untold.is_empty() && unenforced.is_empty(),
-        "not told: {untold:?}; not enforced: {unenforced:?}"
+        undocumented.is_empty() && unenforced.is_empty(),
+        "not documented: {undocumented:?}; not enforced: {unenforced:?}"
     );
     let mentioned = ids(&document, 'F', "");
-    assert_eq!(mentioned, told, "rules are mentioned that are not defined");
+    assert_eq!(
+        mentioned, documented,
+        "rules are mentioned that are not defined"
+    );
 }
 
 #[test]
-fn every_rule_is_told_once() {
+fn every_rule_is_documented_once() {
     let document = document();
     for id in ids(&document, 'F', "**")
         .iter()
@@ -307,14 +310,14 @@ fn every_rule_is_told_once() {
 #[test]
 fn every_rule_has_a_test() {
     let document = document();
-    let tests = texts(&["format", "codec", "image", "build"], "tests");
+    let tests = texts(&["format", "codec", "image", "builder"], "tests");
     let tested = |letter| -> BTreeSet<String> {
         tests.values().flat_map(|t| ids(t, letter, "\"")).collect()
     };
     for letter in ['F', 'W'] {
-        let told = ids(&document, letter, "**");
+        let documented = ids(&document, letter, "**");
         let tested = tested(letter);
-        let untested: Vec<_> = told.difference(&tested).collect();
+        let untested: Vec<_> = documented.difference(&tested).collect();
         assert!(untested.is_empty(), "no test cites {untested:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! One input for each rule that parsing alone can enforce, and the error that cites it.
+//! For each rule that a parser alone can enforce: an input that breaks it, and the error that cites
+//! it.
 
 use weald_format::column::Column;
 use weald_format::container::{
@@ -16,7 +17,7 @@ use weald_format::recipes::{Method, Part, Recipe, RecipePage};
 use weald_format::{ContentId, Digest, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The rule that `result` says is broken.
+/// The rule that the error in `result` cites.
 fn rule<T>(result: Result<T>) -> &'static str {
     match result {
         Ok(_) => "none",
@@ -24,7 +25,7 @@ fn rule<T>(result: Result<T>) -> &'static str {
     }
 }
 
-/// A decoder that must not go on to the end of its bytes.
+/// Runs a decoder that may stop before the end of its bytes.
 fn column(count: usize, bytes: &[u8]) -> &'static str {
     rule(Column::decode(&mut Cursor::new(bytes, "test"), count))
 }
@@ -61,7 +62,7 @@ fn reference() -> RecordRef {
     }
 }
 
-/// Puts the right checksum of `len` bytes at the end.
+/// Writes the correct checksum over the last `len` bytes.
 fn sum(bytes: &mut [u8], len: usize) {
     let (head, tail) = bytes.split_at_mut(bytes.len() - len);
     tail.copy_from_slice(&blake3::hash(head).as_bytes()[..len]);
@@ -363,7 +364,7 @@ fn directories() {
         d.sections[0].pages = vec![d.sections[0].pages[0]; 2];
     };
     assert_eq!(edited(&many), "F-7.7");
-    // A record in place of a page of one.
+    // A record in place of a page with one record.
     let direct = |edit: &dyn Fn(&mut PageRef)| {
         edited(&|d| {
             let mut page = PageRef::direct(reference(), reference().raw_len);
@@ -390,12 +391,12 @@ fn directories() {
         edited(&|d| d.streams[0].block_len_max = BLOCK_LEN_MAX + 1),
         "F-2.3"
     );
-    // 64 bytes of superblock, 65 each for three records, 64 + 5 for the index page.
+    // 64 bytes for the superblock, 65 for each of three records, 64 + 5 for the index page.
     let room = 64 + 3 * 65 + 64 + 5;
     assert_eq!(
         (
-            rule(directory().check_room(room)),
-            rule(directory().check_room(room - 1))
+            rule(directory().check_fits(room)),
+            rule(directory().check_fits(room - 1))
         ),
         ("none", "F-7.12")
     );
@@ -404,8 +405,8 @@ fn directories() {
     let room = 64 + 64 + reference().stored_len;
     assert_eq!(
         (
-            rule(direct.check_room(room)),
-            rule(direct.check_room(room - 1))
+            rule(direct.check_fits(room)),
+            rule(direct.check_fits(room - 1))
         ),
         ("none", "F-7.12")
     );
@@ -450,8 +451,8 @@ fn index_pages() {
     assert_eq!(parse(&[page(2, 9), vec![0]].concat(), 9), "F-2.4");
 }
 
-/// One entry of kind `kind` with `tail` behind its five columns and, with `mask` 1, its mtime of
-/// `ns` nanoseconds.
+/// A block whose first entry has kind `kind`. `tail` follows its five columns. With `mask` 1, the
+/// mtime has `ns` nanoseconds.
 fn block(count: u8, mask: u8, kind: u8, ns: &[u8], tail: &[u8]) -> &'static str {
     let time = if mask == 1 {
         [&[0, 0, 0][..], ns].concat()
@@ -582,13 +583,13 @@ fn smaller_pages() {
         (
             rule(TimesPage::parse(&[1, 3, 0, 0, 0, 0])),
             rule(TimesPage::parse(&[1, 1, 0, 0, 0, 0])),
-            // One time more than a page holds one by one.
+            // One time more than a page may list one by one.
             rule(TimesPage::parse(&[0x81, 0x20, 1, 0, 0, 0, 0])),
             rule(TimesPage::parse(&[0x81, 0x20, 2, 0, 0, 0]))
         ),
         ("F-15.1", "none", "F-15.1", "none")
     );
-    // The last second that there is, and a step of half a second.
+    // The last representable second, and a step of half a second.
     let run = |count| {
         let mut bytes = vec![count, 2];
         put_varint(&mut bytes, zigzag(i64::MAX));
@@ -633,10 +634,10 @@ fn recipes() {
         rule(RecipePage::parse(&RecipePage::encode(&[recipe])))
     };
     assert_eq!(parsed(&|_| ()), "none");
-    // One length, then one method: 6.
+    // A column with one length, then a column with one method: 6.
     let page = RecipePage::encode(std::slice::from_ref(&recipe));
     assert_eq!(page[..5], [1, 0, 10, 0, 6]);
-    // Parts are of levels 4 to 9.
+    // Parts exist for levels 4 to 9.
     for unknown in [
         0, 10, 15, 24, 32, 42, 47, 49, 64, 67, 74, 80, 96, 99, 106, 127,
     ] {

@@ -485,7 +485,7 @@ impl Contents {
 
     fn make(&self, recipe: &Recipe) -> Result<Vec<u8>> {
         let (start, len) = self.extent_of(recipe.plain)?;
-        let Some(needs) = recipe.needs(len) else {
+        let Some(needs) = recipe.input_range(len) else {
             return Err(bad("F-20.8", "a part behind the plain bytes of its recipe"));
         };
         let needs_len = needs.end.saturating_sub(needs.start);

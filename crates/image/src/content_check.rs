@@ -123,7 +123,7 @@ pub(crate) fn check_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
 }
 
 /// One slot for every content. The count is bounded by the length of the file: see
-/// `Directory::check_room`.
+/// `Directory::check_fits`.
 fn no_digests(count: u64) -> Vec<Option<Digest>> {
     vec![None; usize::try_from(count).unwrap_or(0)]
 }

@@ -642,7 +642,7 @@ fn read_directory(source: &dyn ReadAt, footer: &Footer) -> Result<Directory> {
         .map_err(|e| e.at_offset(record.offset))?;
     let directory = Directory::parse(&raw).map_err(|e| e.at_offset(record.offset))?;
     directory
-        .check_room(footer.directory_offset)
+        .check_fits(footer.directory_offset)
         .map_err(|e| e.at_offset(record.offset))?;
     Ok(directory)
 }

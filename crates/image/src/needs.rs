@@ -208,7 +208,7 @@ impl Contents {
         if needs.make((owner(self), run.stream, made.no), recipe.len) {
             let (_, plain_len) = self.extent_of(recipe.plain)?;
             // What is damaged is said where it is read.
-            let plain = recipe.needs(plain_len).unwrap_or(0..plain_len);
+            let plain = recipe.input_range(plain_len).unwrap_or(0..plain_len);
             let manner = Manner::default();
             self.add_needs(recipe.plain, plain, Recipes::Refused, manner, needs)?;
         }

@@ -325,7 +325,7 @@ impl Records {
         })?;
         self.pages.get_or_load(&key, || {
             let parsed = match page.is_direct() {
-                true => IndexPage::of_one(page.record, page.item_count),
+                true => IndexPage::single(page.record, page.item_count),
                 false => {
                     let raw = self.read_raw(&page.record)?;
                     let count = page.record_count as usize;

@@ -210,7 +210,7 @@ impl Pages<'_> {
         let len = extents.iter().map(ExtentRun::logical_len).sum();
         let bytes = ExtentPage::encode_runs(&extents, &mut self.heads);
         // What bases have was read a moment ago.
-        let parsed = ExtentPage::parse_over(&bytes, &mut |run, take| {
+        let parsed = ExtentPage::parse_with_bases(&bytes, &mut |run, take| {
             let source = Source::Hole;
             take(Extent {
                 len: run.len,

@@ -81,7 +81,7 @@ pub fn recreate_part(
     len: usize,
 ) -> Result<Vec<u8>> {
     let no_part = || Error::corrupt("recipe", 0, "F-20.8", "a part that is none of the stream");
-    let needs = part.needs(plain_len).ok_or_else(no_part)?;
+    let needs = part.input_range(plain_len).ok_or_else(no_part)?;
     let at = part.start.saturating_sub(needs.start) as usize;
     let end = at.saturating_add(part.len as usize);
     let sync = at.checked_sub(part.sync as usize).ok_or_else(no_part)?;

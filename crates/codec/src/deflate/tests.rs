@@ -67,7 +67,7 @@ fn remake(recipes: &[Recipe], plain: &[u8]) -> Vec<u8> {
             continue;
         };
         let len = plain.len() as u64;
-        let needs = part.needs(len).unwrap();
+        let needs = part.input_range(len).unwrap();
         let run = &plain[needs.start as usize..needs.end as usize];
         let bytes = recreate_part(run, len, recipe.zlib, part, &recipe.corrections, recipe.len);
         made.extend(bytes.unwrap());
@@ -414,7 +414,7 @@ fn parts_are_held_to_their_rule() {
     let make = |part: Part, run: &[u8], zlib, made_len| {
         recreate_part(run, len, zlib, part, &recipe.corrections, made_len)
     };
-    let run = |part: Part| match part.needs(len) {
+    let run = |part: Part| match part.input_range(len) {
         Some(needs) => &plain[needs.start as usize..needs.end as usize],
         None => &plain,
     };
@@ -547,7 +547,7 @@ proptest! {
             ends_inside: len % 2 == 0,
             is_final: len % 4 == 0,
         };
-        let needs = part.needs(2000).unwrap_or(0..2000);
+        let needs = part.input_range(2000).unwrap_or(0..2000);
         let run = &plain[needs.start as usize..needs.end as usize];
         if let Ok(made) = recreate_part(run, 2000, default(level), part, &corrections, len) {
             prop_assert_eq!(made.len(), len);

@@ -98,7 +98,7 @@ impl<'a> Tokenizer<'a> {
     /// A tokenizer at `start`, where nothing is pending, in a run `plain` of a stream's plain
     /// bytes. `is_front` says whether the run begins where the stream does; else it has to begin a
     /// window before `start`. It goes on to the end of the run as if that were the end of the
-    /// stream: less than [`Part::AHEAD_LEN`] before it, tokens may be others. `None` for a level
+    /// stream: less than [`Part::LOOKAHEAD_LEN`] before it, tokens may be others. `None` for a level
     /// below 4, where zlib keeps no account of all places, or over 9.
     pub fn new(plain: &'a [u8], start: usize, is_front: bool, zlib: Zlib) -> Option<Self> {
         // zlib takes a reference to the stream's first byte for none.

@@ -1,27 +1,28 @@
-//! Hexadecimal names in ascending order: of the first bits of each only the step from the name
-//! before is stored, in unary, the others as they are.
+//! Hexadecimal names in ascending order. The first bits of each name are stored as the step from
+//! the name before, in unary; the other bits are stored as they are.
 //!
-//! That is what Elias and Fano do with ascending numbers (Elias 1974, Fano 1971): of n random names
-//! in a directory it takes less than half a bit a name more than the names say. Steps go around, so
-//! that another directory may begin at any name.
+//! This is the Elias-Fano code for ascending numbers (Elias 1974, Fano 1971). For n random names it
+//! takes less than half a bit per name more than the information in the names. Steps wrap around,
+//! so that another directory may begin at any name.
 
-use super::{ASCENDING, HexNames, Names, decode_affix, digit_of, nibble_of};
+use super::hex::{HexNames, decode_affix, digit_of, nibble_of};
+use super::list::Names;
 use crate::Result;
 use crate::cursor::{Cursor, put_varint};
 use crate::limits::NAME_LEN_MAX;
 use std::collections::HashSet;
 
-/// Most bits of which the step is stored.
+/// Maximum number of leading bits that a step covers.
 const STEP_BITS_MAX: u32 = 16;
 
-/// Bits of bytes, the highest of each first.
+/// Bit reader, highest bit of each byte first.
 struct Bits<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl Bits<'_> {
-    /// The next bit; `None` behind the end.
+    /// Reads the next bit; `None` behind the end.
     fn next(&mut self) -> Option<u8> {
         let byte = self.bytes.get(self.at / 8)?;
         let shift = (self.at % 8) as u32;
@@ -30,7 +31,7 @@ impl Bits<'_> {
         Some(bit)
     }
 
-    /// The next `count` bits as a number, at most 16 of them.
+    /// Reads the next `count` bits as a number; `count` is at most 16.
     fn number(&mut self, count: u32) -> Option<u32> {
         let mut value = 0;
         for _ in 0..count {
@@ -39,7 +40,7 @@ impl Bits<'_> {
         Some(value)
     }
 
-    /// How many zeros come before the next one, which is passed over.
+    /// Counts the 0 bits before the next 1 bit and skips that bit.
     fn unary(&mut self) -> Option<u32> {
         let mut zeros = 0u32;
         while self.next()? == 0 {
@@ -48,14 +49,14 @@ impl Bits<'_> {
         Some(zeros)
     }
 
-    /// Whether no more bits follow than fill a byte, all zero.
+    /// Whether only zero padding of less than a byte is left.
     fn is_done(&mut self) -> bool {
         self.bytes.len() == self.at.div_ceil(8)
             && std::iter::from_fn(|| self.next()).all(|b| b == 0)
     }
 }
 
-/// Decodes `count` names, behind the tag.
+/// Decodes `count` names after the tag.
 pub fn decode(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     let prefix = decode_affix(cursor)?;
     let suffix = decode_affix(cursor)?;
@@ -94,7 +95,7 @@ pub fn decode(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
             names.bytes.push(digit_of((high | low) as u8));
         }
         names.bytes.extend_from_slice(suffix);
-        names.close();
+        names.end_name();
     }
     match steps.is_done() && rest.is_done() {
         true => Ok(names),
@@ -102,7 +103,7 @@ pub fn decode(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     }
 }
 
-/// Bytes that are filled with bits, the highest of each first.
+/// Bit writer, highest bit of each byte first.
 #[derive(Default)]
 struct BitSink {
     bytes: Vec<u8>,
@@ -110,7 +111,7 @@ struct BitSink {
 }
 
 impl BitSink {
-    #[allow(clippy::arithmetic_side_effects)] // encodes what this program made
+    #[allow(clippy::arithmetic_side_effects)] // trusted input: values of this program
     fn put(&mut self, bit: bool) {
         if self.filled == 0 {
             self.bytes.push(0);
@@ -122,17 +123,17 @@ impl BitSink {
     }
 }
 
-/// The first bits of a name, as many as a step may be of.
-#[allow(clippy::arithmetic_side_effects)] // encodes what this program made
+/// The first `STEP_BITS_MAX` bits of a name.
+#[allow(clippy::arithmetic_side_effects)] // trusted input: values of this program
 fn front_of(name: &[u8]) -> u32 {
     let nibble = |i| name.get(i).map_or(0, |&b| u32::from(nibble_of(b)));
     (0..4).fold(0, |front, i| front << 4 | nibble(i))
 }
 
-/// The names, if none is there twice: what is shared between directories is left to the compressor,
-/// which finds whole bytes.
-#[allow(clippy::arithmetic_side_effects)] // encodes what this program made
-pub fn encode(names: &HexNames<'_>) -> Option<Vec<u8>> {
+/// Encodes the names if all are distinct. Repeated names, which directories share, go to the
+/// compressor instead: it finds repeats of whole bytes only. `tag` is the first byte.
+#[allow(clippy::arithmetic_side_effects)] // trusted input: values of this program
+pub fn encode(names: &HexNames<'_>, tag: u8) -> Option<Vec<u8>> {
     let mut seen = HashSet::with_capacity(names.inner.len());
     if !names.inner.iter().all(|name| seen.insert(*name)) {
         return None;
@@ -144,7 +145,7 @@ pub fn encode(names: &HexNames<'_>) -> Option<Vec<u8>> {
         let shift = STEP_BITS_MAX - bits;
         (own >> shift).wrapping_sub(before >> shift) & ((1 << bits) - 1)
     };
-    // Every bit more saves one of each name, and makes steps longer.
+    // Each additional bit shortens every name's rest by a bit and doubles the steps.
     let cost = |&bits: &u32| {
         let steps = (0..fronts.len()).map(|i| u64::from(step(bits, i)));
         steps.sum::<u64>() + fronts.len() as u64 * u64::from(STEP_BITS_MAX - bits)
@@ -158,7 +159,7 @@ pub fn encode(names: &HexNames<'_>) -> Option<Vec<u8>> {
         let all = all.flat_map(|nibble| (0..4).rev().map(move |bit| nibble >> bit & 1 == 1));
         all.skip(bits as usize).for_each(|bit| rest.put(bit));
     }
-    let mut out = names.head(ASCENDING);
+    let mut out = names.head(tag);
     out.push(bits as u8);
     put_varint(&mut out, steps.bytes.len() as u64);
     out.extend_from_slice(&steps.bytes);

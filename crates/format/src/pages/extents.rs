@@ -1,44 +1,44 @@
-//! Pages of extents: where the bytes of the logical space come from.
+//! Extent pages: the extent map of the logical space.
 
 use crate::column::{self, Column};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::limits::{BASES_MAX, EXTENTS_PER_PAGE, NUMBER_MAX, STREAMS_MAX};
 use crate::{Error, Result};
 
-/// Where the bytes of an extent come from.
+/// Source of an extent's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// Absent data that reads as zero.
     Hole,
-    /// Raw bytes of a stream, from this address on.
+    /// Raw bytes of a stream, starting at `address`.
     Stream {
         /// Stream number.
         stream: u8,
-        /// Address in the stream's raw space.
+        /// Address in the stream, raw bytes.
         address: u64,
     },
 }
 
-/// A run of the logical space.
+/// An extent: a contiguous range of the logical space with one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Logical bytes, never 0.
+    /// Length in logical bytes, never 0.
     pub len: u64,
-    /// Where they come from.
+    /// Source of its bytes.
     pub source: Source,
 }
 
-/// What an extent page lists: an extent, or that a base image has as many there are.
+/// An item of an extent page: an extent, or a reference to the extents of a base image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtentRun {
     /// An extent.
     Own(Extent),
-    /// The extents of a range of a base image's logical space, cut to it.
+    /// A range of a base image's logical space: stands for the extents there, cut to the range.
     Base(BaseRun),
 }
 
 impl ExtentRun {
-    /// Logical bytes, never 0.
+    /// Length in logical bytes, never 0.
     pub const fn logical_len(&self) -> u64 {
         match self {
             Self::Own(extent) => extent.len,
@@ -52,47 +52,48 @@ impl ExtentRun {
 pub struct BaseRun {
     /// Number of the base in the directory.
     pub base: u8,
-    /// Where the range begins.
+    /// Start of the range, logical bytes.
     pub start: u64,
-    /// Its bytes, never 0.
+    /// Length of the range, logical bytes, never 0.
     pub len: u64,
 }
 
-/// Takes the extents that stand for a run of a base's logical space, in order.
+/// Callback that takes the extents of a base run, in order.
 pub type TakeExtent<'a> = dyn FnMut(Extent) -> Result<()> + 'a;
 
-/// Finds the extents that stand for a run, with the streams as the image on top numbers them.
+/// Callback that finds the extents of a base run. It translates their streams to the numbers in the
+/// image on top.
 pub type ResolveRun<'a> = dyn FnMut(BaseRun, &mut TakeExtent<'_>) -> Result<()> + 'a;
 
 /// A page of up to `EXTENTS_PER_PAGE` extents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtentPage {
-    /// Logical offset of each extent from the start of the page, and after the last the page's
+    /// Logical offset of each extent from the start of the page; the last element is the page's
     /// length.
     starts: Vec<u64>,
     sources: Vec<Source>,
     has_base_runs: bool,
 }
 
-/// Where the next fresh bytes of each stream lie, behind all that extents before refer to: an
-/// extent that goes on there needs no address.
+/// The head of each stream: the address after all bytes that earlier extents refer to. An extent
+/// that starts at the head needs no address.
 pub type Heads = Vec<u64>;
 
-/// The source that stands for the first base image in a page with so many streams.
+/// Tag of the first base image in a page with this many streams.
 const fn first_base_tag(stream_count: usize) -> u64 {
     (stream_count as u64).saturating_mul(2).saturating_add(1)
 }
 
 impl ExtentPage {
-    /// Encodes consecutive extents. `heads` says where the fresh bytes of each stream go on; it is
-    /// moved forward.
+    /// Encodes consecutive extents. `heads` has the head of each stream; this moves the heads
+    /// forward.
     pub fn encode(extents: &[Extent], heads: &mut Heads) -> Vec<u8> {
         let runs: Vec<_> = extents.iter().copied().map(ExtentRun::Own).collect();
         Self::encode_runs(&runs, heads)
     }
 
-    /// The same for what lies in base images in part.
-    // encodes what this program made
+    /// Encodes consecutive extents, of which some are runs of base images.
+    // trusted input: values of this program
     #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
     pub fn encode_runs(runs: &[ExtentRun], heads: &mut Heads) -> Vec<u8> {
         let mut out = Vec::new();
@@ -140,7 +141,7 @@ impl ExtentPage {
     /// # Errors
     /// `Corrupt`, also for empty extents and unknown streams.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
-        Self::parse_over(bytes, &mut |run, _| {
+        Self::parse_with_bases(bytes, &mut |run, _| {
             let what = format!("extent source: there is no base image {}", run.base);
             Err(Error::corrupt("extent page", 0, "F-11.2", what))
         })
@@ -149,10 +150,10 @@ impl ExtentPage {
     /// Parses a page; `resolve` finds the extents of base images.
     ///
     /// # Errors
-    /// As [`ExtentPage::parse`], and those of `resolve`.
+    /// As [`ExtentPage::parse`], and the errors of `resolve`.
     /// # Cost
-    /// However much runs stand for, at most `EXTENTS_PER_PAGE` extents are taken.
-    pub fn parse_over(bytes: &[u8], resolve: &mut ResolveRun<'_>) -> Result<Self> {
+    /// Takes at most `EXTENTS_PER_PAGE` extents, even if runs stand for more.
+    pub fn parse_with_bases(bytes: &[u8], resolve: &mut ResolveRun<'_>) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "extent page");
         let count = cursor.count(EXTENTS_PER_PAGE, "extent count")?;
         let stream_count = cursor.count(STREAMS_MAX, "stream count")?;
@@ -162,13 +163,16 @@ impl ExtentPage {
         let first_base = first_base_tag(stream_count);
         let lens = Column::decode(&mut cursor, count)?;
         let tags = Column::decode(&mut cursor, count)?;
-        let step_count = tags.iter(count).filter(|&t| is_back(t, first_base)).count();
+        let step_count = tags
+            .iter(count)
+            .filter(|&t| has_step(t, first_base))
+            .count();
         let mut page = Self {
             starts: vec![0],
             sources: Vec::with_capacity(count),
             has_base_runs: false,
         };
-        let mut places = Places {
+        let mut runs = RunDecoder {
             heads: &mut heads,
             first_base,
             steps: Column::decode(&mut cursor, step_count)?,
@@ -181,7 +185,7 @@ impl ExtentPage {
             if len == 0 || page.logical_len().saturating_add(len) > NUMBER_MAX {
                 return Err(cursor.error("F-11.1", format!("extent length {len}: out of range")));
             }
-            let run = places.run(tag, len);
+            let run = runs.next(tag, len);
             match run.map_err(|(rule, what)| cursor.error(rule, what))? {
                 ExtentRun::Own(extent) => page.push(extent)?,
                 ExtentRun::Base(run) => page.take_run(run, resolve)?,
@@ -191,10 +195,12 @@ impl ExtentPage {
         Ok(page)
     }
 
-    /// Appends an extent that was found to be in range.
+    /// Appends an extent whose range was checked.
     fn push(&mut self, extent: Extent) -> Result<()> {
         if self.count() >= EXTENTS_PER_PAGE {
-            let what = format!("extents with those of base images: more than {EXTENTS_PER_PAGE}");
+            let what = format!(
+                "extents, those of base images included: expected at most {EXTENTS_PER_PAGE}"
+            );
             return Err(Error::corrupt("extent page", 0, "F-11.6", what));
         }
         self.starts
@@ -210,13 +216,16 @@ impl ExtentPage {
         match self.logical_len() == end {
             true => Ok(()),
             false => {
-                let what = format!("run of {} bytes of a base image: it has others", run.len);
+                let what = format!(
+                    "run of a base image: expected extents of {} bytes in all",
+                    run.len
+                );
                 Err(Error::corrupt("extent page", 0, "F-11.6", what))
             }
         }
     }
 
-    /// Whether extents of it stand in a base image.
+    /// Whether some of its extents come from a base image.
     pub const fn has_base_runs(&self) -> bool {
         self.has_base_runs
     }
@@ -231,7 +240,7 @@ impl ExtentPage {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// The extent that holds logical byte `offset` of the page, with its own logical start.
+    /// Index of the extent that holds logical byte `offset` of the page.
     pub fn find(&self, offset: u64) -> Option<usize> {
         let index = self
             .starts
@@ -240,7 +249,7 @@ impl ExtentPage {
         (index < self.count()).then_some(index)
     }
 
-    /// Extent `index` and its logical start from the start of the page.
+    /// Logical start (from the start of the page) and extent at `index`.
     pub fn get(&self, index: usize) -> Option<(u64, Extent)> {
         let &source = self.sources.get(index)?;
         let &start = self.starts.get(index)?;
@@ -254,41 +263,41 @@ impl ExtentPage {
         ))
     }
 
-    /// Bytes of memory behind the page.
+    /// Bytes of heap memory of the page.
     pub fn memory_len(&self) -> usize {
         self.count()
             .saturating_mul(size_of::<Source>().saturating_add(8))
     }
 }
 
-/// Whether a source is followed by a step: it does not go on where the bytes before it ended.
-const fn is_back(tag: u64, first_base: u64) -> bool {
+/// Whether a step follows for this tag: the extent does not start at the stream's head.
+const fn has_step(tag: u64, first_base: u64) -> bool {
     (tag != 0 && tag & 1 == 0) || tag >= first_base
 }
 
-/// Where the extents of a page lie, one after the other.
-struct Places<'a> {
+/// Decodes the tags of a page, one after the other, to extents and base runs.
+struct RunDecoder<'a> {
     heads: &'a mut Heads,
     first_base: u64,
     steps: Column,
     step_index: usize,
-    /// Where the last extent that went back ended, and the last run of a base.
+    /// End of the last extent with a step, and end of the last base run.
     expected: u64,
     expected_start: u64,
 }
 
-/// The rule that is broken, and how.
+/// The rule that is broken, and the message.
 type Broken = (&'static str, String);
 
-impl Places<'_> {
+impl RunDecoder<'_> {
     fn step(&mut self) -> u64 {
         let step = unzigzag(self.steps.get(self.step_index)) as u64;
         self.step_index = self.step_index.saturating_add(1);
         step
     }
 
-    /// The next `len` bytes, whose source is told by `tag`.
-    fn run(&mut self, tag: u64, len: u64) -> std::result::Result<ExtentRun, Broken> {
+    /// Decodes the next `len` bytes with this `tag`.
+    fn next(&mut self, tag: u64, len: u64) -> std::result::Result<ExtentRun, Broken> {
         let in_range = |at: u64| match at.saturating_add(len) > NUMBER_MAX {
             true => Err(("F-11.3", "extent address out of range".to_owned())),
             false => Ok(at),
@@ -310,15 +319,15 @@ impl Places<'_> {
         let stream = tag.saturating_sub(1) / 2;
         let no_stream = || ("F-11.2", format!("extent source {tag}: no such stream"));
         let stream = u8::try_from(stream).map_err(|_| no_stream())?;
-        let back = match is_back(tag, self.first_base) {
+        let stepped = match has_step(tag, self.first_base) {
             true => Some(self.expected.wrapping_add(self.step())),
             false => None,
         };
         let head = self.heads.get_mut(usize::from(stream));
         let head = head.ok_or_else(no_stream)?;
-        let address = back.unwrap_or(*head);
+        let address = stepped.unwrap_or(*head);
         let end = address.wrapping_add(len);
-        if back.is_some() {
+        if stepped.is_some() {
             self.expected = end;
         }
         *head = end.max(*head);

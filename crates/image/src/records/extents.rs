@@ -68,7 +68,7 @@ impl Records {
     }
 
     pub(super) fn parse_extents(&self, raw: &[u8]) -> Result<ExtentPage> {
-        ExtentPage::parse_over(raw, &mut |run, take| self.take_base_run(run, take))
+        ExtentPage::parse_with_bases(raw, &mut |run, take| self.take_base_run(run, take))
     }
 
     /// Hands on the extents of a run. The pages that they stand in have no runs themselves, so that
