@@ -2,11 +2,14 @@
 # make test       everything that must hold of a commit; needs root
 # make            build the program
 # make install    PREFIX=/usr/local: program, mount helper, manual pages, completions
-# make bench      figures beside SquashFS and EROFS, into bench-out/; needs root and a quiet machine
-# make bench-build  size, time and memory of building beside every rival, into bench-out/; a quiet machine, an hour and more
-# make bench-forest  forests of up to 10^7 files: built, searched, mounted, beside other file systems; needs root and a quarter of an hour
+# make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; 20 minutes, needs root
+# make bench-build   size, time and memory of building beside every rival; an hour and more
+# make bench-mount   mounts beside SquashFS, EROFS, ext4 and a stub without an image; needs root
+# make bench-forest  forests of up to 10^7 files: built, searched, mounted; needs root and a quarter of an hour
 # make soak-forest   the same up to 10^9 files; needs root and about two hours
-# make bench-mount  mounts beside SquashFS, EROFS, ext4 and a stub without an image, into bench-out/; needs root and a quiet machine
+#                 Benchmarks need a quiet machine. ARGS='--corpus usr' and the like change what is measured, without
+#                 replacing the results in bench/results: 'PYTHONPATH=bench python3 -m weald_bench run --help'
+# make bench-report  docs/benchmarks.md and its plots from the results in bench/results
 # make soak-mount  a hundred images mounted, read and unmounted by one server, MINUTES=60; needs root
 # make trees      the same tree back, on large trees of this machine; needs root
 # make systemd    the units and the fstab of docs/mounting.md under a systemd of their own; needs root
@@ -22,7 +25,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo test bench bench-build bench-forest soak-forest bench-mount soak-mount trees exports systemd fuzz soak setup install uninstall clean
+.PHONY: all demo test bench bench-build bench-forest soak-forest bench-mount bench-report soak-mount trees exports systemd fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -36,25 +39,42 @@ test:
 	bash scripts/setup.sh build test
 	bash scripts/test.sh
 
+# $(call measure,SUITE): without ARGS the result and the document are replaced.
+define measure
+	PYTHONPATH=bench python3 -m weald_bench run --suite $(1) $(or $(ARGS),--result bench/results/$(1).json)
+	$(if $(ARGS),,PYTHONPATH=bench python3 -m weald_bench report bench/results --output docs/benchmarks.md)
+endef
+
 bench:
 	bash scripts/setup.sh build bench
-	bash scripts/bench.sh
+	cargo build --release --locked -p weald-cli --bins
+	$(call measure,main)
 
 bench-build:
-	bash scripts/setup.sh build rivals
-	bash scripts/bench-build.sh
+	bash scripts/setup.sh build bench rivals
+	cargo build --release --locked -p weald-cli --bins
+	$(call measure,build)
 
 bench-forest:
-	bash scripts/setup.sh build forest
-	bash scripts/bench-forest.sh
+	bash scripts/setup.sh build bench forest
+	cargo build --release --locked -p weald-cli --bins
+	cargo build --release --locked -p weald-fuse --example stub
+	$(call measure,forest)
 
 soak-forest:
-	bash scripts/setup.sh build forest
-	bash scripts/bench-forest.sh soak
+	bash scripts/setup.sh build bench forest
+	cargo build --release --locked -p weald-cli --bins
+	cargo build --release --locked -p weald-fuse --example stub
+	$(call measure,forest-soak)
 
 bench-mount:
 	bash scripts/setup.sh build bench mount
-	bash scripts/bench-mount.sh
+	cargo build --release --locked -p weald-cli --bins
+	cargo build --release --locked -p weald-fuse --example stub
+	$(call measure,mount)
+
+bench-report:
+	PYTHONPATH=bench python3 -m weald_bench report bench/results --output docs/benchmarks.md
 
 soak-mount:
 	bash scripts/setup.sh build mount

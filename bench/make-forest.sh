@@ -1,6 +1,7 @@
 #!/bin/bash
-# make-forest.sh LIST DIR: unpacks many versions of real packages side by side, fetched from their registries by the registries'
-# own clients (pip, npm, cargo). What is there already stays; so a run that was cut short goes on where it stopped.
+# make-forest.sh LIST DIR: unpacks many versions of real packages side by side, fetched by the clients
+# of their registries (pip, npm, cargo). What is there already stays; so a run that was cut short goes
+# on where it stopped.
 #
 # A line of LIST is one of
 #   pypi NAME VERSION      a wheel
@@ -45,8 +46,9 @@ npm_package() {
 crate() {
     mkdir -p "$scratch/want/src"
     : >"$scratch/want/src/lib.rs"
-    printf '[package]\nname = "want"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\n%s = { version = "=%s", default-features = false }\n[workspace]\n' \
-        "$1" "$2" >"$scratch/want/Cargo.toml"
+    printf '%s\n' '[package]' 'name = "want"' 'version = "0.0.0"' 'edition = "2021"' '[dependencies]' \
+        "$1 = { version = \"=$2\", default-features = false }" '[workspace]' \
+        >"$scratch/want/Cargo.toml"
     (cd "$scratch/want" && cargo fetch --quiet)
     cp -r "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"$1-$2" "$scratch/tree"
     rm -f "$scratch/tree/.cargo-ok"

@@ -1,7 +1,8 @@
 #!/bin/bash
-# make-listing.sh COPIES DIR... writes a listing, paths that end in zero bytes, of realistic names in no order: those of everything below the DIRs,
-# COPIES times under roots of their own, and of each copy one name in 17, another for every copy, changed. The same trees give the same listing;
-# nothing is read but names. `weald build - --from listing` takes it.
+# make-listing.sh COPIES DIR... writes a listing, paths that end in zero bytes, of realistic names in
+# no order: those of everything below the DIRs, COPIES times under roots of their own, and of each copy
+# one name in 17, another for every copy, changed. The same trees give the same listing; only names are
+# read. `weald build - --from listing` takes it.
 set -euo pipefail
 export LC_ALL=C
 
@@ -16,7 +17,8 @@ import random, sys
 
 copies = int(sys.argv[1])
 paths = sys.stdin.buffer.read().split(b"\0")[:-1]
-# Each place in the output is one path of one copy; blocks of copies are shuffled together, so that memory is that of the places alone.
+# Each place in the output is one path of one copy; copies are shuffled together, so that
+# memory is that of the places alone.
 places = list(range(len(paths) * copies))
 random.Random(1).shuffle(places)
 out = []

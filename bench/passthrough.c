@@ -1,9 +1,10 @@
-/* What FUSE passthrough (Linux 6.9) gains and costs: passthrough DIR HOW COUNT BYTES THREADS mounts on DIR a directory of COUNT files of BYTES bytes each, all the
- * same memory, until it is unmounted. HOW is
+/* What FUSE passthrough (Linux 6.9) gains and costs: passthrough DIR HOW COUNT BYTES THREADS mounts
+ * on DIR a directory of COUNT files of BYTES bytes each, all the same memory, until it is unmounted.
+ * HOW is
  *   plain   the kernel opens files by itself, reads are answered from memory
  *   opened  each open is asked for, reads are answered from memory
  *   through each open is asked for and tied to a file in memory, which the kernel reads by itself
- * Needs root. The part `through` of scripts/bench-mount.sh compares the three. */
+ * Needs root. The part `through` of the suite `mount` compares the three. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

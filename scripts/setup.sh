@@ -30,6 +30,8 @@ tar tar
 bsdtar libarchive-tools
 mtree mtree-netbsd
 python3 python3
+openssl openssl
+mksquashfs squashfs-tools
 mkfs.ext4 e2fsprogs
 mkfs.xfs xfsprogs
 mkfs.btrfs btrfs-progs
@@ -50,35 +52,24 @@ TABLE
     bench) cat <<'TABLE' ;;
 mksquashfs squashfs-tools
 mkfs.erofs erofs-utils
-/usr/bin/time time
-losetup mount
 fusermount3 fuse3
-perl perl
+mount mount
+losetup mount
+findmnt util-linux
+openssl openssl
 python3 python3
 pip3 python3-pip
 npm npm
 TABLE
     rivals) cat <<'TABLE' ;;
-mksquashfs squashfs-tools
-mkfs.erofs erofs-utils
-/usr/bin/time time
 zstd zstd
 xz xz-utils
 zpaq zpaq
 lrzip lrzip
 borg borgbackup
 restic restic
-perl perl
-python3 python3
-pip3 python3-pip
-npm npm
 TABLE
     forest) cat <<'TABLE' ;;
-fusermount3 fuse3
-python3 python3
-/usr/bin/time time
-mount mount
-mountpoint util-linux
 mkfs.ext4 e2fsprogs
 mkfs.xfs xfsprogs
 mkfs.btrfs btrfs-progs

@@ -27,7 +27,7 @@ run_tests() {
     unsteady=("${again[@]}")
 }
 
-need cargo
+need cargo python3
 need_root "testing: it makes devices, foreign owners and mounts, and"
 need_fuse
 cd "$root"
@@ -37,6 +37,7 @@ timed cargo fmt --check
 make_work
 unsteady=()
 timed run_tests
+timed env PYTHONPATH=bench PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s bench/tests -t bench
 timed cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 # Built already, for the tests that run the program.
 timed env WEALD_PROFILE=dev bash scripts/trees.sh quick

@@ -1,0 +1,188 @@
+"""The state of one run: options, places, programs, and what was found so far."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from weald_bench import machine, markdown
+from weald_bench.measure import CommandFailed, Meter, Usage, Words, shown
+from weald_bench.result import Check, Result, Table
+from weald_bench.rivals.base import Rival
+from weald_bench.rivals.weald import Weald
+from weald_bench.runner import Step, interleave
+
+ROOT = machine.ROOT
+BENCH = ROOT / "bench"
+
+
+def say(text: str) -> None:
+    """Tells the user how far the run is."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@dataclass
+class Options:
+    """What the command line says."""
+
+    suite: str
+    scale: str = "full"
+    parts: list[str] = field(default_factory=list)
+    corpora: list[str] = field(default_factory=list)
+    rivals: list[str] | None = None
+    levels: list[int] = field(default_factory=list)
+    rounds: int | None = None
+    limit_s: float = 0.0
+    weald: Path = Path()
+    against: Path | None = None
+    stub: Path | None = None
+    out: Path = Path("bench-out")
+    room: Path | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in a result: no paths of this machine."""
+        return {
+            "scale": self.scale,
+            "parts": self.parts,
+            "corpora": [word.split("=", 1)[0] for word in self.corpora],
+            "rivals": self.rivals,
+            "levels": self.levels,
+            "rounds": self.rounds,
+            "against": self.against is not None,
+        }
+
+
+class Bench:
+    """One run. Entered, it has a place to work that is gone afterwards, with all mounts in it."""
+
+    def __init__(self, options: Options, rivals: Sequence[Rival]) -> None:
+        self.options = options
+        self.weald = Weald(options.weald)
+        self.against = (
+            Weald(options.against, "against", "Weald --against") if options.against else None
+        )
+        self.rivals = list(rivals)
+        self.result = Result(options.suite, {}, options.to_dict())
+        self.work = Path()
+        self.mnt = Path()
+        self.meter: Meter = None  # type: ignore[assignment]
+
+    def __enter__(self) -> Bench:
+        self.options.out.mkdir(parents=True, exist_ok=True)
+        self.work = Path(tempfile.mkdtemp(prefix="weald-bench-", dir=self.options.room))
+        self.work.chmod(0o755)
+        self.mnt = self.work / "mnt"
+        self.mnt.mkdir()
+        # Servers of mounts have their place here: those of the user are not asked.
+        run = self.work / "run"
+        run.mkdir(0o700)
+        os.environ["WEALD_RUNTIME_DIR"] = str(run)
+        os.environ["LC_ALL"] = "C"
+        log = open(self.options.out / f"{self.options.suite}.log", "wb")
+        program = self.compiled("measure.c")
+        self.meter = Meter(program, log)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for point in reversed(mounts_below(self.work)):
+            subprocess.run(["umount", "--lazy", point], check=False)
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.meter.log.close()
+
+    def compiled(self, source: str) -> Path:
+        """A program that is made of a C file of bench/."""
+        program = self.work / Path(source).stem
+        command = ["cc", "-O2", "-pthread", "-o", str(program), str(BENCH / source)]
+        subprocess.run(command, check=True)
+        return program
+
+    # ---- what is run -------------------------------------------------------------------------
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether sizes are those of a trial of the harness, whose figures mean nothing."""
+        return self.options.scale == "tiny"
+
+    def sized(self, full: int, tiny: int) -> int:
+        """A size by scale."""
+        return tiny if self.is_tiny else full
+
+    def has(self, part: str) -> bool:
+        """Whether a part is wanted."""
+        return part in self.options.parts
+
+    def wealds(self) -> list[Weald]:
+        """The Weald under test, and the one that it is compared with."""
+        return [self.weald] + ([self.against] if self.against else [])
+
+    def rounds(self, usual: int) -> int:
+        """How often each thing is measured at most."""
+        return self.options.rounds or usual
+
+    def measure(self, command: Words, **more: Any) -> Usage:
+        """Measures a command, and notes it in the result."""
+        used = self.meter.run(command, **more)
+        self.result.commands.append(
+            {
+                "command": shown(command).replace(str(self.work), "WORK"),
+                "wall_s": round(used.wall_s, 3),
+                "cpu_s": round(used.cpu_s, 3),
+                "peak_mib": round(used.peak_mib, 1),
+                "read_bytes": used.read_bytes,
+                "written_bytes": used.written_bytes,
+            }
+        )
+        return used
+
+    def quiet(self, command: Words, **more: Any) -> None:
+        """Runs a command that is not measured."""
+        self.meter.quiet(command, **more)
+
+    def by_turns(self, steps: Sequence[Step], rounds: int, limit_s: float = 1e9) -> int:
+        """Runs steps by turns; failures go into the result."""
+        limit_s = min(limit_s, self.options.limit_s or limit_s)
+        done = interleave(steps, self.rounds(rounds), limit_s, say)
+        self.result.failures += [f"{step.id}: {step.problem}" for step in steps if step.problem]
+        return done
+
+    # ---- what is found -----------------------------------------------------------------------
+
+    def show(self, table: Table) -> None:
+        """Adds a table to the result and prints it."""
+        self.result.tables.append(table)
+        print("\n".join(markdown.table_lines(table, "##")), flush=True)
+
+    def at_most(self, figure: str, found: float | None, most: float, digits: int = 2) -> None:
+        """Checks a figure against the most that was asked."""
+        self.result.checks.append(Check(figure, found, "≤", most, digits))
+
+    def at_least(self, figure: str, found: float | None, least: float, digits: int = 2) -> None:
+        """Checks a figure against the least that was asked."""
+        self.result.checks.append(Check(figure, found, "≥", least, digits))
+
+    def equal(self, figure: str, found: float | str | None, asked: float | str) -> None:
+        """Checks a figure that must be exactly as asked."""
+        self.result.checks.append(Check(figure, found, "=", asked, 0))
+
+    def true(self, figure: str, found: bool) -> None:
+        """Checks that something holds."""
+        self.equal(figure, "yes" if found else "no", "yes")
+
+    def part_failed(self, part: str, error: CommandFailed) -> None:
+        """Notes a part that could not be run to its end: its missing figures are not as asked."""
+        say(f"{part}: {error}")
+        self.result.failures.append(f"part {part}: {error}")
+        self.result.checks.append(Check(f"part {part}: all figures", None, "=", "measured"))
+
+
+def mounts_below(directory: Path) -> list[str]:
+    """Mount points below a directory, in the order of mounting."""
+    points = (line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines())
+    return [point for point in points if point.startswith(f"{directory}/")]

@@ -1,0 +1,68 @@
+"""What the harness knows of a rival."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from weald_bench import machine
+
+
+@dataclass
+class Packing:
+    """How a tree is packed: a command, its environment, and what must exist before it."""
+
+    command: list[str]
+    env: dict[str, str] | None = None
+
+
+class Rival:
+    """A program that packs trees."""
+
+    #: The word of `--rivals`.
+    name = ""
+    #: How tables name it.
+    label = ""
+    #: Commands that it needs.
+    tools: tuple[str, ...] = ()
+    #: The file system type of the kernel that mounts its images, if any does.
+    kind: str | None = None
+
+    def problem(self) -> str | None:
+        """Why it cannot be run; None if it can. A rival that can install itself does so here."""
+        for tool in self.tools:
+            if shutil.which(tool) is None:
+                return f"missing: {tool} is not on PATH"
+        return None
+
+    def version(self) -> str:
+        """Name and version of its tool."""
+        raise NotImplementedError
+
+    def packing(self, tree: Path, target: Path, work: Path) -> Packing:
+        """How it packs a tree into a target, which may become a directory."""
+        raise NotImplementedError
+
+
+def shell(script: str, *words: str | os.PathLike[str]) -> list[str]:
+    """A shell command; the words are $1 and so on. It fails if any command in it fails."""
+    return ["bash", "-euo", "pipefail", "-c", script, "bash", *map(os.fspath, words)]
+
+
+def package_version(package: str, fallback: str) -> str:
+    """Name and version of a Debian package."""
+    told = machine.first_line("dpkg-query", "-W", "-f", "${Package} ${Version}", package)
+    return told if told and told.startswith(package) and " " in told else fallback
+
+
+def file_len(path: Path) -> int:
+    """Bytes of a file, or of all files of a directory."""
+    if path.is_file():
+        return path.stat().st_size
+    return sum(
+        (Path(directory) / name).lstat().st_size
+        for directory, _, names in os.walk(path)
+        for name in names
+    )

@@ -1,0 +1,97 @@
+"""DwarFS: the C++ tools where they are on PATH, else the Rust crates.
+
+Debian 12 has no package of DwarFS, and the registries of Python, npm and Rust have none of its
+C++ tools. crates.io has `dwarfs-enc`, which writes its format, and `dwarfs`, which reads it: the
+program in bench/dwarfs-rs packs and reads with them. It does not order files by similarity, and it
+cannot mount. Tables say which of the two was measured.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from weald_bench import machine
+from weald_bench.rivals.base import Packing, Rival
+
+PROJECT = machine.ROOT / "bench" / "dwarfs-rs"
+PROGRAM = "weald-bench-dwarfs"
+
+#: What takes the place of a mount of DwarFS in tables where the C++ tools are missing.
+NO_MOUNT = "missing: dwarfs (the C++ tool that mounts) is not on PATH; the Rust crates do not mount"
+
+
+class Dwarfs(Rival):
+    """DwarFS, by whatever can be had of it."""
+
+    name = "dwarfs"
+    label = "DwarFS"
+
+    def __init__(self) -> None:
+        self.crate: Path | None = None
+        self.why: str | None = None
+
+    @property
+    def is_original(self) -> bool:
+        """Whether the C++ tools are there."""
+        return shutil.which("mkdwarfs") is not None
+
+    def problem(self) -> str | None:
+        if self.is_original:
+            self.label = "DwarFS (mkdwarfs, defaults)"
+            return None
+        self.label = "DwarFS (crate dwarfs-enc, zstd-22; mkdwarfs is missing)"
+        if self.crate is None and self.why is None:
+            self.crate, self.why = build_crate()
+        return self.why
+
+    def version(self) -> str:
+        if self.is_original:
+            return machine.first_line("mkdwarfs", "--version") or "mkdwarfs"
+        return f"DwarFS: {machine.first_line(str(self.crate), 'version')}, no mkdwarfs"
+
+    def packing(self, tree: Path, target: Path, work: Path) -> Packing:
+        if self.is_original:
+            words = ["-i", str(tree), "-o", str(target), "--no-progress", "--log-level=error"]
+            return Packing(["mkdwarfs", *words])
+        return Packing([str(self.crate), "pack", str(tree), str(target)])
+
+    def mount_commands(self, image: Path) -> tuple[list[str] | None, list[str] | None]:
+        """The commands that mount in the foreground and in the background, the mount point being
+        appended; None where nothing can."""
+        tool = shutil.which("dwarfs")
+        if tool is None:
+            return None, None
+        # It takes options after the mount point.
+        served = ["sh", "-c", 'exec "$0" "$1" "$2" -f', tool, str(image)]
+        return served, [tool, str(image)]
+
+    def read_command(self, image: Path) -> list[str] | None:
+        """A command that decodes all contents and writes them nowhere."""
+        if self.crate is not None:
+            return [str(self.crate), "read", str(image)]
+        if shutil.which("dwarfsextract"):
+            script = 'dwarfsextract -i "$1" -f ustar >/dev/null'
+            return ["sh", "-c", script, "sh", str(image)]
+        return None
+
+
+def build_crate() -> tuple[Path | None, str | None]:
+    """Builds the program on the crates: its path, or why there is none."""
+    if shutil.which("cargo") is None:
+        return None, "missing: neither mkdwarfs nor cargo is on PATH"
+    target = machine.ROOT / "bench-out" / "dwarfs-rs"
+    ended = subprocess.run(
+        ["cargo", "build", "--release", "--locked", "--quiet"],
+        cwd=PROJECT,
+        env={**os.environ, "CARGO_TARGET_DIR": str(target)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ended.returncode != 0:
+        last = (ended.stderr.strip().splitlines() or ["no message"])[-1]
+        return None, f"missing: mkdwarfs is not on PATH, and bench/dwarfs-rs does not build: {last}"
+    return target / "release" / PROGRAM, None

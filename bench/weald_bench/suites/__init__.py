@@ -1,0 +1,65 @@
+"""What is measured, one module for each suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weald_bench.bench import Bench
+from weald_bench.suites import build, forest, main, mount
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite: its parts in order, the corpora and rivals of a usual run, the most seconds that
+    the repetitions of one table take unless `--limit` says otherwise, and whether it needs root."""
+
+    name: str
+    title: str
+    parts: tuple[str, ...]
+    corpora: tuple[str, ...]
+    rivals: tuple[str, ...]
+    levels: tuple[int, ...]
+    run: Callable[[Bench], None]
+    needs_root: bool = True
+
+
+EVERY_RIVAL = (
+    "squashfs-zstd squashfs-xz erofs dwarfs tar-zstd-19 tar-zstd-22 tar-xz zpaq lrzip borg restic"
+)
+
+ALL = {
+    suite.name: suite
+    for suite in (
+        Suite(
+            "main",
+            "Weald beside SquashFS, EROFS and DwarFS",
+            main.PARTS,
+            ("forest", "include"),
+            ("squashfs-zstd", "erofs", "dwarfs"),
+            (5, 7),
+            main.run,
+        ),
+        Suite(
+            "build",
+            "Building",
+            build.PARTS,
+            ("forest", "judge", "toolchain"),
+            tuple(EVERY_RIVAL.split()),
+            (5, 7, 9),
+            build.run,
+            needs_root=False,
+        ),
+        Suite(
+            "mount",
+            "Mounts",
+            mount.PARTS,
+            ("forest",),
+            ("squashfs-zstd", "erofs", "ext4", "dwarfs"),
+            (),
+            mount.run,
+        ),
+        Suite("forest", "Forests", forest.PARTS, (), (), (), forest.run),
+        Suite("forest-soak", "Forests of up to 10^9 files", forest.PARTS, (), (), (), forest.run),
+    )
+}
