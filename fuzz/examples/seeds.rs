@@ -352,7 +352,7 @@ fn codecs(corpus: &Corpus) {
             numbers: vec![0, 7],
         };
         let mut stored = history.encode();
-        let frame = weald_codec::encode_after(&raw, &dictionary, 3).unwrap();
+        let frame = weald_codec::encode_with_history(&raw, &dictionary, 3).unwrap();
         stored.extend_from_slice(&frame);
         let mut seed = (stored.len() as u16).to_le_bytes().to_vec();
         seed.extend_from_slice(&stored);

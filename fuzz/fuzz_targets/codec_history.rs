@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(history.numbers.windows(2).all(|w| w[0] < w[1]));
     let mut raw = Vec::new();
     for raw_len in [64, 4096] {
-        if Decoder::decode_after(frame, before, raw_len, &mut raw).is_ok() {
+        if Decoder::decode_with_history(frame, before, raw_len, &mut raw).is_ok() {
             assert_eq!(raw.len(), raw_len);
         }
     }

@@ -20,7 +20,7 @@ use hashbrown::{HashMap, HashSet, HashTable};
 use pages::Pages;
 use std::path::Path;
 use std::sync::Arc;
-use weald_codec::arm64::WORD_LEN;
+use weald_codec::arm64::INSTRUCTION_LEN;
 use weald_codec::{CodecSpec, Encoder, SharedDictionary};
 use weald_format::container::RecordType;
 use weald_format::directory::{Category, Stream};
@@ -534,7 +534,7 @@ fn histories(
         .zip(WINDOW_SHARES)
         .map(|(category, share)| history(category, share))
         .collect();
-    histories[usize::from(ARM64)].align(WORD_LEN as u64);
+    histories[usize::from(ARM64)].align(INSTRUCTION_LEN as u64);
     // What is stored as it is need not be put aside too.
     if let Some(output) = image.reader()?.map(Arc::new) {
         if plan.codec == CodecSpec::None {

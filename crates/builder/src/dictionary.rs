@@ -10,7 +10,7 @@ use crate::read::Job;
 use crate::recode::can_be_taken;
 use crate::scan::ScannedTree;
 use hashbrown::HashSet;
-use weald_codec::{CONTENTS_TRAINING_LEN, train_on_contents};
+use weald_codec::{CONTENT_TRAINING_MEMORY_LEN, train_on_contents};
 use weald_format::Result;
 use weald_format::directory::Category;
 use weald_format::limits::DICTIONARY_LEN_MAX;
@@ -37,7 +37,7 @@ pub const TRAINING_LEN: u64 = SAMPLES_LEN
     + SAMPLE_LEN as u64 * 2
     + SAMPLES_LEN / PIECE_LEN_MEAN as u64 * 36
     + DICTIONARY_LEN_MAX
-    + CONTENTS_TRAINING_LEN;
+    + CONTENT_TRAINING_MEMORY_LEN;
 
 /// A dictionary for the files of `jobs`, `total_len` bytes in all; none where it would not pay.
 /// Files that cannot be read are met again, and reported, when they are packed. `go_on` ends the

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use weald_codec::{CodecSpec, Encoded, encode_after};
+use weald_codec::{CodecSpec, Encoded, encode_with_history};
 use weald_format::Result;
 use weald_format::container::{Codec, RecordRef, RecordType};
 use weald_format::directory::Category;
@@ -96,7 +96,7 @@ impl Records {
             numbers: self.numbers.clone(),
         };
         let mut stored = history.encode();
-        let frame = encode_after(raw, &self.bytes()?, level)?;
+        let frame = encode_with_history(raw, &self.bytes()?, level)?;
         stored.extend_from_slice(&frame);
         let codec = Codec::ZstdHistory;
         Ok(match stored.len() < other.stored.len() {

@@ -489,7 +489,7 @@ mod tests {
             for recipe in stream.recipes(ContentId(0)) {
                 let needs = recipe.input_range(plain.len() as u64).unwrap();
                 let run = &plain[needs.start as usize..needs.end as usize];
-                made.extend(weald_codec::make(&recipe, run, plain.len() as u64).unwrap());
+                made.extend(weald_codec::run_recipe(&recipe, run, plain.len() as u64).unwrap());
             }
             assert_eq!(made, *stream.bytes_in(data));
         }

@@ -1,12 +1,12 @@
-//! How many gzip files come back from their plain bytes, and at what price: `find DIR -name '*.gz'
-//! | … --example deflate [-- PLAIN BYTES OF A PART]`.
+//! Measures how many gzip files can be recreated from their plain bytes, and the cost: `find DIR
+//! -name '*.gz' | … --example deflate [-- PLAIN BYTES OF A PART]`.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::time::{Duration, Instant};
 use weald_codec::deflate::{ARCHIVES, analyze, inflate};
-use weald_codec::make;
+use weald_codec::run_recipe;
 use weald_format::ContentId;
 use weald_format::recipes::{Method, Recipe};
 
@@ -15,7 +15,7 @@ fn main() {
         .nth(1)
         .map_or(256 << 10, |a| a.parse().unwrap());
     let (mut files, mut streams, mut parts, mut exact) = (0u32, 0u32, 0u32, 0u32);
-    let (mut stream_len, mut came_back_len, mut plain_len, mut corrections_len) = (0, 0, 0, 0);
+    let (mut stream_len, mut recreated_len, mut plain_len, mut corrections_len) = (0, 0, 0, 0);
     let mut times = [Duration::ZERO; 3];
     let mut levels: BTreeMap<u8, u32> = BTreeMap::new();
     for path in std::io::stdin().lock().lines() {
@@ -38,7 +38,7 @@ fn main() {
             continue;
         }
         streams += 1;
-        came_back_len += len;
+        recreated_len += len;
         *levels.entry(recipes[0].zlib.level).or_default() += 1;
         let mut at = 0;
         for recipe in recipes {
@@ -56,21 +56,22 @@ fn main() {
                 corrections: recipe.corrections,
             };
             let clock = Instant::now();
-            let needs = recipe.input_range(plain.len() as u64).unwrap();
-            let run = &plain[needs.start as usize..needs.end as usize];
-            assert!(make(&recipe, run, plain.len() as u64).unwrap() == bytes);
+            let input = recipe.input_range(plain.len() as u64).unwrap();
+            let run = &plain[input.start as usize..input.end as usize];
+            assert!(run_recipe(&recipe, run, plain.len() as u64).unwrap() == bytes);
             times[2] += clock.elapsed();
         }
     }
     println!("{files} files, {stream_len} bytes of streams, {plain_len} plain");
     println!(
-        "{streams} come back ({came_back_len} bytes), {parts} parts; {exact} recipes without corrections; {corrections_len} bytes of corrections"
+        "{streams} recreated ({recreated_len} bytes), {parts} parts; \
+         {exact} recipes without corrections; {corrections_len} bytes of corrections"
     );
     println!("levels {levels:?}");
     println!("inflate, analyze, recreate: {times:.2?}");
 }
 
-/// Where the DEFLATE stream of a gzip file begins.
+/// Start of the DEFLATE stream in a gzip file.
 fn body_start(bytes: &[u8]) -> Option<usize> {
     if !bytes.starts_with(&[0x1f, 0x8b, 8]) {
         return None;

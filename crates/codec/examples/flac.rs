@@ -1,5 +1,5 @@
-//! How small and how fast our FLAC is: `flac CHANNELS BYTES FILE…`, files of signed samples without
-//! headers, low byte first.
+//! Measures size and speed of our FLAC codec: `flac CHANNELS BYTES FILE…`. Files hold signed
+//! samples without headers, low byte first.
 #![allow(missing_docs, clippy::print_stdout)]
 
 use std::time::Instant;

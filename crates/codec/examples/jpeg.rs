@@ -1,5 +1,5 @@
-//! How small and how fast JPEG files get as Lepton files: `jpeg FILE…`, each from start to end of
-//! image.
+//! Measures size and speed of JPEG files as Lepton files: `jpeg FILE…`. Each file goes from start
+//! to end of image.
 #![allow(missing_docs, clippy::print_stdout)]
 
 use std::time::Instant;

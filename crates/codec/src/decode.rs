@@ -1,5 +1,5 @@
-//! Stored bytes to raw bytes. The caller has verified the stored bytes; a forged length still
-//! cannot make a decoder allocate more than the raw length that was announced, plus a fixed working
+//! Decodes stored bytes to raw bytes. The caller has verified the stored bytes. Even so, a forged
+//! length cannot make a decoder allocate more than the announced raw length and a fixed working
 //! set.
 
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
@@ -10,46 +10,48 @@ use weald_format::{Error, ErrorKind, Result};
 use zstd::dict::DecoderDictionary;
 use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
-/// Most memory that the xz decoder may use besides its output: preset 9 needs 65 MiB.
+/// Maximum memory of the xz decoder besides its output, bytes: preset 9 needs 65 MiB.
 const XZ_MEMORY_MAX: u64 = 80 << 20;
 
-/// The largest window of brotli as RFC 7932 has it, 16 MiB; "large windows" of up to 1 GiB are an
+/// Largest window of Brotli in RFC 7932: 2^24 bytes. "Large windows" of up to 1 GiB are an
 /// extension.
 pub(crate) const BROTLI_WINDOW_BITS: u32 = 24;
 
 /// First bytes of a Zstandard frame.
 const ZSTD_MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 
-/// Raw bytes in which a Zstandard encoder ends a block of its frame: the decoder makes no fewer at
-/// once (RFC 8878, 3.1.1.2).
+/// Raw bytes after which a Zstandard encoder ends a block of its frame. A decoder decodes at least
+/// one such block at a time (RFC 8878, 3.1.1.2).
 pub(crate) const ZSTD_STEP_LEN: usize = 128 << 10;
 
-/// The same for blocks that share a dictionary: they are there to be read in small pieces, so that
-/// their encoder ends a block of the frame so often (W-8). It costs 0.4% of the stored bytes:
+/// The same length for blocks that share a dictionary. Readers read them in small pieces, so their
+/// encoder ends a block of the frame this often (W-8). This costs 0.4% of the stored bytes:
 /// `docs/design/0010-reading-in-small-pieces.md`.
 pub const DICTIONARY_STEP_LEN: usize = 32 << 10;
 
-/// Bytes that the other codecs make at once where only the front is wanted: fewer would not be
-/// worth a second look.
-const STEP_LEN: usize = 64 << 10;
+/// Unit of a front for the other codecs, bytes. With smaller units, readers would decode the same
+/// front again too often.
+const FRONT_STEP_LEN: usize = 64 << 10;
 
-/// A decoder of fronts that holds more than this is not kept: Zstandard's holds what it has decoded
-/// besides.
+/// Maximum memory of an idle front decoder, bytes. A larger one is freed: Zstandard's context also
+/// holds the bytes that it decoded.
 const FRONT_CONTEXT_KEPT_MAX: usize = 8 << 20;
 
-/// Frames of more bytes are decoded into a buffer for their front alone.
+/// Maximum raw length of a frame whose front is decoded into a buffer for the whole frame. For
+/// longer frames the buffer holds the front only.
 const IN_PLACE_LEN_MAX: usize = 1 << 20;
 
-/// Bytes before each block of a Zstandard frame.
+/// Header of each block of a Zstandard frame, bytes.
 const BLOCK_HEADER_LEN: usize = 3;
 
-/// How many of `raw_len` bytes are decoded where the first `wanted` are wanted: whole steps of the
-/// codec, and all of them where the front would be nearly everything or the codec knows no front.
+/// Number of bytes to decode if a reader wants the first `wanted` of `raw_len` bytes. The result is
+/// a multiple of the codec's step. It is `raw_len` if the front would be nearly everything, or if
+/// the codec cannot stop early.
 pub fn front_len(codec: Codec, raw_len: usize, wanted: usize) -> usize {
     let step = match codec {
         Codec::Zstd => ZSTD_STEP_LEN,
         Codec::ZstdDictionary => DICTIONARY_STEP_LEN,
-        Codec::None | Codec::Xz => STEP_LEN,
+        Codec::None | Codec::Xz => FRONT_STEP_LEN,
         Codec::Lz4 | Codec::Brotli | Codec::ZstdHistory => return raw_len,
     };
     let front = wanted.max(1).checked_next_multiple_of(step);
@@ -57,23 +59,23 @@ pub fn front_len(codec: Codec, raw_len: usize, wanted: usize) -> usize {
     front.filter(|&f| f < nearly_all).unwrap_or(raw_len)
 }
 
-/// Bytes of a buffer in which the first `len` of `raw_len` bytes are decoded best: all, where they
-/// are few and the codec can then do without memory of its own.
-pub fn front_room(codec: Codec, raw_len: usize, len: usize) -> usize {
+/// Length of the best buffer for decoding the first `len` of `raw_len` bytes. For short frames it
+/// is the whole frame: then the codec needs no window of its own.
+pub fn front_buffer_len(codec: Codec, raw_len: usize, len: usize) -> usize {
     match codec {
         Codec::Zstd | Codec::ZstdDictionary if raw_len <= IN_PLACE_LEN_MAX => raw_len,
         _ => len,
     }
 }
 
-/// A metadata dictionary, ready to decode with.
+/// A dictionary, prepared for decoding.
 pub struct DictionaryBytes(DecoderDictionary<'static>);
 
 impl DictionaryBytes {
     /// Prepares the dictionary `bytes`.
     ///
     /// # Errors
-    /// `Corrupt` where they begin like a Zstandard dictionary but are none.
+    /// `Corrupt` if the bytes begin like a Zstandard dictionary but are not one.
     pub fn new(bytes: &[u8]) -> Result<Self> {
         let prepared = DecoderDictionary::try_copy(bytes);
         prepared
@@ -86,17 +88,17 @@ impl DictionaryBytes {
 #[derive(Default)]
 pub struct Decoder {
     zstd: Option<zstd::bulk::Decompressor<'static>>,
-    /// For frames that need a dictionary.
+    /// For whole frames that need a dictionary.
     dictionary: Option<DCtx<'static>>,
-    /// For fronts of frames.
+    /// For fronts of frames without a dictionary.
     front: Option<DCtx<'static>>,
-    /// The same for frames that need the dictionary that was needed last.
+    /// For fronts of frames that need the dictionary that was used last.
     dictionary_front: Option<DictionaryFront>,
 }
 
 self_cell::self_cell!(
-    /// A context that refers to its dictionary: preparing one for each of many small frames costs
-    /// 4% of reading them.
+    /// A context together with the dictionary that it refers to. Preparing a context for each of
+    /// many small frames costs 4% of the time to read them.
     struct DictionaryFront {
         owner: Arc<DictionaryBytes>,
         #[not_covariant]
@@ -129,8 +131,8 @@ impl Decoder {
     /// Decodes `stored` to exactly `raw_len` bytes.
     ///
     /// # Errors
-    /// `Corrupt` where the bytes do not decode to that length; `Limit` where memory for it cannot
-    /// be had.
+    /// `Corrupt` if the bytes do not decode to that length; `Limit` if memory for it cannot be
+    /// allocated.
     pub fn decode(
         &mut self,
         codec: Codec,
@@ -143,11 +145,11 @@ impl Decoder {
         Ok(raw)
     }
 
-    /// Decodes `stored` to exactly `raw_len` bytes in `raw`, whose old bytes go and whose memory is
-    /// used again.
+    /// Decodes `stored` to exactly `raw_len` bytes in `raw`. Reuses the memory of `raw` and
+    /// discards its old bytes.
     ///
     /// # Errors
-    /// As [`Decoder::decode`]; what `raw` holds then is of no use.
+    /// As [`Decoder::decode`]; the content of `raw` is unspecified then.
     pub fn decode_into(
         &mut self,
         codec: Codec,
@@ -200,12 +202,12 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes a Zstandard frame that goes on behind `history` to exactly `raw_len` bytes in `raw`,
-    /// whose old bytes go.
+    /// Decodes a Zstandard frame that refers back to `history`, to exactly `raw_len` bytes in
+    /// `raw`. Discards the old bytes of `raw`.
     ///
     /// # Errors
     /// As [`Decoder::decode`].
-    pub fn decode_after(
+    pub fn decode_with_history(
         frame: &[u8],
         history: &[u8],
         raw_len: usize,
@@ -218,11 +220,11 @@ impl Decoder {
             let what = format!("no memory for {raw_len} decoded bytes");
             Error::new(ErrorKind::Limit, what)
         })?;
-        let named = |code| bad(codec, zstd::zstd_safe::get_error_name(code));
+        let zstd_error = |code| bad(codec, zstd::zstd_safe::get_error_name(code));
         let mut context = zstd::zstd_safe::DCtx::try_create()
             .ok_or_else(|| Error::new(ErrorKind::Limit, "no memory for a decoder"))?;
-        context.ref_prefix(history).map_err(named)?;
-        context.decompress(raw, frame).map_err(named)?;
+        context.ref_prefix(history).map_err(zstd_error)?;
+        context.decompress(raw, frame).map_err(zstd_error)?;
         match raw.len() == raw_len {
             true => Ok(()),
             false => Err(bad(
@@ -232,9 +234,9 @@ impl Decoder {
         }
     }
 
-    /// Decodes the first [`front_len`] bytes of `raw_len` into `raw`, whose old bytes go. What lies
-    /// behind them is not looked at. Where a front cannot be had, everything is decoded: an error
-    /// is one that all of it would give.
+    /// Decodes the first [`front_len`] of `raw_len` bytes into `raw` and discards its old bytes.
+    /// Does not check the bytes behind the front. If the front fails, decodes everything: each
+    /// error is one that decoding the whole record would return.
     ///
     /// # Errors
     /// As [`Decoder::decode`].
@@ -250,28 +252,28 @@ impl Decoder {
         let len = front_len(codec, raw_len, wanted);
         let more = len.saturating_sub(raw.len());
         if len < raw_len && raw.try_reserve_exact(more).is_ok() {
-            // What a buffer had before is overwritten, not cleared first: clearing costs as much as
-            // decoding some codecs.
+            // The old bytes of the buffer are overwritten, not cleared first: clearing costs as
+            // much time as some codecs take to decode.
             match codec {
                 Codec::None => {
                     raw.clear();
                     raw.extend_from_slice(stored.get(..len).unwrap_or(&[]));
                 }
                 Codec::Zstd => {
-                    raw.resize(front_room(codec, raw_len, len), 0);
-                    let made = self.zstd_front(stored, raw_len, len, raw).unwrap_or(0);
-                    raw.truncate(made.min(len));
+                    raw.resize(front_buffer_len(codec, raw_len, len), 0);
+                    let decoded_len = self.zstd_front(stored, raw_len, len, raw).unwrap_or(0);
+                    raw.truncate(decoded_len.min(len));
                 }
                 Codec::Xz => {
                     raw.resize(len, 0);
-                    let made = xz_front(stored, raw).unwrap_or(0);
-                    raw.truncate(made);
+                    let decoded_len = xz_front(stored, raw).unwrap_or(0);
+                    raw.truncate(decoded_len);
                 }
                 Codec::ZstdDictionary => {
-                    raw.resize(front_room(codec, raw_len, len), 0);
-                    let made = dictionary
+                    raw.resize(front_buffer_len(codec, raw_len, len), 0);
+                    let decoded_len = dictionary
                         .and_then(|d| self.dictionary_front(stored, raw_len, len, d, raw));
-                    raw.truncate(made.unwrap_or(0).min(len));
+                    raw.truncate(decoded_len.unwrap_or(0).min(len));
                 }
                 Codec::Lz4 | Codec::Brotli | Codec::ZstdHistory => {}
             }
@@ -282,14 +284,14 @@ impl Decoder {
         self.decode_into(codec, stored, raw_len, dictionary, raw)
     }
 
-    /// Makes the first `wanted` bytes of a frame at the front of `room`, or more; how many there
-    /// are.
+    /// Decodes at least the first `wanted` bytes of a frame into `buffer`. Returns the number of
+    /// decoded bytes.
     fn zstd_front(
         &mut self,
         stored: &[u8],
         raw_len: usize,
         wanted: usize,
-        room: &mut [u8],
+        buffer: &mut [u8],
     ) -> Option<usize> {
         let mut context = match self.front.take() {
             Some(mut context) => {
@@ -298,11 +300,11 @@ impl Decoder {
             }
             None => DCtx::try_create()?,
         };
-        let made = frame_front(&mut context, stored, raw_len, wanted, room)?;
+        let decoded_len = frame_front(&mut context, stored, raw_len, wanted, buffer)?;
         if context.sizeof() <= FRONT_CONTEXT_KEPT_MAX {
             self.front = Some(context);
         }
-        Some(made)
+        Some(decoded_len)
     }
 
     /// The same for a frame that needs a dictionary.
@@ -312,7 +314,7 @@ impl Decoder {
         raw_len: usize,
         wanted: usize,
         dictionary: &Arc<DictionaryBytes>,
-        room: &mut [u8],
+        buffer: &mut [u8],
     ) -> Option<usize> {
         let kept = self.dictionary_front.take();
         let mut front = match kept.filter(|kept| Arc::ptr_eq(kept.borrow_owner(), dictionary)) {
@@ -323,14 +325,14 @@ impl Decoder {
             }
             None => DictionaryFront::of(dictionary)?,
         };
-        let (made, memory_len) = front.with_dependent_mut(|_, context| {
-            let made = frame_front(context, stored, raw_len, wanted, room);
-            (made, context.sizeof())
+        let (decoded_len, memory_len) = front.with_dependent_mut(|_, context| {
+            let decoded_len = frame_front(context, stored, raw_len, wanted, buffer);
+            (decoded_len, context.sizeof())
         });
-        if made.is_some() && memory_len <= FRONT_CONTEXT_KEPT_MAX {
+        if decoded_len.is_some() && memory_len <= FRONT_CONTEXT_KEPT_MAX {
             self.dictionary_front = Some(front);
         }
-        made
+        decoded_len
     }
 
     fn decode_zstd(&mut self, stored: &[u8], raw: &mut Vec<u8>) -> Result<()> {
@@ -345,7 +347,8 @@ impl Decoder {
     }
 }
 
-/// A frame that wants a longer window than it has bytes gets no memory for it.
+/// Maximum window for a frame of `raw_len` bytes. A frame that asks for a longer window gets no
+/// memory.
 pub(crate) fn window_of(raw_len: usize) -> DParameter {
     let log = usize::BITS.saturating_sub(raw_len.saturating_sub(1).leading_zeros());
     DParameter::WindowLogMax(log.clamp(10, 27))
@@ -356,16 +359,16 @@ fn frame_front(
     stored: &[u8],
     raw_len: usize,
     wanted: usize,
-    room: &mut [u8],
+    buffer: &mut [u8],
 ) -> Option<usize> {
     check_single_frame(Codec::Zstd, stored).ok()?;
     context.set_parameter(window_of(raw_len)).ok()?;
-    // Where there is room for the whole frame, Zstandard decodes in place, with no window and no
-    // copy of its own; it then stops only for want of input, of which it gets a block at a time.
-    let is_in_place = room.len() >= raw_len;
+    // If the buffer has room for the whole frame, Zstandard decodes in place, without a window and
+    // a copy of its own. Then it stops only when its input ends, so it gets one block at a time.
+    let is_in_place = buffer.len() >= raw_len;
     let in_place = DParameter::StableOutBuffer(is_in_place);
     context.set_parameter(in_place).ok()?;
-    let mut output = OutBuffer::around(room);
+    let mut output = OutBuffer::around(buffer);
     let (mut at, mut given) = (0, frame_header_len(stored)?);
     while output.pos() < wanted {
         given = match is_in_place {
@@ -376,8 +379,8 @@ fn frame_front(
         input.set_pos(at);
         while output.pos() < wanted {
             let before = (output.pos(), input.pos());
-            let left = context.decompress_stream(&mut output, &mut input).ok()?;
-            if left == 0 || before == (output.pos(), input.pos()) {
+            let hint = context.decompress_stream(&mut output, &mut input).ok()?;
+            if hint == 0 || before == (output.pos(), input.pos()) {
                 break;
             }
         }
@@ -389,7 +392,7 @@ fn frame_front(
     Some(output.pos())
 }
 
-/// Bytes of the header of a frame (RFC 8878, section 3.1.1.1).
+/// Length of the header of a frame, bytes (RFC 8878, section 3.1.1.1).
 pub(crate) fn frame_header_len(frame: &[u8]) -> Option<usize> {
     let descriptor = *frame.get(ZSTD_MAGIC.len())?;
     let is_single_segment = descriptor & 0x20 != 0;
@@ -404,14 +407,14 @@ pub(crate) fn frame_header_len(frame: &[u8]) -> Option<usize> {
     Some(fields.into_iter().fold(ZSTD_MAGIC.len(), len))
 }
 
-/// Where the block ends that begins at `start` of a frame (RFC 8878, section 3.1.1.2): the whole
-/// frame, where it is the last one.
+/// End of the block that begins at `start` of a frame (RFC 8878, section 3.1.1.2). For the last
+/// block this is the end of the frame.
 pub(crate) fn block_end(frame: &[u8], start: usize) -> Option<usize> {
     let header: [u8; BLOCK_HEADER_LEN] = *frame.get(start..)?.first_chunk()?;
     let [low, middle, high] = header.map(usize::from);
     let header = low | middle << 8 | high << 16;
     let stored_len = match header >> 1 & 3 {
-        // One byte that is repeated.
+        // RLE block: one byte to repeat.
         1 => 1,
         _ => header >> 3,
     };
@@ -424,17 +427,19 @@ pub(crate) fn block_end(frame: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// zstd itself would take several frames, and frames of any bytes to be skipped.
+/// Checks that `stored` is one Zstandard frame. zstd itself would also accept several frames, and
+/// skippable frames with arbitrary bytes.
 pub(crate) fn check_single_frame(codec: Codec, stored: &[u8]) -> Result<()> {
     let is_frame = stored.starts_with(&ZSTD_MAGIC);
     let len = zstd::zstd_safe::find_frame_compressed_size(stored);
     match is_frame && len == Ok(stored.len()) {
         true => Ok(()),
-        false => Err(bad(codec, "expected one frame and nothing else")),
+        false => Err(bad(codec, "expected exactly one frame")),
     }
 }
 
-/// Fills `front` with the first bytes of an xz stream, as far as they go; how many there are.
+/// Decodes the beginning of an xz stream into `front` as far as it goes; returns the number of
+/// bytes.
 fn xz_front(stored: &[u8], front: &mut [u8]) -> Option<usize> {
     let mut stream = Stream::new_stream_decoder(XZ_MEMORY_MAX, 0).ok()?;
     stream.process(stored, front, Action::Run).ok()?;
@@ -444,18 +449,18 @@ fn xz_front(stored: &[u8], front: &mut [u8]) -> Option<usize> {
 fn decode_xz(stored: &[u8], raw: &mut Vec<u8>) -> Result<()> {
     let codec = Codec::Xz;
     let mut stream = Stream::new_stream_decoder(XZ_MEMORY_MAX, 0).map_err(|e| bad(codec, e))?;
-    // `process_vec` fills spare capacity only, so the output cannot outgrow what was announced.
+    // `process_vec` fills only spare capacity, so the output cannot exceed the announced length.
     match stream.process_vec(stored, raw, Action::Finish) {
         Ok(Status::StreamEnd) if stream.total_in() == stored.len() as u64 => Ok(()),
-        Ok(_) => Err(bad(codec, "stream does not end where it should")),
+        Ok(_) => Err(bad(codec, "expected the stream to end with the record")),
         Err(e) => Err(bad(codec, e)),
     }
 }
 
-/// Fills `raw`, which the stream must do exactly.
+/// Decodes a stream that must fill `raw` exactly.
 fn decode_brotli(stored: &[u8], raw: &mut [u8]) -> Result<()> {
     let alloc = StandardAlloc::default;
-    // Strict: the stream cannot ask for a window beyond `BROTLI_WINDOW_BITS`.
+    // Strict mode: the stream cannot ask for a window beyond `BROTLI_WINDOW_BITS`.
     let mut state = BrotliState::new_strict(alloc(), alloc(), alloc());
     let (mut stored_left, mut taken) = (stored.len(), 0);
     let (mut raw_left, mut given, mut total) = (raw.len(), 0, 0);
@@ -473,6 +478,9 @@ fn decode_brotli(stored: &[u8], raw: &mut [u8]) -> Result<()> {
     match result {
         BrotliResult::ResultSuccess if is_whole => Ok(()),
         BrotliResult::ResultFailure => Err(bad(Codec::Brotli, "malformed stream")),
-        _ => Err(bad(Codec::Brotli, "stream does not end where it should")),
+        _ => Err(bad(
+            Codec::Brotli,
+            "expected the stream to end with the record",
+        )),
     }
 }

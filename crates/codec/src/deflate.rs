@@ -1,26 +1,26 @@
-//! DEFLATE streams (RFC 1951) taken apart and put together again bit for bit.
+//! Takes DEFLATE streams (RFC 1951) apart and makes them again bit for bit.
 //!
-//! A stream is kept as its plain bytes, the zlib level that predicts it best, and *corrections*:
-//! where its blocks end, and the few tokens and code descriptions that zlib would not have chosen.
-//! `docs/design/0005-deflate.md` says why.
+//! An image keeps a stream as its plain bytes, the zlib level that predicts it best, and
+//! *corrections*: the ends of its blocks, and the few tokens and code descriptions that zlib would
+//! have chosen differently. `docs/design/0005-deflate.md` gives the reasons.
 
 mod bits;
 mod correct;
-mod make;
+mod match_index;
 mod parse;
-mod places;
 mod predict;
 mod tokens;
 mod trees;
+mod write;
 mod zlib;
 
-pub use make::{recreate, recreate_part};
+pub use write::{recreate, recreate_part};
 
 use correct::{Cut, correct};
-use make::foreseen;
 use parse::{Event, Parser};
 use predict::{Predicted, with_predicted};
 use weald_format::recipes::{Part, Zlib};
+use write::predict_stream;
 
 const fn default(level: u8) -> Zlib {
     Zlib {
@@ -36,7 +36,7 @@ const fn filtered(level: u8) -> Zlib {
     }
 }
 
-/// What is tried for streams of archives, in order: what most programs use comes first.
+/// Parameters to try for streams of archives, in order: the most common ones come first.
 pub const ARCHIVES: &[Zlib] = &[
     default(6),
     default(9),
@@ -48,9 +48,9 @@ pub const ARCHIVES: &[Zlib] = &[
     default(3),
     default(2),
 ];
-/// What is tried for streams of PNG: libpng at its default level makes four of five, and the rest
-/// is mostly its as well (`docs/design/0009-recipes-by-kind.md`). Below 4 the strategy makes no
-/// difference to tokens.
+/// Parameters to try for streams of PNG files. libpng at its default level makes four of five, and
+/// most of the rest at other levels (`docs/design/0009-recipes-by-kind.md`). Below level 4 the
+/// strategy does not affect tokens.
 pub const PNG: &[Zlib] = &[
     filtered(6),
     default(6),
@@ -64,27 +64,27 @@ pub const PNG: &[Zlib] = &[
     filtered(4),
     filtered(5),
 ];
-/// Plain bytes that levels are compared on.
+/// Number of plain bytes on which levels are compared.
 const TRIAL_LEN: usize = 128 << 10;
-/// At the end of the trial zlib sees less ahead than the real stream's encoder did.
+/// At the end of the trial zlib sees fewer bytes ahead than the encoder of the real stream did.
 const TRIAL_TAIL_LEN: usize = 1 << 10;
-/// Plain bytes of a stream that is made by one recipe.
+/// Maximum number of plain bytes of a stream that one recipe makes.
 pub const WHOLE_PLAIN_LEN_MAX: usize = 8 << 20;
-/// How to make a stream, or a part of it, from its plain bytes.
+/// Parameters that make a stream, or a part of it, from its plain bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
-    /// Bytes that it makes.
+    /// Length of the output, bytes.
     pub len: usize,
-    /// What predicts the tokens.
+    /// Parameters of zlib that predict the tokens.
     pub zlib: Zlib,
-    /// Which part it makes, where it does not make all.
+    /// Part of the stream that it makes; `None` if it makes the whole stream.
     pub part: Option<Part>,
-    /// What zlib would have done otherwise; empty where it would have made the very stream.
+    /// Differences from zlib's stream; empty if zlib makes exactly this stream.
     pub corrections: Vec<u8>,
 }
 
-/// Plain bytes of the stream that `bytes` begin with, at most `plain_len_max`, and the bytes that
-/// the stream takes; `None` where there is no stream or it holds more.
+/// Inflates the stream at the front of `bytes` to at most `plain_len_max` bytes. Returns the plain
+/// bytes and the length of the stream; `None` if there is no stream or it holds more.
 pub fn inflate(bytes: &[u8], plain_len_max: usize) -> Option<(Vec<u8>, usize)> {
     let mut parser = Parser::new(bytes);
     let mut plain: Vec<u8> = Vec::new();
@@ -104,54 +104,55 @@ pub fn inflate(bytes: &[u8], plain_len_max: usize) -> Option<(Vec<u8>, usize)> {
     }
 }
 
-/// Appends `len` bytes from `distance` back, which may reach into what is being appended.
+/// Appends `len` bytes from `distance` back. The source may overlap the appended bytes.
 fn repeat(plain: &mut Vec<u8>, len: usize, distance: usize) -> Option<()> {
     let start = plain.len().checked_sub(distance)?;
-    let mut left = len;
-    while left > 0 {
-        let step = left.min(distance);
+    let mut remaining = len;
+    while remaining > 0 {
+        let step = remaining.min(distance);
         plain.extend_from_within(start..start.checked_add(step)?);
-        left = left.saturating_sub(step);
-        if left > 0 && distance < len {
+        remaining = remaining.saturating_sub(step);
+        if remaining > 0 && distance < len {
             // The bytes just appended repeat with the same period.
             let from = plain.len().checked_sub(distance)?;
-            let step = left.min(distance);
+            let step = remaining.min(distance);
             plain.extend_from_within(from..from.checked_add(step)?);
-            left = left.saturating_sub(step);
+            remaining = remaining.saturating_sub(step);
         }
     }
     Some(())
 }
 
-/// Recipes that make `stream`, whose plain bytes are `plain`, one behind the other, by the one of
-/// `tried` that foresees most of it; none where they would take too many corrections. Where they
-/// can be, recipes are for parts of `part_len` plain bytes or a little more: who reads a byte of
-/// the stream needs all these, and a window before them.
+/// Finds recipes that together make `stream`, whose plain bytes are `plain`. Uses the element of
+/// `candidates` that predicts most of it. The result is empty if the recipes would need too many
+/// corrections. If possible, each recipe makes a part of `part_len` plain bytes or a little more:
+/// to read a byte of the stream, a reader needs all plain bytes of its part and a window before
+/// them.
 ///
 /// # Cost
-/// Up to one choice of tokens for each that is tried over 128 KiB, mostly one, and one or two over
-/// everything, one of them to see that it comes back. Memory: [`recreate`]'s, or that of
-/// [`recreate_part`] where there are more than [`WHOLE_PLAIN_LEN_MAX`] plain bytes.
-pub fn analyze(stream: &[u8], plain: &[u8], tried: &[Zlib], part_len: usize) -> Vec<Recipe> {
-    let Some(zlib) = best(stream, plain, tried) else {
+/// Up to one choice of tokens per candidate over 128 KiB, mostly only one. Then one or two over all
+/// plain bytes, one of them to verify the result. Memory: that of [`recreate`], or that of
+/// [`recreate_part`] for more than [`WHOLE_PLAIN_LEN_MAX`] plain bytes.
+pub fn analyze(stream: &[u8], plain: &[u8], candidates: &[Zlib], part_len: usize) -> Vec<Recipe> {
+    let Some(zlib) = best_prediction(stream, plain, candidates) else {
         return Vec::new();
     };
     let is_long = plain.len() / 2 > part_len;
     let parts = match is_long && Part::LEVELS.contains(&zlib.level) {
-        true => parts(stream, plain, zlib, part_len),
+        true => part_recipes(stream, plain, zlib, part_len),
         false => None,
     };
     parts
-        .or_else(|| Some(vec![whole(stream, plain, zlib)?]))
+        .or_else(|| Some(vec![whole_recipe(stream, plain, zlib)?]))
         .unwrap_or_default()
 }
 
-/// The recipe for all of `stream`, made once to see that it comes back.
-fn whole(stream: &[u8], plain: &[u8], zlib: Zlib) -> Option<Recipe> {
+/// Finds the recipe for all of `stream` and verifies it.
+fn whole_recipe(stream: &[u8], plain: &[u8], zlib: Zlib) -> Option<Recipe> {
     if plain.len() > WHOLE_PLAIN_LEN_MAX {
         return None;
     }
-    let predicted = foreseen(plain, zlib, usize::MAX).ok()?;
+    let predicted = predict_stream(plain, zlib, usize::MAX).ok()?;
     let mut recipe = Recipe {
         len: stream.len(),
         zlib,
@@ -167,8 +168,8 @@ fn whole(stream: &[u8], plain: &[u8], zlib: Zlib) -> Option<Recipe> {
     (made == stream).then_some(recipe)
 }
 
-/// Recipes for parts of `stream`, each made once to see that it comes back.
-fn parts(stream: &[u8], plain: &[u8], zlib: Zlib, part_len: usize) -> Option<Vec<Recipe>> {
+/// Finds recipes for parts of `stream` and verifies each.
+fn part_recipes(stream: &[u8], plain: &[u8], zlib: Zlib, part_len: usize) -> Option<Vec<Recipe>> {
     let predicted = Predicted::from(plain, 0, true, zlib)?;
     let cuts = correct(stream, plain, predicted, part_len)?;
     let ends = cuts.iter().skip(1).map(|c| c.first_byte());
@@ -177,8 +178,8 @@ fn parts(stream: &[u8], plain: &[u8], zlib: Zlib, part_len: usize) -> Option<Vec
         let bytes = stream
             .get(cut.first_byte()..end)
             .filter(|b| !b.is_empty())?;
-        let needs = cut.part.input_range(plain.len() as u64)?;
-        let run = plain.get(needs.start as usize..needs.end as usize)?;
+        let input = cut.part.input_range(plain.len() as u64)?;
+        let run = plain.get(input.start as usize..input.end as usize)?;
         let is_made = |corrections: &[u8]| {
             let made = recreate_part(
                 run,
@@ -190,7 +191,7 @@ fn parts(stream: &[u8], plain: &[u8], zlib: Zlib, part_len: usize) -> Option<Vec
             );
             made.is_ok_and(|made| made == bytes)
         };
-        let corrections = match cut.may_be_foreseen && is_made(&[]) {
+        let corrections = match cut.is_probably_predicted && is_made(&[]) {
             true => Vec::new(),
             false => cut.corrections.clone(),
         };
@@ -205,23 +206,23 @@ fn parts(stream: &[u8], plain: &[u8], zlib: Zlib, part_len: usize) -> Option<Vec
     cuts.iter().zip(ends).map(recipe).collect()
 }
 
-/// The one of `tried` whose tokens differ least from those of `stream` at its front.
-fn best(stream: &[u8], plain: &[u8], tried: &[Zlib]) -> Option<Zlib> {
+/// The element of `candidates` whose tokens differ least from those at the front of `stream`.
+fn best_prediction(stream: &[u8], plain: &[u8], candidates: &[Zlib]) -> Option<Zlib> {
     let trial = plain.get(..TRIAL_LEN).unwrap_or(plain);
     let end = match plain.len() <= TRIAL_LEN {
         true => trial.len(),
         false => trial.len().saturating_sub(TRIAL_TAIL_LEN),
     };
     let mut best = None;
-    let mut most = usize::MAX;
-    for &zlib in tried {
+    let mut fewest = usize::MAX;
+    for &zlib in candidates {
         let count = with_predicted(trial, zlib, |predicted| {
-            count_differences(stream, trial, predicted, end, most)
+            count_differences(stream, trial, predicted, end, fewest)
         });
         let count = count.ok()??;
-        if count < most {
+        if count < fewest {
             best = Some(zlib);
-            most = count;
+            fewest = count;
         }
         if count == 0 {
             break;
@@ -230,24 +231,24 @@ fn best(stream: &[u8], plain: &[u8], tried: &[Zlib]) -> Option<Zlib> {
     best
 }
 
-/// Tokens of `stream` that begin before `end` and that `predicted` does not foresee; counts no
-/// further than `most`.
+/// Counts the tokens of `stream` that begin before `end` and differ from the prediction. Stops
+/// counting at `count_max`.
 fn count_differences(
     stream: &[u8],
     plain: &[u8],
     mut predicted: Predicted<'_>,
     end: usize,
-    most: usize,
+    count_max: usize,
 ) -> Option<usize> {
     let mut parser = Parser::new(stream);
     let (mut at, mut count) = (0usize, 0usize);
-    while at < end && count < most {
+    while at < end && count < count_max {
         match parser.next()? {
             Event::Block { .. } => {}
             Event::Stored(bytes) => at = at.saturating_add(bytes.len()),
             Event::Token(token) => {
-                let is_foreseen = predicted.token_at(plain, at) == Some(token);
-                count = count.saturating_add(usize::from(!is_foreseen));
+                let is_predicted = predicted.token_at(plain, at) == Some(token);
+                count = count.saturating_add(usize::from(!is_predicted));
                 at = at.saturating_add(token.len());
             }
             Event::End => break,

@@ -1,4 +1,4 @@
-//! Raw bytes to stored bytes, verified by decoding before anybody sees them.
+//! Encodes raw bytes to stored bytes, and verifies each result by decoding it.
 
 use crate::decode::{BROTLI_WINDOW_BITS, DICTIONARY_STEP_LEN, Decoder, DictionaryBytes};
 use brotli::enc::BrotliEncoderParams;
@@ -6,152 +6,31 @@ use liblzma::stream::{Action, Check, Filters, LzmaOptions, Status, Stream};
 use lz4::block::CompressionMode;
 use std::sync::Arc;
 use weald_format::container::Codec;
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, Result};
 use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd::zstd_safe::{self, CCtx, CParameter, InBuffer, OutBuffer};
 
+mod context;
+mod memory;
 mod parameters;
+mod spec;
 
-use parameters::{Effort, SMALL, effort_len};
+pub use memory::history_context_len;
+pub use spec::CodecSpec;
 
-/// Which codec, at which level.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CodecSpec {
-    /// Stored as they are.
-    None,
-    /// LZ4.
-    Lz4,
-    /// LZ4, whose encoder looks longer at level 1 … 12: decodes as fast.
-    Lz4Hc(i32),
-    /// Zstandard at level 1 … 22.
-    Zstd(i32),
-    /// Zstandard for ordinary data: level 16 with half and a quarter of its tables, so that more of
-    /// a search stays in the processor's caches, and matches from four bytes on; and level 12 for
-    /// blocks of which a sample says that a long search gains little. Blocks of up to 256 KiB, and
-    /// such as begin with a dictionary, are level 16's.
-    ZstdLean,
-    /// Zstandard for machine code: the parser of level 16, a quarter of its tables, half of its
-    /// search, and matches from three bytes on. 3% smaller than level 16 in less time.
-    ZstdCode,
-    /// xz (LZMA2) at preset 0 … 9.
-    Xz(u32),
-    /// Brotli at quality 0 … 11.
-    Brotli(u32),
-}
+use context::{WithoutExtras, failed, set, zstd_error};
+use parameters::{Effort, SMALL};
 
-impl CodecSpec {
-    /// Memory that one encoding thread needs besides input and output, bytes, for blocks of
-    /// `block_len`.
-    ///
-    /// # Source
-    /// Zstandard: window, hash, chain and, from level 16 on, the optimal parser's tables, as
-    /// `ZSTD_estimateCCtxSize` gives for the window of the block. xz: 11.5 × dictionary
-    /// (`lzma_easy_encoder_memusage`).
-    // encodes what this program made
-    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
-    pub fn context_len(self, block_len: u64) -> u64 {
-        match self {
-            Self::None => 0,
-            Self::Lz4 => 1 << 16,
-            Self::Lz4Hc(_) => 1 << 19,
-            Self::ZstdLean | Self::ZstdCode => {
-                // Four bytes for each place of two tables; the parser's own and sequences besides.
-                let places = block_len.clamp(1 << 16, 1 << 27).next_power_of_two() * 2;
-                let tree_places = match self {
-                    Self::ZstdLean => places.min(1 << 21),
-                    _ => places.min(1 << 20),
-                };
-                let tables_len = (tree_places + places.min(1 << 20)) * 4;
-                tables_len + (2 << 20) + effort_len(self, block_len)
-            }
-            Self::Zstd(level) => {
-                let tables = block_len.clamp(1 << 16, 1 << 27);
-                let factor = if level >= 19 {
-                    14
-                } else if level >= 13 {
-                    9
-                } else {
-                    5
-                };
-                tables * factor + (1 << 20)
-            }
-            Self::Xz(_) => block_len.max(1 << 20) * 12,
-            Self::Brotli(quality) => brotli_context_len(quality, block_len),
-        }
-    }
-}
-
-/// Bytes that a context of Zstandard with a dictionary may take besides its tables.
-const SHARED_CONTEXT_REST_LEN: u64 = 2 << 20;
-
-impl CodecSpec {
-    /// Memory that one encoding thread needs for blocks of `block_len` that begin with a dictionary
-    /// of `dictionary_len`, bytes; 0 where there is none.
-    ///
-    /// # Source
-    /// `ZSTD_sizeof_CCtx` of zstd 1.5.7: tables for the next power of two of the dictionary and of
-    /// the half kilobyte that Zstandard takes what follows it for, once as they are made and once
-    /// as a frame goes on with them.
-    #[allow(clippy::arithmetic_side_effects)] // lengths of blocks and small factors
-    pub fn shared_context_len(self, dictionary_len: u64, block_len: u64) -> u64 {
-        let Some(level) = self.dictionary_level().filter(|_| dictionary_len > 0) else {
-            return 0;
-        };
-        let places = (dictionary_len + 1024).next_power_of_two();
-        let factor = match level {
-            10.. => 34,
-            4.. => 23,
-            _ => 4,
-        };
-        places * factor + block_len + SHARED_CONTEXT_REST_LEN
-    }
-}
-
-/// What brotli's encoder was measured to take at most for blocks of 256 KiB to 16 MiB of Python,
-/// with a tenth on top. Beyond its largest window it takes no more.
-#[allow(clippy::arithmetic_side_effects)] // lengths of blocks and small factors
-fn brotli_context_len(quality: u32, block_len: u64) -> u64 {
-    let len = block_len.clamp(1 << 18, 1 << (BROTLI_WINDOW_BITS + 1));
-    let (factor, mib) = match quality {
-        0 | 1 => (0, 1),
-        2 | 3 => (3, 2),
-        4..=6 => (8, 4),
-        7 | 8 => (8, 12),
-        9 => (9, 40),
-        _ => (16, 24),
-    };
-    len * factor + (mib << 20)
-}
-
-impl CodecSpec {
-    /// The level of Zstandard that it is, or begins with.
-    const fn zstd_level(self) -> i32 {
-        match self {
-            Self::Zstd(level) => level,
-            _ => 16,
-        }
-    }
-
-    /// The level of Zstandard that blocks with a dictionary have; nothing where the codec takes
-    /// none.
-    pub const fn dictionary_level(self) -> Option<i32> {
-        match self {
-            Self::Zstd(_) | Self::ZstdLean => Some(self.zstd_level()),
-            _ => None,
-        }
-    }
-}
-
-/// The outcome of an encoding.
+/// Result of an encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
-    /// Codec actually used: `none` where the wanted one did not make it smaller.
+    /// Codec of the stored bytes: `none` if the requested codec did not make them smaller.
     pub codec: Codec,
-    /// Stored bytes, never more than the raw ones.
+    /// Stored bytes, never more than the raw bytes.
     pub stored: Vec<u8>,
 }
 
-/// Bytes that a block of a frame takes at most besides what it holds.
+/// Maximum overhead of a block in a frame, bytes.
 const STEP_COST_MAX: usize = 64;
 
 /// A dictionary that many Zstandard encoders share, at one level.
@@ -166,7 +45,7 @@ impl SharedDictionary {
     /// Prepares `bytes` for encoders of `level`.
     ///
     /// # Errors
-    /// `Corrupt` where `bytes` begin like a Zstandard dictionary and are none.
+    /// `Corrupt` if `bytes` begin like a Zstandard dictionary but are not one.
     pub fn new(level: i32, bytes: &[u8]) -> Result<Self> {
         Ok(Self {
             bytes: bytes.into(),
@@ -175,8 +54,8 @@ impl SharedDictionary {
         })
     }
 
-    /// A context that begins every frame with the dictionary, whose tables it makes when it meets
-    /// the first.
+    /// Makes a context that starts every frame with the dictionary. The context builds its tables
+    /// with the first frame.
     fn context(&self) -> Result<CCtx<'static>> {
         let mut context =
             CCtx::try_create().ok_or_else(|| Error::limit("no memory for an encoder"))?;
@@ -190,16 +69,11 @@ impl SharedDictionary {
             CParameter::DictIdFlag(false),
         ];
         for &parameter in plain.iter().chain(own) {
-            context.set_parameter(parameter).map_err(named)?;
+            context.set_parameter(parameter).map_err(zstd_error)?;
         }
-        context.load_dictionary(&self.bytes).map_err(named)?;
+        context.load_dictionary(&self.bytes).map_err(zstd_error)?;
         Ok(context)
     }
-}
-
-/// The text of a code of Zstandard's.
-fn named(code: usize) -> Error {
-    failed(zstd_safe::get_error_name(code))
 }
 
 /// Reusable encoding state of one thread.
@@ -208,20 +82,16 @@ pub struct Encoder {
     zstd: Option<zstd::bulk::Compressor<'static>>,
     effort: Option<Effort>,
     dictionary: Option<Arc<DictionaryBytes>>,
-    /// The dictionary that was met last, and a context for it.
+    /// The dictionary that was used last, and a context for it.
     with_shared: Option<(SharedDictionary, CCtx<'static>)>,
     decoder: Decoder,
 }
 
-fn failed(what: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Limit, format!("encoder: {what}"))
-}
-
 impl Encoder {
-    /// An encoder for blocks of up to `block_len` raw bytes.
+    /// Makes an encoder for blocks of up to `block_len` raw bytes.
     ///
     /// # Errors
-    /// `Limit` where the codec refuses its parameters or memory.
+    /// `Limit` if the codec refuses its parameters or memory.
     pub fn new(spec: CodecSpec, block_len: u64) -> Result<Self> {
         let mut encoder = Self {
             spec,
@@ -238,13 +108,13 @@ impl Encoder {
             let window = u64::BITS.saturating_sub(block_len.saturating_sub(1).leading_zeros());
             let window = CParameter::WindowLog(window.clamp(10, 26));
             set(&mut context, window)?;
-            encoder.zstd = Some(context.tuned()?);
+            encoder.zstd = Some(context.without_extras()?);
             encoder.effort = Effort::new(spec, block_len, window)?;
         }
         Ok(encoder)
     }
 
-    /// A Zstandard encoder for metadata that shares `dictionary`.
+    /// Makes a Zstandard encoder for metadata that uses `dictionary`.
     ///
     /// # Errors
     /// `Limit`.
@@ -252,7 +122,7 @@ impl Encoder {
         let context = zstd::bulk::Compressor::with_dictionary(level, dictionary).map_err(failed)?;
         Ok(Self {
             spec: CodecSpec::Zstd(level),
-            zstd: Some(context.tuned()?),
+            zstd: Some(context.without_extras()?),
             effort: None,
             dictionary: Some(Arc::new(DictionaryBytes::new(dictionary)?)),
             with_shared: None,
@@ -260,17 +130,17 @@ impl Encoder {
         })
     }
 
-    /// Encodes `raw`, decodes the outcome and compares.
+    /// Encodes `raw`, decodes the result and compares.
     ///
     /// # Errors
-    /// `Limit` where the codec fails.
+    /// `Limit` if the codec fails.
     /// # Panics
-    /// If the decoder does not give back `raw`: a codec that loses data must not go on.
+    /// If the decoder does not return `raw`: a codec that loses data must not be used further.
     pub fn encode(&mut self, raw: &[u8]) -> Result<Encoded> {
         self.encode_with(raw, None)
     }
 
-    /// The same with a dictionary, which only Zstandard uses.
+    /// The same with a dictionary. Only Zstandard uses it.
     ///
     /// # Errors
     /// As [`Encoder::encode`].
@@ -339,16 +209,16 @@ impl Encoder {
     }
 }
 
-/// One Zstandard frame that goes on behind `history`, verified by decoding. What `raw` shares with
-/// `history` costs next to nothing.
+/// Encodes one Zstandard frame that may refer back to `history`, and verifies it by decoding. Data
+/// that `raw` shares with `history` costs next to nothing.
 ///
 /// # Errors
-/// `Limit` where the codec fails.
+/// `Limit` if the codec fails.
 /// # Panics
-/// If the decoder does not give back `raw`.
+/// If the decoder does not return `raw`.
 /// # Cost
-/// Level 12 and below: about 0.1 s for a history of 8 MiB; memory as [`history_context_len`] says.
-pub fn encode_after(raw: &[u8], history: &[u8], level: i32) -> Result<Vec<u8>> {
+/// Level 12 and below: about 0.1 s for a history of 8 MiB; memory: [`history_context_len`].
+pub fn encode_with_history(raw: &[u8], history: &[u8], level: i32) -> Result<Vec<u8>> {
     let mut context =
         zstd::zstd_safe::CCtx::try_create().ok_or_else(|| failed("no memory for a context"))?;
     let len = (raw.len() as u64).saturating_add(history.len() as u64);
@@ -359,13 +229,13 @@ pub fn encode_after(raw: &[u8], history: &[u8], level: i32) -> Result<Vec<u8>> {
         CParameter::ChecksumFlag(false),
         CParameter::DictIdFlag(false),
     ] {
-        context.set_parameter(parameter).map_err(named)?;
+        context.set_parameter(parameter).map_err(zstd_error)?;
     }
-    context.ref_prefix(history).map_err(named)?;
+    context.ref_prefix(history).map_err(zstd_error)?;
     let mut frame = Vec::with_capacity(zstd::zstd_safe::compress_bound(raw.len()));
-    context.compress2(&mut frame, raw).map_err(named)?;
+    context.compress2(&mut frame, raw).map_err(zstd_error)?;
     let mut decoded = Vec::new();
-    let outcome = Decoder::decode_after(&frame, history, raw.len(), &mut decoded);
+    let outcome = Decoder::decode_with_history(&frame, history, raw.len(), &mut decoded);
     assert!(
         outcome.is_ok() && decoded == raw,
         "zstd-history does not decode to what was encoded"
@@ -373,79 +243,49 @@ pub fn encode_after(raw: &[u8], history: &[u8], level: i32) -> Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// Bytes of memory that [`encode_after`] needs at level 12 or below for this history, the history
-/// itself included twice: once as it is decoded, once as it is handed over.
-///
-/// # Source
-/// zstd 1.5.7, `clevels.h`: hash and chain table of level 12 have 2^22 and 2^21 places at most.
-pub fn history_context_len(history_len: u64) -> u64 {
-    let places = history_len.next_power_of_two().min(1 << 21);
-    places
-        .saturating_mul(12)
-        .saturating_add(history_len.saturating_mul(2))
-        .saturating_add(4 << 20)
-}
-
-/// Bytes that Zstandard at `level` makes of `raw`, to compare others with.
+/// Length of `raw` after Zstandard at `level`, to compare other encodings with.
 ///
 /// # Errors
-/// `Limit` where it fails.
+/// `Limit` if Zstandard fails.
 pub fn trial_len(level: i32, raw: &[u8]) -> Result<usize> {
     let stored = zstd::bulk::compress(raw, level).map_err(failed)?;
     Ok(stored.len())
 }
 
-/// One frame that a decoder can leave at every [`DICTIONARY_STEP_LEN`] raw bytes.
-#[allow(clippy::arithmetic_side_effects)] // encodes what this program made
+/// Encodes one frame with a block boundary after every [`DICTIONARY_STEP_LEN`] raw bytes, so that a
+/// decoder can stop there.
+#[allow(clippy::arithmetic_side_effects)] // trusted input: values of this program
 fn encode_in_steps(raw: &[u8], context: &mut CCtx<'static>) -> Result<Vec<u8>> {
     context
         .set_pledged_src_size(Some(raw.len() as u64))
-        .map_err(named)?;
+        .map_err(zstd_error)?;
     let step_count = raw.len() / DICTIONARY_STEP_LEN + 1;
-    let room = zstd_safe::compress_bound(raw.len()) + step_count * STEP_COST_MAX;
-    let mut stored = Vec::with_capacity(room);
+    let capacity = zstd_safe::compress_bound(raw.len()) + step_count * STEP_COST_MAX;
+    let mut stored = Vec::with_capacity(capacity);
     let mut output = OutBuffer::around(&mut stored);
     let mut rest = raw;
     while !rest.is_empty() {
-        let (step, behind) = rest.split_at(rest.len().min(DICTIONARY_STEP_LEN));
-        let how = match behind.is_empty() {
+        let (step, after) = rest.split_at(rest.len().min(DICTIONARY_STEP_LEN));
+        let how = match after.is_empty() {
             true => ZSTD_EndDirective::ZSTD_e_end,
             false => ZSTD_EndDirective::ZSTD_e_flush,
         };
         let mut input = InBuffer::around(step);
         while context
             .compress_stream2(&mut output, &mut input, how)
-            .map_err(named)?
+            .map_err(zstd_error)?
             != 0
         {
-            if output.pos() == room {
-                return Err(Error::limit("an encoder wrote more than it said"));
+            if output.pos() == capacity {
+                return Err(Error::limit("encoder: wrote more than its declared bound"));
             }
         }
-        rest = behind;
+        rest = after;
     }
     Ok(stored)
 }
 
-fn set(context: &mut zstd::bulk::Compressor<'static>, parameter: CParameter) -> Result<()> {
-    context.set_parameter(parameter).map_err(failed)
-}
-
-trait Tuned: Sized {
-    fn tuned(self) -> Result<Self>;
-}
-
-impl Tuned for zstd::bulk::Compressor<'static> {
-    /// Leaves out what records hold already: checksum and dictionary id. The content size stays: it
-    /// lets the decoder refuse a frame that is too long before it starts.
-    fn tuned(mut self) -> Result<Self> {
-        set(&mut self, CParameter::ChecksumFlag(false))?;
-        set(&mut self, CParameter::DictIdFlag(false))?;
-        Ok(self)
-    }
-}
-
-// encodes what this program made
+// trusted input: values of this program
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_xz(preset: u32, raw: &[u8]) -> Result<Vec<u8>> {
     let mut options = LzmaOptions::new_preset(preset).map_err(failed)?;
@@ -456,13 +296,13 @@ fn encode_xz(preset: u32, raw: &[u8]) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(raw.len() + 256);
     match stream.process_vec(raw, &mut out, Action::Finish) {
         Ok(Status::StreamEnd) => Ok(out),
-        // Did not fit: larger than raw, so the caller stores it as it is.
+        // The output did not fit: it is larger than the raw bytes, so the caller stores those.
         Ok(_) => Ok(Vec::new()),
         Err(e) => Err(failed(e)),
     }
 }
 
-// encodes what this program made
+// trusted input: values of this program
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 fn encode_brotli(quality: u32, raw: &[u8]) -> Result<Vec<u8>> {
     let params = BrotliEncoderParams {
@@ -543,10 +383,10 @@ mod tests {
         }
     }
 
-    /// Would catch: contexts that outgrow what a build counts for them, and parameters that are
-    /// said and not set.
+    /// Catches: contexts that take more memory than a build reserves for them, and declared
+    /// parameters that are not applied.
     #[test]
-    fn contexts_of_own_parameters_are_as_long_as_said_at_most() {
+    fn contexts_of_own_parameters_are_no_longer_than_declared() {
         let noise = |i: usize| (i.wrapping_mul(2_654_435_761) >> 13 & 15) as u8;
         for spec in [CodecSpec::ZstdLean, CodecSpec::ZstdCode] {
             for block_len in [
@@ -562,19 +402,19 @@ mod tests {
                 let mut encoder = Encoder::new(spec, block_len as u64).unwrap();
                 let context = encoder.zstd.as_mut().unwrap();
                 context.compress(&block).unwrap();
-                let said = spec.context_len(block_len as u64);
+                let declared = spec.context_len(block_len as u64);
                 let effort = encoder.effort.as_mut();
                 let rest = effort.map_or(0, |effort| effort.len_after(&block));
                 let found = encoder.zstd.as_mut().unwrap().context_mut().sizeof() as u64 + rest;
                 assert!(
-                    found <= said && said <= found * 2 + (3 << 20),
-                    "{spec:?}, block {block_len}: said {said}, found {found}"
+                    found <= declared && declared <= found * 2 + (3 << 20),
+                    "{spec:?}, block {block_len}: declared {declared}, found {found}"
                 );
             }
         }
     }
 
-    /// Would catch: small blocks with the tables of large ones.
+    /// Catches: small blocks with the tables of large ones.
     #[test]
     fn small_blocks_are_those_of_level_16() {
         let text: Vec<u8> = (0..40_000u32)
@@ -589,9 +429,9 @@ mod tests {
         assert!(stored(CodecSpec::ZstdLean, 4 << 20) != stored(level, 4 << 20));
     }
 
-    /// Would catch: contexts that outgrow what a build counts for them.
+    /// Catches: contexts that take more memory than a build reserves for them.
     #[test]
-    fn a_context_with_a_dictionary_is_as_long_as_said_at_most() {
+    fn a_context_with_a_dictionary_is_no_longer_than_declared() {
         let noise = |len: usize, mask: usize| -> Vec<u8> {
             let byte = |i: usize| (i.wrapping_mul(2_654_435_761) >> 13 & mask) as u8;
             (0..len).map(byte).collect()
@@ -603,12 +443,13 @@ mod tests {
                 let shared = SharedDictionary::new(level, &noise(dictionary_len << 10, 255));
                 let mut context = shared.and_then(|shared| shared.context()).unwrap();
                 encode_in_steps(&noise(block_len << 10, 15), &mut context).unwrap();
-                let said = CodecSpec::Zstd(level)
+                let declared = CodecSpec::Zstd(level)
                     .shared_context_len((dictionary_len as u64) << 10, (block_len as u64) << 10);
                 let found = context.sizeof() as u64;
                 assert!(
-                    found <= said && (level < 13 || said <= found * 2 + (4 << 20)),
-                    "level {level}, dictionary {dictionary_len}K, block {block_len}K: said {said}, found {found}"
+                    found <= declared && (level < 13 || declared <= found * 2 + (4 << 20)),
+                    "level {level}, dictionary {dictionary_len}K, block {block_len}K: \
+                     declared {declared}, found {found}"
                 );
             }
         }

@@ -1,5 +1,7 @@
-//! Which filter blocks of a category go through before they are encoded. The one place where that
-//! is decided, for writers and readers.
+//! Chooses the branch filter of a category. Writers and readers both use this file, so that they
+//! agree.
+//!
+//! Writers filter a block before they encode it. Readers undo the filter after decoding.
 
 use crate::{arm64, x86};
 use weald_format::directory::Category;
@@ -9,7 +11,7 @@ pub const fn is_filtered(category: Category) -> bool {
     matches!(category, Category::X86 | Category::Arm64)
 }
 
-/// Filters a block of `category`: it is as long as before.
+/// Filters a block of `category` in place. Its length stays the same.
 pub fn filter(category: Category, block: &mut [u8]) {
     match category {
         Category::X86 => x86::filter(block),
@@ -27,9 +29,8 @@ pub fn unfilter(category: Category, block: &mut [u8]) {
     }
 }
 
-/// Fills `part` with the bytes of a block from `start` on as they are where the filter is undone.
-/// Of the block as it was decoded, `block` has the bytes up to the end of the part and
-/// [`front_tail_len`] more, or all.
+/// Fills `part` with the unfiltered bytes of a block from `start` on. `block` is the decoded, still
+/// filtered block: whole, or up to the end of the part and [`front_tail_len`] bytes more.
 pub fn unfilter_part(category: Category, block: &[u8], start: usize, part: &mut [u8]) {
     let end = start.saturating_add(part.len());
     if let Some(filtered) = block.get(start..end) {
@@ -42,12 +43,12 @@ pub fn unfilter_part(category: Category, block: &[u8], start: usize, part: &mut 
     }
 }
 
-/// Bytes at the end of a front that [`unfilter`] may leave as they were where the block goes on
-/// behind it.
+/// Number of bytes at the end of a front (the first bytes of a block) that [`unfilter`] may leave
+/// filtered if the block continues behind it.
 pub const fn front_tail_len(category: Category) -> usize {
     match category {
         Category::X86 => x86::FRONT_TAIL_LEN,
-        Category::Arm64 => arm64::WORD_LEN - 1,
+        Category::Arm64 => arm64::INSTRUCTION_LEN - 1,
         _ => 0,
     }
 }

@@ -1,25 +1,26 @@
-//! JPEG files as Lepton files and back, byte for byte, by `lepton_jpeg`.
+//! Encodes JPEG files as Lepton files and decodes them, byte for byte, with `lepton_jpeg`.
 //!
-//! That library is safe Rust but trusts what it reads: it reserves what headers announce and
-//! asserts on the rest. So nothing reaches it that was not looked at here before: [`container`]
-//! allows only what our encoder writes, [`segments`] only pictures of bounded dimensions and
-//! passes. What it makes goes into a writer that ends, and a panic of it becomes an error.
+//! That library is safe Rust but trusts its input: it reserves the memory that headers announce,
+//! and asserts the rest. So this module checks everything before it reaches the library.
+//! [`container`] allows only what our encoder writes; [`segments`] allows only pictures of bounded
+//! dimensions and scans. The output goes into a bounded writer, and a panic of the library becomes
+//! an error.
 
 mod container;
 mod segments;
 
 use lepton_jpeg::{EnabledFeatures, SingleThreadPool, decode_lepton, encode_lepton};
-use segments::Picture;
+use segments::{Picture, corrupt};
 use std::io::{self, Cursor, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use weald_format::Result;
 use weald_format::limits::{PICTURE_BLOCKS_MAX, PICTURE_SCANS_MAX};
-use weald_format::{Error, Result};
 
-/// Bytes of memory that decoding takes besides the Lepton file twice and what it makes: 128 bytes
-/// for each block of coefficients, which in files of several scans are fewer, so that a scan of a
-/// forged file, up to 400 bytes a block, has room too, and 8 MiB for the model, tables and rows.
+/// Memory of the decoder besides twice the Lepton file and its output, bytes: 128 bytes for each
+/// coefficient block, and 8 MiB for the model, tables and rows. Files of several scans may have
+/// fewer blocks, so that a scan of a forged file, up to 400 bytes per block, fits too.
 pub const DECODER_MEMORY_LEN: u64 = PICTURE_BLOCKS_MAX * BLOCK_MEMORY_LEN + (8 << 20);
-/// Bytes of memory that encoding takes besides the file: as decoding, and the result, which is held
+/// Memory of the encoder besides the file, bytes: that of the decoder, and the result, which exists
 /// twice for a moment.
 pub const fn encoder_memory_len(file_len: u64) -> u64 {
     DECODER_MEMORY_LEN.saturating_add(file_len.saturating_mul(3))
@@ -28,8 +29,8 @@ pub const fn encoder_memory_len(file_len: u64) -> u64 {
 /// Bytes of the coefficients of a block.
 const BLOCK_MEMORY_LEN: u64 = 128;
 
-/// What the library may do. All of it bears on the bytes of a Lepton file or refuses files; threads
-/// are never started.
+/// Features of the library. All of them affect the bytes of a Lepton file or refuse files. The
+/// library never starts threads.
 fn features(len: usize) -> EnabledFeatures {
     EnabledFeatures {
         progressive: true,
@@ -46,15 +47,15 @@ fn features(len: usize) -> EnabledFeatures {
     }
 }
 
-/// The Lepton file of `file`, a whole JPEG file from SOI to EOI; `None` where there is none that
-/// [`decode`] would take and that makes the same bytes.
+/// Encodes `file`, a whole JPEG file from SOI to EOI, as a Lepton file. `None` if [`decode`] would
+/// not accept the result or would return other bytes.
 ///
 /// # Cost
-/// About 8 MB/s for each of the two directions; memory as [`encoder_memory_len`] says.
+/// About 8 MB/s for each of the two directions; memory: [`encoder_memory_len`].
 pub fn encode(file: &[u8]) -> Option<Vec<u8>> {
     let picture = Picture::of_file(file).ok()?;
-    // Ends of segments cannot be told from what lies in them without decoding, so that this may
-    // count too many.
+    // Without decoding, scan headers cannot be told apart from the contents of segments. So this
+    // count may be too high.
     let scan_count = file.windows(2).filter(|w| w == b"\xff\xda").count();
     if scan_count > PICTURE_SCANS_MAX || !picture.is_allowed() {
         return None;
@@ -71,49 +72,46 @@ pub fn encode(file: &[u8]) -> Option<Vec<u8>> {
         .map(|_| stored.into_inner())
     });
     let mut stored = encoded.ok()?.ok()?;
-    container::forget_version(&mut stored);
-    let made = decode(&stored, file.len()).ok()?;
-    (made == file).then_some(stored)
+    container::clear_version(&mut stored);
+    let output = decode(&stored, file.len()).ok()?;
+    (output == file).then_some(stored)
 }
 
-/// The JPEG file of `len` bytes that the Lepton file `stored` makes.
+/// Decodes the Lepton file `stored` to a JPEG file of `len` bytes.
 ///
 /// # Errors
-/// `Corrupt` where it is none that `docs/format.md` section 20 allows, or makes something else.
+/// `Corrupt` if it is not a Lepton file that `docs/format.md` section 20 allows, or if the output
+/// differs in length.
 /// # Cost
-/// About 8 MB/s; memory as [`DECODER_MEMORY_LEN`] says.
+/// About 8 MB/s; memory: [`DECODER_MEMORY_LEN`].
 pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>> {
     container::check(stored, len)?;
-    let mut made = Bounded {
+    let mut output = BoundedWriter {
         bytes: Vec::new(),
         len_max: len,
     };
     let result = catch_unwind(AssertUnwindSafe(|| {
         let pool = SingleThreadPool::default();
-        decode_lepton(&mut &*stored, &mut made, &features(len), &pool)
+        decode_lepton(&mut &*stored, &mut output, &features(len), &pool)
     }));
     match result {
-        Ok(Ok(_)) if made.bytes.len() == len => Ok(made.bytes),
+        Ok(Ok(_)) if output.bytes.len() == len => Ok(output.bytes),
         Ok(Ok(_)) => Err(corrupt(format!(
             "expected a JPEG file of {len} bytes, found {}",
-            made.bytes.len()
+            output.bytes.len()
         ))),
-        Ok(Err(error)) => Err(corrupt("a Lepton file that does not decode").with_source(error)),
-        Err(_) => Err(corrupt("a Lepton file that its decoder gives up on")),
+        Ok(Err(error)) => Err(corrupt("Lepton file: does not decode").with_source(error)),
+        Err(_) => Err(corrupt("Lepton file: its decoder panicked")),
     }
 }
 
-fn corrupt(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt("Lepton file", 0, "F-20.7", what)
-}
-
-/// Takes so many bytes and no more.
-struct Bounded {
+/// A writer that fails after `len_max` bytes.
+struct BoundedWriter {
     bytes: Vec<u8>,
     len_max: usize,
 }
 
-impl Write for Bounded {
+impl Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() > self.len_max.saturating_sub(self.bytes.len()) {
             return Err(io::ErrorKind::FileTooLarge.into());

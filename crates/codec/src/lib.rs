@@ -1,8 +1,7 @@
-//! Codecs: raw bytes to stored bytes and back, bounded in memory on the way back. No I/O happens
-//! here.
+//! Codecs: raw bytes to stored bytes and back. Decoding has bounded memory. This crate does no I/O.
 #![forbid(unsafe_code)]
-// Untrusted bytes never panic; encoders, which see only what this program made, say so where they
-// need to.
+// Decoders never panic on untrusted bytes. Encoders see only bytes of this program; each function
+// that relies on this says so.
 #![cfg_attr(
     not(test),
     deny(
@@ -23,16 +22,17 @@ pub mod deflate;
 mod encode;
 pub mod filter;
 pub mod flac;
+mod frame_decoder;
 pub mod jpeg;
-mod partial;
 mod recipe;
 mod train;
 pub mod x86;
 
-pub use decode::{DICTIONARY_STEP_LEN, Decoder, DictionaryBytes, front_len, front_room};
+pub use decode::{DICTIONARY_STEP_LEN, Decoder, DictionaryBytes, front_buffer_len, front_len};
 pub use encode::{
-    CodecSpec, Encoded, Encoder, SharedDictionary, encode_after, history_context_len, trial_len,
+    CodecSpec, Encoded, Encoder, SharedDictionary, encode_with_history, history_context_len,
+    trial_len,
 };
-pub use partial::Partial;
-pub use recipe::make;
-pub use train::{CONTENTS_TRAINING_LEN, Sample, train_dictionary, train_on_contents};
+pub use frame_decoder::FrameDecoder;
+pub use recipe::run_recipe;
+pub use train::{CONTENT_TRAINING_MEMORY_LEN, Sample, train_dictionary, train_on_contents};

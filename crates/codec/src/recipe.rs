@@ -1,17 +1,17 @@
-//! What recipes make, whatever their method.
+//! Runs recipes of all methods.
 
 use crate::{deflate, flac, jpeg};
 use weald_format::recipes::{Method, Recipe};
 use weald_format::{Error, Result};
 
-/// The bytes that `recipe` makes of `plain`, the bytes of its plain content of `plain_len` that it
-/// [needs](Recipe::needs).
+/// Makes the output of `recipe`. `plain` is the part of its content (of `plain_len` bytes) that
+/// [`Recipe::input_range`] names.
 ///
 /// # Errors
-/// `Corrupt` where they make none of the length that it says; `Limit` where zlib fails.
+/// `Corrupt` if the output has another length than the recipe says; `Limit` if zlib fails.
 /// # Cost
 /// That of [`deflate::recreate`], [`deflate::recreate_part`], [`flac::decode`] or [`jpeg::decode`].
-pub fn make(recipe: &Recipe, plain: &[u8], plain_len: u64) -> Result<Vec<u8>> {
+pub fn run_recipe(recipe: &Recipe, plain: &[u8], plain_len: u64) -> Result<Vec<u8>> {
     let len = recipe.len as usize;
     let corrections = &recipe.corrections;
     match (recipe.method, recipe.part) {
@@ -20,7 +20,8 @@ pub fn make(recipe: &Recipe, plain: &[u8], plain_len: u64) -> Result<Vec<u8>> {
             deflate::recreate_part(plain, plain_len, zlib, part, corrections, len)
         }
         _ if !corrections.is_empty() => {
-            let what = "corrections of what is no DEFLATE stream";
+            let what =
+                "corrections: expected none, because the recipe does not make a DEFLATE stream";
             Err(Error::corrupt("recipe", 0, "F-20.2", what))
         }
         (Method::Pcm(samples), _) => flac::decode(plain, samples, len),

@@ -1,17 +1,17 @@
-//! Training dictionaries.
+//! Trains dictionaries.
 
 use weald_format::limits::DICTIONARY_LEN_MAX;
 use weald_sys::Training;
 
-/// One raw metadata record to learn from.
+/// One raw metadata record to train on.
 pub type Sample = Vec<u8>;
 
-/// A dictionary of at most `len_max` bytes trained on `samples`, or none where there is too little
-/// to learn from.
+/// Trains a dictionary of at most `len_max` bytes on `samples`. Returns `None` if the samples are
+/// too few.
 ///
 /// # Cost
 /// A few seconds for 10 MiB of samples; memory about ten times the samples.
-// encodes what this program made
+// trusted input: values of this program
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 pub fn train_dictionary(samples: &[Sample], len_max: usize) -> Option<Vec<u8>> {
     let total: usize = samples.iter().map(Vec::len).sum();
@@ -24,10 +24,10 @@ pub fn train_dictionary(samples: &[Sample], len_max: usize) -> Option<Vec<u8>> {
         .filter(|d| !d.is_empty())
 }
 
-/// How a dictionary of contents is trained. Measured on the small forest, dictionary of 224 KiB:
-/// segments of 100 to 200 bytes and runs of six make blocks of ordinary data 0.8% smaller than what
-/// Zstandard chooses by itself does; fewer than 2^22 places have runs counted as one. The level
-/// hardly matters but for time. `docs/design/0010-reading-in-small-pieces.md`.
+/// Parameters of the training on contents. Measured on the small forest with a dictionary of 224
+/// KiB: segments of 100 to 200 bytes and runs of six make blocks of ordinary data 0.8% smaller than
+/// the parameters that Zstandard chooses. With a table of fewer than 2^22 entries, runs share
+/// entries. The level affects little but time. `docs/design/0010-reading-in-small-pieces.md`.
 const CONTENTS: Training = Training {
     segment_len: 200,
     run_len: 6,
@@ -35,14 +35,14 @@ const CONTENTS: Training = Training {
     level: 3,
 };
 
-/// Bytes of memory that [`train_on_contents`] takes besides samples and dictionary.
-pub const CONTENTS_TRAINING_LEN: u64 = (6 << CONTENTS.table_log) + (1 << 20);
+/// Memory that [`train_on_contents`] takes besides samples and dictionary, bytes.
+pub const CONTENT_TRAINING_MEMORY_LEN: u64 = (6 << CONTENTS.table_log) + (1 << 20);
 
-/// A dictionary of at most `len_max` bytes trained on parts of contents, which stand in a row and
-/// have `lens` bytes each; none where there is too little to learn from.
+/// Trains a dictionary of at most `len_max` bytes on parts of contents. The parts stand one after
+/// the other in `samples` and have `lens` bytes each. Returns `None` if the samples are too few.
 ///
 /// # Cost
-/// A second for 30 MiB of samples; memory as [`CONTENTS_TRAINING_LEN`] says.
+/// A second for 30 MiB of samples; memory: [`CONTENT_TRAINING_MEMORY_LEN`].
 #[allow(clippy::arithmetic_side_effects)] // lengths of what is in memory
 pub fn train_on_contents(samples: &[u8], lens: &[usize], len_max: usize) -> Option<Vec<u8>> {
     let len_max = len_max.min(DICTIONARY_LEN_MAX as usize);

@@ -1,10 +1,10 @@
-//! What decoders do with bytes that no encoder of ours made: an error, in bounded time and memory,
-//! never a panic.
+//! Decoders on bytes that no encoder of ours made: they return an error, in bounded time and
+//! memory, and never panic.
 
 use std::sync::Arc;
 use weald_codec::{
-    CodecSpec, DICTIONARY_STEP_LEN, Decoder, DictionaryBytes, Encoder, SharedDictionary, front_len,
-    front_room, train_dictionary,
+    CodecSpec, DICTIONARY_STEP_LEN, Decoder, DictionaryBytes, Encoder, SharedDictionary,
+    front_buffer_len, front_len, train_dictionary,
 };
 use weald_format::container::Codec;
 use weald_format::limits::BLOCK_LEN_MAX;
@@ -26,7 +26,7 @@ fn zstd_frame(raw: &[u8]) -> Vec<u8> {
     zstd::bulk::compress(raw, 3).unwrap()
 }
 
-/// Most memory that this process has had, bytes.
+/// Peak memory of this process, bytes.
 fn peak_len() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status
@@ -96,7 +96,7 @@ fn bombs_and_lies_about_lengths_are_refused_within_the_announced_memory() {
     let xz = xz_with_dictionary(&[0; 1000], 1 << 20);
     let brotli = brotli_stream(&bomb, false);
     drop(bomb);
-    // What the test itself needed must not hide what the decoders need.
+    // Memory of the test itself must not hide the memory of the decoders.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = peak_len();
     let mut decoder = Decoder::default();
@@ -126,13 +126,14 @@ fn bombs_and_lies_about_lengths_are_refused_within_the_announced_memory() {
             .is_err()
     );
     assert!(decoder.decode(Codec::Xz, &xz, giant, None).is_err());
-    // xz allocates the dictionary that the stream names: one of 1 GiB must be refused before that.
+    // xz allocates the dictionary that the stream names. The decoder must refuse one of 1 GiB
+    // before that.
     let mut stored = xz_with_dictionary(&[0; 1000], 1 << 30);
     let error = decoder.decode(Codec::Xz, &stored, 1000, None).unwrap_err();
     assert_eq!(error.place().unwrap().rule, "F-3.11");
     stored.truncate(5);
     assert!(decoder.decode(Codec::Xz, &stored, 1000, None).is_err());
-    // As brotli does with a large window, which is not of the RFC.
+    // Brotli does the same for a large window, which is not part of the RFC.
     let stored = brotli_stream(&vec![7; 1 << 20], true);
     let error = decoder
         .decode(Codec::Brotli, &stored, 1 << 20, None)
@@ -199,7 +200,7 @@ fn forged_dictionaries_give_an_error_or_are_only_bytes() {
     assert_eq!(stored.codec, Codec::ZstdDictionary);
     let mut decoder = Decoder::default();
     let mut refused = 0;
-    // The entropy tables stand in the first few hundred bytes; behind them anything goes.
+    // The entropy tables are in the first few hundred bytes; any bytes may follow them.
     for bit in 0..400 * 8 {
         let mut bad = dictionary.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
@@ -238,17 +239,18 @@ fn forged_dictionaries_give_an_error_or_are_only_bytes() {
     );
 }
 
-/// Would catch: a front that is not the front, one that is longer than it says, and a front of
-/// damaged bytes that is served though all of them do not decode.
+/// Catches: a front with wrong bytes, a front that is longer than announced, and a front of damaged
+/// bytes that is returned although the whole does not decode.
 #[test]
 fn fronts_are_the_first_bytes_and_hostile_ones_decode_or_fail() {
     let raw: Vec<u8> = (0..150_000u32)
         .flat_map(|i| format!("{} ", i.wrapping_mul(2_654_435_761) >> 12).into_bytes())
         .collect();
-    // Longer and shorter than what Zstandard decodes in place.
+    // Longer and shorter than the frames that Zstandard decodes in place.
     for len in [raw.len(), raw.len() / 2] {
-        let rooms = [Codec::Zstd, Codec::ZstdDictionary].map(|c| front_room(c, len, 1 << 17));
-        assert_eq!(rooms, [if len > 1 << 20 { 1 << 17 } else { len }; 2]);
+        let buffer_lens =
+            [Codec::Zstd, Codec::ZstdDictionary].map(|c| front_buffer_len(c, len, 1 << 17));
+        assert_eq!(buffer_lens, [if len > 1 << 20 { 1 << 17 } else { len }; 2]);
         check_fronts(&raw[..len]);
     }
 }
@@ -300,8 +302,8 @@ fn check_fronts(raw: &[u8]) {
     }
 }
 
-/// Would catch: a front of a frame that needs more than its steps, a dictionary that does not help,
-/// and one of other bytes that decodes all the same.
+/// Catches: a front of a frame that needs more than its steps, a dictionary without effect, and a
+/// wrong dictionary that decodes without an error.
 #[test]
 fn blocks_that_share_a_dictionary_can_be_left_at_every_step() {
     let text: Vec<u8> = (0..40_000u32)
@@ -330,11 +332,11 @@ fn blocks_that_share_a_dictionary_can_be_left_at_every_step() {
             )
             .unwrap();
         assert!(front == raw[..len], "{wanted}");
-        // A block of the frame ends there: with what makes the last of these bytes, no more than
-        // them come out.
+        // A block of the frame ends here: the stored bytes up to the last of these raw bytes decode
+        // to exactly `len` bytes.
         if len < raw.len() {
             let end = stored_len_of_front(&encoded.stored, known, len);
-            let made = made_of(&encoded.stored[..end], known, raw.len());
+            let made = decoded_len_of(&encoded.stored[..end], known, raw.len());
             assert_eq!(made, len, "{}", "W-8");
         }
     }
@@ -343,7 +345,7 @@ fn blocks_that_share_a_dictionary_can_be_left_at_every_step() {
     assert!(decoded.is_err() || decoded.is_ok_and(|bytes| bytes != raw));
 }
 
-/// Stored bytes that a decoder has read when it has made `len` bytes.
+/// Number of stored bytes that a decoder has read when it has decoded `len` bytes.
 fn stored_len_of_front(stored: &[u8], dictionary: &[u8], len: usize) -> usize {
     let dictionary = zstd::dict::DecoderDictionary::copy(dictionary);
     let mut context = zstd::zstd_safe::DCtx::create();
@@ -359,12 +361,12 @@ fn stored_len_of_front(stored: &[u8], dictionary: &[u8], len: usize) -> usize {
     end
 }
 
-/// Bytes that the front of a frame gives.
-fn made_of(stored: &[u8], dictionary: &[u8], room: usize) -> usize {
+/// Number of bytes that the front of a frame decodes to.
+fn decoded_len_of(stored: &[u8], dictionary: &[u8], capacity: usize) -> usize {
     let dictionary = zstd::dict::DecoderDictionary::copy(dictionary);
     let mut context = zstd::zstd_safe::DCtx::create();
     context.ref_ddict(dictionary.as_ddict()).unwrap();
-    let mut out = vec![0; room];
+    let mut out = vec![0; capacity];
     let mut output = zstd::zstd_safe::OutBuffer::around(&mut out[..]);
     let mut input = zstd::zstd_safe::InBuffer::around(stored);
     while input.pos < stored.len() {

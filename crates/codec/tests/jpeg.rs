@@ -1,10 +1,9 @@
-//! JPEG files: back as they were, and whatever a Lepton file says, an error in bounded memory
-//! instead of harm.
+//! JPEG files come back unchanged. Any Lepton file gives a result or an error in bounded memory.
 
 use weald_codec::jpeg::{DECODER_MEMORY_LEN, decode, encode, encoder_memory_len};
 use weald_testkit::jpeg::Jpeg;
 
-/// Every kind of file that there is.
+/// Every supported kind of file.
 fn files() -> Vec<(Jpeg, Vec<u8>)> {
     let mut files = Vec::new();
     for is_color in [false, true] {
@@ -64,7 +63,7 @@ impl Parts {
         out
     }
 
-    /// Puts other pixels each way into the frame.
+    /// Replaces the dimensions in the frame header.
     fn set_size(&mut self, height: u16, width: u16) {
         let is_frame = |w: &[u8]| w[0] == 0xff && (0xc0..=0xc2).contains(&w[1]);
         let at = self.header.windows(2).position(is_frame).unwrap() + 5;
@@ -73,7 +72,7 @@ impl Parts {
     }
 }
 
-/// Most memory that this process has had, bytes.
+/// Peak memory of this process, bytes.
 fn peak_len() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
@@ -86,8 +85,8 @@ fn rule(stored: &[u8], len: usize) -> &'static str {
     error.place().map_or("none", |place| place.rule)
 }
 
-/// Would catch: a kind of file that is not taken, does not come back, or takes no less room; bytes
-/// that depend on more than the file.
+/// Catches: a kind of file that is refused, is not restored, or does not get smaller; output that
+/// depends on more than the file.
 #[test]
 fn files_come_back_smaller() {
     for (jpeg, file) in files() {
@@ -103,9 +102,9 @@ fn files_come_back_smaller() {
     }
 }
 
-/// Would catch: a version of the library that encodes otherwise, so that the same tree gives other
-/// images than before; and with [`files_come_back_smaller`] one that does not decode what older
-/// ones encoded.
+/// Catches: a version of the library that encodes differently, so that the same tree gives another
+/// image than before. Together with [`files_come_back_smaller`]: a version that does not decode
+/// older files.
 #[test]
 fn files_become_the_same_bytes_for_ever() {
     let digest = |is_progressive| {
@@ -120,21 +119,21 @@ fn files_become_the_same_bytes_for_ever() {
     assert_eq!(digest(true)[..16], *"28a7948781319279");
 }
 
-/// Would catch: what is no whole JPEG file taken for one.
+/// Catches: an incomplete JPEG file that is accepted.
 #[test]
-fn what_is_no_whole_file_is_refused() {
+fn incomplete_files_are_refused() {
     let file = Jpeg::new(4, 4).draw(1);
     for len in 0..file.len() {
         assert_eq!(encode(&file[..len]), None, "{len}");
     }
     assert_eq!(encode(&[&file[..], b"tail"].concat()), None);
-    // A comment in which 32 scans seem to begin.
+    // A comment that looks like 32 scan headers.
     let comment = [&b"\xff\xfe\0\x42"[..], &b"\xff\xda".repeat(32)].concat();
     let many = [&file[..2], &comment, &file[2..]].concat();
     assert_eq!(encode(&many), None, "33 scans, as far as can be told");
 }
 
-/// Would catch: a damaged Lepton file that makes another file than it says, or stops the program.
+/// Catches: a damaged Lepton file that makes a file of another length, or stops the program.
 #[test]
 fn damage_is_found_or_makes_as_many_bytes() {
     for is_progressive in [false, true] {
@@ -161,7 +160,7 @@ fn damage_is_found_or_makes_as_many_bytes() {
     }
 }
 
-/// Would catch F-20.7: a part of the header that may be anything else than what is written here.
+/// Catches F-20.7: a part of the header that may differ from what the format says.
 #[test]
 fn headers_are_as_the_format_says() {
     let file = Jpeg::new(4, 4).draw(1);
@@ -172,13 +171,13 @@ fn headers_are_as_the_format_says() {
         edit(&mut edited);
         assert_eq!(rule(&edited.join(), file.len()), "F-20.7", "{what}");
     };
-    // Everything but the length of the header, which is told again by the header itself.
+    // All bytes except the length of the header, which the header repeats.
     for at in (0..10).chain(14..24) {
         check(&format!("byte {at}"), &|p| p.fixed[at] ^= 0x40);
     }
     let end = parts.header.len();
-    // Behind the segments: P0D and a byte; HH and 1; the stream; GRB and the end of image. Its
-    // length may be anything up to the file's.
+    // After the segments: P0D and a byte; HH and 1; the stream; GRB and the end of image. The
+    // length of the stream may have any value up to the file's.
     for at in (end - 32..end).filter(|&at| at != end - 29 && !(end - 23..end - 20).contains(&at)) {
         check(&format!("byte {} from the end", end - at), &|p| {
             p.header[at] ^= 0x80;
@@ -192,7 +191,7 @@ fn headers_are_as_the_format_says() {
     check("a stream of another thread", &|p| p.rest[3] |= 1);
     let find = |p: &Parts, marker: &[u8; 2]| p.header.windows(2).position(|w| w == marker).unwrap();
     check("a scan of 65 coefficients", &|p| {
-        // Behind marker and length: a count, three components, the first and the last.
+        // After marker and length: a count, three components, the first and the last coefficient.
         let last = find(p, b"\xff\xda") + 4 + 1 + 6 + 1;
         p.header[last] = 64;
     });
@@ -213,9 +212,9 @@ fn headers_are_as_the_format_says() {
     );
 }
 
-/// Would catch: memory that grows with what headers promise instead of with what is allowed, at
-/// both ends. One test, because the peak is that of the process; it runs alone in a process of its
-/// own, started again.
+/// Catches: memory that grows with what headers announce instead of with the limits, in encoder and
+/// decoder. It is one test, because the peak is that of the process. It runs alone in a process of
+/// its own, which it starts.
 #[test]
 fn memory_is_bounded_by_the_largest_picture() {
     const NAME: &str = "memory_is_bounded_by_the_largest_picture";
@@ -231,13 +230,13 @@ fn memory_is_bounded_by_the_largest_picture() {
     let small = Jpeg::new(4, 4).draw(1);
     let mut parts = Parts::of(&encode(&small).unwrap());
     let before = peak_len();
-    // Every size that is too large, by the frame alone.
+    // Every size that is too large; the frame header alone shows it.
     for (height, width) in [(u16::MAX, u16::MAX), (u16::MAX, 1000), (1000, u16::MAX)] {
         parts.set_size(height, width);
         assert_eq!(rule(&parts.join(), small.len()), "F-20.7");
     }
     assert!(peak_len() - before < 1 << 20);
-    // The largest that are not: 3504 · 3984 pixels, and progressive 1920 · 1088.
+    // The largest allowed pictures: 3504 × 3984 pixels, and progressive 1920 × 1088.
     for (is_progressive, height, width) in [(false, 3504, 3984), (true, 1088, 1920)] {
         let jpeg = Jpeg {
             is_progressive,

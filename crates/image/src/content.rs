@@ -499,7 +499,7 @@ impl Contents {
         let run = start.saturating_add(needs.start)..start.saturating_add(needs.end);
         let run_end = run.end;
         self.append(run, run_end, &mut plain, Reading::just(Recipes::Refused, 0))?;
-        let made = weald_codec::make(recipe, &plain, len)?;
+        let made = weald_codec::run_recipe(recipe, &plain, len)?;
         match Recipe::check_of(&made) == recipe.check {
             true => Ok(made),
             false => Err(bad("F-20.5", "a recipe makes other bytes than it says")),

@@ -9,7 +9,7 @@ use crate::cache::Weigh;
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use weald_codec::{Partial, filter};
+use weald_codec::{FrameDecoder, filter};
 use weald_format::Result;
 use weald_format::directory::Category;
 
@@ -29,7 +29,7 @@ pub struct Growing {
 }
 
 struct Work {
-    partial: Partial,
+    partial: FrameDecoder,
     /// Stored bytes, verified.
     stored: Block,
     /// Where they begin behind their header.
@@ -39,7 +39,7 @@ struct Work {
 impl Work {
     fn step(&mut self, bytes: &mut [u8]) -> Result<bool> {
         let stored = self.stored.get(self.stored_start..).unwrap_or(&[]);
-        self.partial.step(stored, bytes)
+        self.partial.decode_block(stored, bytes)
     }
 }
 
@@ -81,7 +81,7 @@ impl Growing {
     /// frame that `stored` has from `stored_start` on.
     ///
     /// # Errors
-    /// As [`Partial::new`].
+    /// As [`FrameDecoder::new`].
     pub fn new(
         category: Category,
         bytes: Block,
@@ -89,8 +89,10 @@ impl Growing {
         stored_start: usize,
     ) -> Result<Self> {
         let raw_len = bytes.len();
-        let partial = Partial::new(stored.get(stored_start..).unwrap_or(&[]), raw_len)?;
-        let working_len = stored.memory_len().saturating_add(Partial::MEMORY_LEN);
+        let partial = FrameDecoder::new(stored.get(stored_start..).unwrap_or(&[]), raw_len)?;
+        let working_len = stored
+            .memory_len()
+            .saturating_add(FrameDecoder::CONTEXT_LEN);
         Ok(Self {
             category,
             raw_len,
@@ -161,7 +163,7 @@ impl Growing {
             let room = Arc::get_mut(&mut bytes).map(Block::buffer);
             let goes_on = room.and_then(|room| at_work.step(room).ok());
             drop(bytes);
-            let made_len = at_work.partial.made_len();
+            let made_len = at_work.partial.decoded_len();
             let mut progress = self.progress.lock();
             let Some(goes_on) = goes_on else {
                 progress.has_failed = true;

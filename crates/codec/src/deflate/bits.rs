@@ -1,6 +1,6 @@
-//! Bits of a DEFLATE stream, least significant first.
+//! Bit reader and bit writer for DEFLATE streams, least significant bit first.
 
-/// Reads bits; past the end there are none.
+/// Reads bits; behind the end there are none.
 #[derive(Clone)]
 pub struct BitReader<'a> {
     bytes: &'a [u8],
@@ -41,7 +41,7 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// The next `count` bits, at most 32, without taking them; zeros past the end.
+    /// Returns the next `count` bits, at most 32, without consuming them; zeros behind the end.
     pub fn peek(&mut self, count: u32) -> u32 {
         if self.held_count < count {
             self.refill();
@@ -50,7 +50,7 @@ impl<'a> BitReader<'a> {
         (self.held & mask) as u32
     }
 
-    /// Takes `count` bits, at most 32; `None` where so many are not left.
+    /// Consumes `count` bits, at most 32; `None` if fewer are left.
     pub fn take(&mut self, count: u32) -> Option<u32> {
         let bits = self.peek(count);
         self.held_count = self.held_count.checked_sub(count)?;
@@ -58,14 +58,14 @@ impl<'a> BitReader<'a> {
         Some(bits)
     }
 
-    /// Goes on to the next whole byte.
+    /// Skips to the next whole byte.
     pub fn align(&mut self) {
         let rest = self.held_count & 7;
         self.held = self.held.wrapping_shr(rest);
         self.held_count &= !7;
     }
 
-    /// Takes `len` bytes; the position must be aligned.
+    /// Consumes `len` bytes; the position must be aligned.
     pub fn take_bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let start = self.byte_position();
         let end = start.checked_add(len)?;
@@ -74,14 +74,14 @@ impl<'a> BitReader<'a> {
         Some(taken)
     }
 
-    /// Bits taken so far.
+    /// Number of bits consumed so far.
     pub fn position(&self) -> u64 {
         (self.at as u64)
             .wrapping_mul(8)
             .wrapping_sub(u64::from(self.held_count))
     }
 
-    /// Bytes begun so far.
+    /// Number of bytes of which at least one bit was consumed.
     pub fn byte_position(&self) -> usize {
         self.at
             .saturating_sub(self.held_count.wrapping_div(8) as usize)
@@ -97,10 +97,10 @@ pub struct BitWriter {
 }
 
 impl BitWriter {
-    /// Appends the low `count` bits of `bits`, at most 32; the others are zero.
+    /// Appends the low `count` bits of `bits`, at most 32. The other bits must be zero.
     #[inline]
     pub fn put(&mut self, bits: u32, count: u32) {
-        // Fewer than 32 are held.
+        // Fewer than 32 bits are held.
         self.held |= u64::from(bits).wrapping_shl(self.held_count);
         self.held_count = self.held_count.wrapping_add(count);
         if self.held_count >= 32 {
@@ -136,36 +136,36 @@ impl BitWriter {
 
     /// Appends `bits`.
     pub fn put_bits(&mut self, bits: &Bits) {
-        let mut left = bits.count;
+        let mut remaining = bits.count;
         for &byte in &bits.bytes {
-            let count = left.min(8) as u32;
+            let count = remaining.min(8) as u32;
             self.put(
                 u32::from(byte) & 1u32.wrapping_shl(count).wrapping_sub(1),
                 count,
             );
-            left = left.saturating_sub(8);
+            remaining = remaining.saturating_sub(8);
         }
     }
 
-    /// Whole bytes written so far.
+    /// Number of whole bytes written so far.
     pub fn len(&self) -> usize {
         let held = self.held_count.wrapping_shr(3);
         self.bytes.len().saturating_add(held as usize)
     }
 
-    /// The bytes, the last filled with zeros.
+    /// Returns the bytes; fills the last one with zeros.
     pub fn finish(mut self) -> Vec<u8> {
         self.align();
         self.bytes
     }
 
-    /// The bytes that are whole.
+    /// Returns the whole bytes and drops the bits after them.
     pub fn into_whole_bytes(mut self) -> Vec<u8> {
         self.flush();
         self.bytes
     }
 
-    /// What was written, bit for bit.
+    /// Returns the written bits.
     pub fn into_bits(mut self) -> Bits {
         let count = (self.bytes.len() as u64)
             .wrapping_mul(8)
@@ -178,27 +178,27 @@ impl BitWriter {
     }
 }
 
-/// A run of bits; those of the last byte that do not count are zero.
+/// A run of bits. Unused bits of the last byte are zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bits {
-    /// How many.
+    /// Number of bits.
     pub count: u64,
-    /// They, least significant first.
+    /// The bits, least significant first.
     pub bytes: Vec<u8>,
 }
 
 impl Bits {
-    /// The `count` bits that `reader` is at, or as many of them as there are.
+    /// Reads the next `count` bits of `reader`, or fewer if it ends.
     pub fn read(reader: &mut BitReader<'_>, count: u64) -> Self {
         let mut writer = BitWriter::default();
-        let mut left = count;
-        while left > 0 {
-            let step = left.min(8) as u32;
+        let mut remaining = count;
+        while remaining > 0 {
+            let step = remaining.min(8) as u32;
             let Some(bits) = reader.take(step) else {
                 break;
             };
             writer.put(bits, step);
-            left = left.saturating_sub(8);
+            remaining = remaining.saturating_sub(8);
         }
         writer.into_bits()
     }

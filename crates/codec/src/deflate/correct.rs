@@ -1,72 +1,75 @@
-//! Corrections: what must be told of a stream beyond what zlib would have done.
+//! Computes corrections: the differences between a stream and zlib's stream of the same plain
+//! bytes.
 
 use super::bits::{BitReader, BitWriter, Bits};
-use super::make::{BLOCK_TOKENS_MAX, Block, block_count_max};
 use super::parse::{BlockKind, Event, Parser};
 use super::predict::Predicted;
 use super::tokens::Token;
 use super::trees::Frequencies;
+use super::write::{BLOCK_TOKENS_MAX, Block, block_count_max};
 use super::zlib::BLOCK_TOKENS;
 use weald_format::cursor::put_varint;
 use weald_format::recipes::Part;
 
-/// Corrections may take this share of the stream, and this many bytes whatever its length.
-const SHARE: usize = 12;
-const LEN_MIN: usize = 48;
+/// Corrections may take this fraction of the stream (1/12), and this many bytes in any case.
+const CORRECTIONS_SHARE: usize = 12;
+const CORRECTIONS_LEN_MIN: usize = 48;
 
-/// Where a run of tokens ends.
+/// End of a run of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// With a block.
+    /// Ends with a block.
     OfBlock,
-    /// Inside one, which may be the last of the stream.
+    /// Ends inside a block, which may be the last of the stream.
     Inside { is_final: bool },
-    /// With the stream.
+    /// Ends with the stream.
     OfStream,
 }
 
-/// A run of tokens, and what must be told of them.
+/// A run of tokens and its corrections.
 pub struct Cut {
-    /// Which they are.
+    /// The part that the run makes.
     pub part: Part,
     /// Its first bit in the stream.
     first_bit: u64,
-    /// What zlib would have done otherwise.
+    /// Differences from zlib's stream.
     pub corrections: Vec<u8>,
-    /// Whether zlib may well have made the same blocks of the same tokens, so that they need no
-    /// corrections.
-    pub may_be_foreseen: bool,
+    /// Whether zlib probably made the same blocks of the same tokens, so that no corrections are
+    /// needed.
+    pub is_probably_predicted: bool,
 }
 
 impl Cut {
-    /// The first byte of the stream that has bits of it, be it only the upper ones.
+    /// First byte of the stream that has bits of the run; the run may have only its upper bits.
     pub fn first_byte(&self) -> usize {
         self.first_bit.wrapping_shr(3) as usize
     }
 }
 
-/// What must be told of `stream` to make it from what is `predicted`, in runs of tokens: one ends
-/// with a block where it has `plain_len` plain bytes, or inside one a quarter of that later.
+/// Computes the corrections that turn the predicted tokens into `stream`, in runs of tokens. A run
+/// ends with the first block end after `plain_len` plain bytes, or inside a block a quarter of that
+/// later.
 pub fn correct(
     stream: &[u8],
     plain: &[u8],
     mut predicted: Predicted<'_>,
     plain_len: usize,
 ) -> Option<Vec<Cut>> {
-    let len_max = (stream.len() / SHARE).max(LEN_MIN);
+    let len_max = (stream.len() / CORRECTIONS_SHARE).max(CORRECTIONS_LEN_MIN);
     let mut parser = Parser::new(stream);
     let mut cuts = Vec::new();
-    let mut walk = Correct::new(stream, 0, 0, 0);
+    let mut builder = CorrectionBuilder::new(stream, 0, 0, 0);
     let mut at = 0usize;
-    // How far before `at` a run may begin, if one of `len_min` plain bytes ends there.
+    // Distance from `at` back to the last sync point, if a run of at least `len_min` plain bytes
+    // may end at `at`.
     let sync_at = |predicted: &mut Predicted<'_>, start: usize, at: usize, len_min: usize| {
         let is_long = at.saturating_sub(start) >= len_min;
         let is_ending = plain.len().saturating_sub(at) <= plain_len / 2;
-        let clean = match is_long && !is_ending {
-            true => predicted.clean_before(at)?,
+        let sync_point = match is_long && !is_ending {
+            true => predicted.sync_point_before(at)?,
             false => return None,
         };
-        let sync = at.saturating_sub(clean);
+        let sync = at.saturating_sub(sync_point);
         (sync as u64 <= Part::SYNC_MAX).then_some(sync)
     };
     loop {
@@ -76,65 +79,66 @@ pub fn correct(
                 kind,
                 header,
             } => {
-                if let Some(sync) = sync_at(&mut predicted, walk.start, at, plain_len) {
-                    let next = Correct::new(stream, at, sync, first_bit);
-                    cuts.push(std::mem::replace(&mut walk, next).finish(at, End::OfBlock)?);
+                if let Some(sync) = sync_at(&mut predicted, builder.start, at, plain_len) {
+                    let next = CorrectionBuilder::new(stream, at, sync, first_bit);
+                    cuts.push(std::mem::replace(&mut builder, next).finish(at, End::OfBlock)?);
                 }
-                walk.begin(kind, header)?;
+                builder.begin(kind, header)?;
             }
             Event::Stored(bytes) => {
                 at = at.checked_add(bytes.len())?;
-                walk.blocks.last_mut()?.count = bytes.len();
+                builder.blocks.last_mut()?.count = bytes.len();
             }
             Event::Token(token) => {
-                walk.token(token, predicted.token_at(plain, at)?)?;
+                builder.token(token, predicted.token_at(plain, at)?)?;
                 at = at.checked_add(token.len())?;
-                // The end of a block, which needs no description of its codes, is worth waiting
-                // for.
+                // A cut at the end of a block needs no description of its codes, so the run waits
+                // for one.
                 let len_min = plain_len.saturating_add(plain_len / 4);
-                if let Some(sync) = sync_at(&mut predicted, walk.start, at, len_min) {
-                    let next = walk.going_on(at, sync, parser.position())?;
+                if let Some(sync) = sync_at(&mut predicted, builder.start, at, len_min) {
+                    let next = builder.continue_inside(at, sync, parser.position())?;
                     let end = End::Inside {
                         is_final: parser.is_last(),
                     };
-                    cuts.push(std::mem::replace(&mut walk, next).finish(at, end)?);
+                    cuts.push(std::mem::replace(&mut builder, next).finish(at, end)?);
                 }
             }
             Event::End => break,
         }
-        if walk.fixes.len() > len_max {
+        if builder.fixes.len() > len_max {
             return None;
         }
     }
-    cuts.push(walk.finish(at, End::OfStream)?);
-    // Runs that are as foreseen keep none of theirs.
-    let kept = cuts.iter().filter(|c| !c.may_be_foreseen);
+    cuts.push(builder.finish(at, End::OfStream)?);
+    // Runs that zlib predicts exactly need no corrections.
+    let kept = cuts.iter().filter(|c| !c.is_probably_predicted);
     let len: usize = kept.map(|c| c.corrections.len()).sum();
     (len <= len_max).then_some(cuts)
 }
 
-/// The blocks of a stream on their way to corrections.
-pub struct Correct<'a> {
+/// Collects the blocks of a run and their corrections.
+pub struct CorrectionBuilder<'a> {
     stream: &'a [u8],
-    /// Plain bytes before them, how far before that zlib has nothing pending, and the first bit.
+    /// Number of plain bytes before the run, distance back to the last sync point, and the first
+    /// bit.
     start: usize,
     sync: usize,
     first_bit: u64,
-    /// Whether the first block began before.
+    /// Whether the first block began in the previous run.
     begins_inside: bool,
     blocks: Vec<Block>,
-    /// Tokens of the block that is open.
+    /// Tokens of the open block.
     tokens: Vec<Token>,
-    /// Its header, none or one.
+    /// Position of the open block's description; at most one element.
     headers: Vec<(u64, u64)>,
     fixes: Vec<u8>,
     fix_count: u64,
-    /// Tokens since the last fix.
+    /// Number of tokens since the last fix.
     gap: u64,
 }
 
-impl<'a> Correct<'a> {
-    /// A run that begins at plain byte `start` and at `first_bit` of `stream`.
+impl<'a> CorrectionBuilder<'a> {
+    /// Starts a run at plain byte `start` and at `first_bit` of `stream`.
     pub fn new(stream: &'a [u8], start: usize, sync: usize, first_bit: u64) -> Self {
         Self {
             stream,
@@ -151,9 +155,9 @@ impl<'a> Correct<'a> {
         }
     }
 
-    /// The next token of the stream, where `foreseen` was to be expected.
-    pub fn token(&mut self, token: Token, foreseen: Token) -> Option<()> {
-        if foreseen != token {
+    /// Adds the next token of the stream; zlib's prediction for it is `predicted`.
+    pub fn token(&mut self, token: Token, predicted: Token) -> Option<()> {
+        if predicted != token {
             put_varint(&mut self.fixes, self.gap);
             put_varint(&mut self.fixes, token.to_code());
             self.fix_count = self.fix_count.checked_add(1)?;
@@ -165,15 +169,16 @@ impl<'a> Correct<'a> {
         (self.tokens.len() <= BLOCK_TOKENS_MAX).then_some(())
     }
 
-    /// A run that goes on inside the block that is open, at plain byte `start` and at `first_bit`.
-    fn going_on(&self, start: usize, sync: usize, first_bit: u64) -> Option<Self> {
+    /// Starts the run that continues inside the open block, at plain byte `start` and at
+    /// `first_bit`.
+    fn continue_inside(&self, start: usize, sync: usize, first_bit: u64) -> Option<Self> {
         let mut next = Self::new(self.stream, start, sync, first_bit);
         next.begin(self.blocks.last()?.kind, *self.headers.last()?)?;
         next.begins_inside = true;
         Some(next)
     }
 
-    /// Ends the run in front of plain byte `end`.
+    /// Ends the run before plain byte `end`.
     pub fn finish(mut self, end: usize, kind: End) -> Option<Cut> {
         let is_open = matches!(kind, End::Inside { .. });
         self.end_block(is_open)?;
@@ -183,11 +188,12 @@ impl<'a> Correct<'a> {
         }
         let is_usual = |(i, block): (usize, &Block)| {
             let is_short = kind == End::OfStream && i.wrapping_add(1) == self.blocks.len();
-            // A stored block tells its bytes, not its tokens.
+            // For a stored block `count` is its bytes, not its tokens.
             let is_full = block.count == BLOCK_TOKENS || block.kind == BlockKind::Stored;
             (is_full || is_short) && block.header.is_none()
         };
-        let may_be_foreseen = self.fix_count == 0 && self.blocks.iter().enumerate().all(is_usual);
+        let is_probably_predicted =
+            self.fix_count == 0 && self.blocks.iter().enumerate().all(is_usual);
         let bit = self.first_bit & 7;
         let mut reader = BitReader::at(self.stream, self.first_bit & !7);
         let carried = reader.take(bit as u32)? | 1u32.wrapping_shl(bit as u32);
@@ -206,11 +212,11 @@ impl<'a> Correct<'a> {
             },
             first_bit: self.first_bit,
             corrections,
-            may_be_foreseen,
+            is_probably_predicted,
         })
     }
 
-    /// A block begins, whose description of codes lies at the bits `header`: first, count.
+    /// Starts a block. Its description of codes lies at the bits `header`: first, count.
     pub fn begin(&mut self, kind: BlockKind, header: (u64, u64)) -> Option<()> {
         self.end_block(false)?;
         self.blocks.push(Block {
@@ -222,8 +228,8 @@ impl<'a> Correct<'a> {
         Some(())
     }
 
-    /// Ends the block that is open, if one is, or the part of it that is here where it goes on.
-    fn end_block(&mut self, goes_on: bool) -> Option<()> {
+    /// Ends the open block, if there is one, or the part of it in this run if the block continues.
+    fn end_block(&mut self, continues: bool) -> Option<()> {
         let Some((start, count)) = self.headers.pop() else {
             return Some(());
         };
@@ -236,11 +242,12 @@ impl<'a> Correct<'a> {
         if block.kind == BlockKind::Dynamic {
             let mut reader = BitReader::at(self.stream, start);
             let actual = Bits::read(&mut reader, count);
-            let mut foreseen = BitWriter::default();
-            Frequencies::of(&self.tokens).describe(&mut foreseen);
-            // Part of the tokens does not tell how often each occurs in the block.
-            let is_part = goes_on || (self.begins_inside && is_first);
-            if is_part || foreseen.into_bits() != actual {
+            let mut usual = BitWriter::default();
+            Frequencies::of(&self.tokens).describe(&mut usual);
+            // Some of the block's tokens do not determine how often each symbol occurs in the whole
+            // block.
+            let is_part = continues || (self.begins_inside && is_first);
+            if is_part || usual.into_bits() != actual {
                 block.header = Some(actual);
             }
         }

@@ -1,37 +1,37 @@
-//! DEFLATE streams as events: blocks, tokens, stored bytes.
+//! Parses DEFLATE streams to events: blocks, tokens, stored bytes.
 
 use super::bits::BitReader;
 use super::tokens::{DISTANCE_SYMBOLS, END_OF_BLOCK, LITERAL_SYMBOLS, Token, distance_of, len_of};
 
-/// Order in which the lengths of the codes for code lengths stand (RFC 1951, section 3.2.7).
+/// Order of the lengths of the codes for code lengths (RFC 1951, section 3.2.7).
 pub const LENGTHS_ORDER: [usize; 19] = [
     16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15,
 ];
 
-/// Longest code, bits.
+/// Maximum length of a code, bits.
 const CODE_LEN_MAX: u32 = 15;
 
-/// How a block is stored.
+/// Encoding of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockKind {
-    /// Bytes as they are.
+    /// Plain bytes.
     Stored = 0,
-    /// Tokens in the codes of the RFC.
+    /// Tokens in the fixed codes of the RFC.
     Fixed = 1,
-    /// Tokens in codes of its own.
+    /// Tokens in codes that the block describes.
     Dynamic = 2,
 }
 
-/// What comes next in a stream.
+/// Next item of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A block begins.
     Block {
         /// Its first bit.
         first_bit: u64,
-        /// How it is stored.
+        /// Its encoding.
         kind: BlockKind,
-        /// First bit and count of bits of the description of its codes, where it is dynamic.
+        /// First bit and number of bits of the description of its codes, if it is dynamic.
         header: (u64, u64),
     },
     /// All bytes of a stored block.
@@ -45,14 +45,14 @@ pub enum Event<'a> {
 /// Code lengths of a block.
 #[derive(Clone)]
 pub struct Lengths {
-    /// Of literals, end of block, and lengths.
+    /// For literals, end of block, and lengths.
     pub literals: Vec<u8>,
-    /// Of distances.
+    /// For distances.
     pub distances: Vec<u8>,
 }
 
 impl Lengths {
-    /// Those of the RFC (section 3.2.6).
+    /// The fixed code lengths of the RFC (section 3.2.6).
     pub fn fixed() -> Self {
         let of = |symbol: usize| match symbol {
             0..=143 => 8,
@@ -103,20 +103,20 @@ impl Lengths {
     }
 }
 
-/// A code as a table that the next bits are looked up in: symbol × 16 + bits of its code, 0 where
-/// there is none.
+/// A decoding table, indexed by the next bits. An entry is symbol × 16 + number of bits of its
+/// code; 0 means no code.
 struct Table {
     entries: Vec<u16>,
     bit_count: u32,
 }
 
 impl Table {
-    /// The table of the canonical code with these lengths; `None` where it has more codes than
-    /// there are bits for.
+    /// Builds the table of the canonical code with these lengths; `None` if the code is
+    /// oversubscribed.
     fn new(lens: &[u8]) -> Option<Self> {
         let bit_count = u32::from(lens.iter().copied().max()?);
         if bit_count == 0 || bit_count > CODE_LEN_MAX {
-            // A block of literals needs no distances.
+            // A block of literals needs no distance code.
             return (bit_count == 0).then(|| Self {
                 entries: vec![0],
                 bit_count: 0,
@@ -185,7 +185,7 @@ enum State {
     Ended,
 }
 
-/// Walks through a stream. `None` means that it is no DEFLATE stream.
+/// Parses a stream. `None` means that the bytes are not a DEFLATE stream.
 pub struct Parser<'a> {
     bits: BitReader<'a>,
     state: State,
@@ -194,7 +194,7 @@ pub struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// A parser at the front of `bytes`.
+    /// Starts at the front of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self {
             bits: BitReader::new(bytes),
@@ -204,22 +204,22 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Bits of the stream up to here.
+    /// Number of consumed bits.
     pub fn position(&self) -> u64 {
         self.bits.position()
     }
 
-    /// Whether the block is the last.
+    /// Whether the current block is the last.
     pub fn is_last(&self) -> bool {
         self.is_last
     }
 
-    /// Bytes of the stream up to here, the last perhaps only in part.
+    /// Number of consumed bytes; the last one may be consumed only in part.
     pub fn stream_len(&self) -> usize {
         self.bits.position().div_ceil(8) as usize
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn next(&mut self) -> Option<Event<'a>> {
         loop {
             match &self.state {
@@ -289,7 +289,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The next token of a block; the inner `None` is its end.
+/// Reads the next token of a block; the inner `None` is the end of the block.
 fn read_token(
     bits: &mut BitReader<'_>,
     literals: &Table,

@@ -1,25 +1,25 @@
-//! What zlib would have written: the tokens that most streams are made of.
+//! Predicts the tokens of a stream: those that zlib would choose. Most streams consist of them.
 
 use super::parse::{Event, Parser};
 use super::tokens::Token;
 use super::trees::Coding;
-use super::zlib::{Chosen, Tokenizer};
+use super::zlib::{Choice, Tokenizer};
 use flate2::{Compress, Compression, FlushCompress, Status};
 use weald_format::recipes::Zlib;
 use weald_format::{Error, ErrorKind, Result};
 
-/// The stream that zlib's `deflate` makes of `plain` as `zlib` says, with a window of 32 KiB and
+/// Compresses `plain` with zlib's `deflate` and the parameters `zlib`, a window of 32 KiB and
 /// `memLevel` 8.
 ///
 /// # Errors
-/// `Limit` where zlib fails.
+/// `Limit` if zlib fails.
 pub fn zlib_stream(plain: &[u8], zlib: Zlib) -> Result<Vec<u8>> {
     let failed = |what: String| Error::new(ErrorKind::Limit, format!("zlib: {what}"));
     if zlib.is_filtered {
         return weald_sys::deflate_filtered(plain, zlib.level).map_err(|e| failed(e.to_string()));
     }
     let mut zlib = Compress::new(Compression::new(u32::from(zlib.level)), false);
-    // As `deflateBound` has it for the default parameters.
+    // The bound of `deflateBound` for the default parameters.
     let bound = plain
         .len()
         .saturating_add(plain.len() >> 11)
@@ -36,10 +36,10 @@ pub fn zlib_stream(plain: &[u8], zlib: Zlib) -> Result<Vec<u8>> {
     }
 }
 
-/// What `task` makes of the tokens of the stream that zlib makes of `plain`.
+/// Runs `task` on the predicted tokens of `plain`.
 ///
 /// # Errors
-/// `Limit` where zlib fails.
+/// `Limit` if zlib fails.
 pub fn with_predicted<T>(
     plain: &[u8],
     zlib: Zlib,
@@ -52,22 +52,22 @@ pub fn with_predicted<T>(
     Ok(task(Predicted::of_stream(&stream)))
 }
 
-/// Where predicted tokens come from.
+/// Source of predicted tokens.
 enum Source<'a> {
-    /// A stream that zlib made, and what is left of a stored block of it.
+    /// A stream that zlib made, and the unread bytes of its current stored block.
     Stream(Parser<'a>, &'a [u8]),
-    /// The choices themselves.
+    /// The choices of zlib's match search.
     Choices(Tokenizer<'a>),
-    /// The same, block for block.
+    /// These choices, grouped into blocks.
     Blocks(Box<Blocks<'a>>),
 }
 
-/// The tokens of the stream that zlib makes, without making it: its choices, and literals where it
-/// stores a block.
+/// The tokens of zlib's stream without the stream itself: zlib's choices, and literals for each
+/// block that zlib stores.
 struct Blocks<'a> {
     plain: &'a [u8],
     tokenizer: Tokenizer<'a>,
-    /// Plain bytes before the next block.
+    /// Number of plain bytes before the next block.
     at: usize,
     tokens: Vec<Token>,
     taken: usize,
@@ -87,10 +87,10 @@ impl Blocks<'_> {
         self.tokens.clear();
         self.taken = 0;
         let start = self.at;
-        for chosen in self.tokenizer.by_ref() {
-            self.at = self.at.saturating_add(chosen.token.len());
-            self.tokens.push(chosen.token);
-            if chosen.ends_block(self.tokens.len()) {
+        for choice in self.tokenizer.by_ref() {
+            self.at = self.at.saturating_add(choice.token.len());
+            self.tokens.push(choice.token);
+            if choice.ends_block(self.tokens.len()) {
                 break;
             }
         }
@@ -104,15 +104,15 @@ impl Blocks<'_> {
 }
 
 impl Source<'_> {
-    fn pull(&mut self) -> Option<Chosen> {
+    fn next_choice(&mut self) -> Option<Choice> {
         let (parser, stored) = match self {
             Self::Stream(parser, stored) => (parser, stored),
             Self::Choices(tokenizer) => return tokenizer.next(),
             Self::Blocks(blocks) => {
                 let token = blocks.next()?;
-                return Some(Chosen {
+                return Some(Choice {
                     token,
-                    is_late: false,
+                    is_trailing: false,
                 });
             }
         };
@@ -128,36 +128,36 @@ impl Source<'_> {
                 Event::End => return None,
             }
         };
-        Some(Chosen {
+        Some(Choice {
             token,
-            is_late: false,
+            is_trailing: false,
         })
     }
 }
 
-/// The tokens that zlib chooses, by where they begin in the plain bytes.
+/// The tokens that zlib chooses, indexed by their start in the plain bytes.
 pub struct Predicted<'a> {
     source: Source<'a>,
-    next: Option<(usize, Chosen)>,
-    /// Where the token after the next begins.
+    next: Option<(usize, Choice)>,
+    /// Start of the token after `next`.
     end: usize,
-    clean: usize,
+    sync_point: usize,
 }
 
 impl<'a> Predicted<'a> {
-    /// The tokens of `stream`.
+    /// Reads the tokens of `stream`.
     pub fn of_stream(stream: &'a [u8]) -> Self {
         Self::new(Source::Stream(Parser::new(stream), &[]), 0)
     }
 
-    /// The tokens that zlib chooses in a run of plain bytes from `start` on: see
+    /// Predicts the tokens that zlib chooses in a run of plain bytes from `start` on: see
     /// [`Tokenizer::new`].
     pub fn from(plain: &'a [u8], start: usize, is_front: bool, zlib: Zlib) -> Option<Self> {
         let tokenizer = Tokenizer::new(plain, start, is_front, zlib)?;
         Some(Self::new(Source::Choices(tokenizer), start))
     }
 
-    /// The tokens of the stream that zlib makes of `plain`; `None` for a level below 4 or over 9.
+    /// Predicts the tokens of zlib's stream for `plain`; `None` for a level below 4 or above 9.
     fn in_blocks(plain: &'a [u8], zlib: Zlib) -> Option<Self> {
         let blocks = Blocks {
             plain,
@@ -174,53 +174,53 @@ impl<'a> Predicted<'a> {
             source,
             next: None,
             end: start,
-            clean: start,
+            sync_point: start,
         };
         predicted.advance();
         predicted
     }
 
     fn advance(&mut self) {
-        if let Some((start, chosen)) = self.next
-            && chosen.token.as_match().is_some()
+        if let Some((start, choice)) = self.next
+            && choice.token.as_match().is_some()
         {
-            self.clean = start.saturating_add(chosen.token.len());
+            self.sync_point = start.saturating_add(choice.token.len());
         }
-        self.next = self.source.pull().map(|chosen| {
+        self.next = self.source.next_choice().map(|choice| {
             let start = self.end;
-            self.end = start.saturating_add(chosen.token.len());
-            (start, chosen)
+            self.end = start.saturating_add(choice.token.len());
+            (start, choice)
         });
     }
 
-    fn go_to(&mut self, at: usize) {
+    fn skip_to(&mut self, at: usize) {
         while self.next.is_some_and(|(start, _)| start < at) {
             self.advance();
         }
     }
 
-    /// The token to be expected at `at` in `plain`, which must not go back: zlib's where it has one
-    /// that begins there, a literal where it has not.
+    /// The expected token at `at` in `plain`: zlib's token if one begins there, else a literal.
+    /// `at` must not decrease from call to call.
     pub fn token_at(&mut self, plain: &[u8], at: usize) -> Option<Token> {
-        self.chosen_at(plain, at).map(|chosen| chosen.token)
+        self.choice_at(plain, at).map(|choice| choice.token)
     }
 
-    /// The same, and whether it comes late.
-    pub fn chosen_at(&mut self, plain: &[u8], at: usize) -> Option<Chosen> {
-        self.go_to(at);
+    /// The same with the flag of [`Choice`].
+    pub fn choice_at(&mut self, plain: &[u8], at: usize) -> Option<Choice> {
+        self.skip_to(at);
         match self.next {
-            Some((start, chosen)) if start == at => Some(chosen),
-            _ => plain.get(at).map(|&byte| Chosen {
+            Some((start, choice)) if start == at => Some(choice),
+            _ => plain.get(at).map(|&byte| Choice {
                 token: Token::literal(byte),
-                is_late: false,
+                is_trailing: false,
             }),
         }
     }
 
-    /// The last place up to `at` where zlib had nothing pending because a match ended there, or
-    /// where it began; nothing if a match goes on over `at`.
-    pub fn clean_before(&mut self, at: usize) -> Option<usize> {
-        self.go_to(at);
-        (self.clean <= at).then_some(self.clean)
+    /// The last position up to `at` where zlib had no pending match, because a match ended there or
+    /// the run began there. `None` if a match reaches over `at`.
+    pub fn sync_point_before(&mut self, at: usize) -> Option<usize> {
+        self.skip_to(at);
+        (self.sync_point <= at).then_some(self.sync_point)
     }
 }

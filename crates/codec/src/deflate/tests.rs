@@ -1,10 +1,10 @@
 use super::bits::BitWriter;
-use super::correct::{Correct, End};
-use super::make::write_tokens;
+use super::correct::{CorrectionBuilder, End};
 use super::parse::Lengths;
 use super::predict::zlib_stream;
 use super::tokens::{END_OF_BLOCK, Token};
 use super::trees::Frequencies;
+use super::write::write_tokens;
 use super::*;
 use proptest::prelude::*;
 use std::io::Write;
@@ -18,7 +18,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Text with repeats near and far, as files have.
+/// Text with near and far repeats, as in files.
 fn text(len: usize, seed: u64) -> Vec<u8> {
     let words: Vec<Vec<u8>> = (0..200)
         .map(|i| {
@@ -48,17 +48,17 @@ fn zlib(plain: &[u8], level: u32) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Plain bytes of a part.
+/// Number of plain bytes of a part.
 const PART_LEN: usize = 256 << 10;
 
-/// The recipe for a stream that one makes.
-fn analyze_whole(stream: &[u8], plain: &[u8], tried: &[Zlib]) -> Option<Recipe> {
-    let mut recipes = analyze(stream, plain, tried, PART_LEN);
+/// Finds the recipe of a stream that one recipe makes.
+fn analyze_whole(stream: &[u8], plain: &[u8], candidates: &[Zlib]) -> Option<Recipe> {
+    let mut recipes = analyze(stream, plain, candidates, PART_LEN);
     assert!(recipes.len() < 2);
     recipes.pop()
 }
 
-/// The stream that `recipes` make, each of no more of the plain bytes than it needs.
+/// Makes the stream of `recipes`. Passes to each recipe only the plain bytes of its input range.
 fn remake(recipes: &[Recipe], plain: &[u8]) -> Vec<u8> {
     let mut made = Vec::new();
     for recipe in recipes {
@@ -67,16 +67,16 @@ fn remake(recipes: &[Recipe], plain: &[u8]) -> Vec<u8> {
             continue;
         };
         let len = plain.len() as u64;
-        let needs = part.input_range(len).unwrap();
-        let run = &plain[needs.start as usize..needs.end as usize];
+        let input = part.input_range(len).unwrap();
+        let run = &plain[input.start as usize..input.end as usize];
         let bytes = recreate_part(run, len, recipe.zlib, part, &recipe.corrections, recipe.len);
         made.extend(bytes.unwrap());
     }
     made
 }
 
-/// A stream as other encoders might make it: blocks cut elsewhere, some stored, some in fixed
-/// codes, some tokens other than zlib's.
+/// A stream as other encoders might make it: other block boundaries, some blocks stored, some in
+/// fixed codes, some tokens other than zlib's.
 fn odd_stream(plain: &[u8], level: u8, block_len: usize, fix_every: usize) -> Vec<u8> {
     let predicted = zlib_stream(plain, default(level)).unwrap();
     let mut predicted = Predicted::of_stream(&predicted);
@@ -121,7 +121,7 @@ fn odd_stream(plain: &[u8], level: u8, block_len: usize, fix_every: usize) -> Ve
     out.finish()
 }
 
-/// Would catch: a stream of zlib itself that needs corrections, or is not recognised.
+/// Catches: a stream of zlib itself that needs corrections, or is not recognized.
 #[test]
 fn streams_of_zlib_need_no_corrections() {
     for (len, level) in [
@@ -153,7 +153,7 @@ fn streams_of_zlib_need_no_corrections() {
     }
 }
 
-/// Would catch: blocks, stored bytes, codes or tokens of other encoders that do not come back.
+/// Catches: blocks, stored bytes, codes or tokens of other encoders that are not restored.
 #[test]
 fn streams_of_other_encoders_come_back() {
     for (len, block_len, fix_every) in [
@@ -171,12 +171,12 @@ fn streams_of_other_encoders_come_back() {
     }
 }
 
-/// Would catch: an encoder with codes of its own whose description is lost.
+/// Catches: an encoder with codes of its own whose description is lost.
 #[test]
 fn codes_that_zlib_would_not_choose_come_back() {
     let plain = text(3000, 5);
     let tokens: Vec<Token> = plain.iter().map(|&b| Token::literal(b)).collect();
-    // Seven bits for everything that occurs is worse than Huffman's code, but a code.
+    // Seven bits for each byte that occurs is worse than a Huffman code, but a valid code.
     let mut lens = vec![0; 257];
     (0..32).for_each(|i| lens[usize::from(b'`') + i] = 6);
     lens[usize::from(b' ')] = 2;
@@ -207,33 +207,36 @@ fn codes_that_zlib_would_not_choose_come_back() {
         inflate(&stream, 1 << 20),
         Some((plain.clone(), stream.len()))
     );
-    // Too many corrections to be worth it; that they would be right is what matters here.
+    // Too many corrections to be worth it. Here it matters only that they are correct.
     assert_eq!(analyze_whole(&stream, &plain, ARCHIVES), None);
-    let mut walk = Correct::new(&stream, 0, 0, 0);
+    let mut builder = CorrectionBuilder::new(&stream, 0, 0, 0);
     let mut parser = Parser::new(&stream);
     let Some(Event::Block { kind, header, .. }) = parser.next() else {
         panic!("no block");
     };
-    walk.begin(kind, header).unwrap();
+    builder.begin(kind, header).unwrap();
     for &token in &tokens {
-        walk.token(token, Token::matching(3, 1)).unwrap();
+        builder.token(token, Token::matching(3, 1)).unwrap();
     }
-    let corrections = walk.finish(plain.len(), End::OfStream).unwrap().corrections;
+    let corrections = builder
+        .finish(plain.len(), End::OfStream)
+        .unwrap()
+        .corrections;
     let made = recreate(&plain, default(6), &corrections, stream.len());
     assert_eq!(made.unwrap(), stream);
 }
 
-/// Would catch: corrections that count from other tokens than those of zlib's stream where zlib
-/// stores a block.
+/// Catches: corrections that count other tokens than those of zlib's stream where zlib stores a
+/// block.
 #[test]
 fn corrections_count_from_the_stream_of_zlib() {
     let plain = [noise(120_000, 31), text(100_000, 32), noise(70_000, 33)].concat();
     for level in [4, 6, 9] {
         let zlib = default(level);
-        let predicted = zlib_stream(&plain, zlib).unwrap();
-        let mut chosen = Predicted::from(&plain, 0, true, zlib).unwrap();
+        let zlib_bytes = zlib_stream(&plain, zlib).unwrap();
+        let mut predicted = Predicted::from(&plain, 0, true, zlib).unwrap();
         let matches = (0..120_000).filter(|&at| {
-            let token = chosen.token_at(&plain, at);
+            let token = predicted.token_at(&plain, at);
             token.is_some_and(|token| token.as_match().is_some())
         });
         assert!(matches.count() > 0, "no stored token that could be missed");
@@ -241,7 +244,7 @@ fn corrections_count_from_the_stream_of_zlib() {
         let cuts = correct(
             &stream,
             &plain,
-            Predicted::of_stream(&predicted),
+            Predicted::of_stream(&zlib_bytes),
             usize::MAX,
         );
         let corrections = cuts.unwrap().remove(0).corrections;
@@ -250,7 +253,7 @@ fn corrections_count_from_the_stream_of_zlib() {
     }
 }
 
-/// Would catch: limits of corrections that are not kept.
+/// Catches: limits of corrections that are not enforced.
 #[test]
 fn corrections_are_held_to_their_rule() {
     let plain = text(2000, 3);
@@ -308,8 +311,7 @@ fn samples(len: usize) -> Vec<Vec<u8>> {
     samples
 }
 
-/// Would catch: a choice of tokens that is not zlib's, from the front or from where nothing is
-/// pending.
+/// Catches: a token that zlib would not choose, from the front or from a sync point.
 #[test]
 fn tokens_are_those_that_zlib_chooses() {
     for len in [
@@ -322,26 +324,27 @@ fn tokens_are_those_that_zlib_chooses() {
                     let made = recreate(&plain, zlib, &[], stream.len());
                     assert!(made.unwrap() == stream, "{len} {zlib:?}");
                     let mut expected = Predicted::of_stream(&stream);
-                    let mut chosen = Predicted::from(&plain, 0, true, zlib).unwrap();
-                    let (mut at, mut clean) = (0, 0);
+                    let mut predicted = Predicted::from(&plain, 0, true, zlib).unwrap();
+                    let (mut at, mut sync_point) = (0, 0);
                     while at < plain.len() {
-                        let token = chosen.token_at(&plain, at).unwrap();
-                        // A stored block does not tell tokens.
+                        let token = predicted.token_at(&plain, at).unwrap();
+                        // A stored block has no tokens.
                         let stored = Token::literal(plain[at]);
                         let wanted = expected.token_at(&plain, at).unwrap();
                         assert!(token == wanted || wanted == stored, "{len} {zlib:?} {at}");
                         if at < len / 2 {
-                            clean = chosen.clean_before(at).unwrap();
+                            sync_point = predicted.sync_point_before(at).unwrap();
                         }
                         at += token.len();
                     }
-                    let from = clean.saturating_sub(Part::WINDOW_LEN as usize);
+                    let from = sync_point.saturating_sub(Part::WINDOW_LEN as usize);
                     let run = &plain[from..];
-                    let mut again = Predicted::from(run, clean - from, from == 0, zlib).unwrap();
-                    let mut chosen = Predicted::from(&plain, 0, true, zlib).unwrap();
-                    let mut at = clean;
+                    let mut again =
+                        Predicted::from(run, sync_point - from, from == 0, zlib).unwrap();
+                    let mut predicted = Predicted::from(&plain, 0, true, zlib).unwrap();
+                    let mut at = sync_point;
                     while at < plain.len() {
-                        let token = chosen.token_at(&plain, at).unwrap();
+                        let token = predicted.token_at(&plain, at).unwrap();
                         assert_eq!(again.token_at(run, at - from), Some(token), "{zlib:?} {at}");
                         at += token.len();
                     }
@@ -351,8 +354,8 @@ fn tokens_are_those_that_zlib_chooses() {
     }
 }
 
-/// Would catch: parts that are not made bit for bit, of zlib's streams or of others, that need more
-/// than they say, or corrections where zlib made the stream.
+/// Catches: parts of zlib's or other streams that differ in a bit; parts that read more than their
+/// input range; corrections where zlib made the stream.
 #[test]
 fn parts_of_streams_come_back() {
     let len = PART_LEN * 3;
@@ -360,7 +363,7 @@ fn parts_of_streams_come_back() {
     for zlib in Part::LEVELS.flat_map(|level| [default(level), filtered(level)]) {
         let stream = zlib_stream(&plain, zlib).unwrap();
         for (part_len, count_min) in [(PART_LEN, 3), (32 << 10, 30)] {
-            let recipes = parts(&stream, &plain, zlib, part_len).unwrap();
+            let recipes = part_recipes(&stream, &plain, zlib, part_len).unwrap();
             for recipe in &recipes {
                 let part = recipe.part.unwrap();
                 let is_whole = !part.begins_inside && !part.ends_inside;
@@ -380,10 +383,10 @@ fn parts_of_streams_come_back() {
             assert!(remake(&recipes, &plain) == stream);
         }
     }
-    // Stored blocks, and few places to begin at.
+    // Stored blocks, and few sync points.
     let noise = noise(len, 22);
     let stream = zlib(&noise, 6);
-    let recipes = parts(&stream, &noise, default(6), PART_LEN).unwrap();
+    let recipes = part_recipes(&stream, &noise, default(6), PART_LEN).unwrap();
     assert!(remake(&recipes, &noise) == stream);
     // Below level 4 there are no parts.
     let plain = text(len, 23);
@@ -393,8 +396,7 @@ fn parts_of_streams_come_back() {
     );
 }
 
-/// Would catch: streams that are given up although parts could make them, or that one recipe makes
-/// of too much.
+/// Catches: streams without recipes although parts could make them; one recipe for too many bytes.
 #[test]
 fn long_streams_are_made_in_parts_only() {
     let plain = text(WHOLE_PLAIN_LEN_MAX / 16, 31).repeat(17);
@@ -403,7 +405,7 @@ fn long_streams_are_made_in_parts_only() {
     assert_eq!(analyze(&zlib(&plain, 1), &plain, ARCHIVES, PART_LEN), []);
 }
 
-/// Would catch: numbers of a part, or plain bytes, that are not held to their rule.
+/// Catches: numbers of a part, or plain bytes, that are not checked against their rule.
 #[test]
 fn parts_are_held_to_their_rule() {
     let plain = text(PART_LEN * 3, 41);
@@ -415,7 +417,7 @@ fn parts_are_held_to_their_rule() {
         recreate_part(run, len, zlib, part, &recipe.corrections, made_len)
     };
     let run = |part: Part| match part.input_range(len) {
-        Some(needs) => &plain[needs.start as usize..needs.end as usize],
+        Some(input) => &plain[input.start as usize..input.end as usize],
         None => &plain,
     };
     assert!(make(part, run(part), zlib, recipe.len).is_ok());
@@ -465,9 +467,9 @@ fn parts_are_held_to_their_rule() {
     }
 }
 
-/// Would catch: a distance or length that reaches out, or noise taken for a stream.
+/// Catches: a distance or length that is out of range, or noise that is taken for a stream.
 #[test]
-fn what_is_no_stream_is_refused() {
+fn invalid_streams_are_refused() {
     let stream = zlib(&text(5000, 1), 6);
     for len in 0..stream.len() {
         assert_eq!(inflate(&stream[..len], 1 << 20), None, "{len}");
@@ -485,10 +487,10 @@ fn what_is_no_stream_is_refused() {
     }
 }
 
-/// Would catch: the strategy for filtered data not asked for, or a level that it spoils.
+/// Catches: the strategy for filtered data not applied, or a level that it breaks.
 #[test]
 fn the_strategy_of_libpng_is_known() {
-    // Differences of a slope with noise: short matches, which the strategy leaves out.
+    // Differences of a slope with noise: short matches, which the strategy drops.
     let mut seed = 1u32;
     let mut next = || {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -515,7 +517,7 @@ fn the_strategy_of_libpng_is_known() {
 }
 
 proptest! {
-    /// Would catch: panics and endless work on forged corrections.
+    /// Catches: panics and endless work on forged corrections.
     #[test]
     fn forged_corrections_fail_or_make_a_stream(
         corrections in proptest::collection::vec(any::<u8>(), 0..60),
@@ -528,7 +530,7 @@ proptest! {
         }
     }
 
-    /// Would catch: panics and endless work on forged parts.
+    /// Catches: panics and endless work on forged parts.
     #[test]
     fn forged_parts_fail_or_make_as_many_bytes(
         numbers in (0u64..3000, 0u64..3000, 0u64..5000, any::<u8>()),
@@ -547,14 +549,14 @@ proptest! {
             ends_inside: len % 2 == 0,
             is_final: len % 4 == 0,
         };
-        let needs = part.input_range(2000).unwrap_or(0..2000);
-        let run = &plain[needs.start as usize..needs.end as usize];
+        let input = part.input_range(2000).unwrap_or(0..2000);
+        let run = &plain[input.start as usize..input.end as usize];
         if let Ok(made) = recreate_part(run, 2000, default(level), part, &corrections, len) {
             prop_assert_eq!(made.len(), len);
         }
     }
 
-    /// Would catch: the same, on corrections that are nearly right.
+    /// Catches: the same on corrections that are nearly correct.
     #[test]
     fn flipped_corrections_fail_or_make_a_stream(at in 0usize..1000, bit in 0u8..8) {
         let plain = text(20_000, 4);
@@ -565,15 +567,16 @@ proptest! {
         let _ = recreate(&plain, recipe.zlib, &recipe.corrections, stream.len());
     }
 
-    /// Would catch: a stream that is not zlib's to the bit, in pieces that repeat from near and
-    /// from farther than the window.
+    /// Catches: a stream that differs from zlib's in a bit, in pieces that repeat from inside and
+    /// outside the window.
     #[test]
     fn streams_are_those_of_zlib(
         pieces in proptest::collection::vec((0usize..8, 0usize..60_000, 1usize..9000), 1..12),
         level in 4u8..10,
         is_filtered in any::<bool>(),
     ) {
-        let sources: Vec<Vec<u8>> = samples(70_000).into_iter().chain([text(70_000, 21), noise(70_000, 22)]).collect();
+        let more = [text(70_000, 21), noise(70_000, 22)];
+        let sources: Vec<Vec<u8>> = samples(70_000).into_iter().chain(more).collect();
         let mut plain = Vec::new();
         for (source, at, len) in pieces {
             plain.extend_from_slice(&sources[source][at..at + len]);
@@ -583,9 +586,12 @@ proptest! {
         prop_assert!(recreate(&plain, zlib, &[], stream.len()).unwrap() == stream);
     }
 
-    /// Would catch: plain bytes that come back wrong, at any level.
+    /// Catches: wrong plain bytes, at any level.
     #[test]
-    fn any_bytes_at_any_level_come_back(plain in proptest::collection::vec(0u8..5, 1..5000), level in 1u32..10) {
+    fn any_bytes_at_any_level_come_back(
+        plain in proptest::collection::vec(0u8..5, 1..5000),
+        level in 1u32..10,
+    ) {
         let stream = zlib(&plain, level);
         prop_assert_eq!(inflate(&stream, plain.len()), Some((plain.clone(), stream.len())));
         let recipe = analyze_whole(&stream, &plain, ARCHIVES).unwrap();

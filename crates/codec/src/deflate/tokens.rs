@@ -1,15 +1,14 @@
-//! Tokens of DEFLATE: literals and matches, and the symbols that stand for them (RFC 1951, section
-//! 3.2.5).
+//! Tokens of DEFLATE: literals and matches, and the symbols for them (RFC 1951, section 3.2.5).
 
-/// Shortest and longest match, bytes.
+/// Minimum and maximum length of a match, bytes.
 pub const MATCH_LEN_MIN: u32 = 3;
 /// See [`MATCH_LEN_MIN`].
 pub const MATCH_LEN_MAX: u32 = 258;
-/// Largest distance of a match, bytes.
+/// Maximum distance of a match, bytes.
 pub const DISTANCE_MAX: u32 = 32_768;
-/// Symbols for literals, the end of a block, and lengths.
+/// Number of symbols for literals, the end of a block, and lengths.
 pub const LITERAL_SYMBOLS: usize = 286;
-/// Symbols for distances.
+/// Number of symbols for distances.
 pub const DISTANCE_SYMBOLS: usize = 30;
 /// The symbol that ends a block.
 pub const END_OF_BLOCK: usize = 256;
@@ -50,18 +49,18 @@ impl Token {
         self.0 as u8
     }
 
-    /// Length and distance, where it is a match.
+    /// Length and distance of a match; `None` for a literal.
     pub fn as_match(self) -> Option<(u32, u32)> {
         let len = self.0.wrapping_shr(16);
         (len > 0).then_some((len, (self.0 & 0xffff).wrapping_add(1)))
     }
 
-    /// Plain bytes that it stands for.
+    /// Number of plain bytes of the token.
     pub fn len(self) -> usize {
         self.0.wrapping_shr(16).max(1) as usize
     }
 
-    /// Its symbols: that of the literal or length, and where it is a match that of the distance.
+    /// Its symbols: the one of the literal or length, and for a match the one of the distance.
     pub fn symbols(self) -> (Symbol, Option<Symbol>) {
         match self.as_match() {
             None => (Symbol::plain(self.0), None),
@@ -73,7 +72,7 @@ impl Token {
         }
     }
 
-    /// How corrections name it: 0 is a literal, whose byte the plain bytes tell.
+    /// Code of the token in corrections. 0 is a literal; the plain bytes have its byte.
     pub fn to_code(self) -> u64 {
         match self.as_match() {
             None => 0,
@@ -85,7 +84,7 @@ impl Token {
         }
     }
 
-    /// The match that `code`, not 0, stands for.
+    /// Returns the match with this `code`, which is not 0.
     pub fn from_code(code: u64) -> Option<Self> {
         let code = code.checked_sub(1)?;
         let len = (code & 0xff).wrapping_add(u64::from(MATCH_LEN_MIN)) as u32;
@@ -95,19 +94,19 @@ impl Token {
     }
 }
 
-/// A symbol with the bits that follow it.
+/// A symbol and the extra bits after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symbol {
     /// The symbol.
     pub code: usize,
-    /// How many bits follow.
+    /// Number of extra bits.
     pub extra_count: u32,
-    /// They.
+    /// Value of the extra bits.
     pub extra: u32,
 }
 
 impl Symbol {
-    /// One that nothing follows.
+    /// A symbol without extra bits.
     pub fn plain(code: u32) -> Self {
         Self {
             code: code as usize,
@@ -116,7 +115,8 @@ impl Symbol {
         }
     }
 
-    /// That of a length: up to 10 one each, then four for each number of extra bits.
+    /// Symbol of a length: one symbol each up to 10, then four symbols for each number of extra
+    /// bits.
     fn of_len(len: u32) -> Self {
         let value = len.saturating_sub(MATCH_LEN_MIN);
         if len >= MATCH_LEN_MAX || value < 8 {
@@ -130,7 +130,8 @@ impl Symbol {
         Self::with_extra(code, value, extra_count)
     }
 
-    /// That of a distance: up to 4 one each, then two for each number of extra bits.
+    /// Symbol of a distance: one symbol each up to 4, then two symbols for each number of extra
+    /// bits.
     pub fn of_distance(distance: u32) -> Self {
         let value = distance.saturating_sub(1);
         if value < 4 {
@@ -153,13 +154,13 @@ impl Symbol {
     }
 }
 
-/// Base and count of extra bits of the length that `symbol` (257 …) stands for.
+/// Base length and number of extra bits of `symbol` (257 …).
 pub fn len_of(symbol: usize) -> Option<(u32, u32)> {
     let index = symbol.checked_sub(END_OF_BLOCK)?.checked_sub(1)?;
     Some((*LEN_BASES.get(index)?, *LEN_EXTRA.get(index)?))
 }
 
-/// Base and count of extra bits of the distance that `symbol` stands for.
+/// Base distance and number of extra bits of `symbol`.
 pub fn distance_of(symbol: usize) -> Option<(u32, u32)> {
     Some((*DISTANCE_BASES.get(symbol)?, *DISTANCE_EXTRA.get(symbol)?))
 }

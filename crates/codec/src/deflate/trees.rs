@@ -1,6 +1,6 @@
-//! The codes that zlib and gzip choose for a block: Huffman's, with their own way of breaking ties
-//! and of keeping to a longest code, and their way of describing them. Where an encoder chose
-//! otherwise, its description is kept instead.
+//! The Huffman codes that zlib and gzip choose for a block. They have their own way to break ties,
+//! to limit code lengths, and to describe the codes. If another encoder chose differently, the
+//! recipe keeps its description instead.
 //!
 //! # Source
 //! The behaviour is that of zlib 1.3.1, `trees.c`: `build_tree`, `gen_bitlen`, `scan_tree`,
@@ -12,29 +12,30 @@ use super::bits::{BitWriter, Bits};
 use super::parse::{LENGTHS_ORDER, Lengths, codes};
 use super::tokens::{DISTANCE_SYMBOLS, END_OF_BLOCK, LITERAL_SYMBOLS, Token, distance_of, len_of};
 
-/// Longest code for literals, lengths and distances; longest code for code lengths; bits.
+/// Maximum length of a code for literals, lengths and distances, and of a code for code lengths,
+/// bits.
 const CODE_LEN_MAX: usize = 15;
 const LENGTH_CODE_LEN_MAX: usize = 7;
 
-/// How zlib writes a block.
+/// Encoding of a block that zlib chooses.
 pub enum Coding {
-    /// As its plain bytes.
+    /// Stored: the plain bytes.
     Stored,
     /// In the fixed codes.
     Fixed,
-    /// In codes of its own, and their description.
+    /// In codes of its own, with their description.
     Dynamic(Lengths, Bits),
 }
 
 impl Coding {
-    /// The one for a block of `tokens` that stand for `plain_len` bytes: the shortest, as
-    /// `_tr_flush_block` has it.
+    /// Chooses the shortest encoding for a block of `tokens` with `plain_len` plain bytes, as
+    /// `_tr_flush_block` does.
     pub fn of(tokens: &[Token], plain_len: usize) -> Self {
         let frequencies = Frequencies::of(tokens);
         let mut header = BitWriter::default();
         let lengths = frequencies.describe(&mut header);
         let header = header.into_bits();
-        // The three bits of the block's head count, too.
+        // The three header bits of the block count too.
         let len_of = |bits: u64| bits.saturating_add(3 + 7).wrapping_shr(3);
         let bits = frequencies.coded_bits(&lengths);
         let dynamic_len = len_of(bits.saturating_add(header.count));
@@ -49,14 +50,14 @@ impl Coding {
     }
 }
 
-/// How often each symbol occurs in a block.
+/// Number of occurrences of each symbol in a block.
 pub struct Frequencies {
     literals: [u32; LITERAL_SYMBOLS],
     distances: [u32; DISTANCE_SYMBOLS],
 }
 
 impl Frequencies {
-    /// Those of a block of `tokens`, its end included.
+    /// Counts the symbols of a block of `tokens`, its end included.
     pub fn of(tokens: &[Token]) -> Self {
         let mut found = Self {
             literals: [0; LITERAL_SYMBOLS],
@@ -73,7 +74,7 @@ impl Frequencies {
         found
     }
 
-    /// The codes for them, and appends their description to `out`.
+    /// Builds the codes and appends their description to `out`.
     pub fn describe(&self, out: &mut BitWriter) -> Lengths {
         let mut lengths = Lengths {
             literals: code_lens(&self.literals, CODE_LEN_MAX),
@@ -111,7 +112,7 @@ impl Frequencies {
         lengths
     }
 
-    /// Bits that these symbols take with `lengths`, and what follows them.
+    /// Number of bits of these symbols in codes of `lengths`, extra bits included.
     pub fn coded_bits(&self, lengths: &Lengths) -> u64 {
         let bits = |counts: &[u32], lens: &[u8], extra: fn(usize) -> u32| -> u64 {
             let each = counts.iter().zip(lens).enumerate();
@@ -127,7 +128,7 @@ impl Frequencies {
     }
 }
 
-/// Cuts the symbols at the end that have no code; the first stays.
+/// Removes the symbols at the end that have no code; keeps the first symbol.
 fn trim(lens: &mut Vec<u8>) {
     let end = lens
         .iter()
@@ -136,7 +137,7 @@ fn trim(lens: &mut Vec<u8>) {
     lens.truncate(end);
 }
 
-/// A symbol of the code for code lengths, with the bits after it.
+/// A symbol of the code for code lengths, with its extra bits.
 struct Run {
     symbol: usize,
     extra: u32,
@@ -153,12 +154,12 @@ impl Run {
     }
 }
 
-/// The lengths as runs: as many equal ones at once as one symbol can say.
+/// Splits code lengths into runs: each symbol covers as many equal lengths as possible.
 fn runs_of(lens: &[u8]) -> Vec<Run> {
     let mut runs = Vec::new();
     let mut previous = None;
     let mut at = 0;
-    // zlib counts how many it may take by what it has just seen.
+    // zlib limits a run by the length that it has just seen.
     let (mut count_max, mut count_min) = limits(previous, lens.first().copied());
     while at < lens.len() {
         let len = lens[at];
@@ -172,7 +173,7 @@ fn runs_of(lens: &[u8]) -> Vec<Run> {
     runs
 }
 
-/// The longest run that may begin at a length `next` behind `previous`, and the shortest that is
+/// Maximum length of a run that begins with `next` after `previous`, and minimum length that is
 /// worth a symbol.
 fn limits(previous: Option<u8>, next: Option<u8>) -> (usize, usize) {
     match next {
@@ -182,17 +183,17 @@ fn limits(previous: Option<u8>, next: Option<u8>) -> (usize, usize) {
     }
 }
 
-fn push_runs(runs: &mut Vec<Run>, len: u8, count: usize, count_min: usize, goes_on: bool) {
+fn push_runs(runs: &mut Vec<Run>, len: u8, count: usize, count_min: usize, continues: bool) {
     let one = || Run::new(usize::from(len), 0, 0);
     if count < count_min {
         runs.extend((0..count).map(|_| one()));
     } else if len != 0 {
-        let mut left = count;
-        if !goes_on {
+        let mut remaining = count;
+        if !continues {
             runs.push(one());
-            left -= 1;
+            remaining -= 1;
         }
-        runs.push(Run::new(16, left - 3, 2));
+        runs.push(Run::new(16, remaining - 3, 2));
     } else if count <= 10 {
         runs.push(Run::new(17, count - 3, 3));
     } else {
@@ -200,12 +201,12 @@ fn push_runs(runs: &mut Vec<Run>, len: u8, count: usize, count_min: usize, goes_
     }
 }
 
-/// The tree under construction. Leaves are symbols, inner nodes follow behind them.
+/// The Huffman tree under construction. Leaves are symbols; inner nodes follow them.
 struct Nodes {
     weights: Vec<u32>,
     depths: Vec<u8>,
     parents: Vec<usize>,
-    /// A heap from index 1 on.
+    /// A heap; its root is at index 1.
     heap: Vec<usize>,
     heap_len: usize,
 }
@@ -216,7 +217,7 @@ impl Nodes {
         left < right || (left == right && self.depths[a] <= self.depths[b])
     }
 
-    /// Moves the node at `at` down to where it belongs.
+    /// Moves the node at `at` down to its place in the heap.
     fn sift(&mut self, mut at: usize) {
         let node = self.heap[at];
         let mut child = at * 2;
@@ -243,7 +244,7 @@ impl Nodes {
     }
 }
 
-/// Code lengths for symbols that occur this often, none over `len_max` bits, two symbols at least.
+/// Computes code lengths for these frequencies: at most `len_max` bits, at least two symbols.
 fn code_lens(frequencies: &[u32], len_max: usize) -> Vec<u8> {
     let count = frequencies.len();
     let node_count = count * 2;
@@ -294,12 +295,12 @@ fn code_lens(frequencies: &[u32], len_max: usize) -> Vec<u8> {
     limited_lens(&nodes.parents, &merged, count, len_max)
 }
 
-/// Depths of the leaves, with those below `len_max` moved up and others down for them.
+/// Depths of the leaves. Leaves below `len_max` move up, and others move down to make room.
 fn limited_lens(parents: &[usize], merged: &[usize], count: usize, len_max: usize) -> Vec<u8> {
     let mut lens = vec![0u8; parents.len()];
     let mut counts = vec![0usize; len_max + 1];
     let mut overflow = 0isize;
-    // From the root, which was merged last, downwards.
+    // Downwards from the root, which was merged last.
     for &node in merged.iter().rev().skip(1) {
         let len = usize::from(lens[parents[node]]) + 1;
         if len > len_max {

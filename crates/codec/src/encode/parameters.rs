@@ -1,23 +1,24 @@
-//! What Zstandard is told beyond a level, and how much of its effort ordinary data is worth.
-//! `docs/design/0004-levels.md` has what other parameters come to.
+//! Zstandard parameters beyond the level, and the choice between a quick and a thorough search for
+//! ordinary data. `docs/design/0004-levels.md` compares them with other parameters.
 
-use super::{CodecSpec, Tuned, failed, set};
+use super::context::{WithoutExtras, failed, set};
+use super::spec::CodecSpec;
 use weald_format::Result;
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, Strategy};
 
-/// Blocks up to this length have their own row of levels in Zstandard, whose tables are no larger
-/// than they need to be.
+/// Maximum block length for which Zstandard has its own row of levels, bytes. The tables of these
+/// levels are no larger than such blocks need.
 const SMALL_LEN: u64 = 256 << 10;
 
-/// Whether blocks of up to `block_len` have the parameters of large ones.
+/// Whether blocks of up to `block_len` get the parameters of large blocks.
 pub const fn is_large(block_len: u64) -> bool {
     block_len > SMALL_LEN
 }
 
-/// What level 16 is for up to 256 KiB. Zstandard counts a dictionary to the length of what it is to
-/// encode, and would take what is good for megabytes of data, matches of five bytes and more for
-/// one (`clevels.h` of zstd 1.5.7).
+/// Parameters of level 16 for up to 256 KiB. Zstandard adds the length of a dictionary to the
+/// length of the input. Without these parameters it would choose those for megabytes of data, for
+/// example matches of at least five bytes (`clevels.h` of zstd 1.5.7).
 pub const SMALL: [CParameter; 4] = [
     CParameter::Strategy(Strategy::ZSTD_btultra),
     CParameter::SearchLog(6),
@@ -25,9 +26,9 @@ pub const SMALL: [CParameter; 4] = [
     CParameter::TargetLength(128),
 ];
 
-/// The parameters in which [`CodecSpec::ZstdLean`] differs from level 16, which has 2^22 places in
-/// either table, and searches 2^5 candidates for matches of five bytes and more, 48 of which are
-/// enough to stop at.
+/// Parameters of [`CodecSpec::ZstdLean`] that differ from level 16. Level 16 has 2^22 entries in
+/// either table and searches 2^5 candidates for matches of at least five bytes. It stops at a match
+/// of 48.
 const LEAN: [CParameter; 5] = [
     CParameter::ChainLog(21),
     CParameter::HashLog(20),
@@ -36,7 +37,7 @@ const LEAN: [CParameter; 5] = [
     CParameter::TargetLength(64),
 ];
 
-/// Those in which [`CodecSpec::ZstdCode`] does.
+/// Parameters of [`CodecSpec::ZstdCode`] that differ from level 16.
 const CODE: [CParameter; 5] = [
     CParameter::ChainLog(20),
     CParameter::HashLog(20),
@@ -45,10 +46,11 @@ const CODE: [CParameter; 5] = [
     CParameter::TargetLength(128),
 ];
 
-/// The parser of level 16 for large blocks, which [`LEAN`] leaves to the length of the block.
+/// Parser of level 16 for large blocks. [`LEAN`] does not set it, so that Zstandard chooses it by
+/// the length of the block.
 const PARSER: CParameter = CParameter::Strategy(Strategy::ZSTD_btopt);
 
-/// Level 12 for large blocks, with half of its hashes, for blocks of any length.
+/// Parameters of level 12 for large blocks, with half of its hash table, for blocks of any length.
 const QUICK: [CParameter; 6] = [
     CParameter::Strategy(Strategy::ZSTD_lazy2),
     CParameter::ChainLog(22),
@@ -59,7 +61,7 @@ const QUICK: [CParameter; 6] = [
 ];
 
 impl CodecSpec {
-    /// What sets it apart from its level, for blocks of `block_len`.
+    /// Parameters that differ from those of its level, for blocks of `block_len`.
     pub(super) const fn own_parameters(self, block_len: u64) -> &'static [CParameter] {
         match self {
             Self::ZstdCode => &CODE,
@@ -69,19 +71,19 @@ impl CodecSpec {
     }
 }
 
-/// Pieces of a block, from the middles of as many equal parts, that stand for it, and their length
-/// in bytes.
-const PIECE_COUNT: usize = 4;
-/// See [`PIECE_COUNT`].
-const PIECE_LEN: usize = 32 << 10;
-const SAMPLE_LEN: usize = PIECE_COUNT * PIECE_LEN;
-/// Of so many raw bytes a thorough search has to save one more than a quick one, which takes a
-/// sixth of its time.
-const WORTH: usize = 182;
+/// Number and length (bytes) of the pieces that make up the sample of a block. They come from the
+/// middles of equal parts of the block.
+const TRIAL_PIECE_COUNT: usize = 4;
+/// See [`TRIAL_PIECE_COUNT`].
+const TRIAL_PIECE_LEN: usize = 32 << 10;
+const TRIAL_SAMPLE_LEN: usize = TRIAL_PIECE_COUNT * TRIAL_PIECE_LEN;
+/// The thorough search must save at least one byte per this many raw bytes. Else the quick search
+/// is used, which takes a sixth of its time.
+const RAW_PER_SAVED_BYTE: usize = 182;
 
-/// Bytes of memory that [`Effort`] takes at most for blocks of `block_len`, 0 where there is none:
-/// hashes of the quick search with a byte more each, tables for a sample, and what either has
-/// besides.
+/// Maximum memory of [`Effort`] for blocks of `block_len`, bytes; 0 if the codec does not use it.
+/// It counts the quick search's hash table with a tag byte per entry, the tables for a sample, and
+/// the rest of both contexts.
 #[allow(clippy::arithmetic_side_effects)] // lengths of tables
 pub fn effort_len(spec: CodecSpec, block_len: u64) -> u64 {
     if spec != CodecSpec::ZstdLean || !is_large(block_len) {
@@ -91,7 +93,8 @@ pub fn effort_len(spec: CodecSpec, block_len: u64) -> u64 {
     hashes * 5 + (6 << 20)
 }
 
-/// Tells blocks that a thorough search makes little smaller, and encodes these with a quick one.
+/// Recognizes blocks that a thorough search makes hardly smaller, and encodes them with a quick
+/// one.
 pub struct Effort {
     quick: Compressor<'static>,
     thorough: Compressor<'static>,
@@ -99,21 +102,21 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// For blocks of up to `block_len` by `spec`; `None` where all of them get the same.
+    /// Makes the chooser for blocks of up to `block_len`; `None` if `spec` treats all blocks alike.
     ///
     /// # Errors
-    /// `Limit` where Zstandard refuses its parameters or memory.
+    /// `Limit` if Zstandard refuses its parameters or memory.
     pub fn new(spec: CodecSpec, block_len: u64, window: CParameter) -> Result<Option<Self>> {
         if effort_len(spec, block_len) == 0 {
             return Ok(None);
         }
         let context = |parameters: &[CParameter]| {
             let mut context = Compressor::new(spec.zstd_level()).map_err(failed)?;
-            let own = parameters.iter().copied().chain([window]);
-            for parameter in own {
+            let different = parameters.iter().copied().chain([window]);
+            for parameter in different {
                 set(&mut context, parameter)?;
             }
-            context.tuned()
+            context.without_extras()
         };
         let thorough: Vec<_> = LEAN.into_iter().chain([PARSER]).collect();
         Ok(Some(Self {
@@ -123,28 +126,30 @@ impl Effort {
         }))
     }
 
-    /// The encoder for `raw`, if a sample of it says that a thorough search is not worth its time.
+    /// Returns the quick encoder if a sample of `raw` shows that a thorough search is not worth its
+    /// time.
     ///
     /// # Errors
-    /// `Limit` where the codec fails.
+    /// `Limit` if the codec fails.
     /// # Cost
     /// A fiftieth of a thorough search for blocks of 4 MiB.
     pub fn quick_for(&mut self, raw: &[u8]) -> Result<Option<&mut Compressor<'static>>> {
-        if raw.len() <= SAMPLE_LEN * 2 {
+        if raw.len() <= TRIAL_SAMPLE_LEN * 2 {
             return Ok(None);
         }
         self.sample.clear();
-        for part in raw.chunks_exact(raw.len() / PIECE_COUNT) {
+        for part in raw.chunks_exact(raw.len() / TRIAL_PIECE_COUNT) {
             let piece = part.get(part.len() / 2..).unwrap_or_default();
-            self.sample.extend(piece.iter().take(PIECE_LEN));
+            self.sample.extend(piece.iter().take(TRIAL_PIECE_LEN));
         }
         let quick_len = self.quick.compress(&self.sample).map_err(failed)?.len();
         let thorough_len = self.thorough.compress(&self.sample).map_err(failed)?.len();
-        let is_worth = quick_len.saturating_sub(thorough_len) >= self.sample.len() / WORTH;
+        let is_worth =
+            quick_len.saturating_sub(thorough_len) >= self.sample.len() / RAW_PER_SAVED_BYTE;
         Ok((!is_worth).then_some(&mut self.quick))
     }
 
-    /// Bytes of memory that it takes once it has quickly encoded a block like `raw`.
+    /// Memory that it takes after it encoded a block like `raw` with the quick search, bytes.
     #[cfg(test)]
     pub fn len_after(&mut self, raw: &[u8]) -> u64 {
         self.quick.compress(raw).unwrap();
@@ -171,8 +176,8 @@ mod tests {
         noise
     }
 
-    /// Words of four bytes out of a thousand: a quick search, whose matches have five bytes and
-    /// more, finds few of them.
+    /// Words of four bytes from a list of a thousand. A quick search, whose matches have at least
+    /// five bytes, finds few of them.
     fn words(len: usize) -> Vec<u8> {
         let dictionary = noise(4 << 10, b"dictionary");
         let choices = noise(len / 2, b"words");
@@ -182,33 +187,38 @@ mod tests {
         words.copied().collect()
     }
 
-    /// Would catch: an effort that is the same for all data, or the wrong way round.
+    /// Catches: a choice that is the same for all data, or the wrong way round.
     #[test]
     fn noise_is_worth_no_search_and_words_are() {
         let mut effort = effort();
         let noise = noise(4 << 20, b"noise");
         assert!(effort.quick_for(&noise).unwrap().is_some());
         assert!(effort.quick_for(&words(4 << 20)).unwrap().is_none());
-        // Of few bytes the sample would be most.
-        assert!(effort.quick_for(&noise[..SAMPLE_LEN]).unwrap().is_none());
+        // For a short block the sample would be most of it.
+        assert!(
+            effort
+                .quick_for(&noise[..TRIAL_SAMPLE_LEN])
+                .unwrap()
+                .is_none()
+        );
     }
 
-    /// Would catch: a sample that sees the front alone.
+    /// Catches: a sample of the front alone.
     #[test]
     fn pieces_come_from_all_over_a_block() {
         let mut effort = effort();
         let mut raw = words(4 << 20);
         raw[..3 << 20].copy_from_slice(&noise(3 << 20, b"front"));
         effort.quick_for(&raw).unwrap();
-        assert_eq!(effort.sample.len(), SAMPLE_LEN);
-        let last = &effort.sample[3 * PIECE_LEN..];
-        assert_eq!(last, &raw[(3 << 20) + (512 << 10)..][..PIECE_LEN]);
+        assert_eq!(effort.sample.len(), TRIAL_SAMPLE_LEN);
+        let last = &effort.sample[3 * TRIAL_PIECE_LEN..];
+        assert_eq!(last, &raw[(3 << 20) + (512 << 10)..][..TRIAL_PIECE_LEN]);
     }
 
-    /// Would catch: an encoder that does not ask.
+    /// Catches: an encoder that ignores the sample.
     #[test]
     fn the_encoder_does_what_the_sample_says() {
-        // Six bits of noise a byte: there is nothing to find.
+        // Six bits of noise per byte: there is nothing to find.
         let sixes: Vec<u8> = noise(4 << 20, b"sixes").iter().map(|b| b >> 2).collect();
         let mut encoder = Encoder::new(CodecSpec::ZstdLean, 4 << 20).unwrap();
         let quick = effort().quick.compress(&sixes).unwrap();
@@ -217,6 +227,6 @@ mod tests {
         let quick = effort().quick.compress(&words).unwrap();
         let thorough = effort().thorough.compress(&words).unwrap();
         assert!(encoder.encode(&words).unwrap().stored == thorough);
-        assert!(thorough.len() + words.len() / WORTH < quick.len());
+        assert!(thorough.len() + words.len() / RAW_PER_SAVED_BYTE < quick.len());
     }
 }

@@ -1,15 +1,16 @@
-//! Bits of FLAC streams, highest first.
+//! Bit reader and bit writer for FLAC streams, highest bit first.
 
 /// Reads bits.
 pub struct BitReader<'a> {
     rest: &'a [u8],
-    /// The next bits, from the highest on; those behind `count` are the stream's too, or zeros.
+    /// The next bits, highest first. Bits below the first `count` are later bits of the stream, or
+    /// zeros.
     cache: u64,
     count: u32,
 }
 
 impl<'a> BitReader<'a> {
-    /// A reader at the first bit of `bytes`.
+    /// Starts at the first bit of `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self {
             rest: bytes,
@@ -35,7 +36,7 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// The next `count` bits, at most 32; `None` behind the end.
+    /// Returns the next `count` bits, at most 32; `None` behind the end.
     #[inline]
     pub fn get(&mut self, count: u32) -> Option<u32> {
         if self.count < count {
@@ -44,14 +45,14 @@ impl<'a> BitReader<'a> {
                 return None;
             }
         }
-        // Two shifts, since one by 64 would be none.
+        // Two shifts, because a shift by 64 does nothing.
         let value = (self.cache >> 1).wrapping_shr(63u32.wrapping_sub(count));
         self.cache = self.cache.wrapping_shl(count);
         self.count = self.count.wrapping_sub(count);
         Some(value as u32)
     }
 
-    /// The next `count` bits, at most 32, as a signed number.
+    /// Returns the next `count` bits, at most 32, as a signed number.
     #[inline]
     pub fn get_signed(&mut self, count: u32) -> Option<i32> {
         let value = self.get(count)?;
@@ -64,7 +65,7 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// How many zeros come before the next one, which is taken too.
+    /// Counts the 0 bits before the next 1 bit and consumes that bit too.
     #[inline]
     pub fn unary(&mut self) -> Option<u32> {
         let mut zeros = 0u32;
@@ -103,11 +104,11 @@ impl<'a> BitReader<'a> {
 pub struct BitWriter {
     pub bytes: Vec<u8>,
     cache: u64,
-    /// Bits in the cache, fewer than 8 between calls.
+    /// Number of bits in the cache, less than 8 between calls.
     count: u32,
 }
 
-// Writes what this program made.
+// trusted input: values of this program
 #[allow(clippy::arithmetic_side_effects)]
 impl BitWriter {
     /// Appends the low `count` bits of `value`, at most 32.
@@ -127,7 +128,7 @@ impl BitWriter {
         self.put(value as u32, count);
     }
 
-    /// Appends so many zeros and a one.
+    /// Appends this many 0 bits and a 1 bit.
     #[inline]
     pub fn put_unary(&mut self, mut zeros: u32) {
         while zeros >= 31 {

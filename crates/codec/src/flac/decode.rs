@@ -1,8 +1,11 @@
-//! FLAC streams to samples: the part of RFC 9639 that recipes may use, bounded before anything is
-//! allocated.
+//! Decodes FLAC streams to samples: the part of RFC 9639 that recipes may use. Bounds are checked
+//! before memory is allocated.
 
 use super::bits::BitReader;
-use super::{CHANNELS_MAX, FIXED, FRAME_SAMPLES_MAX, INFO_HEADER, MARKER, ORDER_MAX, Stereo, rice};
+use super::layout::{
+    CHANNELS_MAX, FIXED, FRAME_SAMPLES_MAX, INFO_HEADER, MARKER, ORDER_MAX, Stereo,
+};
+use super::rice;
 use weald_format::recipes::Samples;
 use weald_format::{Error, Result};
 
@@ -10,23 +13,24 @@ fn bad(what: &'static str) -> Error {
     Error::corrupt("recipe", 0, "F-20.6", what)
 }
 
-/// What the front of a stream says.
+/// Contents of the STREAMINFO block.
 struct Info {
-    /// Samples of a channel in a frame, at most.
+    /// Maximum samples of a channel in a frame.
     frame_samples: usize,
     channels: usize,
     bits: u32,
-    /// Samples of a channel.
+    /// Number of samples of a channel.
     total: u64,
 }
 
-/// The `len` bytes of `samples` that the FLAC stream makes.
+/// Decodes the FLAC stream to `len` bytes of `samples`.
 ///
 /// # Errors
-/// `Corrupt` (F-20.6) where it makes none of that length, or is none that a recipe may have.
+/// `Corrupt` (F-20.6) if the output has another length, or the stream is not one that recipes
+/// allow.
 /// # Cost
-/// One pass; memory: the result and 512 KiB. Checksums are not looked at: whatever carries the
-/// stream has verified it.
+/// One pass; memory: the result and 512 KiB. Checksums are not verified: the record of the stream
+/// has a digest.
 pub fn decode(stream: &[u8], samples: Samples, len: usize) -> Result<Vec<u8>> {
     let (info, frames) = parse_info(stream)
         .ok_or_else(|| bad("no STREAMINFO, or samples and frames that it cannot have"))?;
@@ -75,9 +79,9 @@ fn parse_info(stream: &[u8]) -> Option<(Info, &[u8])> {
     is_allowed.then_some((info, frames))
 }
 
-/// Reads a frame into `channels`; how many samples each has.
+/// Reads a frame into `channels`. Returns the number of samples in each.
 fn frame(reader: &mut BitReader<'_>, info: &Info, channels: &mut [Vec<i32>]) -> Option<usize> {
-    // Sync code, a zero, and frames of fixed length.
+    // Sync code, a zero bit, and the flag for a fixed block size.
     if reader.get(16)? != 0xfff8 {
         return None;
     }
@@ -91,14 +95,14 @@ fn frame(reader: &mut BitReader<'_>, info: &Info, channels: &mut [Vec<i32>]) -> 
         _ => return None,
     } as usize;
     let _checksum = reader.get(8)?;
-    // The rate is that of STREAMINFO.
-    let is_same = rate_code == 0 && bits_code == super::bits_code(info.bits) && spare == 0;
+    // The sample rate must be that of STREAMINFO.
+    let is_same = rate_code == 0 && bits_code == super::layout::bits_code(info.bits) && spare == 0;
     if !is_same || !(1..=info.frame_samples).contains(&count) {
         return None;
     }
     let stereo = match assignment {
         0..=7 if assignment as usize == channels.len().wrapping_sub(1) => Stereo::Independent,
-        // The side of 32 bits would take 33.
+        // The side channel of 32-bit samples would take 33 bits.
         8..=10 if channels.len() == 2 && info.bits < 32 => match assignment {
             8 => Stereo::LeftSide,
             9 => Stereo::SideRight,
@@ -132,7 +136,7 @@ fn skip_number(reader: &mut BitReader<'_>) -> Option<()> {
     Some(())
 }
 
-/// Two channels from how they were stored.
+/// Restores two channels from their stereo coding.
 fn join(stereo: Stereo, first: &mut [i32], second: &mut [i32]) {
     for (a, b) in first.iter_mut().zip(second) {
         match stereo {
@@ -200,7 +204,8 @@ fn read_raw(reader: &mut BitReader<'_>, bits: u32, count: usize, out: &mut Vec<i
     Some(())
 }
 
-/// Adds to every sample behind the first ones what `coefficients` predict of those before it.
+/// Adds to every sample after the first ones the prediction of `coefficients` from the samples
+/// before it.
 fn predict(coefficients: &[i32], shift: u32, samples: &mut [i32]) {
     match coefficients {
         [] => {}
@@ -230,8 +235,7 @@ fn predict_by<const N: usize>(coefficients: [i32; N], shift: u32, samples: &mut 
     predict_from(coefficients, N, shift, samples);
 }
 
-/// The same with N coefficients, that of the sample just before last, of which the last `order`
-/// count.
+/// The same with N coefficients, the one of the nearest sample last. Only the last `order` count.
 fn predict_from<const N: usize>(
     coefficients: [i32; N],
     order: usize,
@@ -254,7 +258,7 @@ fn predict_from<const N: usize>(
     }
 }
 
-/// Appends the first `count` samples of each channel in turn, as bytes.
+/// Appends the first `count` samples of each channel as bytes, interleaved.
 fn interleave(channels: &[Vec<i32>], count: usize, samples: Samples, out: &mut Vec<u8>) {
     let flip = samples.sign_flip();
     let mut put = |sample: i32| {

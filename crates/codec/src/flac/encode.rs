@@ -1,23 +1,24 @@
-//! Samples to FLAC streams.
-#![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)] // sees what this program made
+//! Encodes samples as FLAC streams.
+#![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)] // trusted input
 
 use super::bits::BitWriter;
+use super::layout::{CHANNELS_MAX, FIXED, INFO_HEADER, MARKER, Stereo, bits_code};
 use super::rice::Plan;
-use super::{CHANNELS_MAX, FIXED, INFO_HEADER, MARKER, Stereo, bits_code};
 use weald_format::recipes::Samples;
 
-/// Samples of a channel in a frame: what the reference encoder has from its level 3 on.
+/// Samples of a channel in a frame, as in the reference encoder from level 3 on.
 const FRAME_SAMPLES: usize = 4096;
-/// Highest order of linear prediction; more gains a few thousandths and costs time on both sides.
+/// Maximum order of linear prediction. A higher order gains a few thousandths and costs time on
+/// both sides.
 const LPC_ORDER_MAX: usize = 12;
 /// Bits of a coefficient.
 const PRECISION: u32 = 14;
-/// What STREAMINFO says of the rate: recipes have no use for it, and the same samples shall give
-/// the same stream.
+/// Sample rate in STREAMINFO. Recipes do not use it. It is fixed, so that the same samples give the
+/// same stream.
 const RATE: u32 = 44_100;
 
-/// The FLAC stream of `bytes`, samples of `channels` in turn; `None` where they are no whole number
-/// of these, or none, or there are more channels than FLAC has.
+/// Encodes `bytes`, interleaved samples of `channels`, as a FLAC stream. `None` if there are no
+/// whole samples for all channels, or more channels than FLAC supports.
 ///
 /// # Cost
 /// One pass; memory: the stream and 512 KiB.
@@ -52,7 +53,7 @@ fn put_info(writer: &mut BitWriter, total: u64, channels: usize, samples: Sample
     for _ in 0..2 {
         writer.put(FRAME_SAMPLES as u32, 16);
     }
-    // Lengths of frames: unknown.
+    // Minimum and maximum length of frames: unknown.
     writer.put(0, 24);
     writer.put(0, 24);
     writer.put(RATE, 20);
@@ -64,7 +65,7 @@ fn put_info(writer: &mut BitWriter, total: u64, channels: usize, samples: Sample
     (0..4).for_each(|_| writer.put(0, 32));
 }
 
-/// The samples of a frame, channel by channel.
+/// Splits a frame into channels.
 fn split(frame: &[u8], samples: Samples, channels: &mut [Vec<i32>]) {
     let flip = samples.sign_flip();
     let unused = 32 - samples.bits();
@@ -90,7 +91,7 @@ struct Encoder {
     channels: Vec<Vec<i32>>,
     side: Vec<i32>,
     mid: Vec<i32>,
-    /// Weights of the samples of a frame, kept for frames of one length.
+    /// Window function for the samples of a frame, kept for frames of equal length.
     window: Vec<f64>,
 }
 
@@ -134,7 +135,7 @@ impl Encoder {
         writer.put(u32::from(checksum), 16);
     }
 
-    /// Which two of left, right, middle and side have the smallest steps.
+    /// Chooses the two of left, right, middle and side with the smallest second differences.
     fn stereo(&mut self) -> Stereo {
         let [left, right] = &self.channels[..] else {
             return Stereo::Independent;
@@ -159,14 +160,14 @@ impl Encoder {
     }
 }
 
-/// Sum of the second differences.
+/// Sum of the absolute second differences.
 fn steps(samples: &[i32]) -> u64 {
     let triples = samples.windows(3);
     let step = |w: &[i32]| (i64::from(w[2]) - 2 * i64::from(w[1]) + i64::from(w[0])).unsigned_abs();
     triples.map(step).sum()
 }
 
-/// The number of a frame, coded like a character of UTF-8.
+/// Writes the number of a frame, coded like a character of UTF-8.
 fn put_number(writer: &mut BitWriter, no: u32) {
     match no {
         0..0x80 => writer.put(no, 8),
@@ -183,18 +184,18 @@ fn put_number(writer: &mut BitWriter, no: u32) {
     }
 }
 
-/// How a channel of a frame is stored.
+/// Predictor of a channel in a frame, with the residual.
 struct Prediction<'a> {
     coefficients: &'a [i32],
     shift: u32,
-    /// Bits that say which prediction it is.
+    /// Number of bits that describe the predictor.
     own_bits: u64,
     plan: Plan,
     residual: Vec<i32>,
 }
 
 impl<'a> Prediction<'a> {
-    /// `None` where a residual would not fit.
+    /// `None` if a residual does not fit.
     fn new(samples: &[i32], coefficients: &'a [i32], shift: u32, own_bits: u64) -> Option<Self> {
         let residual = residual(samples, coefficients, shift)?;
         Some(Self {
@@ -269,7 +270,8 @@ fn subframe(writer: &mut BitWriter, samples: &[i32], bits: u32, window: &[f64]) 
     best.plan.write(writer, &best.residual, order);
 }
 
-/// Kind of a subframe, and how many low bits are zero in all samples.
+/// Writes the type of a subframe and the number of wasted bits: low bits that are zero in all
+/// samples.
 fn put_kind(writer: &mut BitWriter, kind: u32, wasted: u32) {
     writer.put(kind, 7);
     writer.put(u32::from(wasted > 0), 1);
@@ -283,7 +285,7 @@ fn best_fixed(samples: &[i32]) -> &'static [i32] {
     let mut sums = [0u64; FIXED.len()];
     let mut last = [0i64; FIXED.len()];
     for (i, &sample) in samples.iter().enumerate() {
-        // Difference of order n + 1: that of order n less the one before.
+        // The difference of order n + 1 is that of order n minus the one before.
         let mut difference = i64::from(sample);
         for (order, last) in last.iter_mut().enumerate() {
             if i >= FIXED.len() {
@@ -298,10 +300,10 @@ fn best_fixed(samples: &[i32]) -> &'static [i32] {
     FIXED[best.unwrap_or(0)]
 }
 
-/// What `coefficients` do not predict of the samples behind the first ones.
+/// Differences between the samples and the prediction of `coefficients`, after the first samples.
 fn residual(samples: &[i32], coefficients: &[i32], shift: u32) -> Option<Vec<i32>> {
     let order = coefficients.len();
-    let mut reversed = [0i32; super::ORDER_MAX];
+    let mut reversed = [0i32; super::layout::ORDER_MAX];
     let reversed = &mut reversed[..order];
     for (to, from) in reversed.iter_mut().rev().zip(coefficients) {
         *to = *from;
@@ -318,13 +320,13 @@ fn residual(samples: &[i32], coefficients: &[i32], shift: u32) -> Option<Vec<i32
     Some(out)
 }
 
-/// Coefficients of linear prediction.
+/// Quantized coefficients of linear prediction.
 struct Linear {
     coefficients: Vec<i32>,
     shift: u32,
 }
 
-/// Weights of a parabola, without any function that machines compute differently.
+/// Welch window (a parabola). It uses no function that machines compute differently.
 fn welch(count: usize) -> Vec<f64> {
     let half = (count as f64 - 1.0) / 2.0;
     let weight = |i: usize| {
@@ -334,8 +336,8 @@ fn welch(count: usize) -> Vec<f64> {
     (0..count).map(weight).collect()
 }
 
-/// Linear prediction by autocorrelation and Levinson's recursion, of the order that should take the
-/// fewest bits.
+/// Linear prediction by autocorrelation and Levinson's recursion, with the order that is estimated
+/// to take the fewest bits.
 fn linear(samples: &[i32], window: &[f64]) -> Option<Linear> {
     if samples.len() <= LPC_ORDER_MAX * 4 {
         return None;
@@ -373,7 +375,7 @@ fn linear(samples: &[i32], window: &[f64]) -> Option<Linear> {
     quantize(&coefficients[..order])
 }
 
-/// Logarithm to base 2, straight between powers of two: enough to compare, and the same on every
+/// Logarithm to base 2, linear between powers of two: good enough to compare, and the same on every
 /// machine.
 fn rough_log2(x: f64) -> f64 {
     let bits = x.to_bits();
@@ -384,7 +386,7 @@ fn rough_log2(x: f64) -> f64 {
 fn autocorrelation(samples: &[f64]) -> [f64; LPC_ORDER_MAX + 1] {
     const LAGS: usize = LPC_ORDER_MAX + 1;
     let mut sums = [0f64; LAGS];
-    // All lags of a sample at once, which the compiler turns into vectors without changing the
+    // Computes all lags of a sample at once. The compiler vectorizes this without changing the
     // order of any sum.
     for w in samples.windows(LAGS) {
         let newest = w[LAGS - 1];
@@ -392,7 +394,7 @@ fn autocorrelation(samples: &[f64]) -> [f64; LPC_ORDER_MAX + 1] {
             *sum += newest * w[LAGS - 1 - lag];
         }
     }
-    // The first samples are newest in no window.
+    // The first samples are the newest in no window.
     for newest in 0..(LAGS - 1).min(samples.len()) {
         for (lag, sum) in sums.iter_mut().enumerate().take(newest + 1) {
             *sum += samples[newest] * samples[newest - lag];
@@ -401,7 +403,8 @@ fn autocorrelation(samples: &[f64]) -> [f64; LPC_ORDER_MAX + 1] {
     sums
 }
 
-/// Coefficients as integers over 2^shift; what rounding takes away is carried to the next.
+/// Rounds coefficients to integers over 2^shift; carries each rounding error to the next
+/// coefficient.
 fn quantize(coefficients: &[f64]) -> Option<Linear> {
     let most = coefficients.iter().fold(0f64, |most, c| most.max(c.abs()));
     if most <= 0.0 || !most.is_finite() {
@@ -424,7 +427,7 @@ fn quantize(coefficients: &[f64]) -> Option<Linear> {
     })
 }
 
-/// The checksum of a frame's header: x^8 + x^2 + x + 1.
+/// CRC-8 of a frame's header: x^8 + x^2 + x + 1.
 fn crc8(bytes: &[u8]) -> u8 {
     let step = |crc: u8, &byte: &u8| {
         (0..8).fold(
@@ -435,7 +438,7 @@ fn crc8(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, step)
 }
 
-/// The checksum of a frame: x^16 + x^15 + x^2 + 1.
+/// CRC-16 of a frame: x^16 + x^15 + x^2 + 1.
 fn crc16(bytes: &[u8]) -> u16 {
     let step = |crc: u16, &byte: &u8| crc << 8 ^ CRC16[usize::from((crc >> 8) as u8 ^ byte)];
     bytes.iter().fold(0, step)

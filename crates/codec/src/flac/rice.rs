@@ -1,16 +1,17 @@
-//! Residuals in Rice codes, whose parameter may change from partition to partition (RFC 9639,
+//! Residuals in Rice codes. Their parameter may change from partition to partition (RFC 9639,
 //! section 9.2.7).
 
 use super::bits::{BitReader, BitWriter};
 
-/// Highest order of partitions that the encoder tries: 16 samples of 4096 share a parameter.
+/// Maximum order of partitions that the encoder tries: 16 samples of 4096 share a parameter.
 const PARTITION_ORDER_MAX: u32 = 8;
-/// Highest parameter of four bits; one more is the escape.
+/// Largest parameter of four bits; the next value is the escape code.
 const SHORT_PARAMETER_MAX: u32 = 14;
-/// Highest parameter of five bits; one more is the escape.
+/// Largest parameter of five bits; the next value is the escape code.
 const LONG_PARAMETER_MAX: u32 = 30;
 
-/// Appends the residual of a frame of `count` samples, of which the first `order` have none.
+/// Appends the residual of a frame of `count` samples to `out`. The first `order` samples have
+/// none.
 pub fn read(
     reader: &mut BitReader<'_>,
     count: usize,
@@ -51,7 +52,7 @@ pub fn read(
     Some(())
 }
 
-/// How a residual is to be written, and the bits that it takes.
+/// Partitions and parameters for a residual, and its length in bits.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     partition_order: u32,
@@ -63,11 +64,11 @@ fn fold(residual: i32) -> u32 {
     (residual << 1) as u32 ^ (residual >> 31) as u32
 }
 
-// The rest sees what this program made.
+// The rest is the encoder: trusted input.
 #[allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 impl Plan {
-    /// The plan that takes the fewest bits for `residual`, that of a frame which has `order`
-    /// samples more in front.
+    /// Finds the plan with the fewest bits for `residual`, that of a frame with `order` more
+    /// samples in front.
     pub fn new(residual: &[i32], order: usize) -> Self {
         let count = residual.len() + order;
         let fits = |p: &u32| count.trailing_zeros() >= *p && (count >> p) > order;
@@ -102,7 +103,7 @@ impl Plan {
         }
     }
 
-    /// Writes `residual`, which the plan was made for.
+    /// Writes the `residual` that the plan was made for.
     pub fn write(&self, writer: &mut BitWriter, residual: &[i32], order: usize) {
         let parameter_bits = parameter_bits(&self.parameters);
         writer.put(parameter_bits - 4, 2);
@@ -122,7 +123,7 @@ impl Plan {
     }
 }
 
-/// Bits that every parameter takes.
+/// Bits of each parameter.
 fn parameter_bits(parameters: &[u32]) -> u32 {
     match parameters.iter().all(|&p| p <= SHORT_PARAMETER_MAX) {
         true => 4,
@@ -145,8 +146,8 @@ fn sums(residual: &[i32], order: usize, partition_order: u32) -> Vec<u64> {
     sums
 }
 
-/// The parameter for `count` residuals whose folded values sum up to `sum`, and about the bits that
-/// they take: the sum of the high parts is at most the high part of the sum.
+/// Best parameter for `count` residuals whose folded values sum up to `sum`, and an estimate of
+/// their length in bits. The sum of the high parts is at most the high part of the sum.
 #[allow(clippy::arithmetic_side_effects)]
 fn parameter(sum: u64, count: u64) -> (u32, u64) {
     if count == 0 {

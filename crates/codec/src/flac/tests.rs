@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use weald_format::recipes::{Method, Samples};
 
-/// Every way in which samples lie.
+/// Every sample format.
 fn all_samples() -> impl Iterator<Item = Samples> {
     (16..24).map(|code| match Method::from_code(code) {
         Some(Method::Pcm(samples)) => samples,
@@ -10,7 +10,7 @@ fn all_samples() -> impl Iterator<Item = Samples> {
     })
 }
 
-/// A signed number as a sample of one channel.
+/// Appends a signed number as a sample of one channel.
 fn put(samples: Samples, value: i32, out: &mut Vec<u8>) {
     let word = value as u32 ^ samples.sign_flip();
     let bytes = word.to_le_bytes();
@@ -21,7 +21,7 @@ fn put(samples: Samples, value: i32, out: &mut Vec<u8>) {
     }
 }
 
-/// Tones that fall off, with noise in the low bits.
+/// Tones that fade out, with noise in the low bits.
 fn tones(samples: Samples, channels: usize, count: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let mut seed = 1u32;
@@ -50,10 +50,10 @@ fn round_trip(bytes: &[u8], channels: usize, samples: Samples) -> usize {
     stream.len()
 }
 
-/// Would catch: a layout, a number of channels or a length of the last frame that does not come
-/// back, and a predictor that predicts nothing.
+/// Catches: a sample format, a number of channels or a length of the last frame that is not
+/// restored, and a predictor that predicts nothing.
 #[test]
-fn tones_come_back_in_half_the_room() {
+fn tones_come_back_in_fewer_bytes() {
     for samples in all_samples() {
         for channels in 1..=CHANNELS_MAX {
             for count in [1, 2, 7, 4096, 4097, 9000] {
@@ -67,8 +67,8 @@ fn tones_come_back_in_half_the_room() {
     }
 }
 
-/// Would catch: the extremes of samples, sides and residuals, silence, noise, and samples with
-/// unused low bits.
+/// Catches: wrong extremes of samples, sides and residuals, silence, noise, and samples with unused
+/// low bits.
 #[test]
 fn extremes_come_back() {
     for samples in all_samples() {
@@ -94,7 +94,7 @@ fn extremes_come_back() {
     }
 }
 
-/// Would catch: a stream that only our own decoder understands. The witness knows no more than 24
+/// Catches: a stream that only our own decoder understands. The other decoder supports up to 24
 /// bits.
 #[test]
 fn another_decoder_agrees() {
@@ -112,10 +112,9 @@ fn another_decoder_agrees() {
     }
 }
 
-/// Would catch: what other encoders use and ours does not, as far as their streams are such as
-/// recipes may hold.
+/// Catches: streams that recipes must not hold but that are accepted.
 #[test]
-fn streams_that_are_no_whole_samples_are_refused() {
+fn incomplete_samples_and_streams_are_refused() {
     let samples = Samples::words(2, false).unwrap();
     assert_eq!(encode(&[0; 7], 2, samples), None);
     assert_eq!(encode(&[], 2, samples), None);
@@ -131,13 +130,14 @@ fn streams_that_are_no_whole_samples_are_refused() {
             "{len}"
         );
     }
-    // A frame of 65,535 samples is more than recipes may have.
+    // Recipes do not allow a frame of 65,535 samples.
     let mut long = stream.clone();
     long[10..12].copy_from_slice(&[0xff, 0xff]);
     assert!(decode(&long, samples, bytes.len()).is_err());
 }
 
-/// Would catch: a panic, or another length than announced, on a stream with any bit flipped.
+/// Catches: a panic, or an output of another length than announced, on a stream with any bit
+/// flipped.
 #[test]
 fn flipped_bits_give_an_error_or_other_samples() {
     let samples = Samples::words(2, true).unwrap();
@@ -154,15 +154,22 @@ fn flipped_bits_give_an_error_or_other_samples() {
 
 proptest! {
     #[test]
-    fn any_samples_come_back(code in 16u64..24, channels in 1usize..=8, bytes in prop::collection::vec(any::<u8>(), 1..40_000)) {
+    fn any_samples_come_back(
+        code in 16u64..24,
+        channels in 1usize..=8,
+        bytes in prop::collection::vec(any::<u8>(), 1..40_000),
+    ) {
         let Some(Method::Pcm(samples)) = Method::from_code(code) else { panic!("{code}") };
-        let whole = bytes.len() / (samples.sample_len() * channels) * samples.sample_len() * channels;
+        let step = samples.sample_len() * channels;
+        let whole = bytes.len() / step * step;
         prop_assume!(whole > 0);
         round_trip(&bytes[..whole], channels, samples);
     }
 
     #[test]
-    fn any_bytes_are_refused_or_make_what_is_said(front in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_fail_or_make_the_announced_length(
+        front in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
         let samples = Samples::words(2, false).unwrap();
         let mut stream = encode(&[0; 4000], 1, samples).unwrap()[..42].to_vec();
         stream.extend_from_slice(&[0xff, 0xf8, 0x70, 0x00, 0, 7, 0xcf, 0]);

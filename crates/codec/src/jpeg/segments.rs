@@ -1,35 +1,35 @@
-//! The segments of a JPEG file (ITU-T T.81, annex B), as far as they say what decoding takes.
+//! The segments of a JPEG file (ITU-T T.81, annex B), as far as they determine the cost of
+//! decoding.
 
-use super::corrupt;
-use weald_format::Result;
 use weald_format::cursor::Cursor;
 use weald_format::limits::{PICTURE_BLOCKS_MAX, PICTURE_SCANS_MAX, SCANNED_BLOCKS_MAX};
+use weald_format::{Error, Result};
 
-/// Components that the library knows how to predict.
+/// Maximum components that the library can predict.
 const COMPONENTS_MAX: u8 = 3;
-/// Blocks of a component in a unit, each way.
+/// Maximum blocks of a component in a unit, in each direction.
 const SAMPLING_MAX: u8 = 2;
 
 /// Start of image.
 const SOI: [u8; 2] = [0xff, 0xd8];
 
-/// What a file is a picture of.
+/// Dimensions and scans of a picture.
 #[derive(Debug, Default)]
 pub struct Picture {
-    /// Blocks of all components; 0 as long as nothing was said.
+    /// Number of blocks of all components; 0 before the frame header.
     blocks: u64,
     components: u8,
     is_progressive: bool,
-    /// Components of the first scan.
+    /// Number of components in the first scan.
     scanned: u8,
     scan_count: usize,
 }
 
 impl Picture {
-    /// The picture of a JPEG file, as far as what stands before its first scan says.
+    /// Reads the segments of a JPEG file up to its first scan.
     ///
     /// # Errors
-    /// `Corrupt` where there is none that is allowed.
+    /// `Corrupt` if the file is not a picture that recipes allow.
     pub fn of_file(file: &[u8]) -> Result<Self> {
         let mut segments = Cursor::new(file, "JPEG file");
         if segments.bytes(SOI.len())? != SOI {
@@ -42,11 +42,11 @@ impl Picture {
         Ok(picture)
     }
 
-    /// The picture of all segments of a file, without start and end of image and what lies behind
-    /// headers of scans.
+    /// Reads all segments of a file, without start and end of image and without the data after scan
+    /// headers.
     ///
     /// # Errors
-    /// `Corrupt` where there is none that is allowed.
+    /// `Corrupt` if the file is not a picture that recipes allow.
     pub fn of_segments(bytes: &[u8]) -> Result<Self> {
         let mut segments = Cursor::new(bytes, "JPEG file");
         let mut picture = Self::default();
@@ -56,7 +56,7 @@ impl Picture {
         Ok(picture)
     }
 
-    /// Whether it has as many scans and blocks as it may.
+    /// Whether the number of scans and blocks is within the limits.
     pub fn is_allowed(&self) -> bool {
         let blocks_max = match self.is_single_scan() {
             true => PICTURE_BLOCKS_MAX,
@@ -66,12 +66,12 @@ impl Picture {
             && (1..=blocks_max).contains(&self.blocks)
     }
 
-    /// Whether it is progressive.
+    /// Whether the picture is progressive.
     pub fn is_progressive(&self) -> bool {
         self.is_progressive
     }
 
-    /// Whether one scan has everything.
+    /// Whether one scan holds all components.
     fn is_single_scan(&self) -> bool {
         !self.is_progressive && self.scanned == self.components
     }
@@ -85,7 +85,7 @@ impl Picture {
         };
         let body = segments.bytes(len)?;
         match marker {
-            // Codes, quantization, restarts, application data, comments.
+            // Huffman codes, quantization, restarts, application data, comments.
             0xc4 | 0xdb | 0xdd | 0xe0..=0xef | 0xfe => Ok(()),
             0xc0..=0xc2 => self.frame(marker, body),
             0xda => self.scan(body),
@@ -93,7 +93,7 @@ impl Picture {
         }
     }
 
-    /// Start of frame.
+    /// Parses a start of frame.
     fn frame(&mut self, marker: u8, body: &[u8]) -> Result<()> {
         let mut body = Cursor::new(body, "JPEG file");
         let mut number = |len| body.bytes(len).map(be);
@@ -115,7 +115,8 @@ impl Picture {
         }
         if bits != 8 || components > COMPONENTS_MAX.into() || self.components != 0 {
             return Err(corrupt(format!(
-                "expected one frame of at most {COMPONENTS_MAX} components of 8 bits, found {components} of {bits}"
+                "frame: expected one, with at most {COMPONENTS_MAX} components of 8 bits, \
+                 found {components} of {bits} bits"
             )));
         }
         let units = |len: u64, max: u64| len.div_ceil(max.saturating_mul(8));
@@ -127,7 +128,7 @@ impl Picture {
         body.finish()
     }
 
-    /// Start of scan.
+    /// Parses a start of scan.
     fn scan(&mut self, body: &[u8]) -> Result<()> {
         let mut body = Cursor::new(body, "JPEG file");
         let count = body.byte()?;
@@ -141,7 +142,7 @@ impl Picture {
         };
         if !is_band || to > 63 || count == 0 || count > self.components {
             return Err(corrupt(format!(
-                "a scan of {count} components from {from} to {to}"
+                "scan: {count} components, coefficients {from} to {to}: not allowed"
             )));
         }
         if self.scan_count == 0 {
@@ -152,7 +153,12 @@ impl Picture {
     }
 }
 
-/// The number that a few bytes are, high byte first.
+/// Makes a `Corrupt` error about a Lepton file.
+pub fn corrupt(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::corrupt("Lepton file", 0, "F-20.7", what)
+}
+
+/// Reads a big-endian number.
 fn be(bytes: &[u8]) -> u64 {
     bytes
         .iter()

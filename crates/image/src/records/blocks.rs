@@ -7,7 +7,7 @@ use crate::block::Block;
 use crate::growing::Growing;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weald_codec::{Partial, filter, front_len, front_room};
+use weald_codec::{FrameDecoder, filter, front_buffer_len, front_len};
 use weald_format::Result;
 use weald_format::container::{Codec, HEADER_LEN, RecordRef};
 use weald_format::directory::Category;
@@ -197,7 +197,7 @@ impl Records {
             return self.front_lens(stream, record, wanted);
         }
         let tail = filter::front_tail_len(self.category(stream)) as u64;
-        let step_len = Partial::STEP_LEN as u64;
+        let step_len = FrameDecoder::FRAME_BLOCK_LEN_MAX as u64;
         let len = wanted.saturating_add(tail);
         let len = len.checked_next_multiple_of(step_len).unwrap_or(u64::MAX);
         match len < record.raw_len {
@@ -222,7 +222,7 @@ impl Records {
     /// The same for its first `wanted` bytes at least.
     fn read_front(&self, stream: u8, record: &RecordRef, wanted: u64) -> Result<Block> {
         let (len, sure_len) = self.front_lens(stream, record, wanted);
-        let room = front_room(record.codec, record.raw_len as usize, len as usize);
+        let room = front_buffer_len(record.codec, record.raw_len as usize, len as usize);
         let mut block = self.shelf.block(room);
         self.read_front_into(stream, record, len as usize, block.buffer())?;
         let bytes = block.buffer();

@@ -122,7 +122,7 @@ impl Records {
             holder.read_raw_into(before.stream, reference, &mut one)?;
             all.extend_from_slice(&one);
         }
-        Decoder::decode_after(frame, &all, record.raw_len as usize, raw).map_err(at_record)
+        Decoder::decode_with_history(frame, &all, record.raw_len as usize, raw).map_err(at_record)
     }
 
     /// Raw bytes that are decoded before this record of a section (data: of `stream`), each time

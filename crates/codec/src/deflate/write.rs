@@ -1,4 +1,4 @@
-//! DEFLATE streams made from plain bytes and corrections.
+//! Makes DEFLATE streams from plain bytes and corrections.
 
 use super::bits::{BitReader, BitWriter, Bits};
 use super::parse::{BlockKind, Lengths, codes};
@@ -9,66 +9,66 @@ use weald_format::cursor::Cursor;
 use weald_format::recipes::{Part, Zlib};
 use weald_format::{Error, Result};
 
-/// Tokens of one block: far more than encoders put there.
+/// Maximum tokens of one block: far more than encoders put into one.
 pub const BLOCK_TOKENS_MAX: usize = 1 << 20;
 
 fn bad(what: &'static str) -> Error {
     Error::corrupt("recipe", 0, "F-20.4", what)
 }
 
-/// One block as corrections describe it.
+/// One block in corrections.
 pub struct Block {
     pub kind: BlockKind,
-    /// Tokens; bytes of a stored block.
+    /// Number of tokens; of a stored block the number of bytes.
     pub count: usize,
-    /// Description of the codes, where it is not the one that zlib would have written.
+    /// Description of the codes, if it differs from the one that zlib would write.
     pub header: Option<Bits>,
 }
 
-/// The stream of `len` bytes that `plain`, `zlib` and `corrections` make.
+/// Makes the stream of `len` bytes from `plain`, `zlib` and `corrections`.
 ///
 /// # Errors
-/// `Corrupt` (F-20.4) where they make none of that length; `Limit` where zlib fails.
+/// `Corrupt` (F-20.4) if the stream has another length; `Limit` if zlib fails.
 /// # Cost
-/// That of [`foreseen`]. Memory: the stream, 4 MiB for the tokens of a block, 650 KiB; below level
-/// 4 the plain bytes once more for zlib's stream.
+/// That of [`predict_stream`]. Memory: the stream, 4 MiB for the tokens of a block, 650 KiB; below
+/// level 4 also the plain bytes once more for zlib's stream.
 pub fn recreate(plain: &[u8], zlib: Zlib, corrections: &[u8], len: usize) -> Result<Vec<u8>> {
     if !(1..=9).contains(&zlib.level) {
         return Err(bad("level: expected 1 to 9"));
     }
     let stream = match corrections.is_empty() {
-        true => foreseen(plain, zlib, len)?,
+        true => predict_stream(plain, zlib, len)?,
         false => with_predicted(plain, zlib, |predicted| {
             apply(plain, predicted, corrections, len)
         })??,
     };
     match stream.len() == len {
         true => Ok(stream),
-        false => Err(bad("the stream that it makes has another length")),
+        false => Err(bad("the stream has another length than the recipe says")),
     }
 }
 
-/// The stream that zlib makes of `plain`; may be an error where it is longer than `len_max`.
+/// Makes zlib's stream of `plain`. May fail if the stream is longer than `len_max`.
 ///
 /// # Errors
-/// `Corrupt` (F-20.4) for a stream that is too long; `Limit` where zlib fails.
+/// `Corrupt` (F-20.4) for a stream that is too long; `Limit` if zlib fails.
 /// # Cost
 /// One run of [`Tokenizer`](super::zlib::Tokenizer), which takes three quarters of zlib's time;
-/// below level 4, one of zlib.
-pub fn foreseen(plain: &[u8], zlib: Zlib, len_max: usize) -> Result<Vec<u8>> {
+/// below level 4, one run of zlib.
+pub fn predict_stream(plain: &[u8], zlib: Zlib, len_max: usize) -> Result<Vec<u8>> {
     let Some(predicted) = Predicted::from(plain, 0, true, zlib) else {
         return zlib_stream(plain, zlib);
     };
-    let mut make = Make::whole(plain, predicted);
-    make.foreseen_blocks(true, len_max)?;
-    Ok(make.out.finish())
+    let mut writer = StreamWriter::whole(plain, predicted);
+    writer.predicted_blocks(true, len_max)?;
+    Ok(writer.out.finish())
 }
 
-/// The `len` bytes of a stream that `part` stands for, of the plain bytes `run` of `plain_len` that
-/// it [needs](Part::needs).
+/// Makes the `len` bytes of a stream that `part` stands for. `run` is the
+/// [input](Part::input_range) of the part among the `plain_len` plain bytes.
 ///
 /// # Errors
-/// `Corrupt` (F-20.4, F-20.8) where they make none of that length.
+/// `Corrupt` (F-20.4, F-20.8) if the output has another length.
 /// # Cost
 /// One run of [`Tokenizer`](super::zlib::Tokenizer) over `run`. Memory: the part, 4 MiB for the
 /// tokens of a block, 650 KiB.
@@ -80,22 +80,24 @@ pub fn recreate_part(
     corrections: &[u8],
     len: usize,
 ) -> Result<Vec<u8>> {
-    let no_part = || Error::corrupt("recipe", 0, "F-20.8", "a part that is none of the stream");
-    let needs = part.input_range(plain_len).ok_or_else(no_part)?;
-    let at = part.start.saturating_sub(needs.start) as usize;
+    let wrong_part = || Error::corrupt("recipe", 0, "F-20.8", "part: not a part of this stream");
+    let input = part.input_range(plain_len).ok_or_else(wrong_part)?;
+    let at = part.start.saturating_sub(input.start) as usize;
     let end = at.saturating_add(part.len as usize);
-    let sync = at.checked_sub(part.sync as usize).ok_or_else(no_part)?;
-    if needs.end.saturating_sub(needs.start) != run.len() as u64 {
-        return Err(no_part());
+    let sync = at.checked_sub(part.sync as usize).ok_or_else(wrong_part)?;
+    if input.end.saturating_sub(input.start) != run.len() as u64 {
+        return Err(wrong_part());
     }
-    let predicted = Predicted::from(run, sync, needs.start == 0, zlib).ok_or_else(no_part)?;
+    let predicted = Predicted::from(run, sync, input.start == 0, zlib).ok_or_else(wrong_part)?;
     let mut out = BitWriter::default();
-    let carried = u32::from(part.carry).checked_ilog2().ok_or_else(no_part)?;
+    let carried = u32::from(part.carry)
+        .checked_ilog2()
+        .ok_or_else(wrong_part)?;
     out.put(
         u32::from(part.carry) & 1u32.wrapping_shl(carried).wrapping_sub(1),
         carried,
     );
-    let mut make = Make {
+    let mut writer = StreamWriter {
         plain: run,
         predicted,
         at,
@@ -114,41 +116,41 @@ pub fn recreate_part(
         },
     };
     match corrections.is_empty() {
-        true if part.begins_inside || part.ends_inside => return Err(no_part()),
-        true => make.foreseen_blocks(is_last, len)?,
-        false => make.corrected_blocks(corrections, ends, len)?,
+        true if part.begins_inside || part.ends_inside => return Err(wrong_part()),
+        true => writer.predicted_blocks(is_last, len)?,
+        false => writer.corrected_blocks(corrections, ends, len)?,
     }
     let stream = match is_last && !part.ends_inside {
-        true => make.out.finish(),
-        false => make.out.into_whole_bytes(),
+        true => writer.out.finish(),
+        false => writer.out.into_whole_bytes(),
     };
     match stream.len() == len {
         true => Ok(stream),
-        false => Err(bad("the part that it makes has another length")),
+        false => Err(bad("the part has another length than the recipe says")),
     }
 }
 
-/// Blocks of a stream of so many plain bytes: describing codes takes longer than anything else in
-/// small blocks.
+/// Maximum blocks of a stream of this many plain bytes. In small blocks, building codes takes
+/// longer than anything else.
 pub fn block_count_max(plain_len: usize) -> usize {
     plain_len.wrapping_shr(8).saturating_add(16)
 }
 
-/// The stream of at most `len` bytes that `plain`, tokens and corrections make.
+/// Makes the stream of at most `len` bytes from `plain`, predicted tokens and corrections.
 fn apply(
     plain: &[u8],
     predicted: Predicted<'_>,
     corrections: &[u8],
     len: usize,
 ) -> Result<Vec<u8>> {
-    let mut make = Make::whole(plain, predicted);
+    let mut writer = StreamWriter::whole(plain, predicted);
     let ends = Ends {
         begins_inside: false,
         ends_inside: false,
         is_final: true,
     };
-    make.corrected_blocks(corrections, ends, len)?;
-    Ok(make.out.finish())
+    writer.corrected_blocks(corrections, ends, len)?;
+    Ok(writer.out.finish())
 }
 
 fn parse_block(cursor: &mut Cursor<'_>, plain_len: usize) -> Result<Block> {
@@ -163,13 +165,14 @@ fn parse_block(cursor: &mut Cursor<'_>, plain_len: usize) -> Result<Block> {
     let has_header = word & 4 != 0;
     if count > plain_len.min(BLOCK_TOKENS_MAX) || (has_header && kind != BlockKind::Dynamic) {
         return Err(bad(
-            "block of more tokens than plain bytes, or with codes that it cannot have",
+            "block: more tokens than plain bytes, or codes that its kind does not have",
         ));
     }
     let header = match has_header {
         false => None,
         true => {
-            // The longest description: 14 bits, 19 lengths of 3, 316 symbols of at most 14 bits.
+            // The longest description: 14 bits, 19 lengths of 3 bits, 316 symbols of at most 14
+            // bits.
             let bit_count = cursor.bounded(14 + 19 * 3 + 316 * 14, "bits of a description")?;
             let bytes = cursor.bytes(bit_count.div_ceil(8) as usize)?.to_vec();
             Some(Bits {
@@ -185,11 +188,11 @@ fn parse_block(cursor: &mut Cursor<'_>, plain_len: usize) -> Result<Block> {
     })
 }
 
-/// Fixes that are left.
+/// Fixes (replaced tokens) that were not applied yet.
 struct Fixes<'a> {
-    /// How many, the one that `gap` leads to included.
+    /// Number of fixes, the next one included.
     count: u64,
-    /// Tokens before the next fix.
+    /// Number of tokens before the next fix.
     gap: u64,
     cursor: Cursor<'a>,
 }
@@ -202,7 +205,7 @@ impl Fixes<'_> {
         Ok(())
     }
 
-    /// The code of the next token, where it is a fix.
+    /// Code of the next token if it is a fix.
     fn next(&mut self) -> Result<Option<u64>> {
         if self.count == 0 || self.gap > 0 {
             self.gap = self.gap.saturating_sub(1);
@@ -215,30 +218,30 @@ impl Fixes<'_> {
     }
 }
 
-/// How blocks begin and end.
+/// Ends of a run of blocks.
 #[derive(Clone, Copy)]
 struct Ends {
-    /// The first block began before.
+    /// The first block began in the previous part.
     begins_inside: bool,
-    /// The last block goes on.
+    /// The last block continues in the next part.
     ends_inside: bool,
     /// The last block is the last of the stream.
     is_final: bool,
 }
 
-/// Blocks being made.
-struct Make<'a> {
+/// Writes blocks.
+struct StreamWriter<'a> {
     plain: &'a [u8],
     predicted: Predicted<'a>,
-    /// The next plain byte, and the one behind the last.
+    /// Position of the next plain byte, and the end of the plain bytes.
     at: usize,
     end: usize,
     tokens: Vec<Token>,
     out: BitWriter,
 }
 
-impl<'a> Make<'a> {
-    /// All of a stream.
+impl<'a> StreamWriter<'a> {
+    /// Makes a whole stream.
     fn whole(plain: &'a [u8], predicted: Predicted<'a>) -> Self {
         Self {
             plain,
@@ -250,7 +253,7 @@ impl<'a> Make<'a> {
         }
     }
 
-    /// Blocks as corrections describe them.
+    /// Writes blocks as corrections describe them.
     fn corrected_blocks(&mut self, corrections: &[u8], ends: Ends, len: usize) -> Result<()> {
         let plain_len = self.end.saturating_sub(self.at);
         let mut cursor = Cursor::new(corrections, "recipe");
@@ -275,14 +278,14 @@ impl<'a> Make<'a> {
             self.check_len(len)?;
         }
         if self.at != self.end || fixes.count != 0 {
-            return Err(bad("blocks and plain bytes do not end together"));
+            return Err(bad("blocks: expected them to end with the plain bytes"));
         }
         fixes.cursor.finish()
     }
 
     fn check_len(&self, len: usize) -> Result<()> {
         match self.out.len() > len {
-            true => Err(bad("the stream that it makes is longer than announced")),
+            true => Err(bad("the stream is longer than the recipe says")),
             false => Ok(()),
         }
     }
@@ -290,7 +293,7 @@ impl<'a> Make<'a> {
     fn corrected_block(&mut self, block: &Block, fixes: &mut Fixes<'_>, ends: Ends) -> Result<()> {
         let is_part = ends.begins_inside || ends.ends_inside;
         if is_part && block.kind != BlockKind::Fixed && block.header.is_none() {
-            return Err(bad("a part of a block without a description of its codes"));
+            return Err(bad("part of a block: expected a description of its codes"));
         }
         if block.kind == BlockKind::Stored {
             return self.stored(block.count, ends.is_final);
@@ -303,7 +306,7 @@ impl<'a> Make<'a> {
                 None => self.predicted.token_at(self.plain, self.at),
             };
             let token =
-                token.ok_or_else(|| bad("a token that is none, or behind the plain bytes"))?;
+                token.ok_or_else(|| bad("token: invalid code, or behind the plain bytes"))?;
             self.take(token)?;
         }
         if !ends.begins_inside {
@@ -317,36 +320,36 @@ impl<'a> Make<'a> {
                     self.out.put_bits(header);
                 }
                 Lengths::read(&mut BitReader::new(&header.bytes))
-                    .ok_or_else(|| bad("a description of codes that is none"))?
+                    .ok_or_else(|| bad("description of codes: invalid"))?
             }
         };
         self.coded(&lengths, !ends.ends_inside)
     }
 
-    /// Blocks as zlib ends and codes them.
-    fn foreseen_blocks(&mut self, is_last: bool, len: usize) -> Result<()> {
+    /// Writes blocks as zlib ends and encodes them.
+    fn predicted_blocks(&mut self, is_last: bool, len: usize) -> Result<()> {
         self.tokens.clear();
         let mut start = self.at;
         while self.at < self.end {
-            let chosen = self.predicted.chosen_at(self.plain, self.at);
-            let chosen = chosen.ok_or_else(|| bad("a token behind the plain bytes"))?;
-            self.take(chosen.token)?;
-            if chosen.ends_block(self.tokens.len()) {
-                self.foreseen_block(start, false)?;
+            let choice = self.predicted.choice_at(self.plain, self.at);
+            let choice = choice.ok_or_else(|| bad("token: behind the plain bytes"))?;
+            self.take(choice.token)?;
+            if choice.ends_block(self.tokens.len()) {
+                self.predicted_block(start, false)?;
                 self.check_len(len)?;
                 self.tokens.clear();
                 start = self.at;
             }
         }
         match (is_last, self.tokens.is_empty()) {
-            (true, _) => self.foreseen_block(start, true),
+            (true, _) => self.predicted_block(start, true),
             (false, true) => Ok(()),
-            (false, false) => Err(bad("a part that ends inside a block")),
+            (false, false) => Err(bad("part: ends inside a block without corrections")),
         }
     }
 
-    /// The block of the tokens since plain byte `start`, in the shortest of the three ways.
-    fn foreseen_block(&mut self, start: usize, is_final: bool) -> Result<()> {
+    /// Writes the block of the tokens since plain byte `start` in its shortest encoding.
+    fn predicted_block(&mut self, start: usize, is_final: bool) -> Result<()> {
         let plain_len = self.at.saturating_sub(start);
         match Coding::of(&self.tokens, plain_len) {
             Coding::Stored => {
@@ -365,14 +368,14 @@ impl<'a> Make<'a> {
         }
     }
 
-    /// Takes `token` at the next plain byte.
+    /// Appends `token` at the next plain byte.
     fn take(&mut self, token: Token) -> Result<()> {
         let end = self.at.saturating_add(token.len());
         let reach = token
             .as_match()
             .map_or(0, |(_, distance)| distance as usize);
         if end > self.end || reach > self.at {
-            return Err(bad("a match that reaches out of the plain bytes"));
+            return Err(bad("match: reaches outside the plain bytes"));
         }
         self.at = end;
         self.tokens.push(token);
@@ -388,7 +391,7 @@ impl<'a> Make<'a> {
         let end = self.at.saturating_add(len);
         let stored = self.plain.get(self.at..end);
         let stored = stored.filter(|_| len <= 0xffff && end <= self.end);
-        let stored = stored.ok_or_else(|| bad("a stored block that is too long"))?;
+        let stored = stored.ok_or_else(|| bad("stored block: too long"))?;
         self.begin(BlockKind::Stored, is_final);
         self.out.align();
         self.out.put(len as u32, 16);
@@ -400,11 +403,11 @@ impl<'a> Make<'a> {
 
     fn coded(&mut self, lengths: &Lengths, has_end: bool) -> Result<()> {
         write_tokens(&mut self.out, &self.tokens, lengths, has_end)
-            .ok_or_else(|| bad("a token without a code"))
+            .ok_or_else(|| bad("token: its symbol has no code"))
     }
 }
 
-/// Appends tokens and, if it `has_end`, the end of their block; `None` where one has no code.
+/// Appends tokens and, if `has_end`, the end of their block; `None` if a token has no code.
 pub fn write_tokens(
     out: &mut BitWriter,
     tokens: &[Token],
@@ -421,7 +424,7 @@ pub fn write_tokens(
     };
     let literals = table(&lengths.literals)?;
     let distances = table(&lengths.distances)?;
-    // Of a length, its symbol and what follows.
+    // Code and extra bits of each length.
     let word_of_len = |len| Word::of(&literals, Token::matching(len, 1).symbols().0);
     let lens: Vec<_> = (0..=MATCH_LEN_MAX)
         .map(|len| word_of_len(len.max(MATCH_LEN_MIN)))
@@ -453,7 +456,7 @@ struct Word {
 }
 
 impl Word {
-    /// The code of `symbol` and the bits that follow it, 28 at most; `None` where it has no code.
+    /// The code of `symbol` and its extra bits, at most 28 bits; `None` if it has no code.
     fn of(table: &[Self], symbol: Symbol) -> Option<Self> {
         let code = table.get(symbol.code).filter(|word| word.count > 0)?;
         Some(Self {
