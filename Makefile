@@ -107,17 +107,19 @@ setup:
 install:
 	@test -x $(BIN) || { echo "make install: $(BIN) is missing: run 'make' first" >&2; exit 2; }
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/weald
-	install -d $(DESTDIR)$(SBINDIR) $(SHARE)/man/man1 $(SHARE)/bash-completion/completions \
+	install -d $(DESTDIR)$(SBINDIR) $(SHARE)/man/man1 $(SHARE)/man/man8 $(SHARE)/bash-completion/completions \
 		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	ln -sfn $(PREFIX)/bin/weald $(DESTDIR)$(SBINDIR)/mount.weald
 	$(BIN) man $(SHARE)/man/man1
+	mv $(SHARE)/man/man1/mount.weald.8 $(SHARE)/man/man8/mount.weald.8
 	$(BIN) completions bash > $(SHARE)/bash-completion/completions/weald
 	$(BIN) completions zsh > $(SHARE)/zsh/site-functions/_weald
 	$(BIN) completions fish > $(SHARE)/fish/vendor_completions.d/weald.fish
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/weald $(DESTDIR)$(SBINDIR)/mount.weald
-	rm -f $(SHARE)/man/man1/weald.1 $(SHARE)/man/man1/weald-*.1
+	rm -f $(SHARE)/man/man1/weald.1 $(SHARE)/man/man1/weald-*.1 \
+		$(SHARE)/man/man8/mount.weald.8
 	rm -f $(SHARE)/bash-completion/completions/weald $(SHARE)/zsh/site-functions/_weald \
 		$(SHARE)/fish/vendor_completions.d/weald.fish
 

@@ -29,6 +29,9 @@ unshare util-linux
 tar tar
 bsdtar libarchive-tools
 mtree mtree-netbsd
+zstd zstd
+jq jq
+groff groff
 python3 python3
 openssl openssl
 mksquashfs squashfs-tools

@@ -1,29 +1,62 @@
 //! The one definition of all words: parser, help, man pages and completions are made from it.
 
 use crate::commands;
+use crate::help::Help;
 use clap::{ArgAction, Parser, Subcommand};
 
-const EXAMPLES: &str = "\
-Examples:
-  weald build versions/ versions.weald       pack a tree
-  weald mount versions.weald /mnt            use it like any read-only file system
-  weald extract versions.weald out           get the tree back
-  weald diff versions.weald versions/        compare it with its source
-  weald check versions.weald                 verify every byte
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Sizes take the suffixes K, M, G and T, powers of 1024. Times are UTC. Options may \
+         stand before or after paths; '--' ends them.",
+        "With --json, output is one JSON object per line. A name that is not UTF-8 appears \
+         twice: under its key with U+FFFD, and under key_hex with all its bytes in hexadecimal. \
+         A time has two keys: mtime has the seconds since 1970, mtime_nsec the nanoseconds that \
+         follow.",
+        "Commands that read an image keep decoded data in a cache; --cache sets its size. The \
+         cache reserves a quarter of its size, at least 8M, for metadata, up to a limit of 96M \
+         or 1/16 of the cache, whichever is larger.",
+        "Messages and JSON escape control characters and bidirectional controls. ls, find and \
+         sum escape names on a terminal; in a pipe or a file they write names as they are.",
+    ],
+    examples: &[
+        ("Pack a tree", "weald build project/ project.weald"),
+        (
+            "Mount it like any read-only file system",
+            "weald mount project.weald /mnt",
+        ),
+        ("Extract it", "weald extract project.weald out"),
+        (
+            "Compare it with its source",
+            "weald diff project.weald project/",
+        ),
+        ("Verify every byte", "weald check project.weald"),
+    ],
+    exit_status: &[
+        ("0", "The command did its work."),
+        (
+            "1",
+            "The command did its work, but found differences, damage or problems.",
+        ),
+        ("2", "The command failed; standard error says why."),
+    ],
+};
 
-With --json, output is one object a line. A name that is not UTF-8 also comes whole, in hexadecimal, under its key with
-_hex behind it; times are seconds since 1970 and, under _ns, nanoseconds after them.
-
-Exit status: 0 done; 1 done, but differences, damage or problems were found; 2 could not be done.";
-
-/// Packs huge trees of similar files into one sealed, verified, compressed image, and serves it
+/// Pack large trees of similar files into one compressed, verified image, and mount it
 #[derive(Parser, Debug)]
-#[command(name = "weald", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(
+    name = "weald",
+    version,
+    after_help = HELP.short(),
+    after_long_help = HELP.long(),
+    max_term_width = 100
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Show the causes of errors and what the libraries have to say; twice for details
+    /// Show causes of errors, and messages of the libraries; twice for details
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
 }

@@ -1,8 +1,9 @@
 //! JSON for programs: one object a line. A name or path that is not UTF-8 comes twice: `"path"`
 //! with U+FFFD for what is not, and `"path_hex"` with all its bytes in hexadecimal. Control
 //! characters and bidirectional controls are written as `\u` escapes, so that a terminal shows JSON
-//! as it is; a parser gives the same strings. Times are
-//! seconds since 1970 in `"mtime"` and nanoseconds after them in `"mtime_ns"`.
+//! as it is; a parser gives the same strings. Times are seconds since 1970 in `"mtime"` and the
+//! nanoseconds that follow in `"mtime_nsec"`: a whole time in nanoseconds has more digits than
+//! parsers keep that read numbers as 64-bit floats.
 
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
@@ -58,7 +59,7 @@ pub fn put_name(object: &mut Object, key: &str, name: &[u8]) {
 /// Puts a time.
 pub fn put_time(object: &mut Object, key: &str, time: Timestamp) {
     object.insert(key.to_owned(), time.seconds.into());
-    object.insert(format!("{key}_ns"), time.nanoseconds.into());
+    object.insert(format!("{key}_nsec"), time.nanoseconds.into());
 }
 
 /// Two hexadecimal digits a byte.

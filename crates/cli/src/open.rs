@@ -22,23 +22,20 @@ pub struct ImageArgs {
 /// How far an image is trusted.
 #[derive(Args, Debug, Clone)]
 pub struct TrustArgs {
-    /// Refuse the image unless its image digest is this (64 hexadecimal digits)
+    /// Require this image digest: 64 hexadecimal digits
     #[arg(long, value_name = "HEX", value_parser = crate::parse::digest)]
     pub digest: Option<Digest>,
-    /// Read the image as it was at this generation instead of the last; see weald generations
+    /// Generation to read (default: the last; weald generations lists them)
     #[arg(long, value_name = "NUMBER")]
     pub generation: Option<u64>,
-    /// Look for base images in this directory too, besides that of the image; may be given several
-    /// times
+    /// Directory to search for base images, besides that of the image; repeatable
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub base_dir: Vec<PathBuf>,
-    /// The image begins this many bytes into the file; auto finds one that something was put in
-    /// front of
+    /// Byte offset of the image in the file, or auto to search for it
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::parse::start)]
     pub offset: ImageStart,
-    /// Most decoded bytes to keep in memory (default: a sixteenth of the memory, but 256M to 2G); a
-    /// quarter, but at least 8M, is sure to the tree, which takes 96M or a sixteenth at most, and 0
-    /// keeps nothing
+    /// Memory limit of the cache for decoded data, 0 for no cache (default: 1/16 of the memory,
+    /// between 256M and 2G)
     #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
     pub cache: Option<u64>,
 }
@@ -101,25 +98,24 @@ mod tests {
     use weald_image::page_len_max;
 
     /// Would catch: a help text that tells another default cache than the code has, or another
-    /// share of it for the tree.
+    /// share of it for metadata.
     #[test]
     fn help_tells_the_default_cache() {
         assert_eq!((CACHE_SHARE, page_len_max(1 << 40)), (16, (1 << 40) / 16));
         let (least, most) = (CACHE_LEAST >> 20, CACHE_MOST >> 30);
-        let told = [
-            format!("default: a sixteenth of the memory, but {least}M to {most}G"),
-            format!("takes {}M or a sixteenth at most", page_len_max(0) >> 20),
-        ];
+        let default = format!("default: 1/16 of the memory, between {least}M and {most}G");
+        let share = format!("of {}M or 1/16 of the cache", page_len_max(0) >> 20);
         let mut all = crate::args::Cli::command();
-        for name in ["cat", "mount"] {
-            let command = all.find_subcommand_mut(name).expect("a command");
+        let words = |command: &mut clap::Command| {
             let help = command.render_long_help().to_string();
             let words: Vec<&str> = help.split_whitespace().collect();
-            let words = words.join(" ");
-            assert!(
-                told.iter().all(|told| words.contains(told)),
-                "{name}: {help}"
-            );
+            words.join(" ")
+        };
+        for name in ["cat", "mount", "serve"] {
+            let help = words(all.find_subcommand_mut(name).expect("a command"));
+            assert!(help.contains(&default), "{name}: {help}");
         }
+        let help = words(&mut all);
+        assert!(help.contains(&share), "{help}");
     }
 }

@@ -116,7 +116,8 @@ pub fn codec(text: &str) -> Result<CodecSpec, String> {
     let unknown = || {
         let text = weald_vfs::safe_line(text);
         format!(
-            "unknown codec '{text}': expected none, lz4, lz4hc[:LEVEL], zstd[:LEVEL], zstd-lean, zstd-code, xz[:LEVEL] or brotli[:LEVEL]"
+            "unknown codec '{text}': expected none, lz4, lz4hc[:LEVEL], zstd[:LEVEL], zstd-lean, \
+             zstd-code, xz[:LEVEL] or brotli[:LEVEL]"
         )
     };
     let number = |default: u32| match level {

@@ -355,7 +355,8 @@ mod tests {
         let text = describe(&progress, Duration::from_secs(2), Some(200 << 20));
         assert_eq!(
             text,
-            "1,000/4,000 files, 100.0 MiB of 400.0 MiB, 50.0 MiB/s in, 12.5 MiB/s out, ratio 4.00, memory 200.0 MiB, 6 s left"
+            "1,000/4,000 files, 100.0 MiB of 400.0 MiB, 50.0 MiB/s in, 12.5 MiB/s out, ratio 4.00, \
+             memory 200.0 MiB, 6 s left"
         );
         assert_eq!(position(&progress), BAR_STEPS / 4);
     }

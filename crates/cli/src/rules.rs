@@ -1,6 +1,7 @@
 //! `--exclude`, `--include`, `--exclude-from`, `--include-from`, `--filter`: rules whose order on
 //! the command line matters.
 
+use crate::shape::KEEP;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -34,31 +35,32 @@ const WORDS: [(&str, Kind, &str, &str); 5] = [
         "exclude",
         Kind::Pattern(Verdict::Excluded),
         "PATTERN",
-        "Leave out what matches; rules are tried in order, the first match decides",
+        "Leave out paths that match; the first rule that matches a path decides",
     ),
     (
         "include",
         Kind::Pattern(Verdict::Included),
         "PATTERN",
-        "Keep what matches",
+        "Keep paths that match",
     ),
     (
         "exclude-from",
         Kind::File(Verdict::Excluded),
         "FILE",
-        "Read patterns to leave out from a file, one a line",
+        "Read patterns to leave out from a file, one per line",
     ),
     (
         "include-from",
         Kind::File(Verdict::Included),
         "FILE",
-        "Read patterns to keep from a file, one a line",
+        "Read patterns to keep from a file, one per line",
     ),
     (
         "filter",
         Kind::Filter,
         "RULE",
-        "A rule as rsync writes it: '- PATTERN', '+ PATTERN', 'merge FILE' for a file of such rules, 'dir-merge NAME' for files of that name in the directories themselves, '!' to forget those before",
+        "Apply a filter rule of rsync: '- PATTERN', '+ PATTERN', 'merge FILE' for a file of rules, \
+         'dir-merge NAME' for a file of rules in each directory, '!' to drop the rules before it",
     ),
 ];
 
@@ -119,6 +121,8 @@ impl Args for RuleArgs {
                     .long(name)
                     .value_name(value_name)
                     .allow_hyphen_values(true)
+                    .help_heading(KEEP)
+                    .hide_short_help(name != "exclude" && name != "include")
                     .help(help)
                     .value_hint(hint);
                 command.arg(

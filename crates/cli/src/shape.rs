@@ -1,5 +1,5 @@
-//! Arguments that every command shares which finds and lays contents out anew: what is told apart,
-//! in which order it lies, whom it belongs to.
+//! Options that `build` and `rewrite` share: codecs, layout of contents, attributes; and the
+//! headings of their groups.
 
 use crate::parse::{self, CodecChoice};
 use anyhow::Context;
@@ -10,12 +10,34 @@ use weald_builder::{BuildOptions, Categories, CodecSpec, MtimeRule, Order};
 use weald_format::directory::Category;
 use weald_image::Hotness;
 
-/// With which codecs blocks are encoded.
+/// Groups of options in the help, in this order.
+pub const INPUT: &str = "Input";
+/// Which files go into the image.
+pub const KEEP: &str = "What to keep";
+/// Codecs and blocks.
+pub const COMPRESSION: &str = "Compression";
+/// Where contents lie in the image.
+pub const LAYOUT: &str = "Layout";
+/// Owners, modes, times.
+pub const ATTRIBUTES: &str = "Attributes";
+/// The image file and what is printed.
+pub const OUTPUT: &str = "Output";
+/// Threads and memory.
+pub const RESOURCES: &str = "Resources";
+
+/// Codecs of blocks.
 #[derive(Args, Debug)]
+#[command(next_help_heading = COMPRESSION)]
 pub struct CodecArgs {
-    /// Codec: none, lz4, lz4hc[:1-12], zstd[:1-22], zstd-lean, zstd-code, xz[:0-9] or
-    /// brotli[:0-11]; x86=CODEC and arm64=CODEC are for programs alone; may be given several times
-    #[arg(long = "codec", value_name = "[CATEGORY=]CODEC", value_parser = parse::codec_choice)]
+    /// Codec: none, lz4, lz4hc[:1-12], zstd[:1-22], zstd-lean, zstd-code, xz[:0-9] or brotli[:0-11]
+    /// (default: set by the level). x86=CODEC and arm64=CODEC apply to programs of that machine
+    /// only; repeatable
+    #[arg(
+        long = "codec",
+        value_name = "[CATEGORY=]CODEC",
+        value_parser = parse::codec_choice,
+        hide_short_help = true
+    )]
     choices: Vec<CodecChoice>,
 }
 
@@ -57,36 +79,55 @@ pub fn apply(
 
 /// How contents are found and laid out.
 #[derive(Args, Debug)]
+#[command(next_help_heading = LAYOUT)]
 pub struct LayoutArgs {
-    /// What the image is to be good at: sets block size and shortest repeat where they are not
-    /// given
-    #[arg(long, value_enum)]
+    /// Optimize for size or for small random reads: sets block size and shortest repeat unless
+    /// other options set them (default: archive)
+    #[arg(long, value_enum, hide_short_help = true)]
     profile: Option<ProfileWord>,
-    /// Shortest repeat that is stored once, 64 to 4096 bytes; 0 looks for none
-    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    /// Length of the shortest repeat that is stored once, 64 to 4096 bytes; 0 disables the search
+    /// (default: set by the level, 256 from level 5 on)
+    #[arg(long, value_name = "SIZE", value_parser = parse::size, hide_short_help = true)]
     match_size: Option<u64>,
-    /// Longest dictionary that blocks of ordinary data share, up to 1M; 0 for none: small blocks
-    /// need one, large ones hardly. Only zstd has dictionaries
-    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    /// Size limit of the zstd dictionary that blocks share, at most 1M; 0 for none (default: set by
+    /// the profile). Small blocks need one, large blocks hardly gain
+    #[arg(long, value_name = "SIZE", value_parser = parse::size, hide_short_help = true)]
     dictionary_size: Option<u64>,
-    /// Bytes of the pieces that are put beside those they resemble, wherever their files are, 4K to
-    /// 64M; 0 leaves them where files put them
-    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    /// Size of the pieces of new data that are grouped by similarity, 4K to 64M, so that similar
+    /// pieces share a block; 0 disables grouping (default: set by the level)
+    #[arg(long, value_name = "SIZE", value_parser = parse::size, hide_short_help = true)]
     cluster_size: Option<u64>,
-    /// What to tell apart from ordinary data; unless asked to, levels 0 to 7 leave out png and
-    /// jpeg, 0 to 3 deflate, 0 and 1 pcm and fits
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "CATEGORY,…")]
+    /// Data to treat separately (default: set by the level. All levels: incompressible; from 2 on:
+    /// x86, arm64, pcm, fits; from 4 on: deflate; from 8 on: png, jpeg)
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "CATEGORY,…",
+        hide_short_help = true
+    )]
     categorize: Option<Vec<CategoryWord>>,
-    /// Order of contents in the image [default: path]
-    #[arg(long, value_enum)]
+    /// Order of contents in the image (default: path)
+    #[arg(long, value_enum, hide_short_help = true)]
     order: Option<OrderWord>,
-    /// Lay out first what this file lists, in its order: a path on each line, or NULs between them;
-    /// a directory stands for all in it
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "order")]
+    /// Store the files that this file lists first, in its order: one path per line, or paths that
+    /// end in zero bytes; a directory stands for everything in it
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with = "order",
+        hide_short_help = true
+    )]
     order_list: Option<PathBuf>,
-    /// Lay out first the files that this hotness names, in the order in which they were read; the
-    /// rest as --order says. weald mount --record makes one
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// Store the files of this access trace first, in the order in which they were read; weald
+    /// mount --record writes such a trace
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        hide_short_help = true
+    )]
     hotness: Option<PathBuf>,
 }
 
@@ -158,22 +199,40 @@ fn listed(text: &[u8]) -> Vec<Vec<u8>> {
     paths.filter(|path| !path.is_empty()).collect()
 }
 
-/// What attributes become.
+/// Changes to attributes.
 #[derive(Args, Debug)]
+#[command(next_help_heading = ATTRIBUTES)]
 pub struct AttributeArgs {
-    /// Give everything to this owner (and group)
-    #[arg(long, value_name = "UID[:GID]", value_parser = parse::owner)]
+    /// Store this owner, and group if given, for every entry (default: as in the source)
+    #[arg(
+        long,
+        value_name = "UID[:GID]",
+        value_parser = parse::owner,
+        hide_short_help = true
+    )]
     owner: Option<(u32, Option<u32>)>,
-    /// Give everything to this group
-    #[arg(long, value_name = "GID")]
+    /// Store this group for every entry (default: as in the source)
+    #[arg(long, value_name = "GID", hide_short_help = true)]
     group: Option<u32>,
-    /// Change permissions, as chmod does; D or F before a clause restricts it to directories or
-    /// files
-    #[arg(long, value_name = "RULE", allow_hyphen_values = true, value_parser = parse::mode)]
+    /// Change permissions with a rule of chmod(1); D or F before a clause restricts it to
+    /// directories or files
+    #[arg(
+        long,
+        value_name = "RULE",
+        allow_hyphen_values = true,
+        value_parser = parse::mode,
+        hide_short_help = true
+    )]
     mode: Option<ModeRule>,
-    /// Times of change: TIME for all, clamp:TIME for later ones, or keep [default: keep; build
-    /// clamps to SOURCE_DATE_EPOCH]
-    #[arg(long, value_name = "RULE", allow_hyphen_values = true, value_parser = parse::mtime)]
+    /// Modification times: keep, TIME for all entries, or clamp:TIME for later ones (default: keep,
+    /// or clamp to SOURCE_DATE_EPOCH if build finds it in the environment)
+    #[arg(
+        long,
+        value_name = "RULE",
+        allow_hyphen_values = true,
+        value_parser = parse::mtime,
+        hide_short_help = true
+    )]
     mtime: Option<MtimeRule>,
 }
 
@@ -195,55 +254,53 @@ impl AttributeArgs {
     }
 }
 
-/// What an image is to be good at.
+/// What an image is optimized for.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum ProfileWord {
-    /// Small, and quick to read whole
+    /// Small images and fast sequential reads
     Archive,
-    /// Quick to read in small pieces: small blocks that share a dictionary, for a larger image
+    /// Fast small random reads: small blocks that share a dictionary; the image is larger
     Interactive,
 }
 
-/// What can be told apart.
+/// Data that is treated separately.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum CategoryWord {
-    /// Nothing
+    /// No category
     None,
-    /// Everything below
+    /// All categories
     All,
-    /// Data that no codec makes smaller: stored as it is
+    /// Incompressible data: stored without a codec
     Incompressible,
-    /// Programs and libraries for x86 (ELF, PE, Mach-O): compressed with absolute addresses in
-    /// calls
+    /// Programs and libraries for x86 (ELF, PE, Mach-O): stored behind a branch filter
     X86,
-    /// The same for ARM64
+    /// Programs and libraries for ARM64: stored behind a branch filter
     Arm64,
-    /// Streams in gzip and zip files: stored expanded, made again bit for bit when read
+    /// DEFLATE streams in gzip and zip files: stored expanded, rebuilt bit for bit by readers
     Deflate,
-    /// Samples in WAV, W64, AIFF and CAF files: stored as FLAC, made again when read
+    /// Samples in WAV, W64, AIFF and CAF files: stored as FLAC
     Pcm,
-    /// Whole numbers in FITS images: stored as FLAC, made again when read
+    /// Integers in FITS images: stored as FLAC
     Fits,
-    /// PNG images: stored as filtered rows where that is smaller, made again when read
+    /// PNG images: stored as filtered rows if that is smaller
     Png,
-    /// JPEG images: stored as Lepton files, a fifth smaller, made again when read at 8 MB/s
+    /// JPEG images: stored as Lepton files, a fifth smaller; readers rebuild 8 MB per second
     Jpeg,
 }
 
-/// In which order contents are laid out.
+/// Order of contents.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum OrderWord {
-    /// Directory by directory, which is also what "none" means: files are always found in this
-    /// order
+    /// By path, directory by directory; also called none
     #[value(alias = "none")]
     Path,
-    /// By name, then path: versions of one file lie together
+    /// By name, then by path: groups the versions of a file
     Name,
-    /// By the path from its end: what lies at the same place in sibling trees lies together
+    /// By the reversed path: groups files at the same place of sibling trees
     Revpath,
-    /// By what contents share; reads up to 1 MiB of each file twice
+    /// By shared data; reads up to 1 MiB of each file twice
     Similarity,
-    /// By how like each other contents are as a whole; reads likewise
+    /// By similarity of whole files (nilsimsa); reads up to 1 MiB of each file twice
     Nilsimsa,
 }
 

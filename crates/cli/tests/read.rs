@@ -78,7 +78,7 @@ fn ls_recursive_json_has_everything_once() {
         (Some(1000), Some(100), Some("0644"))
     );
     assert_eq!(
-        (leaf["mtime"].as_i64(), leaf["mtime_ns"].as_u64()),
+        (leaf["mtime"].as_i64(), leaf["mtime_nsec"].as_u64()),
         (Some(1_709_208_000), Some(123_456_789))
     );
     assert_eq!(find("bin/link")["target"], "../etc/main.conf");

@@ -1,12 +1,16 @@
 //! `weald build`: a directory becomes an image.
 
 use crate::commands::{exit_code, interrupt_flag};
+use crate::help::Help;
 use crate::json::Object;
 use crate::output::Output;
 use crate::parse;
 use crate::progress::{Display, bytes, count};
 use crate::rules::RuleArgs;
-use crate::shape::{self, AttributeArgs, CodecArgs, LayoutArgs};
+use crate::shape::{
+    self, ATTRIBUTES, AttributeArgs, COMPRESSION, CodecArgs, INPUT, KEEP, LayoutArgs, OUTPUT,
+    RESOURCES,
+};
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsStr;
@@ -23,143 +27,251 @@ use weald_format::{Error, ErrorKind, Result};
 use weald_ingest::{Format, Source, build_from_stream};
 use weald_vfs::shown;
 
-const EXAMPLES: &str = "\
-Examples:
-  weald build versions/ versions.weald
-  weald build -l 9 --memory 4G versions/ versions.weald
-  weald build --exclude '*.o' --exclude /target/ --include '*.keep' project/ project.weald
-  weald build --append versions/ versions.weald     what has changed since, as generation 2
-  weald build --base v1.weald v2/ v2.weald           only what v1.weald does not hold
-  tar c tree | weald build - tree.weald              a tar stream, in any order, also compressed
-  find . -print0 | weald build --from listing - names.weald
-  mtree -c -p root | weald build --from mtree --contents-root root - root.weald
-  SOURCE_DATE_EPOCH=0 weald build --owner 0:0 --mode u=rwX,go=rX root/ root.weald
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "SOURCE is a directory, or '-' for a stream on standard input, or with --from a file \
+         that holds a stream. Formats of streams are tar (gzip, zstd and xz are decompressed), \
+         lists of paths, and mtree(5).",
+        "Filter rules are rsync's. Weald tries them in the order of the command line, and the \
+         first rule that matches a path decides. A leading '/' anchors a pattern at the source; \
+         a trailing '/' matches directories only. --filter 'dir-merge .rules' reads more rules \
+         from a file .rules in each directory and applies them to this directory and everything \
+         below it. Modifiers follow the comma in 'dir-merge,en': '-' or '+' for a file of plain \
+         patterns, 'w' for patterns separated by spaces, 'e' to leave the file itself out, 'n' \
+         for rules that apply to this directory only, 'C' for the rules of CVS.",
+        "In a stream, the last member of each path wins. Weald creates parent directories that \
+         a stream does not name: owner root, mode 755, mtime 0. Each path of a list becomes an \
+         empty file of root with mode 644, or a directory if it ends in a slash or other paths \
+         lie below it.",
+        "An mtree description gives names and attributes. The contents of its regular files \
+         come from --contents-root, or from the path in contents=; size and SHA-2 digests must \
+         match. Weald ignores other digests, nlink and flags.",
+        "The image appears under its name when it is complete, never before. Weald leaves the \
+         image itself out if it lies in its own source. The same source and options give the \
+         same bytes, with any number of threads.",
+    ],
+    examples: &[
+        ("Pack a directory", "weald build project/ project.weald"),
+        (
+            "Pack it smaller, with more time and memory",
+            "weald build -l 9 -m 4G project/ small.weald",
+        ),
+        (
+            "Pack a tar stream",
+            "tar c project | weald build - stream.weald",
+        ),
+        (
+            "Leave out object files and the directory target",
+            "weald build --exclude '*.o' --exclude /target/ project/ source.weald",
+        ),
+        (
+            "Append what has changed as the next generation",
+            "weald build --append versions/ versions.weald",
+        ),
+        (
+            "Store only what v1.weald does not hold",
+            "weald build --base v1.weald v2/ v2.weald",
+        ),
+        (
+            "Make empty files from a list of names",
+            "find project -print0 | weald build --from listing - names.weald",
+        ),
+        (
+            "Pack the files that an mtree description names",
+            "mtree -c -p project | weald build --from mtree --contents-root project - \
+             spec.weald",
+        ),
+        (
+            "Make a reproducible image whose files belong to root",
+            "SOURCE_DATE_EPOCH=0 weald build --owner 0:0 --mode u=rwX,go=rX project/ root.weald",
+        ),
+        (
+            "Show which rule decides about a path; build nothing",
+            "weald build --exclude '*.o' --explain-filter main.o project/ project.weald",
+        ),
+    ],
+    exit_status: &[
+        ("0", "The image is complete."),
+        (
+            "1",
+            "The image is complete except for files that could not be read or that changed \
+             during the build; standard error names each.",
+        ),
+        ("2", "The build failed; there is no new image."),
+    ],
+};
 
-Rules are rsync's: the first that matches decides, in the order of the command line; a leading '/' anchors at the source,
-a trailing '/' matches directories only. --filter 'dir-merge .rules' reads rules from .rules in each directory, for it and all
-below; letters may follow (dir-merge,en): - or + for patterns alone, w for words, e to leave the file out, n for the directory
-alone, C as CVS does. --explain-filter PATH tells which rule decides.
-
-A stream is read once. Of each path its last member counts; directories that it does not name belong to root, with mode 755 and no time.
-It may be compressed by gzip, zstd or xz. In a listing, every path ends in a zero byte and is an empty file of root with mode 644, unless it ends in a slash
-or something lies below it. A description of mtree says names and attributes; regular files that are not empty have their contents below --contents-root, or where
-contents= says there, and must have the size and the SHA-2 digests that are told. Other digests, nlink and flags are passed over.
-
-The image appears under its name only when it is complete; where it lies in its own source, it is left out. The same source
-gives the same bytes, whatever the number of threads. Files that cannot be read or that change meanwhile are reported, one line each, and the exit status is 1.";
-
-/// Build an image of a directory
+/// Build an image from a directory or a stream
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct BuildArgs {
-    /// Directory to pack; - for a stream from standard input, with --from a file that holds one
+    /// Directory to pack, or - for a stream on standard input
     #[arg(value_hint = ValueHint::AnyPath)]
     source: PathBuf,
-    /// Image file to make
+    /// Image file to write
     #[arg(value_hint = ValueHint::FilePath)]
     image: PathBuf,
-    /// What the stream is: found out, or said
+    /// Format of the input stream (default: detected from its first bytes)
     #[arg(
         long,
         value_enum,
         value_name = "FORMAT",
-        conflicts_with = "explain_filter"
+        conflicts_with = "explain_filter",
+        help_heading = INPUT
     )]
     from: Option<FormatWord>,
-    /// Directory that has the contents of the regular files which a description of mtree tells
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "explain_filter")]
+    /// Directory with the contents of the files that an mtree description names
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        conflicts_with = "explain_filter",
+        hide_short_help = true,
+        help_heading = INPUT
+    )]
     contents_root: Option<PathBuf>,
-    /// Replace the image if it exists
-    #[arg(short, long)]
-    force: bool,
-    /// Append to the image what is new, as its next generation; the older ones stay. Where there is
-    /// no image yet, make it
-    #[arg(short, long, conflicts_with = "force")]
-    append: bool,
-    /// Do not store again what this image holds, but refer to it; may be given several times.
-    /// Readers look for it beside the new image and in --base-dir
-    #[arg(long, value_name = "IMAGE", value_hint = ValueHint::FilePath)]
+    /// Refer to data in this image instead of storing it again; repeatable. Readers look for the
+    /// base image beside the new one and in --base-dir
+    #[arg(
+        long,
+        value_name = "IMAGE",
+        value_hint = ValueHint::FilePath,
+        help_heading = INPUT
+    )]
     base: Vec<PathBuf>,
-    /// Level, 0 (fastest) to 9 (smallest): sets codec, block size, shortest repeat and memory where
-    /// they are not given
-    #[arg(short, long, value_name = "LEVEL", default_value_t = BuildOptions::LEVEL_DEFAULT)]
+    #[command(flatten)]
+    rules: RuleArgs,
+    /// Lua script: its function filter(entry) decides about entries that the rules keep, its
+    /// function order(entries) sets the order of contents
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        hide_short_help = true,
+        help_heading = KEEP
+    )]
+    script: Option<PathBuf>,
+    /// Show which rule decides about this path of the source, and build nothing
+    #[arg(
+        long,
+        value_name = "PATH",
+        value_hint = ValueHint::AnyPath,
+        hide_short_help = true,
+        help_heading = KEEP
+    )]
+    explain_filter: Option<PathBuf>,
+    /// Stay on the file system of the source
+    #[arg(short = 'x', long, hide_short_help = true, help_heading = KEEP)]
+    one_file_system: bool,
+    /// Compression level from 0 (fastest) to 9 (smallest): sets codec, block size, shortest repeat
+    /// and memory unless other options set them
+    #[arg(
+        short,
+        long,
+        value_name = "LEVEL",
+        default_value_t = BuildOptions::LEVEL_DEFAULT,
+        help_heading = COMPRESSION
+    )]
     level: u8,
     #[command(flatten)]
     codec: CodecArgs,
-    /// Raw bytes of a block, 4K to 64M: larger compresses better, smaller reads faster at random;
-    /// what is stored as it is has 512K at most
-    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    /// Uncompressed bytes in a block, 4K to 64M (default: set by the level, 4M at level 7). Larger
+    /// blocks compress better, smaller blocks read faster at random. Blocks of uncompressed data
+    /// have at most 512K
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse::size,
+        hide_short_help = true,
+        help_heading = COMPRESSION
+    )]
     block_size: Option<u64>,
     #[command(flatten)]
     layout: LayoutArgs,
-    /// Threads; 0 for one on each processor
-    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
-    threads: usize,
-    /// Most memory to use
-    #[arg(short, long, value_name = "SIZE", value_parser = parse::size)]
-    memory: Option<u64>,
-    #[command(flatten)]
-    rules: RuleArgs,
-    /// A script in Lua: filter(entry) says what is kept of what the rules keep, order(entries) in
-    /// which order contents lie
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    script: Option<PathBuf>,
-    /// Say what the rules decide about this path in the source, and why; nothing is built
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
-    explain_filter: Option<PathBuf>,
     #[command(flatten)]
     attributes: AttributeArgs,
-    /// Keep times of access
-    #[arg(long)]
+    /// Store access times (default: not stored)
+    #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
     keep_atime: bool,
-    /// Keep times of inode change
-    #[arg(long)]
+    /// Store inode change times (default: not stored)
+    #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
     keep_ctime: bool,
-    /// Keep times of birth
-    #[arg(long)]
+    /// Store birth times (default: not stored)
+    #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
     keep_btime: bool,
-    /// Leave extended attributes (ACLs, capabilities, labels) out
-    #[arg(long)]
+    /// Do not store extended attributes: ACLs, capabilities, labels
+    #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
     no_xattrs: bool,
-    /// Do not descend into other file systems
-    #[arg(short = 'x', long)]
-    one_file_system: bool,
-    /// Show nothing but problems
-    #[arg(short, long)]
+    /// Replace the image if it exists
+    #[arg(short, long, help_heading = OUTPUT)]
+    force: bool,
+    /// Append the changes to the image as its next generation, and keep the older ones; create the
+    /// image if it is missing
+    #[arg(short, long, conflicts_with = "force", help_heading = OUTPUT)]
+    append: bool,
+    /// Print nothing but problems
+    #[arg(short, long, help_heading = OUTPUT)]
     quiet: bool,
-    /// Show progress: a bar, lines, nothing, or what suits standard error
-    #[arg(long, value_enum, default_value = "auto", conflicts_with = "quiet")]
+    /// How to show progress on standard error
+    #[arg(
+        long,
+        value_enum,
+        default_value = "auto",
+        conflicts_with = "quiet",
+        hide_short_help = true,
+        help_heading = OUTPUT
+    )]
     progress: ProgressWord,
-    /// Print the summary as JSON
-    #[arg(long)]
+    /// Print the summary as one JSON object
+    #[arg(long, hide_short_help = true, help_heading = OUTPUT)]
     json: bool,
+    /// Number of threads, 0 for one per CPU
+    #[arg(
+        short,
+        long,
+        value_name = "COUNT",
+        default_value_t = 0,
+        help_heading = RESOURCES
+    )]
+    threads: usize,
+    /// Memory limit (default: set by the level: 512M, 1G at level 8, 1280M at level 9)
+    #[arg(
+        short,
+        long,
+        value_name = "SIZE",
+        value_parser = parse::size,
+        help_heading = RESOURCES
+    )]
+    memory: Option<u64>,
 }
 
-/// What a stream is.
+/// Format of the input.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum FormatWord {
-    /// Found out
+    /// Detect tar and mtree from the first bytes
     Auto,
-    /// A tar stream
+    /// A tar archive: v7, ustar, GNU or pax
     Tar,
-    /// Paths that end in zero bytes, as find -print0 has them
+    /// Paths that end in zero bytes, as find -print0 writes them
     Listing,
-    /// Paths, each on a line
+    /// Paths, one per line
     Lines,
-    /// A description as of mtree(5), with the contents in --contents-root
+    /// An mtree(5) description; contents come from --contents-root
     Mtree,
 }
 
 /// How progress is shown.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressWord {
-    /// A bar on a terminal, lines elsewhere
+    /// A bar on a terminal, lines otherwise
     Auto,
     /// A bar
     Bar,
-    /// A line every few seconds
+    /// One line every five seconds
     Lines,
-    /// Nothing
+    /// No progress
     None,
 }
 
@@ -199,13 +311,14 @@ fn build(args: &BuildArgs, options: &BuildOptions, watch: &dyn Watch) -> Result<
     let Some(word) = args.from.or(is_standard.then_some(FormatWord::Auto)) else {
         if args.contents_root.is_some() {
             return Err(Error::invalid(
-                "--contents-root: a directory has its contents itself",
+                "--contents-root is for mtree descriptions, and the source is a directory: \
+                 leave it out",
             ));
         }
         return build_image(source, target, args.force, options, watch);
     };
     if args.contents_root.is_some() && word != FormatWord::Mtree {
-        let what = "--contents-root: only a description of mtree has its contents elsewhere; --from mtree says that it is one";
+        let what = "--contents-root is for mtree descriptions: add --from mtree, or leave it out";
         return Err(Error::invalid(what));
     }
     let stream: Source = match is_standard {

@@ -1,5 +1,6 @@
 //! `weald cat`: contents to standard output.
 
+use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{ImageArgs, locate, thread_count};
 use crate::output::Output;
 use crate::{commands::exit_code, messages};
@@ -13,20 +14,30 @@ use weald_format::{Error, FileKind};
 use weald_image::Image;
 use weald_vfs::{Follow, Part, each_part, shown_path};
 
-const EXAMPLES: &str = "\
-Examples:
-  weald cat forest.weald etc/passwd
-  weald cat forest.weald var/log/a.log var/log/b.log | grep error
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Holes of sparse files stay holes if standard output is a regular file and writing \
+         starts at its end ('> FILE', not '>> FILE').",
+    ],
+    examples: &[
+        ("Print a file", "weald cat forest.weald etc/passwd"),
+        (
+            "Search two files",
+            "weald cat forest.weald etc/passwd etc/group | grep root",
+        ),
+    ],
+    exit_status: DONE_OR_PARTLY,
+};
 
-Holes stay holes where standard output is a file that ends where is written ('> FILE', not '>> FILE').";
-
-/// Write files to standard output
+/// Write files of an image to standard output
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct CatArgs {
     #[command(flatten)]
     image: ImageArgs,
-    /// Paths of regular files in the image; symlinks are followed
+    /// Regular files in the image; symlinks are followed
     #[arg(required = true, value_hint = ValueHint::Other)]
     paths: Vec<OsString>,
 }

@@ -1,5 +1,6 @@
 //! `weald check`: every digest, the whole structure, every content.
 
+use crate::help::Help;
 use crate::json::{Object, put_name};
 use crate::open::{TrustArgs, thread_count};
 use crate::output::{Output, is_closed};
@@ -13,37 +14,54 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weald_image::{CheckOptions, CheckReport, Finding};
 
-const EXAMPLES: &str = "\
-Examples:
-  weald check forest.weald
-  weald check --digests-only /backup/*.weald
-  weald check --json forest.weald
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Each finding is one line: 'damaged: PATH: REASON' for a file or directory that cannot \
+         be read completely, 'structure: REASON' for damage that belongs to no single path. \
+         With several images, each line begins with the image.",
+    ],
+    examples: &[
+        ("Verify one image", "weald check forest.weald"),
+        (
+            "Verify the stored bytes of many images",
+            "weald check --digests-only /backup/*.weald",
+        ),
+        ("Print findings as JSON", "weald check --json forest.weald"),
+    ],
+    exit_status: &[
+        ("0", "All images are clean."),
+        ("1", "At least one image is damaged."),
+        (
+            "2",
+            "At least one image could not be checked; standard error says why.",
+        ),
+    ],
+};
 
-Each finding is a line: 'damaged: PATH: why' for a file or directory that cannot be served whole, 'structure: what' for
-what concerns no single path. Exit status 1 if anything is wrong.";
-
-/// Verify every digest and the whole structure, and name damaged files
+/// Verify images and name damaged files
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct CheckArgs {
     /// Image files
     #[arg(value_name = "IMAGE", required = true, value_hint = ValueHint::FilePath)]
     images: Vec<PathBuf>,
     #[command(flatten)]
     trust: TrustArgs,
-    /// Only verify that all stored bytes are as they were written; decode nothing
+    /// Verify digests of stored bytes only, and decode nothing
     #[arg(long)]
     digests_only: bool,
-    /// Most damaged paths to name; all are counted
+    /// Number of damaged paths to name; all are counted
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     max_paths: u64,
-    /// Threads; 0 for one on each processor
+    /// Number of threads, 0 for one per CPU
     #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
     threads: usize,
-    /// Say only by the exit status whether anything is wrong
+    /// Print nothing; only set the exit status
     #[arg(short, long)]
     quiet: bool,
-    /// Print one JSON object for each finding and one, with "clean", at the end
+    /// Print one JSON object per finding, and one with "clean" per image
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
 }

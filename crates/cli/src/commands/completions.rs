@@ -1,23 +1,39 @@
-//! `weald completions`: scripts that teach shells the words.
+//! `weald completions`: completion scripts for shells.
 
 use crate::args::Cli;
+use crate::help::{DONE_OR_FAILED, Help};
 use crate::output::Output;
 use clap::{Args, CommandFactory};
 use clap_complete::{Shell, generate};
 use std::io::Write;
 use std::process::ExitCode;
 
-const EXAMPLES: &str = "\
-Examples:
-  weald completions bash > /usr/share/bash-completion/completions/weald
-  weald completions zsh > ~/.zfunc/_weald
-  weald completions fish > ~/.config/fish/completions/weald.fish";
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[],
+    examples: &[
+        (
+            "Install for bash",
+            "weald completions bash > /usr/share/bash-completion/completions/weald",
+        ),
+        (
+            "Install for zsh, in a directory of $fpath",
+            "weald completions zsh > ~/.zfunc/_weald",
+        ),
+        (
+            "Install for fish",
+            "weald completions fish > ~/.config/fish/completions/weald.fish",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
 
 /// Print a completion script for a shell
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct CompletionsArgs {
-    /// Which shell
+    /// Shell
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -1,6 +1,7 @@
 //! `weald diff`: what differs between two images, or an image and a directory.
 
 use crate::entry;
+use crate::help::Help;
 use crate::json::{Object, put_name};
 use crate::open::{TrustArgs, thread_count};
 use crate::output::Output;
@@ -14,19 +15,47 @@ use weald_export::HostTree;
 use weald_format::FileKind;
 use weald_vfs::{Aspect, Change, Difference, ImageTree, compare, shown_path};
 
-const EXAMPLES: &str = "\
-Examples:
-  weald diff monday.weald tuesday.weald
-  weald diff forest.weald /srv/forest
-  weald diff --ignore mtime,uid,gid a.weald b.weald
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Output: '- PATH' for a path in A only, '+ PATH' for a path in B only (both stand for \
+         everything below), '* PATH: ASPECT: A -> B' for a difference, '! PATH: REASON' for a \
+         path that could not be compared.",
+        "Aspects are type, mode, uid, gid, device, size, content, target, mtime, xattrs, links \
+         (which names share an inode), and atime, ctime and btime if both sides store them.",
+    ],
+    examples: &[
+        (
+            "Compare two images",
+            "weald diff monday.weald tuesday.weald",
+        ),
+        (
+            "Compare an image with its source",
+            "weald diff forest.weald forest/",
+        ),
+        (
+            "Ignore times and owners",
+            "weald diff --ignore mtime,uid,gid monday.weald tuesday.weald",
+        ),
+        (
+            "Compare two generations of an image",
+            "weald diff --generation 1 versions.weald versions.weald",
+        ),
+    ],
+    exit_status: &[
+        ("0", "Both sides are equal."),
+        (
+            "1",
+            "The sides differ, or some paths could not be compared.",
+        ),
+        ("2", "The command failed; standard error says why."),
+    ],
+};
 
-Lines: '- path' only in A, '+ path' only in B (with all below), '* path: what: A -> B' different, '! path: why' could not
-be compared. Compared are type, mode, uid, gid, device, size, content, target, mtime, xattrs and links (which names
-belong to one inode), and atime, ctime and btime where both images keep them. Exit status 1 if anything differs.";
-
-/// Compare two images, or an image and a directory
+/// Compare two images, or an image with a directory
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct DiffArgs {
     /// Image
     #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
@@ -36,13 +65,18 @@ pub struct DiffArgs {
     right: PathBuf,
     #[command(flatten)]
     trust: TrustArgs,
-    /// Aspects to leave out, separated by commas
-    #[arg(long, value_name = "ASPECTS", value_delimiter = ',', value_parser = parse::aspect)]
+    /// Aspects to ignore, separated by commas
+    #[arg(
+        long,
+        value_name = "ASPECT,…",
+        value_delimiter = ',',
+        value_parser = parse::aspect
+    )]
     ignore: Vec<Aspect>,
-    /// Say only by the exit status whether anything differs
+    /// Print nothing; only set the exit status
     #[arg(short, long)]
     quiet: bool,
-    /// Print one JSON object for each difference
+    /// Print one JSON object per difference
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
 }
@@ -147,7 +181,8 @@ fn json(path: &[u8], difference: &Difference, output: &mut Output) -> io::Result
         Difference::Changed(changes) => {
             put("difference", "changed".into());
             let changes = changes.iter().map(|change| {
-                serde_json::json!({ "aspect": change.aspect.word(), "a": change.left, "b": change.right })
+                let aspect = change.aspect.word();
+                serde_json::json!({ "aspect": aspect, "a": change.left, "b": change.right })
             });
             put("changes", changes.collect());
         }

@@ -1,6 +1,7 @@
 //! `weald extract`: an image becomes a tree again.
 
 use crate::commands::build::ProgressWord;
+use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{ImageArgs, thread_count};
 use crate::progress::Display;
 use crate::{commands::exit_code, messages, parse};
@@ -13,50 +14,64 @@ use weald_export::{ExtractOptions, ExtractWatch, XattrPolicy, extract};
 use weald_format::Error;
 use weald_vfs::Selection;
 
-const EXAMPLES: &str = "\
-Examples:
-  weald extract forest.weald out
-  weald extract forest.weald out usr/bin 'usr/lib/**/*.so'
-  weald extract --overwrite forest.weald out etc
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "A pattern selects every path that it matches and everything below. Weald creates the \
+         directories that lead to a selected path, with their attributes. '*' and '?' stop at \
+         '/'; '**' as a whole name matches any number of directories.",
+        "Root restores all attributes. Other users own the files that they extract: weald does \
+         not restore owners, set-uid and set-gid bits, and trusted.* and security.* attributes, \
+         unless --same-owner asks for them.",
+        "Existing directories keep their attributes. Existing files are reported and not \
+         replaced, unless --overwrite is given.",
+    ],
+    examples: &[
+        ("Extract everything", "weald extract forest.weald out"),
+        (
+            "Extract a directory and some files",
+            "weald extract forest.weald part usr/bin 'usr/lib/**/*.so'",
+        ),
+        (
+            "Replace files in an existing directory",
+            "weald extract --overwrite forest.weald out etc",
+        ),
+    ],
+    exit_status: DONE_OR_PARTLY,
+};
 
-A pattern selects what it matches and everything below; the directories that lead there are made with their
-attributes. '*' and '?' stop at '/', '**' as a whole name stands for any number of directories.
-
-As root everything is restored. Others get the files for themselves: owners, set-uid and set-gid bits of files, and
-trusted.* and security.* attributes are not restored (--same-owner asks for them all the same). Directories that are
-there are entered and keep their attributes; files that are there are reported, not replaced, without --overwrite.";
-
-/// Unpack into a directory, with all attributes
+/// Extract files into a directory, with all attributes
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct ExtractArgs {
     #[command(flatten)]
     image: ImageArgs,
-    /// Directory to unpack into; made if missing
+    /// Directory to extract into; created if missing
     #[arg(value_hint = ValueHint::DirPath)]
     target: PathBuf,
-    /// Patterns of paths from the root of the image [default: everything]
+    /// Patterns of paths from the root of the image (default: everything)
     #[arg(value_name = "PATTERN", value_hint = ValueHint::Other)]
     patterns: Vec<OsString>,
-    /// Replace files that are there, and give directories that are there the image's attributes
+    /// Replace existing files and the attributes of existing directories
     #[arg(long)]
     overwrite: bool,
-    /// Restore owners (the default for root)
+    /// Restore owners (default for root)
     #[arg(long, overrides_with = "no_same_owner")]
     same_owner: bool,
-    /// Do not restore owners
+    /// Do not restore owners (default for other users)
     #[arg(long)]
     no_same_owner: bool,
     /// Do not restore extended attributes
     #[arg(long)]
     no_xattrs: bool,
-    /// Threads; 0 for one on each processor
+    /// Number of threads, 0 for one per CPU
     #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
     threads: usize,
-    /// Show nothing but problems
+    /// Print nothing but problems
     #[arg(short, long)]
     quiet: bool,
-    /// Show progress: a bar, lines, nothing, or what suits standard error
+    /// How to show progress on standard error
     #[arg(long, value_enum, default_value = "auto", conflicts_with = "quiet")]
     progress: ProgressWord,
 }

@@ -1,6 +1,7 @@
 //! `weald find`: paths by what is known of them.
 
 use crate::entry;
+use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{ImageArgs, locate, thread_count};
 use crate::output::Output;
 use crate::{commands::exit_code, json, messages, parse, printf};
@@ -15,86 +16,132 @@ use weald_format::{FileKind, Timestamp};
 use weald_image::Image;
 use weald_vfs::{Comparison, Follow, Found, Hit, Permissions, Query, SearchOptions, search};
 
-const EXAMPLES: &str = "\
-Examples:
-  weald find forest.weald --name '*.so*' --type f --size +1M
-  weald find forest.weald usr --path 'usr/**/doc/*' --print0 | xargs -0 ...
-  weald find forest.weald --newer 2024-06-01 --json
-  weald find forest.weald --name '*.h' --printf '%s %p\\n'
-  weald find forest.weald --name '*.h' --count
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "An entry must meet all conditions; of several --name, --iname, --path, --type or \
+         --size, it must meet one.",
+        "In patterns, '*' and '?' stop at '/', '**' as a whole name matches any number of \
+         directories, and [a-z] matches one character. Patterns of --path begin at the root of \
+         the image.",
+        "Names on a terminal are escaped: control characters and bytes that are not UTF-8 \
+         become \\xNN. In a pipe or a file, names are written as they are. --print0 never \
+         escapes.",
+    ],
+    examples: &[
+        (
+            "Find large shared libraries",
+            "weald find forest.weald --name '*.so*' --type f --size +1M",
+        ),
+        (
+            "Hand paths to another program",
+            "weald find forest.weald usr --path 'usr/**/doc/*' --print0 | xargs -0 printf \
+             '%s\\n'",
+        ),
+        (
+            "List recent changes as JSON",
+            "weald find forest.weald --newer 2024-06-01 --json",
+        ),
+        (
+            "Print size and path of headers",
+            "weald find forest.weald --name '*.h' --printf '%s %p\\n'",
+        ),
+        ("Count them", "weald find forest.weald --name '*.h' --count"),
+    ],
+    exit_status: DONE_OR_PARTLY,
+};
 
-All conditions must hold; of several --name (--path, --type) one must. Patterns: '*' and '?' stop at '/', '**' as a
-whole name stands for any number of directories, [a-z] for one character. --path is matched from the image's root.";
-
-/// Search for paths
+/// Find paths in an image
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct FindArgs {
     #[command(flatten)]
     image: ImageArgs,
-    /// Where to start
+    /// Directory to search (default: the root of the image)
     #[arg(default_value = "", hide_default_value = true, value_hint = ValueHint::Other)]
     path: OsString,
-    /// The name matches
+    /// Name matches
     #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     name: Vec<OsString>,
-    /// The name matches, whatever the case of its letters
+    /// Name matches, ignoring case
     #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     iname: Vec<OsString>,
-    /// The path from the root of the image matches
+    /// Path matches, from the root of the image
     #[arg(long = "path", value_name = "PATTERN", allow_hyphen_values = true)]
     path_patterns: Vec<OsString>,
-    /// Type: f regular file, d directory, l symlink, c and b devices, p fifo, s socket
+    /// Type: f regular file, d directory, l symlink, c character device, b block device, p FIFO, s
+    /// socket; several are separated by commas
     #[arg(long = "type", value_name = "LETTER", value_delimiter = ',', value_parser = parse::kind)]
     kinds: Vec<FileKind>,
-    /// Bytes of a regular file: more than (+), less than (-) or exactly
-    #[arg(long, value_name = "[+-]SIZE", allow_hyphen_values = true, value_parser = parse::comparison)]
+    /// Size of a regular file: more than (+), less than (-) or exactly this
+    #[arg(
+        long,
+        value_name = "[+-]SIZE",
+        allow_hyphen_values = true,
+        value_parser = parse::comparison
+    )]
     size: Vec<Comparison>,
-    /// Modified after TIME (@SECONDS or YYYY-MM-DD[ HH:MM[:SS]], UTC)
+    /// Modified after TIME: @SECONDS since 1970 or YYYY-MM-DD[ HH:MM[:SS]], UTC
     #[arg(long, value_name = "TIME", value_parser = parse::time)]
     newer: Option<Timestamp>,
     /// Modified before TIME
     #[arg(long, value_name = "TIME", value_parser = parse::time)]
     older: Option<Timestamp>,
-    /// Permission bits, octal: exactly, all of (-) or any of (/)
-    #[arg(long, value_name = "[-/]MODE", allow_hyphen_values = true, value_parser = parse::permissions)]
+    /// Permission bits in octal: exactly these, all of these (-) or any of these (/)
+    #[arg(
+        long,
+        value_name = "[-/]MODE",
+        allow_hyphen_values = true,
+        value_parser = parse::permissions
+    )]
     perm: Option<Permissions>,
-    /// Owner's number
+    /// Owner
     #[arg(long)]
     uid: Option<u32>,
-    /// Group's number
+    /// Group
     #[arg(long)]
     gid: Option<u32>,
-    /// Number of names: more than (+), less than (-) or exactly
-    #[arg(long, value_name = "[+-]COUNT", allow_hyphen_values = true, value_parser = parse::comparison)]
+    /// Link count: more than (+), less than (-) or exactly this
+    #[arg(
+        long,
+        value_name = "[+-]COUNT",
+        allow_hyphen_values = true,
+        value_parser = parse::comparison
+    )]
     links: Option<Comparison>,
-    /// Empty regular files and directories
+    /// Regular file or directory is empty
     #[arg(long)]
     empty: bool,
-    /// Inodes with extended attributes
+    /// Has extended attributes
     #[arg(long)]
     xattrs: bool,
-    /// Least depth below where the search starts
+    /// Minimum depth below the start
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     min_depth: usize,
-    /// Greatest depth below where the search starts
+    /// Maximum depth below the start (default: no limit)
     #[arg(long, value_name = "COUNT")]
     max_depth: Option<usize>,
-    /// End each path with NUL instead of a newline
+    /// End each path with a zero byte instead of a newline
     #[arg(short = '0', long, conflicts_with = "json")]
     print0: bool,
-    /// Print one JSON object for each entry
+    /// Print one JSON object per entry
     #[arg(long)]
     json: bool,
-    /// Print how many entries there are instead of their paths
+    /// Print the number of entries only
     #[arg(long, conflicts_with_all = ["json", "print0", "printf"])]
     count: bool,
-    /// Print this for each entry: %p path, %f name, %h path before it, %y type, %s size, %m and %M
-    /// mode, %U owner, %G group, %n names, %i number, %d depth, %l target, %T@ mtime, %%; \n, \t,
-    /// \r, \0, \\
-    #[arg(long, value_name = "FORMAT", allow_hyphen_values = true, conflicts_with_all = ["json", "print0"])]
+    /// Print this for each entry: %p path, %f name, %h directory, %y type, %s size, %m mode in
+    /// octal, %M mode in letters, %U owner, %G group, %n link count, %i inode number, %d depth, %l
+    /// symlink target, %T@ mtime, %% a percent sign; escapes are \n, \t, \r, \0 and \\
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        allow_hyphen_values = true,
+        conflicts_with_all = ["json", "print0"]
+    )]
     printf: Option<OsString>,
-    /// Threads; 0 for one on each processor
+    /// Number of threads, 0 for one per CPU
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     threads: usize,
 }

@@ -1,5 +1,4 @@
-//! `weald forest`: makes trees of files to try things on, compares them, says beforehand what they
-//! come to.
+//! `weald forest`: generates test trees of files, compares them with their spec, predicts sizes.
 
 mod file_system;
 mod source;
@@ -8,6 +7,7 @@ mod ticker;
 
 use crate::commands::build::{ProgressWord, summary};
 use crate::commands::{exit_code, interrupt_flag};
+use crate::help::Help;
 use crate::json::Object;
 use crate::messages;
 use crate::output::Output;
@@ -31,70 +31,125 @@ use weald_builder::stream::build_stream;
 use weald_forest::{Forest, KEYS, MakeOptions, Spec, Totals, make, totals, verify};
 use weald_vfs::shown;
 
-const EXAMPLES: &str = "\
-Examples:
-  weald forest --fanout 1000x1000 empty/                      a million empty files
-  weald forest --spec forest.toml --resume forest/            go on where one was interrupted
-  weald forest --spec forest.toml --verify forest/            is it still what it was?
-  weald forest --fanout 1000x1000x1000 --dry-run              what would it come to?
-  weald forest --fanout 100x1000 --sizes log-normal:8K:1.5 --names words --versions 5 trees/
-  weald forest --fanout 1000x1000 --mkfs ext4 million.ext4    in a file system of its own, in a file
-  weald forest --fanout 1000x1000x1000 --image billion.weald  a billion files, straight into an image
-  weald forest --fanout 1000x1000 --hard-links 0.1 --stream tar - | weald build - linked.weald
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[(
+        "STYLES AND RULES",
+        &[
+            (
+                "names, dir-names",
+                "counter, words, hex, annex, unicode, long (255 bytes), case (groups of four \
+                 names that differ in case only)",
+            ),
+            (
+                "sizes",
+                "empty, constant:BYTES, log-normal:MEDIAN:SIGMA, zipf:MAX:EXPONENT",
+            ),
+            (
+                "times",
+                "now, constant:SECONDS, affine:START:NANOSECONDS (step from file to file), \
+                 random:START:SECONDS (span)",
+            ),
+            ("symlink-style", "relative, dangling, annex, mixed"),
+        ],
+    )],
+    notes: &[
+        "A forest is a pure function of its options: the same options give the same names, \
+         bytes and times on any machine. --fanout lists the number of directories on each \
+         level, and last the number of files in each directory of the lowest level.",
+        "A spec is a TOML file whose keys are the long options. Options on the command line \
+         override it. A SHARE is a number from 0 to 1. Options with 'changes' give the share \
+         that changes from one version to the next.",
+    ],
+    examples: &[
+        (
+            "Make ten thousand empty files",
+            "weald forest --fanout 100x100 empty/",
+        ),
+        (
+            "Continue an interrupted forest",
+            "weald forest --fanout 100x100 --resume empty/",
+        ),
+        (
+            "Compare a forest with its spec",
+            "weald forest --fanout 100x100 --verify empty/",
+        ),
+        (
+            "Count ten million files without making them",
+            "weald forest --fanout 100x1000x100 --dry-run",
+        ),
+        (
+            "Make five versions of a tree",
+            "weald forest --fanout 5x20 --sizes log-normal:8K:1.5 --versions 5 trees/",
+        ),
+        (
+            "Make a forest in an ext4 file system of its own",
+            "weald forest --fanout 10x100 --mkfs ext4 forest.ext4",
+        ),
+        (
+            "Write a million files straight into an image",
+            "weald forest --fanout 1000x1000 --image million.weald",
+        ),
+        (
+            "Pack a forest through tar",
+            "weald forest --fanout 10x100 --stream tar - | weald build - linked.weald",
+        ),
+    ],
+    exit_status: &[
+        ("0", "The command did its work."),
+        ("1", "--verify found differences."),
+        ("2", "The command failed; standard error says why."),
+    ],
+};
 
-A forest is drawn from its seed: the same words make the same names, bytes and times anywhere. --fanout has the directories of every level
-and last the files of each of the lowest. A spec is a TOML file with the long options as keys; options given besides it count more.
-
-Names: counter, words, hex, annex, unicode, long (255 bytes), case (four at a time differ in case only).
-Sizes: empty, constant:BYTES, log-normal:MEDIAN:SIGMA, zipf:MAX:EXPONENT.
-Times: now, constant:SECONDS, affine:START:NANOSECONDS (the step from file to file), random:START:SECONDS (the span).
-Symlinks: relative, dangling, annex, mixed. A SHARE is a number from 0 to 1; changes are those from one version to the next.
-
-Exit status: 0 done; 1 --verify found differences; 2 could not be done.";
-
-/// Make a tree of files from a few words, always the same
+/// Generate a test tree of files from a few options
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct ForestArgs {
-    /// Directory to make the forest in; with --mkfs, --image and --stream the file to make
+    /// Directory for the forest; with --mkfs, --image or --stream, the file to write
     #[arg(value_hint = ValueHint::AnyPath, required_unless_present = "dry_run")]
     target: Option<PathBuf>,
-    /// What the forest is made of
+    /// TOML file with options
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     spec: Option<PathBuf>,
     #[command(flatten)]
     keys: KeyArgs,
-    /// Go on with a forest that was interrupted
+    /// Continue an interrupted forest
     #[arg(long)]
     resume: bool,
-    /// Draw everything again and compare; tells every difference
+    /// Compare an existing forest with its spec and print every difference
     #[arg(long, conflicts_with_all = ["resume", "dry_run", "mkfs"])]
     verify: bool,
-    /// Only say what it would come to
+    /// Print counts and sizes, and make nothing
     #[arg(short = 'n', long, conflicts_with = "resume")]
     dry_run: bool,
-    /// Make a file that holds a file system that holds the forest; needs the right to mount
+    /// Make a file with a file system that holds the forest; needs permission to mount
     #[arg(long, value_enum, value_name = "KIND", conflicts_with = "resume")]
     mkfs: Option<MkfsWord>,
-    /// Make an image of the forest, with no file system between
+    /// Write the forest directly into an image
     #[arg(long, conflicts_with_all = ["resume", "verify", "mkfs"])]
     image: bool,
-    /// Write the forest as a stream, to a file or, as -, to standard output
-    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["resume", "verify", "mkfs", "image"])]
+    /// Write the forest as a stream to a file, or to standard output if the target is -
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        conflicts_with_all = ["resume", "verify", "mkfs", "image"]
+    )]
     stream: Option<StreamWord>,
-    /// Level of the image, 0 to 9
+    /// Compression level of the image, 0 to 9
     #[arg(short, long, default_value_t = BuildOptions::LEVEL_DEFAULT, requires = "image")]
     level: u8,
-    /// Most memory to use for making the image
+    /// Memory limit for the image (default: set by the level)
     #[arg(short, long, value_name = "SIZE", value_parser = parse::size, requires = "image")]
     memory: Option<u64>,
-    /// Threads; 0 for one on each processor
+    /// Number of threads, 0 for one per CPU
     #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
     threads: usize,
-    /// Show nothing but problems
+    /// Print nothing but problems
     #[arg(short, long)]
     quiet: bool,
-    /// Print what it comes to as JSON
+    /// Print counts and sizes as JSON
     #[arg(long)]
     json: bool,
 }
@@ -196,7 +251,7 @@ pub fn run(args: &ForestArgs) -> anyhow::Result<ExitCode> {
     }
     made?;
     if !args.quiet {
-        tell_made(entries, start.elapsed())?;
+        print_made(entries, start.elapsed())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -330,7 +385,7 @@ fn json(totals: &Totals) -> Object {
     object
 }
 
-fn tell_made(entries: u64, elapsed: Duration) -> anyhow::Result<()> {
+fn print_made(entries: u64, elapsed: Duration) -> anyhow::Result<()> {
     let seconds = elapsed.as_secs_f64();
     let mut output = Output::new();
     let rate = count((entries as f64 / seconds.max(1e-9)) as u64);

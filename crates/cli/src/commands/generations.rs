@@ -1,5 +1,6 @@
 //! `weald generations`: the states of a tree that an image holds.
 
+use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::Object;
 use crate::output::Output;
 use crate::progress::bytes;
@@ -8,24 +9,41 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use weald_image::{Generation, generations};
 
-const EXAMPLES: &str = "\
-Examples:
-  weald build --append tree/ tree.weald
-  weald generations tree.weald
-  weald mount -o generation=1 tree.weald /mnt
-  weald diff --generation 1 tree.weald tree.weald
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Columns: number, bytes that the generation appended, image digest, tree digest.",
+        "A generation ends with its footer: the image file truncated there is that generation. \
+         The digests of a generation never change, so --digest and -o digest= select it even if \
+         others follow.",
+    ],
+    examples: &[
+        (
+            "Append a generation",
+            "weald build --append versions/ versions.weald",
+        ),
+        ("List all generations", "weald generations versions.weald"),
+        (
+            "Mount the first one",
+            "weald mount -o generation=1 versions.weald /mnt",
+        ),
+        (
+            "Compare the first one with the last",
+            "weald diff --generation 1 versions.weald versions.weald",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
 
-A generation ends with its footer: an image cut there is that generation. The digest of a generation never changes, so that
---digest and -o digest= find it however many follow.";
-
-/// List the generations of an image, the newest first
+/// List the generations of an image, newest first
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct GenerationsArgs {
     /// Image file
     #[arg(value_hint = ValueHint::FilePath)]
     image: PathBuf,
-    /// One object a line
+    /// Print one JSON object per generation
     #[arg(long)]
     json: bool,
 }

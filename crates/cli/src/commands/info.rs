@@ -2,6 +2,7 @@
 
 mod stages;
 
+use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::Object;
 use crate::open::ImageArgs;
 use crate::output::Output;
@@ -15,24 +16,42 @@ use weald_format::directory::Base;
 use weald_image::{MadeShare, SectionInfo, Share, Summary};
 use weald_vfs::{ReadingCost, Spread, reading_cost, shown};
 
-const EXAMPLES: &str = "\
-Examples:
-  weald info forest.weald
-  weald info --stages forest.weald       what sharing, repeats, recipes and codecs saved
-  weald info --reading forest.weald      what a small read, a file, a directory cost
-  weald info --json forest.weald | jq .image_digest";
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[],
+    examples: &[
+        (
+            "Show digests, counts and sections",
+            "weald info forest.weald",
+        ),
+        (
+            "Show what each stage of the build saved",
+            "weald info --stages forest.weald",
+        ),
+        (
+            "Show how much data small reads decode",
+            "weald info --reading forest.weald",
+        ),
+        (
+            "Print the image digest",
+            "weald info --json forest.weald | jq -r .image_digest",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
 
-/// Show what an image is and where its bytes go
+/// Show digests, counts and the use of space in an image
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct InfoArgs {
     #[command(flatten)]
     image: ImageArgs,
-    /// Also count what reads have to decode, from empty caches: 4 KiB anywhere, a file, the files
-    /// of a directory
+    /// Show how many bytes a read decodes with an empty cache: 4 KiB at random, a whole file, all
+    /// files of a directory
     #[arg(long)]
     reading: bool,
-    /// Also tell what each stage saved, from the bytes of all files to those of the image
+    /// Show what each stage saved: sharing, repeats, recipes, codecs
     #[arg(long)]
     stages: bool,
     /// Print one JSON object

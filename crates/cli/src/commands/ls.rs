@@ -1,6 +1,7 @@
 //! `weald ls`: names, or attributes with them.
 
 use crate::entry::{self, mode_letters, size_column};
+use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{ImageArgs, locate};
 use crate::output::Output;
 use crate::{commands::exit_code, messages};
@@ -13,24 +14,38 @@ use weald_format::FileKind;
 use weald_image::{Image, Inode};
 use weald_vfs::{Follow, Located, Step, Walker, utc_nanoseconds, utc_seconds};
 
-const EXAMPLES: &str = "\
-Examples:
-  weald ls forest.weald                  names in the root directory
-  weald ls -l forest.weald usr/bin       with attributes; '+' marks extended attributes
-  weald ls -R --json forest.weald        everything, one JSON object a line
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Times are UTC. Owners are numbers, as in the image.",
+        "Names on a terminal are escaped: control characters and bytes that are not UTF-8 \
+         become \\xNN. In a pipe or a file, names are written as they are.",
+    ],
+    examples: &[
+        ("List the root directory", "weald ls forest.weald"),
+        (
+            "List with attributes; '+' marks extended attributes",
+            "weald ls -l forest.weald usr/bin",
+        ),
+        (
+            "List everything, one JSON object per line",
+            "weald ls -R --json forest.weald",
+        ),
+    ],
+    exit_status: DONE_OR_PARTLY,
+};
 
-Times are UTC; owners are numbers, as in the image.";
-
-/// List directories
+/// List directories of an image
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct LsArgs {
     #[command(flatten)]
     image: ImageArgs,
-    /// Paths in the image [default: its root]
+    /// Paths in the image (default: its root)
     #[arg(value_hint = ValueHint::Other)]
     paths: Vec<OsString>,
-    /// Show type, mode, names, owner, group, size and time of each entry
+    /// Show type, mode, link count, owner, group, size and mtime
     #[arg(short, long)]
     long: bool,
     /// Show times with nanoseconds
@@ -39,13 +54,13 @@ pub struct LsArgs {
     /// Show inode numbers
     #[arg(short, long)]
     inode: bool,
-    /// Show everything below, each with its path
+    /// List subdirectories recursively, with full paths
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Show directories themselves, not their entries
+    /// Show directories themselves instead of their entries
     #[arg(short, long, conflicts_with = "recursive")]
     directory: bool,
-    /// Print one JSON object for each entry
+    /// Print one JSON object per entry
     #[arg(long)]
     json: bool,
 }

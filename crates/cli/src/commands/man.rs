@@ -1,43 +1,158 @@
-//! `weald man`: manual pages, from the same words as the help.
+//! `weald man`: manual pages, from the same definitions as the help.
 
-use crate::args::Cli;
+use crate::args::{self, Cli};
+use crate::commands;
+use crate::help::{Help, Item, put_items, write_roff_examples};
 use crate::output::Output;
 use anyhow::Context;
-use clap::{Args, CommandFactory, ValueHint};
+use clap::{Args, Command, CommandFactory, ValueHint};
 use clap_mangen::Man;
-use std::io::Write;
-use std::path::PathBuf;
+use clap_mangen::roff::{Roff, bold, roman};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// The page of the mount helper, in the section of system administration.
+const HELPER_PAGE: &str = "mount.weald.8";
 
 /// Write the manual pages: all of them into DIR, or weald(1) to standard output
 #[derive(Args, Debug)]
 #[command(hide = true)]
 pub struct ManArgs {
-    /// Directory for the pages; made if missing
+    /// Directory for the pages; created if missing
     #[arg(value_hint = ValueHint::DirPath)]
     dir: Option<PathBuf>,
 }
 
 /// Runs the command.
 pub fn run(args: &ManArgs) -> anyhow::Result<ExitCode> {
-    let mut command = Cli::command();
+    let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     match &args.dir {
-        Some(dir) => std::fs::create_dir_all(dir)
-            .and_then(|()| clap_mangen::generate_to(Cli::command(), dir))
-            .with_context(|| dir.display().to_string())?,
+        Some(dir) => write_pages(&command, dir).with_context(|| dir.display().to_string())?,
         None => {
             let mut output = Output::new();
-            output.raw().write_all(&page(command)?)?;
+            output.raw().write_all(&page(&command, &args::HELP)?)?;
             output.finish()?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// One page. It bears no date, so that the same program gives the same page.
-fn page(command: clap::Command) -> std::io::Result<Vec<u8>> {
+fn write_pages(command: &Command, dir: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    std::fs::write(dir.join("weald.1"), page(command, &args::HELP)?)?;
+    for command in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+        let name = command.get_name();
+        let Some(help) = commands::help_of(name) else {
+            continue;
+        };
+        let file = dir.join(format!("weald-{name}.1"));
+        std::fs::write(file, page(command, help)?)?;
+    }
+    std::fs::write(dir.join(HELPER_PAGE), helper_page())
+}
+
+/// One page. It has no date, so that the same program gives the same page.
+fn page(command: &Command, help: &Help) -> io::Result<Vec<u8>> {
+    let man = Man::new(command.clone());
     let mut page = Vec::new();
-    Man::new(command).render(&mut page)?;
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage:").trim().to_owned();
+    roff.text([bold(usage)]);
+    roff.to_writer(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    let mut roff = Roff::new();
+    help.write_roff(&mut roff);
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text([roman(see_also(command.get_name()))]);
+    roff.to_writer(&mut page)?;
     Ok(page)
+}
+
+fn see_also(name: &str) -> &'static str {
+    match name {
+        "weald" => "mount.weald(8), mount(8), tar(1), rsync(1)",
+        "mount" | "umount" | "mounts" | "serve" => {
+            "weald(1), weald-mount(1), weald-umount(1), weald-mounts(1), weald-serve(1), \
+             mount.weald(8), mount(8)"
+        }
+        _ => "weald(1)",
+    }
+}
+
+/// What mount(8) passes to a helper.
+const HELPER_OPTIONS: &[Item] = &[
+    ("-o OPTIONS", "Mount options, separated by commas."),
+    ("-s", "Ignore unknown options."),
+    ("-f", "Check the command line, and do not mount."),
+    ("-n, -v, -t TYPE", "Accepted and ignored."),
+];
+
+const HELPER_EXAMPLES: &[Item] = &[
+    (
+        "Mount an image",
+        "mount -t weald /srv/forest.weald /mnt/forest",
+    ),
+    (
+        "Mount an image at boot, by fstab(5)",
+        "/srv/forest.weald  /mnt/forest  weald  nofail  0  0",
+    ),
+    (
+        "Mount an image when it is first used, by systemd",
+        "/srv/forest.weald  /mnt/forest  weald  noauto,x-systemd.automount  0  0",
+    ),
+];
+
+const HELPER_STATUS: &[Item] = &[
+    ("0", "The image is mounted."),
+    ("1", "The command line is wrong."),
+    ("32", "The mount failed; standard error says why."),
+];
+
+const HELPER_DESCRIPTION: &[&str] = &[
+    "mount.weald is the helper that mount(8) and fstab(5) use for the file system type weald. It \
+     is a link to weald(1). Users call mount(8) or weald-mount(1) instead.",
+    "The helper asks the shared server to mount the image if a server runs, and otherwise starts \
+     a process for this mount only: a server that a mount unit of systemd starts would end with \
+     that unit. An automount always gets its own process.",
+];
+
+/// mount.weald(8), with the same mount options as weald-mount(1).
+fn helper_page() -> String {
+    let mut roff = Roff::new();
+    let source = concat!("weald ", env!("CARGO_PKG_VERSION"));
+    roff.control("TH", ["mount.weald", "8", "", source]);
+    roff.control("SH", ["NAME"]);
+    roff.text([roman("mount.weald - mount a Weald image for mount(8)")]);
+    roff.control("SH", ["SYNOPSIS"]);
+    roff.text([
+        bold("mount.weald"),
+        roman(" IMAGE DIR [-sfnv] [-o OPTIONS] [-t TYPE]"),
+    ]);
+    roff.control("SH", ["DESCRIPTION"]);
+    for paragraph in HELPER_DESCRIPTION {
+        roff.control("PP", []);
+        roff.text([roman(*paragraph)]);
+    }
+    roff.control("SH", ["OPTIONS"]);
+    put_items(&mut roff, HELPER_OPTIONS);
+    for (heading, items) in commands::mount::HELP.lists {
+        roff.control("SH", [*heading]);
+        put_items(&mut roff, items);
+    }
+    write_roff_examples(&mut roff, HELPER_EXAMPLES);
+    roff.control("SH", ["EXIT STATUS"]);
+    put_items(&mut roff, HELPER_STATUS);
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text([roman("weald-mount(1), weald-serve(1), mount(8), fstab(5)")]);
+    roff.render()
 }

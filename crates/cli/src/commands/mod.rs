@@ -25,6 +25,7 @@ pub mod tree;
 pub mod umount;
 
 use crate::args::Command;
+use crate::help::Help;
 use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::ExitCode;
@@ -57,6 +58,34 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }
+}
+
+/// The sections of the help of the command `name`.
+pub fn help_of(name: &str) -> Option<&'static Help> {
+    Some(match name {
+        "build" => &build::HELP,
+        "mount" => &mount::HELP,
+        "umount" => &umount::HELP,
+        "mounts" => &mounts::HELP,
+        "serve" => &serve::HELP,
+        "ls" => &ls::HELP,
+        "tree" => &tree::HELP,
+        "stat" => &stat::HELP,
+        "cat" => &cat::HELP,
+        "find" => &find::HELP,
+        "extract" => &extract::HELP,
+        "tar" => &tar::HELP,
+        "sum" => &sum::HELP,
+        "diff" => &diff::HELP,
+        "info" => &info::HELP,
+        "check" => &check::HELP,
+        "generations" => &generations::HELP,
+        "recover" => &recover::HELP,
+        "rewrite" => &rewrite::HELP,
+        "forest" => &forest::HELP,
+        "completions" => &completions::HELP,
+        _ => return None,
+    })
 }
 
 /// Exit status of a command that met `problem_count` problems on its way.

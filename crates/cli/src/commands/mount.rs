@@ -2,6 +2,7 @@
 //! share unless told otherwise.
 
 use crate::background;
+use crate::help::{DONE_OR_FAILED, Help};
 use crate::open::default_cache_len;
 use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
@@ -11,89 +12,144 @@ use std::process::ExitCode;
 use weald_daemon::{MountRequest, Place, Prefetch, Server, ServerOptions, Started, default_dir};
 use weald_fuse::{MountOptions, is_automount};
 
-/// Mount an image, read-only
-///
-/// Returns when the mount is live. All mounts of a user are served by one process with one cache,
-/// which is started where none runs and ends with the last of them; weald mounts shows it. With
-/// --isolated a mount gets a process of its own, which SIGINT, SIGTERM and SIGHUP make unmount.
+/// Mount an image as a read-only file system
 #[derive(Debug, Args)]
-#[command(after_long_help = MOUNT_EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct MountArgs {
-    /// The image to mount
+    /// Image file
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
-    /// The directory to mount it on
+    /// Mount point
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// Mount options, separated by commas; may be given several times
-    ///
-    /// cachesize=SIZE  most memory for decoded data (default: a sixteenth of the memory, but 256M
-    /// to 2G); a quarter, but
-    ///                 at least 8M, is sure to the tree, which takes 96M or a sixteenth at most; data that nobody
-    ///                 reads any more is dropped after a minute or two.
-    ///                 Mounts of one server share one cache; one that asks for another size gets its own
-    /// workers=N       threads that answer the kernel (default: CPUs and four, or CPUs and two
-    /// where no codec makes nine
-    ///                 tenths of the data smaller)
-    /// max_readahead=SIZE  how far the kernel reads ahead (default: 256K, or 4M where no codec
-    /// makes nine tenths of the
-    ///                 data smaller; only root's mounts)
-    /// offset=SIZE     where the image begins in the file; auto finds one that something was put in
-    /// front of digest=HEX      refuse any image but the one with this image digest generation=N
-    /// mount the image as it was then; see weald generations basedir=DIR     look for base images
-    /// there too; may be given several times subdir=PATH     mount this directory of the image
-    /// instead of its root uid=N, gid=N    show everything as owned by this user, this group
-    /// umask=OCTAL     take these permission bits away from everything allow_other     let all
-    /// users in (what root's mounts do anyway) allow_root      let only yourself and root in
-    /// fsname=NAME, subtype=NAME  what /proc/mounts shows nodev, nosuid, noexec, noatime, and dev,
-    /// suid, exec, atime
-    ///
-    /// Words that only mount(8), fstab or systemd understand are accepted; rw is refused.
-    #[arg(
-        short = 'o',
-        long = "options",
-        value_name = "OPTIONS",
-        verbatim_doc_comment
-    )]
+    /// Mount options, separated by commas, as listed below; repeatable
+    #[arg(short = 'o', long = "options", value_name = "OPTION,…")]
     pub options: Vec<String>,
-    /// Decode ahead of everybody, in the background: what a file written by --record says, or all
+    /// Decode data in the background before it is read: the data that a file of --record lists, or
+    /// all
     #[arg(long, value_name = "FILE|all", value_hint = ValueHint::FilePath)]
     pub prefetch: Option<OsString>,
-    /// Write to this file, when the mount ends, what was read of the image and in which order
+    /// File for a list of the data that was read, in order; written when the mount ends
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub record: Option<PathBuf>,
-    /// Write a trace of all requests to this file, as chrome://tracing and Perfetto show it
+    /// File for a trace of all requests, in the format of chrome://tracing and Perfetto
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
-    /// Give the mount a process of its own, with a cache of its own
+    /// Serve this mount in a process of its own, with its own cache
     #[arg(long)]
     pub isolated: bool,
-    /// Serve in the foreground, alone, and log to standard error
+    /// Serve this mount in the foreground and log to standard error
     #[arg(short, long)]
     pub foreground: bool,
-    /// Append what the server in the background logs to this file; a shared one logs there from now
-    /// on
+    /// File to which the background server appends its log; a shared server logs there from now on
+    /// (default: no log)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
-    /// Be the server in the background: say on standard output when the mount is live
+    /// Be the background server: write to standard output when the mount is live
     #[arg(long, hide = true)]
     pub ready_stdout: bool,
 }
 
-const MOUNT_EXAMPLES: &str = "\
-Examples:
-  weald mount forest.weald /mnt
-  weald mount -o cachesize=1G,noexec forest.weald /mnt
-  weald mount --isolated forest.weald /mnt
-  weald mount --record hot forest.weald /mnt   what a program's start reads, until weald umount
-  weald mount --prefetch hot forest.weald /mnt
-  weald umount /mnt
-
-With a link /sbin/mount.weald to this program, mount(8) and fstab know the type:
-  mount -t weald forest.weald /mnt
-  /srv/forest.weald  /mnt  weald  ro,nofail  0  0
-
-Servers are found in WEALD_RUNTIME_DIR, else in /run/weald (root), else in $XDG_RUNTIME_DIR/weald, else in /tmp/weald-UID.";
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[(
+        "MOUNT OPTIONS (-o)",
+        &[
+            (
+                "cachesize=SIZE",
+                "Memory limit of the cache for decoded data (default: 1/16 of the memory, \
+                 between 256M and 2G). Mounts of one server share its cache; a mount with \
+                 another size gets its own. Data that nobody reads leaves the cache after a \
+                 minute or two.",
+            ),
+            (
+                "workers=N",
+                "Threads that answer the kernel (default: number of CPUs plus 4, or plus 2 if \
+                 at least 9/10 of the data is stored without a codec).",
+            ),
+            (
+                "max_readahead=SIZE",
+                "Distance of the kernel's readahead, for root's mounts (default: 256K, or 4M if \
+                 at least 9/10 of the data is stored without a codec).",
+            ),
+            (
+                "offset=SIZE",
+                "Byte offset of the image in the file, or auto to search for it (default: 0).",
+            ),
+            ("digest=HEX", "Require this image digest."),
+            (
+                "generation=N",
+                "Generation to mount (default: the last; weald generations lists them).",
+            ),
+            (
+                "basedir=DIR",
+                "Directory to search for base images; repeatable.",
+            ),
+            (
+                "subdir=PATH",
+                "Mount this directory of the image instead of its root.",
+            ),
+            (
+                "uid=N, gid=N",
+                "Show all files with this owner, this group.",
+            ),
+            (
+                "umask=OCTAL",
+                "Remove these permission bits from all files.",
+            ),
+            (
+                "allow_other",
+                "Allow access by all users (default for root's mounts).",
+            ),
+            (
+                "allow_root",
+                "Allow access by root and the user who mounts.",
+            ),
+            (
+                "fsname=NAME, subtype=NAME",
+                "Source and type that /proc/mounts shows.",
+            ),
+            (
+                "dev, nodev, suid, nosuid",
+                "Honour or ignore device nodes and set-uid bits.",
+            ),
+            (
+                "exec, noexec, atime, noatime",
+                "As for other file systems; see mount(8).",
+            ),
+        ],
+    )],
+    notes: &[
+        "Mount returns when the mount is live. One server process with one cache serves all \
+         mounts of a user; the first mount starts it, and it ends with the last mount. weald \
+         mounts shows it. A mount with --isolated has a process of its own, which unmounts on \
+         SIGINT, SIGTERM or SIGHUP.",
+        "Mount accepts and ignores options that only mount(8), fstab or systemd use. It refuses \
+         rw, because images are read-only. mount.weald(8) describes mount -t weald and fstab.",
+        "The socket of the server is in $WEALD_RUNTIME_DIR, or else in /run/weald (root), or \
+         else in $XDG_RUNTIME_DIR/weald, or else in /tmp/weald-UID.",
+    ],
+    examples: &[
+        ("Mount an image", "weald mount forest.weald /mnt"),
+        (
+            "Mount with a larger cache, and run no program from it",
+            "weald mount -o cachesize=1G,noexec forest.weald /mnt",
+        ),
+        (
+            "Mount in a process of its own",
+            "weald mount --isolated forest.weald /mnt",
+        ),
+        (
+            "Record which data is read until weald umount",
+            "weald mount --record trace forest.weald /mnt",
+        ),
+        (
+            "Decode that data before it is read",
+            "weald mount --prefetch trace forest.weald /mnt",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
 
 /// Who serves a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
-//! `weald mounts`: what is mounted, by which servers, and how they are doing.
+//! `weald mounts`: mounts, their servers, and statistics of both.
 
 use super::mount::place_dir;
+use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, put_name};
 use crate::output::Output;
 use crate::progress::bytes;
@@ -22,32 +23,44 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Moves to the top left and clears what follows.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
-const EXAMPLES: &str = "\
-Examples:
-  weald mounts
-  weald mounts --watch
-  weald mounts --latency
-  weald mounts --json | jq 'select(.type == \"mount\") | .dir'
-  weald mounts --prometheus > /var/lib/node_exporter/weald.prom
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Columns of a mount: requests of the kernel; cache hit rate; requests in flight; \
+         requests that failed because the image could not be read; bytes read.",
+        "Weald shows only mounts of the current user whose servers run in the same mount \
+         namespace.",
+    ],
+    examples: &[
+        ("Show all mounts and servers", "weald mounts"),
+        ("Show request latency", "weald mounts --latency"),
+        (
+            "Print mount points",
+            "weald mounts --json | jq -r 'select(.type == \"mount\") | .dir'",
+        ),
+        (
+            "Export metrics to Prometheus",
+            "weald mounts --prometheus > /var/lib/node_exporter/weald.prom",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
 
-Columns: requests of the kernel; share of what was needed that lay decoded in the cache; requests under way; requests that
-failed because the image could not be read; content handed out. Only mounts of this user are shown, and only those whose
-servers see the same files.";
-
-/// Show all mounts and their servers
+/// Show mounts, their servers and statistics
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct MountsArgs {
-    /// Show them again every second, until interrupted
+    /// Repeat every second until interrupted
     #[arg(short, long)]
     pub watch: bool,
-    /// Show how long requests took, by operation: count, mean, and times that so many did not reach
+    /// Show request latency per operation: count, mean, percentiles
     #[arg(short, long, conflicts_with_all = ["json", "prometheus"])]
     pub latency: bool,
-    /// One object a line, of type server or mount
+    /// Print one JSON object per server and per mount
     #[arg(long)]
     pub json: bool,
-    /// As text for Prometheus
+    /// Print metrics in the text format of Prometheus
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     pub prometheus: bool,
 }

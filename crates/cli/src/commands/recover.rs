@@ -1,5 +1,6 @@
-//! `weald recover`: cuts off what an interrupted append has left behind the last whole generation.
+//! `weald recover`: truncates what an interrupted append left after the last complete generation.
 
+use crate::help::{DONE_OR_FAILED, Help};
 use crate::output::Output;
 use crate::progress::bytes;
 use clap::{Args, ValueHint};
@@ -7,22 +8,33 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use weald_builder::recover_image;
 
-const EXAMPLES: &str = "\
-Examples:
-  weald recover --dry-run tree.weald
-  weald recover tree.weald
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "An append that was interrupted (by a crash, a full disk, a kill) leaves bytes behind \
+         the last complete generation; other commands then report that the footer is missing. \
+         Recover truncates the image after its last complete generation, and changes nothing \
+         else.",
+    ],
+    examples: &[
+        (
+            "Show what would be truncated",
+            "weald recover --dry-run versions.weald",
+        ),
+        ("Truncate the image", "weald recover versions.weald"),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
 
-Only for an image to which something was being appended when the machine stopped or the program was killed; other commands
-then say that it has no footer at its end. The generations before that are whole, and nothing of them is changed.";
-
-/// Cut an image back to its last whole generation
+/// Truncate an image after its last complete generation
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct RecoverArgs {
     /// Image file
     #[arg(value_hint = ValueHint::FilePath)]
     image: PathBuf,
-    /// Only say what would be done
+    /// Show what would be done, and change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
 }

@@ -1,14 +1,17 @@
-//! `weald rewrite`: the same tree in other blocks, or packed anew.
+//! `weald rewrite`: the same tree with other codecs and blocks, or packed anew.
 
 use super::build::ProgressWord;
 use super::{exit_code, interrupt_flag};
+use crate::help::Help;
 use crate::json::Object;
 use crate::open::{ImageArgs, thread_count};
 use crate::output::Output;
 use crate::parse;
 use crate::progress::{Display, bytes};
 use crate::rules::RuleArgs;
-use crate::shape::{self, AttributeArgs, CodecArgs, LayoutArgs};
+use crate::shape::{
+    self, AttributeArgs, COMPRESSION, CodecArgs, LAYOUT, LayoutArgs, OUTPUT, RESOURCES,
+};
 use anyhow::bail;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
@@ -22,64 +25,118 @@ use weald_format::directory::Category;
 use weald_format::{Digest, ErrorKind};
 use weald_image::Image;
 
-const EXAMPLES: &str = "\
-Examples:
-  weald rewrite -l 9 tools.weald tools-small.weald
-  weald rewrite --codec zstd:3 --block-size 256K archive.weald fast.weald
-  weald rewrite -l 2 --force tools.weald tools.weald
-  weald rewrite --repack --force grown.weald grown.weald      without what only older generations held
-  weald rewrite --order name --owner 0:0 tools.weald tools-root.weald
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "With another codec, level or block size only, rewrite copies the metadata and every \
+         block whose codec and size stay the same, and encodes the other blocks again. Any \
+         other option packs the tree anew, as build would do from a directory.",
+        "Rewrite prints the tree digest. It stays the same unless options change attributes or \
+         leave files out. The new image appears under its name when it is complete.",
+    ],
+    examples: &[
+        (
+            "Compress an image again, smaller",
+            "weald rewrite -l 9 forest.weald small.weald",
+        ),
+        (
+            "Use a faster codec and smaller blocks",
+            "weald rewrite --codec zstd:3 --block-size 256K forest.weald fast.weald",
+        ),
+        (
+            "Replace an image",
+            "weald rewrite -l 2 --force forest.weald forest.weald",
+        ),
+        (
+            "Drop data that only older generations use",
+            "weald rewrite --repack --force versions.weald versions.weald",
+        ),
+        (
+            "Change order and owner",
+            "weald rewrite --order name --owner 0:0 forest.weald root.weald",
+        ),
+    ],
+    exit_status: &[
+        ("0", "The new image is complete."),
+        (
+            "1",
+            "The new image is complete except for files that could not be read; standard error \
+             names each.",
+        ),
+        ("2", "The command failed; there is no new image."),
+    ],
+};
 
-With another codec, level or block size alone, names, attributes and the map of contents are copied as they lie; so are
-blocks whose codec and size need not change. For anything else the tree is packed anew, as build would pack it, from the
-image. The tree digest is printed: it stays the same unless attributes are changed or something is left out. The new image
-appears under its name only when it is complete.";
-
-/// Write an image again: other codec, block size, order, owners; without what is no longer used
+/// Write an image again with another codec, block size, order or owner
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct RewriteArgs {
     #[command(flatten)]
     image: ImageArgs,
-    /// Image file to make
+    /// Image file to write
     #[arg(value_hint = ValueHint::FilePath)]
     target: PathBuf,
-    /// Replace the target if it exists; it may be the image itself
-    #[arg(short, long)]
-    force: bool,
-    /// Level, 0 (fastest) to 9 (smallest): sets codec and block size where they are not given
-    #[arg(short, long, value_name = "LEVEL")]
+    #[command(flatten)]
+    rules: RuleArgs,
+    /// Compression level from 0 (fastest) to 9 (smallest): sets codec and block size unless other
+    /// options set them (default: keep those of the image)
+    #[arg(short, long, value_name = "LEVEL", help_heading = COMPRESSION)]
     level: Option<u8>,
     #[command(flatten)]
     codec: CodecArgs,
-    /// Raw bytes of a block, 4K to 64M, as for build
-    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    /// Uncompressed bytes in a block, 4K to 64M (default: as in the image)
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse::size,
+        help_heading = COMPRESSION
+    )]
     block_size: Option<u64>,
-    /// Pack the tree anew: find repeats again, leave behind what only older generations held, need
-    /// no base images
-    #[arg(long)]
+    /// Pack the tree anew: find repeats again, drop data that only older generations use, and store
+    /// what lies in base images
+    #[arg(long, help_heading = LAYOUT)]
     repack: bool,
     #[command(flatten)]
     layout: LayoutArgs,
     #[command(flatten)]
     attributes: AttributeArgs,
-    #[command(flatten)]
-    rules: RuleArgs,
-    /// Threads; 0 for one on each processor
-    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
-    threads: usize,
-    /// Most memory to use [default: as the level has it in build]
-    #[arg(short, long, value_name = "SIZE", value_parser = parse::size)]
-    memory: Option<u64>,
-    /// Show nothing but problems
-    #[arg(short, long)]
+    /// Replace the target if it exists; it may be the image itself
+    #[arg(short, long, help_heading = OUTPUT)]
+    force: bool,
+    /// Print nothing but problems
+    #[arg(short, long, help_heading = OUTPUT)]
     quiet: bool,
-    /// Show progress: a bar, lines, nothing, or what suits standard error
-    #[arg(long, value_enum, default_value = "auto", conflicts_with = "quiet")]
+    /// How to show progress on standard error
+    #[arg(
+        long,
+        value_enum,
+        default_value = "auto",
+        conflicts_with = "quiet",
+        help_heading = OUTPUT
+    )]
     progress: ProgressWord,
-    /// Print the summary as JSON
-    #[arg(long)]
+    /// Print the summary as one JSON object
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
+    /// Number of threads, 0 for one per CPU
+    #[arg(
+        short,
+        long,
+        value_name = "COUNT",
+        default_value_t = 0,
+        help_heading = RESOURCES
+    )]
+    threads: usize,
+    /// Memory limit (default: that of the level, as for build)
+    #[arg(
+        short,
+        long,
+        value_name = "SIZE",
+        value_parser = parse::size,
+        help_heading = RESOURCES
+    )]
+    memory: Option<u64>,
 }
 
 /// Runs the command.
@@ -217,7 +274,10 @@ impl Rewritten {
             None => "packed anew".into(),
         };
         format!(
-            "blocks        {blocks}\nimage         {} -> {} ({share:.1}%)\nimage digest  {}\ntree digest   {}\n",
+            "blocks        {blocks}\n\
+             image         {} -> {} ({share:.1}%)\n\
+             image digest  {}\n\
+             tree digest   {}\n",
             bytes(self.old_len),
             bytes(self.image_len),
             self.image_digest,

@@ -1,8 +1,8 @@
-//! `weald serve`: the server that many mounts share, for those who want it to run before the first
-//! of them.
+//! `weald serve`: starts the server that many mounts share, before the first mount.
 
 use super::mount::place;
 use crate::background;
+use crate::help::{DONE_OR_FAILED, Help};
 use crate::open::default_cache_len;
 use anyhow::Result;
 use clap::{Args, ValueHint};
@@ -15,40 +15,51 @@ use std::process::ExitCode;
 use weald_daemon::{Server, ServerOptions};
 use weald_format::{ByteLen, ErrorKind};
 
-const EXAMPLES: &str = "\
-Examples:
-  weald serve --background --cache 4G
-  weald serve --take-over --background     after an upgrade: mounts go on, their users wait a moment
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "weald mount starts a server if none runs; that server ends with its last mount. A \
+         server that this command starts stays until SIGINT, SIGTERM or SIGHUP, which unmount \
+         everything.",
+        "With --take-over, open files stay open, and readers wait for some milliseconds. Mounts \
+         with --record or --trace cannot be taken over. If anything prevents the take-over, the \
+         old server goes on. Mounts with their own server (--isolated) are not touched.",
+    ],
+    examples: &[
+        (
+            "Start a server with a cache of 4 GiB",
+            "weald serve --background --cache 4G",
+        ),
+        (
+            "Replace the server after an upgrade; mounts stay",
+            "weald serve --take-over --background",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
 
-weald mount starts a server by itself, which ends with its last mount. One started by this command stays.";
-
-/// Serve many mounts with one cache
-///
-/// Runs until SIGINT, SIGTERM or SIGHUP, which unmount everything.
+/// Start a server for many mounts with one cache
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct ServeArgs {
-    /// Return when the server is ready
+    /// Run in the background; return when the server is ready
     #[arg(short, long)]
     pub background: bool,
-    /// Take all mounts over from the server that runs, which then ends
-    ///
-    /// Open files stay open; who reads meanwhile waits. Mounts that record or are traced cannot be
-    /// taken over; if anything else is in the way, the other server goes on too. Mounts with a
-    /// server of their own are left alone.
+    /// Take over all mounts of the running server, which then ends
     #[arg(long)]
     pub take_over: bool,
-    /// Most decoded bytes to keep in memory (default: a sixteenth of the memory, but 256M to 2G;
-    /// with --take-over what the other server had)
+    /// Memory limit of the cache for decoded data (default: 1/16 of the memory, between 256M and
+    /// 2G; with --take-over, that of the old server)
     #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
     pub cache: Option<u64>,
-    /// Append what the server in the background logs to this file
+    /// File to which the background server appends its log (default: no log)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
-    /// Be the server in the background: say on standard output when it is ready
+    /// Be the background server: write to standard output when it is ready
     #[arg(long, hide = true)]
     pub ready_stdout: bool,
-    /// End with the last mount; and at once, without complaint, where another server runs
+    /// End with the last mount, or at once and silently if another server runs
     #[arg(long, hide = true)]
     pub until_idle: bool,
 }

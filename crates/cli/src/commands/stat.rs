@@ -1,6 +1,7 @@
 //! `weald stat`: all that an image knows of an inode.
 
 use crate::entry::{self, mode_letters};
+use crate::help::{DONE_OR_PARTLY, Help};
 use crate::json::Object;
 use crate::open::{ImageArgs, locate};
 use crate::output::Output;
@@ -13,24 +14,33 @@ use weald_format::{FileKind, Result};
 use weald_image::{Image, Inode};
 use weald_vfs::{Follow, Located, kind_word, shown, shown_path, utc_nanoseconds};
 
-const EXAMPLES: &str = "\
-Examples:
-  weald stat forest.weald etc/passwd
-  weald stat --json forest.weald usr/bin usr/lib";
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[],
+    examples: &[
+        ("Show one file", "weald stat forest.weald etc/passwd"),
+        (
+            "Show several paths as JSON",
+            "weald stat --json forest.weald usr/bin usr/lib",
+        ),
+    ],
+    exit_status: DONE_OR_PARTLY,
+};
 
-/// Show everything about paths
+/// Show all attributes of paths in an image
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct StatArgs {
     #[command(flatten)]
     image: ImageArgs,
     /// Paths in the image
     #[arg(required = true, value_hint = ValueHint::Other)]
     paths: Vec<OsString>,
-    /// Show what a symlink points to
+    /// Follow symlinks
     #[arg(short = 'L', long)]
     dereference: bool,
-    /// Print one JSON object for each path
+    /// Print one JSON object per path
     #[arg(long)]
     json: bool,
 }

@@ -1,5 +1,6 @@
 //! `weald sum`: digests of files, in the formats of b3sum and sha256sum.
 
+use crate::help::{DONE_OR_PARTLY, Help};
 use crate::json::{Object, hex, put_name};
 use crate::open::{ImageArgs, locate, thread_count};
 use crate::output::{Output, has_no_reader, is_closed};
@@ -12,15 +13,33 @@ use std::process::ExitCode;
 use weald_format::FileKind;
 use weald_vfs::{Algorithm, Follow, Sum, SumOptions, sums};
 
-const EXAMPLES: &str = "\
-Examples:
-  weald sum --algorithm sha256 forest.weald > SHA256SUMS
-  cd /mnt/forest && sha256sum --check ~/SHA256SUMS
-  weald sum forest.weald | b3sum --check
-
-Only regular files have digests. Paths are relative to the root of the image. Backslashes, newlines and carriage
-returns in names are escaped as those tools do; b3sum has no way to write a name that is not UTF-8, so with
---algorithm b3 such bytes become U+FFFD (use --json or sha256 for them).";
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Only regular files have digests. Paths begin at the root of the image. Backslashes, \
+         newlines and carriage returns in names are escaped as b3sum and sha256sum escape them.",
+        "b3sum cannot represent names that are not UTF-8: with --algorithm b3, such bytes \
+         become U+FFFD. Use --json or sha256 for them.",
+        "Names on a terminal are escaped: control characters and bytes that are not UTF-8 \
+         become \\xNN. In a pipe or a file, names are written as they are.",
+    ],
+    examples: &[
+        (
+            "Write SHA-256 digests of all files",
+            "weald sum -a sha256 forest.weald > SHA256SUMS",
+        ),
+        (
+            "Check a directory against them",
+            "cd forest && sha256sum --quiet --check ../SHA256SUMS",
+        ),
+        (
+            "Print the digest of one file as JSON",
+            "weald sum --json forest.weald etc/passwd",
+        ),
+    ],
+    exit_status: DONE_OR_PARTLY,
+};
 
 /// Which digest.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,22 +50,22 @@ pub enum Word {
     Sha256,
 }
 
-/// Print digests of all files
+/// Print digests of files in the format of b3sum or sha256sum
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct SumArgs {
     #[command(flatten)]
     image: ImageArgs,
-    /// Paths in the image [default: its root]
+    /// Paths in the image (default: its root)
     #[arg(value_hint = ValueHint::Other)]
     paths: Vec<OsString>,
     /// Digest algorithm
     #[arg(short, long, value_enum, default_value = "b3")]
     algorithm: Word,
-    /// Threads; 0 for one on each processor
+    /// Number of threads, 0 for one per CPU
     #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
     threads: usize,
-    /// Print one JSON object for each file
+    /// Print one JSON object per file
     #[arg(long)]
     json: bool,
 }

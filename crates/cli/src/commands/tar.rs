@@ -2,6 +2,7 @@
 
 use crate::commands::exit_code;
 use crate::commands::extract::{Problems, say_unmatched, selection};
+use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{ImageArgs, thread_count};
 use crate::output::Output;
 use anyhow::bail;
@@ -10,27 +11,41 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use weald_export::{TarOptions, write_tar};
 
-const EXAMPLES: &str = "\
-Examples:
-  weald tar forest.weald | tar -xpC out
-  weald tar forest.weald usr/lib 'etc/*.conf' | zstd > part.tar.zst
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "The format is pax: names of any length, times in nanoseconds, extended attributes \
+         (SCHILY.xattr), hard links, and holes as GNU sparse files. The same image gives the \
+         same bytes. Sockets have no form in tar; weald reports them and leaves them out.",
+        "GNU tar restores extended attributes with tar -xp --xattrs --xattrs-include='*'. Names \
+         with '=' are written twice, for GNU tar and for bsdtar (LIBARCHIVE.xattr): GNU tar \
+         warns that it ignores the second form, and bsdtar restores the first one too, with \
+         '%3D' in the name.",
+    ],
+    examples: &[
+        (
+            "Unpack with tar",
+            "mkdir out && weald tar forest.weald | tar -xpC out",
+        ),
+        (
+            "Compress a part of the tree",
+            "weald tar forest.weald usr/lib 'etc/*.conf' | zstd > part.tar.zst",
+        ),
+    ],
+    exit_status: DONE_OR_PARTLY,
+};
 
-The stream is pax: all names, times with nanoseconds, extended attributes (SCHILY.xattr), hard links, and holes as GNU
-sparse files. The same image gives the same bytes. Sockets cannot be said in tar; they are reported and left out.
-GNU tar restores extended attributes with: tar -xp --xattrs --xattrs-include='*'
-Those with '=' in their names are there as GNU tar writes them and once more as bsdtar does (LIBARCHIVE.xattr); of the
-latter GNU tar says that it ignores them, and bsdtar makes the former too, under names with '%3D'.";
-
-/// Write a tar stream to standard output
+/// Write an image as a tar stream to standard output
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct TarArgs {
     #[command(flatten)]
     image: ImageArgs,
-    /// Patterns of paths from the root of the image [default: everything]
+    /// Patterns of paths from the root of the image (default: everything)
     #[arg(value_name = "PATTERN", value_hint = ValueHint::Other)]
     patterns: Vec<OsString>,
-    /// Leave extended attributes out
+    /// Do not write extended attributes
     #[arg(long)]
     no_xattrs: bool,
 }

@@ -1,5 +1,6 @@
 //! `weald tree`: the shape of a tree, drawn.
 
+use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{ImageArgs, locate};
 use crate::output::Output;
 use crate::{commands::exit_code, messages};
@@ -9,27 +10,36 @@ use std::process::ExitCode;
 use weald_format::FileKind;
 use weald_vfs::{Follow, Step, Visit, Walker};
 
-const EXAMPLES: &str = "\
-Examples:
-  weald tree forest.weald                everything
-  weald tree -L 2 forest.weald usr       two levels of one directory";
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[],
+    examples: &[
+        ("Draw the whole tree", "weald tree forest.weald"),
+        (
+            "Draw two levels of one directory",
+            "weald tree -L 2 forest.weald usr",
+        ),
+    ],
+    exit_status: DONE_OR_PARTLY,
+};
 
-/// Draw a tree
+/// Draw the tree of an image
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct TreeArgs {
     #[command(flatten)]
     image: ImageArgs,
-    /// Directory in the image
+    /// Directory in the image (default: its root)
     #[arg(default_value = "", hide_default_value = true, value_hint = ValueHint::Other)]
     path: OsString,
-    /// Descend at most this many levels
+    /// Depth limit
     #[arg(short = 'L', long, value_name = "COUNT")]
     level: Option<usize>,
-    /// Show the size of regular files
+    /// Show sizes of regular files
     #[arg(short, long)]
     size: bool,
-    /// Draw with ASCII characters
+    /// Draw with ASCII characters only
     #[arg(long)]
     ascii: bool,
 }

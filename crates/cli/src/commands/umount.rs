@@ -1,5 +1,6 @@
 //! `weald umount`: takes a mounted image away and waits for its server to end.
 
+use crate::help::{DONE_OR_FAILED, Help};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -19,24 +20,27 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Unmount an image
-///
-/// Returns when its server has let go of the image, with --lazy at once. A mount that is in use is
-/// tried again for two seconds.
 #[derive(Debug, Args)]
-#[command(after_long_help = UMOUNT_EXAMPLES)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct UmountArgs {
-    /// The directory on which an image is mounted
+    /// Mount point
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// Take a mount that is in use out of sight now; it ends when its last user is done
+    /// Detach a busy mount now and unmount it when its last process leaves (lazy unmount)
     #[arg(short, long)]
     pub lazy: bool,
 }
 
-const UMOUNT_EXAMPLES: &str = "\
-Examples:
-  weald umount /mnt
-  weald umount --lazy /mnt";
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Umount returns when the server has closed the image; with --lazy, at once. If the \
+         mount is busy, umount tries again for two seconds.",
+    ],
+    examples: &[("Unmount an image", "weald umount /mnt")],
+    exit_status: DONE_OR_FAILED,
+};
 
 /// Unmounts; returns when the server has let go of the image, with `--lazy` at once.
 ///
@@ -60,7 +64,8 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
         && !watch.wait(SERVER_END_TIMEOUT)
     {
         log::warn!(
-            "{}: unmounted, but its server still holds the image: is it mounted elsewhere, as in a container?",
+            "{}: unmounted, but the server still has the image open: another mount namespace, such \
+             as a container, may have it mounted",
             shown()
         );
     }

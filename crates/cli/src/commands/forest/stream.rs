@@ -312,8 +312,11 @@ impl Sink for MtreeSink<'_> {
             nanoseconds,
         } = item.mtime;
         line.extend_from_slice(
-            format!(" type={word} mode={permissions:04o} uid={uid} gid={gid} time={seconds}.{nanoseconds:09}")
-                .as_bytes(),
+            format!(
+                " type={word} mode={permissions:04o} uid={uid} gid={gid} \
+                 time={seconds}.{nanoseconds:09}"
+            )
+            .as_bytes(),
         );
         if let Some(content) = item.content {
             line.extend_from_slice(format!(" size={}", content.len()).as_bytes());

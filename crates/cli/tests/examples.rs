@@ -1,0 +1,202 @@
+//! Every example of every help text, run as a shell runs it.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use support::{Bench, COMMANDS, run, weald_path};
+
+/// Places that examples name, and those below the test's directory that stand for them.
+const PLACES: [(&str, &str); 4] = [
+    ("/mnt", "mnt"),
+    ("/backup/", "backup/"),
+    ("/usr/share/bash-completion/completions/", "share/"),
+    ("/var/lib/node_exporter/", "share/"),
+];
+
+/// Everything that examples read.
+const PREPARE: &str = "
+    mkdir -p mnt backup share .zfunc .config/fish/completions
+    mkdir -p project/target forest/{etc,usr/{bin,include,lib/a/b,share/doc/tool}} versions v2
+    echo 'int main() {}' > project/main.c; echo object > project/main.o; echo x > project/target/x
+    printf 'root:x:0:0::/root:/bin/sh\\n' > forest/etc/passwd; echo root:x:0: > forest/etc/group
+    echo conf > forest/etc/tool.conf; echo tool > forest/usr/bin/tool
+    echo lib > forest/usr/lib/libtool.so
+    echo '#define A 1' > forest/usr/include/a.h; echo readme > forest/usr/share/doc/tool/README
+    head -c 2000000 /dev/urandom > forest/usr/lib/a/b/libtool.so.1
+    seq 1000 > versions/numbers; seq 1000 > v2/numbers; seq 2000 > v2/more
+    weald build -q forest forest.weald
+    weald build -q versions versions.weald; weald build -q versions v1.weald
+    cp v1.weald monday.weald; weald build -q v2 tuesday.weald
+    cp v1.weald backup/; cp forest.weald backup/
+    seq 3000 > versions/numbers";
+
+/// The command lines under EXAMPLES.
+fn examples(help: &str) -> Vec<String> {
+    let section = help.split("\nEXAMPLES\n").nth(1).expect("EXAMPLES");
+    let section = section.split("\nEXIT STATUS\n").next().expect("a section");
+    let lines = section
+        .lines()
+        .filter_map(|line| line.strip_prefix("      "));
+    lines.map(str::to_owned).collect()
+}
+
+fn shell(bench: &Bench, line: &str) -> support::Output {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let dir = bench.0.path();
+    let mut command = Command::new("bash");
+    command
+        .args(["-euo", "pipefail", "-c", line])
+        .current_dir(dir)
+        .env("PATH", format!("{}:{path}", dir.join("bin").display()))
+        .env("HOME", dir)
+        .env("WEALD_RUNTIME_DIR", dir.join("run"))
+        .env("LC_ALL", "C");
+    run(&mut command)
+}
+
+#[track_caller]
+fn must(bench: &Bench, line: &str) -> String {
+    let output = shell(bench, line);
+    assert_eq!(output.code, Some(0), "{line}: {}", output.stderr);
+    output.text()
+}
+
+fn is_mounted(dir: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    mounts.contains(&format!(" {} ", dir.display()))
+}
+
+/// Ends the servers of `bench`, and waits for that.
+fn end_servers(bench: &Bench) {
+    let servers = must(bench, "weald mounts --json");
+    for line in servers.lines() {
+        let server: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        if server["type"] == "server" {
+            must(
+                bench,
+                &format!("kill {0}; tail --pid={0} -f /dev/null", server["pid"]),
+            );
+        }
+    }
+}
+
+/// Would catch: an example that nobody has tried: a word that is gone, a file that no example
+/// makes, a command that is not there.
+#[test]
+fn every_example_works() {
+    let prepared = Bench::new();
+    fs::create_dir(prepared.at("bin")).expect("mkdir");
+    symlink(weald_path(), prepared.at("bin/weald")).expect("link");
+    must(&prepared, PREPARE);
+    for command in [""].into_iter().chain(COMMANDS) {
+        let bench = Bench::new();
+        must(
+            &bench,
+            &format!("cp -a {}/. .", prepared.0.path().display()),
+        );
+        let words = ["--help"]
+            .into_iter()
+            .chain([command].into_iter().filter(|c| !c.is_empty()));
+        let words: Vec<&str> = words.collect::<Vec<_>>().into_iter().rev().collect();
+        let help = bench.weald(words).expect(0, "").text();
+        let examples = examples(&help);
+        assert!(!examples.is_empty(), "{command}: no examples");
+        if ["umount", "mounts"].contains(&command) {
+            must(&bench, "weald mount forest.weald mnt");
+        }
+        for example in &examples {
+            let mut line = example.clone();
+            for (place, there) in PLACES {
+                line = line.replace(place, &format!("{}/{there}", bench.0.path().display()));
+            }
+            let output = shell(&bench, &line);
+            // The two sides of most comparisons differ.
+            let is_done = output.code == Some(0)
+                || (output.code == Some(1) && line.starts_with("weald diff"));
+            assert!(is_done, "{example}: {:?} {}", output.code, output.stderr);
+            assert!(example.len() <= 88, "{example}: wraps on a terminal");
+            if line.starts_with("weald mount ") {
+                assert!(is_mounted(&bench.at("mnt")), "{example}");
+                must(&bench, "weald umount mnt");
+            }
+        }
+        assert_eq!(
+            is_mounted(&bench.at("mnt")),
+            command == "mounts",
+            "{command}"
+        );
+        if command == "mounts" {
+            must(&bench, "weald umount mnt");
+        }
+        end_servers(&bench);
+    }
+}
+
+/// Would catch: a command whose help has other sections than the others, and text that was wrapped
+/// before the terminal wraps it.
+#[test]
+fn every_help_has_the_same_sections() {
+    let bench = Bench::new();
+    for command in COMMANDS {
+        let help = bench.weald([command, "--help"]).expect(0, "").text();
+        let short = bench.weald([command, "-h"]).expect(0, "").text();
+        let place = |text: &str, heading: &str| {
+            let at = text.find(heading);
+            at.unwrap_or_else(|| panic!("{command}: no {heading:?}: {text}"))
+        };
+        let usage = place(&help, "Usage: weald ");
+        let (examples, status) = (
+            place(&help, "\nEXAMPLES\n"),
+            place(&help, "\nEXIT STATUS\n"),
+        );
+        assert!(usage < examples && examples < status, "{command}");
+        place(&help[status..], "\n  0  ");
+        place(&help[status..], "\n  2  ");
+        place(&short, "\nEXAMPLES\n");
+        assert!(
+            help.lines().all(|line| line.chars().count() <= 100),
+            "{command}: {help}"
+        );
+        // A line that was wrapped twice is short and followed by the rest of its sentence.
+        let lines: Vec<&str> = help.lines().collect();
+        for pair in lines.windows(2).filter(|pair| pair[0].starts_with("  ")) {
+            let indent = |line: &str| line.len() - line.trim_start().len();
+            let begins_low = pair[1].trim_start().starts_with(char::is_lowercase);
+            let is_same = indent(pair[0]) == indent(pair[1]) && begins_low;
+            let first = pair[1]
+                .split_whitespace()
+                .next()
+                .map_or(0, |word| word.chars().count());
+            let len = pair[0].chars().count();
+            let is_code = pair[0].trim_start().starts_with('-') || indent(pair[0]) == 6;
+            assert!(
+                !is_same || is_code || len + 1 + first > 100,
+                "{command}: {pair:?}"
+            );
+        }
+    }
+    let options = |args: [&str; 2]| {
+        let help = bench.weald(args).expect(0, "").text();
+        let is_option = |line: &&str| line.trim_start().starts_with('-');
+        help.lines().filter(is_option).count()
+    };
+    // Ten, and -v and -h.
+    assert_eq!(options(["build", "-h"]), 12);
+    assert!(options(["build", "--help"]) > 40);
+    let help = bench.weald(["build", "--help"]).expect(0, "").text();
+    let groups = [
+        "Input",
+        "What to keep",
+        "Compression",
+        "Layout",
+        "Attributes",
+        "Output",
+        "Resources",
+    ];
+    let places = groups.map(|group| help.find(&format!("\n{group}:\n")).expect(group));
+    assert!(places.is_sorted(), "{places:?}");
+}
