@@ -492,8 +492,8 @@ fn direct_mount(
 
 fn direct_flags(options: &MountOptions) -> MountFlags {
     let mut flags = MountFlags::RDONLY;
-    flags.set(MountFlags::NODEV, options.has_devices == Some(false));
-    flags.set(MountFlags::NOSUID, options.has_suid == Some(false));
+    flags.set(MountFlags::NODEV, !options.has_devices);
+    flags.set(MountFlags::NOSUID, !options.has_suid);
     flags.set(MountFlags::NOEXEC, options.is_noexec);
     flags.set(MountFlags::NOATIME, options.is_noatime);
     flags

@@ -25,9 +25,9 @@ pub enum Access {
 
 /// What the `-o` options of a mount say; [`Default`] is what none of them say.
 ///
-/// `None` in a flag means: as the kernel does for whoever mounts. Root gets what any kernel file
-/// system gives (everybody enters, devices and set-uid programs work), others get what FUSE allows
-/// them (only themselves, neither of the two).
+/// Set-uid bits and device nodes of an image do nothing unless root asks for each by its own word:
+/// an image is data of somebody else. `None` in `access` means everybody for root's mounts, and
+/// only themselves for others, as FUSE allows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MountOptions {
     /// `allow_other`, `allow_root`.
@@ -57,10 +57,11 @@ pub struct MountOptions {
     pub source_name: Option<String>,
     /// `subtype=`: what it shows after `fuse.` instead of `weald`.
     pub subtype: Option<String>,
-    /// `dev`, `nodev`.
-    pub has_devices: Option<bool>,
-    /// `suid`, `nosuid`.
-    pub has_suid: Option<bool>,
+    /// `dev`, `nodev`: whether device nodes can be opened; only in root's mounts.
+    pub has_devices: bool,
+    /// `suid`, `nosuid`: whether set-uid and set-gid bits and file capabilities count; only in
+    /// root's mounts.
+    pub has_suid: bool,
     /// `noexec`.
     pub is_noexec: bool,
     /// `noatime`.
@@ -114,18 +115,18 @@ impl MountOptions {
             }
             "allow_other" => self.access = Some(Access::Everybody),
             "allow_root" => self.access = Some(Access::OwnerAndRoot),
-            "dev" => self.has_devices = Some(true),
-            "nodev" => self.has_devices = Some(false),
-            "suid" => self.has_suid = Some(true),
-            "nosuid" => self.has_suid = Some(false),
+            "dev" => self.has_devices = true,
+            "nodev" => self.has_devices = false,
+            "suid" => self.has_suid = true,
+            "nosuid" => self.has_suid = false,
             "exec" => self.is_noexec = false,
             "noexec" => self.is_noexec = true,
             "atime" => self.is_noatime = false,
             "noatime" => self.is_noatime = true,
             "user" | "users" | "owner" | "group" => {
                 // mount(8) implies these, and lets words that follow take them back.
-                self.has_devices = Some(false);
-                self.has_suid = Some(false);
+                self.has_devices = false;
+                self.has_suid = false;
                 self.is_noexec |= matches!(flag, "user" | "users");
             }
             _ if is_for_others(flag) => {}
@@ -322,11 +323,25 @@ mod tests {
         assert_eq!(options.read_ahead_len, Some(ByteLen(128 << 10)));
         assert_eq!(options.start, 4096.into());
         assert_eq!(parse("offset=auto").expect("known").start, ImageStart::Auto);
-        assert_eq!(
-            (options.has_devices, options.has_suid),
-            (Some(false), Some(true))
-        );
+        assert_eq!((options.has_devices, options.has_suid), (false, true));
         assert!(options.is_noexec);
+    }
+
+    /// Would catch: `-o dev` that brings set-uid bits along, or the words of fstab that bring both.
+    #[test]
+    fn set_uid_bits_and_devices_are_asked_for_one_by_one() {
+        for (list, expected) in [
+            ("", (false, false)),
+            ("defaults,exec,allow_other", (false, false)),
+            ("dev", (true, false)),
+            ("suid", (false, true)),
+            ("suid,dev", (true, true)),
+            ("suid,dev,nosuid", (true, false)),
+            ("suid,dev,user", (false, false)),
+        ] {
+            let options = parse(list).expect(list);
+            assert_eq!((options.has_devices, options.has_suid), expected, "{list}");
+        }
     }
 
     #[test]
@@ -339,10 +354,7 @@ mod tests {
     #[test]
     fn user_implies_what_mount_says_and_later_words_win() {
         let options = parse("user,suid").expect("accepted");
-        assert_eq!(
-            (options.has_devices, options.has_suid),
-            (Some(false), Some(true))
-        );
+        assert_eq!((options.has_devices, options.has_suid), (false, true));
         assert!(options.is_noexec);
         assert!(!parse("user,exec").expect("accepted").is_noexec);
     }

@@ -24,7 +24,7 @@ fn live() -> Live {
 
 #[test]
 fn the_mount_is_shown_as_what_it_is() {
-    let live = Live::new(Stub::new(1, 1), "noexec,nodev,noatime");
+    let live = Live::new(Stub::new(1, 1), "noexec,dev,suid,noatime");
     let mounts = fs::read_to_string("/proc/mounts").expect("/proc/mounts");
     let dir = live.dir.to_str().expect("UTF-8");
     let line = mounts
@@ -38,14 +38,15 @@ fn the_mount_is_shown_as_what_it_is() {
     for flag in [
         "ro",
         "noexec",
-        "nodev",
         "noatime",
         "default_permissions",
         "allow_other",
     ] {
         assert!(flags.contains(&flag), "{flag} is missing in {line}");
     }
-    assert!(!flags.contains(&"nosuid"), "{line}");
+    for flag in ["nosuid", "nodev"] {
+        assert!(!flags.contains(&flag), "{flag} was not asked for: {line}");
+    }
 }
 
 fn write_attempts(live: &Live) -> Vec<(&'static str, i32)> {
@@ -151,8 +152,8 @@ fn attributes_are_those_of_the_tree() {
 }
 
 #[test]
-fn devices_work_for_root_unless_nodev() {
-    let live = live();
+fn devices_work_only_where_root_asks_for_them() {
+    let live = Live::new(Stub::new(1, 1), "dev");
     let device = OpenOptions::new()
         .write(true)
         .open(live.path("device"))
@@ -161,11 +162,11 @@ fn devices_work_for_root_unless_nodev() {
         device.write_at(b"x", 0).expect("write to the null device"),
         1
     );
-    let nodev = Live::new(Stub::new(1, 1), "nodev");
-    assert_eq!(
-        errno(File::open(nodev.path("device"))),
-        Errno::ACCESS.raw_os_error()
-    );
+    for options in ["", "suid", "dev,nodev"] {
+        let nodev = Live::new(Stub::new(1, 1), options);
+        let refused = errno(File::open(nodev.path("device")));
+        assert_eq!(refused, Errno::ACCESS.raw_os_error(), "{options}");
+    }
 }
 
 #[test]

@@ -91,11 +91,11 @@ pub const HELP: Help = Help {
             ),
             (
                 "uid=N, gid=N",
-                "Show all files with this owner, this group.",
+                "Show all files with this owner, this group, and without ACLs.",
             ),
             (
                 "umask=OCTAL",
-                "Remove these permission bits from all files.",
+                "Remove these permission bits from all files, and the ACLs.",
             ),
             (
                 "allow_other",
@@ -110,8 +110,15 @@ pub const HELP: Help = Help {
                 "Source and type that /proc/mounts shows.",
             ),
             (
-                "dev, nodev, suid, nosuid",
-                "Honour or ignore device nodes and set-uid bits.",
+                "suid, nosuid",
+                "Honour or ignore set-uid bits, set-gid bits and file capabilities (default: \
+                 nosuid; only root's mounts can have suid).",
+            ),
+            (
+                "dev, nodev",
+                "Allow or refuse to open device nodes (default: nodev; only root's mounts can \
+                 have dev). The root of a container needs suid,dev. Give neither for images \
+                 that you do not trust.",
             ),
             (
                 "exec, noexec, atime, noatime",
@@ -136,8 +143,12 @@ pub const HELP: Help = Help {
             "weald mount -o cachesize=1G,noexec forest.weald /mnt",
         ),
         (
-            "Mount in a process of its own",
-            "weald mount --isolated forest.weald /mnt",
+            "Mount an image of somebody else in a process of its own",
+            "weald mount --isolated untrusted.weald /mnt",
+        ),
+        (
+            "Mount the root of a container, with set-uid programs and devices",
+            "weald mount -o suid,dev root.weald /srv/root",
         ),
         (
             "Record which data is read until weald umount",

@@ -85,7 +85,8 @@ impl Sides {
             let command = command.args(["-o", "remount,ro"]).arg(&reference);
             finish(command).code == Some(0)
         });
-        ground.mount(&image, &mounted, &[]);
+        // As the file system beside it, which root mounts without `nosuid` and `nodev`.
+        ground.mount(&image, &mounted, &["-o", "suid,dev"]);
         let (mounted, reference) = (Side::of(&mounted), Side::of(&reference));
         Self {
             ground,
