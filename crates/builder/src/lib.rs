@@ -44,3 +44,4 @@ pub use recover::{Recovered, recover_image};
 pub use rewrite::{RewriteOptions, RewriteReport, rewrite_image};
 pub use watch::{Problem, Progress, Report, Silent, Stage, Watch};
 pub use weald_codec::CodecSpec;
+pub use weald_io::TargetKind;

@@ -9,6 +9,7 @@ use weald_codec::CodecSpec;
 use weald_format::directory::Category;
 use weald_format::limits::{BASES_MAX, BLOCK_LEN_MAX, DICTIONARY_LEN_MAX};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp};
+use weald_io::TargetKind;
 
 /// Raw bytes of the smallest blocks.
 const BLOCK_LEN_MIN: u64 = 4096;
@@ -172,6 +173,8 @@ pub struct BuildOptions {
     /// Append a generation to the image that is there, instead of making one; where there is none,
     /// make one.
     pub append: bool,
+    /// What the target is: a file, or a device that is written to directly.
+    pub target_kind: TargetKind,
 }
 
 impl BuildOptions {
@@ -390,6 +393,7 @@ impl Default for BuildOptions {
             one_file_system: false,
             bases: Vec::new(),
             append: false,
+            target_kind: TargetKind::File,
         }
     }
 }

@@ -95,7 +95,7 @@ fn build(
     let before = OpenedAll::open(target, is_appended, options, threads)?;
     let out = match before.appended() {
         Some(image) => OutputFile::append(target, image.summary().image_len)?,
-        None => OutputFile::create(target)?,
+        None => OutputFile::create(target, options.target_kind)?,
     };
     let own = own_inodes(&out, target);
     let tree = scan(&scan_options(options, threads, &own), &problems)?;

@@ -14,7 +14,7 @@ use weald_format::directory::{Category, Stream};
 use weald_format::limits::BLOCK_LEN_MAX;
 use weald_format::{Digest, Error, Result};
 use weald_image::Image;
-use weald_io::OutputFile;
+use weald_io::{OutputFile, TargetKind};
 
 /// Code, stacks, pages and caches of the reader.
 const FIXED_LEN: u64 = 64 << 20;
@@ -37,6 +37,8 @@ pub struct RewriteOptions {
     pub threads: usize,
     /// Memory budget in bytes.
     pub memory_len: u64,
+    /// What the target is.
+    pub target_kind: TargetKind,
 }
 
 /// What was done.
@@ -132,7 +134,7 @@ pub fn rewrite_image(
         weald_io::refuse_existing(target)?;
     }
     let directory = image.directory();
-    let out = OutputFile::create(target)?;
+    let out = OutputFile::create(target, options.target_kind)?;
     let mut rewrite = Rewrite {
         image,
         writer: ImageWriter::begin(Sink::File(out))?,

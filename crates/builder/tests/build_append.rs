@@ -6,7 +6,7 @@ use build_support::*;
 use std::fs;
 use std::path::{Path, PathBuf};
 use weald_builder::{
-    BuildOptions, Report, RewriteOptions, build_image, recover_image, rewrite_image,
+    BuildOptions, Report, RewriteOptions, TargetKind, build_image, recover_image, rewrite_image,
 };
 use weald_format::ErrorKind;
 use weald_format::container::RecordType;
@@ -128,6 +128,7 @@ fn every_generation_shows_its_own_tree() {
         block_len: None,
         threads: 2,
         memory_len: 256 << 20,
+        target_kind: TargetKind::File,
     };
     let last = open(&image, 4);
     rewrite_image(&last, &rewritten, false, &rewrite, &weald_builder::Silent).unwrap();

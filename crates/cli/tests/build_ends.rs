@@ -190,7 +190,8 @@ fn a_full_disk_is_named_and_left_empty() {
             assert_eq!(names(small.path()), Vec::<String>::new());
         }
     }
-    let output = build_command(&OPTIONS, &source, Path::new("/dev/full"))
+    let options = [&OPTIONS[..], &["--output-device"]].concat();
+    let output = build_command(&options, &source, Path::new("/dev/full"))
         .output()
         .unwrap();
     assert_full(&output, &["/dev/full", "No space left on device"]);

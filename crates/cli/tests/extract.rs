@@ -189,7 +189,7 @@ fn owners_and_modes_are_right_whatever_new_files_get() {
         for target in ["chmod 755 out", "chgrp 4321 out && chmod 2770 out"] {
             let weald = env!("CARGO_BIN_EXE_weald");
             bench.sh(&format!(
-                "rm -rf out && mkdir out && {target} && umask {umask} && {weald} extract -q image out"
+                "rm -rf out && mkdir out && {target} && umask {umask} && {weald} extract -q --overwrite image out"
             ));
             assert_same(
                 &bench.at("source"),
@@ -211,7 +211,18 @@ fn others_than_root_get_the_files_for_themselves() {
         .uid(65534)
         .gid(65534));
     // Device nodes are for root; all else is done.
-    output.expect(1, "weald: null: create: Operation not permitted\n");
+    output.expect(
+        0,
+        "weald: 1 device was left out: only root makes devices (--strict makes the exit status 1)\n",
+    );
+    bench.sh("ln source/null source/null2; mknod source/b b 7 0; $WEALD build -qf source image");
+    let mut command = bench.command();
+    let strict = command.args(["extract", "--strict", "--overwrite", "image", "out"]);
+    let output = run(strict.uid(65534).gid(65534));
+    output.expect(
+        1,
+        "weald: 3 devices were left out: only root makes devices\n",
+    );
     let leaf = fs::metadata(bench.at("out/etc/deep/leaf.conf")).expect("stat");
     assert_eq!(
         (leaf.uid(), leaf.mtime(), leaf.mtime_nsec()),

@@ -85,12 +85,15 @@ pub struct ExtractReport {
     pub entry_count: u64,
     /// Problems told.
     pub problem_count: u64,
+    /// Devices left out because only root may make them.
+    pub device_count: u64,
     /// Indices of the patterns that selected nothing.
     pub unmatched: Vec<usize>,
 }
 
 /// Extracts from `image` into the directory `target`, which is made if it is missing (with its
-/// parents). The image's root gives its attributes to `target` if that was missing or empty.
+/// parents), with mode 0700 until its contents are there. The image's root gives its attributes to
+/// `target` if that was missing or `options` ask for it; a directory that is there keeps its own.
 ///
 /// # Errors
 /// `Full` where the host has no space left, `Invalid` ("interrupted") where the watch cancels, and
@@ -162,20 +165,18 @@ fn ids_of_new_files(root: &TargetDir) -> Option<(u32, u32)> {
     (group == own.1 && !root.hands_down_acl).then_some(own)
 }
 
-/// Opens or makes the target; its attributes are the image's if it was missing or empty.
+/// Opens or makes the target; a new one is for its owner alone until its attributes are set, which
+/// are the image's if it is new or `overwrite` says so.
 fn open_root(image: &Image, target: &Path, overwrite: bool) -> Result<Arc<TargetDir>> {
     let fail = |e| Error::io(target.display().to_string(), e);
-    let is_new = !target.exists();
-    if is_new {
-        std::fs::create_dir_all(target).map_err(fail)?;
-    }
-    let is_empty = || std::fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_none());
-    let attributes = if is_new || overwrite || is_empty() {
-        Some(image.root()?)
-    } else {
-        None
+    let (fd, is_new) = weald_io::open_or_make_dir(target)?;
+    let attributes = match is_new || overwrite {
+        true => Some(image.root()?),
+        false => None,
     };
-    let fd = weald_sys::open_dir(target).map_err(fail)?;
+    if let Some(inode) = attributes.as_ref().filter(|_| !is_new) {
+        crate::restore::close_early(&fd, inode);
+    }
     let hands_down_acl = weald_sys::get_xattr_at(&fd, b"", ACL_DEFAULT).is_ok();
     if hands_down_acl && is_new {
         weald_sys::remove_xattr_at(&fd, b"", ACL_DEFAULT).map_err(fail)?;
@@ -199,6 +200,7 @@ struct Counts {
     entries: AtomicU64,
     content_len: AtomicU64,
     problems: AtomicU64,
+    devices: AtomicU64,
 }
 
 impl<'a> State<'a> {
@@ -293,6 +295,7 @@ impl<'a> State<'a> {
         Ok(ExtractReport {
             entry_count,
             problem_count: self.counts.problems.into_inner(),
+            device_count: self.counts.devices.into_inner(),
             unmatched,
         })
     }
@@ -337,8 +340,12 @@ impl Extractor<'_> {
                     fd: &fd,
                     name: &name,
                 };
+                let is_device = matches!(&what, What::Make(inode, _) if inode.kind.is_device());
                 match self.make(&place, what) {
                     Ok(()) => self.state.done(),
+                    Err(error) if is_device && is_for_root(&error) => {
+                        self.state.counts.devices.fetch_add(1, Ordering::Relaxed);
+                    }
                     // Given up half made, because everything is.
                     Err(_) if self.state.is_stopped() => {}
                     Err(error) => self.state.problem(&dir.path_of(&name), error),
@@ -407,6 +414,14 @@ impl Extractor<'_> {
             dir = complete.into_parent();
         }
     }
+}
+
+/// Whether the system says that only root may do this (`EPERM`, not `EACCES`).
+fn is_for_root(error: &Error) -> bool {
+    let errno = error.io_source().and_then(std::io::Error::raw_os_error);
+    /// `EPERM` of Linux.
+    const NOT_PERMITTED: i32 = 1;
+    errno == Some(NOT_PERMITTED)
 }
 
 /// Opens the directory `path` below `root` as a place, without following links.
@@ -491,6 +506,9 @@ impl Crew<'_, '_> {
         };
         let (fd, is_new) = self.extractor.restorer.make_dir(&place)?;
         let keeps_attributes = !is_new && !self.extractor.restorer.policy.overwrite;
+        if !is_new && !keeps_attributes {
+            crate::restore::close_early(&fd, &visit.inode);
+        }
         let attributes = (!keeps_attributes).then_some(visit.inode);
         let dir = TargetDir::child(&parent, &visit.name, fd, attributes);
         if let Some(index) = self.levels.len().checked_sub(OPEN_DIR_COUNT)

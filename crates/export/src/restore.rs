@@ -347,6 +347,17 @@ fn permissions(inode: &Inode, is_owned: bool) -> u16 {
     }
 }
 
+/// Takes from a directory that is there what the image's mode does not give, before anything is put
+/// into it: the rest of its attributes come last. A directory that refuses does so then, and says it.
+pub(crate) fn close_early(fd: &OwnedFd, inode: &Inode) {
+    if let Ok(found) = weald_sys::stat_fd(fd) {
+        let wanted = found.permissions & (inode.attributes.permissions | FILLING_DIR);
+        if wanted != found.permissions {
+            let _ = weald_sys::chmod_fd(fd, wanted);
+        }
+    }
+}
+
 /// Refuses names that would lead elsewhere. The reader lets none through; this guards the host all
 /// the same.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {

@@ -9,7 +9,7 @@ use std::path::Path;
 use weald_format::container::RecordType;
 use weald_format::limits::NAME_LEN_MAX;
 use weald_format::{Digest, Error, Result};
-use weald_io::{FileSource, OutputFile, ReadAt};
+use weald_io::{FileSource, OutputFile, ReadAt, TargetKind};
 
 /// The first line.
 const HEADER: &str = "weald hotness 1";
@@ -151,7 +151,7 @@ impl Hotness {
     /// # Errors
     /// `Io`, `Full`.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let mut file = OutputFile::create(path)?;
+        let mut file = OutputFile::create(path, TargetKind::File)?;
         file.write_all(&self.to_bytes())?;
         file.commit(true)
     }

@@ -2,11 +2,14 @@
 //! with.
 #![forbid(unsafe_code)]
 
+mod access;
 mod output;
+mod place;
 mod read_at;
 mod spool;
 
-pub use output::{OutputFile, refuse_existing, truncate};
+pub use output::{OutputFile, TargetKind, refuse_existing, truncate};
+pub use place::open_or_make_dir;
 pub use read_at::{FileSource, ReadAt};
 pub use spool::Spool;
 

@@ -11,18 +11,25 @@
 //!    footer ends.
 //! 4. The output is no regular file (`-`, a pipe, a device): nothing is atomic, and the reader of
 //!    the pipe must look at the exit status.
+//!
+//! Until the file is complete its mode is 0600. Then it gets what a new file has, or owner, group,
+//! mode and ACL of the file that it replaces (`access`), and only then its name. Other users'
+//! symlinks are not followed (`place`).
 
-use crate::FileSource;
+use crate::place::{Named, Place as Found, walk};
+use crate::{FileSource, access};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use weald_format::{Error, ErrorKind, FileKind, Result};
 
 /// Small writes are gathered until there are this many bytes; larger ones go through at once.
 const BUFFER_LEN: usize = 256 << 10;
+
+/// Permissions of a new file, of which the umask takes some away.
+const NEW_FILE: u16 = 0o666;
 
 /// A sequential output; see the module for what it guarantees. Dropped without
 /// [`OutputFile::commit`], it leaves no file behind.
@@ -31,11 +38,33 @@ const BUFFER_LEN: usize = 256 << 10;
 pub struct OutputFile {
     file: File,
     place: Place,
+    mode: FinalMode,
     shown: String,
     buffer: Vec<u8>,
     /// Bytes handed to the operating system.
     written_len: u64,
     is_dead: bool,
+}
+
+/// What a caller expects at the path of an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TargetKind {
+    /// A regular file, or nothing yet; also `-` and what a descriptor of the caller holds open
+    /// (`/dev/stdout`).
+    File,
+    /// A device or a named pipe, which is written to directly.
+    Device,
+}
+
+/// What a file gets once it is complete.
+enum FinalMode {
+    /// It keeps what it has.
+    Unchanged,
+    /// The mode of a new file.
+    New(u16),
+    /// What this file (`O_PATH`) has, which it replaces, and the mode of a new file where it
+    /// replaces nothing.
+    Of(OwnedFd, u16),
 }
 
 /// Where the bytes are until they are committed.
@@ -58,29 +87,46 @@ enum Place {
 
 impl OutputFile {
     /// Prepares an output at `path`; `-` is standard output. A symlink to an existing file stands
-    /// for that file; a pipe or device is written to directly. The umask decides the permissions.
+    /// for that file, if root or the caller made it. A new file gets the mode that the umask leaves
+    /// of 0666.
     ///
     /// # Errors
-    /// `NotFound` where the directory is missing, `Invalid` where `path` is a directory, `Io`.
-    pub fn create(path: &Path) -> Result<Self> {
+    /// `NotFound` where the directory is missing, `Invalid` where `path` is a directory or nothing
+    /// of the kind `target`, `Io`, also for a symlink that somebody else made.
+    pub fn create(path: &Path, target: TargetKind) -> Result<Self> {
         let shown = format!("{}", path.display());
-        let made = if path == Path::new("-") {
-            Self::standard_output()
-        } else {
-            Self::at_path(path)
-        };
-        let (file, place) = made.map_err(|e| Error::io(shown.clone(), e))?;
-        if matches!(&place, Place::Stream) && file.metadata().is_ok_and(|m| m.is_dir()) {
-            return Err(Error::invalid(format!("{shown}: is a directory")));
+        if path == Path::new("-") {
+            let file = std::io::stdout().as_fd().try_clone_to_owned();
+            let file = file.map_err(|e| Error::io(shown.clone(), e))?;
+            return Ok(Self::stream(file.into(), shown));
         }
-        Ok(Self {
-            file,
-            place,
-            shown,
-            buffer: Vec::new(),
-            written_len: 0,
-            is_dead: false,
-        })
+        let found = walk(path, false).map_err(|e| Error::io(shown.clone(), e))?;
+        let named = match found {
+            Found::Dir(_) => return Err(Error::invalid(format!("{shown}: is a directory"))),
+            Found::Opened(node) => return Self::direct(&node, shown),
+            Found::Name(named) => named,
+        };
+        let kind = named.node.as_ref().map(|(_, stat)| stat.kind);
+        match (kind, target) {
+            (Some(FileKind::Directory), _) => {
+                Err(Error::invalid(format!("{shown}: is a directory")))
+            }
+            (None | Some(FileKind::Regular), TargetKind::File) => Self::in_dir(named, shown),
+            (None | Some(FileKind::Regular), TargetKind::Device) => Err(Error::invalid(format!(
+                "{shown}: is no device or named pipe: leave --output-device out"
+            ))),
+            (Some(_), TargetKind::File) => Err(Error::invalid(format!(
+                "{shown}: is a device, a named pipe or a socket, no file: --output-device writes \
+                 to devices and named pipes"
+            ))),
+            (Some(_), TargetKind::Device) if named.is_through_link => Err(Error::invalid(format!(
+                "{shown}: is a symlink to a device or named pipe: name the device itself"
+            ))),
+            (Some(_), TargetKind::Device) => match named.node {
+                Some((node, _)) => Self::direct(&node, shown),
+                None => Err(Error::invalid(shown)),
+            },
+        }
     }
 
     /// Prepares to write behind the `old_len` bytes that the file at `path` has. The file is locked
@@ -88,12 +134,11 @@ impl OutputFile {
     ///
     /// # Errors
     /// `Busy` where somebody else appends to it, or has since `old_len` was found; `NotFound`,
-    /// `Io`.
+    /// `Io`, also for a symlink that somebody else made.
     pub fn append(path: &Path, old_len: u64) -> Result<Self> {
         let shown = format!("{}", path.display());
         let failed = |e| Error::io(shown.clone(), e);
-        let opened = File::options().read(true).write(true).open(path);
-        let mut file = opened.map_err(failed)?;
+        let mut file = open_to_append(path).map_err(failed)?;
         file.try_lock().map_err(|e| match e {
             std::fs::TryLockError::WouldBlock => Error::new(
                 ErrorKind::Busy,
@@ -106,50 +151,57 @@ impl OutputFile {
             let what = format!("{shown}: {end} bytes long, was {old_len} when it was read");
             return Err(Error::new(ErrorKind::Busy, what));
         }
-        Ok(Self {
+        let mut output = Self::new(file, Place::Behind { old_len }, FinalMode::Unchanged, shown);
+        output.written_len = old_len;
+        Ok(output)
+    }
+
+    fn new(file: File, place: Place, mode: FinalMode, shown: String) -> Self {
+        Self {
             file,
-            place: Place::Behind { old_len },
+            place,
+            mode,
             shown,
             buffer: Vec::new(),
-            written_len: old_len,
+            written_len: 0,
             is_dead: false,
-        })
-    }
-
-    fn standard_output() -> std::io::Result<(File, Place)> {
-        Ok((
-            std::io::stdout().as_fd().try_clone_to_owned()?.into(),
-            Place::Stream,
-        ))
-    }
-
-    fn at_path(path: &Path) -> std::io::Result<(File, Place)> {
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        if let Ok(found) = std::fs::metadata(&path)
-            && !found.is_file()
-        {
-            let file = File::options()
-                .read(found.is_dir())
-                .write(!found.is_dir())
-                .open(&path)?;
-            return Ok((file, Place::Stream));
         }
-        Self::in_dir(&path)
     }
 
-    fn in_dir(path: &Path) -> std::io::Result<(File, Place)> {
-        let name = path
-            .file_name()
-            .ok_or(std::io::ErrorKind::InvalidInput)?
-            .as_bytes()
-            .to_vec();
-        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-        let dir = weald_sys::open_dir(parent.unwrap_or(Path::new(".")))?;
-        if let Ok(file) = weald_sys::create_unnamed_at(&dir, 0o666) {
-            return Ok((file, Place::Unnamed { dir, name }));
-        }
-        let (file, temp) = create_hidden(&dir, &name, 0o666)?;
-        Ok((file, Place::Hidden { dir, name, temp }))
+    fn stream(file: File, shown: String) -> Self {
+        Self::new(file, Place::Stream, FinalMode::Unchanged, shown)
+    }
+
+    /// Writes to `node` itself (`O_PATH`), whatever has its name by now.
+    fn direct(node: &OwnedFd, shown: String) -> Result<Self> {
+        let file = weald_sys::open_for_writing(node);
+        let file = file.map_err(|e| Error::io(shown.clone(), e))?;
+        Ok(Self::stream(file, shown))
+    }
+
+    fn in_dir(named: Named, shown: String) -> Result<Self> {
+        let name = named.name;
+        let made = || {
+            // Opened for reading: naming the file is synced through it.
+            let dir = weald_sys::open_dir_at(&named.dir, b".")?;
+            if let Ok(file) = weald_sys::create_unnamed_at(&dir, NEW_FILE) {
+                // Without a name nobody else can have opened it.
+                let mode = weald_sys::stat_fd(&file)?.permissions;
+                access::set_mode(&file, access::UNFINISHED)?;
+                return Ok((file, Place::Unnamed { dir, name }, mode));
+            }
+            let (probe, probe_name) = create_hidden(&dir, &name, NEW_FILE)?;
+            let mode = weald_sys::stat_fd(&probe).map(|stat| stat.permissions);
+            weald_sys::remove_file_at(&dir, &probe_name)?;
+            let (file, temp) = create_hidden(&dir, &name, access::UNFINISHED)?;
+            Ok((file, Place::Hidden { dir, name, temp }, mode?))
+        };
+        let (file, place, mode) = made().map_err(|e| Error::io(shown.clone(), e))?;
+        let mode = match named.node {
+            Some((old, _)) => FinalMode::Of(old, mode),
+            None => FinalMode::New(mode),
+        };
+        Ok(Self::new(file, place, mode, shown))
     }
 
     /// Device (major << 32 | minor) and inode number of the file that is written, if it is a
@@ -265,7 +317,10 @@ impl OutputFile {
         synced.map_err(|e| Error::io(format!("{}: sync", self.shown), e))
     }
 
-    /// Makes the output durable and gives it its name, replacing an existing file if `overwrite`.
+    /// Makes the output durable and gives it its name, replacing an existing file if `overwrite`:
+    /// then owner, group, mode and POSIX ACL are those of the file that was there at the beginning.
+    /// An owner or group that the caller may not give away stays the caller's, and the mode lets
+    /// nobody do more than the old file did.
     ///
     /// # Errors
     /// `Busy` where something has the name and `overwrite` is off; `Full`, `Io`. No file is left
@@ -292,6 +347,11 @@ impl OutputFile {
             }
             Place::Stream | Place::Done => return Ok(()),
         };
+        match &self.mode {
+            FinalMode::Of(old, _) if overwrite => access::keep(old, &self.file)?,
+            FinalMode::New(mode) | FinalMode::Of(_, mode) => access::set_mode(&self.file, *mode)?,
+            FinalMode::Unchanged => {}
+        }
         self.file.sync_all()?;
         if let Place::Unnamed { dir, name } = &self.place {
             match weald_sys::link_unnamed_at(&self.file, dir, name) {
@@ -384,6 +444,20 @@ pub fn truncate(path: &Path, len: u64, old_len: u64) -> Result<()> {
     cut.map_err(|e| Error::io(output.shown.clone(), e))
 }
 
+/// Opens the regular file to which `path` leads.
+fn open_to_append(path: &Path) -> std::io::Result<File> {
+    let node = match walk(path, false)? {
+        Found::Dir(_) => return Err(std::io::ErrorKind::IsADirectory.into()),
+        Found::Opened(node) => Some(node),
+        Found::Name(named) => named.node.map(|(node, _)| node),
+    };
+    let node = node.ok_or(std::io::ErrorKind::NotFound)?;
+    if weald_sys::stat_fd(&node)?.kind != FileKind::Regular {
+        return Err(std::io::Error::other("no regular file"));
+    }
+    weald_sys::open_for_update(&node)
+}
+
 /// Creates a hidden file for `name` in `dir`; returns it and its name.
 pub(crate) fn create_hidden(
     dir: impl AsFd,
@@ -430,14 +504,17 @@ mod tests {
 
     /// An output that cannot use a file without a name, as on FAT or NFS.
     fn hidden(path: &Path) -> OutputFile {
-        let mut output = OutputFile::create(path).unwrap();
+        let mut output = OutputFile::create(path, TargetKind::File).unwrap();
         output.link_hidden().unwrap();
         output
     }
 
     #[test]
     fn the_file_appears_whole_at_commit_and_not_before() {
-        for make in [|p: &Path| OutputFile::create(p).unwrap(), hidden] {
+        for make in [
+            |p: &Path| OutputFile::create(p, TargetKind::File).unwrap(),
+            hidden,
+        ] {
             let temp = tempfile::tempdir().unwrap();
             let path = temp.path().join("image");
             let mut output = make(&path);
@@ -463,7 +540,10 @@ mod tests {
 
     #[test]
     fn an_uncommitted_output_leaves_nothing() {
-        for make in [|p: &Path| OutputFile::create(p).unwrap(), hidden] {
+        for make in [
+            |p: &Path| OutputFile::create(p, TargetKind::File).unwrap(),
+            hidden,
+        ] {
             let temp = tempfile::tempdir().unwrap();
             let mut output = make(&temp.path().join("image"));
             output.write_all(b"x").unwrap();
@@ -474,7 +554,10 @@ mod tests {
 
     #[test]
     fn an_existing_file_is_replaced_only_on_request() {
-        for make in [|p: &Path| OutputFile::create(p).unwrap(), hidden] {
+        for make in [
+            |p: &Path| OutputFile::create(p, TargetKind::File).unwrap(),
+            hidden,
+        ] {
             let temp = tempfile::tempdir().unwrap();
             let path = temp.path().join("image");
             std::fs::write(&path, b"old").unwrap();
@@ -498,13 +581,13 @@ mod tests {
         std::fs::create_dir(temp.path().join("dir")).unwrap();
         std::fs::write(temp.path().join("dir/file"), b"old").unwrap();
         std::os::unix::fs::symlink("dir/file", &link).unwrap();
-        let mut output = OutputFile::create(&link).unwrap();
+        let mut output = OutputFile::create(&link, TargetKind::File).unwrap();
         output.write_all(b"new").unwrap();
         output.commit(true).unwrap();
         assert!(link.is_symlink());
         assert_eq!(std::fs::read(temp.path().join("dir/file")).unwrap(), b"new");
 
-        let mut null = OutputFile::create(Path::new("/dev/null")).unwrap();
+        let mut null = OutputFile::create(Path::new("/dev/null"), TargetKind::Device).unwrap();
         assert!(!null.is_atomic());
         null.write_all(b"x").unwrap();
         assert_eq!(
@@ -519,17 +602,25 @@ mod tests {
     fn a_directory_as_target_is_refused() {
         let temp = tempfile::tempdir().unwrap();
         assert_eq!(
-            OutputFile::create(temp.path()).err().unwrap().kind(),
+            OutputFile::create(temp.path(), TargetKind::File)
+                .err()
+                .unwrap()
+                .kind(),
             ErrorKind::Invalid
         );
-        let missing = OutputFile::create(&temp.path().join("a/b")).err().unwrap();
+        let missing = OutputFile::create(&temp.path().join("a/b"), TargetKind::File)
+            .err()
+            .unwrap();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
     }
 
     #[test]
     fn a_full_file_system_is_said_and_leaves_nothing() {
         let fs = SmallFs::new(1 << 20);
-        for make in [|p: &Path| OutputFile::create(p).unwrap(), hidden] {
+        for make in [
+            |p: &Path| OutputFile::create(p, TargetKind::File).unwrap(),
+            hidden,
+        ] {
             let mut output = make(&fs.path().join("image"));
             let failed = (0..64)
                 .find_map(|_| output.write_all(&[1; 100_000]).err())
@@ -543,7 +634,7 @@ mod tests {
 
     #[test]
     fn full_device_is_full_even_at_the_last_flush() {
-        let mut output = OutputFile::create(Path::new("/dev/full")).unwrap();
+        let mut output = OutputFile::create(Path::new("/dev/full"), TargetKind::Device).unwrap();
         output.write_all(b"x").unwrap();
         assert_eq!(output.commit(false).unwrap_err().kind(), ErrorKind::Full);
     }

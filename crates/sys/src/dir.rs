@@ -54,6 +54,16 @@ pub fn open_beneath(dir: impl AsFd, path: &[u8]) -> io::Result<OwnedFd> {
     )?)
 }
 
+/// Opens the directory `name` in `dir` for use as a place only (`O_PATH`), which asks for no
+/// permission to read it; an automount at `name` is made.
+///
+/// # Errors
+/// The errno of openat(2); `ENOTDIR` where it is something else, also a symlink.
+pub fn open_place_at(dir: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+}
+
 /// The working directory, for functions that take a directory's descriptor: see [`enter_dir`].
 pub const WORKING_DIR: BorrowedFd<'static> = rustix::fs::CWD;
 

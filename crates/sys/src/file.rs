@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// Opens the file at the relative path `path` below `dir` for reading: no component may be a
 /// symlink or lead out of `dir`; a fifo or device does not block; the atime stays where that is
@@ -33,6 +33,54 @@ fn open_resolved(dir: impl AsFd, path: &[u8], flags: OFlags) -> Result<File, Err
         rustix::fs::openat(dir, path, flags, Mode::empty())
     };
     opened.map(File::from)
+}
+
+/// Opens `name` in `dir`, whatever it is, for use as a place only (`O_PATH`): a symlink itself, a
+/// device without waking it.
+///
+/// # Errors
+/// The errno of openat(2).
+pub fn open_node_at(dir: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+}
+
+/// As [`open_node_at`], but follows a symlink in the last component: for links of `/proc`, which
+/// lead to what a descriptor holds open and not to a path.
+///
+/// # Errors
+/// The errno of openat(2).
+pub fn open_followed_at(dir: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+}
+
+/// Opens what `node` stands for, which [`open_node_at`] gave, for writing: that inode, whatever has
+/// its name by now. A fifo waits for its reader.
+///
+/// # Errors
+/// The errno of open(2); `ENOENT` without `/proc`.
+pub fn open_for_writing(node: impl AsFd) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", node.as_fd().as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+/// As [`open_for_writing`], for reading and writing.
+///
+/// # Errors
+/// As [`open_for_writing`].
+pub fn open_for_update(node: impl AsFd) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", node.as_fd().as_raw_fd());
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+/// Whether `fd` lies in a procfs.
+pub fn is_in_proc(fd: impl AsFd) -> bool {
+    /// `PROC_SUPER_MAGIC` of Linux.
+    const PROC: u64 = 0x9fa0;
+    rustix::fs::fstatfs(fd).is_ok_and(|state| state.f_type as u64 == PROC)
 }
 
 /// Creates the regular file `name` in `dir`, which must not exist, for reading and writing; the

@@ -47,12 +47,12 @@ pub use descriptors::close_all_on_exec;
 #[cfg(target_os = "linux")]
 pub use dir::{
     DirBuffer, DirEntry, WORKING_DIR, enter_dir, leave_dir, open_beneath, open_dir, open_dir_at,
-    read_dir, separate_working_dir,
+    open_place_at, read_dir, separate_working_dir,
 };
 #[cfg(target_os = "linux")]
 pub use file::{
-    allocate, create_file_at, create_unnamed_at, data_runs, link_unnamed_at, next_data,
-    open_file_at, punch_hole,
+    allocate, create_file_at, create_unnamed_at, data_runs, is_in_proc, link_unnamed_at, next_data,
+    open_file_at, open_followed_at, open_for_update, open_for_writing, open_node_at, punch_hole,
 };
 #[cfg(target_os = "linux")]
 pub use fuse_device::open_fuse_device;
@@ -69,7 +69,7 @@ pub use limits::{
 pub use map::read_mapped;
 #[cfg(target_os = "linux")]
 pub use node::{
-    NewTimes, NodeKind, chmod_at, chmod_fd, chown_at, link_at, make_dir_at, make_node_at,
+    NewTimes, NodeKind, chmod_at, chmod_fd, chown_at, chown_fd, link_at, make_dir_at, make_node_at,
     make_symlink_at, remove_dir_at, remove_file_at, rename_at, rename_new_at, set_times_at,
     set_times_fd,
 };
@@ -77,8 +77,8 @@ pub use node::{
 pub use stat::{Stat, read_link_at, stat_at, stat_fd};
 #[cfg(target_os = "linux")]
 pub use xattr::{
-    get_xattr_at, list_xattrs_at, list_xattrs_here, read_xattrs_at, remove_xattr_at, set_xattr_at,
-    set_xattr_fd,
+    get_xattr_at, get_xattr_fd, list_xattrs_at, list_xattrs_here, read_xattrs_at, remove_xattr_at,
+    remove_xattr_fd, set_xattr_at, set_xattr_fd,
 };
 pub use zlib::deflate_filtered;
 pub use zstd::{Training, train_dictionary};

@@ -162,6 +162,18 @@ pub fn chown_at(dir: impl AsFd, name: &[u8], uid: u32, gid: u32) -> io::Result<(
     )?)
 }
 
+/// Sets owner and group of what `fd` holds open; `None` leaves one as it is.
+///
+/// # Errors
+/// The errno of fchown(2).
+pub fn chown_fd(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+    if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
+        return Err(Errno::INVAL.into());
+    }
+    let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+    Ok(rustix::fs::fchown(fd, uid, gid)?)
+}
+
 /// Sets the low 12 mode bits of `name` in `dir`, of `dir` itself where `name` is empty.
 ///
 /// fchmodat(2) follows symlinks and fchmodat2(2) needs Linux 6.6, so this goes through an `O_PATH`

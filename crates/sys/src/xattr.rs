@@ -134,6 +134,27 @@ pub fn set_xattr_fd(fd: impl AsFd, xattr: &[u8], value: &[u8]) -> io::Result<()>
     )?)
 }
 
+/// The value of one xattr of what `fd` holds open, also with `O_PATH` (not of a symlink itself).
+///
+/// # Errors
+/// The errno of getxattr(2); `ENODATA` where it has no such xattr.
+pub fn get_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<Vec<u8>> {
+    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    let mut value = Vec::new();
+    grow(&mut value, |buffer| {
+        rustix::fs::getxattr(path.as_str(), xattr, buffer)
+    })?;
+    Ok(value)
+}
+
+/// Removes one xattr of what `fd` holds open.
+///
+/// # Errors
+/// The errno of fremovexattr(2); `ENODATA` where it has no such xattr.
+pub fn remove_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<()> {
+    Ok(rustix::fs::fremovexattr(fd, xattr)?)
+}
+
 /// Removes one xattr of `name` in `dir`.
 ///
 /// # Errors

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_builder::filter::{Filter, Verdict};
 use weald_builder::script::Script;
-use weald_builder::{BuildOptions, MtimeRule, Report, Watch, build_image};
+use weald_builder::{BuildOptions, MtimeRule, Report, TargetKind, Watch, build_image};
 use weald_format::{Error, ErrorKind, Result};
 use weald_ingest::{Format, Source, build_from_stream};
 use weald_vfs::shown;
@@ -48,6 +48,8 @@ pub const HELP: Help = Help {
         "An mtree description gives names and attributes. The contents of its regular files \
          come from --contents-root, or from the path in contents=; size and SHA-2 digests must \
          match. Weald ignores other digests, nlink and flags.",
+        "With --force, the new image keeps owner, mode and ACL of the image that it replaces. \
+         Weald follows symlinks to the output only if root or the caller owns them.",
         "The image appears under its name when it is complete, never before. Weald leaves the \
          image itself out if it lies in its own source. The same source and options give the \
          same bytes, with any number of threads.",
@@ -207,6 +209,14 @@ pub struct BuildArgs {
     /// Replace the image if it exists
     #[arg(short, long, help_heading = OUTPUT)]
     force: bool,
+    /// Write to IMAGE itself, a device or a named pipe, never through a symlink
+    #[arg(
+        long,
+        conflicts_with = "append",
+        hide_short_help = true,
+        help_heading = OUTPUT
+    )]
+    output_device: bool,
     /// Append the changes to the image as its next generation, and keep the older ones; create the
     /// image if it is missing
     #[arg(short, long, conflicts_with = "force", help_heading = OUTPUT)]
@@ -359,9 +369,18 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     options.keep_xattrs = !args.no_xattrs;
     options.one_file_system = args.one_file_system;
     options.append = args.append;
+    options.target_kind = target_kind(args.output_device);
     options.bases.clone_from(&args.base);
     options.validate()?;
     Ok(options)
+}
+
+/// What `--output-device` says of the target.
+pub fn target_kind(is_device: bool) -> TargetKind {
+    match is_device {
+        true => TargetKind::Device,
+        false => TargetKind::File,
+    }
 }
 
 /// Prints what decides about each directory on the way to `path`, and about itself.

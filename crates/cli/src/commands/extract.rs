@@ -23,8 +23,9 @@ pub const HELP: Help = Help {
          '/'; '**' as a whole name matches any number of directories.",
         "Root restores all attributes. Other users own the files that they extract: weald does \
          not restore owners, set-uid and set-gid bits, and trusted.* and security.* attributes, \
-         unless --same-owner asks for them.",
-        "Existing directories keep their attributes. Existing files are reported and not \
+         unless --same-owner asks for them. It leaves devices out and counts them.",
+        "A new target has mode 700 until everything in it is extracted. Existing directories, \
+         the target itself too, keep their attributes. Existing files are reported and not \
          replaced, unless --overwrite is given.",
     ],
     examples: &[
@@ -65,6 +66,9 @@ pub struct ExtractArgs {
     /// Do not restore extended attributes
     #[arg(long)]
     no_xattrs: bool,
+    /// Exit with status 1 if devices are left out, which only root can make
+    #[arg(long)]
+    strict: bool,
     /// Number of threads, 0 for one per CPU
     #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
     threads: usize,
@@ -107,7 +111,24 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
     display.finish();
     let report = extracted?;
     let unmatched_count = say_unmatched(&args.patterns, &report.unmatched);
-    Ok(exit_code(report.problem_count + unmatched_count))
+    let left_out_count = say_left_out(args, report.device_count);
+    Ok(exit_code(
+        report.problem_count + unmatched_count + left_out_count,
+    ))
+}
+
+/// Tells how many devices were left out; returns how many of them are problems.
+fn say_left_out(args: &ExtractArgs, count: u64) -> u64 {
+    let devices = match count {
+        0 => return 0,
+        1 => "1 device was left out: only root makes devices".to_owned(),
+        count => format!("{count} devices were left out: only root makes devices"),
+    };
+    match args.strict {
+        true => messages::line(&devices),
+        false => messages::line(&format!("{devices} (--strict makes the exit status 1)")),
+    }
+    if args.strict { count } else { 0 }
 }
 
 /// Parses patterns of paths.

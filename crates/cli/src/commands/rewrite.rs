@@ -1,6 +1,6 @@
 //! `weald rewrite`: the same tree with other codecs and blocks, or packed anew.
 
-use super::build::ProgressWord;
+use super::build::{ProgressWord, target_kind};
 use super::{exit_code, interrupt_flag};
 use crate::help::Help;
 use crate::json::Object;
@@ -104,6 +104,9 @@ pub struct RewriteArgs {
     /// Replace the target if it exists; it may be the image itself
     #[arg(short, long, help_heading = OUTPUT)]
     force: bool,
+    /// Write to TARGET itself, a device or a named pipe, never through a symlink
+    #[arg(long, help_heading = OUTPUT)]
+    output_device: bool,
     /// Print nothing but problems
     #[arg(short, long, help_heading = OUTPUT)]
     quiet: bool,
@@ -208,6 +211,7 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
         memory_len: args
             .memory
             .unwrap_or(of_level.unwrap_or(&default).memory_len),
+        target_kind: target_kind(args.output_device),
     })
 }
 
@@ -218,6 +222,7 @@ fn pack_options(args: &RewriteArgs, filter: Filter) -> anyhow::Result<BuildOptio
     options.block_len = args.block_size.unwrap_or(options.block_len);
     args.attributes.apply(&mut options);
     options.filter = filter;
+    options.target_kind = target_kind(args.output_device);
     options.threads = args.threads;
     options.memory_len = args.memory.unwrap_or(options.memory_len);
     options.validate()?;

@@ -1,0 +1,315 @@
+//! What another user on the machine gets of outputs, and where they can lead them: nothing, nowhere.
+//!
+//! The attacker is user 65534. Their symlinks lie in a directory of their own without a sticky bit,
+//! which `fs.protected_symlinks` leaves alone: so the tests say the same whatever it is set to.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
+use support::{Bench, Output, run};
+
+const ATTACKER: u32 = 65534;
+const USER: u32 = 1000;
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("stat").mode() & 0o7777
+}
+
+fn owner(path: &Path) -> (u32, u32) {
+    let found = fs::metadata(path).expect("stat");
+    (found.uid(), found.gid())
+}
+
+/// Runs a script as a user without further groups.
+fn as_user(bench: &Bench, uid: u32, script: &str) -> Output {
+    let mut command = bench.command();
+    let weald = command.get_program().to_owned();
+    command = std::process::Command::new("setpriv");
+    let ids = [format!("--reuid={uid}"), format!("--regid={uid}")];
+    command
+        .args(ids)
+        .args(["--clear-groups", "bash", "-c", script]);
+    run(command
+        .current_dir(bench.0.path())
+        .env("WEALD", weald)
+        .env("LC_ALL", "C"))
+}
+
+/// Would catch: a private image that everybody can read once it was replaced.
+#[test]
+fn a_replaced_image_keeps_owner_mode_and_acl() {
+    let bench = Bench::with_image();
+    let image = bench.at("image");
+    for words in ["build -qf source image", "rewrite -qf -l 1 image image"] {
+        for wanted in [0o600, 0o640, 0o444, 0o666] {
+            chown(&image, Some(12), Some(34)).expect("chown");
+            fs::set_permissions(&image, PermissionsExt::from_mode(wanted)).expect("chmod");
+            let ino = fs::metadata(&image).expect("stat").ino();
+            bench.sh(&format!("umask 0; $WEALD {words}"));
+            assert_ne!(fs::metadata(&image).expect("stat").ino(), ino);
+            assert_eq!((mode(&image), owner(&image)), (wanted, (12, 34)), "{words}");
+        }
+        bench.sh("chmod 640 image; setfacl -m u:1000:r,g:50:- image; getfacl -n image > before");
+        bench.sh(&format!("$WEALD {words}; getfacl -n image | diff before -"));
+        bench.sh("setfacl -b image");
+    }
+    // What the directory hands down is for new files, not for those that are replaced.
+    bench.sh("mkdir shared && setfacl -d -m u:1000:rwx shared && mv image shared/ && chmod 600 shared/image
+        $WEALD build -qf source shared/image && getfacl -cn shared/image | tr '\\n' ' ' > found
+        $WEALD build -q source shared/new; touch shared/like; diff <(getfacl -c shared/new) <(getfacl -c shared/like)");
+    let found = bench.sh("cat found");
+    assert_eq!(found.trim(), "user::rw- group::--- other::---");
+    let weald = format!(
+        "umask 027; {} build -q source new",
+        env!("CARGO_BIN_EXE_weald")
+    );
+    bench.sh(&weald);
+    assert_eq!(mode(&bench.at("new")), 0o640);
+}
+
+/// Would catch: a user whom the old image's mode or ACL kept out, and who reads the new one because
+/// its owner is another.
+#[test]
+fn an_owner_that_cannot_be_kept_lets_nobody_in() {
+    let bench = Bench::with_image();
+    bench.sh("mkdir dir && chmod 777 dir");
+    let image = bench.at("dir/image");
+    let replaced = |prepare: &str, uid: u32| {
+        bench.sh(&format!("rm -f dir/image; cp image dir/image; {prepare}"));
+        as_user(
+            &bench,
+            uid,
+            "$WEALD build -qf --exclude null --exclude zero source dir/image",
+        )
+        .expect(0, "");
+        (mode(&image), owner(&image))
+    };
+    let user = (USER, USER);
+    assert_eq!(replaced("chmod 644 dir/image", USER), (0o644, user));
+    assert_eq!(replaced("chmod 640 dir/image", USER), (0o600, user));
+    assert_eq!(replaced("chmod 604 dir/image", USER), (0o600, user));
+    let kept = replaced("chgrp 1000 dir/image; chmod 640 dir/image", USER);
+    assert_eq!(kept, (0o640, user));
+    let denied = "chmod 644 dir/image; setfacl -m u:65534:- dir/image";
+    assert_eq!(replaced(denied, USER), (0o600, user));
+    as_user(
+        &bench,
+        ATTACKER,
+        "cat dir/image > /dev/null && exit 7; exit 0",
+    )
+    .expect(0, "cat: dir/image: Permission denied\n");
+}
+
+/// Would catch: an image that others can open while it is written.
+#[test]
+fn an_unfinished_image_is_for_its_owner_alone() {
+    let bench = Bench::with_image();
+    bench.sh("chmod 644 image; mkfifo stream");
+    let here = fs::canonicalize(bench.0.path()).expect("path");
+    for target in ["image", "new"] {
+        let script = format!("umask 0; exec $WEALD build -qf --from tar stream {target}");
+        let mut command = std::process::Command::new("bash");
+        command.args(["-c", &script]).current_dir(bench.0.path());
+        let mut child = command
+            .env("WEALD", support::weald_path())
+            .spawn()
+            .expect("spawn");
+        // The stream is read only behind the output's beginning, and ends when this is closed.
+        let stream = fs::File::options()
+            .write(true)
+            .open(bench.at("stream"))
+            .expect("open");
+        let tar = bench.weald(["tar", "image"]).stdout;
+        std::io::Write::write_all(&mut &stream, &tar).expect("write");
+        let open = format!("/proc/{}/fd", child.id());
+        let found = loop {
+            let entries = fs::read_dir(&open).expect("list").flatten();
+            // A file without a name; the kernel tells its directory all the same.
+            let is_ours = |path: &Path| fs::read_link(path).is_ok_and(|p| p.starts_with(&here));
+            let opened = entries.map(|entry| entry.path());
+            let regular = opened
+                .filter(|path| is_ours(path))
+                .filter_map(|path| fs::metadata(path).ok());
+            let modes: Vec<_> = regular
+                .filter(|found| found.is_file() && found.nlink() == 0)
+                .map(|found| found.mode() & 0o7777)
+                .collect();
+            if !modes.is_empty() {
+                break modes;
+            }
+            std::thread::yield_now();
+        };
+        assert!(found.iter().all(|mode| mode & 0o77 == 0), "{found:?}");
+        drop(stream);
+        assert!(child.wait().expect("wait").success());
+        let expected = if target == "new" { 0o666 } else { 0o644 };
+        assert_eq!(mode(&bench.at(target)), expected);
+    }
+}
+
+/// Would catch: root's image over a file of root's, or into a device, by way of an attacker's link.
+#[test]
+fn links_of_others_lead_no_output() {
+    let bench = Bench::with_image();
+    bench.sh(
+        "mkdir trap own && chown 65534:65534 trap && chmod 755 trap && echo secret > own/victim",
+    );
+    for (link, target) in [
+        ("file", "../own/victim"),
+        ("dir", "../own"),
+        ("dev", "/dev/full"),
+        ("new", "../own/new"),
+    ] {
+        symlink(target, bench.at("trap").join(link)).expect("symlink");
+        std::os::unix::fs::lchown(bench.at("trap").join(link), Some(ATTACKER), Some(ATTACKER))
+            .expect("lchown");
+    }
+    let refused = |output: Output, what: &str| {
+        assert_eq!(output.code, Some(2), "{what}: {}", output.stderr);
+        assert!(
+            output.stderr.contains("user 65534 may have planted"),
+            "{what}: {}",
+            output.stderr
+        );
+    };
+    for name in ["file", "dir/victim", "dev", "new", "dir/new"] {
+        let path = format!("trap/{name}");
+        refused(bench.weald(["build", "-qf", "source", &path]), name);
+        refused(
+            bench.weald(["build", "-qf", "--output-device", "source", &path]),
+            name,
+        );
+        refused(bench.weald(["rewrite", "-qf", "image", &path]), name);
+    }
+    bench.sh("cp image own/image; ln -s ../own/image trap/image; chown -h 65534 trap/image");
+    refused(
+        bench.weald(["build", "-q", "--append", "source", "trap/image"]),
+        "append",
+    );
+    assert_eq!(
+        bench.sh("cat own/victim; ls own; cmp image own/image"),
+        "secret\nimage\nvictim\n"
+    );
+    // A link of the caller's own is followed, by root and by others.
+    bench.sh("ln -s own/victim mine && $WEALD build -qf source mine && $WEALD check -q mine && test -L mine");
+    bench.sh("mkdir -m 777 open");
+    as_user(
+        &bench,
+        USER,
+        "ln -s ../open/image open/link && $WEALD build -q --exclude null --exclude zero source open/link",
+    )
+    .expect(0, "");
+    assert_eq!(owner(&bench.at("open/image")), (USER, USER));
+}
+
+/// Would catch: a disk overwritten by a mistyped name.
+#[test]
+fn devices_are_written_to_on_request_only() {
+    let bench = Bench::with_image();
+    bench.sh("mkfifo pipe; ln -s pipe link");
+    for target in ["/dev/full", "pipe"] {
+        for words in [["build", "-qf", "source"], ["rewrite", "-qf", "image"]] {
+            let output = bench.weald(words.iter().chain(&[target]));
+            let expected = format!(
+                "weald: {target}: is a device, a named pipe or a socket, no file: --output-device \
+                 writes to devices and named pipes\n"
+            );
+            output.expect(2, &expected);
+        }
+    }
+    bench
+        .weald(["build", "-q", "--output-device", "source", "link"])
+        .expect(
+            2,
+            "weald: link: is a symlink to a device or named pipe: name the device itself\n",
+        );
+    bench
+        .weald(["build", "-q", "--output-device", "source", "new"])
+        .expect(
+            2,
+            "weald: new: is no device or named pipe: leave --output-device out\n",
+        );
+    bench
+        .weald(["build", "-q", "--output-device", "source", "/dev/null"])
+        .expect(0, "");
+    bench.sh(
+        "cat pipe > through & $WEALD build -q --output-device source pipe; wait; cmp through image",
+    );
+    // Descriptors of the caller's own need no option.
+    bench.sh(
+        "$WEALD build -q source /dev/stdout | cmp - image; cmp image <($WEALD build -q source -)",
+    );
+    assert!(fs::metadata("/dev/null").expect("stat").rdev() != 0);
+}
+
+/// Would catch: a directory that others can enter while it is filled, although the image's root is
+/// for its owner alone.
+#[test]
+fn a_target_is_closed_until_it_is_complete() {
+    let bench = Bench::new();
+    bench.sh("mkdir source && head -c 1000000 /dev/urandom > source/big && chmod 700 source");
+    bench
+        .weald(["build", "-q", "source", "image"])
+        .expect(0, "");
+    // A full disk ends the extraction before the attributes of directories come.
+    let found = bench.sh(
+        "mkdir small && mount -t tmpfs -o size=64k,mode=755 tmpfs small && trap 'umount small' EXIT
+         mkdir -m 755 small/there; umask 0; for words in small/new small/above/new '--overwrite small/there'; do
+             $WEALD extract -q image $words 2> /dev/null && exit 1; done
+         stat -c '%a %n' small/new small/above small/above/new small/there",
+    );
+    assert_eq!(
+        found,
+        "700 small/new\n777 small/above\n700 small/above/new\n700 small/there\n"
+    );
+}
+
+/// Would catch: a directory of root's that an image gives away, a user's that another cannot enter.
+#[test]
+fn a_directory_that_is_there_keeps_owner_and_mode() {
+    let bench = Bench::with_image();
+    bench.sh("chmod 711 source && chown 5:6 source && $WEALD build -qf source image");
+    bench.sh("mkdir -m 2750 there && chown 1000:50 there && touch -d @5 there");
+    bench
+        .weald(["extract", "-q", "image", "there"])
+        .expect(0, "");
+    assert_eq!(
+        (mode(&bench.at("there")), owner(&bench.at("there"))),
+        (0o2750, (USER, 50))
+    );
+    bench
+        .weald(["extract", "-q", "image", "new/"])
+        .expect(0, "");
+    assert_eq!(
+        (mode(&bench.at("new")), owner(&bench.at("new"))),
+        (0o711, (5, 6))
+    );
+    bench
+        .weald(["extract", "-q", "--overwrite", "image", "there"])
+        .expect(0, "");
+    assert_eq!(
+        (mode(&bench.at("there")), owner(&bench.at("there"))),
+        (0o711, (5, 6))
+    );
+}
+
+/// Would catch: a tree that goes to where an attacker's link leads.
+#[test]
+fn links_of_others_lead_no_extraction() {
+    let bench = Bench::with_image();
+    bench.sh("mkdir trap own && ln -s ../own trap/link && chown -h 65534:65534 trap trap/link");
+    for target in ["trap/link", "trap/link/", "trap/link/new"] {
+        let output = bench.weald(["extract", "-q", "image", target]);
+        assert_eq!(output.code, Some(2), "{}", output.stderr);
+        assert!(
+            output.stderr.contains("user 65534 may have planted"),
+            "{}",
+            output.stderr
+        );
+    }
+    assert_eq!(bench.sh("ls own"), "");
+    bench.sh("ln -s own mine && $WEALD extract -q image mine && test -e own/bin/tool");
+}

@@ -1,0 +1,197 @@
+//! Who may do what with a file that replaces another: what the old one allowed, and never more.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+
+/// Permissions while a file is not complete: nobody else's.
+pub(crate) const UNFINISHED: u16 = 0o600;
+
+/// Gives `new` the owner, group, mode and POSIX ACL of `old`. Where the owner or the group cannot be
+/// kept, mode and ACL become a mode that lets nobody do what `old` did not let them. Set-uid and
+/// set-gid bits go, as they do when a file is written to.
+///
+/// # Errors
+/// Those of the system, but for an owner or an ACL that cannot be kept.
+pub(crate) fn keep(old: impl AsFd, new: &File) -> io::Result<()> {
+    let was = weald_sys::stat_fd(&old)?;
+    let now = weald_sys::stat_fd(new)?;
+    let acl = acl_of(&old)?;
+    let mut kept = Kept {
+        owner: now.uid == was.uid,
+        group: now.gid == was.gid,
+    };
+    if !(kept.owner && kept.group) {
+        if weald_sys::chown_fd(new, Some(was.uid), Some(was.gid)).is_ok() {
+            (kept.owner, kept.group) = (true, true);
+        } else if !kept.group {
+            kept.group = weald_sys::chown_fd(new, None, Some(was.gid)).is_ok();
+        }
+    }
+    // An ACL that a default of the directory left.
+    match weald_sys::remove_xattr_fd(new, ACL_ACCESS) {
+        Err(error) if !is_none(&error) => return Err(error),
+        _ => {}
+    }
+    if let Some(acl) = &acl
+        && kept.owner
+        && kept.group
+        && weald_sys::set_xattr_fd(new, ACL_ACCESS, acl).is_ok()
+    {
+        return set_mode(new, was.permissions & 0o1777);
+    }
+    let granted = match &acl {
+        None => was.permissions & 0o1777,
+        Some(acl) => without_acl(was.permissions & 0o1777, acl),
+    };
+    set_mode(new, reduced(granted, kept))
+}
+
+/// Sets the mode of `file`, unless it has it: a file system without modes refuses to set any.
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn set_mode(file: &File, permissions: u16) -> io::Result<()> {
+    match weald_sys::stat_fd(file)?.permissions == permissions {
+        true => Ok(()),
+        false => weald_sys::chmod_fd(file, permissions),
+    }
+}
+
+/// What of an old file's identity the new one has.
+#[derive(Clone, Copy)]
+struct Kept {
+    owner: bool,
+    group: bool,
+}
+
+/// What is left of a mode when the file belongs to others. The old owner falls into the class of the
+/// group or of others, so neither gets more than the owner had; members of the old group fall into
+/// that of others, and members of the new group were others or in the old group.
+fn reduced(mode: u16, kept: Kept) -> u16 {
+    let (user, mut group, mut other) = (mode >> 6 & 7, mode >> 3 & 7, mode & 7);
+    if !kept.group {
+        other &= group;
+        group = other;
+    }
+    if !kept.owner {
+        group &= user;
+        other &= user;
+    }
+    mode & !0o77 | group << 3 | other
+}
+
+/// The mode that allows no more than `mode` (whose group bits are the mask) and `acl` together:
+/// what any entry denies, the group and others are denied. An ACL that cannot be read allows only
+/// the owner.
+fn without_acl(mode: u16, acl: &[u8]) -> u16 {
+    const USER_OBJ: u16 = 1;
+    const OTHER: u16 = 32;
+    const MASK: u16 = 16;
+    let Some((version, entries)) = acl.split_first_chunk::<4>() else {
+        return mode & !0o77;
+    };
+    let (entries, rest) = entries.as_chunks::<8>();
+    if u32::from_le_bytes(*version) != 2 || !rest.is_empty() {
+        return mode & !0o77;
+    }
+    let mask = mode >> 3 & 7;
+    let named = entries.iter().filter_map(|entry| {
+        let [tag, tag_high, allowed, ..] = *entry;
+        let tag = u16::from_le_bytes([tag, tag_high]);
+        (!matches!(tag, USER_OBJ | MASK | OTHER)).then_some(u16::from(allowed) & mask)
+    });
+    let group = named.fold(mask, |all, allowed| all & allowed);
+    mode & !0o77 | group << 3 | (mode & 7 & group)
+}
+
+fn acl_of(file: impl AsFd) -> io::Result<Option<Vec<u8>>> {
+    match weald_sys::get_xattr_fd(file, ACL_ACCESS) {
+        Ok(acl) => Ok(Some(acl)),
+        Err(error) if is_none(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// There is no such xattr, or there cannot be any.
+fn is_none(error: &io::Error) -> bool {
+    let errno = error
+        .raw_os_error()
+        .map(rustix::io::Errno::from_raw_os_error);
+    matches!(
+        errno,
+        Some(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All classes in which somebody can be, before and after: nobody gains.
+    #[test]
+    fn nobody_gains_by_another_owner() {
+        for mode in 0..0o1000 {
+            let class = |mode: u16, shift: u16| mode >> shift & 7;
+            for kept in [(true, false), (false, true), (false, false)] {
+                let new = reduced(
+                    mode,
+                    Kept {
+                        owner: kept.0,
+                        group: kept.1,
+                    },
+                );
+                // was owner, in the old group, in the new group
+                for person in 0..8 {
+                    let [owner, old_group, new_group] = [1, 2, 4].map(|bit| person & bit != 0);
+                    let new_group = if kept.1 { old_group } else { new_group };
+                    let pick = |mode, owner, group| match (owner, group) {
+                        (true, _) => class(mode, 6),
+                        (_, true) => class(mode, 3),
+                        _ => class(mode, 0),
+                    };
+                    let before = pick(mode, owner, old_group);
+                    let after = pick(new, owner && kept.0, new_group);
+                    assert_eq!(
+                        after & !before,
+                        0,
+                        "{mode:o} became {new:o}: {person} {kept:?}"
+                    );
+                }
+            }
+        }
+        assert_eq!(
+            reduced(
+                0o644,
+                Kept {
+                    owner: false,
+                    group: true
+                }
+            ),
+            0o644
+        );
+    }
+
+    #[test]
+    fn a_mode_instead_of_an_acl_allows_what_every_entry_allows() {
+        let acl = |entries: &[(u16, u16)]| {
+            let entry = |&(tag, allowed): &(u16, u16)| {
+                [&tag.to_le_bytes()[..], &allowed.to_le_bytes(), &[0; 4]].concat()
+            };
+            [2_u32.to_le_bytes().to_vec()]
+                .into_iter()
+                .chain(entries.iter().map(entry))
+                .collect::<Vec<_>>()
+                .concat()
+        };
+        let denied = acl(&[(1, 6), (2, 0), (4, 4), (16, 4), (32, 4)]);
+        assert_eq!(without_acl(0o644, &denied), 0o600);
+        let given = acl(&[(1, 6), (2, 6), (4, 0), (16, 6), (32, 4)]);
+        assert_eq!(without_acl(0o664, &given), 0o600);
+        let same = acl(&[(1, 6), (2, 4), (4, 6), (16, 6), (32, 4)]);
+        assert_eq!(without_acl(0o664, &same), 0o644);
+        assert_eq!(without_acl(0o664, b"?"), 0o600);
+    }
+}
