@@ -1,6 +1,6 @@
 /* The best simple parallel loop that makes a forest: loop DIR A B FILES THREADS makes
- * DIR/0../A-1/0../B-1 with FILES empty files each. Threads take leaves in turn; names are relative to
- * the descriptor of the leaf; a file is one mknodat. The generator has to be as fast. */
+ * DIR/0../A-1/0../B-1 with FILES empty files each. Threads take leaves in turn; names are relative
+ * to the descriptor of the leaf; a file is one mknodat. The generator has to be as fast. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

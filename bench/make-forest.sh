@@ -1,7 +1,7 @@
 #!/bin/bash
-# make-forest.sh LIST DIR: unpacks many versions of real packages side by side, fetched by the clients
-# of their registries (pip, npm, cargo). What is there already stays; so a run that was cut short goes
-# on where it stopped.
+# make-forest.sh LIST DIR: unpacks many versions of real packages side by side, fetched by the
+# clients of their registries (pip, npm, cargo). What is there already stays, so that a run that was
+# cut short goes on where it stopped.
 #
 # A line of LIST is one of
 #   pypi NAME VERSION      a wheel
@@ -9,7 +9,8 @@
 #   npm NAME VERSION       a package
 #   crate NAME VERSION     a crate
 #   env NAME PKG==VERSION… several wheels of LIST in one directory, as an install leaves them
-# DIR/KIND/NAME/VERSION is where it goes. All times are the same, so that runs on different days make equal trees.
+# DIR/KIND/NAME/VERSION is where it goes. All times are the same, so that runs on different days
+# make equal trees.
 set -euo pipefail
 
 MTIME=@1700000000
@@ -22,23 +23,30 @@ die() {
 # wheel NAME VERSION: unpacks into $scratch/tree.
 wheel() {
     local platform platforms=()
-    for platform in manylinux_2_28_x86_64 manylinux_2_27_x86_64 manylinux_2_17_x86_64 manylinux2014_x86_64 any; do
-        platforms+=(--platform "$platform")
+    for platform in manylinux_2_28 manylinux_2_27 manylinux_2_17 manylinux2014; do
+        platforms+=(--platform "${platform}_x86_64")
     done
-    python3 -m pip download --quiet --no-deps --no-cache-dir --only-binary=:all: --python-version 3.11 \
-        --implementation cp --abi cp311 --abi abi3 --abi none "${platforms[@]}" -d "$scratch" "$1==$2"
+    platforms+=(--platform any)
+    python3 -m pip download --quiet --no-deps --no-cache-dir --only-binary=:all: \
+        --python-version 3.11 --implementation cp --abi cp311 --abi abi3 --abi none \
+        "${platforms[@]}" -d "$scratch" "$1==$2"
     mkdir "$scratch/tree"
     python3 -m zipfile -e "$scratch"/*.whl "$scratch/tree"
 }
 
 # Some files of a wheel need not compile; pip goes on without their byte code, and so does this.
 byte_code() {
-    python3 -m compileall -q --invalidation-mode unchecked-hash -s "$scratch/tree" -p /usr/lib/python3/site-packages \
+    python3 -m compileall -q --invalidation-mode unchecked-hash \
+        -s "$scratch/tree" -p /usr/lib/python3/site-packages \
         "$scratch/tree" >/dev/null 2>&1 || true
 }
 
 npm_package() {
-    (cd "$scratch" && npm pack --loglevel error "$1@$2" >/dev/null && tar -xzf ./*.tgz --no-same-owner)
+    (
+        cd "$scratch"
+        npm pack --loglevel error "$1@$2" >/dev/null
+        tar -xzf ./*.tgz --no-same-owner
+    )
     mv "$(find "$scratch" -mindepth 1 -maxdepth 1 -type d | head -n1)" "$scratch/tree"
 }
 
@@ -46,8 +54,8 @@ npm_package() {
 crate() {
     mkdir -p "$scratch/want/src"
     : >"$scratch/want/src/lib.rs"
-    printf '%s\n' '[package]' 'name = "want"' 'version = "0.0.0"' 'edition = "2021"' '[dependencies]' \
-        "$1 = { version = \"=$2\", default-features = false }" '[workspace]' \
+    printf '%s\n' '[package]' 'name = "want"' 'version = "0.0.0"' 'edition = "2021"' \
+        '[dependencies]' "$1 = { version = \"=$2\", default-features = false }" '[workspace]' \
         >"$scratch/want/Cargo.toml"
     (cd "$scratch/want" && cargo fetch --quiet)
     cp -r "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"$1-$2" "$scratch/tree"
@@ -59,7 +67,7 @@ environment() {
     local want dir
     mkdir "$scratch/tree"
     for want in "$@"; do
-        for dir in "$forest/pypi/${want%%==*}/${want##*==}" "$forest/pypyc/${want%%==*}/${want##*==}"; do
+        for dir in "$forest"/{pypi,pypyc}"/${want%%==*}/${want##*==}"; do
             if [ -d "$dir" ]; then cp -r "$dir/." "$scratch/tree/"; fi
         done
     done
@@ -80,7 +88,13 @@ fetch() {
     esac
 }
 
-place_of() { if [ "$1" = env ]; then printf '%s/env/%s' "$forest" "$2"; else printf '%s/%s/%s/%s' "$forest" "$1" "$2" "$3"; fi; }
+place_of() {
+    if [ "$1" = env ]; then
+        printf '%s/env/%s' "$forest" "$2"
+    else
+        printf '%s/%s/%s/%s' "$forest" "$1" "$2" "$3"
+    fi
+}
 
 grow() {
     local place

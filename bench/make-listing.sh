@@ -1,8 +1,8 @@
 #!/bin/bash
-# make-listing.sh COPIES DIR... writes a listing, paths that end in zero bytes, of realistic names in
-# no order: those of everything below the DIRs, COPIES times under roots of their own, and of each copy
-# one name in 17, another for every copy, changed. The same trees give the same listing; only names are
-# read. `weald build - --from listing` takes it.
+# make-listing.sh COPIES DIR... writes a listing, paths that end in zero bytes, of realistic names
+# in no order: those of everything below the DIRs, COPIES times under roots of their own; of each
+# copy one name in 17, another for every copy, changed. The same trees give the same listing; only
+# names are read. `weald build - --from listing` takes it.
 set -euo pipefail
 export LC_ALL=C
 

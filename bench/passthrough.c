@@ -1,6 +1,6 @@
-/* What FUSE passthrough (Linux 6.9) gains and costs: passthrough DIR HOW COUNT BYTES THREADS mounts
- * on DIR a directory of COUNT files of BYTES bytes each, all the same memory, until it is unmounted.
- * HOW is
+/* What FUSE passthrough (Linux 6.9) gains and costs: passthrough DIR HOW COUNT BYTES THREADS
+ * mounts on DIR a directory of COUNT files of BYTES bytes each, all the same memory, until it is
+ * unmounted. HOW is
  *   plain   the kernel opens files by itself, reads are answered from memory
  *   opened  each open is asked for, reads are answered from memory
  *   through each open is asked for and tied to a file in memory, which the kernel reads by itself
@@ -100,7 +100,8 @@ static void serve_one(const struct fuse_in_header *in, const void *body) {
         struct init_answer out = {.major = 7,
                                   .minor = offer->minor < 40 ? offer->minor : 40,
                                   .max_readahead = offer->max_readahead,
-                                  .flags = (FUSE_ASYNC_READ | FUSE_MAX_PAGES | INIT_EXTENDED) & offer->flags,
+                                  .flags = offer->flags & (FUSE_ASYNC_READ | FUSE_MAX_PAGES |
+                                                           INIT_EXTENDED),
                                   .flags2 = how == THROUGH ? INIT_PASSTHROUGH2 : 0,
                                   .max_background = 64,
                                   .congestion_threshold = 48,
@@ -173,7 +174,10 @@ int main(int argc, char **argv) {
         fputs("usage: passthrough DIR plain|opened|through COUNT BYTES THREADS\n", stderr);
         return 2;
     }
-    how = strcmp(argv[2], "through") == 0 ? THROUGH : strcmp(argv[2], "opened") == 0 ? OPENED : PLAIN;
+    if (strcmp(argv[2], "through") == 0)
+        how = THROUGH;
+    else
+        how = strcmp(argv[2], "opened") == 0 ? OPENED : PLAIN;
     file_count = strtoull(argv[3], NULL, 10);
     file_len = strtoull(argv[4], NULL, 10);
     long thread_count = atol(argv[5]);
@@ -188,7 +192,8 @@ int main(int argc, char **argv) {
     if (device < 0)
         fail("/dev/fuse");
     char options[100];
-    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", device);
+    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other",
+             device);
     if (mount("passthrough", argv[1], "fuse.passthrough", MS_RDONLY, options) != 0)
         fail(argv[1]);
     pthread_t threads[64];

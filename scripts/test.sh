@@ -27,7 +27,27 @@ run_tests() {
     unsteady=("${again[@]}")
 }
 
+# Every suite of the benchmarks at a size of seconds, with the program that the tests built. A command
+# that fails is an error here, and so is an option or a field that has another name now.
+try_benchmarks() {
+    local suite words
+    for suite in main build mount forest; do
+        words=(--corpus "tiny=$root/bench" --rival squashfs-zstd)
+        case $suite in
+        mount) words+=(--part meta read dir many) ;;
+        forest) words=() ;;
+        esac
+        python3 -m weald_bench run --suite $suite --scale tiny "${words[@]}" \
+            --out "$work/bench-out" --weald "$debug/weald" --stub "$debug/examples/stub" >"$work/bench.log" 2>&1 || {
+            cat "$work/bench.log" "$work/bench-out/$suite.log"
+            die "the suite $suite of the benchmarks failed"
+        }
+    done
+}
+
 need cargo python3
+debug=${CARGO_TARGET_DIR:-$root/target}/debug
+export PYTHONPATH=$root/bench PYTHONDONTWRITEBYTECODE=1
 need_root "testing: it makes devices, foreign owners and mounts, and"
 need_fuse
 cd "$root"
@@ -37,7 +57,8 @@ timed cargo fmt --check
 make_work
 unsteady=()
 timed run_tests
-timed env PYTHONPATH=bench PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s bench/tests -t bench
+timed python3 -m unittest discover -s bench/tests -t bench
+timed try_benchmarks
 timed cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 # Built already, for the tests that run the program.
 timed env WEALD_PROFILE=dev bash scripts/trees.sh quick

@@ -66,7 +66,7 @@ class Kernel(unittest.TestCase):
         with self.assertRaisesRegex(CommandFailed, "false"):
             self.meter.pipe(["false"], ["cat"])
         with self.assertRaisesRegex(CommandFailed, "false"):
-            self.meter.pipe(["echo", "x"], ["false"])
+            self.meter.pipe(["true"], ["false"])
 
     def test_output_goes_to_the_log_and_to_a_file_that_is_asked_for(self) -> None:
         target = self.place / "out"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +42,7 @@ class Options:
     levels: list[int] = field(default_factory=list)
     rounds: int | None = None
     limit_s: float = 0.0
+    minutes: float = math.inf
     weald: Path = Path()
     against: Path | None = None
     stub: Path | None = None
@@ -73,6 +76,8 @@ class Bench:
         self.work = Path()
         self.mnt = Path()
         self.meter: Meter = None  # type: ignore[assignment]
+        # After this no table begins another round.
+        self.deadline = time.monotonic() + options.minutes * 60
 
     def __enter__(self) -> Bench:
         self.options.out.mkdir(parents=True, exist_ok=True)
@@ -122,6 +127,20 @@ class Bench:
         """The Weald under test, and the one that it is compared with."""
         return [self.weald] + ([self.against] if self.against else [])
 
+    def wants(self, name: str) -> bool:
+        """Whether a rival was asked for, there or missing."""
+        return any(rival.name == name for rival in self.rivals)
+
+    def problem_of(self, name: str) -> str | None:
+        """Why a rival that was asked for cannot be run; None if it can. It is noted as missing."""
+        for rival in self.rivals:
+            if rival.name == name:
+                problem = rival.problem()
+                if problem:
+                    self.result.missing[name] = problem.removeprefix("missing: ")
+                return problem
+        return None
+
     def rounds(self, usual: int) -> int:
         """How often each thing is measured at most."""
         return self.options.rounds or usual
@@ -147,7 +166,7 @@ class Bench:
 
     def by_turns(self, steps: Sequence[Step], rounds: int, limit_s: float = 1e9) -> int:
         """Runs steps by turns; failures go into the result."""
-        limit_s = min(limit_s, self.options.limit_s or limit_s)
+        limit_s = min(limit_s, self.options.limit_s or limit_s, self.deadline - time.monotonic())
         done = interleave(steps, self.rounds(rounds), limit_s, say)
         self.result.failures += [f"{step.id}: {step.problem}" for step in steps if step.problem]
         return done

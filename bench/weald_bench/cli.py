@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ from weald_bench import machine, markdown, report, suites
 from weald_bench.bench import ROOT, Bench, Options, say
 from weald_bench.measure import CommandFailed, FreePages, shown
 from weald_bench.rivals import by_name
+from weald_bench.suites.common import LEVEL_DEFAULT
 
 USAGE_EXAMPLES = """\
 examples:
@@ -95,6 +97,8 @@ def options_of(args: argparse.Namespace, suite: suites.Suite) -> Options:
     if not weald.is_file():
         raise ValueError("there is no release build of Weald: run 'make', or name one by --weald")
     levels = args.level or list(suite.levels)
+    if suite.levels and LEVEL_DEFAULT not in levels:
+        levels.append(LEVEL_DEFAULT)
     return Options(
         suite=suite.name,
         scale=args.scale,
@@ -104,6 +108,7 @@ def options_of(args: argparse.Namespace, suite: suites.Suite) -> Options:
         levels=levels,
         rounds=args.rounds or (1 if args.scale == "tiny" else None),
         limit_s=args.limit or 0.0,
+        minutes=suite.minutes if not args.rounds else math.inf,
         weald=weald,
         against=args.against.resolve() if args.against else None,
         stub=(args.stub or built / "examples" / "stub").resolve(),
@@ -142,9 +147,7 @@ def run(args: argparse.Namespace) -> int:
     rivals = [by_name(name) for name in names]
     with FreePages() as pages, Bench(options, rivals) as bench:
         for rival in rivals:
-            problem = rival.problem()
-            if problem:
-                bench.result.missing[rival.name] = problem
+            bench.problem_of(rival.name)
         tools = {rival.name: rival.version() for rival in rivals if not rival.problem()}
         bench.result.machine = machine.facts(bench.work, options.weald, tools, pages.state)
         bench.result.machine["command"] = shown(["python3 -m weald_bench", *command_words(args)])

@@ -49,7 +49,7 @@ class Table:
     rows: list[Row] = field(default_factory=list)
     intro: str = ""
     notes: list[str] = field(default_factory=list)
-    #: {"kind": "bars", "key": …} or {"kind": "lines", "x": …, "y": …, "series": …}, with "unit".
+    #: {"kind": "bars", "key", "unit"} or {"kind": "lines", "x", "y", "x_title", "unit"}.
     plot: dict[str, str] | None = None
 
     def row(self, id: str) -> Row | None:

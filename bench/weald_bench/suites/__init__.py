@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,8 +12,8 @@ from weald_bench.suites import build, forest, main, mount
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite: its parts in order, the corpora and rivals of a usual run, the most seconds that
-    the repetitions of one table take unless `--limit` says otherwise, and whether it needs root."""
+    """A suite: its parts in order, the corpora and rivals of a usual run, whether it
+    needs root, and after how many minutes no table begins another round."""
 
     name: str
     title: str
@@ -22,6 +23,7 @@ class Suite:
     levels: tuple[int, ...]
     run: Callable[[Bench], None]
     needs_root: bool = True
+    minutes: float = math.inf
 
 
 EVERY_RIVAL = (
@@ -39,6 +41,7 @@ ALL = {
             ("squashfs-zstd", "erofs", "dwarfs"),
             (5, 7),
             main.run,
+            minutes=11,
         ),
         Suite(
             "build",

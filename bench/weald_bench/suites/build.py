@@ -91,9 +91,8 @@ def sizes_part(bench: Bench, name: str, tree: Path) -> None:
                 if memory:
                     bench.at_most(f"{figure}: memory, MiB", found(row, "peak_mib"), memory, 0)
         return
-    rivals = [rival.name for rival in bench.rivals]
     for row, rival, figure, size, cpu in RIVALS_ASKED:
-        if rival in rivals and table.row(row):
+        if bench.wants(rival) and table.row(row):
             for key, what, most in (("mb", "size", size), ("cpu_s", "CPU", cpu)):
                 ratio = stats.median(table.ratios(row, key, rival))
                 bench.at_most(f"{name}: {figure}, {what}", ratio, most)

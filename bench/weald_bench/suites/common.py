@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from weald_bench.bench import Bench, say
 from weald_bench.corpora import by_word
 from weald_bench.corpora.base import human, tree_len
 from weald_bench.measure import CommandFailed, warm
-from weald_bench.mounts import Samples
+from weald_bench.mounts import Samples, Source
 from weald_bench.result import SAME_ROW_OF_AGAINST, Column, Row, Table
 from weald_bench.rivals.base import Packing, file_len
 from weald_bench.runner import Step
@@ -48,9 +49,7 @@ def builders(bench: Bench, tree: Path, levels: list[int]) -> list[Builder]:
                 )
             )
     for rival in bench.rivals:
-        problem = rival.problem()
-        if problem:
-            bench.result.missing[rival.name] = problem
+        problem = bench.problem_of(rival.name)
         rows.append(
             Builder(
                 rival.name,
@@ -132,6 +131,26 @@ def sizes(
         table.rows.append(Row(row.id, row.label, dict(samples[row.id].cells), problem))
     bench.show(table)
     return table
+
+
+def fill(
+    table: Table,
+    sources: Sequence[Source],
+    samples: Mapping[str, Samples],
+    steps: Sequence[Step],
+    more: Callable[[Source], dict[str, Any]] = lambda _: {},
+) -> None:
+    """A row for each source: its samples, or why it has none; `more` gives further cells."""
+    problems = {step.id: step.problem for step in steps}
+    for source in sources:
+        problem = source.problem or problems.get(source.id)
+        cells = {} if problem else {**more(source), **samples[source.id].cells}
+        table.rows.append(Row(source.id, source.label, cells, problem))
+
+
+def steps_of(sources: Sequence[Source], action: Callable[[Source], None]) -> list[Step]:
+    """A step for each source that can be measured."""
+    return [Step(one.id, partial(action, one)) for one in sources if not one.problem]
 
 
 def image_of(bench: Bench, name: str, tree: Path) -> Path:

@@ -98,7 +98,7 @@ def on_hosts(bench: Bench) -> None:
     for kind in FILE_SYSTEMS:
         problem = missing(kind)
         if problem:
-            bench.result.missing[kind] = problem
+            bench.result.missing[kind] = problem.removeprefix("missing: ")
             table.rows.append(Row(kind, kind, {}, problem))
             continue
         for fanout in HOST_COUNTS[: bench.sized(len(HOST_COUNTS), 1)]:
@@ -215,7 +215,7 @@ def host(bench: Bench) -> None:
         problem = missing(kind)
         if problem:
             table.rows.append(Row(kind, kind, {}, problem))
-            bench.result.missing[kind] = problem
+            bench.result.missing[kind] = problem.removeprefix("missing: ")
         else:
             table.rows.append(host_row(bench, kind, loop))
         own, loops = (stats.median(table.samples(kind, key)) for key in ("own", "loop"))

@@ -7,7 +7,6 @@ import math
 import os
 import subprocess
 from dataclasses import dataclass
-from functools import partial
 
 from weald_bench import stats
 from weald_bench.bench import Bench, say
@@ -22,9 +21,8 @@ from weald_bench.mounts import (
     weald_source,
 )
 from weald_bench.result import Column, Row, Table
-from weald_bench.runner import Step
 from weald_bench.suites import counts, streams
-from weald_bench.suites.common import remove, run_part
+from weald_bench.suites.common import fill, remove, run_part, steps_of
 from weald_bench.suites.served import served
 
 PARTS = ("build", "search", "mount", "listing", "counts", "host")
@@ -335,7 +333,7 @@ def walked(bench: Bench, fanout: str) -> None:
         used, _ = on_mount(bench, source, lambda: bench.meter.pipe(command))
         samples[source.id].add(wall_s=used.wall_s)
 
-    steps = [Step(source.id, partial(walk, source)) for source in sources]
+    steps = steps_of(sources, walk)
     bench.by_turns(steps, WALK_ROUNDS)
     expected = int(output(bench.weald.command("find", image, "--count")))
     with mounted(bench, sources[0]):
@@ -349,9 +347,7 @@ def walked(bench: Bench, fanout: str) -> None:
         Column("× stub", "wall_s", 2, to="stub"),
     ]
     table = Table("walk", f"find -size over a mount of {fanout}", columns)
-    for source, step in zip(sources, steps):
-        cells = {"entries": str(expected), **samples[source.id].cells}
-        table.rows.append(Row(source.id, source.label, cells, step.problem))
+    fill(table, sources, samples, steps, lambda _: {"entries": str(expected)})
     bench.show(table)
     # The least of the rounds: what disturbs a run only adds.
     own = min(table.samples("weald", "wall_s"), default=None)

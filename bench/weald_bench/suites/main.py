@@ -29,10 +29,12 @@ from weald_bench.suites.common import (
     LEVEL_DEFAULT,
     against_baseline,
     each_corpus,
+    fill,
     ratio_columns,
     remove,
     run_part,
     sizes,
+    steps_of,
 )
 
 PARTS = ("sizes", "mounts", "memory")
@@ -58,7 +60,7 @@ def run(bench: Bench) -> None:
 def one_corpus(bench: Bench, name: str, tree: Path) -> None:
     """Builds, mounts and reads one tree."""
     table = sizes(bench, name, tree, BASELINES, BUILD_ROUNDS, BUILD_LIMIT_S)
-    if name == "forest" and "squashfs-zstd" in [rival.name for rival in bench.rivals]:
+    if name == "forest" and bench.wants("squashfs-zstd"):
         for key, what, most in (("mb", "size", 0.75), ("cpu_s", "CPU", 0.60)):
             found = stats.median(table.ratios(DEFAULT, key, "squashfs-zstd"))
             bench.at_most(f"{name}: {what} against SquashFS", found, most)
@@ -124,10 +126,11 @@ def mount_and_list(bench: Bench, source: Source) -> Usage:
     command = [*(source.user_command or kernel_mount(source)), bench.mnt]
     busy, start = busy_seconds(), time.perf_counter()
     bench.quiet(command)
-    subprocess.run(["ls", "-l", bench.mnt], stdout=subprocess.DEVNULL, check=True)
-    used = Usage(time.perf_counter() - start, busy_seconds() - busy)
-    unmount(bench.mnt)
-    return used
+    try:
+        subprocess.run(["ls", "-l", bench.mnt], stdout=subprocess.DEVNULL, check=True)
+        return Usage(time.perf_counter() - start, busy_seconds() - busy)
+    finally:
+        unmount(bench.mnt)
 
 
 def mount_table(bench: Bench, name: str, images: list[Source]) -> None:
@@ -137,7 +140,7 @@ def mount_table(bench: Bench, name: str, images: list[Source]) -> None:
     def mount(source: Source) -> None:
         samples[source.id].add(ms=mount_and_list(bench, source).wall_s * 1000)
 
-    steps = [Step(source.id, partial(mount, source)) for source in images if not source.problem]
+    steps = steps_of(images, mount)
     bench.by_turns(steps, MOUNT_ROUNDS)
     baselines = BASELINES + against_baseline(bench)
     columns = [
@@ -150,16 +153,6 @@ def mount_table(bench: Bench, name: str, images: list[Source]) -> None:
     bench.show(table)
     found = stats.median(table.samples("weald", "ms"))
     bench.at_most(f"{name}: mount and first ls, ms", found, 50, 1)
-
-
-def fill(
-    table: Table, images: list[Source], samples: dict[str, Samples], steps: list[Step]
-) -> None:
-    """The rows of a table of mounts."""
-    problems = {step.id: step.problem for step in steps}
-    for source in images:
-        problem = source.problem or problems.get(source.id)
-        table.rows.append(Row(source.id, source.label, dict(samples[source.id].cells), problem))
 
 
 def read_table(bench: Bench, name: str, images: list[Source]) -> None:
@@ -188,7 +181,7 @@ def read_table(bench: Bench, name: str, images: list[Source]) -> None:
             find_cpu_s=find.cpu_s,
         )
 
-    steps = [Step(source.id, partial(read, source)) for source in images if not source.problem]
+    steps = steps_of(images, read)
     bench.by_turns(steps, READ_ROUNDS, READ_LIMIT_S)
     baselines = BASELINES + against_baseline(bench)
     table = Table(
@@ -209,7 +202,7 @@ def read_table(bench: Bench, name: str, images: list[Source]) -> None:
     )
     fill(table, images, samples, steps)
     bench.show(table)
-    if "squashfs-zstd" in [source.id for source in images]:
+    if bench.wants("squashfs-zstd"):
         found = stats.median(table.ratios("weald", "cold_s", "squashfs-zstd"))
         bench.at_most(f"{name}: reading all, cold, against SquashFS", found, 1.00)
 
@@ -273,7 +266,7 @@ def memory(bench: Bench) -> None:
     if bench.options.rivals is not None:
         for rival in bench.rivals:
             target = bench.work / f"many.{rival.name}"
-            problem = rival.problem()
+            problem = bench.problem_of(rival.name)
             if problem:
                 table.rows.append(Row(rival.name, rival.label, {}, problem))
             else:

@@ -3,7 +3,6 @@ image."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from weald_bench import stats
@@ -25,7 +24,14 @@ from weald_bench.rivals import dwarfs as dwarfs_tools
 from weald_bench.rivals import squashfs
 from weald_bench.runner import Step
 from weald_bench.suites import many, meta, start, through
-from weald_bench.suites.common import against_baseline, ratio_columns, remove, run_part
+from weald_bench.suites.common import (
+    against_baseline,
+    fill,
+    ratio_columns,
+    remove,
+    run_part,
+    steps_of,
+)
 
 PARTS = ("meta", "read", "dir", "start", "many", "through")
 
@@ -62,7 +68,7 @@ def read(bench: Bench) -> None:
     bench.quiet(bench.weald.build("--profile", "interactive", text, images["quick"]))
     squash = bench.work / "text.squashfs"
     quiet = ["-no-progress", "-quiet"]
-    if any(rival.name == "squashfs-zstd" for rival in bench.rivals):
+    if bench.wants("squashfs-zstd") and not bench.problem_of("squashfs-zstd"):
         bench.quiet(["mksquashfs", text, squash, "-comp", "zstd", "-b", "1M", *quiet])
     remove(raw)
     remove(text)
@@ -80,9 +86,10 @@ def in_order(bench: Bench, images: dict[str, Path], squash: Path, length: int) -
         for weald in bench.wealds()
         for name in labels
     ]
-    if squash.exists():
+    if bench.wants("squashfs-zstd"):
         label = "SquashFS zstd, 1 MiB"
         sources.append(kernel_source("squashfs", squash, "squashfs", label))
+        sources[-1].problem = bench.problem_of("squashfs-zstd")
     samples = {source.id: Samples() for source in sources}
     samples["check"] = Samples()
 
@@ -100,7 +107,7 @@ def in_order(bench: Bench, images: dict[str, Path], squash: Path, length: int) -
         used = bench.measure(bench.weald.command("check", "--quiet", images["text"]))
         add("check", used.wall_s, used.cpu_s, 0)
 
-    steps = [Step(source.id, partial(read_big, source)) for source in sources]
+    steps = steps_of(sources, read_big)
     steps.append(Step("check", check))
     bench.by_turns(steps, IN_ORDER_ROUNDS)
     table = Table(
@@ -117,11 +124,9 @@ def in_order(bench: Bench, images: dict[str, Path], squash: Path, length: int) -
         ],
         plot={"kind": "bars", "key": "rate", "unit": "GB/s"},
     )
-    names = {source.id: source.label for source in sources}
-    names["check"] = "Weald: check of the default's image, all processors"
-    for step in steps:
-        cells = dict(samples[step.id].cells)
-        table.rows.append(Row(step.id, names[step.id], cells, step.problem))
+    fill(table, sources, samples, steps)
+    label = "Weald: check of the default's image, all processors"
+    table.rows.append(Row("check", label, dict(samples["check"].cells), steps[-1].problem))
     bench.show(table)
     in_order_checks(bench, table)
 
@@ -160,7 +165,7 @@ def at_random(bench: Bench, images: dict[str, Path]) -> None:
         each = 1000 / RANDOM_READS
         samples[source.id].add(server_ms=server * each, wall_ms=used.wall_s * each)
 
-    steps = [Step(source.id, partial(read_pieces, source)) for source in sources]
+    steps = steps_of(sources, read_pieces)
     bench.by_turns(steps, DIR_ROUNDS)
     table = Table(
         "at-random",
@@ -172,9 +177,7 @@ def at_random(bench: Bench, images: dict[str, Path]) -> None:
             Column("wall, ms each", "wall_ms"),
         ],
     )
-    for source, step in zip(sources, steps):
-        cells = dict(samples[source.id].cells)
-        table.rows.append(Row(source.id, source.label, cells, step.problem))
+    fill(table, sources, samples, steps)
     bench.show(table)
     for name, most in (("text", 5), ("quick", 0.6)):
         # The least of the rounds: what disturbs a run only adds.
@@ -213,8 +216,10 @@ def directory(bench: Bench) -> None:
     for rival in bench.rivals:
         image = bench.work / f"forest.{rival.name}"
         if isinstance(rival, squashfs.Zstd):
-            bench.quiet(rival.packing(tree, image, bench.work).command)
             sources.append(kernel_source("squashfs", image, rival.name, rival.label))
+            sources[-1].problem = bench.problem_of(rival.name)
+            if not sources[-1].problem:
+                bench.quiet(rival.packing(tree, image, bench.work).command)
         elif isinstance(rival, dwarfs_tools.Dwarfs):
             served, given = rival.mount_commands(image)
             source = Source("dwarfs", rival.label, "fuse", image, served, given)
@@ -229,7 +234,7 @@ def directory(bench: Bench) -> None:
         used, server = on_mount(bench, source, lambda: bench.meter.pipe(command, ["cat"]))
         samples[source.id].add(wall_s=used.wall_s, cpu_s=used.cpu_s, server_s=server)
 
-    steps = [Step(s.id, partial(read_dir, s)) for s in sources if not s.problem]
+    steps = steps_of(sources, read_dir)
     bench.by_turns(steps, DIR_ROUNDS)
     table = Table(
         "directory",
@@ -243,14 +248,11 @@ def directory(bench: Bench) -> None:
             Column("of it the server", "server_s"),
         ],
     )
-    problems = {step.id: step.problem for step in steps}
-    for source in sources:
-        problem = source.problem or problems.get(source.id)
-        table.rows.append(Row(source.id, source.label, dict(samples[source.id].cells), problem))
+    fill(table, sources, samples, steps)
     bench.show(table)
     of_path = stats.median(table.ratios("weald", "wall_s", "weald-path"))
     bench.at_most("a directory of the forest: time against path order", of_path, 2.0)
-    if table.row("squashfs-zstd"):
+    if bench.wants("squashfs-zstd"):
         of_squashfs = stats.median(table.ratios("weald", "wall_s", "squashfs-zstd"))
         bench.at_most("a directory of the forest: time against SquashFS", of_squashfs, 1.00)
     for path in bench.work.glob("forest*"):

@@ -6,7 +6,6 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from weald_bench import stats
@@ -14,10 +13,10 @@ from weald_bench.bench import Bench, say
 from weald_bench.corpora import forests
 from weald_bench.measure import CommandFailed, drop_caches, measure_machine, output, process_cpu
 from weald_bench.mounts import Samples, Source, kernel_source, mounted, on_mount, weald_source
-from weald_bench.result import Column, Row, Table
+from weald_bench.result import Column, Table
 from weald_bench.rivals import ext4
 from weald_bench.runner import Step
-from weald_bench.suites.common import against_baseline, ratio_columns, remove
+from weald_bench.suites.common import against_baseline, fill, ratio_columns, remove, steps_of
 
 START_ROUNDS = 9
 WARM_STARTS = 3
@@ -49,14 +48,11 @@ def run(bench: Bench) -> None:
                 used = measure_machine(lambda: start_all(bench))
                 samples[source.id].add(warm_s=used.wall_s, warm_cpu_s=used.cpu_s)
 
-    steps = [Step(source.id, partial(start, source)) for source in sources]
+    steps = steps_of(sources, start)
     bench.by_turns(steps, START_ROUNDS)
     from_slow_storage(bench, sources, steps, samples)
     table = table_of(bench, count)
-    for source, step in zip(sources, steps):
-        image_mb = source.image.stat().st_blocks * 512 / 1e6
-        cells = {"mb": [image_mb], **samples[source.id].cells}
-        table.rows.append(Row(source.id, source.label, cells, step.problem))
+    fill(table, sources, samples, steps, lambda one: {"mb": [used_mb(one.image)]})
     bench.show(table)
     checks(bench, table)
     remove(programs)
@@ -84,18 +80,21 @@ def images(bench: Bench, programs: Path) -> list[Source]:
             bench.quiet(weald.build(*words, programs, image))
             label = f"{weald.label}, {profile}"
             sources.append(weald_source(weald, image, f"{weald.name}-{profile}", label))
-    wanted = [rival.name for rival in bench.rivals]
-    if "squashfs-zstd" in wanted:
+    if bench.wants("squashfs-zstd"):
         quiet = ["-no-progress", "-quiet"]
         for block in ("128K", "1M"):
             image = bench.work / f"start.squashfs-{block}"
-            bench.quiet(["mksquashfs", programs, image, "-comp", "zstd", "-b", block, *quiet])
             label = f"SquashFS zstd, {block}iB"
             sources.append(kernel_source("squashfs", image, f"squashfs-{block}", label))
-    if "ext4" in wanted:
+            sources[-1].problem = bench.problem_of("squashfs-zstd")
+            if not sources[-1].problem:
+                bench.quiet(["mksquashfs", programs, image, "-comp", "zstd", "-b", block, *quiet])
+    if bench.wants("ext4"):
         image = bench.work / "start.ext4"
-        bench.quiet(ext4.Ext4().packing(programs, image, bench.work).command)
         sources.append(kernel_source("ext4", image, "ext4", "ext4"))
+        sources[-1].problem = bench.problem_of("ext4")
+        if not sources[-1].problem:
+            bench.quiet(ext4.Ext4().packing(programs, image, bench.work).command)
     return sources
 
 
@@ -158,21 +157,23 @@ def from_slow_storage(
     bench: Bench, sources: list[Source], steps: list[Step], samples: dict[str, Samples]
 ) -> None:
     """The same, cold, from slow storage. Without control groups its figures are missing."""
+
+    def start_slowly(source: Source) -> None:
+        used, _ = on_mount(bench, source, lambda: start_all(bench))
+        samples[source.id].add(slow_s=used.wall_s)
+
     try:
         with slow_storage(bench.work):
-            slow = [
-                Step(
-                    source.id,
-                    lambda s=source: samples[s.id].add(
-                        slow_s=on_mount(bench, s, lambda: start_all(bench))[0].wall_s
-                    ),
-                )
-                for source, step in zip(sources, steps)
-                if not step.problem
-            ]
+            failed = [step.id for step in steps if step.problem]
+            slow = steps_of([one for one in sources if one.id not in failed], start_slowly)
             bench.by_turns(slow, SLOW_ROUNDS)
     except (OSError, StopIteration, IndexError) as error:
         bench.result.failures.append(f"start: storage could not be slowed down: {error}")
+
+
+def used_mb(image: Path) -> float:
+    """What an image takes on storage: of ext4 only the blocks in use."""
+    return image.stat().st_blocks * 512 / 1e6
 
 
 def table_of(bench: Bench, count: int) -> Table:
@@ -210,13 +211,13 @@ def checks(bench: Bench, table: Table) -> None:
 
     for profile in ("default", "interactive"):
         row = f"weald-{profile}"
-        if table.row(SQUASHFS[0]):
+        if bench.wants("squashfs-zstd"):
             for figure, key in (("cold", "cold_s"), ("CPU", "cpu_s")):
                 rival = best([middle(name, key) for name in SQUASHFS])
                 found = stats.ratio(middle(row, key), rival)
                 bench.at_most(f"start, {profile}: {figure} against SquashFS", found, 1.00)
             found = stats.ratio(slow(row), best([slow(name) for name in SQUASHFS]))
             bench.at_most(f"start, {profile}: from slow storage against SquashFS", found, 1.00)
-        if table.row("ext4"):
+        if bench.wants("ext4"):
             found = stats.ratio(middle(row, "warm_s"), middle("ext4", "warm_s"))
             bench.at_most(f"start, {profile}: warm against ext4", found, 1.05)
