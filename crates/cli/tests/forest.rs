@@ -110,7 +110,7 @@ fn what_the_file_system_cannot_hold_is_told_by_name() {
     for (args, what) in [
         (
             ["--names", "case"],
-            "LEAF-A: the file system holds it for a name that is there",
+            "LEAF-A: the file system treats it as equal to a name that exists",
         ),
         (
             ["--symlinks", "0.5"],
@@ -126,7 +126,7 @@ fn what_the_file_system_cannot_hold_is_told_by_name() {
     }
     // A forest that is there is no room for another.
     let told = refused(&["--fanout", "2x20"], &at("numbers"));
-    assert!(told.contains("not empty; --resume"), "{told}");
+    assert!(told.contains("not empty; use --resume"), "{told}");
     drop(guard);
 }
 
@@ -221,7 +221,7 @@ fn killed_at_any_moment_a_forest_can_be_resumed() {
     let output = forest(&verifying, &resumed);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        stderr(&output).contains("2/07/stranger: not of the forest"),
+        stderr(&output).contains("2/07/stranger: not part of the forest"),
         "{}",
         stderr(&output)
     );
@@ -335,17 +335,17 @@ fn what_runs_out_is_told_and_more_room_is_enough() {
     let mnt = small("500", "64M");
     let error = refused(&args, &mnt);
     assert!(
-        error.contains("no inode is left; --resume goes on"),
+        error.contains("no inode is left; --resume continues"),
         "{error}"
     );
     let error = refused(&args, &mnt);
-    assert!(error.contains("not empty; --resume"), "{error}");
+    assert!(error.contains("not empty; use --resume"), "{error}");
     away();
     let args = ["--fanout", "20x100", "--sizes", "constant:40K", "--resume"];
     let mnt = small("5000", "64M");
     let error = refused(&args, &mnt);
     assert!(
-        error.contains("no space is left; --resume goes on"),
+        error.contains("no space is left; --resume continues"),
         "{error}"
     );
     let status = Command::new("bash")
@@ -393,14 +393,14 @@ fn words_are_checked_and_predictions_come_true() {
     let scratch = Scratch::new("256m");
     let target = scratch.at("forest");
     let impossible: [(&[&str], &str); 12] = [
-        (&["--fanout", "10x0"], "a level of 0"),
+        (&["--fanout", "10x0"], "expected levels above 0"),
         (&["--fanout", "ten"], "--fanout: fanout: expected a number"),
         (
             &["--fanout", "9999999x9999999x9999999"],
-            "more than 2^48 files",
+            "at most 2^48 files",
         ),
         (&["--fanout", "20000000"], "at most 16777216"),
-        (&["--versions", "999999999999"], "more than 2^48 files"),
+        (&["--versions", "999999999999"], "at most 2^48 files"),
         (&["--names", "klingon"], "expected counter, words, hex"),
         (&["--sizes", "huge"], "expected empty, constant:BYTES"),
         (&["--sizes", "constant:2T"], "at most 1T"),
@@ -408,7 +408,7 @@ fn words_are_checked_and_predictions_come_true() {
         (&["--symlinks", "2"], "expected a share from 0 to 1"),
         (
             &["--symlinks", "0.9", "--hard-links", "0.9"],
-            "more than all files together",
+            "a sum of at most 1",
         ),
         (&["--spec", "gone.toml"], "gone.toml: No such file"),
     ];

@@ -1,33 +1,34 @@
-//! The bytes of files: any part of any file can be made without the rest.
+//! Contents of files. Any part of any file can be made without the rest.
 
 use crate::draw::{Key, Sequence};
 use crate::names::append_word;
 use std::ops::Range;
 
-/// Bytes that are drawn at once: what one change alters.
+/// Length of a page, bytes. Each page is drawn at once, so a change alters whole pages.
 const PAGE_LEN: usize = 4096;
-/// A file with holes has this many bytes of data in a row...
-const RUN_LEN: u64 = 16 << 10;
-/// ... at the start of every so many, and a hole behind; so it ends with one.
-const PERIOD_LEN: u64 = 64 << 10;
-/// Words that text is made of.
+/// A sparse file has a data run of this many bytes …
+const SPARSE_RUN_LEN: u64 = 16 << 10;
+/// … at the start of every period of this many bytes. The rest of the period is a hole, so the
+/// file ends with a hole.
+const SPARSE_PERIOD_LEN: u64 = 64 << 10;
+/// Number of words in the vocabulary of text.
 const WORD_COUNT: u64 = 512;
 
 /// The content of a regular file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     key: Key,
-    /// What changes are drawn for.
+    /// Key from which changes are drawn.
     change_key: Key,
     len: u64,
     is_sparse: bool,
-    /// Versions in which it was changed, ascending.
+    /// Versions that changed the content, ascending.
     epochs: Vec<u64>,
 }
 
 impl Content {
-    /// What is drawn for `key`, `len` bytes of data, changed in the versions `epochs` as is drawn
-    /// for `change_key`.
+    /// Makes a content of `len` data bytes, drawn from `key`. The versions `epochs` change it; the
+    /// changes are drawn from `change_key`.
     pub(crate) fn new(
         key: Key,
         len: u64,
@@ -43,7 +44,7 @@ impl Content {
         Self {
             key,
             change_key,
-            // Holes are found page by page.
+            // File systems store holes in units of pages.
             len: match is_sparse {
                 true => (len + grown).next_multiple_of(PAGE_LEN as u64),
                 false => len + grown,
@@ -53,28 +54,28 @@ impl Content {
         }
     }
 
-    /// Bytes, holes included.
+    /// Length with holes, bytes.
     pub fn len(&self) -> u64 {
         match self.is_sparse {
-            true => self.len.div_ceil(RUN_LEN) * PERIOD_LEN,
+            true => self.len.div_ceil(SPARSE_RUN_LEN) * SPARSE_PERIOD_LEN,
             false => self.len,
         }
     }
 
-    /// Whether there are none.
+    /// Whether the content has no data.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes without holes.
+    /// Length without holes, bytes.
     pub fn data_len(&self) -> u64 {
         self.len
     }
 
-    /// Where data lies, in order.
+    /// Data runs, in order.
     pub fn runs(&self) -> impl Iterator<Item = Range<u64>> + use<> {
         let (step, run) = match self.is_sparse {
-            true => (PERIOD_LEN, RUN_LEN),
+            true => (SPARSE_PERIOD_LEN, SPARSE_RUN_LEN),
             false => (self.len.max(1), self.len),
         };
         let len = self.len;
@@ -82,10 +83,10 @@ impl Content {
         (0..count).map(move |i| i * step..i * step + run.min(len - i * run))
     }
 
-    /// Fills `out` with the bytes from `start` on; holes are zeros, as is what lies behind the end.
+    /// Fills `out` with the bytes from `start` on. Holes and everything after the end are zeros.
     ///
     /// # Cost
-    /// 1 to 3 ns a byte.
+    /// 1 to 3 ns per byte.
     pub fn fill(&self, start: u64, out: &mut [u8]) {
         let mut page = Vec::with_capacity(PAGE_LEN + 16);
         let mut done = 0;
@@ -101,17 +102,20 @@ impl Content {
     }
 
     fn fill_piece(&self, page_start: u64, skip: usize, piece: &mut [u8], page: &mut Vec<u8>) {
-        // Where the data of the page ends.
+        // End of the data in this page.
         let end = match self.is_sparse {
             true => {
-                let (period, at) = (page_start / PERIOD_LEN, page_start % PERIOD_LEN);
-                let left = self.len.saturating_sub(period * RUN_LEN);
-                page_start + left.min(RUN_LEN).saturating_sub(at)
+                let (period, at) = (
+                    page_start / SPARSE_PERIOD_LEN,
+                    page_start % SPARSE_PERIOD_LEN,
+                );
+                let remaining = self.len.saturating_sub(period * SPARSE_RUN_LEN);
+                page_start + remaining.min(SPARSE_RUN_LEN).saturating_sub(at)
             }
             false => self.len,
         };
-        let left = end.saturating_sub(page_start + skip as u64);
-        let data_len = (piece.len() as u64).min(left) as usize;
+        let remaining = end.saturating_sub(page_start + skip as u64);
+        let data_len = (piece.len() as u64).min(remaining) as usize;
         if data_len > 0 {
             self.make_page(page_start / PAGE_LEN as u64, page);
             piece[..data_len].copy_from_slice(&page[skip..skip + data_len]);
@@ -131,7 +135,7 @@ impl Content {
         }
         page.clear();
         let mut sequence = Sequence::new(key);
-        // Two pages of text for one that no codec makes smaller.
+        // Two of three pages are text; the third is incompressible.
         match key.part(0).below(3) {
             0 => {
                 while page.len() < PAGE_LEN {
@@ -141,7 +145,7 @@ impl Content {
             _ => {
                 while page.len() < PAGE_LEN {
                     let bits = sequence.next_bits();
-                    // The product of two draws: some words are far more frequent.
+                    // The product of two draws makes some words far more frequent.
                     let word = ((bits & 0xffff) * (bits >> 16 & 0xffff) * WORD_COUNT) >> 32;
                     append_word(Key::new(word), page);
                     page.push(if bits >> 60 == 0 { b'\n' } else { b' ' });
@@ -161,7 +165,7 @@ mod tests {
         Content::new(key, len, is_sparse, key.part(1), epochs.to_vec())
     }
 
-    /// Would catch: bytes that depend on how they are asked for.
+    /// Catches: bytes that depend on how a reader splits its requests.
     #[test]
     fn parts_agree_with_the_whole() {
         for content in [
@@ -187,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Would catch: versions that have nothing in common, or everything.
+    /// Catches: versions that share nothing, or everything.
     #[test]
     fn a_change_alters_few_pages() {
         let page_of = |content: &Content, i: u64| {

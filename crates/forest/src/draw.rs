@@ -1,43 +1,43 @@
-//! Randomness without a state: a number for every place and purpose, the same on every machine.
+//! Stateless random numbers: one for every position and purpose, the same on every machine.
 
-/// A place or a purpose that numbers are drawn for.
+/// Key of a position or a purpose, from which numbers are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key(u64);
 
-/// A share of things, 0 … 1, in 2^53rds: exact, so that no machine draws otherwise.
+/// A probability, 0 … 1, in units of 2^-53. It is exact, so all machines draw the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Share(u64);
 
 impl Share {
-    /// The share of nothing.
+    /// Probability 0.
     pub const NONE: Self = Self(0);
 
-    /// `share` of 1; `None` outside 0 … 1.
+    /// Makes a probability; `None` outside 0 … 1.
     pub fn new(share: f64) -> Option<Self> {
         (0.0..=1.0)
             .contains(&share)
             .then_some(Self((share * (1u64 << 53) as f64) as u64))
     }
 
-    /// All of `shares` together; `None` where they are more than 1.
+    /// Sum of probabilities; `None` if it is above 1.
     pub fn sum(shares: &[Self]) -> Option<Self> {
         let sum = shares.iter().map(|s| s.0).sum();
         (sum <= 1 << 53).then_some(Self(sum))
     }
 
-    /// Whether nothing has it.
+    /// Whether the probability is 0.
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
 }
 
 impl Key {
-    /// The key of a whole forest.
+    /// Key of a forest.
     pub fn new(seed: u64) -> Self {
         Self(mix(seed))
     }
 
-    /// The key of `part` within this one.
+    /// Key of `part` within this one.
     pub fn part(self, part: u64) -> Self {
         Self(mix(self.0 ^ mix(part.wrapping_add(0x9E37_79B9_7F4A_7C15))))
     }
@@ -47,29 +47,29 @@ impl Key {
         self.0
     }
 
-    /// A number below `bound`, which is above 0; the bias is below `bound` / 2^64.
+    /// Draws a number below `bound`, which is above 0. The bias is below `bound` / 2^64.
     pub fn below(self, bound: u64) -> u64 {
         ((u128::from(self.0) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Whether this is one of the `share`.
+    /// Draws whether an event of probability `share` happens.
     pub fn is_in(self, share: Share) -> bool {
         (self.0 >> 11) < share.0
     }
 
-    /// A number from 0 to below 1.
+    /// Draws a number from 0 to below 1.
     pub fn fraction(self) -> f64 {
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// About normally distributed, mean 0, standard deviation 1, within ±6: the sum of twelve
-    /// fractions.
+    /// Draws from an approximately normal distribution with mean 0 and standard deviation 1, within
+    /// ±6: the sum of twelve uniform numbers.
     pub fn normal(self) -> f64 {
         (0..12).map(|i| self.part(i).fraction()).sum::<f64>() - 6.0
     }
 }
 
-/// The finaliser of SplitMix64: every bit of the result depends on every bit of `z`.
+/// The finalizer of SplitMix64: every bit of the result depends on every bit of `z`.
 ///
 /// # Source
 /// G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number generators", OOPSLA
@@ -81,12 +81,12 @@ fn mix(mut z: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// A sequence of random numbers, for many at one place.
+/// A sequence of random numbers for one key.
 #[derive(Debug, Clone)]
 pub struct Sequence(u64);
 
 impl Sequence {
-    /// The sequence of `key`.
+    /// Starts the sequence of `key`.
     pub fn new(key: Key) -> Self {
         Self(key.0)
     }
@@ -98,8 +98,8 @@ impl Sequence {
     }
 }
 
-/// 2 to the power of `x`, by arithmetic that is the same on every machine (libraries' `exp2` are
-/// not); relative error below 10^-12 for |x| < 64.
+/// 2 to the power of `x`, with arithmetic that is the same on every machine (the `exp2` of
+/// libraries is not). The relative error is below 10^-12 for |x| < 64.
 pub fn power_of_two(x: f64) -> f64 {
     let whole = x.floor();
     let rest = (x - whole) * std::f64::consts::LN_2;
@@ -116,7 +116,7 @@ pub fn power_of_two(x: f64) -> f64 {
     }
 }
 
-/// The logarithm of `x` > 0 to base 2, likewise.
+/// Logarithm of `x` > 0 to base 2, also the same on every machine.
 pub fn logarithm(x: f64) -> f64 {
     let (mut x, mut whole) = (x, 0.0);
     while x >= 2.0 {
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// Would catch: keys whose parts look alike.
+    /// Catches: keys whose parts are correlated.
     #[test]
     fn draws_are_spread_evenly() {
         let share = Share::new(0.25).unwrap();

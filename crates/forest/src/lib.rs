@@ -1,9 +1,10 @@
-//! Forests: big trees of files made from a few words, always the same ones.
+//! Forests: large trees of synthetic files. A few words describe a forest; the same words always
+//! give the same forest.
 //!
 //! A forest is a pure function of its [`Spec`]: any part can be made, or made again, without the
-//! others. So making one that was interrupted goes on where it stopped without a file that
-//! remembers ([`make()`]), and one that was made can be compared with what it should be
-//! ([`verify()`]). `docs/design/0011-forests.md` says why it is built so.
+//! others. So an interrupted run can resume without a state file ([`make()`]), and a finished
+//! forest can be compared with its specification ([`verify()`]). `docs/design/0011-forests.md`
+//! gives the reasons for this design.
 #![forbid(unsafe_code)]
 
 mod content;

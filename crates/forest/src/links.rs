@@ -1,5 +1,5 @@
-//! Which names of a leaf are of one inode. Links lead to files of the same leaf or, from every
-//! second leaf, of the one before: so two leaves tell it all.
+//! Finds the names of each inode. Hard links lead to files of the same leaf or, from every second
+//! leaf, to files of the leaf before. So two leaves together have all names of an inode.
 
 use crate::tree::{Body, Forest, Leaf};
 
@@ -7,21 +7,21 @@ use crate::tree::{Body, Forest, Leaf};
 /// their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NameOfInode {
-    /// The file behind it is an entry of the partner.
-    pub is_of_partner: bool,
+    /// Whether the file behind the entry is in the partner leaf.
+    pub is_in_partner: bool,
     /// Position of that file in its leaf.
     pub file: usize,
-    /// Names of the inode in this leaf, this one included.
-    pub here: u64,
-    /// Names of the inode in the partner.
-    pub there: u64,
-    /// Position of the first name in this leaf.
-    pub first_here: usize,
-    /// Position of the first name in the partner, if there is one.
-    pub first_there: usize,
+    /// Number of names of the inode in this leaf, this one included.
+    pub own_count: u64,
+    /// Number of names of the inode in the partner.
+    pub partner_count: u64,
+    /// Position of the inode's first name in this leaf.
+    pub own_first: usize,
+    /// Position of the inode's first name in the partner, if it has one there.
+    pub partner_first: usize,
 }
 
-/// Names of an inode in one leaf.
+/// The names of an inode in one leaf.
 #[derive(Clone, Copy, Default)]
 struct Names {
     count: u64,
@@ -43,7 +43,7 @@ impl Forest {
         !self.spec().hard_links.is_none() || !self.spec().hard_links_across.is_none()
     }
 
-    /// The leaf that shares inodes with leaf `number`, if one may: the one before or the one behind
+    /// The leaf that may share inodes with leaf `number`, if there is one: the one before or after
     /// it.
     pub fn partner(&self, number: u64) -> Option<u64> {
         if self.has_links_to_leaf_before(number) {
@@ -55,17 +55,17 @@ impl Forest {
 }
 
 impl Leaf {
-    /// Which inode each entry is a name of; `partner` is the leaf that [`Forest::partner`] names.
+    /// Finds the inode of each entry. `partner` is the leaf that [`Forest::partner`] returns.
     ///
     /// # Panics
-    /// Where a link leads to what is not there: the leaves are not of one forest.
+    /// If a link leads to a missing file: the two leaves are not of one forest.
     /// # Cost
     /// O(entries), and a search by name for each link to the other leaf.
     pub fn names_of_inodes(&self, partner: Option<&Leaf>) -> Vec<NameOfInode> {
         let none = Leaf::default();
         let leaves = [self, partner.unwrap_or(&none)];
         let positions = leaves.map(Leaf::positions);
-        // The leaf, as a position in `leaves`, and the position there of the file behind an entry.
+        // Leaf (as an index of `leaves`) and position of the file behind an entry.
         let file = |which: usize, position: usize| match &leaves[which].entries[position].body {
             Body::File(_) | Body::Symlink(_) => (which, position),
             Body::HardLink(index) => (which, positions[which][*index as usize]),
@@ -79,7 +79,7 @@ impl Leaf {
                 )
             }
         };
-        // For each file of either leaf, its names in either.
+        // For each file of both leaves, its names in both.
         let mut names = leaves.map(|leaf| vec![[Names::default(); 2]; leaf.entries.len()]);
         for (which, leaf) in leaves.into_iter().enumerate() {
             for position in 0..leaf.entries.len() {
@@ -89,20 +89,20 @@ impl Leaf {
         }
         let name = |position| {
             let (of, file) = file(0, position);
-            let [here, there] = names[of][file];
+            let [own, partner] = names[of][file];
             NameOfInode {
-                is_of_partner: of == 1,
+                is_in_partner: of == 1,
                 file,
-                here: here.count,
-                there: there.count,
-                first_here: here.first,
-                first_there: there.first,
+                own_count: own.count,
+                partner_count: partner.count,
+                own_first: own.first,
+                partner_first: partner.first,
             }
         };
         (0..self.entries.len()).map(name).collect()
     }
 
-    /// Positions of entries by their numbers.
+    /// Position of each entry by its number.
     fn positions(&self) -> Vec<usize> {
         let mut positions = vec![0; self.entries.len()];
         for (position, entry) in self.entries.iter().enumerate() {
@@ -117,8 +117,8 @@ mod tests {
     use crate::{Body, Forest, Leaf, Spec};
     use std::collections::HashMap;
 
-    /// Would catch: names that are counted in one leaf only, a first name that is not the first, a
-    /// partner that is not one for both.
+    /// Catches: names that are counted in one leaf only, a first name that is not the first, a
+    /// partner relation that is not symmetric.
     #[test]
     fn both_leaves_agree_on_every_inode() {
         let mut spec = Spec {
@@ -146,7 +146,7 @@ mod tests {
             }
             let (own, other) = (leaf(number), partner.map(leaf));
             let names = own.names_of_inodes(other.as_ref());
-            // By the leaf and the name of the file, as links tell it.
+            // By the leaf and the name of the file, as links give them.
             let mut seen: HashMap<(u64, Vec<u8>), Vec<usize>> = HashMap::new();
             for (position, entry) in own.entries.iter().enumerate() {
                 let file = match &entry.body {
@@ -164,17 +164,17 @@ mod tests {
             for ((leaf, name), positions) in seen {
                 for &position in &positions {
                     let found = names[position];
-                    assert_eq!(found.here, positions.len() as u64);
-                    assert_eq!(found.first_here, positions[0]);
-                    assert_eq!(found.is_of_partner, leaf != number);
+                    assert_eq!(found.own_count, positions.len() as u64);
+                    assert_eq!(found.own_first, positions[0]);
+                    assert_eq!(found.is_in_partner, leaf != number);
                     let of = if leaf == number {
                         &own
                     } else {
                         other.as_ref().unwrap()
                     };
                     assert_eq!(of.name(&of.entries[found.file]), name);
-                    across += u64::from(found.there > 0);
-                    inside += u64::from(found.there == 0 && found.here > 1);
+                    across += u64::from(found.partner_count > 0);
+                    inside += u64::from(found.partner_count == 0 && found.own_count > 1);
                 }
             }
         }

@@ -1,15 +1,15 @@
-//! A forest made in a directory of any file system.
+//! Makes a forest in a directory of any file system.
 //!
-//! A leaf is made under a temporary name beside its place and renamed when it is whole, so what has
-//! its name is done. Threads take leaves nearly in their order and none gets further ahead than
-//! [`WINDOW`]: after an interruption, the first leaf that is missing is found by bisection, and
-//! what else may be missing lies around it.
+//! Each leaf is made under a temporary name beside its final one and renamed when it is complete.
+//! So a leaf with its final name is complete. Threads take leaves roughly in order, and none is
+//! further ahead than [`LEAD_MAX`]. After an interruption, a bisection finds the first missing
+//! leaf; all other missing leaves lie around it.
 
 use crate::content::Content;
 use crate::name_order::NameOrder;
 use crate::tree::{Body, Entry, Forest, Leaf};
 use crate::verify::compare_leaf;
-use crate::work::{Progress, Queue, WINDOW, side_by_side};
+use crate::work::{LEAD_MAX, Progress, Queue, interleave_directories};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -17,28 +17,28 @@ use std::sync::atomic::Ordering;
 use weald_format::{Attributes, Error, ErrorKind, Result, Timestamp};
 use weald_sys::{DirBuffer, NewTimes, NodeKind};
 
-/// How a forest is made.
+/// Options of [`make()`].
 #[derive(Debug, Clone, Copy)]
 pub struct MakeOptions {
-    /// Threads; 0 counts as 1.
+    /// Number of threads; 0 counts as 1.
     pub thread_count: usize,
-    /// Permission bits that the process's umask takes away.
+    /// Permission bits that the process's umask clears.
     pub umask: u16,
-    /// Go on with what is there, if it is the front of this forest.
+    /// Whether to resume if the directory holds the first part of this forest.
     pub resume: bool,
 }
 
-/// Names of leaves that are not whole begin so.
+/// Prefix of the names of incomplete leaves.
 const TEMPORARY: &[u8] = b".weald-forest-";
-/// Bytes written at once.
+/// Number of bytes written at once.
 const WRITE_LEN: usize = 1 << 20;
 
-/// Makes `forest` in the directory `target`, which is made where it is missing.
+/// Makes `forest` in the directory `target`, and that directory if it is missing.
 ///
 /// # Errors
-/// `Invalid` where the directory is not empty and [`MakeOptions::resume`] was not asked for, or
-/// where it holds something else than the front of this forest; `Full` where space or inodes run
-/// out; `Io`; `Busy` where it was cancelled. After each of them, resuming goes on where it ended.
+/// `Invalid` if the directory is not empty and [`MakeOptions::resume`] is not set, or if it holds
+/// anything other than the first part of this forest; `Full` if space or inodes run out; `Io`;
+/// `Busy` if the work was cancelled. After each of them, a run with `resume` continues.
 pub fn make(
     forest: &Forest,
     target: &Path,
@@ -57,7 +57,7 @@ pub fn make(
         true => 0..0,
         false if !options.resume => {
             let what = format!(
-                "{}: not empty; --resume goes on with a forest",
+                "{}: not empty; use --resume to continue a forest",
                 target.display()
             );
             return Err(Error::invalid(what));
@@ -66,15 +66,15 @@ pub fn make(
     };
     let front = missing.clone().filter(|&n| !maker.exists(n));
     let rest = missing.end..forest.leaf_count();
-    let there = forest.leaf_count()
+    let done_count = forest.leaf_count()
         - (missing.clone().filter(|&n| !maker.exists(n)).count() as u64)
         - (rest.end - rest.start);
-    progress.leaves.fetch_add(there, Ordering::Relaxed);
+    progress.leaves.fetch_add(done_count, Ordering::Relaxed);
     let leaf_count = match forest.depth() {
         0 => 1,
         depth => forest.leaves_below(depth - 1),
     };
-    let rest = side_by_side(rest, leaf_count, options.thread_count as u64);
+    let rest = interleave_directories(rest, leaf_count, options.thread_count as u64);
     let queue = Queue::new(front.chain(rest), progress);
     queue
         .run(
@@ -82,7 +82,7 @@ pub fn make(
             Worker::of_this_thread,
             |worker, number| {
                 let made = maker.make_leaf(worker, number, |leaf| queue.wait_for(leaf));
-                made.map_err(|e| maker.explain(e).context(maker.path(number)))
+                made.map_err(|e| maker.name_exhausted_resource(e).context(maker.path(number)))
             },
         )
         .and_then(|()| maker.finish())
@@ -103,7 +103,7 @@ fn open_target(target: &Path) -> Result<OwnedFd> {
         .map_err(|e| Error::io(format!("{}: cannot be opened", target.display()), e))
 }
 
-/// Whether a directory is empty; what file systems put into a fresh root does not count.
+/// Whether a directory is empty, apart from entries that file systems make in a new root.
 fn is_empty(dir: &OwnedFd) -> Result<bool> {
     let mut is_empty = true;
     let dir = weald_sys::open_dir_at(dir, b".").map_err(io("cannot be read"))?;
@@ -119,63 +119,64 @@ fn io(what: &'static str) -> impl Fn(std::io::Error) -> Error {
     move |e| Error::io(what, e)
 }
 
-/// The same where a name is made: every name is drawn once, so one that is there is another one
-/// that the file system does not tell from it.
-fn named(what: &'static str) -> impl Fn(std::io::Error) -> Error {
+/// The same for calls that make a name. Every name is drawn once. If it exists already, it is
+/// another name that the file system treats as equal.
+fn name_error(what: &'static str) -> impl Fn(std::io::Error) -> Error {
     move |e| match e.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            Error::io("the file system holds it for a name that is there", e)
-        }
+        std::io::ErrorKind::AlreadyExists => Error::io(
+            "the file system treats it as equal to a name that exists",
+            e,
+        ),
         _ => Error::io(what, e),
     }
 }
 
-/// What a thread keeps from leaf to leaf.
+/// State that a thread keeps from leaf to leaf.
 struct Worker {
     /// Whether the thread has a working directory of its own.
     can_enter_dirs: bool,
     drawing: Drawing,
-    /// The directories on the way to the leaf made last, by name.
-    way: Vec<(Vec<u8>, OwnedFd)>,
+    /// Open directories on the path to the last leaf, with their names.
+    parents: Vec<(Vec<u8>, OwnedFd)>,
 }
 
 impl Worker {
-    /// That of the calling thread, which ends with it.
+    /// Makes the state of the calling thread.
     fn of_this_thread() -> Self {
         Self {
             can_enter_dirs: weald_sys::separate_working_dir().is_ok(),
             drawing: Drawing::default(),
-            way: Vec::new(),
+            parents: Vec::new(),
         }
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Who made a file system around the forest unmounts it next. Where this fails, so will
-        // that, and say so.
+        // The caller may unmount the file system of the forest next, so no thread may stay in it.
+        // If this fails, the unmount fails too and reports it.
         if self.can_enter_dirs {
             let _ = weald_sys::leave_dir();
         }
     }
 }
 
-/// Room that is used again.
+/// Buffers that are reused.
 #[derive(Default)]
 struct Drawing {
     leaf: Leaf,
-    /// Bytes of a content on their way.
+    /// A piece of a content.
     buffer: Vec<u8>,
 }
 
-/// Where a leaf is made.
-struct LeafPlace<'a> {
+/// Directories for making a leaf.
+struct LeafDir<'a> {
     number: u64,
     dir: &'a OwnedFd,
-    /// The same to make names in: the working directory if possible, which the kernel finds without
-    /// counting who uses it.
-    here: BorrowedFd<'a>,
-    /// The directory in which the leaf will have its name.
+    /// The same directory, for making names: the working directory if possible, because the kernel
+    /// finds it without a reference count.
+    name_dir: BorrowedFd<'a>,
+    /// Parent directory, in which the leaf gets its name.
     parent: &'a OwnedFd,
 }
 
@@ -188,7 +189,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// Path of leaf `number`, for messages.
+    /// Path of leaf `number` for messages.
     fn path(&self, number: u64) -> String {
         String::from_utf8_lossy(&self.path_bytes(number)).into_owned()
     }
@@ -205,38 +206,38 @@ impl Maker<'_> {
     }
 
     fn exists(&self, number: u64) -> bool {
-        // A forest of one directory has no place to be made aside: it is made again.
+        // A forest of one directory has no temporary name, so it is made again.
         let path = self.path_bytes(number);
         !path.is_empty() && weald_sys::open_beneath(self.root, &path).is_ok()
     }
 
-    /// Leaves around the first that is missing: those before are there, those behind are not.
+    /// Range of leaves around the first missing one: all before it exist, none after it does.
     fn missing(&self) -> Result<std::ops::Range<u64>> {
         let count = self.forest.leaf_count();
-        let (mut there, mut gone) = (0, count);
-        while there < gone {
-            let middle = there + (gone - there) / 2;
+        let (mut done_count, mut first_missing) = (0, count);
+        while done_count < first_missing {
+            let middle = done_count + (first_missing - done_count) / 2;
             match self.exists(middle) {
-                true => there = middle + 1,
-                false => gone = middle,
+                true => done_count = middle + 1,
+                false => first_missing = middle,
             }
         }
-        let range = gone.saturating_sub(WINDOW)..count.min(gone + WINDOW);
-        self.check_front(gone)?;
+        let range = first_missing.saturating_sub(LEAD_MAX)..count.min(first_missing + LEAD_MAX);
+        self.check_front(first_missing)?;
         range.clone().try_for_each(|n| self.remove_temporary(n))?;
         Ok(range)
     }
 
-    /// Refuses a directory that holds another forest, or none: the first leaf and the last before
-    /// what is missing must be right.
-    fn check_front(&self, gone: u64) -> Result<()> {
+    /// Refuses a directory that holds something else. The first leaf and the last one before the
+    /// missing ones must match.
+    fn check_front(&self, first_missing: u64) -> Result<()> {
         self.check_names()?;
-        for number in [0, gone.saturating_sub(1)] {
-            if gone == 0 || !self.exists(number) {
+        for number in [0, first_missing.saturating_sub(1)] {
+            if first_missing == 0 || !self.exists(number) {
                 continue;
             }
             let mut found = None;
-            let mut tell = |difference| {
+            let mut report = |difference| {
                 found.get_or_insert(difference);
             };
             compare_leaf(
@@ -244,7 +245,7 @@ impl Maker<'_> {
                 self.root,
                 number,
                 &mut Leaf::default(),
-                &mut tell,
+                &mut report,
             )?;
             if let Some(difference) = found {
                 let what = format!("holds another forest: {difference}");
@@ -254,7 +255,7 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// Refuses names at the top that are none of this forest.
+    /// Refuses top-level names that do not belong to this forest.
     fn check_names(&self) -> Result<()> {
         let step = match self.forest.depth() {
             0 => return Ok(()),
@@ -269,7 +270,7 @@ impl Maker<'_> {
             })
             .collect();
         names.sort_unstable();
-        let mut stranger = None;
+        let mut foreign = None;
         let dir = weald_sys::open_dir_at(self.root, b".").map_err(io("cannot be read"))?;
         weald_sys::read_dir(&dir, &mut DirBuffer::default(), |entry| {
             let is_ours = names
@@ -278,20 +279,20 @@ impl Maker<'_> {
                 || entry.name.starts_with(TEMPORARY)
                 || entry.name == b"lost+found";
             if !is_ours {
-                stranger.get_or_insert_with(|| entry.name.escape_ascii().to_string());
+                foreign.get_or_insert_with(|| entry.name.escape_ascii().to_string());
             }
             Ok(())
         })
         .map_err(io("cannot be read"))?;
-        match stranger {
+        match foreign {
             None => Ok(()),
             Some(name) => Err(Error::invalid(format!(
-                "holds {name}, which is not of this forest"
+                "holds {name}, which is not part of this forest"
             ))),
         }
     }
 
-    /// Removes what an interrupted run left of leaf `number`.
+    /// Removes an incomplete leaf `number` of an interrupted run.
     fn remove_temporary(&self, number: u64) -> Result<()> {
         let mut path = self.path_bytes(number);
         let parent_len = path.iter().rposition(|&b| b == b'/').unwrap_or(0);
@@ -305,26 +306,26 @@ impl Maker<'_> {
         let dir = match weald_sys::open_dir_at(&parent, &name) {
             Ok(dir) => dir,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(Error::io("what was begun cannot be opened", e)),
+            Err(e) => return Err(Error::io("an incomplete leaf cannot be opened", e)),
         };
         clear(&dir)?;
-        weald_sys::remove_dir_at(&parent, &name).map_err(io("what was begun cannot be removed"))
+        weald_sys::remove_dir_at(&parent, &name).map_err(io("an incomplete leaf cannot be removed"))
     }
 
-    /// Says what ran out, and where names are the matter, that.
-    fn explain(&self, error: Error) -> Error {
+    /// Adds to a `Full` error whether space or inodes ran out.
+    fn name_exhausted_resource(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::Full {
             return error;
         }
         let no_inode = weald_sys::free_inode_count(self.root).is_ok_and(|count| count == 0);
         let what = match no_inode {
-            true => "no inode is left; --resume goes on",
-            false => "no space is left; --resume goes on",
+            true => "no inode is left; --resume continues",
+            false => "no space is left; --resume continues",
         };
         error.context(what)
     }
 
-    /// The directory that leaf `number` lies in.
+    /// Opens (and makes) the parent directory of leaf `number`.
     fn parent<'w>(
         &'w self,
         worker: &'w mut Vec<(Vec<u8>, OwnedFd)>,
@@ -361,26 +362,27 @@ impl Maker<'_> {
         wait_for: impl Fn(u64) -> Result<()>,
     ) -> Result<()> {
         let depth = self.forest.depth();
-        let parent = self.parent(&mut worker.way, number)?;
-        let aside = match depth {
-            // There is nothing to rename: what an interrupted run left is made again.
+        let parent = self.parent(&mut worker.parents, number)?;
+        let temporary_name = match depth {
+            // Nothing is renamed: the leaf of an interrupted run is made again.
             0 => {
                 clear(parent)?;
                 None
             }
             _ => {
-                let aside = temporary(number);
-                weald_sys::make_dir_at(parent, &aside, 0o755).map_err(io("cannot be made"))?;
-                Some(aside)
+                let temporary_name = temporary(number);
+                weald_sys::make_dir_at(parent, &temporary_name, 0o755)
+                    .map_err(io("cannot be made"))?;
+                Some(temporary_name)
             }
         };
-        let dir = weald_sys::open_dir_at(parent, aside.as_deref().unwrap_or(b"."))
+        let dir = weald_sys::open_dir_at(parent, temporary_name.as_deref().unwrap_or(b"."))
             .map_err(io("cannot be opened"))?;
         let is_inside = worker.can_enter_dirs && weald_sys::enter_dir(&dir).is_ok();
-        let place = LeafPlace {
+        let place = LeafDir {
             number,
             dir: &dir,
-            here: match is_inside {
+            name_dir: match is_inside {
                 true => weald_sys::WORKING_DIR,
                 false => dir.as_fd(),
             },
@@ -395,23 +397,23 @@ impl Maker<'_> {
             self.forest.leaf(number, leaf);
             self.make_links(&place, leaf, &wait_for)?;
         }
-        if let Some(aside) = aside {
+        if let Some(temporary_name) = temporary_name {
             self.set_dir(&dir, self.forest.dir_mtime(depth, number))?;
             let mut name = Vec::new();
             self.forest.dir_name(depth, number, &mut name);
-            weald_sys::rename_new_at(parent, &aside, parent, &name)
-                .map_err(named("cannot be given its name"))?;
+            weald_sys::rename_new_at(parent, &temporary_name, parent, &name)
+                .map_err(name_error("cannot be given its name"))?;
         }
         self.progress.add(self.forest.files_per_leaf(), bytes);
         Ok(())
     }
 
-    /// Makes the entries of a leaf one after the other as they are drawn, hard links aside: a leaf
-    /// at once would push the kernel's part out of the processor's cache. Tells the bytes written,
-    /// and whether there are hard links.
+    /// Makes the entries of a leaf in the order of drawing, except hard links. It draws them one by
+    /// one: a whole leaf would evict the kernel's data from the processor's cache. Returns the
+    /// number of bytes written and whether there are hard links.
     fn make_drawn(
         &self,
-        place: &LeafPlace,
+        place: &LeafDir,
         one: &mut Leaf,
         buffer: &mut Vec<u8>,
     ) -> Result<(u64, bool)> {
@@ -429,7 +431,7 @@ impl Maker<'_> {
     /// The same in another order.
     fn make_ordered(
         &self,
-        place: &LeafPlace,
+        place: &LeafDir,
         order: NameOrder,
         leaf: &mut Leaf,
         buffer: &mut Vec<u8>,
@@ -445,7 +447,7 @@ impl Maker<'_> {
 
     fn make_entry(
         &self,
-        place: &LeafPlace,
+        place: &LeafDir,
         leaf: &Leaf,
         entry: &Entry,
         buffer: &mut Vec<u8>,
@@ -460,14 +462,14 @@ impl Maker<'_> {
         made.map_err(|e| e.context(leaf.name(entry).escape_ascii()))
     }
 
-    /// Makes the hard links of a leaf whose other entries are there.
+    /// Makes the hard links of a leaf; its other entries exist.
     fn make_links(
         &self,
-        place: &LeafPlace,
+        place: &LeafDir,
         leaf: &Leaf,
         wait_for: &impl Fn(u64) -> Result<()>,
     ) -> Result<()> {
-        let LeafPlace {
+        let LeafDir {
             number,
             dir,
             parent,
@@ -481,7 +483,7 @@ impl Maker<'_> {
                     .dir_name(self.forest.depth(), number - 1, &mut name);
                 Some(
                     weald_sys::open_dir_at(parent, &name)
-                        .map_err(io("the leaf before cannot be opened"))?,
+                        .map_err(io("the previous leaf cannot be opened"))?,
                 )
             }
             false => None,
@@ -508,28 +510,31 @@ impl Maker<'_> {
 
     fn make_file(
         &self,
-        place: &LeafPlace,
+        place: &LeafDir,
         leaf: &Leaf,
         entry: &Entry,
         content: &Content,
         buffer: &mut Vec<u8>,
     ) -> Result<u64> {
-        let LeafPlace {
-            number, dir, here, ..
+        let LeafDir {
+            number,
+            dir,
+            name_dir,
+            ..
         } = *place;
         let name = leaf.name(entry);
         let permissions = entry.attributes.permissions;
         let mut written = 0;
         if content.is_empty() {
-            weald_sys::make_node_at(here, name, NodeKind::EmptyFile, permissions)
-                .map_err(named("cannot be made"))?;
+            weald_sys::make_node_at(name_dir, name, NodeKind::EmptyFile, permissions)
+                .map_err(name_error("cannot be made"))?;
         } else {
-            let file = weald_sys::create_file_at(here, name, permissions)
-                .map_err(named("cannot be made"))?;
+            let file = weald_sys::create_file_at(name_dir, name, permissions)
+                .map_err(name_error("cannot be made"))?;
             written = write(&file, content, buffer)?;
         }
         self.set_attributes(dir, name, &entry.attributes)?;
-        if entry.has != (false, false) {
+        if entry.has_xattrs || entry.has_acl {
             for xattr in self.forest.xattrs(number, entry) {
                 weald_sys::set_xattr_at(dir, name, &xattr.name, &xattr.value)
                     .map_err(io("cannot be given an extended attribute"))?;
@@ -541,14 +546,14 @@ impl Maker<'_> {
 
     fn make_symlink(
         &self,
-        place: &LeafPlace,
+        place: &LeafDir,
         leaf: &Leaf,
         entry: &Entry,
         target: &[u8],
     ) -> Result<u64> {
-        let LeafPlace { dir, here, .. } = *place;
+        let LeafDir { dir, name_dir, .. } = *place;
         let name = leaf.name(entry);
-        weald_sys::make_symlink_at(target, here, name).map_err(io("cannot be made"))?;
+        weald_sys::make_symlink_at(target, name_dir, name).map_err(io("cannot be made"))?;
         if !self.forest.spec().owners.is_empty() {
             let Attributes { uid, gid, .. } = entry.attributes;
             weald_sys::chown_at(dir, name, uid, gid).map_err(io("cannot be given its owner"))?;
@@ -563,7 +568,7 @@ impl Maker<'_> {
             weald_sys::chown_at(dir, name, attributes.uid, attributes.gid)
                 .map_err(io("cannot be given its owner"))?;
         }
-        // A new owner takes set-uid away.
+        // A change of the owner clears set-uid.
         let is_lost = has_owner && attributes.permissions & 0o6000 != 0;
         if attributes.permissions & self.options.umask != 0 || is_lost {
             weald_sys::chmod_at(dir, name, attributes.permissions)
@@ -585,7 +590,7 @@ impl Maker<'_> {
             weald_sys::chown_at(dir, b"", attributes.uid, attributes.gid)
                 .map_err(io("cannot be given its owner"))?;
         }
-        // Looking costs less than a change does that changes nothing.
+        // Reading the mode is cheaper than a change that changes nothing.
         let is_right =
             weald_sys::stat_fd(dir).is_ok_and(|s| s.permissions == attributes.permissions);
         if !is_right {
@@ -600,7 +605,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Gives the directories above the leaves what making the leaves has changed.
+    /// Sets the attributes of the directories above the leaves, which making the leaves changed.
     fn finish(&self) -> Result<()> {
         for level in (0..self.forest.depth().max(1)).rev() {
             let step = self.forest.leaves_below(level) as usize;
@@ -646,7 +651,7 @@ fn clear(dir: &impl AsFd) -> Result<()> {
     names
         .iter()
         .try_for_each(|name| weald_sys::remove_file_at(dir, name))
-        .map_err(io("what was begun cannot be removed"))
+        .map_err(io("an incomplete leaf cannot be removed"))
 }
 
 fn write(file: &std::fs::File, content: &Content, buffer: &mut Vec<u8>) -> Result<u64> {

@@ -1,16 +1,15 @@
-//! In which order the names of a leaf are made: that in which the file system keeps them, where it
-//! is known.
+//! Order in which the names of a leaf are made: the file system's own order, if known.
 
 use crate::tree::{Entry, Leaf};
 use std::os::fd::AsFd;
 
-/// An order of the names of a leaf.
+/// Order of the names of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameOrder {
-    /// As they are drawn.
+    /// The order in which they are drawn.
     Drawn,
-    /// By their CRC32C, which is the key of a name in a directory of btrfs: what is added behind
-    /// everything else moves nothing.
+    /// By CRC32C, the key of a name in a directory of btrfs: each new name goes to the end of its
+    /// tree, so no item moves.
     Crc32c,
 }
 
@@ -33,8 +32,8 @@ impl NameOrder {
     }
 }
 
-/// The key of a name in a directory of btrfs (`btrfs_name_hash` in Linux): the register begins at
-/// -2 and is not inverted at the end.
+/// Key of a name in a directory of btrfs (`btrfs_name_hash` in Linux): the register starts at -2
+/// and is not inverted at the end.
 fn btrfs_hash(name: &[u8]) -> u32 {
     !crc32c::crc32c_append(1, name)
 }
@@ -43,12 +42,12 @@ fn btrfs_hash(name: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// Would catch: another start of the register, or an inverted end, which would be some order
-    /// but not that of btrfs.
+    /// Catches: a wrong start value or an inverted result. It would be an order, but not that of
+    /// btrfs.
     #[test]
     fn names_hash_as_btrfs_hashes_them() {
-        // As `btrfs inspect-internal dump-tree` shows them: (256 DIR_ITEM 3050792602) is the entry
-        // of "0000".
+        // Output of `btrfs inspect-internal dump-tree`: (256 DIR_ITEM 3050792602) is the entry of
+        // "0000".
         let keys: [(&[u8], u32); 4] = [
             (b"default", 2_378_154_706),
             (b"0000", 3_050_792_602),

@@ -1,28 +1,28 @@
-//! Names in many styles, distinct within a directory by what they are made of.
+//! File names in many styles. Each style makes distinct names within a directory.
 
 use crate::draw::Key;
 
-/// How names look.
+/// Style of file names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameStyle {
-    /// Numbers, all of one length.
+    /// Numbers of equal length.
     Counter,
     /// Words, a number and an extension.
     Words,
     /// 32 hexadecimal digits.
     Hex,
-    /// Keys as git-annex makes them.
+    /// Keys in the format of git-annex.
     Annex,
     /// Letters of many scripts, composed and decomposed, and some outside the Basic Multilingual
     /// Plane.
     Unicode,
-    /// 255 bytes, the most that a name may have.
+    /// Names of 255 bytes, the maximum length.
     Long,
-    /// Names of which four at a time differ in case only.
+    /// Groups of four names that differ only in case.
     Case,
 }
 
-/// Names in `weald forest` and spec files.
+/// Words for the styles in `weald forest` and in spec files.
 pub const NAME_STYLES: [(&str, NameStyle); 7] = [
     ("counter", NameStyle::Counter),
     ("words", NameStyle::Words),
@@ -36,35 +36,44 @@ pub const NAME_STYLES: [(&str, NameStyle); 7] = [
 const EXTENSIONS: [&[u8]; 8] = [
     b".txt", b".py", b".h", b".c", b".json", b".so", b".html", b".md",
 ];
-const UNICODE: [&str; 8] = ["λόγος", "лес", "森林", "é", "e\u{301}", "🌲", "غابة", "ﬁ"];
-/// Longest name that Linux takes, bytes.
+const UNICODE: [&str; 8] = [
+    "λόγος",
+    "лес",
+    "森林",
+    "é",
+    "e\u{301}",
+    "🌲",
+    "\u{63a}\u{627}\u{628}\u{629}",
+    "ﬁ",
+];
+/// Maximum length of a name on Linux, bytes.
 const NAME_LEN_MAX: usize = 255;
 
-/// Which of a directory's names is meant.
+/// Input of a name: the file and its directory.
 #[derive(Debug, Clone, Copy)]
-pub struct NameOf {
-    /// What the name is drawn from; another name for every other key.
+pub struct NameInput {
+    /// Key from which the name is drawn; each key gives another name.
     pub key: Key,
-    /// Number in the directory.
+    /// Number of the file in its directory.
     pub index: u64,
-    /// Names in the directory.
+    /// Number of files in the directory.
     pub count: u64,
-    /// How often it was renamed.
+    /// Last version that renamed it; 0 for none.
     pub epoch: u64,
-    /// Bytes of the file, which keys of git-annex tell.
+    /// Length of the file, bytes; it is part of git-annex keys.
     pub len: u64,
-    /// Whether files are named, not directories.
+    /// Whether it is a file, not a directory.
     pub is_file: bool,
 }
 
 impl NameStyle {
-    /// Appends the name of `name`.
+    /// Appends the name for `name`.
     ///
     /// # Cost
-    /// 10 to 300 ns; no allocation but that of `out`.
-    pub fn append(self, name: &NameOf, out: &mut Vec<u8>) {
-        // A directory keeps its name over versions; a file that was renamed is another number of
-        // drawing.
+    /// 10 to 300 ns; allocates only to extend `out`.
+    pub fn append(self, name: &NameInput, out: &mut Vec<u8>) {
+        // Directories keep their names in all versions. A renamed file gets a name from another
+        // key.
         let key = match name.epoch {
             0 => name.key,
             epoch => name.key.part(epoch),
@@ -122,8 +131,8 @@ impl NameStyle {
     }
 }
 
-/// Four neighbours have the same letters: small ones, capitals, and two mixtures.
-fn append_case(name: &NameOf, out: &mut Vec<u8>) {
+/// Four neighbours have the same letters: lower case, upper case, and two mixtures.
+fn append_case(name: &NameInput, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(b"leaf-");
     let mut rest = name.index / 4;
@@ -155,7 +164,7 @@ fn append_epoch(epoch: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Two to four syllables of a consonant and a vowel.
+/// Appends two to four syllables of a consonant and a vowel.
 pub fn append_word(key: Key, out: &mut Vec<u8>) {
     const CONSONANTS: &[u8; 16] = b"bdfghklmnprstvwz";
     const VOWELS: &[u8; 4] = b"aeio";
@@ -167,7 +176,7 @@ pub fn append_word(key: Key, out: &mut Vec<u8>) {
     }
 }
 
-/// Digits that `number` has in `base`.
+/// Number of digits of `number` in `base`.
 fn digits(mut number: u64, base: u64) -> usize {
     let mut count = 1;
     while number >= base {
@@ -177,7 +186,7 @@ fn digits(mut number: u64, base: u64) -> usize {
     count
 }
 
-/// Appends `number`, with zeros in front up to `width` digits.
+/// Appends `number`, padded with zeros to `width` digits.
 pub fn append_number(number: u64, width: usize, out: &mut Vec<u8>) {
     let start = out.len();
     let count = digits(number, 10).max(width);
@@ -200,7 +209,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Would catch: two files of a directory with one name, names that no file system takes.
+    /// Catches: two files of a directory with one name, and names that file systems refuse.
     #[test]
     fn names_are_distinct_and_allowed() {
         let key = Key::new(3);
@@ -209,7 +218,7 @@ mod tests {
             for index in 0..3000 {
                 for epoch in 0..2 {
                     let mut name = Vec::new();
-                    let of = NameOf {
+                    let of = NameInput {
                         key: key.part(index),
                         index,
                         count: 3000,

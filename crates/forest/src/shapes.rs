@@ -1,39 +1,39 @@
-//! How long files are, and when they were changed.
+//! Distributions of file lengths and times.
 
 use crate::draw::{Key, logarithm, power_of_two};
 use weald_format::Timestamp;
 
-/// How long files are.
+/// Distribution of file lengths.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SizeRule {
-    /// All are empty.
+    /// All files are empty.
     Empty,
-    /// All have this many bytes.
+    /// All files have this length, bytes.
     Constant(u64),
-    /// Half are shorter than `median` bytes; the logarithm to base e has standard deviation
-    /// `sigma`.
+    /// Half of the files are shorter than `median` bytes. The natural logarithm of the length has
+    /// standard deviation `sigma`.
     LogNormal {
-        /// Bytes.
+        /// Median, bytes.
         median: u64,
         /// Standard deviation of the logarithm, 0 … 8.
         sigma: f64,
     },
-    /// The longest has `max` bytes, the r-th longest `max` / r^`exponent`.
+    /// The longest file has `max` bytes, the r-th longest `max` / r^`exponent`.
     Zipf {
-        /// Bytes.
+        /// Length of the longest file, bytes.
         max: u64,
-        /// 0 … 8.
+        /// Exponent, 0 … 8.
         exponent: f64,
     },
 }
 
-/// Longest file that is made, bytes.
-pub const FILE_LEN_MAX: u64 = 1 << 40;
-/// Ranks of files that follow Zipf's law: from there on all are short.
+/// Maximum length of a file, bytes.
+pub const DRAWN_FILE_LEN_MAX: u64 = 1 << 40;
+/// Number of ranks in Zipf's law. All files beyond are short.
 const RANK_COUNT: u64 = 1 << 20;
 
 impl SizeRule {
-    /// The length that is drawn for `key`, bytes.
+    /// Draws a length for `key`, bytes.
     pub fn draw(self, key: Key) -> u64 {
         let len = match self {
             Self::Empty => 0.0,
@@ -46,45 +46,45 @@ impl SizeRule {
                 max as f64 / power_of_two(exponent * logarithm(rank as f64))
             }
         };
-        (len as u64).min(FILE_LEN_MAX)
+        (len as u64).min(DRAWN_FILE_LEN_MAX)
     }
 }
 
-/// When files and directories were changed.
+/// Distribution of the mtimes of files and directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeRule {
-    /// Whenever they are made.
+    /// The time at which the file is made.
     Now,
-    /// All at one time; seconds since 1970.
+    /// The same time for all files; seconds since 1970.
     Constant(i64),
-    /// The n-th file `step` nanoseconds after the one before it.
+    /// Each file `step` nanoseconds after the one before.
     Affine {
-        /// Seconds since 1970.
+        /// Time of the first file, seconds since 1970.
         start: i64,
-        /// Nanoseconds.
+        /// Difference between neighbours, nanoseconds.
         step: u64,
     },
-    /// At any time from `start` on, for `span` seconds, to the nanosecond.
+    /// A random time in the `span` seconds after `start`, with nanoseconds.
     Random {
-        /// Seconds since 1970.
+        /// Earliest time, seconds since 1970.
         start: i64,
-        /// Seconds, above 0.
+        /// Length of the range, seconds, above 0.
         span: u64,
     },
 }
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 const SECOND: u128 = 1_000_000_000;
 
 impl TimeRule {
-    /// The time of file `number`, drawn for `key`, whose time was changed in version `epoch`;
-    /// `None` where it is not set.
+    /// Draws the time of file `number` from `key`. Version `epoch` was the last to change its time.
+    /// `None` if the time is not set.
     pub fn draw(self, key: Key, number: u64, epoch: u64) -> Option<Timestamp> {
         let at = |start: i64, nanoseconds: u128| Timestamp {
             seconds: start.saturating_add((nanoseconds / SECOND) as i64),
             nanoseconds: (nanoseconds % SECOND) as u32,
         };
-        // A version a day.
+        // One version per day.
         let later = i64::try_from(epoch).unwrap_or(0).saturating_mul(86_400);
         Some(match self {
             Self::Now => return None,
@@ -109,7 +109,7 @@ impl TimeRule {
 mod tests {
     use super::*;
 
-    /// Would catch: distributions that are not what they are called.
+    /// Catches: distributions that differ from their names.
     #[test]
     fn sizes_follow_their_rule() {
         let key = Key::new(9);
@@ -124,7 +124,7 @@ mod tests {
             sigma: 1.0,
         });
         assert!((3800..4400).contains(&sizes[5000]), "{}", sizes[5000]);
-        // One standard deviation above the median is e times as much.
+        // One standard deviation above the median, the length is e times as much.
         let ratio = sizes[8413] as f64 / sizes[5000] as f64;
         assert!((2.5..2.95).contains(&ratio), "{ratio}");
         let sizes = draw(SizeRule::Zipf {

@@ -1,62 +1,62 @@
-//! What a forest is made of: a small TOML file, or words of the command line; both are read by the
-//! same rules.
+//! The specification of a forest: a small TOML file, or words of the command line. Both have the
+//! same syntax for values.
 
 use crate::draw::Share;
 use crate::names::{NAME_STYLES, NameStyle};
-use crate::shapes::{FILE_LEN_MAX, SizeRule, TimeRule};
+use crate::shapes::{DRAWN_FILE_LEN_MAX, SizeRule, TimeRule};
 use weald_format::{Error, Result};
 
-/// The keys of a spec, what their values look like, and what they mean.
+/// Keys of a spec, the format of their values, and their help texts.
 pub const KEYS: [(&str, &str, &str); 21] = [
-    (
-        "seed",
-        "NUMBER",
-        "Another forest for every other number [default: 1]",
-    ),
+    ("seed", "NUMBER", "Seed of all random numbers [default: 1]"),
     (
         "fanout",
         "NxN…xFILES",
-        "Directories of each level and files of the lowest ones [default: 10x10x10]",
+        "Directories per level, and files per lowest directory [default: 10x10x10]",
     ),
-    ("names", "STYLE", "How files are called [default: counter]"),
+    ("names", "STYLE", "Style of file names [default: counter]"),
     (
         "dir-names",
         "STYLE",
-        "How directories are called [default: counter]",
+        "Style of directory names [default: counter]",
     ),
-    ("sizes", "RULE", "How long files are [default: empty]"),
+    ("sizes", "RULE", "File lengths [default: empty]"),
     (
         "duplicates",
         "SHARE",
-        "Files that have the content of another one",
+        "Share of files with the content of another file",
     ),
-    ("sparse", "SHARE", "Files that have holes"),
+    ("sparse", "SHARE", "Share of files with holes"),
     (
         "hard-links",
         "SHARE",
-        "Files that are one more name of a file of their directory",
+        "Share of hard links to files of the same directory",
     ),
     (
         "hard-links-across",
         "SHARE",
-        "Files that are one more name of a file of the directory before",
+        "Share of hard links to files of the previous directory",
     ),
-    ("symlinks", "SHARE", "Symlinks among the files"),
+    ("symlinks", "SHARE", "Share of symlinks"),
     (
         "symlink-style",
         "STYLE",
-        "What symlinks point to [default: mixed]",
+        "Targets of symlinks [default: mixed]",
     ),
     (
         "xattrs",
         "SHARE",
-        "Files that have an attribute of the namespace user",
+        "Share of files with an extended attribute (user.*)",
     ),
-    ("acls", "SHARE", "Files that have an access control list"),
+    (
+        "acls",
+        "SHARE",
+        "Share of files with an access control list",
+    ),
     (
         "modes",
         "MODE,…",
-        "Permissions of files, each as likely [default: 0644]",
+        "Permissions of files, equally likely [default: 0644]",
     ),
     (
         "dir-mode",
@@ -66,100 +66,101 @@ pub const KEYS: [(&str, &str, &str); 21] = [
     (
         "owners",
         "UID:GID,…",
-        "Owners, each as likely [default: who makes it]",
+        "Owners, equally likely [default: the calling user]",
     ),
     (
         "times",
         "RULE",
-        "When files were changed [default: constant:1700000000]",
+        "Modification times [default: constant:1700000000]",
     ),
     (
         "versions",
         "NUMBER",
-        "Versions of the tree side by side; 0 is the tree alone [default: 0]",
+        "Number of versions, side by side; 0 makes one tree only [default: 0]",
     ),
     (
         "content-changes",
         "SHARE",
-        "Files whose content changes with a version",
+        "Share of files whose content changes per version",
     ),
     (
         "name-changes",
         "SHARE",
-        "Files that are renamed with a version",
+        "Share of files that are renamed per version",
     ),
     (
         "time-changes",
         "SHARE",
-        "Files whose time changes with a version",
+        "Share of files whose time changes per version",
     ),
 ];
 
-/// Files that one directory may get: a directory is made in memory, at about 150 bytes a file.
+/// Maximum files in one directory. A directory is drawn in memory, about 150 bytes per file.
 pub const DIRECTORY_COUNT_MAX: u64 = 1 << 24;
-/// Files of a forest, and directories: far more than any file system holds.
+/// Maximum number of files and of directories in a forest: far more than any file system holds.
 const FOREST_COUNT_MAX: u64 = 1 << 48;
-/// Levels of directories: deeper paths pass `PATH_MAX` with long names.
+/// Maximum levels of directories. With long names, deeper paths exceed `PATH_MAX`.
 const LEVEL_COUNT_MAX: usize = 16;
 
-/// A forest: the same spec gives the same names, bytes and times anywhere.
+/// Specification of a forest. The same spec gives the same names, bytes and times on any machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// Another forest for every other seed.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Directories of every level, and last the files of each of the lowest directories.
+    /// Number of directories per directory on each level; the last element is the number of files
+    /// in each lowest directory.
     pub fanout: Vec<u64>,
-    /// How files are called.
+    /// Style of file names.
     pub names: NameStyle,
-    /// How directories are called.
+    /// Style of directory names.
     pub dir_names: NameStyle,
-    /// How long files are.
+    /// Distribution of file lengths.
     pub sizes: SizeRule,
-    /// Files whose content is that of another one.
+    /// Share of files with the content of another file.
     pub duplicates: Share,
-    /// Files with holes.
+    /// Share of files with holes.
     pub sparse: Share,
-    /// Files that are one more name of another file of their directory.
+    /// Share of files that are hard links to another file of their directory.
     pub hard_links: Share,
-    /// Files that are one more name of a file of the directory before theirs.
+    /// Share of files that are hard links to a file of the directory before.
     pub hard_links_across: Share,
-    /// Symlinks among the files.
+    /// Share of symlinks.
     pub symlinks: Share,
-    /// What symlinks point to.
+    /// Target style of symlinks.
     pub symlink_style: SymlinkStyle,
-    /// Files with attributes of the namespace `user`.
+    /// Share of files with an attribute in the namespace `user`.
     pub xattrs: Share,
-    /// Files with an access control list.
+    /// Share of files with an access control list.
     pub acls: Share,
-    /// Permissions of files, each as likely as the others.
+    /// Permissions of files, with equal probability.
     pub modes: Vec<u16>,
     /// Permissions of directories.
     pub dir_mode: u16,
-    /// Owners and groups, each pair as likely as the others; none leaves everything to who makes
-    /// it.
+    /// Owners and groups, with equal probability. If empty, files keep the owner of the process.
     pub owners: Vec<(u32, u32)>,
-    /// mtimes.
+    /// Distribution of mtimes.
     pub times: TimeRule,
-    /// Versions of the tree, side by side; 0 = the tree alone, not in a directory of its own.
+    /// Number of versions of the tree, side by side; 0 makes the tree alone, not in a directory of
+    /// its own.
     pub versions: u64,
-    /// Files whose content changes from one version to the next.
+    /// Share of files whose content changes from one version to the next.
     pub content_changes: Share,
-    /// Files that are renamed from one version to the next.
+    /// Share of files that are renamed from one version to the next.
     pub name_changes: Share,
-    /// Files whose mtime changes from one version to the next.
+    /// Share of files whose mtime changes from one version to the next.
     pub time_changes: Share,
 }
 
-/// What symlinks point to.
+/// Target style of symlinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SymlinkStyle {
     /// Other files of the forest, by relative paths.
     Relative,
-    /// Nothing.
+    /// Missing files.
     Dangling,
-    /// Where git-annex would keep the content.
+    /// The path where git-annex would keep the content.
     Annex,
-    /// Some of each.
+    /// All of these styles.
     Mixed,
 }
 
@@ -199,11 +200,11 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// The spec that a TOML file holds: `key = value` lines, values as [`Spec::set`] reads them,
-    /// numbers also bare.
+    /// Parses a TOML file of `key = value` lines. Values have the syntax of [`Spec::set`]; numbers
+    /// may also be TOML numbers.
     ///
     /// # Errors
-    /// `Invalid` for text that is no TOML, unknown keys and impossible values.
+    /// `Invalid` for text that is not TOML, unknown keys and impossible values.
     pub fn parse(text: &str) -> Result<Self> {
         let table: toml::Table = text
             .parse()
@@ -252,30 +253,34 @@ impl Spec {
             "content-changes" => self.content_changes = share(key, value)?,
             "name-changes" => self.name_changes = share(key, value)?,
             "time-changes" => self.time_changes = share(key, value)?,
-            _ => return Err(Error::invalid(format!("{key}: no key of a forest"))),
+            _ => return Err(Error::invalid(format!("{key}: unknown key of a forest"))),
         }
         Ok(())
     }
 
-    /// Refuses what cannot be made.
+    /// Refuses impossible specifications.
     ///
     /// # Errors
-    /// `Invalid` for no fan-out, empty levels, and shares that are more than all files together;
-    /// `Limit` for forests that are too big.
+    /// `Invalid` for a missing fan-out, empty levels, and shares with a sum above 1; `Limit` for
+    /// forests that are too large.
     pub fn validate(&self) -> Result<()> {
         let Some((&files, dirs)) = self.fanout.split_last() else {
-            return Err(Error::invalid("fanout: no level"));
+            return Err(Error::invalid("fanout: expected at least one level"));
         };
         if self.fanout.contains(&0) {
-            return Err(Error::invalid("fanout: a level of 0"));
+            return Err(Error::invalid("fanout: expected levels above 0, found a 0"));
         }
         if files > DIRECTORY_COUNT_MAX {
-            let what =
-                format!("fanout: {files} files in a directory, at most {DIRECTORY_COUNT_MAX}");
+            let what = format!(
+                "fanout: expected at most {DIRECTORY_COUNT_MAX} files in a directory, found {files}"
+            );
             return Err(Error::limit(what));
         }
         if dirs.len() > LEVEL_COUNT_MAX {
-            let what = format!("fanout: {} levels, at most {LEVEL_COUNT_MAX}", dirs.len());
+            let what = format!(
+                "fanout: expected at most {LEVEL_COUNT_MAX} levels, found {}",
+                dirs.len()
+            );
             return Err(Error::limit(what));
         }
         let all = self
@@ -283,11 +288,11 @@ impl Spec {
             .iter()
             .try_fold(self.versions.max(1), |all, &n| all.checked_mul(n));
         if all.is_none_or(|all| all > FOREST_COUNT_MAX) {
-            return Err(Error::limit("fanout: more than 2^48 files"));
+            return Err(Error::limit("fanout: expected at most 2^48 files in all"));
         }
         let kinds = [self.symlinks, self.hard_links, self.hard_links_across];
         if Share::sum(&kinds).is_none() {
-            let what = "symlinks, hard-links and hard-links-across: more than all files together";
+            let what = "symlinks, hard-links and hard-links-across: expected a sum of at most 1";
             return Err(Error::invalid(what));
         }
         Ok(())
@@ -303,10 +308,10 @@ fn refuse<T>(key: &str, value: &str, expected: &str) -> Result<T> {
 fn number(key: &str, value: &str) -> Result<u64> {
     value
         .parse()
-        .or_else(|_| refuse(key, value, "a number from 0 on"))
+        .or_else(|_| refuse(key, value, "a number, 0 or more"))
 }
 
-/// A number of bytes, with K, M, G or T behind it for powers of 1024.
+/// Parses a number of bytes, with an optional suffix K, M, G or T for powers of 1024.
 fn bytes(key: &str, value: &str) -> Result<u64> {
     let (digits, shift) = match value.char_indices().next_back() {
         Some((at, 'K')) => (&value[..at], 10),
@@ -319,7 +324,7 @@ fn bytes(key: &str, value: &str) -> Result<u64> {
         .parse::<u64>()
         .ok()
         .and_then(|n| n.checked_mul(1 << shift));
-    match len.filter(|&len| len <= FILE_LEN_MAX) {
+    match len.filter(|&len| len <= DRAWN_FILE_LEN_MAX) {
         Some(len) => Ok(len),
         None => refuse(key, value, "a number of bytes, at most 1T"),
     }
@@ -397,7 +402,7 @@ fn sizes(key: &str, value: &str) -> Result<SizeRule> {
 
 fn times(key: &str, value: &str) -> Result<TimeRule> {
     let seconds = |value: &str| match value.parse::<i64>() {
-        // Most file systems hold no others.
+        // Most file systems cannot store other times.
         Ok(seconds) if (0..1 << 33).contains(&seconds) => Ok(seconds),
         _ => refuse(key, value, "seconds since 1970, below 2^33"),
     };
@@ -428,7 +433,7 @@ fn times(key: &str, value: &str) -> Result<TimeRule> {
 mod tests {
     use super::*;
 
-    /// Would catch: a key that is listed and not known.
+    /// Catches: a key in the list that the parser does not know.
     #[test]
     fn every_key_is_known() {
         for (key, ..) in KEYS {
@@ -437,30 +442,31 @@ mod tests {
         }
     }
 
-    /// Would catch: help that tells another default than there is.
+    /// Catches: a help text with a wrong default.
     #[test]
-    fn defaults_are_those_that_help_tells() {
-        let mut told_count = 0;
+    fn defaults_match_their_help_texts() {
+        let mut documented_count = 0;
         for (key, _, help) in KEYS {
-            let told = help
+            let documented = help
                 .split_once("[default: ")
                 .map(|(_, rest)| rest.trim_end_matches(']'));
-            let Some(value) = told.filter(|_| key != "owners") else {
+            let Some(value) = documented.filter(|_| key != "owners") else {
                 continue;
             };
             let mut spec = Spec::default();
             spec.set(key, value).unwrap();
             assert_eq!(spec, Spec::default(), "{key}");
-            told_count += 1;
+            documented_count += 1;
         }
-        assert_eq!(told_count, 10);
+        assert_eq!(documented_count, 10);
     }
 
     #[test]
-    fn a_spec_file_says_everything() {
+    fn a_spec_file_sets_everything() {
         let spec = Spec::parse(
-            "seed = 7\nfanout = \"10x20x30\"\nnames = \"hex\"\nsizes = \"log-normal:8K:1.5\"\nduplicates = 0.25\n\
-             times = \"random:1700000000:86400\"\nversions = 3\nmodes = \"0644,0755\"\nowners = \"0:0,1000:1000\"\n",
+            "seed = 7\nfanout = \"10x20x30\"\nnames = \"hex\"\nsizes = \"log-normal:8K:1.5\"\n\
+             duplicates = 0.25\ntimes = \"random:1700000000:86400\"\nversions = 3\n\
+             modes = \"0644,0755\"\nowners = \"0:0,1000:1000\"\n",
         )
         .unwrap();
         assert_eq!(spec.fanout, [10, 20, 30]);
@@ -473,7 +479,7 @@ mod tests {
         spec.validate().unwrap();
     }
 
-    /// Would catch: impossible values that are taken.
+    /// Catches: impossible values that are accepted.
     #[test]
     fn impossible_values_are_refused_by_name() {
         for text in [

@@ -1,31 +1,31 @@
-//! What a forest comes to, counted before it is made.
+//! Counts the files and bytes of a forest before it is made.
 
 use crate::tree::{Body, Forest, Leaf};
 use crate::work::{Progress, Queue};
 use parking_lot::Mutex;
 use weald_format::Result;
 
-/// What a forest comes to.
+/// Number of files and bytes of a forest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Directories, the root included.
+    /// Number of directories, the root included.
     pub directories: u64,
-    /// Regular files.
+    /// Number of regular files.
     pub files: u64,
-    /// Of them, those without a byte.
+    /// Number of regular files of length 0.
     pub empty_files: u64,
-    /// Symlinks.
+    /// Number of symlinks.
     pub symlinks: u64,
-    /// Names that hard links add.
+    /// Number of additional names by hard links.
     pub hard_links: u64,
-    /// Bytes of regular files, holes included; each inode once.
+    /// Length of all regular files with holes, bytes; each inode counts once.
     pub len: u64,
-    /// Bytes of regular files that are no holes.
+    /// Length of all regular files without holes, bytes.
     pub data_len: u64,
 }
 
 impl Totals {
-    /// Inodes.
+    /// Number of inodes.
     pub fn inode_count(&self) -> u64 {
         self.directories + self.files + self.symlinks
     }
@@ -55,10 +55,10 @@ impl Totals {
     }
 }
 
-/// What `forest` comes to.
+/// Counts the files and bytes of `forest`.
 ///
 /// # Errors
-/// `Busy` where it was cancelled.
+/// `Busy` if the work was cancelled.
 /// # Cost
 /// Draws every entry: 30 to 500 ns each, on `thread_count` threads.
 pub fn totals(forest: &Forest, thread_count: usize, progress: &Progress) -> Result<Totals> {

@@ -1,19 +1,19 @@
-//! The forest as a pure function: any directory of it can be made without the others.
+//! The forest as a pure function: any directory of it can be drawn without the others.
 //!
-//! The lowest directories, *leaves*, are numbered from 0 on in the order of a walk, version by
-//! version. Everything about a file follows from the seed, the place of its directory in one
-//! version (so that versions are alike), its number there, and how often it was changed up to its
-//! version.
+//! The lowest directories, *leaves*, are numbered from 0 in the order of a walk, version by
+//! version. Everything about a file follows from four values: the seed, the position of its
+//! directory in one version (so that versions are similar), its number in the directory, and the
+//! number of changes up to its version.
 
 use crate::content::Content;
 use crate::draw::{Key, Share};
-use crate::names::{NameOf, append_number};
+use crate::names::{NameInput, append_number};
 use crate::shapes::SizeRule;
 use crate::spec::{Spec, SymlinkStyle};
 use std::ops::Range;
 use weald_format::{Attributes, Result, Timestamp, Xattr, XattrSet};
 
-/// What a number is drawn for.
+/// Purposes for which numbers are drawn.
 mod purpose {
     pub const DIRECTORY: u64 = 1;
     pub const FILE: u64 = 2;
@@ -35,42 +35,44 @@ mod purpose {
 pub struct Forest {
     spec: Spec,
     seed: Key,
-    /// Leaves of one version.
+    /// Number of leaves in one version.
     leaves_per_version: u64,
 }
 
-/// What an entry of a leaf is.
+/// Kind of a leaf's entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
     /// A regular file.
     File(Content),
-    /// A symlink; where in [`Leaf::text`] its target lies.
+    /// A symlink. The range in [`Leaf::text`] holds its target.
     Symlink(Range<usize>),
-    /// One more name of the file with this number in the same leaf.
+    /// A hard link to the file with this number in the same leaf.
     HardLink(u64),
-    /// One more name of a file of the leaf before; where in [`Leaf::text`] the name lies that the
-    /// file has there.
+    /// A hard link to a file of the leaf before. The range in [`Leaf::text`] holds the name of that
+    /// file.
     HardLinkAcross(Range<usize>),
 }
 
 /// An entry of a leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Where in [`Leaf::text`] its name lies.
+    /// Range of its name in [`Leaf::text`].
     pub name: Range<usize>,
     /// Number in the leaf.
     pub index: u64,
-    /// What it is.
+    /// Kind.
     pub body: Body,
-    /// Permissions and owner; without meaning for hard links.
+    /// Permissions and owner; unused for hard links.
     pub attributes: Attributes,
-    /// When it was changed, if that is set; without meaning for hard links.
+    /// mtime, if it is set; unused for hard links.
     pub mtime: Option<Timestamp>,
-    /// Whether it has attributes of the namespace `user`, and an access control list.
-    pub has: (bool, bool),
+    /// Whether the file has an attribute in the namespace `user`.
+    pub has_xattrs: bool,
+    /// Whether the file has an access control list.
+    pub has_acl: bool,
 }
 
-/// One of the lowest directories.
+/// A leaf: one of the lowest directories.
 #[derive(Debug, Clone, Default)]
 pub struct Leaf {
     /// Names and targets.
@@ -80,14 +82,14 @@ pub struct Leaf {
 }
 
 impl Entry {
-    /// Whether it is one more name of another entry.
+    /// Whether it is a hard link to another entry.
     pub fn is_hard_link(&self) -> bool {
         matches!(self.body, Body::HardLink(_) | Body::HardLinkAcross(_))
     }
 }
 
 impl Leaf {
-    /// The name of `entry`.
+    /// Name of `entry`.
     pub fn name(&self, entry: &Entry) -> &[u8] {
         &self.text[entry.name.clone()]
     }
@@ -98,18 +100,18 @@ impl Leaf {
     }
 }
 
-/// A file of one version of the tree.
+/// Position of a file: a leaf of one version of the tree, and a number.
 #[derive(Clone, Copy)]
-struct Place {
-    /// Its leaf within the version.
+struct FilePosition {
+    /// Number of its leaf within the version.
     leaf: u64,
-    /// What everything in that leaf is drawn from.
+    /// Key from which everything in that leaf is drawn.
     leaf_key: Key,
     index: u64,
     version: u64,
 }
 
-impl Place {
+impl FilePosition {
     /// The file with the same number in another leaf.
     fn in_leaf(self, leaf: u64, forest: &Forest) -> Self {
         let leaf_key = forest.leaf_key(leaf);
@@ -125,31 +127,31 @@ impl Place {
     }
 }
 
-/// The entries of one leaf, each drawn by itself.
+/// The entries of one leaf, to be drawn one by one.
 #[derive(Clone, Copy)]
 pub struct LeafEntries<'a> {
     forest: &'a Forest,
-    /// The first of them.
-    first: Place,
+    /// The first entry.
+    first: FilePosition,
 }
 
 impl LeafEntries<'_> {
-    /// Makes entry `index` alone; what `leaf` held is gone.
+    /// Draws entry `index` alone. Replaces the entries of `leaf`.
     ///
     /// # Cost
     /// As [`Forest::leaf`] for an entry.
     pub fn draw(&self, index: u64, leaf: &mut Leaf) {
         leaf.clear();
-        let place = Place {
+        let position = FilePosition {
             index,
             ..self.first
         };
-        self.forest.add_entry(place, leaf);
+        self.forest.add_entry(position, leaf);
     }
 }
 
 impl Forest {
-    /// The forest of `spec`.
+    /// Makes the forest of `spec`.
     ///
     /// # Errors
     /// As [`Spec::validate`].
@@ -164,28 +166,28 @@ impl Forest {
         })
     }
 
-    /// What it is made of.
+    /// Its specification.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// Leaves of all versions.
+    /// Number of leaves in all versions.
     pub fn leaf_count(&self) -> u64 {
         self.leaves_per_version * self.spec.versions.max(1)
     }
 
-    /// Entries of every leaf.
+    /// Number of entries in every leaf.
     pub fn files_per_leaf(&self) -> u64 {
         self.spec.fanout.last().copied().unwrap_or(0)
     }
 
-    /// Directories below the root that are on the way to a leaf, that one included; 0 = the root is
-    /// the only leaf.
+    /// Number of directories below the root on the path to a leaf, the leaf included; 0 if the root
+    /// is the only leaf.
     pub fn depth(&self) -> usize {
         self.spec.fanout.len() - 1 + usize::from(self.spec.versions > 0)
     }
 
-    /// Leaves below a directory of `level`, the root being of level 0.
+    /// Number of leaves below a directory of `level`. The root has level 0.
     pub fn leaves_below(&self, level: usize) -> u64 {
         let dirs = &self.spec.fanout[..self.spec.fanout.len() - 1];
         let first = match self.spec.versions > 0 {
@@ -196,13 +198,13 @@ impl Forest {
         dirs[first..].iter().product()
     }
 
-    /// Directories, the root included.
+    /// Number of directories, the root included.
     pub fn directory_count(&self) -> u64 {
         let on_level = |level| self.leaf_count() / self.leaves_below(level);
         (0..=self.depth()).map(on_level).sum()
     }
 
-    /// Appends the name of the directory of `level`, 1 or more, that is on the way to `leaf`.
+    /// Appends the name of the directory of `level`, at least 1, on the path to `leaf`.
     pub fn dir_name(&self, level: usize, leaf: u64, out: &mut Vec<u8>) {
         let below = self.leaves_below(level);
         if self.spec.versions > 0 && level == 1 {
@@ -218,7 +220,7 @@ impl Forest {
             .part(purpose::DIRECTORY)
             .part(level as u64)
             .part(number);
-        let name = NameOf {
+        let name = NameInput {
             key,
             index: number % count,
             count,
@@ -229,8 +231,8 @@ impl Forest {
         self.spec.dir_names.append(&name, out);
     }
 
-    /// The mtime of the directory of `level` that is on the way to `leaf`: that of its first file,
-    /// by the same rule; `None` where it is not set.
+    /// mtime of the directory of `level` on the path to `leaf`, by the rule of its first file;
+    /// `None` if it is not set.
     pub fn dir_mtime(&self, level: usize, leaf: u64) -> Option<Timestamp> {
         let below = self.leaves_below(level);
         let first = leaf / below * below;
@@ -253,15 +255,15 @@ impl Forest {
         }
     }
 
-    /// Makes leaf `number`; what `leaf` held is gone.
+    /// Draws leaf `number`. Replaces the entries of `leaf`.
     ///
     /// # Cost
-    /// 30 to 500 ns an entry, and a sort where names do not come in their order.
+    /// 30 to 500 ns per entry, and a sort if the names are not in order.
     pub fn leaf(&self, number: u64, leaf: &mut Leaf) {
         leaf.clear();
-        let first = self.place(number, 0);
+        let first = self.position(number, 0);
         for index in 0..self.files_per_leaf() {
-            self.add_entry(Place { index, ..first }, leaf);
+            self.add_entry(FilePosition { index, ..first }, leaf);
         }
         let text = &leaf.text;
         let is_sorted = leaf
@@ -273,17 +275,17 @@ impl Forest {
         }
     }
 
-    /// The entries of leaf `number` one by one.
+    /// The entries of leaf `number`, to be drawn one by one.
     pub fn entries(&self, number: u64) -> LeafEntries<'_> {
         LeafEntries {
             forest: self,
-            first: self.place(number, 0),
+            first: self.position(number, 0),
         }
     }
 
-    fn place(&self, number: u64, index: u64) -> Place {
+    fn position(&self, number: u64, index: u64) -> FilePosition {
         let leaf = number % self.leaves_per_version;
-        Place {
+        FilePosition {
             leaf,
             leaf_key: self.leaf_key(leaf),
             index,
@@ -295,85 +297,84 @@ impl Forest {
         self.seed.part(purpose::FILE).part(leaf)
     }
 
-    fn add_entry(&self, place: Place, leaf: &mut Leaf) {
-        let key = place.key();
-        let body = self.body(place, key, leaf);
+    fn add_entry(&self, position: FilePosition, leaf: &mut Leaf) {
+        let key = position.key();
+        let body = self.body(position, key, leaf);
         let start = leaf.text.len();
         let len = match &body {
-            // A link without a partner became a file, but keeps its name.
-            Body::File(content) if self.is_file(place) => content.len(),
+            // A link whose target is a link became a file, but keeps its name.
+            Body::File(content) if self.is_file(position) => content.len(),
             _ => 0,
         };
-        self.append_name_of_len(place, key, len, &mut leaf.text);
+        self.append_name_of_len(position, key, len, &mut leaf.text);
         let spec = &self.spec;
-        let number = (place.version * self.leaves_per_version + place.leaf) * self.files_per_leaf()
-            + place.index;
+        let number = (position.version * self.leaves_per_version + position.leaf)
+            * self.files_per_leaf()
+            + position.index;
         let is_file = matches!(body, Body::File(_));
         let is_drawn =
             |purpose, share: Share| is_file && !share.is_none() && key.part(purpose).is_in(share);
         let time_key = key.part(purpose::TIME);
         leaf.entries.push(Entry {
             name: start..leaf.text.len(),
-            index: place.index,
+            index: position.index,
             attributes: self.attributes(key, matches!(body, Body::Symlink(_))),
             mtime: spec.times.draw(
                 time_key,
                 number,
-                self.epoch(place, time_key, spec.time_changes),
+                self.epoch(position, time_key, spec.time_changes),
             ),
-            has: (
-                is_drawn(purpose::XATTRS, spec.xattrs),
-                is_drawn(purpose::ACL, spec.acls),
-            ),
+            has_xattrs: is_drawn(purpose::XATTRS, spec.xattrs),
+            has_acl: is_drawn(purpose::ACL, spec.acls),
             body,
         });
     }
 
-    /// The last version up to that of `place` in which one of the `share` of changes was drawn for
+    /// The last version, up to that of `position`, that drew a change of probability `share` for
     /// `key`.
-    fn epoch(&self, place: Place, key: Key, share: Share) -> u64 {
+    fn epoch(&self, position: FilePosition, key: Key, share: Share) -> u64 {
         if share.is_none() {
             return 0;
         }
         let changes = key.part(purpose::CHANGE);
-        (1..=place.version)
+        (1..=position.version)
             .rev()
             .find(|&v| changes.part(v).is_in(share))
             .unwrap_or(0)
     }
 
-    fn append_name(&self, place: Place, out: &mut Vec<u8>) {
-        let len = match self.is_file(place) {
-            true => self.content(place).len(),
+    fn append_name(&self, position: FilePosition, out: &mut Vec<u8>) {
+        let len = match self.is_file(position) {
+            true => self.content(position).len(),
             false => 0,
         };
-        self.append_name_of_len(place, place.key(), len, out);
+        self.append_name_of_len(position, position.key(), len, out);
     }
 
-    /// The same where the key of the file and its length, 0 for links, are known.
-    fn append_name_of_len(&self, place: Place, key: Key, len: u64, out: &mut Vec<u8>) {
+    /// The same if the key of the file and its length (0 for links) are known.
+    fn append_name_of_len(&self, position: FilePosition, key: Key, len: u64, out: &mut Vec<u8>) {
         let key = key.part(purpose::NAME);
-        let name = NameOf {
+        let name = NameInput {
             key,
-            index: place.index,
+            index: position.index,
             count: self.files_per_leaf(),
-            epoch: self.epoch(place, key, self.spec.name_changes),
+            epoch: self.epoch(position, key, self.spec.name_changes),
             len,
             is_file: true,
         };
         self.spec.names.append(&name, out);
     }
 
-    fn is_file(&self, place: Place) -> bool {
+    fn is_file(&self, position: FilePosition) -> bool {
         let spec = &self.spec;
         let others = [spec.symlinks, spec.hard_links, spec.hard_links_across];
         let others = Share::sum(&others).unwrap_or_default();
-        others.is_none() || !place.key().part(purpose::KIND).is_in(others)
+        others.is_none() || !position.key().part(purpose::KIND).is_in(others)
     }
 
-    fn body(&self, place: Place, key: Key, leaf: &mut Leaf) -> Body {
-        if self.is_file(place) {
-            return Body::File(self.content(place));
+    fn body(&self, position: FilePosition, key: Key, leaf: &mut Leaf) -> Body {
+        if self.is_file(position) {
+            return Body::File(self.content(position));
         }
         let spec = &self.spec;
         let kind = key.part(purpose::KIND);
@@ -381,18 +382,18 @@ impl Forest {
         let links = Share::sum(&[spec.symlinks, spec.hard_links]).unwrap_or_default();
         if kind.is_in(spec.symlinks) {
             let start = leaf.text.len();
-            self.append_target(place, target, &mut leaf.text);
+            self.append_target(position, target, &mut leaf.text);
             return Body::Symlink(start..leaf.text.len());
         }
-        let other = Place {
+        let other = FilePosition {
             index: target.below(self.files_per_leaf()),
-            ..place
+            ..position
         };
         if kind.is_in(links) {
             if self.is_file(other) {
                 return Body::HardLink(other.index);
             }
-        } else if let Some(before) = self.leaf_before(place) {
+        } else if let Some(before) = self.leaf_before(position) {
             let other = other.in_leaf(before, self);
             if self.is_file(other) {
                 let start = leaf.text.len();
@@ -400,24 +401,24 @@ impl Forest {
                 return Body::HardLinkAcross(start..leaf.text.len());
             }
         }
-        // Its partner is a link itself.
-        Body::File(self.content(place))
+        // The target is a link itself.
+        Body::File(self.content(position))
     }
 
-    /// The leaf before that of `place` in the same directory, for every second leaf: so links come
-    /// in pairs of leaves.
-    fn leaf_before(&self, place: Place) -> Option<u64> {
+    /// The leaf before that of `position` in the same directory, for every second leaf. So links
+    /// always connect pairs of leaves.
+    fn leaf_before(&self, position: FilePosition) -> Option<u64> {
         let count = *self.spec.fanout.iter().rev().nth(1)?;
-        (place.leaf % count % 2 == 1).then(|| place.leaf - 1)
+        (position.leaf % count % 2 == 1).then(|| position.leaf - 1)
     }
 
     /// Whether leaf `number` may have links to the leaf before it.
     pub fn has_links_to_leaf_before(&self, number: u64) -> bool {
-        let place = self.place(number, 0);
-        !self.spec.hard_links_across.is_none() && self.leaf_before(place).is_some()
+        let position = self.position(number, 0);
+        !self.spec.hard_links_across.is_none() && self.leaf_before(position).is_some()
     }
 
-    fn append_target(&self, place: Place, key: Key, out: &mut Vec<u8>) {
+    fn append_target(&self, position: FilePosition, key: Key, out: &mut Vec<u8>) {
         let style = match self.spec.symlink_style {
             SymlinkStyle::Mixed => match key.part(1).below(3) {
                 0 => SymlinkStyle::Relative,
@@ -435,7 +436,7 @@ impl Forest {
             SymlinkStyle::Annex => {
                 (0..self.depth()).for_each(|_| out.extend_from_slice(b"../"));
                 out.extend_from_slice(b".git/annex/objects/");
-                let name = NameOf {
+                let name = NameInput {
                     key,
                     index: 0,
                     count: 1,
@@ -448,24 +449,24 @@ impl Forest {
                 let directory = [annex.as_slice(), b"/", &annex].concat();
                 out.extend_from_slice(&directory);
             }
-            // The leaf before, or itself.
+            // A file of the leaf before, or of this leaf.
             SymlinkStyle::Relative => {
-                let leaf = self.leaf_before(place).unwrap_or(place.leaf);
-                if leaf != place.leaf {
+                let leaf = self.leaf_before(position).unwrap_or(position.leaf);
+                if leaf != position.leaf {
                     out.extend_from_slice(b"../");
-                    let number = place.version * self.leaves_per_version + leaf;
+                    let number = position.version * self.leaves_per_version + leaf;
                     self.dir_name(self.depth(), number, out);
                     out.push(b'/');
                 }
-                let other = Place { index, ..place }.in_leaf(leaf, self);
+                let other = FilePosition { index, ..position }.in_leaf(leaf, self);
                 self.append_name(other, out);
             }
         }
     }
 
-    fn content(&self, place: Place) -> Content {
+    fn content(&self, position: FilePosition) -> Content {
         let spec = &self.spec;
-        let own = place.key();
+        let own = position.key();
         if spec.sizes == SizeRule::Empty {
             return Content::new(own, 0, false, own, Vec::new());
         }
@@ -473,16 +474,16 @@ impl Forest {
         let base = match is_duplicate {
             true => {
                 let bits = own.part(purpose::DUPLICATE).part(1);
-                let other = place.in_leaf(bits.below(self.leaves_per_version), self);
+                let other = position.in_leaf(bits.below(self.leaves_per_version), self);
                 let index = bits.part(2).below(self.files_per_leaf());
-                Place { index, ..other }.key()
+                FilePosition { index, ..other }.key()
             }
             false => own,
         };
         let changes = own.part(purpose::CONTENT).part(purpose::CHANGE);
         let epochs = match spec.content_changes.is_none() {
             true => Vec::new(),
-            false => (1..=place.version)
+            false => (1..=position.version)
                 .filter(|&v| changes.part(v).is_in(spec.content_changes))
                 .collect(),
         };
@@ -521,18 +522,18 @@ impl Forest {
         }
     }
 
-    /// The extended attributes of `entry` of leaf `number`.
+    /// Extended attributes of `entry` in leaf `number`.
     pub fn xattrs(&self, number: u64, entry: &Entry) -> XattrSet {
-        let key = self.place(number, entry.index).key();
+        let key = self.position(number, entry.index).key();
         let mut set = Vec::new();
-        if entry.has.1 {
+        if entry.has_acl {
             set.push(Xattr {
                 name: b"system.posix_acl_access".to_vec(),
                 value: acl(entry.attributes.permissions, key.part(purpose::ACL)),
             });
         }
-        if entry.has.0 {
-            // Few different ones, as labels are.
+        if entry.has_xattrs {
+            // Few distinct values, as labels have.
             let label = key.part(purpose::XATTRS).part(1).below(16);
             set.push(Xattr {
                 name: b"user.forest.label".to_vec(),
@@ -543,8 +544,7 @@ impl Forest {
     }
 }
 
-/// An access control list that agrees with `permissions`: one user more, whose number is drawn for
-/// `key`.
+/// An access control list that agrees with `permissions`, with one more user, drawn from `key`.
 ///
 /// # Source
 /// Linux, `include/uapi/linux/posix_acl_xattr.h`.
@@ -564,7 +564,7 @@ fn acl(permissions: u16, key: Key) -> Vec<u8> {
         entry(1, permissions >> 6, UNDEFINED),
         entry(2, 4, user),
         entry(4, permissions >> 3, UNDEFINED),
-        // What the group's bits of the mode become.
+        // The mask: it becomes the group bits of the mode.
         entry(16, permissions >> 3, UNDEFINED),
         entry(32, permissions, UNDEFINED),
     ]

@@ -1,4 +1,4 @@
-//! A forest that was made compared with what it should be: everything is drawn again.
+//! Compares an existing forest with its specification: draws everything again.
 
 use crate::content::Content;
 use crate::tree::{Body, Entry, Forest, Leaf};
@@ -11,15 +11,15 @@ use std::path::Path;
 use weald_format::{Error, FileKind, Result};
 use weald_sys::{DirBuffer, Stat};
 
-/// Bytes compared at once.
+/// Number of bytes compared at once.
 const COMPARE_LEN: usize = 1 << 20;
 
-/// Something that is not as it should be.
+/// A difference between an existing forest and its specification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Path below the root of the forest.
     pub path: Vec<u8>,
-    /// What differs, with what was expected and what was found.
+    /// The difference, with the expected and the found value.
     pub what: String,
 }
 
@@ -29,24 +29,24 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares the directory `target` with `forest`; tells every difference and returns how many there
-/// are. Threads share the work, so differences come in any order.
+/// Compares the directory `target` with `forest`. Passes each difference to `report` and returns
+/// their number. Threads share the work, so differences come in any order.
 ///
 /// # Errors
-/// `Io` where something cannot be read; `Busy` where it was cancelled.
+/// `Io` if something cannot be read; `Busy` if the work was cancelled.
 pub fn verify(
     forest: &Forest,
     target: &Path,
     thread_count: usize,
     progress: &Progress,
-    tell: &(dyn Fn(&Difference) + Sync),
+    report: &(dyn Fn(&Difference) + Sync),
 ) -> Result<u64> {
-    let named = |e| Error::io(format!("{}: cannot be opened", target.display()), e);
-    let root = weald_sys::open_dir(target).map_err(named)?;
+    let open_error = |e| Error::io(format!("{}: cannot be opened", target.display()), e);
+    let root = weald_sys::open_dir(target).map_err(open_error)?;
     let count = Mutex::new(0);
     let found = |difference: Difference| {
         *count.lock() += 1;
-        tell(&difference);
+        report(&difference);
     };
     for level in 0..forest.depth() {
         let step = forest.leaves_below(level) as usize;
@@ -75,25 +75,26 @@ fn path_of(forest: &Forest, level: usize, number: u64) -> Vec<u8> {
     path
 }
 
-/// Names in the directory at `path`, sorted, and the directory; `None` where there is none, which
-/// is told.
+/// Opens the directory at `path` and reads its names, sorted. If it cannot be opened, reports that
+/// and returns `None`.
 fn read_names(
     root: &OwnedFd,
     path: &[u8],
-    tell: &mut impl FnMut(Difference),
+    report: &mut impl FnMut(Difference),
 ) -> Result<Option<(OwnedFd, Vec<Vec<u8>>)>> {
-    let place = if path.is_empty() {
+    let opened_path = if path.is_empty() {
         b".".as_slice()
     } else {
         path
     };
-    let opened = weald_sys::open_beneath(root, place).and_then(|d| weald_sys::open_dir_at(d, b"."));
+    let opened =
+        weald_sys::open_beneath(root, opened_path).and_then(|d| weald_sys::open_dir_at(d, b"."));
     let dir = match opened {
         Ok(dir) => dir,
         Err(e) => {
             let what = format!("cannot be opened: {e}");
             let path = path.to_vec();
-            tell(Difference { path, what });
+            report(Difference { path, what });
             return Ok(None);
         }
     };
@@ -109,16 +110,16 @@ fn read_names(
     Ok(Some((dir, names)))
 }
 
-/// Compares a directory that is no leaf: its names, and itself.
+/// Compares the names and attributes of a directory that is not a leaf.
 fn compare_inner(
     forest: &Forest,
     root: &OwnedFd,
     level: usize,
     number: u64,
-    tell: &mut impl FnMut(Difference),
+    report: &mut impl FnMut(Difference),
 ) -> Result<()> {
     let path = path_of(forest, level, number);
-    let Some((dir, found)) = read_names(root, &path, tell)? else {
+    let Some((dir, found)) = read_names(root, &path, report)? else {
         return Ok(());
     };
     let step = forest.leaves_below(level + 1);
@@ -131,8 +132,8 @@ fn compare_inner(
         })
         .collect();
     expected.sort_unstable();
-    compare_names(&path, &expected, &found, tell);
-    compare_dir(forest, &dir, &path, level, number, tell)
+    compare_names(&path, &expected, &found, report);
+    compare_dir(forest, &dir, &path, level, number, report)
 }
 
 fn compare_dir(
@@ -141,12 +142,12 @@ fn compare_dir(
     path: &[u8],
     level: usize,
     number: u64,
-    tell: &mut impl FnMut(Difference),
+    report: &mut impl FnMut(Difference),
 ) -> Result<()> {
     let stat = weald_sys::stat_fd(dir).map_err(|e| Error::io("cannot be examined", e))?;
     let mut note = |what| {
         let path = path.to_vec();
-        tell(Difference { path, what });
+        report(Difference { path, what });
     };
     let attributes = forest.dir_attributes();
     differ(
@@ -176,12 +177,12 @@ fn compare_names(
     path: &[u8],
     expected: &[Vec<u8>],
     found: &[Vec<u8>],
-    tell: &mut impl FnMut(Difference),
+    report: &mut impl FnMut(Difference),
 ) {
     let mut note = |name: &Vec<u8>, what: &str| {
         let path = [path, b"/", name].concat();
         let what = what.to_owned();
-        tell(Difference { path, what });
+        report(Difference { path, what });
     };
     let is_in = |names: &[Vec<u8>], name| names.binary_search(name).is_ok();
     expected
@@ -191,10 +192,10 @@ fn compare_names(
     found
         .iter()
         .filter(|n| !is_in(expected, n))
-        .for_each(|n| note(n, "not of the forest"));
+        .for_each(|n| note(n, "not part of the forest"));
 }
 
-/// Compares leaf `number`; returns the bytes compared.
+/// Compares leaf `number`; returns the number of bytes compared.
 ///
 /// # Errors
 /// `Io`.
@@ -203,16 +204,16 @@ pub fn compare_leaf(
     root: &OwnedFd,
     number: u64,
     leaf: &mut Leaf,
-    tell: &mut impl FnMut(Difference),
+    report: &mut impl FnMut(Difference),
 ) -> Result<u64> {
     forest.leaf(number, leaf);
     let path = path_of(forest, forest.depth(), number);
-    let Some((dir, found)) = read_names(root, &path, tell)? else {
+    let Some((dir, found)) = read_names(root, &path, report)? else {
         return Ok(0);
     };
     let expected: Vec<Vec<u8>> = leaf.entries.iter().map(|e| leaf.name(e).to_vec()).collect();
-    compare_names(&path, &expected, &found, tell);
-    compare_dir(forest, &dir, &path, forest.depth(), number, tell)?;
+    compare_names(&path, &expected, &found, report);
+    compare_dir(forest, &dir, &path, forest.depth(), number, report)?;
     let compare = Compare {
         forest,
         dir: &dir,
@@ -229,7 +230,7 @@ pub fn compare_leaf(
         }
         let mut note = |what| {
             let path = [&path, b"/".as_slice(), leaf.name(entry)].concat();
-            tell(Difference { path, what });
+            report(Difference { path, what });
         };
         bytes += compare.entry(entry, &mut note).map_err(|e| {
             e.context(leaf.name(entry).escape_ascii())
@@ -295,7 +296,7 @@ impl Compare<'_> {
                 let expected = format!("{:o}", entry.attributes.permissions);
                 differ("mode", &expected, &format!("{:o}", stat.permissions), note);
                 differ("size", &content.len(), &stat.size, note);
-                if entry.has != (false, false) {
+                if entry.has_xattrs || entry.has_acl {
                     self.xattrs(entry, note)?;
                 }
                 match stat.size == content.len() {
@@ -334,7 +335,7 @@ impl Compare<'_> {
         let found = weald_sys::read_xattrs_at(self.dir, self.leaf.name(entry))
             .map_err(|e| Error::io("extended attributes cannot be read", e))?;
         let expected = self.forest.xattrs(self.number, entry);
-        // Others, such as labels of security modules, are not ours to judge.
+        // Other attributes, such as labels of security modules, are not part of the forest.
         for xattr in expected.iter().filter(|x| !found.contains(x)) {
             note(format!(
                 "extended attribute {} differs",
@@ -364,12 +365,15 @@ impl Compare<'_> {
             content.fill(at, &mut expected);
             file.read_exact_at(&mut found, at).map_err(read)?;
             if expected != found {
-                let place = expected
+                let offset_in_piece = expected
                     .iter()
                     .zip(&found)
                     .position(|(a, b)| a != b)
                     .unwrap_or(0);
-                note(format!("content: differs at byte {}", at + place as u64));
+                note(format!(
+                    "content: differs at byte {}",
+                    at + offset_in_piece as u64
+                ));
                 break;
             }
             at += len as u64;

@@ -1,4 +1,5 @@
-//! Leaves shared out to threads in their order, never far ahead of the slowest.
+//! A work queue of leaves for several threads. Threads take leaves in order, and no leaf is started
+//! far ahead of the first unfinished one.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
@@ -6,18 +7,22 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weald_format::{Error, ErrorKind, Result};
 
-/// Leaves in work or done ahead of the first that is not done: so what is missing after an
-/// interruption lies in a window.
-pub const WINDOW: u64 = 1024;
+/// Maximum distance between the first unfinished leaf and a started one. After an interruption, all
+/// missing leaves lie in a window of this length.
+pub const LEAD_MAX: u64 = 1024;
 
-/// The leaves of `range` in an order in which threads that take one after the other are in
-/// directories of their own: of `lanes` directories with `leaf_count` leaves each, the first of
-/// all, then the second of all, and so on. File systems keep what lies in one directory together,
-/// so that threads which fill leaves of one would wait for each other. Where that led further ahead
-/// than [`WINDOW`], they come as they are.
-pub fn side_by_side(range: Range<u64>, leaf_count: u64, lanes: u64) -> impl Iterator<Item = u64> {
+/// Orders the leaves of `range` so that threads that take consecutive leaves work in different
+/// directories. It interleaves groups of `lanes` directories of `leaf_count` leaves each: the first
+/// leaf of each, then the second of each, and so on. File systems lock a directory while a name is
+/// made in it, so threads in one directory would wait for each other. If a group is longer than
+/// [`LEAD_MAX`], the leaves keep their order.
+pub fn interleave_directories(
+    range: Range<u64>,
+    leaf_count: u64,
+    lanes: u64,
+) -> impl Iterator<Item = u64> {
     let lanes = match lanes.saturating_mul(leaf_count) {
-        0..WINDOW => lanes.max(1),
+        0..LEAD_MAX => lanes.max(1),
         _ => 1,
     };
     let leaf_count = leaf_count.max(1);
@@ -29,16 +34,16 @@ pub fn side_by_side(range: Range<u64>, leaf_count: u64, lanes: u64) -> impl Iter
     order.filter(move |leaf| range.contains(leaf))
 }
 
-/// How far work has come; another thread may look at any time.
+/// Progress of the work. Another thread may read it at any time.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Leaves done, those included that were there already.
+    /// Finished leaves, including those of an earlier run.
     pub leaves: AtomicU64,
-    /// Entries made or compared.
+    /// Entries made or compared so far.
     pub entries: AtomicU64,
-    /// Bytes written or compared.
+    /// Bytes written or compared so far.
     pub bytes: AtomicU64,
-    /// Set it to have the work end early.
+    /// Set this flag to cancel the work.
     pub is_cancelled: AtomicBool,
 }
 
@@ -52,12 +57,12 @@ impl Progress {
 
 struct Claims<I> {
     rest: I,
-    /// Claimed and not done.
+    /// Leaves that are started and not finished.
     open: BTreeSet<u64>,
     error: Option<Error>,
 }
 
-/// Leaves on their way.
+/// Queue of leaves for worker threads.
 pub struct Queue<'a, I> {
     claims: Mutex<Claims<I>>,
     done: Condvar,
@@ -65,7 +70,8 @@ pub struct Queue<'a, I> {
 }
 
 impl<'a, I: Iterator<Item = u64>> Queue<'a, I> {
-    /// The leaves `rest`, none of which comes more than [`WINDOW`] too early.
+    /// Makes a queue of the leaves `rest`, which must come in order up to a distance of
+    /// [`LEAD_MAX`].
     pub fn new(rest: I, progress: &'a Progress) -> Self {
         Self {
             claims: Mutex::new(Claims {
@@ -78,8 +84,8 @@ impl<'a, I: Iterator<Item = u64>> Queue<'a, I> {
         }
     }
 
-    /// The next leaf; `None` where there is none left, or work has failed. Waits while the first
-    /// that is not done is too far behind.
+    /// Takes the next leaf; `None` if no leaf is left or the work has failed. Waits while the first
+    /// unfinished leaf is too far behind.
     fn claim(&self, last: &mut Option<u64>) -> Option<u64> {
         let mut claims = self.claims.lock();
         if let Some(number) = last.take() {
@@ -91,11 +97,11 @@ impl<'a, I: Iterator<Item = u64>> Queue<'a, I> {
         }
         let number = claims.rest.next()?;
         claims.open.insert(number);
-        // Whoever has the first of them is at work, so this ends.
+        // A thread is working on the first of them, so this loop ends.
         while claims
             .open
             .first()
-            .is_some_and(|&first| number >= first + WINDOW)
+            .is_some_and(|&first| number >= first + LEAD_MAX)
         {
             self.done.wait(&mut claims);
             if claims.error.is_some() {
@@ -106,26 +112,26 @@ impl<'a, I: Iterator<Item = u64>> Queue<'a, I> {
         Some(number)
     }
 
-    /// Waits until nobody is at leaf `number`.
+    /// Waits until no thread is working on leaf `number`.
     ///
     /// # Errors
-    /// `Busy` where work has failed meanwhile.
+    /// `Busy` if the work has failed meanwhile.
     pub fn wait_for(&self, number: u64) -> Result<()> {
         let mut claims = self.claims.lock();
         while claims.open.contains(&number) {
             if claims.error.is_some() {
-                return Err(Error::new(ErrorKind::Busy, "the work was given up"));
+                return Err(Error::new(ErrorKind::Busy, "the work has failed"));
             }
             self.done.wait(&mut claims);
         }
         Ok(())
     }
 
-    /// Runs `work` over all leaves on `thread_count` threads, each with a state of its own from
-    /// `state`.
+    /// Runs `work` on all leaves with `thread_count` threads. `state` makes the state of each
+    /// thread.
     ///
     /// # Errors
-    /// The first error of `work`; `Busy` where it was cancelled.
+    /// The first error of `work`; `Busy` if the work was cancelled.
     pub fn run<S>(
         &self,
         thread_count: usize,
@@ -166,22 +172,22 @@ impl<'a, I: Iterator<Item = u64>> Queue<'a, I> {
 mod tests {
     use super::*;
 
-    /// Would catch: leaves made twice or not at all, or far ahead of one that is slow.
+    /// Catches: leaves that are made twice or never, or far ahead of a slow one.
     #[test]
     fn every_leaf_is_claimed_once_and_none_far_ahead() {
         let progress = Progress::default();
-        let leaf_count = WINDOW * 4;
+        let leaf_count = LEAD_MAX * 4;
         let queue = Queue::new(0..leaf_count, &progress);
         let open = Mutex::new(BTreeSet::new());
         let count = AtomicU64::new(0);
         let work = |_: &mut (), number: u64| {
             open.lock().insert(number);
-            // Time enough for the others to come to the end of the window.
+            // Enough time for the other threads to reach the end of the window.
             if number == 10 {
                 std::thread::sleep(std::time::Duration::from_millis(200));
             }
             let first = *open.lock().first().unwrap();
-            assert!(number < first + WINDOW);
+            assert!(number < first + LEAD_MAX);
             assert!(open.lock().remove(&number));
             count.fetch_add(1, Ordering::Relaxed);
             Ok(())
@@ -190,8 +196,8 @@ mod tests {
         assert_eq!(count.load(Ordering::Relaxed), leaf_count);
     }
 
-    /// Would catch: a leaf that is lost at the edge of a group, or one that comes before another of
-    /// its directory that it may have links to.
+    /// Catches: a leaf that is lost at the edge of a group; a leaf that comes before an earlier one
+    /// of its directory, to which it may have links.
     #[test]
     fn leaves_side_by_side_are_all_leaves() {
         for (range, leaf_count, lanes) in [
@@ -202,19 +208,20 @@ mod tests {
             (0..9000, 5000, 2),
             (0..10, 0, 0),
         ] {
-            let mut order: Vec<u64> = side_by_side(range.clone(), leaf_count, lanes).collect();
+            let mut order: Vec<u64> =
+                interleave_directories(range.clone(), leaf_count, lanes).collect();
             for (at, leaf) in order.iter().enumerate() {
                 let later = &order[at..];
                 let directory = leaf / leaf_count.max(1);
                 let is_ascending =
                     |other: &u64| other / leaf_count.max(1) != directory || other >= leaf;
                 assert!(later.iter().take(100).all(is_ascending));
-                assert!(later.iter().take(100).all(|other| other + WINDOW > *leaf));
+                assert!(later.iter().take(100).all(|other| other + LEAD_MAX > *leaf));
             }
             order.sort_unstable();
             assert!(order.into_iter().eq(range), "{leaf_count} by {lanes}");
         }
-        assert!(side_by_side(0..8, 4, 2).eq([0, 4, 1, 5, 2, 6, 3, 7]));
+        assert!(interleave_directories(0..8, 4, 2).eq([0, 4, 1, 5, 2, 6, 3, 7]));
     }
 
     #[test]

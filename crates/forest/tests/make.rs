@@ -1,4 +1,4 @@
-//! Forests made in directories, compared, interrupted and resumed.
+//! Makes forests in directories, compares, interrupts and resumes them.
 #![allow(missing_docs)]
 
 use std::path::Path;
@@ -39,8 +39,8 @@ fn options(resume: bool) -> MakeOptions {
 
 fn differences(forest: &Forest, target: &Path) -> Vec<String> {
     let found = Mutex::new(Vec::new());
-    let tell = |d: &weald_forest::Difference| found.lock().unwrap().push(d.to_string());
-    let count = verify(forest, target, 2, &Progress::default(), &tell).unwrap();
+    let report = |d: &weald_forest::Difference| found.lock().unwrap().push(d.to_string());
+    let count = verify(forest, target, 2, &Progress::default(), &report).unwrap();
     let found = found.into_inner().unwrap();
     assert_eq!(found.len() as u64, count);
     found
@@ -56,8 +56,7 @@ fn count(dir: &Path, args: &[&str]) -> u64 {
     output.stdout.len() as u64
 }
 
-/// Would catch: a forest that is not what was predicted, or that does not agree with itself;
-/// attributes that are not set.
+/// Catches: a forest that differs from the prediction or from itself; attributes that are not set.
 #[test]
 fn a_forest_of_everything_is_as_predicted() {
     let temp = tempfile::tempdir().unwrap();
@@ -76,9 +75,9 @@ fn a_forest_of_everything_is_as_predicted() {
     assert!(count(&target, &["-perm", "0755", "-type", "f"]) > 100);
 }
 
-/// Would catch: a comparison that finds nothing.
+/// Catches: a comparison that finds nothing.
 #[test]
-fn what_was_changed_is_found() {
+fn changes_are_found() {
     let temp = tempfile::tempdir().unwrap();
     let target = temp.path().join("forest");
     let forest = forest("fanout = \"2x3x5\"\nsizes = \"constant:5000\"\n");
@@ -111,7 +110,7 @@ fn what_was_changed_is_found() {
     for expected in [
         "0/1/2: content: differs at byte 4500",
         "1/0/4: missing",
-        "1/2/new: not of",
+        "1/2/new: not part of",
         "0/0/0: mode",
         "0/0/1: mtime",
         "0/2: missing",
@@ -120,15 +119,16 @@ fn what_was_changed_is_found() {
     }
 }
 
-/// Would catch: leaves that stay missing or half made after an interruption, or all being made
+/// Catches: leaves that stay missing or incomplete after an interruption; leaves that are made
 /// again.
 #[test]
-fn what_is_missing_is_made_and_nothing_else() {
+fn only_missing_leaves_are_made() {
     let temp = tempfile::tempdir().unwrap();
     let target = temp.path().join("forest");
     let forest = forest("fanout = \"4x100x3\"\nhard-links-across = 0.3\nsizes = \"constant:10\"\n");
     make(&forest, &target, &options(false), &Progress::default()).unwrap();
-    // As if it had been killed around leaf 250: some behind it are there, some before it are not.
+    // As if the program had been killed around leaf 250: some leaves after it exist, some before it
+    // do not.
     for leaf in (240..400).filter(|n| ![244, 256, 260].contains(n)) {
         let path = target.join(format!("{}/{:02}", leaf / 100, leaf % 100));
         std::fs::remove_dir_all(path).unwrap();
@@ -142,13 +142,13 @@ fn what_is_missing_is_made_and_nothing_else() {
     let made = progress.entries.into_inner();
     assert_eq!(made, 157 * 3);
     assert_eq!(progress.leaves.into_inner(), 400);
-    // One that is whole is left alone.
+    // A complete forest is not changed.
     let progress = Progress::default();
     make(&forest, &target, &options(true), &progress).unwrap();
     assert_eq!(progress.entries.into_inner(), 0);
 }
 
-/// Would catch: a forest made into something else.
+/// Catches: a forest made into a directory with other files.
 #[test]
 fn strange_targets_are_refused() {
     let temp = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ fn strange_targets_are_refused() {
         made.unwrap_err().to_string()
     };
     let error = refuse(&forest, &target, false);
-    assert!(error.contains("not empty; --resume"), "{error}");
+    assert!(error.contains("not empty; use --resume"), "{error}");
     let error = refuse(&forest, &target, true);
     assert!(error.contains("holds mine"), "{error}");
     let file = target.join("mine");
@@ -169,7 +169,7 @@ fn strange_targets_are_refused() {
     assert!(error.contains("cannot be opened"), "{error}");
     let error = refuse(&forest, &temp.path().join("no/such"), false);
     assert!(error.contains("cannot be made"), "{error}");
-    // Another forest whose names are the same.
+    // Another forest with the same names.
     let target = temp.path().join("other");
     make(&forest, &target, &options(false), &Progress::default()).unwrap();
     let longer = self::forest("fanout = \"2x3\"\nsizes = \"constant:1\"\n");
@@ -177,7 +177,7 @@ fn strange_targets_are_refused() {
     assert!(error.contains("holds another forest"), "{error}");
 }
 
-/// Would catch: forests without levels, or with one file, that are made wrongly.
+/// Catches: wrong forests without levels, or with one file.
 #[test]
 fn flat_and_tiny_forests_are_made() {
     for text in [
@@ -194,8 +194,8 @@ fn flat_and_tiny_forests_are_made() {
     }
 }
 
-/// Would catch: an entry that is another one when it is drawn by itself, as it is when it is made,
-/// than with its leaf, as it is when it is compared.
+/// Catches: an entry that differs when it is drawn alone, as [`make()`] does, from the entry of a
+/// whole leaf, as [`verify()`] draws it.
 #[test]
 fn an_entry_is_the_same_alone() {
     let forest = forest(RICH);
@@ -208,8 +208,18 @@ fn an_entry_is_the_same_alone() {
             let alone = &one.entries[0];
             assert_eq!(one.name(alone), whole.name(entry));
             assert_eq!(
-                (alone.attributes, alone.mtime, alone.has),
-                (entry.attributes, entry.mtime, entry.has)
+                (
+                    alone.attributes,
+                    alone.mtime,
+                    alone.has_xattrs,
+                    alone.has_acl
+                ),
+                (
+                    entry.attributes,
+                    entry.mtime,
+                    entry.has_xattrs,
+                    entry.has_acl
+                )
             );
             match (&alone.body, &entry.body) {
                 (Body::Symlink(a), Body::Symlink(b))
@@ -222,8 +232,8 @@ fn an_entry_is_the_same_alone() {
     }
 }
 
-/// Would catch: forests that change with the program: who resumes or verifies one made before would
-/// be told that it is another.
+/// Catches: forests that change with the program: resume and verify would refuse forests of older
+/// versions.
 #[test]
 fn a_seed_always_gives_the_same_forest() {
     let temp = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! The open files of this process.
+//! File descriptors of this process.
 
 use rustix::fd::BorrowedFd;
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-/// Keeps everything but standard input, output and error from programs started from here on, also
-/// what this process itself has inherited: a server that stays must not hold the pipes of whoever
-/// started it. Does nothing where `/proc` is missing.
+/// Sets close-on-exec on all open descriptors except standard input, output and error. Programs
+/// started later do not inherit them, not even those that this process inherited. A server that
+/// stays must not hold pipes of the process that started it. Has no effect without `/proc`.
 pub fn close_all_on_exec() {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         return;
@@ -13,9 +13,8 @@ pub fn close_all_on_exec() {
     let names = entries.flatten().map(|entry| entry.file_name());
     let numbers = names.filter_map(|name| name.to_str()?.parse().ok());
     for number in numbers.filter(|number: &i32| *number > 2) {
-        // SAFETY: the number is not -1. Should its descriptor be closed meanwhile, or be another
-        // one by now, fcntl(2) fails or sets a flag that all descriptors of this workspace have
-        // from their start.
+        // SAFETY: the number is not -1. If its descriptor is closed meanwhile, or reused, fcntl(2)
+        // fails or sets a flag that all descriptors of this workspace have from the start.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         if let Ok(flags) = fcntl_getfd(descriptor) {
             let _ = fcntl_setfd(descriptor, flags | FdFlags::CLOEXEC);
@@ -28,7 +27,7 @@ mod tests {
     use super::*;
     use std::fs::File;
 
-    /// Would catch: a server that keeps a pipe of its starter open, whose reader then waits for
+    /// Catches: a server that keeps a pipe of its starter open, so that the pipe's reader waits for
     /// ever.
     #[test]
     fn nothing_but_the_standard_descriptors_is_inherited() {

@@ -1,4 +1,4 @@
-//! Directories: opened relative to each other, read with getdents64 in large pieces.
+//! Opens directories relative to each other, and reads them with getdents64 in large pieces.
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
@@ -15,19 +15,19 @@ const DIR_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK);
 
-/// Opens the directory at `path`, following symlinks: the entrance of a tree.
+/// Opens the directory at `path` and follows symlinks: the start of a walk.
 ///
 /// # Errors
-/// The errno of open(2); `ENOTDIR` where it is something else.
+/// The errno of open(2); `ENOTDIR` if it is not a directory.
 pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, DIR_FLAGS, Mode::empty())?)
 }
 
-/// Opens the directory `name` in `dir` for reading, without changing its atime where that is
-/// allowed.
+/// Opens the directory `name` in `dir` for reading. Its atime does not change if the kernel allows
+/// that.
 ///
 /// # Errors
-/// The errno of openat(2); `ENOTDIR` or `ELOOP` where it is something else, also a symlink.
+/// The errno of openat(2); `ENOTDIR` or `ELOOP` if it is not a directory, also for a symlink.
 pub fn open_dir_at(dir: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = DIR_FLAGS | OFlags::NOFOLLOW;
     match rustix::fs::openat(&dir, name, flags | OFlags::NOATIME, Mode::empty()) {
@@ -36,9 +36,9 @@ pub fn open_dir_at(dir: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     }
 }
 
-/// Opens the directory at the relative path `path` below `dir`, for use as a place only (`O_PATH`):
-/// no component may be a symlink or lead out of `dir`. `path` must be shorter than `PATH_MAX`
-/// (4096).
+/// Opens the directory at the relative path `path` below `dir`, only as a base for other calls
+/// (`O_PATH`). No component may be a symlink or lead out of `dir`. `path` must be shorter than
+/// `PATH_MAX` (4096).
 ///
 /// # Errors
 /// The errno of openat2(2), `ENOSYS` before Linux 5.6.
@@ -54,30 +54,30 @@ pub fn open_beneath(dir: impl AsFd, path: &[u8]) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Opens the directory `name` in `dir` for use as a place only (`O_PATH`), which asks for no
-/// permission to read it; an automount at `name` is made.
+/// Opens the directory `name` in `dir` only as a base for other calls (`O_PATH`). This needs no
+/// permission to read it. It triggers an automount at `name`.
 ///
 /// # Errors
-/// The errno of openat(2); `ENOTDIR` where it is something else, also a symlink.
+/// The errno of openat(2); `ENOTDIR` if it is not a directory, also for a symlink.
 pub fn open_place_at(dir: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }
 
-/// The working directory, for functions that take a directory's descriptor: see [`enter_dir`].
+/// The working directory, for functions that take a directory descriptor: see [`enter_dir`].
 pub const WORKING_DIR: BorrowedFd<'static> = rustix::fs::CWD;
 
 thread_local! {
     static HAS_OWN_WORKING_DIR: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Gives the calling thread a working directory of its own, so that it can use [`enter_dir`]
-/// without other threads noticing. For threads that end soon: it cannot be undone.
+/// Gives the calling thread a working directory of its own. Then [`enter_dir`] does not affect
+/// other threads. It cannot be undone, so it is for threads that end soon.
 ///
 /// # Errors
 /// The errno of unshare(2); `EPERM` in some sandboxes.
 pub fn separate_working_dir() -> io::Result<()> {
-    // SAFETY: the call is unsafe because of `UnshareFlags::FILES` only, which is not given:
+    // SAFETY: the call is unsafe only because of `UnshareFlags::FILES`, which is not set:
     // descriptors stay shared.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }?;
     HAS_OWN_WORKING_DIR.set(true);
@@ -95,9 +95,9 @@ pub fn enter_dir(dir: impl AsFd) -> io::Result<()> {
     Ok(rustix::process::fchdir(dir)?)
 }
 
-/// Makes the root the working directory of the calling thread, so that a file system in which it
-/// stood can be unmounted: a thread that was joined may not have given its directory back yet.
-/// Nothing without [`separate_working_dir`].
+/// Makes the root directory the working directory of the calling thread, so that the file system
+/// that it was in can be unmounted. A joined thread may still hold its working directory for a
+/// moment. Has no effect without [`separate_working_dir`].
 ///
 /// # Errors
 /// The errno of chdir(2).
@@ -108,36 +108,36 @@ pub fn leave_dir() -> io::Result<()> {
     }
 }
 
-/// Room for one getdents64 call, to be reused from directory to directory.
+/// Buffer for getdents64 calls, reused from directory to directory.
 pub struct DirBuffer(Box<[MaybeUninit<u8>]>);
 
 impl DirBuffer {
-    /// A buffer of `len` bytes, raised to what one entry of the longest name needs.
+    /// Makes a buffer of `len` bytes, or of the size that one entry with the longest name needs.
     pub fn new(len: usize) -> Self {
-        const LEN_MIN: usize = 1024;
-        Self(vec![MaybeUninit::uninit(); len.max(LEN_MIN)].into_boxed_slice())
+        const DIR_BUFFER_LEN_MIN: usize = 1024;
+        Self(vec![MaybeUninit::uninit(); len.max(DIR_BUFFER_LEN_MIN)].into_boxed_slice())
     }
 }
 
 impl Default for DirBuffer {
-    /// 256 KiB: about 8,000 entries a call.
+    /// 256 KiB: about 8,000 entries per call.
     fn default() -> Self {
         Self::new(256 << 10)
     }
 }
 
-/// One entry as getdents64 gives it.
+/// One entry in the form of getdents64.
 #[derive(Debug, Clone, Copy)]
 pub struct DirEntry<'a> {
     /// Name, without NUL or slash.
     pub name: &'a [u8],
     /// Inode number.
     pub ino: u64,
-    /// Its kind, where the file system says so here.
+    /// Kind of the inode, if the file system reports it here.
     pub kind: Option<FileKind>,
 }
 
-/// Visits every entry of `dir` but `.` and `..`, in the order of the file system, from the
+/// Visits every entry of `dir` except `.` and `..`, in the order of the file system, from the
 /// directory's current offset.
 ///
 /// # Errors
@@ -150,7 +150,7 @@ pub fn read_dir(
     let mut entries = RawDir::new(dir, &mut buffer.0);
     while let Some(entry) = entries.next() {
         let entry = match entry {
-            // A directory that was removed while it was open.
+            // The directory was removed while it was open.
             Err(Errno::NOENT) => return Ok(()),
             other => other?,
         };

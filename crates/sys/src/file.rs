@@ -1,4 +1,4 @@
-//! Regular files: opened safely, their holes found and made, files without a name.
+//! Regular files: opens them safely, finds and makes holes, makes files without a name.
 
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom};
 use rustix::io::Errno;
@@ -7,9 +7,9 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// Opens the file at the relative path `path` below `dir` for reading: no component may be a
-/// symlink or lead out of `dir`; a fifo or device does not block; the atime stays where that is
-/// allowed. `path` must be shorter than 4096.
+/// Opens the file at the relative path `path` below `dir` for reading. No component may be a
+/// symlink or lead out of `dir`. A fifo or device does not block. The atime does not change if the
+/// kernel allows that. `path` must be shorter than 4096 bytes.
 ///
 /// The kind of file is not checked here.
 ///
@@ -35,8 +35,8 @@ fn open_resolved(dir: impl AsFd, path: &[u8], flags: OFlags) -> Result<File, Err
     opened.map(File::from)
 }
 
-/// Opens `name` in `dir`, whatever it is, for use as a place only (`O_PATH`): a symlink itself, a
-/// device without waking it.
+/// Opens an inode of any kind, `name` in `dir`, only as a base for other calls (`O_PATH`): a symlink
+/// is not followed, and a device driver is not called.
 ///
 /// # Errors
 /// The errno of openat(2).
@@ -45,8 +45,8 @@ pub fn open_node_at(dir: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }
 
-/// As [`open_node_at`], but follows a symlink in the last component: for links of `/proc`, which
-/// lead to what a descriptor holds open and not to a path.
+/// As [`open_node_at`], but follows a symlink in the last component. Links in `/proc` need this: they
+/// lead to an open file, not to a path.
 ///
 /// # Errors
 /// The errno of openat(2).
@@ -55,8 +55,8 @@ pub fn open_followed_at(dir: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }
 
-/// Opens what `node` stands for, which [`open_node_at`] gave, for writing: that inode, whatever has
-/// its name by now. A fifo waits for its reader.
+/// Opens for writing the inode of `node`, a descriptor from [`open_node_at`], even if its name now
+/// belongs to another inode. For a fifo the call waits for a reader.
 ///
 /// # Errors
 /// The errno of open(2); `ENOENT` without `/proc`.
@@ -76,40 +76,40 @@ pub fn open_for_update(node: impl AsFd) -> io::Result<File> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
-/// Whether `fd` lies in a procfs.
+/// Whether `fd` is in a procfs.
 pub fn is_in_proc(fd: impl AsFd) -> bool {
     /// `PROC_SUPER_MAGIC` of Linux.
     const PROC: u64 = 0x9fa0;
     rustix::fs::fstatfs(fd).is_ok_and(|state| state.f_type as u64 == PROC)
 }
 
-/// Creates the regular file `name` in `dir`, which must not exist, for reading and writing; the
-/// umask applies.
+/// Creates the regular file `name` in `dir` for reading and writing. It must not exist; the umask
+/// applies.
 ///
 /// # Errors
-/// The errno of openat(2); `EEXIST` where something has the name.
+/// The errno of openat(2); `EEXIST` if the name exists.
 pub fn create_file_at(dir: impl AsFd, name: &[u8], permissions: u16) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::from_bits_retain(u32::from(permissions));
     Ok(rustix::fs::openat(dir, name, flags, mode)?.into())
 }
 
-/// Creates a file without a name in the file system of `dir`, for reading and writing; it vanishes
-/// when closed unless [`link_unnamed_at`] names it. The umask applies.
+/// Creates a file without a name in the file system of `dir`, for reading and writing. It is
+/// deleted on close unless [`link_unnamed_at`] gives it a name. The umask applies.
 ///
 /// # Errors
-/// The errno of openat(2); `EOPNOTSUPP`, `EISDIR` or `ENOENT` where the file system has no such
-/// files.
+/// The errno of openat(2); `EOPNOTSUPP`, `EISDIR` or `ENOENT` if the file system does not support
+/// such files.
 pub fn create_unnamed_at(dir: impl AsFd, permissions: u16) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let mode = Mode::from_bits_retain(u32::from(permissions));
     Ok(rustix::fs::openat(dir, ".", flags, mode)?.into())
 }
 
-/// Gives a file made by [`create_unnamed_at`] the name `name` in `dir`.
+/// Gives a file from [`create_unnamed_at`] the name `name` in `dir`.
 ///
 /// # Errors
-/// The errno of linkat(2); `EEXIST` where something has the name, `ENOENT` without `/proc`.
+/// The errno of linkat(2); `EEXIST` if the name exists, `ENOENT` without `/proc`.
 pub fn link_unnamed_at(file: impl AsFd, dir: impl AsFd, name: &[u8]) -> io::Result<()> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     Ok(rustix::fs::linkat(
@@ -121,9 +121,9 @@ pub fn link_unnamed_at(file: impl AsFd, dir: impl AsFd, name: &[u8]) -> io::Resu
     )?)
 }
 
-/// The first run of data of `file` that touches `from .. end`, clipped to it; `None` if all of it
-/// is a hole. A file system that knows no holes calls everything data. Moves the file's offset: not
-/// for several threads at once.
+/// Finds the first data run of `file` that overlaps `from .. end`, clipped to it; `None` if the
+/// whole range is a hole. On a file system without support for holes, everything is data. The
+/// function moves the file's offset, so several threads must not call it on one file at once.
 ///
 /// # Errors
 /// The errno of lseek(2).
@@ -142,18 +142,20 @@ pub fn next_data(file: &File, from: u64, end: u64) -> io::Result<Option<Range<u6
     }
     match rustix::fs::seek(file, SeekFrom::Hole(start)) {
         Ok(stop) if stop > start => Ok(Some(start..stop.min(end))),
-        // The file shrank between the calls: what was promised as data must be read to be noticed.
+        // The file shrank between the two calls. The promised data must be read, so that the caller
+        // notices.
         Ok(_) | Err(Errno::NXIO) => Ok(Some(start..end)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// All runs of data of the first `len` bytes of `file`, in order; what lies between them are holes.
+/// Finds all data runs in the first `len` bytes of `file`, in order. The gaps between them are
+/// holes.
 ///
 /// # Errors
 /// The errno of lseek(2).
 /// # Cost
-/// Two system calls and 16 bytes a run; use [`next_data`] where there may be millions.
+/// Two system calls and 16 bytes per run; use [`next_data`] if there may be millions.
 pub fn data_runs(file: &File, len: u64) -> io::Result<Vec<Range<u64>>> {
     let mut runs = Vec::new();
     let mut from = 0;
@@ -164,10 +166,10 @@ pub fn data_runs(file: &File, len: u64) -> io::Result<Vec<Range<u64>>> {
     Ok(runs)
 }
 
-/// Makes `range` of `file` a hole; the length of the file stays.
+/// Makes `range` of `file` a hole. The length of the file does not change.
 ///
 /// # Errors
-/// The errno of fallocate(2); `EOPNOTSUPP` where the file system cannot.
+/// The errno of fallocate(2); `EOPNOTSUPP` if the file system does not support it.
 pub fn punch_hole(file: &File, range: Range<u64>) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     Ok(rustix::fs::fallocate(
@@ -178,10 +180,11 @@ pub fn punch_hole(file: &File, range: Range<u64>) -> io::Result<()> {
     )?)
 }
 
-/// Reserves space for `range` of `file`; the length of the file stays.
+/// Reserves space for `range` of `file`. The length of the file does not change.
 ///
 /// # Errors
-/// The errno of fallocate(2); `ENOSPC` when full, `EOPNOTSUPP` where the file system cannot.
+/// The errno of fallocate(2); `ENOSPC` if the file system is full, `EOPNOTSUPP` if it does not
+/// support it.
 pub fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
     let len = range.end.saturating_sub(range.start);
     Ok(rustix::fs::fallocate(

@@ -1,29 +1,29 @@
-//! What the allocator keeps.
+//! Controls how much free memory the allocator keeps.
 
-/// Gives memory that the allocator keeps for later back to the system, whole pages of it. glibc
-/// keeps what was freed between two things that live on, for each of its arenas, and never gives it
-/// back by itself; other allocators are left to themselves.
+/// Returns free memory of the allocator to the system, in whole pages. glibc keeps, in each of its
+/// arenas, memory that was freed between two live allocations, and never returns it by itself.
+/// Other allocators are not affected.
 ///
 /// # Cost
-/// A walk over all that is free, under the lock of one arena after the other: milliseconds.
+/// A walk over all free memory, under the lock of one arena after the other: milliseconds.
 pub fn trim_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it has no preconditions, and moves nothing that is in use.
+    // SAFETY: the function has no preconditions, and does not move live allocations.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Has all threads allocate from one heap, for a process that lives long and whose large values are
-/// made by one thread and dropped by another. glibc gives each thread an arena of its own, up to
-/// eight for each processor, in which what another thread would need lies free. Other allocators
-/// are left to themselves. To be called before threads are started: an arena that is there stays.
+/// Makes all threads allocate from one heap. Use it in a long-lived process whose large values are
+/// allocated by one thread and freed by another. By default glibc gives each thread an arena, up to
+/// eight per processor, and memory that is free in one arena is not available to others. Other
+/// allocators are not affected. Call it before threads are started: existing arenas remain.
 ///
 /// # Cost
-/// Threads wait for each other where they allocate more than a kilobyte at once.
+/// Threads contend for the heap's lock on allocations of more than a kilobyte.
 pub fn share_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it sets a number that is looked at when a thread needs an arena.
+    // SAFETY: the function sets a number that is read when a thread needs an arena.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }

@@ -1,28 +1,28 @@
-//! Large pages under large allocations, for programs that jump about in tables of many mebibytes:
-//! each jump into another page of 4 KiB looks the page up, and the tables of an encoder have ten
-//! thousands of them.
+//! Large pages for large allocations. Programs with random access to tables of many mebibytes
+//! profit: with pages of 4 KiB, each access to another page needs a page table lookup, and the
+//! tables of an encoder have ten thousand pages.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
 
-/// From this length on an allocation asks for large pages. Shorter ones than a large page count
-/// too, for neighbours may fill one together; below, the call would cost more than it saves.
-const LEN_MIN: usize = 256 << 10;
+/// Minimum length of an allocation that asks for large pages, bytes. It is shorter than a large
+/// page, because neighbours may fill one together. For shorter allocations the system call costs
+/// more than it saves.
+const ADVISED_LEN_MIN: usize = 256 << 10;
 
-/// The allocator of the system, which asks for large pages under large allocations once
-/// [`want_large_pages`] was called.
+/// The system's allocator. It asks for large pages for large allocations after a call of
+/// [`want_large_pages`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allocator;
 
-/// From now on large allocations that are made through [`Allocator`] ask the kernel for large
-/// pages. Does nothing where the system has none or keeps them off.
+/// Makes large allocations through [`Allocator`] ask the kernel for large pages from now on. Has no
+/// effect if the system does not have them or has them disabled.
 ///
 /// # Cost
-/// Up to a large page (2 MiB on x86) more memory for each such allocation. The first touch of a
-/// large page clears all of it, so that memory that is filled once and dropped costs more than
-/// before.
+/// Up to a large page (2 MiB on x86) more memory per such allocation. The first access to a large
+/// page clears all of it. So memory that is filled once and dropped costs more than before.
 /// # Source
 /// madvise(2), `MADV_HUGEPAGE`.
 pub fn want_large_pages() {
@@ -31,13 +31,13 @@ pub fn want_large_pages() {
 
 #[inline]
 fn advise(start: *mut u8, len: usize) {
-    if len >= LEN_MIN && IS_WANTED.load(Ordering::Relaxed) && !start.is_null() {
+    if len >= ADVISED_LEN_MIN && IS_WANTED.load(Ordering::Relaxed) && !start.is_null() {
         advise_range(start, len);
     }
 }
 
-/// Asks for large pages in the whole pages of an allocation. A kernel that knows none refuses, and
-/// all is as it was.
+/// Asks for large pages in the whole pages of an allocation. A kernel without support refuses, and
+/// nothing changes.
 #[cfg(target_os = "linux")]
 #[cold]
 fn advise_range(start: *mut u8, len: usize) {
@@ -47,8 +47,8 @@ fn advise_range(start: *mut u8, len: usize) {
         return;
     };
     let start = start.wrapping_add(skipped);
-    // SAFETY: the pages lie in an allocation of the caller's, and the advice changes nothing that
-    // they hold.
+    // SAFETY: the pages lie in an allocation of the caller, and the advice does not change their
+    // contents.
     let _ = unsafe {
         rustix::mm::madvise(
             start.cast(),
@@ -61,11 +61,11 @@ fn advise_range(start: *mut u8, len: usize) {
 #[cfg(not(target_os = "linux"))]
 fn advise_range(_: *mut u8, _: usize) {}
 
-// SAFETY: all four hand on to the system's allocator; advice does not change what memory holds, and
-// allocates nothing.
+// SAFETY: all four functions forward to the system's allocator. The advice does not change the
+// contents of memory and allocates nothing.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        // SAFETY: the caller's guarantees are those that the system's allocator requires.
         let start = unsafe { System.alloc(layout) };
         advise(start, layout.size());
         start
@@ -95,13 +95,18 @@ unsafe impl GlobalAlloc for Allocator {
 mod tests {
     use super::*;
 
-    /// Would catch: an advised range that leaves the allocation, which the kernel refuses or gives
-    /// to others, and lost bytes.
+    /// Catches: an advised range outside the allocation, which the kernel refuses or applies to
+    /// other memory; lost bytes.
     #[test]
     #[cfg(target_os = "linux")]
     fn large_allocations_hold_what_is_written() {
         want_large_pages();
-        for len in [LEN_MIN - 1, LEN_MIN, (4 << 20) + 5, (9 << 20) + 123] {
+        for len in [
+            ADVISED_LEN_MIN - 1,
+            ADVISED_LEN_MIN,
+            (4 << 20) + 5,
+            (9 << 20) + 123,
+        ] {
             let layout = Layout::from_size_align(len, 16).unwrap();
             let grown = Layout::from_size_align(len * 2, 16).unwrap();
             // SAFETY: each pointer is used within its layout and freed once.
@@ -122,7 +127,7 @@ mod tests {
                 Allocator.dealloc(start, grown);
             }
         }
-        // What it asked for can be seen: "hg" is the kernel's word for a range with that advice.
+        // The request is visible: "hg" marks a range with this advice.
         let layout = Layout::from_size_align(64 << 20, 16).unwrap();
         // SAFETY: as above.
         let start = unsafe { Allocator.alloc(layout) };
@@ -132,7 +137,7 @@ mod tests {
         unsafe { Allocator.dealloc(start, layout) };
     }
 
-    /// Whether the mapping of `address` has the advice, as /proc/self/smaps tells.
+    /// Whether the mapping of `address` has the advice, according to /proc/self/smaps.
     #[cfg(target_os = "linux")]
     fn is_advised(address: usize) -> bool {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();

@@ -1,21 +1,21 @@
-//! What the operating system offers and `std` does not: raw directory reading, statx, xattrs
-//! without following symlinks, holes, special files, handles, everything relative to an open
-//! directory. And one call of zlib and one of Zstandard that no safe wrapper has, and an allocator
-//! that asks for large pages.
+//! System calls that `std` does not offer: raw directory reading, statx, xattrs without following
+//! symlinks, holes, special files, file handles, all relative to an open directory. Also one call
+//! each of zlib and Zstandard that no safe wrapper offers, and an allocator that asks for large
+//! pages.
 //!
-//! Neighbours: `format` lends its plain values (kinds, times); `io`, `build`, `export` and
-//! `testkit` call this room.
+//! Neighbours: `format` provides plain values (kinds, times); `io`, `builder`, `export` and
+//! `testkit` call this crate.
 //!
 //! Invariants:
 //! 1. No function follows a symlink in the last component of a name unless its doc comment says so.
-//! 2. Names are bytes without NUL; one with a NUL is refused with `EINVAL`.
-//! 3. Errors are `std::io::Error` with the raw errno: only the caller knows which path it was about
-//!    and which errno it expects, so the caller makes the [`weald_format::Error`].
-//! 4. Attributes of inodes that cannot be opened (symlinks, devices, sockets) are reached through
+//! 2. Names are bytes without NUL. A name with a NUL is refused with `EINVAL`.
+//! 3. Errors are `std::io::Error` with the raw errno. Only the caller knows the path and the errno
+//!    that it expects, so the caller makes the [`weald_format::Error`].
+//! 4. Attributes of inodes that cannot be opened (symlinks, devices, sockets) are accessed through
 //!    `/proc/self/fd`, so `/proc` must be mounted.
 //!
-//! All code here but zlib's, Zstandard's, the heap's and the allocator's is Linux's; on other
-//! systems the rest is empty until somebody ports it.
+//! All code here is for Linux, except that for zlib, Zstandard, the heap and the allocator. On
+//! other systems the rest is empty until somebody ports it.
 
 #[cfg(target_os = "linux")]
 mod descriptors;

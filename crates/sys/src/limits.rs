@@ -5,8 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Raises the limit of open files as far as the process may (soft to hard limit); returns the limit
-/// now in force.
+/// Raises the limit of open files from the soft to the hard limit; returns the new limit.
 ///
 /// # Errors
 /// The errno of setrlimit(2).
@@ -24,12 +23,12 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
     Ok(limit.maximum.unwrap_or(u64::MAX))
 }
 
-/// Files that the process may have open at once.
+/// Maximum number of files that the process may have open at once.
 pub fn open_file_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Bytes that an ordinary user can still write to the file system of `fd`.
+/// Free space for ordinary users in the file system of `fd`, bytes.
 ///
 /// # Errors
 /// The errno of fstatfs(2).
@@ -38,8 +37,8 @@ pub fn free_len(fd: impl AsFd) -> io::Result<u64> {
     Ok(state.f_bavail.saturating_mul(state.f_frsize))
 }
 
-/// Inodes that an ordinary user can still make in the file system of `fd`; `u64::MAX` where it has
-/// no such limit.
+/// Number of free inodes for ordinary users in the file system of `fd`; `u64::MAX` if it has no
+/// such limit.
 ///
 /// # Errors
 /// The errno of fstatfs(2).
@@ -51,38 +50,38 @@ pub fn free_inode_count(fd: impl AsFd) -> io::Result<u64> {
     })
 }
 
-/// Whether `fd` lies in a btrfs.
+/// Whether `fd` is in a btrfs file system.
 pub fn is_btrfs(fd: impl AsFd) -> bool {
     /// `BTRFS_SUPER_MAGIC` of Linux.
     const BTRFS: u64 = 0x9123_683e;
     rustix::fs::fstatfs(fd).is_ok_and(|state| state.f_type as u64 == BTRFS)
 }
 
-/// Owner and group that files get which this process makes, unless their directory or file system
-/// says otherwise.
+/// Effective user and group id. New files of this process get them, unless their directory or file
+/// system says otherwise.
 pub fn effective_ids() -> (u32, u32) {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     (uid.as_raw(), gid.as_raw())
 }
 
-/// Permission bits that this process's umask takes away; `None` where `/proc` does not say.
+/// Umask of this process; `None` if `/proc` does not show it.
 pub fn umask() -> Option<u16> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("Umask:"))?;
     u16::from_str_radix(line.trim(), 8).ok()
 }
 
-/// Bytes of memory that this process may count on: those of the machine, or of the tightest control
-/// group that it is in.
+/// Memory that this process may use, bytes: the machine's memory, or the lowest limit of its
+/// control groups.
 pub fn memory_len() -> u64 {
     let info = rustix::system::sysinfo();
-    let machine = info.totalram.saturating_mul(u64::from(info.mem_unit));
+    let total = info.totalram.saturating_mul(u64::from(info.mem_unit));
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = groups.lines().filter_map(group_limit);
-    limits.min().map_or(machine, |limit| limit.min(machine))
+    limits.min().map_or(total, |limit| limit.min(total))
 }
 
-/// Bytes of memory that this process holds (`VmRSS`); `None` where `/proc` does not say.
+/// Resident memory of this process (`VmRSS`), bytes; `None` if `/proc` does not show it.
 pub fn resident_len() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
@@ -90,7 +89,8 @@ pub fn resident_len() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// What a line of `/proc/self/cgroup` says about memory, in version 1 or 2 of control groups.
+/// Memory limit of a control group in a line of `/proc/self/cgroup`, for version 1 or 2 of control
+/// groups.
 fn group_limit(line: &str) -> Option<u64> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (controllers, group) = (parts.next()?, parts.next()?);
@@ -104,12 +104,12 @@ fn group_limit(line: &str) -> Option<u64> {
     }
 }
 
-/// The lowest number in the files `name` on the way from `root` down to `group`; `None` where there
+/// The lowest number in the files `name` on the path from `root` down to `group`; `None` if there
 /// is none.
 fn lowest_limit(root: &Path, group: &str, name: &str) -> Option<u64> {
     let group = root.join(group.trim_start_matches('/'));
     let groups = group.ancestors().take_while(|dir| dir.starts_with(root));
-    // The word "max" stands for no limit.
+    // The word "max" means no limit.
     let limit = |dir: &Path| -> Option<u64> {
         let limit = std::fs::read_to_string(dir.join(name)).ok()?;
         limit.trim_end().parse().ok()
@@ -139,7 +139,8 @@ mod tests {
         assert!((held.len() as u64..memory_len()).contains(&resident));
     }
 
-    /// Would catch: a container that is killed because its limit lies above its own group.
+    /// Catches: a container that is killed because only its own group's limit was read, not a lower
+    /// one above.
     #[test]
     fn the_tightest_group_counts() {
         let root = tempfile::tempdir().unwrap();

@@ -1,19 +1,19 @@
-//! Files read as memory, as programs are started and databases read: what tests of mounts need
-//! beside read(2).
+//! Reads files through memory mappings, as program loaders and databases do. Tests of mounts need
+//! this besides read(2).
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 
-/// The bytes `range` of a file, copied out of a private mapping. `range` must lie within the file.
+/// Copies the bytes `range` of a file out of a private mapping. `range` must lie within the file.
 ///
-/// A page that cannot be read, or behind the end of a file that gets shorter meanwhile, ends the
-/// process with SIGBUS: not for files that others write to, and not for images.
+/// If a page cannot be read, or the file shrinks meanwhile, SIGBUS ends the process. So this is not
+/// for files that others write to, and not for images.
 ///
 /// # Errors
-/// The errno of mmap(2): `ENODEV` where the file has no mappings, `EACCES` where it is not open for
-/// reading; `InvalidInput` for a range that is no memory.
+/// The errno of mmap(2): `ENODEV` if the file does not support mappings, `EACCES` if it is not open
+/// for reading; `InvalidInput` for a range that does not fit into memory.
 pub fn read_mapped(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<u8>> {
     let page_len = rustix::param::page_size() as u64;
     let start = range.start / page_len * page_len;
@@ -26,10 +26,10 @@ pub fn read_mapped(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<u8>> {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let mut bytes = Vec::with_capacity(len - skipped);
-    // SAFETY: the kernel chooses a place where nothing is; `len` is not 0. No reference into the
-    // mapping is made, since others may write to the file: what is read is copied as raw bytes,
-    // `skipped .. len` of the `len` that are mapped, into a vector that has room for them, after
-    // which they are initialized. The mapping is not used after munmap, which gets what mmap gave.
+    // SAFETY: the kernel chooses a free address range; `len` is not 0. No reference into the
+    // mapping exists, because others may write to the file. The bytes `skipped .. len` of the `len`
+    // mapped ones are copied raw into a vector with capacity for them, which initializes them. The
+    // mapping is not used after munmap, which gets the pointer and length of mmap.
     unsafe {
         let mapping = mmap(
             std::ptr::null_mut(),
@@ -56,7 +56,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     #[test]
-    fn a_mapping_says_what_a_read_says() {
+    fn a_mapping_has_the_bytes_of_a_read() {
         let file = tempfile::tempfile().unwrap();
         let bytes: Vec<u8> = (0..100_000_u32).map(|i| (i % 251) as u8).collect();
         file.write_all_at(&bytes, 0).unwrap();
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_mappings_is_an_error() {
+    fn files_without_mappings_are_an_error() {
         let dir = crate::open_dir("/".as_ref()).unwrap();
         assert!(read_mapped(&dir, 0..1).is_err());
     }

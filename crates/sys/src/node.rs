@@ -1,4 +1,4 @@
-//! Making, naming and changing inodes relative to open directories.
+//! Makes, names and changes inodes relative to open directories.
 
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, Uid,
@@ -8,10 +8,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use weald_format::Timestamp;
 
-/// What [`make_node_at`] makes; device numbers are (major << 32 | minor).
+/// Kind of inode for [`make_node_at`]; device numbers are (major << 32 | minor).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeKind {
-    /// An empty regular file, cheaper than open and close.
+    /// An empty regular file. This is cheaper than open and close.
     EmptyFile,
     /// Named pipe.
     Fifo,
@@ -67,7 +67,7 @@ pub fn make_node_at(
     )?)
 }
 
-/// Makes the symlink `name` in `dir`, pointing to `target`.
+/// Makes the symlink `name` in `dir` with the target `target`.
 ///
 /// # Errors
 /// The errno of symlinkat(2).
@@ -75,7 +75,7 @@ pub fn make_symlink_at(target: &[u8], dir: impl AsFd, name: &[u8]) -> io::Result
     Ok(rustix::fs::symlinkat(target, dir, name)?)
 }
 
-/// Gives the inode `old` in `old_dir` the further name `new` in `new_dir`.
+/// Makes the hard link `new` in `new_dir` to the inode `old` in `old_dir`.
 ///
 /// # Errors
 /// The errno of linkat(2).
@@ -89,7 +89,7 @@ pub fn link_at(old_dir: impl AsFd, old: &[u8], new_dir: impl AsFd, new: &[u8]) -
     )?)
 }
 
-/// Renames, replacing what has the new name.
+/// Renames; replaces an inode with the new name.
 ///
 /// # Errors
 /// The errno of renameat(2).
@@ -97,13 +97,14 @@ pub fn rename_at(old_dir: impl AsFd, old: &[u8], new_dir: impl AsFd, new: &[u8])
     Ok(rustix::fs::renameat(old_dir, old, new_dir, new)?)
 }
 
-/// Renames only if nothing has the new name: by renameat2, or by link and unlink where the file
-/// system cannot. A directory, which can have no second name, is renamed there once nothing was
-/// seen under the new one; an empty directory that somebody makes there at that moment is lost.
+/// Renames only if the new name does not exist: by renameat2, or by link and unlink if the file
+/// system does not support that. A directory cannot have a second name. There it is renamed after a
+/// check that the new name does not exist. If another process makes an empty directory of that name
+/// in between, that directory is lost.
 ///
 /// # Errors
-/// `EEXIST` where something has the new name; else the errno of renameat2(2), linkat(2),
-/// unlinkat(2) or fstatat(2).
+/// `EEXIST` if the new name exists; else the errno of renameat2(2), linkat(2), unlinkat(2) or
+/// fstatat(2).
 pub fn rename_new_at(
     old_dir: impl AsFd,
     old: &[u8],
@@ -127,7 +128,7 @@ pub fn rename_new_at(
     }
 }
 
-/// Removes the name of anything but a directory.
+/// Removes the name of an inode that is not a directory.
 ///
 /// # Errors
 /// The errno of unlinkat(2).
@@ -143,8 +144,9 @@ pub fn remove_dir_at(dir: impl AsFd, name: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?)
 }
 
-/// Sets owner and group of `name` in `dir`, of `dir` itself where `name` is empty. Clears set-uid,
-/// set-gid and capabilities, so it comes before [`chmod_at`] and xattrs.
+/// Sets owner and group of `name` in `dir`, or of `dir` itself if `name` is empty. The kernel
+/// clears set-uid, set-gid and capabilities, so call it before [`chmod_at`] and before setting
+/// xattrs.
 ///
 /// # Errors
 /// The errno of fchownat(2); `EINVAL` for the id 0xFFFFFFFF, which means "unchanged" to the kernel.
@@ -162,7 +164,7 @@ pub fn chown_at(dir: impl AsFd, name: &[u8], uid: u32, gid: u32) -> io::Result<(
     )?)
 }
 
-/// Sets owner and group of what `fd` holds open; `None` leaves one as it is.
+/// Sets owner and group of the open file `fd`; `None` leaves an id unchanged.
 ///
 /// # Errors
 /// The errno of fchown(2).
@@ -174,14 +176,14 @@ pub fn chown_fd(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result
     Ok(rustix::fs::fchown(fd, uid, gid)?)
 }
 
-/// Sets the low 12 mode bits of `name` in `dir`, of `dir` itself where `name` is empty.
+/// Sets the low 12 mode bits of `name` in `dir`, or of `dir` itself if `name` is empty.
 ///
-/// fchmodat(2) follows symlinks and fchmodat2(2) needs Linux 6.6, so this goes through an `O_PATH`
-/// descriptor.
+/// fchmodat(2) follows symlinks, and fchmodat2(2) needs Linux 6.6. So this function uses an
+/// `O_PATH` descriptor.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for a symlink, whose mode Linux does not change; else the errno of openat(2) or
-/// chmod(2).
+/// `EOPNOTSUPP` for a symlink, because Linux does not change its mode; else the errno of openat(2)
+/// or chmod(2).
 pub fn chmod_at(dir: impl AsFd, name: &[u8], permissions: u16) -> io::Result<()> {
     let name = if name.is_empty() { b"." } else { name };
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -195,7 +197,7 @@ pub fn chmod_at(dir: impl AsFd, name: &[u8], permissions: u16) -> io::Result<()>
     Ok(rustix::fs::chmod(path, mode_of(permissions))?)
 }
 
-/// Sets the low 12 mode bits of what `fd` holds open.
+/// Sets the low 12 mode bits of the open file `fd`.
 ///
 /// # Errors
 /// The errno of fchmod(2).
@@ -203,17 +205,17 @@ pub fn chmod_fd(fd: impl AsFd, permissions: u16) -> io::Result<()> {
     Ok(rustix::fs::fchmod(fd, mode_of(permissions))?)
 }
 
-/// The times that can be set; `None` leaves one as it is.
+/// Times to set; `None` leaves a time unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NewTimes {
-    /// Last change of content.
+    /// Time of the last change of the content.
     pub mtime: Option<Timestamp>,
-    /// Last access.
+    /// Time of the last access.
     pub atime: Option<Timestamp>,
 }
 
-/// Sets times of `name` in `dir`, of `dir` itself where `name` is empty. What the file system
-/// cannot hold it clamps.
+/// Sets times of `name` in `dir`, or of `dir` itself if `name` is empty. The file system clamps
+/// times that it cannot store.
 ///
 /// # Errors
 /// The errno of utimensat(2).
@@ -227,7 +229,7 @@ pub fn set_times_at(dir: impl AsFd, name: &[u8], times: NewTimes) -> io::Result<
     )?)
 }
 
-/// Sets times of what `fd` holds open. What the file system cannot hold it clamps.
+/// Sets times of the open file `fd`. The file system clamps times that it cannot store.
 ///
 /// # Errors
 /// The errno of futimens(2).

@@ -1,14 +1,14 @@
-//! What an inode is: statx and readlink relative to an open directory.
+//! Reads attributes of inodes: statx and readlink relative to an open directory.
 
 use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp};
 use std::io;
 use std::os::fd::AsFd;
 use weald_format::{FileKind, Timestamp};
 
-/// What statx(2) tells of an inode.
+/// Attributes of an inode, from statx(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// What it is.
+    /// File type.
     pub kind: FileKind,
     /// The low 12 bits of `st_mode`.
     pub permissions: u16,
@@ -16,11 +16,11 @@ pub struct Stat {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number as (major << 32 | minor); 0 unless a device.
+    /// Device number as (major << 32 | minor); 0 unless the inode is a device.
     pub rdev: u64,
-    /// Bytes.
+    /// Length, bytes.
     pub size: u64,
-    /// Names of the inode.
+    /// Number of hard links.
     pub nlink: u32,
     /// The file system's device number as (major << 32 | minor).
     pub dev: u64,
@@ -28,18 +28,18 @@ pub struct Stat {
     pub ino: u64,
     /// Allocated units of 512 bytes.
     pub blocks: u64,
-    /// Last change of content.
+    /// Time of the last change of the content.
     pub mtime: Timestamp,
-    /// Last access.
+    /// Time of the last access.
     pub atime: Timestamp,
-    /// Last change of inode.
+    /// Time of the last change of the inode.
     pub ctime: Timestamp,
-    /// Birth, where the file system keeps it.
+    /// Birth time, if the file system stores it.
     pub btime: Option<Timestamp>,
 }
 
-/// The state of `name` in `dir`; of `dir` itself where `name` is empty. Symlinks and automounts are
-/// not followed, and network file systems may answer from their caches.
+/// Reads the attributes of `name` in `dir`, or of `dir` itself if `name` is empty. Does not follow
+/// symlinks and automounts. Network file systems may answer from their caches.
 ///
 /// # Errors
 /// The errno of statx(2).
@@ -52,7 +52,7 @@ pub fn stat_at(dir: impl AsFd, name: &[u8]) -> io::Result<Stat> {
     stat_of(&rustix::fs::statx(dir, name, flags, mask)?)
 }
 
-/// The state of what `fd` holds open.
+/// Reads the attributes of the open file `fd`.
 ///
 /// # Errors
 /// The errno of statx(2).
@@ -99,22 +99,22 @@ fn timestamp(raw: StatxTimestamp) -> Timestamp {
     }
 }
 
-/// Appends the target of the symlink `name` in `dir` to `target`; returns how many bytes were
-/// appended.
+/// Appends the target of the symlink `name` in `dir` to `target`; returns the number of appended
+/// bytes.
 ///
 /// # Errors
-/// The errno of readlinkat(2), `EINVAL` where it is no symlink; `target` is as before then.
+/// The errno of readlinkat(2), `EINVAL` if it is not a symlink. `target` is unchanged then.
 pub fn read_link_at(dir: impl AsFd, name: &[u8], target: &mut Vec<u8>) -> io::Result<usize> {
     let start = target.len();
-    let mut room = 256;
+    let mut capacity = 256;
     loop {
-        target.resize(start + room, 0);
+        target.resize(start + capacity, 0);
         match rustix::fs::readlinkat_raw(&dir, name, &mut target[start..]) {
-            Ok(len) if len < room => {
+            Ok(len) if len < capacity => {
                 target.truncate(start + len);
                 return Ok(len);
             }
-            Ok(_) => room *= 4,
+            Ok(_) => capacity *= 4,
             Err(error) => {
                 target.truncate(start);
                 return Err(error.into());

@@ -1,7 +1,7 @@
 //! Extended attributes of any inode by directory and name, symlinks and devices included.
 //!
-//! Linux before 6.13 has no `*xattrat` calls, so these go through `/proc/self/fd/N/name` with the
-//! `l*xattr` calls, which do not follow the last component.
+//! Linux before 6.13 has no `*xattrat` calls. So these functions use the `l*xattr` calls on
+//! `/proc/self/fd/N/name`; they do not follow the last component.
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -9,36 +9,37 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use weald_format::{Xattr, XattrSet};
 
-/// `/proc/self/fd/N/name`, or `/proc/self/fd/N/.` for the directory itself.
+/// Path `/proc/self/fd/N/name`, or `/proc/self/fd/N/.` for the directory itself.
 fn proc_path(dir: impl AsFd, name: &[u8]) -> Vec<u8> {
     let mut path = format!("/proc/self/fd/{}/", dir.as_fd().as_raw_fd()).into_bytes();
     path.extend_from_slice(if name.is_empty() { b"." } else { name });
     path
 }
 
-/// Calls `get` with growing buffers until the value fits; the kernel's limit for both lists and
-/// values is 64 KiB.
-fn grow(
+/// Calls `get` with larger and larger buffers until the value fits. The kernel limits both lists
+/// and values to 64 KiB.
+fn fill_growing(
     buffer: &mut Vec<u8>,
     mut get: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
 ) -> io::Result<()> {
-    const LEN_MAX: usize = 1 << 20;
-    let mut room = 512;
+    const XATTR_BUFFER_LEN_MAX: usize = 1 << 20;
+    let mut capacity = 512;
     loop {
-        buffer.resize(room, 0);
+        buffer.resize(capacity, 0);
         match get(buffer) {
             Ok(len) => {
                 buffer.truncate(len);
                 return Ok(());
             }
-            Err(Errno::RANGE) if room < LEN_MAX => room *= 8,
+            Err(Errno::RANGE) if capacity < XATTR_BUFFER_LEN_MAX => capacity *= 8,
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Puts the names of all xattrs of `name` in `dir` (of `dir` itself where `name` is empty) into
-/// `names`, each followed by a NUL. An inode that cannot have any (`ENOTSUP`, `EPERM`) has none.
+/// Reads the names of all xattrs of `name` in `dir` (of `dir` itself if `name` is empty) into
+/// `names`, each followed by a NUL. The list is empty for inodes that cannot have xattrs
+/// (`ENOTSUP`, `EPERM`).
 ///
 /// # Errors
 /// The errno of llistxattr(2).
@@ -46,18 +47,18 @@ pub fn list_xattrs_at(dir: impl AsFd, name: &[u8], names: &mut Vec<u8>) -> io::R
     list_xattrs(&proc_path(dir, name), names)
 }
 
-/// As [`list_xattrs_at`], of `name` in the working directory: see [`crate::enter_dir`].
+/// As [`list_xattrs_at`], for `name` in the working directory: see [`crate::enter_dir`].
 ///
 /// # Errors
 /// The errno of llistxattr(2).
 /// # Cost
-/// Less CPU than [`list_xattrs_at`], which walks through `/proc`.
+/// Less CPU time than [`list_xattrs_at`], which resolves a path through `/proc`.
 pub fn list_xattrs_here(name: &[u8], names: &mut Vec<u8>) -> io::Result<()> {
     list_xattrs(name, names)
 }
 
 fn list_xattrs(path: &[u8], names: &mut Vec<u8>) -> io::Result<()> {
-    let listed = grow(names, |buffer| rustix::fs::llistxattr(path, buffer));
+    let listed = fill_growing(names, |buffer| rustix::fs::llistxattr(path, buffer));
     match listed {
         Err(error) if is_without_xattrs(&error) => {
             names.clear();
@@ -72,20 +73,20 @@ fn is_without_xattrs(error: &io::Error) -> bool {
     matches!(errno, Some(Errno::OPNOTSUPP | Errno::PERM))
 }
 
-/// The value of one xattr of `name` in `dir`.
+/// Reads the value of one xattr of `name` in `dir`.
 ///
 /// # Errors
-/// The errno of lgetxattr(2); `ENODATA` where it has no such xattr.
+/// The errno of lgetxattr(2); `ENODATA` if the inode has no such xattr.
 pub fn get_xattr_at(dir: impl AsFd, name: &[u8], xattr: &[u8]) -> io::Result<Vec<u8>> {
     let path = proc_path(dir, name);
     let mut value = Vec::new();
-    grow(&mut value, |buffer| {
+    fill_growing(&mut value, |buffer| {
         rustix::fs::lgetxattr(path.as_slice(), xattr, buffer)
     })?;
     Ok(value)
 }
 
-/// All xattrs of `name` in `dir`, sorted by name; one that vanishes meanwhile is left out.
+/// Reads all xattrs of `name` in `dir`, sorted by name. Omits those that are removed meanwhile.
 ///
 /// # Errors
 /// The errno of llistxattr(2) or lgetxattr(2).
@@ -121,7 +122,7 @@ pub fn set_xattr_at(dir: impl AsFd, name: &[u8], xattr: &[u8], value: &[u8]) -> 
     )?)
 }
 
-/// Sets (creates or replaces) one xattr of what `fd` holds open.
+/// Sets (creates or replaces) one xattr of the open file `fd`.
 ///
 /// # Errors
 /// The errno of fsetxattr(2).
@@ -141,7 +142,7 @@ pub fn set_xattr_fd(fd: impl AsFd, xattr: &[u8], value: &[u8]) -> io::Result<()>
 pub fn get_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<Vec<u8>> {
     let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
     let mut value = Vec::new();
-    grow(&mut value, |buffer| {
+    fill_growing(&mut value, |buffer| {
         rustix::fs::getxattr(path.as_str(), xattr, buffer)
     })?;
     Ok(value)
@@ -158,7 +159,7 @@ pub fn remove_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<()> {
 /// Removes one xattr of `name` in `dir`.
 ///
 /// # Errors
-/// The errno of lremovexattr(2); `ENODATA` where it has no such xattr.
+/// The errno of lremovexattr(2); `ENODATA` if the inode has no such xattr.
 pub fn remove_xattr_at(dir: impl AsFd, name: &[u8], xattr: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::lremovexattr(proc_path(dir, name), xattr)?)
 }

@@ -1,33 +1,31 @@
-//! What Zstandard does and no safe wrapper lets one ask for: a dictionary trained with parameters
-//! of one's own.
+//! The training function of Zstandard with explicit parameters; safe wrappers do not offer it.
 //!
-//! Zstandard itself is portable, and so is this module.
+//! Zstandard is portable, and so is this module.
 
 use std::ffi::{c_int, c_uint};
 use zstd::zstd_safe::zstd_sys as z;
 
-/// How a dictionary is trained. What stands in many samples is found by counting runs of a few
-/// bytes, and segments with the most frequent of them make the dictionary (Liao, Petri, Moffat and
-/// Wirth 2016, as Zstandard's `fastCover` does it).
+/// Parameters of a training. The algorithm counts runs of a few bytes to find what many samples
+/// share, and builds the dictionary from the segments with the most frequent runs (Liao, Petri,
+/// Moffat and Wirth 2016; Zstandard's `fastCover`).
 #[derive(Debug, Clone, Copy)]
 pub struct Training {
-    /// Bytes of a segment.
+    /// Length of a segment, bytes.
     pub segment_len: u32,
-    /// Bytes of the runs that are counted, 6 or 8.
+    /// Length of the counted runs, bytes: 6 or 8.
     pub run_len: u32,
-    /// Runs are counted in 2^`table_log` places, at most 31; six bytes each.
+    /// The table of counts has 2^`table_log` entries of six bytes; at most 31.
     pub table_log: u32,
-    /// Level of the frames that the dictionary's tables of symbols are made for.
+    /// Compression level for which the dictionary's entropy tables are made.
     pub level: i32,
 }
 
-/// A dictionary of at most `len_max` bytes for what is like `samples`, which stand in a row and
-/// have `lens` bytes each. None where Zstandard finds too little to learn, lacks memory, or `lens`
-/// are not those of `samples`.
+/// Trains a dictionary of at most `len_max` bytes. The samples stand one after the other in
+/// `samples` and have `lens` bytes each. `None` if Zstandard finds too little to learn or lacks
+/// memory, or if `lens` do not add up to the length of `samples`.
 ///
 /// # Cost
-/// About a second for 30 MiB; memory: `len_max`, 6 bytes for each of the counts, and less than a
-/// mebibyte.
+/// About a second for 30 MiB; memory: `len_max`, 6 bytes for each count, and less than a mebibyte.
 /// # Source
 /// `zdict.h`, `ZDICT_trainFromBuffer_fastCover`.
 pub fn train_dictionary(
@@ -60,9 +58,9 @@ pub fn train_dictionary(
         },
     };
     let mut dictionary: Vec<u8> = vec![0; len_max];
-    // SAFETY: `dictionary` has `len_max` bytes, `lens` has `count` lengths whose sum is the length
-    // of `samples`; Zstandard reads and writes them in this call only.
-    let made_len = unsafe {
+    // SAFETY: `dictionary` has `len_max` bytes, and `lens` has `count` lengths whose sum is the
+    // length of `samples`. Zstandard reads and writes them in this call only.
+    let trained_len = unsafe {
         z::ZDICT_trainFromBuffer_fastCover(
             dictionary.as_mut_ptr().cast(),
             dictionary.len(),
@@ -72,12 +70,12 @@ pub fn train_dictionary(
             parameters,
         )
     };
-    // SAFETY: it looks at the number alone.
-    let is_error = unsafe { z::ZDICT_isError(made_len) } != 0;
-    if is_error || made_len == 0 {
+    // SAFETY: the function inspects only the number.
+    let is_error = unsafe { z::ZDICT_isError(trained_len) } != 0;
+    if is_error || trained_len == 0 {
         return None;
     }
-    dictionary.truncate(made_len);
+    dictionary.truncate(trained_len);
     Some(dictionary)
 }
 
@@ -92,8 +90,7 @@ mod tests {
         level: 3,
     };
 
-    /// Would catch: lengths or pointers that are mixed up, so that what the samples share is not in
-    /// the dictionary.
+    /// Catches: mixed-up lengths or pointers, so that the dictionary lacks what the samples share.
     #[test]
     fn a_dictionary_has_what_samples_share() {
         let shared: Vec<u8> = (0..400u32).flat_map(|n| (n * n).to_le_bytes()).collect();
@@ -114,8 +111,7 @@ mod tests {
         assert!(found.count() >= 10);
     }
 
-    /// Would catch: reading past the samples where a caller counts wrong, and a dictionary of
-    /// nothing.
+    /// Catches: reading past the samples if a caller passes wrong lengths, and an empty dictionary.
     #[test]
     fn wrong_lengths_and_too_little_are_refused() {
         let samples = vec![7; 1000];

@@ -1,4 +1,4 @@
-//! Alone in its process: it looks at all memory that the process has.
+//! Alone in its process, because it measures all memory of the process.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 use weald_sys::{resident_len, trim_heap};
@@ -6,10 +6,10 @@ use weald_sys::{resident_len, trim_heap};
 const PIECE_LEN: usize = 64 << 10;
 const PIECE_COUNT: usize = 1024;
 
-/// Would catch: memory that a long-lived process holds for ever because something small lies behind
-/// it.
+/// Catches: memory that a long-lived process never returns because a small live allocation lies
+/// behind it.
 #[test]
-fn what_was_freed_between_what_lives_goes_back_to_the_system() {
+fn free_memory_between_live_allocations_is_returned() {
     let mut pieces: Vec<Vec<u8>> = (0..PIECE_COUNT).map(|_| vec![1; PIECE_LEN]).collect();
     let mut number = 0;
     pieces.retain(|_| {

@@ -1,4 +1,4 @@
-//! Alone in its process: it looks at all memory that the process has.
+//! Alone in its process, because it measures all memory of the process.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 use std::sync::{Barrier, Mutex};
@@ -8,9 +8,10 @@ const PIECE_LEN: usize = 64 << 10;
 const PIECE_COUNT: usize = 256;
 const THREAD_COUNT: usize = 8;
 
-/// Would catch: a process that holds for each of its threads what one of them needs at a time.
+/// Catches: a process that keeps, for each of its threads, memory that only one of them needs at a
+/// time.
 #[test]
-fn what_one_thread_frees_another_gets() {
+fn memory_freed_by_one_thread_is_reused_by_others() {
     share_heap();
     let before = resident_len().unwrap();
     let (started, turn) = (Barrier::new(THREAD_COUNT), Mutex::new(()));
@@ -22,7 +23,7 @@ fn what_one_thread_frees_another_gets() {
                 let _turn = turn.lock().unwrap();
                 let mut pieces: Vec<Vec<u8>> =
                     (0..PIECE_COUNT).map(|_| vec![1; PIECE_LEN]).collect();
-                // What lies behind all others keeps the heap from shrinking.
+                // A live allocation behind all others keeps the heap from shrinking.
                 std::mem::forget(pieces.pop());
                 drop((pieces, own));
             });

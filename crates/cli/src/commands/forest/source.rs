@@ -119,14 +119,14 @@ impl<'a> ForestSource<'a> {
         let (leaf, names) = (&drawn.leaf, &drawn.names);
         // The entry that says what an inode is, and where it is from.
         let file = |position: usize| match names.get(position) {
-            Some(name) if name.is_of_partner => (&drawn.partner, name.file),
+            Some(name) if name.is_in_partner => (&drawn.partner, name.file),
             Some(name) => (leaf, name.file),
             None => (leaf, position),
         };
         let set = |position| {
             let (of, file) = file(position);
             let entry = &of.leaf.entries[file];
-            let has_some = entry.has != (false, false);
+            let has_some = entry.has_xattrs || entry.has_acl;
             has_some.then(|| self.forest.xattrs(of.number, entry))
         };
         let positions = 0..leaf.leaf.entries.len();
@@ -253,16 +253,19 @@ impl<'a> ForestSource<'a> {
         names: &[NameOfInode],
         sink: &mut dyn FnMut(&Link) -> Result<()>,
     ) -> Result<()> {
-        let across = names.iter().enumerate().filter(|(_, name)| name.there > 0);
+        let across = names
+            .iter()
+            .enumerate()
+            .filter(|(_, name)| name.partner_count > 0);
         for (position, name) in across {
             let (here, there) = (
-                start + name.first_here as u64,
-                there + name.first_there as u64,
+                start + name.own_first as u64,
+                there + name.partner_first as u64,
             );
             sink(&Link {
                 name_no: start + position as u64,
                 first_no: here.min(there),
-                nlink: name.here + name.there,
+                nlink: name.own_count + name.partner_count,
             })?;
         }
         Ok(())
@@ -296,11 +299,11 @@ fn temporary_file(error: std::io::Error) -> Error {
 }
 
 fn link_info(name: &NameOfInode, position: usize) -> LinkInfo {
-    match (name.here, name.there) {
+    match (name.own_count, name.partner_count) {
         (1, 0) => LinkInfo::Single,
         (nlink, 0) => LinkInfo::Inside {
             nlink,
-            back: (position - name.first_here) as u64,
+            back: (position - name.own_first) as u64,
         },
         _ => LinkInfo::Across,
     }

@@ -186,9 +186,9 @@ impl Way<'_> {
     }
 
     fn item_of(&self, entry: &Entry, number: u64) -> Item<'_> {
-        let xattrs = match entry.has {
-            (false, false) => XattrSet::new(),
-            _ => self.forest.xattrs(number, entry),
+        let xattrs = match entry.has_xattrs || entry.has_acl {
+            false => XattrSet::new(),
+            true => self.forest.xattrs(number, entry),
         };
         Item {
             path: b"",
