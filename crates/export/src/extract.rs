@@ -52,6 +52,11 @@ pub trait ExtractWatch: Sync {
     /// One path, relative to the image, that could not be restored, or not wholly.
     fn problem(&self, path: &[u8], error: &Error);
 
+    /// One path that has no place in the output, although nothing is wrong with it.
+    fn left_out(&self, path: &[u8], why: &Error) {
+        let _ = (path, why);
+    }
+
     /// Whether to stop; asked at every entry and every piece of content.
     fn is_cancelled(&self) -> bool {
         false

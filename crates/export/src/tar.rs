@@ -2,6 +2,10 @@
 //!
 //! Holes become GNU sparse files (format 1.0, which GNU tar, bsdtar and Python know). Sockets are
 //! left out and told: tar has no word for them.
+//!
+//! A header announces the length of what follows, so a member whose content is damaged is left out
+//! before its header is written: small contents are read into memory first, large ones are read
+//! twice. Where the second reading fails all the same, zeros fill the member, and it is told.
 
 use crate::extract::ExtractWatch;
 use crate::pax::{BLOCK_LEN, Entry, type_flag};
@@ -16,6 +20,9 @@ use weald_vfs::Selection;
 
 /// Bytes asked of the reader at once.
 const PIECE_LEN: u64 = 1 << 20;
+
+/// Bytes of data that are held in memory until all of them are read; longer contents are read twice.
+const HELD_LEN_MAX: u64 = 8 << 20;
 
 /// What a tar stream is made of.
 #[derive(Debug, Clone, Default)]
@@ -41,11 +48,11 @@ pub struct TarReport {
 /// the root is `./`.
 ///
 /// # Errors
-/// Where `output` fails, and where a content fails after its header was written: the stream is
-/// broken then. What fails before that is told to `watch` and left out.
+/// Where `output` fails. A member that cannot be read is told to `watch` and left out.
 ///
 /// # Cost
-/// Reads every selected file once; memory for inodes of several names only.
+/// Reads every selected file once, those of more than 8 MiB of data twice; memory for one small
+/// file, and for inodes of several names.
 pub fn write_tar(
     image: &Image,
     options: &TarOptions,
@@ -64,6 +71,11 @@ pub fn write_tar(
         let told = match walk.next() {
             Ok(None) => break,
             Ok(Some(Event::Leave)) => Ok(()),
+            Ok(Some(Event::Enter(visit))) if visit.inode.kind == FileKind::Socket => {
+                let socket = Error::invalid("left out: tar cannot hold a socket");
+                watch.left_out(walk.path(), &socket);
+                Ok(())
+            }
             Ok(Some(Event::Enter(visit))) => writer.entry(walk.path(), &visit.inode)?,
             Err(error) => Err(error),
         };
@@ -118,8 +130,11 @@ impl TarWriter<'_> {
             self.output.header(&entry)?;
             return Ok(Ok(()));
         }
-        let parts = self.parts(inode);
-        let (xattrs, target, map) = match parts {
+        let parts = self.parts(inode).and_then(|parts| {
+            let held = self.checked_data(inode, &parts.2)?;
+            Ok((parts, held))
+        });
+        let ((xattrs, target, map), held) = match parts {
             Ok(parts) => parts,
             Err(error) => {
                 self.first_names.remove(&inode.ino);
@@ -141,10 +156,28 @@ impl TarWriter<'_> {
         if map.has_hole {
             self.write_map(inode, &map)?;
         }
-        let written = self.write_data(inode);
-        written.map_err(|error| error.context(weald_vfs::shown_path(path)))?;
+        let told = match held {
+            Some(data) => {
+                self.output.write(&data)?;
+                Ok(())
+            }
+            None => self.write_data(inode, &map)?,
+        };
         self.output.pad(size)?;
-        Ok(Ok(()))
+        Ok(told)
+    }
+
+    /// Reads the whole content, so that nothing announces a damaged one; gives it, if it is small.
+    fn checked_data(&self, inode: &Inode, map: &SparseMap) -> Result<Option<Vec<u8>>> {
+        let mut held = Vec::new();
+        let is_held = map.data_len <= HELD_LEN_MAX;
+        each_piece(self.image, inode, &mut |piece| {
+            if is_held {
+                held.extend_from_slice(piece);
+            }
+            Ok(())
+        })?;
+        Ok(is_held.then_some(held))
     }
 
     /// All that is needed of an inode before its header is written.
@@ -234,24 +267,33 @@ impl TarWriter<'_> {
         self.output.pad(map.text_len)
     }
 
-    fn write_data(&mut self, inode: &Inode) -> Result<()> {
-        if inode.kind != FileKind::Regular {
-            return Ok(());
-        }
-        self.for_each_run(inode, |writer, run| {
-            let end = run.offset + run.len;
-            let mut offset = run.offset;
-            while offset < end {
-                let len = usize::try_from((end - offset).min(PIECE_LEN)).unwrap_or(usize::MAX);
-                let piece = writer.image.read(inode, offset, len)?;
-                if piece.is_empty() {
-                    return Err(Error::invalid(format!("the content ends at byte {offset}")));
-                }
-                writer.output.write(&piece)?;
-                offset += piece.len() as u64;
+    /// Writes the data of a file. The outer result is the stream's; the inner one is what kept the
+    /// rest from being read, in whose place are zeros.
+    fn write_data(&mut self, inode: &Inode, map: &SparseMap) -> Result<Result<()>> {
+        let start = self.output.written_len();
+        let (output, mut written) = (&mut self.output, Ok(()));
+        let read = each_piece(self.image, inode, &mut |piece| {
+            written = output.write(piece);
+            match &written {
+                Ok(()) => Ok(()),
+                Err(_) => Err(Error::invalid("the stream ends here")),
             }
-            Ok(())
-        })
+        });
+        written?;
+        let Err(error) = read else { return Ok(Ok(())) };
+        let done_len = self.output.written_len() - start;
+        let mut rest = map.data_len.saturating_sub(done_len);
+        let zeros = [0; BLOCK_LEN];
+        while rest > 0 {
+            let len = rest.min(BLOCK_LEN as u64);
+            self.output
+                .write(zeros.get(..len as usize).unwrap_or_default())?;
+            rest -= len;
+        }
+        self.first_names.remove(&inode.ino);
+        Ok(Err(error.context(format!(
+            "zeros stand in the stream for the data from byte {done_len} on"
+        ))))
     }
 
     fn for_each_run(
@@ -273,6 +315,42 @@ impl TarWriter<'_> {
         })?;
         result
     }
+}
+
+/// Reads the data runs of a file in pieces.
+fn each_piece(
+    image: &Image,
+    inode: &Inode,
+    visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    if inode.kind != FileKind::Regular {
+        return Ok(());
+    }
+    let mut read_run = |run: Run| {
+        let end = run.offset + run.len;
+        let mut offset = run.offset;
+        while offset < end {
+            let len = usize::try_from((end - offset).min(PIECE_LEN)).unwrap_or(usize::MAX);
+            let piece = image.read(inode, offset, len)?;
+            if piece.is_empty() {
+                return Err(Error::invalid(format!("the content ends at byte {offset}")));
+            }
+            visit(&piece)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    };
+    let mut result = Ok(());
+    image.runs(inode, 0, &mut |run| {
+        if !run.is_hole {
+            result = read_run(run);
+        }
+        match result {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    })?;
+    result
 }
 
 /// Length of a number as a line of text.

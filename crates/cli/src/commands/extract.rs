@@ -155,4 +155,8 @@ impl ExtractWatch for Problems {
     fn problem(&self, path: &[u8], error: &Error) {
         messages::problem(path, error);
     }
+
+    fn left_out(&self, path: &[u8], why: &Error) {
+        messages::problem(path, why);
+    }
 }
