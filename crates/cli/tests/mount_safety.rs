@@ -2,8 +2,9 @@
 //! not asked for. Runs as root, needs `/dev/fuse`; the other users are numbers.
 #![allow(missing_docs)]
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -111,4 +112,134 @@ fn set_uid_programs_and_devices_work_only_where_root_asks() {
     hold("weald mount --foreground", &dir, "");
     ground.umount(&dir);
     drop(server);
+}
+
+/// Owner and group of the files below, a user in no class, and what their ACLs name.
+const OWNER: u32 = 2_000;
+const GROUP: u32 = 2_001;
+const NAMED: u32 = 2_002;
+const NAMED_GROUP: u32 = 2_003;
+const NOBODY: u32 = 2_009;
+
+/// A user and a group for every class of an ACL, some in two of them.
+const READERS: [(u32, u32); 6] = [
+    (OWNER, NOBODY),
+    (NOBODY, GROUP),
+    (NAMED, NOBODY),
+    (NAMED, GROUP),
+    (NOBODY, NAMED_GROUP),
+    (NOBODY, NOBODY),
+];
+
+/// Modes, and what setfacl(1) adds to them.
+const ACLS: [(u32, &str); 9] = [
+    (0o640, "g::-,u:2002:r"),
+    (0o644, "u:2002:-"),
+    (0o644, "g:2003:-"),
+    (0o644, "g::-,u:2002:r,o::r"),
+    (0o664, "g::rw,u:2002:rw,m::-,o::r"),
+    (0o644, "u::-,u:2002:r"),
+    (0o600, "u:2002:r,g:2003:r"),
+    (0o640, "u:2002:rw,m::r"),
+    (0o604, "g:2001:r,g::-"),
+];
+
+/// Files called by their numbers in `ACLS`, and the directory that holds them.
+fn make_acls(source: &Path) {
+    for (number, (mode, acl)) in ACLS.iter().enumerate() {
+        let path = source.join(number.to_string());
+        fs::write(&path, "content").expect("write");
+        chown(&path, Some(OWNER), Some(GROUP)).expect("chown");
+        set_mode(&path, *mode);
+        finish(Command::new("setfacl").args(["-m", acl]).arg(&path)).expect(0);
+    }
+}
+
+/// Which of the files in `dir` each reader may read: (reader, number of the file).
+fn readable(dir: &Path) -> BTreeSet<(usize, usize)> {
+    let mut found = BTreeSet::new();
+    for (reader, (uid, gid)) in READERS.iter().enumerate() {
+        for number in 0..ACLS.len() {
+            let mut cat = Command::new("cat");
+            let said = finish(cat.arg(dir.join(number.to_string())).uid(*uid).gid(*gid));
+            if said.code == Some(0) {
+                found.insert((reader, number));
+            } else {
+                assert!(said.stderr.contains("Permission denied"), "{}", said.stderr);
+            }
+        }
+    }
+    found
+}
+
+/// What `found` has that `allowed` has not, as text.
+fn beyond(found: &BTreeSet<(usize, usize)>, allowed: &BTreeSet<(usize, usize)>) -> Vec<String> {
+    let more = found.difference(allowed);
+    more.map(|(reader, number)| format!("{:?} reads {:?}", READERS[*reader], ACLS[*number]))
+        .collect()
+}
+
+/// Would catch: the mask of an ACL taken for what the group may, and named users whom an ACL denied
+/// taken for others, wherever ACLs are left out.
+#[test]
+fn nobody_reads_what_an_acl_denies_where_acls_are_left_out() {
+    let ground = Ground::new();
+    let (source, image, dir) = (ground.dir("source"), ground.image("image"), ground.dir("m"));
+    make_acls(&source);
+    ground.build(&source, &image, &[]);
+    let allowed = readable(&source);
+    assert!(
+        allowed.contains(&(2, 0)) && !allowed.contains(&(1, 0)),
+        "{allowed:?}"
+    );
+    ground.mount(&image, &dir, &[]);
+    assert_eq!(readable(&dir), allowed);
+    ground.umount(&dir);
+    for options in [
+        "umask=007",
+        "umask=0,uid=77",
+        "gid=77",
+        "uid=77,gid=78",
+        "umask=022",
+    ] {
+        ground.mount(&image, &dir, &["-o", options]);
+        let found = readable(&dir);
+        assert_eq!(beyond(&found, &allowed), [""; 0], "-o {options}");
+        ground.umount(&dir);
+    }
+    // Who still may: owner, group and others keep what no entry denies them.
+    ground.mount(&image, &dir, &["-o", "umask=02"]);
+    let found = readable(&dir);
+    for kept in [(0, 0), (1, 7), (5, 3)] {
+        assert!(found.contains(&kept), "{kept:?}: {found:?}");
+    }
+    ground.umount(&dir);
+    for (number, words) in ["--same-owner", "--no-same-owner"].iter().enumerate() {
+        let out = ground.at(format!("out{number}"));
+        let mut extract = ground.command();
+        extract
+            .args(["extract", "--no-xattrs", words])
+            .arg(&image)
+            .arg(&out);
+        finish(&mut extract).expect(0);
+        assert_eq!(
+            beyond(&readable(&out), &allowed),
+            [""; 0],
+            "extract {words}"
+        );
+    }
+    let script = r#"mkdir untarred; "$WEALD" tar --no-xattrs image.weald | tar -C untarred -xpf -
+        "$WEALD" build -q --no-xattrs source from-dir.weald
+        "$WEALD" tar image.weald | "$WEALD" build -q --no-xattrs - from-tar.weald"#;
+    let mut bash = Command::new("bash");
+    bash.args(["-euc", script]).current_dir(ground.path());
+    bash.env("WEALD", weald_testkit::command::weald_path());
+    finish(&mut bash).expect(0);
+    let found = readable(&ground.at("untarred"));
+    assert_eq!(beyond(&found, &allowed), [""; 0], "tar --no-xattrs");
+    for name in ["from-dir", "from-tar"] {
+        ground.mount(&ground.image(name), &dir, &[]);
+        assert_eq!(beyond(&readable(&dir), &allowed), [""; 0], "{name}");
+        ground.umount(&dir);
+    }
 }

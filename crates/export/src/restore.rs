@@ -11,7 +11,7 @@ use std::io::ErrorKind as IoKind;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use weald_format::{Error, FileKind, Result, Xattr};
+use weald_format::{Error, FileKind, Ids, Result, Xattr, permissions_without_acl};
 use weald_image::{Image, Inode, Run};
 use weald_sys::{NewTimes, NodeKind, Stat};
 
@@ -22,7 +22,7 @@ const PIECE_LEN: u64 = 1 << 20;
 pub(crate) const FILLING_FILE: u16 = 0o600;
 pub(crate) const FILLING_DIR: u16 = 0o700;
 
-pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+pub(crate) use weald_format::ACL_ACCESS;
 pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Which extended attributes are restored.
@@ -264,7 +264,7 @@ impl Restorer<'_> {
             }
         };
         set_all(others);
-        let wanted = permissions(inode, is_owned);
+        let wanted = self.permissions(inode, is_owned, is_owned || has_owner);
         // Another owner would have taken bits away since.
         let has_mode = has_owner && found.is_some_and(|f| f.permissions == wanted);
         if inode.kind != FileKind::Symlink && !has_mode {
@@ -276,6 +276,25 @@ impl Restorer<'_> {
             atime: inode.times.atime,
         };
         check("set times", subject.set_times(times));
+    }
+
+    /// The permission bits to set: those without the ACL, which brings the others along if it is
+    /// restored. Without the right owner, set-uid and set-gid would hand out the rights of somebody
+    /// else.
+    fn permissions(&self, inode: &Inode, is_owned: bool, has_ids: bool) -> u16 {
+        let stored = inode.attributes.permissions;
+        let ids = if has_ids { Ids::Kept } else { Ids::Changed };
+        let bits = match inode.xattr_set.map(|_| self.image.xattrs(inode)) {
+            None => stored,
+            Some(Ok(set)) => permissions_without_acl(stored, &set, ids),
+            // Nobody knows whom an ACL among them denies.
+            Some(Err(_)) => stored & 0o7700,
+        };
+        if is_owned || inode.kind == FileKind::Directory {
+            bits
+        } else {
+            bits & !0o6000
+        }
     }
 
     fn wanted_xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>> {
@@ -333,17 +352,6 @@ impl Subject<'_> {
             Self::Open(fd) => weald_sys::set_times_fd(fd, times),
             Self::Named(dir, name) => weald_sys::set_times_at(dir, name, times),
         }
-    }
-}
-
-/// The permission bits to set: without the right owner, set-uid and set-gid would hand out the
-/// rights of somebody else.
-fn permissions(inode: &Inode, is_owned: bool) -> u16 {
-    let bits = inode.attributes.permissions;
-    if is_owned || inode.kind == FileKind::Directory {
-        bits
-    } else {
-        bits & !0o6000
     }
 }
 

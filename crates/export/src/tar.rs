@@ -14,7 +14,7 @@ use crate::tar_output::TarOutput;
 use std::collections::HashMap;
 use std::io::Write;
 use std::ops::ControlFlow;
-use weald_format::{Error, FileKind, InodeNo, Result, XattrSet};
+use weald_format::{Error, FileKind, Ids, InodeNo, Result, XattrSet, permissions_without_acl};
 use weald_image::{Image, Inode, Run};
 use weald_vfs::Selection;
 
@@ -125,6 +125,7 @@ impl TarWriter<'_> {
             let entry = Entry {
                 type_flag: b'1',
                 link: &first,
+                permissions: self.permissions(inode),
                 ..entry_of(&name, inode, &none)
             };
             self.output.header(&entry)?;
@@ -144,6 +145,7 @@ impl TarWriter<'_> {
         let mut entry = Entry {
             type_flag,
             link: &target,
+            permissions: self.permissions(inode),
             ..entry_of(&name, inode, &xattrs)
         };
         entry.size = map.data_len;
@@ -178,6 +180,17 @@ impl TarWriter<'_> {
             Ok(())
         })?;
         Ok(is_held.then_some(held))
+    }
+
+    /// The permission bits to write: what its ACL denies, they deny where it is left out.
+    fn permissions(&self, inode: &Inode) -> u16 {
+        let stored = inode.attributes.permissions;
+        let dropped = inode.xattr_set.filter(|_| self.options.drops_xattrs);
+        match dropped.map(|_| self.image.xattrs(inode)) {
+            None => stored,
+            Some(Ok(set)) => permissions_without_acl(stored, &set, Ids::Kept),
+            Some(Err(_)) => stored & 0o7700,
+        }
     }
 
     /// All that is needed of an inode before its header is written.

@@ -18,6 +18,7 @@
     )
 )]
 
+pub mod acl;
 pub mod column;
 pub mod container;
 pub mod cursor;
@@ -32,5 +33,6 @@ pub mod recipes;
 pub mod tree_digest;
 pub mod types;
 
+pub use acl::{ACL_ACCESS, Ids, permissions_without, permissions_without_acl};
 pub use error::{Error, ErrorKind, Place, Result};
 pub use types::*;

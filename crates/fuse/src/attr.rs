@@ -1,7 +1,7 @@
 //! From an inode of the tree to the attributes that the kernel is told.
 
 use crate::wire::{Attr, NodeId, Statx, SxTime};
-use weald_format::FileKind;
+use weald_format::{FileKind, Ids};
 use weald_image::Inode;
 
 /// Block size told by stat(2), in bytes. Buffered readers allocate that much per open file, so not
@@ -29,14 +29,23 @@ impl Overrides {
     pub fn is_active(&self) -> bool {
         *self != Self::default()
     }
+
+    /// Whether owners and groups are those of the tree.
+    pub(crate) fn ids(&self) -> Ids {
+        match (self.uid, self.gid) {
+            (None, None) => Ids::Kept,
+            _ => Ids::Changed,
+        }
+    }
 }
 
 /// The attributes of `inode`, which the kernel knows as `node`; `data_len` is the number of bytes
-/// that are not holes.
+/// that are not holes, `permissions` the low 12 bits of the mode.
 pub(crate) fn attributes(
     inode: &Inode,
     node: NodeId,
     data_len: u64,
+    permissions: u16,
     overrides: &Overrides,
 ) -> Attr {
     let mtime = inode.times.mtime;
@@ -53,7 +62,7 @@ pub(crate) fn attributes(
         atimensec: atime.nanoseconds,
         mtimensec: mtime.nanoseconds,
         ctimensec: ctime.nanoseconds,
-        mode: type_bits(inode.kind) << 12 | u32::from(permissions(inode, overrides)),
+        mode: type_bits(inode.kind) << 12 | u32::from(permissions),
         nlink: u32::try_from(inode.nlink).unwrap_or(u32::MAX),
         uid: overrides.uid.unwrap_or(inode.attributes.uid),
         gid: overrides.gid.unwrap_or(inode.attributes.gid),
@@ -93,14 +102,6 @@ const fn sx_time(seconds: u64, nanoseconds: u32) -> SxTime {
         tv_sec: seconds as i64,
         tv_nsec: nanoseconds,
         reserved: 0,
-    }
-}
-
-/// Symlinks keep their bits: lstat(2) says `lrwxrwxrwx` whatever the umask.
-fn permissions(inode: &Inode, overrides: &Overrides) -> u16 {
-    match inode.kind {
-        FileKind::Symlink => inode.attributes.permissions,
-        _ => inode.attributes.permissions & !overrides.umask,
     }
 }
 

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 use std::sync::Arc;
-use weald_format::{FileKind, InodeNo, ROOT_INODE, Result, XattrSet};
+use weald_format::{FileKind, InodeNo, ROOT_INODE, Result, XattrSet, permissions_without_acl};
 use weald_image::Inode;
 
 /// Offsets of `.` and `..` in a directory; entry `i` has offset `i` + 3 (an offset names what
@@ -99,7 +99,28 @@ impl<T: Tree> View<T> {
 
     pub(crate) fn attributes(&self, inode: &Inode) -> Attr {
         let node = self.node_id(inode.ino);
-        attributes(inode, node, self.data_len(inode), &self.shown.overrides)
+        let permissions = self.permissions(inode);
+        let overrides = &self.shown.overrides;
+        attributes(inode, node, self.data_len(inode), permissions, overrides)
+    }
+
+    /// The permission bits to show. Where options hide ACLs, nobody gets what an ACL denied; where
+    /// it cannot be read, the owner alone gets in. Symlinks keep their bits: lstat(2) says
+    /// `lrwxrwxrwx` whatever the umask.
+    fn permissions(&self, inode: &Inode) -> u16 {
+        let (stored, overrides) = (inode.attributes.permissions, &self.shown.overrides);
+        if inode.kind == FileKind::Symlink || !overrides.is_active() {
+            return stored;
+        }
+        let without_acl = match inode.xattr_set.map(|_| self.tree.xattrs(inode)) {
+            None => stored,
+            Some(Ok(set)) => permissions_without_acl(stored, &set, overrides.ids()),
+            Some(Err(error)) => {
+                self.faults.answer("extended attributes", inode.ino, &error);
+                stored & 0o7700
+            }
+        };
+        without_acl & !overrides.umask
     }
 
     /// Bytes of a file that are not holes. Where its map is damaged the file is shown full: stat(2)

@@ -14,7 +14,7 @@ use weald_builder::filter::Filter;
 use weald_builder::stream::{ContentStore, StreamBody};
 use weald_builder::{Problem, Watch};
 use weald_format::limits::{NUMBER_MAX, TARGET_LEN_MAX};
-use weald_format::{ContentId, Error, FileKind, Result};
+use weald_format::{ContentId, Error, FileKind, Ids, Result, permissions_without_acl};
 use weald_io::{ReadAt, Spool};
 
 /// Longer contents wait in a temporary file: they are read twice.
@@ -124,6 +124,9 @@ impl Gatherer<'_> {
             return Ok(());
         }
         if !self.options.keep_xattrs {
+            let permissions = member.attributes.permissions;
+            member.attributes.permissions =
+                permissions_without_acl(permissions, &member.xattrs, Ids::Kept);
             member.xattrs.clear();
         }
         self.put_dirs()?;

@@ -77,8 +77,8 @@ pub use node::{
 pub use stat::{Stat, read_link_at, stat_at, stat_fd};
 #[cfg(target_os = "linux")]
 pub use xattr::{
-    get_xattr_at, get_xattr_fd, list_xattrs_at, list_xattrs_here, read_xattrs_at, remove_xattr_at,
-    remove_xattr_fd, set_xattr_at, set_xattr_fd,
+    get_xattr_at, get_xattr_fd, is_without_xattr, list_xattrs_at, list_xattrs_here, read_xattrs_at,
+    remove_xattr_at, remove_xattr_fd, set_xattr_at, set_xattr_fd,
 };
 pub use zlib::deflate_filtered;
 pub use zstd::{Training, train_dictionary};

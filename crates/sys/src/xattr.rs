@@ -73,6 +73,11 @@ fn is_without_xattrs(error: &io::Error) -> bool {
     matches!(errno, Some(Errno::OPNOTSUPP | Errno::PERM))
 }
 
+/// Whether an error of [`get_xattr_at`] says that there is no such xattr, or none at all.
+pub fn is_without_xattr(error: &io::Error) -> bool {
+    is_without_xattrs(error) || error.raw_os_error() == Some(Errno::NODATA.raw_os_error())
+}
+
 /// Reads the value of one xattr of `name` in `dir`.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weald_format::{Error, FileKind, InodeNo, Result, XattrSetId};
+use weald_format::{Error, FileKind, Ids, InodeNo, Result, XattrSetId, permissions_without_acl};
 use weald_image::{Image, Inode};
 
 /// Progress is told this often.
@@ -234,7 +234,13 @@ impl ImageWalk<'_> {
             _ => {}
         }
         let xattrs = self.xattrs(inode)?;
-        let attributes = self.shard.intern_attributes(inode.kind, inode.attributes);
+        let mut attributes = inode.attributes;
+        if inode.xattr_set.is_some() && !self.options.keep_xattrs {
+            let set = self.image.xattrs(inode)?;
+            attributes.permissions =
+                permissions_without_acl(attributes.permissions, &set, Ids::Kept);
+        }
+        let attributes = self.shard.intern_attributes(inode.kind, attributes);
         self.shard.push(name, inode.ino.0);
         if let Some(entry) = self.shard.entries.last_mut() {
             entry.set_mtime(inode.times.mtime);

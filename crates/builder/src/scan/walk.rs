@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 use weald_format::limits::XATTR_SET_LEN_MAX;
-use weald_format::{Attributes, Error, FileKind, Result};
+use weald_format::{ACL_ACCESS, Attributes, Error, FileKind, Ids, Result, permissions_without};
 use weald_sys::{DirBuffer, Stat};
 
 /// What a walk found.
@@ -356,7 +356,11 @@ impl<'w, 'a> Worker<'w, 'a> {
             problem = Some(describe("extended attributes cannot be read", &error));
             NONE
         });
-        let attributes = self.shard.intern_attributes(stat.kind, attributes_of(stat));
+        let mut attributes = attributes_of(stat);
+        if !self.walk.options.keep_xattrs && stat.kind != FileKind::Symlink {
+            attributes.permissions = permissions_without_acl_of(dir, name, stat.permissions);
+        }
+        let attributes = self.shard.intern_attributes(stat.kind, attributes);
         let entry = &mut self.shard.entries[index];
         entry.set_mtime(stat.mtime);
         entry.set(
@@ -478,6 +482,19 @@ fn attributes_of(stat: &Stat) -> Attributes {
         uid: stat.uid,
         gid: stat.gid,
         rdev: stat.rdev,
+    }
+}
+
+/// The permission bits of `name` in `dir` to store where its ACL is left out.
+fn permissions_without_acl_of(dir: BorrowedFd<'_>, name: &[u8], permissions: u16) -> u16 {
+    if permissions & 0o077 == 0 {
+        return permissions;
+    }
+    match weald_sys::get_xattr_at(dir, name, ACL_ACCESS) {
+        Ok(acl) => permissions_without(permissions, &acl, Ids::Kept),
+        Err(error) if weald_sys::is_without_xattr(&error) => permissions,
+        // Nobody knows whom it denies.
+        Err(_) => permissions & 0o7700,
     }
 }
 

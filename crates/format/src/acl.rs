@@ -1,0 +1,243 @@
+//! Permission bits of an inode whose POSIX ACL is not passed on.
+//!
+//! The group bits of a mode beside an ACL are the ACL's mask, the most that any entry grants, and
+//! not what the group may. Shown without the ACL they would let in users whom it denies.
+
+use crate::Xattr;
+
+/// The extended attribute that holds the ACL of an inode.
+pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+
+/// Version of the ACL's bytes, and lengths of their header and of an entry.
+const VERSION: [u8; 4] = 2u32.to_le_bytes();
+const ENTRY_LEN: usize = 8;
+
+// Tags of entries.
+const USER_OBJ: u16 = 0x01;
+const USER: u16 = 0x02;
+const GROUP_OBJ: u16 = 0x04;
+const GROUP: u16 = 0x08;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
+
+/// All that an entry can grant.
+const ALL: u16 = 7;
+
+/// Whether the inode keeps owner and group where its ACL is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ids {
+    /// Both stay.
+    Kept,
+    /// One of them changes, so that users for whom `user::` or `group::` was written count as
+    /// others.
+    Changed,
+}
+
+/// What an ACL grants, as far as it matters here.
+#[derive(Debug, Clone, Copy)]
+struct Granted {
+    owner: u16,
+    group: u16,
+    other: u16,
+    mask: u16,
+    /// What every named user and named group may; `None` where none is named.
+    named: Option<u16>,
+    has_mask: bool,
+}
+
+/// The low 12 bits of the mode to show of an inode that has `permissions` and `xattrs`, its ACL
+/// left out: nobody but the owner who is shown may more than the ACL allows.
+///
+/// The group gets `group:: & mask`; group and others lose what any named entry denies. Where ids
+/// change, they lose what owner or group are denied too. An ACL that cannot be understood leaves
+/// the owner's bits alone, as the kernel refuses all others then.
+pub fn permissions_without_acl(permissions: u16, xattrs: &[Xattr], ids: Ids) -> u16 {
+    let acl = xattrs.iter().find(|xattr| xattr.name == ACL_ACCESS);
+    acl.map_or(permissions, |acl| {
+        permissions_without(permissions, &acl.value, ids)
+    })
+}
+
+/// As [`permissions_without_acl`], from the value of [`ACL_ACCESS`].
+pub fn permissions_without(permissions: u16, acl: &[u8], ids: Ids) -> u16 {
+    let upper = permissions & 0o7700;
+    let Some(acl) = parse(acl) else {
+        return upper;
+    };
+    if acl.named.is_none() && !acl.has_mask {
+        // It says what the mode says.
+        return permissions;
+    }
+    let named = acl.named.map_or(ALL, |bits| bits & acl.mask);
+    let mut group = acl.group & acl.mask & named;
+    let mut other = acl.other & named;
+    if ids == Ids::Changed {
+        group &= acl.owner;
+        other &= acl.owner & acl.group & acl.mask;
+    }
+    // Where mode and ACL contradict each other, the less of both.
+    upper | (permissions & (group << 3 | other))
+}
+
+/// `None` for bytes that are no ACL.
+///
+/// # Source
+/// Linux, `include/uapi/linux/posix_acl_xattr.h`.
+fn parse(acl: &[u8]) -> Option<Granted> {
+    let (version, entries) = acl.split_first_chunk::<4>()?;
+    let mut granted = Granted {
+        owner: ALL,
+        group: ALL,
+        other: ALL,
+        mask: ALL,
+        named: None,
+        has_mask: false,
+    };
+    let (entries, rest) = entries.as_chunks::<ENTRY_LEN>();
+    if *version != VERSION || !rest.is_empty() {
+        return None;
+    }
+    for &[tag_low, tag_high, bits_low, bits_high, ..] in entries {
+        let bits = u16::from_le_bytes([bits_low, bits_high]);
+        match u16::from_le_bytes([tag_low, tag_high]) {
+            USER_OBJ => granted.owner = bits,
+            GROUP_OBJ => granted.group = bits,
+            OTHER => granted.other = bits,
+            MASK => (granted.mask, granted.has_mask) = (bits, true),
+            USER | GROUP => granted.named = Some(granted.named.unwrap_or(ALL) & bits),
+            _ => return None,
+        }
+    }
+    Some(granted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acl(entries: &[(u16, u16)]) -> Vec<u8> {
+        let entry = |&(tag, bits): &(u16, u16)| {
+            [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &[0; 4]].concat()
+        };
+        let entries: Vec<u8> = entries.iter().flat_map(entry).collect();
+        [&VERSION[..], &entries].concat()
+    }
+
+    /// Would catch: bits that the mask, `group::` or a named entry denies.
+    #[test]
+    fn nobody_gets_what_an_entry_denies() {
+        let obj = |u, g, o| vec![(USER_OBJ, u), (GROUP_OBJ, g), (OTHER, o)];
+        let with = |base: Vec<(u16, u16)>, more: &[(u16, u16)]| [&base[..], more].concat();
+        let (kept, changed) = (Ids::Kept, Ids::Changed);
+        let rows = [
+            ("as the mode", obj(6, 4, 0), 0o640, kept, 0o640),
+            (
+                "as the mode, others may more",
+                obj(6, 0, 4),
+                0o604,
+                changed,
+                0o604,
+            ),
+            (
+                "group:: is nothing",
+                with(obj(6, 0, 0), &[(USER, 4), (MASK, 4)]),
+                0o640,
+                kept,
+                0o600,
+            ),
+            (
+                "the mask",
+                with(obj(6, 7, 0), &[(USER, 7), (MASK, 1)]),
+                0o610,
+                kept,
+                0o610,
+            ),
+            (
+                "a user is denied",
+                with(obj(6, 4, 4), &[(USER, 0), (MASK, 4)]),
+                0o644,
+                kept,
+                0o600,
+            ),
+            (
+                "a group is denied",
+                with(obj(7, 7, 5), &[(GROUP, 1), (MASK, 7)]),
+                0o775,
+                kept,
+                0o711,
+            ),
+            (
+                "two entries",
+                with(obj(7, 7, 7), &[(USER, 6), (GROUP, 3), (MASK, 7)]),
+                0o777,
+                kept,
+                0o722,
+            ),
+            (
+                "others",
+                with(obj(6, 0, 4), &[(USER, 4), (MASK, 4)]),
+                0o644,
+                kept,
+                0o604,
+            ),
+            (
+                "old group",
+                with(obj(6, 0, 4), &[(USER, 4), (MASK, 4)]),
+                0o644,
+                changed,
+                0o600,
+            ),
+            (
+                "old owner",
+                with(obj(0, 4, 4), &[(USER, 4), (MASK, 4)]),
+                0o044,
+                changed,
+                0,
+            ),
+            (
+                "a mask alone",
+                with(obj(6, 6, 4), &[(MASK, 4)]),
+                0o644,
+                kept,
+                0o644,
+            ),
+            (
+                "set-uid stays",
+                with(obj(7, 5, 5), &[(USER, 0), (MASK, 5)]),
+                0o4755,
+                kept,
+                0o4700,
+            ),
+        ];
+        for (what, entries, mode, ids, expected) in rows {
+            let found = permissions_without(mode, &acl(&entries), ids);
+            assert_eq!(found, expected, "{what}: {found:o}, expected {expected:o}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_acl_leaves_the_owner_alone() {
+        let whole = acl(&[(USER_OBJ, 6), (GROUP_OBJ, 4), (OTHER, 4)]);
+        assert_eq!(permissions_without(0o1644, &whole, Ids::Kept), 0o1644);
+        let strange = acl(&[(0x40, 7)]);
+        let future = [&3u32.to_le_bytes()[..], &whole[4..]].concat();
+        for bytes in [
+            &whole[..whole.len() - 1],
+            &whole[..3],
+            &[],
+            &strange,
+            &future,
+        ] {
+            assert_eq!(permissions_without(0o1644, bytes, Ids::Kept), 0o1600);
+        }
+    }
+
+    #[test]
+    fn other_attributes_change_nothing() {
+        let set = [Xattr {
+            name: b"user.a".to_vec(),
+            value: acl(&[(USER, 0)]),
+        }];
+        assert_eq!(permissions_without_acl(0o666, &set, Ids::Changed), 0o666);
+    }
+}
