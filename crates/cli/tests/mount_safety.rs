@@ -2,12 +2,17 @@
 //! not asked for. Runs as root, needs `/dev/fuse`; the other users are numbers.
 #![allow(missing_docs)]
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::mount::{UnmountFlags, unmount};
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use weald_testkit::mounts::{Ground, finish};
 
 /// A user without any rights of her own.
@@ -240,6 +245,91 @@ fn nobody_reads_what_an_acl_denies_where_acls_are_left_out() {
     for name in ["from-dir", "from-tar"] {
         ground.mount(&ground.image(name), &dir, &[]);
         assert_eq!(beyond(&readable(&dir), &allowed), [""; 0], "{name}");
+        ground.umount(&dir);
+    }
+}
+
+/// Swaps the directory `a` and the symlink `b` again and again, until dropped.
+struct Swapper {
+    is_done: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Swapper {
+    fn start(a: PathBuf, b: PathBuf) -> Self {
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        let swap = move || {
+            while !done.load(Ordering::Relaxed) {
+                // Refused while something is mounted on the directory.
+                let _ = renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE);
+            }
+        };
+        let thread = Some(std::thread::spawn(swap));
+        Self { is_done, thread }
+    }
+}
+
+impl Drop for Swapper {
+    fn drop(&mut self) {
+        self.is_done.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(
+            ended.is_some_and(|ended| ended.is_ok()),
+            "the swapper has failed"
+        );
+    }
+}
+
+/// Would catch: a mount that goes where a user leads it who owns a directory above the mount point.
+#[test]
+fn who_owns_a_parent_cannot_lead_a_mount_elsewhere() {
+    const TRIES: usize = 40;
+    let ground = ground_with_image();
+    let (image, evil, victim) = (
+        ground.image("image"),
+        ground.dir("evil"),
+        ground.dir("victim"),
+    );
+    let (point, link) = (ground.dir("evil/m"), evil.join("link"));
+    symlink(&victim, &link).expect("symlink");
+    for path in [&evil, &point, &link] {
+        lchown(path, Some(USER), Some(USER)).expect("chown");
+    }
+    let refused = ground
+        .weald(["mount".as_ref(), image.as_os_str(), link.as_os_str()])
+        .expect(2);
+    let said = format!("the symlink link belongs to user {USER}");
+    assert!(refused.stderr.contains(&said), "{}", refused.stderr);
+    assert_eq!(ground.mounts(), [PathBuf::new(); 0]);
+    let swapper = Swapper::start(point.clone(), link.clone());
+    let mut mounted_count = 0;
+    for _ in 0..TRIES {
+        let said = ground.weald(["mount".as_ref(), image.as_os_str(), point.as_os_str()]);
+        assert!(
+            !ground.is_mounted(&victim),
+            "the mount went elsewhere: {}",
+            said.stderr
+        );
+        for dir in ground.mounts() {
+            mounted_count += 1;
+            unmount(&dir, UnmountFlags::DETACH).expect("umount");
+        }
+    }
+    drop(swapper);
+    println!("{mounted_count} of {TRIES} mounts were made, none elsewhere");
+}
+
+/// Would catch: links of root's own, or of the user, that are not followed any more.
+#[test]
+fn own_links_lead_to_mount_points() {
+    let ground = ground_with_image();
+    let (image, dir) = (ground.image("image"), ground.dir("long/way/m"));
+    symlink("long/way", ground.at("short")).expect("symlink");
+    symlink(ground.at("short/../way/m"), ground.at("m")).expect("symlink");
+    for name in ["short/m", "m"] {
+        finish(ground.command().arg("mount").arg(&image).arg(name)).expect(0);
+        assert!(ground.is_mounted(&dir), "{name}: {:?}", ground.mounts());
         ground.umount(&dir);
     }
 }

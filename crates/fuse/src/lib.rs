@@ -16,6 +16,7 @@ mod fusermount;
 mod handshake;
 mod listing;
 mod mount;
+mod mount_point;
 mod options;
 mod presence;
 mod reads;
@@ -33,6 +34,7 @@ pub use mount::{
     Busy, Mount, Paused, Unmounter, device_of, is_automount, is_fuse, mount, mount_traced, resume,
     unmount,
 };
+pub use mount_point::MountPoint;
 pub use options::{Access, MountOptions};
 pub use presence::{Presence, Watch};
 pub use stats::{Counters, OperationCount};

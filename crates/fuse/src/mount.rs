@@ -1,11 +1,12 @@
 //! Puts a tree into the name space and takes it out again, or hands it to another server.
 //!
-//! Root mounts by mount(2), which gives the true type (`fuse.weald`) and true flags; everybody else
-//! by `fusermount3`.
+//! Root mounts by fsopen(2) and move_mount(2), onto the very directory that was checked; everybody
+//! else by `fusermount3`.
 
 use crate::driver::{Driver, wanted_flags};
 use crate::fusermount;
 use crate::handshake::{Negotiated, REQUEST_PAGES_MAX, shake_hands};
+use crate::mount_point::MountPoint;
 use crate::options::{Access, MountOptions};
 use crate::session::Session;
 use crate::stats::Counters;
@@ -13,11 +14,15 @@ use crate::trace::Trace;
 use crate::tree::{Features, Tree};
 use crate::view::{Shown, View, find_dir};
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
-use std::ffi::{CString, OsStr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
+};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +30,9 @@ use weald_format::{ByteLen, Error, ErrorKind, ROOT_INODE, Result};
 
 /// What `/proc/mounts` shows after `fuse.`.
 const SUBTYPE: &str = "weald";
+
+/// Longest source of a mount in bytes that fsconfig(2) takes.
+const SOURCE_LEN_MAX: usize = 255;
 
 /// Read-ahead of the kernel in bytes, unless somebody says another. Around every page of a program
 /// that is not there the kernel asks for as much, so that more has more decoded for nobody; less
@@ -96,8 +104,8 @@ pub enum Busy {
 /// this returns.
 ///
 /// # Errors
-/// `NotFound` and `Invalid` where `dir` is missing or no directory; `Io` where the kernel or
-/// `fusermount3` refuses.
+/// `NotFound` and `Invalid` where `dir` is missing or no directory, or reached by a symlink of
+/// another user; `Io` where the kernel or `fusermount3` refuses.
 pub fn mount<T: Tree>(
     tree: T,
     source: &OsStr,
@@ -345,25 +353,18 @@ fn access(options: &MountOptions) -> Access {
     options.access.unwrap_or(default)
 }
 
-/// The absolute path of `dir`, free of symlinks.
-fn checked_dir(dir: &Path) -> Result<PathBuf> {
-    let path = dir
-        .canonicalize()
-        .map_err(|error| Error::io("mount point", error))?;
-    // Not by stat(2) as the standard library calls it: on an automount point that waits for the
-    // very mount that is to be made here.
-    let stat = local_statx(&path).map_err(|error| error.context("mount point"))?;
-    match FileType::from_raw_mode(stat.stx_mode.into()) {
-        FileType::Directory => Ok(path),
-        _ => Err(Error::invalid("mount point: not a directory")),
-    }
-}
-
 /// statx(2) from what the kernel has cached.
 fn local_statx(path: &Path) -> Result<Statx> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE | STATX_MNT_ID)
         .map_err(|errno| Error::io(path.display().to_string(), errno.into()))
+}
+
+/// The same of what a descriptor holds open.
+fn statx_of(mount: &OwnedFd) -> Result<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    rustix::fs::statx(mount, "", flags, StatxFlags::TYPE | STATX_MNT_ID)
+        .map_err(|errno| Error::io("mount", errno.into()))
 }
 
 fn worker_count(options: &MountOptions, features: Features) -> usize {
@@ -397,7 +398,7 @@ fn start<T: Tree>(
     options: &MountOptions,
     trace: Option<Arc<Trace>>,
 ) -> Result<Mount> {
-    let dir = checked_dir(dir)?;
+    let point = MountPoint::open(dir)?;
     let view = view(tree, options)?;
     let access = view.shown.access;
     let read_ahead_len = options
@@ -408,28 +409,28 @@ fn start<T: Tree>(
         });
     let source = options.source_name.as_deref().map_or(source, OsStr::new);
     let subtype = options.subtype.as_deref().unwrap_or(SUBTYPE);
-    let device = if is_root() {
-        direct_mount(source, subtype, &dir, options, access)?
-    } else {
-        fusermount::mount(source, subtype, &dir, options, access)?
+    let worker_count = worker_count(options, view.features);
+    let dir = point.path().to_owned();
+    let begin = |device: OwnedFd, stat: &dyn Fn() -> Result<Statx>| {
+        let negotiated = shake_hands(&device, wanted_flags(&view))?;
+        let session = Session::new(device, worker_count, trace);
+        serve(view, session, negotiated, dir.clone(), &stat()?)
     };
-    let served = shake_hands(&device, wanted_flags(&view)).and_then(|negotiated| {
-        let session = Session::new(device, worker_count(options, view.features), trace);
-        let stat = local_statx(&dir)?;
-        serve(view, session, negotiated, dir.clone(), &stat)
-    });
-    match served {
-        Ok(mount) => {
-            mount.set_read_ahead(read_ahead_len);
-            Ok(mount)
-        }
-        Err(error) => {
+    let mount = if is_root() {
+        let (device, detached) = make_mount(source, subtype, options, access)?;
+        let mount = begin(device, &|| statx_of(&detached))?;
+        attach(&detached, &point)?;
+        mount
+    } else {
+        let device = fusermount::mount(source, subtype, &dir, options, access)?;
+        begin(device, &|| local_statx(&dir)).inspect_err(|_| {
             if let Err(error) = unmount(&dir, Busy::Detach) {
                 log::warn!("{}: {error:?}", dir.display());
             }
-            Err(error)
-        }
-    }
+        })?
+    };
+    mount.set_read_ahead(read_ahead_len);
+    Ok(mount)
 }
 
 fn serve<T: Tree>(
@@ -465,36 +466,69 @@ fn serve<T: Tree>(
     })
 }
 
-/// Opens the device and mounts it.
-fn direct_mount(
+/// Opens the device and makes a mount of it, which is nowhere yet.
+fn make_mount(
     source: &OsStr,
     subtype: &str,
-    dir: &Path,
     options: &MountOptions,
     access: Access,
-) -> Result<OwnedFd> {
+) -> Result<(OwnedFd, OwnedFd)> {
     let device = weald_sys::open_fuse_device()
         .map_err(|error| Error::io("/dev/fuse (is the module 'fuse' loaded?)", error))?;
-    let uid = rustix::process::getuid().as_raw();
-    let gid = rustix::process::getgid().as_raw();
-    let fd = device.as_raw_fd();
-    let mut data =
-        format!("fd={fd},rootmode=40000,user_id={uid},group_id={gid},default_permissions");
-    if access != Access::Owner {
-        data.push_str(",allow_other");
+    let told = |errno: Errno| Error::io("mount", errno.into());
+    let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).map_err(told)?;
+    let source = shown_source(source);
+    for (key, value) in [
+        ("source", source.as_slice()),
+        ("subtype", subtype.as_bytes()),
+        ("fd", device.as_raw_fd().to_string().as_bytes()),
+        ("rootmode", b"40000"),
+        (
+            "user_id",
+            rustix::process::getuid().as_raw().to_string().as_bytes(),
+        ),
+        (
+            "group_id",
+            rustix::process::getgid().as_raw().to_string().as_bytes(),
+        ),
+    ] {
+        fsconfig_set_string(context.as_fd(), key, value).map_err(told)?;
     }
-    let data = CString::new(data).map_err(|_| Error::invalid("a zero byte in an option"))?;
-    let kind = format!("fuse.{subtype}");
-    rustix::mount::mount(source, dir, kind, direct_flags(options), data.as_c_str())
-        .map_err(|errno| Error::io("mount", errno.into()))?;
-    Ok(device)
+    let allow_other = (access != Access::Owner).then_some("allow_other");
+    for flag in ["ro", "default_permissions"].into_iter().chain(allow_other) {
+        fsconfig_set_flag(context.as_fd(), flag).map_err(told)?;
+    }
+    fsconfig_create(context.as_fd()).map_err(told)?;
+    let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+    let mount = fsmount(context.as_fd(), flags, mount_flags(options)).map_err(told)?;
+    Ok((device, mount))
 }
 
-fn direct_flags(options: &MountOptions) -> MountFlags {
-    let mut flags = MountFlags::RDONLY;
-    flags.set(MountFlags::NODEV, !options.has_devices);
-    flags.set(MountFlags::NOSUID, !options.has_suid);
-    flags.set(MountFlags::NOEXEC, options.is_noexec);
-    flags.set(MountFlags::NOATIME, options.is_noatime);
+/// Puts a mount onto the directory that `point` holds.
+fn attach(mount: &OwnedFd, point: &MountPoint) -> Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(mount.as_fd(), "", point.as_fd(), "", flags)
+        .map_err(|errno| Error::io("mount", errno.into()))
+}
+
+/// The end of a source that is too long for the kernel.
+fn shown_source(source: &OsStr) -> Vec<u8> {
+    let bytes = source.as_bytes();
+    match bytes.len().checked_sub(SOURCE_LEN_MAX) {
+        None | Some(0) => bytes.to_vec(),
+        Some(_) => {
+            const MARK: &[u8] = b"...";
+            let kept = bytes.len() - (SOURCE_LEN_MAX - MARK.len());
+            [MARK, bytes.get(kept..).unwrap_or_default()].concat()
+        }
+    }
+}
+
+fn mount_flags(options: &MountOptions) -> MountAttrFlags {
+    let mut flags = MountAttrFlags::MOUNT_ATTR_RDONLY;
+    flags.set(MountAttrFlags::MOUNT_ATTR_NODEV, !options.has_devices);
+    flags.set(MountAttrFlags::MOUNT_ATTR_NOSUID, !options.has_suid);
+    flags.set(MountAttrFlags::MOUNT_ATTR_NOEXEC, options.is_noexec);
+    flags.set(MountAttrFlags::MOUNT_ATTR_NOATIME, options.is_noatime);
     flags
 }

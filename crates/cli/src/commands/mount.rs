@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weald_daemon::{MountRequest, Place, Prefetch, Server, ServerOptions, Started, default_dir};
-use weald_fuse::{MountOptions, is_automount};
+use weald_fuse::{MountOptions, MountPoint, is_automount};
 
 /// Mount an image as a read-only file system
 #[derive(Debug, Args)]
@@ -205,7 +205,7 @@ impl MountArgs {
         };
         Ok(MountRequest {
             image: existing(&self.image)?.into(),
-            dir: existing(&self.dir)?.into(),
+            dir: MountPoint::open(&self.dir)?.path().into(),
             options: self.options.clone(),
             working_dir: std::env::current_dir().context("working directory")?.into(),
             prefetch,
