@@ -14,6 +14,7 @@
 # make trees      the same tree back, on large trees of this machine; needs root
 # make systemd    the units and the fstab of docs/mounting.md under a systemd of their own; needs root
 # make exports    mounts handed on by NFS-Ganesha and Samba, whose packages it installs, services included; needs root
+# make audit      libraries against known faults, licences and sources; needs the network
 # make fuzz       every decoder on hostile bytes
 # make soak       random trees and options, MINUTES=30; needs root
 # make setup      install what is missing for these, fuzzing aside
@@ -25,7 +26,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo test bench bench-build bench-forest soak-forest bench-mount bench-report soak-mount trees exports systemd fuzz soak setup install uninstall clean
+.PHONY: all demo test bench bench-build bench-forest soak-forest bench-mount bench-report soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -91,6 +92,10 @@ exports:
 systemd:
 	bash scripts/setup.sh build test systemd
 	bash scripts/systemd.sh
+
+audit:
+	bash scripts/setup.sh build
+	bash scripts/audit.sh
 
 fuzz:
 	bash scripts/setup.sh build fuzz
