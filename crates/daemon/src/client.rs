@@ -84,7 +84,7 @@ fn try_mount(place: &Place, request: &MountRequest) -> Result<Tried> {
     }
 }
 
-fn has_hung_up(error: &Error) -> bool {
+pub(crate) fn has_hung_up(error: &Error) -> bool {
     use std::io::ErrorKind as K;
     let kind = error.io_source().map(std::io::Error::kind);
     matches!(
@@ -101,21 +101,23 @@ fn has_hung_up(error: &Error) -> bool {
 pub fn reports(place: &Place) -> Result<Vec<ServerReport>> {
     let mut reports = Vec::new();
     for name in place.names()? {
-        let Some(stream) = place.connect(&name)? else {
-            continue;
+        let told = match place.connect(&name) {
+            Ok(Some(stream)) => report(&stream),
+            Ok(None) => continue,
+            Err(error) => Err(error),
         };
-        match report(&stream) {
+        match told {
             Ok(Some(report)) => reports.push(report),
             Ok(None) => {}
             Err(error) if has_hung_up(&error) => {}
-            Err(error) => log::warn!("{name}: a server does not tell: {error:?}"),
+            Err(error) => log::warn!("a server is left out: {error:?}"),
         }
     }
     Ok(reports)
 }
 
 /// `None` where the server has ended meanwhile.
-fn report(stream: &UnixStream) -> Result<Option<ServerReport>> {
+pub(crate) fn report(stream: &UnixStream) -> Result<Option<ServerReport>> {
     let timeout = Some(REPORT_TIMEOUT);
     stream
         .set_write_timeout(timeout)

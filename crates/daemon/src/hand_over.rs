@@ -7,6 +7,7 @@
 //! the giver goes on by itself: so there is no moment at which both read, and none at which an
 //! error is found that leaves a mount with nobody.
 
+use crate::client::{has_hung_up, report};
 use crate::message::{Giving, HandedMount, Hello, Refusal, Request, Taking, receive, send};
 use crate::place::{Bound, Place};
 use crate::served::{Live, Opened, Served};
@@ -25,6 +26,12 @@ const STEP_TIMEOUT: Option<Duration> = Some(Duration::from_secs(60));
 
 /// How long the taker waits for the giver to end before its mounts say that they are served.
 const END_TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
+
+/// How often a server that is to stay is tried to start while another one ends.
+const START_ATTEMPT_COUNT_MAX: u32 = 200;
+
+/// Pause between two attempts.
+const START_PAUSE: Duration = Duration::from_millis(50);
 
 /// A mount that nobody serves at the moment.
 struct Waiting {
@@ -49,7 +56,11 @@ pub(crate) fn give(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
                 go_on(shared, mount);
             }
             shared.end_hand_over(Phase::Open);
-            log::warn!("the mounts stay with this server: {error:?}");
+            // 'weald serve' asks a server without mounts whether it would end by itself.
+            match shared.mounts().is_empty() {
+                true => log::info!("this server goes on: {error:?}"),
+                false => log::warn!("the mounts stay with this server: {error:?}"),
+            }
             // The other side may be gone.
             let _ = refuse(stream, &error);
             Ok(())
@@ -164,50 +175,150 @@ pub fn take_over(place: Place, cache_len: Option<ByteLen>) -> Result<Server> {
             "no server runs whose mounts could be taken over",
         ));
     };
-    Hello::send(&stream, &Request::TakeOver)?;
-    let (giving, listener) = next(&stream)?;
-    let (
-        Giving::Server {
-            cache_len: old_len,
-            ends_when_idle,
-            log,
-            mount_count,
-        },
-        Some(listener),
-    ) = (giving, listener)
-    else {
-        return Err(unexpected());
-    };
+    let offer = ask(&stream)?;
     let options = ServerOptions {
-        cache_len: cache_len.unwrap_or(ByteLen(old_len)),
+        cache_len: cache_len.unwrap_or(ByteLen(offer.cache_len)),
         is_shared: true,
-        ends_when_idle,
-        log: log.map(PathBuf::from),
+        ends_when_idle: offer.ends_when_idle,
+        log: offer.log.clone(),
     };
+    take(place, &stream, offer, options)
+}
+
+/// Starts a shared server that stays. One that runs already is replaced if it has no mounts and
+/// would end by itself, as it does for a moment after the last unmount.
+///
+/// `asked` is the size of cache that the user asked for, if any.
+///
+/// # Errors
+/// `Busy` where another server runs, with the size of its cache; as [`take_over`].
+pub fn start_lasting(
+    place: &Place,
+    options: &ServerOptions,
+    asked: Option<ByteLen>,
+) -> Result<Server> {
+    for _ in 0..START_ATTEMPT_COUNT_MAX {
+        let tried = match place.connect(&place.shared_name())? {
+            None => Server::start(Some(place.clone()), options.clone(), None).map(Some),
+            Some(stream) => replace_idle(place, &stream, options, asked)?,
+        };
+        match tried {
+            Ok(Some(server)) => return Ok(server),
+            Ok(None) => {}
+            Err(error) if error.kind() == ErrorKind::Busy || has_hung_up(&error) => {}
+            Err(error) => return Err(error),
+        }
+        std::thread::sleep(START_PAUSE);
+    }
+    Err(Error::new(
+        ErrorKind::Busy,
+        "a server runs already, and is ending; try again when it has ended",
+    ))
+}
+
+/// Takes the place of the server behind `stream`. The outer result is final; the inner one is
+/// `None`, `Busy` or a lost connection where a server is just coming or going.
+fn replace_idle(
+    place: &Place,
+    stream: &UnixStream,
+    options: &ServerOptions,
+    asked: Option<ByteLen>,
+) -> Result<Result<Option<Server>>> {
+    match report(stream) {
+        Ok(Some(server)) if server.mount_count > 0 => {
+            return Err(runs_already(server.cache.len_max, asked));
+        }
+        Ok(Some(_)) => {}
+        other => return Ok(other.map(|_| None)),
+    }
+    let Some(stream) = place.connect(&place.shared_name())? else {
+        return Ok(Ok(None));
+    };
+    match ask(&stream) {
+        Ok(offer) if offer.ends_when_idle && offer.mount_count == 0 => {
+            Ok(take(place.clone(), &stream, offer, options.clone()).map(Some))
+        }
+        Ok(offer) => Err(runs_already(offer.cache_len, asked)),
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+fn runs_already(len: u64, asked: Option<ByteLen>) -> Error {
+    let mib = |len: u64| len.div_ceil(1 << 20);
+    let text = match asked {
+        Some(asked) if asked.0 != len => format!(
+            "a server runs already, with a cache of {} MiB, not of the {} MiB asked for; \
+             'weald serve --take-over --cache SIZE' replaces it and keeps its mounts",
+            mib(len),
+            mib(asked.0)
+        ),
+        _ => format!(
+            "a server runs already, with a cache of {} MiB; 'weald serve --take-over' replaces it",
+            mib(len)
+        ),
+    };
+    Error::new(ErrorKind::Busy, text)
+}
+
+/// What a server that gives its mounts away says of itself.
+struct Offer {
+    cache_len: u64,
+    ends_when_idle: bool,
+    log: Option<PathBuf>,
+    mount_count: u64,
+    listener: OwnedFd,
+}
+
+/// Asks the server behind `stream` for its mounts.
+fn ask(stream: &UnixStream) -> Result<Offer> {
+    Hello::send(stream, &Request::TakeOver)?;
+    match next(stream)? {
+        (
+            Giving::Server {
+                cache_len,
+                ends_when_idle,
+                log,
+                mount_count,
+            },
+            Some(listener),
+        ) => Ok(Offer {
+            cache_len,
+            ends_when_idle,
+            log: log.map(PathBuf::from),
+            mount_count,
+            listener,
+        }),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Takes what was offered.
+fn take(place: Place, stream: &UnixStream, offer: Offer, options: ServerOptions) -> Result<Server> {
+    let name = place.shared_name();
     let cache = SharedCache::new(options.cache_len);
     let server = Server::new(Some(place), options, Arc::clone(&cache))?;
     let mut opened = Vec::new();
-    for _ in 0..mount_count {
-        let (Giving::Mount(handed), _) = next(&stream)? else {
+    for _ in 0..offer.mount_count {
+        let (Giving::Mount(handed), _) = next(stream)? else {
             return Err(unexpected());
         };
         let image = Opened::open_again(&handed, &cache)?;
         opened.push((handed, image));
     }
-    send(&stream, &Taking::Ready, None)?;
+    send(stream, &Taking::Ready, None)?;
     let mut taken = Vec::new();
     for (handed, image) in opened {
-        if let Some(paused) = take_device(&stream)? {
+        if let Some(paused) = take_device(stream)? {
             taken.push((handed, image, paused));
         }
     }
-    send(&stream, &Taking::Confirmed, None)?;
-    let (Giving::Released, _) = next(&stream)? else {
+    send(stream, &Taking::Confirmed, None)?;
+    let (Giving::Released, _) = next(stream)? else {
         return Err(unexpected());
     };
-    let listener = UnixListener::from(listener);
+    let listener = UnixListener::from(offer.listener);
     server.shared.adopt(Bound { listener, name });
-    serve_taken(&server, taken, &stream);
+    serve_taken(&server, taken, stream);
     Ok(server)
 }
 
@@ -229,7 +340,7 @@ fn serve_taken(server: &Server, taken: Vec<(HandedMount, Opened, Paused)>, strea
         .shared
         .mounts()
         .iter()
-        .for_each(|served| served.announce());
+        .for_each(|served| served.announce(server.shared.place.as_ref()));
 }
 
 fn take_device(stream: &UnixStream) -> Result<Option<Paused>> {

@@ -18,15 +18,17 @@ mod client;
 mod hand_over;
 mod message;
 mod place;
+mod presence;
 mod prometheus;
 mod report;
 mod served;
 mod server;
 
 pub use client::{Started, attach, mount, reports};
-pub use hand_over::take_over;
+pub use hand_over::{start_lasting, take_over};
 pub use message::{MountRequest, PROTOCOL, Prefetch};
 pub use place::{Place, default_dir};
+pub use presence::Watch;
 pub use prometheus::prometheus;
 pub use report::{CacheReport, MountReport, OperationReport, Quantile, ServerReport};
 pub use server::{Server, ServerOptions, log_to};

@@ -1,14 +1,16 @@
 //! One mount of a server, from its request to its end.
 
 use crate::message::{HandedMount, MountRequest, Prefetch};
+use crate::place::Place;
+use crate::presence::Presence;
 use crate::report::MountReport;
 use parking_lot::Mutex;
-use rustix::fs::Access;
+use rustix::fs::{Access, AtFlags, CWD, FileType, StatxFlags};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::{ByteLen, Digest, Error, Result};
-use weald_fuse::{Mount, MountOptions, Paused, Presence, Trace};
+use weald_fuse::{Mount, MountOptions, Paused, Trace};
 use weald_image::{Hotness, Image, OpenOptions, PrefetchHandle, PrefetchSet, SharedCache};
 
 /// A mount in the list of its server.
@@ -81,7 +83,12 @@ impl Opened {
 
 impl Served {
     /// Mounts what `request` asks for; the mount is live when this returns.
-    pub(crate) fn mount(id: u64, request: MountRequest, shared: &Arc<SharedCache>) -> Result<Self> {
+    pub(crate) fn mount(
+        id: u64,
+        request: MountRequest,
+        shared: &Arc<SharedCache>,
+        place: Option<&Place>,
+    ) -> Result<Self> {
         let opened = Opened::open(&request, shared)?;
         let prefetch = match &request.prefetch {
             None => None,
@@ -101,6 +108,8 @@ impl Served {
                 &opened.options,
             ),
             Some(path) => {
+                // A request that is refused makes no file.
+                check_dir(dir)?;
                 let trace = Trace::create(path.as_ref())?;
                 let image = Arc::clone(&opened.image);
                 weald_fuse::mount_traced(image, &request.image, dir, &opened.options, trace)
@@ -110,7 +119,7 @@ impl Served {
         let prefetch = prefetch
             .map(|what| opened.image.prefetch(what))
             .transpose()?;
-        let presence = Presence::announce(&mount);
+        let presence = announce(&mount, place);
         let summary = opened.image.summary();
         let handed = HandedMount {
             image_digest: summary.image_digest.to_string(),
@@ -181,9 +190,9 @@ impl Served {
     }
 
     /// Lets others wait for the end of a mount that was taken over.
-    pub(crate) fn announce(&self) {
+    pub(crate) fn announce(&self, place: Option<&Place>) {
         if let Some(live) = &mut *self.live.lock() {
-            live.presence = Presence::announce(&live.mount);
+            live.presence = announce(&live.mount, place);
         }
     }
 
@@ -272,6 +281,28 @@ impl Live {
     /// What is needed to go on with the mount after [`Live::pause`].
     pub(crate) fn into_parts(self) -> (Opened, Option<Presence>) {
         (self.opened, self.presence)
+    }
+}
+
+/// Lets others wait for the end of `mount`, where there is a place for that.
+fn announce(mount: &Mount, place: Option<&Place>) -> Option<Presence> {
+    let announced = place?.announce(mount.device());
+    announced
+        .inspect_err(|error| log::info!("nobody can wait for the end of this mount: {error:?}"))
+        .ok()
+}
+
+/// Refuses a mount point that is no directory. As in mounting, an automounter is not waited for.
+fn check_dir(dir: &Path) -> Result<()> {
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let stat = rustix::fs::statx(CWD, dir, flags, StatxFlags::TYPE)
+        .map_err(|errno| Error::io(dir.display().to_string(), errno.into()))?;
+    match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::Directory => Ok(()),
+        _ => {
+            let text = format!("{}: mount point: not a directory", dir.display());
+            Err(Error::invalid(text))
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::hand_over;
 use crate::message::{Hello, MountRequest, Refusal, Reply, Request, receive, send};
-use crate::place::{Bound, Place};
+use crate::place::{Bound, Place, check_peer};
+use crate::presence::Presence;
 use crate::report::{ServerReport, descriptor_count};
 use crate::served::{Live, Served, now};
 use parking_lot::{Condvar, Mutex};
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_format::{ByteLen, Error, ErrorKind, Result};
-use weald_fuse::{Busy, Presence};
+use weald_fuse::Busy;
 use weald_image::SharedCache;
 
 /// Connections answered at once; more wait. A client has one, and only for one request.
@@ -34,6 +35,11 @@ const FIRST_GRACE: Duration = Duration::from_secs(30);
 
 /// How often a cache forgets what nobody asked for meanwhile.
 const REST_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long after a first signal another one is the same request. `timeout` signals a process and
+/// its group, systemd may send SIGHUP after SIGTERM, a terminal signals a whole group: all within
+/// milliseconds. A user who has lost patience takes longer, or tries once more.
+const SAME_SIGNAL_GRACE: Duration = Duration::from_secs(1);
 
 /// How a server is to be.
 #[derive(Debug, Clone)]
@@ -60,7 +66,7 @@ pub struct Server {
 pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
     pub(crate) cache: Arc<SharedCache>,
-    place: Option<Place>,
+    pub(crate) place: Option<Place>,
     pub(crate) bound: Mutex<Option<Arc<Bound>>>,
     state: Mutex<State>,
     /// Notified when a request to mount is done, whatever came of it.
@@ -186,17 +192,22 @@ impl Server {
     pub fn run(self) -> Result<()> {
         let mut idle_since = None;
         let mut rested = Instant::now();
-        let mut is_ending = false;
+        let mut ending_since: Option<Instant> = None;
         loop {
             if self.wait(idle_since.is_some())? {
-                if is_ending {
-                    return Err(Error::new(
-                        ErrorKind::Busy,
-                        "a second signal: its users lose their mounts",
-                    ));
+                match ending_since {
+                    Some(since) if since.elapsed() < SAME_SIGNAL_GRACE => {}
+                    Some(_) => {
+                        return Err(Error::new(
+                            ErrorKind::Busy,
+                            "a second signal: its users lose their mounts",
+                        ));
+                    }
+                    None => {
+                        ending_since = Some(Instant::now());
+                        self.shared.close();
+                    }
                 }
-                is_ending = true;
-                self.shared.close();
             }
             if rested.elapsed() >= REST_INTERVAL {
                 rested = Instant::now();
@@ -260,7 +271,10 @@ impl Server {
         }
         if let Some(bound) = bound.as_ref().filter(|bound| has(&bound.listener)) {
             match bound.listener.accept() {
-                Ok((stream, _)) => self.shared.answer_in_thread(stream),
+                Ok((stream, _)) => match check_peer(&stream) {
+                    Ok(()) => self.shared.answer_in_thread(stream),
+                    Err(error) => log::warn!("a client is not answered: {error}"),
+                },
                 Err(error) => {
                     log::warn!("a connection is lost: {error}");
                     // Out of descriptors, most likely: others must first let go of some.
@@ -392,11 +406,14 @@ impl Shared {
             state.next_id
         };
         let _adding = Adding(self);
-        if let Some(path) = &request.log {
-            log_to(Some(path.as_ref()))?;
-            *self.log.lock() = Some(path.into());
+        let log = request.log.clone().map(PathBuf::from);
+        let served = Served::mount(id, request, &self.cache, self.place.as_ref())?;
+        // Only now: a request that is refused makes no file and moves no log. Where the file cannot
+        // be opened, the mount is detached again.
+        if log.is_some() {
+            log_to(log.as_deref())?;
+            *self.log.lock() = log;
         }
-        let served = Served::mount(id, request, &self.cache)?;
         self.insert(served)?;
         Ok(true)
     }
@@ -446,7 +463,10 @@ impl Shared {
         let is_late = !is_last && state.mounts.is_empty();
         match presence {
             // Whoever waits for the end of such a mount waits for the end of its server.
-            Some(presence) if !self.options.is_shared => state.kept.push(presence),
+            Some(mut presence) if !self.options.is_shared => {
+                presence.hide();
+                state.kept.push(presence);
+            }
             other => drop(other),
         }
         drop(state);

@@ -18,7 +18,6 @@ mod listing;
 mod mount;
 mod mount_point;
 mod options;
-mod presence;
 mod reads;
 mod request;
 mod session;
@@ -36,7 +35,6 @@ pub use mount::{
 };
 pub use mount_point::MountPoint;
 pub use options::{Access, MountOptions};
-pub use presence::{Presence, Watch};
 pub use stats::{Counters, OperationCount};
 pub use trace::Trace;
 pub use tree::{Capacity, Features, Tree, VisitEntry};

@@ -36,6 +36,8 @@ mod map;
 #[cfg(target_os = "linux")]
 mod node;
 #[cfg(target_os = "linux")]
+mod socket;
+#[cfg(target_os = "linux")]
 mod stat;
 #[cfg(target_os = "linux")]
 mod xattr;
@@ -73,6 +75,8 @@ pub use node::{
     make_symlink_at, remove_dir_at, remove_file_at, rename_at, rename_new_at, set_times_at,
     set_times_fd,
 };
+#[cfg(target_os = "linux")]
+pub use socket::peer_uid;
 #[cfg(target_os = "linux")]
 pub use stat::{Stat, read_link_at, stat_at, stat_fd};
 #[cfg(target_os = "linux")]

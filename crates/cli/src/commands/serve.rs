@@ -87,7 +87,10 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode> {
                 ends_when_idle: args.until_idle,
                 log: log.clone(),
             };
-            Server::start(Some(place), options, None)
+            match args.until_idle {
+                true => Server::start(Some(place), options, None),
+                false => weald_daemon::start_lasting(&place, &options, cache_len),
+            }
         }
     };
     let server = match server {

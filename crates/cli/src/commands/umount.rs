@@ -1,13 +1,15 @@
 //! `weald umount`: takes a mounted image away and waits for its server to end.
 
+use super::mount::place_dir;
 use crate::help::{DONE_OR_FAILED, Help};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use weald_daemon::{Place, Watch};
 use weald_format::ErrorKind;
-use weald_fuse::{Busy, Watch};
+use weald_fuse::Busy;
 
 /// How long the server may take to let go of the mount. It only has to give its memory back.
 const SERVER_END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,7 +59,7 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
     if weald_fuse::is_fuse(&dir) == Some(false) {
         bail!("{}: no image is mounted there", shown());
     }
-    let watch = weald_fuse::device_of(&dir).ok().and_then(Watch::start);
+    let watch = watch(&dir);
     unmount(&dir, args.lazy).with_context(shown)?;
     if let Some(watch) = watch
         && !args.lazy
@@ -70,6 +72,18 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Watches the server of what is mounted on `dir`, if it is one of this user's; never waits.
+fn watch(dir: &Path) -> Option<Watch> {
+    let device = weald_fuse::device_of(dir).ok()?;
+    let found = Place::find(&place_dir()).and_then(|place| match place {
+        Some(place) => place.watch(device),
+        None => Ok(None),
+    });
+    found
+        .inspect_err(|error| log::info!("not waiting for the server: {error}"))
+        .unwrap_or_default()
 }
 
 fn unmount(dir: &Path, is_lazy: bool) -> weald_format::Result<()> {

@@ -1,15 +1,16 @@
 //! How servers begin and end, and who joins which.
 
-use crate::ground::{Ground, WEALD};
+use crate::ground::{Ground, WEALD, hear, say};
 use rustix::process::{Signal, kill_process};
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 use weald_testkit::command::{refused, succeeded, text};
-use weald_testkit::mounts::{PATIENCE, Server};
+use weald_testkit::mounts::{PATIENCE, Server, eventually};
 
 #[test]
 fn mounts_share_a_server_that_ends_with_the_last() {
@@ -224,4 +225,62 @@ fn umount_tries_a_mount_in_use_again() {
     let mut child = Server::start(&mut command);
     drop(file);
     assert_eq!(child.wait().code(), Some(0), "{}", child.log());
+}
+
+/// Would catch: a second signal within milliseconds, as `timeout` sends it, that takes the mount
+/// away from its users.
+#[test]
+fn two_signals_at_once_are_one_request() {
+    let ground = Ground::new();
+    ground.build("a");
+    // An attempt in which this test itself was too slow for "at once" shows nothing.
+    let is_shown = (0..20).any(|_| {
+        ground.mount("a", "m1", &[]);
+        let server = ground.server();
+        let file = File::open(ground.at("m1/text")).expect("open");
+        let start = Instant::now();
+        kill_process(server, Signal::TERM).expect("kill");
+        eventually("the unmount", || !ground.at("m1/text").exists());
+        kill_process(server, Signal::TERM).expect("kill");
+        let is_at_once = start.elapsed() < Duration::from_millis(300);
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("fadvise");
+        // The server has looked at the second signal when it ends or has answered some requests.
+        let is_served = (0..100).all(|_| {
+            let _ = rustix::fs::fstatvfs(&file);
+            let mut word = [0; 2];
+            rustix::fs::fstatvfs(&file).is_ok() && file.read_exact_at(&mut word, 0).is_ok()
+        });
+        drop(file);
+        ground.until_unserved();
+        if is_at_once {
+            assert!(is_served, "the mount was lost");
+        }
+        is_at_once
+    });
+    assert!(is_shown, "never fast enough");
+}
+
+/// Would catch: a size that is ignored, or a complaint about a server that is about to end.
+#[test]
+fn a_server_that_is_asked_for_replaces_an_idle_one_and_no_other() {
+    let ground = Ground::new();
+    ground.build("a");
+    ground.mount("a", "m1", &[]);
+    let words = ["serve", "--background", "--cache", "64M"];
+    refused(&ground.weald(&words), "not of the 64 MiB asked for");
+    ground.compare("a", "m1");
+    ground.umount("m1");
+    succeeded(&ground.weald(&words));
+    let server = ground.server();
+    assert_eq!(ground.told("server")[0]["cache"]["len_max"], 64 << 20);
+    let taker = ground.connect();
+    say(&taker, r#"{"protocol":1,"request":"TakeOver"}"#);
+    assert_eq!(hear(&taker)["Server"]["ends_when_idle"], false);
+    drop(taker);
+    refused(&ground.weald(&words), "a server runs already");
+    let other = ground.weald(&["serve", "--cache", "32M"]);
+    refused(&other, "a cache of 64 MiB, not of the 32 MiB asked for");
+    assert_eq!(ground.server(), server);
+    kill_process(server, Signal::TERM).expect("kill");
+    ground.until_unserved();
 }

@@ -8,4 +8,5 @@ mod exports;
 mod ground;
 mod hand_over;
 mod lives;
+mod users;
 mod words;

@@ -1,0 +1,217 @@
+//! A second user of the machine as the attacker: a thread of this process with another user id.
+
+use crate::ground::{Ground, WEALD, say};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Signal, Uid, kill_process};
+use std::fs;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::Command;
+use weald_testkit::command::{refused, succeeded, text};
+use weald_testkit::mounts::{PATIENCE, finish};
+
+/// "nobody" of most systems; it needs no account.
+const ATTACKER: u32 = 65534;
+
+/// Does `deed` as the attacker.
+fn as_attacker<T: Send>(deed: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let uid = Uid::from_raw(ATTACKER);
+            // Of this thread only, and with it go all capabilities.
+            rustix::thread::set_thread_res_uid(uid, uid, uid).expect("another user");
+            deed()
+        });
+        thread.join().expect("the attacker")
+    })
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("chmod");
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path)
+        .expect("stat")
+        .permissions()
+        .mode()
+        & 0o777
+}
+
+/// Would catch: a server of root that mounts images for whoever reaches its socket.
+#[test]
+fn another_user_gets_no_answer_even_where_modes_were_loosened() {
+    let ground = Ground::new();
+    ground.build("a");
+    fs::create_dir(ground.at("m1")).expect("mkdir");
+    fs::create_dir(ground.at("m2")).expect("mkdir");
+    fs::remove_dir(&ground.run).expect("made again by the command");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "umask 0; exec \"$0\" mount a m1", WEALD]);
+    let shell = shell
+        .current_dir(ground.path())
+        .env("WEALD_RUNTIME_DIR", &ground.run);
+    finish(shell).expect(0);
+    let socket = ground.sockets().remove(0);
+    assert_eq!((mode(&ground.run), mode(&socket)), (0o700, 0o600));
+    let kept_out = as_attacker(|| UnixStream::connect(&socket)).expect_err("modes");
+    assert_eq!(kept_out.kind(), std::io::ErrorKind::PermissionDenied);
+    set_mode(&ground.run, 0o755);
+    set_mode(&socket, 0o666);
+    let [image, dir, log] = ["a", "m2", "log"].map(|name| {
+        let path = ground.at(name).into_os_string().into_encoded_bytes();
+        format!(r#"{{"Unix":{path:?}}}"#)
+    });
+    let request = format!(
+        r#"{{"protocol":1,"request":{{"Mount":{{"image":{image},"dir":{dir},"options":[],"working_dir":{dir},"prefetch":null,"record":null,"trace":null,"log":{log}}}}}}}"#
+    );
+    let answer_len = as_attacker(|| {
+        let stream = UnixStream::connect(&socket).expect("the kernel lets it in");
+        stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
+        let _ = std::panic::catch_unwind(|| say(&stream, &request));
+        (&stream).read(&mut [0; 100]).unwrap_or(0)
+    });
+    assert_eq!(answer_len, 0, "the server answered");
+    assert!(!ground.at("m2/text").exists() && !ground.at("log").exists());
+    set_mode(&ground.run, 0o700);
+    ground.umount("m1");
+    ground.until_unserved();
+}
+
+/// Would catch: files that a refused request leaves behind, as root.
+#[test]
+fn a_refused_request_makes_no_file() {
+    let ground = Ground::new();
+    ground.build("a");
+    ground.mount("a", "m1", &[]);
+    fs::write(ground.at("text"), "garbage ".repeat(5000)).expect("write");
+    fs::create_dir(ground.at("m2")).expect("mkdir");
+    for words in [["text", "m2"], ["a", "text"]] {
+        for option in ["--log", "--trace"] {
+            let said = ground.weald(&[&["mount", option, "made"], &words[..]].concat());
+            assert_eq!(said.status.code(), Some(2), "{}", text(&said));
+            assert!(!ground.at("made").exists(), "{option} {words:?}");
+        }
+    }
+    ground.umount("m1");
+}
+
+/// Would catch: sockets in a directory that others may enter, or behind a symlink that they made.
+#[test]
+fn an_open_directory_or_a_planted_link_is_no_place_for_servers() {
+    let mut ground = Ground::new();
+    set_mode(&ground.run, 0o755);
+    refused(&ground.weald(&["mounts"]), "chmod 700");
+    set_mode(&ground.run, 0o700);
+    succeeded(&ground.weald(&["mounts"]));
+    let link = ground.at("link");
+    symlink(&ground.run, &link).expect("link");
+    for path in [link.clone(), link.join("")] {
+        ground.run = path;
+        refused(&ground.weald(&["mounts"]), "symbolic link");
+        refused(&ground.weald(&["serve"]), "symbolic link");
+    }
+}
+
+/// Would catch: a client that believes a server of somebody else, above all in a take-over.
+#[test]
+fn a_server_of_another_user_is_not_believed() {
+    let ground = Ground::new();
+    ground.build("a");
+    ground.mount("a", "m1", &[]);
+    let socket = ground.sockets().remove(0);
+    ground.umount("m1");
+    ground.until_unserved();
+    let _ = fs::remove_file(&socket);
+    set_mode(&ground.run, 0o777);
+    let squatter = as_attacker(|| UnixListener::bind(&socket)).expect("squatted");
+    set_mode(&ground.run, 0o700);
+    squatter.set_nonblocking(true).expect("nonblocking");
+    let expected = "user 65534, expected user 0";
+    for words in [
+        &["mount", "a", "m1"][..],
+        &["serve", "--take-over"],
+        &["serve"],
+    ] {
+        refused(&ground.weald(words), expected);
+    }
+    let said = ground.weald(&["mounts"]);
+    assert!(text(&said).contains(expected), "{}", text(&said));
+    // It heard connections, but not a word.
+    while let Ok((stream, _)) = squatter.accept() {
+        assert_eq!(
+            (&stream).read(&mut [0; 100]).unwrap_or(0),
+            0,
+            "a request was sent"
+        );
+    }
+}
+
+/// Connects until the queue of the server is full.
+fn fill(address: &SocketAddrUnix) -> Vec<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let connect = || {
+        let kind = SocketType::STREAM;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).ok()?;
+        rustix::net::connect(&socket, address).ok()?;
+        Some(socket)
+    };
+    std::iter::from_fn(connect).collect()
+}
+
+/// Would catch: 'weald umount' that waits for ever for a socket that any user can fill.
+#[test]
+fn another_user_cannot_hold_up_umount() {
+    let ground = Ground::new();
+    ground.build("a");
+    ground.mount("a", "m1", &[]);
+    let device = ground.told("mount")[0]["device"]
+        .as_str()
+        .expect("text")
+        .to_owned();
+    let name = format!("weald-mount-{device}");
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
+    // What has no queue is squatted instead.
+    let (filled, _squatted) = as_attacker(|| {
+        let kind = SocketType::STREAM;
+        let socket = rustix::net::socket(AddressFamily::UNIX, kind, None).expect("socket");
+        let filled = fill(&address);
+        let bound = rustix::net::bind(&socket, &address);
+        let _ = bound.and_then(|()| rustix::net::listen(&socket, 1));
+        (filled, socket)
+    });
+    finish(&mut ground.command(&["umount", "m1"])).expect(0);
+    assert!(filled.is_empty(), "a server had an abstract socket");
+    ground.until_unserved();
+}
+
+/// Would catch: commands that wait for ever for a server that is stopped.
+#[test]
+fn a_stopped_server_with_a_full_queue_holds_nobody_up() {
+    let ground = Ground::new();
+    ground.build("a");
+    ground.mount("a", "m1", &[]);
+    let server = ground.server();
+    kill_process(server, Signal::STOP).expect("stop");
+    let address = SocketAddrUnix::new(ground.sockets().remove(0)).expect("an address");
+    let filled = fill(&address);
+    assert!(!filled.is_empty());
+    let told = finish(&mut ground.command(&["mounts"])).expect(0);
+    assert!(
+        told.stderr.contains("has taken no connection"),
+        "{}",
+        told.stderr
+    );
+    let told = finish(&mut ground.command(&["umount", "m1"])).expect(0);
+    assert!(
+        told.stderr.contains("still holds the image"),
+        "{}",
+        told.stderr
+    );
+    kill_process(server, Signal::CONT).expect("continue");
+    drop(filled);
+    ground.until_unserved();
+}

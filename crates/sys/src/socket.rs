@@ -1,0 +1,55 @@
+//! The other side of a socket.
+
+use rustix::fd::{AsRawFd, BorrowedFd};
+use std::io;
+use std::mem::MaybeUninit;
+
+/// The effective user id of the process at the other end of a connected Unix socket
+/// (`SO_PEERCRED`): of the client when it called connect(2), of the server when it called
+/// listen(2).
+///
+/// `rustix` has the same call, but its process id must not be zero; the kernel says zero for a
+/// process of a PID namespace that this process cannot see.
+///
+/// # Errors
+/// The errno of getsockopt(2).
+///
+/// # Source
+/// unix(7), "SO_PEERCRED".
+pub fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut found = MaybeUninit::<libc::ucred>::zeroed();
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the descriptor is open as long as the borrow lasts; `found` and `len` are ours, and
+    // the kernel writes no more than `len` bytes to `found`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            found.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: three integers, zeroed above: whatever the kernel wrote is a value of them.
+    let found = unsafe { found.assume_init() };
+    Ok(found.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn the_peer_of_a_pair_is_this_user_and_a_file_has_none() {
+        let (ours, _theirs) = UnixStream::pair().expect("pair");
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!(peer_uid(ours.as_fd()).expect("credentials"), own);
+        let file = std::fs::File::open("/dev/null").expect("open");
+        peer_uid(file.as_fd()).expect_err("no socket");
+    }
+}
