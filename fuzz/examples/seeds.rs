@@ -1,5 +1,5 @@
-//! Makes the fuzzers' first corpus with the builder: `seeds CORPUS_DIR`. Every record of some small
-//! images, decoded, goes to the target of its type.
+//! Makes the fuzzers' initial corpus with the builder: `seeds CORPUS_DIR`. Every record of some
+//! small images, decoded, becomes a seed of the target for its type.
 
 use rustix::fs::{AtFlags, CWD, XattrFlags, linkat, lsetxattr};
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ use weald_fuzz::{Framed, frame, seal, unframe};
 use weald_image::{Image, Inode, OpenOptions};
 use weald_testkit::jpeg::Jpeg;
 
-/// Bytes of a seed of whole images.
+/// Maximum length of seeds that are whole images, bytes.
 const SEALED_LEN_MAX: usize = 24 << 10;
 
 struct Corpus(PathBuf);
@@ -72,7 +72,7 @@ fn tree(root: &Path, copies: u32) {
         )
         .unwrap();
         std::os::unix::fs::symlink("../text", dir.join("sub/link")).unwrap();
-        // The first needs no corrections; in the second, blocks end elsewhere.
+        // The first needs no corrections. In the second, blocks end at other positions.
         zlib(&dir, "text", "text.gz", "level=6, wbits=31");
         zlib(&dir, "edited", "edited.gz", "level=9, wbits=31, memLevel=1");
         lsetxattr(
@@ -90,7 +90,7 @@ fn tree(root: &Path, copies: u32) {
     fs::write(root.join("noise"), noise).unwrap();
 }
 
-/// Compresses `dir/from` into `dir/to` by Python's zlib with these arguments of `compressobj`.
+/// Compresses `dir/from` to `dir/to` with Python's zlib and these arguments of `compressobj`.
 fn zlib(dir: &Path, from: &str, to: &str, arguments: &str) {
     let script = format!(
         "import sys, zlib
@@ -105,7 +105,7 @@ open(sys.argv[2], 'wb').write(c.compress(data) + c.flush())"
     assert!(status.is_ok_and(|s| s.success()), "python3: {arguments}");
 }
 
-/// Splits an image into its records by walking the headers, and gives each to its target.
+/// Splits an image into records by walking the headers, and makes each a seed of its target.
 fn split(corpus: &Corpus, image: &[u8]) {
     let footer_at = image.len() - FOOTER_LEN;
     Footer::parse(&image[footer_at..], footer_at as u64).expect("a whole image");
@@ -142,7 +142,8 @@ fn split(corpus: &Corpus, image: &[u8]) {
                 streams = streams_of(image, &directory);
             }
             _ => {
-                // Metadata goes in raw, so that the fuzzer can change it; data as it is stored.
+                // Metadata is stored raw, so that the fuzzer can change it. Data is stored as it
+                // is.
                 let is_data = record.record_type == RecordType::Data;
                 let (codec, stored) = if is_data {
                     (record.codec, stored.to_vec())
@@ -166,14 +167,14 @@ fn split(corpus: &Corpus, image: &[u8]) {
         }
         at = record.end() as usize;
     }
-    // The directory, which tells the streams, comes last.
+    // The directory, which has the streams, comes last.
     let with_stream = |(offset, mut framed): (u64, Framed)| {
         framed.stream = streams.get(&offset).copied().unwrap_or(0);
         framed
     };
     let mut framed: Vec<Framed> = framed.into_iter().map(with_stream).collect();
     framed.retain(|f| f.stored.len() <= usize::from(u16::MAX));
-    // A large seed makes every run slow.
+    // A long seed makes every run slow.
     let seed = frame(&framed);
     if seed.len() < SEALED_LEN_MAX {
         assert_readable(&seed);
@@ -200,8 +201,8 @@ fn items_of(record_type: RecordType, raw: &[u8]) -> u64 {
     }
 }
 
-/// Every file of the sealed seed can be read: a fuzzer that begins with broken ones does not get
-/// far.
+/// Checks that every file of the sealed seed can be read: with unreadable seeds a fuzzer does not
+/// get far.
 fn assert_readable(seed: &[u8]) {
     let image = Image::open(Arc::new(seal(&unframe(seed))), &OpenOptions::default()).unwrap();
     let mut open = vec![image.root().unwrap()];
@@ -220,7 +221,7 @@ fn assert_readable(seed: &[u8]) {
     }
 }
 
-/// Stream of every data record, by its offset.
+/// Stream of every data record, by the record's offset.
 fn streams_of(image: &[u8], directory: &Directory) -> HashMap<u64, u8> {
     let mut streams = HashMap::new();
     for section in &directory.sections {
@@ -361,12 +362,12 @@ fn codecs(corpus: &Corpus) {
     }
 }
 
-/// Streams with and without corrections, and their recipes.
+/// Seeds for `deflate`: streams with and without corrections, and their recipes.
 fn deflate(corpus: &Corpus, dir: &Path) {
     let text: Vec<u8> = (0..400u32)
         .flat_map(|i| format!("{} {}\n", i % 13, i * i % 991).into_bytes())
         .collect();
-    // More than levels are tried on, but a short stream.
+    // More bytes than levels are compared on, but a short stream.
     let long = text.repeat(60);
     fs::write(dir.join("text"), &text).unwrap();
     fs::write(dir.join("long"), &long).unwrap();
@@ -390,7 +391,7 @@ fn deflate(corpus: &Corpus, dir: &Path) {
         if let Some(recipe) = analyze(&stream, &plain, PNG, usize::MAX).into_iter().next()
             && let Ok(plain_len) = u16::try_from(plain.len())
         {
-            // All of it as a part, too.
+            // Also the whole stream as one part.
             let mut seed = vec![2, recipe.zlib.level];
             for number in [0, plain_len, 0] {
                 seed.extend_from_slice(&number.to_le_bytes());
@@ -412,14 +413,14 @@ fn deflate(corpus: &Corpus, dir: &Path) {
     }
 }
 
-/// Samples of every layout, and the streams that they become: silence, a slope, noise.
+/// Seeds for `flac`: samples of every format, and their streams: silence, a slope, noise.
 fn samples(corpus: &Corpus) {
     for code in 16..24u8 {
         let Some(Method::Pcm(samples)) = Method::from_code(code.into()) else {
             panic!("{code}");
         };
         for channels in [1, 2, 3] {
-            // Whole samples for any length and number of channels.
+            // Whole samples for any sample length and number of channels.
             let mut bytes = vec![0; 72 * 20];
             bytes.extend((0..72 * 40).map(|i: u32| (i / 72) as u8));
             let mut noise = vec![0; 72 * 20];
@@ -437,7 +438,7 @@ fn samples(corpus: &Corpus) {
     }
 }
 
-/// Extents among runs of base images.
+/// Seeds for `extents`: extents among runs of base images.
 fn base_runs(corpus: &Corpus) {
     let run = |base, start, len| ExtentRun::Base(BaseRun { base, start, len });
     let own = |len, source| ExtentRun::Own(Extent { len, source });
@@ -455,7 +456,7 @@ fn base_runs(corpus: &Corpus) {
     }
 }
 
-/// Pictures of every kind, the Lepton files that they become, and the parts of those.
+/// Seeds for `jpeg`: pictures of every kind, their Lepton files, and parts of those.
 fn pictures(corpus: &Corpus) {
     for kind in 0..8u8 {
         let file = Jpeg {
@@ -469,7 +470,7 @@ fn pictures(corpus: &Corpus) {
         let stored = jpeg::encode(&file).expect("a picture");
         let len = &(file.len() as u32).to_le_bytes()[..3];
         corpus.put("jpeg", &[&[1], len, &stored].concat());
-        // Segments as they stand in the file: from SOI on to the first scan.
+        // The segments of the file, from after SOI to the end of the first scan's header.
         let scan = file.windows(2).position(|w| w == b"\xff\xda").unwrap();
         let end = scan + 2 + usize::from(file[scan + 3]);
         let segments = &file[2..end];
@@ -503,7 +504,7 @@ fn rules(corpus: &Corpus) {
     }
 }
 
-/// What reading the file `dir/name` of an image touches.
+/// Seed for `hot`: records what a read of the file `dir/name` of an image touches.
 fn hotness(corpus: &Corpus, image: &Path, dir: &[u8], name: &[u8]) {
     let image = Image::open_path(image, 0, &OpenOptions::default()).expect("open");
     image.record_hotness();
@@ -519,10 +520,13 @@ fn hotness(corpus: &Corpus, image: &Path, dir: &[u8], name: &[u8]) {
     corpus.put("hot", other.as_bytes());
 }
 
-/// Streams of GNU tar, and descriptions in every form.
+/// Seeds for `tar` and `mtree`: streams of GNU tar, and descriptions in every form.
 fn streams(corpus: &Corpus, dir: &Path) {
-    let script = "mkdir -p in/dir; cd in; echo text > dir/file; ln dir/file link; ln -s dir/file sym; mkfifo fifo
-        echo x > $(printf 'n%.0s' $(seq 120)); truncate -s 40K sparse; echo data | dd of=sparse bs=4K seek=5 conv=notrunc status=none";
+    let script = "mkdir -p in/dir; cd in
+        echo text > dir/file; ln dir/file link; ln -s dir/file sym; mkfifo fifo
+        echo x > $(printf 'n%.0s' $(seq 120))
+        truncate -s 40K sparse
+        echo data | dd of=sparse bs=4K seek=5 conv=notrunc status=none";
     let run = |script: &str| {
         let mut command = Command::new("bash");
         let output = command.args(["-ec", script]).current_dir(dir).output();
@@ -546,9 +550,13 @@ fn streams(corpus: &Corpus, dir: &Path) {
         corpus.put("tar", &run(&script));
     }
     for seed in [
-        &b"#mtree\n/set type=file uid=0 gid=0 mode=0644\n. type=dir mode=0755\n    a\\sb\\M-C\\M-$ size=0 \\\n time=-5.7\n    d type=dir\n    ..\n..\n"[..],
-        b"./d type=dir\n./d/l type=link link=x\\040y\n/unset all\n./d/c type=char device=native,5,0x6 uname=root\n",
-        b"./f type=file size=0 sha256=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 flags=none nlink=2\n",
+        &b"#mtree\n/set type=file uid=0 gid=0 mode=0644\n. type=dir mode=0755\n\
+           \x20   a\\sb\\M-C\\M-$ size=0 \\\n time=-5.7\n    d type=dir\n    ..\n..\n"[..],
+        b"./d type=dir\n./d/l type=link link=x\\040y\n/unset all\n\
+          ./d/c type=char device=native,5,0x6 uname=root\n",
+        b"./f type=file size=0 \
+          sha256=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 \
+          flags=none nlink=2\n",
     ] {
         corpus.put("mtree", seed);
     }
@@ -587,7 +595,7 @@ fn main() {
         split(&corpus, &fs::read(&target).unwrap());
         hotness(&corpus, &target, b"v0", b"text");
     }
-    // The builder makes an overlay only of larger trees.
+    // The builder makes a times overlay only for larger trees.
     let overlay: Vec<_> = (0..50)
         .map(|i| weald_format::Timestamp {
             seconds: i * i - 9,

@@ -1,5 +1,5 @@
-//! Every codec: any bytes, any announced length; either an error or exactly that length, and fronts
-//! that are its first bytes.
+//! Every codec with any bytes and any announced length: the result is an error or exactly that
+//! length, and fronts are its first bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     let Some(codec) = Codec::from_code(*codec) else {
         return;
     };
-    // Longer ones would only make the fuzzer slower.
+    // Longer lengths would only slow down the fuzzer.
     let raw_len = u32::from_le_bytes([*low, *middle, *high, 0]) as usize % (1 << 18);
     let mut decoder = Decoder::default();
     let mut front = Vec::new();

@@ -1,4 +1,4 @@
-//! Zstandard with any bytes for a dictionary.
+//! Zstandard with any bytes as a dictionary.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

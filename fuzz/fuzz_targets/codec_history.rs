@@ -1,4 +1,4 @@
-//! Zstandard behind a history of any bytes, and the list of records before it.
+//! Zstandard with any bytes as history, and the list of records before the frame.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Columns: what decodes comes back from its encoding, and takes no more memory than its count.
+//! Columns: decoded values survive encoding and decoding, and take memory only in proportion to
+//! their count.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

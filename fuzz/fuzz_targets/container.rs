@@ -1,4 +1,4 @@
-//! Superblock, record header and footer: what parses encodes to the same bytes.
+//! Superblock, record header and footer: parsed bytes encode to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,8 +10,8 @@ fuzz_target!(|data: &[u8]| {
     let Some((&which, bytes)) = data.split_first() else {
         return;
     };
-    // Half of the inputs get the checksum that they should have: without it nothing behind it would
-    // be reached.
+    // Half of the inputs get the correct checksum; otherwise no code after the check would be
+    // reached.
     let bytes = if which & 1 == 0 {
         bytes.to_vec()
     } else {

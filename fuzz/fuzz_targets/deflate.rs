@@ -1,17 +1,18 @@
-//! DEFLATE streams: any bytes taken apart come back, and any recipe makes what it says or an error.
+//! DEFLATE streams: analyzed streams are recreated, and any recipe gives an error or the announced
+//! length.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use weald_codec::deflate::{ARCHIVES, PNG, Recipe, analyze, inflate, recreate, recreate_part};
 use weald_format::recipes::{Method, Part, Zlib};
 
-/// More would only make the fuzzer slower; levels are tried on 128 KiB.
+/// Longer inputs would only slow down the fuzzer; levels are compared on 128 KiB.
 const PLAIN_LEN_MAX: usize = 160 << 10;
 
-/// Short enough that short streams have some.
+/// Short enough that short streams have parts.
 const PART_LEN: usize = 1 << 10;
 
-/// A stream, and what follows it.
+/// Analyzes a stream, followed by other bytes, and recreates it.
 fn take_apart(bytes: &[u8]) {
     let Some((plain, len)) = inflate(bytes, PLAIN_LEN_MAX) else {
         return;
@@ -28,7 +29,7 @@ fn take_apart(bytes: &[u8]) {
     }
 }
 
-/// What `recipe` makes of no more of `plain` than it needs.
+/// Runs `recipe` on its input range of `plain`.
 fn make(recipe: &Recipe, plain: &[u8]) -> Vec<u8> {
     let Recipe {
         zlib,
@@ -39,15 +40,16 @@ fn make(recipe: &Recipe, plain: &[u8]) -> Vec<u8> {
     let made = match recipe.part {
         None => recreate(plain, *zlib, corrections, *len),
         Some(part) => {
-            let needs = part.input_range(plain.len() as u64).unwrap();
-            let run = &plain[needs.start as usize..needs.end as usize];
+            let input = part.input_range(plain.len() as u64).unwrap();
+            let run = &plain[input.start as usize..input.end as usize];
             recreate_part(run, plain.len() as u64, *zlib, part, corrections, *len)
         }
     };
     made.unwrap()
 }
 
-/// Method, length of the stream and of the plain bytes (two each), plain bytes, corrections.
+/// Input: method, length of the stream and of the plain bytes (two bytes each), plain bytes,
+/// corrections.
 fn put_together(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_first_chunk::<5>() else {
         return;
@@ -57,14 +59,14 @@ fn put_together(bytes: &[u8]) {
     };
     let number = |i: usize| usize::from(u16::from_le_bytes([head[i], head[i + 1]]));
     let (plain, corrections) = rest.split_at(number(3).min(rest.len()));
-    // Forged corrections may make what is no stream: the check that a recipe carries finds that.
+    // Forged corrections may make an invalid stream; the check in a recipe detects that.
     if let Ok(made) = recreate(plain, zlib, corrections, number(1)) {
         assert_eq!(made.len(), number(1));
     }
 }
 
-/// Level, numbers of the part, length of the plain bytes and of the part's stream (two bytes each),
-/// marks, plain bytes, corrections.
+/// Input: level, numbers of the part, length of the plain bytes and of the part's stream (two bytes
+/// each), flags, plain bytes, corrections.
 fn put_part_together(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_first_chunk::<13>() else {
         return;
@@ -85,8 +87,10 @@ fn put_part_together(bytes: &[u8]) {
     };
     let plain_len = (number(8) as usize).min(rest.len());
     let (plain, corrections) = rest.split_at(plain_len);
-    let needs = part.input_range(plain_len as u64).unwrap_or(0..plain_len as u64);
-    let run = &plain[needs.start as usize..needs.end as usize];
+    let input = part
+        .input_range(plain_len as u64)
+        .unwrap_or(0..plain_len as u64);
+    let run = &plain[input.start as usize..input.end as usize];
     let len = number(10) as usize;
     if let Ok(made) = recreate_part(run, plain_len as u64, zlib, part, corrections, len) {
         assert_eq!(made.len(), len);

@@ -1,4 +1,4 @@
-//! The directory: what parses encodes to the same bytes.
+//! The directory: parsed bytes encode to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

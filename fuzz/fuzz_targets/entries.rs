@@ -1,4 +1,4 @@
-//! Entry blocks: what parses comes back from its encoding.
+//! Entry blocks: parsed entries survive encoding and parsing.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

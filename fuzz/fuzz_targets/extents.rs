@@ -1,12 +1,12 @@
-//! Extent pages: extents tile the page and every byte is found in the right one, whatever base
-//! images have for runs.
+//! Extent pages: extents tile the page, and every byte is found in the right extent, with any runs
+//! of base images.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use weald_format::Result;
 use weald_format::pages::{BaseRun, Extent, ExtentPage, Source, TakeExtent};
 
-/// Every run is a byte of a stream, and what is left of it a hole.
+/// Each run resolves to one byte of a stream and a hole for the rest.
 fn resolve(run: BaseRun, take: &mut TakeExtent<'_>) -> Result<()> {
     let source = Source::Stream {
         stream: run.base,

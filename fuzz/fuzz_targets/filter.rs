@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
             );
         }
     }
-    // The same bytes as a file of the directory "d".
+    // The same bytes as a rule file in the directory "d".
     for letters in ["", "-", "+w", "C", "ne"] {
         let mut filter = Filter::new();
         let rule = format!("dir-merge,{letters} .rules");

@@ -1,5 +1,5 @@
-//! FLAC streams of recipes: any samples come back, and any stream makes as many bytes as the recipe
-//! says or an error.
+//! FLAC streams of recipes: any samples are restored, and any stream gives an error or the
+//! announced length.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,7 +13,7 @@ fn samples(code: u8) -> Samples {
     }
 }
 
-/// How samples lie and how many channels there are, then samples.
+/// Input: sample format, number of channels, samples.
 fn round_trip(bytes: &[u8]) {
     let [layout, channels, bytes @ ..] = bytes else {
         return;
@@ -26,7 +26,7 @@ fn round_trip(bytes: &[u8]) {
     }
 }
 
-/// How samples lie, the length that they have (three bytes), a stream.
+/// Input: sample format, output length (three bytes), a stream.
 fn make(bytes: &[u8]) {
     let [layout, a, b, c, stream @ ..] = bytes else {
         return;

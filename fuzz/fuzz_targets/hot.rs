@@ -1,4 +1,4 @@
-//! Hotness: what parses comes back from its text.
+//! Hotness: parsed values survive writing and parsing.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any records, sealed into an image whose digests all agree: opened, walked, read, checked.
+//! Any records, sealed into an image with consistent digests: opened, walked, read, checked.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Index pages of every type: what parses comes back from its encoding.
+//! Index pages of every type: parsed pages survive encoding and parsing.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! JPEG files of recipes: any bytes that are taken come back, and any Lepton file makes as many
-//! bytes as the recipe says or an error.
+//! JPEG files of recipes: accepted files are restored, and any Lepton file gives an error or the
+//! announced length.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,7 +12,7 @@ fn round_trip(file: &[u8]) {
     }
 }
 
-/// The length that it makes (three bytes), a Lepton file.
+/// Input: output length (three bytes), a Lepton file.
 fn make(bytes: &[u8]) {
     let [a, b, c, stored @ ..] = bytes else {
         return;
@@ -23,9 +23,9 @@ fn make(bytes: &[u8]) {
     }
 }
 
-/// The kind, the length that it makes (three bytes), bytes of the segments (two), they, pieces of
-/// the stream: a file whose header is as it must be, so that what is said in it gets as far as it
-/// can.
+/// Input: kind, output length (three bytes), length of the segments (two bytes), segments, pieces
+/// of the stream. The Lepton file has a valid header, so that its contents get far into the
+/// decoder.
 fn make_framed(bytes: &[u8]) {
     let Some(([kind, a, b, c, d, e], rest)) = bytes.split_first_chunk() else {
         return;
@@ -80,8 +80,8 @@ fn stored_zlib(bytes: &[u8]) -> Vec<u8> {
 }
 
 fuzz_target!(
-    // The library may panic, which its caller catches; the fuzzer's own hook would end the process
-    // before that.
+    // The library may panic, and its caller catches that. The fuzzer's own hook would end the
+    // process first.
     init: std::panic::set_hook(Box::new(|_| ())),
     |data: &[u8]| {
         match data {

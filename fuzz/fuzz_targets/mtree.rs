@@ -1,4 +1,4 @@
-//! Descriptions as of mtree(5).
+//! Descriptions in the format of mtree(5).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

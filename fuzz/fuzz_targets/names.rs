@@ -1,4 +1,4 @@
-//! Names: what decodes comes back from its encoding.
+//! Names: decoded names survive encoding and decoding.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

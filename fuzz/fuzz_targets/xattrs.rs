@@ -1,4 +1,4 @@
-//! Xattr pages: what parses encodes to the same bytes.
+//! Xattr pages: parsed bytes encode to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

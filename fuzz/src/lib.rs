@@ -1,5 +1,5 @@
-//! What the fuzz targets share: records framed in the fuzzer's bytes, sealed into an image, and an
-//! image examined.
+//! Shared code of the fuzz targets: unpacks records from the fuzzer's bytes, seals them into an
+//! image, and examines images.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use weald_format::{ByteLen, Digest, FileKind, Result};
 use weald_image::{CheckOptions, Image, OpenOptions};
 use zerocopy::IntoBytes;
 
-/// Names looked at in one image: forged trees have no end.
+/// Maximum names visited in one image: forged trees can be endless.
 const NAMES_MAX: usize = 300;
-/// Bytes read of one file.
+/// Number of bytes read from one file.
 const READ_LEN: usize = 1 << 16;
-/// Bytes of contents that a check may decode.
+/// Maximum bytes of contents that a check may decode.
 const CONTENT_LEN_MAX: u64 = 16 << 20;
 
-/// Streams of a forged image, as the builder makes them.
+/// Streams of a forged image, in the builder's order.
 const CATEGORIES: [Category; 5] = [
     Category::General,
     Category::Incompressible,
@@ -25,28 +25,29 @@ const CATEGORIES: [Category; 5] = [
     Category::Made,
     Category::Arm64,
 ];
-/// Codecs that there are.
+/// Number of codecs.
 const CODEC_COUNT: u8 = 7;
 
 /// One record of a forged image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Framed {
-    /// Type.
+    /// Type of the record.
     pub record_type: RecordType,
-    /// Stream of a data record; of a dictionary 0, or the stream's number and 1.
+    /// Stream of a data record; for a dictionary 0, or the stream's number + 1.
     pub stream: u8,
-    /// Codec.
+    /// Codec of the record.
     pub codec: Codec,
-    /// Raw length that the header shall say.
+    /// Raw length in the header.
     pub raw_len: u64,
-    /// Items that the index shall say.
+    /// Number of items in the index.
     pub items: u64,
     /// Stored bytes.
     pub stored: Vec<u8>,
 }
 
-/// The fuzzer's bytes as records: type, stream, codec (one byte each), stored length (2), raw
-/// length (4), items (8), then the stored bytes; stops at whatever is not that.
+/// Unpacks records from the fuzzer's bytes: type, stream, codec (one byte each), stored length (2),
+/// raw length (4), items (8), then the stored bytes. Stops at the first bytes that are not a
+/// record.
 pub fn unframe(mut data: &[u8]) -> Vec<Framed> {
     let mut records = Vec::new();
     while let Some((head, rest)) = data.split_at_checked(17) {
@@ -71,8 +72,8 @@ pub fn unframe(mut data: &[u8]) -> Vec<Framed> {
     records
 }
 
-/// The stream that a byte chooses: recipes make one, which has no blocks; a dictionary is that of
-/// metadata or of the stream before.
+/// Stream for a byte of the fuzzer. The stream of recipes has no blocks. A dictionary belongs to
+/// metadata or to a stream.
 fn stream_of(record_type: RecordType, byte: u8) -> u8 {
     let count = CATEGORIES.len() as u8;
     match record_type {
@@ -85,7 +86,8 @@ fn stream_of(record_type: RecordType, byte: u8) -> u8 {
     }
 }
 
-/// Whether the fuzzer chooses such records: index pages and the directory are made of the others.
+/// Whether the fuzzer may choose this type. Index pages and the directory follow from the other
+/// records.
 fn is_of_section(record_type: &RecordType) -> bool {
     !matches!(record_type, RecordType::Index | RecordType::Directory)
 }
@@ -124,8 +126,8 @@ fn put(
     record
 }
 
-/// An image of these records with right digests everywhere. The tree digest is zero; the names are
-/// as many as the last template says.
+/// Makes an image of these records, with correct digests everywhere. The tree digest is zero. The
+/// count of names is that of the last template.
 pub fn seal(records: &[Framed]) -> Vec<u8> {
     let mut out = SuperblockRecord::current().as_bytes().to_vec();
     let mut found: Vec<((RecordType, u8), Vec<RecordRef>, Vec<u64>)> = Vec::new();
@@ -212,8 +214,7 @@ pub fn seal(records: &[Framed]) -> Vec<u8> {
     out
 }
 
-/// The same bytes with the checksum that a superblock, header or footer of that length must end
-/// with.
+/// Replaces the checksum of a superblock, header or footer by the correct one.
 pub fn with_checksum(bytes: &[u8]) -> Vec<u8> {
     let mut out = bytes.to_vec();
     let len = match (bytes.len(), bytes.first()) {
@@ -226,8 +227,8 @@ pub fn with_checksum(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Opens, checks, walks and reads what can be read; errors are fine, panics, hangs and endless
-/// memory are not.
+/// Opens, checks, walks and reads an image. Errors are fine; panics, hangs and unbounded memory are
+/// not.
 pub fn examine(bytes: Vec<u8>) {
     let options = OpenOptions {
         cache_len: ByteLen(4 << 20),
@@ -304,9 +305,9 @@ fn walk(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Reads a stream of `format`; what it counts cannot be more than there is.
+/// Reads a stream of `format`. It must not count more data than there is.
 pub fn examine_stream(data: &[u8], format: weald_ingest::Format) {
-    // What is compressed may come to any length; decompressing is not ours.
+    // Compressed input may grow to any length, and decompression is not under test.
     let magics = [&[0x1f, 0x8b][..], &[0x28, 0xb5, 0x2f, 0xfd], b"\xfd7zXZ\0"];
     if magics.iter().any(|magic| data.starts_with(magic)) {
         return;

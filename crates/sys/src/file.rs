@@ -35,8 +35,8 @@ fn open_resolved(dir: impl AsFd, path: &[u8], flags: OFlags) -> Result<File, Err
     opened.map(File::from)
 }
 
-/// Opens an inode of any kind, `name` in `dir`, only as a base for other calls (`O_PATH`): a symlink
-/// is not followed, and a device driver is not called.
+/// Opens `name` in `dir`, an inode of any kind, only as a base for other calls (`O_PATH`). A
+/// symlink is not followed, and a device driver is not called.
 ///
 /// # Errors
 /// The errno of openat(2).
@@ -45,8 +45,8 @@ pub fn open_node_at(dir: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }
 
-/// As [`open_node_at`], but follows a symlink in the last component. Links in `/proc` need this: they
-/// lead to an open file, not to a path.
+/// As [`open_node_at`], but follows a symlink in the last component. Links in `/proc` need this:
+/// they lead to an open file, not to a path.
 ///
 /// # Errors
 /// The errno of openat(2).

@@ -140,10 +140,11 @@ pub fn set_xattr_fd(fd: impl AsFd, xattr: &[u8], value: &[u8]) -> io::Result<()>
     )?)
 }
 
-/// The value of one xattr of what `fd` holds open, also with `O_PATH` (not of a symlink itself).
+/// Reads the value of one xattr of the open file `fd`, which may be an `O_PATH` descriptor, but not
+/// of a symlink.
 ///
 /// # Errors
-/// The errno of getxattr(2); `ENODATA` where it has no such xattr.
+/// The errno of getxattr(2); `ENODATA` if the inode has no such xattr.
 pub fn get_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<Vec<u8>> {
     let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
     let mut value = Vec::new();
@@ -153,10 +154,10 @@ pub fn get_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Removes one xattr of what `fd` holds open.
+/// Removes one xattr of the open file `fd`.
 ///
 /// # Errors
-/// The errno of fremovexattr(2); `ENODATA` where it has no such xattr.
+/// The errno of fremovexattr(2); `ENODATA` if the inode has no such xattr.
 pub fn remove_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::fremovexattr(fd, xattr)?)
 }

@@ -1,11 +1,10 @@
-//! Running the real `weald` binary.
+//! Runs the real `weald` binary.
 
-use crate::mounts::runtime_dir_of_process;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
-/// What a finished command said.
+/// Result of a finished command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     /// Exit code; `None` if a signal ended it.
@@ -22,7 +21,7 @@ impl Output {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// The same output, for chaining.
+    /// Checks the exit code and returns the output, for chaining.
     ///
     /// # Panics
     /// If the exit code is not `code`.
@@ -39,7 +38,7 @@ impl Output {
     }
 }
 
-/// Where the binary is: `WEALD_BIN`, or beside the running test in Cargo's target directory.
+/// Path of the binary: `WEALD_BIN`, or beside the running test in Cargo's target directory.
 ///
 /// # Panics
 /// If there is none; `cargo build -p weald-cli` makes it.
@@ -62,8 +61,8 @@ pub fn weald_path() -> PathBuf {
     path
 }
 
-/// A command for the binary, with an environment in which its output does not vary; servers that it
-/// starts are found by this process only.
+/// Makes a command for the binary, in an environment in which its output does not vary. Only this
+/// process finds servers that it starts.
 ///
 /// # Panics
 /// As [`weald_path`].
@@ -90,26 +89,26 @@ pub fn weald<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Output {
     }
 }
 
-/// All that a command said, what it found before what went wrong.
+/// Standard output of a command, followed by its standard error.
 pub fn text(output: &process::Output) -> String {
     let [out, err] =
         [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     out + &err
 }
 
-/// It did what was asked, and said nothing.
+/// Checks that a command succeeded without output.
 ///
 /// # Panics
-/// Where it did not.
+/// If it did not.
 #[track_caller]
 pub fn succeeded(output: &process::Output) {
     assert_eq!((output.status.code(), text(output).as_str()), (Some(0), ""));
 }
 
-/// `weald` refused, in one line that gives `reason`.
+/// Checks that `weald` refused with one line that contains `reason`.
 ///
 /// # Panics
-/// Where it did not.
+/// If it did not.
 #[track_caller]
 pub fn refused(output: &process::Output, reason: &str) {
     let text = text(output);
@@ -119,4 +118,16 @@ pub fn refused(output: &process::Output, reason: &str) {
         "{reason}: {text}"
     );
     assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+/// Path of a directory for servers of this process, below the directory for temporary files. The
+/// directory is not made here.
+fn runtime_dir_of_process() -> &'static Path {
+    static DIR: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    DIR.get_or_init(|| {
+        // Process numbers are reused; in another name space even at the same time.
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let name = format!("wr-{}-{:x}", std::process::id(), now.as_nanos());
+        std::env::temp_dir().join(name)
+    })
 }

@@ -1,4 +1,4 @@
-//! Comparing two trees, by rsync and by a walk of our own that looks where rsync does not:
+//! Compares two trees, with rsync and with a walk of our own. The walk checks what rsync does not:
 //! nanoseconds, device numbers, link counts, holes, and paths longer than `PATH_MAX`.
 
 mod file;
@@ -12,22 +12,23 @@ use std::process::Command;
 use weald_format::{Error, FileKind, Result};
 use weald_sys::{DirBuffer, Stat};
 
-/// Files longer than this are compared by us, at their data only: rsync would read terabytes of
-/// zeros.
+/// Maximum length of a file that rsync compares, bytes. Our walk compares longer files, and only
+/// their data: rsync would read terabytes of zeros.
 const HUGE_LEN: u64 = 1 << 30;
 
-/// Most differences that are listed; the number of the others is told.
+/// Maximum number of listed differences. The last line gives the number of the others.
 const LISTED_MAX: usize = 200;
 
-/// What to compare.
+/// Options of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct CompareOptions {
-    /// Ask rsync(1) as well, which then reads all contents; otherwise we do. Off for trees deeper
-    /// than `PATH_MAX`.
+    /// Whether to run rsync(1), which then reads all contents; otherwise our walk reads them. False
+    /// for trees deeper than `PATH_MAX`.
     pub rsync: bool,
-    /// Holes and allocated blocks must agree. Off where one side is a mount that shows none.
+    /// Whether holes and allocated blocks must agree. False if one side is a mount that shows no
+    /// holes.
     pub holes: bool,
-    /// Link counts must agree. Off where one side is only a part of its tree.
+    /// Whether link counts must agree. False if one side is only a part of its tree.
     pub link_counts: bool,
 }
 
@@ -41,12 +42,12 @@ impl Default for CompareOptions {
     }
 }
 
-/// Compares the directories `a` and `b` with everything below; returns the differences, one a line,
-/// empty if there are none. Atimes, ctimes, and sizes and link counts of directories are not
-/// compared.
+/// Compares the directories `a` and `b` with everything below. Returns the differences, one per
+/// line; empty if there are none. Does not compare atimes, ctimes, and sizes and link counts of
+/// directories.
 ///
 /// # Errors
-/// `Io` where something cannot be read, or rsync cannot be run.
+/// `Io` if something cannot be read or rsync cannot be run.
 pub fn compare(a: &Path, b: &Path, options: &CompareOptions) -> Result<Vec<String>> {
     weald_sys::raise_open_file_limit()
         .map_err(|e| Error::io("raising the limit of open files", e))?;
@@ -74,7 +75,7 @@ pub fn compare(a: &Path, b: &Path, options: &CompareOptions) -> Result<Vec<Strin
     Ok(differences)
 }
 
-/// Fails with all differences of [`compare`].
+/// Panics with all differences of [`compare`].
 ///
 /// # Panics
 /// If there are differences, or the comparison fails.
@@ -92,9 +93,9 @@ pub fn assert_same(a: &Path, b: &Path, options: &CompareOptions) {
 
 /// An inode with several names on one side.
 struct Inode {
-    /// The inode on the other side that its first name stands for.
+    /// Inode on the other side that has the same first name.
     other: (u64, u64),
-    /// A name, for messages.
+    /// One of its names, for messages.
     path: Vec<u8>,
     name_count: u32,
     nlink: u32,
@@ -103,21 +104,21 @@ struct Inode {
 struct Comparison<'a> {
     options: &'a CompareOptions,
     differences: Vec<String>,
-    /// Paths of files that rsync shall not read.
+    /// Paths of files that rsync must not read.
     huge: Vec<Vec<u8>>,
     /// By (dev, ino), for both sides.
     inodes: [HashMap<(u64, u64), Inode>; 2],
 }
 
-/// A pair of directories on the way down.
+/// A pair of directories on the current path.
 struct Level {
     dirs: [OwnedFd; 2],
     path: Vec<u8>,
-    /// Names that both have, to be visited, last first.
+    /// Common names to visit, last first.
     names: Vec<Vec<u8>>,
 }
 
-/// One name in both trees.
+/// A name that both trees have.
 struct Pair<'a> {
     dirs: [&'a OwnedFd; 2],
     name: &'a [u8],
@@ -166,7 +167,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Lists a pair of directories and notes the names that only one has.
+    /// Lists a pair of directories and notes names that exist on one side only.
     fn level(&mut self, dirs: [OwnedFd; 2], path: Vec<u8>) -> Result<Level> {
         let [a, b] = [names_of(&dirs[0], &path)?, names_of(&dirs[1], &path)?];
         let (mut names, mut only) = (Vec::new(), Vec::new());
@@ -199,7 +200,7 @@ impl Comparison<'_> {
         Ok(Level { dirs, path, names })
     }
 
-    /// Compares one name; true if it is a directory on both sides.
+    /// Compares one name; returns true if it is a directory on both sides.
     fn pair(&mut self, pair: &Pair<'_>) -> Result<bool> {
         let stat = |dir| weald_sys::stat_at(dir, pair.name).map_err(|e| at(pair.path, "stat", e));
         let [a, b] = [stat(pair.dirs[0])?, stat(pair.dirs[1])?];
@@ -302,7 +303,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Notes that `a` and `b` are names of one inode each, and that these belong together.
+    /// Records `a` and `b` as names of their inodes, and checks that these inodes correspond.
     fn links(&mut self, path: &[u8], a: &Stat, b: &Stat) {
         let ids = [(a.dev, a.ino), (b.dev, b.ino)];
         let mut strays = Vec::new();
@@ -363,7 +364,7 @@ fn names_of(dir: &OwnedFd, path: &[u8]) -> Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// What rsync would change to make `b` like `a`, but for the files in `huge`.
+/// Changes that rsync would make to `b`, except to files in `huge`.
 fn rsync(a: &Path, b: &Path, huge: &[Vec<u8>]) -> Result<Vec<String>> {
     let mut command = Command::new("rsync");
     command.args([
@@ -391,9 +392,12 @@ fn rsync(a: &Path, b: &Path, huge: &[Vec<u8>]) -> Result<Vec<String>> {
     let with_slash = |path: &Path| path.join("").into_os_string();
     let output = command.arg(with_slash(a)).arg(with_slash(b)).output();
     let output = output.map_err(|e| Error::io("running rsync", e))?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
-    let mut lines: Vec<String> = said.lines().map(|line| format!("rsync: {line}")).collect();
+    let mut lines: Vec<String> = printed
+        .lines()
+        .map(|line| format!("rsync: {line}"))
+        .collect();
     if !output.status.success() {
         lines.push(format!("rsync: {}", output.status));
     }

@@ -1,22 +1,24 @@
-//! JPEG files drawn from a seed: no picture, but everything that a decoder of coefficients meets.
+//! Draws JPEG files from a seed. They are not real pictures, but have everything that a decoder of
+//! coefficients meets.
 
 use crate::Rng;
 
-/// What a file is like.
+/// Properties of a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Jpeg {
-    /// Pixels each way, in units of 16.
+    /// Width and height in units of 16 pixels.
     pub units: (u16, u16),
-    /// Three components, the second and third of half the resolution, instead of one.
+    /// Whether it has three components instead of one; the second and third have half the
+    /// resolution.
     pub is_color: bool,
-    /// One scan for the first coefficients and one of each component for the rest.
+    /// Whether it has one scan for the first coefficients and one scan per component for the rest.
     pub is_progressive: bool,
-    /// Units between restarts; 0 = none.
+    /// Number of units between restarts; 0 for none.
     pub restart: u16,
 }
 
 impl Jpeg {
-    /// A sequential file of so many pixels in units of 16, in colour.
+    /// A sequential colour file of this width and height in units of 16 pixels.
     pub const fn new(across: u16, down: u16) -> Self {
         Self {
             units: (across, down),
@@ -26,7 +28,7 @@ impl Jpeg {
         }
     }
 
-    /// The file.
+    /// Draws the file.
     pub fn draw(self, seed: u64) -> Vec<u8> {
         let mut rng = Rng::new(seed);
         let planes: Vec<Plane> = self
@@ -66,7 +68,8 @@ impl Jpeg {
         out
     }
 
-    /// Of each component: blocks in 16 pixels, and in a unit of an interleaved scan, each way.
+    /// For each component: blocks per 16 pixels, and blocks per unit of an interleaved scan, in
+    /// each direction.
     fn components(self) -> &'static [(usize, usize)] {
         if self.is_color {
             &[(2, 2), (1, 1), (1, 1)]
@@ -86,7 +89,7 @@ impl Jpeg {
         segment(out, if self.is_progressive { 0xc2 } else { 0xc0 }, &frame);
     }
 
-    /// A scan of coefficients `band` of the planes `of`.
+    /// Writes a scan of the coefficients `band` of the planes `of`.
     fn scan(self, out: &mut Vec<u8>, planes: &[Plane], of: &[usize], band: std::ops::Range<usize>) {
         let mut header = vec![of.len() as u8];
         for &plane in of {
@@ -97,7 +100,7 @@ impl Jpeg {
 
         let mut bits = Bits::default();
         let mut last = [0; 3];
-        // A scan of one component has a block as its unit, in rows.
+        // In a scan of one component, a unit is one block, in rows.
         let (across, down) = match of {
             [plane] => (
                 planes[*plane].across,
@@ -132,10 +135,10 @@ impl Jpeg {
     }
 }
 
-/// The coefficients of a component, block by block, in rows.
+/// Coefficients of a component, block by block, in rows.
 struct Plane {
     across: usize,
-    /// Blocks in a unit, each way.
+    /// Blocks per unit in each direction.
     side: usize,
     blocks: Vec<[i32; 64]>,
 }
@@ -162,7 +165,7 @@ impl Plane {
     }
 }
 
-/// Bits of a scan; what looks like a marker is marked as none.
+/// Bits of a scan. A zero byte follows each byte that looks like the start of a marker.
 #[derive(Default)]
 struct Bits {
     out: Vec<u8>,
@@ -185,7 +188,7 @@ impl Bits {
         }
     }
 
-    /// A number after `zeros` zeros, its code `len` bits long.
+    /// Writes a number after `zeros` zeros; its code has `len` bits.
     fn number(&mut self, len: u32, zeros: u32, value: i32) {
         let size = 32 - value.unsigned_abs().leading_zeros();
         let symbol = match len {
@@ -197,7 +200,7 @@ impl Bits {
         self.put(below as u32 & ((1 << size) - 1), size);
     }
 
-    /// All coefficients of a block but the first.
+    /// Writes all coefficients of a block except the first.
     fn rest(&mut self, rest: &[i32]) {
         let Some(last) = rest.iter().rposition(|&c| c != 0) else {
             if !rest.is_empty() {
@@ -232,13 +235,13 @@ impl Bits {
     }
 }
 
-/// Symbols of the coefficients but the first: end of block, sixteen zeros, zeros and size.
+/// Symbols of all coefficients except the first: end of block, sixteen zeros, zeros and size.
 fn rest_symbols() -> impl Iterator<Item = u8> {
     let sizes = |zeros: u8| (1..=10).map(move |size| zeros << 4 | size);
     [0, 0xf0].into_iter().chain((0..16).flat_map(sizes))
 }
 
-/// The code of such a symbol: all are eight bits long.
+/// Code of such a symbol; all codes have eight bits.
 fn code_of(symbol: u32) -> u32 {
     match symbol {
         0 => 0,
@@ -247,7 +250,7 @@ fn code_of(symbol: u32) -> u32 {
     }
 }
 
-/// A table of codes that are all `len` bits long.
+/// A table of codes that all have `len` bits.
 fn codes(id: u8, len: usize, symbols: impl Iterator<Item = u8>) -> Vec<u8> {
     let symbols: Vec<u8> = symbols.collect();
     let mut table = vec![id];

@@ -1,8 +1,8 @@
-//! What tests of all rooms share: trees that have everything, a comparison of trees, seeded
-//! randomness, the real binary, a ground to mount images on.
+//! Shared code of the tests of all crates: trees with every feature, a comparison of trees, seeded
+//! random numbers, the real binary, a directory for mounts.
 //!
-//! Neighbours: it stands on `sys` only and knows nothing of images, so that what it finds does not
-//! rest on the code under test. It needs root (devices, owners, trusted xattrs), and rsync(1) for
+//! Neighbours: it depends on `sys` only and knows nothing about images. So its findings do not rely
+//! on the code under test. It needs root (devices, owners, trusted xattrs), and rsync(1) for
 //! [`compare`](compare::compare).
 #![forbid(unsafe_code)]
 

@@ -1,28 +1,28 @@
-//! A ground to mount images on: a short temporary directory with a place of its own for servers,
-//! left clean however a test ends.
+//! A directory for tests that mount images: short path, servers of its own, cleaned up however a
+//! test ends.
 //!
 //! Neighbours: [`command`](crate::command) finds the real binary. Nothing here waits for a process
-//! by its number: orphans may stay zombies where nobody reaps them. Children are waited for, mounts
-//! are looked up, each below this ground only.
+//! by its number, because an orphan stays a zombie if nobody reaps it. Tests wait for children, and
+//! look up mounts below this directory only.
 
 use crate::command::{Output, weald_command};
 use rustix::mount::UnmountFlags;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long anything may take that a test waits for: far more than the busiest machine needs, less
-/// than a run of all tests may.
+/// Maximum time that a test waits for an event: far more than the busiest machine needs, and less
+/// than a run of all tests may take.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A temporary directory with images, mount points and servers. Dropping it detaches every mount
-/// below it, whereupon servers end by themselves, and removes it.
+/// A temporary directory with images, mount points and servers. On drop it detaches every mount
+/// below it, so that servers end, and removes itself.
 #[derive(Debug)]
 pub struct Ground {
     path: PathBuf,
@@ -31,8 +31,8 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// A new one, which every user may enter, with an empty directory for servers that only its
-    /// owner may.
+    /// Makes a new one that every user may enter, with an empty directory for servers that only its
+    /// owner may enter.
     ///
     /// # Panics
     /// If it cannot be made.
@@ -43,7 +43,7 @@ impl Ground {
             .tempdir()
             .expect("temporary directory");
         set_mode(base.path(), 0o755);
-        // As the kernel names it in its list of mounts.
+        // The path in the form of the kernel's mount list.
         let path = base.path().canonicalize().expect("path of the directory");
         let ground = Self { path, _base: base };
         fs::create_dir(ground.runtime_dir()).expect("runtime directory");
@@ -51,22 +51,22 @@ impl Ground {
         ground
     }
 
-    /// The directory itself, without symlinks.
+    /// The directory, without symlinks in its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where something of this name lies or will lie.
+    /// Path of `name` in this directory; it need not exist.
     pub fn at(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Where the image of this name lies or will lie.
+    /// Path of the image `name`; it need not exist.
     pub fn image(&self, name: &str) -> PathBuf {
         self.at(format!("{name}.weald"))
     }
 
-    /// The directory of this name, made where it is missing: a source or a mount point.
+    /// The directory `name`, for a source or a mount point. Makes it if it is missing.
     ///
     /// # Panics
     /// If it cannot be made.
@@ -76,13 +76,13 @@ impl Ground {
         dir
     }
 
-    /// Where servers of this ground have their sockets.
+    /// Directory for the sockets of this directory's servers.
     pub fn runtime_dir(&self) -> PathBuf {
         self.at("run")
     }
 
-    /// A command for the real binary, in this directory and with its servers here; it reads
-    /// nothing.
+    /// Makes a command for the real binary, with this working directory and these servers, and with
+    /// empty standard input.
     ///
     /// # Panics
     /// As [`weald_path`](crate::command::weald_path).
@@ -104,7 +104,7 @@ impl Ground {
         finish(self.command().args(args))
     }
 
-    /// Packs the directory `source` into `image`, with more words of `weald build` in `args`.
+    /// Packs the directory `source` into `image`; `args` are more options of `weald build`.
     ///
     /// # Panics
     /// If that fails.
@@ -115,7 +115,8 @@ impl Ground {
         finish(command.arg(source).arg(image)).expect(0);
     }
 
-    /// Mounts `image` on `dir`, with more words of `weald mount` in `args`; it is live then.
+    /// Mounts `image` on `dir`; `args` are more options of `weald mount`. The mount is live on
+    /// return.
     ///
     /// # Panics
     /// If that fails.
@@ -126,8 +127,8 @@ impl Ground {
         assert!(self.is_mounted(dir), "{}", dir.display());
     }
 
-    /// Unmounts `dir` by `weald umount`, again for a while where it is in use: a child that another
-    /// test has just forked holds all descriptors of this process until it becomes another program.
+    /// Unmounts `dir` with `weald umount`, and retries for a while if it is in use: a child that
+    /// another test has just forked holds all descriptors of this process until it calls exec.
     ///
     /// # Panics
     /// If that fails.
@@ -145,7 +146,7 @@ impl Ground {
         assert!(!self.is_mounted(dir), "{}", dir.display());
     }
 
-    /// Mounts `image` on `dir` by a child that serves this mount alone, and waits until it is live.
+    /// Mounts `image` on `dir` in a child that serves only this mount, and waits until it is live.
     ///
     /// # Panics
     /// If the child ends before that, or takes longer than [`PATIENCE`].
@@ -161,19 +162,19 @@ impl Ground {
         server
     }
 
-    /// Whether something is mounted on `dir`, a directory of this ground; asks nothing of what is
-    /// mounted.
+    /// Whether a file system is mounted on `dir`, a directory below this one. Does not access the
+    /// mount.
     ///
     /// # Panics
-    /// If the kernel's list of mounts cannot be read.
+    /// If the kernel's mount list cannot be read.
     pub fn is_mounted(&self, dir: &Path) -> bool {
         self.mounts().iter().any(|mount| mount == dir)
     }
 
-    /// Everything mounted below this directory, in the order of mounting.
+    /// All mount points below this directory, in the order of mounting.
     ///
     /// # Panics
-    /// If the kernel's list of mounts cannot be read.
+    /// If the kernel's mount list cannot be read.
     pub fn mounts(&self) -> Vec<PathBuf> {
         let list = fs::read("/proc/self/mountinfo").expect("/proc/self/mountinfo");
         let lines = list.split(|byte| *byte == b'\n');
@@ -186,8 +187,8 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        // More than one may lie on the same directory, and what is refused now may be taken away
-        // with what lies above it.
+        // Several mounts may lie on one directory. If a detach fails, a later round may detach it
+        // together with a mount above it.
         for _ in 0..3 {
             for dir in self.mounts().iter().rev() {
                 let _ = rustix::mount::unmount(dir, UnmountFlags::DETACH);
@@ -196,7 +197,7 @@ impl Drop for Ground {
     }
 }
 
-/// A child that is killed and waited for when dropped. What it says, on both channels, goes to a
+/// A child process that is killed and waited for on drop. Its standard output and error go to a
 /// file.
 #[derive(Debug)]
 pub struct Server {
@@ -218,7 +219,7 @@ impl Server {
         Self { child, said }
     }
 
-    /// Its number, for signals; it stays its own until it was waited for.
+    /// Process id, for signals. It stays valid until the child was waited for.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -226,17 +227,17 @@ impl Server {
     /// Whether it has not ended yet.
     ///
     /// # Panics
-    /// If nobody can tell.
+    /// If its state cannot be read.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("state of a child").is_none()
     }
 
-    /// What it has said so far.
+    /// Its output so far.
     ///
     /// # Panics
-    /// If that cannot be read.
+    /// If the output cannot be read.
     pub fn log(&self) -> String {
-        // At offsets of our own: that of the file is the child's.
+        // Reads at explicit offsets, because the child uses the file's offset.
         let len = self.said.metadata().expect("length").len();
         let mut said = vec![0; usize::try_from(len).expect("a few lines")];
         self.said
@@ -245,7 +246,7 @@ impl Server {
         String::from_utf8_lossy(&said).into_owned()
     }
 
-    /// Ends it at once (SIGKILL), whatever it is doing.
+    /// Kills it (SIGKILL).
     ///
     /// # Panics
     /// If it cannot be waited for.
@@ -254,7 +255,7 @@ impl Server {
         self.child.wait().expect("end of a child");
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it ends by itself.
     ///
     /// # Panics
     /// If it takes longer than [`PATIENCE`].
@@ -276,8 +277,8 @@ impl Drop for Server {
     }
 }
 
-/// Runs a command to its end. It is no pipe that it writes to: a server that it leaves behind holds
-/// nobody up.
+/// Runs a command to its end. Its output goes to files, not pipes, so that a server which it leaves
+/// running does not block the test.
 ///
 /// # Panics
 /// If it cannot be started, or takes longer than [`PATIENCE`].
@@ -305,10 +306,10 @@ pub fn finish(command: &mut Command) -> Output {
     }
 }
 
-/// Waits for something that another thread or process is about to do.
+/// Waits until another thread or process has done something.
 ///
 /// # Panics
-/// If it does not come within [`PATIENCE`].
+/// If it does not happen within [`PATIENCE`].
 #[track_caller]
 pub fn eventually(what: &str, mut is_done: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -322,7 +323,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("chmod");
 }
 
-/// A path of the kernel's list of mounts: `\040` and the like stand for bytes.
+/// Decodes a path of the kernel's mount list, where `\040` and the like stand for bytes.
 fn unescaped(word: &[u8]) -> PathBuf {
     let (mut path, mut rest) = (Vec::with_capacity(word.len()), word);
     while let [first, after @ ..] = rest {
@@ -336,18 +337,6 @@ fn unescaped(word: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(path))
 }
 
-/// The name of a directory for servers that belongs to this process, in the directory for temporary
-/// files; not made.
-pub(crate) fn runtime_dir_of_process() -> &'static Path {
-    static DIR: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
-    DIR.get_or_init(|| {
-        // Process numbers come again, in other name spaces even at once.
-        let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let name = format!("wr-{}-{:x}", std::process::id(), now.as_nanos());
-        std::env::temp_dir().join(OsStr::from_bytes(name.as_bytes()))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -358,7 +347,7 @@ mod tests {
         assert_eq!(unescaped(br"/a\04"), Path::new(r"/a\04"));
     }
 
-    // Would catch a ground that leaves mounts behind, or that cannot see them.
+    // Catches: a fixture that leaves mounts behind or does not see them.
     #[test]
     fn a_ground_takes_its_mounts_away() {
         let ground = Ground::new();

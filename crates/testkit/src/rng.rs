@@ -1,4 +1,4 @@
-//! Seeded randomness: small, fast, the same everywhere.
+//! Seeded random numbers: small, fast, the same on every machine.
 
 /// A SplitMix64 generator: every seed gives a different, good sequence of period 2^64.
 ///
@@ -9,16 +9,16 @@
 pub struct Rng(u64);
 
 impl Rng {
-    /// The sequence of `seed`.
+    /// Starts the sequence of `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The sequence of the number in environment variable `WEALD_SEED`, or of the clock. Prints the
+    /// Starts with the seed in the environment variable `WEALD_SEED`, or with the clock. Prints the
     /// seed, so that a failing run can be repeated.
     ///
     /// # Panics
-    /// If the variable is set, but no number.
+    /// If the variable is set but is not a number.
     pub fn from_environment() -> Self {
         let seed = match std::env::var("WEALD_SEED") {
             Ok(text) => text.parse().expect("WEALD_SEED is a number"),
@@ -39,7 +39,7 @@ impl Rng {
         z ^ z >> 31
     }
 
-    /// A number in `0 .. bound`; the bias is below `bound` / 2^64.
+    /// Draws a number in `0 .. bound`; the bias is below `bound` / 2^64.
     ///
     /// # Panics
     /// If `bound` is 0.
@@ -48,15 +48,15 @@ impl Rng {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True once in `count` times.
+    /// Returns true with probability 1 / `count`.
     pub fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 
-    /// One of `items`.
+    /// Picks one of `items`.
     ///
     /// # Panics
-    /// If there are none.
+    /// If `items` is empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len() as u64) as usize]
     }
@@ -72,8 +72,7 @@ impl Rng {
     }
 }
 
-/// `len` bytes of hexadecimal words that look as random as text does: they compress, to about a
-/// half.
+/// Makes `len` bytes of hexadecimal words. They compress like text, to about half.
 pub fn words(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut out = String::with_capacity(len + 32);

@@ -1,9 +1,9 @@
-//! The torture tree: everything that a Linux file system can hold and a packer can get wrong.
+//! The torture tree: every feature of a Linux file system that a packer can get wrong.
 //!
 //! Each section is a directory of its own: `names`, `modes`, `owners`, `times`, `kinds`, `xattrs`,
 //! `acls`, `symlinks`, `hardlinks`, `sparse`, `huge`, `sizes`, `content`, `empty`; and `big` on
-//! request. [`make_deep`] makes what rsync and most tools cannot walk, apart. What a file system
-//! refuses is an error, never skipped.
+//! request. [`make_deep`] makes a separate tree that rsync and most tools cannot walk. If the file
+//! system refuses an inode, that is an error; nothing is skipped.
 
 mod attributes;
 mod big;
@@ -20,28 +20,26 @@ use weald_format::{Result, Timestamp};
 
 pub use big::{make_big, make_deep};
 
-/// What the tree shall hold.
+/// Options of the tree.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Decides names, contents and times; the same seed makes the same tree.
+    /// Seed of names, contents and times; the same seed makes the same tree.
     pub seed: u64,
-    /// Also `big`: a directory of 10^6 entries and 10^5 empty directories.
+    /// Whether to add `big`: a directory of 10^6 entries and 10^5 empty directories.
     pub big: bool,
 }
 
-/// Entries of the directory `big/million`.
+/// Number of entries in the directory `big/million`.
 const BIG_ENTRY_COUNT: u32 = 1_000_000;
 
-/// Empty directories below `big/spread`.
+/// Number of empty directories below `big/spread`.
 const BIG_DIR_COUNT: u32 = 100_000;
 
 /// Makes the tree in the directory `dir`, which must exist and be empty. Prints the seed to
 /// standard error.
 ///
 /// # Errors
-/// `Io` where the file system or the user's rights do not suffice (root is needed), `Full`.
-/// # Cost
-/// About 60 MB of disk and a few seconds; with `big` some 20 seconds more.
+/// `Io` if the file system or the user's permissions do not suffice (root is needed), `Full`.
 pub fn make(dir: &Path, options: &Options) -> Result<()> {
     eprintln!("torture tree: seed {}", options.seed);
     let mut rng = Rng::new(options.seed);
@@ -63,7 +61,7 @@ pub fn make(dir: &Path, options: &Options) -> Result<()> {
         make_big(&dir.join("big"), BIG_ENTRY_COUNT, BIG_DIR_COUNT)?;
     }
     let times = root.dir("times")?;
-    root.settle_times(&mut rng, &["big"])?;
+    root.set_all_times(&mut rng, &["big"])?;
     attributes::make_times(&times)?;
     times.set_mtime(
         "",
@@ -81,7 +79,7 @@ pub fn make(dir: &Path, options: &Options) -> Result<()> {
     )
 }
 
-/// Empty directories, alone, nested and as the only child.
+/// Empty directories: alone, nested, and as the only child.
 fn make_empty(root: &Maker) -> Result<()> {
     for number in 0..100 {
         root.dir(format!("dir{number}"))?;

@@ -1,5 +1,5 @@
-//! `compare A B [--no-rsync] [--no-holes] [--no-link-counts]`: lists how two trees differ; exit
-//! status 1 if they do.
+//! `compare A B [--no-rsync] [--no-holes] [--no-link-counts]`: lists the differences of two trees;
+//! exit status 1 if there are any.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! Comparing the data and the holes of two files of one length.
+//! Compares the data and the holes of two files of equal length.
 
-use crate::Rng;
+use crate::rng::Rng;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -9,17 +9,18 @@ use weald_sys::Stat;
 
 const PIECE_LEN: usize = 1 << 20;
 
-/// A run of data longer than this is only probed: it is a hole that the file system does not show.
+/// Maximum length of a data run that is compared completely, bytes. A longer run is a hole that the
+/// file system does not show; it is only probed.
 const RUN_LEN_MAX: u64 = 1 << 30;
 
-/// Probes of such a run.
+/// Number of probes of such a run.
 const PROBE_COUNT: u64 = 1000;
 
-/// Allocated blocks (of 512 bytes) may differ by so many: file systems keep extents and xattrs in
-/// them, too.
+/// Allowed difference in allocated blocks (of 512 bytes): file systems also store extents and
+/// xattrs in blocks.
 const BLOCK_SLACK: u64 = 64;
 
-/// The offset of the first difference in `range`.
+/// Offset of the first difference in `range`.
 pub fn content_difference(files: &[File; 2], range: Range<u64>) -> io::Result<Option<u64>> {
     let mut buffers = [vec![0; PIECE_LEN], vec![0; PIECE_LEN]];
     let mut offset = range.start;
@@ -38,8 +39,7 @@ pub fn content_difference(files: &[File; 2], range: Range<u64>) -> io::Result<Op
     Ok(None)
 }
 
-/// The offset of the first difference found where either file has data; what both call a hole is
-/// not read.
+/// Offset of the first difference where either file has data. Common holes are not read.
 pub fn data_difference(files: &[File; 2], len: u64) -> io::Result<Option<u64>> {
     for side in files {
         let mut from = 0;
@@ -71,7 +71,7 @@ fn probe(files: &[File; 2], run: Range<u64>) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// How the holes and the allocated space of two files differ, in words.
+/// Describes how holes and allocated space of two files differ.
 pub fn hole_difference(files: &[File; 2], stats: [&Stat; 2]) -> io::Result<Vec<String>> {
     let mut differences = Vec::new();
     let mut from = [0; 2];

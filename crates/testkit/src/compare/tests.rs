@@ -1,4 +1,4 @@
-//! Every difference is seen, and nothing else.
+//! Every difference is found, and nothing else.
 
 use super::*;
 use crate::torture::{Options, make};
@@ -12,7 +12,7 @@ struct Trees {
     dirs: [PathBuf; 2],
 }
 
-/// Two equal trees with a bit of everything.
+/// Makes two equal trees with a bit of everything.
 fn trees() -> Trees {
     let temp = tempfile::tempdir().unwrap();
     let dirs = ["a", "b"].map(|name| temp.path().join(name));
@@ -32,7 +32,7 @@ fn trees() -> Trees {
     Trees { _temp: temp, dirs }
 }
 
-/// Gives everything in `dir` the same mtime again.
+/// Sets the mtime of everything in `dir` to the same value again.
 fn set_times(dir: &Path) {
     let fd = weald_sys::open_dir(dir).unwrap();
     let mtime = Some(Timestamp {
@@ -44,7 +44,7 @@ fn set_times(dir: &Path) {
     }
 }
 
-/// What our own walk, without rsync, says after `change` was applied to the second tree.
+/// Differences that our walk, without rsync, finds after `change` was applied to the second tree.
 fn after(change: impl FnOnce(&Path, &OwnedFd)) -> Vec<String> {
     let trees = trees();
     let second = &trees.dirs[1];
@@ -193,7 +193,7 @@ fn a_copy_by_cp_of_the_torture_tree_is_the_same() {
         .status()
         .unwrap();
     assert!(status.success());
-    // cp finds holes as we do, but makes its own of what it reads; all else must agree.
+    // cp finds holes as we do, but makes different holes. Everything else must agree.
     assert_same(
         &dirs[0],
         &dirs[1],

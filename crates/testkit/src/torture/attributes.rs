@@ -5,7 +5,7 @@ use crate::Rng;
 use weald_format::{Result, Timestamp};
 use weald_sys::NodeKind;
 
-/// All 4096 modes of a file, and of directories all that differ in one class.
+/// All 4096 modes for files, and for directories all modes that differ in one class.
 pub fn make_modes(root: &Maker) -> Result<()> {
     let (files, dirs) = (root.dir("files")?, root.dir("dirs")?);
     for mode in 0..=0o7777_u16 {
@@ -20,7 +20,7 @@ pub fn make_modes(root: &Maker) -> Result<()> {
     Ok(())
 }
 
-/// Ids at the borders of 16, 31 and 32 bits; 0xFFFFFFFF is no id.
+/// Ids at the limits of 16, 31 and 32 bits. 0xFFFFFFFF is not an id.
 pub fn make_owners(root: &Maker) -> Result<()> {
     let ids = [
         0,
@@ -44,14 +44,14 @@ pub fn make_owners(root: &Maker) -> Result<()> {
         root.chown(format!("link{uid}"), uid, uid)?;
         root.dir(format!("dir{uid}"))?.chown("", uid, uid)?;
     }
-    // A set-id file of another owner: chown after chmod would have cleared the bits.
+    // A set-id file of another owner: a chown after the chmod would have cleared the bits.
     root.file("set-ids", b"")?;
     root.chown("set-ids", 1000, 1000)?;
     root.chmod("set-ids", 0o6755)
 }
 
-/// Times from 1901 to 2446, what ext4 holds, with nanoseconds at both borders; in its very first
-/// and last second the kernel drops them.
+/// Times from 1901 to 2446, the range of ext4, with nanoseconds at both ends. In the very first and
+/// last second the kernel drops them.
 pub fn make_times(root: &Maker) -> Result<()> {
     let seconds = [
         -0x7FFF_FFFF,
@@ -83,8 +83,8 @@ pub fn make_times(root: &Maker) -> Result<()> {
     Ok(())
 }
 
-/// Every kind, devices with numbers at the borders. Not character device 0/0: overlayfs takes it
-/// for a whiteout.
+/// Every kind of inode, devices with numbers at the limits. Not character device 0/0: overlayfs
+/// treats it as a whiteout.
 pub fn make_kinds(root: &Maker) -> Result<()> {
     root.file("regular", b"regular")?;
     root.dir("directory")?;
@@ -111,7 +111,7 @@ pub fn make_kinds(root: &Maker) -> Result<()> {
     Ok(())
 }
 
-/// Xattrs of all namespaces but ACLs, on every kind that takes them.
+/// Xattrs of all namespaces except ACLs, on every kind that supports them.
 pub fn make_xattrs(root: &Maker, rng: &mut Rng) -> Result<()> {
     for name in [
         "plain", "many", "large", "empty", "same1", "same2", "binary",
@@ -147,8 +147,8 @@ pub fn make_xattrs(root: &Maker, rng: &mut Rng) -> Result<()> {
     make_capabilities(&root.dir("capabilities")?)
 }
 
-/// `struct vfs_ns_cap_data` of linux/capability.h: revision 2, and revision 3 with the user id of a
-/// namespace's root.
+/// `struct vfs_ns_cap_data` of linux/capability.h: revision 2, and revision 3 with the root user id
+/// of a namespace.
 fn make_capabilities(root: &Maker) -> Result<()> {
     let value = |magic: u32, permitted: u64, inheritable: u64| {
         let halves = [permitted, inheritable, permitted >> 32, inheritable >> 32];
@@ -176,7 +176,7 @@ fn make_capabilities(root: &Maker) -> Result<()> {
     Ok(())
 }
 
-/// POSIX ACLs: access and default ones, short and long.
+/// POSIX ACLs: access and default ACLs, short and long.
 pub fn make_acls(root: &Maker) -> Result<()> {
     for (name, entries) in [("one-user", 1), ("users", 5), ("long", 60)] {
         root.file(name, b"")?;
@@ -192,7 +192,7 @@ pub fn make_acls(root: &Maker) -> Result<()> {
     root.xattr("fifo", "system.posix_acl_access", &acl(2))
 }
 
-/// An ACL with `count` named users and a named group, as the kernel wants it: version 2, then (tag,
+/// An ACL with `count` named users and a named group in the kernel's format: version 2, then (tag,
 /// permissions, id).
 ///
 /// # Source

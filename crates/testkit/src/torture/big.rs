@@ -1,4 +1,4 @@
-//! Trees that are large in one direction: very many entries, very many directories, very deep.
+//! Trees that are large in one respect: number of entries, number of directories, depth.
 
 use super::maker::Maker;
 use std::path::Path;
@@ -6,12 +6,10 @@ use weald_format::{Error, Result};
 use weald_sys::NodeKind;
 
 /// Makes the directory `dir` with `million/`, a directory of `entry_count` empty files, and
-/// `spread/`, `dir_count` empty directories a hundred to a parent.
+/// `spread/`, `dir_count` empty directories with a hundred per parent.
 ///
 /// # Errors
 /// `Io`, `Full` (inodes may run out).
-/// # Cost
-/// One system call an entry: about 5 seconds for 10^6 on ext4.
 pub fn make_big(dir: &Path, entry_count: u32, dir_count: u32) -> Result<()> {
     std::fs::create_dir(dir).map_err(|e| Error::io(format!("{}", dir.display()), e))?;
     let root = Maker::open(dir)?;
@@ -20,14 +18,14 @@ pub fn make_big(dir: &Path, entry_count: u32, dir_count: u32) -> Result<()> {
         let name = format!("entry-{number:07}");
         let made =
             weald_sys::make_node_at(&million.fd, name.as_bytes(), NodeKind::EmptyFile, 0o644);
-        million.said(name.as_bytes(), "make node", made)?;
+        million.named(name.as_bytes(), "make node", made)?;
     }
     let spread = root.dir("spread")?;
     for parent in 0..dir_count.div_ceil(100) {
         let dir = spread.dir(format!("{parent:04}"))?;
         for number in 0..100.min(dir_count - parent * 100) {
             let name = format!("{number}");
-            dir.said(
+            dir.named(
                 name.as_bytes(),
                 "make",
                 weald_sys::make_dir_at(&dir.fd, name.as_bytes(), 0o755),
@@ -47,12 +45,12 @@ pub fn make_deep(dir: &Path, depth: u32) -> Result<()> {
     let mut at = Maker::open(dir)?;
     for level in 0..depth {
         let name = format!("level-{level:05}");
-        at.said(
+        at.named(
             name.as_bytes(),
             "make",
             weald_sys::make_dir_at(&at.fd, name.as_bytes(), 0o755),
         )?;
-        at.fd = at.said(
+        at.fd = at.named(
             name.as_bytes(),
             "open",
             weald_sys::open_dir_at(&at.fd, name.as_bytes()),

@@ -1,11 +1,11 @@
-//! File contents: sizes around every border, and data that is easy, hard or repeated in awkward
-//! places.
+//! File contents: lengths around all limits, and data that is easy, hard, or repeated at odd
+//! positions.
 
 use super::maker::Maker;
 use crate::Rng;
 use weald_format::Result;
 
-/// Sizes around the borders of pages, frames and blocks.
+/// Lengths around the limits of pages, frames and blocks.
 pub fn make_sizes(root: &Maker, rng: &mut Rng) -> Result<()> {
     let mut sizes = vec![0, 1, 2, 3, 7, 63, 64, 65, 511, 512, 513];
     for border in [4 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 4 << 20] {
@@ -23,7 +23,7 @@ pub fn make_content(root: &Maker, rng: &mut Rng) -> Result<()> {
     (0..20).try_for_each(|n| identical.file(format!("{n}"), &same))?;
     let prefix = root.dir("same-size")?;
     for number in 0..20_u8 {
-        // Same length, different in the last byte only: candidates for sharing that must not be
+        // Equal length, different only in the last byte: these look shareable but must not be
         // shared.
         prefix.file(format!("{number}"), &[&same[..50_000], &[number]].concat())?;
     }
@@ -31,7 +31,7 @@ pub fn make_content(root: &Maker, rng: &mut Rng) -> Result<()> {
     make_patterns(&root.dir("patterns")?, rng)
 }
 
-/// Versions of one file: parts inserted, removed, moved and changed at odd places.
+/// Versions of one file, with parts inserted, removed, moved and changed at odd positions.
 fn make_sharing(root: &Maker, rng: &mut Rng) -> Result<()> {
     let mut version = rng.bytes(700_001);
     for number in 0..12 {
@@ -51,7 +51,7 @@ fn make_sharing(root: &Maker, rng: &mut Rng) -> Result<()> {
     root.file("twice", &[version.as_slice(), &version].concat())
 }
 
-/// Data of every texture: incompressible, constant, periodic, text, and mixtures.
+/// Data of every kind: incompressible, constant, periodic, text, and mixtures.
 fn make_patterns(root: &Maker, rng: &mut Rng) -> Result<()> {
     root.file("random-8m", &rng.bytes(8 << 20))?;
     for byte in [0, 1, 0xFF] {

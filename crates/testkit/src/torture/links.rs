@@ -5,7 +5,7 @@ use crate::Rng;
 use weald_format::Result;
 use weald_sys::NodeKind;
 
-/// Symlinks: every length of interest, every kind of target, none of which need exist.
+/// Symlinks with every length of interest and every kind of target. Targets need not exist.
 pub fn make_symlinks(root: &Maker, rng: &mut Rng) -> Result<()> {
     root.file("file", b"target")?;
     root.dir("dir")?.file("inside", b"inside")?;
@@ -36,7 +36,8 @@ pub fn make_symlinks(root: &Maker, rng: &mut Rng) -> Result<()> {
     (0..200).try_for_each(|n| same.symlink(format!("{n}"), b"../the/same/target"))
 }
 
-/// Hard links of every kind but directories, within and across directories, two and a thousand.
+/// Hard links of every kind except directories, within and across directories, two and a thousand
+/// names.
 pub fn make_hard_links(root: &Maker, rng: &mut Rng) -> Result<()> {
     let (here, there) = (root.dir("here")?, root.dir("there")?);
     let below = there.dir("below")?;
@@ -56,7 +57,7 @@ pub fn make_hard_links(root: &Maker, rng: &mut Rng) -> Result<()> {
         there.link(format!("{name}-there"), &here, name)?;
         below.link(format!("a-{name}-first"), &here, name)?;
     }
-    // Same content, another inode: sharing must not make links of copies.
+    // Equal content but another inode: deduplication must not turn copies into links.
     let content = rng.bytes(5000);
     here.file("copy1", &content)?;
     here.file("copy2", &content)?;
@@ -67,7 +68,7 @@ pub fn make_hard_links(root: &Maker, rng: &mut Rng) -> Result<()> {
     make_linked_twins(root)
 }
 
-/// Two directories that differ in nothing but in what their files are linked to.
+/// Two directories that differ only in the link targets of their files.
 fn make_linked_twins(root: &Maker) -> Result<()> {
     for name in ["twin-a", "twin-b"] {
         let twin = root.dir(name)?;

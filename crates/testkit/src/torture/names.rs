@@ -1,4 +1,4 @@
-//! Names: every byte, every length, everything that a shell, a terminal or a parser trips over.
+//! Names: every byte, every length, and names that shells, terminals and parsers fail on.
 
 use super::maker::Maker;
 use crate::Rng;
@@ -53,8 +53,7 @@ const ODD: [&[u8]; 46] = [
     b"CON",
 ];
 
-/// Pairs that differ by so little that a careless comparison takes them for one, or orders them
-/// wrongly.
+/// Pairs of names that a careless comparison treats as equal or orders wrongly.
 const NEAR: [&[u8]; 12] = [
     b"con",
     b"Con",
@@ -106,7 +105,7 @@ fn make_lengths(root: &Maker, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// Names as programs make them: counters with and without gaps, digests, long common beginnings.
+/// Names as programs make them: counters with and without gaps, digests, long common prefixes.
 fn make_patterns(root: &Maker, rng: &mut Rng) -> Result<()> {
     let (counters, gaps) = (root.dir("counters")?, root.dir("gaps")?);
     for number in 0..1500_u32 {
@@ -130,7 +129,8 @@ fn make_patterns(root: &Maker, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// Directories with odd names, each with an odd child, so that paths are odd in the middle.
+/// Directories with odd names, each with a child with an odd name, so that paths are odd in the
+/// middle.
 fn make_odd_dirs(root: &Maker) -> Result<()> {
     for name in ODD {
         let dir = root.dir(name)?;

@@ -4,8 +4,8 @@ use super::maker::Maker;
 use crate::Rng;
 use weald_format::{ErrorKind, Result};
 
-/// Holes at the start, in the middle, at the end, everywhere; data that touches no border, and
-/// zeros that are no hole.
+/// Holes at the start, in the middle, at the end, everywhere; data away from block borders; zeros
+/// that are not a hole.
 pub fn make(root: &Maker, rng: &mut Rng) -> Result<()> {
     let (piece, mib) = (rng.bytes(64 << 10), 1 << 20);
     root.pieces("hole-at-start", mib, &[(mib - 65536, &piece)])?;
@@ -36,7 +36,7 @@ pub fn make(root: &Maker, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// Files of terabytes: up to 4 TiB, or what the file system allows.
+/// Files of terabytes: up to 4 TiB, or the maximum of the file system.
 pub fn make_huge(root: &Maker) -> Result<()> {
     let len_max = longest(root)?;
     root.pieces("all-hole", len_max, &[])?;
@@ -53,7 +53,7 @@ pub fn make_huge(root: &Maker) -> Result<()> {
     root.pieces("beyond-32-bits", (1 << 32) + 5, &[(1 << 32, b"12345")])
 }
 
-/// The largest power of two up to 4 TiB that a file may be long.
+/// Largest power of two, up to 4 TiB, that a file may be long.
 fn longest(root: &Maker) -> Result<u64> {
     let mut len = 1 << 42;
     loop {
@@ -61,7 +61,7 @@ fn longest(root: &Maker) -> Result<u64> {
             Err(error) if error.kind() == ErrorKind::Full && len > 1 << 34 => len /= 2,
             other => {
                 other?;
-                root.said(
+                root.named(
                     b"probe",
                     "remove",
                     weald_sys::remove_file_at(&root.fd, b"probe"),
@@ -69,7 +69,7 @@ fn longest(root: &Maker) -> Result<u64> {
                 return Ok(len);
             }
         }
-        root.said(
+        root.named(
             b"probe",
             "remove",
             weald_sys::remove_file_at(&root.fd, b"probe"),

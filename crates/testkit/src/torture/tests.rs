@@ -1,4 +1,4 @@
-//! The tree is what it says, and the same for the same seed.
+//! The tree has the documented contents and depends only on the seed.
 
 use super::*;
 use crate::{CompareOptions, compare};
