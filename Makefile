@@ -1,7 +1,7 @@
-# make demo       pack a real tree, mount it, compare it, show its size beside SquashFS's
+# make demo       pack eight versions of a package, mount them, compare every byte, show size and cost beside SquashFS
 # make test       everything that must hold of a commit; needs root
 # make            build the program
-# make install    PREFIX=/usr/local: program, mount helper, manual pages, completions
+# make install    PREFIX=/usr/local: program (stripped), mount helper, manual pages, completions
 # make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; 20 minutes, needs root
 # make bench-build   size, time and memory of building beside every rival; an hour and more
 # make bench-mount   mounts beside SquashFS, EROFS, ext4 and a stub without an image; needs root
@@ -111,7 +111,7 @@ setup:
 # Builds nothing, so that root needs no Rust: run make first.
 install:
 	@test -x $(BIN) || { echo "make install: $(BIN) is missing: run 'make' first" >&2; exit 2; }
-	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/weald
+	install -D -s -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/weald
 	install -d $(DESTDIR)$(SBINDIR) $(SHARE)/man/man1 $(SHARE)/man/man8 $(SHARE)/bash-completion/completions \
 		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	ln -sfn $(PREFIX)/bin/weald $(DESTDIR)$(SBINDIR)/mount.weald

@@ -1,47 +1,54 @@
 #!/bin/bash
-# demo.sh [DIR]: packs a real tree, mounts it, lists it, compares it with its source byte for byte, and shows its size beside
-# SquashFS's. Exit status 0 only if nothing differs.
+# demo.sh [DIR]: packs a forest (or the tree DIR), mounts it, compares it with its source byte for byte, and shows size,
+# CPU time and memory beside SquashFS, and beside DwarFS where mkdwarfs is installed. Exit status 0 only if nothing
+# differs.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# Trees that machines have, the first of a size that takes a minute or two is taken.
-LEN_MIN=60000000
-LEN_MAX=500000000
-
-choose_tree() {
-    local dir len
-    for dir in /usr/share /usr/include /usr/lib/python3* "$(rustc --print sysroot)/lib" /usr/share/doc /usr/lib/*-linux-gnu /usr/lib; do
-        if [ ! -d "$dir" ] || ! is_readable "$dir"; then continue; fi
-        len=$(tree_len "$dir")
-        if [ "$len" -ge $LEN_MIN ] && [ "$len" -le $LEN_MAX ]; then
-            printf '%s' "$dir"
-            return
-        fi
-    done
-    die "found no tree of $(human $LEN_MIN) to $(human $LEN_MAX): name one, 'bash scripts/demo.sh DIR'"
+# Fetches eight versions of a package from PyPI with pip.
+fetch() {
+    step "bench/make-forest.sh: eight versions of Django from PyPI"
+    bash "$root/bench/make-forest.sh" "$root/bench/forest-demo.list" "$work/forest"
+    tree=$work/forest
 }
 
-is_readable() { [ -z "$(find "$1" ! -type l ! -readable -print -quit 2>&1)" ]; }
+# measured NAME FILE COMMAND...: runs the command, which makes FILE, and adds a row to the table.
+measured() {
+    local name=$1 file=$2 cost
+    shift 2
+    step "$*"
+    # The kernel counts CPU time and the largest resident set of the command and its processes.
+    cost=$(python3 - "$@" <<'PYTHON'
+import os, sys
+pid = os.fork()
+if pid == 0:
+    os.dup2(2, 1)
+    os.execvp(sys.argv[1], sys.argv[1:])
+_, status, usage = os.wait4(pid, 0)
+print(f"{usage.ru_utime + usage.ru_stime:.1f} {usage.ru_maxrss // 1024}")
+sys.exit(os.waitstatus_to_exitcode(status) != 0)
+PYTHON
+    ) || die "$1 failed"
+    rows+=("$name $(stat -c %s "$file") $cost")
+}
 
 pack() {
-    step "weald build $tree"
-    "$weald" build "$tree" "$work/tree.weald" || die "the build had problems"
+    rows=()
+    measured Weald "$work/tree.weald" "$weald" build "$tree" "$work/tree.weald"
 }
 
 list() {
-    step "weald mount: the first entries, as ls shows them"
+    step "weald mount: the forest, as ls shows it"
     mkdir "$work/mnt"
     "$weald" mount "$work/tree.weald" "$work/mnt"
-    ls -l "$work/mnt" >"$work/list"
-    head -n 12 "$work/list"
+    ls "$work/mnt"/* | head -n 12
     say "$(find "$work/mnt" | wc -l) entries are there"
     if touch "$work/mnt/new" 2>/dev/null; then die "the mount can be written to"; fi
 }
 
 compare() {
     step "rsync -aHAXn --checksum --itemize-changes --delete: source against mount"
-    local differences
     rsync_differences "$tree" "$work/mnt" --hard-links || {
         head -n 50 <<<"$differences" >&2
         die "the mounted tree differs from $tree"
@@ -55,33 +62,40 @@ unmount() {
     if mountpoint -q "$work/mnt"; then die "still mounted"; fi
 }
 
-squash() {
-    step "mksquashfs -comp zstd -b 1M, for comparison"
-    mksquashfs "$tree" "$work/tree.squashfs" -comp zstd -b 1M -no-progress -quiet >&2
+pack_with_others() {
+    measured SquashFS "$work/tree.squashfs" \
+        mksquashfs "$tree" "$work/tree.squashfs" -comp zstd -b 1M -no-progress -quiet
+    if command -v mkdwarfs >/dev/null; then
+        measured DwarFS "$work/tree.dwarfs" mkdwarfs -i "$tree" -o "$work/tree.dwarfs" --no-progress
+    else
+        say "mkdwarfs is not installed: no row for DwarFS ('make bench' measures a packer made of its Rust crates)"
+    fi
 }
 
-sizes() {
-    local tree_bytes weald_bytes squash_bytes
+table() {
+    local tree_bytes row name len cpu memory
     tree_bytes=$(tree_len "$tree")
-    weald_bytes=$(stat -c %s "$work/tree.weald")
-    squash_bytes=$(stat -c %s "$work/tree.squashfs")
-    printf '\n%-28s %12s  %s\n' "$tree" "$(human "$tree_bytes")" "1.00 of the tree"
-    printf '%-28s %12s  %s of the tree\n' "SquashFS, zstd, 1 MiB blocks" "$(human "$squash_bytes")" "$(ratio "$squash_bytes" "$tree_bytes")"
-    printf '%-28s %12s  %s of the tree, %s of SquashFS\n' "Weald, default level" "$(human "$weald_bytes")" \
-        "$(ratio "$weald_bytes" "$tree_bytes")" "$(ratio "$weald_bytes" "$squash_bytes")"
+    printf '\n%-10s %10s %12s %8s %12s\n' "" size "of the tree" "CPU s" "memory, MiB"
+    printf '%-10s %10s %12s %8s %12s\n' "the tree" "$(human "$tree_bytes")" 100% "" ""
+    for row in "${rows[@]}"; do
+        read -r name len cpu memory <<<"$row"
+        printf '%-10s %10s %11s%% %8s %12s\n' "$name" "$(human "$len")" \
+            "$(awk -v a="$len" -v b="$tree_bytes" 'BEGIN { printf "%.1f", 100 * a / b }')" "$cpu" "$memory"
+    done
 }
 
-need cargo rsync mksquashfs mountpoint
+need cargo rsync mksquashfs mountpoint python3
 need_fuse
 build_programs
-tree=${1:-${WEALD_DEMO_TREE:-$(choose_tree)}}
-[ -d "$tree" ] || die "$tree: not a directory"
 start=$(seconds)
 make_work
+tree=${1:-${WEALD_DEMO_TREE:-}}
+[ -n "$tree" ] || fetch
+[ -d "$tree" ] || die "$tree: not a directory"
 pack
 list
 compare
 unmount
-squash
-sizes
+pack_with_others
+table
 say "demo: done in $(since "$start") s"

@@ -17,6 +17,8 @@ fusermount3 fuse3
 rsync rsync
 mksquashfs squashfs-tools
 mountpoint util-linux
+python3 python3
+pip3 python3-pip
 TABLE
     test) cat <<'TABLE' ;;
 fusermount3 fuse3
