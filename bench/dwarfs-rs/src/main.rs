@@ -11,7 +11,7 @@ use dwarfs_enc::section::{CompressParam, Writer};
 use std::collections::HashMap;
 use std::error::Error;
 use std::fs::{self, DirEntry, File};
-use std::io::{self, BufRead, BufWriter};
+use std::io::{self, BufRead, BufWriter, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
@@ -122,27 +122,28 @@ fn pack(source: &Path, image: &Path, level: i32) -> Done {
     Ok(())
 }
 
-/// Reads the contents of all files in the order of the image's inodes, and prints their bytes.
+/// Writes the contents of all files to standard output, in the order of the image's inodes.
 fn read(image: &Path) -> Done {
     let mut config = ReadConfig::default();
     config.block_cache_size_limit(CACHE_LEN);
     let (index, mut archive): (ArchiveIndex, Archive<File>) =
         Archive::new_with_config(File::open(image)?, &config)?;
-    let mut total = 0;
+    let mut out = io::stdout().lock();
     for inode in index.inodes() {
         if let InodeKind::File(file) = inode.classify() {
             let mut reader = file.as_reader(&mut archive);
             loop {
-                let len = reader.fill_buf()?.len();
+                let piece = reader.fill_buf()?;
+                let len = piece.len();
                 if len == 0 {
                     break;
                 }
+                out.write_all(piece)?;
                 reader.consume(len);
-                total += len as u64;
             }
         }
     }
-    println!("{total}");
+    out.flush()?;
     Ok(())
 }
 

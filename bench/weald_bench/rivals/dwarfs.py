@@ -71,7 +71,7 @@ class Dwarfs(Rival):
     def read_command(self, image: Path) -> list[str] | None:
         """A command that decodes all contents and writes them nowhere."""
         if self.crate is not None:
-            return [str(self.crate), "read", str(image)]
+            return ["sh", "-c", 'exec "$0" read "$1" >/dev/null', str(self.crate), str(image)]
         if shutil.which("dwarfsextract"):
             script = 'dwarfsextract -i "$1" -f ustar >/dev/null'
             return ["sh", "-c", script, "sh", str(image)]

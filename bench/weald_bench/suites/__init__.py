@@ -41,7 +41,7 @@ ALL = {
             ("squashfs-zstd", "erofs", "dwarfs"),
             (5, 7),
             main.run,
-            minutes=11,
+            minutes=9,
         ),
         Suite(
             "build",
