@@ -296,7 +296,7 @@ fn the_right_digest_is_accepted_and_options_take_effect() {
         .into_string()
         .expect("UTF-8");
     assert!(
-        line.starts_with(&format!("{image} {dir} fuse.weald ro,noexec")),
+        line.starts_with(&format!("{image} {dir} fuse.weald ro,nosuid,nodev,noexec")),
         "{line}"
     );
     let owner = bench.sh("stat -c %u mnt/hello");

@@ -301,7 +301,7 @@ fn who_owns_a_parent_cannot_lead_a_mount_elsewhere() {
         .expect(2);
     let said = format!("the symlink link belongs to user {USER}");
     assert!(refused.stderr.contains(&said), "{}", refused.stderr);
-    assert_eq!(ground.mounts(), [PathBuf::new(); 0]);
+    assert!(ground.mounts().is_empty(), "{:?}", ground.mounts());
     let swapper = Swapper::start(point.clone(), link.clone());
     let mut mounted_count = 0;
     for _ in 0..TRIES {
