@@ -9,7 +9,7 @@
 # make soak-forest   the same up to 10^9 files; needs root and about two hours
 #                 Benchmarks need a quiet machine. ARGS='--corpus usr' and the like change what is measured, without
 #                 replacing the results in bench/results: 'PYTHONPATH=bench python3 -m weald_bench run --help'
-# make bench-report  docs/benchmarks.md and its plots from the results in bench/results
+# make bench-report  docs/benchmarks.md and its plots, from the results in bench/results
 # make soak-mount  a hundred images mounted, read and unmounted by one server, MINUTES=60; needs root
 # make trees      the same tree back, on large trees of this machine; needs root
 # make systemd    the units and the fstab of docs/mounting.md under a systemd of their own; needs root

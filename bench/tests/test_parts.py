@@ -1,4 +1,4 @@
-"""The pure parts of suites: missing and failed rivals, trees that are made, paths that are drawn."""
+"""The pure parts of suites: missing and failed rivals, trees that are made, drawn paths."""
 
 import os
 import tempfile
@@ -80,6 +80,15 @@ class NothingLeftOut(unittest.TestCase):
 
     def test_ratios_to_the_other_weald_are_asked_for_only_if_there_is_one(self) -> None:
         self.assertEqual(common.against_baseline(bench_of()), [])
+
+    def test_results_have_no_paths_of_the_machine(self) -> None:
+        bench = bench_of()
+        bench.called(Path("/my/trees/forest"), "forest/")
+        bench.called(Path("/my"), "elsewhere")
+        bench.called(Path("/usr/include"), "include/")
+        text = f"build /my/trees/forest /usr/include {machine.ROOT}/bench /my/image"
+        expected = "build forest/ /usr/include ./bench elsewhere/image"
+        self.assertEqual(bench.without_paths(text), expected)
 
 
 class Trees(unittest.TestCase):

@@ -93,6 +93,13 @@ class Tables(unittest.TestCase):
         self.assertEqual(len(bars), 1 + 3)
         self.assertEqual(picture, chart.of_table(sizes()))
 
+    def test_a_table_without_a_wish_has_bars_of_its_first_figures(self) -> None:
+        table = sizes()
+        table.plot = None
+        self.assertIn(">MB</text>", chart.of_table(table) or "")
+        table.rows = [row for row in table.rows if row.problem]
+        self.assertIsNone(chart.of_table(table))
+
     def test_lines_have_logarithmic_axes_and_only_positive_points(self) -> None:
         rows = [Row(str(n), "weald", {"n": [10**n], "s": [2.0**n]}) for n in range(3)]
         rows.append(Row("none", "weald", {"n": [10], "s": [0.0]}))

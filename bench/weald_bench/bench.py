@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -75,6 +74,13 @@ class Bench:
         self.result = Result(options.suite, {}, options.to_dict())
         self.work = Path()
         self.mnt = Path()
+        self.names: dict[str, str] = {}
+        self.called(ROOT, ".")
+        self.called(Path.home(), "~")
+        self.called(options.weald, "weald")
+        self.called(options.out, "bench-out")
+        if options.against:
+            self.called(options.against, "other/weald")
         self.meter: Meter = None  # type: ignore[assignment]
         # After this no table begins another round.
         self.deadline = time.monotonic() + options.minutes * 60
@@ -83,6 +89,7 @@ class Bench:
         self.options.out.mkdir(parents=True, exist_ok=True)
         self.work = Path(tempfile.mkdtemp(prefix="weald-bench-", dir=self.options.room))
         self.work.chmod(0o755)
+        self.called(self.work, "WORK")
         self.mnt = self.work / "mnt"
         self.mnt.mkdir()
         # Servers of mounts have their place here: those of the user are not asked.
@@ -98,7 +105,11 @@ class Bench:
     def __exit__(self, *_: object) -> None:
         for point in reversed(mounts_below(self.work)):
             subprocess.run(["umount", "--lazy", point], check=False)
-        shutil.rmtree(self.work, ignore_errors=True)
+        if mounts_below(self.work):
+            # Among them may be the directory of a corpus.
+            say(f"weald_bench: {self.work} stays, for something below it is still mounted")
+        else:
+            subprocess.run(["rm", "-rf", "--one-file-system", self.work], check=False)
         self.meter.log.close()
 
     def compiled(self, source: str) -> Path:
@@ -150,7 +161,7 @@ class Bench:
         used = self.meter.run(command, **more)
         self.result.commands.append(
             {
-                "command": shown(command).replace(str(self.work), "WORK"),
+                "command": shown(command),
                 "wall_s": round(used.wall_s, 3),
                 "cpu_s": round(used.cpu_s, 3),
                 "peak_mib": round(used.peak_mib, 1),
@@ -170,6 +181,18 @@ class Bench:
         done = interleave(steps, self.rounds(rounds), limit_s, say)
         self.result.failures += [f"{step.id}: {step.problem}" for step in steps if step.problem]
         return done
+
+    def called(self, path: Path, name: str) -> None:
+        """Has results name a place of this machine by another name. What every machine has keeps
+        its own."""
+        if len(path.parts) > 1 and path.parts[1] != "usr":
+            self.names[str(path)] = name
+
+    def without_paths(self, text: str) -> str:
+        """A text without places of this machine, longer ones first."""
+        for path in sorted(self.names, key=len, reverse=True):
+            text = text.replace(path, self.names[path])
+        return text
 
     # ---- what is found -----------------------------------------------------------------------
 

@@ -34,9 +34,14 @@ def short(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def cut(label: str, longest: int = 44) -> str:
+    """A label that has room beside its bar."""
+    return label if len(label) <= longest else label[: longest - 1] + "…"
+
+
 def bars(title: str, unit: str, rows: list[tuple[str, list[float]]]) -> str:
     """Horizontal bars of medians, each with the range of its samples as a line."""
-    left, right, step, top = 230, 90, 22, 46
+    left, right, step, top = 300, 80, 22, 46
     most = max((max(samples) for _, samples in rows), default=1) or 1
     wide = WIDTH - left - right
     body = [f'<text x="{left}" y="36" fill="#515a5a">{escape(unit)}</text>']
@@ -46,7 +51,7 @@ def bars(title: str, unit: str, rows: list[tuple[str, list[float]]]) -> str:
         long = middle / most * wide
         colour = WEALD if label.startswith("Weald") else RIVAL
         body.append(
-            f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{escape(label[:36])}</text>'
+            f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{escape(cut(label))}</text>'
             f'<rect x="{left}" y="{y + 2}" width="{long:.1f}" height="15" fill="{colour}"/>'
         )
         low, high = min(samples) / most * wide, max(samples) / most * wide
@@ -122,9 +127,19 @@ def lines(title: str, x_title: str, y_title: str, series: dict[str, list[Point]]
     return svg(height, body, title)
 
 
+def first_figures(table: Table) -> dict[str, str] | None:
+    """Bars of the first column that has samples."""
+    for column in table.columns:
+        has_samples = any(table.samples(row.id, column.key) for row in table.rows)
+        if column.to is None and has_samples:
+            return {"kind": "bars", "key": column.key, "unit": column.title}
+    return None
+
+
 def of_table(table: Table) -> str | None:
-    """The plot that a table asks for; None if it asks for none or has no figures."""
-    plot = table.plot
+    """The plot that a table asks for, usually bars of its first column of figures; None if it has
+    no figures."""
+    plot = table.plot or first_figures(table)
     if plot is None:
         return None
     if plot["kind"] == "bars":

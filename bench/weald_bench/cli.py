@@ -155,10 +155,11 @@ def run(args: argparse.Namespace) -> int:
         suite.run(bench)
         result = bench.result
     path = result_path(options.out, suite.name, result.machine["commit"])
-    path.write_text(result.to_json(), encoding="utf-8")
+    text = bench.without_paths(result.to_json())
+    path.write_text(text, encoding="utf-8")
     if args.result and not result.failures:
         args.result.parent.mkdir(parents=True, exist_ok=True)
-        args.result.write_text(result.to_json(), encoding="utf-8")
+        args.result.write_text(text, encoding="utf-8")
     print("\n".join(["## What was asked", "", *markdown.check_lines(result.checks)]))
     for failure in result.failures:
         say(f"weald_bench: failed: {failure}")

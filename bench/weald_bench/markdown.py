@@ -94,10 +94,10 @@ def machine_lines(result: Result) -> list[str]:
         f"{machine.get('processors')} × {machine.get('processor')}, "
         f"{machine.get('memory_gib')} GiB of memory, Linux {machine.get('kernel')}",
         f"load at the start: {machine.get('load')}; share of time that processes waited in the "
-        f"10 seconds before: processor {machine.get('pressure_cpu')} %, "
-        f"storage {machine.get('pressure_io')} %, memory {machine.get('pressure_memory')} %",
+        f"10 seconds before: processor {machine.get('pressure_cpu')}%, "
+        f"storage {machine.get('pressure_io')}%, memory {machine.get('pressure_memory')}%",
         f"images on {machine.get('file_system')}; free pages: {machine.get('free_pages')}",
-        "tools: " + "; ".join(machine.get("tools", {}).values()),
+        "rivals: " + ("; ".join(dict.fromkeys(machine.get("tools", {}).values())) or "none"),
         f"command: `{machine.get('command')}`",
     ]
     facts += [f"missing: {name}: {why}" for name, why in result.missing.items()]

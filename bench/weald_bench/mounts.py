@@ -94,7 +94,7 @@ def mounted(bench: Bench, source: Source) -> Iterator[Mounted]:
         )
         wait_for_mount(bench, server, source)
     elif source.kind == "dir":
-        bench.quiet(["mount", "--bind", source.image, bench.mnt])
+        bench.quiet(["mount", "--bind", "-o", "ro", source.image, bench.mnt])
     else:
         bench.quiet([*kernel_mount(source), bench.mnt])
     try:

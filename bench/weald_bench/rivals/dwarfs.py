@@ -42,7 +42,7 @@ class Dwarfs(Rival):
         if self.is_original:
             self.label = "DwarFS (mkdwarfs, defaults)"
             return None
-        self.label = "DwarFS (crate dwarfs-enc, zstd-22; mkdwarfs is missing)"
+        self.label = "DwarFS by crate dwarfs-enc (no mkdwarfs)"
         if self.crate is None and self.why is None:
             self.crate, self.why = build_crate()
         return self.why

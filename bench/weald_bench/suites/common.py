@@ -167,7 +167,9 @@ def each_corpus(bench: Bench, action: Callable[[str, Path], None]) -> None:
     for word in bench.options.corpora:
         corpus = by_word(word)
         try:
-            action(corpus.name, corpus.tree(bench.options.out))
+            tree = corpus.tree(bench.options.out)
+            bench.called(tree, f"{corpus.name}/")
+            action(corpus.name, tree)
         except CommandFailed as error:
             bench.part_failed(corpus.name, error)
         for path in bench.work.glob(f"{corpus.name}.*"):

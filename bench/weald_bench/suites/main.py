@@ -50,6 +50,11 @@ MEMORY_LIMITS_MIB = (416, 512)
 BASELINES = [("squashfs-zstd", "SquashFS"), ("dwarfs", "DwarFS")]
 
 
+def baselines_of(bench: Bench) -> list[tuple[str, str]]:
+    """What ratios are to: the rivals that were asked for, there or missing."""
+    return [(name, title) for name, title in BASELINES if bench.wants(name)]
+
+
 def run(bench: Bench) -> None:
     """Runs the suite."""
     if bench.has("sizes") or bench.has("mounts"):
@@ -59,7 +64,7 @@ def run(bench: Bench) -> None:
 
 def one_corpus(bench: Bench, name: str, tree: Path) -> None:
     """Builds, mounts and reads one tree."""
-    table = sizes(bench, name, tree, BASELINES, BUILD_ROUNDS, BUILD_LIMIT_S)
+    table = sizes(bench, name, tree, baselines_of(bench), BUILD_ROUNDS, BUILD_LIMIT_S)
     if name == "forest" and bench.wants("squashfs-zstd"):
         for key, what, most in (("mb", "size", 0.75), ("cpu_s", "CPU", 0.60)):
             found = stats.median(table.ratios(DEFAULT, key, "squashfs-zstd"))
@@ -142,7 +147,7 @@ def mount_table(bench: Bench, name: str, images: list[Source]) -> None:
 
     steps = steps_of(images, mount)
     bench.by_turns(steps, MOUNT_ROUNDS)
-    baselines = BASELINES + against_baseline(bench)
+    baselines = baselines_of(bench) + against_baseline(bench)
     columns = [
         Column("file system", ""),
         Column("ms", "ms", 1),
@@ -183,7 +188,7 @@ def read_table(bench: Bench, name: str, images: list[Source]) -> None:
 
     steps = steps_of(images, read)
     bench.by_turns(steps, READ_ROUNDS, READ_LIMIT_S)
-    baselines = BASELINES + against_baseline(bench)
+    baselines = baselines_of(bench) + against_baseline(bench)
     table = Table(
         f"{name}-read",
         f"{name}: reading through the mount, seconds",
@@ -226,7 +231,8 @@ def decode_table(bench: Bench, name: str) -> None:
 
     steps = [Step(id, partial(decode, id)) for id, (_, words) in commands.items() if words]
     bench.by_turns(steps, READ_ROUNDS, READ_LIMIT_S)
-    baselines = [BASELINES[1], *against_baseline(bench)]
+    baselines = [one for one in baselines_of(bench) if one[0] == "dwarfs"]
+    baselines += against_baseline(bench)
     table = Table(
         f"{name}-decode",
         f"{name}: decoding all contents without a mount, the image in the page cache",
