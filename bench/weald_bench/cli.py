@@ -150,6 +150,7 @@ def run(args: argparse.Namespace) -> int:
             bench.problem_of(rival.name)
         tools = {rival.name: rival.version() for rival in rivals if not rival.problem()}
         bench.result.machine = machine.facts(bench.work, options.weald, tools, pages.state)
+        bench.result.machine["is_other_binary"] = args.weald is not None
         bench.result.machine["command"] = shown(["python3 -m weald_bench", *command_words(args)])
         print("\n".join([f"# {suite.title}", "", *markdown.machine_lines(bench.result)]))
         suite.run(bench)
@@ -174,6 +175,8 @@ def command_words(args: argparse.Namespace) -> list[str]:
         if getattr(args, name):
             values = (str(value).split("=", 1) for value in getattr(args, name))
             words += [f"--{name}", *(v[0] if len(v) == 1 else f"{v[0]}=DIR" for v in values)]
+    if args.weald:
+        words += ["--weald", "FILE"]
     for name in ("rounds", "limit"):
         if getattr(args, name):
             words += [f"--{name}", f"{getattr(args, name):g}"]

@@ -90,7 +90,9 @@ def machine_lines(result: Result) -> list[str]:
     """What was measured on what."""
     machine = result.machine
     facts = [
-        f"Weald {machine.get('weald_version')}, commit {machine.get('commit')}",
+        f"Weald {machine.get('weald_version')}, "
+        + ("some binary (--weald), harness at " if machine.get("is_other_binary") else "")
+        + f"commit {machine.get('commit')}",
         f"{machine.get('processors')} × {machine.get('processor')}, "
         f"{machine.get('memory_gib')} GiB of memory, Linux {machine.get('kernel')}",
         f"load at the start: {machine.get('load')}; share of time that processes waited in the "
