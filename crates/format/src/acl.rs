@@ -1,16 +1,17 @@
 //! Permission bits of an inode whose POSIX ACL is not passed on.
 //!
-//! The group bits of a mode beside an ACL are the ACL's mask, the most that any entry grants, and
-//! not what the group may. Shown without the ACL they would let in users whom it denies.
+//! If an inode has an ACL, the group bits of its mode are the ACL's mask: the maximum that any
+//! named entry and the group get. They are not the permissions of the group. Shown without the ACL,
+//! these bits would admit users whom the ACL denies.
 
 use crate::Xattr;
 
-/// The extended attribute that holds the ACL of an inode.
+/// Name of the extended attribute that holds the access ACL of an inode.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 
-/// Version of the ACL's bytes, and lengths of their header and of an entry.
-const VERSION: [u8; 4] = 2u32.to_le_bytes();
-const ENTRY_LEN: usize = 8;
+/// Version of the ACL's bytes, and length of an entry in bytes.
+const ACL_VERSION: [u8; 4] = 2u32.to_le_bytes();
+const ACL_ENTRY_LEN: usize = 8;
 
 // Tags of entries.
 const USER_OBJ: u16 = 0x01;
@@ -20,37 +21,37 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// All that an entry can grant.
-const ALL: u16 = 7;
+/// All permissions that an entry can grant.
+const ALL_PERMISSIONS: u16 = 7;
 
-/// Whether the inode keeps owner and group where its ACL is left out.
+/// Whether owner and group are kept when the ACL is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ids {
-    /// Both stay.
+    /// Both are kept.
     Kept,
-    /// One of them changes, so that users for whom `user::` or `group::` was written count as
-    /// others.
+    /// One of them changes. Then users to whom `user::` or `group::` applied count as others.
     Changed,
 }
 
-/// What an ACL grants, as far as it matters here.
+/// Permissions that an ACL grants.
 #[derive(Debug, Clone, Copy)]
 struct Granted {
     owner: u16,
     group: u16,
     other: u16,
     mask: u16,
-    /// What every named user and named group may; `None` where none is named.
+    /// Intersection of all named users' and named groups' permissions; `None` if there are no named
+    /// entries.
     named: Option<u16>,
     has_mask: bool,
 }
 
-/// The low 12 bits of the mode to show of an inode that has `permissions` and `xattrs`, its ACL
-/// left out: nobody but the owner who is shown may more than the ACL allows.
+/// The low 12 bits of the mode to show for an inode with `permissions` and `xattrs` if its ACL is
+/// dropped. With these bits, no user except the shown owner gets more than the ACL allows.
 ///
-/// The group gets `group:: & mask`; group and others lose what any named entry denies. Where ids
-/// change, they lose what owner or group are denied too. An ACL that cannot be understood leaves
-/// the owner's bits alone, as the kernel refuses all others then.
+/// The group gets `group:: & mask`. Group and others lose the permissions that any named entry
+/// denies. If ids change, they also lose those that owner or group are denied. If the ACL is
+/// invalid, only the owner's bits remain, because the kernel refuses access to all others then.
 pub fn permissions_without_acl(permissions: u16, xattrs: &[Xattr], ids: Ids) -> u16 {
     let acl = xattrs.iter().find(|xattr| xattr.name == ACL_ACCESS);
     acl.map_or(permissions, |acl| {
@@ -58,43 +59,43 @@ pub fn permissions_without_acl(permissions: u16, xattrs: &[Xattr], ids: Ids) -> 
     })
 }
 
-/// As [`permissions_without_acl`], from the value of [`ACL_ACCESS`].
+/// The same for the value of [`ACL_ACCESS`].
 pub fn permissions_without(permissions: u16, acl: &[u8], ids: Ids) -> u16 {
     let upper = permissions & 0o7700;
     let Some(acl) = parse(acl) else {
         return upper;
     };
     if acl.named.is_none() && !acl.has_mask {
-        // It says what the mode says.
+        // The ACL has the same entries as the mode.
         return permissions;
     }
-    let named = acl.named.map_or(ALL, |bits| bits & acl.mask);
+    let named = acl.named.map_or(ALL_PERMISSIONS, |bits| bits & acl.mask);
     let mut group = acl.group & acl.mask & named;
     let mut other = acl.other & named;
     if ids == Ids::Changed {
         group &= acl.owner;
         other &= acl.owner & acl.group & acl.mask;
     }
-    // Where mode and ACL contradict each other, the less of both.
+    // If mode and ACL contradict each other, the intersection of both applies.
     upper | (permissions & (group << 3 | other))
 }
 
-/// `None` for bytes that are no ACL.
+/// Returns `None` for bytes that are not an ACL.
 ///
 /// # Source
 /// Linux, `include/uapi/linux/posix_acl_xattr.h`.
 fn parse(acl: &[u8]) -> Option<Granted> {
     let (version, entries) = acl.split_first_chunk::<4>()?;
     let mut granted = Granted {
-        owner: ALL,
-        group: ALL,
-        other: ALL,
-        mask: ALL,
+        owner: ALL_PERMISSIONS,
+        group: ALL_PERMISSIONS,
+        other: ALL_PERMISSIONS,
+        mask: ALL_PERMISSIONS,
         named: None,
         has_mask: false,
     };
-    let (entries, rest) = entries.as_chunks::<ENTRY_LEN>();
-    if *version != VERSION || !rest.is_empty() {
+    let (entries, rest) = entries.as_chunks::<ACL_ENTRY_LEN>();
+    if *version != ACL_VERSION || !rest.is_empty() {
         return None;
     }
     for &[tag_low, tag_high, bits_low, bits_high, ..] in entries {
@@ -104,7 +105,7 @@ fn parse(acl: &[u8]) -> Option<Granted> {
             GROUP_OBJ => granted.group = bits,
             OTHER => granted.other = bits,
             MASK => (granted.mask, granted.has_mask) = (bits, true),
-            USER | GROUP => granted.named = Some(granted.named.unwrap_or(ALL) & bits),
+            USER | GROUP => granted.named = Some(granted.named.unwrap_or(ALL_PERMISSIONS) & bits),
             _ => return None,
         }
     }
@@ -120,10 +121,10 @@ mod tests {
             [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &[0; 4]].concat()
         };
         let entries: Vec<u8> = entries.iter().flat_map(entry).collect();
-        [&VERSION[..], &entries].concat()
+        [&ACL_VERSION[..], &entries].concat()
     }
 
-    /// Would catch: bits that the mask, `group::` or a named entry denies.
+    /// Catches: bits that the mask, `group::` or a named entry denies.
     #[test]
     fn nobody_gets_what_an_entry_denies() {
         let obj = |u, g, o| vec![(USER_OBJ, u), (GROUP_OBJ, g), (OTHER, o)];

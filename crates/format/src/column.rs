@@ -149,9 +149,12 @@ fn decode_runs(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> {
     let mut values = Vec::with_capacity(count);
     while values.len() < count {
         let run = cursor.varint()?;
-        let left = count.saturating_sub(values.len());
-        if run == 0 || run > left as u64 {
-            return Err(cursor.error("F-5.6", format!("run: expected 1 to {left}, found {run}")));
+        let remaining = count.saturating_sub(values.len());
+        if run == 0 || run > remaining as u64 {
+            return Err(cursor.error(
+                "F-5.6",
+                format!("run: expected 1 to {remaining}, found {run}"),
+            ));
         }
         let value = cursor.varint()?;
         values.resize(values.len().saturating_add(run as usize), value);

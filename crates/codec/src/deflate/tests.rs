@@ -274,7 +274,7 @@ fn corrections_are_held_to_their_rule() {
             len,
         ),
         ("no blocks", 6, varints(&[0, 0]), len),
-        ("a fix that is left", 6, varints(&[1, 2, 1, 9, 0]), len),
+        ("an unused fix", 6, varints(&[1, 2, 1, 9, 0]), len),
         (
             "a match before the front",
             6,

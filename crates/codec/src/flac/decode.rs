@@ -41,11 +41,11 @@ pub fn decode(stream: &[u8], samples: Samples, len: usize) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(len);
     let mut reader = BitReader::new(frames);
     let mut channels = vec![Vec::new(); info.channels];
-    let mut left = info.total;
-    while left > 0 {
+    let mut remaining = info.total;
+    while remaining > 0 {
         let count = frame(&mut reader, &info, &mut channels)
             .ok_or_else(|| bad("a frame that is none, or ends early"))?;
-        left = left
+        remaining = remaining
             .checked_sub(count as u64)
             .ok_or_else(|| bad("more samples than STREAMINFO says"))?;
         interleave(&channels, count, samples, &mut out);

@@ -86,11 +86,11 @@ pub fn decode(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
         };
         front = front.saturating_add(step) & end.saturating_sub(1);
         names.bytes.extend_from_slice(prefix);
-        let mut left = step_bits;
+        let mut remaining_bits = step_bits;
         for _ in 0..digits {
-            let own = left.min(4);
-            left = left.saturating_sub(own);
-            let high = front >> left << 4u32.saturating_sub(own);
+            let own = remaining_bits.min(4);
+            remaining_bits = remaining_bits.saturating_sub(own);
+            let high = front >> remaining_bits << 4u32.saturating_sub(own);
             let low = rest.number(4u32.saturating_sub(own)).unwrap_or(0);
             names.bytes.push(digit_of((high | low) as u8));
         }
