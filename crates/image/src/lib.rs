@@ -20,28 +20,48 @@
     )
 )]
 
+#[path = "cache/prefetch_pool.rs"]
 mod ahead;
+#[path = "open/bases.rs"]
 mod bases;
+#[path = "cache/block.rs"]
 mod block;
 mod cache;
 mod check;
+#[path = "read/contents.rs"]
 mod content;
+#[path = "check/contents.rs"]
 mod content_check;
+#[path = "check/damage.rs"]
 mod damage;
+#[path = "open/generations.rs"]
 mod generations;
+#[path = "cached_records/partial_block.rs"]
 mod growing;
+#[path = "hotness/text.rs"]
 mod hot;
+#[path = "inspect/sections.rs"]
 mod inspect;
+#[path = "check/tree_digest.rs"]
 mod instances;
+#[path = "read/decode_cost.rs"]
 mod needs;
+#[path = "read/extent_groups.rs"]
 mod parts;
+#[path = "read/access_pattern.rs"]
 mod readers;
+#[path = "hotness/recorder.rs"]
 mod recorder;
+#[path = "cached_records/records.rs"]
 mod records;
+#[path = "inspect/space.rs"]
 mod stages;
+#[path = "check/templates.rs"]
 mod template_check;
+#[path = "inspect/raw_access.rs"]
 mod transfer;
 mod tree;
+#[path = "warmup/replay.rs"]
 mod warm;
 
 pub use block::Block;

@@ -4,6 +4,7 @@
 //! last load.
 
 mod blocks;
+#[path = "../records/decode.rs"]
 mod decoding;
 mod extents;
 

@@ -1,5 +1,6 @@
 //! Contents: from a file offset through the logical space and its extents to bytes of blocks.
 
+#[path = "prefetch.rs"]
 mod coming;
 
 use crate::block::Block;
