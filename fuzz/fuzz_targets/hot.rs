@@ -9,7 +9,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     assert!(hotness.image_digest().is_some());
-    assert!(hotness.place_count() <= data.len() && hotness.paths().count() <= data.len());
+    assert!(hotness.item_count() <= data.len() && hotness.paths().count() <= data.len());
     let text = hotness.to_bytes();
     assert_eq!(Hotness::parse(&text).unwrap(), hotness);
 });

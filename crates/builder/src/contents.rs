@@ -237,7 +237,7 @@ impl<'a> ContentWriter<'a> {
             len += extent.len;
             count += 1;
             if let Source::Stream { stream, .. } = extent.source {
-                is_made |= prior.image.is_made(stream);
+                is_made |= prior.image.has_recipe_output(stream);
             }
             Ok(())
         })?;
@@ -551,7 +551,7 @@ fn histories(
     }
     for (image, stream) in before.streams_elsewhere() {
         let mut history = history(Category::Base, u64::MAX);
-        if !image.is_made(stream) {
+        if !image.has_recipe_output(stream) {
             history.begin_with(&image, stream);
         }
         histories.push(history);

@@ -216,11 +216,13 @@ fn small_blocks_and_pages_go_on_behind_what_is_there() {
         );
     }
     // What is told of a read counts the history: four blocks of the first generation at least.
-    let mut needs = weald_image::Needs::default();
+    let mut cost = weald_image::DecodeCost::default();
     let content = at(&opened, "new3").unwrap().content.unwrap();
     let len = opened.content_len(content).unwrap();
-    opened.add_needs(content, len - 1..len, &mut needs).unwrap();
-    assert!(needs.decoded_len() > 4 << 16, "{}", needs.decoded_len());
+    opened
+        .add_decode_cost(content, len - 1..len, &mut cost)
+        .unwrap();
+    assert!(cost.decoded_len() > 4 << 16, "{}", cost.decoded_len());
     let wanted = [RecordType::Data, RecordType::Entries];
     assert!(
         wanted

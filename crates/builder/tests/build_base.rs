@@ -261,11 +261,13 @@ fn small_blocks_and_pages_go_on_behind_those_of_a_base() {
             "{name}: {after:?}"
         );
         // What a read needs counts the blocks of the base.
-        let mut needs = weald_image::Needs::default();
+        let mut cost = weald_image::DecodeCost::default();
         let content = build_support::at(&image, "new").unwrap().content.unwrap();
         let len = image.content_len(content).unwrap();
-        image.add_needs(content, len - 1..len, &mut needs).unwrap();
-        assert!(needs.decoded_len() > 4 << 16, "{}", needs.decoded_len());
+        image
+            .add_decode_cost(content, len - 1..len, &mut cost)
+            .unwrap();
+        assert!(cost.decoded_len() > 4 << 16, "{}", cost.decoded_len());
     }
     // Written again, it still leads there.
     let rewrite = RewriteOptions {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use weald_builder::{BuildOptions, CodecSpec, Silent, build_image};
 use weald_format::ROOT_INODE;
-use weald_image::{Image, Needs, OpenOptions};
+use weald_image::{DecodeCost, Image, OpenOptions};
 use weald_testkit::rng::{Rng, words};
 
 const BLOCK_LEN: u64 = 1 << 20;
@@ -62,12 +62,12 @@ fn cold_reads(image: &Image, dir: &Path, name: &str, read_len: usize) -> u64 {
         let end = expected.len().min(at + read_len);
         assert!(*read == expected[at..end], "{name} at {at}");
         let decoded = image.decoded_len().0 - before;
-        let mut needs = Needs::default();
+        let mut cost = DecodeCost::default();
         let range = at as u64..end as u64;
         image
-            .add_needs(inode.content.unwrap(), range, &mut needs)
+            .add_decode_cost(inode.content.unwrap(), range, &mut cost)
             .unwrap();
-        assert_eq!(decoded, needs.decoded_len(), "{name} at {at}");
+        assert_eq!(decoded, cost.decoded_len(), "{name} at {at}");
         (sum, count) = (sum + decoded, count + 1);
     }
     sum / count

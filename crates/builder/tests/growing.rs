@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use weald_builder::{BuildOptions, CodecSpec, Silent, build_image};
 use weald_format::{ByteLen, ROOT_INODE};
-use weald_image::{Image, Needs, OpenOptions, SharedCache};
+use weald_image::{DecodeCost, Image, OpenOptions, SharedCache};
 use weald_testkit::rng::{Rng, words};
 
 const BLOCK_LEN: u64 = 2 << 20;
@@ -73,16 +73,16 @@ fn a_block_grows_as_far_as_it_is_wanted_and_no_byte_comes_twice() {
     for (name, expected) in &files[..2] {
         let image = Image::open_path(&path, 0, &OpenOptions::default()).unwrap();
         let inode = image.lookup(ROOT_INODE, name.as_bytes()).unwrap().unwrap();
-        let mut needs = Needs::default();
+        let mut cost = DecodeCost::default();
         let mut decoded = Vec::new();
         for at in [50_000, 20_000, 1_000_000, 300_000, 1_900_000, 1_111_111] {
             read(&image, name, expected, at, 4096);
             let range = at as u64..at as u64 + 4096;
             image
-                .add_needs(inode.content.unwrap(), range, &mut needs)
+                .add_decode_cost(inode.content.unwrap(), range, &mut cost)
                 .unwrap();
             let so_far = image.decoded_len().0;
-            let foretold = needs.decoded_len();
+            let foretold = cost.decoded_len();
             assert!(so_far <= foretold, "{name} at {at}: {so_far} {foretold}");
             assert!(
                 foretold - so_far <= STEP_LEN,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_builder::{BuildOptions, Order, Silent, build_image};
 use weald_format::{ByteLen, ErrorKind};
-use weald_image::{Hotness, Image, Inode, Needs, OpenOptions, PrefetchSet};
+use weald_image::{DecodeCost, Hotness, Image, Inode, OpenOptions, PrefetchSet};
 use weald_testkit::rng::words;
 
 const BLOCK_LEN: u64 = 128 << 10;
@@ -252,12 +252,12 @@ fn hot_files_lie_in_front() {
 
 /// Bytes decoded for the hot files together.
 fn needs_of(image: &Image) -> u64 {
-    let mut needs = Needs::default();
+    let mut cost = DecodeCost::default();
     for no in (0..FILE_COUNT).step_by(STEP).rev() {
         let content = find(image, &name(no)).content.unwrap();
         image
-            .add_needs(content, 0..FILE_LEN as u64, &mut needs)
+            .add_decode_cost(content, 0..FILE_LEN as u64, &mut cost)
             .unwrap();
     }
-    needs.decoded_len()
+    cost.decoded_len()
 }

@@ -211,7 +211,7 @@ impl Server {
             }
             if rested.elapsed() >= REST_INTERVAL {
                 rested = Instant::now();
-                self.shared.rest();
+                self.shared.evict_idle();
             }
             match self.shared.state() {
                 (Phase::Given, _) => return Ok(()),
@@ -360,15 +360,15 @@ impl Shared {
         *self.bound.lock() = Some(Arc::new(bound));
     }
 
-    /// Each cache once: what nobody asked for between two of these is forgotten, and its memory
-    /// returned.
-    fn rest(&self) {
-        self.cache.rest();
+    /// Evicts the idle entries of each cache, those that were not requested since the last call, and
+    /// returns their memory to the system.
+    fn evict_idle(&self) {
+        self.cache.evict_idle();
         let mounts = self.mounts();
         let own = mounts
             .iter()
             .filter_map(|served| served.own_cache(&self.cache));
-        own.for_each(|cache| cache.rest());
+        own.for_each(|cache| cache.evict_idle());
         weald_sys::trim_heap();
     }
 

@@ -1,115 +1,51 @@
-//! Checking an image: every digest, the whole structure, every content, the tree digest; damage
-//! named by path.
+//! The check of an image: every digest, the whole structure, every content, the tree digest.
+//! Reports damage by path.
 //!
-//! Cost follows what is stored, not what is named: a template is looked at once however often it
-//! appears.
+//! The cost depends on what is stored, not on the number of names: a template is checked once,
+//! however often it occurs. `findings` collects the defects, `content_digests` hashes contents,
+//! `tree_digest` hashes directories, `templates` and `contents` check these, `damage` finds the
+//! damaged paths.
 
-use crate::Image;
-use crate::content_check;
-use crate::damage;
-use crate::template_check::{CheckedTemplate, check_template};
-use std::collections::{BTreeMap, HashSet};
+pub mod content_digests;
+mod contents;
+mod damage;
+pub mod findings;
+mod templates;
+mod tree_digest;
+
+use crate::image::Image;
+use findings::{CheckOptions, CheckReport, Checker, Finding};
+use std::collections::BTreeMap;
+use templates::{CheckedTemplate, check_template};
 use weald_format::container::{FOOTER_LEN, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN};
 use weald_format::directory::PageRef;
 use weald_format::pages::Link;
 use weald_format::tree_digest::TreeHasher;
 use weald_format::{Digest, Error, InodeNo, Result};
 
-/// How to check.
-#[derive(Debug, Clone)]
-pub struct CheckOptions {
-    /// Only verify the digests of all records; decode nothing.
-    pub digests_only: bool,
-    /// Threads that read contents, at least 1.
-    pub threads: usize,
-    /// Most paths named as damaged; the others are only counted.
-    pub path_count_max: u64,
-}
-
-/// One thing that is wrong.
-#[derive(Debug)]
-pub enum Finding {
-    /// Something in the image breaks a rule.
-    Structure(Error),
-    /// A file or directory cannot be served whole. The path begins at the root, without a leading
-    /// slash.
-    Path {
-        /// Its path.
-        path: Vec<u8>,
-        /// What is wrong with it.
-        what: String,
-    },
-}
-
-/// What was checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CheckReport {
-    /// Records verified.
-    pub record_count: u64,
-    /// Stored bytes verified.
-    pub stored_len: u64,
-    /// Templates checked.
-    pub template_count: u64,
-    /// Entries checked.
-    pub entry_count: u64,
-    /// Contents decoded and hashed.
-    pub content_count: u64,
-    /// Bytes of them.
-    pub content_len: u64,
-    /// Broken rules found.
-    pub structure_count: u64,
-    /// Paths that cannot be served whole.
-    pub path_count: u64,
-}
-
-impl CheckReport {
-    /// Whether nothing is wrong.
-    pub fn is_clean(&self) -> bool {
-        self.structure_count == 0 && self.path_count == 0
-    }
-}
-
-/// One check under way.
-pub(crate) struct Checker<'a> {
-    pub image: &'a Image,
-    pub options: &'a CheckOptions,
-    pub report: CheckReport,
-    tell: &'a mut dyn FnMut(Finding),
-    /// Findings told so far, as text: one damaged record is met on many ways.
-    told: HashSet<String>,
-}
-
-/// Findings that are remembered, so as not to tell them twice.
-const TOLD_MAX: usize = 10_000;
-
 fn bad(rule: &'static str, what: String) -> Error {
     Error::corrupt("tree", 0, rule, what)
 }
 
 impl Image {
-    /// Checks the image; every finding goes to `tell` as it is found.
+    /// Checks the image; passes every defect to `report_finding` when it is found.
     ///
-    /// # Errors
-    /// None for damage, which is what findings are for.
     /// # Cost
-    /// Reads the image twice, decodes every content once; 40 bytes of memory a content and 64 a
-    /// template.
-    pub fn check(&self, options: &CheckOptions, tell: &mut dyn FnMut(Finding)) -> CheckReport {
+    /// Reads the image twice, decodes every content once; 40 bytes of memory for each content and
+    /// 64 for each template.
+    pub fn check(
+        &self,
+        options: &CheckOptions,
+        report_finding: &mut dyn FnMut(Finding),
+    ) -> CheckReport {
         self.records.remember_failures(true);
-        let mut checker = Checker {
-            image: self,
-            options,
-            report: CheckReport::default(),
-            tell,
-            told: HashSet::new(),
-        };
+        let mut checker = Checker::new(self, options, report_finding);
         let is_bounded = checker.check_records();
         let is_damaged = checker.report.structure_count > 0;
         match options.digests_only {
-            // Records that overlap could make everything below cost what no image of this length
-            // may cost.
+            // Overlapping records could make the rest cost more than an image of this length may.
             _ if !is_bounded => {}
-            true if is_damaged => checker.name_digest_damage(),
+            true if is_damaged => checker.report_digest_damage(),
             true => {}
             false => checker.check_tree(),
         }
@@ -119,22 +55,8 @@ impl Image {
 }
 
 impl Checker<'_> {
-    /// Counts and tells a broken rule, once.
-    pub fn found(&mut self, error: Error) {
-        let is_new = self.told.len() >= TOLD_MAX || self.told.insert(error.to_string());
-        if is_new {
-            self.report.structure_count = self.report.structure_count.saturating_add(1);
-            (self.tell)(Finding::Structure(error));
-        }
-    }
-
-    /// Tells a damaged path.
-    pub fn tell_path(&mut self, path: Vec<u8>, what: String) {
-        (self.tell)(Finding::Path { path, what });
-    }
-
-    /// Verifies every record, and that the records fill the file side by side. False where they
-    /// overlap.
+    /// Verifies every record, and that the records fill the file without gaps. Returns false if
+    /// they overlap.
     fn check_records(&mut self) -> bool {
         let image = self.image;
         let footer = &image.footer;
@@ -168,8 +90,7 @@ impl Checker<'_> {
             [(_, end), (start, _)] if end != start => Some((*end, *start)),
             _ => None,
         });
-        // Gaps are where an unreadable index page leads, or where older generations have what this
-        // one dropped.
+        // An unreadable index page leaves gaps, and so do records that only older generations use.
         let gaps_count = self.report.structure_count == 0 && footer.generation == 1;
         let wrong = neighbours
             .into_iter()
@@ -191,7 +112,8 @@ impl Checker<'_> {
         true
     }
 
-    /// False where all records so far cannot lie side by side in the file.
+    /// Verifies a record. Returns false if the records so far are longer than the file, so that
+    /// some overlap.
     fn check_record(&mut self, record: &RecordRef, spans: &mut Vec<(u64, u64)>) -> bool {
         spans.push((record.offset, record.end()));
         self.report.record_count = self.report.record_count.saturating_add(1);
@@ -219,13 +141,13 @@ impl Checker<'_> {
 
     fn check_tree(&mut self) {
         self.check_pages();
-        let contents = content_check::check_contents(self);
+        let contents = contents::check_contents(self);
         let templates = self.check_templates(&contents);
         let links = self.check_links(&templates);
         let is_damaged = contents.iter().any(Option::is_none)
             || templates.iter().any(CheckedTemplate::is_damaged);
         if is_damaged {
-            damage::name(self, &contents, &templates);
+            damage::report_paths(self, &contents, &templates);
         }
         let Some(links) = links.filter(|_| !is_damaged) else {
             return;
@@ -235,7 +157,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Parses every page, also those that nothing refers to.
+    /// Parses every page, also those to which nothing refers.
     fn check_pages(&mut self) {
         let image = self.image;
         let sections = image.directory.sections.iter();
@@ -265,7 +187,7 @@ impl Checker<'_> {
                     format!("times overlay: expected {name_count} times, found {time_count}");
                 return Err(bad("F-15.3", what));
             }
-            _ => crate::instances::holder_digest(self.image, contents)?,
+            _ => tree_digest::holder_digest(self.image, contents)?,
         };
         let mut hasher = TreeHasher::new(&holder);
         links.iter().for_each(|l| hasher.add_link(l));
@@ -308,7 +230,7 @@ impl Checker<'_> {
         checked
     }
 
-    /// The link table, if it is right.
+    /// The link table, if it is correct.
     fn check_links(&mut self, templates: &[CheckedTemplate]) -> Option<Vec<Link>> {
         let is_whole = !templates.iter().any(|t| t.is_broken);
         let expected = templates.last().map_or(0, |t| t.across_count);
@@ -329,7 +251,7 @@ impl Checker<'_> {
         links.map_err(|error| self.found(error)).ok()
     }
 
-    /// Whether the name of `link` shows the same inode as the first one.
+    /// Whether the name of `link` has the same inode as the first name of its group.
     fn check_link(&self, link: &Link) -> Result<()> {
         let image = self.image;
         let (name, first) = (
@@ -351,15 +273,16 @@ impl Checker<'_> {
         }
     }
 
-    /// Names what a record that failed its digest makes unreadable, without decoding any content.
-    fn name_digest_damage(&mut self) {
-        let contents = content_check::probe_contents(self);
+    /// Reports the paths that are unreadable because a record failed its digest; decodes no
+    /// content.
+    fn report_digest_damage(&mut self) {
+        let contents = contents::probe_contents(self);
         let templates = self.check_templates(&contents);
-        damage::name(self, &contents, &templates);
+        damage::report_paths(self, &contents, &templates);
     }
 }
 
-/// Whether every inode has as many names as it says, in ascending order.
+/// Whether every inode has the number of names that its links state, in ascending order.
 fn are_groups_whole(links: &[Link]) -> bool {
     let mut groups = BTreeMap::<u64, (u64, u64)>::new();
     for link in links {

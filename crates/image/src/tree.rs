@@ -1,28 +1,34 @@
 //! The tree: from inode numbers and names to entries, by descent through templates.
 //!
-//! An instance of a directory is its template and a base: its entries have the numbers `base ..`,
-//! and behind them come the entries of its sub-directories' instances, one after the other. So a
-//! number says the way from the root.
+//! An instance of a directory is its template and a base number: its entries have the numbers from
+//! the base on; the entries of its sub-directories' instances follow, one instance after the other.
+//! So a number determines the path from the root, and there is no inode table.
+//!
+//! `tree/inode.rs` has the inodes that callers see, `tree/assembler.rs` assembles them.
 
-use crate::Inode;
-use crate::cache::{ByteCache, Room, Weigh};
-use crate::records::{Page, Records};
+mod assembler;
+pub mod inode;
+
+use crate::cache::key::{CachedKind, CachedValue};
+use crate::cache::view::CacheView;
+use crate::cached_records::records::CachedRecords;
+use crate::records::page::Page;
+use assembler::Assembler;
+use inode::{Inode, VisitEntry};
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::RecordType;
 use weald_format::entries::{EntryBlock, EntryKind};
 use weald_format::limits::DEPTH_MAX;
-use weald_format::pages::{Link, Template};
-use weald_format::{
-    ByteLen, ContentId, EntryIndex, Error, FileKind, InodeNo, Result, TemplateId, Times, Timestamp,
-    XattrSet, XattrSetId,
-};
+use weald_format::pages::Template;
+use weald_format::{EntryIndex, Error, Result, Timestamp, XattrSet, XattrSetId};
 
-/// What is called with each entry's index, block and place in the block.
+/// Called with the index of an entry in the image, its block, and its index in the block.
 pub type VisitStored<'a> = dyn FnMut(u64, &EntryBlock, usize) -> Result<ControlFlow<()>> + 'a;
 
-/// Sub-directories from which on a directory's index is kept apart: 24 bytes each.
+/// Sub-directories from which on the index of a directory is kept outside the cache too; each takes
+/// 24 bytes.
 const LARGE_INDEX_COUNT: usize = 4096;
 
 /// One directory instance.
@@ -30,7 +36,7 @@ const LARGE_INDEX_COUNT: usize = 4096;
 pub struct DirectoryView {
     /// Its template.
     pub template_id: u64,
-    /// The same, loaded.
+    /// The loaded template.
     pub template: Template,
     /// Number of its first entry.
     pub base: u64,
@@ -38,24 +44,24 @@ pub struct DirectoryView {
     pub no: u64,
 }
 
-/// The sub-directories of a template: where each one's names begin behind the template's own
-/// entries.
+/// The sub-directories of a template, and the first number of each, relative to the end of the
+/// template's own entries.
 struct ChildIndex {
-    /// Position of the sub-directory among the entries.
+    /// Index of each among the entries.
     positions: Vec<u64>,
     /// Template of each.
     templates: Vec<u64>,
-    /// Names before each, and after the last the sum: one longer.
+    /// Names before each, and the sum of all at the end: one item more than `positions`.
     starts: Vec<u64>,
 }
 
-impl Weigh for ChildIndex {
+impl CachedValue for ChildIndex {
     fn memory_len(&self) -> usize {
         self.positions.len().saturating_mul(24)
     }
 }
 
-impl Weigh for DirectoryView {
+impl CachedValue for DirectoryView {
     fn memory_len(&self) -> usize {
         size_of::<Self>()
     }
@@ -63,15 +69,15 @@ impl Weigh for DirectoryView {
 
 /// The tree of one image.
 pub struct Tree {
-    records: Arc<Records>,
+    records: Arc<CachedRecords>,
     template_count: u64,
     name_count: u64,
     has_times_overlay: bool,
-    children: ByteCache<u64, ChildIndex>,
-    /// The last large index that was used, which may be too large for its cache: walking such a
-    /// directory would otherwise make it anew for every sub-directory.
+    children: CacheView<u64, ChildIndex>,
+    /// The last large index that was used. It may be too large for the cache, and a walk would
+    /// otherwise compute it again for every sub-directory.
     last_children: Mutex<Option<(u64, Arc<ChildIndex>)>>,
-    views: ByteCache<u64, DirectoryView>,
+    views: CacheView<u64, DirectoryView>,
 }
 
 fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -82,8 +88,8 @@ impl Tree {
     /// The tree over `records`, of `name_count` names.
     ///
     /// # Errors
-    /// `Corrupt` where there are no templates.
-    pub fn new(records: Arc<Records>, name_count: u64) -> Result<Self> {
+    /// `Corrupt` if there are no templates.
+    pub fn new(records: Arc<CachedRecords>, name_count: u64) -> Result<Self> {
         let template_count = records.item_count(RecordType::Templates, 0);
         if template_count < 2 {
             return Err(bad(
@@ -96,19 +102,19 @@ impl Tree {
             template_count,
             name_count,
             has_times_overlay,
-            children: ByteCache::new(records.tag(), Room::Children, None),
+            children: CacheView::new(records.tag(), CachedKind::Children, None),
             last_children: Mutex::new(None),
-            views: ByteCache::new(records.tag(), Room::Views, None),
+            views: CacheView::new(records.tag(), CachedKind::View, None),
             records,
         })
     }
 
-    /// Distinct directories, without the one that only holds the root.
+    /// Distinct directories, without the one that holds only the root.
     pub fn template_count(&self) -> u64 {
         self.template_count.saturating_sub(1)
     }
 
-    /// Drops every cached view.
+    /// Removes all cached indexes and positions.
     pub fn drop_caches(&self) {
         self.children.clear();
         *self.last_children.lock() = None;
@@ -118,7 +124,7 @@ impl Tree {
     /// Loads template `id`.
     ///
     /// # Errors
-    /// `Corrupt` where there is no such template.
+    /// `Corrupt` if there is no such template; `Io`.
     pub fn template(&self, id: u64) -> Result<Template> {
         let found = self.records.record_of_item(RecordType::Templates, 0, id)?;
         let page = self.records.page(&found)?;
@@ -130,7 +136,10 @@ impl Tree {
             .ok_or_else(|| bad("F-9.2", format!("no template {id}")))
     }
 
-    /// The holder of the root: one entry, number 1.
+    /// The directory that holds only the root: one entry, number 1.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn holder(&self) -> Result<DirectoryView> {
         let template_id = self.template_count.saturating_sub(1);
         let template = self.template(template_id)?;
@@ -149,7 +158,7 @@ impl Tree {
         })
     }
 
-    /// The block that holds entry `index`, and the entry's place in it.
+    /// The block with entry `index`, the entry's index in it, and the index of its first entry.
     fn entry_block(&self, index: u64) -> Result<(Arc<Page>, usize, u64)> {
         let found = self.records.record_of_item(RecordType::Entries, 0, index)?;
         let page = self.records.page(&found)?;
@@ -158,6 +167,10 @@ impl Tree {
             index.saturating_sub(found.first_item) as usize,
             found.first_item,
         ))
+    }
+
+    fn assembler(&self) -> Assembler<'_> {
+        Assembler::new(&self.records, self.has_times_overlay)
     }
 
     fn with_entry<T>(
@@ -172,8 +185,10 @@ impl Tree {
         }
     }
 
-    /// Visits the entries `start .. end` block by block; `visit` gets entry index, block and place
-    /// in the block.
+    /// Visits the entries `start .. end` in order.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`, and those of `visit`.
     pub fn each_entry(&self, start: u64, end: u64, visit: &mut VisitStored<'_>) -> Result<()> {
         let mut index = start;
         while index < end {
@@ -249,10 +264,10 @@ impl Tree {
         })
     }
 
-    /// The instance of the directory that is the entry at `position` of `view`.
+    /// The instance of the sub-directory that is entry `position` of `view`.
     ///
     /// # Errors
-    /// `Corrupt` where there is no such sub-directory.
+    /// `Corrupt` if there is no such sub-directory; `Io`.
     pub fn child_view(&self, view: &DirectoryView, position: u64) -> Result<DirectoryView> {
         let children = self.children(view.template_id, &view.template)?;
         let nth = children.positions.partition_point(|&p| p < position);
@@ -286,10 +301,10 @@ impl Tree {
         })
     }
 
-    /// The directory instance that holds name `no`, by descent.
+    /// The directory instance that holds name `no`, found by descent from the root.
     ///
     /// # Errors
-    /// `NotFound` where the image has no such number.
+    /// `NotFound` if the image has no such number; `Io`, `Corrupt`.
     pub fn holder_of(&self, no: u64) -> Result<DirectoryView> {
         let mut view = self.holder()?;
         if no == 0 || no > self.name_count {
@@ -316,7 +331,7 @@ impl Tree {
     /// The instance of directory `no`.
     ///
     /// # Errors
-    /// `NotFound` where there is no such number, `Invalid` where it is no directory.
+    /// `NotFound` if there is no such number, `Invalid` if it is not a directory; `Io`, `Corrupt`.
     pub fn directory(&self, no: u64) -> Result<DirectoryView> {
         let view = self.views.get_or_load(&no, || {
             let holder = self.holder_of(no)?;
@@ -331,10 +346,10 @@ impl Tree {
         Ok(*view)
     }
 
-    /// The instance of the directory that is name `no`, which lies in `view`.
+    /// The instance of the directory that is name `no`, an entry of `view`.
     ///
     /// # Errors
-    /// `Corrupt` where it does not.
+    /// `Corrupt` if it is no directory there; `Io`.
     pub fn directory_in(&self, view: &DirectoryView, no: u64) -> Result<DirectoryView> {
         let child = self.child_view(view, no.saturating_sub(view.base))?;
         match child.no == no {
@@ -343,7 +358,10 @@ impl Tree {
         }
     }
 
-    /// The last component of name `no`.
+    /// The last path component of name `no`.
+    ///
+    /// # Errors
+    /// As [`Tree::holder_of`].
     pub fn name_of(&self, no: u64) -> Result<Vec<u8>> {
         let holder = self.holder_of(no)?;
         let position = no.saturating_sub(holder.base);
@@ -351,7 +369,10 @@ impl Tree {
         self.with_entry(entry, |block, place| Ok(block.name(place).to_vec()))
     }
 
-    /// The inode that name `no` shows.
+    /// The inode of name `no`.
+    ///
+    /// # Errors
+    /// As [`Tree::holder_of`].
     pub fn inode(&self, no: u64) -> Result<Inode> {
         let holder = self.holder_of(no)?;
         let entry = holder
@@ -359,11 +380,14 @@ impl Tree {
             .entry_start
             .saturating_add(no.saturating_sub(holder.base));
         self.with_entry(entry, |block, place| {
-            Assembler::new(self).inode(no, entry, block, place)
+            self.assembler().inode(no, entry, block, place)
         })
     }
 
     /// Finds `name` in `view` by binary search.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn lookup(&self, view: &DirectoryView, name: &[u8]) -> Result<Option<Inode>> {
         let (mut low, mut high) = (0u64, view.template.entry_count);
         let start = view.template.entry_start;
@@ -379,7 +403,7 @@ impl Tree {
                     format!("no entry {middle} of directory {}", view.no),
                 ));
             }
-            // Search on inside this block as far as it reaches: the last steps all end up in one.
+            // The search continues inside this block, because the last steps all need one block.
             let block_low = low.max(first.saturating_sub(start));
             let block_end = first
                 .saturating_add(block.count() as u64)
@@ -391,9 +415,7 @@ impl Tree {
                 Ok(place) => {
                     let entry = first.saturating_add(place as u64);
                     let no = view.base.saturating_add(entry.saturating_sub(start));
-                    return Assembler::new(self)
-                        .inode(no, entry, block, place)
-                        .map(Some);
+                    return self.assembler().inode(no, entry, block, place).map(Some);
                 }
                 Err(Side::Before) => high = block_low,
                 Err(Side::Behind) => low = block_high,
@@ -403,14 +425,17 @@ impl Tree {
         Ok(None)
     }
 
-    /// Visits the entries of `view` from the `start`-th on.
+    /// Visits the entries of `view` in byte order of their names, from index `start` on.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`, also if a name is forbidden or out of order.
     pub fn read_dir(
         &self,
         view: &DirectoryView,
         start: u64,
-        visit: &mut crate::VisitEntry<'_>,
+        visit: &mut VisitEntry<'_>,
     ) -> Result<()> {
-        let mut assembler = Assembler::new(self);
+        let mut assembler = self.assembler();
         let mut last_of_block: Vec<u8> = Vec::new();
         let first = view.template.entry_start;
         let end = first.saturating_add(view.template.entry_count);
@@ -446,12 +471,18 @@ impl Tree {
         )
     }
 
-    /// mtime of name `no`, which lies at `place` of `block`.
+    /// The mtime of name `no`, whose entry has index `place` in `block`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn mtime(&self, no: u64, block: &EntryBlock, place: usize) -> Result<Timestamp> {
-        Ok(Assembler::new(self).times(no, block, place)?.mtime)
+        Ok(self.assembler().times(no, block, place)?.mtime)
     }
 
     /// The target of the symlink whose entry is `entry`.
+    ///
+    /// # Errors
+    /// `Invalid` if it is not a symlink; `Io`, `Corrupt`.
     pub fn target(&self, entry: EntryIndex) -> Result<Vec<u8>> {
         self.with_entry(entry.0, |block, place| match block.kind(place) {
             EntryKind::Symlink => Ok(block.target(place).to_vec()),
@@ -460,6 +491,9 @@ impl Tree {
     }
 
     /// Xattr set `id`.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is none; `Io`.
     pub fn xattrs(&self, id: XattrSetId) -> Result<Arc<XattrSet>> {
         let found = self.records.record_of_item(RecordType::Xattrs, 0, id.0)?;
         let page = self.records.page(&found)?;
@@ -480,8 +514,8 @@ enum Side {
     Behind,
 }
 
-/// Binary search among the places `range` of a block; where it fails, on which side of them the
-/// name would be.
+/// Binary search for `name` among the entries `range` of a block. On failure, returns on which side
+/// of these entries the name would be.
 fn search(block: &EntryBlock, range: std::ops::Range<usize>, name: &[u8]) -> Result<usize, Side> {
     let (mut low, mut high) = (range.start, range.end);
     while low < high {
@@ -499,171 +533,4 @@ fn search(block: &EntryBlock, range: std::ops::Range<usize>, name: &[u8]) -> Res
     } else {
         Side::Inside
     })
-}
-
-/// A page that was used last, with the items it covers: entries of one directory mostly share
-/// theirs.
-struct Memo {
-    record_type: RecordType,
-    page: Option<(std::ops::Range<u64>, Arc<Page>)>,
-}
-
-impl Memo {
-    const fn new(record_type: RecordType) -> Self {
-        Self {
-            record_type,
-            page: None,
-        }
-    }
-
-    /// The page with item `item`, and the item's place in it.
-    fn get(&mut self, records: &Records, item: u64) -> Result<(&Page, usize)> {
-        let hit = self
-            .page
-            .as_ref()
-            .is_some_and(|(range, _)| range.contains(&item));
-        if !hit {
-            let found = records.record_of_item(self.record_type, 0, item)?;
-            let range = found.first_item..found.first_item.saturating_add(found.item_count);
-            self.page = Some((range, records.page(&found)?));
-        }
-        match &self.page {
-            Some((range, page)) => Ok((page, item.saturating_sub(range.start) as usize)),
-            None => Err(bad("F-7.9", "no page")),
-        }
-    }
-}
-
-/// Puts inodes together from an entry and the pages that it names, remembering the page of each
-/// type used last.
-pub struct Assembler<'a> {
-    tree: &'a Tree,
-    attributes: Memo,
-    contents: Memo,
-    templates: Memo,
-    links: Memo,
-    times: Memo,
-}
-
-impl<'a> Assembler<'a> {
-    /// An assembler that remembers nothing yet.
-    pub fn new(tree: &'a Tree) -> Self {
-        Self {
-            tree,
-            attributes: Memo::new(RecordType::Attributes),
-            contents: Memo::new(RecordType::Contents),
-            templates: Memo::new(RecordType::Templates),
-            links: Memo::new(RecordType::Links),
-            times: Memo::new(RecordType::Times),
-        }
-    }
-
-    /// The inode that name `no`, which is entry `entry` and lies at `place` of `block`, shows.
-    pub fn inode(
-        &mut self,
-        no: u64,
-        entry: u64,
-        block: &EntryBlock,
-        place: usize,
-    ) -> Result<Inode> {
-        let records = &*self.tree.records;
-        let kind = block.kind(place);
-        let id = block.attributes(place);
-        let attributes = match self.attributes.get(records, id)? {
-            (Page::Attributes(items), at) => items.get(at).copied(),
-            _ => None,
-        };
-        let body = block.body(place);
-        let (mut size, mut nlink, mut ino) = (0, block.nlink(place), no);
-        match kind {
-            EntryKind::File => size = self.content_len(body)?,
-            EntryKind::Symlink => size = block.target(place).len() as u64,
-            EntryKind::Directory => {
-                let template = self.template(body)?;
-                size = template.entry_count;
-                nlink = template.directory_count.saturating_add(2);
-            }
-            _ => {}
-        }
-        if kind != EntryKind::Directory {
-            if nlink == 0 {
-                let link = self.link(no)?;
-                (ino, nlink) = (link.first_no, link.nlink);
-            } else {
-                ino = no.saturating_sub(block.link_back(place)).max(1);
-            }
-        }
-        Ok(Inode {
-            ino: InodeNo(ino),
-            name_no: InodeNo(no),
-            kind: kind.file_kind(),
-            attributes: attributes.ok_or_else(|| bad("F-12.2", format!("no attributes {id}")))?,
-            nlink,
-            size: ByteLen(size),
-            times: self.times(no, block, place)?,
-            xattr_set: block.xattrs(place).checked_sub(1).map(XattrSetId),
-            content: (kind == EntryKind::File).then_some(ContentId(body)),
-            template: (kind == EntryKind::Directory).then_some(TemplateId(body)),
-            entry: EntryIndex(entry),
-        })
-    }
-
-    fn content_len(&mut self, id: u64) -> Result<u64> {
-        match self.contents.get(&self.tree.records, id)? {
-            (Page::Contents(page), at) => page.get(at).map(|(_, len)| len),
-            _ => None,
-        }
-        .ok_or_else(|| bad("F-10.2", format!("no content {id}")))
-    }
-
-    fn template(&mut self, id: u64) -> Result<Template> {
-        match self.templates.get(&self.tree.records, id)? {
-            (Page::Templates(page), at) => page.get(at),
-            _ => None,
-        }
-        .ok_or_else(|| bad("F-9.2", format!("no template {id}")))
-    }
-
-    fn link(&mut self, no: u64) -> Result<Link> {
-        match self.links.get(&self.tree.records, no)? {
-            (Page::Links(links), _) => links
-                .binary_search_by_key(&no, |l| l.name_no)
-                .ok()
-                .and_then(|i| links.get(i).copied()),
-            _ => None,
-        }
-        .ok_or_else(|| bad("F-14.2", format!("name {no} is not in the link table")))
-    }
-
-    fn times(&mut self, no: u64, block: &EntryBlock, place: usize) -> Result<Times> {
-        let mtime = match (block.time(0, place), self.tree.has_times_overlay) {
-            (Some(time), false) => Some(time),
-            (None, true) => match self.times.get(&self.tree.records, no.saturating_sub(1))? {
-                (Page::Times(page), at) => Some(page.mtime(at)),
-                _ => None,
-            },
-            _ => None,
-        };
-        let mtime =
-            mtime.ok_or_else(|| bad("F-15.2", format!("name {no} has no mtime, or two")))?;
-        Ok(Times {
-            mtime,
-            atime: block.time(1, place),
-            ctime: block.time(2, place),
-            btime: block.time(3, place),
-        })
-    }
-}
-
-/// Kind of inode an error is about, in words.
-pub const fn kind_name(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::Directory => "directory",
-        FileKind::Regular => "regular file",
-        FileKind::Symlink => "symlink",
-        FileKind::CharDevice => "character device",
-        FileKind::BlockDevice => "block device",
-        FileKind::Fifo => "fifo",
-        FileKind::Socket => "socket",
-    }
 }

@@ -90,10 +90,10 @@ fn blocks_that_nobody_reads_are_let_go() {
     read_everything(&image).unwrap();
     // The first block, which is in the cache.
     storage.flip((64 + 64) * 8);
-    image.rest();
+    image.evict_idle_blocks();
     read_everything(&image).unwrap();
-    image.rest();
-    image.rest();
+    image.evict_idle_blocks();
+    image.evict_idle_blocks();
     assert!(read_everything(&image).is_err());
 }
 

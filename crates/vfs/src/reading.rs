@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use weald_format::{ContentId, FileKind, InodeNo, ROOT_INODE, Result};
-use weald_image::{Image, Needs};
+use weald_image::{DecodeCost, Image};
 
 /// Bytes of a small read.
 pub const SMALL_READ_LEN: u64 = 4096;
@@ -70,11 +70,11 @@ pub struct ReadingCost {
 /// Reads the index and extents of the samples; decodes no data. Memory: that of the largest
 /// directory sampled.
 pub fn reading_cost(image: &Image) -> Result<ReadingCost> {
-    let mut needs = Needs::default();
+    let mut cost = DecodeCost::default();
     Ok(ReadingCost {
-        small_read: small_reads(image, &mut needs)?,
-        file: files(image, &mut needs)?,
-        directory: directories(image, &mut needs)?,
+        small_read: small_reads(image, &mut cost)?,
+        file: files(image, &mut cost)?,
+        directory: directories(image, &mut cost)?,
     })
 }
 
@@ -88,31 +88,31 @@ fn samples(end: u64) -> impl Iterator<Item = u64> {
     (0..count).map(place)
 }
 
-fn small_reads(image: &Image, needs: &mut Needs) -> Result<Spread> {
+fn small_reads(image: &Image, cost: &mut DecodeCost) -> Result<Spread> {
     let mut lens = Vec::new();
     for at in samples(image.summary().content_len) {
         let Some((id, offset)) = image.content_at(at)? else {
             continue;
         };
         let start = offset & !(SMALL_READ_LEN - 1);
-        needs.clear();
-        image.add_needs(id, start..start.saturating_add(SMALL_READ_LEN), needs)?;
-        lens.push(needs.decoded_len());
+        cost.clear();
+        image.add_decode_cost(id, start..start.saturating_add(SMALL_READ_LEN), cost)?;
+        lens.push(cost.decoded_len());
     }
     Ok(Spread::of(lens))
 }
 
-fn files(image: &Image, needs: &mut Needs) -> Result<Spread> {
+fn files(image: &Image, cost: &mut DecodeCost) -> Result<Spread> {
     let mut lens = Vec::new();
     for id in samples(image.summary().content_count) {
-        needs.clear();
-        image.add_needs(ContentId(id), 0..u64::MAX, needs)?;
-        lens.push(needs.decoded_len());
+        cost.clear();
+        image.add_decode_cost(ContentId(id), 0..u64::MAX, cost)?;
+        lens.push(cost.decoded_len());
     }
     Ok(Spread::of(lens))
 }
 
-fn directories(image: &Image, needs: &mut Needs) -> Result<Spread> {
+fn directories(image: &Image, cost: &mut DecodeCost) -> Result<Spread> {
     // Inode numbers are dense: those of all names are hit, and with them the directories that hold
     // them.
     let mut dirs = BTreeSet::new();
@@ -134,11 +134,11 @@ fn directories(image: &Image, needs: &mut Needs) -> Result<Spread> {
         if contents.is_empty() {
             continue;
         }
-        needs.clear();
+        cost.clear();
         for id in contents {
-            image.add_needs(id, 0..u64::MAX, needs)?;
+            image.add_decode_cost(id, 0..u64::MAX, cost)?;
         }
-        lens.push(needs.decoded_len());
+        lens.push(cost.decoded_len());
     }
     Ok(Spread::of(lens))
 }

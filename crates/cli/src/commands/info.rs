@@ -65,7 +65,7 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let summary = image.summary();
     let bases = &image.directory().bases;
     let sections = image.sections()?;
-    let stages = args.stages.then(|| image.stages()).transpose()?;
+    let stages = args.stages.then(|| image.space_usage()).transpose()?;
     let made = image.made_shares()?;
     let reading = args.reading.then(|| reading_cost(&image)).transpose()?;
     let mut output = Output::new();

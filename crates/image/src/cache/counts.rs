@@ -1,25 +1,25 @@
-//! Hits and misses, counted by many threads without taking a line of memory from each other.
+//! Counters of hits and misses that many threads increment without contending for a cache line.
 
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Threads that count in places of their own.
+/// Stripes of a counter; a thread always uses the same one.
 const STRIPE_COUNT: usize = 16;
 
-/// What a cache holds and what it was good for.
+/// Size, use and hit count of a cache.
 #[derive(Debug, Serialize, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Bytes that the cache may keep.
+    /// Limit of the cache in bytes.
     pub len_max: u64,
-    /// Bytes that it keeps, with what its own tables cost.
+    /// Bytes in use, those of the cache's own tables included.
     pub used_len: u64,
-    /// Blocks and pages that were there when somebody asked for them.
+    /// Requests for blocks and pages that the cache could answer.
     pub hit_count: u64,
-    /// Blocks and pages that had to be loaded.
+    /// Requests for blocks and pages that had to load them.
     pub miss_count: u64,
 }
 
-/// One line of memory.
+/// Counters in one cache line.
 #[derive(Default)]
 #[repr(align(64))]
 struct Stripe {
@@ -38,7 +38,7 @@ thread_local! {
 }
 
 impl HitCounts {
-    /// Counts one of them.
+    /// Counts one hit or one miss.
     pub fn count(&self, is_hit: bool) {
         let stripe = STRIPE.with(|no| self.0.get(*no));
         let Some(stripe) = stripe else { return };
@@ -46,7 +46,7 @@ impl HitCounts {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// `counts` with these hits and misses besides.
+    /// Returns `counts` plus these hits and misses.
     pub fn add_to(&self, mut counts: CacheCounts) -> CacheCounts {
         for stripe in &self.0 {
             let (hits, misses) = (&stripe.hits, &stripe.misses);

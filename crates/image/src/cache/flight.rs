@@ -1,15 +1,15 @@
-//! Loads under way: who asks for what is being loaded waits for that one load.
+//! Loads in progress: a request for an item that another thread is loading waits for that load.
 
-use super::{Key, Value};
+use super::key::{Key, Value};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-/// Tables of loads, so that threads seldom meet at one lock.
+/// Tables of loads, so that two threads seldom need the same lock.
 const TABLE_COUNT: usize = 16;
 
-/// Loads under way.
+/// All loads in progress.
 pub struct Flights {
     tables: [Mutex<HashMap<Key, Arc<Flight>>>; TABLE_COUNT],
 }
@@ -18,30 +18,30 @@ pub struct Flights {
 struct Flight {
     loader: ThreadId,
     state: Mutex<State>,
-    is_over: Condvar,
+    has_ended: Condvar,
 }
 
 #[derive(Clone)]
 enum State {
     Loading,
-    Landed(Value),
+    Loaded(Value),
     Failed,
 }
 
-/// How a request goes on.
-pub enum Waited<'a> {
-    /// Somebody has loaded it.
-    There(Value),
-    /// Somebody tried and failed.
+/// How a request proceeds.
+pub enum Entered<'a> {
+    /// The item is loaded.
+    Loaded(Value),
+    /// Another thread tried to load the item and failed.
     Failed,
-    /// The caller loads it, and others wait for that.
+    /// The caller must load the item; other requests wait for it.
     Own(OwnFlight<'a>),
-    /// The caller is loading it already: what it loads needs itself. Only damage can be like that,
-    /// and whoever meets it says so.
+    /// The calling thread is loading the item already, so that the item needs itself. This happens
+    /// only in a damaged image; the caller reports it.
     InItself,
 }
 
-/// The right and the duty to load; who waits is woken when it is dropped.
+/// The duty to load an item. Dropping it wakes the waiting requests.
 pub struct OwnFlight<'a> {
     flights: &'a Flights,
     key: Key,
@@ -50,9 +50,9 @@ pub struct OwnFlight<'a> {
 }
 
 impl OwnFlight<'_> {
-    /// Hands what was loaded to all who wait.
-    pub fn land(mut self, value: Value) {
-        self.outcome = State::Landed(value);
+    /// Hands the loaded value to all waiting requests.
+    pub fn publish_to_waiters(mut self, value: Value) {
+        self.outcome = State::Loaded(value);
     }
 }
 
@@ -61,12 +61,12 @@ impl Drop for OwnFlight<'_> {
         self.flights.table(&self.key).lock().remove(&self.key);
         let outcome = std::mem::replace(&mut self.outcome, State::Failed);
         *self.flight.state.lock() = outcome;
-        self.flight.is_over.notify_all();
+        self.flight.has_ended.notify_all();
     }
 }
 
 impl Flights {
-    /// None yet.
+    /// No loads.
     pub fn new() -> Self {
         Self {
             tables: std::array::from_fn(|_| Mutex::default()),
@@ -75,28 +75,29 @@ impl Flights {
 
     fn table(&self, key: &Key) -> &Mutex<HashMap<Key, Arc<Flight>>> {
         let [first, ..] = &self.tables;
-        let place = (key.mixed() >> 32) as usize % TABLE_COUNT;
-        self.tables.get(place).unwrap_or(first)
+        let index = (key.mixed() >> 32) as usize % TABLE_COUNT;
+        self.tables.get(index).unwrap_or(first)
     }
 
-    /// Waits for the load of `key`, or makes it the caller's, unless `look` finds it by now.
-    pub fn enter(&self, key: &Key, look: impl FnOnce() -> Option<Value>) -> Waited<'_> {
+    /// Waits for the load of `key` if there is one. Otherwise returns what `lookup` finds in the
+    /// cache by now, or makes the load the caller's duty.
+    pub fn enter(&self, key: &Key, lookup: impl FnOnce() -> Option<Value>) -> Entered<'_> {
         let mut table = self.table(key).lock();
         if let Some(flight) = table.get(key).cloned() {
             drop(table);
             return flight.wait();
         }
-        // What landed since the caller looked is there, or never will be.
-        if let Some(value) = look() {
-            return Waited::There(value);
+        // A load that ended since the caller's last lookup is in the cache, or did not fit.
+        if let Some(value) = lookup() {
+            return Entered::Loaded(value);
         }
         let flight = Arc::new(Flight {
             loader: std::thread::current().id(),
             state: Mutex::new(State::Loading),
-            is_over: Condvar::new(),
+            has_ended: Condvar::new(),
         });
         table.insert(*key, flight.clone());
-        Waited::Own(OwnFlight {
+        Entered::Own(OwnFlight {
             flights: self,
             key: *key,
             flight,
@@ -106,16 +107,16 @@ impl Flights {
 }
 
 impl Flight {
-    fn wait(&self) -> Waited<'static> {
+    fn wait(&self) -> Entered<'static> {
         if self.loader == std::thread::current().id() {
-            return Waited::InItself;
+            return Entered::InItself;
         }
         let mut state = self.state.lock();
-        self.is_over
+        self.has_ended
             .wait_while(&mut state, |state| matches!(state, State::Loading));
         match &*state {
-            State::Landed(value) => Waited::There(value.clone()),
-            State::Failed | State::Loading => Waited::Failed,
+            State::Loaded(value) => Entered::Loaded(value.clone()),
+            State::Failed | State::Loading => Entered::Failed,
         }
     }
 }

@@ -1,51 +1,61 @@
-//! Threads that decode ahead of who reads in order, for all images of a cache.
+//! The threads that decode ahead of sequential readers, for all images of one cache.
+//!
+//! The pool knows neither images nor the cache: a job names its target by [`PrefetchTarget`], and
+//! the owner of the pool says what to do when it is idle.
 
-use crate::cache::SharedCache;
-use crate::content::Contents;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::sync::Weak;
 use std::time::Duration;
 
-/// How many pieces may wait: more would be decoded for readers that have gone elsewhere.
-const QUEUE_COUNT: usize = 64;
+/// Jobs that wait at most. A longer queue would decode for readers that have gone elsewhere.
+const QUEUE_COUNT_MAX: usize = 64;
 
-/// Blocks that nobody asked for during this time, or twice it at most, are dropped where an image
-/// has a cache of its own.
-const REST_AFTER: Duration = Duration::from_secs(60);
+/// Time without a job after which a thread calls the idle hook.
+const IDLE_AFTER: Duration = Duration::from_secs(60);
 
-/// Bytes that somebody will read soon.
-pub struct Job {
-    /// The contents that have the stream. An image that is closed meanwhile needs nothing.
-    pub contents: Weak<Contents>,
-    /// The stream.
+/// Something that can decode a part of a stream before a reader requests it.
+pub trait PrefetchTarget: Send + Sync {
+    /// Decodes what lies at `address` of `stream` into the cache, up to `len` bytes of the first
+    /// block. Ignores failures: the reader meets them again and reports them.
+    fn decode_ahead(&self, stream: u8, address: u64, len: u64);
+}
+
+/// A range of a stream that a reader will request soon.
+pub struct PrefetchJob {
+    /// The owner of the stream. The job is void if the owner is dropped meanwhile.
+    pub target: Weak<dyn PrefetchTarget>,
+    /// Number of the stream.
     pub stream: u8,
-    /// Address of the first of them.
+    /// Address of its first byte.
     pub address: u64,
-    /// How many there are, also in later blocks; those of the first are decoded.
+    /// Bytes, also of later blocks; only those of the first block are decoded.
     pub len: u64,
 }
 
-/// The threads; they end when it is dropped.
-pub struct Pool {
-    sender: Sender<Job>,
+/// Called by one thread of a pool that has been idle for a minute.
+pub type IdleHook = Box<dyn Fn() + Send>;
+
+/// The threads. They end when the pool is dropped.
+pub struct PrefetchPool {
+    sender: Sender<PrefetchJob>,
     thread_count: usize,
 }
 
-impl Pool {
-    /// Starts threads; one of them has `resting` rest every minute.
-    pub fn start(thread_count: usize, resting: Option<Weak<SharedCache>>) -> Self {
-        let (sender, receiver) = bounded::<Job>(QUEUE_COUNT);
+impl PrefetchPool {
+    /// Starts `thread_count` threads; the first of them calls `idle_hook` after each idle minute.
+    pub fn start(thread_count: usize, mut idle_hook: Option<IdleHook>) -> Self {
+        let (sender, receiver) = bounded::<PrefetchJob>(QUEUE_COUNT_MAX);
         for no in 0..thread_count {
             let receiver = receiver.clone();
-            let resting = resting.clone().filter(|_| no == 0);
+            let idle_hook = idle_hook.take();
             let started = std::thread::Builder::new()
                 .name(format!("ahead-{no}"))
-                .spawn(move || match resting {
-                    Some(cache) => work_and_rest(&receiver, &cache),
-                    None => receiver.iter().for_each(|job| work(&job)),
+                .spawn(move || match idle_hook {
+                    Some(idle_hook) => run_with_hook(&receiver, &idle_hook),
+                    None => receiver.iter().for_each(|job| run(&job)),
                 });
             if let Err(error) = started {
-                log::warn!("{no} threads read ahead, not {thread_count}: {error}");
+                log::warn!("started {no} of {thread_count} prefetch threads: {error}");
                 break;
             }
         }
@@ -55,33 +65,28 @@ impl Pool {
         }
     }
 
-    /// How many threads there are.
+    /// Threads of the pool.
     pub fn thread_count(&self) -> usize {
         self.thread_count
     }
 
-    /// Has a job done soon, or never where there are too many.
-    pub fn send(&self, job: Job) {
+    /// Queues a job; drops it if the queue is full.
+    pub fn queue(&self, job: PrefetchJob) {
         let _ = self.sender.try_send(job);
     }
 }
 
-fn work(job: &Job) {
-    if let Some(contents) = job.contents.upgrade() {
-        // A failure here is met again, and reported, by the reader itself.
-        let _ = contents.load_ahead(job.stream, job.address, job.len);
+fn run(job: &PrefetchJob) {
+    if let Some(target) = job.target.upgrade() {
+        target.decode_ahead(job.stream, job.address, job.len);
     }
 }
 
-fn work_and_rest(receiver: &Receiver<Job>, cache: &Weak<SharedCache>) {
+fn run_with_hook(receiver: &Receiver<PrefetchJob>, idle_hook: &IdleHook) {
     loop {
-        match receiver.recv_timeout(REST_AFTER) {
-            Ok(job) => work(&job),
-            Err(RecvTimeoutError::Timeout) => {
-                if let Some(cache) = cache.upgrade() {
-                    cache.rest_blocks();
-                }
-            }
+        match receiver.recv_timeout(IDLE_AFTER) {
+            Ok(job) => run(&job),
+            Err(RecvTimeoutError::Timeout) => idle_hook(),
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }

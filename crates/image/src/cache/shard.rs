@@ -1,110 +1,64 @@
-//! Entries in shards, and which of them goes: the clock of Corbató, once around all shards in turn.
+//! Entries in shards, and the choice of the entry to evict: Corbató's clock, whose hand visits the
+//! shards in turn.
 //!
 //! # Source
-//! F. J. Corbató, "A Paging Experiment with the Multics System" (1968): an entry that was asked for
-//! since the hand passed it gets a second chance.
+//! F. J. Corbató, "A Paging Experiment with the Multics System" (1968): an entry that was
+//! requested since the hand passed it gets a second chance.
 
-use super::{Key, Room, Value};
+use super::hash::MixedHasher;
+use super::key::{Key, Value};
 use parking_lot::RwLock;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// Shards of a ring: many more than threads, so that they seldom meet.
+/// Shards of a ring: many more than threads, so that two threads seldom need the same lock.
 const SHARD_COUNT: usize = 64;
 
-/// Asked for since the hand passed.
-const BY_HAND: u8 = 1;
-/// Asked for since the cache rested.
-const BY_REST: u8 = 2;
-const ASKED: u8 = BY_HAND | BY_REST;
+/// Flag of an entry: requested since the hand passed it.
+const SINCE_HAND: u8 = 1;
+/// Flag of an entry: requested since the last eviction of idle entries.
+const SINCE_IDLE_SWEEP: u8 = 2;
+const REQUESTED: u8 = SINCE_HAND | SINCE_IDLE_SWEEP;
 
-impl Key {
-    /// All its bits, spread: numbers follow each other.
-    pub fn mixed(&self) -> u64 {
-        let room = match self.room {
-            Room::Blocks => 0u64,
-            Room::Pages => 1,
-            Room::Children => 2,
-            Room::Views => 3,
-        };
-        let kind = u64::from(self.kind) << 2 | room;
-        let first = spread(self.tag ^ kind.rotate_left(32));
-        spread(first ^ self.no)
-    }
-}
-
-/// The finalizer of SplitMix64, a bijection that spreads every bit (Steele, Lea and Flood 2014).
-pub(crate) const fn spread(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
-}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.mixed());
-    }
-}
-
-/// Hands on a key that is mixed already.
-#[derive(Default)]
-struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = spread(self.0 ^ u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
-    }
-}
-
-/// A value that is kept.
+/// A value in the cache.
 pub struct Entry {
     key: Key,
     value: Value,
     len: u64,
-    asked: AtomicU8,
+    requested: AtomicU8,
 }
 
 impl Entry {
-    /// An entry of `len` bytes, its own included.
+    /// An entry that counts as `len` bytes, those of the entry itself included.
     pub fn new(key: Key, value: Value, len: u64) -> Self {
         Self {
             key,
             value,
             len,
-            asked: AtomicU8::new(ASKED),
+            requested: AtomicU8::new(REQUESTED),
         }
     }
 
-    /// Bytes that it was counted with.
+    /// Bytes that the entry counts as.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    fn ask(&self) {
-        // Only the first of many writes, so that threads do not take the line from each other.
-        if self.asked.load(Ordering::Relaxed) != ASKED {
-            self.asked.store(ASKED, Ordering::Relaxed);
+    fn mark_requested(&self) {
+        // Only the first of many requests writes, so that threads do not contend for the line.
+        if self.requested.load(Ordering::Relaxed) != REQUESTED {
+            self.requested.store(REQUESTED, Ordering::Relaxed);
         }
     }
 }
 
-/// Some of the entries.
+/// One part of the entries, behind one lock.
 #[derive(Default)]
 pub struct Shard {
-    places: HashMap<Key, usize, BuildHasherDefault<Mixed>>,
+    /// Index of the slot of each key.
+    slot_by_key: HashMap<Key, usize, BuildHasherDefault<MixedHasher>>,
     slots: Vec<Option<Entry>>,
     free: Vec<usize>,
     hand: usize,
@@ -112,48 +66,49 @@ pub struct Shard {
 
 impl Shard {
     fn entry(&self, key: &Key) -> Option<&Entry> {
-        let place = *self.places.get(key)?;
-        self.slots.get(place)?.as_ref()
+        let slot = *self.slot_by_key.get(key)?;
+        self.slots.get(slot)?.as_ref()
     }
 
-    /// Puts an entry in; that of the same key goes.
+    /// Inserts an entry and returns the one that had the same key.
     fn insert(&mut self, entry: Entry) -> Option<Entry> {
         let old = self.remove(&entry.key);
         let key = entry.key;
-        let place = match self.free.pop() {
-            Some(place) => place,
+        let index = match self.free.pop() {
+            Some(index) => index,
             None => {
                 self.slots.push(None);
                 self.slots.len().saturating_sub(1)
             }
         };
-        if let Some(slot) = self.slots.get_mut(place) {
+        if let Some(slot) = self.slots.get_mut(index) {
             *slot = Some(entry);
-            self.places.insert(key, place);
+            self.slot_by_key.insert(key, index);
         }
         old
     }
 
     fn remove(&mut self, key: &Key) -> Option<Entry> {
-        let place = self.places.remove(key)?;
-        let entry = self.slots.get_mut(place)?.take();
-        self.free.push(place);
+        let index = self.slot_by_key.remove(key)?;
+        let entry = self.slots.get_mut(index)?.take();
+        self.free.push(index);
         entry
     }
 
-    /// Takes the first entry out that nobody asked for since the hand passed it; one round at most.
+    /// Removes the first entry that was not requested since the hand passed it; the hand goes round
+    /// the shard once at most.
     fn evict(&mut self) -> Option<Entry> {
-        if self.places.is_empty() {
+        if self.slot_by_key.is_empty() {
             return None;
         }
         for _ in 0..self.slots.len() {
-            let place = self.hand;
-            let next = place.saturating_add(1);
+            let index = self.hand;
+            let next = index.saturating_add(1);
             self.hand = if next < self.slots.len() { next } else { 0 };
-            let entry = self.slots.get(place).and_then(Option::as_ref);
+            let entry = self.slots.get(index).and_then(Option::as_ref);
             let Some(entry) = entry else { continue };
-            // The shard is ours: nobody asks meanwhile.
-            if entry.asked.fetch_and(!BY_HAND, Ordering::Relaxed) & BY_HAND == 0 {
+            // The write lock is held, so that no request comes between.
+            if entry.requested.fetch_and(!SINCE_HAND, Ordering::Relaxed) & SINCE_HAND == 0 {
                 let key = entry.key;
                 return self.remove(&key);
             }
@@ -161,30 +116,35 @@ impl Shard {
         None
     }
 
-    /// Takes the entries out that `is_wanted` chooses.
-    pub fn take(&mut self, is_wanted: &dyn Fn(&Key) -> bool) -> Vec<Entry> {
+    /// Removes and returns the entries that `is_selected` chooses.
+    pub fn remove_selected(&mut self, is_selected: &dyn Fn(&Key) -> bool) -> Vec<Entry> {
         let keys: Vec<Key> = self
-            .places
+            .slot_by_key
             .keys()
-            .filter(|key| is_wanted(key))
+            .filter(|key| is_selected(key))
             .copied()
             .collect();
-        let taken = keys.iter().filter_map(|key| self.remove(key)).collect();
-        if self.places.is_empty() {
-            // Their tables go too.
+        let removed = keys.iter().filter_map(|key| self.remove(key)).collect();
+        if self.slot_by_key.is_empty() {
+            // This frees the tables too.
             *self = Self::default();
         }
-        taken
+        removed
     }
 
-    /// The same among those that nobody asked for since the last call.
-    pub fn take_unasked(&mut self, is_wanted: &dyn Fn(&Key) -> bool) -> Vec<Entry> {
+    /// Removes and returns those of the chosen entries that were not requested since the last call.
+    pub fn remove_idle(&mut self, is_selected: &dyn Fn(&Key) -> bool) -> Vec<Entry> {
         let entries = self.slots.iter().flatten();
-        let entries = entries.filter(|entry| is_wanted(&entry.key));
-        let is_unasked = |e: &&Entry| e.asked.fetch_and(!BY_REST, Ordering::Relaxed) & BY_REST == 0;
-        let keys: Vec<Key> = entries.filter(is_unasked).map(|e| e.key).collect();
-        match keys.len() == self.places.len() {
-            true => self.take(&|_| true),
+        let entries = entries.filter(|entry| is_selected(&entry.key));
+        let is_idle = |entry: &&Entry| {
+            let before = entry
+                .requested
+                .fetch_and(!SINCE_IDLE_SWEEP, Ordering::Relaxed);
+            before & SINCE_IDLE_SWEEP == 0
+        };
+        let keys: Vec<Key> = entries.filter(is_idle).map(|e| e.key).collect();
+        match keys.len() == self.slot_by_key.len() {
+            true => self.remove_selected(&|_| true),
             false => keys.iter().filter_map(|key| self.remove(key)).collect(),
         }
     }
@@ -193,9 +153,9 @@ impl Shard {
 /// Entries that compete for one part of the budget.
 pub struct Ring {
     shards: [RwLock<Shard>; SHARD_COUNT],
-    /// Bytes of all entries, and of those on their way out.
+    /// Bytes of all entries, those included that are removed but not yet freed.
     used: AtomicU64,
-    /// The shard that the hand comes to next.
+    /// Number of the shard that the hand visits next.
     next: AtomicUsize,
 }
 
@@ -209,57 +169,57 @@ impl Ring {
         }
     }
 
-    /// Bytes of its entries.
+    /// Bytes of all entries.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes that come in.
+    /// Adds the bytes of a new entry to the sum.
     pub fn count_in(&self, len: u64) {
         self.used.fetch_add(len, Ordering::Relaxed);
     }
 
-    /// Counts bytes that are gone.
+    /// Subtracts the bytes of a freed entry from the sum.
     pub fn count_out(&self, len: u64) {
         self.used.fetch_sub(len, Ordering::Relaxed);
     }
 
     fn shard(&self, key: &Key) -> &RwLock<Shard> {
         let [first, ..] = &self.shards;
-        let place = (key.mixed() >> 40) as usize % SHARD_COUNT;
-        self.shards.get(place).unwrap_or(first)
+        let index = (key.mixed() >> 40) as usize % SHARD_COUNT;
+        self.shards.get(index).unwrap_or(first)
     }
 
-    /// The value of `key`, which is asked for by this.
+    /// The value of `key`; the entry counts as requested.
     pub fn get(&self, key: &Key) -> Option<Value> {
         let shard = self.shard(key).read();
         let entry = shard.entry(key)?;
-        entry.ask();
+        entry.mark_requested();
         Some(entry.value.clone())
     }
 
-    /// The value of `key`.
+    /// The value of `key`, without marking the entry as requested.
     pub fn peek(&self, key: &Key) -> Option<Value> {
         let shard = self.shard(key).read();
         shard.entry(key).map(|entry| entry.value.clone())
     }
 
-    /// Whether `key` is there.
+    /// Whether there is an entry for `key`.
     pub fn contains(&self, key: &Key) -> bool {
-        self.shard(key).read().places.contains_key(key)
+        self.shard(key).read().slot_by_key.contains_key(key)
     }
 
-    /// Puts an entry in; that of the same key is handed out.
+    /// Inserts an entry and returns the one that had the same key.
     pub fn insert(&self, entry: Entry) -> Option<Entry> {
         self.shard(&entry.key).write().insert(entry)
     }
 
-    /// Counts the entry of `key` with `len` bytes from now on, if it is still `value` and was
-    /// counted with more; how many fewer that is.
+    /// Lets the entry of `key` count as `len` bytes if it still holds `value` and counted as more.
+    /// Returns the difference.
     pub fn shrink(&self, key: &Key, value: &Value, len: u64) -> u64 {
         let mut shard = self.shard(key).write();
-        let place = shard.places.get(key).copied();
-        let entry = place.and_then(|place| shard.slots.get_mut(place)?.as_mut());
+        let index = shard.slot_by_key.get(key).copied();
+        let entry = index.and_then(|index| shard.slots.get_mut(index)?.as_mut());
         let Some(entry) = entry.filter(|e| Arc::ptr_eq(&e.value, value)) else {
             return 0;
         };
@@ -268,17 +228,17 @@ impl Ring {
         fewer
     }
 
-    /// Takes an entry out.
+    /// Removes and returns the entry of `key`.
     pub fn remove(&self, key: &Key) -> Option<Entry> {
         self.shard(key).write().remove(key)
     }
 
-    /// Takes out the entry that goes next; `None` where there is none, or where all are asked for
-    /// faster than the hand goes round.
+    /// Removes and returns the entry that the hand chooses. Returns `None` if there is none, or if
+    /// entries are requested faster than the hand goes round.
     pub fn evict(&self) -> Option<Entry> {
         for _ in 0..SHARD_COUNT.saturating_mul(3) {
-            let place = self.next.fetch_add(1, Ordering::Relaxed) % SHARD_COUNT;
-            let shard = self.shards.get(place)?;
+            let index = self.next.fetch_add(1, Ordering::Relaxed) % SHARD_COUNT;
+            let shard = self.shards.get(index)?;
             let entry = shard.write().evict();
             if entry.is_some() {
                 return entry;
@@ -287,16 +247,16 @@ impl Ring {
         None
     }
 
-    /// Takes entries out of each shard in turn, under its lock, and hands them to `let_go` outside
-    /// of it.
+    /// Removes entries from each shard in turn: calls `remove` under the lock of the shard and
+    /// hands its result to `free` outside the lock.
     pub fn sweep(
         &self,
-        take: &dyn Fn(&mut Shard) -> Vec<Entry>,
-        let_go: &mut dyn FnMut(Vec<Entry>),
+        remove: &dyn Fn(&mut Shard) -> Vec<Entry>,
+        free: &mut dyn FnMut(Vec<Entry>),
     ) {
         for shard in &self.shards {
-            let taken = take(&mut shard.write());
-            let_go(taken);
+            let removed = remove(&mut shard.write());
+            free(removed);
         }
     }
 }

@@ -1,12 +1,16 @@
-use super::*;
+use super::hash::mix_bits;
+use super::key::{CachedKind, CachedValue};
+use super::shard::Ring;
+use super::shared::{ENTRY_LEN, SharedCache};
+use super::view::CacheView;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Barrier, mpsc};
-use weald_format::ErrorKind;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use weald_format::{ByteLen, Digest, Error, ErrorKind};
 
-/// Bytes that are counted as long as they are alive.
+/// Bytes that count as long as they are alive.
 struct Counted {
     bytes: Vec<u8>,
     alive: Arc<AtomicU64>,
@@ -29,7 +33,7 @@ impl Drop for Counted {
     }
 }
 
-impl Weigh for Counted {
+impl CachedValue for Counted {
     fn memory_len(&self) -> usize {
         self.bytes.len()
     }
@@ -39,16 +43,20 @@ fn digest(no: u8) -> Digest {
     Digest::of(&[no])
 }
 
-fn view<V: Weigh>(cache: &Arc<SharedCache>, image: u8, room: Room) -> ByteCache<u64, V> {
-    ByteCache::new(&cache.tag(&digest(image), 1), room, None)
+fn view<V: CachedValue>(
+    cache: &Arc<SharedCache>,
+    image: u8,
+    kind: CachedKind,
+) -> CacheView<u64, V> {
+    CacheView::new(&cache.tag(&digest(image), 1), kind, None)
 }
 
 fn limit(cache: &SharedCache) -> u64 {
-    cache.budget.entries_max()
+    cache.budget.entries_len_max()
 }
 
 fn used(cache: &SharedCache) -> u64 {
-    cache.budget.used.load(Ordering::SeqCst)
+    cache.budget.used()
 }
 
 #[derive(Debug, Clone)]
@@ -57,7 +65,7 @@ enum Step {
     Fail { key: u64 },
     Remove { key: u64 },
     Limit { len_max: u64 },
-    Rest,
+    EvictIdle,
     Clear,
 }
 
@@ -68,20 +76,20 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => key.clone().prop_map(|key| Step::Fail { key }),
         1 => key.prop_map(|key| Step::Remove { key }),
         1 => (0..40_000u64).prop_map(|len_max| Step::Limit { len_max }),
-        1 => Just(Step::Rest),
+        1 => Just(Step::EvictIdle),
         1 => Just(Step::Clear),
     ];
     proptest::collection::vec(step, 0..200)
 }
 
 proptest! {
-    /// Would catch: a value of another key, bytes that are counted twice or never, entries beyond
-    /// the limit.
+    /// Would catch: a value of another key, bytes that count twice or never, entries beyond the
+    /// limit.
     #[test]
-    fn it_holds_what_was_loaded_and_no_more_than_its_limit(steps in steps(), room_no in 0..2) {
-        let room = if room_no == 0 { Room::Blocks } else { Room::Pages };
+    fn it_holds_what_was_loaded_and_no_more_than_its_limit(steps in steps(), kind_no in 0..2) {
+        let kind = if kind_no == 0 { CachedKind::Block } else { CachedKind::Page };
         let (cache, alive) = (SharedCache::new(ByteLen(20_000)), Arc::default());
-        let view: ByteCache<u64, Counted> = view(&cache, 1, room);
+        let view: CacheView<u64, Counted> = view(&cache, 1, kind);
         let mut lens = BTreeMap::new();
         for step in steps {
             match step {
@@ -107,7 +115,7 @@ proptest! {
                     prop_assert!(!view.contains(&key));
                 }
                 Step::Limit { len_max } => cache.set_len_max(ByteLen(len_max)),
-                Step::Rest => cache.rest(),
+                Step::EvictIdle => cache.evict_idle(),
                 Step::Clear => view.clear(),
             }
             prop_assert!(used(&cache) <= limit(&cache));
@@ -121,16 +129,15 @@ proptest! {
     }
 }
 
-impl ByteCache<u64, Counted> {
-    /// Nothing but the values of one view is in the caches of these tests: blocks are never kept
-    /// from the room of pages.
+impl CacheView<u64, Counted> {
+    /// Whether blocks may use the whole cache: the caches of these tests hold the values of one
+    /// view only.
     fn pages_are_few(&self) -> bool {
-        self.room == Room::Pages || self.tag.cache.pages.used() == 0
+        self.kind == CachedKind::Page || self.tag.cache().pages.used() == 0
     }
 }
 
-/// Would catch: a limit that holds for each shard or each kind, or only when nobody else is at
-/// work.
+/// Would catch: a limit that holds for each shard or each kind, or only for a single thread.
 #[test]
 fn many_threads_never_hold_more_than_the_limit() {
     const LIMIT: u64 = 1 << 20;
@@ -145,12 +152,12 @@ fn many_threads_never_hold_more_than_the_limit() {
         for thread in 0..THREADS {
             let (cache, alive, most) = (&cache, &alive, &most);
             scope.spawn(move || {
-                let rooms = [Room::Blocks, Room::Pages];
-                let views = rooms.map(|room| view::<Counted>(cache, (thread % 3) as u8, room));
+                let kinds = [CachedKind::Block, CachedKind::Page];
+                let views = kinds.map(|kind| view::<Counted>(cache, (thread % 3) as u8, kind));
                 for no in 0..3000u64 {
-                    let random = spread(thread << 32 | no);
+                    let random = mix_bits(thread << 32 | no);
                     let key = random % 200;
-                    let len = 1 + spread(key) % LEN_MAX;
+                    let len = 1 + mix_bits(key) % LEN_MAX;
                     let load = || Ok(Counted::new(len as usize, key as u8, alive));
                     let view = &views[(random >> 60) as usize % 2];
                     drop(view.get_or_load(&key, load).unwrap());
@@ -160,19 +167,19 @@ fn many_threads_never_hold_more_than_the_limit() {
             });
         }
     });
-    // What a thread has just loaded or just taken out is in its hands, not in the cache.
+    // A value that a thread has just loaded or removed is not in the cache.
     let most = most.into_inner();
     assert!(most <= LIMIT + THREADS * 2 * LEN_MAX, "{most}");
     assert!(most > LIMIT / 2, "{most}");
     assert_eq!(alive.load(Ordering::SeqCst), 0, "images are closed");
 }
 
-/// Would catch: two threads that decode the same block at a time.
+/// Would catch: two threads that decode the same block at the same time.
 #[test]
 fn loads_of_one_key_are_merged() {
     for len_max in [0, 1 << 20] {
         let cache = SharedCache::new(ByteLen(len_max));
-        let view = view::<Vec<u8>>(&cache, 1, Room::Blocks);
+        let view = view::<Vec<u8>>(&cache, 1, CachedKind::Block);
         let (loads, asked) = (AtomicUsize::new(0), Barrier::new(5));
         let (sender, receiver) = mpsc::channel::<()>();
         let receiver = Mutex::new(receiver);
@@ -201,18 +208,18 @@ fn loads_of_one_key_are_merged() {
             let all = std::iter::once(first).chain(others);
             all.for_each(|thread| assert_eq!(**thread.join().unwrap().unwrap(), [7; 100]));
         });
-        // Without a cache, who comes late loads again.
+        // Without a cache, a late request loads again.
         let loads = loads.into_inner();
         assert!(loads == 1 || len_max == 0 && loads <= 5, "{loads}");
     }
 }
 
-/// Would catch: threads that wait for ever for one that failed.
+/// Would catch: threads that wait for ever for a thread that failed.
 #[test]
-fn who_waits_for_a_load_that_fails_or_panics_tries_itself() {
+fn a_request_that_waits_for_a_failed_load_loads_itself() {
     for panics in [false, true] {
         let cache = SharedCache::new(ByteLen(1 << 20));
-        let view = view::<Vec<u8>>(&cache, 1, Room::Pages);
+        let view = view::<Vec<u8>>(&cache, 1, CachedKind::Page);
         let begun = Barrier::new(2);
         std::thread::scope(|scope| {
             let (view, begun) = (&view, &begun);
@@ -235,11 +242,11 @@ fn who_waits_for_a_load_that_fails_or_panics_tries_itself() {
     }
 }
 
-/// Would catch: a thread that waits for itself, where damage has a record need itself.
+/// Would catch: a thread that waits for itself because a damaged record needs itself.
 #[test]
-fn what_needs_itself_is_an_error() {
+fn an_item_that_needs_itself_is_an_error() {
     let cache = SharedCache::new(ByteLen(1 << 20));
-    let view = view::<Vec<u8>>(&cache, 1, Room::Pages);
+    let view = view::<Vec<u8>>(&cache, 1, CachedKind::Page);
     let error = view.get_or_load(&1, || {
         view.get_or_load(&1, || Ok(vec![1])).map(|v| v.to_vec())
     });
@@ -249,57 +256,58 @@ fn what_needs_itself_is_an_error() {
 #[test]
 fn images_of_one_digest_share_and_others_do_not() {
     let cache = SharedCache::new(ByteLen(1 << 20));
-    let [one, same, other] = [1, 1, 2].map(|image| view::<Vec<u8>>(&cache, image, Room::Blocks));
+    let [one, same, other] =
+        [1, 1, 2].map(|image| view::<Vec<u8>>(&cache, image, CachedKind::Block));
     one.get_or_load(&5, || Ok(vec![5])).unwrap();
     assert!(same.contains(&5) && !other.contains(&5));
-    let generation: ByteCache<u64, Vec<u8>> =
-        ByteCache::new(&cache.tag(&digest(1), 2), Room::Blocks, None);
+    let generation: CacheView<u64, Vec<u8>> =
+        CacheView::new(&cache.tag(&digest(1), 2), CachedKind::Block, None);
     assert!(!generation.contains(&5));
     drop(one);
     assert!(same.contains(&5));
     drop(same);
     assert_eq!(used(&cache), 0);
-    assert!(!view::<Vec<u8>>(&cache, 1, Room::Blocks).contains(&5));
+    assert!(!view::<Vec<u8>>(&cache, 1, CachedKind::Block).contains(&5));
 }
 
-/// Would catch: blocks that drive the tree's pages out, or pages that leave no room for blocks.
+/// Would catch: blocks that evict the pages of the tree, or pages that leave no bytes for blocks.
 #[test]
-fn blocks_and_pages_each_have_what_is_sure_to_them() {
+fn blocks_and_pages_each_have_their_guaranteed_share() {
     const LEN: usize = 10_000;
     let cache = SharedCache::new(ByteLen(4 << 20));
-    let [blocks, pages] = [Room::Blocks, Room::Pages].map(|room| view::<Vec<u8>>(&cache, 1, room));
-    let fill = |view: &ByteCache<u64, Vec<u8>>, from: u64| {
+    let [blocks, pages] =
+        [CachedKind::Block, CachedKind::Page].map(|kind| view::<Vec<u8>>(&cache, 1, kind));
+    let fill = |view: &CacheView<u64, Vec<u8>>, from: u64| {
         (from..from + 1000)
             .for_each(|key| drop(view.get_or_load(&key, || Ok(vec![0; LEN])).unwrap()));
     };
-    let room = |ring: &Ring| ring.used();
-    let (all, sure) = (limit(&cache), cache.budget.page_len.load(Ordering::SeqCst));
+    let used = |ring: &Ring| ring.used();
+    let (all, sure) = (limit(&cache), cache.budget.page_len());
     let spare = 2 * LEN as u64;
     fill(&pages, 0);
-    assert!(room(&cache.pages) > all - spare, "nobody else is there");
+    assert!(used(&cache.pages) > all - spare, "there are no blocks yet");
     fill(&blocks, 0);
-    assert!(room(&cache.pages).abs_diff(sure) <= spare);
-    assert!(room(&cache.blocks) > all - sure - 2 * spare);
+    assert!(used(&cache.pages).abs_diff(sure) <= spare);
+    assert!(used(&cache.blocks) > all - sure - 2 * spare);
     fill(&pages, 5000);
-    assert!(room(&cache.blocks) > all - sure - 2 * spare);
+    assert!(used(&cache.blocks) > all - sure - 2 * spare);
     let large = all - sure + 2 * spare;
     blocks
         .get_or_load(&9999, || Ok(vec![0; large as usize]))
         .unwrap();
-    assert!(!blocks.contains(&9999) && room(&cache.blocks) > all - sure - 2 * spare);
+    assert!(!blocks.contains(&9999) && used(&cache.blocks) > all - sure - 2 * spare);
 }
 
-/// Says that it is large.
+/// A value that claims to be large.
 struct Large(usize);
 
-impl Weigh for Large {
+impl CachedValue for Large {
     fn memory_len(&self) -> usize {
         self.0
     }
 }
 
-/// Would catch: a tree that is read once here and there and takes all the memory that nobody else
-/// has taken.
+/// Would catch: a large tree, read once here and there, whose pages take all free memory.
 #[test]
 fn pages_take_a_part_of_a_large_cache() {
     for (cache_len, most) in [
@@ -308,14 +316,15 @@ fn pages_take_a_part_of_a_large_cache() {
         (16 << 30, 1 << 30),
     ] {
         let cache = SharedCache::new(ByteLen(cache_len));
-        let [blocks, pages] = [Room::Blocks, Room::Pages].map(|room| view(&cache, 1, room));
-        let fill = |view: &ByteCache<u64, Large>| {
+        let [blocks, pages] =
+            [CachedKind::Block, CachedKind::Page].map(|kind| view(&cache, 1, kind));
+        let fill = |view: &CacheView<u64, Large>| {
             for key in 0..20_000 {
                 view.get_or_load(&key, || Ok(Large(1 << 20))).unwrap();
             }
         };
-        for room in [&pages, &blocks, &pages] {
-            fill(room);
+        for view in [&pages, &blocks, &pages] {
+            fill(view);
             let used = cache.pages.used();
             assert!(used <= most, "{used} of {cache_len}");
             assert!(
@@ -327,12 +336,11 @@ fn pages_take_a_part_of_a_large_cache() {
     }
 }
 
-/// Would catch: entries that go although they are used all the time, while others are there that
-/// nobody asks for.
+/// Would catch: the eviction of entries that are in use while idle ones stay.
 #[test]
-fn what_is_asked_for_stays() {
+fn entries_in_use_stay() {
     let cache = SharedCache::new(ByteLen(1 << 20));
-    let blocks = view::<Vec<u8>>(&cache, 1, Room::Blocks);
+    let blocks = view::<Vec<u8>>(&cache, 1, CachedKind::Block);
     let (mut loads, mut once) = (0, 100u64);
     for _ in 0..100 {
         for key in 0..5u64 {
@@ -351,15 +359,15 @@ fn what_is_asked_for_stays() {
 }
 
 #[test]
-fn what_nobody_asks_for_is_let_go() {
+fn idle_entries_are_evicted() {
     let cache = SharedCache::new(ByteLen(1 << 20));
-    let blocks = view::<Vec<u8>>(&cache, 1, Room::Blocks);
+    let blocks = view::<Vec<u8>>(&cache, 1, CachedKind::Block);
     (0..10u64).for_each(|key| drop(blocks.get_or_load(&key, || Ok(vec![0; 1000])).unwrap()));
-    cache.rest();
+    cache.evict_idle();
     assert!((0..10).all(|key| blocks.contains(&key)));
     assert!(blocks.get(&3).is_some());
-    cache.rest();
+    cache.evict_idle();
     assert_eq!((0..10).filter(|key| blocks.contains(key)).count(), 1);
-    cache.rest();
+    cache.evict_idle();
     assert_eq!(cache.counts().used_len, 0);
 }

@@ -1,10 +1,12 @@
-//! Blocks of streams, as far as somebody wants them, and what recipes make: decoded once and
+//! Blocks of streams, and the bytes that recipes make: decoded once, as far as a reader wants, and
 //! cached.
 
-use super::decoding::read_record_into;
-use super::{BlockKey, Form, Found, Records, Wanted};
-use crate::block::Block;
-use crate::growing::Growing;
+use super::block_key::{BlockKey, Wanted};
+use super::partial_block::PartialBlock;
+use super::records::CachedRecords;
+use crate::cache::block::Block;
+use crate::records::read::read_record_into;
+use crate::records::section::FoundRecord;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weald_codec::{FrameDecoder, filter, front_buffer_len, front_len};
@@ -12,128 +14,118 @@ use weald_format::Result;
 use weald_format::container::{Codec, HEADER_LEN, RecordRef};
 use weald_format::directory::Category;
 
-/// Shorter blocks are decoded in one go: that takes a millisecond, and nobody waits for long.
-const GROWING_LEN_MIN: u64 = 1 << 20;
+/// Raw bytes from which on a block is decoded in steps. A shorter block is decoded in one step of
+/// about a millisecond.
+const RESUMABLE_LEN_MIN: u64 = 1 << 20;
 
-/// A block grows where the cache has room for so many of them.
-const GROWING_SHARE: u64 = 4;
+/// A block is decoded in steps only if the cache can hold this many of its size.
+const RESUMABLE_SHARE: u64 = 4;
 
-/// Decoded bytes of a block, or what a recipe makes.
+/// Decoded bytes of a block, or the bytes that a recipe makes.
 #[derive(Clone)]
 pub enum Decoded {
-    /// As they are read, all of them or a front.
+    /// All bytes, or a front.
     Block(Arc<Block>),
-    /// As many as somebody wanted.
-    Growing(Arc<Growing>),
+    /// A block that is decoded in steps, as far as a reader has wanted.
+    Partial(Arc<PartialBlock>),
 }
 
 impl Decoded {
-    /// Bytes that it has or will have.
+    /// Bytes when the decoding is complete.
     pub fn len(&self) -> usize {
         match self {
             Self::Block(block) => block.len(),
-            Self::Growing(growing) => growing.len(),
+            Self::Partial(partial) => partial.len(),
         }
     }
 }
 
-impl Records {
-    /// Whether a block is decoded in steps, as far as somebody wants and further when somebody
-    /// wants more. Memory for all of it is set aside at once: in a small cache fronts are kept by
-    /// themselves.
-    pub fn grows(&self, record: &RecordRef) -> bool {
-        let len_max = self.tag.cache().block_len_max() / GROWING_SHARE;
-        record.codec == Codec::Zstd && (GROWING_LEN_MIN + 1..=len_max).contains(&record.raw_len)
+impl CachedRecords {
+    /// Whether a block is decoded in steps: as far as a reader wants, and further when a reader
+    /// wants more. Such a block takes the memory of the whole block from the start; a small cache
+    /// keeps separate fronts instead.
+    pub fn is_resumable(&self, record: &RecordRef) -> bool {
+        let len_max = self.tag().cache().block_len_max() / RESUMABLE_SHARE;
+        record.codec == Codec::Zstd && (RESUMABLE_LEN_MIN + 1..=len_max).contains(&record.raw_len)
     }
 
-    /// What a reader has of a block of a stream: decoded as far as `wanted` or further.
+    /// A block of a stream for a reader, decoded as far as `wanted` or further.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn decoded(&self, stream: u8, found: &Found, wanted: Wanted) -> Result<Decoded> {
-        if self.grows(&found.record)
+    pub fn decoded(&self, stream: u8, found: &FoundRecord, wanted: Wanted) -> Result<Decoded> {
+        if self.is_resumable(&found.record)
             && !self.is_check()
-            && let Some(grown) = self.grown(stream, found, wanted)?
+            && let Some(decoded) = self.partial(stream, found, wanted)?
         {
-            return Ok(grown);
+            return Ok(decoded);
         }
         self.block(stream, found, wanted).map(Decoded::Block)
     }
 
-    /// None where it does not decode.
-    fn grown(&self, stream: u8, found: &Found, wanted: Wanted) -> Result<Option<Decoded>> {
+    /// The block as one that is decoded in steps; `None` if it does not decode.
+    fn partial(&self, stream: u8, found: &FoundRecord, wanted: Wanted) -> Result<Option<Decoded>> {
         let whole = BlockKey::whole(stream, found.no);
         if let Some(block) = self.blocks.get(&whole) {
             return Ok(Some(Decoded::Block(block)));
         }
-        let key = BlockKey {
-            form: Form::Growing,
-            ..whole
-        };
+        let key = whole.partial();
         let record = &found.record;
-        let begin = || self.remembering(record, || self.begin(stream, record));
-        let growing = self.growing.get_or_load(&key, begin)?;
+        let begin = || self.remembering(record, || self.begin_partial(stream, record));
+        let partial = self.partial_blocks.get_or_load(&key, begin)?;
         let len = match wanted {
-            Wanted::Whole => growing.len(),
+            Wanted::Whole => partial.len(),
             Wanted::Front(len) => usize::try_from(len).unwrap_or(usize::MAX),
         };
-        let Some(growth) = growing.grow(len) else {
-            // Who decodes it in one go says why.
-            self.growing.remove(&key);
+        let Some(progress) = partial.decode_up_to(len) else {
+            // The caller decodes the block in one step, which fails with the reason.
+            self.partial_blocks.remove(&key);
             return Ok(None);
         };
-        self.count_decoded(growth.len);
-        if growth.is_over {
-            self.growing.weigh_again(&key, &growing);
+        self.count_decoded(progress.len);
+        if progress.is_complete {
+            self.partial_blocks.shrink(&key, &partial);
         }
-        Ok(Some(match growing.whole() {
+        Ok(Some(match partial.whole() {
             Some(block) => Decoded::Block(block),
-            None => Decoded::Growing(growing),
+            None => Decoded::Partial(partial),
         }))
     }
 
-    /// Reads and verifies what a block is decoded from.
-    fn begin(&self, stream: u8, record: &RecordRef) -> Result<Growing> {
+    /// Reads and verifies the stored bytes of a block and prepares its decoding.
+    fn begin_partial(&self, stream: u8, record: &RecordRef) -> Result<PartialBlock> {
         let stored_len = usize::try_from(record.stored_len).unwrap_or(usize::MAX);
         let raw_len = usize::try_from(record.raw_len).unwrap_or(usize::MAX);
-        let mut stored = self.shelf.block(stored_len.saturating_add(HEADER_LEN));
+        let mut stored = self
+            .buffer_pool
+            .block(stored_len.saturating_add(HEADER_LEN));
         read_record_into(&*self.source, record, stored.buffer())?;
-        let bytes = self.shelf.block(raw_len);
-        let begun = Growing::new(self.category(stream), bytes, stored, HEADER_LEN);
+        let bytes = self.buffer_pool.block(raw_len);
+        let begun = PartialBlock::new(self.category(stream), bytes, stored, HEADER_LEN);
         begun.map_err(|e| e.at_offset(record.offset))
     }
 
-    /// Whether the first `len` bytes of block `no` of a stream, or what recipe `no` makes, are in
-    /// memory.
+    /// Whether the cache has the first `len` bytes of block `no` of a stream, or the bytes that
+    /// recipe `no` makes.
     pub fn has_block(&self, stream: u8, no: u64, len: u64) -> bool {
         let whole = BlockKey::whole(stream, no);
-        let growing = BlockKey {
-            form: Form::Growing,
-            ..whole
-        };
-        let has = |growing: Arc<Growing>| growing.has(usize::try_from(len).unwrap_or(usize::MAX));
-        self.blocks.contains(&whole) || self.growing.peek(&growing).is_some_and(has)
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let partial = || self.partial_blocks.peek(&whole.partial());
+        self.blocks.contains(&whole) || partial().is_some_and(|partial| partial.has(len))
     }
 
-    /// Who checks wants to know of every byte that it decodes to what it should.
-    fn is_check(&self) -> bool {
-        self.failures.lock().is_some()
-    }
-
-    /// A block of a stream, decoded as far as `wanted` or further. Who comes back for what lies
-    /// behind a front gets the whole block: decoding never costs more than that and one front.
+    /// A block of a stream, decoded as far as `wanted` or further. If the cache has a front that is
+    /// too short, the whole block is decoded: a block costs at most one front and one whole
+    /// decoding. A check decodes every byte.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn block(&self, stream: u8, found: &Found, wanted: Wanted) -> Result<Arc<Block>> {
+    pub fn block(&self, stream: u8, found: &FoundRecord, wanted: Wanted) -> Result<Arc<Block>> {
         let whole = BlockKey::whole(stream, found.no);
         if let Some(block) = self.blocks.get(&whole) {
             return Ok(block);
         }
-        let front = BlockKey {
-            form: Form::Front,
-            ..whole
-        };
+        let front = whole.front();
         let record = &found.record;
         if let Wanted::Front(len) = wanted
             && self.front_lens(stream, record, len).0 < record.raw_len
@@ -151,12 +143,12 @@ impl Records {
         Ok(block)
     }
 
-    /// A whole block for who takes all of it and does not come back: the one that is cached, until
-    /// now, or one that nobody else will have.
+    /// A whole block for a reader that takes all of it and will not request it again. The block
+    /// leaves the cache, or does not enter it.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn passing_block(&self, stream: u8, found: &Found) -> Result<Arc<Block>> {
+    pub fn passing_block(&self, stream: u8, found: &FoundRecord) -> Result<Arc<Block>> {
         let whole = BlockKey::whole(stream, found.no);
         if let Some(block) = self.blocks.get(&whole) {
             self.blocks.remove(&whole);
@@ -167,33 +159,33 @@ impl Records {
         read.map(Arc::new)
     }
 
-    /// Notes that who reads a stream in order takes `len` bytes of a block of it that is stored as
-    /// it is, which goes when all of it is taken: the kernel has its bytes twice by then, and
+    /// Counts `len` bytes of an uncompressed block as handed out to a sequential reader. When all
+    /// bytes are handed out, the block leaves the cache: by then the kernel has them twice, and
     /// reading them again costs less than fresh memory does.
-    pub fn take_plain(&self, stream: u8, found: &Found, block: &Block, len: usize) {
-        if block.take(len) {
+    pub fn hand_out_plain(&self, stream: u8, found: &FoundRecord, block: &Block, len: usize) {
+        if block.count_handed_out(len) {
             self.blocks.remove(&BlockKey::whole(stream, found.no));
         }
     }
 
     /// Bytes that are decoded for the first `wanted` bytes of a block of `stream`, and how many of
-    /// them can be used then.
+    /// them are final then: the filter changes the last ones once later bytes are there.
     pub fn front_lens(&self, stream: u8, record: &RecordRef, wanted: u64) -> (u64, u64) {
         let raw_len = usize::try_from(record.raw_len).unwrap_or(usize::MAX);
         let tail = filter::front_tail_len(self.category(stream));
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         let len = front_len(record.codec, raw_len, wanted.saturating_add(tail));
-        let sure = match len < raw_len {
+        let final_len = match len < raw_len {
             true => len.saturating_sub(tail),
             false => len,
         };
-        (len as u64, sure as u64)
+        (len as u64, final_len as u64)
     }
 
-    /// The same also for a block that [`Self::grows`]; its decoder's steps may be shorter than is
-    /// counted here.
-    pub fn grown_lens(&self, stream: u8, record: &RecordRef, wanted: u64) -> (u64, u64) {
-        if !self.grows(record) {
+    /// The same, also for a block that [`Self::is_resumable`]; the steps of its decoder may be
+    /// shorter than this function assumes.
+    pub fn partial_lens(&self, stream: u8, record: &RecordRef, wanted: u64) -> (u64, u64) {
+        if !self.is_resumable(record) {
             return self.front_lens(stream, record, wanted);
         }
         let tail = filter::front_tail_len(self.category(stream)) as u64;
@@ -214,23 +206,23 @@ impl Records {
     /// Reads, verifies and decodes a block of `stream`, and undoes the filter of its category.
     ///
     /// # Errors
-    /// As [`Records::read_raw`].
+    /// As [`CachedRecords::read_raw`].
     pub fn read_block(&self, stream: u8, record: &RecordRef) -> Result<Block> {
         self.read_front(stream, record, record.raw_len)
     }
 
-    /// The same for its first `wanted` bytes at least.
+    /// The same for the first `wanted` bytes or more.
     fn read_front(&self, stream: u8, record: &RecordRef, wanted: u64) -> Result<Block> {
-        let (len, sure_len) = self.front_lens(stream, record, wanted);
-        let room = front_buffer_len(record.codec, record.raw_len as usize, len as usize);
-        let mut block = self.shelf.block(room);
+        let (len, final_len) = self.front_lens(stream, record, wanted);
+        let buffer_len = front_buffer_len(record.codec, record.raw_len as usize, len as usize);
+        let mut block = self.buffer_pool.block(buffer_len);
         self.read_front_into(stream, record, len as usize, block.buffer())?;
         let bytes = block.buffer();
         self.count_decoded(bytes.len());
         filter::unfilter(self.category(stream), bytes);
-        // Where a front could not be had, these are all bytes, and all are sure.
+        // A codec without fronts decoded the whole block, and all bytes are final.
         if (bytes.len() as u64) < record.raw_len {
-            bytes.truncate(sure_len as usize);
+            bytes.truncate(final_len as usize);
         }
         Ok(block)
     }
@@ -239,25 +231,25 @@ impl Records {
         self.decoded_len.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// Bytes of blocks that were decoded so far, and that recipes made.
+    /// Bytes of blocks that were decoded so far, and bytes that recipes made.
     pub fn decoded_len(&self) -> u64 {
         self.decoded_len.load(Ordering::Relaxed)
     }
 
-    /// What recipe `no` of `stream` makes, from the cache of blocks or by `make`.
+    /// The bytes that recipe `no` of `stream` makes: from the cache, or from `make`.
     ///
     /// # Errors
     /// Those of `make`.
-    pub fn made(
+    pub fn recipe_output(
         &self,
         stream: u8,
         no: u64,
         make: impl FnOnce() -> Result<Vec<u8>>,
     ) -> Result<Arc<Block>> {
         self.blocks.get_or_load(&BlockKey::whole(stream, no), || {
-            let made = make()?;
-            self.count_decoded(made.len());
-            Ok(Block::from(made))
+            let output = make()?;
+            self.count_decoded(output.len());
+            Ok(Block::from(output))
         })
     }
 }

@@ -1,20 +1,21 @@
-//! Extents: those that pages list, and those of base images that runs in them stand for.
+//! Extents: those that pages list, and those of base images to which runs in the pages refer.
 
-use super::{Page, Records};
+use super::records::CachedRecords;
+use crate::records::page::Page;
 use std::ops::{ControlFlow, Range};
 use weald_format::container::RecordType;
 use weald_format::pages::{BaseRun, Extent, ExtentPage, Source, TakeExtent};
 use weald_format::{Error, Result};
 
-/// What is called with the logical byte at which an extent begins, and the extent.
+/// Called with the logical byte at which an extent begins, and the extent.
 type Visit<'a> = dyn FnMut(u64, Extent) -> Result<ControlFlow<()>> + 'a;
 
 fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::corrupt("content", 0, rule, what)
 }
 
-impl Records {
-    /// Visits the extents that cover logical bytes `range`, each cut to it.
+impl CachedRecords {
+    /// Visits the extents that cover logical bytes `range`, each cut to the range.
     ///
     /// # Errors
     /// `Io`, `Corrupt`, and those of `visit`.
@@ -48,7 +49,7 @@ impl Records {
         Ok(())
     }
 
-    /// Whether the pages of logical bytes `range` have runs of base images.
+    /// Whether the extent pages of logical bytes `range` have runs of base images.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -60,7 +61,7 @@ impl Records {
                 Page::Extents(page) if !page.has_base_runs() => {}
                 _ => return Ok(true),
             }
-            // Every record has an item at least; without one there would be no end.
+            // Every record has at least one item; without one the loop would not end.
             let next = found.first_item.saturating_add(found.item_count);
             at = next.max(at.saturating_add(1));
         }
@@ -71,16 +72,16 @@ impl Records {
         ExtentPage::parse_with_bases(raw, &mut |run, take| self.take_base_run(run, take))
     }
 
-    /// Hands on the extents of a run. The pages that they stand in have no runs themselves, so that
-    /// a page never leads to more than as many others as it has extents.
+    /// Passes the extents of a run to `take`. The pages that list them must have no runs, so that a
+    /// page leads to no more other pages than it has extents.
     fn take_base_run(&self, run: BaseRun, take: &mut TakeExtent<'_>) -> Result<()> {
         let no_base = || bad("F-11.2", format!("there is no base image {}", run.base));
         let streams = self.base_streams.iter().enumerate();
         let mut streams = streams.filter_map(|(no, stream)| Some((no, stream.as_ref()?)));
-        // The streams of each base follow each other, from its first on.
+        // The streams of a base are consecutive and begin with its stream 0.
         let is_first = |(_, (_, stream)): &(usize, &(_, u8))| *stream == 0;
         let skipped = (0..run.base).try_for_each(|_| streams.find(is_first).map(|_| ()));
-        let (first, (image, _)) = skipped
+        let (first, (records, _)) = skipped
             .and_then(|()| streams.find(is_first))
             .ok_or_else(no_base)?;
         let others = streams.take_while(|(_, (_, stream))| *stream != 0);
@@ -88,7 +89,6 @@ impl Records {
             .chain(others.map(|(no, _)| no))
             .collect();
         let range = run.start..run.start.saturating_add(run.len);
-        let records = &image.records;
         if records.has_base_runs(range.clone())? {
             let what = "a run of a base image whose extents stand in its own base images";
             return Err(bad("F-22.3", what));

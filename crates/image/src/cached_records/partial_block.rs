@@ -1,11 +1,11 @@
-//! Blocks that are decoded as far as somebody wants, and further when somebody wants more: who
-//! waits for their front does not wait for the rest.
+//! A block that is decoded in steps: as far as a reader wants, and further when a reader wants
+//! more. A reader of its front does not wait for the rest.
 //!
-//! Invariants: bytes that are told as made never change; one thread at a time decodes, and no lock
-//! that readers take is held for longer than one step, 128 KiB at most.
+//! Invariants: bytes that count as decoded never change; one thread at a time decodes; no lock that
+//! readers take is held for longer than one step, 128 KiB at most.
 
-use crate::block::Block;
-use crate::cache::Weigh;
+use crate::cache::block::Block;
+use crate::cache::key::CachedValue;
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,70 +13,70 @@ use weald_codec::{FrameDecoder, filter};
 use weald_format::Result;
 use weald_format::directory::Category;
 
-/// A block on its way. Its bytes lie there as they were stored, and the filter of its category is
-/// undone for who reads them: later bytes refer to them as they are.
-pub struct Growing {
+/// A block that is decoded in steps. Its bytes stay filtered, because the decoder's later bytes
+/// refer to them; a copy for a reader undoes the filter.
+pub struct PartialBlock {
     category: Category,
     raw_len: usize,
     memory_len: AtomicUsize,
-    /// Behind this lock only while it grows: who reads takes no share of the block before it is
-    /// whole.
+    /// The decoder writes under this lock. Readers take no share of the block before it is whole.
     bytes: RwLock<Arc<Block>>,
     progress: Mutex<Progress>,
-    has_moved: Condvar,
-    /// Gone when everything is made.
+    has_progressed: Condvar,
+    /// `None` when the whole block is decoded.
     work: Mutex<Option<Work>>,
 }
 
 struct Work {
-    partial: FrameDecoder,
+    decoder: FrameDecoder,
     /// Stored bytes, verified.
     stored: Block,
-    /// Where they begin behind their header.
+    /// Offset of the first one behind the header.
     stored_start: usize,
 }
 
 impl Work {
     fn step(&mut self, bytes: &mut [u8]) -> Result<bool> {
         let stored = self.stored.get(self.stored_start..).unwrap_or(&[]);
-        self.partial.decode_block(stored, bytes)
+        self.decoder.decode_block(stored, bytes)
     }
 }
 
 #[derive(Clone, Copy)]
 struct Progress {
-    made_len: usize,
+    decoded_len: usize,
+    /// Whether a thread is decoding.
     is_busy: bool,
-    /// It does not decode.
+    /// Whether the stored bytes do not decode.
     has_failed: bool,
 }
 
-impl Weigh for Growing {
+impl CachedValue for PartialBlock {
     fn memory_len(&self) -> usize {
         self.memory_len.load(Ordering::Relaxed)
     }
 }
 
-/// How far a block was decoded for somebody.
+/// Result of a call that decoded a part of a block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Growth {
-    /// Bytes that this caller decoded.
+pub struct DecodedPart {
+    /// Bytes that this call decoded.
     pub len: usize,
-    /// The block is whole by this: it takes less memory from now on.
-    pub is_over: bool,
+    /// Whether this call completed the block, which takes less memory from now on.
+    pub is_complete: bool,
 }
 
-/// Gives the turn to the next one, however decoding ended.
-struct Turn<'a>(&'a Growing);
+/// The right to decode; dropping it lets another thread decode, whatever the outcome.
+struct Turn<'a>(&'a PartialBlock);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.0.progress.lock().is_busy = false;
-        self.0.has_moved.notify_all();
+        self.0.has_progressed.notify_all();
     }
 }
 
-impl Growing {
+impl PartialBlock {
     /// A block of `category` whose bytes come into `bytes`, a buffer for all of them, from the
     /// frame that `stored` has from `stored_start` on.
     ///
@@ -89,7 +89,7 @@ impl Growing {
         stored_start: usize,
     ) -> Result<Self> {
         let raw_len = bytes.len();
-        let partial = FrameDecoder::new(stored.get(stored_start..).unwrap_or(&[]), raw_len)?;
+        let decoder = FrameDecoder::new(stored.get(stored_start..).unwrap_or(&[]), raw_len)?;
         let working_len = stored
             .memory_len()
             .saturating_add(FrameDecoder::CONTEXT_LEN);
@@ -99,45 +99,45 @@ impl Growing {
             memory_len: AtomicUsize::new(bytes.memory_len().saturating_add(working_len)),
             bytes: RwLock::new(Arc::new(bytes)),
             progress: Mutex::new(Progress {
-                made_len: 0,
+                decoded_len: 0,
                 is_busy: false,
                 has_failed: false,
             }),
-            has_moved: Condvar::new(),
+            has_progressed: Condvar::new(),
             work: Mutex::new(Some(Work {
-                partial,
+                decoder,
                 stored,
                 stored_start,
             })),
         })
     }
 
-    /// Bytes of all of it.
+    /// Bytes of the whole block.
     pub const fn len(&self) -> usize {
         self.raw_len
     }
 
-    /// How many bytes can be read where `made_len` are made: the filter is undone for the last ones
-    /// once those behind them are there.
-    fn sure_len(&self, made_len: usize) -> usize {
-        match made_len < self.raw_len {
-            true => made_len.saturating_sub(filter::front_tail_len(self.category)),
-            false => made_len,
+    /// How many of `decoded_len` decoded bytes are readable: undoing the filter for the last ones
+    /// needs the bytes behind them.
+    fn readable_len(&self, decoded_len: usize) -> usize {
+        match decoded_len < self.raw_len {
+            true => decoded_len.saturating_sub(filter::front_tail_len(self.category)),
+            false => decoded_len,
         }
     }
 
     /// Whether the first `len` bytes can be read.
     pub fn has(&self, len: usize) -> bool {
-        let made_len = self.progress.lock().made_len;
-        self.sure_len(made_len) >= len.min(self.raw_len)
+        let decoded_len = self.progress.lock().decoded_len;
+        self.readable_len(decoded_len) >= len.min(self.raw_len)
     }
 
-    /// Has the first `len` bytes decoded, or all; waits for who is at it already, no longer than it
-    /// takes to have so many. None where it does not decode.
-    pub fn grow(&self, len: usize) -> Option<Growth> {
+    /// Returns when the first `len` bytes, or all, are decoded. Decodes them, or waits for a thread
+    /// that is decoding until it has that many. Returns `None` if the block does not decode.
+    pub fn decode_up_to(&self, len: usize) -> Option<DecodedPart> {
         let len = len.min(self.raw_len);
         let mut progress = self.progress.lock();
-        while self.sure_len(progress.made_len) < len {
+        while self.readable_len(progress.decoded_len) < len {
             if progress.has_failed {
                 return None;
             }
@@ -147,87 +147,86 @@ impl Growing {
                 let _turn = Turn(self);
                 return self.decode(len);
             }
-            self.has_moved.wait(&mut progress);
+            self.has_progressed.wait(&mut progress);
         }
-        Some(Growth::default())
+        Some(DecodedPart::default())
     }
 
-    /// Decodes up to byte `len`. The turn is the caller's.
-    fn decode(&self, len: usize) -> Option<Growth> {
+    /// Decodes up to byte `len`. The caller holds the turn.
+    fn decode(&self, len: usize) -> Option<DecodedPart> {
         let mut work = self.work.lock();
-        let mut growth = Growth::default();
+        let mut part = DecodedPart::default();
         loop {
-            let at_work = work.as_mut()?;
+            let active = work.as_mut()?;
             let mut bytes = self.bytes.write();
-            // Nobody has a share of it before it is whole.
-            let room = Arc::get_mut(&mut bytes).map(Block::buffer);
-            let goes_on = room.and_then(|room| at_work.step(room).ok());
+            // No reader has a share of the block before it is whole.
+            let buffer = Arc::get_mut(&mut bytes).map(Block::buffer);
+            let has_more = buffer.and_then(|buffer| active.step(buffer).ok());
             drop(bytes);
-            let made_len = at_work.partial.decoded_len();
+            let decoded_len = active.decoder.decoded_len();
             let mut progress = self.progress.lock();
-            let Some(goes_on) = goes_on else {
+            let Some(has_more) = has_more else {
                 progress.has_failed = true;
                 return None;
             };
-            growth.len = growth
-                .len
-                .saturating_add(made_len.saturating_sub(progress.made_len));
-            progress.made_len = made_len;
+            let step_len = decoded_len.saturating_sub(progress.decoded_len);
+            part.len = part.len.saturating_add(step_len);
+            progress.decoded_len = decoded_len;
             drop(progress);
-            if !goes_on {
-                growth.is_over = true;
+            if !has_more {
+                part.is_complete = true;
                 *work = None;
                 let whole_len = self.bytes.read().memory_len();
                 self.memory_len.store(whole_len, Ordering::Relaxed);
-                return Some(growth);
+                return Some(part);
             }
-            if self.sure_len(made_len) >= len {
-                return Some(growth);
+            if self.readable_len(decoded_len) >= len {
+                return Some(part);
             }
-            self.has_moved.notify_all();
+            self.has_progressed.notify_all();
         }
     }
 
-    /// All of it, where its bytes are there and stand as they are read.
+    /// The whole block, if it is decoded and its category has no filter.
     pub fn whole(&self) -> Option<Arc<Block>> {
-        let made_len = self.progress.lock().made_len;
-        let is_plain = made_len == self.raw_len && !filter::is_filtered(self.category);
+        let decoded_len = self.progress.lock().decoded_len;
+        let is_plain = decoded_len == self.raw_len && !filter::is_filtered(self.category);
         is_plain.then(|| self.bytes.read().clone())
     }
 
-    /// To copy bytes that were decoded, as many as [`Growing::grow`] was asked for.
-    pub fn read(&self) -> Grown<'_> {
-        let made_len = self.progress.lock().made_len;
-        Grown {
+    /// Access to the decoded bytes: at least as many as [`PartialBlock::decode_up_to`] decoded.
+    pub fn read(&self) -> PartialBytes<'_> {
+        let decoded_len = self.progress.lock().decoded_len;
+        PartialBytes {
             category: self.category,
-            sure_len: self.sure_len(made_len),
+            readable_len: self.readable_len(decoded_len),
             bytes: self.bytes.read(),
         }
     }
 }
 
-/// The bytes of a block so far. It grows no further as long as this is held.
-pub struct Grown<'a> {
+/// The decoded bytes of a block. Decoding waits while this is held.
+pub struct PartialBytes<'a> {
     category: Category,
-    sure_len: usize,
+    readable_len: usize,
     bytes: RwLockReadGuard<'a, Arc<Block>>,
 }
 
-impl Grown<'_> {
-    /// Fills `part` with the bytes from `start` on; whether so many are there.
+impl PartialBytes<'_> {
+    /// Fills `part` with the bytes from `start` on; returns whether that many are decoded.
     pub fn copy_to(&self, start: usize, part: &mut [u8]) -> bool {
-        let are_there = start.saturating_add(part.len()) <= self.sure_len;
-        if are_there {
+        let are_decoded = start.saturating_add(part.len()) <= self.readable_len;
+        if are_decoded {
             filter::unfilter_part(self.category, &self.bytes, start, part);
         }
-        are_there
+        are_decoded
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::Shelf;
+    use crate::cache::block::BufferPool;
 
     const LEN: usize = 2 << 20;
 
@@ -237,60 +236,60 @@ mod tests {
         words.take(LEN).collect()
     }
 
-    fn growing(stored: Vec<u8>) -> Growing {
-        let shelf = Shelf::new(8 << 20);
+    fn partial_block(stored: Vec<u8>) -> PartialBlock {
+        let pool = BufferPool::new(8 << 20);
         let category = Category::General;
-        Growing::new(category, shelf.block(LEN), Block::from(stored), 0).expect("a frame")
+        PartialBlock::new(category, pool.block(LEN), Block::from(stored), 0).expect("a frame")
     }
 
-    fn front(growing: &Growing, len: usize) -> Vec<u8> {
+    fn front(block: &PartialBlock, len: usize) -> Vec<u8> {
         let mut front = vec![0; len];
-        assert!(growing.read().copy_to(0, &mut front));
+        assert!(block.read().copy_to(0, &mut front));
         front
     }
 
-    /// Would catch: who waits for a front and waits for all, a whole block that keeps what it was
-    /// decoded from, and bytes counted twice.
+    /// Would catch: a reader of the front that waits for the whole block, a whole block that keeps
+    /// its stored bytes, and bytes counted twice.
     #[test]
-    fn it_grows_as_far_as_it_is_asked_to() {
+    fn it_is_decoded_as_far_as_requested() {
         let raw = raw();
-        let growing = growing(zstd::bulk::compress(&raw, 3).expect("compressed"));
-        let at_first = growing.memory_len();
-        assert!(growing.whole().is_none() && !growing.has(1));
-        let first = growing.grow(300_000).expect("decoded");
-        assert!(first.len >= 300_000 && first.len < 600_000 && !first.is_over);
-        assert!(growing.has(300_000) && !growing.has(LEN));
-        assert!(!growing.read().copy_to(LEN - 10, &mut [0; 10]));
-        assert_eq!(front(&growing, 300_000), raw[..300_000]);
-        assert_eq!(growing.grow(1000), Some(Growth::default()));
-        let rest = growing.grow(usize::MAX).expect("decoded");
-        assert_eq!((first.len + rest.len, rest.is_over), (LEN, true));
+        let block = partial_block(zstd::bulk::compress(&raw, 3).expect("compressed"));
+        let at_first = block.memory_len();
+        assert!(block.whole().is_none() && !block.has(1));
+        let first = block.decode_up_to(300_000).expect("decoded");
+        assert!(first.len >= 300_000 && first.len < 600_000 && !first.is_complete);
+        assert!(block.has(300_000) && !block.has(LEN));
+        assert!(!block.read().copy_to(LEN - 10, &mut [0; 10]));
+        assert_eq!(front(&block, 300_000), raw[..300_000]);
+        assert_eq!(block.decode_up_to(1000), Some(DecodedPart::default()));
+        let rest = block.decode_up_to(usize::MAX).expect("decoded");
+        assert_eq!((first.len + rest.len, rest.is_complete), (LEN, true));
         assert_eq!(
-            growing.whole().as_deref().map(|whole| &**whole),
+            block.whole().as_deref().map(|whole| &**whole),
             Some(&raw[..])
         );
-        assert!(growing.memory_len() < at_first && growing.memory_len() >= LEN);
+        assert!(block.memory_len() < at_first && block.memory_len() >= LEN);
     }
 
-    /// Would catch: damage that takes away what was decoded before it, or lets those wait for ever
-    /// who want what is behind it.
+    /// Would catch: damage that loses the bytes decoded before it, or a reader of later bytes that
+    /// waits for ever.
     #[test]
-    fn damage_ends_it_where_it_is() {
+    fn bytes_before_damage_stay_readable() {
         let raw = raw();
         let mut stored = zstd::bulk::compress(&raw, 3).expect("compressed");
         let middle = stored.len() / 2;
         stored[middle..middle + 2000].fill(0xff);
-        let growing = growing(stored);
+        let block = partial_block(stored);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    assert!(growing.grow(100_000).is_some());
-                    assert_eq!(front(&growing, 100_000), raw[..100_000]);
-                    assert_eq!(growing.grow(LEN), None);
-                    assert!(growing.grow(100_000).is_some());
+                    assert!(block.decode_up_to(100_000).is_some());
+                    assert_eq!(front(&block, 100_000), raw[..100_000]);
+                    assert_eq!(block.decode_up_to(LEN), None);
+                    assert!(block.decode_up_to(100_000).is_some());
                 });
             }
         });
-        assert!(growing.whole().is_none());
+        assert!(block.whole().is_none());
     }
 }

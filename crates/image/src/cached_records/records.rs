@@ -1,80 +1,31 @@
-//! Records: found by section and number or by item, read, verified, decoded, cached.
+//! The records of one image, found through its index pages and cached once they are decoded.
 //!
-//! Invariant: no byte leaves this module that did not pass the digest of its reference after its
-//! last load.
+//! The methods of [`CachedRecords`] are in several files: here the search and the pages, in
+//! `raw.rs` what decodes records, in `blocks.rs` the blocks, in `extents.rs` the extents.
 
-mod blocks;
-#[path = "../records/decode.rs"]
-mod decoding;
-mod extents;
-
-pub use blocks::Decoded;
-pub use decoding::read_whole_record;
-
-use crate::Image;
-use crate::block::{Block, Shelf};
-use crate::cache::{ByteCache, CacheCounts, CacheKey, HitCounts, Room, Tag, Weigh};
-use crate::growing::Growing;
-use crate::recorder::{Recorder, Recording};
+use super::block_key::BlockKey;
+use super::partial_block::PartialBlock;
+use crate::cache::block::{Block, BufferPool};
+use crate::cache::counts::{CacheCounts, HitCounts};
+use crate::cache::key::{CacheKey, CachedKind, CachedValue};
+use crate::cache::shared::Tag;
+use crate::cache::view::CacheView;
+use crate::hotness::recorder::Recorder;
+use crate::records::page::Page;
+use crate::records::read::read_whole_record;
+use crate::records::section::{FoundRecord, SectionIndex, missing};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use weald_codec::DictionaryBytes;
 use weald_format::container::{RecordRef, RecordType};
-use weald_format::directory::{Category, Directory, IndexPage, PageRef, Section, raw_len_max};
-use weald_format::entries::EntryBlock;
-use weald_format::pages::{self, ContentPage, ExtentPage, Link, TemplatePage, TimesPage};
-use weald_format::recipes::RecipePage;
-use weald_format::{Attributes, Error, Result, XattrSet};
+use weald_format::directory::{Category, Directory, IndexPage, PageRef};
+use weald_format::{Error, Result};
 use weald_io::ReadAt;
 
-/// Failures that are remembered at most.
+/// Failed records that a check remembers at most.
 const FAILURES_MAX: usize = 10_000;
-
-/// A parsed metadata record.
-pub enum Page {
-    /// References.
-    Index(IndexPage),
-    /// Entries.
-    Entries(Box<EntryBlock>),
-    /// Templates.
-    Templates(TemplatePage),
-    /// Contents.
-    Contents(ContentPage),
-    /// Extents.
-    Extents(ExtentPage),
-    /// Recipes.
-    Recipes(RecipePage),
-    /// Attributes.
-    Attributes(Vec<Attributes>),
-    /// Xattr sets.
-    Xattrs(Vec<Arc<XattrSet>>),
-    /// Hard links.
-    Links(Vec<Link>),
-    /// Times overlay.
-    Times(TimesPage),
-}
-
-impl Weigh for Page {
-    fn memory_len(&self) -> usize {
-        match self {
-            Self::Index(p) => p.memory_len(),
-            Self::Entries(p) => p.memory_len(),
-            Self::Templates(p) => p.memory_len(),
-            Self::Contents(p) => p.memory_len(),
-            Self::Extents(p) => p.memory_len(),
-            Self::Recipes(p) => p.memory_len(),
-            Self::Attributes(p) => p.len().saturating_mul(size_of::<Attributes>()),
-            Self::Xattrs(p) => p
-                .iter()
-                .map(|s| pages::xattr_set_len(s).saturating_add(64))
-                .sum(),
-            Self::Links(p) => p.len().saturating_mul(size_of::<Link>()),
-            Self::Times(p) => p.memory_len(),
-        }
-    }
-}
 
 /// Type and stream of a section, and the number of a record (or, for index pages, of a page) in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,143 +37,52 @@ struct PageKey {
 }
 
 impl CacheKey for PageKey {
-    fn place(self) -> (u32, u64) {
+    fn kind_and_no(self) -> (u32, u64) {
         let code = self.record_type as u32;
         let kind = code << 9 | u32::from(self.stream) << 1 | u32::from(self.is_index);
         (kind, self.no)
     }
 }
 
-/// The running sums that a search in a section needs.
-struct SectionIndex {
-    /// Place of the section in the directory.
-    section_no: usize,
-    record_type: RecordType,
-    stream: u8,
-    /// Most raw bytes of a record.
-    raw_len_max: u64,
-    record_starts: Vec<u64>,
-    item_starts: Vec<u64>,
-}
-
-impl SectionIndex {
-    fn new(directory: &Directory, section_no: usize, section: &Section) -> Self {
-        let stream = usize::try_from(section.stream)
-            .ok()
-            .and_then(|s| directory.streams.get(s));
-        let raw_len_max = match (section.record_type, stream) {
-            (RecordType::Data, Some(stream)) => stream.block_len_max,
-            (other, _) => raw_len_max(other),
-        };
-        Self {
-            section_no,
-            record_type: section.record_type,
-            stream: section.stream as u8,
-            raw_len_max,
-            record_starts: sums(section.pages.iter().map(|p| p.record_count)),
-            item_starts: sums(section.pages.iter().map(|p| p.item_count)),
-        }
+impl CachedValue for Page {
+    fn memory_len(&self) -> usize {
+        Self::memory_len(self)
     }
 }
 
-/// How much of a block a reader wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// Everything.
-    Whole,
-    /// Its first bytes, so many; what lies behind them may come with them.
-    Front(u64),
-}
-
-/// Names decoded bytes in the cache: those of a block, or what a recipe makes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct BlockKey {
-    stream: u8,
-    no: u64,
-    form: Form,
-}
-
-/// As what a block is in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Form {
-    Whole,
-    Front,
-    Growing,
-}
-
-impl BlockKey {
-    const fn whole(stream: u8, no: u64) -> Self {
-        Self {
-            stream,
-            no,
-            form: Form::Whole,
-        }
-    }
-}
-
-impl CacheKey for BlockKey {
-    fn place(self) -> (u32, u64) {
-        let kind = u32::from(self.stream) << 2 | self.form as u32;
-        (kind, self.no)
-    }
-}
-
-/// A record found by one of its items.
-#[derive(Debug, Clone, Copy)]
-pub struct Found {
-    /// Number of the record in its section.
-    pub no: u64,
-    /// Its reference.
-    pub record: RecordRef,
-    /// First item of the record, counted from the start of the section.
-    pub first_item: u64,
-    /// Items of the record.
-    pub item_count: u64,
-}
-
-/// For each stream of an image that one of a base image stands for: that image, and the stream
-/// there.
-pub type BaseStreams = Vec<Option<(Arc<Image>, u8)>>;
+/// For each stream of an image that refers to a base image: the owner of the stream there (its
+/// records, its extent map, the image itself), and the number of the stream there.
+pub type BaseStreams<T> = Vec<Option<(Arc<T>, u8)>>;
 
 /// All records of one generation of one image.
-pub struct Records {
-    source: Arc<dyn ReadAt>,
-    directory: Arc<Directory>,
-    base_streams: BaseStreams,
+pub struct CachedRecords {
+    pub(super) source: Arc<dyn ReadAt>,
+    pub(super) directory: Arc<Directory>,
+    pub(super) base_streams: BaseStreams<Self>,
     sections: Vec<SectionIndex>,
-    /// That of metadata records, then that of each stream.
-    dictionaries: Vec<OnceLock<Arc<DictionaryBytes>>>,
-    /// Records that could not be loaded, by offset, while a check wants them remembered: what lies
-    /// in one damaged block must not cost a load each.
+    /// The dictionary of metadata records, then that of each stream.
+    pub(super) dictionaries: Vec<OnceLock<Arc<DictionaryBytes>>>,
+    /// Errors of the records that could not be loaded, by offset. Set during a check, so that a
+    /// damaged block costs one load, not one for each content in it.
     failures: Mutex<Option<HashMap<u64, Error>>>,
-    pages: ByteCache<PageKey, Page>,
-    blocks: ByteCache<BlockKey, Block>,
-    /// In the same room; see [`Records::grows`].
-    growing: ByteCache<BlockKey, Growing>,
-    shelf: Arc<Shelf>,
-    /// Bytes of blocks that were decoded, and that recipes made.
-    decoded_len: AtomicU64,
+    pages: CacheView<PageKey, Page>,
+    pub(super) blocks: CacheView<BlockKey, Block>,
+    /// Of the same kind as `blocks`; see [`CachedRecords::is_resumable`].
+    pub(super) partial_blocks: CacheView<BlockKey, PartialBlock>,
+    pub(super) buffer_pool: Arc<BufferPool>,
+    /// Bytes of blocks that were decoded, and bytes that recipes made.
+    pub(super) decoded_len: AtomicU64,
     tag: Arc<Tag>,
     counts: Arc<HitCounts>,
-    recording: Recording,
+    recorder: OnceLock<Recorder>,
 }
 
-fn sums(values: impl Iterator<Item = u64>) -> Vec<u64> {
-    let mut sum = 0u64;
-    let running = values.map(|v| {
-        sum = sum.saturating_add(v);
-        sum
-    });
-    std::iter::once(0).chain(running).collect()
-}
-
-impl Records {
-    /// Records of `directory` in `source`, over `base_streams`; what is decoded is kept under
-    /// `tag`.
+impl CachedRecords {
+    /// The records of `directory` in `source`; the entries in the cache belong to `tag`.
     pub fn new(
         source: Arc<dyn ReadAt>,
         directory: Arc<Directory>,
-        base_streams: BaseStreams,
+        base_streams: BaseStreams<Self>,
         tag: Arc<Tag>,
     ) -> Self {
         let sections = directory.sections.iter().enumerate();
@@ -238,45 +98,39 @@ impl Records {
             dictionaries: dictionaries.collect(),
             directory,
             failures: Mutex::new(None),
-            pages: ByteCache::new(&tag, Room::Pages, Some(counts.clone())),
-            blocks: ByteCache::new(&tag, Room::Blocks, Some(counts.clone())),
-            growing: ByteCache::new(&tag, Room::Blocks, Some(counts.clone())),
-            shelf: tag.cache().shelf().clone(),
+            pages: CacheView::new(&tag, CachedKind::Page, Some(counts.clone())),
+            blocks: CacheView::new(&tag, CachedKind::Block, Some(counts.clone())),
+            partial_blocks: CacheView::new(&tag, CachedKind::Block, Some(counts.clone())),
+            buffer_pool: tag.cache().buffer_pool().clone(),
             decoded_len: AtomicU64::new(0),
             tag,
             counts,
-            recording: Recording::new(),
+            recorder: OnceLock::new(),
         }
     }
 
-    /// From now on, notes what is touched.
-    pub fn start_recording(&self, stream_count: usize) {
-        let start = || Arc::new(Recorder::new(self, stream_count));
-        self.recording.get_or_init(start);
+    /// Starts to record which blocks and records are used.
+    pub fn start_recording(&self) {
+        self.recorder.get_or_init(|| {
+            let streams = (0..self.directory.streams.len()).map(|no| no as u8);
+            let block_counts = streams.map(|no| self.record_count(RecordType::Data, no));
+            Recorder::new(block_counts, |record_type| {
+                self.record_count(record_type, 0)
+            })
+        });
     }
 
-    /// The notes, if somebody wants them.
+    /// The recorder, if recording was started.
     pub fn recorder(&self) -> Option<&Recorder> {
-        self.recording.get().map(|recorder| &**recorder)
+        self.recorder.get()
     }
 
-    /// The base images whose streams there are.
-    pub fn bases(&self) -> Vec<Arc<Image>> {
-        let mut bases: Vec<Arc<Image>> = Vec::new();
-        for (image, _) in self.base_streams.iter().flatten() {
-            if !bases.iter().any(|known| Arc::ptr_eq(known, image)) {
-                bases.push(image.clone());
-            }
-        }
-        bases
-    }
-
-    /// Where what is decoded is kept.
+    /// The owner of the entries in the cache.
     pub fn tag(&self) -> &Arc<Tag> {
         &self.tag
     }
 
-    /// Hits and misses of these records, and how full their cache is.
+    /// Hits and misses of these records, and limit and use of the whole cache.
     pub fn cache_counts(&self) -> CacheCounts {
         let whole = self.tag.cache().counts();
         self.counts.add_to(CacheCounts {
@@ -299,14 +153,14 @@ impl Records {
             .map_or(&[], |s| &s.pages)
     }
 
-    /// Items of a section; 0 where there is none.
+    /// Items of a section; 0 if there is no such section.
     pub fn item_count(&self, record_type: RecordType, stream: u8) -> u64 {
         self.index(record_type, stream)
             .and_then(|s| s.item_starts.last().copied())
             .unwrap_or(0)
     }
 
-    /// Records of a section; 0 where there is none.
+    /// Records of a section; 0 if there is no such section.
     pub fn record_count(&self, record_type: RecordType, stream: u8) -> u64 {
         self.index(record_type, stream)
             .and_then(|s| s.record_starts.last().copied())
@@ -352,35 +206,15 @@ impl Records {
         })
     }
 
-    fn missing(record_type: RecordType, what: &str, no: u64) -> Error {
-        let rule = match record_type {
-            RecordType::Dictionary => "F-3.12",
-            RecordType::Templates => "F-9.2",
-            RecordType::Entries => "F-9.8",
-            RecordType::Contents => "F-10.2",
-            RecordType::Extents => "F-11.4",
-            RecordType::Data | RecordType::Recipes => "F-11.5",
-            RecordType::Attributes => "F-12.2",
-            RecordType::Xattrs => "F-13.2",
-            RecordType::Links => "F-14.2",
-            RecordType::Times => "F-15.2",
-            RecordType::Index | RecordType::Directory => "F-7.9",
-        };
-        Error::corrupt(
-            "directory",
-            0,
-            rule,
-            format!("no {} {what} {no}", record_type.name()),
-        )
-    }
-
     /// Finds record `no` of a section.
     ///
     /// # Errors
-    /// `Corrupt` where there is no such record.
-    pub fn record(&self, record_type: RecordType, stream: u8, no: u64) -> Result<Found> {
+    /// `Corrupt` if there is no such record; `Io`.
+    /// # Cost
+    /// A cached lookup of one index page.
+    pub fn record(&self, record_type: RecordType, stream: u8, no: u64) -> Result<FoundRecord> {
         let index = self.index(record_type, stream);
-        let index = index.ok_or_else(|| Self::missing(record_type, "record", no))?;
+        let index = index.ok_or_else(|| missing(record_type, "record", no))?;
         self.find(index, &index.record_starts, no, |_, offset| {
             Some(offset as usize)
         })
@@ -389,10 +223,17 @@ impl Records {
     /// Finds the record that holds item `item` of a section.
     ///
     /// # Errors
-    /// `Corrupt` where there is no such item.
-    pub fn record_of_item(&self, record_type: RecordType, stream: u8, item: u64) -> Result<Found> {
+    /// `Corrupt` if there is no such item; `Io`.
+    /// # Cost
+    /// A cached lookup of one index page.
+    pub fn record_of_item(
+        &self,
+        record_type: RecordType,
+        stream: u8,
+        item: u64,
+    ) -> Result<FoundRecord> {
         let index = self.index(record_type, stream);
-        let index = index.ok_or_else(|| Self::missing(record_type, "item", item))?;
+        let index = index.ok_or_else(|| missing(record_type, "item", item))?;
         self.find(index, &index.item_starts, item, |page, offset| {
             page.item_starts
                 .partition_point(|&s| s <= offset)
@@ -406,22 +247,22 @@ impl Records {
         starts: &[u64],
         wanted: u64,
         nth: impl Fn(&IndexPage, u64) -> Option<usize>,
-    ) -> Result<Found> {
-        let missing = || Self::missing(index.record_type, "record or item", wanted);
+    ) -> Result<FoundRecord> {
+        let not_found = || missing(index.record_type, "record or item", wanted);
         if starts.last().is_none_or(|&end| wanted >= end) {
-            return Err(missing());
+            return Err(not_found());
         }
         let page_no = starts
             .partition_point(|&s| s <= wanted)
             .checked_sub(1)
-            .ok_or_else(missing)?;
+            .ok_or_else(not_found)?;
         let page = self.index_page(index, page_no)?;
         let Page::Index(page) = &*page else {
-            return Err(missing());
+            return Err(not_found());
         };
         let offset = wanted.saturating_sub(starts.get(page_no).copied().unwrap_or(0));
-        let nth = nth(page, offset).ok_or_else(missing)?;
-        let record = *page.refs.get(nth).ok_or_else(missing)?;
+        let nth = nth(page, offset).ok_or_else(not_found)?;
+        let record = *page.refs.get(nth).ok_or_else(not_found)?;
         let start = page.item_starts.get(nth).copied().unwrap_or(0);
         let end = page
             .item_starts
@@ -430,7 +271,7 @@ impl Records {
             .unwrap_or(start);
         let record_start = index.record_starts.get(page_no).copied().unwrap_or(0);
         let item_start = index.item_starts.get(page_no).copied().unwrap_or(0);
-        Ok(Found {
+        Ok(FoundRecord {
             no: record_start.saturating_add(nth as u64),
             record,
             first_item: item_start.saturating_add(start),
@@ -438,7 +279,7 @@ impl Records {
         })
     }
 
-    /// Visits the references of a section in order; nothing where there is no such section.
+    /// Visits the references of a section in order; none if there is no such section.
     ///
     /// # Errors
     /// `Io`, `Corrupt` of the index pages, and those of `visit`.
@@ -469,12 +310,12 @@ impl Records {
         })
     }
 
-    /// From now on (`true`), remembers which records failed, and fails at once for those.
+    /// From now on (`true`), remembers which records failed and fails for them without a load.
     pub fn remember_failures(&self, remember: bool) {
         *self.failures.lock() = remember.then(HashMap::new);
     }
 
-    /// Whether this record is remembered as failed.
+    /// Whether a load of this record failed since failures are remembered.
     pub fn has_failed(&self, record: &RecordRef) -> bool {
         self.failures
             .lock()
@@ -482,7 +323,17 @@ impl Records {
             .is_some_and(|f| f.contains_key(&record.offset))
     }
 
-    fn remembering<T>(&self, record: &RecordRef, load: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Whether failures are remembered: during a check.
+    pub(super) fn is_check(&self) -> bool {
+        self.failures.lock().is_some()
+    }
+
+    /// Calls `load`, unless the record is remembered as failed; remembers a new failure.
+    pub(super) fn remembering<T>(
+        &self,
+        record: &RecordRef,
+        load: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         if let Some(known) = self
             .failures
             .lock()
@@ -500,22 +351,22 @@ impl Records {
         result
     }
 
-    /// The parsed metadata record that was found.
+    /// The parsed metadata record `found`; the recorder notes it.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn page(&self, found: &Found) -> Result<Arc<Page>> {
+    pub fn page(&self, found: &FoundRecord) -> Result<Arc<Page>> {
         if let Some(recorder) = self.recorder() {
             recorder.page(found.record.record_type, found.no);
         }
-        self.page_unseen(found)
+        self.page_unrecorded(found)
     }
 
-    /// The same for who only wants it to be there.
+    /// The same for a prefetch, which the recorder does not note.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn page_unseen(&self, found: &Found) -> Result<Arc<Page>> {
+    pub fn page_unrecorded(&self, found: &FoundRecord) -> Result<Arc<Page>> {
         let record = &found.record;
         let key = PageKey {
             record_type: record.record_type,
@@ -525,90 +376,50 @@ impl Records {
         };
         self.pages.get_or_load(&key, || {
             self.remembering(record, || {
-                self.load_page(found)
-                    .map_err(|e| e.at_offset(record.offset))
+                let raw = self.read_raw(record)?;
+                let extents = |raw: &[u8]| self.parse_extents(raw);
+                Page::parse(
+                    record.record_type,
+                    found.no,
+                    found.item_count,
+                    &raw,
+                    extents,
+                )
+                .map_err(|e| e.at_offset(record.offset))
             })
         })
     }
 
-    fn load_page(&self, found: &Found) -> Result<Page> {
-        let raw = self.read_raw(&found.record)?;
-        let (page, items) = match found.record.record_type {
-            RecordType::Entries => {
-                let page = EntryBlock::parse(&raw)?;
-                let count = page.count();
-                (Page::Entries(Box::new(page)), count as u64)
-            }
-            RecordType::Templates => {
-                let page = TemplatePage::parse(&raw)?;
-                let count = page.count();
-                (Page::Templates(page), count as u64)
-            }
-            RecordType::Contents => {
-                let page = ContentPage::parse(&raw)?;
-                let count = page.count();
-                (Page::Contents(page), count as u64)
-            }
-            RecordType::Extents => {
-                let page = self.parse_extents(&raw)?;
-                let len = page.logical_len();
-                (Page::Extents(page), len)
-            }
-            RecordType::Recipes => {
-                let page = RecipePage::parse(&raw)?;
-                let len = page.made_len();
-                (Page::Recipes(page), len)
-            }
-            RecordType::Attributes => {
-                let items = pages::parse_attributes(&raw)?;
-                let count = items.len();
-                (Page::Attributes(items), count as u64)
-            }
-            RecordType::Xattrs => {
-                let sets: Vec<_> = pages::parse_xattrs(&raw)?
-                    .into_iter()
-                    .map(Arc::new)
-                    .collect();
-                let count = sets.len();
-                (Page::Xattrs(sets), count as u64)
-            }
-            RecordType::Links => (Page::Links(pages::parse_links(&raw)?), found.item_count),
-            RecordType::Times => {
-                let page = TimesPage::parse(&raw)?;
-                let count = page.count();
-                (Page::Times(page), count as u64)
-            }
-            other => return Err(Self::missing(other, "page of type", found.no)),
-        };
-        if items != found.item_count {
-            let what = format!(
-                "items: expected {} as the index says, found {items}",
-                found.item_count
-            );
-            return Err(Error::corrupt(
-                found.record.record_type.name(),
-                0,
-                "F-7.9",
-                what,
-            ));
+    /// Visits the metadata records of a type in order.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`, and those of `visit`.
+    pub fn each_page(
+        &self,
+        record_type: RecordType,
+        visit: &mut dyn FnMut(&Page) -> Result<()>,
+    ) -> Result<()> {
+        for no in 0..self.record_count(record_type, 0) {
+            let found = self.record(record_type, 0, no)?;
+            visit(&*self.page(&found)?)?;
         }
-        Ok(page)
+        Ok(())
     }
 
-    /// The base image and the stream there that `stream` stands for.
-    pub fn base_of(&self, stream: u8) -> Option<&(Arc<Image>, u8)> {
+    /// The records that own `stream`, if that is a stream of a base image, and its number there.
+    pub(super) fn base_of(&self, stream: u8) -> Option<&(Arc<Self>, u8)> {
         self.base_streams.get(usize::from(stream))?.as_ref()
     }
 
-    /// The stream whose bytes recipes make, if the image has one.
-    pub fn deflate_stream(&self) -> Option<u8> {
+    /// Number of the stream whose bytes recipes make, if the image has one.
+    pub fn recipe_stream(&self) -> Option<u8> {
         let mut streams = self.directory.streams.iter();
         let no = streams.position(|s| s.category == Category::Made)?;
         u8::try_from(no).ok()
     }
 
-    /// Whether nine tenths of the bytes in blocks at least are data that no codec makes smaller;
-    /// false where base images have all of them.
+    /// Whether at least nine tenths of the bytes in blocks are incompressible data; false if all
+    /// blocks are in base images.
     pub fn are_mostly_incompressible(&self) -> bool {
         let (mut plain_len, mut len) = (0u64, 0u64);
         for (no, stream) in (0..=u8::MAX).zip(&self.directory.streams) {
@@ -621,27 +432,26 @@ impl Records {
         len > 0 && plain_len >= len.saturating_sub(len / 10)
     }
 
-    /// Memory for `len` bytes put together from blocks, that of a block which is gone where there
-    /// is one.
-    pub fn room(&self, len: usize) -> Block {
-        self.shelf.room(len)
+    /// A block without bytes for a copy of `len` bytes, with recycled memory if there is some.
+    pub fn empty_block(&self, len: usize) -> Block {
+        self.buffer_pool.empty_block(len)
     }
 
-    /// The same with `len` bytes of any value, no more than a block has.
-    pub fn blank(&self, len: usize) -> Block {
-        self.shelf.block(len)
+    /// A block of `len` bytes with arbitrary values; `len` is no more than the size of a block.
+    pub fn blank_block(&self, len: usize) -> Block {
+        self.buffer_pool.block(len)
     }
 
-    /// Drops every cached page and block.
+    /// Removes every cached page and block.
     pub fn drop_caches(&self) {
         self.pages.clear();
         self.blocks.clear();
-        self.shelf.clear();
+        self.buffer_pool.clear();
     }
 
-    /// Gives the memory of blocks back that nobody asked for since the last call. What was read
-    /// from them is mostly in the kernel's page cache by then.
-    pub fn rest(&self) {
-        self.tag.rest();
+    /// Evicts the blocks that were not requested since the last call. By then the kernel's page
+    /// cache has most of what was read from them.
+    pub fn evict_idle_blocks(&self) {
+        self.tag.evict_idle_blocks();
     }
 }

@@ -1,37 +1,36 @@
-//! Naming damage by path: a walk from the root that enters only directories with something damaged
-//! below.
+//! Finds the damaged paths: a walk from the root that enters only directories with damage below.
 
-use crate::check::Checker;
-use crate::template_check::CheckedTemplate;
+use super::findings::Checker;
+use super::templates::CheckedTemplate;
 use crate::tree::DirectoryView;
 use std::ops::ControlFlow;
 use weald_format::entries::EntryKind;
 use weald_format::{Digest, Result};
 
-/// Paths longer than this are named, but not entered: a forged tree can be deep without being
-/// large.
+/// Longest path that the walk enters; a longer one is only reported. A forged tree can be deep
+/// without being large.
 const PATH_LEN_MAX: usize = 1 << 14;
 
-/// Something damaged in a directory.
+/// A damaged entry of a directory.
 enum Below {
     Content(Vec<u8>),
-    /// Path and position of a sub-directory.
+    /// Path and entry index of a sub-directory.
     Directory(Vec<u8>, u64),
 }
 
-struct Namer<'a> {
+struct PathReporter<'a> {
     contents: &'a [Option<Digest>],
     templates: &'a [CheckedTemplate],
-    /// Paths that may still be named.
-    left_count: u64,
+    /// Paths that may still be reported.
+    remaining_count: u64,
 }
 
-/// Counts every path that cannot be served whole, and tells the first ones; `contents` and
-/// `templates` say by id what is damaged.
+/// Counts every path that cannot be read completely, and reports the first ones. `contents` and
+/// `templates` say for each number whether it is damaged.
 ///
 /// # Cost
-/// O(templates) to count; to tell, the directories on the way to each path.
-pub(crate) fn name(
+/// O(templates) to count; to report a path, the directories in the path.
+pub fn report_paths(
     checker: &mut Checker<'_>,
     contents: &[Option<Digest>],
     templates: &[CheckedTemplate],
@@ -40,20 +39,20 @@ pub(crate) fn name(
         return;
     };
     checker.report.path_count = holder.damaged_count;
-    let mut namer = Namer {
+    let mut reporter = PathReporter {
         contents,
         templates,
-        left_count: checker.options.path_count_max,
+        remaining_count: checker.options.path_count_max,
     };
     let root = checker.image.tree.directory(1);
-    match root.map(|root| (namer.template(root.template_id).is_broken, root)) {
-        Ok((false, root)) if !holder.is_broken => namer.walk(checker, root),
-        Ok(_) => namer.tell(
+    match root.map(|root| (reporter.template(root.template_id).is_broken, root)) {
+        Ok((false, root)) if !holder.is_broken => reporter.walk(checker, root),
+        Ok(_) => reporter.report(
             checker,
             Vec::new(),
             "the root directory is damaged".to_owned(),
         ),
-        Err(error) => namer.tell(
+        Err(error) => reporter.report(
             checker,
             Vec::new(),
             format!("the root directory cannot be read: {error}"),
@@ -61,7 +60,7 @@ pub(crate) fn name(
     }
 }
 
-impl Namer<'_> {
+impl PathReporter<'_> {
     fn template(&self, id: u64) -> CheckedTemplate {
         let template = usize::try_from(id)
             .ok()
@@ -76,26 +75,26 @@ impl Namer<'_> {
         content.is_none_or(Option::is_none)
     }
 
-    fn tell(&mut self, checker: &mut Checker<'_>, path: Vec<u8>, what: String) {
-        if self.left_count > 0 {
-            self.left_count = self.left_count.saturating_sub(1);
-            checker.tell_path(path, what);
+    fn report(&mut self, checker: &mut Checker<'_>, path: Vec<u8>, what: String) {
+        if self.remaining_count > 0 {
+            self.remaining_count = self.remaining_count.saturating_sub(1);
+            checker.report_path(path, what);
         }
     }
 
     fn walk(&mut self, checker: &mut Checker<'_>, root: DirectoryView) {
         let mut open = vec![(Vec::new(), root)];
-        while let Some((path, view)) = open.pop().filter(|_| self.left_count > 0) {
+        while let Some((path, view)) = open.pop().filter(|_| self.remaining_count > 0) {
             let mut enter = Vec::new();
-            if let Err(error) = self.name_in(checker, &path, &view, &mut enter) {
-                self.tell(checker, path, format!("directory cannot be read: {error}"));
+            if let Err(error) = self.report_entries(checker, &path, &view, &mut enter) {
+                self.report(checker, path, format!("directory cannot be read: {error}"));
             }
             enter.reverse();
             open.append(&mut enter);
         }
     }
 
-    fn name_in(
+    fn report_entries(
         &mut self,
         checker: &mut Checker<'_>,
         path: &[u8],
@@ -106,16 +105,16 @@ impl Namer<'_> {
         for damaged in self.damaged_in(checker, path, view)? {
             let (path, position) = match damaged {
                 Below::Content(path) => {
-                    self.tell(checker, path, "content is damaged".to_owned());
+                    self.report(checker, path, "content is damaged".to_owned());
                     continue;
                 }
                 Below::Directory(path, position) => (path, position),
             };
             let child = tree.child_view(view, position)?;
             if self.template(child.template_id).is_broken {
-                self.tell(checker, path, "directory is damaged".to_owned());
+                self.report(checker, path, "directory is damaged".to_owned());
             } else if path.len() > PATH_LEN_MAX {
-                self.tell(checker, path, "something deeper down is damaged".to_owned());
+                self.report(checker, path, "something deeper down is damaged".to_owned());
             } else {
                 enter.push((path, child));
             }
@@ -123,7 +122,7 @@ impl Namer<'_> {
         Ok(())
     }
 
-    /// What is damaged in `view`, no more than may still be named.
+    /// The damaged entries of `view`, as many as may still be reported.
     fn damaged_in(
         &self,
         checker: &Checker<'_>,
@@ -151,7 +150,7 @@ impl Namer<'_> {
                     }
                     _ => {}
                 }
-                Ok(match damaged.len() as u64 >= self.left_count {
+                Ok(match damaged.len() as u64 >= self.remaining_count {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 })

@@ -1,34 +1,35 @@
-//! Checking one template: its entries, its links, its counts, its logical digest.
+//! Checks one template: its entries, links, counts and logical digest.
 
-use crate::Image;
-use crate::instances::hash_entry;
+use super::tree_digest::hash_entry;
+use crate::image::Image;
 use std::ops::ControlFlow;
 use weald_format::entries::{EntryBlock, EntryKind};
 use weald_format::limits::DEPTH_MAX;
 use weald_format::pages::Template;
 use weald_format::{Digest, Error, Result, Timestamp};
 
-/// What a checked template is known by.
+/// Result of the check of a template.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct CheckedTemplate {
-    /// Logical digest; none where something in it or below it is damaged.
+pub struct CheckedTemplate {
+    /// Logical digest; `None` if the template or one below it is damaged.
     pub digest: Option<Digest>,
-    /// It breaks a rule itself or cannot be read.
+    /// Whether the template itself breaks a rule or cannot be read.
     pub is_broken: bool,
-    /// Names in it and below that the link table must have.
+    /// Names in it and below that must be in the link table.
     pub across_count: u64,
-    /// Damaged paths in it and below, or 1 for itself where it is broken.
+    /// Damaged paths in it and below; 1 if the template itself is broken.
     pub damaged_count: u64,
     /// Names below.
     subtree_count: u64,
-    /// Levels of directories from here down, itself included.
+    /// Levels of directories below, this one included.
     depth: u64,
-    /// It holds the root of this generation or of an older one: no directory is made of it.
+    /// Whether it holds the root of this generation or of an older one, so that no directory may
+    /// refer to it.
     is_holder: bool,
 }
 
 impl CheckedTemplate {
-    /// A template that breaks a rule, and says that it has `subtree_count` names below.
+    /// A template that breaks a rule and states `subtree_count` names below.
     pub const fn broken(subtree_count: u64) -> Self {
         Self {
             digest: None,
@@ -41,7 +42,7 @@ impl CheckedTemplate {
         }
     }
 
-    /// Whether something in it or below is damaged.
+    /// Whether the template or one below it is damaged.
     pub const fn is_damaged(&self) -> bool {
         self.digest.is_none()
     }
@@ -51,9 +52,12 @@ fn bad(rule: &'static str, what: String) -> Error {
     Error::corrupt("template", 0, rule, what)
 }
 
-/// Checks template `id`, whose entries must begin at `entry_end`, which is moved behind them;
-/// `checked` are the templates before.
-pub(crate) fn check_template(
+/// Checks template `id`, whose entries must begin at `entry_end`; advances `entry_end` to their
+/// end. `checked` are the templates with smaller numbers.
+///
+/// # Errors
+/// `Corrupt` if the template breaks a rule; `Io`.
+pub fn check_template(
     image: &Image,
     id: u64,
     entry_end: &mut u64,
@@ -63,7 +67,7 @@ pub(crate) fn check_template(
     let tree = &image.tree;
     let template = tree.template(id)?;
     let start = *entry_end;
-    // Also where this one is wrong, the next one can be right.
+    // The next template can be correct even if this one is not.
     *entry_end = template.entry_start.saturating_add(template.entry_count);
     if template.entry_start != start {
         let what = format!(
@@ -93,8 +97,7 @@ pub(crate) fn check_template(
     walk.finish(&template)
 }
 
-/// Whether the template holds the root of an older generation, which may be gone since: nothing may
-/// refer to it any more.
+/// Whether the template holds the root of an older generation. Nothing refers to it any more.
 fn is_old_holder(image: &Image, template: &Template) -> Result<bool> {
     let mut is_nameless = false;
     if template.entry_count == 1 {
@@ -106,7 +109,7 @@ fn is_old_holder(image: &Image, template: &Template) -> Result<bool> {
     Ok(is_nameless)
 }
 
-/// What all names of a hard-linked inode agree in.
+/// Attributes in which all names of a hard-linked inode agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shared {
     kind: EntryKind,
@@ -125,7 +128,7 @@ impl Shared {
             kind,
             attributes: block.attributes(place),
             xattrs: block.xattrs(place),
-            // Of a symlink it is only the place of its target in the block.
+            // The body of a symlink is only the offset of its target in the block.
             body: if kind == EntryKind::Symlink {
                 0
             } else {
@@ -138,7 +141,7 @@ impl Shared {
     }
 }
 
-/// The first name of a hard-linked inode, and how many were seen.
+/// The first name of a hard-linked inode, and the number of its names so far.
 struct FirstName {
     position: u64,
     shared: Shared,
@@ -189,7 +192,7 @@ impl TemplateWalk<'_> {
             EntryKind::Symlink => block.target(place).to_vec(),
             _ => Vec::new(),
         };
-        // With a times overlay the digest that counts is taken instance by instance instead.
+        // With a times overlay, the tree digest is computed for each instance instead.
         let mtime = block.time(0, place).unwrap_or_default();
         hash_entry(self.image, &mut self.hasher, block, place, mtime, &body)
     }
@@ -210,7 +213,7 @@ impl TemplateWalk<'_> {
     }
 
     fn directory(&mut self, at: u64, id: u64) -> Result<Vec<u8>> {
-        // `checked` holds the templates before this one only, so a larger id is not there.
+        // `checked` has only templates with smaller numbers, so that a larger number is not found.
         let child = usize::try_from(id).ok().and_then(|id| self.checked.get(id));
         let Some(child) = child.filter(|c| !c.is_holder) else {
             return Err(self.bad(

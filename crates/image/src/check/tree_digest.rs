@@ -1,15 +1,19 @@
-//! The tree digest of an image whose mtimes lie beside the templates: every instance of a directory
-//! has its own.
+//! Digests of directory entries, and the tree digest of an image with a times overlay, in which
+//! every instance of a directory has its own mtimes.
 
-use crate::Image;
+use crate::image::Image;
 use crate::tree::DirectoryView;
 use std::ops::ControlFlow;
 use weald_format::entries::{EntryBlock, EntryKind};
 use weald_format::tree_digest::LogicalEntry;
 use weald_format::{Attributes, Digest, Error, Result, Timestamp, XattrSetId, pages};
 
-/// The entry as it counts for identity, but for what lies below it.
-pub(crate) fn hash_entry(
+/// Adds an entry to the digest of its directory. `body` stands for what is below it: the digest of
+/// its content or directory, or the target of a symlink.
+///
+/// # Errors
+/// `Io`, `Corrupt`.
+pub fn hash_entry(
     image: &Image,
     hasher: &mut blake3::Hasher,
     block: &EntryBlock,
@@ -61,11 +65,13 @@ impl Frame {
     }
 }
 
-/// Digest of the holder of the root, instance by instance.
+/// The digest of the directory that holds the root, computed for each instance.
 ///
+/// # Errors
+/// `Io`, `Corrupt`.
 /// # Cost
-/// O(names): the one check whose cost follows what is named.
-pub(crate) fn holder_digest(image: &Image, contents: &[Option<Digest>]) -> Result<Digest> {
+/// O(names): the only check whose cost depends on the number of names.
+pub fn holder_digest(image: &Image, contents: &[Option<Digest>]) -> Result<Digest> {
     let missing = || Error::corrupt("tree", 0, "F-10.2", "no such content");
     let mut stack = vec![Frame::new(image.tree.holder()?)];
     let mut finished: Option<Digest> = None;

@@ -1,8 +1,8 @@
-//! Hotness: what a workload touched of an image, as a text that people can read, join and give to
-//! another build of the same tree.
+//! Hotness: which parts of an image a workload used, as a text that people can read, join and give
+//! to another build of the same tree.
 //!
-//! Neighbours: `recorder.rs` notes it, `warm.rs` replays it. `docs/hotness.md` says what the lines
-//! mean. Invariant: a `Hotness` is within the limits below, whoever wrote the text.
+//! Neighbours: `recorder.rs` records it, `warmup/replay.rs` replays it. `docs/hotness.md` describes
+//! the lines. Invariant: a `Hotness` is within the limits below, also if the text is hostile.
 
 use std::ops::Range;
 use std::path::Path;
@@ -11,39 +11,39 @@ use weald_format::limits::NAME_LEN_MAX;
 use weald_format::{Digest, Error, Result};
 use weald_io::{FileSource, OutputFile, ReadAt, TargetKind};
 
-/// The first line.
+/// First line of the text.
 const HEADER: &str = "weald hotness 1";
 
 /// Bytes of a text: a million lines of the usual length.
 pub const HOTNESS_LEN_MAX: u64 = 64 << 20;
-/// Lines of one kind: blocks of 1 MiB of a terabyte, files of a large system.
+/// Lines of one kind: the blocks of 1 TiB in blocks of 1 MiB, or the files of a large system.
 pub const LINE_COUNT_MAX: usize = 1 << 20;
-/// Bytes of a path, as `check` names them.
+/// Bytes of a path; `check` reports paths up to the same length.
 pub const PATH_LEN_MAX: usize = 1 << 14;
-/// Ranges of a file: more are joined across their smallest gaps.
+/// Ranges of a file. Of more ranges, those with the smallest gaps are joined.
 pub const RANGE_COUNT_MAX: usize = 32;
-/// Images that lie on each other in any way.
+/// Base images, at any depth.
 const BASE_COUNT_MAX: usize = 256;
 
-/// What was touched of an image.
+/// What a workload used of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hotness {
     pub(crate) images: Vec<HotImage>,
     pub(crate) files: Vec<HotFile>,
 }
 
-/// Places of one image: the one that was recorded comes first, then its bases.
+/// Items of one image. The recorded image comes first, then its base images.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HotImage {
     pub digest: Digest,
-    /// In the order in which they were touched first.
-    pub places: Vec<Place>,
+    /// In the order of their first use.
+    pub items: Vec<HotItem>,
 }
 
-/// Something that is decoded as one.
+/// A unit of decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// A metadata record, by its type and number.
+pub(crate) enum HotItem {
+    /// A metadata record, by type and number.
     Page(RecordType, u64),
     /// The first bytes of a block of a stream.
     Block {
@@ -51,10 +51,10 @@ pub(crate) enum Place {
         stream: u8,
         /// Number of the block.
         no: u64,
-        /// Bytes of its front that were wanted.
+        /// Number of first bytes that reads needed.
         len: u64,
     },
-    /// What the recipe makes that has this address of a stream.
+    /// The output of the recipe at this address of a stream.
     Made {
         /// The stream.
         stream: u8,
@@ -63,12 +63,12 @@ pub(crate) enum Place {
     },
 }
 
-/// What was read of a file.
+/// The ranges of a file that were read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HotFile {
-    /// From the root, without a slash in front.
+    /// From the root, without a leading slash.
     pub path: Vec<u8>,
-    /// Ascending, apart from each other, not empty.
+    /// Ascending, not adjacent, not empty.
     pub ranges: Vec<Range<u64>>,
 }
 
@@ -77,11 +77,11 @@ fn bad(what: String) -> Error {
 }
 
 impl Hotness {
-    /// Reads a text.
+    /// Parses a text.
     ///
     /// # Errors
-    /// `Invalid` where it is none, with the number of the line; `Limit` where it is longer than a
-    /// hotness can be.
+    /// `Invalid` with the number of the line if it is not a hotness text; `Limit` if it is longer
+    /// than [`HOTNESS_LEN_MAX`].
     /// # Cost
     /// O(length) in time and memory.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
@@ -112,14 +112,14 @@ impl Hotness {
         }
     }
 
-    /// The text, which [`Hotness::parse`] reads.
+    /// The text that [`Hotness::parse`] reads.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = format!("{HEADER}\n").into_bytes();
         for (image, no) in self.images.iter().zip(0u32..) {
             let word = if no == 0 { "image" } else { "base" };
             out.extend_from_slice(format!("{word} {}\n", image.digest).as_bytes());
-            for place in &image.places {
-                out.extend_from_slice(place.line().as_bytes());
+            for item in &image.items {
+                out.extend_from_slice(item.line().as_bytes());
             }
             if no == 0 {
                 self.files.iter().for_each(|file| file.write(&mut out));
@@ -128,7 +128,7 @@ impl Hotness {
         out
     }
 
-    /// Reads the text in the file at `path`.
+    /// Reads and parses the file at `path`.
     ///
     /// # Errors
     /// As [`Hotness::parse`], and `Io`.
@@ -146,7 +146,7 @@ impl Hotness {
         opened().map_err(|e: Error| e.context(path.display()))
     }
 
-    /// Writes the text to `path`, in place of what is there: whole, or not at all.
+    /// Writes the text to the file at `path`, which it replaces when it is complete.
     ///
     /// # Errors
     /// `Io`, `Full`.
@@ -161,20 +161,20 @@ impl Hotness {
         self.images.first().map(|image| image.digest)
     }
 
-    /// Paths of the files that were read, from the root and without a slash in front, in the order
-    /// in which they were read first.
+    /// Paths of the files that were read, from the root and without a leading slash, in the order
+    /// of their first read.
     pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
         self.files.iter().map(|file| file.path.as_slice())
     }
 
-    /// How many blocks, pieces made by recipes and metadata records were touched.
-    pub fn place_count(&self) -> usize {
-        let counts = self.images.iter().map(|image| image.places.len());
+    /// Number of blocks, recipes and metadata records that were used.
+    pub fn item_count(&self) -> usize {
+        let counts = self.images.iter().map(|image| image.items.len());
         counts.fold(0, usize::saturating_add)
     }
 }
 
-impl Place {
+impl HotItem {
     fn line(&self) -> String {
         match self {
             Self::Page(record_type, no) => format!("page {} {no}\n", record_type.name()),
@@ -210,7 +210,7 @@ impl HotFile {
 struct Parsed {
     images: Vec<HotImage>,
     files: Vec<HotFile>,
-    place_count: usize,
+    item_count: usize,
 }
 
 type LineResult<T> = std::result::Result<T, String>;
@@ -224,15 +224,15 @@ impl Parsed {
             b"base" if !self.images.is_empty() => return self.image(rest),
             _ => {}
         }
-        let place = place(word, rest)?;
-        if self.place_count >= LINE_COUNT_MAX {
-            return Err(format!("more than {LINE_COUNT_MAX} places"));
+        let item = parse_item(word, rest)?;
+        if self.item_count >= LINE_COUNT_MAX {
+            return Err(format!("more than {LINE_COUNT_MAX} items"));
         }
         let Some(image) = self.images.last_mut() else {
-            return Err("a place of no image".to_owned());
+            return Err("an item before the first image".to_owned());
         };
-        self.place_count = self.place_count.saturating_add(1);
-        image.places.push(place);
+        self.item_count = self.item_count.saturating_add(1);
+        image.items.push(item);
         Ok(())
     }
 
@@ -243,14 +243,14 @@ impl Parsed {
         let digest = std::str::from_utf8(rest).ok().and_then(Digest::from_hex);
         self.images.push(HotImage {
             digest: digest.ok_or("expected an image digest of 64 hexadecimal digits")?,
-            places: Vec::new(),
+            items: Vec::new(),
         });
         Ok(())
     }
 
     fn file(&mut self, rest: &[u8]) -> LineResult<()> {
         if self.images.is_empty() {
-            return Err("a file of no image".to_owned());
+            return Err("a file before the first image".to_owned());
         }
         if self.files.len() >= LINE_COUNT_MAX {
             return Err(format!("more than {LINE_COUNT_MAX} files"));
@@ -264,14 +264,14 @@ impl Parsed {
     }
 }
 
-/// What stands before the first space, and behind it.
+/// The parts of a line before and after the first space.
 fn split(line: &[u8]) -> (&[u8], &[u8]) {
     let space = line.iter().position(|&b| b == b' ');
     let parts = space.and_then(|at| Some((line.get(..at)?, line.get(at.saturating_add(1)..)?)));
     parts.unwrap_or((line, &[]))
 }
 
-/// A number in decimal, without anything else.
+/// A decimal number: digits only.
 fn number(text: &[u8]) -> LineResult<u64> {
     let is_plain = text.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(text).ok().filter(|_| is_plain);
@@ -279,7 +279,7 @@ fn number(text: &[u8]) -> LineResult<u64> {
     number.ok_or_else(|| "expected a number".to_owned())
 }
 
-fn place(word: &[u8], rest: &[u8]) -> LineResult<Place> {
+fn parse_item(word: &[u8], rest: &[u8]) -> LineResult<HotItem> {
     let (first, rest) = split(rest);
     let stream = || {
         let stream = number(first).and_then(|no| u8::try_from(no).map_err(|e| e.to_string()));
@@ -290,17 +290,17 @@ fn place(word: &[u8], rest: &[u8]) -> LineResult<Place> {
             let mut types = RecordType::ALL.iter().map(|(record_type, ..)| record_type);
             let found = types.find(|record_type| record_type.name().as_bytes() == first);
             let record_type = found.ok_or("expected a type of metadata records")?;
-            Ok(Place::Page(*record_type, number(rest)?))
+            Ok(HotItem::Page(*record_type, number(rest)?))
         }
         b"block" => {
             let (no, len) = split(rest);
-            Ok(Place::Block {
+            Ok(HotItem::Block {
                 stream: stream()?,
                 no: number(no)?,
                 len: number(len)?,
             })
         }
-        b"made" => Ok(Place::Made {
+        b"made" => Ok(HotItem::Made {
             stream: stream()?,
             address: number(rest)?,
         }),
@@ -356,12 +356,12 @@ fn parse_path(text: &[u8]) -> LineResult<Vec<u8>> {
     };
     match path.split(|&b| b == b'/').all(is_name) {
         true => Ok(path),
-        false => Err("expected a path from the root, without a slash in front".to_owned()),
+        false => Err("expected a path from the root, without a leading slash".to_owned()),
     }
 }
 
-/// Adds a range to ascending ones that do not touch each other, and joins them where they are too
-/// many.
+/// Adds a range to ascending ranges that are not adjacent; joins the two with the smallest gap if
+/// there are too many.
 pub(crate) fn add_range(ranges: &mut Vec<Range<u64>>, new: Range<u64>) {
     if new.is_empty() {
         return;
@@ -382,10 +382,10 @@ pub(crate) fn add_range(ranges: &mut Vec<Range<u64>>, new: Range<u64>) {
         one.zip(next)
             .map_or(u64::MAX, |(one, next)| next.start.saturating_sub(one.end))
     };
-    let place = (0..ranges.len().saturating_sub(1)).min_by_key(gap);
-    if let Some(place) = place {
-        let next = ranges.remove(place.saturating_add(1));
-        if let Some(one) = ranges.get_mut(place) {
+    let index = (0..ranges.len().saturating_sub(1)).min_by_key(gap);
+    if let Some(index) = index {
+        let next = ranges.remove(index.saturating_add(1));
+        if let Some(one) = ranges.get_mut(index) {
             one.end = next.end;
         }
     }
@@ -394,6 +394,7 @@ pub(crate) fn add_range(ranges: &mut Vec<Range<u64>>, new: Range<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     fn example() -> Hotness {
@@ -401,9 +402,9 @@ mod tests {
             images: vec![
                 HotImage {
                     digest: Digest::of(b"image"),
-                    places: vec![
-                        Place::Page(RecordType::Entries, 7),
-                        Place::Block {
+                    items: vec![
+                        HotItem::Page(RecordType::Entries, 7),
+                        HotItem::Block {
                             stream: 1,
                             no: 9,
                             len: 4096,
@@ -412,7 +413,7 @@ mod tests {
                 },
                 HotImage {
                     digest: Digest::of(b"base"),
-                    places: vec![Place::Made {
+                    items: vec![HotItem::Made {
                         stream: 3,
                         address: 77,
                     }],
@@ -441,13 +442,13 @@ mod tests {
         );
         assert_eq!(Hotness::parse(&text).unwrap(), example());
         assert_eq!(example().paths().count(), 1);
-        assert_eq!(example().place_count(), 3);
+        assert_eq!(example().item_count(), 3);
     }
 
     /// Would catch: a document that shows what no reader takes.
     #[test]
     fn the_examples_of_the_document_are_read() {
-        let text = include_str!("../../../docs/hotness.md");
+        let text = include_str!("../../../../docs/hotness.md");
         let blocks = text.split("```text\n").skip(1);
         let blocks = blocks.filter_map(|b| b.split("```").next());
         let mut counts = Vec::new();
@@ -460,7 +461,7 @@ mod tests {
             let text: String = block.lines().map(whole).collect();
             let hotness = Hotness::parse(text.as_bytes()).unwrap();
             assert_eq!(hotness.to_bytes(), text.as_bytes());
-            counts.push((hotness.place_count(), hotness.paths().count()));
+            counts.push((hotness.item_count(), hotness.paths().count()));
         }
         assert_eq!(counts, [(4, 1), (0, 2)]);
     }
@@ -512,7 +513,7 @@ mod tests {
         /// Would catch: ranges that get lost, that touch each other, or that are more than a text
         /// may have.
         #[test]
-        fn ranges_cover_what_was_read(reads in proptest::collection::vec((0..3000u64, 1..40u64), 0..120)) {
+        fn ranges_cover_what_was_read(reads in vec((0..3000u64, 1..40u64), 0..120)) {
             let mut ranges = Vec::new();
             for (start, len) in &reads {
                 add_range(&mut ranges, *start..start + len);
@@ -526,7 +527,13 @@ mod tests {
 
         /// Would catch: a text that parses, but not from what it is written as.
         #[test]
-        fn what_parses_comes_back(text in "(weald hotness 1\nimage [0-9a-f]{64}\n)((page (entries|times) [0-9]{1,3}|block [0-9] [0-9] [0-9]|made 1 5|file [1-4]-[5-9] (a|\\\\x41|/|b){1,6})\n){0,6}") {
+        fn what_parses_comes_back(
+            text in concat!(
+                "(weald hotness 1\nimage [0-9a-f]{64}\n)",
+                "((page (entries|times) [0-9]{1,3}|block [0-9] [0-9] [0-9]|made 1 5",
+                "|file [1-4]-[5-9] (a|\\\\x41|/|b){1,6})\n){0,6}",
+            )
+        ) {
             if let Ok(hotness) = Hotness::parse(text.as_bytes()) {
                 prop_assert_eq!(Hotness::parse(&hotness.to_bytes()).unwrap(), hotness);
             }

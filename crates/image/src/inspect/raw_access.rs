@@ -1,27 +1,25 @@
-//! What those need who write another image from this one, or another generation behind it.
+//! Raw access to an image, for programs that write another image or another generation from it.
 
-use crate::Image;
-use crate::block::Block;
-use crate::records::Page;
+use crate::cache::block::Block;
+use crate::check::content_digests;
+use crate::image::Image;
+use crate::read::decode_cost::DecodeCost;
+use crate::records::page::Page;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use weald_format::container::{HEADER_LEN, RecordRef, RecordType};
 use weald_format::directory::Directory;
-use weald_format::entries::EntryBlock;
 use weald_format::pages::{Extent, Template};
 use weald_format::{Attributes, ContentId, Digest, Result, XattrSet};
 
-/// What is called with an entry's block and its place in it.
-pub type VisitEntryBlock<'a> = dyn FnMut(&EntryBlock, usize) -> Result<()> + 'a;
-
 impl Image {
-    /// The directory: streams, sections, identity.
+    /// The directory: streams, sections, digests.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// Visits the records of a section in order, each with the count of its items; nothing where
-    /// there is no such section.
+    /// Visits the records of a section in order, each with the number of its items; none if there
+    /// is no such section.
     ///
     /// # Errors
     /// `Io`, `Corrupt` of the index pages, and those of `visit`.
@@ -38,7 +36,7 @@ impl Image {
         Ok(())
     }
 
-    /// The stored bytes of a record, verified, without its header.
+    /// The verified stored bytes of a record, without its header.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -48,44 +46,36 @@ impl Image {
         Ok(bytes)
     }
 
-    /// The block of `stream` that holds `address`, and the address of its first byte; blocks behind
-    /// it are read ahead.
+    /// The block of `stream` that has byte `address`, and the address of its first byte. Sequential
+    /// calls prefetch the next blocks.
     ///
     /// # Errors
-    /// `Io`, `Corrupt`, also where the stream does not reach so far.
+    /// `Io`, `Corrupt`, also if the stream is shorter.
     pub fn block_at(&self, stream: u8, address: u64) -> Result<(Arc<Block>, u64)> {
         self.contents.block_at(stream, address, u64::MAX)
     }
 
-    /// Bytes of a stream: of its blocks, or of what recipes make.
+    /// Bytes of a stream: of its blocks, or of the output of recipes.
     pub fn stream_len(&self, stream: u8) -> u64 {
-        match self.contents.is_made(stream) {
+        match self.map.is_recipe_stream(stream) {
             true => self.records.item_count(RecordType::Recipes, 0),
             false => self.records.item_count(RecordType::Data, stream),
         }
     }
 
-    /// Bytes of a content, holes included.
+    /// The logical bytes of a content, if an image with this base image may refer to them: that is,
+    /// if no base image of this one has the extents.
     ///
     /// # Errors
-    /// `Io`, `Corrupt`, also where there is no such content.
-    pub fn content_len(&self, id: ContentId) -> Result<u64> {
-        self.contents.extent_of(id).map(|(_, len)| len)
-    }
-
-    /// Where a content lies in the logical space, if an image on top of this one may refer to it
-    /// there: its extents do not stand in a base image of this one.
-    ///
-    /// # Errors
-    /// `Io`, `Corrupt`, also where there is no such content.
+    /// `Io`, `Corrupt`, also if there is no such content.
     pub fn own_range_of(&self, id: ContentId) -> Result<Option<Range<u64>>> {
-        let (start, len) = self.contents.extent_of(id)?;
+        let (start, len) = self.map.range_of(id)?;
         let range = start..start.saturating_add(len);
         let has_runs = self.records.has_base_runs(range.clone())?;
         Ok((!has_runs).then_some(range))
     }
 
-    /// Visits what a content is made of, in order.
+    /// Visits the extents of a content in order.
     ///
     /// # Errors
     /// `Io`, `Corrupt`, and those of `visit`.
@@ -94,47 +84,49 @@ impl Image {
         id: ContentId,
         visit: &mut dyn FnMut(Extent) -> Result<()>,
     ) -> Result<()> {
-        let (start, len) = self.contents.extent_of(id)?;
+        let (start, len) = self.map.range_of(id)?;
         let range = start..start.saturating_add(len);
-        self.contents.each_extent(range, &mut |_, extent| {
+        self.map.each_extent(range, &mut |_, extent| {
             visit(extent)?;
             Ok(ControlFlow::Continue(()))
         })
     }
 
-    /// The image and the stream there that really hold `stream`, where that is one of a base image.
+    /// The base image that has the bytes of `stream`, and the number of the stream there; `None` if
+    /// this image has them.
     pub fn base_of(&self, stream: u8) -> Option<(Arc<Self>, u8)> {
-        let (image, stream) = self.contents.base_of(stream)?;
+        let base = self.base_streams.get(usize::from(stream))?;
+        let (image, stream) = base.as_ref()?;
         let deeper = image.base_of(*stream);
         Some(deeper.unwrap_or_else(|| (image.clone(), *stream)))
     }
 
-    /// Whether recipes make the bytes of `stream`, in this image or in one below it.
-    pub fn is_made(&self, stream: u8) -> bool {
-        self.contents.is_made_anywhere(stream)
+    /// Whether recipes of this image or of a base image make the bytes of `stream`.
+    pub fn has_recipe_output(&self, stream: u8) -> bool {
+        self.map.has_recipe_output(stream)
     }
 
-    /// The digests of all contents, as the tree digest counts them, by many threads.
+    /// The digests of all contents, as they enter the tree digest, computed by `threads` threads.
     ///
     /// # Errors
-    /// `Io`, `Corrupt`: the first that was met.
+    /// `Io`, `Corrupt`: the first error.
     /// # Cost
     /// Decodes every content; 32 bytes of memory each.
     pub fn content_digests(&self, threads: usize) -> Result<Vec<Digest>> {
-        crate::content_check::digests(self, threads)
+        content_digests::digests(self, threads)
     }
 
-    /// The contents that recipes make, in part or whole, ascending.
+    /// The contents that recipes make, partly or entirely, in ascending order.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     /// # Cost
     /// O(contents + extents).
     pub fn made_contents(&self) -> Result<Vec<ContentId>> {
-        crate::content_check::made(self)
+        content_digests::made_contents(self)
     }
 
-    /// Visits all templates by number; the last one holds the root.
+    /// Visits all templates in ascending order; the last one holds the root.
     ///
     /// # Errors
     /// `Io`, `Corrupt`, and those of `visit`.
@@ -145,61 +137,33 @@ impl Image {
         Ok(())
     }
 
-    /// Visits the entries of a template in order.
-    ///
-    /// # Errors
-    /// `Io`, `Corrupt`, and those of `visit`.
-    pub fn each_entry_of(
-        &self,
-        template: &Template,
-        visit: &mut VisitEntryBlock<'_>,
-    ) -> Result<()> {
-        let start = template.entry_start;
-        let end = start.saturating_add(template.entry_count);
-        self.tree.each_entry(start, end, &mut |_, block, place| {
-            visit(block, place)?;
-            Ok(ControlFlow::Continue(()))
-        })
-    }
-
-    /// All attributes by number.
+    /// All attributes in ascending order of their numbers.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn all_attributes(&self) -> Result<Vec<Attributes>> {
         let mut all = Vec::new();
-        self.each_page(RecordType::Attributes, &mut |page| {
-            if let Page::Attributes(page) = page {
-                all.extend_from_slice(page);
-            }
-            Ok(())
-        })?;
+        self.records
+            .each_page(RecordType::Attributes, &mut |page| {
+                if let Page::Attributes(page) = page {
+                    all.extend_from_slice(page);
+                }
+                Ok(())
+            })?;
         Ok(all)
     }
 
-    /// Visits all xattr sets by number.
+    /// Visits all xattr sets in ascending order of their numbers.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn each_xattr_set(&self, visit: &mut dyn FnMut(&XattrSet)) -> Result<()> {
-        self.each_page(RecordType::Xattrs, &mut |page| {
+        self.records.each_page(RecordType::Xattrs, &mut |page| {
             if let Page::Xattrs(sets) = page {
                 sets.iter().for_each(|set| visit(set));
             }
             Ok(())
         })
-    }
-
-    pub(crate) fn each_page(
-        &self,
-        record_type: RecordType,
-        visit: &mut dyn FnMut(&Page) -> Result<()>,
-    ) -> Result<()> {
-        for no in 0..self.records.record_count(record_type, 0) {
-            let found = self.records.record(record_type, 0, no)?;
-            visit(&*self.records.page(&found)?)?;
-        }
-        Ok(())
     }
 
     /// The dictionary of metadata records, if the image has one.
@@ -228,7 +192,7 @@ impl Image {
         }
     }
 
-    /// What a record of a section (data: of `stream`) decodes to, before any filter is undone, past
+    /// The decoded bytes of a record (data: of `stream`), before any filter is undone. Does not use
     /// the cache.
     ///
     /// # Errors
@@ -239,17 +203,57 @@ impl Image {
         Ok(raw)
     }
 
-    /// Whether mtimes lie beside the templates.
+    /// Whether the image has a times overlay: mtimes apart from the templates.
     pub fn has_times_overlay(&self) -> bool {
         self.records.item_count(RecordType::Times, 0) > 0
     }
 
-    /// The raw bytes of a block of `stream`, verified, past the cache.
+    /// The verified raw bytes of a block of `stream`. Does not use the cache.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn block(&self, stream: u8, record: &RecordRef) -> Result<Vec<u8>> {
         let mut block = self.records.read_block(stream, record)?;
         Ok(std::mem::take(block.buffer()))
+    }
+
+    /// Adds a read of bytes `range` of content `id` to `cost`; bytes behind the end of the content
+    /// are ignored.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` of the index and of extents.
+    pub fn add_decode_cost(
+        &self,
+        id: ContentId,
+        range: Range<u64>,
+        cost: &mut DecodeCost,
+    ) -> Result<()> {
+        self.map.add_decode_cost(id, range, cost)
+    }
+
+    /// The content that has byte `at` of the concatenation of all contents, and the offset in it;
+    /// `None` behind the last content.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    /// # Cost
+    /// O(log of the number of contents) lookups in the content table.
+    pub fn content_at(&self, at: u64) -> Result<Option<(ContentId, u64)>> {
+        if at >= self.summary().content_len {
+            return Ok(None);
+        }
+        let (mut first, mut end) = (0, self.summary().content_count);
+        while first < end {
+            let middle = first.midpoint(end);
+            let (start, len) = self.map.range_of(ContentId(middle))?;
+            if at < start {
+                end = middle;
+            } else if at >= start.saturating_add(len) {
+                first = middle.saturating_add(1);
+            } else {
+                return Ok(Some((ContentId(middle), at.saturating_sub(start))));
+            }
+        }
+        Ok(None)
     }
 }

@@ -1,15 +1,15 @@
-//! Where the bytes of an image go.
+//! Where the stored bytes of an image go: by section and codec.
 
-use crate::Image;
+use crate::image::Image;
 use std::collections::BTreeMap;
 use weald_format::Result;
 use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
 use weald_format::directory::Category;
 
-/// Records that share section and codec.
+/// Records of one section and one codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Share {
-    /// Records.
+    /// Number of records.
     pub record_count: u64,
     /// Bytes after decoding.
     pub raw_len: u64,
@@ -22,17 +22,17 @@ pub struct Share {
 pub struct SectionInfo {
     /// Type of its records.
     pub record_type: RecordType,
-    /// Stream number and category of a data section, and of the dictionary that blocks of a stream
-    /// share.
+    /// Number and category of the stream, for a data section and for the dictionary of the stream's
+    /// blocks.
     pub stream: Option<(u64, Category)>,
-    /// Items in it: bytes for data and extents, entries, templates and so on.
+    /// Number of items: bytes for data and extents; entries, templates and so on for the others.
     pub item_count: u64,
     /// Its records, by codec.
     pub by_codec: BTreeMap<Codec, Share>,
 }
 
 impl SectionInfo {
-    /// All its records.
+    /// The sum over all codecs.
     pub fn total(&self) -> Share {
         self.by_codec
             .values()
@@ -44,14 +44,14 @@ impl SectionInfo {
     }
 }
 
-/// What recipes of one kind make.
+/// The recipes of one method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MadeShare {
-    /// Recipes.
+    /// Number of recipes.
     pub recipe_count: u64,
-    /// Bytes that they make.
+    /// Bytes of their output.
     pub made_len: u64,
-    /// Bytes that they make them of; what several recipes share counts for each.
+    /// Bytes of their input. Input that several recipes share counts for each.
     pub plain_len: u64,
 }
 
@@ -67,50 +67,50 @@ impl Share {
 }
 
 impl Image {
-    /// Whether nine tenths of the bytes in its blocks at least are data that no codec makes
-    /// smaller; false where base images have all of them.
+    /// Whether at least nine tenths of the bytes in blocks are incompressible data; false if all
+    /// blocks are in base images.
     pub fn is_mostly_incompressible(&self) -> bool {
         self.records.are_mostly_incompressible()
     }
 
-    /// What recipes make, by the name of their method.
+    /// The recipes of the image, by the name of their method.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     /// # Cost
-    /// Reads all pages of recipes, and of contents that they are made of.
+    /// Reads all recipe pages, and the content pages of their input.
     pub fn made_shares(&self) -> Result<BTreeMap<&'static str, MadeShare>> {
         let mut shares: BTreeMap<_, MadeShare> = BTreeMap::new();
         let end = self.records.item_count(RecordType::Recipes, 0);
         let mut at = 0u64;
         while at < end {
-            let made = self.contents.made_at(at)?;
-            let recipe = made.recipe()?;
-            let (_, plain_len) = self.contents.extent_of(recipe.plain)?;
+            let found = self.map.recipe_at(at)?;
+            let recipe = found.recipe()?;
+            let (_, plain_len) = self.map.range_of(recipe.plain)?;
             let share = shares.entry(recipe.method.name()).or_default();
             share.recipe_count = share.recipe_count.saturating_add(1);
             share.made_len = share.made_len.saturating_add(recipe.len);
             share.plain_len = share.plain_len.saturating_add(recipe.plain_len(plain_len));
-            // Every recipe makes a byte at least.
-            at = made.first.saturating_add(recipe.len.max(1));
+            // Every recipe makes at least one byte.
+            at = found.first.saturating_add(recipe.len.max(1));
         }
         Ok(shares)
     }
 
-    /// Every section, in the order of the directory, with what its records take. The index pages,
-    /// if there are any, and the directory come last, as sections of their own.
+    /// Every section, in the order of the directory, with the bytes of its records. The index pages
+    /// (if there are any) and the directory come last, as sections of their own.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     /// # Cost
-    /// Reads all index pages: 0.05 bytes an entry, 12 bytes a MiB.
+    /// Reads all index pages: 0.05 bytes for each entry, 12 bytes for each MiB of data.
     pub fn sections(&self) -> Result<Vec<SectionInfo>> {
         let mut sections = Vec::new();
         let mut index = Share::default();
         for section in &self.directory.sections {
             let stream_no = match section.record_type {
                 RecordType::Data => Some(section.stream),
-                // The first is that of metadata.
+                // Dictionary 0 is that of metadata.
                 RecordType::Dictionary => section.stream.checked_sub(1),
                 _ => None,
             };
@@ -139,7 +139,7 @@ impl Image {
             item_count: share.record_count,
             by_codec: BTreeMap::from([(Codec::None, share)]),
         };
-        // Small images have none.
+        // A small image has no index pages.
         if index.record_count > 0 {
             sections.push(own(RecordType::Index, index));
         }

@@ -1,72 +1,74 @@
-//! What each stage of the builder saved, read from the image itself: from the bytes that names
-//! stand for to the bytes of the file.
+//! Space usage: what each step of the builder saved, from the bytes of all named files to the bytes
+//! of the image. Computed from the image itself.
 
-use crate::Image;
-use crate::inspect::SectionInfo;
-use crate::records::Page;
+use super::sections::SectionInfo;
+use crate::image::Image;
+use crate::records::page::Page;
 use weald_format::container::RecordType;
 use weald_format::directory::Category;
 use weald_format::entries::EntryKind;
 use weald_format::pages::Source;
 use weald_format::{ContentId, Error, ErrorKind, Result};
 
-/// From names to blocks, bytes. `named_len` − `shared_len` + `unnamed_len` − `hole_len` −
-/// `made_len` − `base_len` is what the extents of all `streams` hold; less their repeats and with
-/// what nothing refers to it is the raw bytes of all blocks; their stored bytes, `metadata_len` and
-/// `other_len` are `image_len`.
+/// Space usage of an image; all lengths are in bytes.
+///
+/// `named_len` − `shared_len` + `unnamed_len` − `hole_len` − `made_len` − `base_len` is the
+/// sum of `extent_len` over all `streams`. For each stream, `extent_len` − `repeated_len` +
+/// `unreferenced_len` is the raw length of its blocks. The stored bytes of all blocks,
+/// `metadata_len` and `other_len` add up to `image_len`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stages {
+pub struct SpaceUsage {
     /// Lengths of the files of all names, as a walk adds them up.
     pub named_len: u64,
-    /// Of these, what is there already: equal files and hard links.
+    /// The part of `named_len` in equal files and hard links, each stored once.
     pub shared_len: u64,
-    /// Contents that no name refers to: what recipes make streams of, files of older generations.
+    /// Contents to which no name refers: the input of recipes, files of older generations.
     pub unnamed_len: u64,
     /// Holes.
     pub hole_len: u64,
-    /// What recipes make.
+    /// Output of recipes.
     pub made_len: u64,
-    /// What lies in base images.
+    /// Data in base images.
     pub base_len: u64,
-    /// What lies in blocks, by stream.
-    pub streams: Vec<StreamStages>,
-    /// Stored bytes of all records but blocks: tree, extents, recipes, index, directory.
+    /// Data in blocks, by stream.
+    pub streams: Vec<StreamUsage>,
+    /// Stored bytes of all records except blocks: tree, extents, recipes, index, directory.
     pub metadata_len: u64,
-    /// Superblock, footers, and records that this generation does not refer to.
+    /// Superblock, footers, and records to which this generation does not refer.
     pub other_len: u64,
-    /// The image.
+    /// The whole image.
     pub image_len: u64,
 }
 
-/// One stream of blocks.
+/// Space usage of one stream of blocks; all lengths are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StreamStages {
+pub struct StreamUsage {
     /// Its number.
     pub no: u64,
-    /// What it holds.
+    /// Category of its data.
     pub category: Category,
-    /// Bytes that extents find in it.
+    /// Sum of the lengths of all extents that refer to it.
     pub extent_len: u64,
-    /// Of these, what an extent before has found there too.
+    /// The part of `extent_len` to which an earlier extent refers too.
     pub repeated_len: u64,
-    /// Bytes of blocks that no extent finds: padding, files that could not be read to their end.
+    /// Bytes of blocks to which no extent refers: padding, files that could not be read to the end.
     pub unreferenced_len: u64,
     /// Blocks, by codec.
     pub section: SectionInfo,
 }
 
 impl Image {
-    /// What each stage saved.
+    /// Space usage of the image.
     ///
     /// # Errors
-    /// `Io`, `Corrupt`; `Limit` where memory for it cannot be had.
+    /// `Io`, `Corrupt`; `Limit` if there is not enough memory.
     /// # Cost
-    /// Reads all entries, contents and extents, no data; a bit of memory a content and 8 bytes a
-    /// distinct directory.
-    pub fn stages(&self) -> Result<Stages> {
+    /// Reads all entries, contents and extents, but no data; takes one bit of memory for each
+    /// content and 8 bytes for each distinct directory.
+    pub fn space_usage(&self) -> Result<SpaceUsage> {
         let (named_len, distinct_len) = self.named_lens()?;
         let logical_len = self.records.item_count(RecordType::Extents, 0);
-        let mut stages = Stages {
+        let mut usage = SpaceUsage {
             named_len,
             shared_len: named_len.saturating_sub(distinct_len),
             unnamed_len: logical_len.saturating_sub(distinct_len),
@@ -78,19 +80,19 @@ impl Image {
             other_len: 0,
             image_len: self.summary.image_len,
         };
-        let used = self.used(&mut stages)?;
-        let mut left = stages.image_len;
+        let used = self.used(&mut usage)?;
+        let mut other_len = usage.image_len;
         for section in self.sections()? {
             let total = section.total();
-            left = left.saturating_sub(total.stored_len);
+            other_len = other_len.saturating_sub(total.stored_len);
             let is_data = section.record_type == RecordType::Data;
             let Some((no, category)) = section.stream.filter(|_| is_data) else {
-                stages.metadata_len = stages.metadata_len.saturating_add(total.stored_len);
+                usage.metadata_len = usage.metadata_len.saturating_add(total.stored_len);
                 continue;
             };
             let used = usize::try_from(no).ok().and_then(|no| used.get(no));
             let used = used.copied().unwrap_or_default();
-            stages.streams.push(StreamStages {
+            usage.streams.push(StreamUsage {
                 no,
                 category,
                 extent_len: used.extent_len,
@@ -99,11 +101,11 @@ impl Image {
                 section,
             });
         }
-        stages.other_len = left;
-        Ok(stages)
+        usage.other_len = other_len;
+        Ok(usage)
     }
 
-    /// Bytes of the files of all names, and of the contents that they refer to.
+    /// Bytes of the files of all names, and of the distinct contents to which they refer.
     fn named_lens(&self) -> Result<(u64, u64)> {
         let holder = self.tree.template_count();
         let mut counts: Vec<u64> = zeros(holder.saturating_add(1))?;
@@ -112,7 +114,7 @@ impl Image {
             *count = 1;
         }
         let (mut named_len, mut distinct_len) = (0u64, 0u64);
-        // A template holds only such with smaller ids: who refers to it has been met.
+        // A template refers only to smaller ids: all that refer to this one are counted.
         while let Some(count) = counts.pop() {
             if count == 0 {
                 continue;
@@ -124,7 +126,8 @@ impl Image {
                     EntryKind::Directory => {
                         let below = usize::try_from(id).ok().and_then(|id| counts.get_mut(id));
                         let below = below.ok_or_else(|| {
-                            let what = format!("template {id} is not before the one that holds it");
+                            let what =
+                                format!("template {id} does not precede the one that holds it");
                             Error::corrupt("template", 0, "F-9.4", what)
                         })?;
                         *below = below.saturating_add(count);
@@ -148,21 +151,21 @@ impl Image {
         Ok((named_len, distinct_len))
     }
 
-    /// What extents find in each stream of blocks; what they find elsewhere goes to `stages`.
-    fn used(&self, stages: &mut Stages) -> Result<Vec<Used>> {
+    /// Bytes of extents in each stream of blocks; adds holes, recipes and base images to `usage`.
+    fn used(&self, usage: &mut SpaceUsage) -> Result<Vec<Used>> {
         let mut all = vec![Used::default(); self.directory.streams.len()];
-        self.each_page(RecordType::Extents, &mut |page| {
+        self.records.each_page(RecordType::Extents, &mut |page| {
             let Page::Extents(page) = page else {
                 return Ok(());
             };
             for (_, extent) in (0..page.count()).filter_map(|no| page.get(no)) {
                 let elsewhere = match extent.source {
-                    Source::Hole => &mut stages.hole_len,
+                    Source::Hole => &mut usage.hole_len,
                     Source::Stream { stream, address } => {
                         let category = self.directory.streams.get(usize::from(stream));
                         match category.map(|stream| stream.category) {
-                            Some(Category::Base) => &mut stages.base_len,
-                            Some(Category::Made) => &mut stages.made_len,
+                            Some(Category::Base) => &mut usage.base_len,
+                            Some(Category::Made) => &mut usage.made_len,
                             _ => {
                                 if let Some(used) = all.get_mut(usize::from(stream)) {
                                     used.add(address, extent.len);
@@ -180,13 +183,12 @@ impl Image {
     }
 }
 
-/// How much of a stream extents have found.
+/// Bytes of a stream to which the extents so far refer.
 #[derive(Debug, Clone, Copy, Default)]
 struct Used {
     extent_len: u64,
     fresh_len: u64,
-    /// Behind all that was found so far: writers fill streams in the order in which they are first
-    /// referred to.
+    /// End of these bytes. Writers fill a stream in the order of the first references to it.
     head: u64,
 }
 
@@ -204,7 +206,7 @@ fn zeros(count: u64) -> Result<Vec<u64>> {
     let mut zeros = Vec::new();
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     zeros.try_reserve_exact(count).map_err(|_| {
-        let what = format!("no memory for {count} numbers");
+        let what = format!("not enough memory for {count} numbers");
         Error::new(ErrorKind::Limit, what)
     })?;
     zeros.resize(count, 0);

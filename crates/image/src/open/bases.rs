@@ -1,7 +1,6 @@
-//! Base images: found by their digests, opened, read through.
+//! Base images: the search for their files, and the streams that refer to them.
 
-use crate::records::BaseStreams;
-use crate::{Image, OpenOptions, generations};
+use super::generations::generations;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -9,31 +8,47 @@ use std::sync::Arc;
 use weald_format::directory::{Base, Directory};
 use weald_format::{Digest, Error, Result};
 
-/// Images that may lie on each other.
+/// Longest chain of images of which each is the base image of the next.
 const DEPTH_MAX: usize = 16;
-/// Files of a directory that are looked at for one that was renamed.
+/// Files of a directory that are searched for a renamed base image.
 const FILES_MAX: usize = 10_000;
 
 fn bad(rule: &'static str, what: String) -> Error {
     Error::corrupt("base image", 0, rule, what)
 }
 
-/// Opens the bases of an image that lies `depth` images below the one that was asked for.
-pub(crate) fn open_all(
-    directory: &Directory,
-    options: &OpenOptions,
-    depth: usize,
-) -> Result<Vec<Arc<Image>>> {
-    if !directory.bases.is_empty() && depth >= DEPTH_MAX {
-        let what = format!("more than {DEPTH_MAX} images lie on each other");
-        return Err(bad("F-22.2", what));
+/// Refuses base images below too many others.
+///
+/// # Errors
+/// `Corrupt`.
+pub fn check_depth(directory: &Directory, depth: usize) -> Result<()> {
+    match directory.bases.is_empty() || depth < DEPTH_MAX {
+        true => Ok(()),
+        false => {
+            let what = format!("more than {DEPTH_MAX} images, each the base image of the next");
+            Err(bad("F-22.2", what))
+        }
     }
-    let bases = directory.bases.iter();
-    bases.map(|base| open(base, options, depth)).collect()
 }
 
-/// What each stream of `directory` stands for in `bases`.
-pub(crate) fn streams(directory: &Directory, bases: &[Arc<Image>]) -> BaseStreams {
+/// Compares the stream count of an open base image with the reference to it.
+///
+/// # Errors
+/// `Corrupt` if they differ.
+pub fn check_stream_count(base: &Base, directory: &Directory) -> Result<()> {
+    let found = directory.streams.len() as u64;
+    match found == base.stream_count {
+        true => Ok(()),
+        false => {
+            let what = format!("expected {} streams, found {found}", base.stream_count);
+            Err(bad("F-22.1", what))
+        }
+    }
+}
+
+/// For each stream of `directory` that refers to a base image: that one of `bases`, and the number
+/// of the stream there.
+pub fn streams<T>(directory: &Directory, bases: &[Arc<T>]) -> Vec<Option<(Arc<T>, u8)>> {
     let base_stream = |no| {
         let (base, stream) = directory.base_stream(no)?;
         Some((bases.get(base)?.clone(), u8::try_from(stream).ok()?))
@@ -42,26 +57,13 @@ pub(crate) fn streams(directory: &Directory, bases: &[Arc<Image>]) -> BaseStream
     streams.collect()
 }
 
-fn open(base: &Base, options: &OpenOptions, depth: usize) -> Result<Arc<Image>> {
-    let path = find(base, &options.base_dirs)?;
-    let options = OpenOptions {
-        expected_digest: Some(base.image_digest),
-        generation: None,
-        ..options.clone()
-    };
-    let image = Image::open_file(&path, &options, depth.saturating_add(1))?;
-    let found = image.directory.streams.len() as u64;
-    match found == base.stream_count {
-        true => Ok(Arc::new(image)),
-        false => {
-            let what = format!("expected {} streams, found {found}", base.stream_count);
-            Err(bad("F-22.1", what).context(path.display()))
-        }
-    }
-}
-
-/// The file that holds the base: by its name, or else any with its digest.
-fn find(base: &Base, dirs: &[PathBuf]) -> Result<PathBuf> {
+/// Finds the file of a base image: by its name, or else any file with its digest.
+///
+/// # Errors
+/// `Corrupt` if no directory of `dirs` has it.
+/// # Cost
+/// Reads the footers of all images in `dirs`, if no file of the name has the digest.
+pub fn find(base: &Base, dirs: &[PathBuf]) -> Result<PathBuf> {
     let name = OsStr::from_bytes(&base.name);
     let named = dirs.iter().map(|dir| dir.join(name));
     let others = dirs.iter().flat_map(|dir| files(dir));
@@ -92,7 +94,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Whether a generation of the image at `path` has this digest.
+/// Whether any generation of the image at `path` has this digest.
 fn holds(path: &Path, digest: &Digest) -> bool {
     let is_file = std::fs::metadata(path).is_ok_and(|m| m.is_file());
     is_file && generations(path).is_ok_and(|list| list.iter().any(|g| g.image_digest == *digest))

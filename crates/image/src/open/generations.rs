@@ -1,7 +1,7 @@
-//! Generations: the states of a tree that follow each other in one file, each with a footer of its
-//! own.
+//! Generations: successive states of a tree in one file, each with its own footer.
 
-use crate::OpenOptions;
+use super::directory::read_directory;
+use super::options::OpenOptions;
 use std::path::Path;
 use weald_format::container::{
     FOOTER_LEN, FOOTER_MAGIC, Footer, HEADER_LEN, RecordRef, SUPERBLOCK_LEN, SuperblockRecord,
@@ -14,11 +14,11 @@ use weald_io::{FileSource, ReadAt};
 pub struct Generation {
     /// Its number, from 1.
     pub number: u64,
-    /// Digest of its directory: authenticates everything in it.
+    /// Digest of its directory, which authenticates everything in it.
     pub image_digest: Digest,
-    /// Logical identity of its tree.
+    /// Digest of names, attributes and contents.
     pub tree_digest: Digest,
-    /// Bytes of the file up to its end: the image as it was then.
+    /// Bytes of the file up to its end: the length of the image at that time.
     pub image_len: u64,
 }
 
@@ -58,8 +58,11 @@ fn read_footer(source: &dyn ReadAt, offset: u64) -> Result<Footer> {
     Footer::parse(&footer, offset)
 }
 
-/// The digest of the superblock, and the last footer.
-pub(crate) fn open_footer(source: &dyn ReadAt) -> Result<(Digest, Footer)> {
+/// Reads the superblock and the last footer; returns the digest of the former, and the latter.
+///
+/// # Errors
+/// `Io`, `Unsupported`, `Corrupt`.
+pub fn open_footer(source: &dyn ReadAt) -> Result<(Digest, Footer)> {
     let superblock_digest = read_superblock(source)?;
     let footer = read_footer(source, source.len().saturating_sub(FOOTER_LEN as u64))?;
     Ok((superblock_digest, footer))
@@ -71,7 +74,7 @@ fn previous(source: &dyn ReadAt, footer: &Footer) -> Result<Option<Footer>> {
         return match footer.generation {
             1 => Ok(None),
             number => {
-                let what = format!("generation {number} names none before it");
+                let what = format!("generation {number} refers to no earlier one");
                 Err(bad(footer, what))
             }
         };
@@ -81,7 +84,7 @@ fn previous(source: &dyn ReadAt, footer: &Footer) -> Result<Option<Footer>> {
         true => Ok(Some(before)),
         false => {
             let what = format!(
-                "generation {} names {} as the one before it",
+                "generation {} refers to {} as the previous one",
                 footer.generation, before.generation
             );
             Err(bad(footer, what))
@@ -93,8 +96,11 @@ fn bad(footer: &Footer, what: String) -> Error {
     Error::corrupt("footer", footer.footer_offset, "F-4.7", what)
 }
 
-/// Which generation `options` ask for, `last` being the newest.
-pub(crate) fn choose(source: &dyn ReadAt, last: Footer, options: &OpenOptions) -> Result<Footer> {
+/// The footer of the generation that `options` select; `last` is the newest one.
+///
+/// # Errors
+/// `Invalid` if there is none; `Io`, `Corrupt`.
+pub fn choose(source: &dyn ReadAt, last: Footer, options: &OpenOptions) -> Result<Footer> {
     let newest = (last.generation, last.image_digest);
     let is_wanted = |footer: &Footer| match (options.generation, options.expected_digest) {
         (Some(number), _) => footer.generation == number,
@@ -127,12 +133,12 @@ fn other_digest(expected: &Digest, found: &Digest) -> Error {
     Error::invalid(format!("image digest: expected {expected}, found {found}"))
 }
 
-/// The generations of the image in the file at `path`, the newest first, by their footers alone.
+/// Lists the generations of the image in the file at `path`, the newest first.
 ///
 /// # Errors
 /// `NotFound`, `Io`, `Corrupt`, `Unsupported`.
 /// # Cost
-/// 128 bytes read a generation.
+/// Reads 128 bytes for each generation.
 pub fn generations(path: &Path) -> Result<Vec<Generation>> {
     let listed = FileSource::open(path, 0).and_then(|source| list(&source));
     listed.map_err(|e| e.context(path.display()))
@@ -149,22 +155,22 @@ fn list(source: &dyn ReadAt) -> Result<Vec<Generation>> {
     Ok(list)
 }
 
-/// The newest generation that is whole up to its footer, found from the front: for an image to
-/// which something was being appended when the machine stopped.
+/// Finds the newest complete generation by a scan from the start of the file. For an image to which
+/// a generation was being appended when the machine stopped.
 ///
 /// # Errors
-/// `Io`, `Unsupported`; `Corrupt` where not one generation is whole.
+/// `Io`, `Unsupported`; `Corrupt` if no generation is complete.
 /// # Cost
-/// 64 bytes read a record.
+/// Reads 64 bytes for each record.
 pub fn last_whole_generation(source: &dyn ReadAt) -> Result<Generation> {
     read_superblock(source)?;
     let mut found: Option<Footer> = None;
     let mut at = SUPERBLOCK_LEN as u64;
     while let Some((len, footer)) = step(source, at)? {
         at = at.saturating_add(len);
-        // A footer counts if what it vouches for is there.
+        // A footer counts if the directory that it authenticates is there.
         found = footer
-            .filter(|f| crate::read_directory(source, f).is_ok())
+            .filter(|f| read_directory(source, f).is_ok())
             .or(found);
     }
     found.as_ref().map(Generation::of).ok_or_else(|| {
@@ -173,8 +179,8 @@ pub fn last_whole_generation(source: &dyn ReadAt) -> Result<Generation> {
     })
 }
 
-/// What begins at `at`: the length of a whole record, or a footer and its length; `None` where it
-/// is neither.
+/// The length of the complete record at `at`, or of the footer there, with the footer; `None` if
+/// there is neither.
 fn step(source: &dyn ReadAt, at: u64) -> Result<Option<(u64, Option<Footer>)>> {
     let left = source.len().saturating_sub(at);
     if left < HEADER_LEN as u64 {

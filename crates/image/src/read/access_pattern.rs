@@ -1,112 +1,114 @@
-//! Who reads in order: told by offsets, per file and per stream, in a small table.
+//! Detects sequential readers from the offsets of their requests, per content and per stream, in a
+//! small table.
 //!
-//! Invariant: to be wrong costs time, never a wrong byte; what is told depends only on what was
+//! Invariant: a wrong guess costs time, never a wrong byte; the answer depends only on the requests
 //! noted before.
 
-use crate::cache::spread;
+use crate::cache::hash::mix_bits;
 use parking_lot::Mutex;
 use std::ops::Range;
 
-/// Groups of places; a trail belongs to one of them.
+/// Groups of the table; all readers of an address space are in the same group.
 const GROUP_COUNT: usize = 16;
-/// Readers that a group remembers.
+/// Readers in a group.
 const GROUP_LEN: usize = 4;
 
-/// How far a request may lie beside the end of what was read, at least: the kernel reads ahead in
+/// Bytes by which a request may miss the end of the run, at least: the kernel reads ahead with
 /// several requests, which arrive in any order.
 const SLACK_MIN: u64 = 256 << 10;
-/// The same in requests of its length.
+/// The same in lengths of the request.
 const SLACK_COUNT: u64 = 4;
-/// Bytes and requests from which on a file is read in order.
+/// Bytes and requests of a run from which on a reader of a file counts as sequential.
 const FILE_RUN: (u64, u32) = (64 << 10, 2);
-/// The same for a stream: files that lie behind each other.
+/// The same for a stream, which holds consecutive files.
 const STREAM_RUN: (u64, u32) = (256 << 10, 3);
-/// Of who reads in order so much is left to the kernel, whose own requests reach as far ahead.
-const NEAR_LEN: u64 = 512 << 10;
-/// Notes in a group after which a reader counts as gone, so that its place is free for others.
-const GONE_AFTER: u64 = 64;
+/// Distance left to the kernel's own readahead; the prefetch goes beyond it. In bytes.
+const KERNEL_READAHEAD_LEN: u64 = 512 << 10;
+/// Requests to a group after which an inactive reader may be replaced by another.
+const INACTIVE_AFTER: u64 = 64;
 
-/// What somebody reads along.
+/// A range of addresses in which reads are tracked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trail {
-    /// A content, by its number.
-    File(u64),
-    /// A stream: the contents that lie in it behind each other.
+pub enum AddressSpace {
+    /// The offsets in a content, by its number.
+    Content(u64),
+    /// The addresses of a stream, which holds the data of consecutive contents.
     Stream(u8),
 }
 
-impl Trail {
-    fn spread(self) -> u64 {
+impl AddressSpace {
+    fn hash(self) -> u64 {
         match self {
-            Self::File(no) => spread(no),
-            Self::Stream(no) => spread(!u64::from(no)),
+            Self::Content(no) => mix_bits(no),
+            Self::Stream(no) => mix_bits(!u64::from(no)),
         }
     }
 
-    const fn run(self) -> (u64, u32) {
+    /// Bytes and requests from which on a run counts as sequential.
+    const fn sequential_run(self) -> (u64, u32) {
         match self {
-            Self::File(_) => FILE_RUN,
+            Self::Content(_) => FILE_RUN,
             Self::Stream(_) => STREAM_RUN,
         }
     }
 }
 
-/// How far to look ahead of who reads in order.
+/// How far to prefetch for a sequential reader. All lengths are in bytes.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Sight {
-    /// Bytes behind the last that was read.
+pub struct ReadaheadWindow {
+    /// Distance from the end of the last request to the end of the prefetch.
     pub len: u64,
-    /// Least bytes that it is worth looking again for.
+    /// Shortest range that is worth another prefetch.
     pub step_len: u64,
-    /// The same for who has not yet read four times as many.
-    pub first_len: u64,
+    /// The same for a reader whose run is shorter than four times this.
+    pub first_step_len: u64,
 }
 
-/// What is known of a reader after a request.
+/// What the table knows of a reader after a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pace {
-    /// It reads in order.
-    pub is_in_order: bool,
-    /// What nobody looked for yet of what it will read; empty mostly.
-    pub ahead: Range<u64>,
+pub struct Detected {
+    /// The reader is sequential.
+    pub is_sequential: bool,
+    /// The range to prefetch now; usually empty.
+    pub prefetch: Range<u64>,
 }
 
-/// One that reads along a trail.
+/// A reader of an address space.
 #[derive(Debug, Clone)]
 struct Reader {
-    trail: Trail,
-    /// First byte of the run, and the one behind its last.
+    space: AddressSpace,
+    /// Addresses of the run, from its first request to the end of its last.
     run: Range<u64>,
-    /// Bytes of all requests in the run: less than half of the run is no reading in order.
+    /// Bytes of all requests in the run. A run of which less than half was read is not sequential.
     read_len: u64,
-    /// Requests that went on.
+    /// Requests that extended the run.
     count: u32,
-    /// Up to here somebody has looked ahead.
-    ahead_end: u64,
-    /// Note of the group that it was met at last.
-    met: u64,
+    /// End of the range that was prefetched.
+    prefetch_end: u64,
+    /// Value of the group's counter at the reader's last request.
+    last_request: u64,
 }
 
 impl Reader {
-    fn new(trail: Trail, read: Range<u64>, met: u64) -> Self {
+    fn new(space: AddressSpace, read: Range<u64>, now: u64) -> Self {
         Self {
-            trail,
+            space,
             read_len: read.end.saturating_sub(read.start),
-            ahead_end: read.end,
+            prefetch_end: read.end,
             run: read,
             count: 1,
-            met,
+            last_request: now,
         }
     }
 
-    fn is_at(&self, trail: Trail, read: &Range<u64>) -> bool {
+    fn continues_at(&self, space: AddressSpace, read: &Range<u64>) -> bool {
         let len = read.end.saturating_sub(read.start);
         let slack = len.saturating_mul(SLACK_COUNT).max(SLACK_MIN);
-        self.trail == trail && read.start.abs_diff(self.run.end) <= slack
+        self.space == space && read.start.abs_diff(self.run.end) <= slack
     }
 
-    fn is_in_order(&self) -> bool {
-        let (len_min, count_min) = self.trail.run();
+    fn is_sequential(&self) -> bool {
+        let (len_min, count_min) = self.space.sequential_run();
         let len = self.run.end.saturating_sub(self.run.start);
         len >= len_min && self.count >= count_min && self.is_dense()
     }
@@ -116,9 +118,9 @@ impl Reader {
         self.read_len >= len / 2
     }
 
-    /// Notes a request near the end of the run.
-    fn go_on(&mut self, read: &Range<u64>, met: u64) {
-        self.met = met;
+    /// Extends the run by a request near its end.
+    fn extend(&mut self, read: &Range<u64>, now: u64) {
+        self.last_request = now;
         self.run.start = self.run.start.min(read.start);
         self.read_len = self
             .read_len
@@ -128,21 +130,22 @@ impl Reader {
             self.count = self.count.saturating_add(1);
         }
         if !self.is_dense() {
-            *self = Self::new(self.trail, read.clone(), met);
+            *self = Self::new(self.space, read.clone(), now);
         }
     }
 
-    fn look(&mut self, sight: Sight) -> Range<u64> {
-        let from = self.ahead_end.max(self.run.end);
+    /// The range to prefetch now; empty if it is not worth a prefetch yet.
+    fn next_prefetch(&mut self, window: ReadaheadWindow) -> Range<u64> {
+        let from = self.prefetch_end.max(self.run.end);
         let run_len = self.run.end.saturating_sub(self.run.start);
-        // Where pages of a program are mapped here and there, some lie behind each other too; most
+        // A program's page faults are scattered, but some are adjacent and look like a run; most
         // such runs end soon.
-        let len = sight.len.min(run_len.saturating_sub(NEAR_LEN));
+        let len = window.len.min(run_len.saturating_sub(KERNEL_READAHEAD_LEN));
         let to = self.run.end.saturating_add(len);
-        let step_len = sight.step_len.min(sight.first_len.max(run_len / 4));
+        let step_len = window.step_len.min(window.first_step_len.max(run_len / 4));
         match to.saturating_sub(from) >= step_len.max(1) {
             true => {
-                self.ahead_end = to;
+                self.prefetch_end = to;
                 from..to
             }
             false => from..from,
@@ -153,74 +156,78 @@ impl Reader {
 #[derive(Debug, Default)]
 struct Group {
     readers: [Option<Reader>; GROUP_LEN],
-    /// Notes so far.
+    /// Requests so far.
     count: u64,
 }
 
 impl Group {
-    fn note(&mut self, trail: Trail, read: Range<u64>, sight: Sight) -> Pace {
+    fn note(&mut self, space: AddressSpace, read: Range<u64>, window: ReadaheadWindow) -> Detected {
         self.count = self.count.saturating_add(1);
         let now = self.count;
         let mut readers = self.readers.iter_mut().flatten();
-        if let Some(reader) = readers.find(|r| r.is_at(trail, &read)) {
-            reader.go_on(&read, now);
-            let is_in_order = reader.is_in_order();
-            let ahead = match is_in_order {
-                true => reader.look(sight),
+        if let Some(reader) = readers.find(|r| r.continues_at(space, &read)) {
+            reader.extend(&read, now);
+            let is_sequential = reader.is_sequential();
+            let prefetch = match is_sequential {
+                true => reader.next_prefetch(window),
                 false => 0..0,
             };
-            return Pace { is_in_order, ahead };
+            return Detected {
+                is_sequential,
+                prefetch,
+            };
         }
-        // Who reads at random takes no place from who reads in order and is still there.
-        let worth = |place: &&mut Option<Reader>| match place.as_ref() {
+        // A random reader does not replace an active sequential one.
+        let worth = |slot: &&mut Option<Reader>| match slot.as_ref() {
             None => (0, 0),
             Some(reader) => {
-                let is_there = now.saturating_sub(reader.met) < GONE_AFTER;
-                let keeps = is_there && reader.is_in_order();
-                (1u8.saturating_add(u8::from(keeps)), reader.met)
+                let is_active = now.saturating_sub(reader.last_request) < INACTIVE_AFTER;
+                let is_kept = is_active && reader.is_sequential();
+                (1u8.saturating_add(u8::from(is_kept)), reader.last_request)
             }
         };
-        if let Some(place) = self.readers.iter_mut().min_by_key(worth) {
-            *place = Some(Reader::new(trail, read, now));
+        if let Some(slot) = self.readers.iter_mut().min_by_key(worth) {
+            *slot = Some(Reader::new(space, read, now));
         }
-        Pace {
-            is_in_order: false,
-            ahead: 0..0,
+        Detected {
+            is_sequential: false,
+            prefetch: 0..0,
         }
     }
 }
 
-/// The readers of one image.
+/// The active readers of one image: a small table of fixed size.
 #[derive(Debug, Default)]
-pub struct Readers {
+pub struct ReaderTable {
     groups: [Mutex<Group>; GROUP_COUNT],
 }
 
-impl Readers {
-    /// Notes that bytes `read` of a trail are read, and says how the reader goes on.
-    pub fn note(&self, trail: Trail, read: Range<u64>, sight: Sight) -> Pace {
-        self.group(trail).lock().note(trail, read, sight)
+impl ReaderTable {
+    /// Notes a request for addresses `read`; returns whether its reader is sequential, and what to
+    /// prefetch for it.
+    pub fn note(&self, space: AddressSpace, read: Range<u64>, window: ReadaheadWindow) -> Detected {
+        self.group(space).lock().note(space, read, window)
     }
 
-    /// Whether somebody who reads a trail in order has come past bytes `read` of it.
-    pub fn have_passed(&self, trail: Trail, read: &Range<u64>) -> bool {
-        let group = self.group(trail).lock();
+    /// Whether a sequential reader has read all addresses in `range`.
+    pub fn have_passed(&self, space: AddressSpace, range: &Range<u64>) -> bool {
+        let group = self.group(space).lock();
         group.readers.iter().flatten().any(|reader| {
-            reader.trail == trail
-                && reader.is_in_order()
-                && reader.run.start <= read.start
-                && reader.run.end >= read.end
+            reader.space == space
+                && reader.is_sequential()
+                && reader.run.start <= range.start
+                && reader.run.end >= range.end
         })
     }
 
-    fn group(&self, trail: Trail) -> &Mutex<Group> {
+    fn group(&self, space: AddressSpace) -> &Mutex<Group> {
         let [first, ..] = &self.groups;
-        let place = (trail.spread() >> 32) as usize % GROUP_COUNT;
-        self.groups.get(place).unwrap_or(first)
+        let index = (space.hash() >> 32) as usize % GROUP_COUNT;
+        self.groups.get(index).unwrap_or(first)
     }
 
-    /// Forgets them all.
-    pub fn forget(&self) {
+    /// Forgets all readers.
+    pub fn clear(&self) {
         for group in &self.groups {
             *group.lock() = Group::default();
         }
@@ -231,110 +238,119 @@ impl Readers {
 mod tests {
     use super::*;
 
-    const SIGHT: Sight = Sight {
+    const WINDOW: ReadaheadWindow = ReadaheadWindow {
         len: 4 << 20,
         step_len: 512 << 10,
-        first_len: 512 << 10,
+        first_step_len: 512 << 10,
     };
     const K: u64 = 1 << 10;
 
-    fn note(readers: &Readers, no: u64, start: u64, len: u64) -> Pace {
-        readers.note(Trail::File(no), start..start + len, SIGHT)
+    fn note(readers: &ReaderTable, no: u64, start: u64, len: u64) -> Detected {
+        readers.note(AddressSpace::Content(no), start..start + len, WINDOW)
     }
 
-    /// Would catch: requests of one reader that the kernel sent out of order, taken for jumps.
+    /// Would catch: a jump seen where the kernel sent the requests of one reader out of order.
     #[test]
-    fn who_reads_in_order_is_known_though_requests_overtake_each_other() {
-        let readers = Readers::default();
-        assert!(!note(&readers, 1, 0, 128 * K).is_in_order);
+    fn a_sequential_reader_is_detected_though_requests_overtake_each_other() {
+        let readers = ReaderTable::default();
+        assert!(!note(&readers, 1, 0, 128 * K).is_sequential);
         for place in [2, 1, 4, 3, 5, 7, 6] {
-            let pace = note(&readers, 1, place * 128 * K, 128 * K);
-            assert!(pace.is_in_order || place == 2, "{place}");
+            let detected = note(&readers, 1, place * 128 * K, 128 * K);
+            assert!(detected.is_sequential || place == 2, "{place}");
         }
     }
 
-    /// Would catch: the same of large requests, of which as many are on their way at a time as the
-    /// kernel reads ahead.
+    /// Would catch: the same for large requests, several of which are in flight during the kernel's
+    /// readahead.
     #[test]
     fn large_requests_overtake_each_other_too() {
-        let readers = Readers::default();
+        let readers = ReaderTable::default();
         for place in [0, 3, 1, 2, 7, 6, 5, 4, 8] {
-            let pace = note(&readers, 1, place << 20, 1 << 20);
-            assert!(pace.is_in_order || place == 0 || place == 3, "{place}");
+            let detected = note(&readers, 1, place << 20, 1 << 20);
+            assert!(
+                detected.is_sequential || place == 0 || place == 3,
+                "{place}"
+            );
         }
-        assert!(!note(&readers, 1, 14 << 20, 1 << 20).is_in_order, "a jump");
+        assert!(
+            !note(&readers, 1, 14 << 20, 1 << 20).is_sequential,
+            "a jump"
+        );
     }
 
-    /// Would catch: bytes asked for twice, or never, and much decoded for who has read little so
-    /// far.
+    /// Would catch: bytes prefetched twice or never, and much prefetched for a reader that has read
+    /// little so far.
     #[test]
-    fn what_lies_ahead_is_told_once_and_more_the_more_was_read() {
-        let readers = Readers::default();
-        let mut told = 0;
+    fn each_byte_is_prefetched_once_and_more_after_long_runs() {
+        let readers = ReaderTable::default();
+        let mut prefetched_end = 0;
         for place in 0..200 {
-            let pace = note(&readers, 1, place * 128 * K, 128 * K);
-            if pace.ahead.is_empty() {
+            let detected = note(&readers, 1, place * 128 * K, 128 * K);
+            if detected.prefetch.is_empty() {
                 continue;
             }
-            assert!(told == 0 || pace.ahead.start == told);
-            told = pace.ahead.end;
+            assert!(prefetched_end == 0 || detected.prefetch.start == prefetched_end);
+            prefetched_end = detected.prefetch.end;
             let read_len = (place + 1) * 128 * K;
-            assert_eq!(told, read_len + SIGHT.len.min(read_len - NEAR_LEN));
+            assert_eq!(
+                prefetched_end,
+                read_len + WINDOW.len.min(read_len - KERNEL_READAHEAD_LEN)
+            );
         }
-        assert!(told >= 200 * 128 * K + SIGHT.len - SIGHT.step_len);
+        assert!(prefetched_end >= 200 * 128 * K + WINDOW.len - WINDOW.step_len);
     }
 
-    /// Would catch: small reads near each other, or again and again at one place, taken for reading
-    /// in order.
+    /// Would catch: small reads near each other, or repeated at one offset, that count as
+    /// sequential.
     #[test]
-    fn who_only_reads_nearby_does_not_read_in_order() {
-        let readers = Readers::default();
+    fn reads_near_each_other_are_not_sequential() {
+        let readers = ReaderTable::default();
         for place in 0..300 {
-            assert!(!note(&readers, 1, place * 100 * K, 4 * K).is_in_order);
-            assert!(!note(&readers, 2, 128 * K, 64 * K).is_in_order);
+            assert!(!note(&readers, 1, place * 100 * K, 4 * K).is_sequential);
+            assert!(!note(&readers, 2, 128 * K, 64 * K).is_sequential);
         }
     }
 
-    /// Would catch: a reader at random who drives those in order out of the table.
+    /// Would catch: a random reader that evicts sequential ones from the table.
     #[test]
-    fn readers_at_random_do_not_make_others_forgotten() {
-        let readers = Readers::default();
+    fn random_readers_do_not_replace_sequential_ones() {
+        let readers = ReaderTable::default();
         note(&readers, 1, 0, 128 * K);
         for place in 1..100 {
-            assert!(note(&readers, 1, place * 128 * K, 128 * K).is_in_order);
+            assert!(note(&readers, 1, place * 128 * K, 128 * K).is_sequential);
             for other in 0..8 {
                 note(&readers, 1, ((place * 8 + other) << 30) + other, 4 * K);
             }
         }
-        readers.forget();
-        assert!(!note(&readers, 1, 100 * 128 * K, 128 * K).is_in_order);
+        readers.clear();
+        assert!(!note(&readers, 1, 100 * 128 * K, 128 * K).is_sequential);
     }
 
-    /// Would catch: bytes decoded ahead for nobody, or not decoded for who has only read to their
-    /// middle, or elsewhere.
+    /// Would catch: a prefetch of bytes that all readers have passed, or none for a reader that is
+    /// in the middle of them or elsewhere.
     #[test]
-    fn what_a_reader_in_order_has_passed_is_known() {
-        let readers = Readers::default();
-        let passed = |range| readers.have_passed(Trail::File(1), &range);
+    fn ranges_that_a_sequential_reader_has_passed_are_known() {
+        let readers = ReaderTable::default();
+        let passed = |range| readers.have_passed(AddressSpace::Content(1), &range);
         note(&readers, 1, 1 << 30, 128 * K);
-        assert!(!passed(1 << 30..(1 << 30) + 4 * K), "not yet in order");
+        assert!(!passed(1 << 30..(1 << 30) + 4 * K), "not yet sequential");
         for place in 1..4 {
             note(&readers, 1, (1 << 30) + place * 128 * K, 128 * K);
         }
         let at = |from: u64, to: u64| (1 << 30) + from * K..(1 << 30) + to * K;
         assert!(passed(at(0, 512)) && passed(at(256, 384)));
-        assert!(!passed(at(256, 513)), "its end is still to come");
-        assert!(!passed(0..4 * K), "nobody was there");
-        assert!(!readers.have_passed(Trail::Stream(1), &at(0, 512)));
+        assert!(!passed(at(256, 513)), "its end is not read yet");
+        assert!(!passed(0..4 * K), "no reader was there");
+        assert!(!readers.have_passed(AddressSpace::Stream(1), &at(0, 512)));
     }
 
     #[test]
     fn two_readers_of_one_file_are_two() {
-        let readers = Readers::default();
+        let readers = ReaderTable::default();
         for place in 0..20 {
             for from in [0, 1 << 30] {
-                let pace = note(&readers, 1, from + place * 128 * K, 128 * K);
-                assert_eq!(pace.is_in_order, place > 0);
+                let detected = note(&readers, 1, from + place * 128 * K, 128 * K);
+                assert_eq!(detected.is_sequential, place > 0);
             }
         }
     }

@@ -1,37 +1,44 @@
-//! Contents: from a file offset through the logical space and its extents to bytes of blocks.
+//! Contents: the bytes of files, from the cache or decoded.
 
-#[path = "prefetch.rs"]
-mod coming;
-
-use crate::block::Block;
-use crate::parts::{Group, Window};
-use crate::readers::{Readers, Sight, Trail};
-use crate::records::{Decoded, Found, Page, Records, Wanted};
-use crate::{Image, Run};
+use super::access_pattern::{AddressSpace, ReadaheadWindow, ReaderTable};
+use super::decode_goal::{AccessPattern, BlockShape, RequestedPart, decode_goal};
+use super::extent_groups::{Group, Window};
+use super::extent_map::{ExtentMap, Recipes};
+use super::prefetch::{PrefetchPlan, readahead_window};
+use crate::cache::block::Block;
+use crate::cache::prefetch_pool::PrefetchTarget;
+use crate::cached_records::block_key::Wanted;
+use crate::cached_records::blocks::Decoded;
+use crate::cached_records::records::{BaseStreams, CachedRecords};
+use crate::records::section::FoundRecord;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Weak};
 use weald_format::container::{Codec, RecordType};
 use weald_format::directory::Directory;
-use weald_format::limits::{ITEMS_PER_PAGE, RECIPE_LEN_MAX};
-use weald_format::pages::{Extent, Source};
+use weald_format::limits::RECIPE_LEN_MAX;
+use weald_format::pages::Source;
 use weald_format::recipes::Recipe;
 use weald_format::{ContentId, Error, Result};
 
-/// Bytes handed out by a read: a part of a cached block, or a copy of several parts.
-pub struct Chunk(Held);
-
-/// Chunks that follow each other at most: what takes more is copied together.
+/// Chunks that a read returns at most; a read that spans more blocks is copied together.
 const CHUNK_COUNT_MAX: usize = 8;
 
-enum Held {
-    Block(Arc<Block>, Range<usize>),
-    Copy(Block),
+/// Read size above which a client counts as pipelined: it repeats requests this large and sends the
+/// next before we answer.
+const PIPELINED_READ_LEN: u64 = 512 << 10;
+
+/// Bytes that a read returns: a part of a cached block, or a copy of several parts.
+pub struct Chunk(Bytes);
+
+enum Bytes {
+    Shared(Arc<Block>, Range<usize>),
+    Copied(Block),
 }
 
 impl Chunk {
     /// No bytes.
     pub(crate) fn empty() -> Self {
-        Self(Held::Copy(Block::default()))
+        Self(Bytes::Copied(Block::default()))
     }
 }
 
@@ -40,149 +47,69 @@ impl std::ops::Deref for Chunk {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Held::Block(block, range) => block.get(range.clone()).unwrap_or(&[]),
-            Held::Copy(bytes) => bytes,
+            Bytes::Shared(block, range) => block.get(range.clone()).unwrap_or(&[]),
+            Bytes::Copied(block) => block,
         }
     }
 }
 
 /// The contents of one image.
 pub struct Contents {
-    records: Arc<Records>,
-    deflate_stream: Option<u8>,
-    pub(crate) readers: Readers,
-    /// Whether threads decode ahead of who reads in order.
-    reads_ahead: bool,
-    /// Whether nearly all data are stored as they are.
+    map: Arc<ExtentMap>,
+    records: Arc<CachedRecords>,
+    bases: BaseStreams<Self>,
+    readers: ReaderTable,
+    /// Whether threads decode ahead of sequential readers.
+    prefetches: bool,
+    /// Whether nearly all data are stored uncompressed.
     is_plain: bool,
-    sight: Sight,
+    window: ReadaheadWindow,
     own: Weak<Self>,
 }
 
-/// How somebody reads a file; by default here and there.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Manner {
-    /// In order.
-    pub is_in_order: bool,
-    /// Bytes that were asked for at once.
-    pub read_len: u64,
-    /// Several such requests are on their way at a time, and what is stored as it is is read for
-    /// each by itself.
-    pub reads_through: bool,
-}
-
-/// For whom a file is read.
+/// The client of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reader {
-    /// Somebody who takes one chunk after the other: threads of the cache look ahead.
+pub enum Client {
+    /// A client that takes one chunk at a time; the threads of the cache prefetch for it.
     Any,
-    /// The kernel, which takes several chunks at a time and looks ahead by itself, by what it asks
-    /// for at once, where that is much and is stored as it is.
+    /// The kernel. It takes several chunks at a time. Where it sends large requests for
+    /// uncompressed data, its own readahead suffices.
     Kernel,
 }
 
-/// Who asks for so much at once, again and again, has the next request on its way before this one
-/// is answered.
-const READ_THROUGH_LEN: u64 = 512 << 10;
-
-/// How bytes are read.
+/// How a range of a stream is read.
 #[derive(Debug, Clone, Copy)]
-struct Reading {
+struct ReadContext {
     recipes: Recipes,
-    manner: Manner,
-    /// Bytes that the extent goes on for, those that are wanted now included.
-    rest_len: u64,
+    pattern: AccessPattern,
+    /// Bytes from the first requested one to the end of the extent.
+    extent_len: u64,
 }
 
-impl Reading {
-    /// Nothing but what is wanted now.
-    fn just(recipes: Recipes, len: u64) -> Self {
+impl ReadContext {
+    /// A read at a random offset that needs nothing but the requested bytes.
+    fn random(recipes: Recipes, len: u64) -> Self {
         Self {
             recipes,
-            manner: Manner::default(),
-            rest_len: len,
+            pattern: AccessPattern::default(),
+            extent_len: len,
         }
     }
 }
 
-/// Who asks for so much at once will ask for more of a block: the kernel does so for programs, of
-/// which it maps pages here and there.
-const LARGE_READ_LEN: u64 = 64 << 10;
-
-/// How far a block of `raw_len` bytes is decoded for who wants `len` bytes of it from `start` on.
-///
-/// Who reads the stream in order wants all of it. Who reads a file in order wants what its extent
-/// has there, `rest_len` bytes. A block that cannot grow is decoded whole where that is a quarter
-/// of it, for others will come, and so it is for who reads much at once and would have a quarter
-/// decoded anyway.
-pub fn wanted(
-    (start, len, rest_len): (u64, u64, u64),
-    (raw_len, grows): (u64, bool),
-    manner: Manner,
-    stream_in_order: bool,
-) -> Wanted {
-    let is_much = |len: u64| !grows && len.saturating_mul(4) >= raw_len;
-    if stream_in_order || manner.is_in_order && is_much(rest_len) {
-        return Wanted::Whole;
-    }
-    let front_len = match manner.is_in_order {
-        true => start.saturating_add(rest_len),
-        false => start.saturating_add(len),
-    };
-    match manner.read_len >= LARGE_READ_LEN && is_much(front_len) {
-        true => Wanted::Whole,
-        false => Wanted::Front(front_len),
-    }
-}
-
-/// Where what somebody reads is, and how far it is wanted.
-struct Noted {
-    found: Found,
+/// The block of a request, and how far to decode it.
+struct BlockRequest {
+    found: FoundRecord,
     wanted: Wanted,
-    /// Bytes that are taken of a block that is stored as it is, by who reads in order and will not
-    /// ask for them again.
-    taken_len: Option<usize>,
+    /// For a sequential reader of an uncompressed block, which will not request the bytes again:
+    /// the bytes of the block that it takes.
+    handed_out_len: Option<usize>,
 }
 
-/// Decoded bytes, and the part of them that an extent covers from some address on.
+/// Decoded bytes, and the part of them that a request covers.
 struct Piece {
     bytes: Decoded,
     range: Range<usize>,
-}
-
-/// Whether what is read may be made by recipes: what recipes are made of may not, so that there are
-/// no loops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recipes {
-    /// It may.
-    Allowed,
-    /// It may not.
-    Refused,
-}
-
-/// A recipe, and where in its stream the bytes begin that it makes.
-pub struct Made {
-    /// Number of the recipe.
-    pub no: u64,
-    /// Address of its first byte.
-    pub first: u64,
-    /// The page with the recipe, which is not copied: its corrections can be long.
-    page: Arc<Page>,
-    index: usize,
-}
-
-impl Made {
-    /// The recipe.
-    ///
-    /// # Errors
-    /// None where [`Contents::made_at`] found it.
-    pub fn recipe(&self) -> Result<&Recipe> {
-        match &*self.page {
-            Page::Recipes(page) => page.recipes().get(self.index),
-            _ => None,
-        }
-        .ok_or_else(|| bad("F-11.5", "no recipe"))
-    }
 }
 
 fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -190,155 +117,142 @@ fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> E
 }
 
 impl Contents {
-    /// Contents over `records`, as `directory` has them; so many threads decode ahead, if the cache
-    /// has none yet.
-    pub fn new(records: Arc<Records>, directory: &Directory, thread_count: usize) -> Arc<Self> {
+    /// The contents that `map` describes; `bases` have the streams of base images. If the cache has
+    /// no prefetch threads yet, `thread_count` threads are started.
+    pub fn new(
+        map: Arc<ExtentMap>,
+        records: Arc<CachedRecords>,
+        bases: BaseStreams<Self>,
+        directory: &Directory,
+        thread_count: usize,
+    ) -> Arc<Self> {
         let cache = records.tag().cache();
         let is_plain = records.are_mostly_incompressible();
-        let mut sight = Sight::default();
+        let mut window = ReadaheadWindow::default();
         if thread_count > 0 {
-            let thread_count = cache.pool(thread_count).thread_count();
+            let thread_count = cache.prefetch_pool(thread_count).thread_count();
             let lens = directory.streams.iter().map(|s| s.block_len_max);
-            sight = coming::sight_of(
-                lens.max().unwrap_or(0),
-                thread_count,
-                cache.block_len_max(),
-                is_plain,
-            );
+            let block_len = lens.max().unwrap_or(0);
+            window = readahead_window(block_len, thread_count, cache.block_len_max(), is_plain);
         }
         Arc::new_cyclic(|own| Self {
-            deflate_stream: records.deflate_stream(),
+            map,
             records,
-            readers: Readers::default(),
-            reads_ahead: sight.len > 0,
+            bases,
+            readers: ReaderTable::default(),
+            prefetches: window.len > 0,
             is_plain,
-            sight,
+            window,
             own: own.clone(),
         })
     }
 
-    /// Forgets who reads in order.
+    /// Forgets which readers are sequential.
     pub fn forget_readers(&self) {
-        self.readers.forget();
+        self.readers.clear();
     }
 
-    /// The records that hold them.
-    pub fn records(&self) -> &Records {
-        &self.records
-    }
-
-    /// Logical start and length of content `id`.
-    pub fn extent_of(&self, id: ContentId) -> Result<(u64, u64)> {
-        let found = self.records.record_of_item(RecordType::Contents, 0, id.0)?;
-        let page = self.records.page(&found)?;
-        let index = id.0.saturating_sub(found.first_item) as usize;
-        match &*page {
-            Page::Contents(page) => page
-                .get(index)
-                .ok_or_else(|| bad("F-10.2", format!("no content {id}"))),
-            _ => Err(bad("F-10.2", format!("no content {id}"))),
-        }
-    }
-
-    /// Visits the extents that cover logical bytes `range`, each cut to it.
-    pub fn each_extent(
-        &self,
-        range: Range<u64>,
-        visit: &mut dyn FnMut(u64, Extent) -> Result<ControlFlow<()>>,
-    ) -> Result<()> {
-        self.records.each_extent(range, visit)
-    }
-
-    /// Bytes `offset .. offset + len` of content `id`, cut at its end.
+    /// Up to `len` bytes of content `id` from `offset`; fewer only at the end of the content.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn read(&self, id: ContentId, offset: u64, len: usize) -> Result<Chunk> {
-        let mut chunks = self.read_chunks(id, offset, len, Reader::Any)?;
+        let mut chunks = self.read_chunks(id, offset, len, Client::Any)?;
         Ok(chunks.pop().unwrap_or_else(Chunk::empty))
     }
 
-    /// The same, for the kernel in as many chunks as it takes without a copy of what is decoded, or
-    /// in one where that would be many.
+    /// The same bytes for `client`. The kernel gets up to [`CHUNK_COUNT_MAX`] chunks without a copy
+    /// of decoded bytes, or else one chunk.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn read_chunks(
         &self,
         id: ContentId,
         offset: u64,
         len: usize,
-        reader: Reader,
+        client: Client,
     ) -> Result<Vec<Chunk>> {
-        let (start, content_len) = self.extent_of(id)?;
+        let (start, content_len) = self.map.range_of(id)?;
         let len = content_len.saturating_sub(offset).min(len as u64);
-        let read = offset..offset.saturating_add(len);
-        let pace = self.readers.note(Trail::File(id.0), read, self.sight);
-        let reads_through = reader == Reader::Kernel
-            && pace.is_in_order
-            && len >= READ_THROUGH_LEN
+        let requested = offset..offset.saturating_add(len);
+        let space = AddressSpace::Content(id.0);
+        let reader = self.readers.note(space, requested, self.window);
+        let bypasses_cache = client == Client::Kernel
+            && reader.is_sequential
+            && len >= PIPELINED_READ_LEN
             && self.is_plain;
-        if !pace.ahead.is_empty() && self.reads_ahead && !reads_through {
-            // What fails here fails again where it is read.
-            let _ = self.look_ahead(start, pace.ahead, content_len);
+        if !reader.prefetch.is_empty() && self.prefetches && !bypasses_cache {
+            self.queue(PrefetchPlan::for_file(
+                &self.map,
+                start,
+                reader.prefetch,
+                content_len,
+            ));
         }
         let from = start.saturating_add(offset);
         let end = from.saturating_add(len);
-        // Who reads in order wants to know how far the last extent goes on.
-        let seen_end = match pace.is_in_order {
+        // A sequential reader needs the length of the last extent.
+        let seen_end = match reader.is_sequential {
             true => start.saturating_add(content_len),
             false => end,
         };
         if len == 0 {
             return Ok(Vec::new());
         }
-        let manner = Manner {
-            is_in_order: pace.is_in_order,
+        let pattern = AccessPattern {
+            is_sequential: reader.is_sequential,
             read_len: len,
-            reads_through,
+            bypasses_cache,
         };
-        let mut whole = None;
-        self.each_extent(from..seen_end, &mut |_, extent| {
+        let mut shared = None;
+        self.map.each_extent(from..seen_end, &mut |_, extent| {
             if extent.len >= len
                 && let Source::Stream { stream, address } = extent.source
             {
-                let count_max = match reader {
-                    Reader::Any => 1,
-                    Reader::Kernel => CHUNK_COUNT_MAX,
+                let count_max = match client {
+                    Client::Any => 1,
+                    Client::Kernel => CHUNK_COUNT_MAX,
                 };
                 let lens = (len, extent.len);
-                whole = self.chunks_of(stream, address, lens, manner, count_max)?;
+                shared = self.shared_chunks(stream, address, lens, pattern, count_max)?;
             }
             Ok(ControlFlow::Break(()))
         })?;
-        if let Some(whole) = whole {
-            return Ok(whole);
+        if let Some(shared) = shared {
+            return Ok(shared);
         }
-        // Memory that was used before: a copy is as long as what the kernel asks for, hundreds of
-        // kilobytes of fresh pages where it reads ahead.
-        let mut copy = self.records.room(len as usize);
-        let read = Reading {
+        // Recycled memory: a copy is as long as the kernel's request, which is hundreds of
+        // kilobytes of fresh pages during its readahead.
+        let mut copy = self.records.empty_block(len as usize);
+        let context = ReadContext {
             recipes: Recipes::Allowed,
-            manner,
-            rest_len: 0,
+            pattern,
+            extent_len: 0,
         };
-        self.append(from..end, seen_end, copy.buffer(), read)?;
-        Ok(vec![Chunk(Held::Copy(copy))])
+        self.append(from..end, seen_end, copy.buffer(), context)?;
+        Ok(vec![Chunk(Bytes::Copied(copy))])
     }
 
-    /// The `len` bytes at `address` of a stream, of an extent that goes on for `rest_len`; None
-    /// where they lie in more than `count_max` blocks.
-    fn chunks_of(
+    /// The `len` bytes at `address` of a stream, in an extent that has `extent_len` bytes from
+    /// there, without a copy; `None` if they are in more than `count_max` blocks.
+    fn shared_chunks(
         &self,
         stream: u8,
         address: u64,
-        (len, rest_len): (u64, u64),
-        manner: Manner,
+        (len, extent_len): (u64, u64),
+        pattern: AccessPattern,
         count_max: usize,
     ) -> Result<Option<Vec<Chunk>>> {
         let (mut chunks, mut at) = (Vec::with_capacity(1), 0u64);
         while at < len && chunks.len() < count_max {
-            let reading = Reading {
+            let context = ReadContext {
                 recipes: Recipes::Allowed,
-                manner,
-                rest_len: rest_len.saturating_sub(at),
+                pattern,
+                extent_len: extent_len.saturating_sub(at),
             };
-            let left = len.saturating_sub(at);
-            let piece = self.piece(stream, address.saturating_add(at), left, reading)?;
+            let remaining_len = len.saturating_sub(at);
+            let piece = self.piece(stream, address.saturating_add(at), remaining_len, context)?;
             if piece.range.is_empty() {
                 break;
             }
@@ -350,65 +264,64 @@ impl Contents {
 
     fn chunk_of(&self, piece: Piece) -> Result<Chunk> {
         Ok(Chunk(match piece.bytes {
-            Decoded::Block(block) => Held::Block(block, piece.range),
-            Decoded::Growing(growing) => {
-                let mut copy = self.records.blank(piece.range.len());
-                match growing.read().copy_to(piece.range.start, copy.buffer()) {
-                    true => Held::Copy(copy),
+            Decoded::Block(block) => Bytes::Shared(block, piece.range),
+            Decoded::Partial(partial) => {
+                let mut copy = self.records.blank_block(piece.range.len());
+                match partial.read().copy_to(piece.range.start, copy.buffer()) {
+                    true => Bytes::Copied(copy),
                     false => return Err(bad("F-11.5", "extent passes its block")),
                 }
             }
         }))
     }
 
-    /// Adds logical bytes `range` to `copy`; extents are looked at up to `seen_end`.
+    /// Appends logical bytes `range` to `copy`. The length of extents counts up to `seen_end`.
     fn append(
         &self,
         range: Range<u64>,
         seen_end: u64,
         copy: &mut Vec<u8>,
-        reading: Reading,
+        context: ReadContext,
     ) -> Result<()> {
         let mut from = range.start;
         while from < range.end {
-            let window = Window::of(self, from..range.end, seen_end)?;
-            let (here, len) = (copy.len(), window.len);
+            let window = Window::new(&self.map, from..range.end, seen_end)?;
+            let (copied_len, len) = (copy.len(), window.len);
             if len == 0 {
                 return Err(bad("F-11.4", format!("no extent for logical byte {from}")));
             }
-            // What no extent fills is a hole.
-            copy.resize(here.saturating_add(len as usize), 0);
-            let room = copy.get_mut(here..).unwrap_or(&mut []);
-            window.each_group(&mut |contents, stream, group| {
-                contents.copy_group(stream, &group, room, reading)
-            })?;
+            // Bytes that no extent fills are a hole.
+            copy.resize(copied_len.saturating_add(len as usize), 0);
+            let target = copy.get_mut(copied_len..).unwrap_or(&mut []);
+            window.each_group(&mut |group| self.copy_group(&group, target, context))?;
             from = from.saturating_add(len);
         }
         Ok(())
     }
 
-    /// Copies to `room` what one block, or one recipe, has of a group of parts.
+    /// Copies the parts of a group, which one block or one recipe has, to their offsets in
+    /// `target`.
     fn copy_group(
         &self,
-        stream: u8,
         group: &Group<'_, '_>,
-        room: &mut [u8],
-        reading: Reading,
+        target: &mut [u8],
+        context: ReadContext,
     ) -> Result<()> {
-        let start = group.wanted.start;
-        let reading = Reading {
-            rest_len: group.rest_end.saturating_sub(start),
-            ..reading
+        let start = group.requested.start;
+        let context = ReadContext {
+            extent_len: group.extent_end.saturating_sub(start),
+            ..context
         };
-        let len = group.wanted.end.saturating_sub(start);
-        let piece = self.piece(stream, start, len, reading)?;
+        let len = group.requested.end.saturating_sub(start);
+        let piece = self.piece(group.stream, start, len, context)?;
         let mut each_part = |copy: &mut dyn FnMut(Range<usize>, &mut [u8]) -> bool| {
             for part in group.parts {
                 let skipped = part.address.saturating_sub(start) as usize;
-                let here = part.len.min(group.wanted.end.saturating_sub(part.address)) as usize;
+                let remaining_len = group.requested.end.saturating_sub(part.address);
+                let part_len = part.len.min(remaining_len) as usize;
                 let from = piece.range.start.saturating_add(skipped);
-                let from = from..from.saturating_add(here);
-                let to = room.get_mut(part.at..part.at.saturating_add(here));
+                let from = from..from.saturating_add(part_len);
+                let to = target.get_mut(part.at..part.at.saturating_add(part_len));
                 let to = to.filter(|_| from.end <= piece.range.end);
                 if !to.is_some_and(|to| copy(from, to)) {
                     return Err(bad("F-11.5", "extent passes its block"));
@@ -421,31 +334,30 @@ impl Contents {
                 let bytes = block.get(from);
                 bytes.map(|bytes| to.copy_from_slice(bytes)).is_some()
             }),
-            Decoded::Growing(growing) => {
-                let grown = growing.read();
-                each_part(&mut |from, to| grown.copy_to(from.start, to))
+            Decoded::Partial(partial) => {
+                let bytes = partial.read();
+                each_part(&mut |from, to| bytes.copy_to(from.start, to))
             }
         }
     }
 
-    /// The bytes at `address` of `stream`, as many of `len` as lie in one block or come from one
-    /// recipe.
-    fn piece(&self, stream: u8, address: u64, len: u64, reading: Reading) -> Result<Piece> {
-        if let Some((image, stream)) = self.base_of(stream) {
-            return image.contents.piece(*stream, address, len, reading);
+    /// The bytes at `address` of `stream`: as many of `len` as one block has or one recipe makes.
+    fn piece(&self, stream: u8, address: u64, len: u64, context: ReadContext) -> Result<Piece> {
+        if let Some((base, stream)) = self.base_of(stream) {
+            return base.piece(*stream, address, len, context);
         }
-        let (bytes, first) = match self.is_made(stream) {
-            true if reading.recipes == Recipes::Refused => {
-                return Err(bad("F-20.3", "a recipe made of what recipes make"));
+        let (bytes, first) = match self.map.is_recipe_stream(stream) {
+            true if context.recipes == Recipes::Refused => {
+                return Err(bad("F-20.3", "the input of a recipe comes from a recipe"));
             }
             true => {
-                let (bytes, first) = self.made_bytes(stream, address)?;
+                let (bytes, first) = self.recipe_output(stream, address)?;
                 if let Some(recorder) = self.records.recorder() {
-                    recorder.made(stream, first);
+                    recorder.recipe(stream, first);
                 }
                 (Decoded::Block(bytes), first)
             }
-            false => self.block_for(stream, address, len, reading)?,
+            false => self.block_for(stream, address, len, context)?,
         };
         let start = address.saturating_sub(first) as usize;
         let end = usize::try_from(len).map_or(usize::MAX, |len| start.saturating_add(len));
@@ -453,65 +365,47 @@ impl Contents {
         Ok(Piece { bytes, range })
     }
 
-    /// What the recipe makes that has byte `address` of the deflate stream, and where that begins.
-    fn made_bytes(&self, stream: u8, address: u64) -> Result<(Arc<Block>, u64)> {
-        let made = self.made_at(address)?;
-        let bytes = self
-            .records
-            .made(stream, made.no, || self.make(made.recipe()?))?;
-        Ok((bytes, made.first))
+    /// The output of the recipe that makes byte `address` of the recipe stream, and the address of
+    /// its first byte.
+    fn recipe_output(&self, stream: u8, address: u64) -> Result<(Arc<Block>, u64)> {
+        let found = self.map.recipe_at(address)?;
+        let make = || self.run_recipe(found.recipe()?);
+        let bytes = self.records.recipe_output(stream, found.no, make)?;
+        Ok((bytes, found.first))
     }
 
-    /// The recipe that makes byte `address` of the deflate stream.
-    pub fn made_at(&self, address: u64) -> Result<Made> {
-        let found = self
-            .records
-            .record_of_item(RecordType::Recipes, 0, address)?;
-        let page = self.records.page(&found)?;
-        let Page::Recipes(recipes) = &*page else {
-            return Err(bad("F-11.5", "no recipe page"));
-        };
-        let in_page = address.saturating_sub(found.first_item);
-        let (index, start, _) = recipes
-            .find(in_page)
-            .ok_or_else(|| bad("F-11.5", format!("no recipe for byte {address}")))?;
-        let page_no = found.no.saturating_mul(ITEMS_PER_PAGE as u64);
-        Ok(Made {
-            no: page_no.saturating_add(index as u64),
-            first: found.first_item.saturating_add(start),
-            page,
-            index,
-        })
-    }
-
-    fn make(&self, recipe: &Recipe) -> Result<Vec<u8>> {
-        let (start, len) = self.extent_of(recipe.plain)?;
-        let Some(needs) = recipe.input_range(len) else {
+    fn run_recipe(&self, recipe: &Recipe) -> Result<Vec<u8>> {
+        let (start, len) = self.map.range_of(recipe.plain)?;
+        let Some(input) = recipe.input_range(len) else {
             return Err(bad("F-20.8", "a part behind the plain bytes of its recipe"));
         };
-        let needs_len = needs.end.saturating_sub(needs.start);
-        if needs_len > RECIPE_LEN_MAX {
+        let input_len = input.end.saturating_sub(input.start);
+        if input_len > RECIPE_LEN_MAX {
             let what = format!(
-                "plain bytes of a recipe: expected at most {RECIPE_LEN_MAX}, found {needs_len}"
+                "plain bytes of a recipe: expected at most {RECIPE_LEN_MAX}, found {input_len}"
             );
             return Err(bad("F-20.3", what));
         }
-        let mut plain = Vec::with_capacity(needs_len as usize);
-        let run = start.saturating_add(needs.start)..start.saturating_add(needs.end);
-        let run_end = run.end;
-        self.append(run, run_end, &mut plain, Reading::just(Recipes::Refused, 0))?;
-        let made = weald_codec::run_recipe(recipe, &plain, len)?;
-        match Recipe::check_of(&made) == recipe.check {
-            true => Ok(made),
+        let mut plain = Vec::with_capacity(input_len as usize);
+        let range = start.saturating_add(input.start)..start.saturating_add(input.end);
+        let end = range.end;
+        let context = ReadContext::random(Recipes::Refused, 0);
+        self.append(range, end, &mut plain, context)?;
+        let output = weald_codec::run_recipe(recipe, &plain, len)?;
+        match Recipe::check_of(&output) == recipe.check {
+            true => Ok(output),
             false => Err(bad("F-20.5", "a recipe makes other bytes than it says")),
         }
     }
 
-    /// The block of `stream` that holds `address`, and the address of its first byte; of the block
-    /// at least the `len` bytes from there on, or all that it has.
+    /// The block of `stream` that has byte `address`, and the address of its first byte. At least
+    /// `len` bytes from `address` on are decoded, or all that the block has.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`, also if the stream is shorter.
     pub fn block_at(&self, stream: u8, address: u64, len: u64) -> Result<(Arc<Block>, u64)> {
-        let reading = Reading::just(Recipes::Refused, len);
-        let Noted { found, wanted, .. } = self.note(stream, (address, len), reading)?;
+        let context = ReadContext::random(Recipes::Refused, len);
+        let BlockRequest { found, wanted, .. } = self.request(stream, (address, len), context)?;
         let block = self.records.block(stream, &found, wanted)?;
         Ok((block, found.first_item))
     }
@@ -521,147 +415,163 @@ impl Contents {
         stream: u8,
         address: u64,
         len: u64,
-        reading: Reading,
+        context: ReadContext,
     ) -> Result<(Decoded, u64)> {
-        let noted = self.note(stream, (address, len), reading)?;
-        let found = &noted.found;
-        if reading.manner.reads_through && noted.taken_len == Some(found.record.raw_len as usize) {
+        let request = self.request(stream, (address, len), context)?;
+        let found = &request.found;
+        let takes_whole = request.handed_out_len == Some(found.record.raw_len as usize);
+        if context.pattern.bypasses_cache && takes_whole {
             let block = self.records.passing_block(stream, found)?;
             return Ok((Decoded::Block(block), found.first_item));
         }
-        let decoded = self.records.decoded(stream, found, noted.wanted)?;
-        if let (Some(len), Decoded::Block(block)) = (noted.taken_len, &decoded) {
-            self.records.take_plain(stream, found, block, len);
+        let decoded = self.records.decoded(stream, found, request.wanted)?;
+        if let (Some(len), Decoded::Block(block)) = (request.handed_out_len, &decoded) {
+            self.records.hand_out_plain(stream, found, block, len);
         }
         Ok((decoded, found.first_item))
     }
 
-    /// Notes that somebody reads the `len` bytes at `address` of a stream, as many as one block has
-    /// of them; which block that is, and how far it is wanted then.
-    fn note(&self, stream: u8, (address, len): (u64, u64), reading: Reading) -> Result<Noted> {
-        let found = self
-            .records
-            .record_of_item(RecordType::Data, stream, address)?;
+    /// Notes a read of the `len` bytes at `address` of a stream, as many as one block has of them;
+    /// returns that block, and how far to decode it. Queues a prefetch along the stream.
+    fn request(
+        &self,
+        stream: u8,
+        (address, len): (u64, u64),
+        context: ReadContext,
+    ) -> Result<BlockRequest> {
+        let found = self.map.block_at(stream, address)?;
         let start = address.saturating_sub(found.first_item);
-        let here = len.min(found.item_count.saturating_sub(start));
-        let read = address..address.saturating_add(here);
-        let pace = self.readers.note(Trail::Stream(stream), read, self.sight);
-        // Who reads a file in order was looked ahead for along that file.
-        if !pace.ahead.is_empty() && self.reads_ahead && !reading.manner.is_in_order {
+        let block_end = found.first_item.saturating_add(found.item_count);
+        let part_len = len.min(found.item_count.saturating_sub(start));
+        let requested = address..address.saturating_add(part_len);
+        let space = AddressSpace::Stream(stream);
+        let reader = self.readers.note(space, requested, self.window);
+        // For a sequential reader of a file, the prefetch follows the file instead.
+        let follows_file = context.pattern.is_sequential;
+        if !reader.prefetch.is_empty() && self.prefetches && !follows_file {
             let stream_end = self.records.item_count(RecordType::Data, stream);
-            let ahead = pace
-                .ahead
-                .start
-                .max(found.first_item.saturating_add(found.item_count));
-            self.look_along(stream, ahead..pace.ahead.end.min(stream_end));
+            let range = reader.prefetch.start.max(block_end)..reader.prefetch.end.min(stream_end);
+            self.queue(PrefetchPlan::for_stream(&self.map, stream, range));
         }
         let record = &found.record;
-        let is_in_order = pace.is_in_order || reading.manner.is_in_order;
-        let is_taken = is_in_order && record.codec == Codec::None;
-        let taken_len = is_taken.then_some(here as usize);
-        let wanted = wanted(
-            (start, len, reading.rest_len),
-            (record.raw_len, self.records.grows(record)),
-            reading.manner,
-            pace.is_in_order,
-        );
+        let is_sequential = reader.is_sequential || context.pattern.is_sequential;
+        let is_handed_out = is_sequential && record.codec == Codec::None;
+        let part = RequestedPart {
+            start,
+            len,
+            extent_len: context.extent_len,
+        };
+        let block = BlockShape {
+            raw_len: record.raw_len,
+            is_resumable: self.records.is_resumable(record),
+        };
+        let wanted = decode_goal(part, block, context.pattern, reader.is_sequential);
         if let Some(recorder) = self.records.recorder() {
             let wanted_len = match wanted {
-                Wanted::Whole => found.record.raw_len,
-                Wanted::Front(len) => len.min(found.record.raw_len),
+                Wanted::Whole => record.raw_len,
+                Wanted::Front(len) => len.min(record.raw_len),
             };
             recorder.block(stream, found.no, wanted_len);
         }
-        Ok(Noted {
+        Ok(BlockRequest {
             found,
             wanted,
-            taken_len,
+            handed_out_len: is_handed_out.then_some(part_len as usize),
         })
     }
 
-    /// The number of the block or recipe that has byte `at` of a stream, and the addresses of all
-    /// bytes of it.
-    pub fn piece_at(&self, stream: u8, at: u64) -> Result<(u64, Range<u64>)> {
-        let (no, first, len) = if self.is_made(stream) {
-            let made = self.made_at(at)?;
-            (made.no, made.first, made.recipe()?.len)
-        } else {
-            let found = self.records.record_of_item(RecordType::Data, stream, at)?;
-            (found.no, found.first_item, found.item_count)
-        };
-        Ok((no, first..first.saturating_add(len)))
+    fn queue(&self, plan: PrefetchPlan) {
+        let pool = self.records.tag().cache().prefetch_pool(0);
+        plan.queue(pool, &self.own);
     }
 
-    /// Whether the bytes of `stream` are made by recipes of this image.
-    pub fn is_made(&self, stream: u8) -> bool {
-        self.deflate_stream == Some(stream)
+    fn base_of(&self, stream: u8) -> Option<&(Arc<Self>, u8)> {
+        self.bases.get(usize::from(stream))?.as_ref()
     }
 
-    /// Whether the bytes of `stream` are made by recipes of this image or of one below it.
-    pub fn is_made_anywhere(&self, stream: u8) -> bool {
-        match self.base_of(stream) {
-            Some((image, stream)) => image.contents.is_made_anywhere(*stream),
-            None => self.is_made(stream),
-        }
-    }
-
-    /// The contents that have the bytes of `stream`, these or those of a base image, and its number
-    /// there.
-    pub fn holder_of(&self, stream: u8) -> (&Self, u8) {
-        match self.base_of(stream) {
-            Some((image, stream)) => image.contents.holder_of(*stream),
-            None => (self, stream),
-        }
-    }
-
-    /// The base image and the stream there that `stream` stands for.
-    pub fn base_of(&self, stream: u8) -> Option<&(Arc<Image>, u8)> {
-        self.records.base_of(stream)
-    }
-
-    /// Visits the data and hole runs of content `id` that touch `offset ..`, merged where adjacent.
-    pub fn runs(
+    /// Decodes all blocks and recipes of addresses `range` of a stream into the cache. Calls
+    /// `visit` with the length of each; stops when that returns `true`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn load_range(
         &self,
-        id: ContentId,
-        offset: u64,
-        visit: &mut dyn FnMut(Run) -> ControlFlow<()>,
+        stream: u8,
+        range: Range<u64>,
+        visit: &mut dyn FnMut(usize) -> bool,
     ) -> Result<()> {
-        let (start, len) = self.extent_of(id)?;
-        if offset >= len {
-            return Ok(());
+        if let Some((base, stream)) = self.base_of(stream) {
+            return base.load_range(*stream, range, visit);
         }
-        let mut pending: Option<Run> = None;
-        let mut stopped = false;
-        self.each_extent(
-            start.saturating_add(offset)..start.saturating_add(len),
-            &mut |at, extent| {
-                let is_hole = extent.source == Source::Hole;
-                let run = Run {
-                    offset: at.saturating_sub(start),
-                    len: extent.len,
-                    is_hole,
-                };
-                match &mut pending {
-                    Some(last) if last.is_hole == is_hole => {
-                        last.len = last.len.saturating_add(run.len)
-                    }
-                    _ => {
-                        if let Some(done) = pending.replace(run)
-                            && visit(done).is_break()
-                        {
-                            stopped = true;
-                            return Ok(ControlFlow::Break(()));
-                        }
-                    }
-                }
-                Ok(ControlFlow::Continue(()))
-            },
-        )?;
-        if let Some(last) = pending
-            && !stopped
-        {
-            let _ = visit(last);
+        let mut at = range.start;
+        while at < range.end {
+            let end = self.map.piece_at(stream, at)?.1.end;
+            if visit(self.load(stream, at, range.end.saturating_sub(at))?) {
+                break;
+            }
+            // Every block and recipe has at least one byte; without one the loop would not end.
+            at = end.max(at.saturating_add(1));
         }
         Ok(())
+    }
+
+    /// Decodes the block or the recipe at `address` of a stream, which is not one of a base image,
+    /// into the cache: `len` bytes of it, or all if that is much of it. Returns the length of the
+    /// block, or of the recipe's output.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn load(&self, stream: u8, address: u64, len: u64) -> Result<usize> {
+        if self.map.is_recipe_stream(stream) {
+            return self
+                .recipe_output(stream, address)
+                .map(|(bytes, _)| bytes.len());
+        }
+        let found = self.map.block_at(stream, address)?;
+        self.load_block(stream, &found, address, len)
+    }
+
+    fn load_block(&self, stream: u8, found: &FoundRecord, address: u64, len: u64) -> Result<usize> {
+        let pattern = AccessPattern {
+            is_sequential: true,
+            ..AccessPattern::default()
+        };
+        let part = RequestedPart {
+            start: address.saturating_sub(found.first_item),
+            len,
+            extent_len: len,
+        };
+        let block = BlockShape {
+            raw_len: found.record.raw_len,
+            is_resumable: self.records.is_resumable(&found.record),
+        };
+        let wanted = decode_goal(part, block, pattern, false);
+        let decoded = self.records.decoded(stream, found, wanted)?;
+        Ok(decoded.len())
+    }
+
+    /// The same for a reader that will request the bytes soon. Skips an uncompressed block that the
+    /// reader has passed meanwhile: it left the cache ([`CachedRecords::hand_out_plain`]), and no
+    /// reader needs it.
+    fn load_ahead(&self, stream: u8, address: u64, len: u64) -> Result<()> {
+        if let Some((base, stream)) = self.base_of(stream) {
+            return base.load_ahead(*stream, address, len);
+        }
+        if self.map.is_recipe_stream(stream) {
+            return self.recipe_output(stream, address).map(drop);
+        }
+        let found = self.map.block_at(stream, address)?;
+        let all = found.first_item..found.first_item.saturating_add(found.item_count);
+        let is_plain = found.record.codec == Codec::None;
+        if is_plain && self.readers.have_passed(AddressSpace::Stream(stream), &all) {
+            return Ok(());
+        }
+        self.load_block(stream, &found, address, len).map(drop)
+    }
+}
+
+impl PrefetchTarget for Contents {
+    fn decode_ahead(&self, stream: u8, address: u64, len: u64) {
+        let _ = self.load_ahead(stream, address, len);
     }
 }

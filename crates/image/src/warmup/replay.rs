@@ -1,12 +1,10 @@
-//! Replays hotness: decodes in the background what another run touched, so that it is there when it
-//! is asked for.
+//! Replays hotness: decodes in the background what an earlier run used, before it is requested.
 //!
-//! Invariants: no more than half of the cache is filled; a handle that is dropped leaves no thread
-//! behind.
+//! Invariants: a replay fills at most half of the cache; a dropped handle leaves no thread behind.
 
-use crate::Image;
-use crate::hot::{HotFile, Hotness, Place};
-use crate::records::Wanted;
+use crate::cached_records::block_key::Wanted;
+use crate::hotness::text::{HotFile, HotItem, Hotness};
+use crate::image::Image;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
@@ -17,49 +15,51 @@ use weald_format::container::RecordType;
 use weald_format::pages::Source;
 use weald_format::{Digest, Error, FileKind, Result};
 
-/// What to decode before anybody asks for it.
+/// What to decode before it is requested.
 #[derive(Debug, Clone)]
 pub enum PrefetchSet {
-    /// All blocks, in the order in which they lie.
+    /// All blocks, in their order in the image.
     All,
-    /// What was touched when this was recorded. Of another image than this one, the files of the
-    /// same paths.
+    /// What this hotness lists. If it was recorded from another image: the files with the same
+    /// paths.
     Hot(Hotness),
 }
 
-/// How far a prefetch has come.
+/// Progress of a prefetch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PrefetchReport {
-    /// Whether it has ended: everything is there, or half of the cache is full.
+    /// Whether it has ended: everything is decoded, or half of the cache is full.
     pub is_over: bool,
-    /// Bytes in memory of what was asked for, those included that were there before.
+    /// Bytes of the decoded items, those included that were in the cache before.
     pub held_len: u64,
-    /// Blocks, pieces, metadata records and files that this image does not have, or that could not
+    /// Blocks, recipes, metadata records and files that this image does not have, or that could not
     /// be read.
     pub missing_count: u64,
 }
 
-/// A prefetch under way. Dropped, it stops, and waits until it has.
+/// A prefetch in progress. Dropping the handle stops the prefetch and waits for its threads.
 pub struct PrefetchHandle {
     work: Arc<Work>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl PrefetchHandle {
-    /// How far it has come.
+    /// Progress so far.
     pub fn report(&self) -> PrefetchReport {
         PrefetchReport {
-            is_over: *self.work.left.lock() == 0,
+            is_over: *self.work.active_threads.lock() == 0,
             held_len: self.work.held_len.load(Ordering::Relaxed),
             missing_count: self.work.missing_count.load(Ordering::Relaxed),
         }
     }
 
-    /// Waits until it is over.
+    /// Waits until it has ended.
     pub fn wait(&self) -> PrefetchReport {
-        let mut left = self.work.left.lock();
-        self.work.is_over.wait_while(&mut left, |left| *left > 0);
-        drop(left);
+        let mut active = self.work.active_threads.lock();
+        self.work
+            .has_ended
+            .wait_while(&mut active, |active| *active > 0);
+        drop(active);
         self.report()
     }
 }
@@ -68,19 +68,19 @@ impl Drop for PrefetchHandle {
     fn drop(&mut self) {
         self.work.is_stopped.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // One that panicked has said so.
+            // A thread that panicked has printed its message.
             let _ = thread.join();
         }
     }
 }
 
-/// Something to decode.
+/// An item or a file to decode.
 enum Task {
-    Place(Arc<Image>, Place),
+    Item(Arc<Image>, HotItem),
     File(HotFile),
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Work {
     image: Arc<Image>,
     tasks: Mutex<Box<dyn Iterator<Item = Task> + Send>>,
@@ -88,35 +88,34 @@ struct Work {
     held_len: AtomicU64,
     held_max: u64,
     missing_count: AtomicU64,
-    /// Threads at work.
-    left: Mutex<usize>,
-    is_over: Condvar,
+    active_threads: Mutex<usize>,
+    has_ended: Condvar,
 }
 
-/// Counts a thread as gone, also where it panics.
-struct AtWork<'a>(&'a Work);
+/// Counts a thread as ended when it is dropped, also by a panic.
+struct ActiveThread<'a>(&'a Work);
 
-impl Drop for AtWork<'_> {
+impl Drop for ActiveThread<'_> {
     fn drop(&mut self) {
-        let mut left = self.0.left.lock();
-        *left = left.saturating_sub(1);
-        self.0.is_over.notify_all();
+        let mut active = self.0.active_threads.lock();
+        *active = active.saturating_sub(1);
+        self.0.has_ended.notify_all();
     }
 }
 
 impl Work {
     fn run(&self) {
-        let _at_work = AtWork(self);
+        let _active = ActiveThread(self);
         while !self.is_enough() {
             let Some(task) = self.tasks.lock().next() else {
                 return;
             };
             let done = match task {
-                Task::Place(image, place) => self.place(&image, place),
+                Task::Item(image, item) => self.item(&image, item),
                 Task::File(file) => self.file(&file),
             };
             if done.is_err() {
-                // Who reads it is told why.
+                // A reader meets the failure again and reports it.
                 self.missing_count.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -131,30 +130,30 @@ impl Work {
         self.held_len.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    fn place(&self, image: &Image, place: Place) -> Result<()> {
-        match place {
-            Place::Page(RecordType::Data | RecordType::Index | RecordType::Directory, _) => {
+    fn item(&self, image: &Image, item: HotItem) -> Result<()> {
+        match item {
+            HotItem::Page(RecordType::Data | RecordType::Index | RecordType::Directory, _) => {
                 return Err(Error::not_found("no page"));
             }
-            Place::Page(record_type, no) => {
+            HotItem::Page(record_type, no) => {
                 let found = image.records.record(record_type, 0, no)?;
-                let page = image.records.page_unseen(&found)?;
-                self.hold(crate::cache::Weigh::memory_len(&*page));
+                let page = image.records.page_unrecorded(&found)?;
+                self.hold(page.memory_len());
             }
-            Place::Block { stream, no, len } => {
+            HotItem::Block { stream, no, len } => {
                 let found = image.records.record(RecordType::Data, stream, no)?;
                 let wanted = Wanted::Front(len);
                 self.hold(image.records.decoded(stream, &found, wanted)?.len());
             }
-            Place::Made { stream, address } if image.contents.is_made(stream) => {
+            HotItem::Made { stream, address } if image.map.is_recipe_stream(stream) => {
                 self.hold(image.contents.load(stream, address, 1)?);
             }
-            Place::Made { .. } => return Err(Error::not_found("no recipes")),
+            HotItem::Made { .. } => return Err(Error::not_found("no recipes")),
         }
         Ok(())
     }
 
-    /// The file of the same path, if there is one: what was read of it.
+    /// Decodes the recorded ranges of the file with the same path, if there is one.
     fn file(&self, file: &HotFile) -> Result<()> {
         let missing = || Error::not_found("no such file");
         let mut inode = self.image.root()?;
@@ -164,14 +163,14 @@ impl Work {
         let Some(content) = inode.content.filter(|_| inode.kind == FileKind::Regular) else {
             return Err(missing());
         };
-        let contents = &self.image.contents;
-        let (start, len) = contents.extent_of(content)?;
+        let map = &self.image.map;
+        let (start, len) = map.range_of(content)?;
         for range in &file.ranges {
             let at = |offset: u64| start.saturating_add(offset.min(len));
-            contents.each_extent(at(range.start)..at(range.end), &mut |_, extent| {
+            map.each_extent(at(range.start)..at(range.end), &mut |_, extent| {
                 if let Source::Stream { stream, address } = extent.source {
                     let end = address.saturating_add(extent.len);
-                    self.run_of(stream, address..end)?;
+                    self.range_of(stream, address..end)?;
                 }
                 Ok(match self.is_enough() {
                     true => ControlFlow::Break(()),
@@ -182,8 +181,8 @@ impl Work {
         Ok(())
     }
 
-    fn run_of(&self, stream: u8, run: Range<u64>) -> Result<()> {
-        self.image.contents.each_piece(stream, run, &mut |len| {
+    fn range_of(&self, stream: u8, range: Range<u64>) -> Result<()> {
+        self.image.contents.load_range(stream, range, &mut |len| {
             self.hold(len);
             self.is_enough()
         })
@@ -191,11 +190,11 @@ impl Work {
 }
 
 impl Image {
-    /// Decodes into the cache, by threads of its own, what `what` says, until half of the cache is
-    /// full. What is missing or damaged is passed over.
+    /// Decodes what `what` selects into the cache, in threads of its own, until half of the cache
+    /// is full. Skips what is missing or damaged.
     ///
     /// # Errors
-    /// `Io` where no thread could be started.
+    /// `Io` if a thread could not be started.
     pub fn prefetch(self: &Arc<Self>, what: PrefetchSet) -> Result<PrefetchHandle> {
         let tasks: Box<dyn Iterator<Item = Task> + Send> = match what {
             PrefetchSet::All => Box::new(self.clone().all_blocks()),
@@ -210,10 +209,10 @@ impl Image {
             held_len: AtomicU64::new(0),
             held_max: cache.counts().len_max / 2,
             missing_count: AtomicU64::new(0),
-            left: Mutex::new(thread_count),
-            is_over: Condvar::new(),
+            active_threads: Mutex::new(thread_count),
+            has_ended: Condvar::new(),
         });
-        // Whatever goes wrong from here on, what was started is stopped.
+        // Dropping the handle on a later failure stops the threads that were started.
         let mut handle = PrefetchHandle {
             work,
             threads: Vec::new(),
@@ -223,7 +222,7 @@ impl Image {
             let thread = std::thread::Builder::new()
                 .name(format!("warm-{no}"))
                 .spawn(move || work.run())
-                .map_err(|e| Error::io("start a thread that reads ahead", e))?;
+                .map_err(|e| Error::io("start a prefetch thread", e))?;
             handle.threads.push(thread);
         }
         Ok(handle)
@@ -233,14 +232,14 @@ impl Image {
         let streams = 0..u8::try_from(self.directory.streams.len()).unwrap_or(u8::MAX);
         streams.flat_map(move |stream| {
             let image = self.clone();
-            let count = match image.contents.base_of(stream) {
-                // Those of base images are many more than this image has of them.
-                Some(_) => 0,
-                None => image.records.record_count(RecordType::Data, stream),
+            let count = match image.map.is_base_stream(stream) {
+                // A base image has many more blocks than this image uses of it.
+                true => 0,
+                false => image.records.record_count(RecordType::Data, stream),
             };
             (0..count).map(move |no| {
                 let len = u64::MAX;
-                Task::Place(image.clone(), Place::Block { stream, no, len })
+                Task::Item(image.clone(), HotItem::Block { stream, no, len })
             })
         })
     }
@@ -251,18 +250,18 @@ impl Image {
         }
         let mut images: HashMap<Digest, Arc<Self>> = HashMap::new();
         images.insert(self.summary.image_digest, self.clone());
-        let mut waiting = self.records.bases();
+        let mut waiting = self.bases();
         while let Some(image) = waiting.pop() {
             let digest = image.summary.image_digest;
             if images.insert(digest, image.clone()).is_none() {
-                waiting.append(&mut image.records.bases());
+                waiting.append(&mut image.bases());
             }
         }
-        let places = hotness.images.into_iter().filter_map(move |hot| {
+        let items = hotness.images.into_iter().filter_map(move |hot| {
             let image = images.get(&hot.digest)?.clone();
-            let places = hot.places.into_iter();
-            Some(places.map(move |place| Task::Place(image.clone(), place)))
+            let items = hot.items.into_iter();
+            Some(items.map(move |item| Task::Item(image.clone(), item)))
         });
-        Box::new(places.flatten())
+        Box::new(items.flatten())
     }
 }

@@ -3,7 +3,7 @@
 use crate::json::Object;
 use crate::progress::count;
 use serde_json::{Value, json};
-use weald_image::Stages;
+use weald_image::SpaceUsage;
 
 /// One step: what it took away, or put there.
 struct Step {
@@ -14,7 +14,7 @@ struct Step {
     added: u64,
 }
 
-fn steps(stages: &Stages) -> Vec<Step> {
+fn steps(stages: &SpaceUsage) -> Vec<Step> {
     let saved = |what: &str, saved| Step {
         what: what.to_owned(),
         saved,
@@ -55,7 +55,7 @@ fn steps(stages: &Stages) -> Vec<Step> {
 }
 
 /// The table for people: what each step changed and what is left then.
-pub fn text(stages: &Stages) -> String {
+pub fn text(stages: &SpaceUsage) -> String {
     let mut left = stages.named_len;
     let mut text = format!(
         "\n{:<32}{:>20}{:>20}{:>9}\n",
@@ -86,7 +86,7 @@ pub fn text(stages: &Stages) -> String {
 }
 
 /// The same for programs.
-pub fn json(stages: &Stages) -> Value {
+pub fn json(stages: &SpaceUsage) -> Value {
     let numbers = [
         ("named_len", stages.named_len),
         ("shared_len", stages.shared_len),

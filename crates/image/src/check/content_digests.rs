@@ -1,0 +1,251 @@
+//! Digests of all contents: each decoded once and hashed, by many threads.
+
+use crate::image::Image;
+use parking_lot::Mutex;
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
+use weald_format::container::RecordType;
+use weald_format::pages::Source;
+use weald_format::tree_digest::ContentHasher;
+use weald_format::{ContentId, Digest, Error, Result};
+
+/// Contents that a thread takes at a time.
+const CONTENTS_AT_ONCE: u64 = 64;
+/// Bytes of a content read at once.
+const PIECE_LEN: u64 = 1 << 20;
+/// Errors that are kept: many contents meet the same damaged block.
+const ERRORS_MAX: usize = 1000;
+
+/// An error about the contents.
+pub fn bad(what: String) -> Error {
+    Error::corrupt("content", 0, "F-10.3", what)
+}
+
+/// Digests of all contents.
+#[derive(Default)]
+pub struct ContentDigests {
+    /// Digest of each content; `None` if it cannot be read.
+    pub digests: Vec<Option<Digest>>,
+    /// Distinct errors, [`ERRORS_MAX`] at most.
+    pub errors: Vec<Error>,
+    /// Bytes that were hashed.
+    pub len: u64,
+}
+
+/// The contents in as many parts as there are threads. Each thread begins with its own part,
+/// because two threads on adjacent contents wait for each other's blocks.
+struct Parts {
+    /// For each part: its next content, and its end.
+    parts: Vec<(AtomicU64, u64)>,
+}
+
+impl Parts {
+    fn new(count: u64, threads: usize) -> Self {
+        let threads = threads.max(1) as u64;
+        let share = count.div_ceil(threads);
+        let start = |no: u64| share.saturating_mul(no).min(count);
+        let part = |no: u64| (AtomicU64::new(start(no)), start(no.saturating_add(1)));
+        Self {
+            parts: (0..threads).map(part).collect(),
+        }
+    }
+
+    /// The next contents for thread `no`: of its own part, later of the other parts.
+    fn take(&self, no: usize) -> Option<Range<u64>> {
+        let (before, own) = self.parts.split_at_checked(no)?;
+        own.iter().chain(before).find_map(|(next, end)| {
+            let start = next.fetch_add(CONTENTS_AT_ONCE, Ordering::Relaxed);
+            (start < *end).then(|| start..start.saturating_add(CONTENTS_AT_ONCE).min(*end))
+        })
+    }
+}
+
+/// Computes the digests of all `count` contents with `threads` threads.
+pub fn digest_all(image: &Image, count: u64, threads: usize) -> ContentDigests {
+    let parts = Parts::new(count, threads);
+    let results = Mutex::new(ContentDigests {
+        digests: no_digests(count),
+        ..ContentDigests::default()
+    });
+    std::thread::scope(|scope| {
+        for no in 0..threads.max(1) {
+            let (parts, results) = (&parts, &results);
+            scope.spawn(move || {
+                while let Some(contents) = parts.take(no) {
+                    check_some(image, contents, results);
+                }
+            });
+        }
+    });
+    results.into_inner()
+}
+
+/// The digest of every content.
+///
+/// # Errors
+/// `Io`, `Corrupt`: the first error.
+pub fn digests(image: &Image, threads: usize) -> Result<Vec<Digest>> {
+    let count = image.summary.content_count;
+    check_starts(image, count)?;
+    let results = digest_all(image, count, threads);
+    match results.errors.into_iter().next() {
+        Some(error) => Err(error),
+        None => Ok(results.digests.into_iter().flatten().collect()),
+    }
+}
+
+/// The contents that recipes make, partly or entirely.
+///
+/// # Errors
+/// `Io`, `Corrupt`.
+pub fn made_contents(image: &Image) -> Result<Vec<ContentId>> {
+    let mut made = Vec::new();
+    if image.records.item_count(RecordType::Recipes, 0) == 0 {
+        return Ok(made);
+    }
+    for id in (0..image.summary.content_count).map(ContentId) {
+        let mut is_made = false;
+        each_source(image, id, &mut |stream, _| {
+            is_made |= image.map.has_recipe_output(stream);
+            Ok(())
+        })?;
+        if is_made {
+            made.push(id);
+        }
+    }
+    Ok(made)
+}
+
+/// One slot for every content. `Directory::check_fits` bounds the count by the length of the file.
+pub fn no_digests(count: u64) -> Vec<Option<Digest>> {
+    vec![None; usize::try_from(count).unwrap_or(0)]
+}
+
+/// Checks that the contents tile the logical space.
+///
+/// # Errors
+/// `Corrupt` if they do not; `Io`.
+pub fn check_starts(image: &Image, count: u64) -> Result<()> {
+    let mut end = 0u64;
+    for id in 0..count {
+        let (start, len) = image.map.range_of(ContentId(id))?;
+        if start != end {
+            return Err(bad(format!(
+                "content {id}: expected logical start {end}, found {start}"
+            )));
+        }
+        end = end.saturating_add(len);
+    }
+    let logical_len = image.records.item_count(RecordType::Extents, 0);
+    match end == logical_len {
+        true => Ok(()),
+        false => Err(bad(format!(
+            "contents end at logical byte {end}, extents at {logical_len}"
+        ))),
+    }
+}
+
+fn check_some(image: &Image, contents: Range<u64>, results: &Mutex<ContentDigests>) {
+    let done: Vec<_> = contents
+        .map(|id| (id, content_digest(image, ContentId(id))))
+        .collect();
+    let mut results = results.lock();
+    for (id, result) in done {
+        match result {
+            Ok((digest, len)) => {
+                if let Some(slot) = usize::try_from(id)
+                    .ok()
+                    .and_then(|id| results.digests.get_mut(id))
+                {
+                    *slot = Some(digest);
+                }
+                results.len = results.len.saturating_add(len);
+            }
+            Err(error) if results.errors.len() < ERRORS_MAX => {
+                let same =
+                    |e: &Error| e.place() == error.place() && e.to_string() == error.to_string();
+                if !results.errors.iter().any(same) {
+                    results.errors.push(error);
+                }
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Digest and data length of a content; decodes it.
+fn content_digest(image: &Image, id: ContentId) -> Result<(Digest, u64)> {
+    let (_, len) = image.map.range_of(id)?;
+    let mut runs = Vec::new();
+    image.map.runs(id, 0, &mut |run| {
+        if !run.is_hole {
+            runs.push((run.offset, run.len));
+        }
+        ControlFlow::Continue(())
+    })?;
+    let is_dense = runs == [(0, len)];
+    let mut hasher = if is_dense {
+        ContentHasher::dense()
+    } else {
+        ContentHasher::sparse(len, &runs)
+    };
+    let mut read = 0u64;
+    for (offset, run_len) in runs {
+        let mut at = offset;
+        let end = offset.saturating_add(run_len);
+        while at < end {
+            let chunk =
+                image
+                    .contents
+                    .read(id, at, end.saturating_sub(at).min(PIECE_LEN) as usize)?;
+            if chunk.is_empty() {
+                return Err(bad(format!("content {id} ends at {at}, expected {end}")));
+            }
+            hasher.update(&chunk);
+            at = at.saturating_add(chunk.len() as u64);
+        }
+        read = read.saturating_add(run_len);
+    }
+    Ok((hasher.finish(), read))
+}
+
+/// Visits stream and addresses of every extent of a content that is not a hole.
+///
+/// # Errors
+/// `Io`, `Corrupt`, and those of `visit`.
+pub fn each_source(
+    image: &Image,
+    id: ContentId,
+    visit: &mut dyn FnMut(u8, Range<u64>) -> Result<()>,
+) -> Result<()> {
+    let (start, len) = image.map.range_of(id)?;
+    let range = start..start.saturating_add(len);
+    image.map.each_extent(range, &mut |_, extent| {
+        if let Source::Stream { stream, address } = extent.source {
+            visit(stream, address..address.saturating_add(extent.len))?;
+        }
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Would catch: contents that no thread takes, or that two threads take.
+    #[test]
+    fn every_content_is_taken_once() {
+        for (count, threads) in [(0, 2), (1, 4), (63, 2), (1000, 3), (4096, 1), (10_000, 7)] {
+            let parts = Parts::new(count, threads);
+            let mut taken: Vec<u64> = Vec::new();
+            // The last thread takes some of its part, then the first thread everything else.
+            for no in [threads - 1, 0] {
+                let pieces = std::iter::from_fn(|| parts.take(no));
+                let most = if no == 0 { usize::MAX } else { 3 };
+                taken.extend(pieces.take(most).flatten());
+            }
+            taken.sort_unstable();
+            assert!(taken.into_iter().eq(0..count), "{count} by {threads}");
+        }
+    }
+}

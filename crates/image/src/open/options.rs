@@ -1,0 +1,63 @@
+//! How to open an image.
+
+use crate::cache::shared::SharedCache;
+use std::path::PathBuf;
+use std::sync::Arc;
+use weald_format::{ByteLen, ByteOffset, Digest};
+
+/// How to open an image.
+#[derive(Debug, Clone)]
+pub struct OpenOptions {
+    /// Hard limit of cached decoded bytes, a quarter of it for metadata. Metadata get at least 8
+    /// MiB, which may exceed the limit: with less, a walk would decode them over and over. 0 keeps
+    /// nothing.
+    pub cache_len: ByteLen,
+    /// The cache to use, which may be shared with other images, instead of a private one of
+    /// `cache_len` bytes.
+    pub cache: Option<Arc<SharedCache>>,
+    /// Refuse an image with another image digest. If `generation` is `None`, older generations are
+    /// searched for the digest.
+    pub expected_digest: Option<Digest>,
+    /// Read this generation; `None` reads the last one.
+    pub generation: Option<u64>,
+    /// Threads that decode ahead of sequential readers; 0 = none. Images with the same cache share
+    /// the threads of the first image that has any.
+    pub prefetch_threads: usize,
+    /// Directories in which base images are searched, besides the directory of the image itself.
+    pub base_dirs: Vec<PathBuf>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            cache_len: ByteLen(256 << 20),
+            cache: None,
+            expected_digest: None,
+            generation: None,
+            prefetch_threads: 0,
+            base_dirs: Vec::new(),
+        }
+    }
+}
+
+/// Start of an image in its file; the image ends at the end of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageStart {
+    /// This byte offset.
+    At(ByteOffset),
+    /// The offset that follows from the footer at the end of the file. Any data may precede the
+    /// image, for instance a script that mounts it or a boot loader.
+    Auto,
+}
+
+impl Default for ImageStart {
+    fn default() -> Self {
+        Self::At(ByteOffset(0))
+    }
+}
+
+impl From<u64> for ImageStart {
+    fn from(offset: u64) -> Self {
+        Self::At(ByteOffset(offset))
+    }
+}
