@@ -39,7 +39,7 @@ pub fn arrange(
     watch: &dyn Watch,
 ) -> Result<Vec<Job>> {
     if let Some(script) = options.script.as_ref().filter(|s| s.orders()) {
-        let jobs = by_script(script, tree, &jobs)?;
+        let jobs = by_script(script, tree, &jobs, watch)?;
         return Ok(hot_first(tree, jobs, &options.hot_paths));
     }
     match &options.order {
@@ -73,13 +73,19 @@ fn hot_first(tree: &ScannedTree, mut jobs: Vec<Job>, paths: &[Vec<u8>]) -> Vec<J
     jobs
 }
 
-fn by_script(script: &Script, tree: &ScannedTree, jobs: &[Job]) -> Result<Vec<Job>> {
+fn by_script(
+    script: &Script,
+    tree: &ScannedTree,
+    jobs: &[Job],
+    watch: &dyn Watch,
+) -> Result<Vec<Job>> {
     let paths: Vec<Vec<u8>> = jobs.iter().map(|job| tree.path_of(job.entry)).collect();
     let mut candidates = jobs.iter().zip(&paths).map(|(job, path)| {
         let (attributes, mtime) = (tree.attributes(job.entry), tree.mtime(job.entry));
         Candidate::new(path, FileKind::Regular, job.len, attributes, mtime)
     });
-    let order = script.order(&mut candidates)?.unwrap_or_default();
+    let order = script.order(&mut candidates, &|| watch.is_cancelled())?;
+    let order = order.unwrap_or_default();
     Ok(order.into_iter().map(|index| jobs[index]).collect())
 }
 

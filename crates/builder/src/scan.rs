@@ -68,9 +68,14 @@ impl ScanOptions<'_> {
         size: u64,
         attributes: &Attributes,
         mtime: Timestamp,
+        is_cancelled: &dyn Fn() -> bool,
     ) -> Result<bool> {
         match self.script.filter(|script| script.filters()) {
-            Some(script) => script.keeps(&Candidate::new(&path(), kind, size, attributes, mtime)),
+            Some(script) => {
+                let path = path();
+                let candidate = Candidate::new(&path, kind, size, attributes, mtime);
+                script.keeps(&candidate, is_cancelled)
+            }
             None => Ok(true),
         }
     }

@@ -1,36 +1,28 @@
 //! Scripts in Lua that say what goes into an image and in which order.
 //!
 //! A script sees what it is given and nothing else: no files, no processes, no clock, no other
-//! code. It has a limit of memory and, for every call, of steps; what it does wrong ends the build
-//! with its own words.
+//! code. It has a limit of memory, of steps for every call, and of time: functions of Lua's library
+//! can run for ever without taking a step. So Lua has a thread of its own (`script/machine.rs`),
+//! and this side stops waiting for it when the time is up or the build was interrupted. A thread
+//! that still runs then is left behind; it ends with the process.
 
-use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, VmState};
+mod machine;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use machine::{Answer, Entry, Machine, Request};
 use std::fmt;
+use std::io::Read;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp};
 
-/// Steps of Lua's machine that a call may take: a second or so.
-const CALL_STEPS_MAX: u64 = 100_000_000;
-/// And more of them for each entry that is to be put in order.
-const ENTRY_STEPS_MAX: u64 = 100_000;
-/// Steps between two looks at the limit.
-const STEPS_AT_ONCE: u32 = 10_000;
 /// Bytes of a script.
 const SCRIPT_LEN_MAX: u64 = 1 << 20;
-/// What is taken from the base library: it would load other code, tell what differs from run to
-/// run, or catch the error that ends a call without end.
-const FORBIDDEN: [&str; 8] = [
-    "dofile",
-    "load",
-    "loadfile",
-    "require",
-    "collectgarbage",
-    "print",
-    "pcall",
-    "xpcall",
-];
+/// Entries that are handed over together to be put in order.
+const ENTRIES_AT_ONCE: usize = 4096;
+/// Time between two looks whether the build was interrupted.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An entry as a script sees it.
 #[derive(Debug, Clone, Copy)]
@@ -73,15 +65,33 @@ impl<'a> Candidate<'a> {
     }
 }
 
+/// What a script may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScriptLimits {
+    /// Bytes of memory.
+    pub memory_len: u64,
+    /// Time that all its calls may take together.
+    pub time: Duration,
+}
+
 /// A script that was loaded.
 pub struct Script {
     name: String,
-    memory_len: u64,
-    lua: Mutex<Lua>,
-    filter: Option<Function>,
-    order: Option<Function>,
-    /// Steps that the call under way has left.
-    steps: Arc<AtomicU64>,
+    limits: ScriptLimits,
+    filters: bool,
+    orders: bool,
+    line: Mutex<Line>,
+}
+
+/// The way to the script's thread.
+struct Line {
+    requests: Sender<Request>,
+    answers: Receiver<Result<Answer>>,
+    /// Time that calls have taken.
+    spent: Duration,
+    /// The script did not answer in time, or nobody waits for its answer any more: no other call
+    /// can be made.
+    is_abandoned: bool,
 }
 
 impl fmt::Debug for Script {
@@ -92,151 +102,163 @@ impl fmt::Debug for Script {
     }
 }
 
-fn kind_word(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::Regular => "file",
-        FileKind::Directory => "directory",
-        FileKind::Symlink => "symlink",
-        FileKind::CharDevice => "character device",
-        FileKind::BlockDevice => "block device",
-        FileKind::Fifo => "fifo",
-        FileKind::Socket => "socket",
-    }
-}
-
 impl Script {
-    /// Loads the script in the file at `path`, which may take `memory_len` bytes of memory.
+    /// Loads the script in the file at `path`.
     ///
     /// # Errors
-    /// `NotFound`, `Io`; `Limit` for files over 1 MiB; `Invalid` as [`Script::new`].
-    pub fn load(path: &Path, memory_len: u64) -> Result<Self> {
+    /// `NotFound`, `Io`; `Limit` for files over 1 MiB; else as [`Script::new`].
+    pub fn load(path: &Path, limits: &ScriptLimits) -> Result<Self> {
         let shown = path.display().to_string();
         let failed = |e| Error::io(shown.clone(), e);
-        if std::fs::metadata(path).map_err(failed)?.len() > SCRIPT_LEN_MAX {
+        let file = std::fs::File::open(path).map_err(failed)?;
+        // A device or pipe has no length that could be asked.
+        let mut text = Vec::new();
+        let read = file.take(SCRIPT_LEN_MAX + 1).read_to_end(&mut text);
+        if read.map_err(failed)? as u64 > SCRIPT_LEN_MAX {
             return Err(Error::limit(format!(
                 "{shown}: a script may have 1 MiB at most"
             )));
         }
-        let text = std::fs::read(path).map_err(failed)?;
-        Self::new(&shown, &text, memory_len)
+        Self::new(&shown, &text, limits)
     }
 
     /// A script of this text, called `name` in messages.
     ///
     /// # Errors
     /// `Invalid` with Lua's words where it does not compile or run; where it defines neither
-    /// `filter` nor `order`.
-    pub fn new(name: &str, text: &[u8], memory_len: u64) -> Result<Self> {
-        let steps = Arc::new(AtomicU64::new(CALL_STEPS_MAX));
-        let made = Self::start(name, text, memory_len, &steps);
-        let (lua, filter, order) = made.map_err(|e| failed(name, &e))?;
-        if filter.is_none() && order.is_none() {
-            let what = format!("{name}: expected a function 'filter' or 'order', found neither");
-            return Err(Error::invalid(what));
-        }
-        Ok(Self {
+    /// `filter` nor `order`. `Limit` where it takes too long; `Io` where no thread can be started.
+    pub fn new(name: &str, text: &[u8], limits: &ScriptLimits) -> Result<Self> {
+        let (requests, asked) = crossbeam_channel::unbounded();
+        let (answer, answers) = crossbeam_channel::unbounded();
+        let (own_name, own_text, memory_len) = (name.to_owned(), text.to_vec(), limits.memory_len);
+        let run = move || Machine::run(&own_name, &own_text, memory_len, &asked, &answer);
+        let thread = std::thread::Builder::new().name("script".into());
+        thread
+            .spawn(run)
+            .map_err(|e| Error::io(name.to_owned(), e))?;
+        let mut script = Self {
             name: name.to_owned(),
-            memory_len,
-            lua: Mutex::new(lua),
-            filter,
-            order,
-            steps,
-        })
-    }
-
-    fn start(
-        name: &str,
-        text: &[u8],
-        memory_len: u64,
-        steps: &Arc<AtomicU64>,
-    ) -> mlua::Result<(Lua, Option<Function>, Option<Function>)> {
-        let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH | StdLib::UTF8;
-        let lua = Lua::new_with(libraries, LuaOptions::default())?;
-        let globals = lua.globals();
-        for word in FORBIDDEN {
-            globals.raw_remove(word)?;
+            limits: *limits,
+            filters: false,
+            orders: false,
+            line: Mutex::new(Line {
+                requests,
+                answers,
+                spent: Duration::ZERO,
+                is_abandoned: false,
+            }),
+        };
+        if let Answer::Loaded { filters, orders } = script.ask(Request::Load, &|| false)? {
+            (script.filters, script.orders) = (filters, orders);
         }
-        let math: Table = globals.get("math")?;
-        for word in ["random", "randomseed"] {
-            math.raw_remove(word)?;
+        match script.filters || script.orders {
+            true => Ok(script),
+            false => Err(Error::invalid(format!(
+                "{name}: expected a function 'filter' or 'order', found neither"
+            ))),
         }
-        lua.set_memory_limit(usize::try_from(memory_len).unwrap_or(usize::MAX))?;
-        let left = steps.clone();
-        let every = HookTriggers::new().every_nth_instruction(STEPS_AT_ONCE);
-        lua.set_hook(every, move |_, _| {
-            let before = left.load(Ordering::Relaxed);
-            left.store(
-                before.saturating_sub(STEPS_AT_ONCE.into()),
-                Ordering::Relaxed,
-            );
-            match before {
-                0 => Err(mlua::Error::runtime("it takes too many steps")),
-                _ => Ok(VmState::Continue),
-            }
-        })?;
-        // Text only: compiled code is not checked by Lua.
-        let chunk = lua.load(text).set_name(format!("@{name}"));
-        chunk.set_mode(mlua::chunk::ChunkMode::Text).exec()?;
-        let (filter, order) = (globals.get("filter")?, globals.get("order")?);
-        Ok((lua, filter, order))
     }
 
     /// Bytes of memory that it may take.
     pub fn memory_len(&self) -> u64 {
-        self.memory_len
+        self.limits.memory_len
     }
 
     /// Whether it wants to be asked about entries.
     pub fn filters(&self) -> bool {
-        self.filter.is_some()
+        self.filters
     }
 
     /// Whether it puts contents in order.
     pub fn orders(&self) -> bool {
-        self.order.is_some()
+        self.orders
     }
 
-    fn locked(&self) -> MutexGuard<'_, Lua> {
-        self.lua.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Asks the script's thread and waits: until there is an answer, the time is up, or
+    /// `is_cancelled`.
+    fn ask(&self, request: Request, is_cancelled: &dyn Fn() -> bool) -> Result<Answer> {
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        if line.is_abandoned {
+            return Err(Error::invalid("interrupted"));
+        }
+        let start = Instant::now();
+        let is_sent = line.requests.send(request).is_ok();
+        loop {
+            let left =
+                (self.limits.time.saturating_sub(line.spent)).saturating_sub(start.elapsed());
+            let answer = line.answers.recv_timeout(left.min(LOOK_INTERVAL));
+            let error = match answer {
+                Ok(answer) => {
+                    line.spent += start.elapsed();
+                    return answer;
+                }
+                Err(RecvTimeoutError::Disconnected) if is_sent => self.ended(),
+                Err(RecvTimeoutError::Disconnected) => Error::invalid("interrupted"),
+                Err(RecvTimeoutError::Timeout) if is_cancelled() => Error::invalid("interrupted"),
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => self.too_slow(),
+                Err(RecvTimeoutError::Timeout) => continue,
+            };
+            line.is_abandoned = true;
+            return Err(error);
+        }
+    }
+
+    fn ended(&self) -> Error {
+        Error::invalid(format!("{}: the script's thread ended", self.name))
+    }
+
+    fn too_slow(&self) -> Error {
+        Error::limit(format!(
+            "{}: the script has run for {} s, which is the limit; expected a faster script, or a \
+             longer --script-timeout",
+            self.name,
+            self.limits.time.as_secs()
+        ))
     }
 
     /// Whether the entry goes into the image: what `filter` says, or true without it.
     ///
     /// # Errors
-    /// `Invalid` where the script fails or answers neither true nor false.
-    pub fn keeps(&self, candidate: &Candidate<'_>) -> Result<bool> {
-        let Some(filter) = &self.filter else {
+    /// `Invalid` where the script fails or answers neither true nor false, and "interrupted" where
+    /// `is_cancelled` says so while it runs; `Limit` where all its time is used.
+    pub fn keeps(
+        &self,
+        candidate: &Candidate<'_>,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<bool> {
+        if !self.filters {
             return Ok(true);
-        };
-        let lua = self.locked();
-        self.steps.store(CALL_STEPS_MAX, Ordering::Relaxed);
-        let answer = table(&lua, candidate).and_then(|entry| filter.call::<mlua::Value>(entry));
-        match answer.map_err(|e| failed(&self.name, &e))? {
-            mlua::Value::Boolean(keeps) => Ok(keeps),
-            other => Err(Error::invalid(format!(
-                "{}: filter: expected true or false for {}, found {}",
-                self.name,
-                candidate.path.escape_ascii(),
-                other.type_name()
-            ))),
         }
+        let answer = self.ask(Request::Filter(Entry::of(candidate)), is_cancelled)?;
+        Ok(matches!(answer, Answer::Kept(true)))
     }
 
     /// The order that `order` puts `candidates` in, as indices: the array that it returns, or the
     /// one it was given where it returns nothing.
     ///
     /// # Errors
-    /// `Invalid` where the script fails, or loses or doubles an entry.
+    /// As [`Script::keeps`]; `Invalid` also where the script loses or doubles an entry.
     pub fn order(
         &self,
         candidates: &mut dyn Iterator<Item = Candidate<'_>>,
+        is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<usize>>> {
-        let Some(order) = &self.order else {
+        if !self.orders {
+            return Ok(None);
+        }
+        let mut count = 0;
+        loop {
+            let some = Iterator::take(&mut *candidates, ENTRIES_AT_ONCE);
+            let some: Vec<Entry> = some.map(|c| Entry::of(&c)).collect();
+            if some.is_empty() {
+                break;
+            }
+            count += some.len();
+            self.ask(Request::Add(some), is_cancelled)?;
+        }
+        let Answer::Ordered(indices) = self.ask(Request::Order, is_cancelled)? else {
             return Ok(None);
         };
-        let lua = self.locked();
-        let sorted = self.call_order(&lua, order, candidates);
-        let (count, indices) = sorted.map_err(|e| failed(&self.name, &e))?;
         let mut is_seen = vec![false; count];
         for &index in &indices {
             match is_seen.get_mut(index) {
@@ -256,64 +278,16 @@ impl Script {
             ))),
         }
     }
-
-    fn call_order(
-        &self,
-        lua: &Lua,
-        order: &Function,
-        candidates: &mut dyn Iterator<Item = Candidate<'_>>,
-    ) -> mlua::Result<(usize, Vec<usize>)> {
-        let entries = lua.create_table()?;
-        let mut count = 0usize;
-        for candidate in candidates {
-            let entry = table(lua, &candidate)?;
-            entry.raw_set("index", count)?;
-            entries.raw_push(entry)?;
-            count += 1;
-        }
-        let steps = ENTRY_STEPS_MAX.saturating_mul(count as u64);
-        let steps = CALL_STEPS_MAX.saturating_add(steps);
-        self.steps.store(steps, Ordering::Relaxed);
-        let returned: Option<Table> = order.call(entries.clone())?;
-        let sorted = returned.unwrap_or(entries);
-        let mut indices = Vec::with_capacity(count);
-        for entry in sorted.sequence_values::<Table>() {
-            indices.push(entry?.raw_get("index")?);
-        }
-        Ok((count, indices))
-    }
-}
-
-fn table(lua: &Lua, candidate: &Candidate<'_>) -> mlua::Result<Table> {
-    let path = candidate.path;
-    let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
-    let entry = lua.create_table_with_capacity(0, 9)?;
-    entry.raw_set("path", lua.create_string(path)?)?;
-    entry.raw_set("name", lua.create_string(name)?)?;
-    entry.raw_set("type", kind_word(candidate.kind))?;
-    entry.raw_set("size", candidate.size)?;
-    entry.raw_set("mode", candidate.permissions)?;
-    entry.raw_set("uid", candidate.uid)?;
-    entry.raw_set("gid", candidate.gid)?;
-    entry.raw_set("mtime", candidate.mtime.seconds)?;
-    Ok(entry)
-}
-
-fn failed(name: &str, error: &mlua::Error) -> Error {
-    let words = error.to_string();
-    let words = words.split("\nstack traceback:").next().unwrap_or(&words);
-    // Lua begins with the name already, where it knows the line.
-    match words.contains(name) {
-        true => Error::invalid(words.to_owned()),
-        false => Error::invalid(format!("{name}: {words}")),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MEMORY_LEN: u64 = 16 << 20;
+    const LIMITS: ScriptLimits = ScriptLimits {
+        memory_len: 16 << 20,
+        time: Duration::from_secs(300),
+    };
 
     fn candidate(path: &[u8], size: u64) -> Candidate<'_> {
         Candidate {
@@ -331,14 +305,17 @@ mod tests {
     }
 
     fn script(text: &str) -> Script {
-        Script::new("test.lua", text.as_bytes(), MEMORY_LEN).unwrap()
+        Script::new("test.lua", text.as_bytes(), &LIMITS).unwrap()
     }
 
     fn error(text: &str) -> String {
-        let loaded = Script::new("test.lua", text.as_bytes(), MEMORY_LEN);
+        let loaded = Script::new("test.lua", text.as_bytes(), &LIMITS);
         let asked = loaded.and_then(|s| {
-            s.keeps(&candidate(b"a/b", 3))?;
-            s.order(&mut [candidate(b"a", 1), candidate(b"b", 2)].into_iter())
+            s.keeps(&candidate(b"a/b", 3), &|| false)?;
+            s.order(
+                &mut [candidate(b"a", 1), candidate(b"b", 2)].into_iter(),
+                &|| false,
+            )
         });
         asked.unwrap_err().to_string()
     }
@@ -349,8 +326,16 @@ mod tests {
             return e.path == 'd/\\255' and e.name == '\\255' and e.type == 'file' and e.size == 7 and e.mode == 420
                 and e.uid == 1 and e.gid == 2 and e.mtime == 9
         end";
-        assert!(script(text).keeps(&candidate(b"d/\xff", 7)).unwrap());
-        assert!(!script(text).keeps(&candidate(b"d/\xff", 8)).unwrap());
+        assert!(
+            script(text)
+                .keeps(&candidate(b"d/\xff", 7), &|| false)
+                .unwrap()
+        );
+        assert!(
+            !script(text)
+                .keeps(&candidate(b"d/\xff", 8), &|| false)
+                .unwrap()
+        );
     }
 
     #[test]
@@ -358,7 +343,11 @@ mod tests {
         let entries = || [candidate(b"c", 1), candidate(b"a", 3), candidate(b"b", 2)];
         let by_path =
             "function order(es) table.sort(es, function(a, b) return a.path < b.path end) end";
-        let order = |text| script(text).order(&mut entries().into_iter()).unwrap();
+        let order = |text| {
+            script(text)
+                .order(&mut entries().into_iter(), &|| false)
+                .unwrap()
+        };
         assert_eq!(order(by_path), Some(vec![1, 2, 0]));
         let reversed = "function order(es) local r = {} for i = #es, 1, -1 do r[#r + 1] = es[i] end return r end";
         assert_eq!(order(reversed), Some(vec![2, 1, 0]));
@@ -401,6 +390,7 @@ mod tests {
             "dofile",
             "coroutine",
             "print",
+            "warn",
             "collectgarbage",
             "math.random",
             "pcall",
@@ -408,7 +398,10 @@ mod tests {
             "string.dump and nil",
         ] {
             let text = format!("function filter() return ({word}) == nil end");
-            assert!(script(&text).keeps(&candidate(b"a", 1)).unwrap(), "{word}");
+            assert!(
+                script(&text).keeps(&candidate(b"a", 1), &|| false).unwrap(),
+                "{word}"
+            );
         }
     }
 
@@ -420,5 +413,82 @@ mod tests {
             error("function filter() local s = 'x' while true do s = s .. s end end")
                 .contains("memory")
         );
+    }
+
+    /// What runs for ever without a step of Lua's machine, as `filter`.
+    const ENDLESS: [&str; 4] = [
+        // Every way to split the row is tried.
+        "return (('a'):rep(40)):find(('a-'):rep(40) .. 'b') == nil",
+        "return (''):rep(1 << 60) == ''",
+        "return table.move({}, 1, 1 << 60, 2) == nil",
+        "local m = getmetatable('') m.__len, m.__index = string.len, string.sub
+         return table.concat('', '', 1, 1 << 60) == ''",
+    ];
+
+    /// Would catch: a limit that counts only the steps of Lua's own machine.
+    #[test]
+    fn calls_without_steps_end_when_the_time_is_up() {
+        let limits = ScriptLimits {
+            time: Duration::from_secs(1),
+            ..LIMITS
+        };
+        for body in ENDLESS {
+            let text = format!("function filter() {body} end");
+            let script = Script::new("test.lua", text.as_bytes(), &limits).unwrap();
+            let asked = script.keeps(&candidate(b"a", 1), &|| false);
+            let error = asked.unwrap_err();
+            assert_eq!(error.kind(), weald_format::ErrorKind::Limit, "{body}");
+            assert!(error.to_string().contains("--script-timeout"), "{error}");
+            // The next caller does not wait as long again.
+            assert!(script.keeps(&candidate(b"b", 1), &|| false).is_err());
+            let loaded = Script::new(
+                "test.lua",
+                format!("local _ = (function() {body} end)()").as_bytes(),
+                &limits,
+            );
+            assert!(loaded.unwrap_err().to_string().contains("--script-timeout"));
+        }
+    }
+
+    /// Would catch: a build that does not hear SIGINT while a script runs.
+    #[test]
+    fn an_interruption_ends_the_wait() {
+        let text = format!("function filter() {} end", ENDLESS[0]);
+        let asked = script(&text).keeps(&candidate(b"a", 1), &|| true);
+        assert_eq!(asked.unwrap_err().to_string(), "interrupted");
+    }
+
+    /// Would catch: code that runs when memory is collected, after the call that has the limit.
+    #[test]
+    fn finalizers_are_refused() {
+        for text in [
+            "setmetatable({}, { __gc = function() while true do end end })",
+            "setmetatable({}, { __gc = true })",
+        ] {
+            let found = error(text);
+            assert!(
+                found.contains("test.lua:1") && found.contains("__gc"),
+                "{found}"
+            );
+        }
+        // Set later it is no finalizer, as Lua's manual says.
+        let later =
+            "local m = {} local t = setmetatable({}, m) m.__gc = function() while true do end end
+            function filter() t = nil for i = 1, 1e5 do local x = {} end return true end";
+        assert!(script(later).keeps(&candidate(b"a", 1), &|| false).unwrap());
+        let others = "local t = setmetatable({}, { __index = { x = 1 } })
+            function filter() return t.x == 1 and getmetatable(t).__index.x == 1 end";
+        assert!(
+            script(others)
+                .keeps(&candidate(b"a", 1), &|| false)
+                .unwrap()
+        );
+    }
+
+    /// Would catch: a device that is read until memory is gone.
+    #[test]
+    fn no_more_is_read_than_a_script_may_have() {
+        let error = Script::load("/dev/zero".as_ref(), &LIMITS).unwrap_err();
+        assert!(error.to_string().contains("1 MiB at most"), "{error}");
     }
 }

@@ -134,3 +134,101 @@ fn mistakes_end_the_build() {
         assert!(!scratch.at("image").exists());
     }
 }
+
+/// A script that never answers, in a function that takes no step of Lua's machine.
+const ENDLESS: &str =
+    "function filter() return ('a'):rep(40):find(('a-'):rep(40) .. 'b') == nil end";
+
+/// Would catch: a build that hangs because of its script, or that leaves something behind.
+#[test]
+fn a_script_that_hangs_ends_the_build() {
+    let scratch = Scratch::new("64m");
+    let source = scratch.dir("source");
+    for name in ["a", "b", "c"] {
+        fs::create_dir(source.join(name)).unwrap();
+    }
+    let hang = "string.rep('', 1 << 60)";
+    for text in [
+        ENDLESS,
+        &format!("function order() {hang} end"),
+        &format!("{hang} function filter() return true end"),
+        "local m = getmetatable('') m.__len, m.__index = string.len, string.sub
+         function filter() return table.concat('', '', 1, 1 << 60) end",
+    ] {
+        let path = script(&scratch, text);
+        let options = ["--script-timeout", "1", "--script", path.to_str().unwrap()];
+        fs::write(source.join("file"), text).unwrap();
+        let output = build_command(&options, &source, &scratch.at("image"))
+            .output()
+            .unwrap();
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}: {said}");
+        let words = "script.lua: the script has run for 1 s, which is the limit; expected a faster \
+                     script, or a longer --script-timeout";
+        assert!(said.contains(words), "{text}: {said}");
+        assert_eq!(names(scratch.path()), ["script.lua", "source"]);
+    }
+}
+
+/// Would catch: SIGINT that waits for a script, wherever the script is.
+#[test]
+fn sigint_ends_a_build_whose_script_hangs() {
+    let scratch = Scratch::new("64m");
+    let source = scratch.dir("source");
+    fs::write(source.join("file"), "x").unwrap();
+    fs::create_dir(source.join("dir")).unwrap();
+    fs::write(source.join("dir/inner"), "x").unwrap();
+    for text in [
+        ENDLESS,
+        // Beyond the root other threads ask.
+        "function filter(e) return e.name ~= 'inner' or string.rep('', 1 << 60) end",
+        "function order() string.rep('', 1 << 60) end",
+    ] {
+        let path = script(&scratch, text);
+        let options = ["--script", path.to_str().unwrap()];
+        let mut command = build_command(&options, &source, &scratch.at("image"));
+        let child = command.spawn().unwrap();
+        wait_for_thread_time(child.id());
+        // SIGINT, as a terminal sends it.
+        let killed = Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status();
+        assert!(killed.unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert_eq!(stderr(&output), "weald: interrupted\n", "{text}");
+        assert_eq!(names(scratch.path()), ["script.lua", "source"]);
+    }
+}
+
+/// Waits until the script's thread of process `pid` has worked for a tenth of a second.
+fn wait_for_thread_time(pid: u32) {
+    let start = std::time::Instant::now();
+    let is_busy = || {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+        tasks.flatten().find_map(|task| {
+            let name = fs::read_to_string(task.path().join("comm")).ok()?;
+            let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+            // The fields behind the name in parentheses; the twelfth is the user time in ticks.
+            let fields = stat.rsplit(") ").next()?.to_owned();
+            let ticks: u64 = fields.split(' ').nth(11)?.parse().ok()?;
+            (name.trim() == "script" && ticks >= 10).then_some(())
+        })
+    };
+    while is_busy().is_none() {
+        assert!(start.elapsed().as_secs() < 120, "the script does not run");
+        std::thread::yield_now();
+    }
+}
+
+/// Would catch: a device that is read until memory is gone.
+#[test]
+fn a_script_without_end_is_refused() {
+    let scratch = Scratch::new("64m");
+    let source = scratch.dir("source");
+    let output = build_command(&["--script", "/dev/zero"], &source, &scratch.at("image"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/dev/zero: a script may have 1 MiB at most"));
+}

@@ -208,8 +208,9 @@ impl ImageWalk<'_> {
             let (size, mtime) = (inode.size.0, inode.times.mtime);
             let is_kept = || {
                 let path = || path.clone();
+                let (kind, is_cancelled) = (inode.kind, &|| self.watch.is_cancelled());
                 self.options
-                    .is_kept(path, inode.kind, size, &inode.attributes, mtime)
+                    .is_kept(path, kind, size, &inode.attributes, mtime, is_cancelled)
             };
             if is_excluded || !is_kept()? {
                 return Ok(());

@@ -113,6 +113,7 @@ pub struct Walk<'a> {
     is_over_limit: AtomicBool,
     /// Why everybody shall stop, if it is not the user's wish.
     failure: Mutex<Option<Error>>,
+    watch: &'a dyn Watch,
     entry_count: AtomicU64,
     file_len: AtomicU64,
 }
@@ -124,6 +125,7 @@ impl<'a> Walk<'a> {
         root: BorrowedFd<'a>,
         root_dev: u64,
         open_count: &'a AtomicUsize,
+        watch: &'a dyn Watch,
     ) -> Self {
         let open_count_max = weald_sys::open_file_limit() / OPEN_DIR_SHARE;
         Self {
@@ -142,6 +144,7 @@ impl<'a> Walk<'a> {
             is_cancelled: AtomicBool::new(false),
             is_over_limit: AtomicBool::new(false),
             failure: Mutex::new(None),
+            watch,
             entry_count: AtomicU64::new(1),
             file_len: AtomicU64::new(0),
         }
@@ -199,6 +202,11 @@ impl<'a> Walk<'a> {
     /// Whether everybody shall stop.
     pub fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Relaxed)
+    }
+
+    /// Whether to stop, asked of the user too: before [`Walk::report`] runs nobody else does.
+    pub fn is_stopped(&self) -> bool {
+        self.is_cancelled() || self.watch.is_cancelled()
     }
 
     /// Makes everybody stop because of `error`, if nobody has one yet.

@@ -37,7 +37,7 @@ pub struct Walked {
 pub fn walk(root: OwnedFd, options: &ScanOptions<'_>, watch: &dyn Watch) -> Result<Walked> {
     let root_stat = weald_sys::stat_fd(&root).map_err(|e| Error::io("cannot be examined", e))?;
     let open_count = AtomicUsize::new(0);
-    let walk = Walk::new(options, root.as_fd(), root_stat.dev, &open_count);
+    let walk = Walk::new(options, root.as_fd(), root_stat.dev, &open_count, watch);
     let mut worker = Worker::new(&walk, 0);
     let (root_entry, root_times) = worker.root(&root_stat)?;
     let shards = run(worker, watch)?;
@@ -306,7 +306,9 @@ impl<'w, 'a> Worker<'w, 'a> {
                     let path = || [prefix, &name].concat();
                     let attributes = attributes_of(&stat);
                     let options = self.walk.options;
-                    match options.is_kept(path, stat.kind, stat.size, &attributes, stat.mtime) {
+                    let (kind, size, walk) = (stat.kind, stat.size, self.walk);
+                    let is_cancelled = &|| walk.is_stopped();
+                    match options.is_kept(path, kind, size, &attributes, stat.mtime, is_cancelled) {
                         Ok(true) => {}
                         Ok(false) => continue,
                         Err(error) => return self.walk.fail(error),

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_builder::filter::{Filter, Verdict};
-use weald_builder::script::Script;
+use weald_builder::script::{Script, ScriptLimits};
 use weald_builder::{BuildOptions, MtimeRule, Report, TargetKind, Watch, build_image};
 use weald_format::{Error, ErrorKind, Result};
 use weald_ingest::{Format, Source, build_from_stream};
@@ -155,6 +155,17 @@ pub struct BuildArgs {
         help_heading = KEEP
     )]
     script: Option<PathBuf>,
+    /// Time that all calls of the script may take together; then the build ends
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 300,
+        value_parser = clap::value_parser!(u64).range(1..),
+        requires = "script",
+        hide_short_help = true,
+        help_heading = KEEP
+    )]
+    script_timeout: u64,
     /// Show which rule decides about this path of the source, and build nothing
     #[arg(
         long,
@@ -359,7 +370,11 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     options.filter = args.rules.filter()?;
     if let Some(path) = &args.script {
         // A quarter of the budget: an entry that is put in order takes about 400 bytes.
-        options.script = Some(Arc::new(Script::load(path, options.memory_len / 4)?));
+        let limits = ScriptLimits {
+            memory_len: options.memory_len / 4,
+            time: Duration::from_secs(args.script_timeout),
+        };
+        options.script = Some(Arc::new(Script::load(path, &limits)?));
     }
     options.mtime = mtime_of_environment()?;
     args.attributes.apply(&mut options);

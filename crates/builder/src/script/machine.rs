@@ -1,0 +1,286 @@
+//! The thread that runs Lua: it takes requests, one after the other, and answers each.
+
+use super::Candidate;
+use crossbeam_channel::{Receiver, Sender};
+use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, VmState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use weald_format::{Error, FileKind, Result};
+
+/// Steps of Lua's machine that a call may take: a second or so.
+const CALL_STEPS_MAX: u64 = 100_000_000;
+/// And more of them for each entry that is to be put in order.
+const ENTRY_STEPS_MAX: u64 = 100_000;
+/// Steps between two looks at the limit.
+const STEPS_AT_ONCE: u32 = 10_000;
+/// What is taken from the base library: it would load other code, tell what differs from run to
+/// run, write to the terminal, or catch the error that ends a call without end.
+const FORBIDDEN: [&str; 9] = [
+    "dofile",
+    "load",
+    "loadfile",
+    "require",
+    "collectgarbage",
+    "print",
+    "warn",
+    "pcall",
+    "xpcall",
+];
+/// A finalizer would run when memory is collected, outside of the calls that have limits. One that
+/// is put into a metatable later is none (Lua 5.4 Reference Manual, 2.5.3).
+const WITHOUT_FINALIZERS: &str = "
+local set, raw, is_a, fail = setmetatable, rawget, type, error
+function setmetatable(object, metatable)
+  if is_a(metatable) == 'table' and raw(metatable, '__gc') ~= nil then
+    fail('setmetatable: a script may have no finalizers (__gc)', 2)
+  end
+  return set(object, metatable)
+end";
+
+/// An entry on its way to the script's thread.
+pub struct Entry {
+    path: Vec<u8>,
+    kind: FileKind,
+    size: u64,
+    permissions: u16,
+    uid: u32,
+    gid: u32,
+    mtime_seconds: i64,
+}
+
+impl Entry {
+    /// What the script is told of `candidate`.
+    pub fn of(candidate: &Candidate<'_>) -> Self {
+        Self {
+            path: candidate.path.to_vec(),
+            kind: candidate.kind,
+            size: candidate.size,
+            permissions: candidate.permissions,
+            uid: candidate.uid,
+            gid: candidate.gid,
+            mtime_seconds: candidate.mtime.seconds,
+        }
+    }
+}
+
+/// What the script is asked.
+pub enum Request {
+    /// To be loaded: the first request.
+    Load,
+    /// Whether it keeps an entry.
+    Filter(Entry),
+    /// To take these entries in, which are to be put in order.
+    Add(Vec<Entry>),
+    /// To put the entries taken in in order.
+    Order,
+}
+
+/// What it says.
+pub enum Answer {
+    /// Which functions it has.
+    Loaded { filters: bool, orders: bool },
+    /// Whether the entry is kept.
+    Kept(bool),
+    /// The entries were taken in.
+    Added,
+    /// The entries in their order, as indices.
+    Ordered(Vec<usize>),
+}
+
+/// Lua with a script in it.
+pub struct Machine {
+    name: String,
+    lua: Lua,
+    filter: Option<Function>,
+    order: Option<Function>,
+    /// Entries that are to be put in order, and how many.
+    entries: Option<Table>,
+    count: usize,
+    /// Steps that the call under way has left.
+    steps: Arc<AtomicU64>,
+}
+
+impl Machine {
+    /// Loads the script at the first request and answers all others, until there are no more.
+    pub fn run(
+        name: &str,
+        text: &[u8],
+        memory_len: u64,
+        requests: &Receiver<Request>,
+        answers: &Sender<Result<Answer>>,
+    ) {
+        let Ok(Request::Load) = requests.recv() else {
+            return;
+        };
+        let mut machine = match Self::load(name, text, memory_len) {
+            Ok(machine) => machine,
+            Err(error) => return drop(answers.send(Err(failed(name, &error)))),
+        };
+        let loaded = Answer::Loaded {
+            filters: machine.filter.is_some(),
+            orders: machine.order.is_some(),
+        };
+        let mut answer = Ok(loaded);
+        while answers.send(answer).is_ok() {
+            let Ok(request) = requests.recv() else { return };
+            answer = machine.answer(request);
+        }
+    }
+
+    fn load(name: &str, text: &[u8], memory_len: u64) -> mlua::Result<Self> {
+        let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH | StdLib::UTF8;
+        let lua = Lua::new_with(libraries, LuaOptions::default())?;
+        let steps = Arc::new(AtomicU64::new(CALL_STEPS_MAX));
+        restrict(&lua, memory_len, &steps)?;
+        // Text only: compiled code is not checked by Lua.
+        let chunk = lua.load(text).set_name(format!("@{name}"));
+        chunk.set_mode(mlua::chunk::ChunkMode::Text).exec()?;
+        let globals = lua.globals();
+        let (filter, order) = (globals.get("filter")?, globals.get("order")?);
+        Ok(Self {
+            name: name.to_owned(),
+            lua,
+            filter,
+            order,
+            entries: None,
+            count: 0,
+            steps,
+        })
+    }
+
+    fn answer(&mut self, request: Request) -> Result<Answer> {
+        match request {
+            Request::Load => Ok(Answer::Added),
+            Request::Filter(entry) => self.filter(&entry),
+            Request::Add(entries) => {
+                let added = self.add(&entries).map(|()| Answer::Added);
+                added.map_err(|e| failed(&self.name, &e))
+            }
+            Request::Order => {
+                let ordered = self.order().map(Answer::Ordered);
+                ordered.map_err(|e| failed(&self.name, &e))
+            }
+        }
+    }
+
+    fn filter(&self, entry: &Entry) -> Result<Answer> {
+        let Some(filter) = &self.filter else {
+            return Ok(Answer::Kept(true));
+        };
+        self.steps.store(CALL_STEPS_MAX, Ordering::Relaxed);
+        let answer = self
+            .table(entry)
+            .and_then(|t| filter.call::<mlua::Value>(t));
+        match answer.map_err(|e| failed(&self.name, &e))? {
+            mlua::Value::Boolean(keeps) => Ok(Answer::Kept(keeps)),
+            other => Err(Error::invalid(format!(
+                "{}: filter: expected true or false for {}, found {}",
+                self.name,
+                entry.path.escape_ascii(),
+                other.type_name()
+            ))),
+        }
+    }
+
+    fn add(&mut self, added: &[Entry]) -> mlua::Result<()> {
+        let entries = match self.entries.take() {
+            Some(entries) => entries,
+            None => self.lua.create_table()?,
+        };
+        for entry in added {
+            let table = self.table(entry)?;
+            table.raw_set("index", self.count)?;
+            entries.raw_push(table)?;
+            self.count += 1;
+        }
+        self.entries = Some(entries);
+        Ok(())
+    }
+
+    fn order(&mut self) -> mlua::Result<Vec<usize>> {
+        let entries = match self.entries.take() {
+            Some(entries) => entries,
+            None => self.lua.create_table()?,
+        };
+        let count = std::mem::take(&mut self.count);
+        let Some(order) = &self.order else {
+            return Ok((0..count).collect());
+        };
+        let steps = ENTRY_STEPS_MAX.saturating_mul(count as u64);
+        let steps = CALL_STEPS_MAX.saturating_add(steps);
+        self.steps.store(steps, Ordering::Relaxed);
+        let returned: Option<Table> = order.call(entries.clone())?;
+        let sorted = returned.unwrap_or(entries);
+        let mut indices = Vec::with_capacity(count);
+        for entry in sorted.sequence_values::<Table>() {
+            indices.push(entry?.raw_get("index")?);
+        }
+        Ok(indices)
+    }
+
+    fn table(&self, entry: &Entry) -> mlua::Result<Table> {
+        let path = &*entry.path;
+        let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
+        let table = self.lua.create_table_with_capacity(0, 9)?;
+        table.raw_set("path", self.lua.create_string(path)?)?;
+        table.raw_set("name", self.lua.create_string(name)?)?;
+        table.raw_set("type", kind_word(entry.kind))?;
+        table.raw_set("size", entry.size)?;
+        table.raw_set("mode", entry.permissions)?;
+        table.raw_set("uid", entry.uid)?;
+        table.raw_set("gid", entry.gid)?;
+        table.raw_set("mtime", entry.mtime_seconds)?;
+        Ok(table)
+    }
+}
+
+/// Takes from `lua` what no script shall have, and sets its limits.
+fn restrict(lua: &Lua, memory_len: u64, steps: &Arc<AtomicU64>) -> mlua::Result<()> {
+    lua.load(WITHOUT_FINALIZERS)
+        .set_name("=setmetatable")
+        .exec()?;
+    let globals = lua.globals();
+    for word in FORBIDDEN {
+        globals.raw_remove(word)?;
+    }
+    let math: Table = globals.get("math")?;
+    for word in ["random", "randomseed"] {
+        math.raw_remove(word)?;
+    }
+    lua.set_memory_limit(usize::try_from(memory_len).unwrap_or(usize::MAX))?;
+    let left = steps.clone();
+    let every = HookTriggers::new().every_nth_instruction(STEPS_AT_ONCE);
+    lua.set_hook(every, move |_, _| {
+        let before = left.load(Ordering::Relaxed);
+        left.store(
+            before.saturating_sub(STEPS_AT_ONCE.into()),
+            Ordering::Relaxed,
+        );
+        match before {
+            0 => Err(mlua::Error::runtime("it takes too many steps")),
+            _ => Ok(VmState::Continue),
+        }
+    })
+}
+
+fn kind_word(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Regular => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::CharDevice => "character device",
+        FileKind::BlockDevice => "block device",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+    }
+}
+
+fn failed(name: &str, error: &mlua::Error) -> Error {
+    let words = error.to_string();
+    let words = words.split("\nstack traceback:").next().unwrap_or(&words);
+    // Lua begins with the name already, where it knows the line.
+    match words.contains(name) {
+        true => Error::invalid(words.to_owned()),
+        false => Error::invalid(format!("{name}: {words}")),
+    }
+}
