@@ -119,7 +119,7 @@ def options_of(args: argparse.Namespace, suite: suites.Suite) -> Options:
 
 def check_machine(suite: suites.Suite) -> None:
     """What every run of a suite needs."""
-    for tool in ("cc", "tar", "du", "bash", "openssl"):
+    for tool in ("cc", "tar", "bash", "openssl"):
         if shutil.which(tool) is None:
             raise ValueError(f"{tool} is missing: run 'bash scripts/setup.sh build bench'")
     if suite.needs_root and os.geteuid() != 0:

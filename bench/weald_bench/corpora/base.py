@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from weald_bench.measure import CommandFailed
@@ -30,18 +29,6 @@ class Given(Corpus):
         if not self.directory.is_dir():
             raise CommandFailed(f"corpus {self.name}: {self.directory} is not a directory")
         return self.directory.resolve()
-
-
-def tree_len(tree: Path) -> int:
-    """Bytes of its files, each inode once."""
-    told = subprocess.run(
-        ["du", "-s", "--apparent-size", "--block-size=1", "--", str(tree)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        check=False,
-    )
-    return int(told.stdout.split()[0])
 
 
 def human(length: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from weald_bench.bench import Bench, say
 from weald_bench.corpora import by_word
-from weald_bench.corpora.base import human, tree_len
+from weald_bench.corpora.base import human
 from weald_bench.measure import CommandFailed, warm
 from weald_bench.mounts import Samples, Source
 from weald_bench.result import SAME_ROW_OF_AGAINST, Column, Row, Table
@@ -92,7 +92,7 @@ def sizes(
     baselines = baselines + against_baseline(bench)
     table = Table(
         f"{name}-sizes",
-        f"{name}: size and cost of building, {human(tree_len(tree))} in files",
+        f"{name}: size and cost of building, {human(content_len(tree))} in files",
         [
             Column("builder", ""),
             Column("MB", "mb", 1),
