@@ -235,7 +235,7 @@ impl Decoder {
     }
 
     /// Decodes the first [`front_len`] of `raw_len` bytes into `raw` and discards its old bytes.
-    /// Does not check the bytes behind the front. If the front fails, decodes everything: each
+    /// Does not check the bytes after the front. If the front fails, decodes everything: each
     /// error is one that decoding the whole record would return.
     ///
     /// # Errors

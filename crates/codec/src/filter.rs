@@ -44,7 +44,7 @@ pub fn unfilter_part(category: Category, block: &[u8], start: usize, part: &mut 
 }
 
 /// Number of bytes at the end of a front (the first bytes of a block) that [`unfilter`] may leave
-/// filtered if the block continues behind it.
+/// filtered if the block continues after it.
 pub const fn front_tail_len(category: Category) -> usize {
     match category {
         Category::X86 => x86::FRONT_TAIL_LEN,

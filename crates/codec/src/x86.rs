@@ -32,7 +32,7 @@ pub fn unfilter(code: &mut [u8]) {
 }
 
 /// Undoes [`filter`] in `part`, the bytes of the block `code` from `start` on. `code` starts at the
-/// front of the block. It has [`FRONT_TAIL_LEN`] bytes behind the part, or ends with the block.
+/// front of the block. It has [`FRONT_TAIL_LEN`] bytes after the part, or ends with the block.
 ///
 /// # Cost
 /// O(length of the part) if instructions before it show where an instruction begins; in programs
@@ -97,7 +97,7 @@ fn certain_position(code: &[u8], start: usize) -> usize {
 }
 
 /// Bytes at the end of a front that [`unfilter`] may leave filtered if the code continues: those of
-/// an operand whose last byte lies behind the front.
+/// an operand whose last byte lies after the front.
 pub const FRONT_TAIL_LEN: usize = 3;
 
 /// Bytes that one step of the scan looks at together.

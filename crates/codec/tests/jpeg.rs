@@ -204,7 +204,7 @@ fn headers_are_as_the_format_says() {
     check("a picture that is too large", &|p| p.set_size(4096, 4096));
     let mut stored = parts.join();
     stored.push(0);
-    assert_eq!(rule(&stored, file.len()), "F-20.7", "a byte behind the end");
+    assert_eq!(rule(&stored, file.len()), "F-20.7", "a byte past the end");
     assert_eq!(
         rule(&parts.join(), file.len() - 1),
         "F-20.7",

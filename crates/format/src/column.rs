@@ -32,7 +32,7 @@ pub enum Column {
 }
 
 impl Column {
-    /// Value at `index`. Returns 0 behind the end of a `Values` column; callers stay below their
+    /// Value at `index`. Returns 0 past the end of a `Values` column; callers stay below their
     /// count.
     pub fn get(&self, index: usize) -> u64 {
         match self {
@@ -136,7 +136,7 @@ fn decode_dictionary(cursor: &mut Cursor<'_>, count: usize) -> Result<Vec<u64>> 
         .map(|&i| distinct.get(usize::from(i)).copied());
     match values.collect() {
         Some(values) => Ok(values),
-        None => Err(cursor.error("F-5.5", "dictionary index behind the end")),
+        None => Err(cursor.error("F-5.5", "dictionary index past the end")),
     }
 }
 

@@ -62,7 +62,7 @@ impl Part {
     }
 
     /// Range of a content of `plain_len` bytes that is needed to make the part; `None` if the part
-    /// ends behind the content.
+    /// ends past the content.
     pub fn input_range(&self, plain_len: u64) -> Option<Range<u64>> {
         let end = self.end().filter(|&end| end <= plain_len)?;
         let start = self.start.saturating_sub(self.sync);

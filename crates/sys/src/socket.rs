@@ -1,15 +1,14 @@
-//! The other side of a socket.
+//! Credentials of a socket's peer.
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 use std::io;
 use std::mem::MaybeUninit;
 
-/// The effective user id of the process at the other end of a connected Unix socket
-/// (`SO_PEERCRED`): of the client when it called connect(2), of the server when it called
-/// listen(2).
+/// Effective user id of the process at the other end of a connected Unix socket (`SO_PEERCRED`):
+/// that of the client when it called connect(2), or of the server when it called listen(2).
 ///
-/// `rustix` has the same call, but its process id must not be zero; the kernel says zero for a
-/// process of a PID namespace that this process cannot see.
+/// `rustix` has the same call, but refuses process id 0. The kernel returns 0 for a process in a
+/// PID namespace that this process cannot see.
 ///
 /// # Errors
 /// The errno of getsockopt(2).
@@ -19,8 +18,8 @@ use std::mem::MaybeUninit;
 pub fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut found = MaybeUninit::<libc::ucred>::zeroed();
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the descriptor is open as long as the borrow lasts; `found` and `len` are ours, and
-    // the kernel writes no more than `len` bytes to `found`.
+    // SAFETY: the borrow keeps the descriptor open. `found` and `len` are local, and the kernel
+    // writes at most `len` bytes to `found`.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -33,7 +32,8 @@ pub fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: three integers, zeroed above: whatever the kernel wrote is a value of them.
+    // SAFETY: `found` is three integers, zeroed above. Any bytes that the kernel wrote are valid
+    // for them.
     let found = unsafe { found.assume_init() };
     Ok(found.uid)
 }

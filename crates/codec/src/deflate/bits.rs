@@ -1,6 +1,6 @@
 //! Bit reader and bit writer for DEFLATE streams, least significant bit first.
 
-/// Reads bits; behind the end there are none.
+/// Reads bits; past the end there are none.
 #[derive(Clone)]
 pub struct BitReader<'a> {
     bytes: &'a [u8],
@@ -41,7 +41,7 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Returns the next `count` bits, at most 32, without consuming them; zeros behind the end.
+    /// Returns the next `count` bits, at most 32, without consuming them; zeros past the end.
     pub fn peek(&mut self, count: u32) -> u32 {
         if self.held_count < count {
             self.refill();

@@ -305,8 +305,7 @@ impl<'a> StreamWriter<'a> {
                 Some(code) => Token::from_code(code),
                 None => self.predicted.token_at(self.plain, self.at),
             };
-            let token =
-                token.ok_or_else(|| bad("token: invalid code, or behind the plain bytes"))?;
+            let token = token.ok_or_else(|| bad("token: invalid code, or past the plain bytes"))?;
             self.take(token)?;
         }
         if !ends.begins_inside {
@@ -332,7 +331,7 @@ impl<'a> StreamWriter<'a> {
         let mut start = self.at;
         while self.at < self.end {
             let choice = self.predicted.choice_at(self.plain, self.at);
-            let choice = choice.ok_or_else(|| bad("token: behind the plain bytes"))?;
+            let choice = choice.ok_or_else(|| bad("token: past the plain bytes"))?;
             self.take(choice.token)?;
             if choice.ends_block(self.tokens.len()) {
                 self.predicted_block(start, false)?;

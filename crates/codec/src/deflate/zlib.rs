@@ -306,7 +306,7 @@ fn four(bytes: &[u8; POSITION_TABLE_LEN + 3], position: u16) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The four bytes of `plain` at `at`; zeros behind its end.
+/// The four bytes of `plain` at `at`; zeros past its end.
 #[inline(always)]
 fn four_at(plain: &[u8], at: usize) -> u32 {
     if let Some(bytes) = plain.get(at..).and_then(|b| b.first_chunk()) {

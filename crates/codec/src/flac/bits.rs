@@ -36,7 +36,7 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Returns the next `count` bits, at most 32; `None` behind the end.
+    /// Returns the next `count` bits, at most 32; `None` past the end.
     #[inline]
     pub fn get(&mut self, count: u32) -> Option<u32> {
         if self.count < count {

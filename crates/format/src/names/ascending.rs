@@ -22,7 +22,7 @@ struct Bits<'a> {
 }
 
 impl Bits<'_> {
-    /// Reads the next bit; `None` behind the end.
+    /// Reads the next bit; `None` past the end.
     fn next(&mut self) -> Option<u8> {
         let byte = self.bytes.get(self.at / 8)?;
         let shift = (self.at % 8) as u32;

@@ -8,7 +8,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Name at `index`; empty behind the end.
+    /// Name at `index`; empty past the end.
     pub fn get(&self, index: usize) -> &[u8] {
         let end = self.ends.get(index).copied().unwrap_or(0) as usize;
         let start = match index.checked_sub(1) {
