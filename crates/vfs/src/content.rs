@@ -1,13 +1,13 @@
-//! The content of a regular file in parts, in order: holes are told, not read.
+//! The content of a regular file in consecutive parts. Holes are reported, not read.
 
 use std::ops::ControlFlow;
 use weald_format::Result;
 use weald_image::{Image, Inode, Run};
 
-/// Bytes asked of the reader at once.
+/// Bytes of one read.
 const PIECE_LEN: u64 = 1 << 20;
 
-/// Bytes that a hole reads as.
+/// Content of a hole.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// A part of a content.
@@ -15,17 +15,17 @@ static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 pub enum Part<'a> {
     /// Bytes, at most 1 MiB.
     Data(&'a [u8]),
-    /// So many bytes that are not there and read as zero.
+    /// The length of a hole in bytes.
     Hole(u64),
 }
 
 /// Visits the content of a regular file from its beginning, until `visit` breaks.
 ///
 /// # Errors
-/// What the reader reports, after everything before it was visited that could be read.
+/// Errors of the reader, after all parts before the failure were visited.
 ///
 /// # Cost
-/// Reads the data, 1 MiB at once. A hole costs nothing, whatever its length.
+/// Reads the data in pieces of 1 MiB. A hole costs nothing, whatever its length.
 pub fn each_part(
     image: &Image,
     inode: &Inode,
@@ -45,13 +45,13 @@ pub fn each_part(
     result
 }
 
-/// Visits the zeros of a hole of `len` bytes piece by piece, until `visit` breaks.
+/// Visits the zeros of a hole of `len` bytes in pieces of at most 64 KiB, until `visit` breaks.
 pub fn each_zeros(len: u64, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> ControlFlow<()> {
-    let mut left = len;
-    while left > 0 {
-        let piece_len = usize::try_from(left).map_or(ZEROS.len(), |left| left.min(ZEROS.len()));
+    let mut remaining_len = len;
+    while remaining_len > 0 {
+        let piece_len = remaining_len.min(ZEROS.len() as u64) as usize;
         visit(ZEROS.get(..piece_len).unwrap_or(&ZEROS))?;
-        left -= piece_len as u64;
+        remaining_len -= piece_len as u64;
     }
     ControlFlow::Continue(())
 }
@@ -79,9 +79,9 @@ fn each_piece(
 mod tests {
     use super::*;
 
-    // Would catch a hole that reads longer or shorter than it is.
+    /// Would catch: a hole that reads longer or shorter than it is.
     #[test]
-    fn a_hole_reads_as_so_many_zeros() {
+    fn a_hole_reads_as_zeros_of_its_length() {
         let unit = ZEROS.len() as u64;
         for len in [0, 1, unit - 1, unit, unit + 1, 3 * unit + 7] {
             let mut found = 0;

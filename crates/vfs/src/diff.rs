@@ -1,8 +1,9 @@
-//! What differs between two trees: names, attributes, contents, links.
+//! Comparison of two trees: names, attributes, contents, links.
 //!
 //! A tree is anything that lists its directories in byte order: an image (`image_tree`) or a
-//! directory of the host (`export`). Memory: one open listing a level and side, a small record for
-//! every inode that has several names, and pairs of directories known as equal, which are limited.
+//! directory of the host (`export`). Memory: one open listing for each level and side, a small
+//! record for every inode with several names, and a limited number of directory pairs known to be
+//! equal.
 
 use crate::text::shown;
 use crate::time::utc_nanoseconds;
@@ -11,46 +12,46 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use weald_format::{Attributes, Error, FileKind, Result, Times, Timestamp, XattrSet};
 
-/// Bytes of two files compared at once.
+/// Bytes of two files that are compared at a time.
 const PIECE_LEN: usize = 1 << 20;
-/// Pairs of directories that are remembered as equal, about 24 bytes each.
+/// Most pairs of directories that are remembered as equal, about 24 bytes each.
 const EQUAL_COUNT_MAX: usize = 1 << 20;
 
-/// Identifies an inode with several names within its tree (a host needs device and number).
+/// Identifies an inode with several names within its tree; on a host, by device and inode number.
 pub type LinkKey = (u64, u64);
 
-/// What every tree knows of an inode.
+/// Facts about an inode that every tree has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     /// The same for all names of an inode.
     pub link_key: LinkKey,
-    /// What it is.
+    /// Its type.
     pub kind: FileKind,
     /// Permissions, owner, device.
     pub attributes: Attributes,
-    /// Number of names.
+    /// Number of hard links.
     pub nlink: u64,
     /// Bytes of a regular file.
     pub size: u64,
-    /// Times; one that is `None` on either side is not compared.
+    /// Times. A time that is `None` on one side is not compared.
     pub times: Times,
 }
 
-/// One name of a directory.
+/// One entry of a directory.
 #[derive(Debug, Clone)]
 pub struct Child<N> {
     /// The name; empty for the root.
     pub name: Vec<u8>,
-    /// What it is.
+    /// Facts about its inode.
     pub facts: Facts,
-    /// What the tree needs to find it again.
+    /// The tree's own reference to it.
     pub node: N,
 }
 
-/// A tree to compare. Every method may fail with what its storage reports; `dir` is where `child`
-/// was listed, `None` for the root.
+/// A tree to compare. Every method may fail with an error of its storage. `dir` is the directory
+/// that listed `child`, `None` for the root.
 pub trait Tree {
-    /// What leads to an inode.
+    /// A reference to an inode.
     type Node;
     /// A directory that is being listed.
     type Dir;
@@ -65,12 +66,13 @@ pub trait Tree {
     fn link_target(&self, dir: Option<&Self::Dir>, child: &Child<Self::Node>) -> Result<Vec<u8>>;
     /// The extended attributes, sorted by name.
     fn xattrs(&self, dir: Option<&Self::Dir>, child: &Child<Self::Node>) -> Result<XattrSet>;
-    /// A number that directories of this tree share only where everything below them is the same,
-    /// but for which names belong to one inode. `None` where the tree cannot tell.
-    fn sameness(&self, _child: &Child<Self::Node>) -> Option<u64> {
+    /// An identifier that two directories of this tree share only if everything below them is
+    /// equal, apart from which names belong to one inode. `None` if the tree has no such
+    /// identifier.
+    fn subtree_id(&self, _child: &Child<Self::Node>) -> Option<u64> {
         None
     }
-    /// Something that reads a regular file.
+    /// Opens a regular file.
     fn open_file(
         &self,
         dir: Option<&Self::Dir>,
@@ -80,24 +82,25 @@ pub trait Tree {
 
 /// Reads a regular file.
 pub trait FileReader {
-    /// Where data may begin at or behind `offset`: what lies before it is a hole. The file's length
-    /// where none follows.
+    /// The offset of the next data at or behind `offset`; everything before it is a hole. The
+    /// length of the file if no data follow.
     ///
     /// # Errors
-    /// What the storage reports.
+    /// Errors of the storage.
     fn next_data(&mut self, offset: u64) -> Result<u64>;
 
-    /// Fills `buf` from `offset` as far as the file goes: less than its length only at the end.
+    /// Fills `buf` with the bytes from `offset` on; returns their number, which is less than the
+    /// length of `buf` only at the end of the file.
     ///
     /// # Errors
-    /// What the storage reports.
+    /// Errors of the storage.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize>;
 }
 
-/// What can differ between two inodes of one path.
+/// A property in which two inodes at one path can differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Aspect {
-    /// What it is; then nothing else is compared.
+    /// Type of the inode; if it differs, nothing else is compared.
     Kind,
     /// Permission bits.
     Mode,
@@ -107,9 +110,9 @@ pub enum Aspect {
     Gid,
     /// Device number.
     Device,
-    /// Bytes of a regular file; then its content is not compared.
+    /// Length of a regular file; if it differs, the content is not compared.
     Size,
-    /// Bytes of a regular file differ.
+    /// Content of a regular file.
     Content,
     /// Target of a symlink.
     Target,
@@ -123,12 +126,12 @@ pub enum Aspect {
     Btime,
     /// Extended attributes.
     Xattrs,
-    /// Which other names the inode has.
+    /// The other names of the inode.
     Links,
 }
 
 impl Aspect {
-    /// All of them, in the order in which they are told.
+    /// All aspects, in the order in which they are reported.
     pub const ALL: [Self; 14] = [
         Self::Kind,
         Self::Mode,
@@ -167,40 +170,40 @@ impl Aspect {
     }
 }
 
-/// One aspect that differs, with both sides in words.
+/// One aspect that differs, with both values as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Which.
+    /// The aspect.
     pub aspect: Aspect,
-    /// The first tree's.
+    /// Value in the first tree.
     pub left: String,
-    /// The second tree's.
+    /// Value in the second tree.
     pub right: String,
 }
 
-/// What is the matter with one path.
+/// A difference at one path.
 #[derive(Debug)]
 pub enum Difference {
-    /// Only the first tree has it (and all below it, which is not told).
+    /// Only the first tree has the path, and everything below it, which is not reported.
     OnlyLeft(FileKind),
-    /// Only the second tree has it (and all below it, which is not told).
+    /// Only the second tree has the path, and everything below it, which is not reported.
     OnlyRight(FileKind),
-    /// Both have it, with differences.
+    /// Both trees have the path, with differences.
     Changed(Vec<Change>),
-    /// It could not be compared.
+    /// The path could not be compared.
     Failed(Error),
 }
 
-/// Compares two trees but for the aspects in `ignored`; tells `report` of each path that differs,
-/// in the order of a depth-first walk, until it breaks. What cannot be read is reported and the
-/// rest compared.
+/// Compares two trees except for the aspects in `ignored`. Passes each path that differs to
+/// `report` in the order of a depth-first walk, until it breaks. An unreadable path is reported,
+/// and the rest is compared.
 ///
 /// # Errors
-/// Where a root cannot be read.
+/// If a root cannot be read.
 ///
 /// # Cost
-/// Reads every file whose kind and size agree on both sides. Of directories that are stored once on
-/// both sides, one pair is compared where nothing differs.
+/// Reads every file whose type and size agree on both sides. Equal pairs of directories that both
+/// trees store once are compared once.
 pub fn compare<L: Tree, R: Tree>(
     left: &L,
     right: &R,
@@ -219,7 +222,7 @@ pub fn compare<L: Tree, R: Tree>(
         links: Links::default(),
         path: Vec::new(),
         report,
-        told_count: 0,
+        reported_count: 0,
         linked_count: 0,
         equal: HashSet::new(),
     };
@@ -248,9 +251,9 @@ struct Level<L: Tree, R: Tree> {
     left: Side<L>,
     right: Side<R>,
     path_len: usize,
-    /// What the pair may be remembered by, and what had been told and linked when it was begun.
-    sameness: Option<(u64, u64)>,
-    told_count: u64,
+    /// Identifiers of the pair, and the counters of the comparison at its start.
+    subtree_ids: Option<(u64, u64)>,
+    reported_count: u64,
     linked_count: u64,
 }
 
@@ -269,7 +272,7 @@ impl<T: Tree> Side<T> {
         }
     }
 
-    /// Makes `next` the next entry, if there is one; a listing that fails is at its end.
+    /// Sets `next` to the next entry, if there is one; a failed listing is at its end.
     fn advance(&mut self, tree: &T) -> Result<()> {
         if self.next.is_none() && !self.is_at_end {
             self.is_at_end = true;
@@ -286,8 +289,8 @@ impl<L: Tree, R: Tree> Level<L, R> {
             left: Side::new(left),
             right: Side::new(right),
             path_len,
-            sameness: None,
-            told_count: 0,
+            subtree_ids: None,
+            reported_count: 0,
             linked_count: 0,
         }
     }
@@ -309,11 +312,11 @@ struct Comparer<'a, L: Tree, R: Tree> {
     links: Links,
     path: Vec<u8>,
     report: &'a mut dyn FnMut(&[u8], Difference) -> ControlFlow<()>,
-    /// Paths told of.
-    told_count: u64,
-    /// Pairs met of which one has several names.
+    /// Paths that were reported.
+    reported_count: u64,
+    /// Pairs of inodes of which one has several names.
     linked_count: u64,
-    /// Pairs of directories in which nothing differs wherever they stand.
+    /// Pairs of directories that are equal at any place in the trees.
     equal: HashSet<(u64, u64)>,
 }
 
@@ -325,8 +328,8 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
             .advance(self.left)
             .and_then(|()| level.right.advance(self.right));
         if let Err(error) = advanced {
-            self.tell(Difference::Failed(error))?;
-            // Half a listing would call the rest of the other side missing.
+            self.report(Difference::Failed(error))?;
+            // With half a listing, the rest of the other side would count as missing.
             return ControlFlow::Continue(Next::Up);
         }
         let order = match (&level.left.next, &level.right.next) {
@@ -347,7 +350,7 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
 
     fn one(&mut self, name: &[u8], difference: Difference) -> ControlFlow<(), Next<Level<L, R>>> {
         self.push_name(name);
-        self.tell(difference)?;
+        self.report(difference)?;
         ControlFlow::Continue(Next::Same)
     }
 
@@ -365,8 +368,8 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
         if [left.facts.kind, right.facts.kind] != [FileKind::Directory; 2] {
             return ControlFlow::Continue(Next::Same);
         }
-        let sameness = self.left.sameness(left).zip(self.right.sameness(right));
-        if sameness.is_some_and(|pair| self.equal.contains(&pair)) {
+        let subtree_ids = self.left.subtree_id(left).zip(self.right.subtree_id(right));
+        if subtree_ids.is_some_and(|pair| self.equal.contains(&pair)) {
             return ControlFlow::Continue(Next::Same);
         }
         let dirs = self
@@ -379,13 +382,13 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
         match dirs {
             Ok((left_dir, right_dir)) => {
                 let mut deeper = Level::new(left_dir, right_dir, self.path.len());
-                deeper.sameness = sameness;
-                deeper.told_count = self.told_count;
+                deeper.subtree_ids = subtree_ids;
+                deeper.reported_count = self.reported_count;
                 deeper.linked_count = self.linked_count;
                 ControlFlow::Continue(Next::Down(deeper))
             }
             Err(error) => {
-                self.tell(Difference::Failed(error))?;
+                self.report(Difference::Failed(error))?;
                 ControlFlow::Continue(Next::Same)
             }
         }
@@ -398,29 +401,29 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
         self.path.extend_from_slice(name);
     }
 
-    /// Remembers the pair of `level`, which is at its end, where nothing below it differed and no
-    /// link led out of it.
+    /// Remembers the pair of `level`, which is at its end, if nothing below it differed and no
+    /// inode in it has several names.
     fn remember(&mut self, level: &Level<L, R>) {
         let is_equal =
-            level.told_count == self.told_count && level.linked_count == self.linked_count;
-        if let Some(pair) = level.sameness.filter(|_| is_equal)
+            level.reported_count == self.reported_count && level.linked_count == self.linked_count;
+        if let Some(pair) = level.subtree_ids.filter(|_| is_equal)
             && self.equal.len() < EQUAL_COUNT_MAX
         {
             self.equal.insert(pair);
         }
     }
 
-    fn tell(&mut self, difference: Difference) -> ControlFlow<()> {
-        self.told_count += 1;
+    fn report(&mut self, difference: Difference) -> ControlFlow<()> {
+        self.reported_count += 1;
         (self.report)(&self.path, difference)
     }
 
-    /// Compares two inodes of one path, not what is below them.
+    /// Compares two inodes at one path, without their entries.
     fn pair(&mut self, left: At<'_, L>, right: At<'_, R>) -> ControlFlow<()> {
         match self.changes(left, right) {
             Ok(changes) if changes.is_empty() => ControlFlow::Continue(()),
-            Ok(changes) => self.tell(Difference::Changed(changes)),
-            Err(error) => self.tell(Difference::Failed(error)),
+            Ok(changes) => self.report(Difference::Changed(changes)),
+            Err(error) => self.report(Difference::Failed(error)),
         }
     }
 
@@ -528,20 +531,20 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
         }
     }
 
-    /// Notes where the names of one inode on one side belong to several on the other; answers
-    /// whether this very pair of inodes was met before.
+    /// Notes a difference if the names of one inode on one side belong to several inodes on the
+    /// other. Returns whether this pair of inodes was compared before.
     fn note_links(&mut self, changes: &mut Vec<Change>, left: &Facts, right: &Facts) -> bool {
         if left.kind == FileKind::Directory || (left.nlink < 2 && right.nlink < 2) {
             return false;
         }
         self.linked_count += 1;
-        let (is_known, words) = self.links.meet(left.link_key, right.link_key, &self.path);
+        let (is_known, words) = self.links.add(left.link_key, right.link_key, &self.path);
         self.note(changes, Aspect::Links, words);
         is_known
     }
 
-    /// The offset of the first difference of two files of one length; what is a hole in both is not
-    /// read.
+    /// The offset of the first difference between two files of equal length. A range that is a hole
+    /// in both is not read.
     fn first_difference(&self, left: At<'_, L>, right: At<'_, R>) -> Result<Option<u64>> {
         let size = left.1.facts.size;
         if size == 0 {
@@ -551,25 +554,27 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
             self.left.open_file(left.0, left.1)?,
             self.right.open_file(right.0, right.1)?,
         );
-        let room = usize::try_from(size).unwrap_or(PIECE_LEN).min(PIECE_LEN);
-        let (mut a_piece, mut b_piece) = (vec![0; room], vec![0; room]);
+        let buffer_len = usize::try_from(size).unwrap_or(PIECE_LEN).min(PIECE_LEN);
+        let (mut a_piece, mut b_piece) = (vec![0; buffer_len], vec![0; buffer_len]);
         let mut offset = 0;
         loop {
             offset = a.next_data(offset)?.min(b.next_data(offset)?);
             if offset >= size {
                 return Ok(None);
             }
-            let len = usize::try_from(size - offset).unwrap_or(room).min(room);
-            let (a_room, b_room) = (a_piece.split_at_mut(len).0, b_piece.split_at_mut(len).0);
-            let common_len = a.read_at(offset, a_room)?.min(b.read_at(offset, b_room)?);
-            let same_count = a_room
+            let len = usize::try_from(size - offset)
+                .unwrap_or(buffer_len)
+                .min(buffer_len);
+            let (a_part, b_part) = (a_piece.split_at_mut(len).0, b_piece.split_at_mut(len).0);
+            let common_len = a.read_at(offset, a_part)?.min(b.read_at(offset, b_part)?);
+            let same_count = a_part
                 .iter()
-                .zip(&*b_room)
+                .zip(&*b_part)
                 .take(common_len)
                 .take_while(|(a, b)| a == b)
                 .count();
             offset += same_count as u64;
-            // Also where a file has become shorter meanwhile.
+            // A file that has become shorter meanwhile differs, too.
             if same_count < len {
                 return Ok(Some(offset));
             }
@@ -585,7 +590,7 @@ fn differing<T: PartialEq + Copy>(
     (left != right).then(|| (word(left), word(right)))
 }
 
-/// The word for a kind, as stat(1) has it.
+/// The name of an inode type, as stat(1) prints it.
 pub const fn kind_word(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Directory => "directory",
@@ -598,7 +603,7 @@ pub const fn kind_word(kind: FileKind) -> &'static str {
     }
 }
 
-/// The names of the xattrs that only one side has or that differ (marked `*`).
+/// The names of the xattrs that only one side has, and of those that differ, marked with `*`.
 fn xattr_words(left: &XattrSet, right: &XattrSet) -> Option<(String, String)> {
     let words = |own: &XattrSet, other: &XattrSet| {
         let differing = own.iter().filter(|xattr| !other.contains(xattr));
@@ -612,7 +617,7 @@ fn xattr_words(left: &XattrSet, right: &XattrSet) -> Option<(String, String)> {
     (left != right).then(|| (words(left, right), words(right, left)))
 }
 
-/// Which inode of one tree is which of the other, for inodes of several names.
+/// For inodes with several names: which inode of one tree corresponds to which of the other.
 #[derive(Default)]
 struct Links {
     to_right: HashMap<LinkKey, (LinkKey, Box<[u8]>)>,
@@ -620,9 +625,9 @@ struct Links {
 }
 
 impl Links {
-    /// Whether the pair is known, and the first names of either inode where they contradict each
-    /// other.
-    fn meet(
+    /// Adds a pair. Returns whether it is known, and the first names of both inodes if the pair
+    /// contradicts a known one.
+    fn add(
         &mut self,
         left: LinkKey,
         right: LinkKey,
@@ -639,7 +644,8 @@ impl Links {
             (None, None) => (false, None),
             (a, b) => (false, Some((word(a), word(b)))),
         };
-        // Also after a contradiction: further names of the side that was not known contradict, too.
+        // The new side is added even after a contradiction, so that its other names contradict,
+        // too.
         self.to_right
             .entry(left)
             .or_insert_with(|| (right, path.into()));

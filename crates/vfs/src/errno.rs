@@ -1,13 +1,12 @@
-//! The one place where a Weald error becomes an errno.
+//! The mapping from errors to errno values, which is the only one.
 
 use rustix::io::Errno;
 use weald_format::ErrorKind;
 
-/// The errno with which a file system call fails for an error of `kind`.
+/// The errno of a file system call that fails with an error of `kind`.
 ///
-/// `Limit` is EIO, as `Corrupt` is: to a reader both say that the image asks for something that no
-/// retry and no freed memory will make right, and read(2) has no better word for it. So is every
-/// kind that this function does not know.
+/// `Limit` is EIO like `Corrupt`: in both cases neither a retry nor freed memory helps, and read(2)
+/// has no better value. An unknown kind is EIO, too.
 pub fn errno(kind: ErrorKind) -> Errno {
     match kind {
         ErrorKind::Unsupported => Errno::OPNOTSUPP,

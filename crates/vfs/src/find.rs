@@ -1,34 +1,34 @@
-//! Which entries of a tree a search wants.
+//! The conditions of a search.
 
 use crate::{Glob, PathGlob};
 use std::cmp::Ordering;
 use weald_format::{FileKind, Timestamp};
 use weald_image::Inode;
 
-/// A number compared as find(1) does: `+N` more than, `-N` less than, `N` exactly.
+/// Comparison with a number as in find(1): `+N` more than N, `-N` less than N, `N` exactly N.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comparison {
-    /// How the number found must stand to `value`.
+    /// Required order of the number found and `value`.
     pub ordering: Ordering,
-    /// The number given.
+    /// The number to compare with.
     pub value: u64,
 }
 
 impl Comparison {
-    /// Whether `found` is as wanted.
+    /// Whether `found` satisfies the comparison.
     pub fn holds(&self, found: u64) -> bool {
         found.cmp(&self.value) == self.ordering
     }
 }
 
-/// Permission bits wanted: as find(1), exactly these, at least these, any of these.
+/// Condition on permission bits, as in find(1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permissions {
-    /// All 12 bits as given.
+    /// All 12 bits are equal to these.
     Exactly(u16),
-    /// All bits given, maybe more.
+    /// All of these bits are set; others may be.
     AllOf(u16),
-    /// One of the bits given, or none was given.
+    /// At least one of these bits is set, or there are none.
     AnyOf(u16),
 }
 
@@ -42,16 +42,16 @@ impl Permissions {
     }
 }
 
-/// What a search wants: all conditions given must hold; of several names (paths, kinds), one must.
+/// Conditions of a search. All must hold; of several names (paths, kinds), one must match.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     /// Patterns for the name.
     pub names: Vec<Glob>,
     /// Patterns for the path from the root of the image.
     pub paths: Vec<PathGlob>,
-    /// Kinds.
+    /// Types of inodes.
     pub kinds: Vec<FileKind>,
-    /// Sizes in bytes; only regular files have one here.
+    /// Sizes in bytes; only regular files satisfy them.
     pub sizes: Vec<Comparison>,
     /// Modified after this time.
     pub newer_than: Option<Timestamp>,
@@ -63,26 +63,26 @@ pub struct Query {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Number of names of the inode.
+    /// Number of hard links.
     pub links: Option<Comparison>,
-    /// Only regular files of no bytes and directories of no entries.
+    /// Only empty regular files and empty directories.
     pub is_empty: bool,
     /// Only inodes with extended attributes.
     pub has_xattrs: bool,
-    /// Least depth below where the search starts.
+    /// Least depth below the start of the search.
     pub depth_min: usize,
 }
 
 impl Query {
-    /// Whether the same entry is wanted wherever its directory stands. Names of an inode are
-    /// counted by where they stand, and so are times where they are kept apart from entries.
-    pub(crate) fn asks_entries_alone(&self, has_times_overlay: bool) -> bool {
+    /// Whether a match depends only on the entry itself, not on the place of its directory. The
+    /// link count depends on the place, and so do times in a times overlay.
+    pub(crate) fn depends_on_entry_only(&self, has_times_overlay: bool) -> bool {
         let asks_times = self.newer_than.is_some() || self.older_than.is_some();
         self.paths.is_empty() && self.links.is_none() && !(asks_times && has_times_overlay)
     }
 
-    /// Whether the entry called `name` at `path` (no leading `/`), `depth` below the start, is
-    /// wanted.
+    /// Whether the entry `name` at `path` (without a leading `/`), `depth` levels below the start,
+    /// matches.
     pub fn wants(&self, path: &[u8], name: &[u8], inode: &Inode, depth: usize) -> bool {
         depth >= self.depth_min
             && (self.kinds.is_empty() || self.kinds.contains(&inode.kind))

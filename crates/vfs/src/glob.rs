@@ -1,13 +1,13 @@
-//! Patterns of names (`*`, `?`, `[a-z]`) and of paths (the same, and `**` for any number of
+//! Patterns for names (`*`, `?`, `[a-z]`) and for paths (the same, and `**` for any number of
 //! directories).
 //!
-//! Neighbours: `find` filters with them, `export` selects what to extract. Matching is by code
-//! points where the name is UTF-8 and by bytes where it is not; its time is bounded by (length of
-//! pattern) × (length of name).
+//! Neighbours: `find` filters with them, `export` selects the paths to extract. Names are matched
+//! by code point if they are UTF-8, else by byte. The time is bounded by (length of pattern) ×
+//! (length of name).
 
 use weald_format::{Error, Result};
 
-/// One code point, or one byte that is not UTF-8 (then 0x110000 + the byte).
+/// A code point, or 0x110000 plus a byte that is not UTF-8.
 type Symbol = u32;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,14 +26,14 @@ enum Token {
 pub struct Glob {
     tokens: Vec<Token>,
     is_caseless: bool,
-    /// What stands between its stars, where it has nothing but stars and ASCII: such bytes are
-    /// symbols of their own in any name, so that bytes are compared instead of symbols.
+    /// The literals between the stars, if the pattern has only stars and ASCII. An ASCII byte is a
+    /// symbol of its own in every name, so that such a pattern is matched by bytes.
     plain: Option<Vec<Vec<u8>>>,
 }
 
 impl Glob {
-    /// Parses a pattern: `*` any run, `?` one character, `[a-z]` one of, `[!a-z]` none of, `\`
-    /// takes the next literally.
+    /// Parses a pattern: `*` matches any run of characters, `?` one character, `[a-z]` one of a
+    /// set, `[!a-z]` one not in the set; `\` makes the next character literal.
     ///
     /// # Errors
     /// `Invalid` for a `[` without its `]` and for a `\` at the end.
@@ -46,7 +46,7 @@ impl Glob {
         })
     }
 
-    /// The same pattern, blind to the case of letters.
+    /// The same pattern, case-insensitive.
     pub fn caseless(mut self) -> Self {
         self.is_caseless = true;
         self.plain = None;
@@ -58,7 +58,7 @@ impl Glob {
         self
     }
 
-    /// Whether the whole of `name` matches.
+    /// Whether the pattern matches the whole `name`.
     ///
     /// # Cost
     /// O(pattern · name) time at worst, no allocation.
@@ -71,7 +71,7 @@ impl Glob {
 
     fn matches_symbols(&self, name: &[u8]) -> bool {
         let (mut token_index, mut at) = (0, 0);
-        // Where to resume: behind the last star seen, and how much of the name it has swallowed.
+        // The state to resume from: behind the last star, and the end of what the star matched.
         let mut retry: Option<(usize, usize)> = None;
         loop {
             let symbol = next_symbol(name, at);
@@ -120,8 +120,8 @@ impl Glob {
     }
 }
 
-/// The literals between the stars of `tokens`, one more than there are stars; `None` where there is
-/// anything else.
+/// The literals between the stars of `tokens`, one more than there are stars; `None` if there are
+/// other tokens.
 fn plain_parts(tokens: &[Token]) -> Option<Vec<Vec<u8>>> {
     let parts = tokens.split(|token| *token == Token::Star);
     let byte = |token: &Token| match token {
@@ -131,16 +131,16 @@ fn plain_parts(tokens: &[Token]) -> Option<Vec<Vec<u8>>> {
     parts.map(|part| part.iter().map(byte).collect()).collect()
 }
 
-/// Whether `name` is the parts in order with anything between them: each taken where it comes first
-/// leaves most for the others.
+/// Whether `name` consists of the parts in order with anything between them. Taking the first
+/// occurrence of each part leaves most of the name for the others.
 fn matches_plain(parts: &[Vec<u8>], name: &[u8]) -> bool {
     let (first, between, last) = match parts {
         [] => return false,
         [only] => return only == name,
         [first, between @ .., last] => (first, between, last),
     };
-    // Asked first because an empty part has no memory: glibc's comparison by masked loads takes 100
-    // ns for an address that is none.
+    // Checked first because an empty part has a dangling address, for which glibc's comparison by
+    // masked loads takes 100 ns.
     let is_first = first.is_empty() || name.starts_with(first);
     let Some(mut rest) = name.get(first.len()..).filter(|_| is_first) else {
         return false;
@@ -152,7 +152,7 @@ fn matches_plain(parts: &[Vec<u8>], name: &[u8]) -> bool {
         }
     }
     between.iter().all(|part| {
-        // Never empty: stars in a row are one.
+        // Never empty, because adjacent stars are one token.
         let mut windows = rest.windows(part.len().max(1));
         let found = windows.position(|window| window == part.as_slice());
         rest = found.map_or(rest, |at| rest.get(at + part.len()..).unwrap_or_default());
@@ -219,14 +219,14 @@ fn bad(pattern: &[u8], why: &str) -> Error {
     Error::invalid(format!("pattern '{}': {why}", crate::shown(pattern)))
 }
 
-/// Parses what follows a `[`; returns the class and the index behind its `]`.
+/// Parses a class behind its `[`; returns it and the index behind its `]`.
 fn parse_class(pattern: &[u8], start: usize) -> Option<(Token, usize)> {
     let is_negated = matches!(pattern.get(start), Some(b'!' | b'^'));
     let mut at = start + usize::from(is_negated);
     let first = at;
     let mut ranges = Vec::new();
     loop {
-        // A ']' that comes first is a member.
+        // A leading ']' is a member of the class.
         if pattern.get(at) == Some(&b']') && at > first {
             return Some((Token::Class { is_negated, ranges }, at + 1));
         }
@@ -256,7 +256,7 @@ fn class_symbol(pattern: &[u8], at: usize) -> Option<(Symbol, usize)> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Name(Glob),
-    /// `**`: any number of directories, also none.
+    /// `**`: any number of directories, or none.
     Deep,
 }
 
@@ -285,7 +285,7 @@ impl PathGlob {
         Ok(Self { parts })
     }
 
-    /// Whether the whole of `path` (no leading `/`) matches.
+    /// Whether the pattern matches the whole `path`, which has no leading `/`.
     pub fn matches(&self, path: &[u8]) -> bool {
         let mut positions = vec![0];
         self.close(&mut positions);
@@ -295,13 +295,13 @@ impl PathGlob {
         positions.contains(&self.parts.len())
     }
 
-    /// Where in the pattern a path may be after one more name, given where it may be before it.
+    /// The positions in the pattern after one more name, for the positions before it.
     fn step(&self, positions: &[usize], name: &[u8]) -> Vec<usize> {
         let mut next = Vec::new();
         for &position in positions {
             match self.parts.get(position) {
                 Some(Part::Name(glob)) if glob.matches(name) => next.push(position + 1),
-                // A final `**` is fulfilled by what it swallows, and goes on swallowing.
+                // A final `**` matches any number of further names.
                 Some(Part::Deep) if position + 1 == self.parts.len() => {
                     next.extend([position, position + 1])
                 }
@@ -313,7 +313,7 @@ impl PathGlob {
         next
     }
 
-    /// Adds the positions that a `**` of no directories leads to.
+    /// Adds the positions behind each `**`, which may match no directory.
     fn close(&self, positions: &mut Vec<usize>) {
         let mut index = 0;
         while let Some(&position) = positions.get(index) {
@@ -329,46 +329,45 @@ impl PathGlob {
     }
 }
 
-/// Which paths of a tree a user wants: what a pattern matches, and all that lies below it. No
-/// patterns want everything.
+/// A selection of paths: those that a pattern matches, and everything below them. Without patterns,
+/// everything is selected.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     patterns: Vec<PathGlob>,
 }
 
-/// What a [`Selection`] has to say about a path, and what it must remember to judge the names below
-/// it.
+/// The decision of a [`Selection`] about a path, and the state that it needs for the names below.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
     is_wanted: bool,
-    /// Where in which pattern the path may be: (pattern, position), grouped by pattern.
+    /// Possible positions of the path in the patterns: (pattern, position), grouped by pattern.
     alive: Vec<(usize, usize)>,
 }
 
 impl Scope {
-    /// Whether the path itself is wanted; then so is all below it.
+    /// Whether the path is selected, and with it everything below.
     pub fn is_wanted(&self) -> bool {
         self.is_wanted
     }
 
-    /// Whether anything below the path may be wanted.
+    /// Whether anything below the path may be selected.
     pub fn may_hold_wanted(&self) -> bool {
         self.is_wanted || !self.alive.is_empty()
     }
 }
 
 impl Selection {
-    /// Selects what any of `patterns` selects.
+    /// Selects everything that at least one of `patterns` selects.
     pub fn new(patterns: Vec<PathGlob>) -> Self {
         Self { patterns }
     }
 
-    /// How many patterns there are.
+    /// Number of patterns.
     pub fn pattern_count(&self) -> usize {
         self.patterns.len()
     }
 
-    /// The scope of the root; tells `hit` the indices of the patterns that select it.
+    /// The scope of the root; passes the indices of the patterns that select it to `hit`.
     pub fn root(&self, hit: &mut dyn FnMut(usize)) -> Scope {
         let starts = self.patterns.iter().enumerate().map(|(index, pattern)| {
             let mut positions = vec![0];
@@ -378,8 +377,8 @@ impl Selection {
         self.judge(self.patterns.is_empty(), starts.collect(), hit)
     }
 
-    /// The scope of the entry called `name` in a directory whose scope is `parent`; tells `hit` the
-    /// indices of the patterns that select it.
+    /// The scope of the entry `name` in a directory with the scope `parent`; passes the indices of
+    /// the patterns that select the entry to `hit`.
     pub fn child(&self, parent: &Scope, name: &[u8], hit: &mut dyn FnMut(usize)) -> Scope {
         let mut steps = Vec::new();
         for group in parent.alive.chunk_by(|a, b| a.0 == b.0) {
@@ -430,7 +429,7 @@ mod tests {
         Glob::parse(pattern.as_bytes()).unwrap().matches(name)
     }
 
-    /// All words of up to `len_max` of `letters`.
+    /// All words of up to `len_max` letters out of `letters`.
     fn words(letters: &[&str], len_max: usize) -> Vec<String> {
         let mut all = vec![String::new()];
         let mut last = all.clone();
@@ -442,7 +441,7 @@ mod tests {
         all
     }
 
-    /// Would catch: a short cut by bytes that decides otherwise than the matching by symbols.
+    /// Would catch: a match by bytes that differs from the match by symbols.
     #[test]
     fn the_short_cut_for_plain_patterns_changes_nothing() {
         let names = words(&["a", "b", "é"], 5);

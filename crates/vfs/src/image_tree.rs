@@ -6,13 +6,13 @@ use std::ops::ControlFlow;
 use weald_format::{InodeNo, Result, XattrSet};
 use weald_image::{Image, Inode};
 
-/// Entries read from a directory at once.
+/// Entries that are read from a directory at a time.
 const BATCH_COUNT: usize = 128;
 
-/// An image, seen as a [`Tree`].
+/// An image as a [`Tree`].
 pub struct ImageTree<'a>(pub &'a Image);
 
-/// A directory of an image being listed.
+/// A directory of an image that is being listed.
 pub struct ImageDir {
     ino: InodeNo,
     next_index: u64,
@@ -44,7 +44,7 @@ impl Tree for ImageTree<'_> {
         Ok(dir.batch.pop_front())
     }
 
-    fn sameness(&self, child: &Child<Inode>) -> Option<u64> {
+    fn subtree_id(&self, child: &Child<Inode>) -> Option<u64> {
         let template = child.node.template.filter(|_| !self.0.has_times_overlay());
         template.map(|id| id.0)
     }
@@ -107,7 +107,7 @@ impl ImageDir {
 struct ImageFile<'a> {
     image: &'a Image,
     inode: Inode,
-    /// Up to here there is data.
+    /// End of the data run that was found last.
     data_end: u64,
 }
 

@@ -1,8 +1,7 @@
-//! What a file system means, whatever carries it: paths, walks, patterns, searches, comparisons,
-//! digests over an image.
+//! File system semantics over an image: paths, walks, patterns, searches, comparisons, digests.
 //!
 //! Neighbours: `image` below answers about single inodes; `export`, `fuse` and `cli` above only
-//! translate. Nothing here touches the host's file system.
+//! translate. This crate does not access the host's file system.
 #![forbid(unsafe_code)]
 
 mod content;

@@ -1,22 +1,22 @@
-//! Work shared by several threads, its results taken in the order of its items: output does not
-//! depend on the threads.
+//! Work by several threads whose results are delivered in the order of the items, so that output
+//! does not depend on the threads.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Items in flight for each thread: enough to keep all of them busy behind one slow item.
+/// Items in flight for each thread: enough to keep all threads busy behind one slow item.
 const WINDOW_PER_THREAD: usize = 32;
 
-/// Gives the items of `produce` to `thread_count` threads that run `work`, and the results to
-/// `emit` in the order of the items, until `produce` has no more or `emit` breaks. `produce` and
+/// Passes the items of `produce` to `thread_count` threads that run `work`, and the results to
+/// `emit` in the order of the items, until `produce` returns `None` or `emit` breaks. `produce` and
 /// `emit` run on the calling thread.
 ///
 /// # Cost
-/// At most 32 items or results a thread are held.
+/// Holds at most 32 items or results for each thread.
 ///
 /// # Panics
-/// Where `work` panics.
+/// If `work` panics.
 pub fn ordered<T: Send, R: Send>(
     thread_count: usize,
     mut produce: impl FnMut() -> Option<T>,
@@ -35,30 +35,30 @@ pub fn ordered<T: Send, R: Send>(
                 })
             });
         }
-        // Dropped with this closure, which ends the threads.
+        // This closure drops the sender, which ends the threads.
         let jobs = job_sender;
-        let mut line = Line {
+        let mut results = OrderedResults {
             waiting: VecDeque::new(),
             first: 0,
         };
         let window = thread_count.max(1) * WINDOW_PER_THREAD;
         let mut is_exhausted = false;
         loop {
-            while !is_exhausted && line.waiting.len() < window {
+            while !is_exhausted && results.waiting.len() < window {
                 let item = produce();
                 is_exhausted = item.is_none();
-                let sent = item.map(|item| jobs.send((line.push(), item)));
+                let sent = item.map(|item| jobs.send((results.push(), item)));
                 assert!(
                     !matches!(sent, Some(Err(_))),
                     "threads live as long as their channel"
                 );
             }
-            if line.waiting.is_empty() {
+            if results.waiting.is_empty() {
                 return;
             }
             let (number, result) = result_receiver.recv().expect("a thread answers every item");
-            line.fill(number, result.unwrap_or_else(|panic| resume_unwind(panic)));
-            while let Some(ready) = line.pop_ready() {
+            results.fill(number, result.unwrap_or_else(|panic| resume_unwind(panic)));
+            while let Some(ready) = results.pop_ready() {
                 if emit(ready).is_break() {
                     return;
                 }
@@ -67,15 +67,15 @@ pub fn ordered<T: Send, R: Send>(
     });
 }
 
-/// Results in the order of their items, some still to come.
-struct Line<R> {
+/// Results in the order of their items, some still missing.
+struct OrderedResults<R> {
     waiting: VecDeque<Option<R>>,
     /// Number of the item at the front.
     first: u64,
 }
 
-impl<R> Line<R> {
-    /// Makes room for one more result; returns its number.
+impl<R> OrderedResults<R> {
+    /// Adds an empty slot for one more result; returns its number.
     fn push(&mut self) -> u64 {
         self.waiting.push_back(None);
         self.first + self.waiting.len() as u64 - 1

@@ -1,48 +1,48 @@
-//! From a path inside an image to an inode, the way the kernel does it: symlinks, `.`, `..`, all
-//! within the image.
+//! Path resolution inside an image, as the kernel does it: symlinks, `.` and `..`.
 //!
-//! Whatever a link says, resolution cannot leave the image: an absolute target starts at the
-//! image's root, and the root's `..` is the root.
+//! Resolution cannot leave the image, whatever a link contains: an absolute target starts at the
+//! root of the image, and `..` of the root is the root.
 
 use crate::shown_path;
 use weald_format::{Error, ErrorKind, FileKind, Result};
 use weald_image::{Image, Inode};
 
-/// Symlinks followed in one resolution before it is called a loop, as in Linux (`MAXSYMLINKS`).
+/// Most symlinks that one resolution follows; with more, the path counts as a loop. As in Linux
+/// (`MAXSYMLINKS`).
 pub const SYMLINK_COUNT_MAX: usize = 40;
 
-/// What to do where the last name of a path is a symlink.
+/// Whether to follow a symlink that is the last name of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
-    /// Answer what it points to, as stat(2).
+    /// Follow it, as stat(2).
     Yes,
-    /// Answer the link itself, as lstat(2); links before the last name are followed all the same.
+    /// Return the link itself, as lstat(2). Links before the last name are followed anyway.
     No,
 }
 
-/// An inode and the path that it was found at.
+/// An inode and its resolved path.
 #[derive(Debug, Clone)]
 pub struct Located {
     /// Path from the root of the image without links, `.`, `..` or a leading `/`; empty for the
     /// root.
     pub path: Vec<u8>,
-    /// What is there.
+    /// The inode at the path.
     pub inode: Inode,
 }
 
-/// Finds what `path` names in `image`; a leading `/` changes nothing, and an empty path is the
-/// root. A path that ends in `/` must be a directory.
+/// Resolves `path` in `image`. A leading `/` changes nothing, and an empty path is the root. A path
+/// that ends in `/` must be a directory.
 ///
 /// # Errors
-/// `NotFound` where a name is missing, `Invalid` where one that should be a directory is none,
-/// `Limit` for more than [`SYMLINK_COUNT_MAX`] links, and what the reader reports.
+/// `NotFound` if a name is missing, `Invalid` if a name that must be a directory is not one,
+/// `Limit` for more than [`SYMLINK_COUNT_MAX`] links, and the errors of the reader.
 ///
 /// # Cost
-/// One lookup a name; memory in proportion to the depth and the length of the path.
+/// One lookup for each name; memory proportional to the depth and the length of the path.
 pub fn resolve(image: &Image, path: &[u8], follow: Follow) -> Result<Located> {
     let mut resolver = Resolver {
         image,
-        trail: Vec::new(),
+        current: Vec::new(),
         pending: Vec::new(),
         link_count: 0,
     };
@@ -66,9 +66,9 @@ pub fn resolve(image: &Image, path: &[u8], follow: Follow) -> Result<Located> {
 
 struct Resolver<'a> {
     image: &'a Image,
-    /// The names from the root to where we are, with what they are.
-    trail: Vec<(Vec<u8>, Inode)>,
-    /// Names still to go, the next one last.
+    /// The names from the root to the current directory, with their inodes.
+    current: Vec<(Vec<u8>, Inode)>,
+    /// Names that are not resolved yet, the next one last.
     pending: Vec<Vec<u8>>,
     link_count: usize,
 }
@@ -86,23 +86,27 @@ impl Resolver<'_> {
         let root = self.image.root()?;
         while let Some(name) = self.pending.pop() {
             if name == b".." {
-                self.trail.pop();
+                self.current.pop();
                 continue;
             }
-            let dir = self.trail.last().map_or(&root, |(_, inode)| inode);
+            let dir = self.current.last().map_or(&root, |(_, inode)| inode);
             let inode = self.look_up(dir, &name)?;
             let is_last = self.pending.is_empty();
             if inode.kind == FileKind::Symlink && !(is_last && follow == Follow::No) {
                 self.follow_link(&inode)?;
             } else {
-                self.trail.push((name, inode));
+                self.current.push((name, inode));
             }
         }
-        let names: Vec<&[u8]> = self.trail.iter().map(|(name, _)| name.as_slice()).collect();
+        let names: Vec<&[u8]> = self
+            .current
+            .iter()
+            .map(|(name, _)| name.as_slice())
+            .collect();
         let path = names.join(&b'/');
         Ok(Located {
             path,
-            inode: self.trail.pop().map_or(root, |(_, inode)| inode),
+            inode: self.current.pop().map_or(root, |(_, inode)| inode),
         })
     }
 
@@ -124,7 +128,7 @@ impl Resolver<'_> {
         }
         let target = self.image.read_link(link)?;
         if target.first() == Some(&b'/') {
-            self.trail.clear();
+            self.current.clear();
         }
         self.push_pending(&target);
         Ok(())

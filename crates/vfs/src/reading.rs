@@ -1,5 +1,5 @@
-//! What reading costs: how many bytes have to be decoded, from empty caches, for one small read,
-//! one file, one directory.
+//! The cost of reading: how many bytes a small read, a file or a directory decodes, starting with
+//! an empty cache.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -8,24 +8,24 @@ use weald_image::{DecodeCost, Image};
 
 /// Bytes of a small read.
 pub const SMALL_READ_LEN: u64 = 4096;
-/// Small reads, files and directories that are looked at, at most: spread evenly, so that the same
-/// image gives the same figures.
+/// Most small reads, files and directories that are sampled. The samples are evenly spaced, so that
+/// the same image gives the same figures.
 const SAMPLES_MAX: u64 = 10_000;
-/// Files of one directory that are looked at, at most.
+/// Most files of one directory that are read.
 const FILES_MAX: usize = 100_000;
 
-/// How a number is spread.
+/// Distribution of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spread {
-    /// How many there were.
+    /// Number of samples.
     pub count: u64,
-    /// Their mean.
+    /// Mean.
     pub mean: u64,
-    /// Half are no more than this.
+    /// Median: half of the samples are at most this.
     pub median: u64,
-    /// 99 of 100 are no more than this.
+    /// 99th percentile: 99 of 100 samples are at most this.
     pub percentile_99: u64,
-    /// The largest.
+    /// Largest sample.
     pub max: u64,
 }
 
@@ -34,8 +34,8 @@ impl Spread {
         values.sort_unstable();
         let count = values.len() as u64;
         let at = |share: u64| {
-            let place = count.saturating_sub(1).saturating_mul(share) / 100;
-            values.get(place as usize).copied().unwrap_or(0)
+            let index = count.saturating_sub(1).saturating_mul(share) / 100;
+            values.get(index as usize).copied().unwrap_or(0)
         };
         let sum = values
             .iter()
@@ -51,24 +51,24 @@ impl Spread {
     }
 }
 
-/// Bytes that have to be decoded, what recipes make counted besides what they are made of.
+/// Bytes that reads decode. The output of a recipe counts besides its input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadingCost {
-    /// For [`SMALL_READ_LEN`] bytes anywhere in the contents.
+    /// For [`SMALL_READ_LEN`] bytes at an aligned offset anywhere in the contents.
     pub small_read: Spread,
     /// For a whole content.
     pub file: Spread,
-    /// For all files that lie directly in a directory with any.
+    /// For all files directly in a directory that has files.
     pub directory: Spread,
 }
 
-/// Counts what reads of `image` have to decode.
+/// Computes how many bytes reads of `image` decode.
 ///
 /// # Errors
 /// `Io`, `Corrupt`.
 /// # Cost
-/// Reads the index and extents of the samples; decodes no data. Memory: that of the largest
-/// directory sampled.
+/// Reads the index and extents of the samples; decodes no data. Memory is proportional to the
+/// largest sampled directory.
 pub fn reading_cost(image: &Image) -> Result<ReadingCost> {
     let mut cost = DecodeCost::default();
     Ok(ReadingCost {
@@ -78,14 +78,14 @@ pub fn reading_cost(image: &Image) -> Result<ReadingCost> {
     })
 }
 
-/// Numbers below `end`, at most [`SAMPLES_MAX`], spread evenly.
+/// Numbers below `end`, evenly spaced, [`SAMPLES_MAX`] at most.
 fn samples(end: u64) -> impl Iterator<Item = u64> {
     let count = end.min(SAMPLES_MAX);
-    let place = move |n: u64| {
+    let sample = move |n: u64| {
         let scaled = u128::from(n).saturating_mul(u128::from(end));
         scaled.checked_div(u128::from(count)).unwrap_or(0) as u64
     };
-    (0..count).map(place)
+    (0..count).map(sample)
 }
 
 fn small_reads(image: &Image, cost: &mut DecodeCost) -> Result<Spread> {
@@ -113,8 +113,8 @@ fn files(image: &Image, cost: &mut DecodeCost) -> Result<Spread> {
 }
 
 fn directories(image: &Image, cost: &mut DecodeCost) -> Result<Spread> {
-    // Inode numbers are dense: those of all names are hit, and with them the directories that hold
-    // them.
+    // Inode numbers are dense, so that evenly spaced numbers sample the names, and with them the
+    // directories that hold them.
     let mut dirs = BTreeSet::new();
     for no in samples(image.summary().name_count) {
         dirs.insert(image.parent(InodeNo(ROOT_INODE.0.saturating_add(no)))?);

@@ -1,18 +1,20 @@
-//! A search through a tree: what is wanted, in the order of a walk, by several threads, directories
-//! that are stored once searched once.
+//! A search through a tree by several threads. A directory that is stored once is searched once.
 //!
-//! Equal directories share a template. Where a query asks only what an entry itself says, every
-//! instance of a template holds the same answers, so that the search remembers them: later
-//! instances without one are passed over, of others only the entries that lead to one are read, and
-//! counting needs none. Whatever the query and the number of threads, what is found and its order
-//! are those of a plain walk.
+//! Equal directories share a template. If a query depends only on the entry itself, every instance
+//! of a template has the same matches, so that the search remembers them: it skips later instances
+//! without a match, reads only the entries of others that lead to one, and counts without a read.
+//! For every query and number of threads, the matches and their order are those of a plain walk.
 //!
-//! `known.rs` has what is remembered, `part.rs` searches a run of entries with all that is below
-//! them on one thread, `driver.rs` cuts the tree into such parts.
+//! `hit.rs` has the types of the interface, `known.rs` the remembered matches, `part.rs` searches
+//! some entries of a directory with everything below them on one thread, `driver.rs` divides the
+//! tree into such parts.
 
 mod driver;
+mod hit;
 mod known;
 mod part;
+
+pub use hit::{Hit, SearchOptions};
 
 use crate::path::Located;
 use crate::{Query, parallel};
@@ -22,50 +24,29 @@ use part::{Batch, Shared};
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use weald_format::Error;
-use weald_image::{Image, Inode};
+use weald_image::Image;
 
-/// An entry that is wanted.
-#[derive(Debug, Clone, Copy)]
-pub struct Hit<'a> {
-    /// Path from the root of the image; empty for the root.
-    pub path: &'a [u8],
-    /// What it is.
-    pub inode: &'a Inode,
-    /// 0 for where the search started, 1 for its entries, and so on.
-    pub depth: usize,
-}
-
-/// What a search came to, piece by piece.
+/// A piece of the result of a search.
 #[derive(Debug)]
 pub enum Found<E> {
-    /// What was written of entries that are wanted.
+    /// Output of `write` for some matches.
     Bytes(Vec<u8>),
-    /// So many of them; only where they are to be counted.
+    /// Number of some matches; only if [`SearchOptions::is_counted`].
     Count(u64),
-    /// What the reader reports about one directory, with its path; the search goes on behind it.
+    /// An error of the reader about one directory, with its path; the search continues behind it.
     Problem(Error),
-    /// Writing about an entry failed, so that the rest of its part was not searched: no reason to
-    /// go on.
+    /// `write` failed for an entry, so that the rest of its part was not searched; the caller
+    /// should stop.
     Failed(E),
 }
 
-/// How a search goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SearchOptions {
-    /// Greatest depth below the start.
-    pub depth_max: Option<usize>,
-    /// Only the number of entries is asked for.
-    pub is_counted: bool,
-    /// Threads that search.
-    pub thread_count: usize,
-}
-
-/// Searches `start` and all below it for `query`. `write` is called for every entry that is wanted,
-/// on any thread, and appends what is to be said of it; `sink` gets the pieces on the calling
-/// thread in the order of a walk, until it breaks.
+/// Searches `start` and everything below it for `query`. `write` is called for every match, on any
+/// thread, and appends output about it; `sink` gets the pieces on the calling thread in the order
+/// of a walk, until it breaks.
 ///
 /// # Cost
-/// 64 parts a thread are in flight at most, each of a mebibyte and what `write` says of one entry.
+/// At most 64 parts for each thread are in flight, each with 1 MiB of output and the output of one
+/// `write`.
 pub fn search<'a, E: Send>(
     image: &'a Image,
     start: Located,
@@ -75,7 +56,7 @@ pub fn search<'a, E: Send>(
     sink: &mut dyn FnMut(Found<E>) -> ControlFlow<()>,
 ) {
     let is_deep = options.depth_max.is_some() || query.depth_min > 0;
-    let is_shared = !is_deep && query.asks_entries_alone(image.has_times_overlay());
+    let is_shared = !is_deep && query.depends_on_entry_only(image.has_times_overlay());
     let shared = Shared {
         image,
         query,
@@ -85,24 +66,24 @@ pub fn search<'a, E: Send>(
     let driver = RefCell::new(Driver::new(&shared, start));
     let produce = || driver.borrow_mut().next_job();
     let work = |job: driver::Job<'a>| job.run(&shared, write);
-    // Parts of one directory that meet the same damage, one after the other, tell it once.
-    let mut told = String::new();
-    let mut tell = |mut batch: Batch<E>| {
+    // Consecutive parts of one directory that meet the same damage report it once.
+    let mut last_problem = String::new();
+    let mut emit_once = |mut batch: Batch<E>| {
         batch.problems.retain(|problem| {
-            let before = std::mem::replace(&mut told, format!("{problem:?}"));
-            before != told
+            let before = std::mem::replace(&mut last_problem, format!("{problem:?}"));
+            before != last_problem
         });
         emit_batch(batch, sink)
     };
     let emit = |done: driver::Done<'a, E>| {
-        let (batch, mut rest) = driver.borrow_mut().take(done);
-        tell(batch)?;
-        while let Some(mut part) = rest.take() {
+        let (batch, mut unfinished) = driver.borrow_mut().take(done);
+        emit_once(batch)?;
+        while let Some(mut part) = unfinished.take() {
             let mut batch = Batch::default();
             let is_done = part.advance(&shared, write, &mut batch);
             driver.borrow_mut().add(&batch);
-            tell(batch)?;
-            rest = (!is_done).then_some(part);
+            emit_once(batch)?;
+            unfinished = (!is_done).then_some(part);
         }
         ControlFlow::Continue(())
     };

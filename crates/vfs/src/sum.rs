@@ -1,5 +1,5 @@
-//! Digests of the contents of regular files, computed by several threads and told in the order of
-//! the walk.
+//! Digests of the contents of regular files, computed by several threads and reported in the order
+//! of a walk.
 
 use crate::content::{Part, each_part, each_zeros};
 use crate::path::Located;
@@ -13,15 +13,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weald_format::{ContentId, Error, FileKind, Result};
 use weald_image::{Image, Inode};
 
-/// Contents whose digest is remembered for their other names; about 100 bytes each.
+/// Most contents whose digest is remembered for their other names; about 100 bytes each.
 const KNOWN_COUNT_MAX: usize = 1 << 18;
 
 /// A digest algorithm, both of 32 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
-    /// BLAKE3, as b3sum.
+    /// BLAKE3, as b3sum computes it.
     Blake3,
-    /// SHA-256, as sha256sum.
+    /// SHA-256, as sha256sum computes it.
     Sha256,
 }
 
@@ -30,28 +30,28 @@ pub enum Algorithm {
 pub struct Sum {
     /// Path from the root of the image.
     pub path: Vec<u8>,
-    /// The digest, or why there is none.
+    /// The digest, or the error that prevented it.
     pub digest: Result<[u8; 32]>,
 }
 
-/// How to compute digests.
+/// Options of [`sums`].
 #[derive(Clone, Copy)]
 pub struct SumOptions<'a> {
-    /// Which digests.
+    /// The algorithm.
     pub algorithm: Algorithm,
     /// Threads that read and compute; at least 1 is used.
     pub thread_count: usize,
-    /// Whether to stop; asked at every piece of a file, by all threads. Files that are not done
-    /// then have no digest, but the error "interrupted".
+    /// Whether to stop; all threads call it for every piece of a file. Unfinished files get the
+    /// error "interrupted" instead of a digest.
     pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// Computes the digest of every regular file at or below `start`, and tells `emit` of each in the
-/// order of the walk, until it breaks. An unreadable directory is told as a `Sum` with an error.
+/// Computes the digest of every regular file at or below `start`. Passes each to `emit` in the
+/// order of a walk, until it breaks. An unreadable directory is passed as a `Sum` with an error.
 ///
 /// # Cost
-/// Reads every distinct content once, while at most 2^18 of them were seen before (then some
-/// again). Holes are not read, but their zeros are digested.
+/// Reads every distinct content once, up to 2^18 contents; of more, some are read again. Holes are
+/// not read, but their zeros are digested.
 pub fn sums(
     image: &Image,
     start: Located,
@@ -76,7 +76,7 @@ pub fn sums(
     };
     parallel::ordered(options.thread_count, produce, work, |sum| {
         let flow = emit(sum);
-        // What is in flight would be computed for nobody.
+        // Nobody needs the digests that are still being computed.
         is_stopped.store(flow.is_break(), Ordering::Relaxed);
         flow
     });
@@ -95,7 +95,7 @@ fn next_file(walker: &mut Walker<'_>) -> Option<(Vec<u8>, Result<Inode>)> {
     }
 }
 
-/// Digests of contents already read.
+/// Digests of contents that were read.
 #[derive(Default)]
 struct Known(Mutex<HashMap<ContentId, [u8; 32]>>);
 
@@ -119,7 +119,7 @@ impl Known {
     }
 }
 
-/// What all threads share.
+/// State that all threads share.
 struct Summer<'a> {
     image: &'a Image,
     algorithm: Algorithm,

@@ -1,15 +1,15 @@
-//! How names and words are shown to people: no control characters, no bidirectional controls,
-//! nothing lost.
+//! Escapes names and messages for people: without control characters and bidirectional controls,
+//! and without loss.
 //!
-//! [`shown`] is for one name, which may hold any bytes; it can be undone. [`safe_line`] and
-//! [`safe_text`] are for whole messages whose names were shown already, or not: a sink that writes
-//! to a terminal passes everything through them.
+//! [`shown`] is for one name, which may have any bytes; the escaping can be undone. [`safe_line`]
+//! and [`safe_text`] are for whole messages, whether their names are escaped already or not: a sink
+//! that writes to a terminal passes everything through them.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// `name` for a message: valid UTF-8 stays, control characters and other bytes become `\xNN`, a
-/// backslash `\\`.
+/// Escapes `name` for a message: valid UTF-8 stays, control characters and other bytes become
+/// `\xNN`, a backslash becomes `\\`.
 pub fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for part in name.utf8_chunks() {
@@ -19,7 +19,7 @@ pub fn shown(name: &[u8]) -> String {
     text
 }
 
-/// The same for a path inside an image: the root, whose path is empty, is shown as `/`.
+/// The same for a path inside an image; the root, whose path is empty, becomes `/`.
 pub fn shown_path(path: &[u8]) -> String {
     if path.is_empty() {
         "/".to_owned()

@@ -1,10 +1,10 @@
-//! Points in time as text, always in UTC: the same on every machine.
+//! Points in time as text, always in UTC, so that output is the same on every machine.
 
 use weald_format::{Error, Result, Timestamp};
 
 const DAY_SECONDS: i64 = 86_400;
 
-/// A day of the Gregorian calendar, extended to all years.
+/// A day of the proleptic Gregorian calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Date {
     year: i64,
@@ -12,7 +12,7 @@ struct Date {
     day: i64,
 }
 
-/// `2024-02-29 12:00:00`, in UTC.
+/// Formats a time as `2024-02-29 12:00:00`, in UTC.
 pub fn utc_seconds(time: Timestamp) -> String {
     let date = date_of(time.seconds.div_euclid(DAY_SECONDS));
     let second = time.seconds.rem_euclid(DAY_SECONDS);
@@ -25,13 +25,13 @@ pub fn utc_seconds(time: Timestamp) -> String {
     )
 }
 
-/// `2024-02-29 12:00:00.000000001`, in UTC.
+/// Formats a time as `2024-02-29 12:00:00.000000001`, in UTC.
 pub fn utc_nanoseconds(time: Timestamp) -> String {
     format!("{}.{:09}", utc_seconds(time), time.nanoseconds)
 }
 
-/// Parses `@SECONDS[.FRACTION]` since 1970 or `YYYY-MM-DD[ HH:MM[:SS]]` (also with `T`, also with a
-/// final `Z`) in UTC.
+/// Parses `@SECONDS[.FRACTION]` since 1970, or `YYYY-MM-DD[ HH:MM[:SS]]` in UTC. The latter may
+/// have a `T` instead of the space, and a final `Z`.
 ///
 /// # Errors
 /// `Invalid` for anything else.
@@ -114,7 +114,7 @@ fn date_of(days: i64) -> Date {
     }
 }
 
-/// Days from 1970-01-01 to `date`; none where there is no such date.
+/// Days from 1970-01-01 to `date`; `None` if there is no such date.
 ///
 /// # Source
 /// As [`date_of`], `days_from_civil`.

@@ -1,9 +1,8 @@
-//! A depth-first walk over an image, entries in byte order of their names, in memory that the tree
-//! cannot blow up.
+//! A depth-first walk over an image in bounded memory, entries in byte order of their names.
 //!
 //! Invariant: memory is O(depth) small frames and at most [`FULL_FRAME_COUNT`] batches of
-//! [`BATCH_COUNT`] entries, whatever the size of a directory. A tree can still be endless for all
-//! practical purposes (a few kilobytes of image can name 10^9 files); stopping is up to the caller.
+//! [`BATCH_COUNT`] entries, whatever the size of a directory. A tree can still be practically
+//! endless (a few kilobytes of image can name 10^9 files); the caller decides when to stop.
 
 use crate::path::Located;
 use crate::shown_path;
@@ -13,37 +12,38 @@ use std::sync::Arc;
 use weald_format::{FileKind, InodeNo, Result};
 use weald_image::{Image, Inode, OpenedDirectory};
 
-/// Entries read from a directory at once.
+/// Entries that are read from a directory at a time.
 const BATCH_COUNT: usize = 128;
 
-/// Innermost directories that keep their batch while the walk is below them; others read it again.
+/// Innermost directories that keep their batch while the walk is below them; outer ones read theirs
+/// again.
 const FULL_FRAME_COUNT: usize = 64;
 
 /// One step of a walk.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // one at a time; boxing would cost an allocation an entry
+#[allow(clippy::large_enum_variant)] // a box would cost an allocation for each entry
 pub enum Step {
-    /// An entry; where it is a directory, its entries follow and then a `Leave`, unless
+    /// An entry. After a directory, its entries follow and then a `Leave`, unless
     /// [`Walker::skip_children`] is called.
     Enter(Visit),
-    /// All entries of the directory entered last and not yet left were visited.
+    /// The end of the innermost directory that was entered and not yet left.
     Leave,
 }
 
-/// One entry met by a walk; [`Walker::path`] has its path.
+/// One entry of a walk; [`Walker::path`] has its path.
 #[derive(Debug, Clone)]
 pub struct Visit {
     /// Its name; empty for the root of the image.
     pub name: Vec<u8>,
-    /// What it is.
+    /// Its inode.
     pub inode: Inode,
-    /// 0 for where the walk started, 1 for its entries, and so on.
+    /// 0 for the start of the walk, 1 for its entries, and so on.
     pub depth: usize,
     /// Whether it is the last entry of its directory.
     pub is_last: bool,
 }
 
-/// A directory that a walk has come to, opened once it is read.
+/// A directory of a walk, opened on its first read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     dir: InodeNo,
@@ -73,12 +73,11 @@ impl Place {
 
 struct Frame {
     place: Place,
-    /// Index of the entry after those in `batch`, among those that are to be visited.
+    /// Index of the entry after those in `batch`; counts in `only` if there is one.
     next_index: u64,
-    /// Index behind the last entry that is to be visited, where that is not the last of the
-    /// directory.
+    /// End of the indices to visit; larger than any index for the whole directory.
     end: u64,
-    /// Positions of the entries that are to be visited, in order; `None` for all up to `end`.
+    /// Indices of the entries to visit, ascending; `None` for all up to `end`.
     only: Option<Arc<[u64]>>,
     batch: VecDeque<(Vec<u8>, Inode)>,
     is_at_end: bool,
@@ -97,8 +96,8 @@ pub struct Walker<'a> {
 }
 
 impl<'a> Walker<'a> {
-    /// A walk over `start` and, if it is a directory, everything below it. Symlinks are not
-    /// followed.
+    /// A walk over `start` and, if it is a directory, everything below it. The walk does not follow
+    /// symlinks.
     pub fn new(image: &'a Image, start: Located) -> Self {
         Self {
             image,
@@ -129,36 +128,36 @@ impl<'a> Walker<'a> {
         walker
     }
 
-    /// The path, from the root of the image, of the entry entered last, or of the directory left
-    /// last.
+    /// The path from the root of the image: of the last entry that was entered, or of the directory
+    /// that was left after it.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// Leaves out what is below the directory just entered; its `Leave` is left out too.
+    /// Skips everything below the directory that was just entered, and its `Leave`.
     ///
     /// # Panics
-    /// Where the last step did not enter a directory.
+    /// If the last step did not enter a directory.
     pub fn skip_children(&mut self) {
         self.take_directory();
     }
 
-    /// The same; returns the directory, for the caller to read.
+    /// The same; returns the directory, which the caller reads.
     pub(crate) fn take_directory(&mut self) -> Place {
         let place = self.new_frame().place;
         self.frames.pop();
         place
     }
 
-    /// Visits only the entries at `positions`, which ascend, of the directory just entered.
+    /// Restricts the directory that was just entered to the entries at the ascending `positions`.
     ///
     /// # Panics
-    /// Where the last step did not enter a directory.
+    /// If the last step did not enter a directory.
     pub fn only(&mut self, positions: Arc<[u64]>) {
         self.new_frame().only = Some(positions);
     }
 
-    /// The frame of the directory just entered.
+    /// The frame of the directory that was just entered.
     fn new_frame(&mut self) -> &mut Frame {
         let path_len = self.path.len();
         let last = self.frames.last_mut();
@@ -169,11 +168,11 @@ impl<'a> Walker<'a> {
     /// The next step, `None` at the end.
     ///
     /// # Errors
-    /// What the reader reports about one directory, with its path; the walk may go on, and then
-    /// leaves this directory.
+    /// Errors of the reader about one directory, with its path. If the walk continues, it leaves
+    /// this directory.
     ///
     /// # Cost
-    /// One read of [`BATCH_COUNT`] entries now and then.
+    /// One read of [`BATCH_COUNT`] entries for that many steps.
     pub fn step(&mut self) -> Result<Option<Step>> {
         if let Some(start) = self.start.take() {
             let name = start
@@ -221,7 +220,7 @@ impl<'a> Walker<'a> {
         if let Some(index) = self.frames.len().checked_sub(FULL_FRAME_COUNT)
             && let Some(frame) = self.frames.get_mut(index)
         {
-            frame.forget_batch();
+            frame.drop_batch();
         }
         let path_len = self.path.len();
         let parent = self.frames.last().and_then(|frame| frame.place.opened);
@@ -263,24 +262,24 @@ impl Frame {
         Ok(())
     }
 
-    /// The same for the entries at `only` alone: those that stand in a row are read together.
+    /// The same for the entries at `only`; adjacent ones are read together.
     fn fill_only(&mut self, image: &Image, only: &[u64]) -> Result<()> {
-        let rest = &only[(self.next_index as usize).min(only.len())..];
-        let wanted = &rest[..rest.len().min(BATCH_COUNT)];
+        let remaining = &only[(self.next_index as usize).min(only.len())..];
+        let wanted = &remaining[..remaining.len().min(BATCH_COUNT)];
         let dir = self.place.open(image)?;
         for row in wanted.chunk_by(|a, b| a + 1 == *b) {
-            let mut left = row.len();
+            let mut missing_count = row.len();
             image.read_opened(&dir, row[0], &mut |_, name, inode| {
                 self.batch.push_back((name.to_vec(), inode.clone()));
-                left -= 1;
-                match left {
+                missing_count -= 1;
+                match missing_count {
                     0 => ControlFlow::Break(()),
                     _ => ControlFlow::Continue(()),
                 }
             })?;
         }
         self.next_index += wanted.len() as u64;
-        self.is_at_end = wanted.len() == rest.len();
+        self.is_at_end = wanted.len() == remaining.len();
         Ok(())
     }
 
@@ -288,7 +287,7 @@ impl Frame {
         self.next_index == 0 && self.batch.is_empty() && !self.is_at_end
     }
 
-    fn forget_batch(&mut self) {
+    fn drop_batch(&mut self) {
         if !self.batch.is_empty() {
             self.next_index -= self.batch.len() as u64;
             self.is_at_end = false;

@@ -3,7 +3,7 @@
 use super::*;
 use std::collections::BTreeMap;
 
-/// A tree in memory: paths and what they are; a listing that fails where `broken` says.
+/// A tree in memory: paths with their inodes. The listing of the directory `broken` fails.
 #[derive(Default, Clone)]
 struct Memory {
     entries: BTreeMap<Vec<u8>, (Facts, Vec<u8>)>,
@@ -129,7 +129,7 @@ impl Tree for Memory {
     }
 }
 
-/// All differences, one word each.
+/// All differences, as one word for each.
 fn differences(left: &Memory, right: &Memory) -> Vec<String> {
     let mut lines = Vec::new();
     let compared = compare(left, right, &[], &mut |path, difference| {

@@ -1,10 +1,10 @@
-//! Cuts a tree into parts for threads to search, and puts together what they found.
+//! Divides a tree into parts that threads search, and joins their results.
 //!
-//! Parts have about [`PART_NAMES`] names. A directory with more below it is led through here: its
-//! own entry is a part, then come its entries in runs. What is learned of such a directory, once
-//! all its parts are done, spares later instances of its template.
+//! A part has about [`PART_NAMES`] names. The driver itself enters a directory with more names
+//! below it: the directory's own entry is a part, then its entries follow in runs. When all parts
+//! of such a directory are done, its matches are remembered for later instances of its template.
 
-use super::Hit;
+use super::hit::Hit;
 use super::part::{Batch, Part, Shared};
 use crate::Walker;
 use crate::path::Located;
@@ -14,32 +14,35 @@ use std::sync::Arc;
 use weald_format::InodeNo;
 use weald_image::Inode;
 
-/// Names of a part: enough that handing it over costs nothing, few enough that its output is short.
+/// Names of a part: enough to make the cost of passing it negligible, few enough for a short
+/// output.
 const PART_NAMES: u64 = 4096;
-/// Large templates that are remembered, about 64 bytes each.
+/// Most large templates that are remembered, about 64 bytes each.
 const KNOWN_COUNT_MAX: usize = 1 << 16;
-/// Runs that are remembered of all of them, 24 bytes each.
+/// Most runs that are remembered for all of them together, 24 bytes each.
 const RUNS_MAX: usize = 1 << 18;
 
-/// Entries of a directory that are one part.
+/// Consecutive entries of a directory that are one part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     positions: Range<u64>,
-    /// Whether it is one large directory, what is below it aside.
+    /// Whether it is one large directory, without its entries.
     is_shallow: bool,
 }
 
-/// What threads are given, in the order of a walk.
+/// A job for a thread. Jobs are created in the order of a walk.
 pub enum Job<'a> {
+    /// A part to search, and its run in the directory above.
     Part(Box<Part<'a>>, Option<Run>),
-    /// The parts that follow lie in the directory of this run.
+    /// The following parts are in the directory of this run.
     Enter(Opened),
+    /// The end of the directory that was entered last.
     Leave,
-    /// A directory that holds so many entries that are wanted, and need not be read.
+    /// A directory with this number of matches, which need not be read.
     Known(u64, Option<Run>),
 }
 
-/// A job that is done.
+/// A finished job.
 pub enum Done<'a, E> {
     Part(Batch<E>, Box<Part<'a>>, Option<Run>, bool),
     Enter(Opened),
@@ -48,7 +51,7 @@ pub enum Done<'a, E> {
 }
 
 impl<'a> Job<'a> {
-    /// Does it.
+    /// Runs the job.
     pub fn run<E>(
         self,
         shared: &Shared<'a>,
@@ -67,26 +70,26 @@ impl<'a> Job<'a> {
     }
 }
 
-/// A large directory whose parts are being taken back.
+/// A large directory whose results are being joined.
 #[derive(Default)]
 pub struct Opened {
-    /// Its template, where what it holds is to be remembered.
+    /// Its template, if its matches are to be remembered.
     template: Option<u64>,
-    /// Where it stands in the directory above it.
+    /// Its run in the directory above.
     run: Option<Run>,
     count: u64,
-    /// Those that lead to something.
+    /// The runs that have a match.
     runs: Vec<Run>,
 }
 
-/// What every instance of a large template holds.
+/// The matches in every instance of a large template.
 #[derive(Clone)]
 struct Answer {
     count: u64,
     runs: Arc<[Run]>,
 }
 
-/// A large directory that is being cut.
+/// A large directory that is being divided.
 struct Frame {
     dir: InodeNo,
     depth: usize,
@@ -94,11 +97,12 @@ struct Frame {
     entry_count: u64,
     has_directories: bool,
     next: u64,
-    /// The runs that are to be searched; `None` for all. `next` counts in them then.
+    /// The runs to search; `None` for the whole directory. If there are runs, `next` counts in
+    /// them.
     runs: Option<Arc<[Run]>>,
 }
 
-/// The cutting and the putting together; both on one thread.
+/// Divides the tree and joins the results, on one thread.
 pub struct Driver<'s, 'a> {
     shared: &'s Shared<'a>,
     start: Option<Located>,
@@ -108,11 +112,12 @@ pub struct Driver<'s, 'a> {
     opened: Vec<Opened>,
     known: HashMap<u64, Answer>,
     run_count: usize,
-    /// The run of the part that was taken back last.
+    /// The run of the part whose result was joined last.
     taken: Option<Run>,
 }
 
 impl<'s, 'a> Driver<'s, 'a> {
+    /// A driver for a search that begins at `start`.
     pub fn new(shared: &'s Shared<'a>, start: Located) -> Self {
         Self {
             shared,
@@ -127,13 +132,13 @@ impl<'s, 'a> Driver<'s, 'a> {
         }
     }
 
-    /// The next job, `None` where all are given out.
+    /// The next job; `None` if there are no more.
     pub fn next_job(&mut self) -> Option<Job<'a>> {
         if let Some(start) = self.start.take() {
             self.begin(start);
         }
         while self.ready.is_empty() && !self.frames.is_empty() {
-            self.cut();
+            self.divide();
         }
         self.ready.pop_front()
     }
@@ -149,8 +154,8 @@ impl<'s, 'a> Driver<'s, 'a> {
         }
     }
 
-    /// Whether `inode` is a directory of more names than a part has. One that cannot be read is
-    /// not: reading it will say why.
+    /// Whether `inode` is a directory with more names below than a part has. An unreadable
+    /// directory counts as small; the part that reads it reports the error.
     fn is_large(&self, inode: &Inode) -> bool {
         self.names_below(inode) > PART_NAMES
     }
@@ -159,7 +164,7 @@ impl<'s, 'a> Driver<'s, 'a> {
         self.shared.image.names_below(inode).unwrap_or(0)
     }
 
-    /// Goes on in the large directory `inode` at `self.path`.
+    /// Enters the large directory `inode` at `self.path`.
     fn descend(&mut self, inode: &Inode, depth: usize, run: Option<Run>) {
         if self
             .shared
@@ -191,15 +196,15 @@ impl<'s, 'a> Driver<'s, 'a> {
             depth,
             path_len: self.path.len(),
             entry_count: inode.size.0,
-            // Its own two names, and one in each sub-directory.
+            // A directory has two links of its own, and one for each sub-directory.
             has_directories: inode.nlink > 2,
             next: 0,
             runs: answer.map(|answer| answer.runs),
         });
     }
 
-    /// Makes the next jobs of the innermost directory.
-    fn cut(&mut self) {
+    /// Creates the next jobs of the innermost directory.
+    fn divide(&mut self) {
         let Some(frame) = self.frames.last() else {
             return;
         };
@@ -238,7 +243,7 @@ impl<'s, 'a> Driver<'s, 'a> {
         }
     }
 
-    /// The next run of `frame`; the large directory that it is, where it is one.
+    /// The next run of `frame`, and the large directory that it is, if it is one.
     fn next_run(&self, frame: &Frame) -> (Option<Run>, Option<(Vec<u8>, Inode)>) {
         let start = frame.next;
         let run = |end, is_shallow| {
@@ -271,7 +276,7 @@ impl<'s, 'a> Driver<'s, 'a> {
             }
         });
         if read.is_err() && large.is_none() {
-            // Who reads the rest meets the same error, and tells it.
+            // The part that reads the rest meets the same error and reports it.
             return (run(u64::MAX, false), None);
         }
         (run(end, large.is_some()), large)
@@ -289,7 +294,7 @@ impl<'s, 'a> Driver<'s, 'a> {
         entry.filter(|_| read.is_ok())
     }
 
-    /// Takes back what is done, in order: what it gave, and the part where it is not at its end.
+    /// Joins a finished job, in order. Returns its results, and the part if it is not at its end.
     pub fn take<E>(&mut self, done: Done<'a, E>) -> (Batch<E>, Option<Box<Part<'a>>>) {
         let mut batch = Batch::default();
         match done {
@@ -309,17 +314,17 @@ impl<'s, 'a> Driver<'s, 'a> {
         (batch, None)
     }
 
-    /// Notes what the part taken last gave.
+    /// Adds the results of the part that was joined last.
     pub fn add<E>(&mut self, batch: &Batch<E>) {
         if !batch.problems.is_empty() {
-            // What cannot be read here may be read elsewhere, and is to be told at every place.
+            // An error may occur in one instance only, and must be reported for every instance.
             let opened = self.opened.iter_mut();
             opened.for_each(|opened| opened.template = None);
         }
         self.add_found(batch.found_count);
     }
 
-    /// `self.taken` leads to so many.
+    /// Adds `count` matches in the run `self.taken`.
     fn add_found(&mut self, count: u64) {
         let Some(parent) = self.opened.last_mut().filter(|_| count > 0) else {
             return;
@@ -339,12 +344,12 @@ impl<'s, 'a> Driver<'s, 'a> {
         };
         self.taken = left.run;
         self.add_found(left.count);
-        let room = RUNS_MAX - self.run_count;
+        let free_count = RUNS_MAX - self.run_count;
         if let Some(template) = left.template
             && self.known.len() < KNOWN_COUNT_MAX
-            && left.runs.len() <= room
+            && left.runs.len() <= free_count
         {
-            // Several instances may have been given out before the first was done.
+            // Several instances may have been started before the first was finished.
             self.known.entry(template).or_insert_with(|| {
                 self.run_count += left.runs.len();
                 Answer {

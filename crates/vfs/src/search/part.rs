@@ -1,10 +1,10 @@
-//! One part of a search: some entries of a directory with all that is below them, on one thread.
+//! One part of a search: some entries of a directory with everything below them, on one thread.
 //!
-//! Directories without sub-directories, in which nearly all entries of a forest lie, are read
-//! straight from their blocks; a walker leads through the others.
+//! A directory without sub-directories is read directly from its entry blocks; nearly all entries
+//! of a typical tree are in such directories. A walker visits the others.
 
+use super::hit::{Hit, SearchOptions};
 use super::known::Known;
-use super::{Hit, SearchOptions};
 use crate::walk::Place;
 use crate::{Query, Step, Visit, Walker, shown_path};
 use std::ops::{ControlFlow, Range};
@@ -12,31 +12,37 @@ use std::sync::Arc;
 use weald_format::{Error, FileKind, Result};
 use weald_image::{Image, Inode};
 
-/// Bytes of output after which a part is handed over, and what follows made by whoever takes it:
-/// the bound of memory.
+/// Bytes of output after which a part is handed back; the calling thread continues it. Bounds
+/// memory.
 const BATCH_LEN: usize = 1 << 20;
-/// Problems after which it is.
+/// Problems after which a part is handed back.
 const PROBLEMS_MAX: usize = 64;
-/// A directory whose entries lead to something in more than one of so many is read whole.
+/// A directory is read completely if more than one in this many of its entries lead to a match.
 const POSITION_SHARE: u64 = 4;
 
-/// What all parts of a search share.
+/// State that all parts of a search share.
 pub struct Shared<'a> {
+    /// The image.
     pub image: &'a Image,
+    /// The conditions.
     pub query: &'a Query,
+    /// The options.
     pub options: SearchOptions,
-    /// What is known of templates; `None` where their instances hold different answers.
+    /// Known matches of templates; `None` if instances of a template can have different matches.
     pub known: Option<Known>,
 }
 
-/// What a part has found since it was last asked.
+/// Results of a part since its last batch.
 pub struct Batch<E> {
+    /// Output of `write`.
     pub bytes: Vec<u8>,
-    /// Entries that were found.
+    /// Number of matches.
     pub found_count: u64,
-    /// The same, where they are to be counted.
+    /// The same, if matches are counted instead of written.
     pub count: u64,
+    /// Errors of the reader.
     pub problems: Vec<Error>,
+    /// Error of `write`.
     pub failure: Option<E>,
 }
 
@@ -63,21 +69,21 @@ impl<E> Batch<E> {
 /// A part in progress.
 pub struct Part<'a> {
     walker: Walker<'a>,
-    /// Whether what is below the first entry belongs to others.
+    /// Whether other parts search what is below the first entry.
     is_shallow: bool,
     open: Vec<Open>,
     leaf: Option<Leaf>,
-    /// Entries that are wanted so far.
+    /// Matches so far.
     found_count: u64,
 }
 
 /// A directory that is being read.
 #[derive(Default)]
 struct Open {
-    /// Its template, where what it holds is to be remembered.
+    /// Its template, if its matches are to be remembered.
     template: Option<u64>,
     entry_count: u64,
-    /// Entries read.
+    /// Entries that were read.
     read_count: u64,
     count: u64,
     positions: Option<Vec<u64>>,
@@ -87,18 +93,19 @@ struct Open {
 struct Leaf {
     place: Place,
     depth: usize,
-    /// Its path and, behind that, the name that is being looked at.
+    /// Its path, followed by the name of the current entry.
     path: Vec<u8>,
     dir_path_len: usize,
     next: u64,
-    /// Positions of the entries that are to be read; `None` for all. `next` counts in them then.
+    /// Positions of the entries to read; `None` for all. If there are positions, `next` counts in
+    /// them.
     only: Option<Arc<[u64]>>,
 }
 
 impl Open {
-    /// The entry at `position` is wanted `count` times, itself or in what lies below.
+    /// Adds `count` matches: the entry at `position` and everything below it.
     fn add(&mut self, position: u64, count: u64) {
-        // Directories in directories, each shared: forged ones come to any number.
+        // Saturates: nested shared directories of a forged image reach any number.
         self.count = self.count.saturating_add(count);
         let Some(positions) = self.positions.as_mut().filter(|_| count > 0) else {
             return;
@@ -117,7 +124,7 @@ impl Open {
 }
 
 impl<'a> Part<'a> {
-    /// What `walker` leads to; where `is_shallow`, its first entry alone.
+    /// A part with everything that `walker` visits; only its first entry if `is_shallow`.
     pub fn new(walker: Walker<'a>, is_shallow: bool) -> Self {
         Self {
             walker,
@@ -128,7 +135,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Goes on until the end, or until `batch` is full; answers whether this was the end.
+    /// Searches until the end, or until `batch` is full; returns whether the end was reached.
     pub fn advance<E>(
         &mut self,
         shared: &Shared<'a>,
@@ -167,7 +174,7 @@ impl<'a> Part<'a> {
     }
 
     fn note<E>(&mut self, error: Error, batch: &mut Batch<E>) {
-        // What cannot be read here may be read elsewhere, and is to be told at every place.
+        // An error may occur in one instance only, and must be reported for every instance.
         self.open.iter_mut().for_each(|open| open.template = None);
         batch.problems.push(error);
     }
@@ -225,9 +232,9 @@ impl<'a> Part<'a> {
         self.read_below(inode, depth, answer.positions);
     }
 
-    /// Reads the directory that was just entered, or of it the entries at the positions `only`.
+    /// Reads the directory that was just entered, or only its entries at the positions `only`.
     fn read_below(&mut self, inode: &Inode, depth: usize, only: Option<Arc<[u64]>>) {
-        // Its own two names, and one in each sub-directory.
+        // A directory has two links of its own, and one for each sub-directory.
         if inode.nlink > 2 {
             if let Some(only) = only {
                 self.walker.only(only);
@@ -250,8 +257,7 @@ impl<'a> Part<'a> {
         });
     }
 
-    /// Reads on in `leaf` until its end, or until `batch` is full; answers whether this was the
-    /// end.
+    /// Reads `leaf` until its end, or until `batch` is full; returns whether the end was reached.
     fn read_leaf<E>(
         &mut self,
         leaf: &mut Leaf,
@@ -325,13 +331,13 @@ impl<'a> Part<'a> {
 }
 
 impl Leaf {
-    /// The positions that are read next, which stand in a row; `None` at the end.
+    /// The next adjacent positions to read; `None` at the end.
     fn next_row(&self) -> Option<Range<u64>> {
         let Some(only) = &self.only else {
             return (self.next < u64::MAX).then_some(self.next..u64::MAX);
         };
-        let rest = only.get(self.next as usize..)?;
-        let row = rest.chunk_by(|a, b| a + 1 == *b).next()?;
+        let remaining = only.get(self.next as usize..)?;
+        let row = remaining.chunk_by(|a, b| a + 1 == *b).next()?;
         Some(*row.first()?..row.last()? + 1)
     }
 }
