@@ -1,4 +1,4 @@
-//! An open image: what its tree and its files hold.
+//! An open image: its tree and its files.
 
 use crate::cache::counts::CacheCounts;
 use crate::cache::shared::SharedCache;

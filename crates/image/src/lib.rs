@@ -1,5 +1,4 @@
-//! The reader: opens an image and answers what its tree and its files hold; verifies every byte
-//! before it is used.
+//! The reader: opens an image, finds inodes, reads files. It verifies every byte before it uses it.
 //!
 //! Neighbours: `format` parses, `codec` decodes, `io` reads. The reader never links a writer and
 //! never prints.
@@ -16,10 +15,9 @@
 //! 7. `open` reads superblock, footer and directory, and finds base images.
 //! 8. `image` is [`Image`], which joins all of these.
 //! 9. `warmup` records and replays hotness; `check` verifies an image; `inspect` reports on it and
-//!    gives raw access to those who write another image from it.
+//!    gives raw access to programs that write another image from it.
 #![forbid(unsafe_code)]
-// Untrusted bytes never panic; encoders, which see only what this program made, say so where they
-// need to.
+// Untrusted bytes never cause a panic.
 #![cfg_attr(
     not(test),
     deny(

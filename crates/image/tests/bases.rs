@@ -1,4 +1,4 @@
-//! Images that lie on each other.
+//! Chains of images of which each is the base image of the next.
 
 mod support;
 
@@ -11,7 +11,7 @@ use weald_format::limits::EXTENTS_PER_PAGE;
 use weald_format::pages::{BaseRun, ExtentPage, ExtentRun};
 use weald_image::{CheckOptions, Image, OpenOptions, generations};
 
-/// Would catch: a chain of forged images that takes a reader's stack, descriptors or time.
+/// Would catch: a chain of forged images that exhausts the reader's stack, descriptors or time.
 #[test]
 fn images_do_not_lie_on_each_other_without_end() {
     let temp = tempfile::tempdir().unwrap();
@@ -41,8 +41,7 @@ fn images_do_not_lie_on_each_other_without_end() {
             ),
         }
     }
-    // What the rules are called: "F-22.1" is where a base is missing, "F-22.2" where there are too
-    // many.
+    // Rule "F-22.1": a base image is missing; "F-22.2": there are too many.
     std::fs::remove_file(path(2)).unwrap();
     let error = Image::open_path(&path(4), 0, &OpenOptions::default()).err();
     assert!(error.unwrap().to_string().contains("F-22.1"));
@@ -52,7 +51,7 @@ fn images_do_not_lie_on_each_other_without_end() {
 const LOGICAL_LEN: u64 = 1160;
 const EXTENT_COUNT: usize = 3;
 
-/// The image of [`Parts::base`], whose extents are `runs`, on top of the image at `below`.
+/// The image of [`Parts::base`] with the extents `runs` and the base image at `below`.
 fn over(below: &Path, runs: Vec<BaseRun>) -> Vec<u8> {
     let below_image = Image::open_path(below, 0, &OpenOptions::default()).unwrap();
     let base = Base {
@@ -81,7 +80,7 @@ fn over(below: &Path, runs: Vec<BaseRun>) -> Vec<u8> {
     parts.bytes()
 }
 
-/// Would catch: runs of a base that lead to other bytes, or that cost more than a page of extents.
+/// Would catch: runs of a base image that give other bytes, or that cost more than an extent page.
 #[test]
 fn runs_of_a_base_are_its_extents_and_no_more() {
     let temp = tempfile::tempdir().unwrap();
@@ -102,7 +101,7 @@ fn runs_of_a_base_are_its_extents_and_no_more() {
         threads: 1,
         path_count_max: 10,
     };
-    // The whole of it, and in two pieces that no content ends between.
+    // One run for everything, and two runs that meet inside a content.
     let whole = put("one", "base", vec![run(0, LOGICAL_LEN)]);
     let cut = put("two", "base", vec![run(0, 70), run(70, LOGICAL_LEN - 70)]);
     for image in [&whole, &cut] {

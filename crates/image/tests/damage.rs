@@ -1,5 +1,4 @@
-//! Damage that comes later than the image: bytes that change under an open image, small caches, and
-//! how damage is named.
+//! Damage after an image was opened, small caches, and the report of damage by path.
 
 mod support;
 
@@ -12,7 +11,7 @@ use weald_format::{ByteLen, Result};
 use weald_image::{Image, OpenOptions};
 use weald_io::ReadAt;
 
-/// Storage that rots on request.
+/// Storage whose bytes a test can damage.
 struct Rotting(RwLock<Vec<u8>>);
 
 impl Rotting {
@@ -41,7 +40,7 @@ fn open_rotting(bytes: &[u8], cache_len: u64) -> (Arc<Rotting>, Image) {
     (storage, image)
 }
 
-/// Bytes that an open image has no need to read again: superblock, directory and footer.
+/// Bytes that an open image does not read again: superblock, directory and footer.
 fn is_read_once(bytes: &[u8], byte: usize) -> bool {
     let footer = &bytes[bytes.len() - 128..];
     let directory_offset = u64::from_le_bytes(footer[16..24].try_into().unwrap()) as usize;
@@ -82,7 +81,7 @@ fn without_any_cache_every_read_is_verified() {
     assert_eq!(read_everything(&image).unwrap(), whole);
 }
 
-/// Would catch: blocks that are kept for readers who have gone, or taken from those who have not.
+/// Would catch: idle blocks that are kept, or the eviction of blocks in use.
 #[test]
 fn blocks_that_nobody_reads_are_let_go() {
     let bytes = Parts::base().bytes();

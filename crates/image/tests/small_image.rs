@@ -1,4 +1,4 @@
-//! The image that the hostile tests forge, before it is forged: read, checked, and hurt bit by bit.
+//! The unforged image of the hostile tests: read, checked, and damaged bit by bit.
 
 mod support;
 

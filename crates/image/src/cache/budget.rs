@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Fewest bytes for pages in a cache that is not empty: a few of the largest entry blocks (16384
-/// names; 8192 names of 255 bytes take about 3 MiB decoded). With less, a walk would decode a block
+/// Fewest bytes for pages in a cache that is not empty: the largest entry block (16384 names of 255
+/// bytes take about 6 MiB decoded) and a few small pages. With less, a walk would decode a block
 /// for every few of its entries.
 pub const PAGE_LEN_MIN: u64 = 8 << 20;
 

@@ -49,7 +49,7 @@ impl PrefetchPool {
             let receiver = receiver.clone();
             let idle_hook = idle_hook.take();
             let started = std::thread::Builder::new()
-                .name(format!("ahead-{no}"))
+                .name(format!("prefetch-{no}"))
                 .spawn(move || match idle_hook {
                     Some(idle_hook) => run_with_hook(&receiver, &idle_hook),
                     None => receiver.iter().for_each(|job| run(&job)),

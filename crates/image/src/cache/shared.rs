@@ -34,8 +34,8 @@ pub struct SharedCache {
     counters: Mutex<Counters>,
     buffer_pool: Arc<BufferPool>,
     prefetch_pool: OnceLock<PrefetchPool>,
-    /// Whether the cache evicts idle blocks by itself, because nobody calls
-    /// [`SharedCache::evict_idle`].
+    /// Whether a prefetch thread evicts idle blocks. True for a private cache, which has no owner
+    /// that calls [`SharedCache::evict_idle`].
     evicts_idle_blocks: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Keys of blocks in the cache, and how much of a block a reader wants.
+//! Keys of blocks in the cache, and the part of a block that a reader needs.
 
 use crate::cache::key::CacheKey;
 
-/// How much of a block a reader wants.
+/// The part of a block that a reader needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     /// Everything.

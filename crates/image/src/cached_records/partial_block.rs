@@ -77,8 +77,8 @@ impl Drop for Turn<'_> {
 }
 
 impl PartialBlock {
-    /// A block of `category` whose bytes come into `bytes`, a buffer for all of them, from the
-    /// frame that `stored` has from `stored_start` on.
+    /// A block of `category`. Decodes the frame at offset `stored_start` of `stored` into `bytes`,
+    /// which has the length of the whole block.
     ///
     /// # Errors
     /// As [`FrameDecoder::new`].
@@ -117,8 +117,8 @@ impl PartialBlock {
         self.raw_len
     }
 
-    /// How many of `decoded_len` decoded bytes are readable: undoing the filter for the last ones
-    /// needs the bytes behind them.
+    /// Number of readable bytes among `decoded_len` decoded ones. Undoing the filter for the last
+    /// ones needs the bytes behind them.
     fn readable_len(&self, decoded_len: usize) -> usize {
         match decoded_len < self.raw_len {
             true => decoded_len.saturating_sub(filter::front_tail_len(self.category)),

@@ -1,7 +1,7 @@
 //! The records of one image, found through its index pages and cached once they are decoded.
 //!
-//! The methods of [`CachedRecords`] are in several files: here the search and the pages, in
-//! `raw.rs` what decodes records, in `blocks.rs` the blocks, in `extents.rs` the extents.
+//! The methods of [`CachedRecords`] are in several files: this one has the search and the pages,
+//! `raw.rs` the decoding, `blocks.rs` the blocks, `extents.rs` the extents.
 
 use super::block_key::BlockKey;
 use super::partial_block::PartialBlock;
@@ -67,7 +67,8 @@ pub struct CachedRecords {
     failures: Mutex<Option<HashMap<u64, Error>>>,
     pages: CacheView<PageKey, Page>,
     pub(super) blocks: CacheView<BlockKey, Block>,
-    /// Of the same kind as `blocks`; see [`CachedRecords::is_resumable`].
+    /// Blocks that are decoded in steps ([`CachedRecords::is_resumable`]). They have the same
+    /// [`CachedKind`] as `blocks`, so that clearing one clears both.
     pub(super) partial_blocks: CacheView<BlockKey, PartialBlock>,
     pub(super) buffer_pool: Arc<BufferPool>,
     /// Bytes of blocks that were decoded, and bytes that recipes made.
@@ -112,7 +113,7 @@ impl CachedRecords {
     /// Starts to record which blocks and records are used.
     pub fn start_recording(&self) {
         self.recorder.get_or_init(|| {
-            let streams = (0..self.directory.streams.len()).map(|no| no as u8);
+            let streams = (0..=u8::MAX).take(self.directory.streams.len());
             let block_counts = streams.map(|no| self.record_count(RecordType::Data, no));
             Recorder::new(block_counts, |record_type| {
                 self.record_count(record_type, 0)

@@ -25,7 +25,7 @@ pub const RANGE_COUNT_MAX: usize = 32;
 /// Base images, at any depth.
 const BASE_COUNT_MAX: usize = 256;
 
-/// What a workload used of an image.
+/// The parts of an image that a workload used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hotness {
     pub(crate) images: Vec<HotImage>,

@@ -1,4 +1,4 @@
-//! Where the stored bytes of an image go: by section and codec.
+//! Stored bytes of an image by section and codec.
 
 use crate::image::Image;
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
-//! How to open an image.
+//! Options for opening an image.
 
 use crate::cache::shared::SharedCache;
 use std::path::PathBuf;
 use std::sync::Arc;
 use weald_format::{ByteLen, ByteOffset, Digest};
 
-/// How to open an image.
+/// Options for opening an image.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
     /// Hard limit of cached decoded bytes, a quarter of it for metadata. Metadata get at least 8

@@ -53,7 +53,7 @@ impl AddressSpace {
     }
 }
 
-/// How far to prefetch for a sequential reader. All lengths are in bytes.
+/// Distances of the prefetch for a sequential reader, in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadaheadWindow {
     /// Distance from the end of the last request to the end of the prefetch.
@@ -64,7 +64,7 @@ pub struct ReadaheadWindow {
     pub first_step_len: u64,
 }
 
-/// What the table knows of a reader after a request.
+/// State of a reader after a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Detected {
     /// The reader is sequential.

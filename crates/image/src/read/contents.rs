@@ -77,7 +77,7 @@ pub enum Client {
     Kernel,
 }
 
-/// How a range of a stream is read.
+/// Properties of the read of a range of a stream.
 #[derive(Debug, Clone, Copy)]
 struct ReadContext {
     recipes: Recipes,

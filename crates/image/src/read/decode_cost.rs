@@ -22,8 +22,8 @@ struct PieceCost {
     decoded_len: u64,
 }
 
-/// What several reads together decode, starting with an empty cache that evicts nothing. The model
-/// follows `Contents::read`.
+/// The bytes that several reads together decode, starting with an empty cache that evicts nothing.
+/// The model follows `Contents::read`.
 #[derive(Debug, Default)]
 pub struct DecodeCost {
     pieces: HashMap<Piece, PieceCost>,

@@ -1,8 +1,8 @@
-//! How far a block is decoded for a read.
+//! The decision how far a block is decoded for a read.
 
 use crate::cached_records::block_key::Wanted;
 
-/// How a client reads a file. The default is a read at a random offset.
+/// Access pattern of a client on a file. The default is a read at a random offset.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AccessPattern {
     /// The client reads sequentially.
@@ -14,8 +14,8 @@ pub struct AccessPattern {
     pub bypasses_cache: bool,
 }
 
-/// Bytes of a request from which on the client is expected to request more of the block: the kernel
-/// maps pages of programs here and there with requests of this size.
+/// Read size from which on a client is expected to request more of the same block. The kernel sends
+/// such requests for page faults of a program, which are scattered over its file.
 const LARGE_READ_LEN: u64 = 64 << 10;
 
 /// The part of a block that a read requests, in bytes.
@@ -29,7 +29,7 @@ pub struct RequestedPart {
     pub extent_len: u64,
 }
 
-/// What a block costs to decode.
+/// Properties of a block that decide how far it is decoded.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockShape {
     /// Bytes of the decoded block.
@@ -38,7 +38,7 @@ pub struct BlockShape {
     pub is_resumable: bool,
 }
 
-/// How far to decode a block for a client that requests `part` of it.
+/// Returns how far to decode a block for a client that requests `part` of it.
 ///
 /// A sequential reader of the stream needs the whole block. A sequential reader of a file needs the
 /// block up to the end of the extent. A block that is not resumable is decoded whole if the extent

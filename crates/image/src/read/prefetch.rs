@@ -17,7 +17,7 @@ const EXTENT_COUNT_MAX: usize = 4096;
 /// ones. With less, the threads wait for work whenever their reader does something else.
 const PREFETCH_LEN: u64 = 16 << 20;
 
-/// How far to prefetch if `thread_count` threads decode blocks of `block_len` bytes and blocks may
+/// The readahead window if `thread_count` threads decode blocks of `block_len` bytes and blocks may
 /// take `cache_len` bytes of the cache. The prefetch takes at most an eighth of these; one block if
 /// only one fits; nothing if it would evict what is being read.
 ///

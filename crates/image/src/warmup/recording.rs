@@ -16,7 +16,7 @@ impl Image {
         });
     }
 
-    /// What was used since [`Image::record_hotness`]; `None` if that was not called.
+    /// The hotness since [`Image::record_hotness`]; `None` if that was not called.
     ///
     /// # Cost
     /// A descent from the root for each directory in the path of each file.

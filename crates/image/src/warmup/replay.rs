@@ -15,12 +15,12 @@ use weald_format::container::RecordType;
 use weald_format::pages::Source;
 use weald_format::{Digest, Error, FileKind, Result};
 
-/// What to decode before it is requested.
+/// Selection of data to decode before they are requested.
 #[derive(Debug, Clone)]
 pub enum PrefetchSet {
     /// All blocks, in their order in the image.
     All,
-    /// What this hotness lists. If it was recorded from another image: the files with the same
+    /// The items of this hotness. If it was recorded from another image: the files with the same
     /// paths.
     Hot(Hotness),
 }
@@ -220,7 +220,7 @@ impl Image {
         for no in 0..thread_count {
             let work = handle.work.clone();
             let thread = std::thread::Builder::new()
-                .name(format!("warm-{no}"))
+                .name(format!("warmup-{no}"))
                 .spawn(move || work.run())
                 .map_err(|e| Error::io("start a prefetch thread", e))?;
             handle.threads.push(thread);

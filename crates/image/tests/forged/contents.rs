@@ -1,4 +1,4 @@
-//! Lies in contents, extents and the smaller pages.
+//! Forged contents, extents and smaller pages.
 
 use super::Shows::*;
 use super::records::bomb;
@@ -12,7 +12,7 @@ use weald_format::pages::{Extent, Source};
 use weald_format::recipes::{Method, Part, Recipe, Samples};
 use weald_format::{ContentId, Digest};
 
-/// Has the first `len` bytes of content 0 made by a recipe of content `plain`.
+/// Replaces the first `len` bytes of content 0 by a recipe with the input `plain`.
 fn make_front(parts: &mut Parts, len: u64, plain: u64) {
     parts.streams.push(Stream {
         category: Category::Made,

@@ -1,5 +1,5 @@
-//! Images whose digests all agree but whose content lies: each lie must be an error with its rule,
-//! in bounded time and memory, whichever way one comes upon it.
+//! Forged images with correct digests. Every forgery must be an error with its rule, in bounded
+//! time and memory, in every operation that meets it.
 
 mod contents;
 mod records;
@@ -12,18 +12,18 @@ use support::*;
 use weald_format::Error;
 use weald_format::container::{RecordRef, RecordType};
 
-/// What `docs` of the project promise for any hostile image of this size.
+/// Limits that the documentation promises for any hostile image of this size.
 const TIME_MAX: Duration = Duration::from_secs(60);
 const MEMORY_MAX: u64 = 256 << 20;
 
-/// How a lie shows.
+/// Operation that detects a forgery.
 #[derive(Clone, Copy, PartialEq)]
 enum Shows {
     /// The image does not open.
     Open,
-    /// Reading everything fails, and so does a check.
+    /// Reading everything fails, and a check fails, too.
     Read,
-    /// Reading gives something sane or fails elsewhere; a check names the rule.
+    /// Reading gives valid data or fails elsewhere; a check reports the rule.
     Check,
 }
 
@@ -55,7 +55,7 @@ fn records(what: &'static str, rule: &'static str, shows: Shows, edit: fn(&mut V
     })
 }
 
-/// A case that edits what the index says of the records of one type.
+/// A case that edits the index entries of the records of one type.
 fn refs(
     what: &'static str,
     rule: &'static str,
@@ -92,7 +92,7 @@ fn named<'a>(parts: &'a mut Parts, name: &str) -> &'a mut Entry {
     &mut parts.entries[at]
 }
 
-/// Most memory since the last call, bytes.
+/// Peak memory since the last call, in bytes.
 fn peak_len() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status
@@ -114,7 +114,7 @@ fn rule_of(error: &Error) -> &'static str {
     error.place().map_or("?", |p| p.rule)
 }
 
-/// Opens, reads and checks; says in words what did not go as `case` says.
+/// Opens, reads and checks; returns the deviations from `case` as text.
 fn try_case(case: &Case) -> Result<(), String> {
     let mut parts = Parts::base();
     (case.forge)(&mut parts);

@@ -1,4 +1,4 @@
-//! Lies in the container: directory, index, headers, codecs.
+//! Forged containers: directory, index, headers, codecs.
 
 use super::Shows::*;
 use super::support::*;
@@ -411,7 +411,7 @@ pub fn codec_cases() -> Vec<Case> {
     ]
 }
 
-/// Says of a record that it goes on behind those with these numbers.
+/// Gives a record the history of the records with these numbers.
 fn after(record: &mut Raw, numbers: &[u64]) {
     record.codec = Codec::ZstdHistory;
     let frame = record.stored.clone();
@@ -421,7 +421,7 @@ fn after(record: &mut Raw, numbers: &[u64]) {
     };
     record.stored = history.encode();
     record.stored.extend_from_slice(&frame);
-    // Longer than raw bytes a record never is.
+    // A record is never longer than its raw bytes.
     record.raw_len = record.raw_len.max(record.stored.len() as u64);
     if record.record_type == RecordType::Data {
         record.items = record.raw_len;

@@ -1,4 +1,4 @@
-//! Lies in the tree: entries and templates.
+//! Forged trees: entries and templates.
 
 use super::Shows::*;
 use super::support::*;
@@ -200,7 +200,7 @@ pub fn template_cases() -> Vec<Case> {
     ]
 }
 
-/// A root with `count` directories in each other, the last one empty.
+/// A root with `count` nested directories, the innermost one empty.
 fn chain(parts: &mut Parts, count: u64) {
     let directory = |id: u64| entry("d", EntryKind::Directory, id);
     parts.entries = (0..count).map(directory).collect();

@@ -1,5 +1,5 @@
-//! A small image put together by hand from the encoders of `weald-format`, so that every part of it
-//! can be forged and all digests still agree.
+//! A small image assembled from the encoders of `weald-format`, so that a test can forge any part
+//! and all digests still agree.
 #![allow(dead_code)]
 
 pub mod read;
@@ -26,7 +26,7 @@ pub struct Entry {
     pub fields: EntryFields,
 }
 
-/// One record on its way into a forged image.
+/// A record for a forged image.
 #[derive(Debug, Clone)]
 pub struct Raw {
     pub record_type: RecordType,
@@ -38,7 +38,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// A record that is stored as it is.
+    /// A record that is stored uncompressed.
     pub fn plain(record_type: RecordType, bytes: Vec<u8>, items: u64) -> Self {
         let raw_len = bytes.len() as u64;
         Self {
@@ -52,12 +52,11 @@ impl Raw {
     }
 }
 
-/// A last change to something.
+/// A change that is applied last.
 pub type Edit<T> = Option<Box<dyn Fn(&mut T)>>;
 pub type EditRefs = Box<dyn Fn(&mut Vec<RecordRef>, &mut Vec<u64>)>;
 
-/// A whole small tree, part by part. What is edited here is encoded, digested and sealed as if it
-/// were right.
+/// The parts of a small tree. Edited parts are encoded, digested and sealed like correct ones.
 pub struct Parts {
     pub mask: u8,
     pub entries: Vec<Entry>,
@@ -74,8 +73,8 @@ pub struct Parts {
     pub streams: Vec<Stream>,
     pub name_count: u64,
     pub tree_digest: Digest,
-    /// Last changes: to all records, to the references of a section, to the directory, to its
-    /// bytes.
+    /// Changes that are applied last: to all records, to the references of a section, to the
+    /// directory, to the bytes of the directory.
     pub edit_records: Edit<Vec<Raw>>,
     pub edit_refs: Option<(RecordType, EditRefs)>,
     pub edit_directory: Edit<Directory>,
@@ -218,7 +217,7 @@ impl Parts {
         parts
     }
 
-    /// The same tree with its mtimes beside the templates.
+    /// The same tree with a times overlay.
     pub fn overlay() -> Self {
         let mut parts = Self::base();
         parts.mask = 0;
@@ -353,7 +352,7 @@ impl Parts {
         records
     }
 
-    /// The bytes of the image, with whatever was forged sealed in.
+    /// The bytes of the image, forged parts included.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = SuperblockRecord::current().as_bytes().to_vec();
         let mut sections: Vec<(RecordType, u64, Vec<RecordRef>, Vec<u64>)> = Vec::new();

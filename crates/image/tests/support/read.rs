@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weald_format::{ByteLen, FileKind, InodeNo, Result, XattrSet};
 use weald_image::{CheckOptions, CheckReport, Finding, Image, Inode, OpenOptions};
 
-/// Opens with a cache that is small beside 256 MiB.
+/// Opens an image with a small cache.
 pub fn open(bytes: Vec<u8>) -> Result<Image> {
     let options = OpenOptions {
         cache_len: ByteLen(8 << 20),
@@ -15,7 +15,7 @@ pub fn open(bytes: Vec<u8>) -> Result<Image> {
     Image::open(Arc::new(bytes), &options)
 }
 
-/// Everything that an image shows under one path.
+/// Everything that an image has under one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
     pub path: Vec<u8>,
@@ -26,19 +26,18 @@ pub struct Shown {
     pub xattrs: XattrSet,
 }
 
-/// Bytes read of each file at most: forged holes have no end either.
+/// Most bytes that are read of each file, because forged holes are endless.
 const DATA_LEN_MAX: usize = 1 << 21;
 
-/// Reads all names, attributes, targets, xattrs and bytes, and looks every name and number up
-/// again.
+/// Reads all names, attributes, targets, xattrs and bytes; looks up every name and number again.
 ///
 /// # Errors
-/// The first one met, also where two ways to the same thing disagree.
+/// The first error; also an error if two lookups of the same thing disagree.
 pub fn read_everything(image: &Image) -> Result<Vec<Shown>> {
     read_some(image, usize::MAX)
 }
 
-/// The same for at most `count_max` names: forged trees have no end.
+/// The same for at most `count_max` names, because forged trees are endless.
 pub fn read_some(image: &Image, count_max: usize) -> Result<Vec<Shown>> {
     let mut all = Vec::new();
     let mut open = vec![(Vec::new(), image.root()?)];
@@ -98,7 +97,7 @@ fn read_one(image: &Image, path: Vec<u8>, inode: Inode) -> Result<Shown> {
     Ok(shown)
 }
 
-/// Runs a whole check; returns what it found and how it ended.
+/// Runs a complete check; returns its findings and its report.
 pub fn check(image: &Image, digests_only: bool) -> (Vec<Finding>, CheckReport) {
     let options = CheckOptions {
         digests_only,
@@ -110,7 +109,7 @@ pub fn check(image: &Image, digests_only: bool) -> (Vec<Finding>, CheckReport) {
     (findings, report)
 }
 
-/// Rules that a check finds broken.
+/// The rules in the findings of a check.
 pub fn rules(findings: &[Finding]) -> Vec<&'static str> {
     let rule = |f: &Finding| match f {
         Finding::Structure(error) => Some(error.place().map_or("?", |p| p.rule)),
@@ -119,7 +118,7 @@ pub fn rules(findings: &[Finding]) -> Vec<&'static str> {
     findings.iter().filter_map(rule).collect()
 }
 
-/// Paths that a check names.
+/// The paths in the findings of a check.
 pub fn paths(findings: &[Finding]) -> Vec<String> {
     let path = |f: &Finding| match f {
         Finding::Structure(_) => None,
@@ -128,7 +127,7 @@ pub fn paths(findings: &[Finding]) -> Vec<String> {
     findings.iter().filter_map(path).collect()
 }
 
-/// The inode called `path`.
+/// The inode at `path`.
 pub fn by_path(image: &Image, path: &str) -> Inode {
     let mut inode = image.root().unwrap();
     for name in path.split('/').filter(|n| !n.is_empty()) {
