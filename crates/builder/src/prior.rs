@@ -200,7 +200,7 @@ impl Prior {
         };
         let digests = Image::open_path(&path, 0, &options)?.content_digests(plan.threads)?;
         Ok(Self {
-            made: image.made_contents()?,
+            made: image.contents_from_recipes()?,
             digests,
             image,
             path,

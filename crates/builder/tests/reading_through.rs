@@ -61,7 +61,7 @@ impl Built {
         let places: Vec<usize> = (0..FILE_LEN).step_by(READ_LEN).collect();
         for few in places.chunks(AT_ONCE) {
             for &at in few.iter().rev() {
-                let chunks = image.read_chunks(inode, at as u64, READ_LEN).unwrap();
+                let chunks = image.read_vectored(inode, at as u64, READ_LEN).unwrap();
                 assert!(chunks.iter().all(|chunk| !chunk.is_empty()));
                 chunk_count += chunks.len();
                 let end = FILE_LEN.min(at + READ_LEN);

@@ -4,7 +4,7 @@
 use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
 use weald_format::{InodeNo, Result, XattrSet};
-use weald_image::{Chunk, Image, Inode, Run};
+use weald_image::{FileBytes, Image, Inode, Run};
 
 /// Gets an entry's index, name and inode; ends the walk with `Break`.
 pub type VisitEntry<'a> = dyn FnMut(u64, &[u8], &Inode) -> ControlFlow<()> + 'a;
@@ -157,7 +157,7 @@ impl<T: Tree> Tree for Arc<T> {
 }
 
 impl Tree for Image {
-    type Chunk = Chunk;
+    type Chunk = FileBytes;
 
     fn features(&self) -> Features {
         let has_xattrs = self.has_xattrs();
@@ -203,8 +203,8 @@ impl Tree for Image {
         Image::xattrs(self, inode)
     }
 
-    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Vec<Chunk>> {
-        Image::read_chunks(self, inode, offset, len)
+    fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Vec<FileBytes>> {
+        Image::read_vectored(self, inode, offset, len)
     }
 
     fn runs(

@@ -6,7 +6,7 @@ use crate::cached_records::records::{BaseStreams, CachedRecords};
 use crate::open::directory::{find_start, open_directory};
 use crate::open::options::{ImageStart, OpenOptions};
 use crate::open::{bases, generations};
-use crate::read::contents::{Chunk, Client, Contents};
+use crate::read::contents::{Client, Contents, FileBytes};
 use crate::read::extent_map::{ExtentMap, Run};
 use crate::records::page::Page;
 use crate::tree::inode::{Inode, VisitEntry, kind_name};
@@ -357,29 +357,29 @@ impl Image {
     /// `Invalid` if the inode is not a regular file; `Io`, `Corrupt`.
     /// # Cost
     /// Copies the bytes only if the range spans several blocks or holes.
-    pub fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Chunk> {
+    pub fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<FileBytes> {
         let Some(content) = content_of(inode)? else {
-            return Ok(Chunk::empty());
+            return Ok(FileBytes::empty());
         };
-        let chunk = self.contents.read(content, offset, len)?;
-        self.note_read(inode, offset, chunk.len());
-        Ok(chunk)
+        let bytes = self.contents.read(content, offset, len)?;
+        self.note_read(inode, offset, bytes.len());
+        Ok(bytes)
     }
 
-    /// The same bytes for the kernel: in several consecutive chunks if that saves a copy. No chunk
-    /// is empty. For large requests the prefetch is left to the kernel's own readahead.
+    /// The same bytes for the kernel: in several consecutive buffers, none of them empty, if that
+    /// saves a copy. For large requests the prefetch is left to the kernel's own readahead.
     ///
     /// # Errors
     /// As [`Image::read`].
-    pub fn read_chunks(&self, inode: &Inode, offset: u64, len: usize) -> Result<Vec<Chunk>> {
+    pub fn read_vectored(&self, inode: &Inode, offset: u64, len: usize) -> Result<Vec<FileBytes>> {
         let Some(content) = content_of(inode)? else {
             return Ok(Vec::new());
         };
-        let chunks = self
+        let buffers = self
             .contents
-            .read_chunks(content, offset, len, Client::Kernel)?;
-        self.note_read(inode, offset, chunks.iter().map(|c| c.len()).sum());
-        Ok(chunks)
+            .read_vectored(content, offset, len, Client::Kernel)?;
+        self.note_read(inode, offset, buffers.iter().map(|b| b.len()).sum());
+        Ok(buffers)
     }
 
     fn note_read(&self, inode: &Inode, offset: u64, len: usize) {
@@ -395,12 +395,16 @@ impl Image {
     /// # Errors
     /// As [`Image::read`].
     pub fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let chunk = self.read(inode, offset, buf.len())?;
-        match buf.split_at_mut_checked(chunk.len()) {
-            Some((head, _)) => head.copy_from_slice(&chunk),
-            None => return Err(Error::limit("read gave more than was asked for")),
+        let bytes = self.read(inode, offset, buf.len())?;
+        match buf.split_at_mut_checked(bytes.len()) {
+            Some((head, _)) => head.copy_from_slice(&bytes),
+            None => {
+                return Err(Error::limit(
+                    "a read returned more bytes than were requested",
+                ));
+            }
         }
-        Ok(chunk.len())
+        Ok(bytes.len())
     }
 
     /// Visits the data runs and holes of a regular file in order, from `offset` on. Adjacent runs

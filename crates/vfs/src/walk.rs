@@ -45,13 +45,13 @@ pub struct Visit {
 
 /// A directory of a walk, opened on its first read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct LazyDir {
     dir: InodeNo,
     parent: Option<OpenedDirectory>,
     opened: Option<OpenedDirectory>,
 }
 
-impl Place {
+impl LazyDir {
     pub(crate) fn new(dir: InodeNo, parent: Option<OpenedDirectory>) -> Self {
         Self {
             dir,
@@ -72,7 +72,7 @@ impl Place {
 }
 
 struct Frame {
-    place: Place,
+    dir: LazyDir,
     /// Index of the entry after those in `batch`; counts in `only` if there is one.
     next_index: u64,
     /// End of the indices to visit; larger than any index for the whole directory.
@@ -143,10 +143,10 @@ impl<'a> Walker<'a> {
     }
 
     /// The same; returns the directory, which the caller reads.
-    pub(crate) fn take_directory(&mut self) -> Place {
-        let place = self.new_frame().place;
+    pub(crate) fn take_directory(&mut self) -> LazyDir {
+        let dir = self.new_frame().dir;
         self.frames.pop();
-        place
+        dir
     }
 
     /// Restricts the directory that was just entered to the entries at the ascending `positions`.
@@ -223,9 +223,9 @@ impl<'a> Walker<'a> {
             frame.drop_batch();
         }
         let path_len = self.path.len();
-        let parent = self.frames.last().and_then(|frame| frame.place.opened);
+        let parent = self.frames.last().and_then(|frame| frame.dir.opened);
         self.frames.push(Frame {
-            place: Place::new(dir, parent),
+            dir: LazyDir::new(dir, parent),
             next_index: range.start,
             end: range.end,
             only: None,
@@ -243,7 +243,7 @@ impl Frame {
         if let Some(only) = self.only.clone() {
             return self.fill_only(image, &only);
         }
-        let dir = self.place.open(image)?;
+        let dir = self.dir.open(image)?;
         let (batch, end) = (&mut self.batch, self.end);
         let mut is_cut = false;
         image.read_opened(&dir, self.next_index, &mut |index, name, inode| {
@@ -266,7 +266,7 @@ impl Frame {
     fn fill_only(&mut self, image: &Image, only: &[u64]) -> Result<()> {
         let remaining = &only[(self.next_index as usize).min(only.len())..];
         let wanted = &remaining[..remaining.len().min(BATCH_COUNT)];
-        let dir = self.place.open(image)?;
+        let dir = self.dir.open(image)?;
         for row in wanted.chunk_by(|a, b| a + 1 == *b) {
             let mut missing_count = row.len();
             image.read_opened(&dir, row[0], &mut |_, name, inode| {

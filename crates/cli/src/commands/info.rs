@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use weald_format::container::RecordType;
 use weald_format::directory::Base;
-use weald_image::{MadeShare, SectionInfo, Share, Summary};
+use weald_image::{RecipeShare, SectionInfo, Share, Summary};
 use weald_vfs::{ReadingCost, Spread, reading_cost, shown};
 
 /// Sections of the help.
@@ -66,7 +66,7 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let bases = &image.directory().bases;
     let sections = image.sections()?;
     let stages = args.stages.then(|| image.space_usage()).transpose()?;
-    let made = image.made_shares()?;
+    let made = image.recipe_shares()?;
     let reading = args.reading.then(|| reading_cost(&image)).transpose()?;
     let mut output = Output::new();
     if args.json {
@@ -264,7 +264,7 @@ fn json(summary: &Summary, bases: &[Base], sections: &[SectionInfo]) -> Object {
     object
 }
 
-fn made_text(made: &BTreeMap<&str, MadeShare>) -> String {
+fn made_text(made: &BTreeMap<&str, RecipeShare>) -> String {
     if made.is_empty() {
         return String::new();
     }
@@ -281,7 +281,7 @@ fn made_text(made: &BTreeMap<&str, MadeShare>) -> String {
     text
 }
 
-fn made_json(made: &BTreeMap<&str, MadeShare>) -> Value {
+fn made_json(made: &BTreeMap<&str, RecipeShare>) -> Value {
     let rows = made.iter().map(|(name, share)| {
         json!({
             "method": name,

@@ -98,7 +98,7 @@ pub fn digests(image: &Image, threads: usize) -> Result<Vec<Digest>> {
 ///
 /// # Errors
 /// `Io`, `Corrupt`.
-pub fn made_contents(image: &Image) -> Result<Vec<ContentId>> {
+pub fn contents_from_recipes(image: &Image) -> Result<Vec<ContentId>> {
     let mut made = Vec::new();
     if image.records.item_count(RecordType::Recipes, 0) == 0 {
         return Ok(made);

@@ -122,8 +122,8 @@ impl Image {
     /// `Io`, `Corrupt`.
     /// # Cost
     /// O(contents + extents).
-    pub fn made_contents(&self) -> Result<Vec<ContentId>> {
-        content_digests::made_contents(self)
+    pub fn contents_from_recipes(&self) -> Result<Vec<ContentId>> {
+        content_digests::contents_from_recipes(self)
     }
 
     /// Visits all templates in ascending order; the last one holds the root.

@@ -46,7 +46,7 @@ impl SectionInfo {
 
 /// The recipes of one method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MadeShare {
+pub struct RecipeShare {
     /// Number of recipes.
     pub recipe_count: u64,
     /// Bytes of their output.
@@ -79,8 +79,8 @@ impl Image {
     /// `Io`, `Corrupt`.
     /// # Cost
     /// Reads all recipe pages, and the content pages of their input.
-    pub fn made_shares(&self) -> Result<BTreeMap<&'static str, MadeShare>> {
-        let mut shares: BTreeMap<_, MadeShare> = BTreeMap::new();
+    pub fn recipe_shares(&self) -> Result<BTreeMap<&'static str, RecipeShare>> {
+        let mut shares: BTreeMap<_, RecipeShare> = BTreeMap::new();
         let end = self.records.item_count(RecordType::Recipes, 0);
         let mut at = 0u64;
         while at < end {

@@ -20,29 +20,29 @@ use weald_format::pages::Source;
 use weald_format::recipes::Recipe;
 use weald_format::{ContentId, Error, Result};
 
-/// Chunks that a read returns at most; a read that spans more blocks is copied together.
-const CHUNK_COUNT_MAX: usize = 8;
+/// Buffers that a read returns at most; a read that spans more blocks is copied together.
+const BUFFER_COUNT_MAX: usize = 8;
 
 /// Read size above which a client counts as pipelined: it repeats requests this large and sends the
 /// next before we answer.
 const PIPELINED_READ_LEN: u64 = 512 << 10;
 
 /// Bytes that a read returns: a part of a cached block, or a copy of several parts.
-pub struct Chunk(Bytes);
+pub struct FileBytes(Bytes);
 
 enum Bytes {
     Shared(Arc<Block>, Range<usize>),
     Copied(Block),
 }
 
-impl Chunk {
+impl FileBytes {
     /// No bytes.
     pub(crate) fn empty() -> Self {
         Self(Bytes::Copied(Block::default()))
     }
 }
 
-impl std::ops::Deref for Chunk {
+impl std::ops::Deref for FileBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -70,9 +70,9 @@ pub struct Contents {
 /// The client of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Client {
-    /// A client that takes one chunk at a time; the threads of the cache prefetch for it.
+    /// A client that takes one buffer at a time; the threads of the cache prefetch for it.
     Any,
-    /// The kernel. It takes several chunks at a time. Where it sends large requests for
+    /// The kernel. It takes several buffers at a time. Where it sends large requests for
     /// uncompressed data, its own readahead suffices.
     Kernel,
 }
@@ -156,23 +156,23 @@ impl Contents {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn read(&self, id: ContentId, offset: u64, len: usize) -> Result<Chunk> {
-        let mut chunks = self.read_chunks(id, offset, len, Client::Any)?;
-        Ok(chunks.pop().unwrap_or_else(Chunk::empty))
+    pub fn read(&self, id: ContentId, offset: u64, len: usize) -> Result<FileBytes> {
+        let mut buffers = self.read_vectored(id, offset, len, Client::Any)?;
+        Ok(buffers.pop().unwrap_or_else(FileBytes::empty))
     }
 
-    /// The same bytes for `client`. The kernel gets up to [`CHUNK_COUNT_MAX`] chunks without a copy
-    /// of decoded bytes, or else one chunk.
+    /// The same bytes for `client`. The kernel gets up to [`BUFFER_COUNT_MAX`] buffers without a
+    /// copy of decoded bytes, or else one buffer.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn read_chunks(
+    pub fn read_vectored(
         &self,
         id: ContentId,
         offset: u64,
         len: usize,
         client: Client,
-    ) -> Result<Vec<Chunk>> {
+    ) -> Result<Vec<FileBytes>> {
         let (start, content_len) = self.map.range_of(id)?;
         let len = content_len.saturating_sub(offset).min(len as u64);
         let requested = offset..offset.saturating_add(len);
@@ -212,10 +212,10 @@ impl Contents {
             {
                 let count_max = match client {
                     Client::Any => 1,
-                    Client::Kernel => CHUNK_COUNT_MAX,
+                    Client::Kernel => BUFFER_COUNT_MAX,
                 };
                 let lens = (len, extent.len);
-                shared = self.shared_chunks(stream, address, lens, pattern, count_max)?;
+                shared = self.shared_buffers(stream, address, lens, pattern, count_max)?;
             }
             Ok(ControlFlow::Break(()))
         })?;
@@ -231,21 +231,21 @@ impl Contents {
             extent_len: 0,
         };
         self.append(from..end, seen_end, copy.buffer(), context)?;
-        Ok(vec![Chunk(Bytes::Copied(copy))])
+        Ok(vec![FileBytes(Bytes::Copied(copy))])
     }
 
     /// The `len` bytes at `address` of a stream, in an extent that has `extent_len` bytes from
     /// there, without a copy; `None` if they are in more than `count_max` blocks.
-    fn shared_chunks(
+    fn shared_buffers(
         &self,
         stream: u8,
         address: u64,
         (len, extent_len): (u64, u64),
         pattern: AccessPattern,
         count_max: usize,
-    ) -> Result<Option<Vec<Chunk>>> {
-        let (mut chunks, mut at) = (Vec::with_capacity(1), 0u64);
-        while at < len && chunks.len() < count_max {
+    ) -> Result<Option<Vec<FileBytes>>> {
+        let (mut buffers, mut at) = (Vec::with_capacity(1), 0u64);
+        while at < len && buffers.len() < count_max {
             let context = ReadContext {
                 recipes: Recipes::Allowed,
                 pattern,
@@ -257,13 +257,13 @@ impl Contents {
                 break;
             }
             at = at.saturating_add(piece.range.len() as u64);
-            chunks.push(self.chunk_of(piece)?);
+            buffers.push(self.bytes_of(piece)?);
         }
-        Ok((at == len).then_some(chunks))
+        Ok((at == len).then_some(buffers))
     }
 
-    fn chunk_of(&self, piece: Piece) -> Result<Chunk> {
-        Ok(Chunk(match piece.bytes {
+    fn bytes_of(&self, piece: Piece) -> Result<FileBytes> {
+        Ok(FileBytes(match piece.bytes {
             Decoded::Block(block) => Bytes::Shared(block, piece.range),
             Decoded::Partial(partial) => {
                 let mut copy = self.records.blank_block(piece.range.len());

@@ -5,7 +5,7 @@
 
 use super::hit::{Hit, SearchOptions};
 use super::known::Known;
-use crate::walk::Place;
+use crate::walk::LazyDir;
 use crate::{Query, Step, Visit, Walker, shown_path};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -91,7 +91,7 @@ struct Open {
 
 /// A directory without sub-directories that is being read.
 struct Leaf {
-    place: Place,
+    dir: LazyDir,
     depth: usize,
     /// Its path, followed by the name of the current entry.
     path: Vec<u8>,
@@ -241,14 +241,14 @@ impl<'a> Part<'a> {
             }
             return;
         }
-        let place = self.walker.take_directory();
+        let dir = self.walker.take_directory();
         let mut path = self.walker.path().to_vec();
         let dir_path_len = path.len();
         if !path.is_empty() {
             path.push(b'/');
         }
         self.leaf = Some(Leaf {
-            place,
+            dir,
             depth: depth + 1,
             path,
             dir_path_len,
@@ -275,7 +275,7 @@ impl<'a> Part<'a> {
             let (found_count, open) = (&mut self.found_count, self.open.last_mut());
             let mut open = open.filter(|open| open.template.is_some());
             let (path, depth) = (&mut leaf.path, leaf.depth);
-            let dir = leaf.place.open(shared.image)?;
+            let dir = leaf.dir.open(shared.image)?;
             let mut end = row.start;
             shared
                 .image
