@@ -182,8 +182,9 @@ impl CachedRecords {
         (len as u64, final_len as u64)
     }
 
-    /// The same, also for a block that [`Self::is_resumable`]; the steps of its decoder may be
-    /// shorter than this function assumes.
+    /// The same, also for a block that [`Self::is_resumable`]. The steps of its decoder may be
+    /// shorter than this function assumes and end elsewhere, so that the result is off by up to one
+    /// step.
     pub fn partial_lens(&self, stream: u8, record: &RecordRef, wanted: u64) -> (u64, u64) {
         if !self.is_resumable(record) {
             return self.front_lens(stream, record, wanted);
