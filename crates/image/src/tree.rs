@@ -239,10 +239,10 @@ impl Tree {
                     if block.kind(place) == EntryKind::Directory {
                         let child = block.body(place);
                         if child >= id {
-                            return Err(bad(
-                                "F-9.4",
-                                format!("template {id} holds {child}: expected a smaller one"),
-                            ));
+                            let what = format!(
+                                "template {id} refers to template {child}: expected a smaller one"
+                            );
+                            return Err(bad("F-9.4", what));
                         }
                         sum = sum.saturating_add(self.template(child)?.subtree_count);
                         index
@@ -256,8 +256,7 @@ impl Tree {
             }
             let expected = template.subtree_count.saturating_sub(template.entry_count);
             if sum != expected || index.templates.len() as u64 != template.directory_count {
-                let what =
-                    format!("template {id}: expected {expected} names deeper down, found {sum}");
+                let what = format!("template {id}: expected {expected} names below, found {sum}");
                 return Err(bad("F-9.5", what));
             }
             Ok(index)
@@ -324,7 +323,7 @@ impl Tree {
             view = self.nth_child(&view, &children, nth)?;
         }
         Err(Error::limit(format!(
-            "inode {no} lies deeper than {DEPTH_MAX} directories"
+            "inode {no} is deeper than {DEPTH_MAX} directories"
         )))
     }
 
@@ -354,7 +353,10 @@ impl Tree {
         let child = self.child_view(view, no.saturating_sub(view.base))?;
         match child.no == no {
             true => Ok(child),
-            false => Err(bad("F-9.5", format!("{no} is no directory of {}", view.no))),
+            false => Err(bad(
+                "F-9.5",
+                format!("{no} is not a sub-directory of {}", view.no),
+            )),
         }
     }
 

@@ -72,7 +72,7 @@ impl<K: CacheKey, V: CachedValue> CacheView<K, V> {
                     return Ok(value);
                 }
                 Entered::InItself => {
-                    let what = "it needs itself to be decoded";
+                    let what = "the record needs itself to be decoded";
                     return Err(Error::corrupt("record", 0, "F-3.12", what));
                 }
             }

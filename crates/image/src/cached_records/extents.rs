@@ -90,7 +90,7 @@ impl CachedRecords {
             .collect();
         let range = run.start..run.start.saturating_add(run.len);
         if records.has_base_runs(range.clone())? {
-            let what = "a run of a base image whose extents stand in its own base images";
+            let what = "a run of a base image whose extents are in that image's own base images";
             return Err(bad("F-22.3", what));
         }
         records.each_extent(range, &mut |_, mut extent| {

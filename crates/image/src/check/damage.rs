@@ -114,7 +114,7 @@ impl PathReporter<'_> {
             if self.template(child.template_id).is_broken {
                 self.report(checker, path, "directory is damaged".to_owned());
             } else if path.len() > PATH_LEN_MAX {
-                self.report(checker, path, "something deeper down is damaged".to_owned());
+                self.report(checker, path, "something below is damaged".to_owned());
             } else {
                 enter.push((path, child));
             }

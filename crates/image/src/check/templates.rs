@@ -266,7 +266,11 @@ impl TemplateWalk<'_> {
 
     fn finish(mut self, template: &Template) -> Result<CheckedTemplate> {
         if self.links.iter().any(|l| l.shared.nlink != l.seen_count) {
-            return Err(self.bad("F-8.8", 0, "an inode has fewer or more names than it says"));
+            return Err(self.bad(
+                "F-8.8",
+                0,
+                "an inode has more or fewer names than its link count",
+            ));
         }
         let subtree = template.entry_count.saturating_add(self.deeper);
         if subtree != template.subtree_count || self.directories != template.directory_count {
@@ -275,7 +279,7 @@ impl TemplateWalk<'_> {
         }
         self.result.depth = self.result.depth.saturating_add(1);
         if self.result.depth > DEPTH_MAX as u64 {
-            return Err(self.bad("F-9.7", 0, "directories lie too deep in each other"));
+            return Err(self.bad("F-9.7", 0, "directories are nested too deeply"));
         }
         self.result.subtree_count = template.subtree_count;
         self.result.is_holder = self.is_holder;

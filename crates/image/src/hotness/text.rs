@@ -86,11 +86,11 @@ impl Hotness {
     /// O(length) in time and memory.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         if bytes.len() as u64 > HOTNESS_LEN_MAX {
-            let what = format!("hotness: expected {HOTNESS_LEN_MAX} bytes at most");
+            let what = format!("hotness: expected at most {HOTNESS_LEN_MAX} bytes");
             return Err(Error::limit(what));
         }
         let Some(text) = bytes.strip_suffix(b"\n") else {
-            return Err(bad("the last line does not end".to_owned()));
+            return Err(bad("the last line has no newline at its end".to_owned()));
         };
         let mut lines = text.split(|&b| b == b'\n');
         if lines.next() != Some(HEADER.as_bytes()) {
@@ -136,7 +136,7 @@ impl Hotness {
         let opened = || {
             let file = FileSource::open(path, 0)?;
             if file.len() > HOTNESS_LEN_MAX {
-                let what = format!("hotness: expected {HOTNESS_LEN_MAX} bytes at most");
+                let what = format!("hotness: expected at most {HOTNESS_LEN_MAX} bytes");
                 return Err(Error::limit(what));
             }
             let mut bytes = vec![0; file.len() as usize];

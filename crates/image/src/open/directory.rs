@@ -56,7 +56,7 @@ pub fn open_directory(
     match same {
         true => Ok(directory),
         false => {
-            let what = "superblock or footer differ from what the directory says of them";
+            let what = "superblock or footer differ from their copies in the directory";
             Err(Error::corrupt(
                 "directory",
                 footer.directory_offset,

@@ -174,7 +174,7 @@ pub fn last_whole_generation(source: &dyn ReadAt) -> Result<Generation> {
             .or(found);
     }
     found.as_ref().map(Generation::of).ok_or_else(|| {
-        let what = "no generation is whole: the image was never finished";
+        let what = "no generation is complete: the image was never finished";
         Error::corrupt("footer", at, "F-4.2", what)
     })
 }

@@ -377,7 +377,10 @@ impl Contents {
     fn run_recipe(&self, recipe: &Recipe) -> Result<Vec<u8>> {
         let (start, len) = self.map.range_of(recipe.plain)?;
         let Some(input) = recipe.input_range(len) else {
-            return Err(bad("F-20.8", "a part behind the plain bytes of its recipe"));
+            return Err(bad(
+                "F-20.8",
+                "a recipe refers to bytes behind the end of its input",
+            ));
         };
         let input_len = input.end.saturating_sub(input.start);
         if input_len > RECIPE_LEN_MAX {
@@ -394,7 +397,10 @@ impl Contents {
         let output = weald_codec::run_recipe(recipe, &plain, len)?;
         match Recipe::check_of(&output) == recipe.check {
             true => Ok(output),
-            false => Err(bad("F-20.5", "a recipe makes other bytes than it says")),
+            false => Err(bad(
+                "F-20.5",
+                "the output of a recipe does not match its checksum",
+            )),
         }
     }
 

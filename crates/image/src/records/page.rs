@@ -114,7 +114,7 @@ impl Page {
         };
         if items != item_count {
             let what = format!(
-                "items: expected {} as the index says, found {items}",
+                "items: expected {} according to the index, found {items}",
                 item_count
             );
             return Err(Error::corrupt(record_type.name(), 0, "F-7.9", what));
