@@ -4,7 +4,7 @@
 //! named entry and the group get. They are not the permissions of the group. Shown without the ACL,
 //! these bits would admit users whom the ACL denies.
 
-use crate::Xattr;
+use crate::types::Xattr;
 
 /// Name of the extended attribute that holds the access ACL of an inode.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
