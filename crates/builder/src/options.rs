@@ -144,8 +144,11 @@ pub struct BuildOptions {
     pub metadata_level: i32,
     /// Worker threads; 0 = one per CPU.
     pub threads: usize,
-    /// Memory budget in bytes for everything the builder allocates.
+    /// Memory budget in bytes for everything the builder allocates. Tables, and so the bytes of the
+    /// image, follow from it.
     pub memory_len: u64,
+    /// Where the other options need more than the budget, the limit may rise to this; 0: it may not.
+    pub memory_len_max: u64,
     /// Include and exclude rules, first match wins.
     pub filter: Filter,
     /// A script that filters and orders.
@@ -380,6 +383,7 @@ impl Default for BuildOptions {
             metadata_level: 19,
             threads: 0,
             memory_len: 512 << 20,
+            memory_len_max: 0,
             filter: Filter::new(),
             script: None,
             uid: None,

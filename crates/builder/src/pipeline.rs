@@ -102,6 +102,7 @@ fn build(
     let script_len = options.script.as_ref().map_or(0, |s| s.memory_len());
     let prior_len = before.memory_len(options) + script_len;
     let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), prior_len)?;
+    plan.tell(watch);
     let mut build = Build::new(&tree, options, threads, &problems)?;
     let (mut image, mut metadata) = writers(out, &before, options)?;
     build.tell(Stage::Write, image.position(), true);
@@ -206,6 +207,10 @@ impl Watch for CountProblems<'_> {
     fn problem(&self, problem: &Problem) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.inner.problem(problem);
+    }
+
+    fn memory_raised(&self, from: u64, to: u64) {
+        self.inner.memory_raised(from, to);
     }
 
     fn is_cancelled(&self) -> bool {

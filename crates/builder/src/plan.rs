@@ -12,6 +12,7 @@ use crate::order;
 use crate::read::WHOLE_LEN_MAX;
 use crate::recode;
 use crate::scan::ScannedTree;
+use crate::watch::Watch;
 use weald_codec::CodecSpec;
 use weald_format::{Error, Result};
 
@@ -99,8 +100,43 @@ pub struct Plan {
     pub read_ahead_len: u64,
     /// Archives up to this length are read whole, to be taken apart.
     pub archive_len_max: u64,
-    /// All of it.
+    /// The budget that the other lengths follow from.
     pub memory_len: u64,
+    /// The limit: `memory_len`, or more where the options need more and the limit may rise.
+    pub limit_len: u64,
+}
+
+/// How many threads, of at most `wanted`, fit the limit of `options` when `need` says how many bytes
+/// so many take; and the limit, which rises from `memory_len` as far as `memory_len_max` where not
+/// even one thread fits.
+pub fn fit_threads(
+    memory_len: u64,
+    memory_len_max: u64,
+    wanted: u64,
+    need: &dyn Fn(u64) -> u64,
+) -> Option<(u64, u64)> {
+    let fitting = |limit: u64| (1..=wanted).rev().find(|&threads| need(threads) <= limit);
+    if let Some(threads) = fitting(memory_len) {
+        return Some((threads, memory_len));
+    }
+    fitting(memory_len_max).map(|threads| (threads, need(threads)))
+}
+
+/// The error of options that need `least` MiB at least. `advice` says what would fit instead.
+pub fn too_little(options_len: u64, len_max: u64, least: u64, advice: &str) -> Error {
+    let what = match len_max > options_len {
+        true => format!(
+            "memory: these options need {least} MiB at least, more than the {} MiB that half of \
+             this machine has: use -m {least}M if it may take so much{advice}",
+            len_max >> 20
+        ),
+        false => format!(
+            "memory: these options need {least} MiB at least, and -m limits them to {} MiB: use \
+             -m {least}M{advice}",
+            options_len >> 20
+        ),
+    };
+    Error::limit(what)
 }
 
 impl Plan {
@@ -130,14 +166,15 @@ impl Plan {
                     .max(order_len)
                     .max(rules_len(options))
         };
-        let fits = |&threads: &u64| need(options, threads) <= options.memory_len;
-        // Fewer threads need less; the bytes of the image do not depend on how many there are.
-        let Some(threads) = (1..=wanted as u64).rev().find(fits) else {
+        // Fewer threads need less; the bytes of the image do not depend on how many there are, nor
+        // on the limit: what decides about them follows from `memory_len`.
+        let of_threads = |threads| need(options, threads);
+        let (len, len_max) = (options.memory_len, options.memory_len_max);
+        let Some((threads, limit_len)) = fit_threads(len, len_max, wanted as u64, &of_threads)
+        else {
             let least = least_mib(options, &|options| need(options, 1));
-            let have = options.memory_len >> 20;
-            let what =
-                format!("memory: this build needs {least} MiB at least, the limit is {have} MiB");
-            return Err(Error::limit(what));
+            let advice = smaller_blocks(options, &|options| need(options, 1));
+            return Err(too_little(len, len_max, least, &advice));
         };
         Ok(Self {
             threads: threads as usize,
@@ -154,7 +191,15 @@ impl Plan {
             read_ahead_len: READ_AHEAD_LEN,
             archive_len_max: archive_len_max(options),
             memory_len: options.memory_len,
+            limit_len,
         })
+    }
+
+    /// Tells `watch` if the limit is higher than the budget.
+    pub fn tell(&self, watch: &dyn Watch) {
+        if self.limit_len > self.memory_len {
+            watch.memory_raised(self.memory_len, self.limit_len);
+        }
     }
 
     /// Threads that may encode the metadata of a tree of `size`, now that blocks need no memory any
@@ -162,7 +207,7 @@ impl Plan {
     /// with the rest.
     pub fn metadata_threads(&self, size: &TreeSize, held_len: u64) -> usize {
         let used = FIXED_LEN + size.memory_len() + held_len;
-        let fitting = self.memory_len.saturating_sub(used) / metadata::THREAD_LEN;
+        let fitting = self.limit_len.saturating_sub(used) / metadata::THREAD_LEN;
         self.threads.min(fitting as usize).max(1)
     }
 
@@ -178,13 +223,17 @@ impl Plan {
         source_len: u64,
     ) -> Result<()> {
         let need = FIXED_LEN + size.memory_len() + content_count * CONTENT_LEN + source_len;
-        match need <= options.memory_len {
+        let limit = options.memory_len.max(options.memory_len_max);
+        match need <= limit {
             true => Ok(()),
-            false => Err(Error::limit(format!(
-                "memory: this tree needs {} MiB, the limit is {} MiB",
-                need.div_ceil(1 << 20),
-                options.memory_len >> 20
-            ))),
+            false => {
+                let (least, have) = (need.div_ceil(1 << 20), limit >> 20);
+                let what = format!(
+                    "memory: this tree needs {least} MiB, and the limit is {have} MiB: use -m \
+                     {least}M"
+                );
+                Err(Error::limit(what))
+            }
         }
     }
 }
@@ -260,6 +309,22 @@ fn least_mib(options: &BuildOptions, need: &dyn Fn(&BuildOptions) -> u64) -> u64
         mib = needed(mib);
     }
     mib
+}
+
+/// The largest blocks that would fit the budget, as words that go on behind "use -m SIZE".
+fn smaller_blocks(options: &BuildOptions, need: &dyn Fn(&BuildOptions) -> u64) -> String {
+    let mut smaller = options.clone();
+    let limit = options.memory_len.max(options.memory_len_max);
+    while smaller.block_len > 64 << 10 {
+        smaller.block_len /= 2;
+        if need(&smaller) <= limit {
+            return match smaller.block_len >> 20 {
+                0 => format!(", or --block-size {}K", smaller.block_len >> 10),
+                mib => format!(", or --block-size {mib}M"),
+            };
+        }
+    }
+    ", or a lower level".to_owned()
 }
 
 /// Table and window decide which repeats are found, so they follow from the options alone, never

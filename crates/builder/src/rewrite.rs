@@ -4,6 +4,7 @@
 use crate::compress::{Compressors, Dictionaries, Target};
 use crate::image_writer::{ImageWriter, Outgoing, Sink};
 use crate::options::{BuildOptions, block_len_of, validate_block_len, validate_codec};
+use crate::plan;
 use crate::watch::{Progress, Stage, Watch};
 use std::path::Path;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub struct RewriteOptions {
     pub threads: usize,
     /// Memory budget in bytes.
     pub memory_len: u64,
+    /// Where the other options need more, the limit may rise to this; 0: it may not.
+    pub memory_len_max: u64,
     /// What the target is.
     pub target_kind: TargetKind,
 }
@@ -86,7 +89,7 @@ impl RewriteOptions {
     }
 
     /// Threads for which there is memory.
-    fn threads(&self, change: &Change) -> Result<usize> {
+    fn threads(&self, change: &Change, watch: &dyn Watch) -> Result<usize> {
         let wanted = match self.threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
             threads => threads,
@@ -98,13 +101,16 @@ impl RewriteOptions {
                 // One old block, stored and raw.
                 + 2 * BLOCK_LEN_MAX.min(self.memory_len / 8)
         };
-        let fits = |&threads: &usize| need(threads as u64) <= self.memory_len;
-        (1..=wanted).rev().find(fits).ok_or_else(|| {
-            let (least, have) = (need(1).div_ceil(1 << 20), self.memory_len >> 20);
-            Error::limit(format!(
-                "memory: this needs {least} MiB at least, the limit is {have} MiB"
-            ))
-        })
+        let (len, len_max) = (self.memory_len, self.memory_len_max);
+        let Some((threads, limit)) = plan::fit_threads(len, len_max, wanted as u64, &need) else {
+            let least = need(1).div_ceil(1 << 20);
+            let advice = ", or smaller blocks";
+            return Err(plan::too_little(len, len_max, least, advice));
+        };
+        if limit > len {
+            watch.memory_raised(len, limit);
+        }
+        Ok(threads as usize)
     }
 }
 
@@ -175,7 +181,7 @@ pub fn rewrite_image(
             continue;
         }
         match change {
-            Some(change) => rewrite.encode_stream(no, &change, options.threads(&change)?)?,
+            Some(change) => rewrite.encode_stream(no, &change, options.threads(&change, watch)?)?,
             None => rewrite.copy_section(section.record_type, no)?,
         }
     }

@@ -235,6 +235,7 @@ pub fn build_stream(
     };
     let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
     let plan = Plan::new(options, cpu_count, &tree_size(&size), size.memory_len)?;
+    plan.tell(watch);
     let out = OutputFile::create(target, options.target_kind)?;
     let mut image = ImageWriter::begin(Sink::File(out))?;
     let mut metadata = MetadataWriter::new(options.metadata_level);

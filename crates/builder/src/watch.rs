@@ -49,6 +49,10 @@ pub trait Watch: Send + Sync {
     /// Called once per problem.
     fn problem(&self, _problem: &Problem) {}
 
+    /// Called where the options need more memory than their budget: the limit is `to` bytes, not
+    /// `from`.
+    fn memory_raised(&self, _from: u64, _to: u64) {}
+
     /// Asked often; true stops the build with an `Invalid` error "interrupted".
     fn is_cancelled(&self) -> bool {
         false

@@ -105,6 +105,7 @@ fn what_bases_hold_is_not_stored_and_comes_back() {
         block_len: Some(4096),
         threads: 2,
         memory_len: 256 << 20,
+        memory_len_max: 0,
         target_kind: weald_builder::TargetKind::File,
     };
     rewrite_image(&opened, &image("rewritten"), false, &rewrite, &Silent).unwrap();
@@ -277,6 +278,7 @@ fn small_blocks_and_pages_go_on_behind_those_of_a_base() {
         block_len: None,
         threads: 1,
         memory_len: 256 << 20,
+        memory_len_max: 0,
         target_kind: weald_builder::TargetKind::File,
     };
     let image = open(&at("one"), &[]).unwrap();

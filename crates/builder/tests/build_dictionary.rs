@@ -117,6 +117,7 @@ fn a_dictionary_is_learned_used_kept_and_left_behind() {
             block_len: None,
             threads: 2,
             memory_len: 512 << 20,
+            memory_len_max: 0,
             target_kind: weald_builder::TargetKind::File,
         };
         rewrite_image(&open(&path("one")), &path("new"), true, &rewrite, &Silent).unwrap();

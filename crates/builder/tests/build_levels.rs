@@ -256,6 +256,7 @@ fn programs_can_have_a_codec_of_their_own() {
         block_len: None,
         threads: 1,
         memory_len: 1 << 30,
+        memory_len_max: 0,
         target_kind: weald_builder::TargetKind::File,
     };
     let opened = Image::open_path(&image, 0, &OpenOptions::default()).unwrap();
@@ -363,6 +364,7 @@ fn words_of_arm64_programs_stay_words() {
         block_len: Some(64 << 10),
         threads: 2,
         memory_len: 1 << 30,
+        memory_len_max: 0,
         target_kind: weald_builder::TargetKind::File,
     };
     rewrite_image(&opened, &other, true, &options, &Silent).unwrap();

@@ -165,6 +165,16 @@ impl Watch for Display {
         });
     }
 
+    fn memory_raised(&self, from: u64, to: u64) {
+        let (from, to) = (from >> 20, to.div_ceil(1 << 20));
+        self.tell(|| {
+            messages::line(&format!(
+                "memory: these options need {to} MiB instead of the usual {from} MiB; -m sets a \
+                 limit"
+            ));
+        });
+    }
+
     fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Relaxed)
     }

@@ -247,7 +247,7 @@ fn what_is_no_tree_is_refused_and_named() {
             "BUILD --filter 'dir-merge .rules' < tar",
             "a rule 'dir-merge' needs a directory",
         ),
-        ("BUILD --memory 20M < tar", "memory: this build needs"),
+        ("BUILD --memory 20M < tar", "memory: these options need"),
         (
             "tar -c --sort=name -C source etc | tar --delete etc/main.conf | BUILD",
             "etc/twin.conf: a hard link to 'etc/main.conf', of which no earlier member is kept",

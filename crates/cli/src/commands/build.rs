@@ -257,7 +257,8 @@ pub struct BuildArgs {
         help_heading = RESOURCES
     )]
     threads: usize,
-    /// Memory limit (default: set by the level: 512M, 1G at level 8, 1280M at level 9)
+    /// Memory limit (default: set by the level: 512M, 1G at level 8, 1280M at level 9; raised if other
+    /// options need more)
     #[arg(
         short,
         long,
@@ -366,7 +367,7 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     shape::apply(&args.codec, &args.layout, &mut options)?;
     options.block_len = args.block_size.unwrap_or(options.block_len);
     options.threads = args.threads;
-    options.memory_len = args.memory.unwrap_or(options.memory_len);
+    set_memory(&mut options, args.memory);
     options.filter = args.rules.filter()?;
     if let Some(path) = &args.script {
         // A quarter of the budget: an entry that is put in order takes about 400 bytes.
@@ -388,6 +389,20 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     options.bases.clone_from(&args.base);
     options.validate()?;
     Ok(options)
+}
+
+/// Sets the limit that was asked for; without one, it may rise to half of the machine's memory.
+pub fn set_memory(options: &mut BuildOptions, asked: Option<u64>) {
+    match asked {
+        Some(len) => options.memory_len = len,
+        None => options.memory_len_max = memory_len_max(),
+    }
+}
+
+/// How far the limit of memory rises without `-m`: half of what the machine, or the control group,
+/// has.
+pub fn memory_len_max() -> u64 {
+    weald_sys::memory_len() / 2
 }
 
 /// What `--output-device` says of the target.

@@ -1,6 +1,6 @@
 //! `weald rewrite`: the same tree with other codecs and blocks, or packed anew.
 
-use super::build::{ProgressWord, target_kind};
+use super::build::{ProgressWord, memory_len_max, set_memory, target_kind};
 use super::{exit_code, interrupt_flag};
 use crate::help::Help;
 use crate::json::Object;
@@ -211,6 +211,10 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
         memory_len: args
             .memory
             .unwrap_or(of_level.unwrap_or(&default).memory_len),
+        memory_len_max: match args.memory {
+            Some(_) => 0,
+            None => memory_len_max(),
+        },
         target_kind: target_kind(args.output_device),
     })
 }
@@ -224,7 +228,7 @@ fn pack_options(args: &RewriteArgs, filter: Filter) -> anyhow::Result<BuildOptio
     options.filter = filter;
     options.target_kind = target_kind(args.output_device);
     options.threads = args.threads;
-    options.memory_len = args.memory.unwrap_or(options.memory_len);
+    set_memory(&mut options, args.memory);
     options.validate()?;
     Ok(options)
 }
