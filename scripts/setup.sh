@@ -42,6 +42,9 @@ mkfs.xfs xfsprogs
 mkfs.btrfs btrfs-progs
 mkfs.exfat exfatprogs
 mount.exfat-fuse exfat-fuse
+fakeroot fakeroot
+pseudo pseudo
+setpriv util-linux
 TABLE
     exports) cat <<'TABLE' ;;
 ganesha.nfsd nfs-ganesha

@@ -16,13 +16,12 @@ use crate::read::Job;
 use crate::report::{Outcome, StoredLens};
 use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan, scan_image};
 use crate::watch::{Problem, Progress, Report, Stage, Watch};
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weald_format::limits::NUMBER_MAX;
-use weald_format::{Error, Result};
+use weald_format::{Error, FileKind, Result};
 use weald_image::{Image, Summary};
 use weald_io::OutputFile;
 
@@ -79,7 +78,8 @@ fn build(
     scan: &Scan<'_>,
 ) -> Result<Report> {
     options.validate()?;
-    let is_appended = options.append && target != Path::new("-") && target.exists();
+    let is_appended =
+        options.append && target != Path::new("-") && weald_sys::stat_path(target).is_ok();
     if !overwrite && !is_appended {
         weald_io::refuse_existing(target)?;
     }
@@ -168,10 +168,8 @@ pub fn spool_dir(target: &Path) -> std::path::PathBuf {
 
 /// What an image that lies in its own source must not hold: itself, and the one that it replaces.
 fn own_inodes(out: &OutputFile, target: &Path) -> Vec<(u64, u64)> {
-    let is_file = std::fs::metadata(target).is_ok_and(|m| m.is_file());
-    let old = is_file
-        .then(|| File::open(target).and_then(weald_sys::stat_fd).ok())
-        .flatten();
+    let old = weald_sys::stat_path(target).ok();
+    let old = old.filter(|stat| stat.kind == FileKind::Regular);
     let old = old.map(|stat| (stat.dev, stat.ino));
     out.regular_inode().into_iter().chain(old).collect()
 }

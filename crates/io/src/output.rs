@@ -184,7 +184,10 @@ impl OutputFile {
         let made = || {
             // Opened for reading: naming the file is synced through it.
             let dir = weald_sys::open_dir_at(&named.dir, b".")?;
-            if let Ok(file) = weald_sys::create_unnamed_at(&dir, NEW_FILE) {
+            // fakeroot and pseudo would not know whose a file without a name is.
+            if !weald_sys::is_pretended()
+                && let Ok(file) = weald_sys::create_unnamed_at(&dir, NEW_FILE)
+            {
                 // Without a name nobody else can have opened it.
                 let mode = weald_sys::stat_fd(&file)?.permissions;
                 access::set_mode(&file, access::UNFINISHED)?;
@@ -419,9 +422,9 @@ impl Drop for OutputFile {
 /// # Errors
 /// `Busy` where it exists; pipes, devices and `-` pass.
 pub fn refuse_existing(path: &Path) -> Result<()> {
-    let exists =
-        path != Path::new("-") && std::fs::metadata(path).is_ok_and(|m| m.is_file() || m.is_dir());
-    match exists {
+    let is_kept = |kind| matches!(kind, FileKind::Regular | FileKind::Directory);
+    let found = || weald_sys::stat_path(path).is_ok_and(|stat| is_kept(stat.kind));
+    match path != Path::new("-") && found() {
         true => Err(Error::new(
             ErrorKind::Busy,
             format!("{}: already exists", path.display()),

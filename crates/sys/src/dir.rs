@@ -1,5 +1,6 @@
 //! Opens directories relative to each other, and reads them with getdents64 in large pieces.
 
+use crate::faked;
 use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
 use rustix::thread::UnshareFlags;
@@ -75,8 +76,12 @@ thread_local! {
 /// other threads. It cannot be undone, so it is for threads that end soon.
 ///
 /// # Errors
-/// The errno of unshare(2); `EPERM` in some sandboxes.
+/// The errno of unshare(2); `EPERM` in some sandboxes, and under fakeroot and pseudo.
 pub fn separate_working_dir() -> io::Result<()> {
+    // The library that pretends would take a relative name for one in its own working directory.
+    if faked::is_on() {
+        return Err(Errno::PERM.into());
+    }
     // SAFETY: the call is unsafe only because of `UnshareFlags::FILES`, which is not set:
     // descriptors stay shared.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }?;

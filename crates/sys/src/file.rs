@@ -1,5 +1,6 @@
 //! Regular files: opens them safely, finds and makes holes, makes files without a name.
 
+use crate::faked;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::File;
@@ -91,7 +92,9 @@ pub fn is_in_proc(fd: impl AsFd) -> bool {
 pub fn create_file_at(dir: impl AsFd, name: &[u8], permissions: u16) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::from_bits_retain(u32::from(permissions));
-    Ok(rustix::fs::openat(dir, name, flags, mode)?.into())
+    let file = rustix::fs::openat(&dir, name, flags, mode)?;
+    faked::adopt(dir, name)?;
+    Ok(file.into())
 }
 
 /// Creates a file without a name in the file system of `dir`, for reading and writing. It is

@@ -13,6 +13,8 @@
 //!    that it expects, so the caller makes the [`weald_format::Error`].
 //! 4. Attributes of inodes that cannot be opened (symlinks, devices, sockets) are accessed through
 //!    `/proc/self/fd`, so `/proc` must be mounted.
+//! 5. Where fakeroot or pseudo is loaded, owners, modes, kinds, devices and xattrs are what it
+//!    pretends (`faked.rs`).
 //!
 //! All code here is for Linux, except that for zlib, Zstandard, the heap and the allocator. On
 //! other systems the rest is empty until somebody ports it.
@@ -21,6 +23,8 @@
 mod descriptors;
 #[cfg(target_os = "linux")]
 mod dir;
+#[cfg(target_os = "linux")]
+mod faked;
 #[cfg(target_os = "linux")]
 mod file;
 #[cfg(target_os = "linux")]
@@ -35,6 +39,8 @@ mod limits;
 mod map;
 #[cfg(target_os = "linux")]
 mod node;
+#[cfg(target_os = "linux")]
+mod raw_stat;
 #[cfg(target_os = "linux")]
 mod socket;
 #[cfg(target_os = "linux")]
@@ -51,6 +57,8 @@ pub use dir::{
     DirBuffer, DirEntry, WORKING_DIR, enter_dir, leave_dir, open_beneath, open_dir, open_dir_at,
     open_place_at, read_dir, separate_working_dir,
 };
+#[cfg(target_os = "linux")]
+pub use faked::{check_preload, is_on as is_pretended};
 #[cfg(target_os = "linux")]
 pub use file::{
     allocate, create_file_at, create_unnamed_at, data_runs, is_in_proc, link_unnamed_at, next_data,
@@ -76,9 +84,11 @@ pub use node::{
     set_times_fd,
 };
 #[cfg(target_os = "linux")]
+pub use raw_stat::Stat;
+#[cfg(target_os = "linux")]
 pub use socket::peer_uid;
 #[cfg(target_os = "linux")]
-pub use stat::{Stat, read_link_at, stat_at, stat_fd};
+pub use stat::{read_link_at, stat_at, stat_fd, stat_path};
 #[cfg(target_os = "linux")]
 pub use xattr::{
     get_xattr_at, get_xattr_fd, is_without_xattr, list_xattrs_at, list_xattrs_here, read_xattrs_at,

@@ -1,5 +1,6 @@
 //! Makes, names and changes inodes relative to open directories.
 
+use crate::faked;
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, Uid,
 };
@@ -32,7 +33,8 @@ fn mode_of(permissions: u16) -> Mode {
 /// # Errors
 /// The errno of mkdirat(2).
 pub fn make_dir_at(dir: impl AsFd, name: &[u8], permissions: u16) -> io::Result<()> {
-    Ok(rustix::fs::mkdirat(dir, name, mode_of(permissions))?)
+    rustix::fs::mkdirat(&dir, name, mode_of(permissions))?;
+    faked::adopt(dir, name)
 }
 
 /// Makes a special or an empty regular file `name` in `dir`; the umask applies.
@@ -58,13 +60,12 @@ pub fn make_node_at(
         return Err(Errno::INVAL.into());
     }
     let dev = rustix::fs::makedev(major, minor);
-    Ok(rustix::fs::mknodat(
-        dir,
-        name,
-        file_type,
-        mode_of(permissions),
-        dev,
-    )?)
+    if faked::is_on() && kind != NodeKind::EmptyFile {
+        let mode = file_type.as_raw_mode() | u32::from(permissions & 0o7777);
+        return faked::make_node_at(dir, name, mode, dev);
+    }
+    rustix::fs::mknodat(&dir, name, file_type, mode_of(permissions), dev)?;
+    faked::adopt(dir, name)
 }
 
 /// Makes the symlink `name` in `dir` with the target `target`.
@@ -72,7 +73,8 @@ pub fn make_node_at(
 /// # Errors
 /// The errno of symlinkat(2).
 pub fn make_symlink_at(target: &[u8], dir: impl AsFd, name: &[u8]) -> io::Result<()> {
-    Ok(rustix::fs::symlinkat(target, dir, name)?)
+    rustix::fs::symlinkat(target, &dir, name)?;
+    faked::adopt(dir, name)
 }
 
 /// Makes the hard link `new` in `new_dir` to the inode `old` in `old_dir`.
@@ -80,6 +82,9 @@ pub fn make_symlink_at(target: &[u8], dir: impl AsFd, name: &[u8]) -> io::Result
 /// # Errors
 /// The errno of linkat(2).
 pub fn link_at(old_dir: impl AsFd, old: &[u8], new_dir: impl AsFd, new: &[u8]) -> io::Result<()> {
+    if faked::is_on() {
+        return faked::link_at(old_dir, old, new_dir, new);
+    }
     Ok(rustix::fs::linkat(
         old_dir,
         old,
@@ -94,11 +99,14 @@ pub fn link_at(old_dir: impl AsFd, old: &[u8], new_dir: impl AsFd, new: &[u8]) -
 /// # Errors
 /// The errno of renameat(2).
 pub fn rename_at(old_dir: impl AsFd, old: &[u8], new_dir: impl AsFd, new: &[u8]) -> io::Result<()> {
-    Ok(rustix::fs::renameat(old_dir, old, new_dir, new)?)
+    match faked::is_on() {
+        true => faked::rename_at(old_dir, old, new_dir, new),
+        false => Ok(rustix::fs::renameat(old_dir, old, new_dir, new)?),
+    }
 }
 
 /// Renames only if the new name does not exist: by renameat2, or by link and unlink if the file
-/// system does not support that. A directory cannot have a second name. There it is renamed after a
+/// system does not support that, or under fakeroot and pseudo. A directory cannot have a second name. There it is renamed after a
 /// check that the new name does not exist. If another process makes an empty directory of that name
 /// in between, that directory is lost.
 ///
@@ -111,7 +119,11 @@ pub fn rename_new_at(
     new_dir: impl AsFd,
     new: &[u8],
 ) -> io::Result<()> {
-    match rustix::fs::renameat_with(&old_dir, old, &new_dir, new, RenameFlags::NOREPLACE) {
+    let renamed = match faked::is_on() {
+        true => Err(Errno::NOSYS),
+        false => rustix::fs::renameat_with(&old_dir, old, &new_dir, new, RenameFlags::NOREPLACE),
+    };
+    match renamed {
         Err(Errno::INVAL | Errno::NOSYS) => {
             let found = rustix::fs::statat(&old_dir, old, AtFlags::SYMLINK_NOFOLLOW)?;
             if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
@@ -133,7 +145,10 @@ pub fn rename_new_at(
 /// # Errors
 /// The errno of unlinkat(2).
 pub fn remove_file_at(dir: impl AsFd, name: &[u8]) -> io::Result<()> {
-    Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
+    match faked::is_on() {
+        true => faked::remove_file_at(dir, name),
+        false => Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?),
+    }
 }
 
 /// Removes an empty directory.
@@ -141,7 +156,10 @@ pub fn remove_file_at(dir: impl AsFd, name: &[u8]) -> io::Result<()> {
 /// # Errors
 /// The errno of unlinkat(2).
 pub fn remove_dir_at(dir: impl AsFd, name: &[u8]) -> io::Result<()> {
-    Ok(rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?)
+    match faked::is_on() {
+        true => faked::remove_dir_at(dir, name),
+        false => Ok(rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?),
+    }
 }
 
 /// Sets owner and group of `name` in `dir`, or of `dir` itself if `name` is empty. The kernel
@@ -153,6 +171,9 @@ pub fn remove_dir_at(dir: impl AsFd, name: &[u8]) -> io::Result<()> {
 pub fn chown_at(dir: impl AsFd, name: &[u8], uid: u32, gid: u32) -> io::Result<()> {
     if uid == u32::MAX || gid == u32::MAX {
         return Err(Errno::INVAL.into());
+    }
+    if faked::is_on() {
+        return faked::chown_at(dir, name, Some(uid), Some(gid));
     }
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
     Ok(rustix::fs::chownat(
@@ -172,6 +193,9 @@ pub fn chown_fd(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
         return Err(Errno::INVAL.into());
     }
+    if faked::is_on() {
+        return faked::chown_at(fd, b"", uid, gid);
+    }
     let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
     Ok(rustix::fs::fchown(fd, uid, gid)?)
 }
@@ -187,11 +211,14 @@ pub fn chown_fd(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result
 pub fn chmod_at(dir: impl AsFd, name: &[u8], permissions: u16) -> io::Result<()> {
     let name = if name.is_empty() { b"." } else { name };
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let node = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let node = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
     let is_symlink =
         rustix::fs::fstat(&node).map(|s| FileType::from_raw_mode(s.st_mode).is_symlink())?;
     if is_symlink {
         return Err(Errno::OPNOTSUPP.into());
+    }
+    if faked::is_on() {
+        return faked::chmod_at(dir, name, permissions);
     }
     let path = format!("/proc/self/fd/{}", node.as_raw_fd());
     Ok(rustix::fs::chmod(path, mode_of(permissions))?)
@@ -202,7 +229,10 @@ pub fn chmod_at(dir: impl AsFd, name: &[u8], permissions: u16) -> io::Result<()>
 /// # Errors
 /// The errno of fchmod(2).
 pub fn chmod_fd(fd: impl AsFd, permissions: u16) -> io::Result<()> {
-    Ok(rustix::fs::fchmod(fd, mode_of(permissions))?)
+    match faked::is_on() {
+        true => faked::chmod_at(fd, b"", permissions),
+        false => Ok(rustix::fs::fchmod(fd, mode_of(permissions))?),
+    }
 }
 
 /// Times to set; `None` leaves a time unchanged.

@@ -3,6 +3,7 @@
 //! Linux before 6.13 has no `*xattrat` calls. So these functions use the `l*xattr` calls on
 //! `/proc/self/fd/N/name`; they do not follow the last component.
 
+use crate::faked;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::io;
@@ -14,6 +15,11 @@ fn proc_path(dir: impl AsFd, name: &[u8]) -> Vec<u8> {
     let mut path = format!("/proc/self/fd/{}/", dir.as_fd().as_raw_fd()).into_bytes();
     path.extend_from_slice(if name.is_empty() { b"." } else { name });
     path
+}
+
+/// Path `/proc/self/fd/N`, which leads to the open file itself.
+fn open_path(fd: impl AsFd) -> Vec<u8> {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()).into_bytes()
 }
 
 /// Calls `get` with larger and larger buffers until the value fits. The kernel limits both lists
@@ -58,7 +64,10 @@ pub fn list_xattrs_here(name: &[u8], names: &mut Vec<u8>) -> io::Result<()> {
 }
 
 fn list_xattrs(path: &[u8], names: &mut Vec<u8>) -> io::Result<()> {
-    let listed = fill_growing(names, |buffer| rustix::fs::llistxattr(path, buffer));
+    let listed = fill_growing(names, |buffer| match faked::is_on() {
+        true => faked::llistxattr(path, buffer),
+        false => rustix::fs::llistxattr(path, buffer),
+    });
     match listed {
         Err(error) if is_without_xattrs(&error) => {
             names.clear();
@@ -85,8 +94,9 @@ pub fn is_without_xattr(error: &io::Error) -> bool {
 pub fn get_xattr_at(dir: impl AsFd, name: &[u8], xattr: &[u8]) -> io::Result<Vec<u8>> {
     let path = proc_path(dir, name);
     let mut value = Vec::new();
-    fill_growing(&mut value, |buffer| {
-        rustix::fs::lgetxattr(path.as_slice(), xattr, buffer)
+    fill_growing(&mut value, |buffer| match faked::is_on() {
+        true => faked::getxattr(&path, xattr, buffer, false),
+        false => rustix::fs::lgetxattr(path.as_slice(), xattr, buffer),
     })?;
     Ok(value)
 }
@@ -119,6 +129,9 @@ pub fn read_xattrs_at(dir: impl AsFd, name: &[u8]) -> io::Result<XattrSet> {
 /// The errno of lsetxattr(2).
 pub fn set_xattr_at(dir: impl AsFd, name: &[u8], xattr: &[u8], value: &[u8]) -> io::Result<()> {
     let path = proc_path(dir, name);
+    if faked::is_on() {
+        return Ok(faked::setxattr(&path, xattr, value, false)?);
+    }
     Ok(rustix::fs::lsetxattr(
         path,
         xattr,
@@ -132,6 +145,9 @@ pub fn set_xattr_at(dir: impl AsFd, name: &[u8], xattr: &[u8], value: &[u8]) -> 
 /// # Errors
 /// The errno of fsetxattr(2).
 pub fn set_xattr_fd(fd: impl AsFd, xattr: &[u8], value: &[u8]) -> io::Result<()> {
+    if faked::is_on() {
+        return Ok(faked::setxattr(&open_path(fd), xattr, value, true)?);
+    }
     Ok(rustix::fs::fsetxattr(
         fd,
         xattr,
@@ -146,10 +162,11 @@ pub fn set_xattr_fd(fd: impl AsFd, xattr: &[u8], value: &[u8]) -> io::Result<()>
 /// # Errors
 /// The errno of getxattr(2); `ENODATA` if the inode has no such xattr.
 pub fn get_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<Vec<u8>> {
-    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    let path = open_path(fd);
     let mut value = Vec::new();
-    fill_growing(&mut value, |buffer| {
-        rustix::fs::getxattr(path.as_str(), xattr, buffer)
+    fill_growing(&mut value, |buffer| match faked::is_on() {
+        true => faked::getxattr(&path, xattr, buffer, true),
+        false => rustix::fs::getxattr(path.as_slice(), xattr, buffer),
     })?;
     Ok(value)
 }
@@ -159,7 +176,11 @@ pub fn get_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<Vec<u8>> {
 /// # Errors
 /// The errno of fremovexattr(2); `ENODATA` if the inode has no such xattr.
 pub fn remove_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<()> {
-    Ok(rustix::fs::fremovexattr(fd, xattr)?)
+    let removed = match faked::is_on() {
+        true => faked::removexattr(&open_path(fd), xattr, true),
+        false => rustix::fs::fremovexattr(fd, xattr),
+    };
+    Ok(removed?)
 }
 
 /// Removes one xattr of `name` in `dir`.
@@ -167,7 +188,12 @@ pub fn remove_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<()> {
 /// # Errors
 /// The errno of lremovexattr(2); `ENODATA` if the inode has no such xattr.
 pub fn remove_xattr_at(dir: impl AsFd, name: &[u8], xattr: &[u8]) -> io::Result<()> {
-    Ok(rustix::fs::lremovexattr(proc_path(dir, name), xattr)?)
+    let path = proc_path(dir, name);
+    let removed = match faked::is_on() {
+        true => faked::removexattr(&path, xattr, false),
+        false => rustix::fs::lremovexattr(path, xattr),
+    };
+    Ok(removed?)
 }
 
 #[cfg(test)]

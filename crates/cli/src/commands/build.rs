@@ -50,6 +50,8 @@ pub const HELP: Help = Help {
          match. Weald ignores other digests, nlink and flags.",
         "With --force, the new image keeps owner, mode and ACL of the image that it replaces. \
          Weald follows symlinks to the output only if root or the caller owns them.",
+        "Under fakeroot and pseudo, the image gets the owners, modes, devices and attributes that \
+         they pretend.",
         "The image appears under its name when it is complete, never before. Weald leaves the \
          image itself out if it lies in its own source. The same source and options give the \
          same bytes, with any number of threads.",
@@ -303,6 +305,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.explain_filter {
         return explain(args, &options.filter, path);
     }
+    weald_sys::check_preload()?;
     weald_sys::want_large_pages();
     let progress = if args.quiet {
         ProgressWord::None

@@ -24,6 +24,9 @@ pub const HELP: Help = Help {
         "Root restores all attributes. Other users own the files that they extract: weald does \
          not restore owners, set-uid and set-gid bits, and trusted.* and security.* attributes, \
          unless --same-owner asks for them. It leaves devices out and counts them.",
+        "Under fakeroot and pseudo, extract does what it does for root: they pretend the owners, \
+         set-uid and set-gid bits, devices and attributes, and forget them when they end, unless \
+         they save them (fakeroot -s FILE).",
         "A new target has mode 700 until everything in it is extracted. Existing directories, \
          the target itself too, keep their attributes. Existing files are reported and not \
          replaced, unless --overwrite is given.",
@@ -82,7 +85,8 @@ pub struct ExtractArgs {
 
 /// Runs the command.
 pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
-    let is_root = rustix::process::geteuid().is_root();
+    weald_sys::check_preload()?;
+    let is_root = weald_sys::effective_ids().0 == 0;
     let keeps_owner = !args.no_same_owner && (is_root || args.same_owner);
     let xattrs = match (args.no_xattrs, is_root || args.same_owner) {
         (true, _) => XattrPolicy::Nothing,
