@@ -13,7 +13,7 @@ use weald_format::limits::ITEMS_PER_PAGE;
 use weald_format::pages::{self, Link};
 use weald_format::tree_digest::TreeHasher;
 use weald_format::{Attributes, ContentId, Digest, FileKind, Result, Timestamp};
-use weald_image::Image;
+use weald_image::{Image, Inode};
 
 /// What reading a regular file came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,6 +132,39 @@ impl Emitter<'_> {
             summary,
             tree_digest: hasher.finish(),
         })
+    }
+
+    /// Whether a file could not be read, so that it is left out.
+    pub fn is_omitted(&self, entry: EntryNo) -> bool {
+        self.states[entry.0 as usize] == FileState::OMITTED
+    }
+
+    /// Whether `entry` differs from `old_inode`, of the same name in the prior image `old`; mtimes
+    /// of directories do not count.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` from `old`.
+    pub fn is_changed(&self, entry: EntryNo, old: &Image, old_inode: &Inode) -> Result<bool> {
+        let (new, kind) = (self.new_entry(entry), self.tree.kind(entry));
+        let is_same_body = match new.body {
+            // The contents of a prior image keep their ids.
+            Body::Content(id, _) => old_inode.content == Some(id),
+            Body::Empty => old_inode.content.is_none(),
+            Body::Target(target) => {
+                old_inode.kind == FileKind::Symlink && old.read_link(old_inode)? == target
+            }
+            Body::None => true,
+        };
+        let has_same_mtime = kind == FileKind::Directory || new.times[0] == old_inode.times.mtime;
+        let is_same = kind == old_inode.kind
+            && new.attributes == old_inode.attributes
+            && has_same_mtime
+            && is_same_body
+            && new.xattrs.is_some() == old_inode.xattr_set.is_some();
+        match new.xattrs.filter(|_| is_same) {
+            Some(set) => Ok(*set != *old.xattrs(old_inode)?),
+            None => Ok(!is_same),
+        }
     }
 
     /// Whether a times overlay makes the image smaller. Only where leaving mtimes out saves a fifth

@@ -4,6 +4,7 @@
 //! within a memory budget. [`build_image`] is the whole of it; every stage is a module of its own.
 #![forbid(unsafe_code)]
 
+mod changes;
 mod cluster;
 mod compress;
 mod contents;
@@ -42,6 +43,6 @@ pub use options::{BuildOptions, Categories, MtimeRule, Order};
 pub use pipeline::{build_from_image, build_image};
 pub use recover::{Recovered, recover_image};
 pub use rewrite::{RewriteOptions, RewriteReport, rewrite_image};
-pub use watch::{Problem, Progress, Report, Silent, Stage, Watch};
+pub use watch::{Changes, Problem, Progress, Report, Silent, Stage, Watch};
 pub use weald_codec::CodecSpec;
 pub use weald_io::TargetKind;

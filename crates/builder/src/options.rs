@@ -176,6 +176,8 @@ pub struct BuildOptions {
     /// Append a generation to the image that is there, instead of making one; where there is none,
     /// make one.
     pub append: bool,
+    /// Let an appended tree lack more than half of the names that are there.
+    pub allow_removal: bool,
     /// What the target is: a file, or a device that is written to directly.
     pub target_kind: TargetKind,
 }
@@ -397,6 +399,7 @@ impl Default for BuildOptions {
             one_file_system: false,
             bases: Vec::new(),
             append: false,
+            allow_removal: false,
             target_kind: TargetKind::File,
         }
     }

@@ -4,6 +4,7 @@
 mod files;
 mod long;
 
+use crate::changes;
 use crate::contents::ContentSummary;
 use crate::emit::{Emitted, Emitter, FileState};
 use crate::image_writer::{ImageWriter, Sealed, Sink};
@@ -15,7 +16,7 @@ use crate::prior::{Before, OpenedAll};
 use crate::read::Job;
 use crate::report::{Outcome, StoredLens};
 use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan, scan_image};
-use crate::watch::{Problem, Progress, Report, Stage, Watch};
+use crate::watch::{Changes, Problem, Progress, Report, Stage, Watch};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -99,6 +100,9 @@ fn build(
     };
     let own = own_inodes(&out, target);
     let tree = scan(&scan_options(options, threads, &own), &problems)?;
+    if let Some(old) = before.appended().filter(|_| !options.allow_removal) {
+        changes::refuse_removal(&tree, old, &target.display().to_string(), watch)?;
+    }
     let script_len = options.script.as_ref().map_or(0, |s| s.memory_len());
     let prior_len = before.memory_len(options) + script_len;
     let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), prior_len)?;
@@ -126,7 +130,9 @@ fn build(
     if watch.is_cancelled() {
         return Err(interrupted());
     }
-    let report = build.seal(image, contents, &emitted, &before, overwrite)?;
+    let changes = old.map(|old| changes::count(&tree, old, Some(&emitter), watch));
+    let changes = changes.transpose()?;
+    let report = build.seal(image, contents, (&emitted, changes), &before, overwrite)?;
     Ok(Report {
         problem_count: problems.count.into_inner(),
         ..report
@@ -293,7 +299,7 @@ impl<'a> Build<'a> {
         &self,
         image: ImageWriter,
         mut contents: ContentSummary,
-        emitted: &Emitted,
+        (emitted, changes): (&Emitted, Option<Changes>),
         before: &Before,
         overwrite: bool,
     ) -> Result<Report> {
@@ -325,6 +331,7 @@ impl<'a> Build<'a> {
         let outcome = Outcome {
             sealed,
             old_len: old.map(|old| old.image_len),
+            changes,
             stored,
             emitted,
             contents: &contents,

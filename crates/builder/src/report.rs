@@ -3,7 +3,7 @@
 use crate::contents::ContentSummary;
 use crate::emit::Emitted;
 use crate::image_writer::{ImageWriter, Sealed};
-use crate::watch::Report;
+use crate::watch::{Changes, Report};
 use weald_format::container::RecordType;
 
 /// Bytes that records took, to be asked before the image is sealed.
@@ -28,6 +28,8 @@ pub struct Outcome<'a> {
     pub sealed: Sealed,
     /// Bytes of the image that was appended to.
     pub old_len: Option<u64>,
+    /// What changed against that image.
+    pub changes: Option<Changes>,
     /// Its records.
     pub stored: StoredLens,
     /// Its tree.
@@ -51,6 +53,7 @@ impl Outcome<'_> {
             tree_digest: self.emitted.tree_digest,
             generation: sealed.generation,
             appended_len: self.old_len.map(|_| own_len),
+            changes: self.changes,
             entry_count: summary.name_count,
             template_count: summary.template_count,
             stored_entry_count: summary.entry_count,

@@ -299,6 +299,7 @@ fn seal(
     let outcome = Outcome {
         sealed,
         old_len: None,
+        changes: None,
         stored: lens,
         emitted,
         contents: &stored.contents,

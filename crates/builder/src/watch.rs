@@ -64,6 +64,19 @@ pub struct Silent;
 
 impl Watch for Silent {}
 
+/// How the tree of an appended generation differs from the one before; the root does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// Names that only the new tree has.
+    pub added_count: u64,
+    /// Names that both trees have, of inodes that differ in type, permissions, owner, extended
+    /// attributes, content, target, or mtime. mtimes of directories do not count: each new name
+    /// changes one.
+    pub changed_count: u64,
+    /// Names that only the old tree has.
+    pub removed_count: u64,
+}
+
 /// What a finished build did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
@@ -75,6 +88,8 @@ pub struct Report {
     pub generation: u64,
     /// Bytes that it took behind the ones before; `None` where nothing was appended to.
     pub appended_len: Option<u64>,
+    /// Names that it adds to those before, changes and removes; `None` where nothing was appended to.
+    pub changes: Option<Changes>,
     /// Entries, the root included.
     pub entry_count: u64,
     /// Distinct directories.

@@ -16,6 +16,7 @@ use weald_testkit::Rng;
 fn appending() -> BuildOptions {
     let mut options = BuildOptions {
         append: true,
+        allow_removal: true,
         block_len: 64 << 10,
         memory_len: 192 << 20,
         ..quick()

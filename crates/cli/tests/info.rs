@@ -240,7 +240,14 @@ fn stages_lead_from_the_files_to_the_image() {
     // What a generation no longer refers to is no part of its stages.
     bench.sh("rm -r tree/v2 tree/v3; echo new > tree/v1/new");
     bench
-        .weald(["build", "-q", "--append", "tree", "image"])
+        .weald([
+            "build",
+            "-q",
+            "--append",
+            "--allow-removal",
+            "tree",
+            "image",
+        ])
         .expect(0, "");
     let info = bench
         .weald(["info", "--stages", "--json", "image"])

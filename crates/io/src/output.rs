@@ -410,7 +410,12 @@ impl Drop for OutputFile {
             // is.
             Place::Hidden { dir, temp, .. } => drop(weald_sys::remove_file_at(dir, temp)),
             // Where even this fails, the tail has no footer, and what was there can be found again.
-            Place::Behind { old_len } => drop(self.file.set_len(*old_len)),
+            Place::Behind { old_len } => {
+                // Cutting what has the right length would change its mtime.
+                if self.file.metadata().is_ok_and(|m| m.len() != *old_len) {
+                    drop(self.file.set_len(*old_len));
+                }
+            }
             Place::Unnamed { .. } | Place::Stream | Place::Done => {}
         }
     }

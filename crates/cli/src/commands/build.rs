@@ -230,10 +230,13 @@ pub struct BuildArgs {
         help_heading = OUTPUT
     )]
     output_device: bool,
-    /// Append the changes to the image as its next generation, and keep the older ones; create the
-    /// image if it is missing
+    /// Append a generation to the image: SOURCE becomes its tree, and older generations keep
+    /// theirs; create the image if it is missing
     #[arg(short, long, conflicts_with = "force", help_heading = OUTPUT)]
     append: bool,
+    /// Let the next generation lack more than half of the names in the image
+    #[arg(long, requires = "append", hide_short_help = true, help_heading = OUTPUT)]
+    allow_removal: bool,
     /// Print nothing but problems
     #[arg(short, long, help_heading = OUTPUT)]
     quiet: bool,
@@ -388,6 +391,7 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     options.keep_xattrs = !args.no_xattrs;
     options.one_file_system = args.one_file_system;
     options.append = args.append;
+    options.allow_removal = args.allow_removal;
     options.target_kind = target_kind(args.output_device);
     options.bases.clone_from(&args.base);
     options.validate()?;
@@ -546,12 +550,30 @@ pub fn summary(report: &Report, time: Duration) -> String {
                 bytes(len)
             ),
         });
+        text.push_str(&names(report));
     }
     text.push_str(&format!(
         "image digest  {}\ntree digest   {}\n",
         report.image_digest, report.tree_digest
     ));
     text
+}
+
+/// How many names an appended generation adds, changes and removes; empty if there is none.
+fn names(report: &Report) -> String {
+    let Some(changes) = report.changes.filter(|_| report.appended_len != Some(0)) else {
+        return String::new();
+    };
+    let kept = match changes.removed_count {
+        0 => String::new(),
+        _ => format!("; generation {} keeps them", report.generation - 1),
+    };
+    format!(
+        "names         {} added, {} changed, {} removed{kept}\n",
+        count(changes.added_count),
+        count(changes.changed_count),
+        count(changes.removed_count)
+    )
 }
 
 fn line(word: &str, value: &str, note: &str) -> String {
@@ -601,6 +623,16 @@ fn json(report: &Report, time: Duration) -> Object {
         .iter()
         .map(|&(key, number)| (key.to_owned(), number.into()))
         .collect();
+    let changes = report.changes.map(|changes| {
+        [
+            ("added_count", changes.added_count),
+            ("changed_count", changes.changed_count),
+            ("removed_count", changes.removed_count),
+        ]
+    });
+    for (key, number) in changes.into_iter().flatten() {
+        object.insert(key.to_owned(), number.into());
+    }
     object.insert(
         "image_digest".into(),
         report.image_digest.to_string().into(),
