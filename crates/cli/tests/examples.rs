@@ -30,7 +30,7 @@ const PREPARE: &str = "
     seq 1000 > versions/numbers; seq 1000 > v2/numbers; seq 2000 > v2/more
     weald build -q forest forest.weald
     weald build -q versions versions.weald; weald build -q versions v1.weald
-    cp v1.weald monday.weald; weald build -q v2 tuesday.weald
+    cp v1.weald untrusted.weald; cp v1.weald monday.weald; weald build -q v2 tuesday.weald
     cp v1.weald backup/; cp forest.weald backup/
     seq 3000 > versions/numbers";
 
