@@ -49,18 +49,25 @@ pub fn count(
 pub fn refuse_removal(
     tree: &ScannedTree,
     old: &Image,
-    shown: &str,
+    (shown, is_addition): (&str, bool),
     watch: &dyn Watch,
 ) -> Result<()> {
     let removed_count = count(tree, old, None, watch)?.removed_count;
     let old_count = old.summary().name_count.saturating_sub(1);
-    match removed_count > old_count / 2 {
-        false => Ok(()),
-        true => Err(Error::invalid(format!(
-            "{shown}: --append makes SOURCE the whole tree of the next generation, which would \
-             lack {removed_count} of the {old_count} names there; --allow-removal allows that"
-        ))),
+    if removed_count <= old_count / 2 {
+        return Ok(());
     }
+    let lacks = format!("the next generation would lack {removed_count} of the {old_count} names");
+    Err(Error::invalid(match is_addition {
+        false => format!(
+            "{shown}: --append makes SOURCE the whole tree, so {lacks} there; --at PATH adds \
+             SOURCE to the tree instead, --allow-removal lets the names go"
+        ),
+        true => format!(
+            "{shown}: SOURCE has other files where directories are, so {lacks} there; \
+             --allow-removal lets the names go"
+        ),
+    }))
 }
 
 struct Merge<'a> {

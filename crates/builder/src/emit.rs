@@ -145,6 +145,9 @@ impl Emitter<'_> {
     /// # Errors
     /// `Io`, `Corrupt` from `old`.
     pub fn is_changed(&self, entry: EntryNo, old: &Image, old_inode: &Inode) -> Result<bool> {
+        if self.tree.is_kept(entry) {
+            return Ok(false);
+        }
         let (new, kind) = (self.new_entry(entry), self.tree.kind(entry));
         let is_same_body = match new.body {
             // The contents of a prior image keep their ids.
@@ -268,12 +271,18 @@ impl Emitter<'_> {
 
     fn attributes(&self, entry: EntryNo) -> Attributes {
         let attributes = *self.tree.attributes(entry);
-        self.options
-            .attributes_of(attributes, self.tree.kind(entry))
+        match self.tree.is_kept(entry) {
+            true => attributes,
+            false => (self.options).attributes_of(attributes, self.tree.kind(entry)),
+        }
     }
 
     fn mtime(&self, entry: EntryNo) -> Timestamp {
-        self.options.mtime.apply(self.tree.mtime(entry))
+        let mtime = self.tree.mtime(entry);
+        match self.tree.is_kept(entry) {
+            true => mtime,
+            false => self.options.mtime.apply(mtime),
+        }
     }
 
     fn times(&self, entry: EntryNo) -> [Timestamp; 4] {

@@ -39,7 +39,7 @@ mod times;
 mod tree_writer;
 mod watch;
 
-pub use options::{BuildOptions, Categories, MtimeRule, Order};
+pub use options::{AddAt, BuildOptions, Categories, MtimeRule, Order};
 pub use pipeline::{build_from_image, build_image};
 pub use recover::{Recovered, recover_image};
 pub use rewrite::{RewriteOptions, RewriteReport, rewrite_image};

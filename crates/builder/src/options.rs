@@ -114,6 +114,52 @@ impl MtimeRule {
     }
 }
 
+/// Longest name of a file, bytes.
+const NAME_LEN_MAX: usize = 255;
+
+/// Where in the tree of an image a source is added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddAt {
+    /// Path from the root of the image, without empty names, `.` or `..`; empty for the root.
+    pub(crate) path: Vec<u8>,
+    /// Owner of the directories above that are missing.
+    pub(crate) uid: u32,
+    /// Group of them.
+    pub(crate) gid: u32,
+}
+
+impl AddAt {
+    /// The place `path`, with or without a leading `/`; missing directories above it belong to the
+    /// pair `owner` of user and group.
+    ///
+    /// # Errors
+    /// `Invalid` where a name of `path` is `..` or longer than 255 bytes.
+    pub fn new(path: &[u8], owner: (u32, u32)) -> Result<Self> {
+        let names = path.split(|&b| b == b'/');
+        let names: Vec<&[u8]> = names.filter(|n| !n.is_empty() && *n != b".").collect();
+        let is_refused = |n: &&&[u8]| **n == b".." || n.len() > NAME_LEN_MAX || n.contains(&0);
+        match names.iter().find(is_refused) {
+            None => Ok(Self {
+                path: names.join(&b'/'),
+                uid: owner.0,
+                gid: owner.1,
+            }),
+            Some(name) => Err(Error::invalid(format!(
+                "--at: expected names of at most {NAME_LEN_MAX} bytes other than '..', found '{}'",
+                String::from_utf8_lossy(name)
+            ))),
+        }
+    }
+
+    /// Bytes that stand before the path in the source, in a path of the new tree.
+    pub(crate) fn prefix_len(&self) -> usize {
+        match self.path.len() {
+            0 => 0,
+            len => len + 1,
+        }
+    }
+}
+
 /// Options of a build.
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
@@ -176,6 +222,9 @@ pub struct BuildOptions {
     /// Append a generation to the image that is there, instead of making one; where there is none,
     /// make one.
     pub append: bool,
+    /// Add the source to the tree of the image at a path, instead of replacing the tree; only with
+    /// `append`, to an image that is there.
+    pub at: Option<AddAt>,
     /// Let an appended tree lack more than half of the names that are there.
     pub allow_removal: bool,
     /// What the target is: a file, or a device that is written to directly.
@@ -322,6 +371,11 @@ impl BuildOptions {
                 self.bases.len()
             )));
         }
+        if self.at.is_some() && !self.append {
+            return Err(Error::invalid(
+                "--at adds to an image: use it with --append",
+            ));
+        }
         self.x86_codec.map_or(Ok(()), validate_codec)?;
         self.arm64_codec.map_or(Ok(()), validate_codec)?;
         validate_codec(self.codec)
@@ -399,6 +453,7 @@ impl Default for BuildOptions {
             one_file_system: false,
             bases: Vec::new(),
             append: false,
+            at: None,
             allow_removal: false,
             target_kind: TargetKind::File,
         }

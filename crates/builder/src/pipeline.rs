@@ -15,7 +15,7 @@ use crate::plan::{self, Plan, TreeSize};
 use crate::prior::{Before, OpenedAll};
 use crate::read::Job;
 use crate::report::{Outcome, StoredLens};
-use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan, scan_image};
+use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan, scan_image, scan_onto};
 use crate::watch::{Changes, Problem, Progress, Report, Stage, Watch};
 use std::path::Path;
 use std::sync::Arc;
@@ -44,9 +44,16 @@ pub fn build_image(
     options: &BuildOptions,
     watch: &dyn Watch,
 ) -> Result<Report> {
-    build(target, overwrite, options, watch, &|scan_options, watch| {
-        scan(source, scan_options, watch)
-    })
+    build(
+        target,
+        overwrite,
+        options,
+        watch,
+        &|scan_options, old, watch| match (&options.at, old) {
+            (Some(at), Some(old)) => scan_onto(source, old, at, scan_options, watch),
+            _ => scan(source, scan_options, watch),
+        },
+    )
 }
 
 /// Builds an image of the tree of `source`, which may be the image at `target`.
@@ -63,13 +70,35 @@ pub fn build_from_image(
     options: &BuildOptions,
     watch: &dyn Watch,
 ) -> Result<Report> {
-    build(target, overwrite, options, watch, &|scan_options, watch| {
-        scan_image(source, scan_options, watch)
-    })
+    if options.at.is_some() {
+        return Err(Error::invalid("--at needs a directory as its source"));
+    }
+    build(
+        target,
+        overwrite,
+        options,
+        watch,
+        &|scan_options, _, watch| scan_image(source, scan_options, watch),
+    )
 }
 
-/// Makes the tree that is to be packed.
-type Scan<'a> = dyn Fn(&ScanOptions<'_>, &dyn Watch) -> Result<ScannedTree> + 'a;
+/// Makes the tree that is to be packed, from the image that is appended to if it is asked for.
+type Scan<'a> =
+    dyn Fn(&ScanOptions<'_>, Option<&Arc<Image>>, &dyn Watch) -> Result<ScannedTree> + 'a;
+
+/// Whether there is an image at `target` to append to.
+fn is_appended(target: &Path, overwrite: bool, options: &BuildOptions) -> Result<bool> {
+    let is_there = || target != Path::new("-") && weald_sys::stat_path(target).is_ok();
+    match options.append && is_there() {
+        true => Ok(true),
+        false if options.at.is_some() => Err(Error::not_found(format!(
+            "{}: --at adds to an image, and none is there; without --at, --append makes one",
+            target.display()
+        ))),
+        false if overwrite => Ok(false),
+        false => weald_io::refuse_existing(target).map(|()| false),
+    }
+}
 
 fn build(
     target: &Path,
@@ -79,11 +108,7 @@ fn build(
     scan: &Scan<'_>,
 ) -> Result<Report> {
     options.validate()?;
-    let is_appended =
-        options.append && target != Path::new("-") && weald_sys::stat_path(target).is_ok();
-    if !overwrite && !is_appended {
-        weald_io::refuse_existing(target)?;
-    }
+    let is_appended = is_appended(target, overwrite, options)?;
     let problems = CountProblems {
         inner: watch,
         count: AtomicU64::new(0),
@@ -94,14 +119,17 @@ fn build(
         threads => threads,
     };
     let before = OpenedAll::open(target, is_appended, options, threads)?;
+    let options = &with_times(options, before.appended())?;
     let out = match before.appended() {
         Some(image) => OutputFile::append(target, image.summary().image_len)?,
         None => OutputFile::create(target, options.target_kind)?,
     };
     let own = own_inodes(&out, target);
-    let tree = scan(&scan_options(options, threads, &own), &problems)?;
+    let scan_options = scan_options(options, threads, &own);
+    let tree = scan(&scan_options, before.appended(), &problems)?;
     if let Some(old) = before.appended().filter(|_| !options.allow_removal) {
-        changes::refuse_removal(&tree, old, &target.display().to_string(), watch)?;
+        let shown = target.display().to_string();
+        changes::refuse_removal(&tree, old, (&shown, options.at.is_some()), watch)?;
     }
     let script_len = options.script.as_ref().map_or(0, |s| s.memory_len());
     let prior_len = before.memory_len(options) + script_len;
@@ -137,6 +165,18 @@ fn build(
         problem_count: problems.count.into_inner(),
         ..report
     })
+}
+
+/// The options of an addition, which keeps the times that the image `old` has; others stay.
+fn with_times(options: &BuildOptions, old: Option<&Arc<Image>>) -> Result<BuildOptions> {
+    let mut options = options.clone();
+    if let (Some(old), true) = (old, options.at.is_some()) {
+        let times = old.root()?.times;
+        options.keep_atime |= times.atime.is_some();
+        options.keep_ctime |= times.ctime.is_some();
+        options.keep_btime |= times.btime.is_some();
+    }
+    Ok(options)
 }
 
 /// Writers of a new image into `out`, or of a generation behind the one that is there `before`.
@@ -232,6 +272,8 @@ struct Build<'a> {
     jobs: Vec<Job>,
     job_count: u64,
     file_len: u64,
+    /// Bytes of the files that stay as they are, each inode once.
+    kept_len: u64,
     dedup_len: u64,
     done_count: u64,
     done_len: u64,
@@ -245,15 +287,22 @@ impl<'a> Build<'a> {
         threads: usize,
         watch: &'a dyn Watch,
     ) -> Result<Self> {
-        let jobs: Vec<Job> = (0..tree.entry_count())
-            .map(EntryNo)
-            .filter_map(|e| files::job(tree, e))
-            .collect();
+        let mut states = vec![FileState::EMPTY; tree.entry_count() as usize];
+        for entry in (0..tree.entry_count()).map(EntryNo) {
+            if let Some(id) = tree.kept_content(entry) {
+                states[entry.0 as usize] = FileState::content(id);
+            }
+        }
+        let jobs = (0..tree.entry_count()).map(EntryNo);
+        let jobs = jobs.filter_map(|entry| files::job(tree, entry));
+        let (kept, jobs): (Vec<Job>, Vec<Job>) = jobs.partition(|job| tree.is_kept(job.entry));
+        let sum = |jobs: &[Job]| {
+            jobs.iter()
+                .fold(0u64, |sum, job| sum.saturating_add(job.len))
+        };
         let jobs = arrange(tree, jobs, options, threads, watch)?;
-        let file_len = jobs
-            .iter()
-            .fold(0u64, |sum, job| sum.saturating_add(job.len));
-        if file_len > NUMBER_MAX {
+        let (file_len, kept_len) = (sum(&jobs), sum(&kept));
+        if file_len.saturating_add(kept_len) > NUMBER_MAX {
             return Err(Error::limit(
                 "the files are longer than 2^62 bytes together",
             ));
@@ -262,9 +311,10 @@ impl<'a> Build<'a> {
             tree,
             options,
             watch,
-            states: vec![FileState::EMPTY; tree.entry_count() as usize],
+            states,
             omitted: Vec::new(),
             file_len,
+            kept_len,
             job_count: jobs.len() as u64,
             jobs,
             dedup_len: 0,
@@ -335,8 +385,8 @@ impl<'a> Build<'a> {
             stored,
             emitted,
             contents: &contents,
-            file_len: self.file_len,
-            dedup_len: self.dedup_len,
+            file_len: self.file_len + self.kept_len,
+            dedup_len: self.dedup_len + self.kept_len,
         };
         Ok(outcome.report())
     }

@@ -4,7 +4,7 @@
 //! `scan/walk.rs` visits the directories of `scan/queue.rs` and fills one shard a thread,
 //! `scan/assemble.rs` puts the shards into one deterministic order, `scan/tree.rs` answers
 //! questions, `scan/open.rs` opens files for reading. `scan/image.rs` reads the tree of an image
-//! instead.
+//! instead, `scan/merge.rs` adds a directory to the tree of an image.
 //!
 //! Invariants:
 //! 1. What cannot be read is reported and left out; a directory that could not be listed whole is
@@ -16,6 +16,7 @@
 mod assemble;
 mod image;
 mod intern;
+mod merge;
 mod open;
 mod queue;
 mod shard;
@@ -32,6 +33,7 @@ use std::path::Path;
 use weald_format::{Attributes, Error, ErrorKind, FileKind, Result, Timestamp};
 
 pub use image::scan_image;
+pub use merge::scan_onto;
 pub use tree::{DirNo, EntryNo, ScannedTree};
 
 /// What to scan and what to keep.
@@ -122,15 +124,19 @@ pub fn scan(source: &Path, options: &ScanOptions<'_>, watch: &dyn Watch) -> Resu
         )));
     }
     let root = weald_sys::open_dir(source).map_err(|e| source_error(source, e))?;
-    let walked = walk::walk(root, options, watch).map_err(|e| match e.kind() {
-        // Being interrupted is not the source's fault.
-        ErrorKind::Invalid => e,
-        _ => e.context(source.display()),
-    })?;
+    let walked = walk::walk(root, options, watch).map_err(|e| walk_error(source, e))?;
     let (tree, mut problems) = assemble::assemble(walked)?;
     problems.sort_by(|a, b| a.path.cmp(&b.path));
     problems.iter().for_each(|problem| watch.problem(problem));
     Ok(tree)
+}
+
+fn walk_error(source: &Path, error: Error) -> Error {
+    match error.kind() {
+        // Being interrupted is not the source's fault.
+        ErrorKind::Invalid => error,
+        _ => error.context(source.display()),
+    }
 }
 
 fn source_error(source: &Path, error: std::io::Error) -> Error {

@@ -16,6 +16,30 @@ pub enum Origin {
     Directory(OwnedFd),
     /// The tree of an image.
     Image(Arc<Image>),
+    /// A directory added to the tree of an image.
+    Added {
+        /// The directory, open.
+        dir: OwnedFd,
+        /// The image.
+        image: Arc<Image>,
+        /// The shard of the entries that come from the image.
+        image_shard: usize,
+        /// Bytes of a path in the tree that stand before the path in the directory.
+        at_len: usize,
+    },
+}
+
+/// Device of the inodes of an image to which a directory is added; no file system has it.
+pub const IMAGE_DEV: u64 = u64::MAX;
+
+impl Origin {
+    /// The shard of the entries that stay as they are in the image.
+    pub fn image_shard(&self) -> Option<usize> {
+        match self {
+            Self::Added { image_shard, .. } => Some(*image_shard),
+            Self::Directory(_) | Self::Image(_) => None,
+        }
+    }
 }
 
 /// A regular file, open for reading.

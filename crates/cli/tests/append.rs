@@ -1,4 +1,4 @@
-//! `weald build --append`: what it counts, what it refuses.
+//! `weald build --append`: what it counts, what it refuses, what `--at` adds.
 #![allow(missing_docs)]
 
 mod build_support;
@@ -104,7 +104,12 @@ fn an_append_that_removes_most_names_is_refused() {
     done(&run(&["build", "-q", "tree", "image"]));
     let append = ["build", "--append", "more", "image"];
     let message = refused(scratch.path(), "image", &append);
-    for part in ["image: ", "3 of the 4 names", "--allow-removal"] {
+    for part in [
+        "image: ",
+        "3 of the 4 names",
+        "--allow-removal",
+        "--at PATH",
+    ] {
         assert!(message.contains(part), "{message}");
     }
     let said = done(&run(&[&append[..], &["--allow-removal"]].concat()));
@@ -117,5 +122,192 @@ fn an_append_that_removes_most_names_is_refused() {
     done(&run(&["build", "-q", "tree", "other"]));
     done(&run(&["build", "-q", "--append", "half", "other"]));
     assert_eq!(done(&run(&["ls", "other"])), "a\nb\n");
+    check(&scratch.at("image"));
+}
+
+/// `weald diff` of an image and what it must be equal to finds nothing.
+#[track_caller]
+fn same(dir: &Path, image: &str, other: &str) {
+    let output = weald(dir, &["diff", image, other]);
+    let found = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!((found, stderr(&output)), Default::default());
+    assert_eq!(output.status.code(), Some(0));
+}
+
+fn shell(dir: &Path, script: &str) {
+    let mut command = Command::new("bash");
+    command.args(["-euc", script]).current_dir(dir);
+    let output = command.env("LC_ALL", "C").output().unwrap();
+    assert!(output.status.success(), "{script}: {}", stderr(&output));
+}
+
+/// A tree with links, holes, xattrs and owners, and one that is to be added to it.
+const TREES: &str = "
+    mkdir -p tree/usr/local/share/doc tree/usr/lib tree/kind more/share/doc more/bin more/deep/er
+    cd tree; echo tool > usr/lib/tool; ln usr/lib/tool usr/local/twin; ln usr/lib/tool again
+    echo old > usr/local/share/doc/readme; echo stays > usr/local/share/doc/stays
+    echo one > usr/local/linked; ln usr/local/linked other; ln -s share usr/local/link
+    setfattr -n user.a -v b usr/local/share/doc/stays; chown 7:8 usr/local/share/doc/stays usr/lib
+    truncate -s 1M holes; echo end >> holes; mkfifo pipe; : > usr/local/empty; chmod 711 .
+    head -c 300000 /dev/urandom > usr/local/noise; cp usr/local/noise usr/lib/twin
+    cd ../more; echo new > share/doc/readme; echo more > share/doc/more; cp share/doc/more linked
+    ln linked bin/linked; ln -s ../share bin/s; chmod 750 share; chown 5:6 share share/doc/more
+    setfattr -n user.c -v d share/doc; head -c 300000 /dev/urandom > deep/er/noise; : > deep/none
+    cp ../tree/usr/lib/tool deep/tool; echo z > zz; echo a > -a; chmod 700 .";
+
+/// Would catch: entries that are lost on either side, attributes, links, holes or contents of one
+/// side that become those of the other, parents that are missing, entries out of order.
+#[test]
+fn what_is_added_at_a_path_is_as_in_a_merged_directory() {
+    let scratch = Scratch::new("128m");
+    let run = |args: &[&str]| weald(scratch.path(), args);
+    shell(scratch.path(), TREES);
+    done(&run(&["build", "-q", "tree", "first"]));
+    let copy = "cp -a --remove-destination more/.";
+    for (name, at, merge) in [
+        ("there", "usr/local", format!("{copy} merged/usr/local/")),
+        (
+            "new",
+            "/usr/new/",
+            format!("mkdir merged/usr/new; {copy} merged/usr/new/"),
+        ),
+        (
+            "parents",
+            "./usr/a/b//c",
+            format!(
+                "mkdir -p merged/usr/a/b/c; {copy} merged/usr/a/b/c/
+                 touch -r more merged/usr/a/b merged/usr/a"
+            ),
+        ),
+        (
+            "top",
+            "new",
+            format!("mkdir merged/new; {copy} merged/new/"),
+        ),
+        ("root", "/", format!("{copy} merged/")),
+    ] {
+        shell(
+            scratch.path(),
+            &format!(
+                "rm -rf merged; cp -a tree merged; {merge}
+                 test {name} = root || touch -r tree merged; touch -r tree/usr merged/usr
+                 cp first {name}"
+            ),
+        );
+        let args = ["build", "-l", "3", "--append", "--at", at, "more", name];
+        let said = done(&run(&args));
+        assert!(said.contains(" 0 removed\n"), "{said}");
+        if name == "there" {
+            // bin, bin/linked, bin/s, deep, deep/er, deep/er/noise, deep/none, deep/tool,
+            // share/doc/more, zz, -a; changed are linked, readme, and local, share and doc.
+            assert!(said.contains(" 11 added, 5 changed, 0 removed\n"), "{said}");
+        }
+        same(scratch.path(), name, "merged");
+        check(&scratch.at(name));
+        // The same once more changes nothing.
+        assert!(done(&run(&args)).contains("nothing has changed"));
+        let first = ["diff", "--generation", "1", name, "first"];
+        done(&run(&first));
+    }
+    // Bytes do not follow from threads.
+    for threads in ["1", "3"] {
+        shell(scratch.path(), "cp first again");
+        let args = ["build", "-q", "-l", "3", "--append", "--at", "usr/local"];
+        done(&run(
+            &[&args[..], &["-t", threads, "more", "again"]].concat()
+        ));
+        let cut = fs::read(scratch.at("again")).unwrap();
+        assert!(fs::read(scratch.at("there")).unwrap() == cut, "{threads}");
+    }
+}
+
+/// Would catch: rules, owners, modes and times that change what stays, contents that are stored
+/// again, times that only the old tree has and that are lost.
+#[test]
+fn options_concern_what_is_added_only() {
+    let scratch = Scratch::new("128m");
+    let run = |args: &[&str]| weald(scratch.path(), args);
+    shell(scratch.path(), TREES);
+    shell(
+        scratch.path(),
+        "cp -a tree merged; mkdir merged/x; cp -a more/. merged/x; rm merged/x/zz
+         chown -Rh 3:4 merged/x; chmod -R go= merged/x; find merged/x -exec touch -hd @99 {} +
+         setfattr -x user.c merged/x/share/doc; touch -r tree merged; echo z > tree/zz
+         cp -p tree/zz merged; touch -r tree merged",
+    );
+    done(&run(&["build", "-q", "--keep-atime", "tree", "image"]));
+    let atime = |path: &str| {
+        let text = done(&run(&["stat", "image", path]));
+        let found = text.lines().find(|line| line.contains("atime: "));
+        found.expect("an atime").to_owned()
+    };
+    let before = atime("usr/lib/tool");
+    let len = fs::metadata(scratch.at("image")).unwrap().len();
+    let added = [
+        "build",
+        "-q",
+        "--append",
+        "--at",
+        "x",
+        "--exclude",
+        "zz",
+        "--owner",
+        "3:4",
+        "--mode",
+        "go=",
+        "--mtime",
+        "99",
+        "--no-xattrs",
+        "more",
+        "image",
+    ];
+    done(&run(&added));
+    let grown = fs::metadata(scratch.at("image")).unwrap().len() - len;
+    assert!((300_000..320_000).contains(&grown), "{grown}");
+    same(scratch.path(), "image", "merged");
+    assert_eq!(atime("usr/lib/tool"), before);
+    check(&scratch.at("image"));
+}
+
+/// Would catch: a tree that is added through a link or instead of a file, an image that is written
+/// before this is found out, most of a tree that goes unnoticed.
+#[test]
+fn places_that_are_no_directories_are_refused() {
+    let scratch = Scratch::new("128m");
+    let run = |args: &[&str]| weald(scratch.path(), args);
+    shell(scratch.path(), TREES);
+    done(&run(&["build", "-q", "tree", "image"]));
+    for (at, expected) in [
+        (
+            "usr/local/link",
+            "'usr/local/link' is a symlink in the image",
+        ),
+        ("usr/local/link/x", "'usr/local/link' is a symlink"),
+        ("usr/lib/tool", "'usr/lib/tool' is a regular file"),
+        ("usr/lib/tool/x/y", "'usr/lib/tool' is a regular file"),
+        ("pipe", "'pipe' is a fifo"),
+        ("usr/../x", "other than '..', found '..'"),
+    ] {
+        let args = ["build", "--append", "--at", at, "more", "image"];
+        let message = refused(scratch.path(), "image", &args);
+        assert!(message.contains(expected), "{at}: {message}");
+    }
+    let missing = run(&["build", "--append", "--at", "x", "more", "none"]);
+    assert_eq!(missing.status.code(), Some(2));
+    let message = stderr(&missing);
+    assert!(message.contains("none: --at adds to an image"), "{message}");
+    assert!(!scratch.at("none").exists());
+    assert_eq!(
+        run(&["build", "--at", "x", "more", "image"]).status.code(),
+        Some(2)
+    );
+
+    // A file in the place of a directory replaces everything below it.
+    shell(scratch.path(), "mkdir file; echo usr > file/usr");
+    let args = ["build", "--append", "--at", "/", "file", "image"];
+    let message = refused(scratch.path(), "image", &args);
+    assert!(message.contains("--allow-removal"), "{message}");
+    done(&run(&[&args[..], &["--allow-removal"]].concat()));
+    assert_eq!(done(&run(&["cat", "image", "usr"])), "usr\n");
     check(&scratch.at("image"));
 }

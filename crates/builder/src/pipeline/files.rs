@@ -172,14 +172,15 @@ impl Build<'_> {
     }
 }
 
-/// The file to read for `entry`: a regular file that is not empty, by the first of its names.
+/// The file `entry`: a regular file that is not empty, by the first of its names.
 pub fn job(tree: &ScannedTree, entry: EntryNo) -> Option<Job> {
     let len = tree.size(entry);
     let is_first = || {
         tree.link_group(entry)
             .is_none_or(|g| tree.link_names(g).next() == Some(entry))
     };
-    (tree.kind(entry) == FileKind::Regular && len > 0 && is_first()).then_some(Job {
+    let is_read = tree.kind(entry) == FileKind::Regular && len > 0;
+    (is_read && is_first()).then_some(Job {
         entry,
         len,
         is_whole: len <= WHOLE_LEN_MAX,

@@ -7,7 +7,7 @@ use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use super::tree::{Dir, LinkGroups, ScannedTree, Texts};
 use super::walk::Walked;
 use crate::Problem;
-use crate::source::Origin;
+use crate::source::{IMAGE_DEV, Origin};
 use std::collections::HashMap;
 use std::hash::Hash;
 use weald_format::limits::DEPTH_MAX;
@@ -15,10 +15,17 @@ use weald_format::{Error, FileKind, Result};
 
 /// Where a directory was found.
 #[derive(Clone, Copy)]
-struct Found {
-    shard: u32,
+pub struct Found {
+    pub shard: u32,
     /// Index in the shard's `dirs`, or [`NONE`] if it could not be listed.
-    index: u32,
+    pub index: u32,
+}
+
+impl Found {
+    /// Whether it could not be listed (which was reported).
+    pub fn is_lost(self) -> bool {
+        self.index == NONE
+    }
 }
 
 /// Gives values numbers in the order in which they are first met, through the shards' own numbers.
@@ -55,6 +62,8 @@ type EntryIndex = u32;
 
 struct Assembler {
     shards: Vec<Shard>,
+    /// The shard of an image to which a directory is added.
+    image_shard: Option<usize>,
     found: Vec<Found>,
     attributes: Merger<(FileKind, weald_format::Attributes)>,
     xattrs: Merger<weald_format::XattrSet>,
@@ -98,6 +107,7 @@ pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
         attributes: Merger::new(shards.iter().map(|shard| shard.attributes.len())),
         xattrs: Merger::new(shards.iter().map(|shard| shard.xattr_sets.values.len())),
         shards,
+        image_shard: origin.image_shard(),
         entries: Vec::with_capacity(count),
         more_times: Vec::with_capacity(if keeps_more_times { count } else { 0 }),
         dirs: Vec::with_capacity(dir_count as usize + 1),
@@ -106,12 +116,7 @@ pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
         other_devs: HashMap::new(),
         linked: Vec::new(),
     };
-    assembler.push(
-        0,
-        root_entry,
-        root_dev,
-        keeps_more_times.then_some(root_times),
-    );
+    assembler.push(root_entry, root_dev, keeps_more_times.then_some(root_times));
     assembler.arrange()?;
     let problems = assembler
         .shards
@@ -121,7 +126,8 @@ pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
     Ok((assembler.finish(origin), problems))
 }
 
-fn find_dirs(shards: &[Shard], dir_count: u32) -> Vec<Found> {
+/// Where each directory was found; a later shard hides the directories of those before.
+pub fn find_dirs(shards: &[Shard], dir_count: u32) -> Vec<Found> {
     let mut found = vec![
         Found {
             shard: 0,
@@ -196,8 +202,8 @@ impl Assembler {
             for raw in first..first + count {
                 let entry = self.shards[shard].entries[raw];
                 let times = self.shards[shard].more_times.get(raw).copied();
-                if !self.is_lost(shard, &entry) {
-                    self.push(shard, entry, dev, times);
+                if !self.is_lost(&entry) {
+                    self.push(entry, dev, times);
                 }
             }
         }
@@ -222,17 +228,20 @@ impl Assembler {
     }
 
     /// Whether `entry` is a directory that could not be listed (which was reported).
-    fn is_lost(&self, shard: usize, entry: &Entry) -> bool {
-        let kind = self.shards[shard].attributes[entry.attributes as usize].0;
+    fn is_lost(&self, entry: &Entry) -> bool {
+        let kind = self.shards[entry.name.shard()].attributes[entry.attributes as usize].0;
         kind == FileKind::Directory
             && entry.link != NOT_ENTERED
-            && self.found[entry.link as usize].index == NONE
+            && self.found[entry.link as usize].is_lost()
     }
 
-    fn push(&mut self, shard: usize, mut entry: Entry, dir_dev: u64, times: Option<MoreTimes>) {
+    fn push(&mut self, mut entry: Entry, dir_dev: u64, times: Option<MoreTimes>) {
         let index = self.entries.len() as u32;
+        let shard = entry.name.shard();
+        let is_of_image = self.image_shard == Some(shard);
         let from = &mut self.shards[shard];
         let dev = match entry.has(Entry::OTHER_DEV) {
+            _ if is_of_image => IMAGE_DEV,
             true => from.other_devs.get(&entry.name).copied().unwrap_or(dir_dev),
             false => dir_dev,
         };
@@ -243,7 +252,7 @@ impl Assembler {
             let take = |local: usize| std::mem::take(&mut sets[local]);
             entry.xattrs = self.xattrs.number(shard, entry.xattrs, take);
         }
-        if dev != dir_dev {
+        if dev != dir_dev && !is_of_image {
             self.other_devs.insert(index, dev);
         }
         if entry.has(Entry::LINKED) {

@@ -30,11 +30,23 @@ pub fn scan_image(
     options: &ScanOptions<'_>,
     watch: &dyn Watch,
 ) -> Result<ScannedTree> {
+    let (tree, _) = assemble(walk_image(image, options, 0, watch)?)?;
+    Ok(tree)
+}
+
+/// Walks the tree of `image` into a shard of number `index`, whose regular files have the numbers
+/// of their contents as `link`.
+pub fn walk_image(
+    image: &Arc<Image>,
+    options: &ScanOptions<'_>,
+    index: usize,
+    watch: &dyn Watch,
+) -> Result<Walked> {
     let mut walk = ImageWalk {
         image,
         options,
         watch,
-        shard: Shard::new(0),
+        shard: Shard::new(index),
         xattrs: HashMap::new(),
         dir_count: 1,
         file_len: 0,
@@ -53,7 +65,7 @@ pub fn scan_image(
     while let Some(dir) = waiting.pop() {
         walk.list(dir, &mut waiting)?;
     }
-    let (tree, _) = assemble(Walked {
+    Ok(Walked {
         origin: Origin::Image(image.clone()),
         root_dev: 0,
         root_entry,
@@ -61,8 +73,7 @@ pub fn scan_image(
         dir_count: walk.dir_count,
         shards: vec![walk.shard],
         keeps_more_times: options.keeps_more_times(),
-    })?;
-    Ok(tree)
+    })
 }
 
 fn no_root() -> Error {
@@ -223,7 +234,10 @@ impl ImageWalk<'_> {
         let mut link = NONE;
         let mut size = 0;
         match inode.kind {
-            FileKind::Regular => size = inode.size.0,
+            FileKind::Regular => {
+                size = inode.size.0;
+                link = inode.content.map_or(NONE, |id| id.0 as u32);
+            }
             FileKind::Symlink => {
                 let target = self.image.read_link(inode)?;
                 size = target.len() as u64;

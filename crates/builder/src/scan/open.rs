@@ -19,7 +19,8 @@ impl ScannedTree {
     pub fn open_file(&self, entry: EntryNo) -> Result<SourceFile> {
         let root = match &self.origin {
             Origin::Directory(root) => root.as_fd(),
-            Origin::Image(image) => {
+            Origin::Added { dir, .. } if !self.is_kept(entry) => dir.as_fd(),
+            Origin::Image(image) | Origin::Added { image, .. } => {
                 let (_, ino) = self.source_inode(entry);
                 return Ok(SourceFile::Stored(
                     image.clone(),

@@ -41,7 +41,8 @@ pub struct Entry {
     mtime_nanoseconds: u32,
     /// Index of kind and attributes.
     pub attributes: u32,
-    /// Directory: its number. Symlink: index of its target. Others: [`NONE`].
+    /// Directory: its number. Symlink: index of its target. Regular file of an image: its content,
+    /// unless it is empty. Others: [`NONE`].
     pub link: u32,
     /// Index of the xattr set, or [`NONE`].
     pub xattrs: u32,
@@ -89,7 +90,8 @@ pub struct MoreTimes {
 pub struct RawDir {
     /// The number that its parent's entry has in `link`.
     pub number: u32,
-    /// Its entries in the shard: first and count.
+    /// Its entries in the shard: first and count. Their texts and attributes are in the shard of
+    /// their names, which is another one only in a merged directory.
     pub first: usize,
     pub count: usize,
     /// The device it lies on.

@@ -3,7 +3,7 @@
 use super::shard::{Entry, MoreTimes, NONE};
 use crate::source::Origin;
 use std::collections::HashMap;
-use weald_format::{Attributes, FileKind, Times, Timestamp, Xattr, XattrSet};
+use weald_format::{Attributes, ContentId, FileKind, Times, Timestamp, Xattr, XattrSet};
 
 /// Number of an entry: 0 is the root, then the entries of each directory in a row, directories in
 /// preorder.
@@ -111,6 +111,19 @@ impl ScannedTree {
     /// Whether it is the tree of an image.
     pub fn is_of_image(&self) -> bool {
         matches!(self.origin, Origin::Image(_))
+    }
+
+    /// Whether it stays as it is in the image to which the source is added.
+    pub fn is_kept(&self, entry: EntryNo) -> bool {
+        let image_shard = self.origin.image_shard();
+        image_shard.is_some_and(|shard| self.entry(entry).name.shard() == shard)
+    }
+
+    /// The content of a regular file that stays as it is, unless it is empty.
+    pub fn kept_content(&self, entry: EntryNo) -> Option<ContentId> {
+        let is_file = self.is_kept(entry) && self.kind(entry) == FileKind::Regular;
+        let link = Some(self.entry(entry).link).filter(|&link| is_file && link != NONE);
+        link.map(|id| ContentId(u64::from(id)))
     }
 
     /// How many directories there are, the root included: numbers are below this.
@@ -281,13 +294,17 @@ impl ScannedTree {
         std::iter::successors(Some(entry), up).take_while(|&entry| entry != Self::ROOT)
     }
 
-    /// The path relative to the root, without a leading slash; the root's is empty.
+    /// The path relative to the root of the source, without a leading slash; the root's is empty.
     ///
     /// # Cost
     /// O(depth · log of the number of directories).
     pub fn path_of(&self, entry: EntryNo) -> Vec<u8> {
         let mut names: Vec<&[u8]> = self.way_up(entry).map(|entry| self.name(entry)).collect();
         names.reverse();
-        names.join(&b'/')
+        let path = names.join(&b'/');
+        match self.origin {
+            Origin::Added { at_len, .. } => path.get(at_len..).unwrap_or_default().to_vec(),
+            Origin::Directory(_) | Origin::Image(_) => path,
+        }
     }
 }

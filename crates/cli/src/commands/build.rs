@@ -13,7 +13,7 @@ use crate::shape::{
 };
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_builder::filter::{Filter, Verdict};
 use weald_builder::script::{Script, ScriptLimits};
-use weald_builder::{BuildOptions, MtimeRule, Report, TargetKind, Watch, build_image};
+use weald_builder::{AddAt, BuildOptions, MtimeRule, Report, TargetKind, Watch, build_image};
 use weald_format::{Error, ErrorKind, Result};
 use weald_ingest::{Format, Source, build_from_stream};
 use weald_vfs::shown;
@@ -48,6 +48,10 @@ pub const HELP: Help = Help {
         "An mtree description gives names and attributes. The contents of its regular files \
          come from --contents-root, or from the path in contents=; size and SHA-2 digests must \
          match. Weald ignores other digests, nlink and flags.",
+        "With --at, directories that are in the image and in SOURCE become one, with the \
+         attributes of the one in SOURCE; SOURCE itself is the directory at PATH. Missing \
+         directories above PATH get mode 755, the caller's owner and the mtime of SOURCE. Hard \
+         links never join files of SOURCE and of the image.",
         "With --force, the new image keeps owner, mode and ACL of the image that it replaces. \
          Weald follows symlinks to the output only if root or the caller owns them.",
         "Under fakeroot and pseudo, the image gets the owners, modes, devices and attributes that \
@@ -73,6 +77,10 @@ pub const HELP: Help = Help {
         (
             "Append what has changed as the next generation",
             "weald build --append versions/ versions.weald",
+        ),
+        (
+            "Add the directory v2 to the tree of an image",
+            "weald build --append --at releases/v2 v2/ versions.weald",
         ),
         (
             "Store only what v1.weald does not hold",
@@ -234,6 +242,16 @@ pub struct BuildArgs {
     /// theirs; create the image if it is missing
     #[arg(short, long, conflicts_with = "force", help_heading = OUTPUT)]
     append: bool,
+    /// Add SOURCE to the tree of the image at this path, and keep the rest. Entries of SOURCE
+    /// replace those that are there; options apply to SOURCE only
+    #[arg(
+        long,
+        value_name = "PATH",
+        requires = "append",
+        hide_short_help = true,
+        help_heading = OUTPUT
+    )]
+    at: Option<OsString>,
     /// Let the next generation lack more than half of the names in the image
     #[arg(long, requires = "append", hide_short_help = true, help_heading = OUTPUT)]
     allow_removal: bool,
@@ -391,6 +409,10 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     options.keep_xattrs = !args.no_xattrs;
     options.one_file_system = args.one_file_system;
     options.append = args.append;
+    options.at = match &args.at {
+        Some(path) => Some(AddAt::new(path.as_bytes(), weald_sys::effective_ids())?),
+        None => None,
+    };
     options.allow_removal = args.allow_removal;
     options.target_kind = target_kind(args.output_device);
     options.bases.clone_from(&args.base);
