@@ -10,8 +10,9 @@ use std::process::Command;
 use support::{Bench, COMMANDS, run, weald_path};
 
 /// Places that examples name, and those below the test's directory that stand for them.
-const PLACES: [(&str, &str); 4] = [
+const PLACES: [(&str, &str); 5] = [
     ("/mnt", "mnt"),
+    ("root.weald /srv/root", "forest.weald mnt"),
     ("/backup/", "backup/"),
     ("/usr/share/bash-completion/completions/", "share/"),
     ("/var/lib/node_exporter/", "share/"),
