@@ -458,3 +458,29 @@ fn others_than_root_mount_with_fusermount3() {
     assert!(told.contains("\n2\n"), "{told}");
     eventually("the end of the server", || !bench.is_served());
 }
+
+/// Catches: `fusermount3` led by a path that has changed since the client opened the mount point.
+#[test]
+fn fusermount3_mounts_on_the_directory_that_the_client_opened() {
+    let bench = Bench::new();
+    let output = bench.sh(
+        r#"mkdir first; chown nobody mnt first; chmod 644 image; exec unshare -m bash -euc '
+        mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
+        install -d -o nobody -m 700 nobody; export WEALD_RUNTIME_DIR=$PWD/nobody
+        user="setpriv --reuid nobody --regid nogroup --clear-groups"
+        install -m 755 "$WEALD" program
+        $user ./program mount image first
+        server=$($user ./program mounts --json | grep -o "\"pid\":[0-9]*" | head -1 | cut -d: -f2)
+        kill -STOP "$server"
+        $user ./program mount image mnt & client=$!
+        for _ in {1..20000}; do
+            [[ $(readlink /proc/$client/fd/* 2>&1) != *socket:* ]] || break
+        done
+        mv mnt moved; install -d -o nobody mnt
+        kill -CONT "$server"; wait $client
+        $user cat moved/hello; ls mnt
+        $user ./program umount moved; $user ./program umount first'"#,
+    );
+    assert_eq!(text(&output), "Hello, Weald\n");
+    eventually("the end of the server", || !bench.is_served());
+}

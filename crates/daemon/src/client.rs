@@ -1,6 +1,7 @@
 //! What a client does: finds a server, asks, and asks again where the server has ended meanwhile.
 
-use crate::message::{Hello, MountRequest, Reply, Request, receive};
+use crate::message::{Hello, Reply, Request, receive};
+use crate::opened_request::OpenedRequest;
 use crate::place::Place;
 use crate::report::ServerReport;
 use std::os::unix::net::UnixStream;
@@ -39,7 +40,7 @@ enum Tried {
 ///
 /// # Errors
 /// Whatever the server says against it; `Busy` where servers only come and go.
-pub fn attach(place: &Place, request: &MountRequest) -> Result<bool> {
+pub fn attach(place: &Place, request: &OpenedRequest) -> Result<bool> {
     let mounted = mount(place, request, &mut || Ok(Started::No))?;
     Ok(mounted == Started::Yes)
 }
@@ -50,7 +51,7 @@ pub fn attach(place: &Place, request: &MountRequest) -> Result<bool> {
 /// As [`attach`], and those of `start`.
 pub fn mount(
     place: &Place,
-    request: &MountRequest,
+    request: &OpenedRequest,
     start: &mut dyn FnMut() -> Result<Started>,
 ) -> Result<Started> {
     for _ in 0..ATTEMPT_COUNT_MAX {
@@ -67,13 +68,14 @@ pub fn mount(
     ))
 }
 
-fn try_mount(place: &Place, request: &MountRequest) -> Result<Tried> {
+fn try_mount(place: &Place, request: &OpenedRequest) -> Result<Tried> {
     let Some(stream) = place.connect(&place.shared_name())? else {
         return Ok(Tried::Nobody);
     };
-    let request = Request::Mount(request.clone());
     // An image on slow storage may take its time to open; who asked can interrupt.
-    let reply = Hello::send(&stream, &request).and_then(|()| receive::<Reply>(&stream, None));
+    let reply = request
+        .send(&stream)
+        .and_then(|()| receive::<Reply>(&stream, None));
     match reply {
         Ok(Some((Reply::Mounted, _))) => Ok(Tried::Mounted),
         Ok(Some((Reply::Refused(refusal), _))) => Err(refusal.into_error()),
@@ -122,7 +124,7 @@ pub(crate) fn report(stream: &UnixStream) -> Result<Option<ServerReport>> {
     stream
         .set_write_timeout(timeout)
         .map_err(|error| Error::io("connection", error))?;
-    Hello::send(stream, &Request::Report)?;
+    Hello::send(stream, &Request::Report, &[])?;
     let mut server = match receive::<Reply>(stream, timeout)? {
         Some((Reply::Server(server), _)) => server,
         Some((Reply::Refused(refusal), _)) => return Err(refusal.into_error()),

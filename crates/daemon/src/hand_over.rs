@@ -69,7 +69,7 @@ pub(crate) fn give(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
 }
 
 fn refuse(stream: &UnixStream, error: &Error) -> Result<()> {
-    send(stream, &Giving::Refused(Refusal::of(error)), None)
+    send(stream, &Giving::Refused(Refusal::of(error)), &[])
 }
 
 fn try_give(shared: &Arc<Shared>, stream: &UnixStream, waiting: &mut Vec<Waiting>) -> Result<()> {
@@ -88,9 +88,9 @@ fn try_give(shared: &Arc<Shared>, stream: &UnixStream, waiting: &mut Vec<Waiting
         log: shared.log().map(PathBuf::into_os_string),
         mount_count: mounts.len() as u64,
     };
-    send(stream, &server, Some(bound.listener.as_fd()))?;
+    send(stream, &server, &[bound.listener.as_fd()])?;
     for served in &mounts {
-        send(stream, &Giving::Mount(served.handed.clone()), None)?;
+        send(stream, &Giving::Mount(served.handed.clone()), &[])?;
     }
     let Taking::Ready = expect(stream)? else {
         return Err(Error::invalid("expected the other server to be ready"));
@@ -107,15 +107,15 @@ fn try_give(shared: &Arc<Shared>, stream: &UnixStream, waiting: &mut Vec<Waiting
                     dir: paused.dir.clone().into_os_string(),
                     mount_id: paused.mount_id,
                 };
-                send(stream, &device, Some(paused.device.as_fd()))?;
+                send(stream, &device, &[paused.device.as_fd()])?;
             }
-            None => send(stream, &Giving::Over, None)?,
+            None => send(stream, &Giving::Over, &[])?,
         }
     }
     let Taking::Confirmed = expect(stream)? else {
         return Err(Error::invalid("expected the other server to confirm"));
     };
-    send(stream, &Giving::Released, None)
+    send(stream, &Giving::Released, &[])
 }
 
 /// Stops serving a mount; `None` where it has ended meanwhile.
@@ -271,7 +271,7 @@ struct Offer {
 
 /// Asks the server behind `stream` for its mounts.
 fn ask(stream: &UnixStream) -> Result<Offer> {
-    Hello::send(stream, &Request::TakeOver)?;
+    Hello::send(stream, &Request::TakeOver, &[])?;
     match next(stream)? {
         (
             Giving::Server {
@@ -305,14 +305,14 @@ fn take(place: Place, stream: &UnixStream, offer: Offer, options: ServerOptions)
         let image = Opened::open_again(&handed, &cache)?;
         opened.push((handed, image));
     }
-    send(stream, &Taking::Ready, None)?;
+    send(stream, &Taking::Ready, &[])?;
     let mut taken = Vec::new();
     for (handed, image) in opened {
         if let Some(paused) = take_device(stream)? {
             taken.push((handed, image, paused));
         }
     }
-    send(stream, &Taking::Confirmed, None)?;
+    send(stream, &Taking::Confirmed, &[])?;
     let (Giving::Released, _) = next(stream)? else {
         return Err(unexpected());
     };
@@ -363,11 +363,11 @@ fn take_device(stream: &UnixStream) -> Result<Option<Paused>> {
     }
 }
 
-/// What the giver says next.
+/// What the giver says next, and the descriptor that comes with it.
 fn next(stream: &UnixStream) -> Result<(Giving, Option<OwnedFd>)> {
     match receive::<Giving>(stream, STEP_TIMEOUT)? {
         Some((Giving::Refused(refusal), _)) => Err(refusal.into_error()),
-        Some(other) => Ok(other),
+        Some((giving, descriptors)) => Ok((giving, descriptors.into_iter().next())),
         None => Err(Error::new(ErrorKind::Busy, "the other server has hung up")),
     }
 }

@@ -12,11 +12,15 @@
 //!    nobody else.
 //! 4. While mounts are handed over, one process at most reads requests of the kernel, and it is the
 //!    one that will answer.
+//! 5. A client opens the image and the mount point, and the server uses what was opened: paths of
+//!    a request are only shown, searched for base images, and opened again in a take-over, where
+//!    the image digest and the mount's number must be what they were.
 #![forbid(unsafe_code)]
 
 mod client;
 mod hand_over;
 mod message;
+mod opened_request;
 mod place;
 mod presence;
 mod prometheus;
@@ -27,6 +31,7 @@ mod server;
 pub use client::{Started, attach, mount, reports};
 pub use hand_over::{start_lasting, take_over};
 pub use message::{MountRequest, PROTOCOL, Prefetch};
+pub use opened_request::OpenedRequest;
 pub use place::{Place, default_dir};
 pub use presence::Watch;
 pub use prometheus::prometheus;

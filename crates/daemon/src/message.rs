@@ -1,5 +1,4 @@
-//! What clients and servers say to each other: JSON behind its length, at most one descriptor with
-//! it.
+//! What clients and servers say to each other: JSON behind its length, a few descriptors with it.
 //!
 //! A connection carries one request. The first frame says which protocol it is in; both sides of a
 //! protocol are of one version only, so that an old server refuses a new client with a reason
@@ -7,7 +6,7 @@
 
 use crate::report::{MountReport, ServerReport};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use serde::de::DeserializeOwned;
@@ -22,10 +21,13 @@ use weald_format::{Error, ErrorKind, Result};
 use weald_fuse::Negotiated;
 
 /// The number of this protocol. Any change of a message makes it another one.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Longest frame in bytes: a request has a few paths, a report some kilobytes a mount.
 const FRAME_LEN_MAX: u32 = 1 << 20;
+
+/// Most descriptors that come with a frame: an image and a mount point.
+const DESCRIPTOR_COUNT_MAX: usize = 2;
 
 /// The first frame of a connection.
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,6 +40,7 @@ pub(crate) struct Hello {
 /// What a client wants.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
+    /// Comes with the descriptors of the image and of the mount point.
     Mount(MountRequest),
     Report,
     TakeOver,
@@ -47,9 +50,9 @@ pub(crate) enum Request {
 /// `working_dir`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MountRequest {
-    /// The image.
+    /// The image, as it is shown, and looked for in a take-over.
     pub image: OsString,
-    /// The directory to mount on.
+    /// The directory to mount on, as it is shown.
     pub dir: OsString,
     /// The arguments of `-o`.
     pub options: Vec<String>,
@@ -184,13 +187,17 @@ impl std::error::Error for Cause {
 
 impl Hello {
     /// Begins a request.
-    pub(crate) fn send(stream: &UnixStream, request: &Request) -> Result<()> {
+    pub(crate) fn send(
+        stream: &UnixStream,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<()> {
         let request = serde_json::to_value(request).map_err(|e| malformed(&e))?;
         let hello = Self {
             protocol: PROTOCOL,
             request,
         };
-        send(stream, &hello, None)
+        send(stream, &hello, descriptors)
     }
 
     /// The request in it.
@@ -200,7 +207,9 @@ impl Hello {
     pub(crate) fn request(self) -> Result<Request> {
         if self.protocol != PROTOCOL {
             let text = format!(
-                "this server (weald {}) speaks protocol {PROTOCOL}, the client {}; hand its mounts over to the newer one with 'weald serve --take-over', or unmount them",
+                "this server (weald {}) speaks protocol {PROTOCOL}, the client {}; expected one \
+                 version of both: unmount what the server has ('weald mounts' of its version \
+                 lists it), then mount again",
                 env!("CARGO_PKG_VERSION"),
                 self.protocol
             );
@@ -210,14 +219,14 @@ impl Hello {
     }
 }
 
-/// Sends a frame, with a descriptor or without.
+/// Sends a frame with `descriptors`, at most [`DESCRIPTOR_COUNT_MAX`].
 ///
 /// # Errors
 /// `Limit` for what is too long, `Io`.
 pub(crate) fn send(
     mut stream: &UnixStream,
     message: &impl Serialize,
-    descriptor: Option<BorrowedFd<'_>>,
+    descriptors: &[BorrowedFd<'_>],
 ) -> Result<()> {
     let body = serde_json::to_vec(message).map_err(|e| malformed(&e))?;
     let len = u32::try_from(body.len())
@@ -225,11 +234,13 @@ pub(crate) fn send(
         .filter(|len| *len <= FRAME_LEN_MAX);
     let len = len.ok_or_else(|| Error::limit(format!("a message of {} bytes", body.len())))?;
     let head = len.to_le_bytes();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTOR_COUNT_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
+    if descriptors.len() > DESCRIPTOR_COUNT_MAX {
+        return Err(too_many());
+    }
     if !descriptors.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        control.push(SendAncillaryMessage::ScmRights(descriptors));
     }
     let sent = rustix::io::retry_on_intr(|| {
         let parts = [IoSlice::new(&head)];
@@ -242,25 +253,27 @@ pub(crate) fn send(
     stream.write_all(&body).map_err(lost)
 }
 
-/// Receives a frame, and the descriptor that came with it; `None` where the other side has nothing
+/// Receives a frame, and the descriptors that came with it; `None` where the other side has nothing
 /// more to say.
 ///
 /// # Errors
-/// `Limit` for a frame that is too long, before anything is allocated for it; `Invalid` for what is
-/// no such message; `Io`, also where the frame has not come whole within `timeout` (`None`: no
-/// limit).
+/// `Limit` for a frame that is too long, before anything is allocated for it, and for more than
+/// [`DESCRIPTOR_COUNT_MAX`] descriptors; `Invalid` for what is no such message; `Io`, also where
+/// the frame has not come whole within `timeout` (`None`: no limit).
 pub(crate) fn receive<T: DeserializeOwned>(
     stream: &UnixStream,
     timeout: Option<Duration>,
-) -> Result<Option<(T, Option<OwnedFd>)>> {
+) -> Result<Option<(T, Vec<OwnedFd>)>> {
     let deadline = timeout.map(|timeout| Instant::now() + timeout);
     let mut head = [0; 4];
-    let mut descriptor = None;
+    let mut descriptors = Vec::new();
     let mut filled = 0;
     while let Some(rest) = head.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         wait_until(stream, deadline)?;
-        let (len, received) = receive_part(stream, rest)?;
-        descriptor = descriptor.or(received);
+        let len = receive_part(stream, rest, &mut descriptors)?;
+        if descriptors.len() > DESCRIPTOR_COUNT_MAX {
+            return Err(too_many());
+        }
         match (len, filled) {
             (0, 0) => return Ok(None),
             (0, _) => return Err(cut()),
@@ -275,7 +288,7 @@ pub(crate) fn receive<T: DeserializeOwned>(
     }
     let body = receive_body(stream, len as usize, deadline)?;
     let message = serde_json::from_slice(&body).map_err(|e| malformed(&e))?;
-    Ok(Some((message, descriptor)))
+    Ok(Some((message, descriptors)))
 }
 
 fn receive_body(mut stream: &UnixStream, len: usize, deadline: Option<Instant>) -> Result<Vec<u8>> {
@@ -293,9 +306,14 @@ fn receive_body(mut stream: &UnixStream, len: usize, deadline: Option<Instant>) 
     Ok(body)
 }
 
-/// The next bytes, and the descriptor that came with them.
-fn receive_part(stream: &UnixStream, buffer: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// Fills `buffer` with the next bytes, and adds the descriptors that came with them to
+/// `descriptors`; how many bytes.
+fn receive_part(
+    stream: &UnixStream,
+    buffer: &mut [u8],
+    descriptors: &mut Vec<OwnedFd>,
+) -> Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTOR_COUNT_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(buffer)];
     let received = rustix::io::retry_on_intr(|| {
@@ -307,11 +325,16 @@ fn receive_part(stream: &UnixStream, buffer: &mut [u8]) -> Result<(usize, Option
         )
     });
     let received = received.map_err(|errno| lost(errno.into()))?;
-    let descriptor = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
-    Ok((received.bytes, descriptor))
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            descriptors.extend(received);
+        }
+    }
+    // The kernel has closed those for which there was no room.
+    match received.flags.contains(ReturnFlags::CTRUNC) {
+        true => Err(too_many()),
+        false => Ok(received.bytes),
+    }
 }
 
 /// Gives the next call that reads what is left of the time.
@@ -329,6 +352,13 @@ fn lost(error: std::io::Error) -> Error {
 
 fn cut() -> Error {
     lost(std::io::ErrorKind::UnexpectedEof.into())
+}
+
+fn too_many() -> Error {
+    Error::limit(format!(
+        "descriptors of a message: expected at most {DESCRIPTOR_COUNT_MAX}, and room for them \
+         below the limit of open files (ulimit -n)"
+    ))
 }
 
 fn malformed(error: &serde_json::Error) -> Error {
@@ -359,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_back_with_names_of_any_bytes_and_their_descriptor() {
+    fn requests_come_back_with_names_of_any_bytes_and_their_descriptors() {
         let (ours, theirs) = UnixStream::pair().expect("pair");
         let name = OsString::from_vec(b"caf\xe9".to_vec());
         let mount = MountRequest {
@@ -367,21 +397,43 @@ mod tests {
             options: vec!["noexec".into()],
             ..MountRequest::default()
         };
-        send(&theirs, &mount, Some(theirs.as_fd())).expect("sent");
-        let (back, descriptor) = receive::<MountRequest>(&ours, None)
+        let descriptors = [theirs.as_fd(), ours.as_fd()];
+        send(&theirs, &mount, &descriptors).expect("sent");
+        let (back, received) = receive::<MountRequest>(&ours, None)
             .expect("whole")
             .expect("some");
         assert_eq!((back.image, back.options), (name, mount.options));
-        assert!(descriptor.is_some());
-        Hello::send(&theirs, &Request::Report).expect("sent");
-        let (hello, descriptor) = receive::<Hello>(&ours, None).expect("whole").expect("some");
-        assert!(matches!(hello.request(), Ok(Request::Report)) && descriptor.is_none());
+        let inode = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).expect("stat").st_ino;
+        let inodes: Vec<_> = received.iter().map(|fd| inode(fd.as_fd())).collect();
+        assert_eq!(inodes, descriptors.map(inode));
+        Hello::send(&theirs, &Request::Report, &[]).expect("sent");
+        let (hello, descriptors) = receive::<Hello>(&ours, None).expect("whole").expect("some");
+        assert!(matches!(hello.request(), Ok(Request::Report)) && descriptors.is_empty());
+    }
+
+    /// Would catch: descriptors that a broken client piles up in the server.
+    #[test]
+    fn more_descriptors_than_a_message_needs_are_refused() {
+        let (ours, theirs) = UnixStream::pair().expect("pair");
+        let fds = [theirs.as_fd(); DESCRIPTOR_COUNT_MAX + 1];
+        let refused = send(&theirs, &Taking::Ready, &fds).expect_err("too many");
+        assert_eq!(refused.kind(), ErrorKind::Limit);
+        let head = 7u32.to_le_bytes();
+        for (part, count) in [(&head[..2], 2), (&head[2..], 1)] {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(control.push(SendAncillaryMessage::ScmRights(&fds[..count])));
+            let parts = [IoSlice::new(part)];
+            sendmsg(&theirs, &parts, &mut control, SendFlags::NOSIGNAL).expect("sent");
+        }
+        let refused = receive::<Taking>(&ours, None).expect_err("too many");
+        assert_eq!(refused.kind(), ErrorKind::Limit);
     }
 
     /// Would catch: a panic, an endless wait or a huge allocation on what a broken client sends.
     #[test]
     fn every_prefix_and_every_flipped_bit_is_refused_or_understood() {
-        let whole = framed(br#"{"protocol":1,"request":"Report"}"#);
+        let whole = framed(br#"{"protocol":2,"request":"Report"}"#);
         assert!(matches!(received(&whole), Ok(Some(Request::Report))));
         assert!(matches!(received(&[]), Ok(None)));
         for len in 1..whole.len() {
@@ -400,10 +452,10 @@ mod tests {
 
     #[test]
     fn another_protocol_is_refused_with_a_reason() {
-        let other = framed(br#"{"protocol":2,"request":{"Dance":[1,2]}}"#);
+        let other = framed(br#"{"protocol":1,"request":{"Dance":[1,2]}}"#);
         let error = received(&other).expect_err("unknown");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("--take-over"), "{error}");
+        assert!(error.to_string().contains("then mount again"), "{error}");
     }
 
     /// Would catch: a client that sends a byte now and then and so holds a connection for ever.

@@ -1,11 +1,13 @@
 //! One mount of a server, from its request to its end.
 
 use crate::message::{HandedMount, MountRequest, Prefetch};
+use crate::opened_request::OpenedRequest;
 use crate::place::Place;
 use crate::presence::Presence;
 use crate::report::MountReport;
 use parking_lot::Mutex;
-use rustix::fs::{Access, AtFlags, CWD, FileType, StatxFlags};
+use rustix::fs::Access;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -38,19 +40,23 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens what `request` names.
-    pub(crate) fn open(request: &MountRequest, shared: &Arc<SharedCache>) -> Result<Self> {
-        Self::open_state(request, shared, None)
+    /// Opens the image in `file`.
+    fn open(file: File, request: &MountRequest, shared: &Arc<SharedCache>) -> Result<Self> {
+        Self::open_state(file, request, shared, None)
     }
 
     /// Opens it again as another process has it: this image and no other, in this generation.
     pub(crate) fn open_again(handed: &HandedMount, shared: &Arc<SharedCache>) -> Result<Self> {
         let digest = Digest::from_hex(&handed.image_digest)
             .ok_or_else(|| Error::invalid("image digest: expected 64 hexadecimal digits"))?;
-        Self::open_state(&handed.request, shared, Some((digest, handed.generation)))
+        let path = Path::new(&handed.request.image);
+        let file = File::open(path).map_err(|e| Error::io(path.display().to_string(), e))?;
+        let state = Some((digest, handed.generation));
+        Self::open_state(file, &handed.request, shared, state)
     }
 
     fn open_state(
+        file: File,
         request: &MountRequest,
         shared: &Arc<SharedCache>,
         state: Option<(Digest, u64)>,
@@ -72,7 +78,8 @@ impl Opened {
             prefetch_threads: std::thread::available_parallelism().map_or(1, usize::from),
             cache: Some(Arc::clone(&cache)),
         };
-        let image = Image::open_path(Path::new(&request.image), options.start, &open_options)?;
+        let path = Path::new(&request.image);
+        let image = Image::open_file(file, path, options.start, &open_options)?;
         Ok(Self {
             image: Arc::new(image),
             cache,
@@ -85,11 +92,16 @@ impl Served {
     /// Mounts what `request` asks for; the mount is live when this returns.
     pub(crate) fn mount(
         id: u64,
-        request: MountRequest,
+        request: OpenedRequest,
         shared: &Arc<SharedCache>,
         place: Option<&Place>,
     ) -> Result<Self> {
-        let opened = Opened::open(&request, shared)?;
+        let OpenedRequest {
+            request,
+            image,
+            point,
+        } = request;
+        let opened = Opened::open(image, &request, shared)?;
         let prefetch = match &request.prefetch {
             None => None,
             Some(Prefetch::All) => Some(PrefetchSet::All),
@@ -99,23 +111,12 @@ impl Served {
             check_writable(path.as_ref())?;
             opened.image.record_hotness();
         }
-        let dir = Path::new(&request.dir);
-        let mounted = match &request.trace {
-            None => weald_fuse::mount(
-                Arc::clone(&opened.image),
-                &request.image,
-                dir,
-                &opened.options,
-            ),
-            Some(path) => {
-                // A request that is refused makes no file.
-                check_dir(dir)?;
-                let trace = Trace::create(path.as_ref())?;
-                let image = Arc::clone(&opened.image);
-                weald_fuse::mount_traced(image, &request.image, dir, &opened.options, trace)
-            }
-        };
-        let mount = mounted.map_err(|error| error.context(dir.display()))?;
+        // Only now: a request that is refused makes no file.
+        let trace = request.trace.as_ref();
+        let trace = trace.map(|path| Trace::create(path.as_ref())).transpose()?;
+        let image = Arc::clone(&opened.image);
+        let mount = weald_fuse::mount_on(image, &request.image, &point, &opened.options, trace);
+        let mount = mount.map_err(|error| error.context(point.path().display()))?;
         let prefetch = prefetch
             .map(|what| opened.image.prefetch(what))
             .transpose()?;
@@ -290,20 +291,6 @@ fn announce(mount: &Mount, place: Option<&Place>) -> Option<Presence> {
     announced
         .inspect_err(|error| log::info!("nobody can wait for the end of this mount: {error:?}"))
         .ok()
-}
-
-/// Refuses a mount point that is no directory. As in mounting, an automounter is not waited for.
-fn check_dir(dir: &Path) -> Result<()> {
-    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    let stat = rustix::fs::statx(CWD, dir, flags, StatxFlags::TYPE)
-        .map_err(|errno| Error::io(dir.display().to_string(), errno.into()))?;
-    match FileType::from_raw_mode(stat.stx_mode.into()) {
-        FileType::Directory => Ok(()),
-        _ => {
-            let text = format!("{}: mount point: not a directory", dir.display());
-            Err(Error::invalid(text))
-        }
-    }
 }
 
 /// Better now than when the mount ends.

@@ -1,7 +1,8 @@
 //! The server: accepts requests, keeps the list of mounts, ends with the last of them.
 
 use crate::hand_over;
-use crate::message::{Hello, MountRequest, Refusal, Reply, Request, receive, send};
+use crate::message::{Hello, Refusal, Reply, Request, receive, send};
+use crate::opened_request::OpenedRequest;
 use crate::place::{Bound, Place, check_peer};
 use crate::presence::Presence;
 use crate::report::{ServerReport, descriptor_count};
@@ -124,7 +125,7 @@ impl Server {
     pub fn start(
         place: Option<Place>,
         options: ServerOptions,
-        first: Option<MountRequest>,
+        first: Option<OpenedRequest>,
     ) -> Result<Self> {
         let cache = SharedCache::new(options.cache_len);
         let is_shared = options.is_shared;
@@ -395,7 +396,7 @@ impl Shared {
 
     /// Mounts, unless the server is busy ending or giving its mounts away: `false`, and the client
     /// tries again.
-    fn mount(self: &Arc<Self>, request: MountRequest) -> Result<bool> {
+    fn mount(self: &Arc<Self>, request: OpenedRequest) -> Result<bool> {
         let id = {
             let mut state = self.state.lock();
             if state.phase != Phase::Open {
@@ -406,7 +407,7 @@ impl Shared {
             state.next_id
         };
         let _adding = Adding(self);
-        let log = request.log.clone().map(PathBuf::from);
+        let log = request.log().map(Path::to_owned);
         let served = Served::mount(id, request, &self.cache, self.place.as_ref())?;
         // Only now: a request that is refused makes no file and moves no log. Where the file cannot
         // be opened, the mount is detached again.
@@ -604,20 +605,22 @@ impl Connection {
         self.stream
             .set_write_timeout(timeout)
             .map_err(|e| Error::io("connection", e))?;
-        let request = match receive::<Hello>(&self.stream, timeout)? {
-            Some((hello, _)) => hello.request(),
-            None => return Ok(()),
+        let Some((hello, descriptors)) = receive::<Hello>(&self.stream, timeout)? else {
+            return Ok(());
         };
-        match request {
+        match hello.request() {
             Ok(Request::Mount(_)) if !self.shared.options.is_shared => {
                 self.refuse(&Error::invalid("this server serves one mount alone"))
             }
-            Ok(Request::Mount(request)) => match self.shared.mount(request) {
-                Ok(true) => send(&self.stream, &Reply::Mounted, None),
-                // The end of the connection tells the client to try again.
-                Ok(false) => Ok(()),
-                Err(error) => self.refuse(&error),
-            },
+            Ok(Request::Mount(request)) => {
+                let opened = OpenedRequest::received(request, descriptors);
+                match opened.and_then(|opened| self.shared.mount(opened)) {
+                    Ok(true) => send(&self.stream, &Reply::Mounted, &[]),
+                    // The end of the connection tells the client to try again.
+                    Ok(false) => Ok(()),
+                    Err(error) => self.refuse(&error),
+                }
+            }
             Ok(Request::Report) => self.report(),
             Ok(Request::TakeOver) => hand_over::give(&self.shared, &self.stream),
             Err(error) => self.refuse(&error),
@@ -625,7 +628,7 @@ impl Connection {
     }
 
     fn refuse(&self, error: &Error) -> Result<()> {
-        send(&self.stream, &Reply::Refused(Refusal::of(error)), None)
+        send(&self.stream, &Reply::Refused(Refusal::of(error)), &[])
     }
 
     fn report(&self) -> Result<()> {
@@ -634,9 +637,9 @@ impl Connection {
             mount_count: mounts.len() as u64,
             ..self.shared.report()
         };
-        send(&self.stream, &Reply::Server(server), None)?;
+        send(&self.stream, &Reply::Server(server), &[])?;
         for served in mounts {
-            send(&self.stream, &Reply::Mount(served.report()), None)?;
+            send(&self.stream, &Reply::Mount(served.report()), &[])?;
         }
         Ok(())
     }

@@ -4,12 +4,13 @@
 //! It mounts, and sends the open device over a socket whose number it finds in the environment.
 
 use crate::mount::{Busy, in_use, not_mounted};
+use crate::mount_point::MountPoint;
 use crate::options::{Access, MountOptions};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::ffi::OsStr;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,22 +22,27 @@ const PROGRAM: &str = "fusermount3";
 /// The variable that tells it the number of its socket.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
-/// Mounts on `dir` and gives the device of the new connection.
+/// Mounts on the directory of `point` and gives the device of the new connection.
+///
+/// The program refuses symlinks as mount points, those of `/proc/self/fd` too. So it starts in the
+/// directory and is told to mount on `.`: it asks the kernel for the directory's path then, and
+/// looks that path up once more.
 ///
 /// # Errors
 /// `NotFound` where there is no `fusermount3`, `Io` with its own words where it refuses.
 pub(crate) fn mount(
     source: &OsStr,
     subtype: &str,
-    dir: &Path,
+    point: &MountPoint,
     options: &MountOptions,
     access: Access,
 ) -> Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair().map_err(|error| Error::io("socket", error))?;
     let mut command = Command::new(PROGRAM);
     command
-        .args(["-o", &words(source, subtype, options, access), "--"])
-        .arg(dir);
+        .args(["-o", &words(source, subtype, options, access)])
+        .args(["--", "."])
+        .current_dir(format!("/proc/self/fd/{}", point.as_fd().as_raw_fd()));
     // The socket becomes its standard input: no other number survives exec.
     command
         .env(SOCKET_VARIABLE, "0")

@@ -30,7 +30,7 @@ mod wire;
 pub use attr::Overrides;
 pub use handshake::Negotiated;
 pub use mount::{
-    Busy, Mount, Paused, Unmounter, device_of, is_automount, is_fuse, mount, mount_traced, resume,
+    Busy, Mount, Paused, Unmounter, device_of, is_automount, is_fuse, mount, mount_on, resume,
     unmount,
 };
 pub use mount_point::MountPoint;

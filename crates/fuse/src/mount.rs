@@ -112,21 +112,7 @@ pub fn mount<T: Tree>(
     dir: &Path,
     options: &MountOptions,
 ) -> Result<Mount> {
-    start(tree, source, dir, options, None)
-}
-
-/// As [`mount`], and every request is written to `trace`.
-///
-/// # Errors
-/// As [`mount`].
-pub fn mount_traced<T: Tree>(
-    tree: T,
-    source: &OsStr,
-    dir: &Path,
-    options: &MountOptions,
-    trace: Arc<Trace>,
-) -> Result<Mount> {
-    start(tree, source, dir, options, Some(trace))
+    mount_on(tree, source, &MountPoint::open(dir)?, options, None)
 }
 
 /// Serves a mount that another server, or another process, has [paused](Mount::pause). `tree` and
@@ -391,14 +377,18 @@ fn view<T: Tree>(tree: T, options: &MountOptions) -> Result<View<T>> {
     Ok(View::new(tree, shown))
 }
 
-fn start<T: Tree>(
+/// As [`mount`], on a directory that is open already, whatever its path leads to meanwhile; every
+/// request is written to `trace`, if there is one.
+///
+/// # Errors
+/// `NotFound` where the directory was removed; else as [`mount`].
+pub fn mount_on<T: Tree>(
     tree: T,
     source: &OsStr,
-    dir: &Path,
+    point: &MountPoint,
     options: &MountOptions,
     trace: Option<Arc<Trace>>,
 ) -> Result<Mount> {
-    let point = MountPoint::open(dir)?;
     let view = view(tree, options)?;
     let access = view.shown.access;
     let read_ahead_len = options
@@ -419,10 +409,10 @@ fn start<T: Tree>(
     let mount = if is_root() {
         let (device, detached) = make_mount(source, subtype, options, access)?;
         let mount = begin(device, &|| statx_of(&detached))?;
-        attach(&detached, &point)?;
+        attach(&detached, point)?;
         mount
     } else {
-        let device = fusermount::mount(source, subtype, &dir, options, access)?;
+        let device = fusermount::mount(source, subtype, point, options, access)?;
         begin(device, &|| local_statx(&dir)).inspect_err(|_| {
             if let Err(error) = unmount(&dir, Busy::Detach) {
                 log::warn!("{}: {error:?}", dir.display());

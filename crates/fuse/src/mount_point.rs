@@ -30,6 +30,15 @@ impl MountPoint {
     /// leads to it.
     pub fn open(dir: &Path) -> Result<Self> {
         let descriptor = open_trusted(dir).map_err(|error| error.context("mount point"))?;
+        Self::new(descriptor, dir)
+    }
+
+    /// The directory that `descriptor` holds, as another process of this user has opened and
+    /// checked it; `dir` names it in errors.
+    ///
+    /// # Errors
+    /// `Invalid` where it is no directory; `Io`.
+    pub fn new(descriptor: OwnedFd, dir: &Path) -> Result<Self> {
         // Not by stat(2) as the standard library calls it: on an automount point that waits for
         // the very mount that is to be made here.
         let (kind, _) = kind_and_owner(descriptor.as_fd(), dir)?;
@@ -42,7 +51,7 @@ impl MountPoint {
         Ok(Self { descriptor, path })
     }
 
-    /// Its absolute path, free of symlinks.
+    /// Its absolute path, free of symlinks, as it was when it was opened or received.
     pub fn path(&self) -> &Path {
         &self.path
     }

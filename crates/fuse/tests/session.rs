@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use support::stub::{BORN, Stub};
 use support::{Door, Guarded, Live, Opener, errno, public_dir, sh, wait_until};
 use weald_format::{Error, ErrorKind};
-use weald_fuse::{Busy, Mount, MountOptions, Trace};
+use weald_fuse::{Busy, Mount, MountOptions, MountPoint, Trace};
 
 const EIO: i32 = 5;
 const ENOTCONN: i32 = 107;
@@ -293,8 +293,9 @@ fn a_traced_mount_writes_what_chrome_reads_and_is_not_paused() {
     fs::create_dir(&dir).expect("mkdir");
     let file = base.path().join("trace.json");
     let trace = Trace::create(&file).expect("trace");
-    let mount =
-        weald_fuse::mount_traced(Stub::new(1, 1), OsStr::new("x"), &dir, &options(""), trace);
+    let point = MountPoint::open(&dir).expect("mount point");
+    let (stub, name) = (Stub::new(1, 1), OsStr::new("x"));
+    let mount = weald_fuse::mount_on(stub, name, &point, &options(""), Some(trace));
     let mount = mount.expect("mount");
     assert_eq!(fs::read(dir.join("hello")).expect("read").len(), 13);
     assert_eq!(mount.pause().expect_err("traced").kind(), ErrorKind::Busy);

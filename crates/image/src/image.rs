@@ -11,6 +11,7 @@ use crate::read::extent_map::{ExtentMap, Run};
 use crate::records::page::Page;
 use crate::tree::inode::{Inode, VisitEntry, kind_name};
 use crate::tree::{DirectoryView, Tree};
+use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -134,14 +135,31 @@ impl Image {
         start: impl Into<ImageStart>,
         options: &OpenOptions,
     ) -> Result<Self> {
+        let file = File::open(path).map_err(|e| Error::io(path.display().to_string(), e))?;
+        Self::open_file(file, path, start, options)
+    }
+
+    /// As [`Image::open_path`], of a file that is open already. Only base images are looked up by
+    /// `path`: in its directory first.
+    ///
+    /// # Errors
+    /// As [`Image::open_path`].
+    pub fn open_file(
+        file: File,
+        path: &Path,
+        start: impl Into<ImageStart>,
+        options: &OpenOptions,
+    ) -> Result<Self> {
         let start = match start.into() {
             ImageStart::At(offset) => offset,
             ImageStart::Auto => {
-                let found = find_start(&FileSource::open(path, 0)?);
+                let twin = file.try_clone();
+                let twin = twin.map_err(|e| Error::io(path.display().to_string(), e))?;
+                let found = find_start(&FileSource::new(twin, path, 0)?);
                 found.map_err(|e| e.context("find the image").context(path.display()))?
             }
         };
-        let source = FileSource::open(path, start.0)?;
+        let source = FileSource::new(file, path, start.0)?;
         Self::open_beside(path, source, options, 0)
     }
 

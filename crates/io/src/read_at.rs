@@ -69,8 +69,16 @@ impl FileSource {
     /// # Errors
     /// `NotFound`, `Io`; `Invalid` where `start` lies behind the end.
     pub fn open(path: &Path, start: u64) -> Result<Self> {
+        let file = File::open(path).map_err(|e| Error::io(format!("{}", path.display()), e))?;
+        Self::new(file, path, start)
+    }
+
+    /// As [`FileSource::open`], of a file that is open already; `path` names it in errors.
+    ///
+    /// # Errors
+    /// `Io`; `Invalid` where `start` lies behind the end.
+    pub fn new(mut file: File, path: &Path, start: u64) -> Result<Self> {
         use std::io::{Seek, SeekFrom};
-        let mut file = File::open(path).map_err(|e| Error::io(format!("{}", path.display()), e))?;
         let end = file
             .seek(SeekFrom::End(0))
             .map_err(|e| Error::io(format!("{}", path.display()), e))?;

@@ -9,8 +9,10 @@ use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weald_daemon::{MountRequest, Place, Prefetch, Server, ServerOptions, Started, default_dir};
-use weald_fuse::{MountOptions, MountPoint, is_automount};
+use weald_daemon::{
+    MountRequest, OpenedRequest, Place, Prefetch, Server, ServerOptions, Started, default_dir,
+};
+use weald_fuse::{MountOptions, is_automount};
 
 /// Mount an image as a read-only file system
 #[derive(Debug, Args)]
@@ -45,7 +47,8 @@ pub struct MountArgs {
     /// (default: no log)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
-    /// Be the background server: write to standard output when the mount is live
+    /// Be the background server: take the opened image and mount point from standard input, write
+    /// to standard output when the mount is live
     #[arg(long, hide = true)]
     pub ready_stdout: bool,
 }
@@ -190,8 +193,8 @@ impl MountArgs {
         }
     }
 
-    /// The same with absolute paths, as a server of another directory understands it.
-    fn request(&self) -> Result<MountRequest> {
+    /// The same opened and with absolute paths, as a server of another directory understands it.
+    fn request(&self) -> Result<OpenedRequest> {
         MountOptions::parse(&self.options)?;
         let existing = |path: &Path| {
             path.canonicalize()
@@ -203,16 +206,16 @@ impl MountArgs {
             Some(word) if word == "all" => Some(Prefetch::All),
             Some(path) => Some(Prefetch::File(existing(path.as_ref())?.into())),
         };
-        Ok(MountRequest {
-            image: existing(&self.image)?.into(),
-            dir: MountPoint::open(&self.dir)?.path().into(),
+        let request = MountRequest {
             options: self.options.clone(),
             working_dir: std::env::current_dir().context("working directory")?.into(),
             prefetch,
             record: self.record.as_ref().map(to_make).transpose()?,
             trace: self.trace.as_ref().map(to_make).transpose()?,
             log: self.log.as_ref().map(to_make).transpose()?,
-        })
+            ..MountRequest::default()
+        };
+        Ok(OpenedRequest::open(&self.image, &self.dir, request)?)
     }
 }
 
@@ -247,8 +250,8 @@ pub fn mount(args: &MountArgs, way: Way) -> Result<ExitCode> {
         Way::JoinIfThere if !weald_daemon::attach(&place, &request)? => start_alone(&request),
         Way::JoinIfThere => Ok(ExitCode::SUCCESS),
         _ => {
-            let mut start = || match background::start(["serve", "--ready-stdout", "--until-idle"])
-            {
+            let words = ["serve", "--ready-stdout", "--until-idle"];
+            let mut start = || match background::start(words, None) {
                 Ok(true) => Ok(Started::Yes),
                 Ok(false) => Ok(Started::No),
                 Err(error) => Err(weald_format::Error::invalid(format!("{error:#}"))),
@@ -276,7 +279,8 @@ pub fn place_dir() -> PathBuf {
 }
 
 /// Starts a server for this mount alone.
-fn start_alone(request: &MountRequest) -> Result<ExitCode> {
+fn start_alone(opened: &OpenedRequest) -> Result<ExitCode> {
+    let request = opened.request();
     let mut words: Vec<OsString> = ["mount", "--foreground", "--ready-stdout"]
         .map(Into::into)
         .into();
@@ -299,7 +303,7 @@ fn start_alone(request: &MountRequest) -> Result<ExitCode> {
         }
     }
     words.extend([OsStr::new("--"), &request.image, &request.dir].map(OsString::from));
-    match background::start(words)? {
+    match background::start(words, Some(opened))? {
         true => Ok(ExitCode::SUCCESS),
         false => Ok(ExitCode::from(crate::FAILED)),
     }
@@ -307,10 +311,11 @@ fn start_alone(request: &MountRequest) -> Result<ExitCode> {
 
 /// Mounts, and serves until the mount is gone.
 fn serve(args: &MountArgs) -> Result<ExitCode> {
-    let request = MountRequest {
-        log: None,
-        ..args.request()?
+    let request = match args.ready_stdout {
+        true => OpenedRequest::receive(&background::take_stdin()?)?,
+        false => args.request()?,
     };
+    let request = request.without_log();
     let options = MountOptions::parse(&args.options)?;
     // Only its own group of processes an automounter lets in while it waits for this mount.
     let stays = is_automount(&args.dir);

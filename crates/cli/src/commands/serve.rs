@@ -121,7 +121,7 @@ fn start(args: &ServeArgs) -> Result<ExitCode> {
     if let Some(log) = &args.log {
         words.extend(["--log".into(), std::path::absolute(log)?.into()]);
     }
-    match background::start(words)? {
+    match background::start(words, None)? {
         true => Ok(ExitCode::SUCCESS),
         false => Ok(ExitCode::from(crate::FAILED)),
     }

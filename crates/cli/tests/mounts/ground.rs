@@ -76,9 +76,10 @@ impl Ground {
     /// Compares what is mounted on `dir` with what the image `name` was made of.
     #[track_caller]
     pub fn compare(&self, name: &str, dir: &str) {
-        assert_eq!(
-            fs::read(self.at(dir).join("noise")).expect("read"),
-            noise(name)
+        let found = fs::read(self.at(dir).join("noise")).expect("read");
+        assert!(
+            found == noise(name),
+            "{dir} shows another image than {name}"
         );
         let text = fs::read_to_string(self.at(dir).join("text")).expect("read");
         assert_eq!(text, format!("{name}\n").repeat(5000));

@@ -8,5 +8,6 @@ mod exports;
 mod ground;
 mod hand_over;
 mod lives;
+mod swaps;
 mod users;
 mod words;

@@ -67,7 +67,7 @@ fn another_user_gets_no_answer_even_where_modes_were_loosened() {
         format!(r#"{{"Unix":{path:?}}}"#)
     });
     let request = format!(
-        r#"{{"protocol":1,"request":{{"Mount":{{"image":{image},"dir":{dir},"options":[],"working_dir":{dir},"prefetch":null,"record":null,"trace":null,"log":{log}}}}}}}"#
+        r#"{{"protocol":2,"request":{{"Mount":{{"image":{image},"dir":{dir},"options":[],"working_dir":{dir},"prefetch":null,"record":null,"trace":null,"log":{log}}}}}}}"#
     );
     let answer_len = as_attacker(|| {
         let stream = UnixStream::connect(&socket).expect("the kernel lets it in");

@@ -1,0 +1,140 @@
+//! A mount request with the image and the mount point that the client has opened: the server reads
+//! this file and mounts on this directory, whatever their paths lead to meanwhile.
+
+use crate::message::{Hello, MountRequest, Request, receive};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use weald_format::{Error, Result};
+use weald_fuse::MountPoint;
+
+/// How long the starter of a server may take to send the request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A mount request whose image and mount point are open.
+#[derive(Debug)]
+pub struct OpenedRequest {
+    pub(crate) request: MountRequest,
+    pub(crate) image: File,
+    pub(crate) point: MountPoint,
+}
+
+impl OpenedRequest {
+    /// Opens `image` and `dir`, and completes `request` by their absolute paths.
+    ///
+    /// # Errors
+    /// `NotFound`, `Io` where the image cannot be opened; as [`MountPoint::open`].
+    pub fn open(image: &Path, dir: &Path, request: MountRequest) -> Result<Self> {
+        let told = |error| Error::io(image.display().to_string(), error);
+        let file = File::open(image).map_err(told)?;
+        let number = file.as_raw_fd();
+        let path = std::fs::read_link(format!("/proc/self/fd/{number}")).map_err(told)?;
+        let point = MountPoint::open(dir)?;
+        let request = MountRequest {
+            image: path.into(),
+            dir: point.path().into(),
+            ..request
+        };
+        Ok(Self {
+            request,
+            image: file,
+            point,
+        })
+    }
+
+    /// The request without its descriptors.
+    pub fn request(&self) -> &MountRequest {
+        &self.request
+    }
+
+    /// The same without a file for messages.
+    #[must_use]
+    pub fn without_log(mut self) -> Self {
+        self.request.log = None;
+        self
+    }
+
+    /// Sends it to the server behind `stream`.
+    ///
+    /// # Errors
+    /// `Limit` for a request that is too long, `Io`.
+    pub fn send(&self, stream: &UnixStream) -> Result<()> {
+        let request = Request::Mount(self.request.clone());
+        let descriptors = [self.image.as_fd(), self.point.as_fd()];
+        Hello::send(stream, &request, &descriptors)
+    }
+
+    /// Receives what the process that has started this one [sends](OpenedRequest::send).
+    ///
+    /// # Errors
+    /// `Invalid` where something else comes, `Unsupported`, `Limit`, `Io`.
+    pub fn receive(stream: &UnixStream) -> Result<Self> {
+        match receive::<Hello>(stream, Some(REQUEST_TIMEOUT))? {
+            Some((hello, descriptors)) => match hello.request()? {
+                Request::Mount(request) => Self::received(request, descriptors),
+                _ => Err(Error::invalid("expected a request to mount")),
+            },
+            None => Err(Error::invalid("expected a request to mount, found none")),
+        }
+    }
+
+    /// A request with the descriptors that came with it. The path of the mount point is the one
+    /// that it has now.
+    ///
+    /// # Errors
+    /// `Invalid` where they are not an image and a directory; `Io`.
+    pub(crate) fn received(mut request: MountRequest, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let Ok([image, dir]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            let what = "expected an open image and an open mount point with the request";
+            return Err(Error::invalid(what));
+        };
+        let point = MountPoint::new(dir, Path::new(&request.dir))?;
+        request.dir = point.path().into();
+        Ok(Self {
+            request,
+            image: File::from(image),
+            point,
+        })
+    }
+
+    /// The file that gets the messages of the server from now on.
+    pub(crate) fn log(&self) -> Option<&Path> {
+        self.request.log.as_deref().map(Path::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weald_format::ErrorKind;
+
+    /// Catches: a request without its descriptors that is served by its paths, and one whose
+    /// descriptors are something else.
+    #[test]
+    fn a_request_is_nothing_without_an_image_and_a_directory() {
+        let scratch = tempfile::tempdir().expect("temporary directory");
+        let image: &Path = &scratch.path().join("image");
+        std::fs::write(image, "image").expect("write");
+        let request = MountRequest {
+            image: image.into(),
+            dir: scratch.path().into(),
+            ..MountRequest::default()
+        };
+        let open = |path: &Path| OwnedFd::from(File::open(path).expect("open"));
+        let received = |paths: &[&Path]| {
+            let descriptors = paths.iter().map(|path| open(path)).collect();
+            OpenedRequest::received(request.clone(), descriptors)
+        };
+        for paths in [&[][..], &[image], &[image, image], &[image; 3]] {
+            let refused = received(paths).expect_err("not an image and a directory");
+            assert_eq!(refused.kind(), ErrorKind::Invalid, "{paths:?}");
+        }
+        let moved = scratch.path().join("moved");
+        std::fs::create_dir(&moved).expect("mkdir");
+        let opened = received(&[image, &moved]).expect("an image and a directory");
+        let moved = moved.canonicalize().expect("path");
+        assert_eq!(opened.request().dir, moved, "the path of what was opened");
+    }
+}
