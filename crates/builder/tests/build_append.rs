@@ -9,7 +9,7 @@ use weald_builder::{
     BuildOptions, Report, RewriteOptions, TargetKind, build_image, recover_image, rewrite_image,
 };
 use weald_format::ErrorKind;
-use weald_format::container::RecordType;
+use weald_format::container::{FOOTER_LEN, RecordType};
 use weald_image::{Image, OpenOptions, generations};
 use weald_testkit::Rng;
 
@@ -317,6 +317,41 @@ fn what_a_crash_leaves_is_cut_off() {
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{end}");
         assert_eq!(fs::metadata(&image).unwrap().len(), end as u64);
     }
+}
+
+/// Would catch: a finished generation that is cut off because a record before its end is damaged.
+#[test]
+fn damage_is_no_tail_that_may_be_cut_off() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let image = scratch.path().join("image");
+    make_all_kinds(&source);
+    append(&source, &image);
+    let first = fs::read(&image).unwrap().len();
+    shell(&source, "head -c 100000 /dev/urandom > more");
+    append(&source, &image);
+    let whole = fs::read(&image).unwrap();
+    // The header of the first record, and of the first one of generation 2.
+    for at in [64, first] {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        fs::write(&image, &damaged).unwrap();
+        let found = recover_image(&image, false).unwrap();
+        assert_eq!((found.generation.number, found.tail_len), (2, 0));
+        // A later append that was interrupted.
+        damaged.extend_from_slice(&[7; 5000]);
+        fs::write(&image, &damaged).unwrap();
+        let error = recover_image(&image, false).unwrap_err().to_string();
+        assert!(error.contains("was finished behind it"), "{error}");
+        assert!(fs::read(&image).unwrap() == damaged);
+    }
+    // The last byte of the directory of generation 2, which the footer follows.
+    let mut damaged = whole.clone();
+    damaged[whole.len() - FOOTER_LEN - 1] ^= 1;
+    fs::write(&image, &damaged).unwrap();
+    let error = recover_image(&image, false).unwrap_err().to_string();
+    assert!(error.contains("finished and is damaged"), "{error}");
+    assert!(fs::read(&image).unwrap() == damaged);
 }
 
 /// Would catch: an append that fails and leaves an image that cannot be opened, or was cut too far;

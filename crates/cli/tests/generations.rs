@@ -132,7 +132,7 @@ fn killed_at_any_moment_an_append_can_be_recovered_from() {
                 stderr(&output)
             );
             let said = done(&weald(scratch.path(), &["recover", "image"]));
-            assert!(said.contains("generation 1 is whole"), "{said}");
+            assert!(said.contains("generation 1 has a whole footer"), "{said}");
             assert!(fs::read(&image).unwrap() == first);
         }
         check(&image);

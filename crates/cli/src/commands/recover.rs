@@ -44,20 +44,16 @@ pub fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     let recovered = recover_image(&args.image, args.dry_run)?;
     let number = recovered.generation.number;
     let mut output = Output::new();
-    match recovered.tail_len {
-        0 => writeln!(
-            output,
-            "generation {number} is whole, nothing lies behind it"
-        )?,
-        len => {
-            let done = if args.dry_run { "would be" } else { "were" };
-            let len = bytes(len);
-            writeln!(
-                output,
-                "generation {number} is whole; {len} behind it {done} cut off"
-            )?;
-        }
-    }
+    let behind = match (recovered.tail_len, args.dry_run) {
+        (0, _) => "nothing lies behind it".to_owned(),
+        (len, true) => format!("{} behind it would be cut off", bytes(len)),
+        (len, false) => format!("{} behind it were cut off", bytes(len)),
+    };
+    writeln!(
+        output,
+        "generation {number} has a whole footer and directory; {behind}"
+    )?;
+    writeln!(output, "contents were not tested: 'weald check' does that")?;
     output.finish()?;
     Ok(ExitCode::SUCCESS)
 }

@@ -155,15 +155,31 @@ fn list(source: &dyn ReadAt) -> Result<Vec<Generation>> {
     Ok(list)
 }
 
-/// Finds the newest complete generation by a scan from the start of the file. For an image to which
-/// a generation was being appended when the machine stopped.
+/// The newest generation with a complete footer and directory, for an image to which a generation
+/// was being appended when the machine stopped. Contents are not tested.
+///
+/// A footer at the end of the file says that the last append was finished. Without one, a scan
+/// follows the records from the start. A footer behind the first damaged record says that the
+/// image is damaged, not that an append was interrupted.
 ///
 /// # Errors
-/// `Io`, `Unsupported`; `Corrupt` if no generation is complete.
+/// `Io`, `Unsupported`; `Corrupt` if no generation is complete, and for damage in a finished
+/// generation.
 /// # Cost
-/// Reads 64 bytes for each record.
+/// Reads 64 bytes for each record; without a footer at the end also all bytes behind the last
+/// complete record.
 pub fn last_whole_generation(source: &dyn ReadAt) -> Result<Generation> {
     read_superblock(source)?;
+    if let Ok((_, last)) = open_footer(source) {
+        let number = last.generation;
+        let read = read_directory(source, &last);
+        return read.map(|_| Generation::of(&last)).map_err(|e| {
+            e.context(format!(
+                "generation {number} was finished and is damaged, which recover cannot mend: \
+                 'weald check' tells the damage, --generation reads older ones"
+            ))
+        });
+    }
     let mut found: Option<Footer> = None;
     let mut at = SUPERBLOCK_LEN as u64;
     while let Some((len, footer)) = step(source, at)? {
@@ -173,10 +189,47 @@ pub fn last_whole_generation(source: &dyn ReadAt) -> Result<Generation> {
             .filter(|f| read_directory(source, f).is_ok())
             .or(found);
     }
+    if let Some(footer) = next_footer(source, at)? {
+        let what = format!(
+            "damaged, and generation {} was finished behind it: nothing is cut off; restore the \
+             image from a copy",
+            footer.generation
+        );
+        return Err(Error::corrupt("record header", at, "F-4.2", what));
+    }
     found.as_ref().map(Generation::of).ok_or_else(|| {
-        let what = "no generation is complete: the image was never finished";
+        let what = "no complete record here and no footer behind it: the first build was \
+                    interrupted or the image is truncated, so recover finds no generation to keep";
         Error::corrupt("footer", at, "F-4.2", what)
     })
+}
+
+/// The first footer at offset `from` or behind it.
+fn next_footer(source: &dyn ReadAt, from: u64) -> Result<Option<Footer>> {
+    const PIECE_LEN: u64 = 1 << 20;
+    let mut at = from;
+    while source.len().saturating_sub(at) >= FOOTER_LEN as u64 {
+        let len = source.len().saturating_sub(at).min(PIECE_LEN);
+        let mut piece = vec![0; usize::try_from(len).unwrap_or(0)];
+        source.read_exact_at(&mut piece, at)?;
+        let windows = piece.windows(FOOTER_MAGIC.len()).enumerate();
+        for (index, _) in windows.filter(|(_, bytes)| *bytes == FOOTER_MAGIC.as_slice()) {
+            let place = at.saturating_add(index as u64);
+            if source.len().saturating_sub(place) >= FOOTER_LEN as u64
+                && let Ok(footer) = read_footer(source, place)
+            {
+                return Ok(Some(footer));
+            }
+        }
+        // The magic may lie across two pieces.
+        at = at
+            .saturating_add(len)
+            .saturating_sub(FOOTER_MAGIC.len() as u64);
+        if len < PIECE_LEN {
+            break;
+        }
+    }
+    Ok(None)
 }
 
 /// The length of the complete record at `at`, or of the footer there, with the footer; `None` if
