@@ -262,6 +262,77 @@ fn what_is_no_tree_is_refused_and_named() {
     );
 }
 
+/// Would catch: a build that ends because the filter excludes the first name of a file with several
+/// names; contents of another file, or of an earlier one of the same name.
+#[test]
+fn a_link_to_an_excluded_file_gets_its_contents() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p source/skip/deep source/keep; cd source
+        echo first > skip/a; ln skip/a keep/one; ln skip/a keep/two; ln skip/a zz-skip; ln skip/a other
+        head -c 9000000 /dev/urandom > skip/long; ln skip/long keep/long
+        truncate -s 200K skip/holes; echo end | dd of=skip/holes bs=4K seek=40 conv=notrunc status=none
+        ln skip/holes keep/holes; touch skip/empty; ln skip/empty keep/empty; ln -s ../keep skip/deep/link
+        ln skip/deep/link keep/link; mkfifo skip/pipe; ln skip/pipe keep/pipe
+        setfattr -n user.x -v y skip/a; chmod 640 skip/a; chown 5:6 skip/long
+        find . -depth -exec touch -h -d @1500000000.5 {} +
+        # The excluded names before, between and behind the names that are kept.
+        find skip keep other zz-skip > ../list.1
+        (echo keep; echo keep/two; grep -vxe keep -e keep/two ../list.1) > ../list.2
+        find zz-skip other skip keep > ../list.3; cd ..
+        for no in 1 2 3; do
+            tar -c --format=pax --sparse --xattrs --numeric-owner --no-recursion -C source -T list.$no > tar.$no; done
+        for no in 1 2 3; do mkdir out.$no; tar -xp --xattrs --numeric-owner -C out.$no < tar.$no
+            set -- -q -l 1 --exclude '*skip*'
+            touch -d @1500000000.5 out.$no/keep; touch -d @0 out.$no; $WEALD build \"$@\" out.$no built.$no; $WEALD build \"$@\" - image.$no < tar.$no
+            $WEALD check -q image.$no; done");
+    for no in 1..4 {
+        let told = bench.weald(["diff", &format!("built.{no}"), &format!("image.{no}")]);
+        assert_eq!(told.text(), "", "stream {no}");
+        let link_counts = ["keep/one", "keep/long", "keep/pipe"].map(|name| {
+            let stat = bench.weald(["stat", "--json", &format!("image.{no}"), name]);
+            stat.expect(0, "").json()[0]["nlink"].as_u64()
+        });
+        assert_eq!(link_counts, [Some(3), Some(1), Some(1)]);
+    }
+    // Excluded files of one name: each link is a name of the one before it.
+    bench.sh("mkdir 1 2; for no in 1 2; do echo $no > $no/skip; ln $no/skip $no/keep$no; done
+        tar cf two --format=ustar -C 1 skip keep1; tar rf two -C 2 skip keep2
+        $WEALD build -q -l 1 --exclude skip - two.weald < two; test \"$($WEALD cat two.weald keep1 keep2 | tr '\\n' ' ')\" = '1 2 '
+        # A link to an excluded link, whose target is kept.
+        mkdir 3; echo 3 > 3/a; ln 3/a 3/b; ln 3/a 3/c; tar cf ab --format=ustar -C 3 a b; tar cf bc --format=ustar -C 3 b c
+        (head -c 1536 ab; dd if=bc bs=512 skip=2 status=none) > chain
+        $WEALD build -q -l 1 --exclude b - chain.weald < chain; test $($WEALD cat chain.weald c) = 3");
+    // What is excluded and comes behind its link is missing, as it is for tar.
+    refused(
+        &bench,
+        "tar cf late --format=ustar -C 1 skip keep1; (dd if=late bs=512 skip=2 count=1; head -c 1024 late; head -c 9000 /dev/zero) 2> /dev/null |
+         $WEALD build -q -l 1 --exclude skip - image",
+        "keep1: a hard link to 'skip', of which no earlier member is kept",
+    );
+}
+
+/// Would catch: memory for excluded members that grows with the stream, and a build that ends where
+/// it is limited.
+#[test]
+fn a_link_to_a_file_beyond_the_limit_is_left_out_and_told() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p source/skip source/keep && cd source/skip && seq -f 'a-file-with-a-long-name-%.0f' 20000 | xargs touch
+        echo last > z; ln z ../keep/z; ln a-file-with-a-long-name-1 ../keep/a
+        cd ..; (cd ..; tar -c --sort=name --format=ustar -C source skip keep > tar)");
+    let output = bench.sh(
+        "$WEALD build -q -l 0 --memory 128M --exclude skip - image < tar 2> said && echo 0 || echo $?
+         cat said; $WEALD ls image keep; $WEALD check -q image",
+    );
+    let lines: Vec<_> = output.lines().collect();
+    assert_eq!((lines[0], &lines[2..]), ("1", &["a"][..]), "{output}");
+    assert!(
+        lines[1].starts_with(
+            "weald: keep/z: left out: a hard link to 'skip/z', which the filter excludes"
+        ),
+        "{output}"
+    );
+}
+
 #[test]
 fn rules_and_attributes_hold_for_streams() {
     let bench = rich();

@@ -1,8 +1,9 @@
 //! Members become records for the sorter; contents go to the image as they come.
 
+use crate::excluded::{Excluded, ExcludedMember};
 use crate::links::LinkTexts;
 use crate::member::{self, Member, MemberKind};
-use crate::members::{Layout, Members};
+use crate::members::{Layout, Members, Tell};
 use crate::path;
 use crate::sort::Sorter;
 use hashbrown::DefaultHashBuilder;
@@ -23,6 +24,8 @@ const WHOLE_LEN_MAX: u64 = 4 << 20;
 const PIECE_LEN: u64 = 1 << 20;
 /// Members between two looks at whether somebody interrupts.
 const LOOK_COUNT: u64 = 1 << 12;
+/// Bytes that the contents of excluded files may take in a temporary file.
+const EXCLUDED_SPOOL_LEN_MAX: u64 = 1 << 30;
 /// What a content costs the image's writer.
 const CONTENT_LEN: u64 = 44;
 
@@ -40,6 +43,8 @@ pub struct GatherOptions<'a> {
     pub dirs_len: u64,
     /// Bytes that contents may take in tables.
     pub contents_len: u64,
+    /// Bytes for the table of excluded members.
+    pub excluded_len: u64,
     /// Who is told of members that are left out, and may end it.
     pub watch: &'a dyn Watch,
 }
@@ -70,6 +75,7 @@ pub fn gather(
         options,
         sorter: Sorter::new(options.dir, options.sort_len)?,
         dirs: KnownDirs::new(options.dirs_len),
+        excluded: Excluded::new(options.dir, options.excluded_len, EXCLUDED_SPOOL_LEN_MAX),
         texts: LinkTexts::default(),
         key: Vec::new(),
         record: Vec::new(),
@@ -86,7 +92,7 @@ pub fn gather(
         });
     };
     while members.next(&mut member, &mut tell)? {
-        gatherer.take(&mut member, members, store)?;
+        gatherer.take(&mut member, members, store, &mut tell)?;
         member_count += 1;
         if member_count.is_multiple_of(LOOK_COUNT) && options.watch.is_cancelled() {
             return Err(Error::invalid("interrupted"));
@@ -104,6 +110,7 @@ struct Gatherer<'a> {
     options: &'a GatherOptions<'a>,
     sorter: Sorter,
     dirs: KnownDirs,
+    excluded: Excluded,
     texts: LinkTexts,
     key: Vec<u8>,
     record: Vec<u8>,
@@ -117,23 +124,31 @@ impl Gatherer<'_> {
         member: &mut Member,
         members: &mut dyn Members,
         store: &mut dyn ContentStore,
+        tell: &mut Tell<'_>,
     ) -> Result<()> {
         path::put_key(&member.path, &mut self.key)?;
-        let is_dir = member.kind == MemberKind::Entry(FileKind::Directory);
-        if !self.options.filter.is_empty() && self.is_left_out(is_dir) {
-            return Ok(());
-        }
         if !self.options.keep_xattrs {
             let permissions = member.attributes.permissions;
             member.attributes.permissions =
                 permissions_without_acl(permissions, &member.xattrs, Ids::Kept);
             member.xattrs.clear();
         }
+        if !self.options.filter.is_empty() {
+            let is_dir = member.kind == MemberKind::Entry(FileKind::Directory);
+            if self.is_left_out(is_dir) {
+                return self.exclude(member, members);
+            }
+            self.excluded.remove(&self.key);
+        }
         self.put_dirs()?;
         self.record.clear();
         match member.kind {
             MemberKind::Name => self.record.extend_from_slice(&member::NAME),
-            MemberKind::HardLink => self.take_link(member)?,
+            MemberKind::HardLink => {
+                if !self.take_link(member, store, tell)? {
+                    return Ok(());
+                }
+            }
             MemberKind::Entry(kind) => {
                 check_target(member, kind)?;
                 // One time, that of the directories nobody named.
@@ -148,11 +163,37 @@ impl Gatherer<'_> {
         self.sorter.push(&self.key, &self.record)
     }
 
-    /// A link asks at the place of its target for what that is.
-    fn take_link(&mut self, member: &Member) -> Result<()> {
-        let no = self
-            .texts
-            .push(self.options.dir, &member.path, &member.target)?;
+    /// Remembers a member that the filter excludes, for hard links to it.
+    fn exclude(&mut self, member: &Member, members: &mut dyn Members) -> Result<()> {
+        match member.kind {
+            MemberKind::HardLink => {
+                let mut target = Vec::new();
+                // A target out of the tree does not matter here: the link is not in the image.
+                if path::put_key(&member.target, &mut target).is_ok() {
+                    self.excluded.add_link(&self.key, &target);
+                }
+                Ok(())
+            }
+            MemberKind::Entry(kind)
+                if kind != FileKind::Directory && check_target(member, kind).is_ok() =>
+            {
+                self.excluded.add_file(&self.key, member, kind, members)
+            }
+            MemberKind::Entry(_) | MemberKind::Name => {
+                self.excluded.remove(&self.key);
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts a request at the place of the link's target for the file that is there now. Returns
+    /// false for a link that is left out.
+    fn take_link(
+        &mut self,
+        member: &Member,
+        store: &mut dyn ContentStore,
+        tell: &mut Tell<'_>,
+    ) -> Result<bool> {
         let mut target = Vec::new();
         let put = path::put_key(&member.target, &mut target);
         put.map_err(|e| {
@@ -161,11 +202,62 @@ impl Gatherer<'_> {
                 weald_vfs::shown_path(&member.path)
             ))
         })?;
+        if !self.options.filter.is_empty() && !self.keep_excluded(&mut target, store)? {
+            let what = format!(
+                "left out: a hard link to '{}', which the filter excludes and of which the \
+                 contents did not fit into the space for excluded files (at most {} GiB of \
+                 contents, a 64th of --memory for their names): keep the first name too",
+                weald_vfs::shown_path(&member.target),
+                EXCLUDED_SPOOL_LEN_MAX >> 30
+            );
+            tell(&member.path, what);
+            return Ok(false);
+        }
+        let no = self
+            .texts
+            .push(self.options.dir, &member.path, &member.target)?;
+        self.record.clear();
         member::put_request(no, &mut self.record);
         self.sorter.push(&target, &self.record)?;
         self.record.clear();
         member::put_link(no, &mut self.record);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Hands an excluded file that a link names to the sorter, with its contents, unless the sorter
+    /// has it. `target` becomes the key of the file if it was that of an excluded link. Returns
+    /// false if the file is excluded and not in the table.
+    fn keep_excluded(
+        &mut self,
+        target: &mut Vec<u8>,
+        store: &mut dyn ContentStore,
+    ) -> Result<bool> {
+        if let Some(ExcludedMember::Link(first)) = self.excluded.get(target) {
+            *target = first.to_vec();
+        }
+        let file = match self.excluded.get(target) {
+            Some(ExcludedMember::File(file)) if !file.is_kept => file,
+            Some(_) => return Ok(true),
+            None => {
+                let is_known = self.excluded.is_complete()
+                    || !path::is_left_out(self.options.filter, &path::path_of(target), false);
+                return Ok(is_known);
+            }
+        };
+        let content = match (&file.layout, self.excluded.spool()) {
+            (Some(layout), Some(spool)) => {
+                let body = Body::new(layout, Data::Excluded(spool, file.offset));
+                let count = &mut self.content_count;
+                Some(store_body(&body, count, self.options, store)?)
+            }
+            _ => None,
+        };
+        self.record.clear();
+        let mtime = member::put_hidden(&file.record, content, &mut self.record)?;
+        self.has_one_mtime &= mtime == Default::default();
+        self.sorter.push(target, &self.record)?;
+        self.excluded.set_kept(target);
+        Ok(true)
     }
 
     fn is_left_out(&self, is_dir: bool) -> bool {
@@ -201,9 +293,6 @@ impl Gatherer<'_> {
         store: &mut dyn ContentStore,
     ) -> Result<ContentId> {
         let data_len = layout.data_len();
-        if layout.len >= NUMBER_MAX {
-            return Err(Error::limit(format!("a file of {} bytes", layout.len)));
-        }
         let data = match data_len <= WHOLE_LEN_MAX {
             true => {
                 let mut data = vec![0; data_len as usize];
@@ -212,15 +301,28 @@ impl Gatherer<'_> {
             }
             false => Data::Spooled(spooled(data_len, members, self.options)?),
         };
-        let id = store.store(&Body::new(layout, data))?;
-        self.content_count = self.content_count.max(id.0 + 1);
-        match self.content_count * CONTENT_LEN > self.options.contents_len {
-            true => Err(Error::limit(format!(
-                "memory: more than {} contents; more memory takes more of them",
-                self.content_count - 1
-            ))),
-            false => Ok(id),
-        }
+        let body = Body::new(layout, data);
+        store_body(&body, &mut self.content_count, self.options, store)
+    }
+}
+
+fn store_body(
+    body: &Body<'_>,
+    content_count: &mut u64,
+    options: &GatherOptions<'_>,
+    store: &mut dyn ContentStore,
+) -> Result<ContentId> {
+    if body.layout.len >= NUMBER_MAX {
+        return Err(Error::limit(format!("a file of {} bytes", body.layout.len)));
+    }
+    let id = store.store(body)?;
+    *content_count = (*content_count).max(id.0 + 1);
+    match *content_count * CONTENT_LEN > options.contents_len {
+        true => Err(Error::limit(format!(
+            "memory: more than {} contents; more memory takes more of them",
+            *content_count - 1
+        ))),
+        false => Ok(id),
     }
 }
 
@@ -253,21 +355,23 @@ fn spooled(data_len: u64, members: &mut dyn Members, options: &GatherOptions<'_>
     Ok(spool)
 }
 
-enum Data {
+enum Data<'a> {
     Held(Vec<u8>),
     Spooled(Spool),
+    /// Data of an excluded file, from an offset on.
+    Excluded(&'a Spool, u64),
 }
 
 /// A content on its way into the image.
 struct Body<'a> {
     layout: &'a Layout,
-    data: Data,
+    data: Data<'a>,
     /// The run that was read last, and where its data begins.
     place: RefCell<(usize, u64)>,
 }
 
 impl<'a> Body<'a> {
-    fn new(layout: &'a Layout, data: Data) -> Self {
+    fn new(layout: &'a Layout, data: Data<'a>) -> Self {
         Self {
             layout,
             data,
@@ -308,6 +412,7 @@ impl StreamBody for Body<'_> {
         let place = self.place(start);
         match &self.data {
             Data::Spooled(spool) => spool.read_exact_at(out, place),
+            Data::Excluded(spool, offset) => spool.read_exact_at(out, offset + place),
             Data::Held(bytes) => {
                 let start = place as usize;
                 let part = bytes.get(start..start + out.len());

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod excluded;
 mod gather;
 mod input;
 mod links;

@@ -62,6 +62,7 @@ mod tag {
     pub const BLOCK_DEVICE: u8 = 9;
     pub const FIFO: u8 = 10;
     pub const SOCKET: u8 = 11;
+    pub const HIDDEN: u8 = 12;
 }
 
 /// A directory that has to be there because something lies below it.
@@ -82,6 +83,8 @@ pub enum Record {
     Link(u64),
     /// An entry.
     Entry(FileKind),
+    /// A file that the filter excludes and that a link names; its own record follows the tag.
+    Hidden,
 }
 
 /// The record of link `no`, asking for what its target is now.
@@ -138,6 +141,29 @@ pub fn put_entry(member: &Member, kind: FileKind, content: Option<ContentId>, ou
     }
 }
 
+/// The record of an excluded file that a link names: `record` is that of the file without contents.
+/// Returns the file's mtime.
+///
+/// # Errors
+/// `Io` if `record` is damaged.
+pub fn put_hidden(
+    record: &[u8],
+    content: Option<ContentId>,
+    out: &mut Vec<u8>,
+) -> Result<Timestamp> {
+    let file = parse(record)?;
+    let member = Member {
+        attributes: file.attributes,
+        mtime: file.mtime,
+        target: file.target.to_vec(),
+        xattrs: file.xattrs,
+        ..Member::default()
+    };
+    out.push(tag::HIDDEN);
+    put_entry(&member, file.kind, content, out);
+    Ok(file.mtime)
+}
+
 /// What a record is, as far as it must be known to settle the tree.
 ///
 /// # Errors
@@ -150,6 +176,7 @@ pub fn look(bytes: &[u8]) -> Result<Record> {
             Some(&tag::WEAK) => Record::Weak,
             Some(&tag::NAME) => Record::Name,
             Some(&tag::LINK) => Record::Link(cursor.varint().map_err(damaged)?),
+            Some(&tag::HIDDEN) => Record::Hidden,
             _ => Record::Request(cursor.varint().map_err(damaged)?),
         },
     })
@@ -157,7 +184,7 @@ pub fn look(bytes: &[u8]) -> Result<Record> {
 
 fn kind_of(tag: u8) -> Result<Option<FileKind>> {
     Ok(Some(match tag {
-        tag::WEAK | tag::REQUEST | tag::NAME | tag::LINK => return Ok(None),
+        tag::WEAK | tag::REQUEST | tag::NAME | tag::LINK | tag::HIDDEN => return Ok(None),
         tag::DIRECTORY => FileKind::Directory,
         tag::EMPTY | tag::FILE => FileKind::Regular,
         tag::SYMLINK => FileKind::Symlink,
@@ -296,6 +323,14 @@ mod tests {
                     ..member.attributes
                 };
                 assert_eq!(back.attributes, attributes);
+                let (mut bare, mut hidden) = (Vec::new(), Vec::new());
+                put_entry(&member, kind, None, &mut bare);
+                assert_eq!(
+                    put_hidden(&bare, content, &mut hidden).unwrap(),
+                    member.mtime
+                );
+                assert_eq!(look(&hidden).unwrap(), Record::Hidden);
+                assert_eq!(hidden[1..], bytes);
             }
         }
     }

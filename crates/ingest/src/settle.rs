@@ -78,6 +78,10 @@ struct Group {
     record: Option<Record>,
     /// Number of the file that the last member is, if somebody links to it.
     file: Option<u32>,
+    /// Record of an excluded file; requests that follow it are for this file.
+    hidden: Option<Vec<u8>>,
+    /// Number of the excluded file, if a link names it.
+    hidden_file: Option<u32>,
     /// Something lies below.
     is_above: bool,
 }
@@ -87,11 +91,24 @@ impl Group {
         self.key.clear();
         self.key.extend_from_slice(key);
         (self.record, self.file, self.is_above) = (None, None, false);
+        (self.hidden, self.hidden_file) = (None, None);
     }
 
     fn add(&mut self, bytes: &[u8], links: &mut LinkGatherer) -> Result<()> {
         match look(bytes)? {
             Record::Weak => self.is_above = true,
+            Record::Hidden => {
+                self.hidden = Some(bytes.get(1..).unwrap_or_default().to_vec());
+                self.hidden_file = None;
+            }
+            Record::Request(no) if let Some(hidden) = &self.hidden => {
+                let file = match self.hidden_file {
+                    Some(file) => file,
+                    None => links.add_file(hidden)?,
+                };
+                self.hidden_file = Some(file);
+                links.bind(no, file);
+            }
             Record::Request(no) => match self.record {
                 Some(Record::Link(other)) => links.bind_to_link(no, other),
                 Some(Record::Entry(kind)) if kind != FileKind::Directory => {
@@ -107,7 +124,7 @@ impl Group {
             },
             record => {
                 self.record = Some(record);
-                self.file = None;
+                (self.file, self.hidden, self.hidden_file) = (None, None, None);
                 self.last.clear();
                 self.last.extend_from_slice(bytes);
             }

@@ -19,6 +19,8 @@ use weald_format::{Error, Result};
 pub const SORT_SHARE: u64 = 10;
 const DIRS_SHARE: u64 = 64;
 const CONTENTS_SHARE: u64 = 10;
+/// Share of the table of excluded members.
+const EXCLUDED_SHARE: u64 = 64;
 /// And what decompressing the stream may take.
 pub const DECODER_SHARE: u64 = 16;
 
@@ -69,6 +71,14 @@ impl<'a> IngestSource<'a> {
         }
     }
 
+    /// Bytes for the table of excluded members.
+    fn excluded_len(&self) -> u64 {
+        match self.options.filter.is_empty() {
+            true => 0,
+            false => self.share(EXCLUDED_SHARE),
+        }
+    }
+
     fn contents_len(&self) -> u64 {
         match self.members.has_contents() {
             true => self.share(CONTENTS_SHARE),
@@ -84,6 +94,7 @@ impl TreeSource for IngestSource<'_> {
                 memory_len: self.sort_len()
                     + self.contents_len()
                     + self.share(DIRS_SHARE)
+                    + self.excluded_len()
                     + self.share(DECODER_SHARE),
                 has_no_contents: !self.members.has_contents(),
                 ..StreamSize::default()
@@ -118,6 +129,7 @@ impl TreeSource for IngestSource<'_> {
             sort_len: self.sort_len(),
             dirs_len: self.share(DIRS_SHARE),
             contents_len: self.contents_len(),
+            excluded_len: self.excluded_len(),
             watch: self.watch,
         };
         let gathered = gather(self.members.as_mut(), store, &options)?;
