@@ -77,24 +77,38 @@ fn an_owner_that_cannot_be_kept_lets_nobody_in() {
     let bench = Bench::with_image();
     bench.sh("mkdir dir && chmod 777 dir");
     let image = bench.at("dir/image");
-    let replaced = |prepare: &str, uid: u32| {
+    let replaced = |prepare: &str, old: &str, new: &str| {
         bench.sh(&format!("rm -f dir/image; cp image dir/image; {prepare}"));
-        as_user(
-            &bench,
-            uid,
-            "$WEALD build -qf --exclude null --exclude zero source dir/image",
-        )
-        .expect(0, "");
-        (mode(&image), owner(&image))
+        let build = "$WEALD build -qf --exclude null --exclude zero source dir/image";
+        let expected = format!(
+            "weald: dir/image: {old} of the replaced file cannot be kept: the new file has {new}\n"
+        );
+        as_user(&bench, USER, build).expect(0, &expected);
+        assert_eq!(owner(&image), (USER, USER));
+        mode(&image)
     };
-    let user = (USER, USER);
-    assert_eq!(replaced("chmod 644 dir/image", USER), (0o644, user));
-    assert_eq!(replaced("chmod 640 dir/image", USER), (0o600, user));
-    assert_eq!(replaced("chmod 604 dir/image", USER), (0o600, user));
-    let kept = replaced("chgrp 1000 dir/image; chmod 640 dir/image", USER);
-    assert_eq!(kept, (0o640, user));
-    let denied = "chmod 644 dir/image; setfacl -m u:65534:- dir/image";
-    assert_eq!(replaced(denied, USER), (0o600, user));
+    let closed = "owner 1000:1000 and mode 0600";
+    let open = "owner 1000:1000 and mode 0644";
+    let mode = replaced("chmod 644 dir/image", "owner 0:0 and mode 0644", open);
+    assert_eq!(mode, 0o644);
+    for old in [0o640, 0o604] {
+        let old = format!("{old:04o}");
+        let told = format!("owner 0:0 and mode {old}");
+        let mode = replaced(&format!("chmod {old} dir/image"), &told, closed);
+        assert_eq!(mode, 0o600);
+    }
+    let mode = replaced(
+        "chgrp 1000 dir/image; chmod 640 dir/image",
+        "owner 0:1000 and mode 0640",
+        "owner 1000:1000 and mode 0640",
+    );
+    assert_eq!(mode, 0o640);
+    let mode = replaced(
+        "chmod 644 dir/image; setfacl -m u:65534:- dir/image",
+        "owner 0:0 and mode 0644, with an ACL",
+        closed,
+    );
+    assert_eq!(mode, 0o600);
     as_user(
         &bench,
         ATTACKER,
@@ -293,6 +307,28 @@ fn a_directory_that_is_there_keeps_owner_and_mode() {
     assert_eq!(
         (mode(&bench.at("there")), owner(&bench.at("there"))),
         (0o711, (5, 6))
+    );
+}
+
+/// Would catch: a user's file that is removed for a device which that user may not make.
+#[test]
+fn what_cannot_be_made_replaces_nothing() {
+    let bench = Bench::with_image();
+    bench.sh("mkdir -p there/null.d && chown 1000:1000 there && mkdir there/empty there/bin
+        echo mine > there/null; echo old > there/fifo; ln -s nowhere there/loop; echo old > there/etc
+        ln there/fifo there/zero; chown -hR 1000:1000 there");
+    as_user(&bench, USER, "$WEALD extract --overwrite image there").expect(
+        0,
+        "weald: 1 device was left out: only root makes devices (--strict makes the exit status 1)\n",
+    );
+    let found = bench.sh(
+        "cd there; cat null; readlink loop; stat -c '%n %F' etc fifo zero; find . -name '*weald-*'
+         stat -c %h etc/main.conf; $WEALD extract --overwrite -q ../image . && stat -c '%F %t:%T' null",
+    );
+    assert_eq!(
+        found,
+        "mine\nloop\netc directory\nfifo fifo\nzero regular empty file\n2\n\
+         character special file 1:3\n"
     );
 }
 

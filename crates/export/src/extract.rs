@@ -384,8 +384,8 @@ impl Extractor<'_> {
         };
         let fail = |e| Error::io(format!("link to {}", weald_vfs::shown(first)), e);
         let dir = open_below(&self.root_fd, dirs).map_err(fail)?;
-        self.restorer.create(place, || {
-            weald_sys::link_at(&dir, name, place.fd, place.name)
+        self.restorer.create(place, |new_name| {
+            weald_sys::link_at(&dir, name, place.fd, new_name)
         })
     }
 

@@ -84,13 +84,13 @@ impl Restorer<'_> {
         }
         if inode.kind == FileKind::Symlink {
             let target = self.image.read_link(inode)?;
-            self.create(place, || {
-                weald_sys::make_symlink_at(&target, place.fd, place.name)
+            self.create(place, |name| {
+                weald_sys::make_symlink_at(&target, place.fd, name)
             })?;
         } else {
             let kind = node_kind(inode)?;
-            self.create(place, || {
-                weald_sys::make_node_at(place.fd, place.name, kind, FILLING_FILE)
+            self.create(place, |name| {
+                weald_sys::make_node_at(place.fd, name, kind, FILLING_FILE)
             })?;
         }
         self.take_inherited_acl(place, inode.kind);
@@ -113,7 +113,10 @@ impl Restorer<'_> {
                 if let Ok(fd) = open() {
                     return Ok((fd, false));
                 }
-                self.create(place, make)?;
+                self.check_overwrite()?;
+                weald_sys::remove_file_at(place.fd, place.name)
+                    .map_err(|e| Error::io("overwrite", e))?;
+                make().map_err(|e| Error::io("mkdir", e))?;
             }
             made => made.map_err(|e| Error::io("mkdir", e))?,
         }
@@ -128,8 +131,8 @@ impl Restorer<'_> {
 
     fn make_file(&self, place: &Place<'_>, inode: &Inode) -> Result<()> {
         let permissions = self.permissions_while_filling(inode);
-        let file = self.create(place, || {
-            weald_sys::create_file_at(place.fd, place.name, permissions)
+        let file = self.create(place, |name| {
+            weald_sys::create_file_at(place.fd, name, permissions)
         })?;
         if let Err(error) = self.write_content(inode, &file) {
             // Nothing better can be done about a failure of this one.
@@ -199,24 +202,27 @@ impl Restorer<'_> {
         Ok(())
     }
 
-    /// Runs `make`, after removing what has the name where that is allowed.
+    /// Runs `make` with the name of `place`. If an entry has that name and may be overwritten,
+    /// `make` gets a hidden name instead, and a rename replaces the entry: it stays if `make` fails.
     pub(crate) fn create<T>(
         &self,
         place: &Place<'_>,
-        make: impl Fn() -> io::Result<T>,
+        make: impl Fn(&[u8]) -> io::Result<T>,
     ) -> Result<T> {
-        let made = match make() {
+        match make(place.name) {
             Err(error) if error.kind() == IoKind::AlreadyExists => {
-                if !self.policy.overwrite {
-                    return Err(Error::invalid("exists already"));
-                }
-                weald_sys::remove_file_at(place.fd, place.name)
-                    .map_err(|e| Error::io("overwrite", e))?;
-                make()
+                self.check_overwrite()?;
+                replace(place, make)
             }
-            made => made,
-        };
-        made.map_err(|e| Error::io("create", e))
+            made => made.map_err(|e| Error::io("create", e)),
+        }
+    }
+
+    fn check_overwrite(&self) -> Result<()> {
+        match self.policy.overwrite {
+            true => Ok(()),
+            false => Err(Error::invalid("exists already")),
+        }
     }
 
     /// Takes off the ACLs that a new entry got from a directory which was there before.
@@ -353,6 +359,17 @@ impl Subject<'_> {
             Self::Named(dir, name) => weald_sys::set_times_at(dir, name, times),
         }
     }
+}
+
+/// Makes an entry under a hidden name and renames it to the name of `place`.
+fn replace<T>(place: &Place<'_>, make: impl Fn(&[u8]) -> io::Result<T>) -> Result<T> {
+    let made = weald_io::with_hidden_name(place.name, make);
+    let (made, hidden) = made.map_err(|e| Error::io("create", e))?;
+    let renamed = weald_sys::rename_at(place.fd, &hidden, place.fd, place.name);
+    // rename(2) keeps both names if they are of one inode.
+    let _ = weald_sys::remove_file_at(place.fd, &hidden);
+    renamed.map_err(|e| Error::io("overwrite", e))?;
+    Ok(made)
 }
 
 /// Takes from a directory that is there what the image's mode does not give, before anything is put

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use weald_sys::Stat;
 
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 
@@ -11,11 +12,11 @@ pub(crate) const UNFINISHED: u16 = 0o600;
 
 /// Gives `new` the owner, group, mode and POSIX ACL of `old`. Where the owner or the group cannot be
 /// kept, mode and ACL become a mode that lets nobody do what `old` did not let them. Set-uid and
-/// set-gid bits go, as they do when a file is written to.
+/// set-gid bits go, as they do when a file is written to. Returns what could not be kept, in words.
 ///
 /// # Errors
 /// Those of the system, but for an owner or an ACL that cannot be kept.
-pub(crate) fn keep(old: impl AsFd, new: &File) -> io::Result<()> {
+pub(crate) fn keep(old: impl AsFd, new: &File) -> io::Result<Option<String>> {
     let was = weald_sys::stat_fd(&old)?;
     let now = weald_sys::stat_fd(new)?;
     let acl = acl_of(&old)?;
@@ -40,13 +41,33 @@ pub(crate) fn keep(old: impl AsFd, new: &File) -> io::Result<()> {
         && kept.group
         && weald_sys::set_xattr_fd(new, ACL_ACCESS, acl).is_ok()
     {
-        return set_mode(new, was.permissions & 0o1777);
+        set_mode(new, was.permissions & 0o1777)?;
+        return Ok(None);
     }
     let granted = match &acl {
         None => was.permissions & 0o1777,
         Some(acl) => without_acl(was.permissions & 0o1777, acl),
     };
-    set_mode(new, reduced(granted, kept))
+    set_mode(new, reduced(granted, kept))?;
+    let is_same = kept.owner && kept.group && acl.is_none();
+    match is_same {
+        true => Ok(None),
+        false => Ok(Some(difference(
+            &was,
+            &weald_sys::stat_fd(new)?,
+            acl.is_some(),
+        ))),
+    }
+}
+
+/// One line about a new file whose owner, group or ACL is not that of the file it replaced.
+fn difference(was: &Stat, now: &Stat, had_acl: bool) -> String {
+    let acl = if had_acl { ", with an ACL" } else { "" };
+    format!(
+        "owner {}:{} and mode {:04o}{acl} of the replaced file cannot be kept: the new file has \
+         owner {}:{} and mode {:04o}",
+        was.uid, was.gid, was.permissions, now.uid, now.gid, now.permissions
+    )
 }
 
 /// Sets the mode of `file`, unless it has it: a file system without modes refuses to set any.

@@ -8,7 +8,7 @@ mod place;
 mod read_at;
 mod spool;
 
-pub use output::{OutputFile, TargetKind, refuse_existing, truncate};
+pub use output::{OutputFile, TargetKind, refuse_existing, truncate, with_hidden_name};
 pub use place::open_or_make_dir;
 pub use read_at::{FileSource, ReadAt};
 pub use spool::Spool;

@@ -323,7 +323,7 @@ impl OutputFile {
     /// Makes the output durable and gives it its name, replacing an existing file if `overwrite`:
     /// then owner, group, mode and POSIX ACL are those of the file that was there at the beginning.
     /// An owner or group that the caller may not give away stays the caller's, and the mode lets
-    /// nobody do more than the old file did.
+    /// nobody do more than the old file did; a warning in the log says so.
     ///
     /// # Errors
     /// `Busy` where something has the name and `overwrite` is off; `Full`, `Io`. No file is left
@@ -332,26 +332,32 @@ impl OutputFile {
     pub fn commit(mut self, overwrite: bool) -> Result<()> {
         self.flush()?;
         let named = self.commit_file(overwrite);
-        named.map_err(|error| match error.kind() {
+        let difference = named.map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
                 Error::new(ErrorKind::Busy, format!("{}: already exists", self.shown))
             }
             _ => Error::io(format!("{}: naming the finished file", self.shown), error),
-        })
+        })?;
+        if let Some(difference) = difference {
+            log::warn!("{}: {difference}", self.shown);
+        }
+        Ok(())
     }
 
-    fn commit_file(&mut self, overwrite: bool) -> std::io::Result<()> {
+    /// Returns what of the replaced file could not be kept, in words.
+    fn commit_file(&mut self, overwrite: bool) -> std::io::Result<Option<String>> {
         let dir = match &self.place {
             Place::Unnamed { dir, .. } | Place::Hidden { dir, .. } => dir.try_clone()?,
             Place::Behind { .. } => {
                 self.file.sync_all()?;
                 self.place = Place::Done;
-                return Ok(());
+                return Ok(None);
             }
-            Place::Stream | Place::Done => return Ok(()),
+            Place::Stream | Place::Done => return Ok(None),
         };
+        let mut difference = None;
         match &self.mode {
-            FinalMode::Of(old, _) if overwrite => access::keep(old, &self.file)?,
+            FinalMode::Of(old, _) if overwrite => difference = access::keep(old, &self.file)?,
             FinalMode::New(mode) | FinalMode::Of(_, mode) => access::set_mode(&self.file, *mode)?,
             FinalMode::Unchanged => {}
         }
@@ -374,7 +380,8 @@ impl OutputFile {
             }
             self.place = Place::Done;
         }
-        File::from(dir).sync_all()
+        File::from(dir).sync_all()?;
+        Ok(difference)
     }
 
     /// Names a file without a name with a hidden one, so that a rename can put it over an existing
@@ -477,8 +484,12 @@ pub(crate) fn create_hidden(
     })
 }
 
-/// Calls `make` with hidden names derived from `name` until one is free.
-fn with_hidden_name<T>(
+/// Calls `make` with hidden names derived from `name` until one is free; returns what it made and
+/// the name.
+///
+/// # Errors
+/// Those of `make`, except that a name is taken.
+pub fn with_hidden_name<T>(
     name: &[u8],
     mut make: impl FnMut(&[u8]) -> std::io::Result<T>,
 ) -> std::io::Result<(T, Vec<u8>)> {
