@@ -1,4 +1,5 @@
-//! Who may do what with a file that replaces another: what the old one allowed, and never more.
+//! Access rights of a file that replaces another. The new file allows what the old one allowed, and
+//! never more.
 
 use std::fs::File;
 use std::io;
@@ -7,15 +8,16 @@ use weald_sys::Stat;
 
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 
-/// Permissions while a file is not complete: nobody else's.
+/// Permissions of a file that is not complete: only its owner has access.
 pub(crate) const UNFINISHED: u16 = 0o600;
 
-/// Gives `new` the owner, group, mode and POSIX ACL of `old`. Where the owner or the group cannot be
-/// kept, mode and ACL become a mode that lets nobody do what `old` did not let them. Set-uid and
-/// set-gid bits go, as they do when a file is written to. Returns what could not be kept, in words.
+/// Gives `new` the owner, group, mode and POSIX ACL of `old`. If the owner or the group cannot be
+/// kept, `new` gets no ACL and a mode that allows no user more than `old` allowed. Set-uid and
+/// set-gid bits are cleared, as the kernel does when a file is written. Returns a message about
+/// what could not be kept.
 ///
 /// # Errors
-/// Those of the system, but for an owner or an ACL that cannot be kept.
+/// Those of the system. An owner or an ACL that cannot be kept is no error.
 pub(crate) fn keep(old: impl AsFd, new: &File) -> io::Result<Option<String>> {
     let was = weald_sys::stat_fd(&old)?;
     let now = weald_sys::stat_fd(new)?;
@@ -31,7 +33,7 @@ pub(crate) fn keep(old: impl AsFd, new: &File) -> io::Result<Option<String>> {
             kept.group = weald_sys::chown_fd(new, None, Some(was.gid)).is_ok();
         }
     }
-    // An ACL that a default of the directory left.
+    // The new file may have an ACL from the default ACL of its directory.
     match weald_sys::remove_xattr_fd(new, ACL_ACCESS) {
         Err(error) if !is_none(&error) => return Err(error),
         _ => {}
@@ -70,7 +72,7 @@ fn difference(was: &Stat, now: &Stat, had_acl: bool) -> String {
     )
 }
 
-/// Sets the mode of `file`, unless it has it: a file system without modes refuses to set any.
+/// Sets the mode of `file` if it differs. A file system without modes refuses every chmod(2).
 ///
 /// # Errors
 /// Those of the system.
@@ -81,16 +83,18 @@ pub(crate) fn set_mode(file: &File, permissions: u16) -> io::Result<()> {
     }
 }
 
-/// What of an old file's identity the new one has.
+/// Whether the new file has the owner and the group of the old one.
 #[derive(Clone, Copy)]
 struct Kept {
     owner: bool,
     group: bool,
 }
 
-/// What is left of a mode when the file belongs to others. The old owner falls into the class of the
-/// group or of others, so neither gets more than the owner had; members of the old group fall into
-/// that of others, and members of the new group were others or in the old group.
+/// The mode of a new file whose owner or group differs from that of the old file with `mode`.
+///
+/// The old owner now has the rights of the group or of others, so neither gets more than the owner
+/// had. A member of the old group now has the rights of others. A member of the new group had the
+/// rights of others or of the old group.
 fn reduced(mode: u16, kept: Kept) -> u16 {
     let (user, mut group, mut other) = (mode >> 6 & 7, mode >> 3 & 7, mode & 7);
     if !kept.group {
@@ -104,9 +108,9 @@ fn reduced(mode: u16, kept: Kept) -> u16 {
     mode & !0o77 | group << 3 | other
 }
 
-/// The mode that allows no more than `mode` (whose group bits are the mask) and `acl` together:
-/// what any entry denies, the group and others are denied. An ACL that cannot be read allows only
-/// the owner.
+/// The mode that allows no more than `mode` and `acl` together. The group bits of `mode` are the
+/// mask of the ACL. Group and others are denied what any entry denies. An ACL that cannot be parsed
+/// allows only the owner.
 fn without_acl(mode: u16, acl: &[u8]) -> u16 {
     const USER_OBJ: u16 = 1;
     const OTHER: u16 = 32;
@@ -136,7 +140,7 @@ fn acl_of(file: impl AsFd) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// There is no such xattr, or there cannot be any.
+/// Whether the file has no such xattr, or the file system has no xattrs.
 fn is_none(error: &io::Error) -> bool {
     let errno = error
         .raw_os_error()
@@ -151,7 +155,7 @@ fn is_none(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// All classes in which somebody can be, before and after: nobody gains.
+    /// Would catch: a user who gets more rights, in any combination of classes before and after.
     #[test]
     fn nobody_gains_by_another_owner() {
         for mode in 0..0o1000 {
@@ -164,7 +168,7 @@ mod tests {
                         group: kept.1,
                     },
                 );
-                // was owner, in the old group, in the new group
+                // Bits: owner of the old file, member of the old group, member of the new group.
                 for person in 0..8 {
                     let [owner, old_group, new_group] = [1, 2, 4].map(|bit| person & bit != 0);
                     let new_group = if kept.1 { old_group } else { new_group };

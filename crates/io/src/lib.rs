@@ -1,5 +1,4 @@
-//! Positioned reading, atomic output files and spools: the I/O that images are read and written
-//! with.
+//! I/O of images: positioned reads, atomic output files, temporary files.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -1,22 +1,23 @@
-//! The output of a builder: a file that appears under its name only when it is complete.
+//! The output file of a builder. It appears under its name only when it is complete.
 //!
-//! Argument for "nothing partial is ever seen under the final name", by cases:
+//! Claim: no partial file ever has the final name. Argument by cases:
 //! 1. The file system has files without names (`O_TMPFILE`): until `commit` there is no name at
 //!    all, so even SIGKILL or power loss leaves nothing. `commit` syncs the bytes, then names them
 //!    with one link(2).
-//! 2. It has not, or an existing file is replaced: the bytes have a hidden name (`.NAME.weald-…`)
-//!    until one rename(2). A kill leaves at most the hidden file; an error or a panic removes it.
-//! 3. The output goes behind what a file holds already ([`OutputFile::append`]): what was there is
-//!    never touched, an error or a panic cuts the file back to it, a kill leaves a tail that no
-//!    footer ends.
+//! 2. The file system has none, or an existing file is replaced: the file has a hidden name
+//!    (`.NAME.weald-…`) until one rename(2). A kill leaves at most the hidden file; an error or a
+//!    panic removes it.
+//! 3. The output is appended to an existing file ([`OutputFile::append`]): the old bytes are never
+//!    written again. An error or a panic truncates the file to its old length. A kill leaves a tail
+//!    without a footer.
 //! 4. The output is no regular file (`-`, a pipe, a device): nothing is atomic, and the reader of
-//!    the pipe must look at the exit status.
+//!    the pipe must check the exit status.
 //!
-//! Until the file is complete its mode is 0600. Then it gets what a new file has, or owner, group,
-//! mode and ACL of the file that it replaces (`access`), and only then its name. Other users'
-//! symlinks are not followed (`place`).
+//! The mode of the file is 0600 until the file is complete. Then the file gets the mode of a new
+//! file, or owner, group, mode and ACL of the file that it replaces (`access`), and only then its
+//! name. Symlinks of other users are not followed (`place`).
 
-use crate::place::{Named, Place as Found, walk};
+use crate::place::{Named, Target, resolve};
 use crate::{FileSource, access};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -25,13 +26,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use weald_format::{Error, ErrorKind, FileKind, Result};
 
-/// Small writes are gathered until there are this many bytes; larger ones go through at once.
+/// Bytes of small writes that are buffered. Larger writes go directly to the operating system.
 const BUFFER_LEN: usize = 256 << 10;
 
-/// Permissions of a new file, of which the umask takes some away.
+/// Permissions of a new file before the umask.
 const NEW_FILE: u16 = 0o666;
 
-/// A sequential output; see the module for what it guarantees. Dropped without
+/// A sequential output; the module states its guarantees. If it is dropped without
 /// [`OutputFile::commit`], it leaves no file behind.
 ///
 /// Invariant: after a failed write the object is dead; every further call is an error.
@@ -46,28 +47,28 @@ pub struct OutputFile {
     is_dead: bool,
 }
 
-/// What a caller expects at the path of an output.
+/// Kind of file that a caller expects at the path of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetKind {
-    /// A regular file, or nothing yet; also `-` and what a descriptor of the caller holds open
+    /// A regular file, or nothing yet; also `-` and an open descriptor of the caller
     /// (`/dev/stdout`).
     File,
-    /// A device or a named pipe, which is written to directly.
+    /// A device or a named pipe. The output goes into it directly.
     Device,
 }
 
-/// What a file gets once it is complete.
+/// Owner and mode of a complete file.
 enum FinalMode {
-    /// It keeps what it has.
+    /// Unchanged.
     Unchanged,
     /// The mode of a new file.
     New(u16),
-    /// What this file (`O_PATH`) has, which it replaces, and the mode of a new file where it
-    /// replaces nothing.
+    /// Those of the replaced file (`O_PATH`); the mode is for a file that replaces nothing after
+    /// all.
     Of(OwnedFd, u16),
 }
 
-/// Where the bytes are until they are committed.
+/// Where the file is until it is committed.
 enum Place {
     /// A file without a name, to be linked as `name` in `dir`.
     Unnamed { dir: OwnedFd, name: Vec<u8> },
@@ -77,7 +78,7 @@ enum Place {
         name: Vec<u8>,
         temp: Vec<u8>,
     },
-    /// Behind the `old_len` bytes of a file that is there.
+    /// Behind the `old_len` bytes of an existing file.
     Behind { old_len: u64 },
     /// A pipe, a device, standard output.
     Stream,
@@ -86,13 +87,12 @@ enum Place {
 }
 
 impl OutputFile {
-    /// Prepares an output at `path`; `-` is standard output. A symlink to an existing file stands
-    /// for that file, if root or the caller made it. A new file gets the mode that the umask leaves
-    /// of 0666.
+    /// Prepares an output at `path`; `-` is standard output. A symlink is followed if root or the
+    /// caller owns it. A new file gets mode 0666 less the umask.
     ///
     /// # Errors
-    /// `NotFound` where the directory is missing, `Invalid` where `path` is a directory or nothing
-    /// of the kind `target`, `Io`, also for a symlink that somebody else made.
+    /// `NotFound` if the directory is missing; `Invalid` if `path` is a directory or not of the
+    /// kind `target`; `Io`, also for a symlink of another user.
     pub fn create(path: &Path, target: TargetKind) -> Result<Self> {
         let shown = format!("{}", path.display());
         if path == Path::new("-") {
@@ -100,11 +100,11 @@ impl OutputFile {
             let file = file.map_err(|e| Error::io(shown.clone(), e))?;
             return Ok(Self::stream(file.into(), shown));
         }
-        let found = walk(path, false).map_err(|e| Error::io(shown.clone(), e))?;
+        let found = resolve(path, false).map_err(|e| Error::io(shown.clone(), e))?;
         let named = match found {
-            Found::Dir(_) => return Err(Error::invalid(format!("{shown}: is a directory"))),
-            Found::Opened(node) => return Self::direct(&node, shown),
-            Found::Name(named) => named,
+            Target::Dir(_) => return Err(Error::invalid(format!("{shown}: is a directory"))),
+            Target::Opened(node) => return Self::direct(&node, shown),
+            Target::Name(named) => named,
         };
         let kind = named.node.as_ref().map(|(_, stat)| stat.kind);
         match (kind, target) {
@@ -129,12 +129,12 @@ impl OutputFile {
         }
     }
 
-    /// Prepares to write behind the `old_len` bytes that the file at `path` has. The file is locked
-    /// against others who do the same.
+    /// Prepares to append to the file at `path`, which has `old_len` bytes. A lock keeps other
+    /// writers out.
     ///
     /// # Errors
-    /// `Busy` where somebody else appends to it, or has since `old_len` was found; `NotFound`,
-    /// `Io`, also for a symlink that somebody else made.
+    /// `Busy` if another process appends to the file, or has done so since `old_len` was read;
+    /// `NotFound`; `Io`, also for a symlink of another user.
     pub fn append(path: &Path, old_len: u64) -> Result<Self> {
         let shown = format!("{}", path.display());
         let failed = |e| Error::io(shown.clone(), e);
@@ -142,7 +142,7 @@ impl OutputFile {
         file.try_lock().map_err(|e| match e {
             std::fs::TryLockError::WouldBlock => Error::new(
                 ErrorKind::Busy,
-                format!("{shown}: somebody else appends to it"),
+                format!("{shown}: another process appends to it"),
             ),
             std::fs::TryLockError::Error(e) => failed(e),
         })?;
@@ -172,7 +172,7 @@ impl OutputFile {
         Self::new(file, Place::Stream, FinalMode::Unchanged, shown)
     }
 
-    /// Writes to `node` itself (`O_PATH`), whatever has its name by now.
+    /// Writes to `node` (`O_PATH`) itself, whatever its path leads to now.
     fn direct(node: &OwnedFd, shown: String) -> Result<Self> {
         let file = weald_sys::open_for_writing(node);
         let file = file.map_err(|e| Error::io(shown.clone(), e))?;
@@ -182,13 +182,13 @@ impl OutputFile {
     fn in_dir(named: Named, shown: String) -> Result<Self> {
         let name = named.name;
         let made = || {
-            // Opened for reading: naming the file is synced through it.
+            // Opened for reading: the sync of the new name needs such a descriptor.
             let dir = weald_sys::open_dir_at(&named.dir, b".")?;
             // fakeroot and pseudo would not know whose a file without a name is.
             if !weald_sys::is_pretended()
                 && let Ok(file) = weald_sys::create_unnamed_at(&dir, NEW_FILE)
             {
-                // Without a name nobody else can have opened it.
+                // No other process can have opened a file without a name.
                 let mode = weald_sys::stat_fd(&file)?.permissions;
                 access::set_mode(&file, access::UNFINISHED)?;
                 return Ok((file, Place::Unnamed { dir, name }, mode));
@@ -207,28 +207,28 @@ impl OutputFile {
         Ok(Self::new(file, place, mode, shown))
     }
 
-    /// Device (major << 32 | minor) and inode number of the file that is written, if it is a
-    /// regular one: a packer must not pack it.
+    /// Device (major << 32 | minor) and inode number of the output if it is a regular file, so that
+    /// a build does not pack its own output.
     pub fn regular_inode(&self) -> Option<(u64, u64)> {
         let stat = weald_sys::stat_fd(&self.file).ok()?;
         (stat.kind == FileKind::Regular).then_some((stat.dev, stat.ino))
     }
 
-    /// Bytes written so far: the offset at which the next ones will lie.
+    /// Bytes written so far: the offset of the next byte.
     pub fn position(&self) -> u64 {
         self.written_len + self.buffer.len() as u64
     }
 
-    /// Whether bytes can be read back and a failure leaves nothing; false for pipes, devices and
-    /// standard output.
+    /// Whether written bytes can be read back and a failure leaves no file. False for pipes,
+    /// devices and standard output.
     pub fn is_atomic(&self) -> bool {
         !matches!(self.place, Place::Stream)
     }
 
-    /// Appends `bytes`. An error may concern bytes of earlier calls.
+    /// Appends `bytes`. An error may be about bytes of earlier calls.
     ///
     /// # Errors
-    /// `Full` where the file system is; `Io`, also for a closed pipe. The output is dead then.
+    /// `Full` if the file system is full; `Io`, also for a closed pipe. The output is dead then.
     pub fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
         self.check_alive()?;
         if self.buffer.len() + bytes.len() > BUFFER_LEN {
@@ -253,7 +253,7 @@ impl OutputFile {
         Ok(())
     }
 
-    /// Hands all bytes to the operating system, without syncing them.
+    /// Writes all buffered bytes to the operating system, without a sync.
     ///
     /// # Errors
     /// As [`OutputFile::write_all`].
@@ -266,10 +266,10 @@ impl OutputFile {
         written
     }
 
-    /// Reads bytes written before, as a writer does that checks its work.
+    /// Reads bytes written before, for a writer that verifies its output.
     ///
     /// # Errors
-    /// `Io`, also where the end comes first; `Invalid` for an output that is not atomic.
+    /// `Io`, also if the range passes the end; `Invalid` for an output that is not atomic.
     pub fn read_exact_at(&mut self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.flush()?;
         if !self.is_atomic() {
@@ -287,13 +287,13 @@ impl OutputFile {
         })
     }
 
-    /// Bytes that the operating system has: [`OutputFile::reader`] can read so far.
+    /// Bytes that the operating system has, and that [`OutputFile::reader`] can read.
     pub fn written_len(&self) -> u64 {
         self.written_len
     }
 
-    /// Reads what was written before, while more is written; `None` for an output that is not
-    /// atomic.
+    /// A reader of the written bytes, which works while more are written; `None` for an output that
+    /// is not atomic.
     ///
     /// # Errors
     /// `Io`.
@@ -306,8 +306,8 @@ impl OutputFile {
         Ok(Some(FileSource::of_growing(file)))
     }
 
-    /// Makes what was written so far durable before anything that follows, where that matters:
-    /// behind what a file holds. (New files have no name before all of it is durable.)
+    /// Syncs the bytes written so far before those that follow, if the output is appended to a
+    /// file. (A new file needs no barrier: it has no name before all of it is durable.)
     ///
     /// # Errors
     /// `Full`, `Io`.
@@ -320,15 +320,14 @@ impl OutputFile {
         synced.map_err(|e| Error::io(format!("{}: sync", self.shown), e))
     }
 
-    /// Makes the output durable and gives it its name, replacing an existing file if `overwrite`:
-    /// then owner, group, mode and POSIX ACL are those of the file that was there at the beginning.
-    /// An owner or group that the caller may not give away stays the caller's, and the mode lets
-    /// nobody do more than the old file did; a warning in the log says so.
+    /// Makes the output durable and gives it its name. With `overwrite` it replaces an existing
+    /// file and gets owner, group, mode and POSIX ACL of the file that was there at the beginning.
+    /// If the caller may not give the file that owner or group, the mode allows no user more than
+    /// the old file did, and a warning in the log says so.
     ///
     /// # Errors
-    /// `Busy` where something has the name and `overwrite` is off; `Full`, `Io`. No file is left
-    /// behind then, except that a failed sync of the directory leaves the complete file under its
-    /// name.
+    /// `Busy` if the name is taken and `overwrite` is off; `Full`, `Io`. No file is left behind
+    /// then, except that a failed sync of the directory leaves the complete file under its name.
     pub fn commit(mut self, overwrite: bool) -> Result<()> {
         self.flush()?;
         let named = self.commit_file(overwrite);
@@ -344,7 +343,7 @@ impl OutputFile {
         Ok(())
     }
 
-    /// Returns what of the replaced file could not be kept, in words.
+    /// Returns a message about what of the replaced file could not be kept.
     fn commit_file(&mut self, overwrite: bool) -> std::io::Result<Option<String>> {
         let dir = match &self.place {
             Place::Unnamed { dir, .. } | Place::Hidden { dir, .. } => dir.try_clone()?,
@@ -384,8 +383,7 @@ impl OutputFile {
         Ok(difference)
     }
 
-    /// Names a file without a name with a hidden one, so that a rename can put it over an existing
-    /// file.
+    /// Gives a file without a name a hidden one, so that a rename can replace an existing file.
     fn link_hidden(&mut self) -> std::io::Result<()> {
         let Place::Unnamed { dir, name } = &self.place else {
             return Ok(());
@@ -413,10 +411,10 @@ impl OutputFile {
 impl Drop for OutputFile {
     fn drop(&mut self) {
         match &self.place {
-            // Nobody is left to hear about a failure; the file is hidden and its name says whose it
-            // is.
+            // No caller is left to report a failure to. The file is hidden, and its name tells its
+            // origin.
             Place::Hidden { dir, temp, .. } => drop(weald_sys::remove_file_at(dir, temp)),
-            // Where even this fails, the tail has no footer, and what was there can be found again.
+            // If this fails, the tail has no footer, and `recover` finds the old end.
             Place::Behind { old_len } => {
                 // Cutting what has the right length would change its mtime.
                 if self.file.metadata().is_ok_and(|m| m.len() != *old_len) {
@@ -428,11 +426,10 @@ impl Drop for OutputFile {
     }
 }
 
-/// Refuses a `path` at which a regular file or directory exists, so that nobody builds for an hour
-/// in vain.
+/// Refuses a `path` at which a regular file or directory exists, before a long build begins.
 ///
 /// # Errors
-/// `Busy` where it exists; pipes, devices and `-` pass.
+/// `Busy` if it exists; pipes, devices and `-` pass.
 pub fn refuse_existing(path: &Path) -> Result<()> {
     let is_kept = |kind| matches!(kind, FileKind::Regular | FileKind::Directory);
     let found = || weald_sys::stat_path(path).is_ok_and(|stat| is_kept(stat.kind));
@@ -445,26 +442,25 @@ pub fn refuse_existing(path: &Path) -> Result<()> {
     }
 }
 
-/// Cuts the file at `path`, which has `old_len` bytes, to `len` of them, durably, unless somebody
-/// appends to it.
+/// Truncates the file at `path` from `old_len` to `len` bytes, durably.
 ///
 /// # Errors
-/// `Busy` where somebody does, or has; `NotFound`, `Io`.
+/// `Busy` if another process appends to the file or its length is not `old_len`; `NotFound`, `Io`.
 pub fn truncate(path: &Path, len: u64, old_len: u64) -> Result<()> {
     let mut output = OutputFile::append(path, old_len)?;
-    // Else dropping it would bring the old length back.
+    // Otherwise the drop would set the old length again.
     output.place = Place::Done;
     let cut = output.file.set_len(len);
     let cut = cut.and_then(|()| output.file.sync_all());
     cut.map_err(|e| Error::io(output.shown.clone(), e))
 }
 
-/// Opens the regular file to which `path` leads.
+/// Opens the regular file at `path` for appending.
 fn open_to_append(path: &Path) -> std::io::Result<File> {
-    let node = match walk(path, false)? {
-        Found::Dir(_) => return Err(std::io::ErrorKind::IsADirectory.into()),
-        Found::Opened(node) => Some(node),
-        Found::Name(named) => named.node.map(|(node, _)| node),
+    let node = match resolve(path, false)? {
+        Target::Dir(_) => return Err(std::io::ErrorKind::IsADirectory.into()),
+        Target::Opened(node) => Some(node),
+        Target::Name(named) => named.node.map(|(node, _)| node),
     };
     let node = node.ok_or(std::io::ErrorKind::NotFound)?;
     if weald_sys::stat_fd(&node)?.kind != FileKind::Regular {

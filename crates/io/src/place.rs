@@ -1,9 +1,9 @@
-//! Where an output goes: a path is walked component by component through descriptors, and only
-//! symlinks that nobody else can have planted are followed.
+//! Resolves the path of an output component by component through descriptors. It follows only
+//! symlinks that no other user can have planted.
 //!
-//! The kernel's `fs.protected_symlinks` guards the last component of an open(2) that follows it. An
-//! output that replaces a file does not open that file, and the setting may be off: so the rule is
-//! applied here, to every component, whatever the setting.
+//! The kernel's `fs.protected_symlinks` guards only the last component of an open(2) that follows
+//! it. An output that replaces a file does not open that file, and the setting may be off. So this
+//! module applies the rule to every component, whatever the setting.
 
 use std::ffi::OsStr;
 use std::io::{Error, ErrorKind, Result};
@@ -13,17 +13,17 @@ use std::path::Path;
 use weald_format::FileKind;
 use weald_sys::Stat;
 
-/// Symlinks followed in one path, as Linux has it.
+/// Symlinks followed in one path: the limit of Linux (`MAXSYMLINKS`).
 const LINK_COUNT_MAX: u32 = 40;
 
-/// What a path leads to.
-pub(crate) enum Place {
+/// Destination of a path.
+pub(crate) enum Target {
     /// A name in a directory (`O_PATH`).
     Name(Named),
-    /// A directory, to which the path leads without a name of its own: `.`, `..`, `/`.
+    /// A directory whose path ends in no name: `.`, `..`, `/`.
     Dir(OwnedFd),
-    /// What a descriptor of a process of the caller holds open (`/dev/stdout`, `/dev/fd/3`), if that
-    /// is a pipe, a device or a file without a name.
+    /// The file behind an open descriptor of one of the caller's processes (`/dev/stdout`,
+    /// `/dev/fd/3`), if it is a pipe, a device or a file without a name.
     Opened(OwnedFd),
 }
 
@@ -32,30 +32,29 @@ pub(crate) struct Named {
     /// The directory (`O_PATH`).
     pub(crate) dir: OwnedFd,
     pub(crate) name: Vec<u8>,
-    /// What has the name (`O_PATH`), never a symlink.
+    /// The inode with that name (`O_PATH`), never a symlink.
     pub(crate) node: Option<(OwnedFd, Stat)>,
-    /// A symlink in the last component of the path led here.
+    /// The last component of the path is a symlink to this name.
     pub(crate) is_through_link: bool,
 }
 
-/// Walks `path`; `makes_parents` makes directories that are missing on the way, all but the last
-/// component, with mode 0777 less the umask.
+/// Resolves `path`. `makes_parents` makes missing directories, except the last component, with mode
+/// 0777 less the umask.
 ///
 /// # Errors
-/// Those of the system; `PermissionDenied` with words of its own for a symlink that is not
-/// followed.
-pub(crate) fn walk(path: &Path, makes_parents: bool) -> Result<Place> {
-    let mut walk = Walk::from(path.as_os_str().as_bytes(), makes_parents)?;
-    while let Some(name) = walk.rest.pop() {
-        if let Some(place) = walk.step(name)? {
-            return Ok(place);
+/// Those of the system; `PermissionDenied` with its own message for a symlink that is not followed.
+pub(crate) fn resolve(path: &Path, makes_parents: bool) -> Result<Target> {
+    let mut resolver = Resolver::from(path.as_os_str().as_bytes(), makes_parents)?;
+    while let Some(name) = resolver.remaining.pop() {
+        if let Some(target) = resolver.step(name)? {
+            return Ok(target);
         }
     }
-    Ok(Place::Dir(walk.dir))
+    Ok(Target::Dir(resolver.dir))
 }
 
-/// Opens the directory at `path` for an output, or makes it with mode 0700 and those above it with
-/// what the umask leaves; answers whether it is new.
+/// Opens the directory at `path` for an output, or makes it with mode 0700. Missing parents get
+/// mode 0777 less the umask. Returns whether the directory is new.
 ///
 /// # Errors
 /// `NotFound`, `Io`, also for a symlink that neither root nor the caller made.
@@ -65,17 +64,17 @@ pub fn open_or_make_dir(path: &Path) -> weald_format::Result<(OwnedFd, bool)> {
 }
 
 fn open_or_make(path: &Path) -> Result<(OwnedFd, bool)> {
-    // Without the slash at its end the last component is made with its own mode.
+    // With a slash at the end the last component would be made as a parent.
     let bytes = path.as_os_str().as_bytes();
     let end = bytes
         .iter()
         .rposition(|&b| b != b'/')
         .map_or(1, |at| at + 1);
     let path = Path::new(OsStr::from_bytes(bytes.get(..end).unwrap_or_default()));
-    let named = match walk(path, true)? {
-        Place::Opened(_) => return Err(ErrorKind::NotADirectory.into()),
-        Place::Dir(dir) => return Ok((weald_sys::open_dir_at(dir, b".")?, false)),
-        Place::Name(named) => named,
+    let named = match resolve(path, true)? {
+        Target::Opened(_) => return Err(ErrorKind::NotADirectory.into()),
+        Target::Dir(dir) => return Ok((weald_sys::open_dir_at(dir, b".")?, false)),
+        Target::Name(named) => named,
     };
     if let Some((node, _)) = named.node {
         return Ok((weald_sys::open_dir_at(node, b".")?, false));
@@ -89,29 +88,29 @@ fn open_or_make(path: &Path) -> Result<(OwnedFd, bool)> {
     }
 }
 
-struct Walk {
+struct Resolver {
     dir: OwnedFd,
-    /// Components still to come, the next one last.
-    rest: Vec<Vec<u8>>,
+    /// Components not yet resolved, the next one last.
+    remaining: Vec<Vec<u8>>,
     makes_parents: bool,
     link_count: u32,
     is_through_link: bool,
 }
 
-impl Walk {
+impl Resolver {
     fn from(path: &[u8], makes_parents: bool) -> Result<Self> {
-        let mut walk = Self {
+        let mut resolver = Self {
             dir: weald_sys::open_place_at(weald_sys::WORKING_DIR, b".")?,
-            rest: Vec::new(),
+            remaining: Vec::new(),
             makes_parents,
             link_count: 0,
             is_through_link: false,
         };
-        walk.push(path)?;
-        Ok(walk)
+        resolver.push(path)?;
+        Ok(resolver)
     }
 
-    /// Puts the components of `path` before those still to come.
+    /// Puts the components of `path` before the remaining ones.
     fn push(&mut self, path: &[u8]) -> Result<()> {
         if path.is_empty() {
             return Err(ErrorKind::NotFound.into());
@@ -121,18 +120,18 @@ impl Walk {
         }
         let names = path.split(|&b| b == b'/').filter(|name| !name.is_empty());
         let names = names.map(<[u8]>::to_vec);
-        // "name/" is a directory.
+        // A path with a slash at its end names a directory.
         let end = path.ends_with(b"/").then(|| b".".to_vec());
         let names: Vec<_> = names.chain(end).collect();
-        self.rest.extend(names.into_iter().rev());
+        self.remaining.extend(names.into_iter().rev());
         Ok(())
     }
 
-    fn step(&mut self, name: Vec<u8>) -> Result<Option<Place>> {
+    fn step(&mut self, name: Vec<u8>) -> Result<Option<Target>> {
         if name == b"." {
             return Ok(None);
         }
-        let is_last = self.rest.is_empty();
+        let is_last = self.remaining.is_empty();
         if !is_last || name == b".." {
             match self.enter(&name) {
                 Err(error) if error.kind() == ErrorKind::NotADirectory => {}
@@ -153,7 +152,7 @@ impl Walk {
                 self.follow(&name, &link, &stat)
             }
             _ if !is_last => Err(ErrorKind::NotADirectory.into()),
-            node => Ok(Some(Place::Name(Named {
+            node => Ok(Some(Target::Name(Named {
                 dir: self.dir.try_clone()?,
                 name,
                 node,
@@ -175,8 +174,8 @@ impl Walk {
         Ok(())
     }
 
-    /// Goes where the symlink `link`, which has `name` here, leads.
-    fn follow(&mut self, name: &[u8], link: &OwnedFd, stat: &Stat) -> Result<Option<Place>> {
+    /// Follows the symlink `link`, which has `name` in the current directory.
+    fn follow(&mut self, name: &[u8], link: &OwnedFd, stat: &Stat) -> Result<Option<Target>> {
         let dir = weald_sys::stat_fd(&self.dir)?;
         if !may_follow(stat, &dir, weald_sys::effective_ids().0) {
             let (name, uid) = (String::from_utf8_lossy(name), stat.uid);
@@ -199,7 +198,7 @@ impl Walk {
                 _ => false,
             };
             if !has_path {
-                return Ok(Some(Place::Opened(opened)));
+                return Ok(Some(Target::Opened(opened)));
             }
         }
         let mut target = Vec::new();
@@ -209,9 +208,9 @@ impl Walk {
     }
 }
 
-/// Whether the user `uid` may follow `link` in `dir` to an output: root's links and the user's own
-/// ones. In a directory where everybody may make entries (sticky, as `/tmp`), root's count only if
-/// the directory is root's too, as `fs.protected_symlinks` has it.
+/// Whether the user `uid` may follow `link` in `dir` to an output: links of root and of `uid`
+/// itself. In a sticky directory in which every user may make entries (`/tmp`), links of root count
+/// only if root owns the directory, as with `fs.protected_symlinks`.
 ///
 /// # Source
 /// `may_follow_link` in Linux, `fs/namei.c`.
@@ -236,7 +235,7 @@ mod tests {
 
     #[test]
     fn only_links_of_root_and_of_the_caller_are_followed() {
-        // owner of the link; owner and mode of the directory; caller; followed
+        // Owner of the link; owner and mode of the directory; caller; whether it is followed.
         let cases = [
             (0, 0, 0o755, 0, true),
             (0, 0, 0o755, 7, true),
@@ -273,7 +272,7 @@ mod tests {
             "to-b/../file",
             "a//absolute/./b/to-file",
         ] {
-            let Place::Name(found) = walk(&at(path), false).unwrap() else {
+            let Target::Name(found) = resolve(&at(path), false).unwrap() else {
                 panic!("{path} is no name");
             };
             let kernel = weald_sys::stat_fd(std::fs::File::open(at(path)).unwrap()).unwrap();
@@ -281,14 +280,14 @@ mod tests {
             assert_eq!(found.name, b"file");
         }
         for path in ["to-b/dangling", "a/b/nowhere"] {
-            match walk(&at(path), false).unwrap() {
-                Place::Name(found) => assert!(found.node.is_none() && found.name == b"nowhere"),
+            match resolve(&at(path), false).unwrap() {
+                Target::Name(found) => assert!(found.node.is_none() && found.name == b"nowhere"),
                 _ => panic!("{path} is no name"),
             }
         }
         for path in ["a/..", "to-b/", "/", "a/b/."] {
             assert!(
-                matches!(walk(&at(path), false).unwrap(), Place::Dir(_)),
+                matches!(resolve(&at(path), false).unwrap(), Target::Dir(_)),
                 "{path}"
             );
         }
@@ -298,11 +297,11 @@ mod tests {
             } else {
                 at(path)
             };
-            assert!(walk(&path, false).is_err(), "{path:?}");
+            assert!(resolve(&path, false).is_err(), "{path:?}");
         }
         assert!(matches!(
-            walk(&at("new/x/y"), true).unwrap(),
-            Place::Name(_)
+            resolve(&at("new/x/y"), true).unwrap(),
+            Target::Name(_)
         ));
         assert!(at("new/x").is_dir() && !at("new/x/y").exists());
     }

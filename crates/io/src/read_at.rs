@@ -1,5 +1,5 @@
-//! Positioned reads from whatever holds an image: a file, a part of a file, a buffer, a faulty test
-//! storage.
+//! Positioned reads from any storage of an image: a file, a part of a file, a buffer, faulty
+//! storage in tests.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,7 +7,7 @@ use weald_format::{Error, Result};
 
 /// A fixed-length run of bytes that can be read at any offset by many threads at once.
 pub trait ReadAt: Send + Sync {
-    /// Length in bytes, as it was at open.
+    /// Length in bytes at the time of opening.
     fn len(&self) -> u64;
 
     /// Whether there are no bytes.
@@ -18,7 +18,7 @@ pub trait ReadAt: Send + Sync {
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
-    /// `Io` if the bytes cannot be had, also where the end comes first.
+    /// `Io` if the bytes cannot be read, also if the range passes the end.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
 }
 
@@ -67,7 +67,7 @@ impl FileSource {
     /// Opens the regular file or block device at `path`, skipping its first `start` bytes.
     ///
     /// # Errors
-    /// `NotFound`, `Io`; `Invalid` where `start` lies behind the end.
+    /// `NotFound`, `Io`; `Invalid` if `start` lies behind the end.
     pub fn open(path: &Path, start: u64) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(format!("{}", path.display()), e))?;
         Self::new(file, path, start)
@@ -90,7 +90,7 @@ impl FileSource {
 }
 
 impl FileSource {
-    /// A file that somebody still writes: only reading tells where it ends.
+    /// A file that is still being written. It has no fixed length: a read past its end fails.
     pub(crate) fn of_growing(file: File) -> Self {
         let (start, len) = (0, u64::MAX);
         Self { file, start, len }

@@ -1,5 +1,5 @@
-//! A spool: bytes put aside on disk that must be seen again, gone when the process ends, however it
-//! ends.
+//! A spool: a temporary file for bytes that are read again. It is gone when the process ends, also
+//! after SIGKILL.
 
 use crate::{FileSource, ReadAt};
 use std::fs::File;
@@ -7,12 +7,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use weald_format::{Error, ErrorKind, Result};
 
-/// A temporary file without a name: appended to by one writer, read at any offset by many readers.
+/// A temporary file without a name. One writer appends; many readers read at any offset.
 ///
 /// Invariant: after a failed append the spool is dead; every further call is an error.
 pub struct Spool {
     file: File,
-    /// Where it is, for those who are told that there is no room.
+    /// Directory of the file, for the message about a full file system.
     dir: PathBuf,
     len: u64,
     is_dead: bool,
@@ -34,12 +34,12 @@ impl Spool {
         })
     }
 
-    /// Puts `bytes` at the end; returns the offset where they begin.
+    /// Appends `bytes` and returns their offset.
     ///
     /// # Errors
-    /// `Full` where the file system is; `Io`. The spool is dead then.
+    /// `Full` if the file system is full; `Io`. The spool is dead then.
     /// # Cost
-    /// One system call, so callers gather small pieces.
+    /// One system call. Callers collect small pieces first.
     pub fn append(&mut self, bytes: &[u8]) -> Result<u64> {
         self.check_alive()?;
         let offset = self.len;
@@ -53,7 +53,7 @@ impl Spool {
         Ok(offset)
     }
 
-    /// Reads what is there, and what will be.
+    /// A reader of the bytes that are there and of those appended later.
     ///
     /// # Errors
     /// `Io`.
@@ -94,8 +94,8 @@ impl ReadAt for Spool {
     }
 }
 
-/// A file without a name in `dir`; where the file system has none, one whose name is removed at
-/// once.
+/// A file without a name in `dir`. If the file system has no `O_TMPFILE`, the file gets a name that
+/// is removed at once.
 fn unnamed_file(dir: &Path) -> std::io::Result<File> {
     let dir = weald_sys::open_dir(dir)?;
     if let Ok(file) = weald_sys::create_unnamed_at(&dir, 0o600) {

@@ -1,4 +1,4 @@
-//! A file system of the tests' own, so small that it fills up.
+//! A small file system for tests, which fills up.
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::path::Path;
