@@ -1,10 +1,10 @@
-//! An image, or what a selection wants of it, becomes a tree of the host again: content, holes,
-//! names, attributes.
+//! Extracts an image, or a selection of it, into a directory of the host: content, holes, names,
+//! attributes.
 //!
-//! One thread walks and makes directories, others make everything else. Only descriptors of
-//! directories that were made or opened here without following links lead anywhere, so nothing in
-//! the image or put into the target by others can misdirect a write. Memory does not grow with the
-//! tree, but for inodes of several names (`links`).
+//! One thread walks the image and makes directories; worker threads make all other inodes. Every
+//! write goes through the descriptor of a directory that this module made, or opened without
+//! following symlinks. So neither an image nor another user of the target can misdirect a write.
+//! Memory does not grow with the tree, except for inodes with several names (`links`).
 
 use crate::links::{FirstName, Links, Meeting};
 use crate::restore::{ACL_ACCESS, ACL_DEFAULT, Place, Policy, Restorer, XattrPolicy};
@@ -19,91 +19,88 @@ use weald_format::{Error, ErrorKind, FileKind, Result};
 use weald_image::{Image, Inode};
 use weald_vfs::{Selection, Visit};
 
-/// Innermost directories whose descriptors the walk keeps open.
+/// Innermost directories of the walk whose descriptors stay open.
 const OPEN_DIR_COUNT: usize = 64;
 
-/// Directories that the walk has left with entries still to be made, and whose descriptors stay
-/// open all the same: opening one again takes three calls of the kernel, and most are finished a
-/// moment later.
+/// Unfinished directories that the walk has left and whose descriptors stay open. Opening one again
+/// takes three system calls, and most are finished a moment later.
 const KEPT_DIR_COUNT: usize = 64;
 
-/// Jobs waiting for a thread; each may hold a descriptor.
+/// Jobs in the queue of the worker threads; each may hold a descriptor.
 const QUEUE_COUNT: usize = 128;
 
-/// What to extract and how.
+/// Options of an extraction.
 #[derive(Debug, Clone)]
 pub struct ExtractOptions {
-    /// What of the image.
+    /// Entries of the image to extract.
     pub selection: Selection,
-    /// Threads that make files; at least 1 is used.
+    /// Worker threads; at least 1 is used.
     pub thread_count: usize,
-    /// Replace files that are there (never directories), and give directories that are there the
-    /// image's attributes.
+    /// Replace existing files (never directories), and give existing directories the image's
+    /// attributes.
     pub overwrite: bool,
-    /// Restore owners and groups; where not, set-uid and set-gid bits of files are not restored
+    /// Restore owners and groups. If off, set-uid and set-gid bits of files are not restored
     /// either.
     pub keeps_owner: bool,
     /// Which extended attributes to restore.
     pub xattrs: XattrPolicy,
 }
 
-/// How a caller watches an extraction; called from several threads.
+/// Callbacks of an extraction, called from several threads.
 pub trait ExtractWatch: Sync {
-    /// One path, relative to the image, that could not be restored, or not wholly.
+    /// Reports one path of the image that was not restored, or not completely.
     fn problem(&self, path: &[u8], error: &Error);
 
-    /// One path that has no place in the output, although nothing is wrong with it.
+    /// Reports one intact path that the output format cannot hold.
     fn left_out(&self, path: &[u8], why: &Error) {
         let _ = (path, why);
     }
 
-    /// Whether to stop; asked at every entry and every piece of content.
+    /// Whether to stop. Called at every entry and every piece of content.
     fn is_cancelled(&self) -> bool {
         false
     }
 
-    /// How far the extraction is; told at every entry and every piece of content, so it must cost
-    /// little.
+    /// Reports the progress at every entry and every piece of content. It must be cheap.
     fn progress(&self, progress: &ExtractProgress) {
         let _ = progress;
     }
 }
 
-/// How far an extraction is.
+/// Progress of an extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExtractProgress {
     /// Entries made.
     pub entry_count: u64,
-    /// Entries to make; known where everything is extracted.
+    /// Entries to make; known if the whole image is extracted.
     pub entry_total: Option<u64>,
     /// Bytes of content made, holes included.
     pub content_len: u64,
-    /// Bytes of content to make, at least: files that share a content are made each, the image
-    /// counts it once. Known where everything is extracted.
+    /// Lower bound of the bytes of content to make: the image counts a content once, even if
+    /// several files have it. Known if the whole image is extracted.
     pub content_len_min: Option<u64>,
 }
 
-/// What an extraction did.
+/// Result of an extraction.
 #[derive(Debug, Clone, Default)]
 pub struct ExtractReport {
     /// Entries made.
     pub entry_count: u64,
-    /// Problems told.
+    /// Problems reported to the watch.
     pub problem_count: u64,
-    /// Devices left out because only root may make them.
+    /// Devices left out because only root makes devices.
     pub device_count: u64,
-    /// Indices of the patterns that selected nothing.
+    /// Indices of the patterns without a match.
     pub unmatched: Vec<usize>,
 }
 
-/// Extracts from `image` into the directory `target`, which is made if it is missing (with its
-/// parents), with mode 0700 until its contents are there. The image's root gives its attributes to
-/// `target` if that was missing or `options` ask for it; a directory that is there keeps its own.
+/// Extracts from `image` into the directory `target`. A missing target is made with its parents and
+/// has mode 0700 until its contents are complete. A new target gets the attributes of the image's
+/// root; an existing one gets them only with `overwrite`.
 ///
 /// # Errors
-/// `Full` where the host has no space left, `Invalid` ("interrupted") where the watch cancels, and
-/// what keeps the target from being opened. Whatever concerns single entries is told to `watch`,
-/// and the rest goes on.
+/// `Full` if the host has no space left; `Invalid` ("interrupted") if the watch cancels; failures
+/// to open the target. Failures of single entries go to `watch`, and the extraction continues.
 pub fn extract(
     image: &Image,
     target: &Path,
@@ -111,7 +108,7 @@ pub fn extract(
     watch: &dyn ExtractWatch,
 ) -> Result<ExtractReport> {
     let root = open_root(image, target, options.overwrite)?;
-    let state = State::new(watch, goal(image, &options.selection));
+    let state = State::new(watch, totals(image, &options.selection));
     let problem = |path: &[u8], error: Error| state.problem(path, error);
     let advance = |len: u64| state.advance(len);
     let policy = Policy {
@@ -141,7 +138,7 @@ pub fn extract(
         }
         drop(receiver);
         let walk = SelectedWalk::new(image, &options.selection)?;
-        Crew {
+        DirWalk {
             extractor: &extractor,
             links: &links,
             jobs: sender,
@@ -152,8 +149,8 @@ pub fn extract(
     state.into_report(unmatched)
 }
 
-/// The totals of an extraction, as far as the image tells them.
-fn goal(image: &Image, selection: &Selection) -> ExtractProgress {
+/// The totals of an extraction, as far as the image has them.
+fn totals(image: &Image, selection: &Selection) -> ExtractProgress {
     let is_everything = selection.pattern_count() == 0;
     let summary = image.summary();
     ExtractProgress {
@@ -163,15 +160,14 @@ fn goal(image: &Image, selection: &Selection) -> ExtractProgress {
     }
 }
 
-/// Owner and group of files that are made below `root`, unless it hands down others.
+/// Owner and group of new files below `root`; `None` if new files inherit others.
 fn ids_of_new_files(root: &TargetDir) -> Option<(u32, u32)> {
     let own = weald_sys::effective_ids();
     let group = weald_sys::stat_fd(root.fd()?).ok()?.gid;
     (group == own.1 && !root.hands_down_acl).then_some(own)
 }
 
-/// Opens or makes the target; a new one is for its owner alone until its attributes are set, which
-/// are the image's if it is new or `overwrite` says so.
+/// Opens or makes the target. Only its owner has access to a new one until its attributes are set.
 fn open_root(image: &Image, target: &Path, overwrite: bool) -> Result<Arc<TargetDir>> {
     let fail = |e| Error::io(target.display().to_string(), e);
     let (fd, is_new) = weald_io::open_or_make_dir(target)?;
@@ -180,7 +176,7 @@ fn open_root(image: &Image, target: &Path, overwrite: bool) -> Result<Arc<Target
         false => None,
     };
     if let Some(inode) = attributes.as_ref().filter(|_| !is_new) {
-        crate::restore::close_early(&fd, inode);
+        crate::restore::restrict_existing_dir(&fd, inode);
     }
     let hands_down_acl = weald_sys::get_xattr_at(&fd, b"", ACL_DEFAULT).is_ok();
     if hands_down_acl && is_new {
@@ -190,10 +186,10 @@ fn open_root(image: &Image, target: &Path, overwrite: bool) -> Result<Arc<Target
     Ok(TargetDir::root(fd, attributes, hands_down_acl && !is_new))
 }
 
-/// What all threads share.
+/// State shared by all threads.
 struct State<'a> {
     watch: &'a dyn ExtractWatch,
-    goal: ExtractProgress,
+    totals: ExtractProgress,
     fatal: Mutex<Option<Error>>,
     is_stopped: AtomicBool,
     kept_dir_count: AtomicUsize,
@@ -209,10 +205,10 @@ struct Counts {
 }
 
 impl<'a> State<'a> {
-    fn new(watch: &'a dyn ExtractWatch, goal: ExtractProgress) -> Self {
+    fn new(watch: &'a dyn ExtractWatch, totals: ExtractProgress) -> Self {
         Self {
             watch,
-            goal,
+            totals,
             fatal: Mutex::default(),
             is_stopped: AtomicBool::new(false),
             kept_dir_count: AtomicUsize::new(0),
@@ -220,7 +216,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Tells a problem; one that will meet every further file stops everything.
+    /// Reports a problem. A full file system ends the extraction: every further file would fail.
     fn problem(&self, path: &[u8], error: Error) {
         let is_one_file_too_large = error
             .io_source()
@@ -247,44 +243,44 @@ impl<'a> State<'a> {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Has `dir`, which the walk leaves unfinished, keep its descriptor if few others do.
-    fn keep(&self, dir: &TargetDir) -> Result<()> {
+    /// Keeps the descriptor of the unfinished directory `dir` open if few others are kept.
+    fn keep_open(&self, dir: &TargetDir) -> Result<()> {
         if self.kept_dir_count.fetch_add(1, Ordering::Relaxed) < KEPT_DIR_COUNT {
             dir.is_kept.store(true, Ordering::Relaxed);
             return Ok(());
         }
         self.kept_dir_count.fetch_sub(1, Ordering::Relaxed);
-        dir.forget()
+        dir.close()
     }
 
-    /// A directory is finished.
-    fn let_go(&self, dir: &TargetDir) {
+    /// Counts a kept descriptor as closed: its directory is finished.
+    fn release_kept(&self, dir: &TargetDir) {
         if dir.is_kept.load(Ordering::Relaxed) {
             self.kept_dir_count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// One more entry is made.
+    /// Counts one more entry.
     fn done(&self) {
         self.counts.entries.fetch_add(1, Ordering::Relaxed);
-        self.tell();
+        self.report_progress();
     }
 
-    /// `len` more bytes of content are made; an error where no more should be.
+    /// Counts `len` more bytes of content. An error says that the extraction ends.
     fn advance(&self, len: u64) -> Result<()> {
         self.counts.content_len.fetch_add(len, Ordering::Relaxed);
-        self.tell();
+        self.report_progress();
         match self.is_stopped() {
             true => Err(Error::invalid("interrupted")),
             false => Ok(()),
         }
     }
 
-    fn tell(&self) {
+    fn report_progress(&self) {
         self.watch.progress(&ExtractProgress {
             entry_count: self.counts.entries.load(Ordering::Relaxed),
             content_len: self.counts.content_len.load(Ordering::Relaxed),
-            ..self.goal
+            ..self.totals
         });
     }
 
@@ -306,7 +302,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// One entry, no directory, to be made.
+/// An entry to make that is no directory.
 struct Job<'a> {
     dir: Arc<TargetDir>,
     fd: Arc<OwnedFd>,
@@ -314,16 +310,16 @@ struct Job<'a> {
     what: What<'a>,
 }
 
-// at most QUEUE_COUNT of them; boxing would cost an allocation a file
+// At most QUEUE_COUNT exist; a box would cost an allocation per file.
 #[allow(clippy::large_enum_variant)]
 enum What<'a> {
-    /// An inode, and a promise if it has further names.
+    /// An inode, with an obligation if it has further names.
     Make(Inode, Option<FirstName<'a>>),
-    /// A further name of what has this path.
+    /// A hard link to this path.
     Link(Box<[u8]>),
 }
 
-/// What makes things: shared by the threads.
+/// Makes inodes; shared by the threads.
 struct Extractor<'a> {
     restorer: Restorer<'a>,
     state: &'a State<'a>,
@@ -348,10 +344,10 @@ impl Extractor<'_> {
                 let is_device = matches!(&what, What::Make(inode, _) if inode.kind.is_device());
                 match self.make(&place, what) {
                     Ok(()) => self.state.done(),
-                    Err(error) if is_device && is_for_root(&error) => {
+                    Err(error) if is_device && needs_root(&error) => {
                         self.state.counts.devices.fetch_add(1, Ordering::Relaxed);
                     }
-                    // Given up half made, because everything is.
+                    // Incomplete because the extraction ends.
                     Err(_) if self.state.is_stopped() => {}
                     Err(error) => self.state.problem(&dir.path_of(&name), error),
                 }
@@ -389,12 +385,12 @@ impl Extractor<'_> {
         })
     }
 
-    /// Lets go of a directory: if nobody else needs it, it is complete and gets its attributes, and
-    /// so do its parents.
+    /// Drops a reference to a directory. Without further references the directory is complete and
+    /// gets its attributes, and so do its parents.
     fn release(&self, mut dir: Arc<TargetDir>, mut fd: Arc<OwnedFd>) {
         while let Some(complete) = Arc::into_inner(dir) {
-            self.state.let_go(&complete);
-            // Before this directory's mode can close the way up.
+            self.state.release_kept(&complete);
+            // Before the mode of this directory can deny the way to its parent.
             let parent_fd = complete.parent().map(|parent| parent.fd_from_child(&fd));
             if let Some(inode) = &complete.attributes
                 && !self.state.is_stopped()
@@ -404,14 +400,14 @@ impl Extractor<'_> {
             }
             match (complete.into_parent(), parent_fd) {
                 (Some(parent), Some(Ok(parent_fd))) => (dir, fd) = (parent, parent_fd),
-                (parent, Some(Err(error))) => return self.abandon(parent, error),
+                (parent, Some(Err(error))) => return self.report_unfinished(parent, error),
                 _ => return,
             }
         }
     }
 
-    /// Tells that a directory cannot be finished, and lets go of its parents without recursion.
-    fn abandon(&self, mut dir: Option<Arc<TargetDir>>, error: Error) {
+    /// Reports that a directory cannot be finished, and drops its parents without recursion.
+    fn report_unfinished(&self, mut dir: Option<Arc<TargetDir>>, error: Error) {
         if let Some(dir) = &dir {
             self.state.problem(&dir.path_of(b""), error);
         }
@@ -421,15 +417,15 @@ impl Extractor<'_> {
     }
 }
 
-/// Whether the system says that only root may do this (`EPERM`, not `EACCES`).
-fn is_for_root(error: &Error) -> bool {
+/// Whether the system call needs root (`EPERM`, not `EACCES`).
+fn needs_root(error: &Error) -> bool {
     let errno = error.io_source().and_then(std::io::Error::raw_os_error);
     /// `EPERM` of Linux.
     const NOT_PERMITTED: i32 = 1;
     errno == Some(NOT_PERMITTED)
 }
 
-/// Opens the directory `path` below `root` as a place, without following links.
+/// Opens the directory `path` below `root` (`O_PATH`), without following symlinks.
 fn open_below(root: &Arc<OwnedFd>, path: &[u8]) -> std::io::Result<Arc<OwnedFd>> {
     if path.is_empty() {
         return Ok(Arc::clone(root));
@@ -439,7 +435,7 @@ fn open_below(root: &Arc<OwnedFd>, path: &[u8]) -> std::io::Result<Arc<OwnedFd>>
     {
         return Ok(Arc::new(fd));
     }
-    // Longer than the kernel takes at once, or a kernel without openat2.
+    // The path is longer than PATH_MAX, or the kernel has no openat2.
     let mut dir = Arc::clone(root);
     for name in path.split(|&b| b == b'/') {
         dir = Arc::new(weald_sys::open_dir_at(&dir, name)?);
@@ -447,16 +443,16 @@ fn open_below(root: &Arc<OwnedFd>, path: &[u8]) -> std::io::Result<Arc<OwnedFd>>
     Ok(dir)
 }
 
-/// The walking thread: makes directories and hands out everything else.
-struct Crew<'a, 'b> {
+/// The thread of the walk: makes directories and queues jobs for all other entries.
+struct DirWalk<'a, 'b> {
     extractor: &'a Extractor<'a>,
     links: &'b Links,
     jobs: Sender<Job<'b>>,
-    /// The directories that the walk is in; the last one's descriptor is never forgotten.
+    /// Open directories of the walk. The descriptor of the last one is always open.
     levels: Vec<Arc<TargetDir>>,
 }
 
-impl Crew<'_, '_> {
+impl DirWalk<'_, '_> {
     fn run(mut self, mut walk: SelectedWalk<'_>, root: Arc<TargetDir>) -> Result<Vec<usize>> {
         let mut root = Some(root);
         while !self.extractor.state.is_stopped() {
@@ -484,12 +480,12 @@ impl Crew<'_, '_> {
         let entered = if is_dir {
             self.enter_dir(visit)
         } else {
-            self.hand_out(visit)
+            self.queue_job(visit)
         };
         if let Err(error) = entered {
             self.extractor.state.problem(walk.path(), error);
             if is_dir {
-                walk.give_up();
+                walk.skip_dir();
             }
         }
     }
@@ -512,21 +508,21 @@ impl Crew<'_, '_> {
         let (fd, is_new) = self.extractor.restorer.make_dir(&place)?;
         let keeps_attributes = !is_new && !self.extractor.restorer.policy.overwrite;
         if !is_new && !keeps_attributes {
-            crate::restore::close_early(&fd, &visit.inode);
+            crate::restore::restrict_existing_dir(&fd, &visit.inode);
         }
         let attributes = (!keeps_attributes).then_some(visit.inode);
         let dir = TargetDir::child(&parent, &visit.name, fd, attributes);
         if let Some(index) = self.levels.len().checked_sub(OPEN_DIR_COUNT)
             && let Some(far) = self.levels.get(index)
         {
-            far.forget()?;
+            far.close()?;
         }
         self.levels.push(dir);
         self.extractor.state.done();
         Ok(())
     }
 
-    fn hand_out(&self, visit: Visit) -> Result<()> {
+    fn queue_job(&self, visit: Visit) -> Result<()> {
         let (dir, fd) = self.current()?;
         let Visit { name, inode, .. } = visit;
         let what = if inode.nlink < 2 {
@@ -537,7 +533,7 @@ impl Crew<'_, '_> {
                 Meeting::Further(path) => What::Link(path),
             }
         };
-        // The threads end only after this sender is gone.
+        // The threads end only after this sender is dropped.
         self.jobs
             .send(Job {
                 dir,
@@ -553,14 +549,14 @@ impl Crew<'_, '_> {
         let Some(fd) = dir.fd() else { return };
         if let Some(parent) = self.levels.last() {
             match parent.fd_from_child(&fd) {
-                Ok(parent_fd) => parent.remember(&parent_fd),
+                Ok(parent_fd) => parent.set_fd(&parent_fd),
                 Err(error) => self.extractor.state.stop(error),
             }
         }
-        // With entries still being made it will be finished later, through one of their
-        // descriptors: all open until then, the descriptors of a deep tree would add up.
+        // A thread still makes entries of the directory and will finish it. If all such descriptors
+        // stayed open, those of a deep tree would add up.
         if Arc::strong_count(&dir) > 1
-            && let Err(error) = self.extractor.state.keep(&dir)
+            && let Err(error) = self.extractor.state.keep_open(&dir)
         {
             self.extractor.state.stop(error);
         }

@@ -1,7 +1,7 @@
 //! A directory of the host as one side of a comparison.
 //!
-//! Nothing is followed: every step is relative to the descriptor of the directory that listed the
-//! name.
+//! No symlink is followed: every step is relative to the descriptor of the directory that listed
+//! the name.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,7 +18,7 @@ pub struct HostTree {
     root: OwnedFd,
 }
 
-/// A directory of the host being listed; holds a descriptor and the names still to come.
+/// A directory of the host while it is listed: a descriptor and the remaining names.
 pub struct HostDir {
     fd: OwnedFd,
     names: VecDeque<Vec<u8>>,
@@ -74,7 +74,7 @@ impl Tree for HostTree {
         while let Some(name) = dir.names.pop_front() {
             match weald_sys::stat_at(&dir.fd, &name) {
                 Ok(stat) => return Ok(Some(child(&name, &stat))),
-                // Removed since it was listed: as if it had never been.
+                // Removed since the directory was listed: not part of the comparison.
                 Err(error) if error.kind() == IoKind::NotFound => {}
                 Err(error) => return Err(fail("stat", &name, error)),
             }
@@ -143,9 +143,9 @@ fn child(name: &[u8], stat: &Stat) -> Child<()> {
 
 struct HostFile {
     file: File,
-    /// Bytes it had when it was listed.
+    /// Length in bytes when the file was listed.
     len: u64,
-    /// Up to here there is data.
+    /// End of the data run found last.
     data_end: u64,
 }
 

@@ -1,7 +1,6 @@
-//! Images leave Weald: as files of the host, as a tar stream, as one side of a comparison with a
-//! directory.
+//! Output of images: files of the host, a tar stream, one side of a comparison with a directory.
 //!
-//! Neighbours: `vfs` says what to take and what differs; `sys` touches the host.
+//! Neighbours: `vfs` selects entries and compares trees; `sys` calls the host.
 #![forbid(unsafe_code)]
 
 mod extract;

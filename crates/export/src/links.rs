@@ -1,7 +1,7 @@
-//! Which inodes of several names were made already, and under which name: what hard links are made
-//! from.
+//! Table of the inodes with several names: the path of the first name, to which hard links are
+//! made.
 //!
-//! Memory: one entry for every inode whose names were not all met.
+//! Memory: one entry per inode until the walk has met all its names.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,27 +17,27 @@ enum State {
 #[derive(Debug)]
 struct Made {
     path: Box<[u8]>,
-    /// Names still to be met.
-    rest_count: u64,
+    /// Names that the walk has not met yet.
+    remaining_count: u64,
 }
 
-/// What to do about a name of an inode with several names.
+/// Action for a name of an inode with several names.
 pub(crate) enum Meeting<'a> {
-    /// Make the inode, then [`FirstName::made`].
+    /// Make the inode, then call [`FirstName::made`].
     First(FirstName<'a>),
-    /// Link to this path (from the root of the target).
+    /// Make a hard link to this path (from the root of the target).
     Further(Box<[u8]>),
 }
 
-/// The table.
+/// The table, shared by all threads.
 #[derive(Default)]
 pub(crate) struct Links {
     states: Mutex<HashMap<InodeNo, State>>,
-    settled: Condvar,
+    changed: Condvar,
 }
 
-/// A promise to make the first name of an inode; dropped without [`Self::made`], the next name
-/// becomes the first.
+/// Obligation to make the first name of an inode. If it is dropped without [`Self::made`], the next
+/// name becomes the first.
 pub(crate) struct FirstName<'a> {
     links: &'a Links,
     ino: InodeNo,
@@ -45,13 +45,13 @@ pub(crate) struct FirstName<'a> {
 }
 
 impl Links {
-    /// Meets a name of inode `ino`, which has `nlink` names; waits while its first name is being
-    /// made.
+    /// Registers a name of inode `ino`, which has `nlink` names. Waits while another thread makes
+    /// the first name.
     pub(crate) fn meet(&self, ino: InodeNo, nlink: u64) -> Meeting<'_> {
         let mut states = self.lock();
         while let Some(State::Pending) = states.get(&ino) {
             states = self
-                .settled
+                .changed
                 .wait(states)
                 .unwrap_or_else(PoisonError::into_inner);
         }
@@ -63,9 +63,9 @@ impl Links {
                 nlink,
             });
         };
-        made.rest_count = made.rest_count.saturating_sub(1);
+        made.remaining_count = made.remaining_count.saturating_sub(1);
         let path = made.path.clone();
-        if made.rest_count == 0 {
+        if made.remaining_count == 0 {
             states.remove(&ino);
         }
         Meeting::Further(path)
@@ -75,34 +75,34 @@ impl Links {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn settle(&self, ino: InodeNo, state: Option<State>) {
+    fn set_state(&self, ino: InodeNo, state: Option<State>) {
         let mut states = self.lock();
         match state {
             Some(state) => states.insert(ino, state),
             None => states.remove(&ino),
         };
         drop(states);
-        self.settled.notify_all();
+        self.changed.notify_all();
     }
 }
 
 impl FirstName<'_> {
-    /// The inode exists now, at `path` from the root of the target.
+    /// Records that the inode exists, at `path` from the root of the target.
     pub(crate) fn made(self, path: &[u8]) {
-        let rest_count = self.nlink.saturating_sub(1);
+        let remaining_count = self.nlink.saturating_sub(1);
         let made = State::Made(Made {
             path: path.into(),
-            rest_count,
+            remaining_count,
         });
         self.links
-            .settle(self.ino, (rest_count > 0).then_some(made));
+            .set_state(self.ino, (remaining_count > 0).then_some(made));
         std::mem::forget(self);
     }
 }
 
 impl Drop for FirstName<'_> {
     fn drop(&mut self) {
-        self.links.settle(self.ino, None);
+        self.links.set_state(self.ino, None);
     }
 }
 

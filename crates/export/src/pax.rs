@@ -1,5 +1,5 @@
-//! Headers of a tar stream: ustar, and pax records for whatever ustar cannot say. Always the same
-//! bytes for the same entry.
+//! Headers of a tar stream: ustar, and pax records for what ustar cannot hold. The same entry
+//! always gives the same bytes.
 //!
 //! Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; GNU tar 1.35
 //! manual, appendix "Sparse Formats", "PAX Format, Version 1.0"; star(4) for `SCHILY.*`; for names
@@ -8,7 +8,7 @@
 
 use weald_format::{FileKind, Timestamp, Xattr, XattrSet};
 
-/// Bytes of a header, and what everything is padded to.
+/// Bytes of a header block; data is padded to a multiple.
 pub(crate) const BLOCK_LEN: usize = 512;
 
 /// A header block being written.
@@ -29,9 +29,9 @@ const DEVICE_MAJOR: (usize, usize) = (329, 8);
 const DEVICE_MINOR: (usize, usize) = (337, 8);
 const PREFIX: (usize, usize) = (345, 155);
 
-/// Everything that the headers of one entry say.
+/// Contents of the headers of one entry.
 pub struct Entry<'a> {
-    /// Path; a directory's ends in `/`.
+    /// Path; that of a directory ends in `/`.
     pub path: &'a [u8],
     /// One of ustar's type letters.
     pub type_flag: u8,
@@ -45,21 +45,21 @@ pub struct Entry<'a> {
     pub size: u64,
     /// mtime.
     pub mtime: Timestamp,
-    /// Last access, if it is to be told.
+    /// Time of the last access, if the header has one.
     pub atime: Option<Timestamp>,
-    /// Last change of the inode, if it is to be told.
+    /// Time of the last change of the inode, if the header has one.
     pub ctime: Option<Timestamp>,
-    /// Target of a symlink, path that a hard link stands for, else empty.
+    /// Target of a symlink, path of a hard link's file, else empty.
     pub link: &'a [u8],
     /// (major, minor).
     pub device: (u32, u32),
     /// Extended attributes.
     pub xattrs: &'a XattrSet,
-    /// Length of the file where `size` is that of a sparse map and the data.
+    /// Length of a sparse file, whose `size` is that of its map and data.
     pub sparse_len: Option<u64>,
 }
 
-/// The letter of `kind`; none for a socket, which tar does not know.
+/// The type letter of `kind`; `None` for a socket, which tar does not have.
 pub fn type_flag(kind: FileKind) -> Option<u8> {
     Some(match kind {
         FileKind::Regular => b'0',
@@ -79,13 +79,13 @@ impl Header {
         header
     }
 
-    /// Puts `bytes` into a field, as much as fits.
+    /// Writes `bytes` into a field, truncated to its length.
     fn put(&mut self, (start, len): (usize, usize), bytes: &[u8]) {
         let field = self.0.iter_mut().skip(start).take(len);
         field.zip(bytes).for_each(|(slot, &byte)| *slot = byte);
     }
 
-    /// Puts an octal number ended by NUL; false, and zero, where it does not fit.
+    /// Writes an octal number ended by NUL. Returns false and writes zero if it does not fit.
     fn put_number(&mut self, field: (usize, usize), number: u64) -> bool {
         let width = field.1 - 1;
         let text = format!("{number:0width$o}");
@@ -101,7 +101,8 @@ impl Header {
         is_fitting
     }
 
-    /// Puts a path into name and prefix; false, and its beginning, where it does not fit.
+    /// Writes a path into name and prefix. Returns false and writes its beginning if it does not
+    /// fit.
     fn put_path(&mut self, path: &[u8]) -> bool {
         if path.len() <= NAME.1 {
             self.put(NAME, path);
@@ -157,7 +158,7 @@ fn put_names(entry: &Entry<'_>, header: &mut Header, records: &mut Records) {
         records.push(b"GNU.sparse.major", b"1");
         records.push(b"GNU.sparse.minor", b"0");
         records.push(b"GNU.sparse.realsize", len.to_string().as_bytes());
-        // Readers that do not know sparse files unpack the map and the data under this name.
+        // Readers without sparse support unpack map and data under this name.
         header.put_path(b"GNUSparseFile.0/unreadable-without-sparse-support");
         long.push((path_key, entry.path));
     } else if !header.put_path(entry.path) {
@@ -205,10 +206,11 @@ fn put_numbers(entry: &Entry<'_>, header: &mut Header, records: &mut Records) {
     }
 }
 
-/// An xattr as everybody writes it, unless its name needs escapes: a `=` would end the keyword, and
-/// GNU tar reads `%3D` and `%25` as escapes. Then GNU tar finds it under its escapes and libarchive
-/// under its own; libarchive, which knows none behind `SCHILY.xattr.`, also makes one with the
-/// escaped name, as it does from the streams it writes.
+/// Adds the record `SCHILY.xattr.NAME`. A name with `=` needs escapes because `=` ends a keyword;
+/// so do `%3D` and `%25`, which GNU tar reads as escapes. Such an xattr gets two records: one with
+/// the escapes of GNU tar and one with those of libarchive. libarchive reads no escapes behind
+/// `SCHILY.xattr.`, so it also makes an xattr with the escaped name, as it does from its own
+/// streams.
 fn put_xattr(xattr: &Xattr, records: &mut Records) {
     let name = &xattr.name;
     let is_escape = |letters: &[u8]| matches!(letters, b"%3D" | b"%25");
@@ -225,7 +227,7 @@ fn put_xattr(xattr: &Xattr, records: &mut Records) {
     records.push(&key, &xattr.value);
 }
 
-/// `name` with `%` and two hexadecimal digits for `%`, `=` and whatever else must be escaped.
+/// `name` with `%` and two hexadecimal digits for `%`, `=` and all bytes for which `must` holds.
 fn escape(name: &[u8], must: impl Fn(u8) -> bool) -> Vec<u8> {
     let letter = |&byte: &u8| match byte {
         b'%' | b'=' => format!("%{byte:02X}").into_bytes(),
@@ -235,7 +237,7 @@ fn escape(name: &[u8], must: impl Fn(u8) -> bool) -> Vec<u8> {
     name.iter().flat_map(letter).collect()
 }
 
-/// Base 64 of RFC 4648, section 4, without padding: as libarchive writes and reads it.
+/// Base64 of RFC 4648, section 4, without padding, as libarchive writes and reads it.
 fn base64(bytes: &[u8]) -> Vec<u8> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -250,8 +252,8 @@ fn base64(bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Seconds with a decimal fraction; the fraction counts up from the seconds, so −1.25 s is (−2 s,
-/// 750,000,000 ns).
+/// Seconds with a decimal fraction. `time` counts nanoseconds up from its seconds, so −1.25 s is
+/// (−2 s, 750,000,000 ns).
 fn time_text(time: Timestamp) -> String {
     let (mut seconds, mut nanoseconds) = (i128::from(time.seconds), time.nanoseconds);
     let is_negative = seconds < 0 && nanoseconds > 0;
@@ -272,7 +274,7 @@ fn time_text(time: Timestamp) -> String {
 struct Records(Vec<u8>);
 
 impl Records {
-    /// `LENGTH KEY=VALUE\n`, where LENGTH counts itself.
+    /// Adds `LENGTH KEY=VALUE\n`, where LENGTH includes its own digits.
     fn push(&mut self, key: &[u8], value: &[u8]) {
         let rest_len = key.len() + value.len() + 3;
         let mut len = rest_len + 1;

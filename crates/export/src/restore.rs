@@ -1,8 +1,8 @@
-//! Makes one inode of the target: content, holes, attributes, in the order that loses none of them.
+//! Makes one inode of the target: content, holes, attributes, in an order that loses none of them.
 //!
-//! Owner first (chown clears set-uid bits and capabilities), then xattrs while the mode still lets
-//! us, then the mode, then the times. What fails before the content is complete removes the file;
-//! what fails after is told and the file stays.
+//! The owner comes first (chown clears set-uid bits and capabilities), then xattrs while the mode
+//! still permits it, then the mode, then the times. A failure before the content is complete
+//! removes the file. After a later failure the file stays, and the watch gets a problem.
 
 use crate::target_dir::TargetDir;
 use std::fs::File;
@@ -15,8 +15,8 @@ use weald_format::{Error, FileKind, Ids, Result, Xattr, permissions_without_acl}
 use weald_image::{Image, Inode, Run};
 use weald_sys::{NewTimes, NodeKind, Stat};
 
-/// Bytes asked of the reader at once.
-const PIECE_LEN: u64 = 1 << 20;
+/// Bytes of content read from the image at once.
+pub(crate) const READ_LEN: u64 = 1 << 20;
 
 /// Permissions while a file or directory is being filled.
 pub(crate) const FILLING_FILE: u16 = 0o600;
@@ -28,26 +28,25 @@ pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 /// Which extended attributes are restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XattrPolicy {
-    /// None.
+    /// No attributes.
     Nothing,
-    /// `user.*` and POSIX ACLs: what an ordinary user may set.
+    /// `user.*` and POSIX ACLs, which an ordinary user may set.
     Ordinary,
-    /// All.
+    /// All attributes.
     Everything,
 }
 
-/// What is restored and how.
+/// Attributes to restore, and the treatment of existing entries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     pub(crate) overwrite: bool,
     pub(crate) keeps_owner: bool,
-    /// Owner and group that new files get; nothing where the target hands down a group or an ACL of
-    /// its own.
+    /// Owner and group of new files; `None` if new files inherit a group or an ACL from the target.
     pub(crate) own_ids: Option<(u32, u32)>,
     pub(crate) xattrs: XattrPolicy,
 }
 
-/// Where an inode is made.
+/// Directory and name of a new inode.
 pub(crate) struct Place<'a> {
     pub(crate) dir: &'a TargetDir,
     pub(crate) fd: &'a OwnedFd,
@@ -58,13 +57,13 @@ pub(crate) struct Place<'a> {
 pub(crate) struct Restorer<'a> {
     pub(crate) image: &'a Image,
     pub(crate) policy: Policy,
-    /// Told of every attribute that could not be restored, with the path of the inode.
+    /// Receives each attribute that could not be restored, with the path of the inode.
     pub(crate) problem: &'a (dyn Fn(&[u8], Error) + Sync),
-    /// Told of every piece of content, with its length; its errors end the file.
+    /// Receives the length of every piece of content. An error ends the file.
     pub(crate) advance: &'a (dyn Fn(u64) -> Result<()> + Sync),
 }
 
-/// The thing whose attributes are set: what a descriptor holds open, or a name in a directory.
+/// Inode whose attributes are set: an open descriptor, or a name in a directory.
 #[derive(Clone, Copy)]
 enum Subject<'a> {
     Open(BorrowedFd<'a>),
@@ -75,7 +74,7 @@ impl Restorer<'_> {
     /// Makes an inode that is no directory.
     ///
     /// # Errors
-    /// What keeps it from existing with its whole content; nothing is left of it then. Failures of
+    /// Failures to make the inode with its whole content; nothing of it is left then. Failures of
     /// attributes go to `problem`.
     pub(crate) fn make(&self, place: &Place<'_>, inode: &Inode) -> Result<()> {
         check_name(place.name)?;
@@ -93,17 +92,17 @@ impl Restorer<'_> {
                 weald_sys::make_node_at(place.fd, name, kind, FILLING_FILE)
             })?;
         }
-        self.take_inherited_acl(place, inode.kind);
+        self.remove_inherited_acl(place, inode.kind);
         self.restore(Subject::Named(place.fd.as_fd(), place.name), inode, &|| {
             place.dir.path_of(place.name)
         });
         Ok(())
     }
 
-    /// Makes a directory, or opens the one that is there; answers whether it is new.
+    /// Makes a directory, or opens an existing one; returns whether it is new.
     ///
     /// # Errors
-    /// What keeps it from existing.
+    /// Failures to make or open it.
     pub(crate) fn make_dir(&self, place: &Place<'_>) -> Result<(OwnedFd, bool)> {
         check_name(place.name)?;
         let make = || weald_sys::make_dir_at(place.fd, place.name, FILLING_DIR);
@@ -120,11 +119,11 @@ impl Restorer<'_> {
             }
             made => made.map_err(|e| Error::io("mkdir", e))?,
         }
-        self.take_inherited_acl(place, FileKind::Directory);
+        self.remove_inherited_acl(place, FileKind::Directory);
         Ok((open().map_err(|e| Error::io("open", e))?, true))
     }
 
-    /// Gives a directory, everything in which exists, its attributes and times.
+    /// Gives a directory its attributes and times. All its entries must exist.
     pub(crate) fn finish_dir(&self, fd: &OwnedFd, inode: &Inode, path: &dyn Fn() -> Vec<u8>) {
         self.restore(Subject::Open(fd.as_fd()), inode, path);
     }
@@ -135,25 +134,25 @@ impl Restorer<'_> {
             weald_sys::create_file_at(place.fd, name, permissions)
         })?;
         if let Err(error) = self.write_content(inode, &file) {
-            // Nothing better can be done about a failure of this one.
+            // A failure of the removal has no remedy here.
             let _ = weald_sys::remove_file_at(place.fd, place.name);
             return Err(error);
         }
-        self.take_inherited_acl(place, inode.kind);
+        self.remove_inherited_acl(place, inode.kind);
         self.restore(Subject::Open(file.as_fd()), inode, &|| {
             place.dir.path_of(place.name)
         });
         Ok(())
     }
 
-    /// What a file has from the beginning: what it will have in the end, where nobody can do more
-    /// with it meanwhile than then.
+    /// The permissions with which a file is made: the final ones if they give no user more rights
+    /// meanwhile than in the end.
     fn permissions_while_filling(&self, inode: &Inode) -> u16 {
         let attributes = &inode.attributes;
         let wanted = (attributes.uid, attributes.gid);
         let is_ours = |own| !self.policy.keeps_owner || wanted == own;
         let stays_ours = self.policy.own_ids.is_some_and(is_ours);
-        // The mode decides who may set xattrs, and writing may take set-uid bits away.
+        // Setting xattrs depends on the mode, and a write may clear set-uid bits.
         let is_plain = attributes.permissions & 0o7000 == 0 && inode.xattr_set.is_none();
         match stays_ours && is_plain {
             true => attributes.permissions,
@@ -161,7 +160,7 @@ impl Restorer<'_> {
         }
     }
 
-    /// Writes the data runs of a file where they belong; holes stay holes.
+    /// Writes the data runs of a file at their offsets; holes stay holes.
     fn write_content(&self, inode: &Inode, file: &File) -> Result<()> {
         let mut written_end = 0;
         let mut result = Ok(());
@@ -189,7 +188,7 @@ impl Restorer<'_> {
         let end = run.offset + run.len;
         let mut offset = run.offset;
         while offset < end {
-            let len = usize::try_from((end - offset).min(PIECE_LEN)).unwrap_or(usize::MAX);
+            let len = usize::try_from((end - offset).min(READ_LEN)).unwrap_or(usize::MAX);
             let piece = self.image.read(inode, offset, len)?;
             if piece.is_empty() {
                 return Err(Error::invalid(format!("the content ends at byte {offset}")));
@@ -203,7 +202,8 @@ impl Restorer<'_> {
     }
 
     /// Runs `make` with the name of `place`. If an entry has that name and may be overwritten,
-    /// `make` gets a hidden name instead, and a rename replaces the entry: it stays if `make` fails.
+    /// `make` gets a hidden name instead, and a rename replaces the entry: it stays if `make`
+    /// fails.
     pub(crate) fn create<T>(
         &self,
         place: &Place<'_>,
@@ -225,11 +225,11 @@ impl Restorer<'_> {
         }
     }
 
-    /// Takes off the ACLs that a new entry got from a directory which was there before.
-    fn take_inherited_acl(&self, place: &Place<'_>, kind: FileKind) {
+    /// Removes the ACLs that a new entry inherited from an existing directory.
+    fn remove_inherited_acl(&self, place: &Place<'_>, kind: FileKind) {
         if place.dir.hands_down_acl && kind != FileKind::Symlink {
             for name in [ACL_ACCESS, ACL_DEFAULT] {
-                // Most have none, and then this fails.
+                // Fails for entries without such an ACL.
                 let _ = weald_sys::remove_xattr_at(place.fd, place.name, name);
             }
         }
@@ -242,7 +242,7 @@ impl Restorer<'_> {
             is_done
         };
         let attributes = &inode.attributes;
-        // One look costs less than setting what is right already.
+        // One stat costs less than setting attributes that are right already.
         let found = subject.stat().ok();
         let has_owner = found.is_some_and(|f| (f.uid, f.gid) == (attributes.uid, attributes.gid));
         let is_owned = self.policy.keeps_owner
@@ -255,8 +255,8 @@ impl Restorer<'_> {
             (self.problem)(&path(), error.context("xattrs"));
             Vec::new()
         });
-        // An ACL changes the mode, and the mode decides who may set `user.*`: so these, the mode,
-        // the ACLs.
+        // An ACL changes the mode, and setting `user.*` depends on the mode. So the order is
+        // `user.*`, mode, ACLs.
         let (acls, others): (Vec<_>, Vec<_>) = xattrs
             .iter()
             .partition(|xattr| xattr.name.starts_with(b"system."));
@@ -271,7 +271,7 @@ impl Restorer<'_> {
         };
         set_all(others);
         let wanted = self.permissions(inode, is_owned, is_owned || has_owner);
-        // Another owner would have taken bits away since.
+        // A chown since the stat would have cleared bits.
         let has_mode = has_owner && found.is_some_and(|f| f.permissions == wanted);
         if inode.kind != FileKind::Symlink && !has_mode {
             check("set mode", subject.set_mode(wanted));
@@ -284,16 +284,15 @@ impl Restorer<'_> {
         check("set times", subject.set_times(times));
     }
 
-    /// The permission bits to set: those without the ACL, which brings the others along if it is
-    /// restored. Without the right owner, set-uid and set-gid would hand out the rights of somebody
-    /// else.
+    /// The permission bits to set before the ACL, which sets its own bits when it is restored. With
+    /// another owner, set-uid and set-gid would grant the rights of the wrong user.
     fn permissions(&self, inode: &Inode, is_owned: bool, has_ids: bool) -> u16 {
         let stored = inode.attributes.permissions;
         let ids = if has_ids { Ids::Kept } else { Ids::Changed };
         let bits = match inode.xattr_set.map(|_| self.image.xattrs(inode)) {
             None => stored,
             Some(Ok(set)) => permissions_without_acl(stored, &set, ids),
-            // Nobody knows whom an ACL among them denies.
+            // An ACL among the unreadable xattrs may deny any user.
             Some(Err(_)) => stored & 0o7700,
         };
         if is_owned || inode.kind == FileKind::Directory {
@@ -372,9 +371,10 @@ fn replace<T>(place: &Place<'_>, make: impl Fn(&[u8]) -> io::Result<T>) -> Resul
     Ok(made)
 }
 
-/// Takes from a directory that is there what the image's mode does not give, before anything is put
-/// into it: the rest of its attributes come last. A directory that refuses does so then, and says it.
-pub(crate) fn close_early(fd: &OwnedFd, inode: &Inode) {
+/// Removes from an existing directory the permissions that the image's mode does not have, before
+/// the directory is filled. Its other attributes come last. A directory that refuses is reported
+/// then.
+pub(crate) fn restrict_existing_dir(fd: &OwnedFd, inode: &Inode) {
     if let Ok(found) = weald_sys::stat_fd(fd) {
         let wanted = found.permissions & (inode.attributes.permissions | FILLING_DIR);
         if wanted != found.permissions {
@@ -383,8 +383,8 @@ pub(crate) fn close_early(fd: &OwnedFd, inode: &Inode) {
     }
 }
 
-/// Refuses names that would lead elsewhere. The reader lets none through; this guards the host all
-/// the same.
+/// Refuses names that lead out of the directory. The reader refuses them too; this is the second
+/// guard of the host.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     let is_bad = matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0);
     if is_bad {

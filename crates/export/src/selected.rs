@@ -1,7 +1,8 @@
-//! A walk over what a selection wants and the directories that lead there, each before its entries.
+//! A walk over the selected entries and the directories above them, each directory before its
+//! entries.
 //!
-//! A directory that is not wanted itself appears only once something below it is: `**/x` yields no
-//! empty directories.
+//! A directory that is not selected appears only if an entry below it is: `**/x` yields no empty
+//! directories.
 
 use std::collections::VecDeque;
 use weald_format::{FileKind, Result};
@@ -13,14 +14,14 @@ use weald_vfs::{Follow, Scope, Selection, Step, Visit, Walker, resolve};
 pub(crate) enum Event {
     /// An entry to make; [`SelectedWalk::path`] has its path.
     Enter(Visit),
-    /// The directory entered last and not yet left is complete.
+    /// The innermost open directory is complete.
     Leave,
 }
 
-/// A directory that the walk is in.
+/// An open directory of the walk.
 struct Level {
     scope: Scope,
-    /// Its entry, until it is told.
+    /// Its entry, until the walk has returned it.
     pending: Option<Visit>,
     path_len: usize,
 }
@@ -30,12 +31,12 @@ pub(crate) struct SelectedWalk<'a> {
     walker: Walker<'a>,
     selection: &'a Selection,
     levels: Vec<Level>,
-    /// Entries to tell before the walk goes on, with the length of their paths.
+    /// Entries to return before the next step of the walker, with the lengths of their paths.
     ready: VecDeque<(usize, Visit)>,
-    /// Length of the path of the entry told last.
+    /// Length of the path of the entry returned last.
     path_len: usize,
-    /// Levels from this one on (0-based) lie in a directory that was given up.
-    dead_from: Option<usize>,
+    /// Levels from this one on (0-based) lie in a directory that the caller skipped.
+    skipped_from: Option<usize>,
     hits: Vec<bool>,
 }
 
@@ -48,38 +49,38 @@ impl<'a> SelectedWalk<'a> {
             levels: Vec::new(),
             ready: VecDeque::new(),
             path_len: 0,
-            dead_from: None,
+            skipped_from: None,
             hits: vec![false; selection.pattern_count()],
         })
     }
 
-    /// The path, from the root of the image, of the entry told last; after an error, of what cannot
-    /// be read.
+    /// The path, from the root of the image, of the entry returned last; after an error, of the
+    /// directory that cannot be read.
     pub(crate) fn path(&self) -> &[u8] {
         self.walker.path().get(..self.path_len).unwrap_or_default()
     }
 
-    /// Indices of the patterns that have selected nothing so far.
+    /// Indices of the patterns without a match so far.
     pub(crate) fn unmatched(&self) -> Vec<usize> {
         let misses = self.hits.iter().enumerate().filter(|(_, is_hit)| !**is_hit);
         misses.map(|(index, _)| index).collect()
     }
 
-    /// Gives up the directory told last: neither its entries nor its `Leave` will be told.
-    pub(crate) fn give_up(&mut self) {
-        // Told directories have a level; the one told last is that with its path.
+    /// Skips the directory returned last: the walk returns neither its entries nor its `Leave`.
+    pub(crate) fn skip_dir(&mut self) {
+        // Each returned directory has a level; the last one is that with its path.
         let index = self
             .levels
             .iter()
             .rposition(|level| level.path_len == self.path_len);
         self.ready.clear();
-        self.dead_from = index;
+        self.skipped_from = index;
     }
 
-    /// The next entry to make or directory to finish, `None` at the end.
+    /// The next entry to make or directory to finish; `None` at the end.
     ///
     /// # Errors
-    /// What the reader reports of one directory; the walk may go on.
+    /// Those of the reader for one directory. The walk may continue.
     pub(crate) fn next(&mut self) -> Result<Option<Event>> {
         loop {
             if let Some((path_len, visit)) = self.ready.pop_front() {
@@ -113,16 +114,16 @@ impl<'a> SelectedWalk<'a> {
             None => self.selection.root(&mut hit),
         };
         let is_wanted = scope.is_wanted();
-        let is_useless = self.dead_from.is_some() || !scope.may_hold_wanted();
-        if is_dir && is_useless {
+        let is_outside = self.skipped_from.is_some() || !scope.may_hold_wanted();
+        if is_dir && is_outside {
             self.walker.skip_children();
         }
-        if is_useless || !(is_dir || is_wanted) {
+        if is_outside || !(is_dir || is_wanted) {
             return;
         }
         let path_len = self.path_len;
         if is_wanted {
-            self.tell_pending();
+            self.queue_pending();
         }
         if is_dir {
             let pending = (!is_wanted).then(|| visit.clone());
@@ -137,7 +138,7 @@ impl<'a> SelectedWalk<'a> {
         }
     }
 
-    fn tell_pending(&mut self) {
+    fn queue_pending(&mut self) {
         for level in &mut self.levels {
             if let Some(visit) = level.pending.take() {
                 self.ready.push_back((level.path_len, visit));
@@ -145,15 +146,17 @@ impl<'a> SelectedWalk<'a> {
         }
     }
 
-    /// Whether the directory left was told.
+    /// Leaves a directory. Returns whether the walk has returned it to the caller.
     fn leave(&mut self) -> bool {
         let Some(level) = self.levels.pop() else {
             return false;
         };
-        let is_dead = self.dead_from.is_some_and(|from| self.levels.len() >= from);
-        if self.dead_from == Some(self.levels.len()) {
-            self.dead_from = None;
+        let is_skipped = self
+            .skipped_from
+            .is_some_and(|from| self.levels.len() >= from);
+        if self.skipped_from == Some(self.levels.len()) {
+            self.skipped_from = None;
         }
-        level.pending.is_none() && !is_dead
+        level.pending.is_none() && !is_skipped
     }
 }

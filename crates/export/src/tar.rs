@@ -1,14 +1,15 @@
-//! An image, or what a selection wants of it, as a pax stream: the same bytes every time.
+//! Writes an image, or a selection of it, as a pax stream. The same input gives the same bytes.
 //!
-//! Holes become GNU sparse files (format 1.0, which GNU tar, bsdtar and Python know). Sockets are
-//! left out and told: tar has no word for them.
+//! Files with holes become GNU sparse files (format 1.0, which GNU tar, bsdtar and Python read).
+//! Sockets are left out with a warning: tar has no type for them.
 //!
-//! A header announces the length of what follows, so a member whose content is damaged is left out
-//! before its header is written: small contents are read into memory first, large ones are read
-//! twice. Where the second reading fails all the same, zeros fill the member, and it is told.
+//! A header announces the length of the data, so a file with damaged contents must be left out
+//! before its header is written. Small contents are read into memory first; large ones are read
+//! twice. If the second read fails, zeros fill the member, and the watch gets a problem.
 
 use crate::extract::ExtractWatch;
 use crate::pax::{BLOCK_LEN, Entry, type_flag};
+use crate::restore::READ_LEN;
 use crate::selected::{Event, SelectedWalk};
 use crate::tar_output::TarOutput;
 use std::collections::HashMap;
@@ -18,41 +19,38 @@ use weald_format::{Error, FileKind, Ids, InodeNo, Result, XattrSet, permissions_
 use weald_image::{Image, Inode, Run};
 use weald_vfs::Selection;
 
-/// Bytes asked of the reader at once.
-const PIECE_LEN: u64 = 1 << 20;
-
-/// Bytes of data that are held in memory until all of them are read; longer contents are read twice.
+/// Bytes of data held in memory until all of them are read. Longer contents are read twice.
 const HELD_LEN_MAX: u64 = 8 << 20;
 
-/// What a tar stream is made of.
+/// Options of a tar stream.
 #[derive(Debug, Clone, Default)]
 pub struct TarOptions {
-    /// What of the image.
+    /// Entries of the image to write.
     pub selection: Selection,
     /// Leave extended attributes out.
     pub drops_xattrs: bool,
 }
 
-/// What was written.
+/// Result of writing a tar stream.
 #[derive(Debug, Clone, Default)]
 pub struct TarReport {
     /// Bytes written.
     pub len: u64,
-    /// Problems told.
+    /// Problems reported to the watch.
     pub problem_count: u64,
-    /// Indices of the patterns that selected nothing.
+    /// Indices of the patterns without a match.
     pub unmatched: Vec<usize>,
 }
 
-/// Writes what `options` select of `image` to `output` as a tar stream. Paths have no leading `/`;
+/// Writes the selected entries of `image` to `output` as a tar stream. Paths have no leading `/`;
 /// the root is `./`.
 ///
 /// # Errors
-/// Where `output` fails. A member that cannot be read is told to `watch` and left out.
+/// Those of `output`. An entry that cannot be read is left out and reported to `watch`.
 ///
 /// # Cost
-/// Reads every selected file once, those of more than 8 MiB of data twice; memory for one small
-/// file, and for inodes of several names.
+/// Reads every selected file once, files with more than 8 MiB of data twice. Memory for one small
+/// file and for a table of the inodes with several names.
 pub fn write_tar(
     image: &Image,
     options: &TarOptions,
@@ -68,7 +66,7 @@ pub fn write_tar(
     let mut walk = SelectedWalk::new(image, &options.selection)?;
     let mut problem_count = 0;
     loop {
-        let told = match walk.next() {
+        let written = match walk.next() {
             Ok(None) => break,
             Ok(Some(Event::Leave)) => Ok(()),
             Ok(Some(Event::Enter(visit))) if visit.inode.kind == FileKind::Socket => {
@@ -79,7 +77,7 @@ pub fn write_tar(
             Ok(Some(Event::Enter(visit))) => writer.entry(walk.path(), &visit.inode)?,
             Err(error) => Err(error),
         };
-        if let Err(error) = told {
+        if let Err(error) = written {
             problem_count += 1;
             watch.problem(walk.path(), &error);
         }
@@ -99,11 +97,11 @@ struct TarWriter<'a> {
     image: &'a Image,
     options: &'a TarOptions,
     output: TarOutput<'a>,
-    /// Where inodes of several names were written, and how many names are still to come.
+    /// Path of the first name of each inode with several names, and the count of remaining names.
     first_names: HashMap<InodeNo, (Box<[u8]>, u64)>,
 }
 
-/// The data runs of a sparse file, summed up.
+/// Totals of the data runs of a file.
 struct SparseMap {
     run_count: u64,
     /// Bytes of the map as text, before padding.
@@ -113,8 +111,8 @@ struct SparseMap {
 }
 
 impl TarWriter<'_> {
-    /// Writes one entry. The outer result is the stream's, the inner one the entry's, of which
-    /// nothing was written then.
+    /// Writes one entry. An outer error is one of the stream. An inner error is one of the entry,
+    /// and nothing of the entry was written.
     fn entry(&mut self, path: &[u8], inode: &Inode) -> Result<Result<()>> {
         let Some(type_flag) = type_flag(inode.kind) else {
             return Ok(Err(Error::invalid("a socket, which tar cannot hold")));
@@ -131,12 +129,12 @@ impl TarWriter<'_> {
             self.output.header(&entry)?;
             return Ok(Ok(()));
         }
-        let parts = self.parts(inode).and_then(|parts| {
-            let held = self.checked_data(inode, &parts.2)?;
-            Ok((parts, held))
+        let inputs = self.inputs(inode).and_then(|inputs| {
+            let held = self.checked_data(inode, &inputs.2)?;
+            Ok((inputs, held))
         });
-        let ((xattrs, target, map), held) = match parts {
-            Ok(parts) => parts,
+        let ((xattrs, target, map), held) = match inputs {
+            Ok(inputs) => inputs,
             Err(error) => {
                 self.first_names.remove(&inode.ino);
                 return Ok(Err(error));
@@ -158,7 +156,7 @@ impl TarWriter<'_> {
         if map.has_hole {
             self.write_map(inode, &map)?;
         }
-        let told = match held {
+        let written = match held {
             Some(data) => {
                 self.output.write(&data)?;
                 Ok(())
@@ -166,10 +164,10 @@ impl TarWriter<'_> {
             None => self.write_data(inode, &map)?,
         };
         self.output.pad(size)?;
-        Ok(told)
+        Ok(written)
     }
 
-    /// Reads the whole content, so that nothing announces a damaged one; gives it, if it is small.
+    /// Reads the whole content before its header is written. Returns it if it is small.
     fn checked_data(&self, inode: &Inode, map: &SparseMap) -> Result<Option<Vec<u8>>> {
         let mut held = Vec::new();
         let is_held = map.data_len <= HELD_LEN_MAX;
@@ -182,7 +180,7 @@ impl TarWriter<'_> {
         Ok(is_held.then_some(held))
     }
 
-    /// The permission bits to write: what its ACL denies, they deny where it is left out.
+    /// The permission bits to write. If the ACL is left out, they deny what the ACL denies.
     fn permissions(&self, inode: &Inode) -> u16 {
         let stored = inode.attributes.permissions;
         let dropped = inode.xattr_set.filter(|_| self.options.drops_xattrs);
@@ -193,8 +191,8 @@ impl TarWriter<'_> {
         }
     }
 
-    /// All that is needed of an inode before its header is written.
-    fn parts(&self, inode: &Inode) -> Result<(XattrSet, Vec<u8>, SparseMap)> {
+    /// Xattrs, symlink target and data runs: the input of the header.
+    fn inputs(&self, inode: &Inode) -> Result<(XattrSet, Vec<u8>, SparseMap)> {
         let keeps_xattrs = inode.xattr_set.is_some() && !self.options.drops_xattrs;
         let xattrs = if keeps_xattrs {
             self.image.xattrs(inode)?.to_vec()
@@ -210,18 +208,18 @@ impl TarWriter<'_> {
         Ok((xattrs, target, self.sparse_map(inode)?))
     }
 
-    /// The name under which the inode was written already, if it was.
+    /// The first name of the inode, if that was written already.
     fn first_name(&mut self, name: &[u8], inode: &Inode) -> Option<Box<[u8]>> {
         if inode.kind == FileKind::Directory || inode.nlink < 2 {
             return None;
         }
-        let Some((first, rest_count)) = self.first_names.get_mut(&inode.ino) else {
+        let Some((first, remaining_count)) = self.first_names.get_mut(&inode.ino) else {
             self.first_names
                 .insert(inode.ino, (name.into(), inode.nlink - 1));
             return None;
         };
-        *rest_count = rest_count.saturating_sub(1);
-        if *rest_count > 0 {
+        *remaining_count = remaining_count.saturating_sub(1);
+        if *remaining_count > 0 {
             return Some(first.clone());
         }
         self.first_names.remove(&inode.ino).map(|(first, _)| first)
@@ -249,7 +247,7 @@ impl TarWriter<'_> {
             ControlFlow::Continue(())
         })?;
         if map.has_hole && data_end < inode.size.0 {
-            // An empty run at the end, as GNU tar writes it, gives the file its length.
+            // GNU tar writes an empty run at the end, which gives the file its length.
             map.run_count += 1;
             map.text_len += digits_len(inode.size.0) + digits_len(0);
         }
@@ -280,8 +278,8 @@ impl TarWriter<'_> {
         self.output.pad(map.text_len)
     }
 
-    /// Writes the data of a file. The outer result is the stream's; the inner one is what kept the
-    /// rest from being read, in whose place are zeros.
+    /// Writes the data of a file. An outer error is one of the stream. An inner error is one of
+    /// reading: zeros stand in the place of the data from there on.
     fn write_data(&mut self, inode: &Inode, map: &SparseMap) -> Result<Result<()>> {
         let start = self.output.written_len();
         let (output, mut written) = (&mut self.output, Ok(()));
@@ -295,13 +293,13 @@ impl TarWriter<'_> {
         written?;
         let Err(error) = read else { return Ok(Ok(())) };
         let done_len = self.output.written_len() - start;
-        let mut rest = map.data_len.saturating_sub(done_len);
+        let mut remaining_len = map.data_len.saturating_sub(done_len);
         let zeros = [0; BLOCK_LEN];
-        while rest > 0 {
-            let len = rest.min(BLOCK_LEN as u64);
+        while remaining_len > 0 {
+            let len = remaining_len.min(BLOCK_LEN as u64);
             self.output
                 .write(zeros.get(..len as usize).unwrap_or_default())?;
-            rest -= len;
+            remaining_len -= len;
         }
         self.first_names.remove(&inode.ino);
         Ok(Err(error.context(format!(
@@ -343,7 +341,7 @@ fn each_piece(
         let end = run.offset + run.len;
         let mut offset = run.offset;
         while offset < end {
-            let len = usize::try_from((end - offset).min(PIECE_LEN)).unwrap_or(usize::MAX);
+            let len = usize::try_from((end - offset).min(READ_LEN)).unwrap_or(usize::MAX);
             let piece = image.read(inode, offset, len)?;
             if piece.is_empty() {
                 return Err(Error::invalid(format!("the content ends at byte {offset}")));

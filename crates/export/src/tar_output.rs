@@ -1,11 +1,11 @@
-//! The frame of a tar stream: headers, data padded to blocks, the end.
+//! Framing of a tar stream: headers, data padded to blocks, the end mark.
 
 use crate::pax::{BLOCK_LEN, Entry, headers};
 use std::io::Write;
 use weald_format::{Error, Result};
 
-/// The blocks of zeros that end a stream, padded to the usual record of 20 blocks.
-const RECORD_LEN: u64 = 20 * BLOCK_LEN as u64;
+/// Bytes of a tar record: 20 blocks, the default of tar. The stream is padded to whole records.
+const TAR_RECORD_LEN: u64 = 20 * BLOCK_LEN as u64;
 
 /// A tar stream being written.
 pub struct TarOutput<'a> {
@@ -24,7 +24,8 @@ impl<'a> TarOutput<'a> {
         self.len
     }
 
-    /// Begins a member; what its size announces follows, and then [`TarOutput::pad`].
+    /// Begins a member. The caller then writes as many bytes as its size says, and calls
+    /// [`TarOutput::pad`].
     ///
     /// # Errors
     /// `Io`, `Full`.
@@ -33,7 +34,7 @@ impl<'a> TarOutput<'a> {
     }
 
     /// Writes the map of a sparse file of `len` bytes with data in `runs` (offset, length), in
-    /// GNU's format 1.0, and pads it. [`map_len`] says how long it gets.
+    /// GNU's format 1.0, and pads it. [`map_len`] returns its length.
     ///
     /// # Errors
     /// `Io`, `Full`.
@@ -54,25 +55,25 @@ impl<'a> TarOutput<'a> {
             .map_err(|e| Error::io("write", e))
     }
 
-    /// Pads what was `len` bytes long to whole blocks.
+    /// Pads data of `len` bytes to whole blocks.
     ///
     /// # Errors
     /// `Io`, `Full`.
     pub fn pad(&mut self, len: u64) -> Result<()> {
-        let rest = len.next_multiple_of(BLOCK_LEN as u64) - len;
+        let padding_len = len.next_multiple_of(BLOCK_LEN as u64) - len;
         let zeros = [0; BLOCK_LEN];
-        let rest = usize::try_from(rest).unwrap_or(0);
-        self.write(zeros.get(..rest).unwrap_or_default())
+        let padding_len = usize::try_from(padding_len).unwrap_or(0);
+        self.write(zeros.get(..padding_len).unwrap_or_default())
     }
 
-    /// Ends the stream.
+    /// Writes the end mark: two blocks of zeros, padded to a whole record.
     ///
     /// # Errors
     /// `Io`, `Full`.
     pub fn finish(&mut self) -> Result<()> {
         self.write(&[0; 2 * BLOCK_LEN])?;
-        let rest = self.len.next_multiple_of(RECORD_LEN) - self.len;
-        self.write(&vec![0; usize::try_from(rest).unwrap_or(0)])?;
+        let padding_len = self.len.next_multiple_of(TAR_RECORD_LEN) - self.len;
+        self.write(&vec![0; usize::try_from(padding_len).unwrap_or(0)])?;
         self.output.flush().map_err(|e| Error::io("write", e))
     }
 }

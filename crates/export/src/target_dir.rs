@@ -1,14 +1,15 @@
-//! Directories being filled: reached by descriptors only, finished (attributes, times) when their
-//! last entry is.
+//! Directories of the target while they are filled. They are reached by descriptors only. A
+//! directory gets its attributes and times when its last entry is complete.
 //!
 //! Invariants:
-//! - A directory is kept alive by the walk that is in it, by every job for one of its entries and
-//!   by its sub-directories; whoever lets go last finishes it and goes on with its parent. So a
-//!   directory's times are set after everything in it exists, by any thread, with no list of
-//!   directories.
-//! - Descriptors are few: the walk forgets those far above it, and those that it leaves unfinished
-//!   but for some. A forgotten directory is reached again through `..` of its child and recognised
-//!   by device and inode number; a stranger there is an error, never written to.
+//! - References to a directory are held by the walk while it is inside, by every job for one of its
+//!   entries, and by its subdirectories. The thread that drops the last reference finishes the
+//!   directory and drops its reference to the parent. So the times of a directory are set after all
+//!   its entries exist, without a list of directories.
+//! - Few descriptors are open: the walk closes those far above it, and most of those of directories
+//!   that it leaves unfinished. A directory whose descriptor is closed is opened again through `..`
+//!   of a child and recognised by device and inode number. Another directory there is an error and
+//!   is never written to.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
@@ -22,18 +23,18 @@ pub(crate) struct TargetDir {
     parent: Option<Arc<TargetDir>>,
     name: Box<[u8]>,
     handle: Mutex<Handle>,
-    /// Attributes to set at the end; none for a directory that keeps its own.
+    /// Attributes to set at the end; `None` for a directory that keeps its own.
     pub(crate) attributes: Option<Inode>,
-    /// New entries inherit an ACL from it, which has to be taken off them.
+    /// New entries inherit an ACL from the directory. The extraction removes it from them.
     pub(crate) hands_down_acl: bool,
-    /// The walk has left it, and its descriptor stays open until it is finished.
+    /// The walk has left the directory; its descriptor stays open until it is finished.
     pub(crate) is_kept: AtomicBool,
 }
 
 #[derive(Clone)]
 enum Handle {
     Open(Arc<OwnedFd>),
-    Forgotten { dev: u64, ino: u64 },
+    Closed { dev: u64, ino: u64 },
 }
 
 impl TargetDir {
@@ -50,7 +51,7 @@ impl TargetDir {
         })
     }
 
-    /// A directory just made or found in `parent`.
+    /// A directory that was made or found in `parent`.
     pub(crate) fn child(
         parent: &Arc<Self>,
         name: &[u8],
@@ -69,7 +70,7 @@ impl TargetDir {
         })
     }
 
-    /// The path from the root of the target of the entry `name`.
+    /// The path of the entry `name`, from the root of the target.
     pub(crate) fn path_of(&self, name: &[u8]) -> Vec<u8> {
         let mut names = vec![name];
         let mut dir = self;
@@ -82,20 +83,20 @@ impl TargetDir {
         names.join(&b'/')
     }
 
-    /// Its descriptor, if it was not forgotten.
+    /// The descriptor, if it is open.
     pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
         match &*self.lock() {
             Handle::Open(fd) => Some(Arc::clone(fd)),
-            Handle::Forgotten { .. } => None,
+            Handle::Closed { .. } => None,
         }
     }
 
-    /// Forgets the descriptor, which closes when its last user is done.
-    pub(crate) fn forget(&self) -> Result<()> {
+    /// Drops the descriptor. It closes when no other thread uses it.
+    pub(crate) fn close(&self) -> Result<()> {
         let mut handle = self.lock();
         if let Handle::Open(fd) = &*handle {
             let stat = weald_sys::stat_fd(fd).map_err(|e| self.error("stat", e))?;
-            *handle = Handle::Forgotten {
+            *handle = Handle::Closed {
                 dev: stat.dev,
                 ino: stat.ino,
             };
@@ -103,12 +104,12 @@ impl TargetDir {
         Ok(())
     }
 
-    /// Its descriptor, opened again through a child's if it was forgotten.
+    /// The descriptor. If it is closed, it is opened again through that of a child.
     pub(crate) fn fd_from_child(&self, child: &OwnedFd) -> Result<Arc<OwnedFd>> {
         let handle = self.lock().clone();
         let (dev, ino) = match handle {
             Handle::Open(fd) => return Ok(fd),
-            Handle::Forgotten { dev, ino } => (dev, ino),
+            Handle::Closed { dev, ino } => (dev, ino),
         };
         let fd = weald_sys::open_dir_at(child, b"..").map_err(|e| self.error("open again", e))?;
         let stat = weald_sys::stat_fd(&fd).map_err(|e| self.error("stat", e))?;
@@ -121,17 +122,17 @@ impl TargetDir {
         Ok(Arc::new(fd))
     }
 
-    /// Remembers `fd`, which [`Self::fd_from_child`] gave.
-    pub(crate) fn remember(&self, fd: &Arc<OwnedFd>) {
+    /// Stores `fd`, which [`Self::fd_from_child`] returned.
+    pub(crate) fn set_fd(&self, fd: &Arc<OwnedFd>) {
         *self.lock() = Handle::Open(Arc::clone(fd));
     }
 
-    /// Its parent; none for the root.
+    /// The parent; `None` for the root.
     pub(crate) fn parent(&self) -> Option<&Arc<Self>> {
         self.parent.as_ref()
     }
 
-    /// Takes it apart into its parent: so that a long chain of parents is not dropped by recursion.
+    /// Returns the parent, so that a long chain of parents is not dropped by recursion.
     pub(crate) fn into_parent(mut self) -> Option<Arc<Self>> {
         self.parent.take()
     }
