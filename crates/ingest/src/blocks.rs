@@ -1,8 +1,8 @@
-//! The settled tree in a temporary file: a block for each directory, in the order in which the tree
+//! The assembled tree in a temporary file: one block per directory, in the order in which the tree
 //! is written.
 //!
-//! A block is the number of entries, the number of bytes that follow, and for each entry its name
-//! behind its length and its record behind its length.
+//! A block has the count of entries and the length of the entries in bytes. For each entry follow
+//! the length of the name, the name, the length of the record and the record.
 
 use crate::member::damaged;
 use std::path::Path;
@@ -10,8 +10,8 @@ use weald_format::cursor::{Cursor, put_varint};
 use weald_format::{Error, Result};
 use weald_io::{ReadAt, Spool};
 
-/// Bytes that are written, or read, at once.
-const PIECE_LEN: usize = 256 << 10;
+/// Bytes written or read at once.
+const TREE_PIECE_LEN: usize = 256 << 10;
 
 /// Writes blocks.
 pub struct BlockWriter {
@@ -20,14 +20,14 @@ pub struct BlockWriter {
 }
 
 impl BlockWriter {
-    /// Blocks in a temporary file in `dir`.
+    /// A writer of blocks into a temporary file in `dir`.
     ///
     /// # Errors
     /// `Io`.
     pub fn new(dir: &Path) -> Result<Self> {
         Ok(Self {
             spool: Spool::create(dir)?,
-            pending: Vec::with_capacity(PIECE_LEN),
+            pending: Vec::with_capacity(TREE_PIECE_LEN),
         })
     }
 
@@ -39,7 +39,7 @@ impl BlockWriter {
         put_varint(&mut self.pending, count);
         put_varint(&mut self.pending, entries.len() as u64);
         self.pending.extend_from_slice(entries);
-        if self.pending.len() >= PIECE_LEN {
+        if self.pending.len() >= TREE_PIECE_LEN {
             self.spool.append(&self.pending)?;
             self.pending.clear();
         }
@@ -56,7 +56,7 @@ impl BlockWriter {
     }
 }
 
-/// Appends an entry of a block; `put_name` appends its name, `len` bytes.
+/// Appends an entry to the entries of a block.
 pub fn put_entry(out: &mut Vec<u8>, name: &[u8], record: &[u8]) {
     out.push(name.len() as u8);
     crate::path::put_name(name, out);
@@ -67,17 +67,17 @@ pub fn put_entry(out: &mut Vec<u8>, name: &[u8], record: &[u8]) {
 /// Name and record of an entry.
 pub type Named<'b> = (&'b [u8], &'b [u8]);
 
-/// Reads blocks from the first on.
+/// Reads blocks in order.
 pub struct BlockReader<'a> {
     spool: &'a Spool,
-    /// Where in the file the bytes in memory end.
+    /// Offset in the file of the end of `piece`.
     offset: u64,
     piece: Vec<u8>,
     at: usize,
 }
 
 impl<'a> BlockReader<'a> {
-    /// Blocks of `spool`.
+    /// A reader of the blocks of `spool`.
     pub fn new(spool: &'a Spool) -> Self {
         Self {
             spool,
@@ -93,7 +93,7 @@ impl<'a> BlockReader<'a> {
     /// `Io`.
     pub fn next(&mut self) -> Result<Option<Vec<Named<'_>>>> {
         // Two numbers of at most ten bytes each.
-        self.want(20)?;
+        self.fill_to(20)?;
         if self.at == self.piece.len() {
             return Ok(None);
         }
@@ -102,7 +102,7 @@ impl<'a> BlockReader<'a> {
         let count = cursor.varint().map_err(damaged)?;
         let len = cursor.varint().map_err(damaged)? as usize;
         self.at += before - cursor.remaining();
-        self.want(len)?;
+        self.fill_to(len)?;
         let bytes = self.piece.get(self.at..self.at + len);
         let bytes = bytes.ok_or_else(|| damaged(Error::invalid("a block is cut short")))?;
         self.at += len;
@@ -115,7 +115,7 @@ impl<'a> BlockReader<'a> {
         Ok(Some(entries))
     }
 
-    fn want(&mut self, len: usize) -> Result<()> {
+    fn fill_to(&mut self, len: usize) -> Result<()> {
         if self.piece.len() - self.at >= len || self.offset == self.spool.len() {
             return Ok(());
         }
@@ -123,7 +123,7 @@ impl<'a> BlockReader<'a> {
         self.at = 0;
         let start = self.piece.len();
         let left = self.spool.len() - self.offset;
-        let len = left.min(len.saturating_sub(start).max(PIECE_LEN) as u64);
+        let len = left.min(len.saturating_sub(start).max(TREE_PIECE_LEN) as u64);
         self.piece.resize(start + len as usize, 0);
         self.spool
             .read_exact_at(&mut self.piece[start..], self.offset)?;

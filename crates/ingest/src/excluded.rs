@@ -1,8 +1,8 @@
 //! Members that the filter excludes and that a later hard link may still name.
 //!
 //! A stream does not say in advance which of its files get further names. So the contents of
-//! excluded files wait in a temporary file. If the filter keeps a hard link to one of them, the link
-//! gets the contents.
+//! excluded files wait in a temporary file. If the filter keeps a hard link to one of them, the
+//! link gets the contents.
 //!
 //! Invariant: the table and the temporary file stay within the limits given to [`Excluded::new`].
 //! Members beyond the limits are forgotten, and [`Excluded::is_complete`] says so.
@@ -15,7 +15,7 @@ use weald_format::{ErrorKind, FileKind, Result};
 use weald_io::{ReadAt, Spool};
 
 /// Bytes of contents read at once.
-const PIECE_LEN: u64 = 1 << 20;
+const SPOOL_PIECE_LEN: u64 = 1 << 20;
 
 /// An excluded member.
 pub enum ExcludedMember {
@@ -166,10 +166,10 @@ impl Excluded {
             Some(spool) => spool,
             None => self.spool.insert(Spool::create(&self.dir)?),
         };
-        let mut piece = vec![0; data_len.min(PIECE_LEN) as usize];
+        let mut piece = vec![0; data_len.min(SPOOL_PIECE_LEN) as usize];
         let mut remaining_len = data_len;
         while remaining_len > 0 {
-            let piece = &mut piece[..remaining_len.min(PIECE_LEN) as usize];
+            let piece = &mut piece[..remaining_len.min(SPOOL_PIECE_LEN) as usize];
             members.read_data(piece)?;
             match spool.append(piece) {
                 Err(error) if error.kind() == ErrorKind::Full => {

@@ -1,4 +1,4 @@
-//! Members become records for the sorter; contents go to the image as they come.
+//! Makes a record of each member for the sorter, and stores the contents in the image.
 
 use crate::excluded::{Excluded, ExcludedMember};
 use crate::links::LinkTexts;
@@ -18,54 +18,55 @@ use weald_format::limits::{NUMBER_MAX, TARGET_LEN_MAX};
 use weald_format::{ContentId, Error, FileKind, Ids, Result, permissions_without_acl};
 use weald_io::{ReadAt, Spool};
 
-/// Longer contents wait in a temporary file: they are read twice.
-const WHOLE_LEN_MAX: u64 = 4 << 20;
-/// Bytes of a long content handled at once.
-const PIECE_LEN: u64 = 1 << 20;
-/// Members between two looks at whether somebody interrupts.
-const LOOK_COUNT: u64 = 1 << 12;
+/// Contents up to this length are held in memory. Longer ones go to a temporary file, because the
+/// writer reads contents twice.
+const IN_MEMORY_LEN_MAX: u64 = 4 << 20;
+/// Bytes of a long content read at once.
+const SPOOL_PIECE_LEN: u64 = 1 << 20;
+/// Members between two checks for an interrupt.
+const CANCEL_CHECK_COUNT: u64 = 1 << 12;
 /// Bytes that the contents of excluded files may take in a temporary file.
 const EXCLUDED_SPOOL_LEN_MAX: u64 = 1 << 30;
-/// What a content costs the image's writer.
+/// Bytes of memory per content in the image's writer.
 const CONTENT_LEN: u64 = 44;
 
-/// What is kept of a stream, and within how much memory.
+/// Filter and memory limits of a stream.
 pub struct GatherOptions<'a> {
-    /// Where temporary files go.
+    /// Directory for temporary files.
     pub dir: &'a Path,
-    /// Rules.
+    /// Rules about which members to keep.
     pub filter: &'a Filter,
     /// Keep extended attributes.
     pub keep_xattrs: bool,
-    /// Bytes for records that are sorted.
+    /// Bytes of memory for the sorter.
     pub sort_len: u64,
-    /// Bytes for directories that are known.
+    /// Bytes for the table of known directories.
     pub dirs_len: u64,
-    /// Bytes that contents may take in tables.
+    /// Bytes that tables of contents may take.
     pub contents_len: u64,
     /// Bytes for the table of excluded members.
     pub excluded_len: u64,
-    /// Who is told of members that are left out, and may end it.
+    /// Receives the members that are left out, and may cancel.
     pub watch: &'a dyn Watch,
 }
 
-/// What was gathered.
+/// Result of reading a stream.
 pub struct Gathered {
     /// Records of all members.
     pub sorter: Sorter,
-    /// Hard links, for messages.
+    /// Paths and targets of hard links, for messages.
     pub texts: LinkTexts,
     /// All members have one mtime.
     pub has_one_mtime: bool,
-    /// Problems told.
+    /// Problems reported to the watch.
     pub problem_count: u64,
 }
 
 /// Reads `members` to their end, and stores their contents.
 ///
 /// # Errors
-/// As [`Members::next`], and those of `store`; `Invalid` for names that lead out of the tree, and
-/// where somebody interrupts.
+/// As [`Members::next`], and those of `store`; `Invalid` for names that lead out of the tree and
+/// for an interrupt.
 pub fn gather(
     members: &mut dyn Members,
     store: &mut dyn ContentStore,
@@ -94,7 +95,7 @@ pub fn gather(
     while members.next(&mut member, &mut tell)? {
         gatherer.take(&mut member, members, store, &mut tell)?;
         member_count += 1;
-        if member_count.is_multiple_of(LOOK_COUNT) && options.watch.is_cancelled() {
+        if member_count.is_multiple_of(CANCEL_CHECK_COUNT) && options.watch.is_cancelled() {
             return Err(Error::invalid("interrupted"));
         }
     }
@@ -135,7 +136,7 @@ impl Gatherer<'_> {
         }
         if !self.options.filter.is_empty() {
             let is_dir = member.kind == MemberKind::Entry(FileKind::Directory);
-            if self.is_left_out(is_dir) {
+            if self.is_excluded(is_dir) {
                 return self.exclude(member, members);
             }
             self.excluded.remove(&self.key);
@@ -151,7 +152,7 @@ impl Gatherer<'_> {
             }
             MemberKind::Entry(kind) => {
                 check_target(member, kind)?;
-                // One time, that of the directories nobody named.
+                // Directories that the stream does not name have the default mtime.
                 self.has_one_mtime &= member.mtime == Default::default();
                 let content = match members.layout().filter(|layout| layout.len > 0) {
                     Some(layout) => Some(self.store(&layout.clone(), members, store)?),
@@ -240,7 +241,7 @@ impl Gatherer<'_> {
             Some(_) => return Ok(true),
             None => {
                 let is_known = self.excluded.is_complete()
-                    || !path::is_left_out(self.options.filter, &path::path_of(target), false);
+                    || !path::is_excluded(self.options.filter, &path::path_of(target), false);
                 return Ok(is_known);
             }
         };
@@ -260,13 +261,12 @@ impl Gatherer<'_> {
         Ok(true)
     }
 
-    fn is_left_out(&self, is_dir: bool) -> bool {
+    fn is_excluded(&self, is_dir: bool) -> bool {
         let path = path::path_of(&self.key);
-        !path.is_empty() && path::is_left_out(self.options.filter, &path, is_dir)
+        !path.is_empty() && path::is_excluded(self.options.filter, &path, is_dir)
     }
 
-    /// Puts records of the directories on the way to the key, those that are known to be there
-    /// excepted.
+    /// Adds records of the directories above the key, except those known to have one.
     fn put_dirs(&mut self) -> Result<()> {
         let Some((dir, _)) = path::split(&self.key) else {
             return Ok(());
@@ -293,7 +293,7 @@ impl Gatherer<'_> {
         store: &mut dyn ContentStore,
     ) -> Result<ContentId> {
         let data_len = layout.data_len();
-        let data = match data_len <= WHOLE_LEN_MAX {
+        let data = match data_len <= IN_MEMORY_LEN_MAX {
             true => {
                 let mut data = vec![0; data_len as usize];
                 members.read_data(&mut data)?;
@@ -331,23 +331,24 @@ fn check_target(member: &Member, kind: FileKind) -> Result<()> {
     let is_fit = (1..=TARGET_LEN_MAX).contains(&len) && !member.target.contains(&0);
     match kind == FileKind::Symlink && !is_fit {
         true => Err(Error::invalid(format!(
-            "{}: a symlink whose target has {len} bytes, expected 1 to {TARGET_LEN_MAX} and no zeros",
+            "{}: a symlink whose target has {len} bytes, expected 1 to {TARGET_LEN_MAX} and no \
+             zeros",
             weald_vfs::shown_path(&member.path)
         ))),
         false => Ok(()),
     }
 }
 
-/// The data of a long content, put aside.
+/// Copies the data of a long content to a temporary file.
 fn spooled(data_len: u64, members: &mut dyn Members, options: &GatherOptions<'_>) -> Result<Spool> {
     let mut spool = Spool::create(options.dir)?;
-    let mut piece = vec![0; PIECE_LEN as usize];
-    let mut left = data_len;
-    while left > 0 {
-        let piece = &mut piece[..left.min(PIECE_LEN) as usize];
+    let mut piece = vec![0; SPOOL_PIECE_LEN as usize];
+    let mut remaining_len = data_len;
+    while remaining_len > 0 {
+        let piece = &mut piece[..remaining_len.min(SPOOL_PIECE_LEN) as usize];
         members.read_data(piece)?;
         spool.append(piece)?;
-        left -= piece.len() as u64;
+        remaining_len -= piece.len() as u64;
         if options.watch.is_cancelled() {
             return Err(Error::invalid("interrupted"));
         }
@@ -362,11 +363,11 @@ enum Data<'a> {
     Excluded(&'a Spool, u64),
 }
 
-/// A content on its way into the image.
+/// A content that is being stored.
 struct Body<'a> {
     layout: &'a Layout,
     data: Data<'a>,
-    /// The run that was read last, and where its data begins.
+    /// Index of the run that was read last, and the offset of its data.
     place: RefCell<(usize, u64)>,
 }
 
@@ -379,7 +380,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Where the data of the file's byte `start` lies.
+    /// Offset in the data of the file's byte `start`.
     fn place(&self, start: u64) -> u64 {
         let Some(runs) = &self.layout.runs else {
             return start;
@@ -423,8 +424,8 @@ impl StreamBody for Body<'_> {
     }
 }
 
-/// Directories whose records were put, and with them those of all above, as far as they are
-/// remembered.
+/// A lossy set of the directories that have a record, and whose parents have one. A hash that
+/// replaces another costs only a second record.
 struct KnownDirs {
     hashes: Vec<u64>,
     hasher: DefaultHashBuilder,
@@ -441,12 +442,12 @@ impl KnownDirs {
         }
     }
 
-    /// Adds a directory; returns whether it was not known.
+    /// Adds a directory; returns whether it is new.
     fn add(&mut self, dir: &[u8]) -> bool {
         if self.last == dir {
             return false;
         }
-        // 0 is a place that was never used.
+        // 0 marks an empty slot.
         let hash = self.hasher.hash_one(dir) | 1;
         let place = hash.rotate_right(32) as usize & (self.hashes.len() - 1);
         let is_new = self.hashes[place] != hash;

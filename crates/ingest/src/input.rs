@@ -1,5 +1,5 @@
-//! The bytes of a stream: decompressed where they are compressed, read ahead for a look at what
-//! they are, counted.
+//! The bytes of a stream: counted, decompressed if necessary, with the first bytes readable in
+//! advance for format detection.
 
 use flate2::bufread::MultiGzDecoder;
 use std::io::{BufRead, BufReader, Chain, Cursor, Read};
@@ -7,27 +7,27 @@ use weald_format::{Error, Result};
 
 /// Bytes read at once.
 const BUFFER_LEN: usize = 256 << 10;
-/// Bytes that are enough to tell every compression, and a tar header.
-const LOOK_LEN: usize = 512;
+/// Bytes read in advance: enough to detect every compression and a tar header.
+const DETECT_LEN: usize = 512;
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const XZ: &[u8] = b"\xfd7zXZ\0";
 const BZIP2: &[u8] = b"BZh";
 
-/// Where a stream comes from.
+/// Source of a stream.
 pub type Source = Box<dyn Read + Send>;
 
-type Looked = BufReader<Chain<Cursor<Vec<u8>>, Source>>;
+type Rewound = BufReader<Chain<Cursor<Vec<u8>>, Source>>;
 
 /// A stream, decompressed.
 pub struct Input {
     reader: Box<dyn BufRead + Send>,
     front: Vec<u8>,
-    /// Bytes taken.
+    /// Bytes read by the caller.
     offset: u64,
-    /// The last piece that was read up to its end had one.
-    was_ended: bool,
+    /// The last piece of [`Input::read_until`] ended in its separator.
+    had_separator: bool,
 }
 
 impl Input {
@@ -35,17 +35,17 @@ impl Input {
     /// `memory_len` bytes.
     ///
     /// # Errors
-    /// `Io`; `Unsupported` for other compressions that can be told.
+    /// `Io`; `Unsupported` for bzip2.
     pub fn new(mut source: Source, memory_len: u64) -> Result<Self> {
-        let front = look(&mut source)?;
+        let front = read_front(&mut source)?;
         let is = |magic: &[u8]| front.starts_with(magic);
-        let looked: Looked =
+        let rewound: Rewound =
             BufReader::with_capacity(BUFFER_LEN, Cursor::new(front.clone()).chain(source));
         let reader: Box<dyn BufRead + Send> = if is(GZIP) {
-            buffered(MultiGzDecoder::new(looked))
+            buffered(MultiGzDecoder::new(rewound))
         } else if is(ZSTD) {
-            let mut decoder = zstd::stream::read::Decoder::with_buffer(looked).map_err(failed)?;
-            // The window is most of what it takes.
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(rewound).map_err(failed)?;
+            // The window is most of a decoder's memory.
             decoder
                 .window_log_max((memory_len / 2).max(1 << 20).ilog2().min(31))
                 .map_err(failed)?;
@@ -56,25 +56,25 @@ impl Input {
                 liblzma::stream::CONCATENATED,
             );
             let stream = stream.map_err(|e| failed(e.into()))?;
-            buffered(liblzma::bufread::XzDecoder::new_stream(looked, stream))
+            buffered(liblzma::bufread::XzDecoder::new_stream(rewound, stream))
         } else if is(BZIP2) && front.get(4..10) == Some(b"1AY&SY") {
             let what =
                 "a stream compressed by bzip2: decompress it on the way, bzip2 -dc | weald build -";
             return Err(Error::new(weald_format::ErrorKind::Unsupported, what));
         } else {
-            Box::new(looked)
+            Box::new(rewound)
         };
         let mut input = Self {
             reader,
             front: Vec::new(),
             offset: 0,
-            was_ended: true,
+            had_separator: true,
         };
-        input.front = look(&mut input.reader)?;
+        input.front = read_front(&mut input.reader)?;
         Ok(input)
     }
 
-    /// The first bytes, 512 of them or as many as there are. They are still to be read.
+    /// The first 512 bytes, or fewer if the stream is shorter. A read returns them again.
     pub fn front(&self) -> &[u8] {
         match self.offset {
             0 => &self.front,
@@ -87,7 +87,7 @@ impl Input {
         self.offset
     }
 
-    /// Fills `out`, or as much of it as there is; returns how much.
+    /// Fills `out` as far as the stream has bytes; returns their count.
     ///
     /// # Errors
     /// `Io`; `Invalid` for damaged compressed bytes.
@@ -109,14 +109,14 @@ impl Input {
         Ok(len)
     }
 
-    /// Appends what comes before the next `end` to `out`, at most `len_max` bytes; false at the end
-    /// of the stream, where nothing came. A last piece without an `end` counts.
+    /// Appends the bytes before the next `end` to `out`, at most `len_max`. Returns false at the
+    /// end of the stream. A last piece without an `end` counts.
     ///
     /// # Errors
     /// As [`Input::read`]; `Limit` for more bytes.
     pub fn read_until(&mut self, end: u8, len_max: usize, out: &mut Vec<u8>) -> Result<bool> {
         let start = out.len();
-        self.was_ended = true;
+        self.had_separator = true;
         if !self.front.is_empty() {
             let at = self.front.iter().position(|&b| b == end);
             let len = at.unwrap_or(self.front.len());
@@ -132,7 +132,7 @@ impl Input {
         let taken = limited.read_until(end, out).map_err(failed)?;
         self.offset += taken as u64;
         let is_ended = taken > 0 && out.last() == Some(&end);
-        self.was_ended = is_ended;
+        self.had_separator = is_ended;
         if is_ended {
             out.pop();
         }
@@ -145,10 +145,9 @@ impl Input {
         Ok(is_ended || out.len() > start)
     }
 
-    /// Whether the piece that [`Input::read_until`] gave last ended in its `end`, not with the
-    /// stream.
+    /// Whether the last piece of [`Input::read_until`] ended in its `end`, not with the stream.
     pub fn last_was_ended(&self) -> bool {
-        self.was_ended
+        self.had_separator
     }
 
     /// Reads to the end, so that the program that writes the stream does not get a broken pipe.
@@ -184,9 +183,9 @@ fn failed(error: std::io::Error) -> Error {
     }
 }
 
-fn look(source: &mut impl Read) -> Result<Vec<u8>> {
-    let mut front = Vec::with_capacity(LOOK_LEN);
-    let mut part = source.take(LOOK_LEN as u64);
+fn read_front(source: &mut impl Read) -> Result<Vec<u8>> {
+    let mut front = Vec::with_capacity(DETECT_LEN);
+    let mut part = source.take(DETECT_LEN as u64);
     part.read_to_end(&mut front).map_err(failed)?;
     Ok(front)
 }
@@ -212,7 +211,7 @@ mod tests {
         Ok(out)
     }
 
-    /// Would catch: a compression that is not told, a second member of gzip or xz that is lost.
+    /// Would catch: a compression that is not detected, a lost second member of gzip or xz.
     #[test]
     fn what_is_compressed_is_decompressed() {
         let text = text();

@@ -1,16 +1,17 @@
-//! Streams become images: tar streams, descriptions of mtree and listings, in any order, within the
-//! memory that there is.
+//! Builds images from streams: tar streams, mtree descriptions and listings, with members in any
+//! order, within the memory limit of the build.
 //!
-//! A stream is read once. Contents go into the image as they come; of every member a short record
-//! goes to an external sort by path. What the sort gives is settled into a tree: of each path the
-//! last member, directories that nobody named, hard links. That tree is handed to
-//! `weald_builder::stream`. `docs/design/0014-streams.md` says why it is built so.
+//! A stream is read once. Contents go into the image as they arrive. A short record of every member
+//! goes to an external sort by path. `assemble` makes a tree of the sorted records: the last member
+//! of each path, directories that the stream does not name, hard links. `weald_builder::stream`
+//! takes that tree. `docs/design/0014-streams.md` gives the reasons.
 //!
-//! What a tree cannot be is refused and named: paths that are absolute or have `..`, members below
-//! something that is no directory in the end (a symlink, say), hard links to what did not come
-//! before. Nothing is read or written beside the image and its temporary files.
+//! Streams that describe no tree are refused with the path: absolute paths and paths with `..`,
+//! members below an entry that is no directory in the end (a symlink, for example), hard links to a
+//! path without an earlier member. Only the image and its temporary files are read and written.
 #![forbid(unsafe_code)]
 
+mod assemble;
 mod blocks;
 mod excluded;
 mod gather;
@@ -21,7 +22,6 @@ mod member;
 mod members;
 mod mtree;
 mod path;
-mod settle;
 mod sort;
 mod source;
 mod tar;
@@ -45,21 +45,21 @@ use weald_format::{Error, ErrorKind, Result};
 /// Bytes that [`scan_stream`] reads at once.
 const SCAN_PIECE_LEN: usize = 64 << 10;
 
-/// What a stream is.
+/// Format of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
-    /// Found out: tar, or mtree that says so in its first line.
+    /// Detected from the first bytes: tar, or mtree with a `#mtree` line.
     Auto,
     /// A tar stream.
     Tar,
-    /// Paths that end in zero bytes: empty files; with a slash at its end, or something below it, a
-    /// directory.
+    /// Paths that end in zero bytes. Each is an empty file, or a directory if it ends in a slash or
+    /// another path lies below it.
     Listing,
-    /// The same with paths that end in newlines.
+    /// As [`Format::Listing`], with paths that end in newlines.
     Lines,
-    /// A description as of mtree(5).
+    /// A description in the format of mtree(5).
     Mtree {
-        /// The directory that contents of regular files are read from. Without one they must be
+        /// Directory of the contents of regular files. Without one, all regular files must be
         /// empty.
         contents: Option<PathBuf>,
     },
@@ -76,15 +76,16 @@ impl Format {
     }
 }
 
-/// Builds an image of the tree that `source` tells, at `target`, which appears only when complete.
-/// It may be compressed by gzip, zstd or xz.
+/// Builds an image of the tree that `source` describes. The image appears at `target` when it is
+/// complete. The stream may be compressed by gzip, zstd or xz.
 ///
 /// # Errors
-/// As [`weald_builder::build_image`]; `Invalid` for a stream that is damaged, cut short or says
-/// what no tree can be; `Unsupported` for options that only a directory can follow.
+/// As [`weald_builder::build_image`]; `Invalid` for a stream that is damaged, truncated or
+/// describes no tree; `Unsupported` for options that need a directory.
 /// # Cost
-/// One pass over the stream; temporary files beside the image for records (about the bytes of all
-/// paths, front-coded) and for a content of more than 4 MiB as long as it is being stored.
+/// One pass over the stream. Temporary files beside the image hold the records (about the bytes of
+/// all paths, front-coded), a content of more than 4 MiB while it is stored, and contents of
+/// excluded files (at most 1 GiB).
 pub fn build_from_stream(
     source: Source,
     format: Format,
@@ -130,7 +131,7 @@ fn open_members(input: Input, format: Format) -> Result<Box<dyn Members>> {
     })
 }
 
-/// What a stream comes to.
+/// Counts of a scanned stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Scanned {
     /// Members.
@@ -142,8 +143,8 @@ pub struct Scanned {
 /// Reads the stream `source` to its end and keeps nothing. A decoder may take `decoder_len` bytes.
 ///
 /// # Errors
-/// `Io`; `Invalid`, `Limit` and `Unsupported` as [`build_from_stream`], where one member alone
-/// shows it.
+/// `Io`; `Invalid`, `Limit` and `Unsupported` as [`build_from_stream`], as far as single members
+/// show them.
 pub fn scan_stream(source: Source, format: Format, decoder_len: u64) -> Result<Scanned> {
     let mut members = open_members(Input::new(source, decoder_len)?, format)?;
     let (mut member, mut key, mut scanned) = (Member::default(), Vec::new(), Scanned::default());
@@ -151,18 +152,18 @@ pub fn scan_stream(source: Source, format: Format, decoder_len: u64) -> Result<S
     while members.next(&mut member, &mut |_, _| {})? {
         path::put_key(&member.path, &mut key)?;
         scanned.member_count += 1;
-        let mut left = members.layout().map_or(0, Layout::data_len);
-        while left > 0 {
-            let len = left.min(SCAN_PIECE_LEN as u64);
+        let mut remaining_len = members.layout().map_or(0, Layout::data_len);
+        while remaining_len > 0 {
+            let len = remaining_len.min(SCAN_PIECE_LEN as u64);
             members.read_data(&mut piece[..len as usize])?;
-            left -= len;
+            remaining_len -= len;
             scanned.data_len += len;
         }
     }
     Ok(scanned)
 }
 
-/// Options that ask for what a stream does not have.
+/// Refuses options that need a directory.
 fn refuse_options(options: &BuildOptions) -> Result<()> {
     let only_directories = [
         (options.script.is_some(), "a script"),

@@ -1,8 +1,9 @@
-//! Hard links: which names are of one file, found by number once the whole stream has passed.
+//! Hard links: groups the names of each file, by number, after the whole stream was read.
 //!
-//! A link gets a number when it is read, and asks at the place of its target for the file that this
-//! is at that moment. So the target may be replaced later, and the link still is a name of the old
-//! file, as it is after `tar -x`. What is kept is for names of linked files only.
+//! A link gets a number when it is read. A request at the path of its target then binds that number
+//! to the file at the path at that moment. A later member may replace the target, and the link is
+//! still a name of the old file, as after `tar -x`. Memory grows with the names of linked files
+//! only.
 
 use std::collections::HashMap;
 use weald_builder::stream::LinkInfo;
@@ -10,11 +11,11 @@ use weald_format::pages::Link;
 use weald_format::{Error, Result};
 use weald_io::{ReadAt, Spool};
 
-/// What a link is bound to.
+/// Target of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Binding {
     File(u32),
-    /// What that link, an earlier one, is bound to.
+    /// The target of that link, an earlier one.
     Link(u64),
 }
 
@@ -25,20 +26,20 @@ struct Name {
     dir_no: u64,
 }
 
-/// Gathers links while the tree is settled.
+/// Collects links while the tree is assembled.
 #[derive(Debug, Default)]
 pub struct LinkGatherer {
     bindings: Vec<(u64, Binding)>,
     /// Names that are links, by the number of the link.
     link_names: Vec<(u64, Name)>,
-    /// Names that files had from the start.
+    /// Names of members that are no links.
     names: Vec<(u32, Name)>,
     bodies: Vec<u8>,
     body_ends: Vec<usize>,
 }
 
 impl LinkGatherer {
-    /// Bytes that it holds, and will hold in the end.
+    /// Bytes that it takes now and after [`LinkGatherer::finish`].
     pub fn memory_len(&self) -> u64 {
         let names = self.names.len() + self.link_names.len();
         let len = self.bindings.len() * size_of::<(u64, Binding)>()
@@ -49,7 +50,7 @@ impl LinkGatherer {
         len as u64
     }
 
-    /// A file that somebody links to; `body` is its record.
+    /// Adds a file that a link names; `body` is its record. Returns its number.
     ///
     /// # Errors
     /// `Limit` for more than 2^32 of them.
@@ -61,17 +62,17 @@ impl LinkGatherer {
         Ok(no)
     }
 
-    /// Link `no` is a name of this file.
+    /// Makes link `no` a name of `file`.
     pub fn bind(&mut self, no: u64, file: u32) {
         self.bindings.push((no, Binding::File(file)));
     }
 
-    /// Link `no` is a name of what link `other` is one of.
+    /// Makes link `no` a name of the file of link `other`.
     pub fn bind_to_link(&mut self, no: u64, other: u64) {
         self.bindings.push((no, Binding::Link(other)));
     }
 
-    /// `file` keeps this name, which it had from the start.
+    /// Adds the name of the member that is no link.
     pub fn add_name(&mut self, file: u32, name_no: u64, dir_no: u64) {
         self.names.push((
             file,
@@ -82,7 +83,7 @@ impl LinkGatherer {
         ));
     }
 
-    /// The name is that of link `no`.
+    /// Adds the name of link `no`.
     pub fn add_link_name(&mut self, no: u64, name_no: u64, dir_no: u64) {
         self.link_names.push((
             no,
@@ -93,14 +94,14 @@ impl LinkGatherer {
         ));
     }
 
-    /// Every name of a linked file, by number; the error is the first link that is bound to
-    /// nothing.
+    /// All names of linked files, by number. The error is the number of the first link without a
+    /// file.
     ///
     /// # Cost
     /// O(links · log links).
     pub fn finish(mut self) -> std::result::Result<Links, u64> {
         self.bindings.sort_unstable_by_key(|&(no, _)| no);
-        // A link is bound to an earlier one only, whose file is known by then.
+        // A link is bound to an earlier one only, whose file is known at this point.
         for at in 0..self.bindings.len() {
             let (earlier, rest) = self.bindings.split_at_mut(at);
             if let Some((_, binding)) = rest.first_mut()
@@ -160,7 +161,7 @@ impl Linked {
         self.name_no
     }
 
-    /// What the tree says of it.
+    /// The link information of the tree's entry.
     pub fn info(&self) -> LinkInfo {
         match (self.nlink, self.is_across) {
             (..=1, _) => LinkInfo::Single,
@@ -209,7 +210,7 @@ impl Links {
         })
     }
 
-    /// Bytes that it holds.
+    /// Bytes that the table takes.
     pub fn memory_len(&self) -> u64 {
         let len = self.linked.capacity() * size_of::<Linked>()
             + self.bodies.capacity()
@@ -218,7 +219,7 @@ impl Links {
     }
 }
 
-/// Paths and targets of links, for the message about one that leads nowhere.
+/// Paths and targets of links, for the message about a link without a file.
 #[derive(Default)]
 pub struct LinkTexts {
     spool: Option<Spool>,

@@ -1,4 +1,4 @@
-//! Lists of paths: each ends in a zero byte (`find -print0`) or in a newline, and nothing else.
+//! Lists of paths. All paths end in a zero byte (`find -print0`), or all in a newline.
 
 use crate::input::Input;
 use crate::member::{DIRECTORY_DEFAULT, Member, MemberKind};
@@ -31,12 +31,12 @@ impl Separator {
     }
 }
 
-/// Reads a list of paths: a path that ends in a slash is a directory, any other an empty file,
-/// unless something lies below it.
+/// Reads a list of paths. A path is a directory if it ends in a slash or another path lies below
+/// it; otherwise it is an empty file.
 pub struct ListingReader {
     input: Input,
     separator: Separator,
-    /// Paths that came.
+    /// Paths read.
     path_count: u64,
 }
 
@@ -56,7 +56,7 @@ impl ListingReader {
             .input
             .read_until(self.separator.byte(), PATH_LEN_MAX, path);
         match read {
-            // A list of lines is longer than any path where no zero byte ends one.
+            // A list of lines without zero bytes looks like one long path.
             Err(error) if error.kind() == ErrorKind::Limit => {
                 self.refuse_other_separator(path)?;
                 Err(error)
@@ -66,7 +66,7 @@ impl ListingReader {
     }
 
     /// # Errors
-    /// `Invalid` where `path` shows that the list has the other separator.
+    /// `Invalid` if `path` shows that the list has the other separator.
     fn refuse_other_separator(&self, path: &[u8]) -> Result<()> {
         match self.separator {
             Separator::Zero if self.path_count == 0 && path.contains(&b'\n') => {

@@ -1,4 +1,4 @@
-//! One member of a stream, and the few bytes that are put aside for it until the tree is written.
+//! One member of a stream, and its encoding as a short record until the tree is written.
 
 use weald_format::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use weald_format::pages::{encode_xattrs, parse_xattrs};
@@ -6,23 +6,23 @@ use weald_format::{
     Attributes, ContentId, Error, ErrorKind, FileKind, Result, Timestamp, XattrSet,
 };
 
-/// Attributes of a directory that a stream does not tell.
+/// Attributes of a directory that the stream does not name.
 pub const DIRECTORY_DEFAULT: Attributes = Attributes {
     permissions: 0o755,
     uid: 0,
     gid: 0,
     rdev: 0,
 };
-/// Attributes of a file that a stream does not tell.
+/// Attributes of a file in a stream without attributes.
 pub const FILE_DEFAULT: Attributes = Attributes {
     permissions: 0o644,
     ..DIRECTORY_DEFAULT
 };
 
-/// What a member is.
+/// Kind of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MemberKind {
-    /// A name alone: an empty file with default attributes, unless something lies below it.
+    /// A name without attributes: a directory if a member lies below it, otherwise an empty file.
     #[default]
     Name,
     /// An entry of this kind.
@@ -34,9 +34,9 @@ pub enum MemberKind {
 /// One member of a stream.
 #[derive(Debug, Clone, Default)]
 pub struct Member {
-    /// Path as the stream has it.
+    /// Path as in the stream.
     pub path: Vec<u8>,
-    /// What it is.
+    /// Kind.
     pub kind: MemberKind,
     /// Permissions, owner, device.
     pub attributes: Attributes,
@@ -44,11 +44,11 @@ pub struct Member {
     pub mtime: Timestamp,
     /// Extended attributes.
     pub xattrs: XattrSet,
-    /// Target of a symlink, or path that a hard link stands for.
+    /// Target of a symlink, or path of a hard link's file.
     pub target: Vec<u8>,
 }
 
-/// Records for the sorter.
+/// First bytes of the records in the sorter.
 mod tag {
     pub const WEAK: u8 = 0;
     pub const REQUEST: u8 = 1;
@@ -65,41 +65,41 @@ mod tag {
     pub const HIDDEN: u8 = 12;
 }
 
-/// A directory that has to be there because something lies below it.
+/// Record of a directory that a member lies below.
 pub const WEAK: [u8; 1] = [tag::WEAK];
-/// A name alone.
+/// Record of a name without attributes.
 pub const NAME: [u8; 1] = [tag::NAME];
 
-/// What a record says, without the attributes.
+/// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
-    /// A directory that has to be there.
+    /// A directory that a member lies below.
     Weak,
-    /// Link number so wants to be a name of this.
+    /// The link of this number becomes a name of the file at this path.
     Request(u64),
-    /// A name alone.
+    /// A name without attributes.
     Name,
-    /// Link number so, a name of something else.
+    /// The link of this number.
     Link(u64),
     /// An entry.
     Entry(FileKind),
-    /// A file that the filter excludes and that a link names; its own record follows the tag.
+    /// An excluded file that a link names. Its own record follows the tag.
     Hidden,
 }
 
-/// The record of link `no`, asking for what its target is now.
+/// Appends the request of link `no`, for the path of its target.
 pub fn put_request(no: u64, out: &mut Vec<u8>) {
     out.push(tag::REQUEST);
     put_varint(out, no);
 }
 
-/// The record of link `no`, at its own place.
+/// Appends the record of link `no`, for its own path.
 pub fn put_link(no: u64, out: &mut Vec<u8>) {
     out.push(tag::LINK);
     put_varint(out, no);
 }
 
-/// The record of an entry.
+/// Appends the record of an entry.
 pub fn put_entry(member: &Member, kind: FileKind, content: Option<ContentId>, out: &mut Vec<u8>) {
     out.push(match kind {
         FileKind::Directory => tag::DIRECTORY,
@@ -141,7 +141,8 @@ pub fn put_entry(member: &Member, kind: FileKind, content: Option<ContentId>, ou
     }
 }
 
-/// The record of an excluded file that a link names: `record` is that of the file without contents.
+/// Appends the record of an excluded file that a link names. `record` is that of the file without
+/// contents.
 /// Returns the file's mtime.
 ///
 /// # Errors
@@ -164,11 +165,11 @@ pub fn put_hidden(
     Ok(file.mtime)
 }
 
-/// What a record is, as far as it must be known to settle the tree.
+/// The kind of a record.
 ///
 /// # Errors
-/// `Io` where it is none: the temporary file was damaged.
-pub fn look(bytes: &[u8]) -> Result<Record> {
+/// `Io` if it has none: the temporary file is damaged.
+pub fn kind_of_record(bytes: &[u8]) -> Result<Record> {
     let mut cursor = Cursor::new(bytes, "temporary record");
     Ok(match kind_of(cursor.byte().map_err(damaged)?)? {
         Some(kind) => Record::Entry(kind),
@@ -196,15 +197,15 @@ fn kind_of(tag: u8) -> Result<Option<FileKind>> {
     }))
 }
 
-/// What was put aside is not what comes back.
+/// Error for a temporary file whose bytes have changed.
 pub fn damaged(error: Error) -> Error {
     Error::new(ErrorKind::Io, "temporary file").with_source(error)
 }
 
-/// An entry as it was put aside; texts point into the record.
+/// An entry of the tree, parsed from its record; byte strings point into the record.
 #[derive(Debug, Clone)]
-pub struct Settled<'a> {
-    /// What it is.
+pub struct StoredEntry<'a> {
+    /// Kind.
     pub kind: FileKind,
     /// Permissions, owner, device.
     pub attributes: Attributes,
@@ -218,18 +219,19 @@ pub struct Settled<'a> {
     pub xattrs: XattrSet,
 }
 
-/// The entry of a record: of an entry, of a name alone, or of a directory that has to be there.
+/// The entry of a record: an entry, a name without attributes, or a directory that a member lies
+/// below.
 ///
 /// # Errors
-/// `Io` where it is none: the temporary file was damaged.
-pub fn parse(bytes: &[u8]) -> Result<Settled<'_>> {
+/// `Io` if it is no such record: the temporary file is damaged.
+pub fn parse(bytes: &[u8]) -> Result<StoredEntry<'_>> {
     read(bytes).map_err(damaged)
 }
 
-fn read(bytes: &[u8]) -> Result<Settled<'_>> {
+fn read(bytes: &[u8]) -> Result<StoredEntry<'_>> {
     let mut cursor = Cursor::new(bytes, "temporary record");
     let tag = cursor.byte()?;
-    let plain = |kind, attributes| Settled {
+    let plain = |kind, attributes| StoredEntry {
         kind,
         attributes,
         mtime: Timestamp::default(),
@@ -243,7 +245,7 @@ fn read(bytes: &[u8]) -> Result<Settled<'_>> {
         tag => kind_of(tag)?.ok_or_else(|| Error::invalid("no entry"))?,
     };
     let max = u64::from(u32::MAX);
-    let mut settled = plain(
+    let mut entry = plain(
         kind,
         Attributes {
             permissions: cursor.bounded(0o7777, "permissions")? as u16,
@@ -252,25 +254,25 @@ fn read(bytes: &[u8]) -> Result<Settled<'_>> {
             rdev: 0,
         },
     );
-    settled.mtime = Timestamp {
+    entry.mtime = Timestamp {
         seconds: unzigzag(cursor.varint()?),
         nanoseconds: cursor.bounded(999_999_999, "nanoseconds")? as u32,
     };
     if kind.is_device() {
-        settled.attributes.rdev = cursor.varint()?;
+        entry.attributes.rdev = cursor.varint()?;
     }
     if tag == tag::FILE {
-        settled.content = Some(ContentId(cursor.varint()?));
+        entry.content = Some(ContentId(cursor.varint()?));
     }
     if kind == FileKind::Symlink {
         let len = cursor.bounded(bytes.len() as u64, "target")?;
-        settled.target = cursor.bytes(len as usize)?;
+        entry.target = cursor.bytes(len as usize)?;
     }
     let rest = cursor.bytes(cursor.remaining())?;
     if !rest.is_empty() {
-        settled.xattrs = parse_xattrs(rest)?.pop().unwrap_or_default();
+        entry.xattrs = parse_xattrs(rest)?.pop().unwrap_or_default();
     }
-    Ok(settled)
+    Ok(entry)
 }
 
 #[cfg(test)]
@@ -311,7 +313,7 @@ mod tests {
                 let content = content.filter(|_| kind == FileKind::Regular);
                 let mut bytes = Vec::new();
                 put_entry(&member, kind, content, &mut bytes);
-                assert_eq!(look(&bytes).unwrap(), Record::Entry(kind));
+                assert_eq!(kind_of_record(&bytes).unwrap(), Record::Entry(kind));
                 let back = parse(&bytes).unwrap();
                 assert_eq!((back.kind, back.content), (kind, content));
                 assert_eq!((back.mtime, &back.xattrs), (member.mtime, &member.xattrs));
@@ -329,7 +331,7 @@ mod tests {
                     put_hidden(&bare, content, &mut hidden).unwrap(),
                     member.mtime
                 );
-                assert_eq!(look(&hidden).unwrap(), Record::Hidden);
+                assert_eq!(kind_of_record(&hidden).unwrap(), Record::Hidden);
                 assert_eq!(hidden[1..], bytes);
             }
         }
@@ -339,12 +341,12 @@ mod tests {
     fn links_and_requests_keep_their_numbers() {
         let mut bytes = Vec::new();
         put_request(1 << 40, &mut bytes);
-        assert_eq!(look(&bytes).unwrap(), Record::Request(1 << 40));
+        assert_eq!(kind_of_record(&bytes).unwrap(), Record::Request(1 << 40));
         bytes.clear();
         put_link(77, &mut bytes);
-        assert_eq!(look(&bytes).unwrap(), Record::Link(77));
-        assert_eq!(look(&WEAK).unwrap(), Record::Weak);
-        assert_eq!(look(&NAME).unwrap(), Record::Name);
-        assert!(look(&[99]).is_err() && look(&[]).is_err());
+        assert_eq!(kind_of_record(&bytes).unwrap(), Record::Link(77));
+        assert_eq!(kind_of_record(&WEAK).unwrap(), Record::Weak);
+        assert_eq!(kind_of_record(&NAME).unwrap(), Record::Name);
+        assert!(kind_of_record(&[99]).is_err() && kind_of_record(&[]).is_err());
     }
 }

@@ -1,19 +1,18 @@
-//! What every reader of a stream is: it goes from member to member, and gives the data of those
-//! that have some.
+//! Interface of the readers of streams: members in order, with their data.
 
 use crate::member::Member;
 use std::ops::Range;
 use weald_format::Result;
 
-/// Is told what is wrong with a member that is left out: its path, and what in words.
+/// Receives the path of a member that is left out, and the reason in words.
 pub type Tell<'a> = dyn FnMut(&[u8], String) + 'a;
 
-/// Where the data of a file lies.
+/// Length and data runs of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of the file.
     pub len: u64,
-    /// Data, in order and not touching each other; `None` where there are no holes.
+    /// Data runs, in order, with holes between them; `None` for a file without holes.
     pub runs: Option<Vec<Range<u64>>>,
 }
 
@@ -29,19 +28,19 @@ impl Layout {
 
 /// A stream of members.
 pub trait Members {
-    /// Goes to the next member, which it puts into `member`; false at the end.
+    /// Reads the next member into `member`; false at the end.
     ///
     /// # Errors
-    /// `Io`; `Invalid`, `Limit`, `Unsupported` for a stream that is not what it should be.
+    /// `Io`; `Invalid`, `Limit`, `Unsupported` for a stream that breaks its format.
     fn next(&mut self, member: &mut Member, tell: &mut Tell<'_>) -> Result<bool>;
 
     /// Whether members can have contents.
     fn has_contents(&self) -> bool;
 
-    /// Where the data of the member lies, if it is a regular file.
+    /// Layout of the member, if it is a regular file.
     fn layout(&self) -> Option<&Layout>;
 
-    /// Fills `out` with the next bytes of data; what nobody asks for is passed over.
+    /// Fills `out` with the next bytes of data. [`Members::next`] skips unread data.
     ///
     /// # Errors
     /// As [`Members::next`].

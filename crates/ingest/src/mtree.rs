@@ -1,10 +1,11 @@
-//! mtree(5): a tree told line by line, as `mtree -c` and `mtree -C` of the BSDs, bsdtar and `weald
-//! forest --stream mtree` write it.
+//! mtree(5): a description of a tree, line by line, as written by `mtree -c` and `mtree -C` of the
+//! BSDs, bsdtar and `weald forest --stream mtree`.
 //!
-//! It tells names and attributes; what regular files hold comes from a directory beside it, or they
-//! must be empty. `nlink`, `inode`, `flags`, `resdevice`, `tags`, `optional`, `nochange` and
-//! `ignore` say nothing that an image keeps, or speak to who compares; they are passed over, and so
-//! are digests that nobody should trust. What is not known is refused by name.
+//! The description has names and attributes. Contents of regular files come from a directory;
+//! without one, all regular files must be empty. The keywords `nlink`, `inode`, `flags`,
+//! `resdevice`, `tags`, `optional`, `nochange` and `ignore` are skipped: an image does not keep
+//! them, or they are for comparisons. Digests with broken hash functions are skipped too. Unknown
+//! keywords are refused by name.
 //!
 //! Source: mtree(5) of FreeBSD 14 and libarchive 3.7; mtree(8) of NetBSD 10; vis(3) for names.
 
@@ -21,8 +22,8 @@ use std::path::Path;
 use weald_format::{Attributes, Error, ErrorKind, FileKind, Result};
 use words::{Check, Keys, Name};
 
-/// Bytes of a line with those that go on with it: a path and a target, every byte as four, and as
-/// much again for what else it says.
+/// Bytes of a line with its continuation lines: a path and a target with every byte escaped as
+/// four, and as much again for the other keywords.
 const LINE_LEN_MAX: usize = PATH_LEN_MAX * 16;
 
 /// Reads an mtree description.
@@ -30,18 +31,17 @@ pub struct MtreeReader {
     input: Input,
     line_no: u64,
     line: Vec<u8>,
-    /// What `/set` said.
+    /// Values of `/set`.
     defaults: Keys,
-    /// The directory that names without a slash lie in, and how long it was before each directory
-    /// that is open.
+    /// The directory of names without a slash, and its length before each open directory.
     dir: Vec<u8>,
     lens: Vec<usize>,
-    /// Where contents are read.
+    /// Directory of the contents.
     root: Option<OwnedFd>,
     layout: Option<Layout>,
-    /// The content of the member, what is left of it, and what it must come to.
+    /// The content of the member, its remaining bytes, and its expected digests.
     file: Option<File>,
-    left: u64,
+    remaining_len: u64,
     checks: Vec<Check>,
     has_entries: bool,
 }
@@ -50,7 +50,7 @@ impl MtreeReader {
     /// Reads from `input`; contents of regular files lie below the directory `root`.
     ///
     /// # Errors
-    /// `Io` where that is none.
+    /// `Io` if `root` cannot be opened as a directory.
     pub fn new(input: Input, root: Option<&Path>) -> Result<Self> {
         let open = |root: &Path| {
             weald_sys::open_dir(root).map_err(|e| Error::io(root.display().to_string(), e))
@@ -65,13 +65,13 @@ impl MtreeReader {
             root: root.map(open).transpose()?,
             layout: None,
             file: None,
-            left: 0,
+            remaining_len: 0,
             checks: Vec::new(),
             has_entries: false,
         })
     }
 
-    /// Whether `front`, the first bytes of a stream, is the mark that most writers begin with.
+    /// Whether `front`, the first bytes of a stream, is the mark of most writers.
     pub fn is_mtree(front: &[u8]) -> bool {
         front.starts_with(b"#mtree")
     }
@@ -80,7 +80,7 @@ impl MtreeReader {
         error.context(format!("mtree, line {}", self.line_no))
     }
 
-    /// Reads a line, and those that go on with it behind a backslash; false at the end.
+    /// Reads a line and its continuation lines (behind a backslash); false at the end.
     fn next_line(&mut self) -> Result<bool> {
         self.line.clear();
         loop {
@@ -100,7 +100,7 @@ impl MtreeReader {
         }
     }
 
-    /// Takes a line; true where it told a member.
+    /// Interprets a line; true if it has a member.
     fn take(&mut self, line: &[u8], member: &mut Member, tell: &mut Tell<'_>) -> Result<bool> {
         let mut words = words::split(line);
         let Some(first) = words.next().filter(|word| !word.starts_with(b"#")) else {
@@ -190,8 +190,7 @@ impl MtreeReader {
         }
     }
 
-    /// Makes ready to read the content of the regular file at `path`; says why where there is none
-    /// to be had.
+    /// Opens the content of the regular file at `path`. Returns the reason if it cannot be read.
     fn open(&mut self, path: &[u8], keys: Keys) -> Result<Option<String>> {
         let Some(root) = &self.root else {
             return match (keys.size, keys.contents) {
@@ -231,7 +230,7 @@ impl MtreeReader {
             return Err(Error::invalid(what));
         }
         self.layout = Some(Layout { len, runs: None });
-        (self.file, self.left, self.checks) = (Some(file), len, keys.checks);
+        (self.file, self.remaining_len, self.checks) = (Some(file), len, keys.checks);
         if len == 0 {
             self.compare()?;
         }
@@ -274,7 +273,7 @@ fn tidy(path: &[u8]) -> Result<Vec<u8>> {
 impl Members for MtreeReader {
     fn next(&mut self, member: &mut Member, tell: &mut Tell<'_>) -> Result<bool> {
         loop {
-            (self.layout, self.file, self.left) = (None, None, 0);
+            (self.layout, self.file, self.remaining_len) = (None, None, 0);
             self.checks.clear();
             if !self.next_line()? {
                 return match self.has_entries {
@@ -309,8 +308,8 @@ impl Members for MtreeReader {
             .map_err(|e| Error::io("a content cannot be read", e))
             .map_err(|e| e.context(format!("mtree, line {}", self.line_no)))?;
         self.checks.iter_mut().for_each(|check| check.update(out));
-        self.left = self.left.saturating_sub(out.len() as u64);
-        match self.left {
+        self.remaining_len = self.remaining_len.saturating_sub(out.len() as u64);
+        match self.remaining_len {
             0 => self.compare(),
             _ => Ok(()),
         }

@@ -1,10 +1,10 @@
-//! Paths of a stream as keys that sort in the order of the tree: all entries of a directory in a
-//! row, directories in preorder.
+//! Encodes the paths of a stream as keys that sort in the order of the tree: the entries of a
+//! directory side by side, directories in preorder.
 //!
-//! A key is the path of the directory, each component behind a byte 1, then a byte 0, then the
-//! name. Bytes of names below that of the slash, which no name has, are moved up by one, so that
-//! neither mark occurs in a name and both sort below every byte of one. The root's key is empty. No
-//! key ends in a zero.
+//! A key is the path of the directory with a byte 1 before each component, then a byte 0, then the
+//! name. Bytes of names below the slash, which no name has, are incremented. So the two marks occur
+//! in no name and sort below every byte of a name. The key of the root is empty. No key ends in a
+//! zero.
 
 use weald_builder::filter::{DirRules, Filter};
 use weald_format::limits::NAME_LEN_MAX;
@@ -14,15 +14,14 @@ use weald_format::{Error, Result};
 const COMPONENT: u8 = 1;
 /// Before the last component.
 const NAME: u8 = 0;
-/// Bytes of a path. Every directory on the way may be made, so that a path costs up to half the
-/// square of it; trees that programs can walk stay far below.
+/// Bytes of a path. Every directory above it may need a record, so a path costs up to half the
+/// square of its length. Trees that programs can walk stay far below this limit.
 pub const PATH_LEN_MAX: usize = 16 << 10;
 
-/// Writes the key of `path`, a name of a tree as streams have them: `a/b`, `./a/b/`, `.` for the
-/// root.
+/// Writes the key of `path`, a path as in a stream: `a/b`, `./a/b/`, `.` for the root.
 ///
 /// # Errors
-/// `Invalid` for what leads out of the tree, and for names that are none; `Limit` for long ones.
+/// `Invalid` for paths that lead out of the tree and for invalid names; `Limit` for long ones.
 pub fn put_key(path: &[u8], key: &mut Vec<u8>) -> Result<()> {
     key.clear();
     if path.is_empty() {
@@ -65,7 +64,7 @@ pub fn put_key(path: &[u8], key: &mut Vec<u8>) -> Result<()> {
                 key.push(COMPONENT);
                 let start = key.len();
                 key.extend_from_slice(name);
-                // In place, so that many bytes are done at once.
+                // In place, so that the compiler vectorises the loop.
                 key[start..]
                     .iter_mut()
                     .for_each(|b| *b += u8::from(*b < b'/'));
@@ -81,15 +80,15 @@ pub fn put_key(path: &[u8], key: &mut Vec<u8>) -> Result<()> {
 /// Between the components of a key of a walk.
 pub const SEPARATOR: u8 = 1;
 
-/// Makes the key of a walk, depth first, of `path`: sorted by it, what lies in a directory follows
-/// the directory, and all names of a directory come in byte order. The components lie behind each
-/// other, a byte 1 between them; bytes of names below that of the slash are moved up by one.
+/// Turns `path` into its key of a depth-first walk. Sorted by these keys, the entries of a
+/// directory follow the directory, and all names of a directory are in byte order. A key is the
+/// components with a byte 1 between them; bytes of names below the slash are incremented.
 ///
 /// # Errors
 /// As [`put_key`].
 pub fn make_walk_key(path: &mut Vec<u8>) -> Result<()> {
-    // Mostly the path needs nothing but another mark.
-    if !is_tidy(path) {
+    // Most paths need only another separator.
+    if !is_canonical(path) {
         let mut key = Vec::new();
         put_key(path, &mut key)?;
         let marked = |&b: &u8| if b <= COMPONENT { SEPARATOR } else { b };
@@ -106,13 +105,13 @@ pub fn make_walk_key(path: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a path is names with one slash between them, none of which is too long or begins with a
-/// dot: those are looked at one by one.
-fn is_tidy(path: &[u8]) -> bool {
+/// Whether a path has only valid names with single slashes between them, and no name begins with a
+/// dot. Other paths are split into components.
+fn is_canonical(path: &[u8]) -> bool {
     let (Some(&first), Some(&last)) = (path.first(), path.last()) else {
         return false;
     };
-    // In numbers, so that many bytes are done at once.
+    // As numbers without branches, so that the compiler vectorises the loop.
     let is = |b: u8, what: u8| u8::from(b == what);
     let pairs = path.iter().zip(path.get(1..).unwrap_or_default());
     let odd = pairs.fold(is(first, 0), |odd, (&a, &b)| {
@@ -121,16 +120,16 @@ fn is_tidy(path: &[u8]) -> bool {
     odd == 0 && !matches!(first, b'/' | b'.') && last != b'/' && path.len() <= NAME_LEN_MAX
 }
 
-/// Whether `filter` leaves out `path`, or a directory that it lies in.
-pub fn is_left_out(filter: &Filter, path: &[u8], is_dir: bool) -> bool {
+/// Whether `filter` excludes `path` or a directory above it.
+pub fn is_excluded(filter: &Filter, path: &[u8], is_dir: bool) -> bool {
     let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/');
     let mut ends = slashes.map(|(at, _)| at).chain([path.len()]);
-    // Rules that lie in directories are refused for streams.
+    // Streams refuse rules that lie in directories.
     let rules = DirRules::default();
     ends.any(|end| filter.excludes(&rules, &path[..end], is_dir || end < path.len()))
 }
 
-/// The path that a key of a walk stands for.
+/// The path of a key of a walk.
 pub fn path_of_walk(key: &[u8]) -> Vec<u8> {
     let byte = |&b: &u8| match b {
         SEPARATOR => b'/',
@@ -149,8 +148,8 @@ pub fn split(key: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((key.get(..at)?, key.get(at + 1..)?))
 }
 
-/// Turns the directory part of a key into the key of that directory; false for the root, which has
-/// none but the empty one.
+/// Turns the directory part of a key into the key of that directory; false for the root, whose key
+/// is empty.
 pub fn dir_to_key(dir: &mut [u8]) -> bool {
     match dir.iter().rposition(|&b| b == COMPONENT) {
         Some(at) => {
@@ -161,13 +160,13 @@ pub fn dir_to_key(dir: &mut [u8]) -> bool {
     }
 }
 
-/// Appends the component that a directory part gets for a name as keys have them.
+/// Appends `name`, encoded as in keys, to a directory part.
 pub fn push_component(dir: &mut Vec<u8>, name: &[u8]) {
     dir.push(COMPONENT);
     dir.extend_from_slice(name);
 }
 
-/// Appends the bytes of a name of a key as they are in the tree.
+/// Appends the decoded name of a key.
 pub fn put_name(name: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(name);
@@ -176,7 +175,7 @@ pub fn put_name(name: &[u8], out: &mut Vec<u8>) {
         .for_each(|b| *b -= u8::from(*b <= b'/'));
 }
 
-/// The path that a key stands for, without a slash in front.
+/// The path of a key, without a leading slash.
 pub fn path_of(key: &[u8]) -> Vec<u8> {
     let byte = |&b: &u8| match b {
         NAME | COMPONENT => b'/',

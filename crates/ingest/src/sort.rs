@@ -1,10 +1,8 @@
-//! An external merge sort: records by key, equal keys in the order in which they came, memory as
-//! given, the rest in temporary files.
+//! A stable external merge sort of records by key, within a memory limit, with temporary files.
 //!
-//! In memory it is a multikey quicksort over twelve bytes of the keys at a time (Bentley &
-//! Sedgewick, "Fast Algorithms for Sorting and Searching Strings", 1997; the cached bytes after Ng
-//! & Kakehi, 2007). A run holds of every key only what the one before has not. Runs are merged by a
-//! tree of losers (Knuth, TAOCP 3, 5.4.1).
+//! In memory: multikey quicksort over twelve bytes of the keys at a time (Bentley & Sedgewick,
+//! "Fast Algorithms for Sorting and Searching Strings", 1997; cached bytes after Ng & Kakehi,
+//! 2007). Keys in a run are front-coded. A loser tree merges the runs (Knuth, TAOCP 3, 5.4.1).
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -13,37 +11,37 @@ use weald_format::cursor::{Cursor, put_varint};
 use weald_format::{Error, Result};
 use weald_io::{ReadAt, Spool};
 
-/// Bytes of a run that are read, or written, at once.
-const PIECE_LEN: usize = 64 << 10;
-/// Runs that are merged at once.
+/// Bytes of a run read or written at once.
+const RUN_PIECE_LEN: usize = 64 << 10;
+/// Runs merged at once.
 const FAN_IN_MAX: usize = 128;
-/// Bytes that reading the merged records takes.
-pub const MERGE_LEN: u64 = (FAN_IN_MAX * PIECE_LEN * 2) as u64;
-/// Records that are fetched from memory at once.
-const TOUCH_COUNT: usize = 64;
-/// Fewer records than this are compared key by key.
-const FEW: usize = 12;
-/// Bytes before a key in memory: its length.
-const LEN_LEN: usize = size_of::<u32>();
-/// Memory of a record in the sorter besides its bytes.
-const RECORD_LEN: usize = size_of::<Item>();
+/// Bytes of memory for reading the merged records.
+pub const MERGE_LEN: u64 = (FAN_IN_MAX * RUN_PIECE_LEN * 2) as u64;
+/// Records prefetched into the CPU cache at once.
+const PREFETCH_COUNT: usize = 64;
+/// Groups up to this count of records are sorted by comparing whole keys.
+const SMALL_GROUP_COUNT: usize = 12;
+/// Bytes of the length before a key in memory.
+const KEY_HEADER_LEN: usize = size_of::<u32>();
+/// Bytes of memory per record in the sorter besides the record itself.
+const ITEM_LEN: usize = size_of::<Item>();
 
-/// Bytes of key that are compared at once.
+/// Bytes of a key compared at once.
 const CHUNK_LEN: usize = 12;
-/// Bytes of two keys that are compared at once when it is asked what they share.
+/// Bytes compared at once to find the common prefix of two keys.
 const WORD_LEN: usize = size_of::<u64>();
 
-/// A record in memory, as one number, because comparing two after each other is a branch that
-/// nobody can foresee: above, bytes of its key at the depth that is being sorted, zeros behind its
-/// end; in the lowest 32 bits, where it begins.
+/// A record in memory as one number. One comparison instead of two avoids a branch that the CPU
+/// cannot predict. The lowest 32 bits are the offset of the record. The bits above are the bytes of
+/// its key at the depth of the sort, with zeros behind its end.
 type Item = u128;
 
 fn start_of(item: Item) -> usize {
     (item & Item::from(u32::MAX)) as usize
 }
 
-/// Takes records and hands them out by key. Keys do not end in a zero byte, and have no two of them
-/// side by side: so one that has ended sorts as if zeros followed.
+/// Sorts records by key. Keys do not end in a zero byte and have no two adjacent zeros, so a key
+/// sorts as if zeros followed it.
 pub struct Sorter {
     dir: PathBuf,
     memory_len: usize,
@@ -55,23 +53,23 @@ pub struct Sorter {
 /// Sorted runs in one temporary file.
 struct Runs {
     spool: Spool,
-    places: Vec<Range<u64>>,
+    ranges: Vec<Range<u64>>,
 }
 
 impl Runs {
     fn new(dir: &Path) -> Result<Self> {
         Ok(Self {
             spool: Spool::create(dir)?,
-            places: Vec::new(),
+            ranges: Vec::new(),
         })
     }
 }
 
 impl Sorter {
-    /// A sorter that holds about `memory_len` bytes; its runs go to `dir`.
+    /// A sorter with about `memory_len` bytes of memory; its runs go to `dir`.
     ///
     /// # Errors
-    /// `Io` where no temporary file can be made.
+    /// `Io` if no temporary file can be made.
     pub fn new(dir: &Path, memory_len: u64) -> Result<Self> {
         // Offsets of records have 32 bits.
         let memory_len = memory_len.clamp(1 << 16, 1 << 30) as usize;
@@ -90,11 +88,11 @@ impl Sorter {
     /// `Io`, `Full` for the temporary file; `Limit` for a record of 256 MiB.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         debug_assert!(key.last() != Some(&0), "a key that ends in a zero");
-        let len = LEN_LEN + key.len() + value.len() + 5;
+        let len = KEY_HEADER_LEN + key.len() + value.len() + 5;
         if len > 1 << 28 {
             return Err(Error::limit("a record of more than 256 MiB"));
         }
-        let held = self.bytes.len() + (self.items.len() + 1) * RECORD_LEN;
+        let held = self.bytes.len() + (self.items.len() + 1) * ITEM_LEN;
         if held + len > self.memory_len && !self.items.is_empty() {
             self.write_run()?;
         }
@@ -110,11 +108,11 @@ impl Sorter {
         Ok(())
     }
 
-    /// Memory grows where it is touched, so what is not needed costs nothing; growing by doubling
-    /// would need half as much again.
+    /// Reserves all memory at once. The kernel allocates pages at the first write, so unused memory
+    /// costs nothing. Doubling a vector would need half as much again.
     fn reserve(&mut self) {
         self.bytes.reserve(self.memory_len);
-        self.items.reserve(self.memory_len / RECORD_LEN / 2);
+        self.items.reserve(self.memory_len / ITEM_LEN / 2);
     }
 
     fn write_run(&mut self) -> Result<()> {
@@ -122,8 +120,8 @@ impl Sorter {
         let bytes = &self.bytes;
         let mut last: &[u8] = &[];
         sort(&mut self.items, bytes, &mut |items| {
-            for some in items.chunks(TOUCH_COUNT) {
-                touch(some, bytes);
+            for some in items.chunks(PREFETCH_COUNT) {
+                prefetch(some, bytes);
                 for &item in some {
                     let (key, value) = record(item, bytes)?;
                     writer.push(key, value, common_len(key, last))?;
@@ -133,13 +131,13 @@ impl Sorter {
             Ok(())
         })?;
         let place = writer.finish()?;
-        self.runs.places.push(place);
+        self.runs.ranges.push(place);
         self.bytes.clear();
         self.items.clear();
         Ok(())
     }
 
-    /// Everything by key.
+    /// Ends the input and returns all records by key.
     ///
     /// # Errors
     /// `Io`, `Full` for temporary files.
@@ -149,42 +147,42 @@ impl Sorter {
         }
         (self.bytes, self.items) = (Vec::new(), Vec::new());
         let mut runs = self.runs;
-        while runs.places.len() > FAN_IN_MAX {
+        while runs.ranges.len() > FAN_IN_MAX {
             let mut merged = Runs::new(&self.dir)?;
-            // Runs side by side become one in their place, so that equal keys stay in their order.
-            for some in runs.places.chunks(FAN_IN_MAX) {
-                let mut heads = Heads::new(&runs.spool, some)?;
+            // Adjacent runs are merged into one, so that equal keys keep their order.
+            for some in runs.ranges.chunks(FAN_IN_MAX) {
+                let mut merge = LoserTree::new(&runs.spool, some)?;
                 let mut writer = RunWriter::new(&mut merged.spool);
-                while let Some(next) = heads.next(&runs.spool)? {
+                while let Some(next) = merge.next(&runs.spool)? {
                     writer.push(next.key, next.value, next.common)?;
                 }
                 let place = writer.finish()?;
-                merged.places.push(place);
+                merged.ranges.push(place);
             }
             runs = merged;
         }
-        let heads = Heads::new(&runs.spool, &runs.places)?;
+        let merge = LoserTree::new(&runs.spool, &runs.ranges)?;
         Ok(Sorted {
             spool: runs.spool,
-            heads,
+            merge,
         })
     }
 }
 
-/// A record, in its turn.
+/// A record of the sorted sequence.
 pub struct Next<'a> {
     /// Its key.
     pub key: &'a [u8],
     /// Its value.
     pub value: &'a [u8],
-    /// Bytes that the key shares with the one before.
+    /// Bytes of the common prefix with the key before.
     pub common: usize,
 }
 
 /// Records in the order of their keys.
 pub struct Sorted {
     spool: Spool,
-    heads: Heads,
+    merge: LoserTree,
 }
 
 impl Sorted {
@@ -193,17 +191,17 @@ impl Sorted {
     /// # Errors
     /// `Io`.
     pub fn next(&mut self) -> Result<Option<Next<'_>>> {
-        self.heads.next(&self.spool)
+        self.merge.next(&self.spool)
     }
 }
 
-/// Reads from all records of `items` at once, which lie anywhere in memory: waiting for one after
-/// the other took half of the time of sorting.
-fn touch(items: &[Item], bytes: &[u8]) {
+/// Reads from all records of `items`, which lie anywhere in memory, so that their cache misses
+/// overlap. One miss after the other took half of the sorting time.
+fn prefetch(items: &[Item], bytes: &[u8]) {
     let mut seen = 0;
     for &item in items {
         let start = start_of(item);
-        // Most records lie in two lines of a cache.
+        // Most records lie in two cache lines.
         let end = (start + 64).min(bytes.len() - 1);
         seen ^= bytes[start] ^ bytes[end];
     }
@@ -211,7 +209,7 @@ fn touch(items: &[Item], bytes: &[u8]) {
 }
 
 fn key_of(item: Item, bytes: &[u8]) -> &[u8] {
-    let (len, rest) = bytes[start_of(item)..].split_at(LEN_LEN);
+    let (len, rest) = bytes[start_of(item)..].split_at(KEY_HEADER_LEN);
     let len = len
         .iter()
         .rev()
@@ -221,27 +219,27 @@ fn key_of(item: Item, bytes: &[u8]) -> &[u8] {
 
 fn record(item: Item, bytes: &[u8]) -> Result<(&[u8], &[u8])> {
     let key = key_of(item, bytes);
-    let end = start_of(item) + LEN_LEN + key.len();
+    let end = start_of(item) + KEY_HEADER_LEN + key.len();
     let mut cursor = Cursor::new(&bytes[end..], "record");
     let len = cursor.varint()?;
     Ok((key, cursor.bytes(len as usize)?))
 }
 
-/// Items side by side.
+/// A range of items.
 struct Part {
     items: Range<usize>,
-    /// Up to where their keys are alike; `None` where they are in order.
+    /// Length of the common prefix of their keys; `None` if they are in order.
     depth: Option<usize>,
 }
 
-/// Hands out `items` by their keys, as soon as it is known what comes next: then the bytes of the
-/// keys are still in a cache.
+/// Sorts `items` by key and passes each sorted range to `take` at once, while the keys are still in
+/// the CPU cache.
 fn sort(
     items: &mut [Item],
     bytes: &[u8],
     take: &mut dyn FnMut(&[Item]) -> Result<()>,
 ) -> Result<()> {
-    // What comes first lies on top.
+    // A stack: the first range lies on top.
     let mut parts = vec![Part {
         items: 0..items.len(),
         depth: Some(0),
@@ -257,7 +255,7 @@ fn sort(
             continue;
         };
         let rest = |item: Item| key_of(item, bytes).get(depth..).unwrap_or_default();
-        if part.len() <= FEW {
+        if part.len() <= SMALL_GROUP_COUNT {
             part.sort_unstable_by(|&a, &b| {
                 rest(a).cmp(rest(b)).then(start_of(a).cmp(&start_of(b)))
             });
@@ -269,14 +267,14 @@ fn sort(
         }
         part.sort_unstable();
         let below = parts.len();
-        // Up to where parts are known, and where the group that is looked at begins.
-        let (mut told, mut start) = (range.start, range.start);
+        // End of the ranges that are done, and start of the current group.
+        let (mut done, mut start) = (range.start, range.start);
         for group in items[range.clone()].chunk_by(|a, b| a >> 32 == b >> 32) {
             let end = start + group.len();
-            let goes_on = |&item: &Item| key_of(item, bytes).len() > depth + CHUNK_LEN;
-            if group.len() > 1 && group.iter().any(goes_on) {
+            let is_longer = |&item: &Item| key_of(item, bytes).len() > depth + CHUNK_LEN;
+            if group.len() > 1 && group.iter().any(is_longer) {
                 let before = Part {
-                    items: told..start,
+                    items: done..start,
                     depth: None,
                 };
                 let alike = Part {
@@ -284,12 +282,12 @@ fn sort(
                     depth: Some(depth + CHUNK_LEN),
                 };
                 parts.extend([before, alike]);
-                told = end;
+                done = end;
             }
             start = end;
         }
         parts.push(Part {
-            items: told..range.end,
+            items: done..range.end,
             depth: None,
         });
         parts[below..].reverse();
@@ -297,13 +295,12 @@ fn sort(
     Ok(())
 }
 
-/// Bytes of the key of `item` from `depth` on, above where it begins.
+/// The item with the bytes of its key from `depth` on.
 fn chunk(item: Item, depth: usize, bytes: &[u8]) -> Item {
-    const ITEM_LEN: usize = size_of::<Item>();
     let rest = key_of(item, bytes).get(depth..).unwrap_or_default();
-    // As many bytes as an item has are read whatever the key has, since a copy of few is slow, and
-    // what is too much is taken away.
-    let at = start_of(item) + LEN_LEN + depth;
+    // Reads the length of an item and masks the bytes behind the key: a copy of variable length is
+    // slow.
+    let at = start_of(item) + KEY_HEADER_LEN + depth;
     let read = match bytes.get(at..).and_then(|rest| rest.first_chunk()) {
         Some(read) => Item::from_be_bytes(*read),
         None => {
@@ -338,12 +335,12 @@ impl<'a> RunWriter<'a> {
         Self {
             start: spool.len(),
             spool,
-            pending: Vec::with_capacity(PIECE_LEN * 2),
+            pending: Vec::with_capacity(RUN_PIECE_LEN * 2),
             is_begun: false,
         }
     }
 
-    /// Adds a record whose key shares `common` bytes with the one before; the first shares none.
+    /// Adds a record whose key shares `common` bytes with the key before; ignored for the first.
     fn push(&mut self, key: &[u8], value: &[u8], common: usize) -> Result<()> {
         let common = if self.is_begun { common } else { 0 };
         self.is_begun = true;
@@ -353,7 +350,7 @@ impl<'a> RunWriter<'a> {
         put_varint(&mut self.pending, value.len() as u64);
         self.pending.extend_from_slice(own);
         self.pending.extend_from_slice(value);
-        if self.pending.len() >= PIECE_LEN {
+        if self.pending.len() >= RUN_PIECE_LEN {
             self.spool.append(&self.pending)?;
             self.pending.clear();
         }
@@ -366,43 +363,43 @@ impl<'a> RunWriter<'a> {
     }
 }
 
-/// A run that is being read, and its first record that was not handed out.
+/// A run that is being read, and its current record.
 #[derive(Default)]
 struct Run {
     place: Range<u64>,
     piece: Vec<u8>,
     at: usize,
     key: Vec<u8>,
-    /// Bytes that the key shares with the last one handed out, or with the one that came before it
-    /// where the two were compared.
+    /// Bytes of the common prefix with the record returned last, or with the key that won a
+    /// comparison against this one.
     common: usize,
     value: Range<usize>,
     is_over: bool,
 }
 
 impl Run {
-    /// Goes to the next record.
+    /// Reads the next record.
     fn advance(&mut self, spool: &Spool) -> Result<()> {
         if self.at == self.piece.len() && self.place.is_empty() {
             self.is_over = true;
             return Ok(());
         }
         // Three numbers of at most ten bytes each.
-        self.want(30, spool)?;
+        self.fill_to(30, spool)?;
         let mut cursor = Cursor::new(&self.piece[self.at..], "temporary record");
         let before = cursor.remaining();
         let mut number = || cursor.bounded(1 << 28, "length");
         let (common, own, value) = (number()?, number()?, number()?);
         self.at += before - cursor.remaining();
         let (own, value) = (own as usize, value as usize);
-        self.want(own + value, spool)?;
+        self.fill_to(own + value, spool)?;
         let end = self.at + own;
         let Some(suffix) = self.piece.get(self.at..end) else {
-            return Err(cut());
+            return Err(truncated());
         };
         self.common = common as usize;
         if self.common > self.key.len() {
-            return Err(cut());
+            return Err(truncated());
         }
         self.key.truncate(self.common);
         self.key.extend_from_slice(suffix);
@@ -410,12 +407,12 @@ impl Run {
         self.at = end + value;
         match self.at <= self.piece.len() {
             true => Ok(()),
-            false => Err(cut()),
+            false => Err(truncated()),
         }
     }
 
-    /// Has `len` bytes from here on in memory, as far as the run has them.
-    fn want(&mut self, len: usize, spool: &Spool) -> Result<()> {
+    /// Reads until `piece` has `len` bytes from `at` on, or the run ends.
+    fn fill_to(&mut self, len: usize, spool: &Spool) -> Result<()> {
         if self.piece.len() - self.at >= len || self.place.is_empty() {
             return Ok(());
         }
@@ -423,7 +420,7 @@ impl Run {
         self.at = 0;
         let left = self.place.end - self.place.start;
         let start = self.piece.len();
-        let len = left.min(len.saturating_sub(start).max(PIECE_LEN) as u64);
+        let len = left.min(len.saturating_sub(start).max(RUN_PIECE_LEN) as u64);
         self.piece.resize(start + len as usize, 0);
         spool.read_exact_at(&mut self.piece[start..], self.place.start)?;
         self.place.start += len;
@@ -431,25 +428,25 @@ impl Run {
     }
 }
 
-fn cut() -> Error {
+fn truncated() -> Error {
     crate::member::damaged(Error::invalid("a record is cut short"))
 }
 
-/// Runs that are merged: a tree whose inner nodes hold the loser of what was compared there, with
-/// the bytes that its key shares with that of the winner. All on the way of a new key have lost to
-/// the one before it, so mostly these numbers alone tell who is first (Ng & Kakehi, "Merging String
+/// Loser tree of the merged runs. Each inner node holds the loser of its comparison, with the
+/// length of the common prefix with the winner. All losers on the path of a new key have lost to
+/// the key before it, so these lengths alone decide most comparisons (Ng & Kakehi, "Merging String
 /// Sequences by Longest Common Prefixes", 2008).
-struct Heads {
+struct LoserTree {
     runs: Vec<Run>,
     losers: Vec<u32>,
     winner: u32,
     is_begun: bool,
 }
 
-impl Heads {
-    fn new(spool: &Spool, places: &[Range<u64>]) -> Result<Self> {
-        let mut runs = Vec::with_capacity(places.len().max(1));
-        for place in places {
+impl LoserTree {
+    fn new(spool: &Spool, ranges: &[Range<u64>]) -> Result<Self> {
+        let mut runs = Vec::with_capacity(ranges.len().max(1));
+        for place in ranges {
             let mut run = Run {
                 place: place.clone(),
                 ..Run::default()
@@ -463,17 +460,17 @@ impl Heads {
                 ..Run::default()
             });
         }
-        let mut heads = Self {
+        let mut merge = Self {
             losers: vec![0; runs.len()],
             runs,
             winner: 0,
             is_begun: false,
         };
-        heads.winner = heads.play(1);
-        Ok(heads)
+        merge.winner = merge.play(1);
+        Ok(merge)
     }
 
-    /// The winner below a node; leaves are numbered behind the inner nodes.
+    /// The winner below a node; the numbers of leaves follow those of inner nodes.
     fn play(&mut self, node: usize) -> u32 {
         let count = self.runs.len();
         if node >= count {
@@ -488,15 +485,15 @@ impl Heads {
         winner
     }
 
-    /// Whether run `a` comes before run `b`; what either shares is with the same key. The one that
-    /// comes later then has what it shares with the other.
+    /// Whether run `a` comes before run `b`. Their common prefixes must be with the same key. The
+    /// later run then gets the length of its common prefix with the other.
     fn is_before(&mut self, a: u32, b: u32) -> bool {
         let (left, right) = (&self.runs[a as usize], &self.runs[b as usize]);
         if left.is_over || right.is_over {
             return !left.is_over;
         }
         match left.common.cmp(&right.common) {
-            // Both come after that key, so who shares more with it is nearer.
+            // Both keys sort behind that key, so the one with the longer prefix is smaller.
             Ordering::Greater => true,
             Ordering::Less => false,
             Ordering::Equal => {
@@ -591,7 +588,7 @@ mod tests {
             )
         };
         let mut records: Vec<_> = (0..3000).map(record).collect();
-        records.push((b"long".to_vec(), vec![7; PIECE_LEN * 3]));
+        records.push((b"long".to_vec(), vec![7; RUN_PIECE_LEN * 3]));
         let mut expected = records.clone();
         expected.sort_by(|a, b| a.0.cmp(&b.0));
         // Each record is a run of its own: more than FAN_IN_MAX of them.

@@ -1,11 +1,11 @@
-//! A stream as the source of a build: gathered and settled while its contents are asked for, then
-//! read back directory by directory.
+//! A stream as the source of a build. The builder first asks for contents: the stream is read and
+//! its tree assembled. Then the tree is read back directory by directory.
 
+use crate::assemble::{Tree, assemble};
 use crate::blocks::BlockReader;
 use crate::gather::{GatherOptions, gather};
-use crate::member::{self, Record, Settled, WEAK};
+use crate::member::{self, Record, StoredEntry, WEAK};
 use crate::members::Members;
-use crate::settle::{Tree, settle};
 use std::path::{Path, PathBuf};
 use weald_builder::stream::{
     ContentStore, LinkInfo, StreamEntry, StreamRoot, StreamSize, TreeSink, TreeSource, spool_dir,
@@ -14,17 +14,16 @@ use weald_builder::{BuildOptions, Watch};
 use weald_format::pages::Link;
 use weald_format::{Error, Result};
 
-/// Shares of the memory, as what it is divided by: records that are sorted, directories that are
-/// known, tables of contents.
+/// Shares of the memory, as divisors: sorter, known directories, tables of contents.
 pub const SORT_SHARE: u64 = 10;
 const DIRS_SHARE: u64 = 64;
 const CONTENTS_SHARE: u64 = 10;
 /// Share of the table of excluded members.
 const EXCLUDED_SHARE: u64 = 64;
-/// And what decompressing the stream may take.
+/// Share of the decoder of a compressed stream.
 pub const DECODER_SHARE: u64 = 16;
 
-/// A stream on its way into an image.
+/// A stream that becomes an image.
 pub struct IngestSource<'a> {
     members: Box<dyn Members>,
     dir: PathBuf,
@@ -36,7 +35,7 @@ pub struct IngestSource<'a> {
 }
 
 impl<'a> IngestSource<'a> {
-    /// The stream of `members`, on its way to an image at `target`.
+    /// The stream of `members`, for an image at `target`.
     pub fn new(
         members: Box<dyn Members>,
         target: &Path,
@@ -54,7 +53,7 @@ impl<'a> IngestSource<'a> {
         }
     }
 
-    /// Problems told.
+    /// Problems reported to the watch.
     pub fn problem_count(&self) -> u64 {
         self.problem_count
     }
@@ -63,7 +62,7 @@ impl<'a> IngestSource<'a> {
         self.options.memory_len / share
     }
 
-    /// Bytes for records that are sorted.
+    /// Bytes of memory for the sorter.
     fn sort_len(&self) -> u64 {
         match self.members.has_contents() {
             true => self.share(SORT_SHARE),
@@ -136,7 +135,7 @@ impl TreeSource for IngestSource<'_> {
         self.has_one_mtime = gathered.has_one_mtime;
         self.problem_count = gathered.problem_count;
         let sorted = gathered.sorter.finish()?;
-        let tree = settle(sorted, &gathered.texts, &self.dir, options.sort_len)?;
+        let tree = assemble(sorted, &gathered.texts, &self.dir, options.sort_len)?;
         self.tree = Some(tree);
         Ok(())
     }
@@ -150,21 +149,21 @@ impl TreeSource for IngestSource<'_> {
         // The root is the first name.
         let mut name_no = 1;
         while let Some(block) = blocks.next()? {
-            let mut settled = Vec::with_capacity(block.len());
+            let mut stored = Vec::with_capacity(block.len());
             for (_, record) in &block {
                 name_no += 1;
                 let link = linked.next_if(|link| link.name_no() == name_no);
                 let info = link.map_or(LinkInfo::Single, |link| link.info());
-                let record = match (link, member::look(record)?) {
+                let record = match (link, member::kind_of_record(record)?) {
                     (Some(link), Record::Link(_)) => tree.links.body(link),
                     _ => record,
                 };
-                settled.push((member::parse(record)?, info));
+                stored.push((member::parse(record)?, info));
             }
             let names = block.iter().map(|(name, _)| *name);
             let entries: Vec<StreamEntry<'_>> = names
-                .zip(&settled)
-                .map(|(name, (settled, link))| entry(name, settled, *link))
+                .zip(&stored)
+                .map(|(name, (stored, link))| entry(name, stored, *link))
                 .collect();
             if !sink.directory(&entries)? {
                 break;
@@ -179,15 +178,15 @@ impl TreeSource for IngestSource<'_> {
     }
 }
 
-fn entry<'e>(name: &'e [u8], settled: &'e Settled<'_>, link: LinkInfo) -> StreamEntry<'e> {
+fn entry<'e>(name: &'e [u8], stored: &'e StoredEntry<'_>, link: LinkInfo) -> StreamEntry<'e> {
     StreamEntry {
         name,
-        kind: settled.kind,
-        attributes: settled.attributes,
-        mtime: settled.mtime,
-        xattrs: Some(&settled.xattrs).filter(|set| !set.is_empty()),
-        content: settled.content,
-        target: settled.target,
+        kind: stored.kind,
+        attributes: stored.attributes,
+        mtime: stored.mtime,
+        xattrs: Some(&stored.xattrs).filter(|set| !set.is_empty()),
+        content: stored.content,
+        target: stored.target,
         link,
     }
 }

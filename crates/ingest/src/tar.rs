@@ -1,8 +1,8 @@
-//! Tar streams: v7, ustar, GNU and pax, whoever wrote them.
+//! Reader of tar streams: v7, ustar, GNU and pax.
 //!
 //! Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; GNU tar 1.35
-//! manual, "Basic Tar Format" and "Sparse Formats"; tar(5) of libarchive, for what writers of old
-//! did; star(4) for `SCHILY.*`.
+//! manual, "Basic Tar Format" and "Sparse Formats"; tar(5) of libarchive, for old writers; star(4)
+//! for `SCHILY.*`.
 
 mod header;
 mod pax;
@@ -16,25 +16,25 @@ use pax::Pax;
 use sparse::Map;
 use weald_format::{Attributes, Error, ErrorKind, FileKind, Result, Timestamp, Xattr};
 
-/// Bytes of an extended header: xattrs of 4 MiB, a third longer in base64, and once more for
-/// readers that know other words.
+/// Bytes of an extended header: xattrs of 4 MiB, a third longer in base64, and again under the
+/// keywords of other readers.
 const EXTENSION_LEN_MAX: u64 = 16 << 20;
 
 /// Reads a tar stream member by member.
 pub struct TarReader {
     input: Input,
-    /// Bytes of data that the member still has.
+    /// Unread bytes of the member's data.
     data_len: u64,
-    /// Bytes behind its data, up to the next header.
+    /// Padding behind the data, up to the next header.
     padding_len: u64,
     globals: Pax,
     layout: Option<Layout>,
-    /// The member has an access control list that is not taken.
+    /// The member has an access control list that is not kept.
     has_acl: bool,
     is_over: bool,
 }
 
-/// What came before a header and belongs to it.
+/// Extended headers before a header.
 #[derive(Default)]
 struct Extensions {
     pax: Option<Pax>,
@@ -76,12 +76,12 @@ impl TarReader {
     }
 
     fn skip(&mut self) -> Result<()> {
-        let mut left = self.data_len + self.padding_len;
-        let mut piece = vec![0; left.min(64 << 10) as usize];
-        while left > 0 {
-            let len = left.min(piece.len() as u64);
+        let mut remaining_len = self.data_len + self.padding_len;
+        let mut piece = vec![0; remaining_len.min(64 << 10) as usize];
+        while remaining_len > 0 {
+            let len = remaining_len.min(piece.len() as u64);
             self.fill(&mut piece[..len as usize])?;
-            left -= len;
+            remaining_len -= len;
         }
         (self.data_len, self.padding_len) = (0, 0);
         Ok(())
@@ -106,7 +106,7 @@ impl TarReader {
     /// Reads what follows the end of the archive: zeros that fill a record, normally.
     ///
     /// # Errors
-    /// `Invalid` for another archive: half of the tree would be missing. Other data is told.
+    /// `Invalid` for another archive: half of the tree would be missing. Other data is reported.
     fn finish(&mut self, tell: &mut Tell<'_>) -> Result<()> {
         let mut block = [0; BLOCK_LEN];
         loop {
@@ -150,7 +150,7 @@ impl TarReader {
         }
         self.begin_data(len)?;
         let mut data = Vec::new();
-        // What is announced need not come.
+        // The announced length may be wrong, so the buffer grows with the data.
         while self.data_len > 0 {
             let start = data.len();
             data.resize(start + self.data_len.min(64 << 10) as usize, 0);
@@ -162,13 +162,13 @@ impl TarReader {
 
     fn fill_data(&mut self, out: &mut [u8]) -> Result<()> {
         self.data_len = match self.data_len.checked_sub(out.len() as u64) {
-            Some(left) => left,
+            Some(remaining) => remaining,
             None => return Err(self.wrong("more data wanted than there is")),
         };
         self.fill(out)
     }
 
-    /// The header of the next member, and what came before it.
+    /// The header of the next member, with its extended headers.
     fn member_header(&mut self) -> Result<Option<(Header, Extensions)>> {
         let mut extensions = Extensions::default();
         loop {
@@ -190,7 +190,7 @@ impl TarReader {
                 }
                 b'L' => extensions.gnu_name = Some(until_zero(self.extension(&header)?)),
                 b'K' => extensions.gnu_link = Some(until_zero(self.extension(&header)?)),
-                // The name of a volume is no member.
+                // The label of a volume is no member.
                 b'V' => {
                     let len = header.size().map_err(|e| self.wrong(e))?;
                     self.begin_data(len)?;
@@ -200,7 +200,7 @@ impl TarReader {
         }
     }
 
-    /// What a header says, into `member`; its data begins. False for a kind that is not known.
+    /// Fills `member` from a header and begins its data. False for an unknown kind.
     fn take(
         &mut self,
         header: &Header,
@@ -252,13 +252,13 @@ impl TarReader {
             },
         };
         member.xattrs = pax.take_xattrs();
-        // As an attribute it needs no names.
+        // An ACL in an xattr has numbers, which need no lookup of names.
         let is_acl = |x: &Xattr| x.name.starts_with(b"system.posix_acl_");
         self.has_acl = pax.has_acl && !member.xattrs.iter().any(is_acl);
         let has_data = match kind {
             MemberKind::Entry(FileKind::Regular) => true,
-            // Only pax says that the data of a link may follow it, and only then does a size mean
-            // that it does.
+            // Only in pax may the data of a link follow its header; elsewhere its size has no
+            // meaning.
             MemberKind::HardLink => has_pax,
             _ => flag == b'D',
         };
@@ -277,12 +277,12 @@ impl TarReader {
         let stored_len = self.data_len;
         let map = if header.type_flag() == b'S' {
             let mut map = Map::default();
-            let mut goes_on = header.sparse(&mut map)?;
+            let mut continues = header.sparse(&mut map)?;
             map.real_len = header.sparse_len().map_err(Error::invalid)?;
-            while goes_on {
+            while continues {
                 let mut block = [0; BLOCK_LEN];
                 self.fill(&mut block)?;
-                goes_on = sparse::read_block(&block, &mut map)?;
+                continues = sparse::read_block(&block, &mut map)?;
             }
             map
         } else if pax.sparse.is_text_in_data() {
@@ -301,7 +301,7 @@ impl TarReader {
         map.layout(self.data_len)
     }
 
-    /// The map of GNU's format 1.0, which lies before the data: numbers, one a line.
+    /// Reads the map of GNU's format 1.0, which lies before the data: numbers, one per line.
     fn text_map(&mut self, pax: &Pax) -> Result<Map> {
         let mut text = sparse::Text::new(pax.sparse.real_len()?);
         let mut block = [0; BLOCK_LEN];
@@ -357,7 +357,8 @@ impl Members for TarReader {
             match is_known.map_err(|e| self.wrong(e.context(shown())))? {
                 true => {
                     if self.has_acl {
-                        let what = "its access control list is left out: only those in SCHILY.xattr are read";
+                        let what = "its access control list is left out: only those in \
+                                    SCHILY.xattr are read";
                         tell(&member.path, what.to_owned());
                     }
                     return Ok(true);

@@ -1,6 +1,6 @@
-//! A listing as the source of a build. Names are all it tells: all entries have one time, and no
-//! inode has two names, so nothing need be known of a directory before what lies in it. Its paths
-//! are sorted depth first, and what the merge of the sorted runs gives goes straight into the tree.
+//! A listing as the source of a build. A listing has only names: all entries have one time, and no
+//! inode has two names. So a directory needs no information about its entries in advance. The paths
+//! are sorted depth first, and the merged runs go directly into the tree.
 
 use crate::listing::ListingReader;
 use crate::member::{DIRECTORY_DEFAULT, FILE_DEFAULT, Member, MemberKind};
@@ -16,27 +16,27 @@ use weald_builder::stream::{
 use weald_builder::{BuildOptions, Problem, Watch};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp, XattrSet};
 
-/// Paths between two looks at whether somebody interrupts.
-const LOOK_COUNT: u64 = 1 << 12;
+/// Paths between two checks for an interrupt.
+const CANCEL_CHECK_COUNT: u64 = 1 << 12;
 
 /// Values of paths in the sorter.
 const NAME: [u8; 1] = [0];
 const DIRECTORY: [u8; 1] = [1];
 
-/// A listing on its way into an image.
+/// A listing that becomes an image.
 pub struct WalkSource<'a> {
     listing: ListingReader,
     dir: PathBuf,
     options: &'a BuildOptions,
     watch: &'a dyn Watch,
     sorted: Option<Sorted>,
-    /// Paths taken.
+    /// Paths kept.
     count: u64,
     problem_count: u64,
 }
 
 impl<'a> WalkSource<'a> {
-    /// The paths of `listing`, on their way to an image at `target`.
+    /// The paths of `listing`, for an image at `target`.
     pub fn new(
         listing: ListingReader,
         target: &Path,
@@ -54,7 +54,7 @@ impl<'a> WalkSource<'a> {
         }
     }
 
-    /// Problems told.
+    /// Problems reported to the watch.
     pub fn problem_count(&self) -> u64 {
         self.problem_count
     }
@@ -71,7 +71,7 @@ impl TreeSource for WalkSource<'_> {
             Some(_) => MERGE_LEN,
         };
         StreamSize {
-            // Directories that nobody named are not known yet; nor is it needed to the last one.
+            // Directories that the listing does not name are not counted; an estimate is enough.
             entry_count: self.count,
             data_len: Some(0),
             memory_len,
@@ -89,12 +89,12 @@ impl TreeSource for WalkSource<'_> {
         })
     }
 
-    /// There are none: all paths are read and sorted.
+    /// Reads and sorts all paths; a listing has no contents.
     fn contents(&mut self, _store: &mut dyn ContentStore) -> Result<()> {
         let mut sorter = Sorter::new(&self.dir, self.sort_len())?;
         let filter = Some(&self.options.filter).filter(|filter| !filter.is_empty());
         let mut member = Member::default();
-        let mut looked = 0_u64;
+        let mut path_count = 0_u64;
         let (watch, problem_count) = (self.watch, &mut self.problem_count);
         let mut tell = |path: &[u8], what| {
             *problem_count += 1;
@@ -102,19 +102,19 @@ impl TreeSource for WalkSource<'_> {
             watch.problem(&Problem { path, what });
         };
         while self.listing.next(&mut member, &mut tell)? {
-            looked += 1;
-            if looked.is_multiple_of(LOOK_COUNT) && self.watch.is_cancelled() {
+            path_count += 1;
+            if path_count.is_multiple_of(CANCEL_CHECK_COUNT) && self.watch.is_cancelled() {
                 return Err(Error::invalid("interrupted"));
             }
             let is_dir = member.kind == MemberKind::Entry(FileKind::Directory);
             let key = &mut member.path;
             path::make_walk_key(key)?;
-            let is_left_out = |filter| {
+            let is_excluded = |filter| {
                 let path = path::path_of_walk(key);
-                path::is_left_out(filter, &path, is_dir)
+                path::is_excluded(filter, &path, is_dir)
             };
-            // The root is there anyway.
-            if key.is_empty() || filter.is_some_and(is_left_out) {
+            // Every tree has a root.
+            if key.is_empty() || filter.is_some_and(is_excluded) {
                 continue;
             }
             self.count += 1;
@@ -151,34 +151,34 @@ impl TreeSource for WalkSource<'_> {
     }
 }
 
-/// Makes a walk of paths as they come sorted.
+/// Makes a walk of the sorted paths.
 struct Walker<'s> {
     sink: &'s mut dyn WalkSink,
-    /// The path that came last; empty where none did. It is handed over once the next one says
-    /// whether something lies below it.
+    /// The last path; empty at the beginning. It is passed on when the next path shows whether it
+    /// has entries.
     path: Vec<u8>,
     value: [u8; 1],
-    /// Where in that path the open directories end, the root aside.
+    /// Ends of the open directories in that path, without the root.
     ends: Vec<usize>,
     name: Vec<u8>,
 }
 
 impl Walker<'_> {
-    /// Takes the next path, which shares `common` bytes with the last.
+    /// Adds the next path, which shares `common` bytes with the last.
     fn take(&mut self, key: &[u8], common: usize, value: [u8; 1]) -> Result<()> {
         if common == key.len() && common == self.path.len() {
-            // Of each path the last member counts.
+            // The last member of a path counts.
             self.value = value;
             return Ok(());
         }
         if !self.path.is_empty() {
             match common == self.path.len() {
-                // Not a longer name: nothing but the mark sorts so low, and a key has no zeros.
+                // Not a longer name: no byte of a name is as low as the separator.
                 true if key.get(common) == Some(&SEPARATOR) => self.enter(common),
                 _ => self.end_path()?,
             }
         }
-        // A directory is above the path where that goes on behind the mark at its end.
+        // A directory is above the path if the separator follows its end in the path.
         while let Some(&end) = self.ends.last()
             && (end > common || key.get(end) != Some(&SEPARATOR))
         {
@@ -188,10 +188,10 @@ impl Walker<'_> {
         self.path
             .extend_from_slice(key.get(common..).unwrap_or_default());
         self.value = value;
-        // Directories nobody named.
+        // Directories that the listing does not name.
         let from = self.ends.last().map_or(0, |end| end + 1);
-        let rest = key.get(from..).unwrap_or_default();
-        for (at, _) in rest.iter().enumerate().filter(|(_, b)| **b == SEPARATOR) {
+        let suffix = key.get(from..).unwrap_or_default();
+        for (at, _) in suffix.iter().enumerate().filter(|(_, b)| **b == SEPARATOR) {
             self.enter(from + at);
         }
         Ok(())
@@ -202,7 +202,7 @@ impl Walker<'_> {
         self.sink.enter();
     }
 
-    /// Nothing lies below the last path.
+    /// Ends the last path, which has no entries.
     fn end_path(&mut self) -> Result<()> {
         if self.value == DIRECTORY {
             self.enter(self.path.len());

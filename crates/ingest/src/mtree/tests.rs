@@ -119,8 +119,9 @@ proptest! {
     fn any_bytes_are_read_or_refused(
         words in proptest::collection::vec(
             prop_oneof![
-                Just(b"/set ".to_vec()), Just(b"\n".to_vec()), Just(b"\\".to_vec()), Just(b" type=dir".to_vec()), Just(b"..\n".to_vec()),
-                Just(b" time=-9223372036854775808.1".to_vec()), Just(b"\\M".to_vec()), Just(b" mode=".to_vec()),
+                Just(b"/set ".to_vec()), Just(b"\n".to_vec()), Just(b"\\".to_vec()),
+                Just(b" type=dir".to_vec()), Just(b"..\n".to_vec()), Just(b"\\M".to_vec()),
+                Just(b" time=-9223372036854775808.1".to_vec()), Just(b" mode=".to_vec()),
                 proptest::collection::vec(any::<u8>(), 0..6)
             ],
             0..60,

@@ -1,4 +1,4 @@
-//! Words of mtree: names as vis(3) writes them, keywords and their values.
+//! Words of mtree: names in the escapes of vis(3), keywords and their values.
 
 use sha2::{Digest, Sha256, Sha384, Sha512};
 use weald_format::{Error, ErrorKind, FileKind, Result, Timestamp};
@@ -9,10 +9,10 @@ pub fn split(line: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|word| !word.is_empty())
 }
 
-/// The bytes that a word of vis(3) stands for.
+/// Decodes the escapes of vis(3) in a word.
 ///
 /// # Errors
-/// `Invalid` for a backslash with something behind it that vis never writes.
+/// `Invalid` for a backslash that starts no escape of vis.
 pub fn decoded(word: &[u8]) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -39,11 +39,11 @@ fn pushed(mut out: Vec<u8>, byte: u8) -> Vec<u8> {
     out
 }
 
-/// The byte that what follows a backslash stands for, and what is behind that.
+/// The byte of the escape behind a backslash, and the bytes behind the escape.
 fn escaped(rest: &[u8]) -> Option<(u8, &[u8])> {
     let digit = |b: &u8| matches!(b, b'0'..=b'7');
     Some(match rest {
-        // Three digits; NUL may have fewer, but no name has it.
+        // Three octal digits. NUL may have fewer, but no name has a NUL.
         [a @ b'0'..=b'3', b, c, rest @ ..] if digit(b) && digit(c) => {
             ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), rest)
         }
@@ -73,13 +73,13 @@ fn control(byte: u8) -> u8 {
 /// The name of an owner.
 #[derive(Debug, Clone)]
 pub struct Name {
-    /// It is that of number 0 everywhere.
+    /// The name is `root`, which has the number 0 on every system.
     pub is_root: bool,
     /// For messages.
     pub shown: String,
 }
 
-/// A digest that a content must have.
+/// Expected digest of a content.
 #[derive(Clone)]
 pub struct Check {
     word: &'static str,
@@ -120,7 +120,7 @@ impl Check {
         }
     }
 
-    /// The word that told a digest which is not that of the content.
+    /// The keyword, if the digest of the content differs.
     pub fn wrong(self) -> Option<&'static str> {
         let found = match self.hasher {
             Hasher::Sha256(hasher) => hasher.finalize().to_vec(),
@@ -131,7 +131,7 @@ impl Check {
     }
 }
 
-/// What keywords say of an entry.
+/// Values of the keywords of an entry.
 #[derive(Clone, Default)]
 pub struct Keys {
     /// `type`.
@@ -154,17 +154,17 @@ pub struct Keys {
     pub link: Option<Vec<u8>>,
     /// `device`: major number, 32 bits, minor number.
     pub device: Option<u64>,
-    /// `contents`, the path of the file that has them.
+    /// `contents`, the path of the file with the contents.
     pub contents: Option<Vec<u8>>,
     /// Digests.
     pub checks: Vec<Check>,
 }
 
 impl Keys {
-    /// Takes `word`, a keyword and its value.
+    /// Adds `word`, a keyword and its value.
     ///
     /// # Errors
-    /// `Invalid` for values that are none; `Unsupported` for keywords that are not known.
+    /// `Invalid` for malformed values; `Unsupported` for unknown keywords.
     pub fn set(&mut self, word: &[u8]) -> Result<()> {
         let at = word.iter().position(|&b| b == b'=');
         let (key, value) = match at {
@@ -201,10 +201,10 @@ impl Keys {
         Ok(())
     }
 
-    /// Forgets what `/set` said of the keyword `key`, or of all.
+    /// Removes the value of the keyword `key`, or of all.
     ///
     /// # Errors
-    /// `Unsupported` for keywords that are not known.
+    /// `Unsupported` for unknown keywords.
     pub fn unset(&mut self, key: &[u8]) -> Result<()> {
         match key {
             b"all" => *self = Self::default(),
@@ -229,7 +229,7 @@ impl Keys {
     }
 }
 
-/// Keywords that say nothing that an image keeps, and digests that are not compared.
+/// Keywords that an image does not keep, and digests that are not verified.
 fn is_passed_over(key: &[u8]) -> bool {
     [
         &b"nlink"[..],
@@ -310,7 +310,7 @@ fn mode(value: &[u8]) -> Result<u16> {
     }
 }
 
-/// Seconds, and behind a point nanoseconds: a number of them, not a fraction.
+/// Seconds and, behind a point, a count of nanoseconds: no decimal fraction.
 fn time(value: &[u8], word: &[u8]) -> Result<Timestamp> {
     let (is_negative, value) = match value {
         [b'-', value @ ..] => (true, value),
@@ -331,7 +331,7 @@ fn time(value: &[u8], word: &[u8]) -> Result<Timestamp> {
     }
 }
 
-/// `FORMAT,MAJOR,MINOR`: numbers by themselves mean something else on every system.
+/// `FORMAT,MAJOR,MINOR`. A plain number is refused: its encoding differs between systems.
 fn device(value: &[u8]) -> Result<u64> {
     let wrong = || {
         let shown = value.escape_ascii();

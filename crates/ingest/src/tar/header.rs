@@ -3,7 +3,7 @@
 use super::sparse::{self, Map};
 use weald_format::{Error, Result as FormatResult};
 
-/// Bytes of a header, and what everything is padded to.
+/// Bytes of a header block; data is padded to a multiple.
 pub const BLOCK_LEN: usize = 512;
 
 /// Offset and length of a field.
@@ -22,9 +22,9 @@ const MAGIC: Field = (257, 8);
 const DEVICE_MAJOR: Field = (329, 8);
 const DEVICE_MINOR: Field = (337, 8);
 const PREFIX: Field = (345, 155);
-/// GNU's: four runs, whether more follow, and the length of the file.
+/// GNU's fields of a sparse file: four runs, whether more follow, and the length of the file.
 const SPARSE: Field = (386, 96);
-const SPARSE_GOES_ON: usize = 482;
+const SPARSE_CONTINUES: usize = 482;
 const SPARSE_LEN: Field = (483, 12);
 
 type Result<T> = std::result::Result<T, String>;
@@ -33,7 +33,7 @@ type Result<T> = std::result::Result<T, String>;
 pub struct Header([u8; BLOCK_LEN]);
 
 impl Header {
-    /// Checks the sum.
+    /// Checks the checksum of `block`.
     pub fn parse(block: &[u8; BLOCK_LEN]) -> Result<Self> {
         let header = Self(*block);
         let (start, len) = CHECKSUM;
@@ -43,14 +43,14 @@ impl Header {
                 .zip(block)
                 .map(|(at, &b)| if is_sum(at) { b' ' } else { b })
         };
-        let told = header.number(CHECKSUM, "not a tar header: checksum")?;
+        let announced = header.number(CHECKSUM, "not a tar header: checksum")?;
         let sum: u64 = bytes().map(u64::from).sum();
-        // Some writers took bytes as signed.
+        // Some old writers sum signed bytes.
         let signed: i64 = bytes().map(|b| i64::from(b as i8)).sum();
-        match told == sum || i64::try_from(told) == Ok(signed) {
+        match announced == sum || i64::try_from(announced) == Ok(signed) {
             true => Ok(header),
             false => Err(format!(
-                "not a tar header: its checksum is {told}, its bytes make {sum}"
+                "not a tar header: its checksum is {announced}, its bytes make {sum}"
             )),
         }
     }
@@ -72,15 +72,15 @@ impl Header {
         })
     }
 
-    /// The letter of the kind.
+    /// The type letter.
     pub fn type_flag(&self) -> u8 {
         self.0[TYPE]
     }
 
-    /// Name, with the prefix that ustar has.
+    /// Name, with the prefix of ustar.
     pub fn path(&self) -> Vec<u8> {
         let (name, prefix) = (self.text(NAME), self.text(PREFIX));
-        // GNU has other things in this place.
+        // GNU headers have other fields in the place of the prefix.
         match prefix.is_empty() || !self.field(MAGIC).starts_with(b"ustar\0") {
             true => name.to_vec(),
             false => [prefix, b"/", name].concat(),
@@ -92,7 +92,7 @@ impl Header {
         self.text(LINK).to_vec()
     }
 
-    /// Low twelve bits of the mode; some writers have the kind above them.
+    /// Low twelve bits of the mode; some writers put the kind above them.
     pub fn permissions(&self) -> Result<u16> {
         Ok((self.number(MODE, "mode")? & 0o7777) as u16)
     }
@@ -137,7 +137,7 @@ impl Header {
     /// Adds the runs of an old GNU sparse file to `map`; returns whether blocks with more follow.
     pub fn sparse(&self, map: &mut Map) -> FormatResult<bool> {
         sparse::read_runs(self.field(SPARSE), map)?;
-        Ok(self.0[SPARSE_GOES_ON] != 0)
+        Ok(self.0[SPARSE_CONTINUES] != 0)
     }
 
     /// Length of an old GNU sparse file.
@@ -146,7 +146,7 @@ impl Header {
     }
 }
 
-/// A number in octal, or in binary where the first bit is set; an empty field is 0.
+/// A number in octal, or in binary if the first bit is set; an empty field is 0.
 pub fn number(field: &[u8]) -> Option<u64> {
     if field.first()? & 0x80 != 0 {
         let mut number = u64::from(field.first()? & 0x7f);
@@ -172,7 +172,7 @@ pub fn number(field: &[u8]) -> Option<u64> {
     })
 }
 
-/// A number as a field that must have one.
+/// The number of a field that must have one.
 ///
 /// # Errors
 /// `Invalid`.

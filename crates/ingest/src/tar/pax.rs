@@ -6,7 +6,7 @@ use weald_format::{Timestamp, Xattr, XattrSet};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// What extended headers say of one member.
+/// Values of the extended headers of one member.
 #[derive(Debug, Clone, Default)]
 pub struct Pax {
     /// Path.
@@ -25,9 +25,9 @@ pub struct Pax {
     pub dev_major: Option<u64>,
     /// Minor number of a device.
     pub dev_minor: Option<u64>,
-    /// What it says of holes.
+    /// Records of a sparse file.
     pub sparse: Sparse,
-    /// It has an access control list in words, whose names only its host knows.
+    /// There is an access control list in text, with names that only its host can resolve.
     pub has_acl: bool,
     xattrs: XattrSet,
     xattrs_len: usize,
@@ -36,11 +36,11 @@ pub struct Pax {
 /// GNU's records of a sparse file.
 #[derive(Debug, Clone, Default)]
 pub struct Sparse {
-    /// Path of the file, where the member's own is one for who does not know sparse files.
+    /// Path of the file. The member's own path is for readers without sparse support.
     pub name: Option<Vec<u8>>,
     version: (u64, u64),
     real_len: Option<u64>,
-    /// Of format 0.0: an offset whose length is to come.
+    /// In format 0.0: an offset whose length follows.
     offset: Option<u64>,
     map: Option<Map>,
 }
@@ -54,13 +54,13 @@ impl Sparse {
     /// Length of the file.
     ///
     /// # Errors
-    /// `Invalid` where it is not told.
+    /// `Invalid` if no record has it.
     pub fn real_len(&self) -> weald_format::Result<u64> {
         self.real_len
             .ok_or_else(|| weald_format::Error::invalid("a sparse file whose length is not told"))
     }
 
-    /// The map, where the headers have it: formats 0.0 and 0.1.
+    /// The map, if the headers have it: formats 0.0 and 0.1.
     ///
     /// # Errors
     /// As [`Sparse::real_len`].
@@ -99,7 +99,7 @@ impl Sparse {
                     push(&mut self.map, decimal(offset)?, decimal(len)?)?;
                 }
             }
-            // Their count is told before they come; a file may have none.
+            // The count of runs comes before the runs; a file may have none.
             b"numblocks" => self.map = Some(Map::default()),
             _ => {}
         }
@@ -108,10 +108,10 @@ impl Sparse {
 }
 
 impl Pax {
-    /// Adds the records of an extended header, later ones counting more.
+    /// Adds the records of an extended header; later ones replace earlier ones.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the malformed record.
     pub fn read(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let digits = bytes.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -135,7 +135,7 @@ impl Pax {
     }
 
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        // Nothing behind the '=' takes a value back.
+        // An empty value removes an earlier one.
         let text = || (!value.is_empty()).then(|| value.to_vec());
         let number = || (!value.is_empty()).then(|| decimal(value)).transpose();
         if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
@@ -194,7 +194,7 @@ impl Pax {
 /// A number in decimal.
 ///
 /// # Errors
-/// What was found instead.
+/// The text that is no number.
 pub fn decimal(text: &[u8]) -> Result<u64> {
     let number = std::str::from_utf8(text)
         .ok()
@@ -204,11 +204,11 @@ pub fn decimal(text: &[u8]) -> Result<u64> {
         .ok_or_else(|| format!("expected a number, found '{}'", text.escape_ascii()))
 }
 
-/// Seconds with a fraction, which counts on from the whole seconds below; digits behind the ninth
-/// do not count.
+/// Seconds with a decimal fraction, rounded down to whole nanoseconds. The nanoseconds of the
+/// result count up from its seconds.
 ///
 /// # Errors
-/// What was found instead.
+/// The text that is no time.
 pub fn time(text: &[u8]) -> Result<Timestamp> {
     let wrong = || format!("expected seconds, found '{}'", text.escape_ascii());
     let (is_negative, digits) = match text {
@@ -239,7 +239,7 @@ pub fn time(text: &[u8]) -> Result<Timestamp> {
     })
 }
 
-/// `%3D` and `%25` are what GNU tar has instead of `=` and `%` in names of attributes
+/// Decodes the escapes of GNU tar in names of attributes: `%3D` and `%25` for `=` and `%`
 /// (`xattr_decode_keyword`, src/xheader.c).
 fn unescape_gnu(name: &[u8]) -> Vec<u8> {
     unescape(name, |digits| match digits {
@@ -249,7 +249,8 @@ fn unescape_gnu(name: &[u8]) -> Vec<u8> {
     })
 }
 
-/// libarchive has any byte as `%` and two digits (`url_decode`, archive_read_support_format_tar.c).
+/// Decodes the escapes of libarchive: any byte as `%` and two digits (`url_decode`,
+/// archive_read_support_format_tar.c).
 fn unescape_url(name: &[u8]) -> Vec<u8> {
     unescape(name, |digits| {
         let text = std::str::from_utf8(digits).ok()?;

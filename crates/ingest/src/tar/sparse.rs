@@ -1,18 +1,18 @@
-//! Maps of sparse files, in GNU's four ways of writing them.
+//! Maps of sparse files, in the four formats of GNU tar.
 
 use super::header::{BLOCK_LEN, field_number};
 use crate::members::Layout;
 use weald_format::limits::NUMBER_MAX;
 use weald_format::{Error, Result};
 
-/// Runs of one file.
+/// Limit of runs per file.
 const RUNS_MAX: usize = 1 << 20;
 /// Bytes of a run in a header, and of each of its two numbers.
 const RUN_LEN: usize = 24;
-/// Where a block of runs says whether another follows.
-const GOES_ON: usize = 504;
+/// Offset, in a block of runs, of the flag that another block follows.
+const CONTINUES_OFFSET: usize = 504;
 
-/// Where the data of a file lies.
+/// Length and data runs of a sparse file.
 #[derive(Debug, Clone, Default)]
 pub struct Map {
     /// Length of the file.
@@ -35,10 +35,10 @@ impl Map {
         Ok(())
     }
 
-    /// The layout that it says, of a file with `data_len` bytes of data in the stream.
+    /// The layout of a file with `data_len` bytes of data in the stream.
     ///
     /// # Errors
-    /// `Invalid` for runs that are not in order, or do not come to the lengths that were told.
+    /// `Invalid` for runs out of order, or with other lengths than the headers announce.
     pub fn layout(&self, data_len: u64) -> Result<Layout> {
         let wrong = |what: &str| Err(Error::invalid(format!("map of a sparse file: {what}")));
         let (mut runs, mut sum) = (Vec::<std::ops::Range<u64>>::new(), 0_u64);
@@ -94,21 +94,21 @@ pub fn read_runs(field: &[u8], map: &mut Map) -> Result<()> {
 /// # Errors
 /// As [`read_runs`].
 pub fn read_block(block: &[u8; BLOCK_LEN], map: &mut Map) -> Result<bool> {
-    read_runs(&block[..GOES_ON], map)?;
-    Ok(block[GOES_ON] != 0)
+    read_runs(&block[..CONTINUES_OFFSET], map)?;
+    Ok(block[CONTINUES_OFFSET] != 0)
 }
 
-/// A map of format 1.0, as its blocks come.
+/// Parser of a map of format 1.0, block by block.
 pub struct Text {
     map: Map,
-    /// Numbers that are still to come, once their count is known.
-    left: Option<u64>,
+    /// Remaining numbers, once their count is known.
+    remaining: Option<u64>,
     number: Option<u64>,
     offset: Option<u64>,
 }
 
 impl Text {
-    /// The map of a file of `real_len` bytes.
+    /// A parser for a file of `real_len` bytes.
     pub fn new(real_len: u64) -> Self {
         let map = Map {
             real_len,
@@ -116,15 +116,15 @@ impl Text {
         };
         Self {
             map,
-            left: None,
+            remaining: None,
             number: None,
             offset: None,
         }
     }
 
-    /// Whether all of it came.
+    /// Whether the map is complete.
     pub fn is_whole(&self) -> bool {
-        self.left == Some(0)
+        self.remaining == Some(0)
     }
 
     /// The map.
@@ -132,7 +132,7 @@ impl Text {
         self.map
     }
 
-    /// Reads a block; what follows the map in it is padding.
+    /// Reads a block; bytes behind the map are padding.
     ///
     /// # Errors
     /// `Invalid`, `Limit`.
@@ -161,16 +161,16 @@ impl Text {
         let Some(number) = self.number.take() else {
             return Err(Error::invalid("map of a sparse file: expected a number"));
         };
-        let Some(left) = self.left else {
+        let Some(remaining) = self.remaining else {
             if number > RUNS_MAX as u64 {
                 return Err(Error::limit(format!(
                     "a sparse file of {number} runs, at most {RUNS_MAX} are taken"
                 )));
             }
-            self.left = Some(number * 2);
+            self.remaining = Some(number * 2);
             return Ok(());
         };
-        self.left = Some(left.saturating_sub(1));
+        self.remaining = Some(remaining.saturating_sub(1));
         match self.offset.take() {
             None => self.offset = Some(number),
             Some(offset) => self.map.push(offset, number)?,

@@ -1,4 +1,4 @@
-//! Damaged streams, built to the end: an error or an image, never a panic, never without end.
+//! Builds of damaged streams: they end in an error or an image, without a panic.
 
 use crate::{Format, build_from_stream};
 use proptest::prelude::*;
@@ -7,11 +7,13 @@ use std::sync::LazyLock;
 use weald_builder::{BuildOptions, Report, Silent};
 use weald_format::Result;
 
-/// Streams of GNU tar and bsdtar with all that their headers can say.
+/// Streams of GNU tar and bsdtar with all kinds of headers.
 static STREAMS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let temp = tempfile::tempdir().unwrap();
-    let script = "mkdir -p in/dir/deep; cd in; echo text > dir/file; ln dir/file link; ln -s dir/file sym; mkfifo fifo
-        echo x > $(printf 'n%.0s' $(seq 120)); truncate -s 40K sparse; echo data | dd of=sparse bs=4K seek=5 conv=notrunc status=none
+    let script =
+        "mkdir -p in/dir/deep; cd in; echo text > dir/file; ln dir/file link; ln -s dir/file sym
+        mkfifo fifo; echo x > $(printf 'n%.0s' $(seq 120)); truncate -s 40K sparse
+        echo data | dd of=sparse bs=4K seek=5 conv=notrunc status=none
         setfattr -n user.x -v y dir/file 2>/dev/null || true";
     let run = |script: &str| {
         let output = Command::new("bash")

@@ -1,9 +1,9 @@
-//! What a stream comes to: of each path the last member, directories nobody named made up, names
-//! numbered, links bound.
+//! Assembles the tree of a stream from its sorted records: takes the last member of each path, adds
+//! directories that the stream does not name, numbers names and binds links.
 
 use crate::blocks::{self, BlockWriter};
 use crate::links::{LinkGatherer, LinkTexts, Links};
-use crate::member::{Record, WEAK, look};
+use crate::member::{Record, WEAK, kind_of_record};
 use crate::path;
 use crate::sort::Sorted;
 use std::path::Path;
@@ -20,20 +20,25 @@ pub struct Tree {
     pub links: Links,
     /// Entries, the root included.
     pub entry_count: u64,
-    /// Most entries of one directory.
+    /// Largest count of entries of a directory.
     pub directory_count_max: u64,
-    /// Most directories in each other, the root included.
+    /// Depth of the deepest directory; the root has 1.
     pub depth: u64,
 }
 
-/// Settles the records of a stream; temporary files go to `dir`, and what a directory and the links
-/// need must fit into `memory_len` bytes.
+/// Assembles the tree of a stream. Temporary files go to `dir`. The entries of one directory and
+/// the hard links must fit into `memory_len` bytes.
 ///
 /// # Errors
-/// `Io`, `Full` for temporary files; `Invalid` for a tree that cannot be; `Limit` where the memory
-/// is not enough.
-pub fn settle(mut sorted: Sorted, texts: &LinkTexts, dir: &Path, memory_len: u64) -> Result<Tree> {
-    let mut settler = Settler {
+/// `Io`, `Full` for temporary files; `Invalid` for records that make no tree; `Limit` if the memory
+/// is too small.
+pub fn assemble(
+    mut sorted: Sorted,
+    texts: &LinkTexts,
+    dir: &Path,
+    memory_len: u64,
+) -> Result<Tree> {
+    let mut assembler = Assembler {
         blocks: BlockWriter::new(dir)?,
         memory_len,
         root: WEAK.to_vec(),
@@ -56,47 +61,47 @@ pub fn settle(mut sorted: Sorted, texts: &LinkTexts, dir: &Path, memory_len: u64
         let is_same = key.len() == group.key.len() && next.common == key.len();
         if !is_begun || !is_same {
             if is_begun {
-                settler.end_group(&group)?;
+                assembler.end_group(&group)?;
             }
             is_begun = true;
             group.begin(key);
         }
-        group.add(record, &mut settler.links)?;
+        group.add(record, &mut assembler.links)?;
     }
     if is_begun {
-        settler.end_group(&group)?;
+        assembler.end_group(&group)?;
     }
-    settler.finish(texts)
+    assembler.finish(texts)
 }
 
-/// All records of one path, in the order in which they came.
+/// All records of one path, in the order of the stream.
 #[derive(Default)]
 struct Group {
     key: Vec<u8>,
-    /// The last member so far, and what it is.
+    /// Record of the last member so far, and its kind.
     last: Vec<u8>,
     record: Option<Record>,
-    /// Number of the file that the last member is, if somebody links to it.
+    /// Number of the last member's file, if a link names it.
     file: Option<u32>,
     /// Record of an excluded file; requests that follow it are for this file.
     hidden: Option<Vec<u8>>,
     /// Number of the excluded file, if a link names it.
     hidden_file: Option<u32>,
-    /// Something lies below.
-    is_above: bool,
+    /// A member lies below.
+    has_members_below: bool,
 }
 
 impl Group {
     fn begin(&mut self, key: &[u8]) {
         self.key.clear();
         self.key.extend_from_slice(key);
-        (self.record, self.file, self.is_above) = (None, None, false);
+        (self.record, self.file, self.has_members_below) = (None, None, false);
         (self.hidden, self.hidden_file) = (None, None);
     }
 
     fn add(&mut self, bytes: &[u8], links: &mut LinkGatherer) -> Result<()> {
-        match look(bytes)? {
-            Record::Weak => self.is_above = true,
+        match kind_of_record(bytes)? {
+            Record::Weak => self.has_members_below = true,
             Record::Hidden => {
                 self.hidden = Some(bytes.get(1..).unwrap_or_default().to_vec());
                 self.hidden_file = None;
@@ -119,7 +124,7 @@ impl Group {
                     self.file = Some(file);
                     links.bind(no, file);
                 }
-                // Found out once it is known whether the link stays.
+                // Reported at the end, if the link is still in the tree.
                 _ => {}
             },
             record => {
@@ -132,17 +137,17 @@ impl Group {
         Ok(())
     }
 
-    /// What the path is in the end; nothing where a link only asked for it.
-    fn settled(&self) -> Result<Option<(FileKind, &[u8])>> {
+    /// The entry of the path; `None` if the path has only requests of links and excluded files.
+    fn entry(&self) -> Result<Option<(FileKind, &[u8])>> {
         let kind = match self.record {
-            None | Some(Record::Name) if self.is_above => {
+            None | Some(Record::Name) if self.has_members_below => {
                 return Ok(Some((FileKind::Directory, &WEAK)));
             }
             None => return Ok(None),
             Some(Record::Entry(kind)) => kind,
             Some(_) => FileKind::Regular,
         };
-        if self.is_above && kind != FileKind::Directory {
+        if self.has_members_below && kind != FileKind::Directory {
             return Err(Error::invalid(format!(
                 "{}: is {}, and other members lie below it",
                 weald_vfs::shown_path(&path::path_of(&self.key)),
@@ -164,19 +169,19 @@ fn word(kind: FileKind) -> &'static str {
     }
 }
 
-/// A directory whose subdirectories are still to come: their names, each behind its length.
+/// A directory with remaining subdirectories: their names, each behind its length.
 struct Above {
     dir_len: usize,
     children: Vec<u8>,
     at: usize,
 }
 
-struct Settler {
+struct Assembler {
     blocks: BlockWriter,
     memory_len: u64,
     root: Vec<u8>,
     links: LinkGatherer,
-    /// The directory whose entries are being gathered, as keys have it.
+    /// The directory whose entries are being collected, as in keys.
     dir: Vec<u8>,
     dir_no: u64,
     above: Vec<Above>,
@@ -190,9 +195,9 @@ struct Settler {
     depth: u64,
 }
 
-impl Settler {
+impl Assembler {
     fn end_group(&mut self, group: &Group) -> Result<()> {
-        let Some((kind, record)) = group.settled()? else {
+        let Some((kind, record)) = group.entry()? else {
             return Ok(());
         };
         let Some((dir, name)) = path::split(&group.key) else {
@@ -228,14 +233,15 @@ impl Settler {
         let need = held_len + self.links.memory_len();
         if need > self.memory_len {
             return Err(Error::limit(format!(
-                "memory: the entries of one directory and the hard links take more than {} MiB, a part of the memory that there is",
+                "memory: the entries of one directory and the hard links take more than {} MiB, a \
+                 part of the memory that there is",
                 self.memory_len >> 20
             )));
         }
         Ok(())
     }
 
-    /// Ends the directory that is open, and those without entries, up to `dir` or the end.
+    /// Ends the open directory and the empty ones up to `dir` or the end.
     fn go_to(&mut self, dir: Option<&[u8]>) -> Result<()> {
         self.end_dir()?;
         while self.next_dir() {
@@ -246,7 +252,7 @@ impl Settler {
         }
         match dir {
             None => Ok(()),
-            // Everything above a member is there, so this is a record that came back damaged.
+            // Every member has records of the directories above it, so this one is damaged.
             Some(_) => Err(crate::member::damaged(Error::invalid(
                 "a directory is missing",
             ))),
@@ -273,9 +279,9 @@ impl Settler {
     /// Goes to the next directory in preorder; false where there is none.
     fn next_dir(&mut self) -> bool {
         while let Some(above) = self.above.last_mut() {
-            let rest = above.children.get(above.at..).unwrap_or_default();
-            if let Some((&len, rest)) = rest.split_first() {
-                let name = rest.get(..len.into()).unwrap_or_default();
+            let remaining = above.children.get(above.at..).unwrap_or_default();
+            if let Some((&len, names)) = remaining.split_first() {
+                let name = names.get(..len.into()).unwrap_or_default();
                 self.dir.truncate(above.dir_len);
                 path::push_component(&mut self.dir, name);
                 above.at += 1 + name.len();
