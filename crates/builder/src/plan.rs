@@ -420,7 +420,7 @@ mod tests {
         assert!(plan(Order::Path, tight).is_ok());
         for order in [Order::Similarity, Order::Nilsimsa] {
             let error = plan(order.clone(), tight).unwrap_err();
-            assert!(error.to_string().contains("needs 3"), "{error}");
+            assert!(error.to_string().contains("need 3"), "{error}");
             let ordered = plan(order, enough).unwrap();
             assert_eq!(ordered, plan(Order::Path, enough).unwrap());
         }

@@ -334,7 +334,7 @@ fn a_budget_that_is_too_small_is_refused_with_what_is_needed() {
     assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
     let text = error.to_string();
     let needed: u64 = text
-        .split_once("needs ")
+        .split_once("need ")
         .and_then(|(_, rest)| rest.split_once(" MiB"))
         .and_then(|(number, _)| number.parse().ok())
         .unwrap_or_else(|| panic!("{text}"));
