@@ -8,6 +8,7 @@ mod args;
 mod background;
 mod commands;
 mod entry;
+mod foreign;
 mod help;
 mod json;
 mod messages;

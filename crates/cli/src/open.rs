@@ -1,6 +1,6 @@
 //! The arguments that every reading command shares, and what they open.
 
-use anyhow::Context;
+use crate::foreign;
 use clap::{Args, ValueHint};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +26,7 @@ pub struct TrustArgs {
     #[arg(long, value_name = "HEX", value_parser = crate::parse::digest)]
     pub digest: Option<Digest>,
     /// Generation to read (default: the last; weald generations lists them)
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = crate::parse::number::<u64>)]
     pub generation: Option<u64>,
     /// Directory to search for base images, besides that of the image; repeatable
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -64,7 +64,7 @@ impl TrustArgs {
             ..OpenOptions::default()
         };
         let opened = Image::open_path(path, self.offset, &options);
-        opened.with_context(|| weald_vfs::shown(path.as_os_str().as_bytes()))
+        opened.map_err(|error| foreign::explain(path, self.offset, error))
     }
 }
 

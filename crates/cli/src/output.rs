@@ -8,7 +8,7 @@
 //!   ls and find do; in a pipe or a file they are written as they are;
 //! - bytes that are the result ([`Output::raw`]: cat, tar, --print0): never.
 
-use crate::json;
+use crate::{json, messages};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, SeekFrom};
 use std::fmt;
@@ -42,23 +42,27 @@ pub fn has_no_reader() -> bool {
 /// Shortest hole that is made by a seek: a shorter one takes no block less on most file systems.
 const SKIP_LEN_MIN: u64 = 4096;
 
-/// Notes whether `error` is a closed pipe.
+/// Notes closed pipes, and names standard output in errors.
 struct Guarded(StdoutLock<'static>);
 
 impl Write for Guarded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes).inspect_err(note)
+        self.0.write(bytes).map_err(named)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush().inspect_err(note)
+        self.0.flush().map_err(named)
     }
 }
 
-fn note(error: &io::Error) {
+/// Notes whether `error` is a closed pipe, and says where it happened.
+fn named(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::BrokenPipe {
         IS_CLOSED.store(true, Ordering::Relaxed);
     }
+    let text = error.to_string();
+    let what = format!("standard output: {}", messages::without_errno(&text));
+    io::Error::new(error.kind(), what)
 }
 
 /// Standard output. Flush it with [`Output::finish`]: an error in `drop` would be lost.

@@ -13,6 +13,9 @@ use weald_vfs::{Aspect, Comparison, Glob, PathGlob, Permissions};
 /// Bytes: a number with an optional K, M, G or T (powers of 1024; `KiB` and the like are the same).
 pub fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    if digits.is_empty() {
+        return Err("expected a number and an optional K, M, G or T".into());
+    }
     let unit = text
         .get(digits.len()..)
         .unwrap_or_default()
@@ -96,7 +99,15 @@ pub fn kind(text: &str) -> Result<FileKind, String> {
 
 /// A point in time.
 pub fn time(text: &str) -> Result<Timestamp, String> {
-    weald_vfs::parse_time(text).map_err(|error| error.to_string())
+    // The parser of the command line quotes the text itself.
+    let expected = "expected @SECONDS or YYYY-MM-DD[ HH:MM[:SS]]";
+    weald_vfs::parse_time(text).map_err(|_| expected.to_owned())
+}
+
+/// A whole number.
+pub fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse()
+        .map_err(|_| "expected a whole number".to_owned())
 }
 
 /// The word of an aspect of a difference.
@@ -177,7 +188,8 @@ pub fn owner(text: &str) -> Result<(u32, Option<u32>), String> {
 
 /// A rule for permissions.
 pub fn mode(text: &str) -> Result<ModeRule, String> {
-    ModeRule::parse(text).map_err(|error| error.to_string())
+    let expected = "expected rules of chmod(1), such as u=rwX,go-w or 0644";
+    ModeRule::parse(text).map_err(|_| expected.to_owned())
 }
 
 /// `keep`, `TIME` or `clamp:TIME`; a TIME may also be bare seconds.

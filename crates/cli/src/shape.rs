@@ -212,7 +212,12 @@ pub struct AttributeArgs {
     )]
     owner: Option<(u32, Option<u32>)>,
     /// Store this group for every entry (default: as in the source)
-    #[arg(long, value_name = "GID", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "GID",
+        value_parser = parse::number::<u32>,
+        hide_short_help = true
+    )]
     group: Option<u32>,
     /// Change permissions with a rule of chmod(1); D or F before a clause restricts it to
     /// directories or files

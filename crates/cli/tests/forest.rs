@@ -394,7 +394,7 @@ fn words_are_checked_and_predictions_come_true() {
     let target = scratch.at("forest");
     let impossible: [(&[&str], &str); 12] = [
         (&["--fanout", "10x0"], "expected levels above 0"),
-        (&["--fanout", "ten"], "--fanout: fanout: expected a number"),
+        (&["--fanout", "ten"], "--fanout: expected a number"),
         (
             &["--fanout", "9999999x9999999x9999999"],
             "at most 2^48 files",

@@ -227,13 +227,13 @@ fn what_is_no_tree_is_refused_and_named() {
         ),
         (
             "head -c 5000 /dev/urandom | BUILD",
-            "--from says what else it is",
+            "name its format with --from",
         ),
         (
             "head -c 5000 /dev/urandom | BUILD --from tar",
             "byte 512: not a tar header",
         ),
-        ("BUILD < /dev/null", "--from says what else it is"),
+        ("BUILD < /dev/null", "the stream is empty"),
         ("BUILD --append < tar", "appending needs a directory"),
         (
             "BUILD --order name < tar",
@@ -447,7 +447,7 @@ fn lists_that_are_not_what_they_should_be_are_told() {
             "the mtree description has no entry",
         ),
         ("true", "tar", "the stream is cut short"),
-        ("true", "auto", "--from says what else it is"),
+        ("true", "auto", "the stream is empty"),
     ] {
         let script = format!("{list} | $WEALD build -q -l 1 --from {from} - image");
         let (code, said) = status(&bench, &script);

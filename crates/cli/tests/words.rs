@@ -93,7 +93,10 @@ fn a_digest_can_be_demanded() {
     let refused = bench.weald(["ls", "--digest", &other, "image"]);
     refused.expect(
         2,
-        &format!("weald: image: image digest: expected {other}, found {digest}\n"),
+        &format!(
+            "weald: image: image digest: expected 000000000000…, found {}…\n",
+            &digest[..12]
+        ),
     );
 }
 
@@ -129,8 +132,8 @@ fn an_image_behind_a_script_is_found() {
               cp program bad; printf x | dd of=bad bs=1 conv=notrunc status=none seek=$(stat -c %s script)");
     for (file, why) in [
         ("tail", "no footer at the end"),
-        ("script", "expected 128 bytes"),
-        ("empty", "expected 128 bytes"),
+        ("script", "no image ends where the file ends"),
+        ("empty", "no image ends where the file ends"),
         ("headless", "truncated at the front?"),
         ("cut", "truncated at the front?"),
         ("bad", "not a Weald image"),
@@ -264,7 +267,7 @@ fn a_closed_pipe_is_no_error() {
 fn a_full_output_is_an_error() {
     let bench = Bench::with_image();
     let full = bench.sh("set +e; $WEALD ls image 2>&1 > /dev/full; echo $?");
-    assert_eq!(full, "weald: No space left on device\n2\n");
+    assert_eq!(full, "weald: standard output: No space left on device\n2\n");
 }
 
 #[test]

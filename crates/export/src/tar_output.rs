@@ -52,7 +52,7 @@ impl<'a> TarOutput<'a> {
         self.len += bytes.len() as u64;
         self.output
             .write_all(bytes)
-            .map_err(|e| Error::io("write", e))
+            .map_err(|e| Error::io("tar stream", e))
     }
 
     /// Pads data of `len` bytes to whole blocks.
@@ -74,7 +74,7 @@ impl<'a> TarOutput<'a> {
         self.write(&[0; 2 * BLOCK_LEN])?;
         let padding_len = self.len.next_multiple_of(TAR_RECORD_LEN) - self.len;
         self.write(&vec![0; usize::try_from(padding_len).unwrap_or(0)])?;
-        self.output.flush().map_err(|e| Error::io("write", e))
+        self.output.flush().map_err(|e| Error::io("tar stream", e))
     }
 }
 

@@ -8,7 +8,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use weald_format::{Error, FileKind, Result};
+use weald_format::{Error, FileKind, Result, Timestamp};
 use weald_sys::{DirBuffer, Stat};
 
 /// Number of bytes compared at once.
@@ -25,7 +25,11 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.escape_ascii(), self.what)
+        let path = match self.path.as_slice() {
+            b"" => b".",
+            path => path.strip_prefix(b"/").unwrap_or(path),
+        };
+        write!(f, "{}: {}", path.escape_ascii(), self.what)
     }
 }
 
@@ -157,9 +161,14 @@ fn compare_dir(
         &mut note,
     );
     if let Some(mtime) = forest.dir_mtime(level, number) {
-        differ("mtime", &mtime, &stat.mtime, &mut note);
+        differ("mtime", &time(mtime), &time(stat.mtime), &mut note);
     }
     Ok(())
+}
+
+/// Seconds since 1970 with nanoseconds.
+fn time(time: Timestamp) -> String {
+    format!("{}.{:09}", time.seconds, time.nanoseconds)
 }
 
 fn differ<T: PartialEq + fmt::Debug>(
@@ -327,7 +336,7 @@ impl Compare<'_> {
             differ("owner", &expected, &(stat.uid, stat.gid), note);
         }
         if let Some(mtime) = entry.mtime {
-            differ("mtime", &mtime, &stat.mtime, note);
+            differ("mtime", &time(mtime), &time(stat.mtime), note);
         }
     }
 

@@ -124,8 +124,13 @@ fn open_members(input: Input, format: Format) -> Result<Box<dyn Members>> {
         Format::Auto if MtreeReader::is_mtree(input.front()) => {
             Box::new(MtreeReader::new(input, None)?)
         }
+        Format::Auto if input.front().is_empty() => {
+            let what = "the stream is empty: did the command that writes it fail?";
+            return Err(Error::invalid(what));
+        }
         Format::Auto => {
-            let what = "the stream is no tar stream; --from says what else it is";
+            let what = "the stream is neither a tar archive nor an mtree description: name its \
+                        format with --from";
             return Err(Error::invalid(what));
         }
     })

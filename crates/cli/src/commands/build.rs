@@ -1,6 +1,7 @@
 //! `weald build`: a directory becomes an image.
 
 use crate::commands::{exit_code, interrupt_flag};
+use crate::foreign;
 use crate::help::Help;
 use crate::json::Object;
 use crate::output::Output;
@@ -24,6 +25,7 @@ use weald_builder::filter::{Filter, Verdict};
 use weald_builder::script::{Script, ScriptLimits};
 use weald_builder::{AddAt, BuildOptions, MtimeRule, Report, TargetKind, Watch, build_image};
 use weald_format::{Error, ErrorKind, Result};
+use weald_image::ImageStart;
 use weald_ingest::{Format, Source, build_from_stream};
 use weald_vfs::shown;
 
@@ -339,7 +341,8 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     display.finish();
     let report = match built {
         Err(error) if error.kind() == ErrorKind::Busy => bail!("{error}; --force replaces it"),
-        built => built?,
+        Err(error) => return Err(explain_inputs(args, error)),
+        Ok(report) => report,
     };
     let mut output = Output::new();
     if args.json {
@@ -349,6 +352,17 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     }
     output.finish()?;
     Ok(exit_code(report.problem_count))
+}
+
+/// Names the format of an image to append to, or of a base image, that is no Weald image.
+fn explain_inputs(args: &BuildArgs, error: Error) -> anyhow::Error {
+    let appended = args.append.then_some(&args.image);
+    let mut images = appended.into_iter().chain(&args.base);
+    let start = ImageStart::default();
+    match images.find(|image| foreign::describe(image, start).is_some()) {
+        Some(image) => foreign::explain(image, start, error),
+        None => error.into(),
+    }
 }
 
 fn build(args: &BuildArgs, options: &BuildOptions, watch: &dyn Watch) -> Result<Report> {

@@ -157,6 +157,7 @@ fn print(args: &CheckArgs, image: &Path, finding: &Finding, output: &mut Output)
     match finding {
         Finding::Structure(error) => writeln!(output, "structure: {}", messages::one_line(error)),
         Finding::Path { path, what } => {
+            let what = messages::detailed(what);
             writeln!(output, "damaged: {}: {what}", weald_vfs::shown_path(path))
         }
     }

@@ -97,10 +97,10 @@ pub struct FindArgs {
     )]
     perm: Option<Permissions>,
     /// Owner
-    #[arg(long)]
+    #[arg(long, value_parser = parse::number::<u32>)]
     uid: Option<u32>,
     /// Group
-    #[arg(long)]
+    #[arg(long, value_parser = parse::number::<u32>)]
     gid: Option<u32>,
     /// Link count: more than (+), less than (-) or exactly this
     #[arg(

@@ -13,7 +13,7 @@ use crate::messages;
 use crate::output::Output;
 use crate::parse;
 use crate::progress::{Display, bytes, count};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, ValueHint};
 use file_system::FileSystem;
 use source::ForestSource;
@@ -212,7 +212,10 @@ pub fn run(args: &ForestArgs) -> anyhow::Result<ExitCode> {
     }
     if args.verify {
         let ticker = ticker("verify")?;
-        let tell = |difference: &_| ticker.tell(|| messages::line(&format!("{difference}")));
+        let tell = |difference: &_| {
+            let text = format!("{difference}");
+            ticker.tell(|| messages::line(messages::without_errno(&text)));
+        };
         let found = verify(&forest, target, thread_count, ticker.progress(), &tell);
         ticker.finish();
         let found = found?;
@@ -265,7 +268,7 @@ fn spec(args: &ForestArgs) -> anyhow::Result<Spec> {
         None => Spec::default(),
     };
     for (key, value) in &args.keys.0 {
-        spec.set(key, value).context("--".to_owned() + key)?;
+        spec.set(key, value).map_err(|error| anyhow!("--{error}"))?;
     }
     Ok(spec)
 }

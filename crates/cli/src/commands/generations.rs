@@ -1,5 +1,6 @@
 //! `weald generations`: the states of a tree that an image holds.
 
+use crate::foreign::explain;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::Object;
 use crate::output::Output;
@@ -7,7 +8,7 @@ use crate::progress::bytes;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weald_image::{Generation, generations};
+use weald_image::{Generation, ImageStart, generations};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -50,7 +51,8 @@ pub struct GenerationsArgs {
 
 /// Runs the command.
 pub fn run(args: &GenerationsArgs) -> anyhow::Result<ExitCode> {
-    let generations = generations(&args.image)?;
+    let found = generations(&args.image);
+    let generations = found.map_err(|error| explain(&args.image, ImageStart::default(), error))?;
     let mut output = Output::new();
     let before = |i: usize| generations.get(i + 1).map_or(0, |g| g.image_len);
     for (i, generation) in generations.iter().enumerate() {

@@ -2,9 +2,10 @@
 //! share unless told otherwise.
 
 use crate::background;
+use crate::foreign;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::open::default_cache_len;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -195,7 +196,10 @@ impl MountArgs {
 
     /// The same opened and with absolute paths, as a server of another directory understands it.
     fn request(&self) -> Result<OpenedRequest> {
-        MountOptions::parse(&self.options)?;
+        let options = MountOptions::parse(&self.options)?;
+        if let Some(what) = foreign::describe(&self.image, options.start) {
+            bail!("{}: {what}", self.image.display());
+        }
         let existing = |path: &Path| {
             path.canonicalize()
                 .with_context(|| path.display().to_string())

@@ -1,5 +1,6 @@
 //! `weald recover`: truncates what an interrupted append left after the last complete generation.
 
+use crate::foreign::explain;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::output::Output;
 use crate::progress::bytes;
@@ -7,6 +8,7 @@ use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use weald_builder::recover_image;
+use weald_image::ImageStart;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -41,7 +43,9 @@ pub struct RecoverArgs {
 
 /// Runs the command.
 pub fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
-    let recovered = recover_image(&args.image, args.dry_run)?;
+    let recovered = recover_image(&args.image, args.dry_run);
+    let recovered =
+        recovered.map_err(|error| explain(&args.image, ImageStart::default(), error))?;
     let number = recovered.generation.number;
     let mut output = Output::new();
     let behind = match (recovered.tail_len, args.dry_run) {

@@ -1,0 +1,172 @@
+//! Files that are no Weald images, recognised by their first bytes, so that a message can name what
+//! they are.
+
+use crate::messages;
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use weald_format::container::SUPERBLOCK_MAGIC;
+use weald_format::{Error, ErrorKind};
+use weald_image::ImageStart;
+
+/// A format: where its magic number lies, the number, its name with an article.
+type Magic = (usize, &'static [u8], &'static str);
+
+/// # Source
+/// magic(5) of file 5.45; the formats' own documents.
+const MAGICS: &[Magic] = &[
+    (0, b"hsqs", "a SquashFS image"),
+    (0, b"DWARFS", "a DwarFS image"),
+    (1024, b"\xe2\xe1\xf5\xe0", "an EROFS image"),
+    (0, b"\x45\x3d\xcd\x28", "a cramfs image"),
+    (0x8001, b"CD001", "an ISO 9660 image"),
+    (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
+    (0, b"XFSB", "an XFS file system"),
+    (0x10040, b"_BHRfS_M", "a btrfs file system"),
+    (257, b"ustar", TAR),
+    (0, b"\x1f\x8b", "gzip data"),
+    (0, b"\xfd7zXZ\0", "xz data"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd data"),
+    (0, b"\x04\x22\x4d\x18", "lz4 data"),
+    (0, b"BZh", "bzip2 data"),
+    (0, b"PK\x03\x04", "a zip archive"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (0, b"\x7fELF", "an ELF program"),
+    (0, b"#!", "a script"),
+];
+
+const TAR: &str = "a tar archive";
+
+/// Formats that `weald build` reads, perhaps: the compressed ones may hold a tar archive.
+const STREAMS: &[&str] = &[TAR, "gzip data", "xz data", "zstd data"];
+
+/// Bytes that hold every magic number.
+const FRONT_LEN: usize = 0x10040 + 8;
+
+/// Bytes of an unknown file that are shown.
+const SHOWN_LEN: usize = 8;
+
+/// An error about a file that is no image, with the error that the reader reported.
+#[derive(Debug)]
+pub struct Foreign {
+    text: String,
+    cause: Error,
+}
+
+impl Foreign {
+    /// The error of the reader.
+    pub fn cause(&self) -> &Error {
+        &self.cause
+    }
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+// No source: its text says the same in technical words, which `-v` shows.
+impl std::error::Error for Foreign {}
+
+/// Turns `error`, which opening the image at `path` gave, into one that names the format of the
+/// file if that is another one.
+pub fn explain(path: &Path, start: ImageStart, error: Error) -> anyhow::Error {
+    let is_of_content = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io);
+    let what = match start {
+        ImageStart::At(_) => describe(path, start),
+        ImageStart::Auto => describe_search(&error),
+    };
+    match what.filter(|_| is_of_content) {
+        Some(what) => Foreign {
+            text: format!("{}: {what}", path.display()),
+            cause: error,
+        }
+        .into(),
+        None => anyhow::Error::from(error).context(path.display().to_string()),
+    }
+}
+
+/// Says that no image was found, if the footer that a search begins with is none.
+fn describe_search(error: &Error) -> Option<String> {
+    let is_damaged = messages::plain(&error.to_string()).contains(": the image is damaged (");
+    is_damaged.then(|| "find the image: no image ends where the file ends".into())
+}
+
+/// Says what the file at `path` is if it is no image; nothing for images, damaged ones included,
+/// and for files that cannot be read.
+pub fn describe(path: &Path, start: ImageStart) -> Option<String> {
+    let ImageStart::At(offset) = start else {
+        return None;
+    };
+    let file = File::open(path).ok()?;
+    let metadata = file.metadata().ok()?;
+    if metadata.is_dir() {
+        return Some(
+            "a directory, not a Weald image; \"weald build DIR IMAGE\" packs directories".into(),
+        );
+    }
+    let mut front = vec![0; FRONT_LEN];
+    let len = read_front(&file, offset.0, &mut front)?;
+    front.truncate(len);
+    if front.is_empty() && offset.0 == 0 {
+        return Some("not a Weald image: the file is empty".into());
+    }
+    let begins = |magic: &[u8]| front.starts_with(magic.get(..front.len()).unwrap_or(magic));
+    if front.is_empty() || begins(&SUPERBLOCK_MAGIC) {
+        return None;
+    }
+    Some(format!("not a Weald image ({})", describe_front(&front)))
+}
+
+fn read_front(file: &File, offset: u64, front: &mut [u8]) -> Option<usize> {
+    let mut len = 0;
+    while len < front.len() {
+        match file
+            .read_at(front.get_mut(len..)?, offset + len as u64)
+            .ok()?
+        {
+            0 => break,
+            count => len += count,
+        }
+    }
+    Some(len)
+}
+
+fn describe_front(front: &[u8]) -> String {
+    let is = |(at, magic, _): &&Magic| front.get(*at..).is_some_and(|rest| rest.starts_with(magic));
+    let begin = front.get(..SHOWN_LEN).unwrap_or(front);
+    let Some(&(at, magic, name)) = MAGICS.iter().find(is) else {
+        return match begin.iter().all(|&byte| byte == 0) {
+            true => "it begins with zero bytes".into(),
+            false => format!("it begins with \"{}\"", begin.escape_ascii()),
+        };
+    };
+    let mut text = match at {
+        0 => format!("it begins with \"{}\": {name}", magic.escape_ascii()),
+        _ => format!("it is {name}"),
+    };
+    if STREAMS.contains(&name) {
+        text.push_str("; \"weald build --from auto FILE IMAGE\" packs tar archives");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Would catch: a magic number that is looked for in bytes that are not read, or behind those
+    /// of another format.
+    #[test]
+    fn every_format_is_recognised() {
+        for &(at, magic, name) in MAGICS {
+            let mut front = vec![0; FRONT_LEN];
+            front[at..at + magic.len()].copy_from_slice(magic);
+            let text = describe_front(&front);
+            assert!(text.contains(name), "{name}: {text}");
+        }
+        assert_eq!(describe_front(b"abc\n"), "it begins with \"abc\\n\"");
+    }
+}
