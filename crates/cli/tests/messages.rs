@@ -389,11 +389,21 @@ fn without_digests(text: &str) -> String {
     words.collect()
 }
 
+/// The default size of the cache depends on the machine.
+fn without_cache_size(text: &str) -> String {
+    let Some((before, rest)) = text.split_once("a cache of ") else {
+        return text.to_owned();
+    };
+    let (_, after) = rest.split_once(" MiB").expect("a size");
+    format!("{before}a cache of * MiB{after}")
+}
+
 /// Runs a line in a state that no line before it has changed, and tells status and messages.
 fn told(bench: &Bench, line: &str) -> String {
     let output = shell(bench, line);
     let dir = bench.0.path().display().to_string();
     let said = without_digests(&output.stderr.replace(&dir, "DIR"));
+    let said = without_cache_size(&said);
     let said: String = said.lines().map(|line| format!("    {line}\n")).collect();
     let listed = match line.starts_with("weald check") && output.code == Some(1) {
         true => output
