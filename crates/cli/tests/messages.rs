@@ -68,7 +68,7 @@ END
     printf '../a\0' > above.list; printf '#mtree\nfile type=file size=15\n' > missing.mtree
     printf '#mtree\nfile type=file size=7\n' > size.mtree; printf '#mtree\nfile type=door\n' > bad.mtree
     printf 'function filter(entry) error("no") end' > raise.lua; printf 'function (' > syntax.lua
-    printf 'function filter(entry) return 1 end' > type.lua
+    printf 'function filter(entry) return entry.path ~= "file" or 1 end' > type.lua
     printf '? x\n' > bad.rules; printf 'fanout = "x"\n' > bad.toml"#;
 
 /// Sections and their command lines.
