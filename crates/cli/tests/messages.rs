@@ -211,7 +211,7 @@ const LINES: &[(&str, &[&str])] = &[
             "weald build --match-size 5000 src x",
             "weald build --dictionary-size 2M src x",
             "weald build --cluster-size 1 src x",
-            "weald build --memory 1M src x",
+            "weald build -t 2 --memory 1M src x",
             "weald build --categorize none,colour src x",
             "weald build --order colour src x",
             "weald build --order-list gone src x",
