@@ -282,8 +282,8 @@ pub struct BuildArgs {
         help_heading = RESOURCES
     )]
     threads: usize,
-    /// Memory limit (default: set by the level: 512M, 1G at level 8, 1280M at level 9; raised if other
-    /// options need more)
+    /// Memory limit (default: set by the level: 512M, 1G at level 8, 1280M at level 9; raised if
+    /// other options need more)
     #[arg(
         short,
         long,
