@@ -1,36 +1,37 @@
-//! From an inode of the tree to the attributes that the kernel is told.
+//! Converts an inode of the tree to the attributes of the FUSE protocol.
 
 use crate::wire::{Attr, NodeId, Statx, SxTime};
 use weald_format::{FileKind, Ids};
 use weald_image::Inode;
 
-/// Block size told by stat(2), in bytes. Buffered readers allocate that much per open file, so not
-/// more than a page.
+/// Preferred I/O size (`st_blksize`), in bytes. Buffered readers allocate this much per open file,
+/// so it is not more than a page.
 const BLOCK_LEN: u32 = 4096;
 
 /// `STATX_BASIC_STATS` and `STATX_BTIME` of statx(2).
 const BASIC_STATS: u32 = 0x7ff;
 const BTIME: u32 = 0x800;
 
-/// What the mount options change about every inode.
+/// Attributes that the mount options replace on every inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Overrides {
-    /// Owner of everything.
+    /// Owner of every inode.
     pub uid: Option<u32>,
-    /// Group of everything.
+    /// Group of every inode.
     pub gid: Option<u32>,
-    /// Permission bits taken away from everything.
+    /// Permission bits cleared on every inode.
     pub umask: u16,
 }
 
 impl Overrides {
-    /// Whether any inode is shown otherwise than it is stored. POSIX ACLs, which name users and
-    /// repeat the permission bits, would then contradict what is shown, and are left out.
+    /// Whether the mount shows other owners or permissions than the image stores. The mount then
+    /// hides POSIX ACLs: they name users and repeat permission bits, and would contradict the
+    /// attributes.
     pub fn is_active(&self) -> bool {
         *self != Self::default()
     }
 
-    /// Whether owners and groups are those of the tree.
+    /// Whether the mount keeps the owners and groups of the tree.
     pub(crate) fn ids(&self) -> Ids {
         match (self.uid, self.gid) {
             (None, None) => Ids::Kept,
@@ -39,8 +40,8 @@ impl Overrides {
     }
 }
 
-/// The attributes of `inode`, which the kernel knows as `node`; `data_len` is the number of bytes
-/// that are not holes, `permissions` the low 12 bits of the mode.
+/// Attributes of `inode`, whose node id is `node`. `data_len` counts the bytes outside holes;
+/// `permissions` holds the low 12 bits of the mode.
 pub(crate) fn attributes(
     inode: &Inode,
     node: NodeId,
@@ -55,7 +56,7 @@ pub(crate) fn attributes(
         ino: node.0,
         size: inode.size.0,
         blocks: data_len.div_ceil(512),
-        // The kernel takes the bits for a signed number.
+        // The kernel reads these bits as a signed number.
         atime: atime.seconds as u64,
         mtime: mtime.seconds as u64,
         ctime: ctime.seconds as u64,
@@ -72,7 +73,7 @@ pub(crate) fn attributes(
     }
 }
 
-/// The same as statx(2) has it, with the time of birth where the tree knows it.
+/// The same attributes for statx(2), with the birth time if the tree stores one.
 pub(crate) fn extended(inode: &Inode, attr: &Attr) -> Statx {
     let btime = inode.times.btime;
     Statx {
@@ -105,7 +106,7 @@ const fn sx_time(seconds: u64, nanoseconds: u32) -> SxTime {
     }
 }
 
-/// The upper four bits of a mode, which are also the type of a directory entry (`DT_DIR` and so
+/// File type: the upper four bits of a mode, also the type of a directory entry (`DT_DIR` and so
 /// on).
 pub(crate) const fn type_bits(kind: FileKind) -> u32 {
     match kind {
@@ -119,8 +120,8 @@ pub(crate) const fn type_bits(kind: FileKind) -> u32 {
     }
 }
 
-/// Packs (major << 32 | minor) as the FUSE protocol does: 12 bits of major, 20 of minor, all that
-/// Linux has.
+/// Packs (major << 32 | minor) for the FUSE protocol: 12 bits of major, 20 bits of minor. Linux has
+/// no larger device numbers.
 ///
 /// # Source
 /// `new_encode_dev` in the kernel's `include/linux/kdev_t.h`.
@@ -141,17 +142,17 @@ mod tests {
     }
 
     #[test]
-    fn statx_takes_device_numbers_apart_again() {
+    fn statx_unpacks_device_numbers() {
         for (major, minor) in [(1u32, 3u32), (0xfff, 0xf_ffff), (8, 0x12345)] {
             let attr = Attr {
                 rdev: device_number(u64::from(major) << 32 | u64::from(minor)),
                 ..Attr::default()
             };
-            let told = (
+            let unpacked = (
                 (attr.rdev & 0xfff00) >> 8,
                 (attr.rdev & 0xff) | ((attr.rdev >> 12) & 0xf_ff00),
             );
-            assert_eq!(told, (major, minor));
+            assert_eq!(unpacked, (major, minor));
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Answers the kernel's requests from a [`Tree`]. Holds no table of inodes and no open files: a
-//! node id is an inode number, and the kernel is told to cache everything for ever, because nothing
-//! ever changes.
+//! Answers the kernel's requests from a [`Tree`].
+//!
+//! The driver holds no inode table and no open files, because a node id is an inode number. The
+//! tree never changes, so every answer tells the kernel to cache it.
 
 use crate::attr::{extended, type_bits};
 use crate::listing::Listing;
@@ -19,9 +20,9 @@ use weald_format::{Error, InodeNo};
 use weald_image::Inode;
 use zerocopy::{Immutable, IntoBytes};
 
-/// How long the kernel may believe names, absences and attributes, in seconds: a year, the tree
-/// being immutable.
-const TTL: u64 = 365 * 24 * 3600;
+/// How long the kernel may cache names, negative lookups and attributes, in seconds. The tree is
+/// immutable; a year stands for ever.
+const CACHE_TTL: u64 = 365 * 24 * 3600;
 
 /// Unit of the block counts of statfs(2), in bytes.
 const STATFS_BLOCK_LEN: u32 = 4096;
@@ -30,61 +31,60 @@ const STATFS_BLOCK_LEN: u32 = 4096;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
-/// The file system that the kernel talks to.
+/// Read-only file system: one `Driver` answers all requests of a mount.
 pub(crate) struct Driver<T> {
     view: View<T>,
     can_drop_open: bool,
     can_drop_opendir: bool,
-    /// Whose requests alone are answered, besides root's, where others must be kept out by us.
+    /// With `allow_root`: the user who mounted. The driver refuses all other users except root.
     owner: Option<u32>,
 }
 
-/// What becomes of a request.
+/// Outcome of a request.
 pub(crate) enum Answer<C> {
-    /// The kernel waits for nothing.
-    Nothing,
-    /// It fails.
+    /// The kernel expects no answer.
+    NoReply,
+    /// The request fails.
     Failed(Errno),
-    /// The answer is in the buffer.
+    /// The output buffer holds the answer.
     Buffered,
-    /// The answer is content, which is not copied, one chunk after the other.
+    /// Content of a file, in consecutive chunks. The session sends them without a copy.
     Content(Vec<C>),
 }
 
 type Answered<T> = Result<Answer<<T as Tree>::Chunk>, Errno>;
 
 impl<T: Tree> Driver<T> {
-    /// A driver for a connection on which the bits `flags` of the handshake were agreed; `owner`
-    /// has mounted it.
+    /// Creates the driver of a connection. `flags` are the negotiated bits of `FUSE_INIT`; `owner`
+    /// is the user id of the process that mounted.
     pub(crate) fn new(view: View<T>, flags: u64, owner: u32) -> Self {
-        let keeps_out = view.shown.access == Access::OwnerAndRoot;
+        let checks_users = view.shown.access == Access::OwnerAndRoot;
         Self {
             view,
             can_drop_open: flags & init::NO_OPEN_SUPPORT != 0,
-            // Who comes in by a directory that the kernel opens by itself would not be seen.
-            can_drop_opendir: flags & init::NO_OPENDIR_SUPPORT != 0 && !keeps_out,
-            owner: keeps_out.then_some(owner),
+            // The driver checks users in OPENDIR, so the kernel must keep sending that request.
+            can_drop_opendir: flags & init::NO_OPENDIR_SUPPORT != 0 && !checks_users,
+            owner: checks_users.then_some(owner),
         }
     }
 
-    /// Answers `request`, into `out` where the answer is no content.
+    /// Answers `request`. Every answer but file content goes into `out`.
     pub(crate) fn answer(
         &self,
         opcode: Opcode,
         request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> Answer<T::Chunk> {
-        if !self.lets_in(opcode, request.uid) {
+        if !self.is_allowed(opcode, request.uid) {
             return Answer::Failed(Errno::ACCESS);
         }
         self.try_answer(opcode, request, out)
             .unwrap_or_else(Answer::Failed)
     }
 
-    /// The kernel's own `allow_other` lets everybody in, so that `allow_root` is for us to hold.
-    /// Reading is not asked about: who has an open file was let in when it was opened, and the
-    /// kernel reads ahead for whom it likes.
-    fn lets_in(&self, opcode: Opcode, uid: u32) -> bool {
+    /// Enforces `allow_root`: the kernel knows only `allow_other`, which admits every user. READ
+    /// needs no check: OPEN checked the user, and a READ for readahead carries any user's id.
+    fn is_allowed(&self, opcode: Opcode, uid: u32) -> bool {
         match self.owner {
             None => true,
             Some(owner) => {
@@ -105,8 +105,9 @@ impl<T: Tree> Driver<T> {
     }
 
     fn ttl(&self) -> u64 {
-        // What the kernel remembers it tells everybody who is let in by `allow_other`.
-        if self.owner.is_some() { 0 } else { TTL }
+        // The kernel would serve its caches to every user, also to those that `allow_root`
+        // excludes.
+        if self.owner.is_some() { 0 } else { CACHE_TTL }
     }
 
     fn try_answer(&self, opcode: Opcode, request: &Request<'_>, out: &mut Vec<u8>) -> Answered<T> {
@@ -127,12 +128,12 @@ impl<T: Tree> Driver<T> {
             Operation::Getxattr { name, size } => self.getxattr(node, name, size, out),
             Operation::Listxattr { size } => self.listxattr(node, size, out),
             Operation::Lseek { offset, whence } => self.lseek(node, offset, whence, out),
-            Operation::Other => self.answer_plain(opcode, node, out),
+            Operation::Other => self.answer_simple(opcode, node, out),
         }
     }
 
-    /// Requests that need no more than their inode.
-    fn answer_plain(&self, opcode: Opcode, node: NodeId, out: &mut Vec<u8>) -> Answered<T> {
+    /// Answers requests that carry no arguments beyond their inode.
+    fn answer_simple(&self, opcode: Opcode, node: NodeId, out: &mut Vec<u8>) -> Answered<T> {
         match opcode {
             Opcode::Getattr => {
                 let inode = self.inode(node)?;
@@ -168,7 +169,7 @@ impl<T: Tree> Driver<T> {
                 },
             )),
             Opcode::Statfs => Ok(self.statfs(out)),
-            Opcode::Forget | Opcode::BatchForget => Ok(Answer::Nothing),
+            Opcode::Forget | Opcode::BatchForget => Ok(Answer::NoReply),
             Opcode::Fsync
             | Opcode::Fsyncdir
             | Opcode::Syncfs
@@ -176,16 +177,16 @@ impl<T: Tree> Driver<T> {
             | Opcode::Releasedir
             | Opcode::Destroy => Ok(Answer::Buffered),
             Opcode::Ioctl => Err(Errno::NOTTY),
-            // The kernel remembers, and does by itself from then on.
+            // The kernel remembers ENOSYS and no longer sends these requests.
             Opcode::Flush | Opcode::Interrupt => Err(Errno::NOSYS),
-            // What would change something: the kernel refuses it for us (`ro`), unless somebody
-            // remounts us `rw`.
+            // Requests that write: the kernel refuses them itself (`ro`), except after a remount
+            // with `rw`.
             _ => Err(Errno::ROFS),
         }
     }
 
-    fn failed(&self, doing: &str, node: NodeId, error: &Error) -> Errno {
-        self.view.answer(doing, node, error)
+    fn failed(&self, part: &str, node: NodeId, error: &Error) -> Errno {
+        self.view.answer(part, node, error)
     }
 
     fn inode(&self, node: NodeId) -> Result<Inode, Errno> {
@@ -205,8 +206,7 @@ impl<T: Tree> Driver<T> {
     fn entry_out(&self, attr: Attr) -> EntryOut {
         EntryOut {
             nodeid: attr.ino,
-            // Inode numbers are never given to another inode while an image is mounted: there is
-            // one generation.
+            // A mounted image never reuses an inode number, so one generation is enough.
             generation: 0,
             entry_valid: self.ttl(),
             attr_valid: self.ttl(),
@@ -221,7 +221,7 @@ impl<T: Tree> Driver<T> {
         }
         let found = self.view.find(dir, name);
         let found = found.map_err(|error| self.failed("look-up in directory", dir, &error))?;
-        // An entry with inode 0 means: there is no such name, and you may remember that.
+        // Inode 0 is a negative entry: the kernel caches that the name does not exist.
         let attr = found.map_or(Attr::default(), |inode| self.view.attributes(&inode));
         Ok(record(out, &self.entry_out(attr)))
     }
@@ -258,8 +258,8 @@ impl<T: Tree> Driver<T> {
         let listed = self.view.list(dir, offset, &mut |next, name, inode| {
             let mut entry = self.entry_out(self.view.attributes(inode));
             if name == b"." || name == b".." {
-                // The kernel looks these up by itself, and would count a reference for each that
-                // nobody gives back.
+                // The kernel resolves these names itself. With a node id it would count a lookup
+                // that no FORGET balances.
                 entry.nodeid = 0;
             }
             listing.add_with_attributes(&entry, next, type_bits(inode.kind), name)
@@ -307,7 +307,7 @@ impl<T: Tree> Driver<T> {
             SEEK_HOLE => true,
             _ => return Err(Errno::INVAL),
         };
-        // Offsets are signed for the kernel; one below 0 lies in no file.
+        // The kernel's offsets are signed; a negative one lies in no file.
         if i64::try_from(offset).is_err() {
             return Err(Errno::NXIO);
         }
@@ -317,13 +317,13 @@ impl<T: Tree> Driver<T> {
         Ok(record(out, &LseekOut { offset }))
     }
 
-    /// The inode number that the tree has for a node, for those who trace.
+    /// Inode number of a node in the tree, for traces.
     pub(crate) fn ino(&self, node: NodeId) -> InodeNo {
         self.view.tree_ino(node)
     }
 }
 
-/// What a mount of such a tree wants of the kernel, as bits of the handshake.
+/// Bits of `FUSE_INIT` that a mount of this tree requests.
 pub(crate) fn wanted_flags<T: Tree>(view: &View<T>) -> u64 {
     let mut wanted = init::ASYNC_READ
         | init::BIG_WRITES
@@ -353,11 +353,11 @@ fn bytes<C>(out: &mut Vec<u8>, bytes: &[u8]) -> Answer<C> {
     Answer::Buffered
 }
 
-/// Answers a request for a value of unknown length: its length where `size` is 0, ERANGE where it
-/// does not fit.
+/// Answers a request for a value of unknown length. The answer is the length if `size` is 0, and
+/// ERANGE if the value is longer than `size`.
 fn sized<C>(out: &mut Vec<u8>, size: u32, value: &[u8]) -> Result<Answer<C>, Errno> {
     if size == 0 {
-        // A value has at most 64 KiB, a list as much: Linux allows no more.
+        // Linux limits a value to 64 KiB, and a list of names as well.
         let size = u32::try_from(value.len()).unwrap_or(u32::MAX);
         Ok(record(out, &GetxattrOut { size, padding: 0 }))
     } else if value.len() > size as usize {

@@ -1,4 +1,4 @@
-//! Says each failure once: a damaged block that a thousand readers hit makes one line in the log,
+//! Logs each failure once: a damaged block that a thousand readers hit makes one line in the log,
 //! not a thousand.
 
 use parking_lot::Mutex;
@@ -7,12 +7,11 @@ use std::collections::HashSet;
 use weald_format::{Error, ErrorKind, InodeNo};
 use weald_vfs::errno::errno;
 
-/// Places remembered at most; 8192 of them take about 300 KiB. Failures beyond that are answered
-/// but not logged.
+/// Most places in the set; 8192 of them take about 300 KiB. Later failures are answered but not
+/// logged.
 const PLACE_COUNT_MAX: usize = 8192;
 
-/// Where a failure happened: kind, offset of the damaged record (or 0), inode (0 where the record
-/// is known).
+/// Key of a failure: kind, offset of the damaged record (or 0), inode (0 if the record is known).
 type PlaceKey = (ErrorKind, u64, u64);
 
 /// The failures logged so far.
@@ -22,11 +21,11 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// The errno for `error`, which came up while doing `doing` to `ino`; logs it when the place is
-    /// new.
-    pub(crate) fn answer(&self, doing: &str, ino: InodeNo, error: &Error) -> Errno {
+    /// Errno for `error`, which occurred while reading the part `part` of `ino`. Logs the first
+    /// error of each place.
+    pub(crate) fn answer(&self, part: &str, ino: InodeNo, error: &Error) -> Errno {
         if is_failure(error.kind()) && self.is_new(key_of(ino, error)) {
-            log::error!("{doing} of inode {ino}: {error:?}");
+            log::error!("{part} of inode {ino}: {error:?}");
         }
         errno(error.kind())
     }
@@ -38,14 +37,14 @@ impl Faults {
         }
         let is_new = seen.insert(key);
         if seen.len() == PLACE_COUNT_MAX {
-            log::error!("{PLACE_COUNT_MAX} failures logged; further ones are not");
+            log::error!("{PLACE_COUNT_MAX} failures logged; later ones are not logged");
         }
         is_new
     }
 }
 
-/// Asking for what is not there, or for what makes no sense, is the caller's affair and not worth a
-/// line.
+/// Whether the log needs a line. A missing name or an invalid argument is the caller's mistake, not
+/// a failure of the mount.
 fn is_failure(kind: ErrorKind) -> bool {
     !matches!(kind, ErrorKind::NotFound | ErrorKind::Invalid)
 }
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_place_is_new_once_whoever_asks() {
+    fn each_place_is_new_once_for_all_inodes() {
         let faults = Faults::default();
         let damage = Error::corrupt("block", 4096, "F-1", "digest differs");
         assert!(faults.is_new(key_of(InodeNo(1), &damage)));

@@ -1,4 +1,4 @@
-//! The first request of a connection, by which both sides learn what the other can do.
+//! Handshake of a connection (`FUSE_INIT`): negotiates version, features and limits.
 
 use crate::request::split;
 use crate::wire::{
@@ -11,34 +11,34 @@ use std::os::fd::OwnedFd;
 use weald_format::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Bytes that one request carries: what the kernel allows by default
+/// Most pages of one request: the kernel's default limit
 /// (`/proc/sys/fs/fuse/max_pages_limit`).
 pub(crate) const REQUEST_PAGES_MAX: u16 = 256;
 
-/// Requests that the kernel may have under way without anybody waiting (read-ahead). Enough to keep
-/// every worker busy with the next blocks of several sequential readers; each holds at most 1 MiB
+/// Most background requests (readahead) that the kernel keeps in flight. This many keep every
+/// worker busy with the next blocks of several sequential readers. Each request holds at most 1 MiB
 /// of page cache.
 const BACKGROUND_COUNT_MAX: u16 = 64;
 
-/// Bytes of one write, which nobody makes: the least that the kernel accepts, so that its buffer is
-/// small.
+/// Most bytes of one write. The mount is read-only; the kernel's minimum keeps its buffer small.
 const WRITE_LEN_MAX: u32 = 4096;
 
-/// What was agreed with the kernel when a connection began; it holds for whoever answers on it.
+/// Result of the handshake. It stays valid for the life of the connection, also for another server
+/// that takes it over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Negotiated {
     /// Minor version of the protocol (major is 7).
     pub minor: u32,
-    /// Bits of `FUSE_INIT` that both sides know, the upper half in the upper 32.
+    /// Bits of `FUSE_INIT` that both sides support; `flags2` in the upper 32 bits.
     pub flags: u64,
     /// Most pages of one request.
     pub max_pages: u32,
 }
 
-/// Answers the kernel's first request on `device`, asking for the bits `wanted`.
+/// Answers the kernel's first request on `device` and requests the bits `wanted`.
 ///
 /// # Errors
-/// `Unsupported` where the kernel is older than Linux 3.15, `Io`.
+/// `Unsupported` if the kernel is older than Linux 3.15; `Io`.
 pub(crate) fn shake_hands(device: &OwnedFd, wanted: u64) -> Result<Negotiated> {
     let mut buffer = vec![0u8; READ_BUFFER_MIN];
     let (unique, offer) = loop {
@@ -50,7 +50,8 @@ pub(crate) fn shake_hands(device: &OwnedFd, wanted: u64) -> Result<Negotiated> {
     };
     if offer.major != MAJOR || offer.minor < MINOR_MIN {
         let what = format!(
-            "the kernel speaks version {}.{} of FUSE; expected {MAJOR}.{MINOR_MIN} or later",
+            "the kernel has FUSE protocol {}.{}, expected {MAJOR}.{MINOR_MIN} or later (Linux \
+             3.15); update the kernel",
             offer.major, offer.minor
         );
         return Err(Error::new(ErrorKind::Unsupported, what));
@@ -73,10 +74,10 @@ fn first_request(bytes: &[u8]) -> Result<(u64, InitIn)> {
     let (header, body) = parsed.ok_or_else(|| {
         Error::new(
             ErrorKind::Unsupported,
-            "handshake with the kernel: it began with something else",
+            "handshake with the kernel: the first request is not FUSE_INIT",
         )
     })?;
-    // Older kernels send less: what is missing is 0.
+    // Older kernels send a shorter record; the missing fields are 0.
     let mut whole = [0u8; size_of::<InitIn>()];
     for (to, from) in whole.iter_mut().zip(body) {
         *to = *from;
@@ -94,7 +95,10 @@ fn agree(offer: &InitIn, wanted: u64) -> (InitOut, Negotiated) {
     };
     let flags = offered & wanted;
     if flags != wanted {
-        log::info!("this kernel lacks {:#x} of FUSE", wanted & !offered);
+        log::info!(
+            "this kernel lacks the FUSE features {:#x}",
+            wanted & !offered
+        );
     }
     let minor = offer.minor.min(MINOR);
     let answer = InitOut {
@@ -123,12 +127,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_kernel_gets_what_it_knows() {
+    fn an_old_kernel_gets_only_bits_that_it_offers() {
         let offer = InitIn {
             major: 7,
             minor: 23,
             flags: (init::ASYNC_READ | init::EXPORT_SUPPORT) as u32,
-            // Not to be believed without INIT_EXT.
+            // Invalid without INIT_EXT.
             flags2: u32::MAX,
             ..InitIn::default()
         };
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn upper_bits_count_where_the_kernel_says_so() {
+    fn upper_bits_count_if_the_kernel_sets_init_ext() {
         let offer = InitIn {
             major: 7,
             minor: 99,
@@ -154,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_handshake_is_refused() {
+    fn other_first_requests_are_refused() {
         assert!(first_request(b"").is_err());
         assert!(first_request(&[0; 104]).is_err());
     }

@@ -1,12 +1,13 @@
-//! Serves an image through FUSE: translates the kernel's requests into calls of the reader, and
-//! nothing more.
+//! Serves an image through FUSE. The crate translates the kernel's requests into calls of the
+//! reader; it holds no policy.
 //!
-//! Neighbours: [`weald_image`] reads and verifies, `weald_vfs` knows the errno, `weald_sys` opens
-//! the device.
+//! Neighbours: [`weald_image`] reads and verifies, `weald_vfs` maps errors to errno values,
+//! `weald_sys` opens the device.
 //!
-//! Invariants: a node id is an inode number, so that there is no table of inodes; nothing is ever
-//! changed, so that the kernel may keep every answer; a failure is the answer to one request and
-//! never ends the session.
+//! Invariants:
+//! 1. A node id is an inode number, so the crate needs no inode table.
+//! 2. The tree never changes, so the kernel may cache every answer.
+//! 3. A failure is the answer to one request. It never ends the session.
 #![forbid(unsafe_code)]
 
 mod attr;

@@ -1,15 +1,15 @@
-//! Fills the buffer of a listing.
+//! Encodes directory listings for READDIR and READDIRPLUS.
 
 use crate::wire::{Dirent, Direntplus, EntryOut, NodeId};
 use zerocopy::IntoBytes;
 
-/// Most bytes that one listing takes, whatever the kernel asks for: it asks for less.
+/// Most bytes of one listing. The kernel requests less; the limit bounds memory.
 const LISTING_LEN_MAX: u32 = 1 << 20;
 
-/// Names follow their record and end at a multiple of this.
+/// Alignment of entries in bytes: zero bytes pad each name to a multiple of this.
 const ALIGNMENT: usize = 8;
 
-/// A listing that grows up to the size that the kernel has room for.
+/// Listing under construction, up to the size of the kernel's buffer.
 pub(crate) struct Listing<'a> {
     out: &'a mut Vec<u8>,
     len_max: usize,
@@ -21,13 +21,14 @@ impl<'a> Listing<'a> {
         Self { out, len_max }
     }
 
-    /// Adds a name; says whether there was no room for it. `next` is the offset behind it.
+    /// Appends an entry; returns true if the buffer has no room for it. `next` is the offset of
+    /// the following entry.
     pub(crate) fn add(&mut self, node: NodeId, next: u64, kind: u32, name: &[u8]) -> bool {
         let dirent = dirent(node.0, next, kind, name);
         self.push(dirent.as_bytes(), name)
     }
 
-    /// As [`Listing::add`], with the attributes.
+    /// Like [`Listing::add`], with attributes.
     pub(crate) fn add_with_attributes(
         &mut self,
         entry: &EntryOut,
@@ -67,8 +68,7 @@ fn dirent(ino: u64, off: u64, kind: u32, name: &[u8]) -> Dirent {
 mod tests {
     use super::*;
 
-    /// Would catch: an entry cut in two at the end of the buffer, and names that begin where the
-    /// kernel does not look.
+    /// Would catch: a truncated entry at the end of the buffer, and unaligned entries.
     #[test]
     fn entries_are_whole_and_aligned() {
         let mut out = Vec::new();

@@ -1,8 +1,8 @@
-//! A mount point, looked up once: what was checked is what is mounted on, whatever becomes of its
-//! name meanwhile.
+//! Mount point, resolved once. The mount goes onto the directory that was checked, even if its path
+//! changes in between.
 //!
-//! Invariant: no symlink of another user is followed on the way, so that the owner of a directory
-//! above cannot lead a mount of root's elsewhere.
+//! Invariant: the path resolution follows no symlink of another user. So the owner of a parent
+//! directory cannot redirect a mount of root.
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, openat, readlinkat, statx};
 use rustix::io::Errno;
@@ -12,10 +12,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use weald_format::{Error, ErrorKind, Result};
 
-/// Symlinks followed on the way, as many as the kernel follows.
+/// Most symlinks that path resolution follows: the kernel's own limit.
 const LINK_COUNT_MAX: usize = 40;
 
-/// A directory that is held open to be mounted on.
+/// An open directory to mount on.
 #[derive(Debug)]
 pub struct MountPoint {
     descriptor: OwnedFd,
@@ -23,24 +23,24 @@ pub struct MountPoint {
 }
 
 impl MountPoint {
-    /// Opens the directory `dir`. Symlinks are followed where they belong to root or to this user.
+    /// Opens the directory `dir`. Follows symlinks that belong to root or to this user.
     ///
     /// # Errors
-    /// `NotFound`, `Io`; `Invalid` where it is no directory, and where a symlink of another user
-    /// leads to it.
+    /// `NotFound`, `Io`; `Invalid` if `dir` is not a directory, or if its path contains a symlink
+    /// of another user.
     pub fn open(dir: &Path) -> Result<Self> {
         let descriptor = open_trusted(dir).map_err(|error| error.context("mount point"))?;
         Self::new(descriptor, dir)
     }
 
-    /// The directory that `descriptor` holds, as another process of this user has opened and
-    /// checked it; `dir` names it in errors.
+    /// Wraps the directory that `descriptor` holds, opened and checked by another process of this
+    /// user; `dir` names it in errors.
     ///
     /// # Errors
-    /// `Invalid` where it is no directory; `Io`.
+    /// `Invalid` if it is not a directory; `Io`.
     pub fn new(descriptor: OwnedFd, dir: &Path) -> Result<Self> {
-        // Not by stat(2) as the standard library calls it: on an automount point that waits for
-        // the very mount that is to be made here.
+        // The standard library's stat(2) would trigger an automount point, and then wait for the
+        // very mount that we are about to make.
         let (kind, _) = kind_and_owner(descriptor.as_fd(), dir)?;
         if kind != FileType::Directory {
             return Err(Error::invalid("mount point: not a directory"));
@@ -51,7 +51,7 @@ impl MountPoint {
         Ok(Self { descriptor, path })
     }
 
-    /// Its absolute path, free of symlinks, as it was when it was opened or received.
+    /// Absolute path without symlinks, as it was when the directory was opened or received.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -64,18 +64,18 @@ impl AsFd for MountPoint {
 }
 
 fn open_trusted(dir: &Path) -> Result<OwnedFd> {
-    let told = |errno: Errno| Error::io(dir.display().to_string(), errno.into());
+    let failed = |errno: Errno| Error::io(dir.display().to_string(), errno.into());
     let open = |from: BorrowedFd<'_>, name: &OsStr, more: OFlags| {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC | more;
         openat(from, name, flags, Mode::empty())
     };
-    let mut found = open(CWD, OsStr::new("."), OFlags::DIRECTORY).map_err(told)?;
+    let mut found = open(CWD, OsStr::new("."), OFlags::DIRECTORY).map_err(failed)?;
     let mut names = Vec::new();
     push_names(dir, &mut names);
     let mut link_count = 0;
     while let Some(name) = names.pop() {
-        // What is only passed through an automounter may have to mount first; the last one must
-        // not, as that waits for this very mount.
+        // DIRECTORY triggers the automounts on the way, which must be mounted to continue. The last
+        // component must not trigger one: it would wait for the very mount that we make.
         if !names.is_empty() {
             match open(found.as_fd(), &name, OFlags::DIRECTORY) {
                 Ok(next) => {
@@ -83,10 +83,10 @@ fn open_trusted(dir: &Path) -> Result<OwnedFd> {
                     continue;
                 }
                 Err(Errno::NOTDIR | Errno::LOOP) => {}
-                Err(errno) => return Err(told(errno)),
+                Err(errno) => return Err(failed(errno)),
             }
         }
-        let next = open(found.as_fd(), &name, OFlags::empty()).map_err(told)?;
+        let next = open(found.as_fd(), &name, OFlags::empty()).map_err(failed)?;
         let (kind, owner) = kind_and_owner(next.as_fd(), dir)?;
         if kind != FileType::Symlink {
             found = next;
@@ -94,18 +94,18 @@ fn open_trusted(dir: &Path) -> Result<OwnedFd> {
         }
         link_count += 1;
         if link_count > LINK_COUNT_MAX {
-            return Err(told(Errno::LOOP));
+            return Err(failed(Errno::LOOP));
         }
         if owner != 0 && owner != rustix::process::geteuid().as_raw() {
             let what = format!(
-                "{}: the symlink {} belongs to user {owner}, who could lead the mount elsewhere; \
-                 give the path without symlinks of others",
+                "{}: the symlink {} belongs to user {owner}, who could redirect the \
+                 mount; give a path without symlinks of other users",
                 dir.display(),
                 name.display()
             );
             return Err(Error::new(ErrorKind::Invalid, what));
         }
-        let target = readlinkat(&next, "", Vec::new()).map_err(told)?;
+        let target = readlinkat(&next, "", Vec::new()).map_err(failed)?;
         push_names(
             Path::new(&OsString::from_vec(target.into_bytes())),
             &mut names,
@@ -114,8 +114,8 @@ fn open_trusted(dir: &Path) -> Result<OwnedFd> {
     Ok(found)
 }
 
-/// Puts the components of `path` on the stack, the first on top. The root is a component of its
-/// own, from which openat(2) begins anew.
+/// Pushes the components of `path` on the stack, the first on top. The root is a component too:
+/// openat(2) of `/` restarts there.
 fn push_names(path: &Path, names: &mut Vec<OsString>) {
     let components = path.components().rev();
     names.extend(components.map(|component: Component<'_>| component.as_os_str().to_owned()));

@@ -1,97 +1,97 @@
-//! The words after `-o`: ours, the kernel's, and those that mount(8) and fstab pass to everybody.
+//! Mount options (`-o`): our own, the kernel's, and those that mount(8) and fstab pass to every
+//! file system.
 
 use crate::attr::Overrides;
 use std::path::PathBuf;
 use weald_format::{ByteLen, Digest, Error, Result};
 use weald_image::ImageStart;
 
-/// Most session threads that `workers=` accepts: each costs a stack and a request buffer.
+/// Upper limit of `workers=`: each thread costs a stack and a request buffer.
 const WORKER_COUNT_MAX: usize = 1024;
 
-/// Most that `max_readahead=` accepts: the kernel holds as much for every file that is read in
-/// order.
+/// Upper limit of `max_readahead=`, in bytes: the kernel holds this much for every sequential
+/// reader.
 const READ_AHEAD_LEN_MAX: u64 = 64 << 20;
 
-/// Who may enter the mount, file permissions aside.
+/// Users that may access the mount; file permissions apply as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Everybody, as on a kernel file system.
+    /// All users, as on a kernel file system.
     Everybody,
-    /// Who mounted it, and root.
+    /// The user who mounted, and root.
     OwnerAndRoot,
-    /// Who mounted it.
+    /// Only the user who mounted.
     Owner,
 }
 
-/// What the `-o` options of a mount say; [`Default`] is what none of them say.
+/// Parsed `-o` options of a mount; [`Default`] is a mount without options.
 ///
-/// Set-uid bits and device nodes of an image do nothing unless root asks for each by its own word:
-/// an image is data of somebody else. `None` in `access` means everybody for root's mounts, and
-/// only themselves for others, as FUSE allows it.
+/// Set-uid bits and device nodes have no effect unless root gives `suid` or `dev`: an image may
+/// come from another user. `None` in `access` admits all users to a mount of root. It admits only
+/// the user who mounted otherwise, as FUSE does.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MountOptions {
     /// `allow_other`, `allow_root`.
     pub access: Option<Access>,
     /// `uid=`, `gid=`, `umask=`.
     pub overrides: Overrides,
-    /// `cachesize=`: most bytes of decoded blocks and pages kept; less than 32 MiB keeps up to 8
-    /// MiB of pages all the same, 0 nothing.
+    /// `cachesize=`: cache limit for decoded blocks and pages, in bytes. A limit below 32 MiB still
+    /// keeps up to 8 MiB of pages; 0 disables the cache.
     pub cache_len: Option<ByteLen>,
-    /// `workers=`: threads that answer the kernel; where it is not given four more than CPUs, or
-    /// two more where nothing is decoded.
+    /// `workers=`: threads that answer the kernel. The default is the number of CPUs plus four, or
+    /// plus two if the image is stored without compression.
     pub worker_count: Option<usize>,
-    /// `max_readahead=`: how far the kernel reads ahead, if root mounts.
+    /// `max_readahead=`: the kernel's readahead in bytes; only root can change it.
     pub read_ahead_len: Option<ByteLen>,
-    /// `offset=`: where the image begins in its file; `auto` finds it.
+    /// `offset=`: start of the image in its file; `auto` searches for it.
     pub start: ImageStart,
-    /// `digest=`: the image digest that the image must have.
+    /// `digest=`: expected digest of the image.
     pub expected_digest: Option<Digest>,
-    /// `generation=`: which state of the image is mounted instead of the last.
+    /// `generation=`: generation of the image to mount; the default is the last one.
     pub generation: Option<u64>,
-    /// `basedir=`, any number of times: where base images are looked for, besides the directory of
+    /// `basedir=`, repeatable: directories that hold base images, in addition to the directory of
     /// the image.
     pub base_dirs: Vec<PathBuf>,
-    /// `subdir=`: the directory of the image that is mounted instead of its root.
+    /// `subdir=`: directory of the image to mount instead of its root.
     pub subdir: Option<PathBuf>,
-    /// `fsname=`: what `/proc/mounts` shows as source instead of the path of the image.
+    /// `fsname=`: source in `/proc/mounts`; the default is the path of the image.
     pub source_name: Option<String>,
-    /// `subtype=`: what it shows after `fuse.` instead of `weald`.
+    /// `subtype=`: file system type in `/proc/mounts` after `fuse.`; the default is `weald`.
     pub subtype: Option<String>,
-    /// `dev`, `nodev`: whether device nodes can be opened; only in root's mounts.
+    /// `dev`, `nodev`: whether device nodes can be opened; only for mounts of root.
     pub has_devices: bool,
-    /// `suid`, `nosuid`: whether set-uid and set-gid bits and file capabilities count; only in
-    /// root's mounts.
+    /// `suid`, `nosuid`: whether set-uid bits, set-gid bits and file capabilities take effect; only
+    /// for mounts of root.
     pub has_suid: bool,
-    /// `noexec`.
+    /// `noexec`: the kernel refuses to execute files of the mount.
     pub is_noexec: bool,
-    /// `noatime`.
+    /// `noatime`: the kernel shows the flag; an image never changes access times.
     pub is_noatime: bool,
 }
 
 impl MountOptions {
-    /// Parses the arguments of any number of `-o`, each a list separated by commas; a later word
-    /// wins over an earlier. `\` takes the meaning from the character after it, so that a value can
-    /// hold a comma.
+    /// Parses the arguments of all `-o`, each a comma-separated list. A later option overrides an
+    /// earlier one. `\` escapes the next character, so that a value can contain a comma.
     ///
     /// # Errors
-    /// `Invalid` for unknown words, `rw` and bad values.
+    /// `Invalid` for unknown options, `rw` and bad values.
     pub fn parse<S: AsRef<str>>(lists: impl IntoIterator<Item = S>) -> Result<Self> {
         let mut options = Self::default();
         for list in lists {
             for word in split(list.as_ref()) {
                 options
-                    .take(&word)
+                    .apply(&word)
                     .map_err(|error| error.context(format!("option '{word}'")))?;
             }
         }
         Ok(options)
     }
 
-    /// The list that a mount helper should go by: without `rw`, which mount(8) passes whenever
-    /// nobody says `ro`, and without unknown words where `is_sloppy` (mount's `-s`).
+    /// Filters the options of mount(8) for a mount helper. Drops `rw`, which mount(8) passes unless
+    /// the user gives `ro`. Drops unknown options if `is_sloppy` (mount's `-s`).
     pub fn for_helper(list: &str, is_sloppy: bool) -> String {
         let keeps = |word: &String| {
-            let is_known = || Self::default().take(word).is_ok();
+            let is_known = || Self::default().apply(word).is_ok();
             word != "rw" && (!is_sloppy || is_known())
         };
         let escape = |word: String| word.replace('\\', r"\\").replace(',', r"\,");
@@ -99,18 +99,18 @@ impl MountOptions {
         words.join(",")
     }
 
-    fn take(&mut self, word: &str) -> Result<()> {
+    fn apply(&mut self, word: &str) -> Result<()> {
         match word.split_once('=') {
-            Some((key, value)) => self.take_value(key, value),
-            None => self.take_flag(word),
+            Some((key, value)) => self.apply_value(key, value),
+            None => self.apply_flag(word),
         }
     }
 
-    fn take_flag(&mut self, flag: &str) -> Result<()> {
+    fn apply_flag(&mut self, flag: &str) -> Result<()> {
         match flag {
             "rw" => {
                 return Err(Error::invalid(
-                    "an image is read-only; leave it out or say ro",
+                    "an image is read-only; remove 'rw' or use 'ro'",
                 ));
             }
             "allow_other" => self.access = Some(Access::Everybody),
@@ -124,18 +124,18 @@ impl MountOptions {
             "atime" => self.is_noatime = false,
             "noatime" => self.is_noatime = true,
             "user" | "users" | "owner" | "group" => {
-                // mount(8) implies these, and lets words that follow take them back.
+                // mount(8) implies these flags; later options may revert them.
                 self.has_devices = false;
                 self.has_suid = false;
                 self.is_noexec |= matches!(flag, "user" | "users");
             }
-            _ if is_for_others(flag) => {}
+            _ if is_ignored(flag) => {}
             _ => return Err(unknown()),
         }
         Ok(())
     }
 
-    fn take_value(&mut self, key: &str, value: &str) -> Result<()> {
+    fn apply_value(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
             "uid" => self.overrides.uid = Some(number(value)?),
             "gid" => self.overrides.gid = Some(number(value)?),
@@ -158,9 +158,8 @@ impl MountOptions {
     }
 }
 
-/// Words that mean nothing to a read-only image, or that mount(8), fstab and systemd keep for
-/// themselves.
-fn is_for_others(flag: &str) -> bool {
+/// Options without effect on a read-only image, and options for mount(8), fstab and systemd.
+fn is_ignored(flag: &str) -> bool {
     const WORDS: &[&str] = &[
         "",
         "ro",
@@ -199,21 +198,21 @@ fn unknown() -> Error {
     Error::invalid("there is no such option ('weald mount --help' lists them)")
 }
 
-/// Splits at commas that no `\` precedes, and takes the `\` away.
+/// Splits at commas without a preceding `\`, and removes the escapes.
 fn split(list: &str) -> Vec<String> {
     let mut words = vec![String::new()];
-    let mut letters = list.chars();
-    while let Some(letter) = letters.next() {
-        let taken = match letter {
+    let mut chars = list.chars();
+    while let Some(first) = chars.next() {
+        let unescaped = match first {
             ',' => {
                 words.push(String::new());
                 continue;
             }
-            '\\' => letters.next().unwrap_or('\\'),
+            '\\' => chars.next().unwrap_or('\\'),
             other => other,
         };
         if let Some(word) = words.last_mut() {
-            word.push(taken);
+            word.push(unescaped);
         }
     }
     words
@@ -244,7 +243,8 @@ fn worker_count(value: &str) -> Result<usize> {
         })
 }
 
-/// Bytes, or with a suffix KiB, MiB, GiB, TiB (`K`, `M`, `G`, `T`, of either case, `iB` or not).
+/// Parses a size in bytes. The suffixes `K`, `M`, `G` and `T`, in either case and also with `iB`,
+/// stand for KiB, MiB, GiB and TiB.
 fn size(value: &str) -> Result<ByteLen> {
     let lower = value.to_ascii_lowercase();
     let text = lower.trim_end_matches("ib");
@@ -267,7 +267,7 @@ fn read_ahead_len(value: &str) -> Result<ByteLen> {
     let len = size(value)?;
     match len.0 <= READ_AHEAD_LEN_MAX {
         true => Ok(len),
-        false => Err(Error::invalid("expected a size of 64M at most")),
+        false => Err(Error::invalid("expected a size up to 64M")),
     }
 }
 
@@ -304,9 +304,10 @@ mod tests {
     }
 
     #[test]
-    fn our_words_are_understood() {
+    fn own_options_are_parsed() {
         let options = parse(
-            "allow_other,uid=7,gid=8,umask=027,cachesize=2G,workers=3,max_readahead=131072,offset=4k,nodev,suid,noexec",
+            "allow_other,uid=7,gid=8,umask=027,cachesize=2G,workers=3,max_readahead=131072,\
+             offset=4k,nodev,suid,noexec",
         );
         let options = options.expect("all words are known");
         assert_eq!(options.access, Some(Access::Everybody));
@@ -327,9 +328,9 @@ mod tests {
         assert!(options.is_noexec);
     }
 
-    /// Would catch: `-o dev` that brings set-uid bits along, or the words of fstab that bring both.
+    /// Would catch: `-o dev` that enables set-uid bits too, or options of fstab that enable both.
     #[test]
-    fn set_uid_bits_and_devices_are_asked_for_one_by_one() {
+    fn dev_and_suid_are_independent() {
         for (list, expected) in [
             ("", (false, false)),
             ("defaults,exec,allow_other", (false, false)),
@@ -345,14 +346,14 @@ mod tests {
     }
 
     #[test]
-    fn words_of_mount_and_fstab_change_nothing() {
-        let list = "defaults,auto,noauto,nouser,nofail,_netdev,x-systemd.automount,x-gvfs-name=a b,comment=hello,async,\
-                    relatime,nodiratime,ro,";
+    fn options_of_mount_and_fstab_change_nothing() {
+        let list = "defaults,auto,noauto,nouser,nofail,_netdev,x-systemd.automount,\
+                    x-gvfs-name=a b,comment=hello,async,relatime,nodiratime,ro,";
         assert_eq!(parse(list).expect("accepted"), MountOptions::default());
     }
 
     #[test]
-    fn user_implies_what_mount_says_and_later_words_win() {
+    fn user_implies_flags_and_later_options_win() {
         let options = parse("user,suid").expect("accepted");
         assert_eq!((options.has_devices, options.has_suid), (false, true));
         assert!(options.is_noexec);
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_overlooks_rw_and_if_asked_the_unknown() {
+    fn a_helper_drops_rw_and_with_sloppy_the_unknown() {
         let list = r"rw,noexec,fsname=a\,b,fast";
         assert_eq!(
             MountOptions::for_helper(list, false),
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_word_and_the_reason() {
+    fn refusals_name_the_option_and_the_reason() {
         let table = [
             (
                 "rw",
@@ -414,7 +415,7 @@ mod tests {
                 "option 'cachesize=big': expected a size",
             ),
             ("cachesize=99999999T", ErrorKind::Invalid, "expected a size"),
-            ("max_readahead=65M", ErrorKind::Invalid, "64M at most"),
+            ("max_readahead=65M", ErrorKind::Invalid, "up to 64M"),
             (
                 "digest=12",
                 ErrorKind::Invalid,

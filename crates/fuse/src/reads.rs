@@ -1,4 +1,4 @@
-//! How many requests for contents are answered at a time, and which wait.
+//! Queue of READ requests: limits how many run at a time.
 
 use crate::request::{Operation, Request};
 use crate::wire::NodeId;
@@ -6,10 +6,10 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// Requests for contents of one session. As many wait as the kernel has sent: one for each thread
-/// that waits for it, and what it reads ahead.
+/// READ requests of one session. The kernel bounds the queue: it sends one request for each waiting
+/// thread, and its readahead.
 #[derive(Debug)]
-pub(crate) struct Reads {
+pub(crate) struct ReadQueue {
     running_max: usize,
     state: Mutex<State>,
 }
@@ -20,7 +20,7 @@ struct State {
     waiting: VecDeque<Waiting>,
 }
 
-/// A request put aside.
+/// A queued READ request.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     unique: u64,
@@ -32,7 +32,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Only reads are put aside.
+    /// Copies a READ request; `None` for other requests, which never wait.
     fn of(request: &Request<'_>, begun: Instant) -> Option<Self> {
         match request.operation {
             Operation::Read { offset, size } => Some(Self {
@@ -61,7 +61,7 @@ impl Waiting {
     }
 }
 
-impl Reads {
+impl ReadQueue {
     pub(crate) fn new(running_max: usize) -> Self {
         Self {
             running_max,
@@ -69,8 +69,8 @@ impl Reads {
         }
     }
 
-    /// Gives a request back to be answered at once, by who then asks for the [next](Reads::next);
-    /// or puts it aside.
+    /// Returns the request if the caller must answer it now, and then call
+    /// [`next`](ReadQueue::next). Otherwise queues the request and returns `None`.
     pub(crate) fn begin(
         &self,
         request: &Request<'_>,
@@ -86,7 +86,7 @@ impl Reads {
         Some(read.request())
     }
 
-    /// What somebody who has answered one answers next, if anything waits.
+    /// Next queued request, for a worker that has answered one. `None` ends that worker's turn.
     pub(crate) fn next(&self) -> Option<(Request<'static>, Instant)> {
         let mut state = self.state.lock();
         let next = state.waiting.pop_front();
@@ -105,11 +105,10 @@ impl Reads {
 mod tests {
     use super::*;
 
-    /// Would catch: more at a time than allowed, a request that nobody takes up, one answered
-    /// twice.
+    /// Would catch: more requests at a time than the limit, a lost request, one answered twice.
     #[test]
-    fn so_many_run_and_the_rest_wait_in_order() {
-        let reads = Reads::new(2);
+    fn requests_beyond_the_limit_wait_in_order() {
+        let reads = ReadQueue::new(2);
         let request = |unique| Request {
             unique,
             node: NodeId(5),

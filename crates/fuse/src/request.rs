@@ -1,26 +1,26 @@
-//! From the bytes that the kernel sends to a request: parsed once, trusted from then on.
+//! Parses the bytes of the kernel's requests into checked values.
 //!
-//! The kernel is no adversary, but a version of it that we do not know may send what we do not
-//! know: what does not parse is answered with EIO or ENOSYS and ends nothing.
+//! The kernel is trusted, but a newer one may send unknown requests. A request that does not parse
+//! gets EIO, an unknown one gets ENOSYS; neither ends the session.
 
 use crate::wire::{GetxattrIn, InHeader, LseekIn, NodeId, Opcode, OpenIn, ReadIn};
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
-/// A request, and what it borrows of the buffer that it was read into.
+/// A parsed request. Names borrow from the input buffer.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    /// The number by which the kernel knows it.
+    /// Request id, which the answer repeats.
     pub(crate) unique: u64,
-    /// Which inode it is about.
+    /// Inode that the request addresses.
     pub(crate) node: NodeId,
-    /// Who asks.
+    /// User id of the calling process.
     pub(crate) uid: u32,
     pub(crate) operation: Operation<'a>,
 }
 
-/// What is wanted, with what is needed to answer. What needs no more than its name is
-/// [`Operation::Other`].
+/// Arguments of a request. Requests without arguments are [`Operation::Other`]; their opcode tells
+/// them apart.
 #[derive(Debug)]
 pub(crate) enum Operation<'a> {
     Lookup { name: &'a [u8] },
@@ -34,16 +34,16 @@ pub(crate) enum Operation<'a> {
     Other,
 }
 
-/// The header of a request and what follows it; `None` where there is not even a header.
+/// Splits a request into header and body; `None` if the length in the header is wrong.
 pub(crate) fn split(bytes: &[u8]) -> Option<(InHeader, &[u8])> {
     let (header, body) = InHeader::read_from_prefix(bytes).ok()?;
     (header.len as usize == bytes.len()).then_some((header, body))
 }
 
-/// Parses what follows the header of a request of a known kind.
+/// Parses the body of a request with a known opcode.
 ///
 /// # Errors
-/// EIO where it is shorter than it must be.
+/// EIO if the body is too short.
 pub(crate) fn parse<'a>(
     header: &InHeader,
     opcode: Opcode,
@@ -56,9 +56,9 @@ pub(crate) fn parse<'a>(
         },
         Opcode::Read | Opcode::Readdir | Opcode::Readdirplus => reading(opcode, body)?,
         Opcode::Getxattr => {
-            let (fixed, rest) = record::<GetxattrIn>(body)?;
+            let (fixed, name_bytes) = record::<GetxattrIn>(body)?;
             Operation::Getxattr {
-                name: name(rest)?,
+                name: name(name_bytes)?,
                 size: fixed.size,
             }
         }
@@ -131,10 +131,9 @@ mod tests {
         );
     }
 
-    /// Would catch: a panic, or bytes behind the request taken for a part of it, on what a kernel
-    /// cuts short.
+    /// Would catch: a panic on a truncated request, or bytes after it read as part of it.
     #[test]
-    fn whatever_is_cut_short_is_an_error_and_no_panic() {
+    fn truncated_requests_are_errors_and_never_panic() {
         for opcode in Opcode::ALL {
             for len in 0..64 {
                 let body = vec![1u8; len];
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_words_of_operations_are_their_own() {
+    fn opcodes_have_distinct_numbers_and_words() {
         for (index, opcode) in Opcode::ALL.iter().enumerate() {
             assert_eq!(Opcode::of(*opcode as u32), Some(*opcode));
             assert!(

@@ -1,21 +1,20 @@
-//! The conversation with the kernel over one connection: threads that read requests and answer
-//! them.
+//! Session with the kernel over one connection: worker threads read requests and answer them.
 //!
-//! A worker waits in read(2) until the kernel has a request for it, and answers it before it reads
-//! the next one. What a worker meets never ends the session: a panic is the answer EIO to one
-//! request.
+//! A worker blocks in read(2) until the kernel has a request, and answers it before it reads the
+//! next one. No request ends the session: a panic becomes the answer EIO.
 //!
-//! **Contents and names.** Contents may take long, on a slow disk very long. There is one worker
-//! more than may be at contents at a time; who reads a request for more of them puts it aside, and
-//! who is done with one takes it up. So names never wait for contents.
+//! **Contents and names.** A READ may take long on a slow disk. The session has one worker more
+//! than READ requests may run at a time. A worker queues a READ beyond that limit, and a worker
+//! that finishes a READ takes the next one from the queue. So lookups and listings never wait for
+//! contents.
 //!
-//! **Stopping.** Nothing wakes a thread out of read(2) without harm but a request. So a session
-//! that is to stop closes its gate, and asks its own mount for something that no cache answers
-//! until every worker has come out and seen the gate. A request too many stays in the kernel's
-//! queue, and whoever continues answers it.
+//! **Stopping.** Only a request wakes a thread from read(2) without harm. To stop, the session
+//! closes its gate and sends its own mount requests that no cache answers, until every worker has
+//! seen the gate and left. A surplus request stays in the kernel's queue; the next server answers
+//! it.
 
 use crate::driver::{Answer, Driver};
-use crate::reads::Reads;
+use crate::reads::ReadQueue;
 use crate::request::{Operation, Request, parse, split};
 use crate::stats::{Counters, WorkerStats, sum};
 use crate::trace::{Event, Trace};
@@ -33,27 +32,25 @@ use std::time::{Duration, Instant};
 use weald_format::{Error, Result};
 use zerocopy::IntoBytes;
 
-/// Bytes of the buffer that requests are read into. The largest one that the kernel sends a
-/// read-only file system without being remounted `rw` has a name; one with an attribute of 64 KiB
-/// fits too.
+/// Bytes of a worker's request buffer. The largest request to a read-only mount carries a name; the
+/// buffer also holds a SETXATTR of 64 KiB, which the kernel sends after a remount with `rw`.
 const REQUEST_LEN_MAX: usize = READ_BUFFER_MIN + (80 << 10);
 
-/// Most bytes that a worker keeps between requests for its answers.
-const OUT_LEN_KEPT: usize = 256 << 10;
+/// Most bytes that a worker's answer buffer keeps between requests.
+const ANSWER_BUFFER_LEN_MAX: usize = 256 << 10;
 
-/// How long somebody who closes a session waits before asking for the next request; workers are
-/// mostly out long before.
-const KNOCK_AGAIN_AFTER: Duration = Duration::from_millis(5);
+/// Pause between two wake-up requests while a session closes; workers usually leave much earlier.
+const WAKE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A session: what its workers and its owner share.
+/// State that the workers of a session and its owner share.
 pub(crate) struct Session {
-    /// The connection. One descriptor serves all workers: a descriptor for each did not show in any
-    /// measurement.
+    /// Connection to the kernel. All workers share one descriptor: one per worker made no
+    /// measurable difference.
     device: OwnedFd,
     workers: Vec<WorkerStats>,
-    reads: Reads,
+    reads: ReadQueue,
     trace: Option<Arc<Trace>>,
-    /// Workers leave when they see it closed.
+    /// Closed gate: workers leave when they see it.
     is_closed: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
@@ -61,10 +58,10 @@ pub(crate) struct Session {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By worker.
+    /// Indexed by worker.
     is_running: Vec<bool>,
     threads: Vec<JoinHandle<()>>,
-    /// The connection is gone: unmounted, or failed.
+    /// The connection has ended, by unmount or by failure.
     is_over: bool,
     failure: Option<Error>,
 }
@@ -76,8 +73,8 @@ impl State {
 }
 
 impl Session {
-    /// A session over `device`, not yet started, that answers `read_count` requests for contents at
-    /// a time.
+    /// Creates a session over `device` that answers up to `read_count` READ requests at a time. The
+    /// caller starts it.
     pub(crate) fn new(device: OwnedFd, read_count: usize, trace: Option<Arc<Trace>>) -> Self {
         let worker_count = read_count + 1;
         let state = State {
@@ -87,7 +84,7 @@ impl Session {
         Self {
             device,
             workers: (0..worker_count).map(|_| WorkerStats::new()).collect(),
-            reads: Reads::new(read_count),
+            reads: ReadQueue::new(read_count),
             trace,
             is_closed: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -95,10 +92,10 @@ impl Session {
         }
     }
 
-    /// Opens the gate and starts the workers that do not run; they hold `driver` until they end.
+    /// Opens the gate and starts all workers that do not run. Each holds `driver` until it ends.
     ///
     /// # Errors
-    /// `Io` where not even one thread can be started.
+    /// `Io` if not even one thread starts.
     pub(crate) fn start<T: Tree>(self: &Arc<Self>, driver: &Arc<Driver<T>>) -> Result<()> {
         let mut state = self.state.lock();
         let State {
@@ -121,7 +118,7 @@ impl Session {
                     threads.push(thread);
                 }
                 // Fewer workers are slower, not wrong.
-                Err(error) if no > 0 => log::warn!("one worker less: {error}"),
+                Err(error) if no > 0 => log::warn!("the mount runs with one worker less: {error}"),
                 Err(error) => return Err(Error::io("start of a thread", error)),
             }
         }
@@ -135,7 +132,7 @@ impl Session {
             no,
         };
         let outcome = worker.serve();
-        // What the tree holds is given back before anybody hears that the session is over.
+        // The tree frees its resources before callers learn that the session has ended.
         drop(driver);
         self.leave(no, outcome);
     }
@@ -162,8 +159,8 @@ impl Session {
         self.changed.notify_all();
     }
 
-    /// Waits until no worker runs; the failure that ended the connection, if it was one, is told
-    /// once.
+    /// Waits until no worker runs. Returns the failure that ended the connection to the first
+    /// caller only.
     pub(crate) fn wait(&self) -> Result<()> {
         let mut state = self.state.lock();
         while !state.is_idle() {
@@ -174,45 +171,42 @@ impl Session {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Whether the connection is gone and nobody answers any more.
+    /// Whether the connection has ended and all workers have left.
     pub(crate) fn is_over(&self) -> bool {
         let state = self.state.lock();
         state.is_over && state.is_idle()
     }
 
-    /// Makes the workers leave once each has answered what it is at. `knock` must make the kernel
-    /// send a request; it is called from other threads, one at a time, and may wait for ever. Says
-    /// whether all have left within `timeout`; where they have not, [`Session::start`] brings back
-    /// those who did.
-    pub(crate) fn close(
-        &self,
-        knock: impl Fn() + Send + Sync + 'static,
-        timeout: Duration,
-    ) -> bool {
+    /// Stops the workers after their current requests; returns whether all left within `timeout`.
+    /// If not, [`Session::start`] restarts those that left.
+    ///
+    /// `wake` must make the kernel send a request. Other threads call it, one at a time; it may
+    /// block for ever.
+    pub(crate) fn close(&self, wake: impl Fn() + Send + Sync + 'static, timeout: Duration) -> bool {
         self.is_closed.store(true, Ordering::SeqCst);
-        let knock = Arc::new(knock);
+        let wake = Arc::new(wake);
         let deadline = Instant::now() + timeout;
-        let mut knocking: Option<JoinHandle<()>> = None;
+        let mut waking: Option<JoinHandle<()>> = None;
         let mut state = self.state.lock();
         while !state.is_idle() {
             if Instant::now() >= deadline {
                 return false;
             }
-            if knocking.as_ref().is_none_or(|k| k.is_finished()) {
-                let knock = Arc::clone(&knock);
-                let builder = std::thread::Builder::new().name("knock".into());
-                knocking = builder.spawn(move || knock()).ok();
+            if waking.as_ref().is_none_or(|thread| thread.is_finished()) {
+                let wake = Arc::clone(&wake);
+                let builder = std::thread::Builder::new().name("wake".into());
+                waking = builder.spawn(move || wake()).ok();
             }
-            self.changed.wait_for(&mut state, KNOCK_AGAIN_AFTER);
+            self.changed.wait_for(&mut state, WAKE_INTERVAL);
         }
         join(state);
         true
     }
 
-    /// A descriptor of the connection, which keeps it open while nobody answers.
+    /// Duplicates the descriptor of the connection, which keeps it open without workers.
     ///
     /// # Errors
-    /// `Io` where there are too many.
+    /// `Io` if the process has too many open files.
     pub(crate) fn device(&self) -> Result<OwnedFd> {
         let device = self.device.try_clone();
         device.map_err(|error| Error::io("descriptor of the connection", error))
@@ -229,31 +223,31 @@ impl Session {
     }
 }
 
-/// Waits until the threads that have left let go of the session too, and with it of the connection.
+/// Joins the threads that have left, so that they release the session and its connection.
 fn join(mut state: MutexGuard<'_, State>) {
     let threads = std::mem::take(&mut state.threads);
     drop(state);
     for thread in threads {
-        // A panic outside of an answer was told when it happened.
+        // The panic hook has already reported a panic outside of an answer.
         let _ = thread.join();
     }
 }
 
-/// Who asks for so many bytes at once is the kernel, which reads ahead of somebody in order.
+/// Size from which a READ counts as the kernel's readahead for a sequential reader, in bytes.
 const LARGE_READ_LEN: u32 = 512 << 10;
 
 fn is_large(request: &Request<'_>) -> bool {
     matches!(request.operation, Operation::Read { size, .. } if size >= LARGE_READ_LEN)
 }
 
-/// Why a worker left.
+/// Reason why a worker left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     GateClosed,
     Unmounted,
 }
 
-/// One thread that answers.
+/// Worker thread.
 struct Worker<'a, T> {
     session: &'a Session,
     driver: &'a Driver<T>,
@@ -272,7 +266,7 @@ impl<T: Tree> Worker<'_, T> {
                     trim(&mut out);
                 }
                 Err(Errno::NODEV) => return Ok(Outcome::Unmounted),
-                // ENOENT: who asked was killed before we could read what he asked.
+                // ENOENT: the calling process was killed before we read its request.
                 Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => {}
                 Err(errno) => return Err(errno),
             }
@@ -282,7 +276,10 @@ impl<T: Tree> Worker<'_, T> {
 
     fn handle(&self, bytes: &[u8], out: &mut Vec<u8>) {
         let Some((header, body)) = split(bytes) else {
-            return log::error!("the kernel sent {} bytes that are no request", bytes.len());
+            return log::error!(
+                "the kernel sent a malformed request of {} bytes",
+                bytes.len()
+            );
         };
         let begun = Instant::now();
         let parsed = match Opcode::of(header.opcode) {
@@ -301,15 +298,15 @@ impl<T: Tree> Worker<'_, T> {
         }
     }
 
-    /// Answers a request for content and those that others put aside meanwhile, or puts it aside.
+    /// Answers a READ request and then the queued ones, or queues it.
     fn read(&self, request: &Request<'_>, begun: Instant, out: &mut Vec<u8>) {
         let mut next = self.session.reads.begin(request, begun);
         while let Some((request, begun)) = next {
             self.answer(Opcode::Read, &request, begun, out);
             next = self.session.reads.next();
             if is_large(&request) {
-                // Who waited for it goes on at once, not when this worker's time is up: it is who
-                // asks for more in time.
+                // The reader runs at once, not at the end of this worker's time slice, and so
+                // sends its next request in time.
                 std::thread::yield_now();
             }
         }
@@ -334,7 +331,7 @@ impl<T: Tree> Worker<'_, T> {
         }
     }
 
-    /// Answers a request; how many bytes that took, or what failed.
+    /// Answers a request; returns the bytes of the answer, or its errno.
     fn try_answer(
         &self,
         opcode: Opcode,
@@ -342,13 +339,12 @@ impl<T: Tree> Worker<'_, T> {
         out: &mut Vec<u8>,
     ) -> std::result::Result<usize, Errno> {
         out.clear();
-        // Nothing of ours is left half changed: answering changes caches only, which look after
-        // themselves.
+        // Unwind safety: an answer modifies only caches, and those stay consistent after a panic.
         let answered = catch_unwind(AssertUnwindSafe(|| {
             self.driver.answer(opcode, request, out)
         }));
         let answer = answered.unwrap_or_else(|_| {
-            log::error!("a panic while answering {}", opcode.word());
+            log::error!("panic in the answer to {}", opcode.word());
             Answer::Failed(Errno::IO)
         });
         self.send(request.unique, answer, out)
@@ -361,7 +357,7 @@ impl<T: Tree> Worker<'_, T> {
         out: &[u8],
     ) -> std::result::Result<usize, Errno> {
         match answer {
-            Answer::Nothing => Ok(0),
+            Answer::NoReply => Ok(0),
             Answer::Failed(errno) => {
                 self.write(unique, -errno.raw_os_error(), [].into_iter());
                 Err(errno)
@@ -371,7 +367,7 @@ impl<T: Tree> Worker<'_, T> {
         }
     }
 
-    /// Writes an answer; how many bytes it has without its header.
+    /// Writes an answer; returns its bytes without the header.
     fn write<'b>(
         &self,
         unique: u64,
@@ -381,7 +377,7 @@ impl<T: Tree> Worker<'_, T> {
         let body_len = body.clone().map(<[u8]>::len).sum();
         let len = size_of::<OutHeader>().saturating_add(body_len);
         let header = OutHeader {
-            // Content is at most what one request asks for.
+            // Content is never longer than the request's `size`, which is a u32.
             len: len as u32,
             error,
             unique,
@@ -391,7 +387,7 @@ impl<T: Tree> Worker<'_, T> {
             parts.push(IoSlice::new(bytes));
         }
         match rustix::io::writev(&self.session.device, &parts) {
-            // ENOENT: who asked was killed meanwhile; ENODEV: unmounted, as the next read says.
+            // ENOENT: the calling process was killed. ENODEV: unmounted, as the next read reports.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(errno) => log::error!("an answer of {len} bytes did not reach the kernel: {errno}"),
         }
@@ -399,7 +395,7 @@ impl<T: Tree> Worker<'_, T> {
     }
 }
 
-/// Where a request reads, and how much.
+/// Offset and size of a request that reads.
 fn range(request: &Request<'_>) -> Option<(u64, u32)> {
     match request.operation {
         Operation::Read { offset, size }
@@ -409,9 +405,9 @@ fn range(request: &Request<'_>) -> Option<(u64, u32)> {
     }
 }
 
-/// A large listing does not hold its memory for ever.
+/// Frees the buffer after a large listing.
 fn trim(out: &mut Vec<u8>) {
-    if out.capacity() > OUT_LEN_KEPT {
+    if out.capacity() > ANSWER_BUFFER_LEN_MAX {
         *out = Vec::new();
     }
 }

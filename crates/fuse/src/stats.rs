@@ -1,5 +1,5 @@
-//! Counts requests and how long they take. Each worker has counters of its own, so that nobody
-//! waits for a cache line.
+//! Request counters and latency histograms. Each worker has counters of its own, so that workers do
+//! not contend for cache lines.
 
 use crate::wire::Opcode;
 use rustix::io::Errno;
@@ -7,46 +7,46 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets of a histogram: below 1 µs, 2 µs, 4 µs … 2^24 µs (17 s), and the rest.
+/// Buckets of a histogram: below 1 µs, 2 µs, 4 µs … 2^24 µs (17 s), and all longer times.
 const BUCKET_COUNT: usize = 26;
 
-/// What a mount has done since it was made or taken over.
+/// Counters of a mount since it was mounted or taken over.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Counters {
-    /// By operation, those that were asked for.
+    /// Counters per operation; operations without requests are left out.
     pub operations: Vec<OperationCount>,
-    /// Requests answered with EIO: what was damaged or could not be read.
+    /// Requests answered with EIO, because the image is damaged or unreadable.
     pub error_count: u64,
-    /// Requests being answered now.
+    /// Requests in flight.
     pub in_flight: u64,
-    /// Bytes of content handed out.
+    /// Bytes of content read from files.
     pub read_len: u64,
 }
 
 impl Counters {
-    /// Requests of all kinds.
+    /// Number of all requests.
     pub fn request_count(&self) -> u64 {
         self.operations.iter().map(|o| o.count).sum()
     }
 }
 
-/// What is known of one operation.
+/// Counters of one operation.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct OperationCount {
-    /// Its name, as in `fuse.h` but in lower case.
+    /// Name of the operation, as in `fuse.h` but in lower case.
     pub name: String,
-    /// How often it was asked for.
+    /// Number of requests.
     pub count: u64,
-    /// How often it was answered with EIO.
+    /// Number of requests answered with EIO.
     pub error_count: u64,
-    /// Nanoseconds from reading the request to having answered it, of all together.
+    /// Sum of latencies in nanoseconds, each from reading the request to writing its answer.
     pub total_ns: u64,
-    /// Requests by their time: entry `i` counts those below 2^`i` microseconds that no entry before
-    /// counts, the last all others.
+    /// Latency histogram. Entry `i` counts requests below 2^`i` microseconds that no earlier entry
+    /// counts; the last entry counts all longer ones.
     pub latency_counts: Vec<u64>,
 }
 
-/// Counters of one operation.
+/// Counters of one operation in one worker.
 #[derive(Debug, Default)]
 struct Cell {
     count: AtomicU64,
@@ -55,7 +55,7 @@ struct Cell {
     buckets: [AtomicU64; BUCKET_COUNT],
 }
 
-/// The counters of one worker, which alone writes them.
+/// Counters of one worker. Only that worker writes them.
 #[derive(Debug)]
 pub(crate) struct WorkerStats {
     cells: Box<[Cell]>,
@@ -63,7 +63,7 @@ pub(crate) struct WorkerStats {
     is_busy: AtomicBool,
 }
 
-/// The place of an operation among the cells; the last is for requests that we do not know.
+/// Index of an operation in the cells; the last cell counts unknown requests.
 fn index_of(opcode: Option<Opcode>) -> usize {
     let known = opcode.and_then(|wanted| Opcode::ALL.iter().position(|o| *o == wanted));
     known.unwrap_or(Opcode::ALL.len())
@@ -74,8 +74,8 @@ fn bucket_of(took: Duration) -> usize {
     ((u64::BITS - micros.leading_zeros()) as usize).min(BUCKET_COUNT - 1)
 }
 
-/// Nobody else writes, so that this is no race; a locked instruction for each of several counters
-/// would be felt.
+/// Adds without a locked instruction. Each counter has one writer, so this is no race; several
+/// locked instructions per request would cost noticeable time.
 fn add(counter: &AtomicU64, n: u64) {
     counter.store(
         counter.load(Ordering::Relaxed).wrapping_add(n),
@@ -113,7 +113,7 @@ impl WorkerStats {
     }
 }
 
-/// The sum over workers.
+/// Sums the counters of all workers.
 pub(crate) fn sum<'a>(workers: impl Iterator<Item = &'a WorkerStats>) -> Counters {
     let mut counters = Counters::default();
     let words = Opcode::ALL.iter().map(|o| o.word()).chain(["unknown"]);
@@ -162,8 +162,7 @@ mod tests {
         assert_eq!(bucket_of(Duration::MAX), BUCKET_COUNT - 1);
     }
 
-    /// Would catch: absence counted as a failure, or content of one kind of request in another's
-    /// place.
+    /// Would catch: ENOENT counted as a failure, or counters added to another operation.
     #[test]
     fn workers_are_added_up() {
         let workers = [WorkerStats::new(), WorkerStats::new()];
@@ -175,12 +174,15 @@ mod tests {
         workers[1].end(None, took, Err(Errno::NOSYS));
         workers[1].begin();
         let sum = sum(workers.iter());
-        let told: Vec<(&str, u64, u64)> = sum
+        let counted: Vec<(&str, u64, u64)> = sum
             .operations
             .iter()
             .map(|o| (o.name.as_str(), o.count, o.error_count))
             .collect();
-        assert_eq!(told, [("lookup", 1, 0), ("read", 2, 1), ("unknown", 1, 0)]);
+        assert_eq!(
+            counted,
+            [("lookup", 1, 0), ("read", 2, 1), ("unknown", 1, 0)]
+        );
         assert_eq!((sum.error_count, sum.in_flight, sum.read_len), (1, 1, 4096));
         assert_eq!(sum.operations[1].latency_counts[3], 2);
         assert_eq!(sum.request_count(), 4);

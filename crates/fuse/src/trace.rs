@@ -1,8 +1,8 @@
-//! Writes every request into a file that Chrome's and Perfetto's viewers of traces show.
+//! Writes every request to a trace file for the viewers of Chrome and Perfetto.
 //!
 //! # Source
-//! "Trace Event Format", Google, JSON array format; its closing bracket may be missing, so that a
-//! killed server leaves a file that can be looked at.
+//! "Trace Event Format", Google, JSON array format. The format allows a missing closing bracket, so
+//! the trace of a killed server stays readable.
 
 use crate::wire::Opcode;
 use parking_lot::Mutex;
@@ -14,30 +14,30 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_format::{Error, InodeNo, Result};
 
-/// A trace being written.
+/// Trace file under construction.
 #[derive(Debug)]
 pub struct Trace {
     start: Instant,
-    /// `None` once writing has failed.
+    /// `None` after a failed write, and after the end.
     file: Mutex<Option<BufWriter<File>>>,
 }
 
-/// A request that was answered.
+/// An answered request.
 pub(crate) struct Event {
-    /// Which thread answered it.
+    /// Index of the worker thread.
     pub(crate) worker: usize,
     pub(crate) opcode: Opcode,
     pub(crate) ino: InodeNo,
     pub(crate) begun: Instant,
     pub(crate) took: Duration,
-    /// Where in the file or listing, and how much was wanted.
+    /// Offset and size of a read, in the file or listing.
     pub(crate) range: Option<(u64, u32)>,
-    /// Bytes of the answer, or the failure.
+    /// Bytes of the answer, or its errno.
     pub(crate) done: std::result::Result<usize, Errno>,
 }
 
 impl Trace {
-    /// Begins a trace in the file at `path`, which is replaced.
+    /// Creates the trace file at `path`; truncates an existing one.
     ///
     /// # Errors
     /// `Io`, `NotFound`.
@@ -55,12 +55,12 @@ impl Trace {
         let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
         let name = event.opcode.word();
         let mut line = format!(
-            r#"{{"name":"{name}","ph":"X","pid":1,"tid":{},"ts":{:.3},"dur":{:.3},"args":{{"ino":{}"#,
+            r#"{{"name":"{name}","ph":"X","pid":1,"tid":{},"ts":{:.3},"dur":{:.3},"#,
             event.worker,
             micros(event.begun.saturating_duration_since(self.start)),
             micros(event.took),
-            event.ino,
         );
+        line.push_str(&format!(r#""args":{{"ino":{}"#, event.ino));
         if let Some((offset, size)) = event.range {
             line.push_str(&format!(r#","offset":{offset},"size":{size}"#));
         }
@@ -72,13 +72,13 @@ impl Trace {
         self.write(line.as_bytes());
     }
 
-    /// Makes the file whole; nothing is added from then on.
+    /// Completes the file. Later events are dropped.
     pub(crate) fn end(&self) {
-        // Events end with a comma; this one, which viewers overlook, does not.
+        // Every event ends with a comma; this empty one, which viewers ignore, does not.
         self.write(b"{}]\n");
         let flushed = self.file.lock().take().map(|mut file| file.flush());
         if let Some(Err(error)) = flushed {
-            log::error!("the trace is not whole: {error}");
+            log::error!("the trace is incomplete: {error}");
         }
     }
 

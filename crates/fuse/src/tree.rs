@@ -1,17 +1,16 @@
-//! What the driver needs of a tree. The reader's [`Image`] is one; stubs that measure or test the
-//! driver are others.
+//! Interface between the driver and a file tree. The reader's [`Image`] implements it; so do the
+//! stubs of tests and benchmarks.
 
 use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
 use weald_format::{InodeNo, Result, XattrSet};
 use weald_image::{FileBytes, Image, Inode, Run};
 
-/// Gets an entry's index, name and inode; ends the walk with `Break`.
+/// Callback for a directory entry: its index, name and inode. `Break` ends the walk.
 pub type VisitEntry<'a> = dyn FnMut(u64, &[u8], &Inode) -> ControlFlow<()> + 'a;
 
-/// What is known of a whole tree without a look at its inodes; lets the kernel stop asking
-/// questions whose answer is always no. Claiming too much costs requests, claiming too little hides
-/// what is there.
+/// Features that any inode of a tree uses. The kernel need not ask for a feature that no inode has.
+/// A feature set without need costs requests; one missing hides data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
     /// Some inode has extended attributes.
@@ -20,42 +19,39 @@ pub struct Features {
     pub has_acls: bool,
     /// Some regular file has holes.
     pub has_holes: bool,
-    /// Some inode has a time of birth. Where others of the tree have none, the kernel asks for
-    /// theirs again and again.
+    /// Some inode has a birth time. The kernel repeats its request for inodes without one.
     pub has_btimes: bool,
-    /// Nearly all of the contents is stored as it is: what is read besides costs a copy, nothing is
-    /// decoded for it.
+    /// Nearly all contents are stored uncompressed: readahead costs a copy and no decoding.
     pub is_plain: bool,
 }
 
-/// The figures that statfs(2) tells.
+/// Figures for statfs(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
     /// Bytes of content.
     pub content_len: u64,
-    /// Names in the tree, the root included.
+    /// Number of names in the tree, including the root.
     pub name_count: u64,
 }
 
-/// A file tree that never changes. Every method means what the method of the same name of [`Image`]
-/// means.
+/// An immutable file tree. Each method has the meaning of the method of the same name of [`Image`].
 pub trait Tree: Send + Sync + 'static {
-    /// Bytes of a file, some of those that [`Tree::read`] hands out.
+    /// Bytes of a file: part of the result of [`Tree::read`].
     type Chunk: Deref<Target = [u8]>;
 
-    /// What is known of the whole tree.
+    /// Features of the whole tree.
     fn features(&self) -> Features;
 
-    /// The figures for statfs(2).
+    /// Figures for statfs(2).
     fn capacity(&self) -> Capacity;
 
     /// The inode with number `ino`.
     ///
     /// # Errors
-    /// `NotFound` for a number that the tree does not have; whatever reading gives.
+    /// `NotFound` for a number outside the tree; errors of reading.
     fn inode(&self, ino: InodeNo) -> Result<Inode>;
 
-    /// The directory that holds the first name of `ino`; the root's is the root.
+    /// Directory that holds the first name of `ino`; the root is its own parent.
     ///
     /// # Errors
     /// As [`Tree::inode`].
@@ -64,40 +60,40 @@ pub trait Tree: Send + Sync + 'static {
     /// The entry of directory `dir` called `name`.
     ///
     /// # Errors
-    /// `Invalid` where `dir` is not a directory; whatever reading gives.
+    /// `Invalid` if `dir` is not a directory; errors of reading.
     fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Option<Inode>>;
 
-    /// Visits the entries of `dir` from the `start`-th on, in an order that never changes.
+    /// Visits the entries of `dir` from index `start` on, in an order that never changes.
     ///
     /// # Errors
     /// As [`Tree::lookup`].
     /// # Cost
-    /// Reaching `start` must be cheap: a directory is read in many calls.
+    /// An implementation must reach `start` cheaply: the kernel reads a directory in many calls.
     fn read_dir(&self, dir: InodeNo, start: u64, visit: &mut VisitEntry<'_>) -> Result<()>;
 
     /// The target of a symlink.
     ///
     /// # Errors
-    /// Whatever reading gives.
+    /// Errors of reading.
     fn read_link(&self, inode: &Inode) -> Result<Vec<u8>>;
 
     /// The extended attributes of an inode, sorted by name.
     ///
     /// # Errors
-    /// Whatever reading gives.
+    /// Errors of reading.
     fn xattrs(&self, inode: &Inode) -> Result<Arc<XattrSet>>;
 
-    /// Up to `len` bytes of a regular file from `offset`, in a few chunks one after the other;
-    /// fewer only at its end.
+    /// Reads `len` bytes of a regular file from `offset`, in a few consecutive chunks; fewer bytes
+    /// only at the end of the file.
     ///
     /// # Errors
-    /// Whatever reading gives.
+    /// Errors of reading.
     fn read(&self, inode: &Inode, offset: u64, len: usize) -> Result<Vec<Self::Chunk>>;
 
-    /// Visits the data and hole runs of a regular file that touch `offset ..`, in order.
+    /// Visits the data and hole runs of a regular file that overlap `offset ..`, in order.
     ///
     /// # Errors
-    /// Whatever reading gives.
+    /// Errors of reading.
     fn runs(
         &self,
         inode: &Inode,
@@ -106,7 +102,7 @@ pub trait Tree: Send + Sync + 'static {
     ) -> Result<()>;
 }
 
-/// A tree that somebody else holds too.
+/// A shared tree.
 impl<T: Tree> Tree for Arc<T> {
     type Chunk = T::Chunk;
 
@@ -165,7 +161,7 @@ impl Tree for Image {
             has_xattrs,
             has_acls: has_xattrs,
             has_holes: true,
-            // A builder keeps them of all inodes or of none.
+            // A builder stores birth times for all inodes or for none.
             has_btimes: self.root().is_ok_and(|root| root.times.btime.is_some()),
             is_plain: self.is_mostly_incompressible(),
         }

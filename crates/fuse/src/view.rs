@@ -1,5 +1,5 @@
-//! What the kernel's requests mean in terms of a [`Tree`]: numbers, dots, offsets of entries,
-//! hidden attributes.
+//! Maps the kernel's view of a mount to a [`Tree`]: node ids, `.` and `..`, offsets of directory
+//! entries, hidden attributes.
 
 use crate::attr::{Overrides, attributes};
 use crate::faults::Faults;
@@ -14,29 +14,30 @@ use std::sync::Arc;
 use weald_format::{FileKind, InodeNo, ROOT_INODE, Result, XattrSet, permissions_without_acl};
 use weald_image::Inode;
 
-/// Offsets of `.` and `..` in a directory; entry `i` has offset `i` + 3 (an offset names what
-/// follows the entry).
+/// Offsets of `.` and `..` in a directory; entry `i` has offset `i` + 3. An offset points after its
+/// entry.
 const AFTER_DOT: u64 = 1;
 const AFTER_DOT_DOT: u64 = 2;
 
-/// The names of the two POSIX ACLs begin so.
+/// Prefix of the names of the two POSIX ACLs.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
-/// Takes the offset after an entry, its name and its inode; says whether there was no room for it.
+/// Callback for a directory entry: the offset after it, its name and its inode. Returns true if the
+/// buffer has no room for it.
 pub(crate) type AddEntry<'a> = dyn FnMut(u64, &[u8], &Inode) -> bool + 'a;
 
-/// How a tree is shown.
+/// Mount options that change how a tree appears.
 #[derive(Debug, Clone)]
 pub(crate) struct Shown {
-    /// The directory that becomes the root of the mount.
+    /// Directory that becomes the root of the mount.
     pub(crate) root: InodeNo,
-    /// Changes to every inode.
+    /// Attributes replaced on every inode.
     pub(crate) overrides: Overrides,
-    /// Who may come in.
+    /// Users that may access the mount.
     pub(crate) access: Access,
 }
 
-/// A tree as it is shown.
+/// A tree as the mount shows it.
 pub(crate) struct View<T> {
     pub(crate) tree: T,
     pub(crate) shown: Shown,
@@ -55,8 +56,8 @@ impl<T: Tree> View<T> {
         }
     }
 
-    /// The kernel's root is always 1; it stands for `shown.root`, and nothing else is ever called
-    /// 1.
+    /// Inode number of a node. Node id 1 is always the root of the mount, `shown.root`; no other
+    /// inode has this node id.
     pub(crate) fn tree_ino(&self, node: NodeId) -> InodeNo {
         if node == NodeId::ROOT {
             self.shown.root
@@ -87,8 +88,8 @@ impl<T: Tree> View<T> {
         self.tree.inode(parent)
     }
 
-    /// `.` and `..` come from handles (`FUSE_EXPORT_SUPPORT`), `.` also for inodes that are not
-    /// directories.
+    /// Finds an entry by name. The kernel looks up `.` and `..` to open file handles
+    /// (`FUSE_EXPORT_SUPPORT`), and `.` also of inodes that are not directories.
     pub(crate) fn find(&self, dir: NodeId, name: &[u8]) -> Result<Option<Inode>> {
         match name {
             b"." => self.inode(dir).map(Some),
@@ -123,8 +124,8 @@ impl<T: Tree> View<T> {
         without_acl & !overrides.umask
     }
 
-    /// Bytes of a file that are not holes. Where its map is damaged the file is shown full: stat(2)
-    /// should still work.
+    /// Bytes of a file outside holes. If the extent map is damaged, the result is the file size, so
+    /// that stat(2) still works.
     fn data_len(&self, inode: &Inode) -> u64 {
         if inode.kind != FileKind::Regular {
             return 0;
@@ -146,13 +147,12 @@ impl<T: Tree> View<T> {
         }
     }
 
-    pub(crate) fn answer(&self, doing: &str, node: NodeId, error: &weald_format::Error) -> Errno {
-        self.faults.answer(doing, self.tree_ino(node), error)
+    pub(crate) fn answer(&self, part: &str, node: NodeId, error: &weald_format::Error) -> Errno {
+        self.faults.answer(part, self.tree_ino(node), error)
     }
 
-    /// Calls `add` with (offset after it, name, inode) for the entries of `dir` that follow
-    /// `offset`, until it says that no more fit. A failure after the first entry is kept for the
-    /// call that starts there.
+    /// Calls `add` for the entries of `dir` after `offset`, until the buffer is full. If a failure
+    /// follows the first entry, the next call, which starts there, returns it.
     pub(crate) fn list(&self, dir: NodeId, offset: u64, add: &mut AddEntry<'_>) -> Result<()> {
         let mut is_empty = true;
         let listed = self
@@ -191,7 +191,7 @@ impl<T: Tree> View<T> {
         Ok(false)
     }
 
-    /// The extended attributes of an inode as the mount shows them; `None` where it has none.
+    /// Extended attributes of an inode; `None` if it has none.
     fn xattrs(&self, node: NodeId) -> Result<Option<Arc<XattrSet>>> {
         let inode = self.inode(node)?;
         match inode.xattr_set {
@@ -200,9 +200,9 @@ impl<T: Tree> View<T> {
         }
     }
 
-    /// ACLs are left out where options contradict them. Names in `trusted.` are not: the kernel
-    /// denies their values to all but root, and does not tell who asks (since it maps ids,
-    /// `FUSE_ALLOW_IDMAP`).
+    /// Whether the mount hides an attribute. It hides ACLs if the options contradict them. It shows
+    /// `trusted.` names: the kernel denies their values to all users but root, and with
+    /// `FUSE_ALLOW_IDMAP` the request does not carry the user id.
     fn is_hidden(&self, name: &[u8]) -> bool {
         name.starts_with(ACL_PREFIX) && self.shown.overrides.is_active()
     }
@@ -229,7 +229,7 @@ impl<T: Tree> View<T> {
         Ok(names)
     }
 
-    /// The first offset from `offset` on that is a hole (or data); the end of the file is a hole.
+    /// First offset from `offset` on in a hole (or in data); the end of the file counts as a hole.
     pub(crate) fn seek(&self, node: NodeId, offset: u64, wants_hole: bool) -> Result<Option<u64>> {
         let inode = self.inode(node)?;
         if offset >= inode.size.0 {
@@ -247,10 +247,10 @@ impl<T: Tree> View<T> {
     }
 }
 
-/// The directory of `tree` at `path`, whose components are followed one by one, symlinks not.
+/// Directory of `tree` at `path`. Symlinks are not followed.
 ///
 /// # Errors
-/// `NotFound` and `Invalid` (not a directory), with the component in the text.
+/// `NotFound`; `Invalid` if a component is not a directory. The message names the component.
 pub(crate) fn find_dir<T: Tree>(tree: &T, path: &Path) -> Result<InodeNo> {
     let mut ino = ROOT_INODE;
     for component in path.components() {

@@ -1,22 +1,22 @@
-//! The records of the protocol as they lie in memory, and its numbers.
+//! Records and constants of the FUSE protocol.
 //!
-//! Byte order and alignment are the machine's. Declared once, here; offsets are asserted.
+//! Byte order and alignment are the machine's. Each record is declared here only, and its size is
+//! asserted at compile time.
 //!
 //! # Source
 //! `include/uapi/linux/fuse.h` of Linux 6.18, protocol 7.45.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The protocol's version that we speak: `major` never changes, an older kernel says its own
-/// `minor`.
+/// Major version of the protocol; it never changes. An older kernel answers with its own minor
+/// version.
 pub(crate) const MAJOR: u32 = 7;
-/// The newest minor version whose records are known here (`FUSE_STATX` came with it).
+/// Newest minor version whose records this file declares; it added `FUSE_STATX`.
 pub(crate) const MINOR: u32 = 39;
-/// Linux 3.15: before it the answer to the handshake was shorter.
+/// Oldest supported minor version (Linux 3.15); earlier kernels expect a shorter handshake answer.
 pub(crate) const MINOR_MIN: u32 = 23;
 
-/// The number by which the kernel knows an inode: that of the tree, but 1 for the root of the
-/// mount.
+/// The kernel's number of an inode: the inode number of the tree, but 1 for the root of the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeId(pub(crate) u64);
 
@@ -26,7 +26,7 @@ impl NodeId {
 
 macro_rules! opcodes {
     ($($name:ident = $code:literal, $word:literal;)*) => {
-        /// What a request wants.
+        /// Operation of a request.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u32)]
         pub(crate) enum Opcode {
@@ -34,10 +34,10 @@ macro_rules! opcodes {
         }
 
         impl Opcode {
-            /// All of them.
+            /// All known operations.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The meaning of a number.
+            /// Operation with number `code`; `None` if unknown.
             pub(crate) const fn of(code: u32) -> Option<Self> {
                 match code {
                     $($code => Some(Self::$name),)*
@@ -45,7 +45,7 @@ macro_rules! opcodes {
                 }
             }
 
-            /// The word by which users are told of it.
+            /// Name of the operation in reports and traces.
             pub(crate) const fn word(self) -> &'static str {
                 match self {
                     $(Self::$name => $word,)*
@@ -98,7 +98,7 @@ opcodes! {
     Statx = 52, "statx";
 }
 
-/// Bits of the handshake.
+/// Feature bits of `FUSE_INIT`.
 pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
@@ -110,20 +110,20 @@ pub(crate) mod init {
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
     pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
     pub(crate) const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
-    /// The upper half of the bits counts.
+    /// `flags2` is valid.
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const ALLOW_IDMAP: u64 = 1 << 40;
 }
 
-/// `open_flags` of [`OpenOut`]: what the page cache has of the file or directory stays valid.
+/// `open_flags` of [`OpenOut`]: cached pages of the file or directory stay valid.
 pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// `open_flags` of [`OpenOut`]: the kernel may cache the listing.
 pub(crate) const FOPEN_CACHE_DIR: u32 = 1 << 3;
 
-/// The smallest buffer that the kernel lets read the device, in bytes (`FUSE_MIN_READ_BUFFER`).
+/// Smallest buffer for read(2) on the device, in bytes (`FUSE_MIN_READ_BUFFER`).
 pub(crate) const READ_BUFFER_MIN: usize = 8192;
 
-/// Records of requests and answers. Names are those of the kernel, with `Record` for `fuse_`.
+/// Declares records of requests and answers. Names are the kernel's, without `fuse_`.
 macro_rules! records {
     ($($(#[$doc:meta])* $name:ident ($len:literal) { $($field:ident: $kind:ty,)* })*) => {
         $(
@@ -139,7 +139,7 @@ macro_rules! records {
 }
 
 records! {
-    /// Before every request.
+    /// Header of every request.
     InHeader (40) {
         len: u32,
         opcode: u32,
@@ -152,14 +152,14 @@ records! {
         padding: u16,
     }
 
-    /// Before every answer; `error` is 0 or an errno with a minus.
+    /// Header of every answer; `error` is 0 or a negative errno.
     OutHeader (16) {
         len: u32,
         error: i32,
         unique: u64,
     }
 
-    /// The first request; older kernels send the first four fields.
+    /// `INIT`, the first request; older kernels send only the first four fields.
     InitIn (64) {
         major: u32,
         minor: u32,
@@ -169,7 +169,7 @@ records! {
         unused: [u32; 11],
     }
 
-    /// The answer to it.
+    /// Answer to `INIT`.
     InitOut (64) {
         major: u32,
         minor: u32,
@@ -207,7 +207,7 @@ records! {
         flags: u32,
     }
 
-    /// A name and its inode.
+    /// Answer to `LOOKUP`: an inode and its attributes.
     EntryOut (128) {
         nodeid: u64,
         generation: u64,
@@ -218,7 +218,7 @@ records! {
         attr: Attr,
     }
 
-    /// Attributes and how long they hold.
+    /// Answer to `GETATTR`: attributes and their lifetime in the kernel's cache.
     AttrOut (104) {
         attr_valid: u64,
         attr_valid_nsec: u32,
@@ -226,14 +226,14 @@ records! {
         attr: Attr,
     }
 
-    /// A point in time of statx(2).
+    /// Timestamp of statx(2).
     SxTime (16) {
         tv_sec: i64,
         tv_nsec: u32,
         reserved: i32,
     }
 
-    /// As statx(2) has it.
+    /// Attributes of statx(2).
     Statx (256) {
         mask: u32,
         blksize: u32,
@@ -258,7 +258,7 @@ records! {
         spare2: [u64; 14],
     }
 
-    /// The answer to `STATX`.
+    /// Answer to `STATX`.
     StatxOut (288) {
         attr_valid: u64,
         attr_valid_nsec: u32,
@@ -267,20 +267,20 @@ records! {
         stat: Statx,
     }
 
-    /// `OPEN`, `OPENDIR`.
+    /// Arguments of `OPEN` and `OPENDIR`.
     OpenIn (8) {
         flags: u32,
         open_flags: u32,
     }
 
-    /// The answer to them.
+    /// Answer to `OPEN` and `OPENDIR`.
     OpenOut (16) {
         fh: u64,
         open_flags: u32,
         backing_id: i32,
     }
 
-    /// `READ`, `READDIR`, `READDIRPLUS`.
+    /// Arguments of `READ`, `READDIR` and `READDIRPLUS`.
     ReadIn (40) {
         fh: u64,
         offset: u64,
@@ -291,7 +291,7 @@ records! {
         padding: u32,
     }
 
-    /// Before a name of a listing.
+    /// Directory entry of a listing; its name follows.
     Dirent (24) {
         ino: u64,
         off: u64,
@@ -299,13 +299,13 @@ records! {
         kind: u32,
     }
 
-    /// The same with attributes.
+    /// Directory entry with attributes; its name follows.
     Direntplus (152) {
         entry: EntryOut,
         dirent: Dirent,
     }
 
-    /// The answer to `STATFS`.
+    /// Answer to `STATFS`.
     StatfsOut (80) {
         blocks: u64,
         bfree: u64,
@@ -319,19 +319,19 @@ records! {
         spare: [u32; 6],
     }
 
-    /// `GETXATTR` (a name follows), `LISTXATTR`.
+    /// Arguments of `GETXATTR`, where a name follows, and of `LISTXATTR`.
     GetxattrIn (8) {
         size: u32,
         padding: u32,
     }
 
-    /// The answer to them where `size` was 0.
+    /// Answer to `GETXATTR` and `LISTXATTR` with `size` 0: the length of the value.
     GetxattrOut (8) {
         size: u32,
         padding: u32,
     }
 
-    /// `LSEEK`.
+    /// Arguments of `LSEEK`.
     LseekIn (24) {
         fh: u64,
         offset: u64,
@@ -339,7 +339,7 @@ records! {
         padding: u32,
     }
 
-    /// The answer to it.
+    /// Answer to `LSEEK`.
     LseekOut (8) {
         offset: u64,
     }

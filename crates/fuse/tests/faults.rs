@@ -1,5 +1,5 @@
-//! Mounts of images on a storage that fails, lies, is slow or hangs. Runs as root, needs
-//! `/dev/fuse`.
+//! Mounts of images on storage that fails, returns wrong bytes, is slow or hangs. The tests run as
+//! root and need `/dev/fuse`.
 #![allow(missing_docs)]
 
 mod support;
@@ -18,25 +18,25 @@ use weald_io::{FileSource, ReadAt};
 
 const EIO: i32 = 5;
 
-/// Files of the tree, each in blocks of its own.
+/// Number of files in the tree; each has its own blocks.
 const FILE_COUNT: u64 = 12;
 const FILE_LEN: usize = 1 << 20;
 
-/// What becomes of reads that touch a place of the image.
+/// Fault of reads that overlap the faulty range of the image.
 #[derive(Clone)]
 enum Fault {
     None,
-    /// The disk says no.
+    /// The read fails.
     Fails,
-    /// The disk says nothing and gives other bytes.
+    /// The read succeeds with wrong bytes.
     Lies,
-    /// The disk takes its time.
+    /// The read is slow.
     Slow(Duration),
-    /// The disk hangs until the door opens.
+    /// The read hangs until the door opens.
     Hangs(Arc<Door>),
 }
 
-/// An image in a file, whose bytes from `from` on have a fault.
+/// Storage of an image file with a fault from offset `from` on.
 struct FaultyStorage {
     file: FileSource,
     fault: Mutex<(Fault, std::ops::Range<u64>)>,
@@ -75,7 +75,7 @@ impl ReadAt for FaultyStorage {
     }
 }
 
-/// An image of files that nothing compresses or shares, so that each lies in a place of its own.
+/// An image of incompressible, distinct files, so that each has a range of its own.
 struct Ground {
     base: TempDir,
 }
@@ -107,7 +107,7 @@ static GROUND: LazyLock<Ground> = LazyLock::new(|| {
     ground
 });
 
-/// The image mounted, and the storage below it, whose every third quarter is where faults are put.
+/// The mounted image and its storage; faults go into the third quarter.
 fn live(words: &str) -> (Live, Arc<FaultyStorage>) {
     let file = FileSource::open(&GROUND.image(), 0).expect("image");
     let storage = Arc::new(FaultyStorage {
@@ -123,13 +123,13 @@ fn live(words: &str) -> (Live, Arc<FaultyStorage>) {
     (Live::new(image, words), storage)
 }
 
-/// A place in the middle of the data, and which files it may touch is for the reader to find out.
+/// An offset in the middle of the data; the test does not assume which files it affects.
 fn third_quarter(storage: &FaultyStorage) -> std::ops::Range<u64> {
     let quarter = storage.len() / 4;
     2 * quarter..2 * quarter + 1
 }
 
-/// Reads every file; the indices of those that fail with EIO. Whatever is read must be right.
+/// Reads every file and checks its bytes; returns the indices of files that fail with EIO.
 fn failing(live: &Live) -> Vec<u64> {
     let mut failing = Vec::new();
     for index in 0..FILE_COUNT {
@@ -144,15 +144,15 @@ fn failing(live: &Live) -> Vec<u64> {
     failing
 }
 
-/// Would catch: one bad place that takes the mount, other files or the directory along, or wrong
-/// bytes handed out.
+/// Would catch: one bad block that breaks the mount, other files or the directory, and wrong bytes
+/// in a reader.
 #[test]
 fn a_bad_place_is_an_error_of_its_file_alone_and_heals() {
     for fault in [Fault::Fails, Fault::Lies] {
         let (live, storage) = live("");
         storage.set(fault, third_quarter(&storage));
         let failed = failing(&live);
-        // The place lies in one block; the block may touch two files.
+        // The fault is in one block; the block may hold parts of two files.
         assert!((1..=2).contains(&failed.len()), "{failed:?}");
         assert_eq!(
             fs::read_dir(&live.dir).expect("list").count() as u64,
@@ -188,11 +188,11 @@ fn a_slow_disk_is_slow_and_right() {
     });
 }
 
-/// Would catch: a disk that hangs under one file, and with it everything else of the mount.
+/// Would catch: a hanging read of one file that blocks the rest of the mount.
 #[test]
 fn a_disk_that_hangs_holds_only_those_who_wait_for_it() {
     let (live, storage) = live("workers=2");
-    // What lies in the caches is served by whoever is free; the rest waits with the disk.
+    // Free workers serve cached data; other reads wait for the disk.
     assert_eq!(fs::read(live.path(&name(0))).expect("read"), content(0));
     let door = Arc::new(Door::default());
     door.close();

@@ -1,5 +1,5 @@
-//! Real mounts of real images: what was packed is what is shown, also through overlayfs. Runs as
-//! root, needs `/dev/fuse`.
+//! Real mounts of real images: a mount shows the tree that was packed, also through overlayfs. The
+//! tests run as root and need `/dev/fuse`.
 #![allow(missing_docs)]
 
 mod support;
@@ -18,7 +18,7 @@ use weald_testkit::compare::assert_same;
 use weald_testkit::{CompareOptions, torture};
 use weald_vfs::{Follow, Step, Walker, resolve};
 
-/// The torture tree and an image of it, made once for all tests of this program.
+/// The torture tree and its image, shared by all tests of this program.
 struct Torture {
     base: TempDir,
 }
@@ -111,7 +111,8 @@ fn many_readers_at_once_read_the_same() {
     let live = TORTURE.live(8 << 20, "workers=4");
     let sums = |dir: &Path| {
         sh(
-            r#"cd "$1"; find . -path ./huge -prune -o -type f -print0 | sort -z | xargs -0 -P1 b2sum | b2sum"#,
+            r#"cd "$1"; find . -path ./huge -prune -o -type f -print0 |
+               sort -z | xargs -0 -P1 b2sum | b2sum"#,
             &[dir],
         )
     };
@@ -124,8 +125,8 @@ fn many_readers_at_once_read_the_same() {
     });
 }
 
-/// An overlay over a mount, in the directory beside the mount point. It holds the mount, so that it
-/// must go first.
+/// An overlay over a mount, in the directory beside the mount point. It holds the mount open, so it
+/// is unmounted first.
 struct Overlay<'a> {
     live: &'a Live,
     dir: PathBuf,
@@ -133,7 +134,7 @@ struct Overlay<'a> {
 
 impl<'a> Overlay<'a> {
     fn new(live: &'a Live) -> Self {
-        // The root of an overlay is that of its upper layer.
+        // An overlay takes its root's attributes from the upper layer.
         let script = r#"cd "$2"; mkdir upper work over; rsync -aAX --exclude='*' mount/ upper/
             mount -t overlay over -o lowerdir=mount,upperdir=upper,workdir=work over"#;
         live.sh(script);
@@ -164,7 +165,7 @@ fn an_overlay_shows_the_same_before_and_after_everything_is_copied_up() {
         ..CompareOptions::default()
     };
     assert_same(&TORTURE.source(), &over.dir, &options);
-    // A new atime copies up and changes nothing else, capabilities included.
+    // A new atime copies the file up. All other attributes stay, including capabilities.
     let count = over.sh(
         r#"find . -path ./huge -prune -o \( -type d -o ! -type l -links 1 \) -print0 |
             xargs -0 -n 500 touch -ac; find ../upper -type f | wc -l"#,
@@ -217,7 +218,7 @@ impl ReadAt for Counting {
     }
 }
 
-// Would catch pages that a small cache cannot hold, decoded again for every few entries.
+// Would catch: pages that a small cache evicts and decodes again for every few entries.
 #[test]
 fn a_small_cache_holds_what_a_walk_needs() {
     let base = support::public_dir();

@@ -1,4 +1,5 @@
-//! Real mounts of a computed tree: what the kernel shows of it. Runs as root, needs `/dev/fuse`.
+//! Real mounts of a computed tree: the kernel's view of it. The tests run as root and need
+//! `/dev/fuse`.
 #![allow(missing_docs)]
 
 mod support;
@@ -321,7 +322,8 @@ fn acls_permissions_and_capabilities_are_enforced() {
     let live = live();
     let read_as = |uid: u32, name: &str| {
         let script = format!(
-            r#"setpriv --reuid {uid} --regid 99 --clear-groups cat "$1/{name}" >/dev/null && echo yes || echo no"#
+            r#"setpriv --reuid {uid} --regid 99 --clear-groups cat "$1/{name}" >/dev/null &&
+               echo yes || echo no"#
         );
         live.sh(&format!("({script}) 2>/dev/null"))
     };
@@ -429,11 +431,13 @@ fn a_second_look_asks_the_tree_nothing() {
     stub.features.has_acls = false;
     let (tree, calls) = Counting::new(stub);
     let live = Live::new(tree, "");
-    let walk = r#"ls -lR "$1" >/dev/null; stat "$1/missing" 2>/dev/null || true; cat "$1/link" "$1"/d*/* >/dev/null"#;
+    let walk = r#"ls -lR "$1" >/dev/null
+        stat "$1/missing" 2>/dev/null || true
+        cat "$1/link" "$1"/d*/* >/dev/null"#;
     live.sh(walk);
     let first = calls.load(Ordering::Relaxed);
     assert!(first > 500, "the first walk reads files: {first}");
-    // Memory may be reclaimed at any time, and what was cached is then asked for again.
+    // The kernel may reclaim memory at any time, and then repeats requests for evicted entries.
     support::wait_until("a walk that the kernel's caches answer", || {
         let before = calls.load(Ordering::Relaxed);
         live.sh(walk);
@@ -534,8 +538,10 @@ fn only_root_may_come_in_when_asked_so() {
 fn programs_run_and_maps_work() {
     let live = live();
     let dir = public_dir();
-    // A shared read-only map of a file, made by another program.
-    let script = r#"cmp -n 1000000 "$1/big" /dev/zero && sha256sum < "$1/hello" | cut -c1-8 && md5sum < "$1/hello" > "$2/sum""#;
+    // Another program maps a file, shared and read-only.
+    let script = r#"cmp -n 1000000 "$1/big" /dev/zero &&
+        sha256sum < "$1/hello" | cut -c1-8 &&
+        md5sum < "$1/hello" > "$2/sum""#;
     sh(script, &[&live.dir, dir.path()]);
     let child = Command::new("ls")
         .arg(live.path("d0000000"))

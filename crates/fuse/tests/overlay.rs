@@ -1,5 +1,4 @@
-//! overlayfs on top of a mount: what is written goes above, what is copied up keeps everything that
-//! it had.
+//! overlayfs over a mount: writes go to the upper layer, and copied-up files keep all attributes.
 #![allow(missing_docs)]
 
 mod support;
@@ -110,7 +109,8 @@ fn files_and_directories_can_be_renamed() {
 #[test]
 fn copy_up_keeps_acls_capabilities_and_extended_attributes() {
     let over = Overlay::new("");
-    let dump = "getfattr --absolute-names -d -m - -e hex acl capable tagged; getcap capable; getfacl -n acl";
+    let dump = "getfattr --absolute-names -d -m - -e hex acl capable tagged
+                getcap capable; getfacl -n acl";
     let stat = "stat -c '%n %a %u %g %y' acl capable tagged";
     let before = (over.sh(dump), over.sh(stat));
     over.sh("touch -a acl capable tagged");
@@ -158,6 +158,7 @@ fn a_file_is_removed_in_a_listing_of_types() {
     let over = Overlay::new("");
     over.sh("rm fifo device");
     let types = over.sh(r#"find . -maxdepth 1 ! -name 'd0*' -printf '%y %f\n' | sort"#);
-    let expected = "d .\nf acl\nf big\nf capable\nf closed\nf damaged\nf hello\nf sparse\nf tagged\nf twin\nl link\n";
+    let expected = "d .\nf acl\nf big\nf capable\nf closed\nf damaged\nf hello\nf sparse\n\
+                    f tagged\nf twin\nl link\n";
     assert_eq!(types, expected);
 }

@@ -1,5 +1,5 @@
-//! The session with the kernel: pausing, going on elsewhere, slow contents, panics, counts, traces.
-//! Runs as root, needs `/dev/fuse`.
+//! Session with the kernel: pause and resume, slow contents, panics, counters, traces. The tests
+//! run as root and need `/dev/fuse`.
 #![allow(missing_docs)]
 
 mod support;
@@ -26,7 +26,7 @@ const ECONNABORTED: i32 = 103;
 const BIG: u64 = 3;
 const TAGGED: u64 = 12;
 
-/// Raised when dropped, so that threads which look at it end however the test ends.
+/// Stop flag, set on drop: threads that poll it end with the test, even if it fails.
 struct Flag<'a>(&'a AtomicBool);
 
 impl Drop for Flag<'_> {
@@ -39,7 +39,7 @@ fn options(words: &str) -> MountOptions {
     MountOptions::parse([words]).expect("options")
 }
 
-/// Reads `count` computed files of directory `dir`, none of which was looked at before.
+/// Reads `count` computed files of directory `dir` for the first time.
 fn read_fresh(root: &Path, dir: u64, count: u64) {
     for index in 0..count {
         let path = root.join(format!("d{dir:07}/f{index:07}"));
@@ -50,8 +50,7 @@ fn read_fresh(root: &Path, dir: u64, count: u64) {
     }
 }
 
-/// Would catch: requests lost or answered twice, or an error shown to anybody, while a mount
-/// changes hands.
+/// Would catch: lost requests, requests answered twice and errors in readers during a hand-over.
 #[test]
 fn users_notice_nothing_while_a_mount_changes_hands() {
     let stub = Arc::new(Stub::new(400, 50));
@@ -101,9 +100,9 @@ fn a_paused_mount_that_nobody_resumes_is_dead_and_can_be_unmounted() {
     );
     drop(mount);
     drop(paused);
-    // ECONNABORTED where the last thread of the old session is not quite gone.
+    // ECONNABORTED if the last thread of the old session still runs.
     assert!([ENOTCONN, ECONNABORTED].contains(&errno(fs::read(live.path("hello")))));
-    // A question asked for the pause may still be on its way out of the mount.
+    // A wake-up request of the pause may still be in flight.
     wait_until("the unmount", || {
         weald_fuse::unmount(&live.dir, Busy::Refuse).is_ok()
     });
@@ -131,7 +130,7 @@ fn a_mount_that_is_gone_or_covered_is_not_paused() {
     assert_eq!(mount.pause().expect_err("gone").kind(), ErrorKind::Invalid);
 }
 
-/// A stub whose file `big` is read only while the door is open.
+/// A stub in which reads of `big` block until the door opens.
 fn behind(door: &Arc<Door>) -> Guarded<Stub> {
     let door = Arc::clone(door);
     Guarded {
@@ -152,8 +151,8 @@ fn read_big(path: &Path, at: u64) -> Vec<u8> {
     bytes
 }
 
-/// Would catch: a slow disk behind one file that makes `ls` wait, reads that nobody takes up again,
-/// a pause that gives up what was under way.
+/// Would catch: `ls` that waits for a slow read of one file, queued reads that no worker takes, a
+/// pause that drops requests in flight.
 #[test]
 fn names_do_not_wait_for_contents_that_hang() {
     let door = Arc::new(Door::default());
@@ -192,8 +191,7 @@ fn names_do_not_wait_for_contents_that_hang() {
     });
 }
 
-/// Would catch: a session that ends, or a worker that is lost, because somebody was killed while he
-/// waited.
+/// Would catch: a killed reader that ends the session or a worker.
 #[test]
 fn readers_that_are_killed_take_nobody_along() {
     let door = Arc::new(Door::default());
@@ -258,7 +256,7 @@ fn requests_are_counted_with_their_times() {
         fs::read_dir(live.path("d0000000")).expect("list").count(),
         3
     );
-    // A worker answers first and counts then.
+    // A worker counts a request after its answer.
     wait_until("everything is counted", || mount.counters().in_flight == 0);
     let counters = mount.counters();
     for name in ["lookup", "read", "readdirplus"] {
@@ -275,7 +273,7 @@ fn requests_are_counted_with_their_times() {
     }
     assert!(counters.read_len >= 13, "{counters:?}");
     assert_eq!(counters.error_count, 0);
-    // Memory may be reclaimed at any time, and what was cached is then asked for again.
+    // The kernel may reclaim memory at any time, and then repeats requests for evicted entries.
     let asks_nothing = || {
         let before = mount.counters();
         assert_eq!(fs::read(live.path("hello")).expect("read").len(), 13);
@@ -315,7 +313,7 @@ fn a_traced_mount_writes_what_chrome_reads_and_is_not_paused() {
     assert_eq!(missing.kind(), ErrorKind::NotFound);
 }
 
-/// Unmounts, although a process that another test starts may hold our files between fork and exec.
+/// Unmounts with retries: a child of another test may hold our files between fork and exec.
 fn end(mount: &Mount) {
     let unmounter = mount.unmounter();
     wait_until("nobody uses the mount", || {
@@ -347,14 +345,15 @@ fn times_of_birth_are_shown_where_they_are_known() {
     assert_eq!((device.stx_rdev_major, device.stx_rdev_minor), (1, 3));
 }
 
-/// Would catch: names that root has looked at, told to others from the kernel's caches.
+/// Would catch: names from root's lookups that the kernel's caches show to other users.
 #[test]
 fn what_root_has_seen_stays_hidden_with_allow_root() {
     let live = Live::new(Stub::new(2, 5), "allow_root");
     live.sh(r#"ls -lR "$1" >/dev/null; cat "$1/hello" >/dev/null"#);
     let as_other = |words: &str| {
         let script = format!(
-            r#"(setpriv --reuid 1234 --clear-groups {words} >/dev/null || echo refused) 2>/dev/null"#
+            r#"(setpriv --reuid 1234 --clear-groups {words} >/dev/null ||
+                echo refused) 2>/dev/null"#
         );
         sh(&script, &[&live.dir])
     };

@@ -1,4 +1,4 @@
-//! What the tests of mounts share: a live mount that cleans up after itself, a shell, a tree that
+//! Shared by the tests of mounts: a live mount that cleans up after itself, a shell, a tree that
 //! counts its calls.
 #![allow(dead_code)]
 
@@ -16,7 +16,7 @@ use weald_format::{InodeNo, Result, XattrSet};
 use weald_fuse::{Busy, Capacity, Features, Mount, MountOptions, Tree, VisitEntry};
 use weald_image::{Inode, Run};
 
-/// A mounted tree on a directory of its own; both are gone when it is dropped.
+/// A mounted tree with its own directory; drop unmounts the tree and removes the directory.
 pub struct Live {
     /// The directory that holds the mount point, for files beside it.
     pub base: TempDir,
@@ -69,8 +69,7 @@ pub fn public_dir() -> TempDir {
     base
 }
 
-/// The standard output of a shell script, which must succeed; what it says on standard error comes
-/// after it.
+/// Runs a shell script, which must succeed; returns its standard output, then its standard error.
 pub fn sh(script: &str, arguments: &[&Path]) -> String {
     let mut command = Command::new("bash");
     let output = command
@@ -94,7 +93,7 @@ pub fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
         .expect("an errno")
 }
 
-/// How long a test waits for what must come; a busy machine takes its time.
+/// Timeout of a wait; generous, because a loaded machine is slow.
 pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
 
 /// Waits until `holds`.
@@ -107,8 +106,8 @@ pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// A door that readers stand in front of while it is closed. Open once dropped, so that a failed
-/// test leaves nobody waiting.
+/// A gate that blocks readers while it is closed. Drop opens it, so that a failed test leaves no
+/// blocked reader.
 #[derive(Default)]
 pub struct Door {
     is_closed: parking_lot::Mutex<bool>,
@@ -135,13 +134,13 @@ impl Door {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// How many stand in front of it.
+    /// Number of blocked readers.
     pub fn waiting_count(&self) -> u64 {
         self.waiting.load(Ordering::SeqCst)
     }
 }
 
-/// Opens a door at the end of a test, also of one that fails.
+/// Opens a door at the end of a test, even if the test fails.
 pub struct Opener(pub Arc<Door>);
 
 impl Drop for Opener {
@@ -150,16 +149,16 @@ impl Drop for Opener {
     }
 }
 
-/// What happens to those who read through a [`Guarded`] tree.
+/// Hook that runs before each read of a [`Guarded`] tree.
 pub type Guard = dyn Fn(&Inode, u64) -> Result<()> + Send + Sync;
 
-/// Asks a guard before every read of content.
+/// A tree that calls its guard before every read of content.
 pub struct Guarded<T> {
     pub tree: T,
     pub guard: Box<Guard>,
 }
 
-/// Passes every call on and counts it.
+/// Forwards and counts every call.
 pub struct Counting<T> {
     pub tree: T,
     pub calls: Arc<AtomicU64>,

@@ -1,9 +1,9 @@
-//! A tree that computes its entries: what remains of the cost of a mount when reading an image
-//! costs nothing.
+//! A tree that computes its entries. It measures the cost of a mount without the cost of reading an
+//! image.
 //!
-//! The root holds a handful of special inodes, then `dir_count` directories `d0000000` … of
-//! `file_count` files `f0000000` … each. The file with index `i` has `i` bytes modulo one more than
-//! the longest (4,999 unless told), each of them the low byte of its offset plus inode.
+//! The root holds a few special inodes, then `dir_count` directories `d0000000` …, each with
+//! `file_count` files `f0000000` …. The file with index `i` has `i % (longest + 1)` bytes, where
+//! longest is 4999 by default. Each byte is the low byte of its offset plus the inode number.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -15,9 +15,9 @@ use weald_format::{
 use weald_fuse::{Capacity, Features, Tree, VisitEntry};
 use weald_image::{Inode, Run};
 
-/// First number of the computed directories.
+/// First inode number of the computed directories.
 const FOREST_BASE: u64 = 1000;
-/// First number of the special inodes.
+/// First inode number of the special inodes.
 const SPECIAL_BASE: u64 = 2;
 /// Size of `sparse`: data, hole, data, hole.
 pub const SPARSE_LEN: u64 = 1 << 30;
@@ -25,31 +25,31 @@ pub const SPARSE_LEN: u64 = 1 << 30;
 pub const SPARSE_DATA: [(u64, u64); 2] = [(0, 65536), (1 << 29, 4096)];
 /// Size of `big`.
 pub const BIG_LEN: u64 = 1 << 30;
-/// When `hello` was born; nobody knows it of the others.
+/// Birth time of `hello`; the other inodes have none.
 pub const BORN: Timestamp = Timestamp {
     seconds: 1_234_567_890,
     nanoseconds: 987_654_321,
 };
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 
-/// The tree.
+/// Computed tree.
 #[derive(Debug, Clone)]
 pub struct Stub {
-    /// Computed directories.
+    /// Number of computed directories.
     pub dir_count: u64,
-    /// Files in each.
+    /// Number of files in each directory.
     pub file_count: u64,
-    /// Bytes of the longest of them.
+    /// Bytes of the longest computed file.
     pub file_len_max: u64,
-    /// What it claims.
+    /// Features that the tree reports.
     pub features: Features,
 }
 
 /// Name, inode number, kind, permissions, size.
 type Special = (&'static str, u64, FileKind, u16, u64);
 
-/// Sorted by name. `twin` is a second name of `hello`; `damaged` cannot be read; `acl` lets uid
-/// 1234 read.
+/// Sorted by name. `twin` is a second name of `hello`; reads of `damaged` fail; `acl` grants uid
+/// 1234 read access.
 const SPECIALS: &[Special] = &[
     ("acl", 2, FileKind::Regular, 0o640, 5),
     ("big", 3, FileKind::Regular, 0o644, BIG_LEN),
@@ -66,7 +66,7 @@ const SPECIALS: &[Special] = &[
 ];
 
 impl Stub {
-    /// A tree with `dir_count` directories of `file_count` files that has everything.
+    /// A tree of `dir_count` directories with `file_count` files each, and with all features.
     pub fn new(dir_count: u64, file_count: u64) -> Self {
         let features = Features {
             has_xattrs: true,
@@ -91,7 +91,7 @@ impl Stub {
         FOREST_BASE + index * self.stride()
     }
 
-    /// What a computed number stands for: directory index, and file index plus one (0 for the
+    /// Decodes a computed inode number: directory index, and file index plus one (0 for the
     /// directory itself).
     fn place(&self, ino: u64) -> Option<(u64, u64)> {
         let at = ino.checked_sub(FOREST_BASE)?;
