@@ -112,6 +112,8 @@ record! {
     }
 }
 
+pub(crate) use record;
+
 macro_rules! codes {
     ($(#[$doc:meta])* $name:ident {
         $($(#[$vdoc:meta])* $variant:ident = $code:literal $text:literal),* $(,)?
@@ -204,7 +206,8 @@ pub struct RecordRef {
     pub digest: Digest,
 }
 
-fn checksum<const N: usize>(bytes: &[u8]) -> [u8; N] {
+/// The first `N` bytes of the BLAKE3 digest of `bytes`.
+pub(crate) fn checksum<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let digest = blake3::hash(bytes);
     let mut out = [0; N];
     out.copy_from_slice(digest.as_bytes().get(..N).unwrap_or(&[0; N]));

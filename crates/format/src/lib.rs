@@ -30,6 +30,7 @@ pub mod limits;
 pub mod names;
 pub mod pages;
 pub mod recipes;
+pub mod store;
 pub mod tree_digest;
 pub mod types;
 

@@ -36,6 +36,8 @@ mod large_pages;
 #[cfg(target_os = "linux")]
 mod limits;
 #[cfg(target_os = "linux")]
+mod lock;
+#[cfg(target_os = "linux")]
 mod map;
 #[cfg(target_os = "linux")]
 mod node;
@@ -75,6 +77,8 @@ pub use limits::{
     effective_ids, free_inode_count, free_len, is_btrfs, memory_len, open_file_limit,
     raise_open_file_limit, resident_len, umask,
 };
+#[cfg(target_os = "linux")]
+pub use lock::try_lock_byte;
 #[cfg(target_os = "linux")]
 pub use map::read_mapped;
 #[cfg(target_os = "linux")]

@@ -1,0 +1,311 @@
+//! The check: recounts everything that the tables say, and reads every byte if asked to.
+
+use crate::disk::{Access, DiskFile};
+use crate::layout;
+use crate::segment::{each_header, read_record};
+use crate::writer::StoreWriter;
+use std::collections::{BTreeMap, BTreeSet};
+use weald_format::container::RecordRef;
+use weald_format::store::{
+    BlockRow, ImageState, Part, SEGMENT_SUPERBLOCK_LEN, SegmentRow, check_segment_superblock,
+};
+use weald_format::{Digest, ErrorKind, Result};
+
+/// Something that is not as it must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The image that cannot be read whole, if the finding is about one.
+    pub image: Option<String>,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What a check saw.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Images.
+    pub image_count: u64,
+    /// Blocks.
+    pub block_count: u64,
+    /// Segments.
+    pub segment_count: u64,
+    /// Bytes of records that were read and compared with their digests.
+    pub verified_len: u64,
+    /// What is wrong. Nothing of the store was changed.
+    pub findings: Vec<Finding>,
+}
+
+/// What was found of all tables.
+#[derive(Default)]
+struct State {
+    blocks: BTreeMap<u64, BlockRow>,
+    segments: BTreeMap<u64, SegmentRow>,
+    /// Blocks that cannot be read, and why.
+    damaged: BTreeMap<u64, String>,
+    checked: Checked,
+}
+
+impl State {
+    fn find(&mut self, image: Option<&str>, what: impl Into<String>) {
+        let finding = Finding {
+            image: image.map(str::to_owned),
+            what: what.into(),
+        };
+        self.checked.findings.push(finding);
+    }
+}
+
+impl StoreWriter {
+    /// Compares tables, maps and segments with each other; with `reads_data` every record is read
+    /// and compared with its digest. Takes the writer's lock, changes nothing.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` where the tables cannot be read at all.
+    ///
+    /// # Cost
+    /// About 150 bytes of memory a block; reads all headers, with `reads_data` all bytes.
+    pub fn check(&self, reads_data: bool, tick: &mut dyn FnMut(&Checked)) -> Result<Checked> {
+        let mut state = State::default();
+        self.each_block(&mut |id, row| {
+            state.blocks.insert(id, row);
+            Ok(())
+        })?;
+        self.each_segment(&mut |number, row| {
+            state.segments.insert(number, row);
+            Ok(())
+        })?;
+        state.checked.block_count = state.blocks.len() as u64;
+        state.checked.segment_count = state.segments.len() as u64;
+        self.check_segments(&mut state, reads_data, tick)?;
+        let references = self.check_images(&mut state)?;
+        check_references(&mut state, &references);
+        check_live_len(&mut state);
+        self.check_files(&mut state)?;
+        Ok(state.checked)
+    }
+
+    fn check_segments(
+        &self,
+        state: &mut State,
+        reads_data: bool,
+        tick: &mut dyn FnMut(&Checked),
+    ) -> Result<()> {
+        let mut by_segment: BTreeMap<u64, Vec<(u64, BlockRow)>> = BTreeMap::new();
+        for (&id, row) in &state.blocks {
+            by_segment
+                .entry(row.location.segment)
+                .or_default()
+                .push((id, *row));
+        }
+        for number in by_segment
+            .keys()
+            .filter(|number| !state.segments.contains_key(number))
+        {
+            let what = format!("blocks lie in segment {number}, which has no row");
+            state.checked.findings.push(Finding { image: None, what });
+        }
+        for (number, row) in state.segments.clone() {
+            let blocks = by_segment.remove(&number).unwrap_or_default();
+            self.check_segment(state, (number, row), &blocks, reads_data)?;
+            tick(&state.checked);
+        }
+        Ok(())
+    }
+
+    fn check_segment(
+        &self,
+        state: &mut State,
+        (number, row): (u64, SegmentRow),
+        blocks: &[(u64, BlockRow)],
+        reads_data: bool,
+    ) -> Result<()> {
+        let name = layout::segment(number);
+        let lost = |state: &mut State, why: &str| {
+            for (id, row) in blocks.iter().filter(|(_, row)| row.references > 0) {
+                state
+                    .damaged
+                    .insert(*id, format!("{name}, byte {}: {why}", row.location.offset));
+            }
+        };
+        let file = match self.store.disk.open(&name, Access::Read) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                // Of a segment that nothing ever came to, a crash may leave the row alone.
+                if row.len > SEGMENT_SUPERBLOCK_LEN as u64 && !row.is_emptied {
+                    state.find(None, format!("{name}: the segment is missing"));
+                    lost(state, "the segment is missing");
+                }
+                return Ok(());
+            }
+            other => other?,
+        };
+        if row.len <= SEGMENT_SUPERBLOCK_LEN as u64 && blocks.is_empty() {
+            return Ok(());
+        }
+        let len = file.len()?;
+        if len < row.len {
+            state.find(
+                None,
+                format!("{name}: {len} bytes, {} were committed", row.len),
+            );
+        }
+        let mut superblock = [0; SEGMENT_SUPERBLOCK_LEN];
+        let read = file.read_at(&mut superblock, 0);
+        let uuid = self.store.superblock.uuid;
+        if let Err(error) = read.and_then(|()| check_segment_superblock(&superblock, uuid, number))
+        {
+            state.find(None, format!("{name}: {error}"));
+        }
+        let mut headers: BTreeMap<u64, RecordRef> = BTreeMap::new();
+        let walked = each_header(&*file, row.len.min(len), &mut |at, record| {
+            headers.insert(at, record);
+            Ok(())
+        });
+        if let Err(error) = walked {
+            state.find(None, format!("{name}: {error}"));
+        }
+        for (id, block) in blocks.iter().filter(|(_, block)| block.references > 0) {
+            let end = block.location.offset.saturating_add(block.len());
+            let why = if end > row.len.min(len) {
+                Some("lies behind the end of the segment".to_owned())
+            } else {
+                block_damage(
+                    &*file,
+                    block,
+                    headers.get(&block.location.offset),
+                    reads_data,
+                )
+            };
+            match why {
+                Some(why) => {
+                    let at = block.location.offset;
+                    state
+                        .damaged
+                        .insert(*id, format!("{name}, byte {at}: {why}"));
+                }
+                None if reads_data => state.checked.verified_len += block.len(),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks rows and maps of the images, and counts the references of blocks in them.
+    fn check_images(&self, state: &mut State) -> Result<BTreeMap<u64, u64>> {
+        let mut references: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut known = BTreeSet::new();
+        for (name, row) in self.image_rows()? {
+            known.insert(name.clone());
+            if row.state != ImageState::Present {
+                state.find(None, format!("{name}: is half {:?}", row.state));
+                continue;
+            }
+            state.checked.image_count += 1;
+            let map = match self.store.map(&name) {
+                Ok(map) => map,
+                Err(error) => {
+                    state.find(Some(&name), format!("its map cannot be read: {error}"));
+                    continue;
+                }
+            };
+            if Digest::of(&map.encode(self.store.superblock.uuid)) != row.map_digest {
+                state.find(Some(&name), "its map is not the one that was committed");
+            }
+            for part in &map.parts {
+                let Part::Block {
+                    id,
+                    location,
+                    record,
+                } = part
+                else {
+                    continue;
+                };
+                *references.entry(*id).or_default() += 1;
+                let why = match state.blocks.get(id) {
+                    None => Some(format!("block {id} has no row")),
+                    Some(row) if row.record != *record => Some(format!(
+                        "block {id} is another one in the table than in the map"
+                    )),
+                    Some(row) if row.location != *location => {
+                        Some(format!("block {id} has moved, and the map does not say so"))
+                    }
+                    Some(_) => state.damaged.get(id).cloned(),
+                };
+                if let Some(why) = why {
+                    state.find(Some(&name), why);
+                }
+            }
+        }
+        for name in self
+            .store
+            .names()?
+            .iter()
+            .filter(|name| !known.contains(*name))
+        {
+            state.find(None, format!("{name}: its map has no row"));
+        }
+        Ok(references)
+    }
+
+    /// Files that no row knows.
+    fn check_files(&self, state: &mut State) -> Result<()> {
+        for name in self.store.disk.list(layout::SEGMENTS)? {
+            let number = layout::segment_number(&name);
+            if number.is_none_or(|number| !state.segments.contains_key(&number)) {
+                state.find(
+                    None,
+                    format!("{}/{name}: no row knows this file", layout::SEGMENTS),
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn block_damage(
+    file: &dyn DiskFile,
+    block: &BlockRow,
+    header: Option<&RecordRef>,
+    reads_data: bool,
+) -> Option<String> {
+    match header {
+        None => Some("no record begins here".to_owned()),
+        Some(header) if *header != block.record => {
+            Some("another record lies here than the table says".to_owned())
+        }
+        Some(_) if !reads_data => None,
+        Some(_) => {
+            let read = read_record(file, block.location, &block.record);
+            read.err().map(|error| error.to_string())
+        }
+    }
+}
+
+fn check_references(state: &mut State, references: &BTreeMap<u64, u64>) {
+    for (id, row) in &state.blocks {
+        let counted = references.get(id).copied().unwrap_or(0);
+        if counted != row.references {
+            let what = format!(
+                "block {id}: the table has {} references, the maps have {counted}",
+                row.references
+            );
+            state.checked.findings.push(Finding { image: None, what });
+        }
+    }
+}
+
+fn check_live_len(state: &mut State) {
+    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    for row in state.blocks.values().filter(|row| row.references > 0) {
+        *live.entry(row.location.segment).or_default() += row.len();
+    }
+    for (number, row) in &state.segments {
+        let counted = live.get(number).copied().unwrap_or(0);
+        if counted != row.live_len {
+            let what = format!(
+                "segment {number}: the table has {} live bytes, its blocks have {counted}",
+                row.live_len
+            );
+            state.checked.findings.push(Finding { image: None, what });
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The collector: gives back the space of blocks that no image names.
+//!
+//! Segments in which nothing lives are removed. Of others, those that hold the most dead bytes for
+//! the bytes to copy are copied, what lives of them, into new segments. Argument for "a live block
+//! is never lost", by the order of steps:
+//! 1. Copies are appended and synced with the commit that moves their rows and marks the old
+//!    segment as emptied. Until then all rows lead to the old segment, which is untouched.
+//! 2. Then the maps are written anew. Readers with an old map find the old segment still there.
+//! 3. Only then the old file is removed. Readers with an old map get "not found" and read the map
+//!    again.
+//!
+//! A crash anywhere leaves one of these states, and [`crate::recover`] goes on from it.
+
+use crate::disk::{Access, DiskFile};
+use crate::engine::{Batch, Table};
+use crate::layout;
+use crate::segment::read_record;
+use crate::store::{read_file, write_file};
+use crate::writer::StoreWriter;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use weald_format::container::HEADER_LEN;
+use weald_format::store::{
+    BlockRow, ImageRow, ImageState, Location, MAP_LEN_MAX, Part, SEGMENT_SUPERBLOCK_LEN, SegmentRow,
+};
+use weald_format::{Digest, Error, Result};
+
+/// How to collect.
+#[derive(Debug, Clone, Copy)]
+pub struct CollectOptions {
+    /// Copy what lives of segments of which less than this share, in per cent, lives.
+    pub copy_below_percent: u64,
+    /// Bytes that are copied at most; the rest waits for the next run.
+    pub copy_len_max: u64,
+}
+
+impl Default for CollectOptions {
+    fn default() -> Self {
+        Self {
+            copy_below_percent: 80,
+            copy_len_max: u64::MAX,
+        }
+    }
+}
+
+/// What a collection did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Segments whose files are gone.
+    pub segments_removed: u64,
+    /// Bytes of them.
+    pub removed_len: u64,
+    /// Bytes that were copied before.
+    pub copied_len: u64,
+    /// Blocks that nothing named.
+    pub blocks_forgotten: u64,
+    /// Dead bytes that are left in segments that were not worth a copy.
+    pub dead_len: u64,
+    /// Bytes of dead blocks in kept segments whose space was given back in place.
+    pub punched_len: u64,
+}
+
+/// Least bytes of a dead run that is given back in place: a page of most file systems.
+const PUNCH_LEN_MIN: u64 = 4 << 10;
+
+/// Segments whose blocks are looked up in one pass over the rows.
+const VICTIM_GROUP: usize = 32;
+
+/// The blocks of one segment, by offset.
+type Blocks = BTreeMap<u64, (u64, BlockRow)>;
+
+fn dead_len(row: &SegmentRow) -> u64 {
+    row.len
+        .saturating_sub(SEGMENT_SUPERBLOCK_LEN as u64)
+        .saturating_sub(row.live_len)
+}
+
+impl StoreWriter {
+    /// Gives back the space of what no image names; `tick` is called between steps, and ends the
+    /// collection where it breaks: what was done until then stays done.
+    ///
+    /// # Errors
+    /// `Io`, `Full`; `Corrupt` where a block that lives is damaged: its segment stays as it is.
+    ///
+    /// # Cost
+    /// One pass over the rows of blocks, 64 bytes of memory for each block of the segments that
+    /// are copied, and the live bytes of these read and written once.
+    pub fn collect(
+        &mut self,
+        options: &CollectOptions,
+        tick: &mut dyn FnMut(&Collected) -> ControlFlow<()>,
+    ) -> Result<Collected> {
+        self.guarded(|writer| writer.collect_all(options, tick))
+    }
+
+    fn collect_all(
+        &mut self,
+        options: &CollectOptions,
+        tick: &mut dyn FnMut(&Collected) -> ControlFlow<()>,
+    ) -> Result<Collected> {
+        // What waits is committed, so that rows in the engine are all there is.
+        self.commit(Batch::default())?;
+        let mut done = Collected::default();
+        let victims = self.choose_victims(options)?;
+        if !victims.is_empty() {
+            self.begin_new_segment();
+        }
+        let mut emptied = Vec::new();
+        'groups: for group in victims.chunks(VICTIM_GROUP) {
+            let numbers: Vec<u64> = group.iter().map(|(number, _)| *number).collect();
+            let mut blocks = self.blocks_of(&numbers)?;
+            for &(number, row) in group {
+                if tick(&done).is_break() {
+                    break 'groups;
+                }
+                let blocks = blocks.remove(&number).unwrap_or_default();
+                done.copied_len +=
+                    self.empty_segment(number, blocks, &mut done.blocks_forgotten)?;
+                done.segments_removed += 1;
+                done.removed_len += row.len;
+                emptied.push(number);
+            }
+        }
+        if !emptied.is_empty() {
+            #[cfg(test)]
+            if self.has_bug(crate::simulation::Bug::SegmentRemovedBeforeMaps) {
+                self.remove_segments(&emptied)?;
+            }
+            self.renew_maps()?;
+            self.remove_segments(&emptied)?;
+        }
+        self.punch_dead(&mut done)?;
+        let mut left = 0;
+        self.each_segment(&mut |_, row| {
+            left += dead_len(&row);
+            Ok(())
+        })?;
+        done.dead_len = left;
+        Ok(done)
+    }
+
+    /// Segments to empty, those first that give the most space for what must be copied.
+    fn choose_victims(&self, options: &CollectOptions) -> Result<Vec<(u64, SegmentRow)>> {
+        let mut victims = Vec::new();
+        self.each_segment(&mut |number, row| {
+            let used = row.len.saturating_sub(SEGMENT_SUPERBLOCK_LEN as u64);
+            let is_sparse = u128::from(row.live_len) * 100
+                < u128::from(used) * u128::from(options.copy_below_percent);
+            // A segment without any record is a leftover, too.
+            if row.live_len == 0 || is_sparse {
+                victims.push((number, row));
+            }
+            Ok(())
+        })?;
+        // Live bytes to copy for each dead byte, in thousandths.
+        let cost =
+            |row: &SegmentRow| u128::from(row.live_len) * 1000 / u128::from(dead_len(row).max(1));
+        victims.sort_by_key(|(number, row)| (cost(row), *number));
+        let mut copied = 0u64;
+        victims.retain(|(_, row)| {
+            copied = copied.saturating_add(row.live_len);
+            row.live_len == 0 || copied <= options.copy_len_max
+        });
+        Ok(victims)
+    }
+
+    /// The blocks whose rows lead to the segments `numbers`.
+    fn blocks_of(&self, numbers: &[u64]) -> Result<BTreeMap<u64, Blocks>> {
+        let mut blocks: BTreeMap<u64, Blocks> = numbers
+            .iter()
+            .map(|&number| (number, Blocks::new()))
+            .collect();
+        self.each_block(&mut |id, row| {
+            if let Some(blocks) = blocks.get_mut(&row.location.segment) {
+                blocks.insert(row.location.offset, (id, row));
+            }
+            Ok(())
+        })?;
+        Ok(blocks)
+    }
+
+    /// Copies what lives of `blocks`, which are those of segment `number`, forgets the rest, and
+    /// marks the segment as emptied. Returns the bytes copied.
+    fn empty_segment(&mut self, number: u64, blocks: Blocks, forgotten: &mut u64) -> Result<u64> {
+        let mut batch = Batch::default();
+        let mut copied = 0;
+        let file = match blocks.values().any(|(_, row)| row.references > 0) {
+            true => Some(
+                self.store
+                    .disk
+                    .open(&layout::segment(number), Access::Read)?,
+            ),
+            false => None,
+        };
+        for (id, row) in blocks.into_values() {
+            let Some(file) = file.as_ref().filter(|_| row.references > 0) else {
+                self.forget_block(&mut batch, id, &row.record.digest);
+                *forgotten += 1;
+                continue;
+            };
+            self.move_block(&**file, id, row)?;
+            copied += row.len();
+        }
+        let row = SegmentRow {
+            is_emptied: true,
+            ..self.segment_row(number)?
+        };
+        if row.live_len != 0 {
+            let what = format!(
+                "segment {number}: {} live bytes belong to no block",
+                row.live_len
+            );
+            return Err(Error::corrupt("store metadata", 0, "S-5.5", what));
+        }
+        self.set_segment(number, row);
+        self.commit(batch)?;
+        Ok(copied)
+    }
+
+    fn move_block(&mut self, file: &dyn DiskFile, id: u64, row: BlockRow) -> Result<()> {
+        let stored = read_record(file, row.location, &row.record).map_err(|error| {
+            let shown = self.store.disk.shown();
+            error.context(format!(
+                "{shown}: 'weald store check --data' names what is damaged"
+            ))
+        })?;
+        let location = self.append(&row.record, &stored)?;
+        let mut segment = self.segment_row(location.segment)?;
+        segment.live_len += row.len();
+        self.set_segment(location.segment, segment);
+        let mut old = self.segment_row(row.location.segment)?;
+        old.live_len = old.live_len.saturating_sub(row.len());
+        self.set_segment(row.location.segment, old);
+        self.set_block(id, BlockRow { location, ..row });
+        Ok(())
+    }
+
+    /// Writes the maps anew that name a block where it lies no more.
+    pub(crate) fn renew_maps(&mut self) -> Result<()> {
+        for (name, row) in self.image_rows()? {
+            if row.state == ImageState::Present {
+                self.renew_map(&name, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn renew_map(&mut self, name: &str, row: ImageRow) -> Result<()> {
+        let disk = self.store.disk.clone();
+        let bytes = read_file(&*disk, &layout::map(name), MAP_LEN_MAX)?;
+        let mut map = self.store.parse_map(name, &bytes)?;
+        let mut is_changed = false;
+        for part in &mut map.parts {
+            if let Part::Block { id, location, .. } = part {
+                let found: Location = self.block_row(*id)?.location;
+                is_changed |= found != *location;
+                *location = found;
+            }
+        }
+        if !is_changed {
+            return Ok(());
+        }
+        let bytes = map.encode(self.store.uuid());
+        let hidden = layout::hidden_map(row.image_id);
+        write_file(&*disk, &hidden, &bytes)?;
+        disk.sync_dir(layout::IMAGES)?;
+        let mut batch = Batch::default();
+        let row = ImageRow {
+            map_digest: Digest::of(&bytes),
+            ..row
+        };
+        batch.put(Table::Images, name.as_bytes(), row.encode());
+        self.commit(batch)?;
+        disk.rename(&hidden, &layout::map(name))?;
+        disk.sync_dir(layout::IMAGES)
+    }
+
+    /// Forgets the dead blocks of segments that stay, and gives their space back in place. Headers
+    /// stay, so that a segment can always be walked.
+    fn punch_dead(&mut self, done: &mut Collected) -> Result<()> {
+        let mut dead = Vec::new();
+        self.each_block(&mut |id, row| {
+            if row.references == 0 {
+                dead.push((id, row));
+            }
+            Ok(())
+        })?;
+        let mut batch = Batch::default();
+        for (id, row) in &dead {
+            self.forget_block(&mut batch, *id, &row.record.digest);
+        }
+        // First nothing leads there any more, then the bytes go.
+        self.commit(batch)?;
+        done.blocks_forgotten += dead.len() as u64;
+        let mut file: Option<(u64, Box<dyn DiskFile>)> = None;
+        for (_, row) in dead
+            .iter()
+            .filter(|(_, row)| row.record.stored_len >= PUNCH_LEN_MIN)
+        {
+            let number = row.location.segment;
+            if file.as_ref().is_none_or(|(open, _)| *open != number) {
+                file = Some((
+                    number,
+                    self.store
+                        .disk
+                        .open(&layout::segment(number), Access::Write)?,
+                ));
+            }
+            if let Some((_, file)) = &file {
+                file.punch(
+                    row.location.offset + HEADER_LEN as u64,
+                    row.record.stored_len,
+                )?;
+                done.punched_len += row.record.stored_len;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,252 @@
+//! The storage below a store: named files in one directory, and what a crash leaves of them.
+//!
+//! Everything that a store keeps goes through [`Disk`], so that the whole store, its metadata
+//! engine included, runs on a simulated disk in tests.
+//!
+//! Contract, which the code above relies on and the simulated disk tests:
+//! 1. Bytes written to a file are durable after [`DiskFile::sync`] of that file, not before.
+//! 2. A name made, changed or removed is durable after [`Disk::sync_dir`] of its directory.
+//! 3. A rename is atomic: after a crash the name leads to the old file or to the new one.
+
+use std::fmt::Debug;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use weald_format::{Error, ErrorKind, Result};
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// An existing file, for reading.
+    Read,
+    /// An existing file, for reading and writing.
+    Write,
+    /// A file that must not exist yet, for reading and writing.
+    Create,
+}
+
+/// An open file.
+pub trait DiskFile: Debug + Send + Sync {
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn len(&self) -> Result<u64>;
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// `Io`, also where the end comes first.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+
+    /// Writes all of `bytes` at `offset`.
+    ///
+    /// # Errors
+    /// `Io`, `Full`; an unknown part of the bytes may be written then.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
+
+    /// Cuts the file, or extends it with zeros.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    fn set_len(&self, len: u64) -> Result<()>;
+
+    /// Makes the bytes and the length durable (fdatasync).
+    ///
+    /// # Errors
+    /// `Io`: what was written before may be lost, whatever a later call returns.
+    fn sync(&self) -> Result<()>;
+
+    /// Gives the space of `offset .. offset + len` back, which then reads as zeros. A file system
+    /// that cannot leaves everything as it is.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn punch(&self, offset: u64, len: u64) -> Result<()>;
+
+    /// Locks the byte at `offset`, which may lie behind the end, until the file is closed. Returns
+    /// whether no other open file holds a lock that excludes this one. An exclusive lock needs a
+    /// file that is open for writing.
+    ///
+    /// # Errors
+    /// `Unsupported` where the file system has no locks.
+    fn try_lock(&self, offset: u64, is_exclusive: bool) -> Result<bool>;
+}
+
+/// The directory of a store.
+pub trait Disk: Debug + Send + Sync {
+    /// Opens the file at the relative path `name`.
+    ///
+    /// # Errors
+    /// `NotFound`, `Busy` where a file to create exists, `Io`, `Full`.
+    fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>>;
+
+    /// The names in the directory `dir` (`""` for the store's own), in any order.
+    ///
+    /// # Errors
+    /// `NotFound`, `Io`.
+    fn list(&self, dir: &str) -> Result<Vec<String>>;
+
+    /// Makes the directory `dir`.
+    ///
+    /// # Errors
+    /// `Busy` where it exists, `Io`, `Full`.
+    fn make_dir(&self, dir: &str) -> Result<()>;
+
+    /// Renames `from` to `to`, replacing it.
+    ///
+    /// # Errors
+    /// `NotFound`, `Io`.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+
+    /// Removes the file `name`.
+    ///
+    /// # Errors
+    /// `NotFound`, `Io`.
+    fn remove(&self, name: &str) -> Result<()>;
+
+    /// Makes the names in `dir` durable.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn sync_dir(&self, dir: &str) -> Result<()>;
+
+    /// The disk in words, for messages: the store's path.
+    fn shown(&self) -> String;
+}
+
+/// A directory of the host.
+#[derive(Debug, Clone)]
+pub struct HostDisk {
+    path: PathBuf,
+}
+
+impl HostDisk {
+    /// The directory at `path`, which need not exist yet.
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+        }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        match name {
+            "" => self.path.clone(),
+            name => self.path.join(name),
+        }
+    }
+
+    fn failed(&self, name: &str, error: io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::AlreadyExists => Error::new(
+                ErrorKind::Busy,
+                format!("{}: exists already", self.at(name).display()),
+            ),
+            _ => Error::io(self.at(name).display().to_string(), error),
+        }
+    }
+}
+
+impl Disk for HostDisk {
+    fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>> {
+        let mut options = File::options();
+        options
+            .read(true)
+            .write(access != Access::Read)
+            .create_new(access == Access::Create);
+        let path = self.at(name);
+        let file = options.open(&path).map_err(|e| self.failed(name, e))?;
+        Ok(Box::new(HostFile { file, path }))
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<String>> {
+        let failed = |e| self.failed(dir, e);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.at(dir)).map_err(failed)? {
+            // Names that are no UTF-8 are none of ours.
+            if let Ok(name) = entry.map_err(failed)?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn make_dir(&self, dir: &str) -> Result<()> {
+        fs::create_dir(self.at(dir)).map_err(|e| self.failed(dir, e))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        fs::rename(self.at(from), self.at(to)).map_err(|e| self.failed(from, e))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        fs::remove_file(self.at(name)).map_err(|e| self.failed(name, e))
+    }
+
+    fn sync_dir(&self, dir: &str) -> Result<()> {
+        let synced = File::open(self.at(dir)).and_then(|file| file.sync_all());
+        synced.map_err(|e| self.failed(dir, e))
+    }
+
+    fn shown(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// A file of the host.
+#[derive(Debug)]
+struct HostFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl HostFile {
+    fn failed(&self, error: io::Error) -> Error {
+        Error::io(self.path.display().to_string(), error)
+    }
+}
+
+impl DiskFile for HostFile {
+    fn len(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(|e| self.failed(e))?.len())
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.file
+            .read_exact_at(buf, offset)
+            .map_err(|e| self.failed(e))
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.file
+            .write_all_at(bytes, offset)
+            .map_err(|e| self.failed(e))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.file.set_len(len).map_err(|e| self.failed(e))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|e| self.failed(e))
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        match weald_sys::punch_hole(&self.file, offset..offset.saturating_add(len)) {
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
+            other => other.map_err(|e| self.failed(e)),
+        }
+    }
+
+    fn try_lock(&self, offset: u64, is_exclusive: bool) -> Result<bool> {
+        weald_sys::try_lock_byte(&self.file, offset, is_exclusive).map_err(|error| {
+            let what = format!(
+                "{}: this file system has no file locks, which a store needs: \
+                 put the store on a local disk",
+                self.path.display()
+            );
+            Error::new(ErrorKind::Unsupported, what).with_source(error)
+        })
+    }
+}

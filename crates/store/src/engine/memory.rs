@@ -1,0 +1,40 @@
+//! Tables in memory, gone with the process: for tests that need no crash.
+
+use super::{Batch, Engine, Table, VisitRow};
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use weald_format::Result;
+
+/// Tables in memory.
+#[derive(Debug, Default)]
+pub struct MemoryEngine {
+    rows: RwLock<BTreeMap<(Table, Vec<u8>), Vec<u8>>>,
+}
+
+impl Engine for MemoryEngine {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.rows.read().get(&(table, key.to_vec())).cloned())
+    }
+
+    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
+        let rows = self.rows.read().clone();
+        for ((of, key), value) in rows.range((table, start.to_vec())..) {
+            if *of != table || visit(key, value)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<()> {
+        let mut rows = self.rows.write();
+        for change in &batch.0 {
+            let key = (change.table, change.key.clone());
+            match &change.value {
+                Some(value) => rows.insert(key, value.clone()),
+                None => rows.remove(&key),
+            };
+        }
+        Ok(())
+    }
+}

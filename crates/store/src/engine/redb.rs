@@ -1,0 +1,167 @@
+//! Tables in one file of the disk, kept by redb: a copy-on-write B+tree with checksums.
+//!
+//! Every commit is synced and records what reopening after a crash needs (redb calls that
+//! quick-repair), so that opening takes the same time whatever the size of the file.
+
+use super::{Batch, Engine, Table, VisitRow};
+use crate::disk::DiskFile;
+use ::redb::{
+    Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, StorageError,
+    TableDefinition, TableError,
+};
+use std::io;
+use std::sync::Arc;
+use weald_format::{Error, ErrorKind, Result};
+
+/// Tables in a file.
+#[derive(Debug)]
+pub struct RedbEngine {
+    database: Database,
+    shown: String,
+}
+
+fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
+    TableDefinition::new(table.name())
+}
+
+/// The file below redb. It keeps the first error of the disk, because redb reports no more than
+/// an `io::Error`.
+#[derive(Debug)]
+struct Backend(Arc<dyn DiskFile>);
+
+fn as_io(error: Error) -> io::Error {
+    let kind = match error.kind() {
+        ErrorKind::Full => io::ErrorKind::StorageFull,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}
+
+impl StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len().map_err(as_io)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(out, offset).map_err(as_io)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len).map_err(as_io)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync().map_err(as_io)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_at(data, offset).map_err(as_io)
+    }
+}
+
+impl RedbEngine {
+    /// Opens the tables in `file`, which is called `shown` in messages; an empty file gets empty
+    /// tables. At most `cache_len` bytes of pages stay in memory.
+    ///
+    /// # Errors
+    /// `Corrupt` where the file is damaged, with the way to rebuild it; `Busy`, `Io`, `Full`.
+    pub fn open(file: Arc<dyn DiskFile>, shown: String, cache_len: usize) -> Result<Self> {
+        let opened = Builder::new()
+            .set_cache_size(cache_len)
+            .create_with_backend(Backend(file));
+        let database = match opened {
+            Ok(database) => database,
+            Err(DatabaseError::Storage(error)) => return Err(failed(&shown, error)),
+            Err(DatabaseError::DatabaseAlreadyOpen) => {
+                let what = format!("{shown}: another process has it open");
+                return Err(Error::new(ErrorKind::Busy, what));
+            }
+            Err(error) => return Err(damaged(&shown, &error.to_string())),
+        };
+        let engine = Self { database, shown };
+        // Tables exist from the beginning, so that no reader has to tell a missing one apart.
+        if engine.is_new()? {
+            engine.commit(&Batch::default())?;
+        }
+        Ok(engine)
+    }
+
+    fn is_new(&self) -> Result<bool> {
+        let read = self.database.begin_read().map_err(|e| self.failed(e))?;
+        match read.open_table(definition(Table::Counters)) {
+            Ok(_) => Ok(false),
+            Err(TableError::TableDoesNotExist(_)) => Ok(true),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    fn failed(&self, error: impl Into<::redb::Error>) -> Error {
+        match error.into() {
+            ::redb::Error::Io(error) => failed(&self.shown, StorageError::Io(error)),
+            ::redb::Error::Corrupted(what) => damaged(&self.shown, &what),
+            other => Error::new(ErrorKind::Io, format!("{}: {other}", self.shown)),
+        }
+    }
+}
+
+fn damaged(shown: &str, what: &str) -> Error {
+    let text = format!(
+        "{shown}: the metadata of the store is damaged ({what}): \
+         'weald store salvage' rebuilds it from the segments"
+    );
+    Error::corrupt("store metadata", 0, "S-5.1", text)
+}
+
+fn failed(shown: &str, error: StorageError) -> Error {
+    match error {
+        StorageError::Io(error) => Error::io(shown.to_owned(), error),
+        StorageError::Corrupted(what) => damaged(shown, &what),
+        other => Error::new(ErrorKind::Io, format!("{shown}: {other}")),
+    }
+}
+
+impl Engine for RedbEngine {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let read = self.database.begin_read().map_err(|e| self.failed(e))?;
+        let rows = read
+            .open_table(definition(table))
+            .map_err(|e| self.failed(e))?;
+        let value = rows.get(key).map_err(|e| self.failed(e))?;
+        Ok(value.map(|value| value.value().to_vec()))
+    }
+
+    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
+        let read = self.database.begin_read().map_err(|e| self.failed(e))?;
+        let rows = read
+            .open_table(definition(table))
+            .map_err(|e| self.failed(e))?;
+        for row in rows.range(start..).map_err(|e| self.failed(e))? {
+            let (key, value) = row.map_err(|e| self.failed(e))?;
+            if visit(key.value(), value.value())?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<()> {
+        let mut write = self.database.begin_write().map_err(|e| self.failed(e))?;
+        write.set_quick_repair(true);
+        for table in Table::ALL {
+            let mut rows = write
+                .open_table(definition(table))
+                .map_err(|e| self.failed(e))?;
+            for change in batch.0.iter().filter(|change| change.table == table) {
+                let key = change.key.as_slice();
+                match &change.value {
+                    Some(value) => drop(
+                        rows.insert(key, value.as_slice())
+                            .map_err(|e| self.failed(e))?,
+                    ),
+                    None => drop(rows.remove(key).map_err(|e| self.failed(e))?),
+                }
+            }
+        }
+        write.commit().map_err(|e| self.failed(e))
+    }
+}

@@ -1,0 +1,187 @@
+//! An image of a store, read like the file that it is the same bytes as.
+
+use crate::disk::{Access, DiskFile};
+use crate::layout;
+use crate::store::Store;
+use parking_lot::{Mutex, RwLock};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use weald_format::store::{ImageMap, Location, Part};
+use weald_format::{Error, ErrorKind, Result};
+use weald_io::ReadAt;
+
+/// Segments that one open image keeps open.
+const OPEN_SEGMENTS_MAX: usize = 32;
+
+/// Where a run of the image's bytes comes from.
+#[derive(Debug, Clone)]
+enum Source {
+    Inline(Arc<[u8]>),
+    Record(Location),
+}
+
+/// The parts of an image, by their first byte in it.
+#[derive(Debug, Default)]
+struct Parts {
+    starts: Vec<u64>,
+    sources: Vec<Source>,
+}
+
+impl Parts {
+    fn of(map: &ImageMap) -> Self {
+        let mut parts = Self::default();
+        let mut start = 0u64;
+        for part in &map.parts {
+            parts.starts.push(start);
+            start = start.saturating_add(part.len());
+            parts.sources.push(match part {
+                Part::Inline(bytes) => Source::Inline(bytes.as_slice().into()),
+                Part::Block { location, .. } => Source::Record(*location),
+            });
+        }
+        parts
+    }
+
+    /// The part that holds byte `offset`: where it begins in the image, where it ends unless it
+    /// is the last, and its source.
+    fn at(&self, offset: u64) -> Option<(u64, Option<u64>, Source)> {
+        let index = self
+            .starts
+            .partition_point(|&start| start <= offset)
+            .checked_sub(1)?;
+        let start = *self.starts.get(index)?;
+        let end = self.starts.get(index.saturating_add(1)).copied();
+        Some((start, end, self.sources.get(index)?.clone()))
+    }
+}
+
+/// Open segments, the one used last at the end.
+type OpenSegments = VecDeque<(u64, Arc<dyn DiskFile>)>;
+
+/// An image of a store, open for reading by many threads.
+///
+/// Nothing is verified here: the image's own digests are, by whoever reads it as an image. Where
+/// the writer has moved a record since the map was read, the map is read again.
+#[derive(Debug)]
+pub struct StoredImage {
+    store: Store,
+    name: String,
+    image_id: u64,
+    len: u64,
+    parts: RwLock<Arc<Parts>>,
+    segments: Mutex<OpenSegments>,
+    /// Holds the lock that keeps the image from being removed.
+    _lock: Box<dyn DiskFile>,
+}
+
+impl StoredImage {
+    pub(crate) fn open(store: Store, name: &str) -> Result<Self> {
+        let lock = store.lock_file(Access::Read)?;
+        let mut map = store.map(name)?;
+        // Between the map and the lock the image may have been removed: then it is gone now.
+        let is_free = lock.try_lock(layout::IMAGE_LOCKS.saturating_add(map.image_id), false)?;
+        let again = store.map(name)?;
+        if !is_free || again.image_id != map.image_id {
+            let what = format!("{}:{name}: is being removed", store.disk.shown());
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
+        map = again;
+        Ok(Self {
+            name: name.to_owned(),
+            image_id: map.image_id,
+            len: map.image_len(),
+            parts: RwLock::new(Arc::new(Parts::of(&map))),
+            segments: Mutex::default(),
+            store,
+            _lock: lock,
+        })
+    }
+
+    fn segment(&self, number: u64) -> Result<Arc<dyn DiskFile>> {
+        {
+            let mut open = self.segments.lock();
+            if let Some(at) = open.iter().position(|(no, _)| *no == number)
+                && let Some(found) = open.remove(at)
+            {
+                let file = found.1.clone();
+                open.push_back(found);
+                return Ok(file);
+            }
+        }
+        let file: Arc<dyn DiskFile> = Arc::from(
+            self.store
+                .disk
+                .open(&layout::segment(number), Access::Read)?,
+        );
+        let mut open = self.segments.lock();
+        open.push_back((number, file.clone()));
+        if open.len() > OPEN_SEGMENTS_MAX {
+            open.pop_front();
+        }
+        Ok(file)
+    }
+
+    fn read_parts(&self, parts: &Parts, buf: &mut [u8], offset: u64) -> Result<()> {
+        let (mut done, mut at) = (0usize, offset);
+        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let (start, end, source) = parts.at(at).ok_or_else(|| past_end(offset))?;
+            let room = end.unwrap_or(self.len).saturating_sub(at);
+            let len = rest.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+            let piece = rest.get_mut(..len).filter(|piece| !piece.is_empty());
+            let piece = piece.ok_or_else(|| past_end(offset))?;
+            let inside = at.saturating_sub(start);
+            match source {
+                Source::Inline(bytes) => {
+                    let from = inside as usize;
+                    let bytes = bytes.get(from..from.saturating_add(len));
+                    piece.copy_from_slice(bytes.ok_or_else(|| past_end(offset))?);
+                }
+                Source::Record(location) => {
+                    let file = self.segment(location.segment)?;
+                    file.read_at(piece, location.offset.saturating_add(inside))?;
+                }
+            }
+            done = done.saturating_add(len);
+            at = at.saturating_add(len as u64);
+        }
+        Ok(())
+    }
+
+    /// Reads the map again.
+    fn reload(&self) -> Result<Arc<Parts>> {
+        let map = self.store.map(&self.name)?;
+        if map.image_id != self.image_id || map.image_len() != self.len {
+            let what = format!("{}:{}: was replaced", self.store.disk.shown(), self.name);
+            return Err(Error::not_found(what));
+        }
+        let parts = Arc::new(Parts::of(&map));
+        *self.parts.write() = parts.clone();
+        Ok(parts)
+    }
+}
+
+fn past_end(offset: u64) -> Error {
+    let eof = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+    Error::io(format!("read at {offset} passes the end"), eof)
+}
+
+impl ReadAt for StoredImage {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let end = offset.checked_add(buf.len() as u64);
+        if end.is_none_or(|end| end > self.len) {
+            return Err(past_end(offset));
+        }
+        let parts = self.parts.read().clone();
+        match self.read_parts(&parts, buf, offset) {
+            // The collector copied what lived in a segment, wrote the maps anew, and removed it.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.read_parts(&*self.reload()?, buf, offset)
+            }
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Images come into the store: their records become blocks, their order becomes a map.
+
+use crate::engine::{Batch, Table};
+use crate::layout;
+use crate::store::write_file;
+use crate::writer::{Count, StoreWriter};
+use weald_format::container::{
+    FOOTER_LEN, FOOTER_MAGIC, Footer, HEADER_LEN, RecordRef, SUPERBLOCK_LEN, SuperblockRecord,
+};
+use weald_format::limits::BLOCK_LEN_MAX;
+use weald_format::store::{ImageMap, ImageRow, ImageState, Part};
+use weald_format::{Digest, Error, ErrorKind, Result};
+use weald_io::ReadAt;
+
+/// Parts whose references one transaction counts.
+pub(crate) const COUNT_BATCH: usize = 1 << 16;
+
+/// What an import did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Imported {
+    /// Digest of the image's directory record.
+    pub image_digest: Digest,
+    /// Logical identity of its tree.
+    pub tree_digest: Digest,
+    /// Bytes of the image.
+    pub image_len: u64,
+    /// Records of the image.
+    pub block_count: u64,
+    /// Records that the store had not.
+    pub new_block_count: u64,
+    /// Bytes of them, headers included: what the store grew by.
+    pub new_len: u64,
+}
+
+/// Reads an image's bytes front to back, every digest verified.
+struct Walk<'a> {
+    source: &'a dyn ReadAt,
+    at: u64,
+    end: u64,
+}
+
+enum Piece {
+    Footer(Footer, Vec<u8>),
+    Record(RecordRef, Vec<u8>, Digest),
+}
+
+impl<'a> Walk<'a> {
+    fn begin(source: &'a dyn ReadAt) -> Result<(Self, Vec<u8>)> {
+        let end = source.len();
+        let mut superblock = vec![0; SUPERBLOCK_LEN.min(usize::try_from(end).unwrap_or(0))];
+        source.read_exact_at(&mut superblock, 0)?;
+        SuperblockRecord::parse(&superblock)?;
+        Ok((
+            Self {
+                source,
+                at: SUPERBLOCK_LEN as u64,
+                end,
+            },
+            superblock,
+        ))
+    }
+
+    fn take(&mut self, len: u64) -> Result<Vec<u8>> {
+        if self.end - self.at < len {
+            let what = "the image ends inside a record: it is truncated";
+            return Err(Error::corrupt("image", self.at, "F-3.13", what));
+        }
+        let mut bytes = vec![0; len as usize];
+        self.source.read_exact_at(&mut bytes, self.at)?;
+        self.at += len;
+        Ok(bytes)
+    }
+
+    fn next(&mut self) -> Result<Option<Piece>> {
+        if self.at == self.end {
+            return Ok(None);
+        }
+        let start = self.at;
+        let header = self.take(HEADER_LEN as u64)?;
+        if header.starts_with(&FOOTER_MAGIC) {
+            let mut bytes = header;
+            bytes.extend(self.take((FOOTER_LEN - HEADER_LEN) as u64)?);
+            return Ok(Some(Piece::Footer(Footer::parse(&bytes, start)?, bytes)));
+        }
+        let record = RecordRef::parse_header(&header, start)?;
+        if record.stored_len > BLOCK_LEN_MAX {
+            let what = format!("a record of {} bytes", record.stored_len);
+            return Err(Error::corrupt("record header", start, "F-2.3", what));
+        }
+        let stored = self.take(record.stored_len)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&header).update(&stored);
+        if Digest::of(&stored) != record.digest {
+            let what = "the stored bytes differ from their digest: 'weald check' names the files";
+            return Err(Error::corrupt("record", start, "F-3.15", what));
+        }
+        let with_header = Digest(*hasher.finalize().as_bytes());
+        Ok(Some(Piece::Record(record, stored, with_header)))
+    }
+}
+
+impl StoreWriter {
+    /// Takes the image `source` in under `name`. Every record is verified on the way; records that
+    /// the store has are not stored again.
+    ///
+    /// # Errors
+    /// `Busy` where the name is taken; `Invalid` for a name that no image can have; `Corrupt`
+    /// where the image is damaged; `Io`, `Full`. Nothing of the image is listed then; space that
+    /// it took is given back by [`StoreWriter::collect`].
+    ///
+    /// # Cost
+    /// Reads and hashes the image once; memory for its map, about 100 bytes a record.
+    pub fn import(&mut self, name: &str, source: &dyn ReadAt) -> Result<Imported> {
+        layout::check_name(name)?;
+        if self.image_row(name)?.is_some() {
+            let what = format!(
+                "{}:{name}: an image of this name exists: remove it first, or take another name",
+                self.store.disk.shown()
+            );
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
+        let taken = self.guarded(|writer| match writer.take_records(source) {
+            // The image is at fault, not the disk, and what was taken of it does no harm.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                writer.commit(Batch::default())?;
+                Ok(Err(error))
+            }
+            other => other.map(Ok),
+        })?;
+        let (mut map, imported) = taken?;
+        self.guarded(|writer| writer.publish(name, &mut map))?;
+        Ok(imported)
+    }
+
+    fn take_records(&mut self, source: &dyn ReadAt) -> Result<(ImageMap, Imported)> {
+        let (mut walk, superblock) = Walk::begin(source)?;
+        let mut parts = vec![Part::Inline(superblock)];
+        let mut footer = None;
+        let mut last_record = None;
+        let (mut block_count, mut new_block_count, mut new_len) = (0, 0, 0);
+        while let Some(piece) = walk.next()? {
+            match piece {
+                Piece::Footer(found, bytes) => {
+                    if last_record != Some(found.image_digest) {
+                        let what = "the digest of the directory record is not the footer's";
+                        let at = found.footer_offset;
+                        return Err(Error::corrupt("footer", at, "F-4.5", what));
+                    }
+                    footer = Some(found);
+                    parts.push(Part::Inline(bytes));
+                }
+                Piece::Record(record, stored, with_header) => {
+                    footer = None;
+                    last_record = Some(with_header);
+                    let record = RecordRef {
+                        offset: 0,
+                        ..record
+                    };
+                    let next = self.next_block_id();
+                    let id = self.put_block(&record, &stored)?;
+                    block_count += 1;
+                    if id == next {
+                        new_block_count += 1;
+                        new_len += HEADER_LEN as u64 + record.stored_len;
+                    }
+                    let location = self.block_row(id)?.location;
+                    parts.push(Part::Block {
+                        id,
+                        location,
+                        record,
+                    });
+                }
+            }
+        }
+        let Some(footer) = footer else {
+            let what = "no footer at the end: the image is truncated or was never finished";
+            return Err(Error::corrupt("footer", walk.end, "F-4.2", what));
+        };
+        let (image_digest, tree_digest) = (footer.image_digest, footer.tree_digest);
+        let map = ImageMap {
+            image_id: self.take_image_id(),
+            image_digest,
+            tree_digest,
+            parts,
+        };
+        let image_len = map.image_len();
+        let imported = Imported {
+            image_digest,
+            tree_digest,
+            image_len,
+            block_count,
+            new_block_count,
+            new_len,
+        };
+        Ok((map, imported))
+    }
+
+    /// Makes the image of `map`, whose blocks are stored, an image of the store called `name`.
+    ///
+    /// The map is written under a hidden name and synced; then the references are counted, in
+    /// bounded transactions that say how far they came; then readers see it. A crash in between is
+    /// undone by the next writer.
+    fn publish(&mut self, name: &str, map: &mut ImageMap) -> Result<()> {
+        let disk = self.store.disk.clone();
+        let bytes = map.encode(self.store.uuid());
+        let hidden = layout::hidden_map(map.image_id);
+        write_file(&*disk, &hidden, &bytes)?;
+        disk.sync_dir(layout::IMAGES)?;
+        let mut row = ImageRow {
+            image_id: map.image_id,
+            map_digest: Digest::of(&bytes),
+            state: ImageState::Adding,
+            counted_parts: 0,
+        };
+        for parts in map.parts.chunks(COUNT_BATCH) {
+            self.count_parts(parts, Count::Up)?;
+            row.counted_parts += parts.len() as u64;
+            if row.counted_parts == map.parts.len() as u64 {
+                row.state = ImageState::Present;
+            }
+            let mut batch = Batch::default();
+            batch.put(Table::Images, name.as_bytes(), row.encode());
+            self.commit(batch)?;
+        }
+        disk.rename(&hidden, &layout::map(name))?;
+        disk.sync_dir(layout::IMAGES)
+    }
+
+    /// Counts the references of `parts`.
+    pub(crate) fn count_parts(&mut self, parts: &[Part], count: Count) -> Result<()> {
+        for part in parts {
+            if let Part::Block { id, .. } = part {
+                self.count(*id, count)?;
+            }
+        }
+        Ok(())
+    }
+}

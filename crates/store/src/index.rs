@@ -1,0 +1,126 @@
+//! The dedup index: says under which id a block may be in the store already. Advisory: a hit counts
+//! only when the block's row has the whole digest, and a miss costs space, never data.
+
+use hashbrown::HashTable;
+use weald_format::Digest;
+
+/// Bytes of memory that an entry takes, spare slots of the table included.
+const ENTRY_LEN: usize = 28;
+/// One fingerprint in so many is kept of what was seen long ago, when the table is full.
+const SAMPLE_SHIFT: u32 = 3;
+/// Blocks before and behind a hit that are worth a look: what was written together comes together.
+pub const NEIGHBOURS: u64 = 64;
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    fingerprint: u32,
+    id: u64,
+}
+
+/// Fingerprints of digests, and ids.
+#[derive(Debug)]
+pub struct DedupIndex {
+    entries: HashTable<Entry>,
+    count_max: usize,
+    /// Whether entries were dropped for want of room, so that misses may be hits.
+    is_sampled: bool,
+}
+
+fn fingerprint(digest: &Digest) -> u32 {
+    let [a, b, c, d, ..] = digest.0;
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// Spreads the fingerprint over the bits that the table looks at.
+fn bucket_hash(fingerprint: u32) -> u64 {
+    u64::from(fingerprint).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl DedupIndex {
+    /// An index that takes at most about `memory_len` bytes.
+    pub fn new(memory_len: u64) -> Self {
+        let count_max = usize::try_from(memory_len).unwrap_or(usize::MAX) / ENTRY_LEN;
+        Self {
+            entries: HashTable::new(),
+            count_max: count_max.max(64),
+            is_sampled: false,
+        }
+    }
+
+    /// Remembers that block `id` has this digest.
+    pub fn insert(&mut self, digest: &Digest, id: u64) {
+        let fingerprint = fingerprint(digest);
+        if self.entries.len() >= self.count_max {
+            self.thin_out();
+        }
+        let entry = Entry { fingerprint, id };
+        let hash = |entry: &Entry| bucket_hash(entry.fingerprint);
+        self.entries
+            .insert_unique(bucket_hash(fingerprint), entry, hash);
+    }
+
+    /// Keeps one fingerprint in eight of the older half, and what is newer.
+    fn thin_out(&mut self) {
+        self.is_sampled = true;
+        let mut ids: Vec<u64> = self.entries.iter().map(|entry| entry.id).collect();
+        let middle = ids.len() / 2;
+        let (_, median, _) = ids.select_nth_unstable(middle);
+        let median = *median;
+        let is_kept = |e: &Entry| e.fingerprint.trailing_zeros() >= SAMPLE_SHIFT;
+        self.entries
+            .retain(|entry| entry.id > median || is_kept(entry));
+        // Samples alone fill the table: the oldest half of them goes.
+        if self.entries.len() > self.count_max / 4 * 3 {
+            self.entries.retain(|entry| entry.id > median);
+        }
+    }
+
+    /// Forgets that `id` has this digest.
+    pub fn remove(&mut self, digest: &Digest, id: u64) {
+        let fingerprint = fingerprint(digest);
+        let is_it = |entry: &Entry| entry.id == id;
+        if let Ok(found) = self.entries.find_entry(bucket_hash(fingerprint), is_it) {
+            found.remove();
+        }
+    }
+
+    /// Ids that may have this digest.
+    pub fn candidates(&self, digest: &Digest) -> impl Iterator<Item = u64> {
+        let fingerprint = fingerprint(digest);
+        let hits = self.entries.iter_hash(bucket_hash(fingerprint));
+        hits.filter(move |entry| entry.fingerprint == fingerprint)
+            .map(|entry| entry.id)
+    }
+
+    /// Whether blocks may be in the store that the index does not know.
+    pub fn is_sampled(&self) -> bool {
+        self.is_sampled
+    }
+
+    /// Entries.
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Would catch an index that grows without a limit, or that forgets what is new first.
+    #[test]
+    fn it_stays_within_its_memory_and_keeps_what_is_new() {
+        let mut index = DedupIndex::new(28 * 1000);
+        let digest = |n: u64| Digest::of(&n.to_le_bytes());
+        for id in 0..10_000 {
+            index.insert(&digest(id), id);
+            assert!(index.count() <= 1000);
+        }
+        assert!(index.is_sampled());
+        let knows = |id: u64| index.candidates(&digest(id)).any(|found| found == id);
+        assert!((9_900..10_000).all(knows));
+        let old = (0..9_000).filter(|&id| knows(id)).count();
+        assert!(old < 1000, "{old}");
+    }
+}

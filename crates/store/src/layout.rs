@@ -1,0 +1,101 @@
+//! The names of a store's files, in one place.
+
+use weald_format::{Error, Result};
+
+/// The superblock, and the file whose bytes behind [`IMAGE_LOCKS`] readers lock.
+pub const SUPERBLOCK: &str = "store";
+/// The metadata engine's file.
+pub const META: &str = "meta";
+/// The file that the one writer locks; it holds the writer's process id and command.
+pub const LOCK: &str = "lock";
+/// Directory of segments.
+pub const SEGMENTS: &str = "segments";
+/// Directory of image maps.
+pub const IMAGES: &str = "images";
+/// A reader of image *n* locks the byte of [`SUPERBLOCK`] at this offset plus *n*.
+pub const IMAGE_LOCKS: u64 = 1 << 40;
+/// Most bytes of an image's name.
+pub const NAME_LEN_MAX: usize = 200;
+
+/// The file of segment `number`.
+pub fn segment(number: u64) -> String {
+    format!("{SEGMENTS}/{number:016x}")
+}
+
+/// The number of the segment whose file is called `name` in its directory.
+pub fn segment_number(name: &str) -> Option<u64> {
+    let number = u64::from_str_radix(name, 16).ok()?;
+    (segment(number).strip_prefix(SEGMENTS)?.strip_prefix('/')? == name).then_some(number)
+}
+
+/// The file of the map of the image that readers know as `name`.
+pub fn map(name: &str) -> String {
+    format!("{IMAGES}/{name}")
+}
+
+/// The file of the map of an image that readers do not see, or not yet.
+pub fn hidden_map(image_id: u64) -> String {
+    format!("{IMAGES}/.{image_id:016x}.map")
+}
+
+/// Checks that `name` can be the name of an image in a store.
+///
+/// # Errors
+/// `Invalid`: names have 1 to 200 bytes, no slash, no control character, and no dot in front, so
+/// that a name never leads out of the store and never hides.
+pub fn check_name(name: &str) -> Result<()> {
+    let is_good = !name.is_empty()
+        && name.len() <= NAME_LEN_MAX
+        && !name.starts_with('.')
+        && !name.chars().any(|c| c == '/' || c.is_control());
+    match is_good {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "image name {name:?}: expected 1 to {NAME_LEN_MAX} bytes without '/', without control \
+             characters and without a dot in front"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_inside_the_store() {
+        for good in ["a", "gcc-14.2", "tag:latest", "ünïcode", "a..b"] {
+            check_name(good).expect(good);
+        }
+        for bad in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "a/b",
+            "/a",
+            ".hidden",
+            "a\nb",
+            &"x".repeat(201),
+        ] {
+            check_name(bad).expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn segment_names_are_numbers_and_back() {
+        for number in [0, 1, 0x1234, u64::MAX] {
+            let name = segment(number);
+            let name = name.strip_prefix("segments/").expect("a prefix");
+            assert_eq!(segment_number(name), Some(number));
+        }
+        for bad in [
+            "",
+            "1",
+            "+000000000000001",
+            "000000000000000G",
+            "0000000000000001.tmp",
+        ] {
+            assert_eq!(segment_number(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Salvage: rebuilds the metadata of a store from its image maps and segments alone.
+//!
+//! Maps say which blocks an image has, and every block's digest; segments say which records they
+//! hold. The old metadata is not looked at; it stays beside the new one as `meta.old`.
+
+use crate::disk::Access;
+use crate::engine::{Batch, Engine, Table, key_of};
+use crate::layout;
+use crate::segment::each_header;
+use crate::store::{Store, create_engine, read_file, write_file};
+use crate::writer;
+use std::collections::BTreeMap;
+use weald_format::container::RecordRef;
+use weald_format::store::{
+    BlockRow, ImageMap, ImageRow, ImageState, Location, MAP_LEN_MAX, Part, SegmentRow,
+};
+use weald_format::{Digest, ErrorKind, Result};
+
+/// What a salvage brought back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Salvaged {
+    /// Images that are whole.
+    pub images: Vec<String>,
+    /// Images of which something is missing, and what: their maps were set aside under a name
+    /// that ends in `.damaged`.
+    pub damaged: Vec<(String, String)>,
+    /// Blocks that images name.
+    pub block_count: u64,
+    /// Segments.
+    pub segment_count: u64,
+}
+
+/// What is known of all blocks.
+#[derive(Default)]
+struct Found {
+    /// Where each record lies, by what it is.
+    records: BTreeMap<[u8; 32], Vec<(Location, RecordRef)>>,
+    segments: BTreeMap<u64, SegmentRow>,
+    blocks: BTreeMap<u64, BlockRow>,
+}
+
+/// A name under which a new metadata file is made until it is complete.
+const META_NEW: &str = "meta.new";
+/// The name that the old metadata file gets.
+const META_OLD: &str = "meta.old";
+
+impl Store {
+    /// Rebuilds the metadata from maps and segments. `who` is told to a writer that comes
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// `Busy` where a writer has the store; `Io`, `Full`. The old metadata stays in place then.
+    ///
+    /// # Cost
+    /// Reads the headers of all records, about 120 bytes of memory for each.
+    pub fn salvage(&self, who: &str) -> Result<Salvaged> {
+        let disk = &*self.disk;
+        if disk.open(layout::LOCK, Access::Read).is_err() {
+            disk.open(layout::LOCK, Access::Create)?;
+        }
+        let _lock = writer::lock(self, who)?;
+        let mut found = Found::default();
+        self.scan_segments(&mut found)?;
+        let mut salvaged = Salvaged::default();
+        let mut images = Vec::new();
+        for name in self.names()? {
+            match self.salvage_image(&name, &mut found) {
+                Ok(row) => {
+                    salvaged.images.push(name.clone());
+                    images.push((name, row));
+                }
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    salvaged.damaged.push((name, error.to_string()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        salvaged.block_count = found.blocks.len() as u64;
+        salvaged.segment_count = found.segments.len() as u64;
+        self.write_metadata(&found, &images)?;
+        for (name, _) in &salvaged.damaged {
+            let aside = format!("{}/.{name}.damaged", layout::IMAGES);
+            disk.rename(&layout::map(name), &aside)?;
+        }
+        disk.sync_dir(layout::IMAGES)?;
+        Ok(salvaged)
+    }
+
+    fn scan_segments(&self, found: &mut Found) -> Result<()> {
+        for name in self.disk.list(layout::SEGMENTS)? {
+            let Some(segment) = layout::segment_number(&name) else {
+                continue;
+            };
+            let file = self.disk.open(&layout::segment(segment), Access::Read)?;
+            let mut end = weald_format::store::SEGMENT_SUPERBLOCK_LEN as u64;
+            let walked = each_header(&*file, file.len()?, &mut |offset, record| {
+                let location = Location { segment, offset };
+                found
+                    .records
+                    .entry(record.digest.0)
+                    .or_default()
+                    .push((location, record));
+                end = RecordRef { offset, ..record }.end();
+                Ok(())
+            });
+            match walked {
+                // What a crash left behind the last record, or damage: the rest is lost.
+                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                other => other?,
+            }
+            let row = SegmentRow {
+                len: end,
+                live_len: 0,
+                is_emptied: false,
+            };
+            found.segments.insert(segment, row);
+        }
+        Ok(())
+    }
+
+    /// Finds every block of an image, counts it, and renews the map where blocks have moved.
+    fn salvage_image(&self, name: &str, found: &mut Found) -> Result<ImageRow> {
+        let bytes = read_file(&*self.disk, &layout::map(name), MAP_LEN_MAX)?;
+        let mut map = self.parse_map(name, &bytes)?;
+        let is_changed = locate(&mut map, found)?;
+        for part in &map.parts {
+            if let Part::Block {
+                id,
+                location,
+                record,
+            } = part
+            {
+                count(found, *id, *location, record);
+            }
+        }
+        let new = map.encode(self.superblock.uuid);
+        if is_changed {
+            let hidden = layout::hidden_map(map.image_id);
+            write_file(&*self.disk, &hidden, &new)?;
+            self.disk.rename(&hidden, &layout::map(name))?;
+        }
+        Ok(ImageRow {
+            image_id: map.image_id,
+            map_digest: Digest::of(&new),
+            state: ImageState::Present,
+            counted_parts: map.parts.len() as u64,
+        })
+    }
+
+    fn write_metadata(&self, found: &Found, images: &[(String, ImageRow)]) -> Result<()> {
+        let disk = &*self.disk;
+        match disk.remove(META_NEW) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let engine = create_engine(disk, META_NEW, self.superblock.uuid)?;
+        let mut batch = Batch::default();
+        for (id, row) in &found.blocks {
+            batch.put(Table::Blocks, &key_of(*id), row.encode());
+            if batch.0.len() >= 1 << 16 {
+                engine.commit(&std::mem::take(&mut batch))?;
+            }
+        }
+        for (number, row) in &found.segments {
+            batch.put(Table::Segments, &key_of(*number), row.encode());
+        }
+        let mut next_image = 1;
+        for (name, row) in images {
+            next_image = next_image.max(row.image_id + 1);
+            batch.put(Table::Images, name.as_bytes(), row.encode());
+        }
+        let next = |last: Option<&u64>| last.map_or(1, |last| last + 1);
+        for (key, value) in [
+            (writer::NEXT_BLOCK, next(found.blocks.keys().next_back())),
+            (
+                writer::NEXT_SEGMENT,
+                next(found.segments.keys().next_back()),
+            ),
+            (writer::NEXT_IMAGE, next_image),
+        ] {
+            batch.put(Table::Counters, key, value.to_le_bytes().to_vec());
+        }
+        engine.commit(&batch)?;
+        drop(engine);
+        match disk.rename(layout::META, META_OLD) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        disk.rename(META_NEW, layout::META)?;
+        disk.sync_dir("")
+    }
+}
+
+/// Puts into `map` where its blocks lie now. Returns whether any has moved.
+fn locate(map: &mut ImageMap, found: &Found) -> Result<bool> {
+    let mut is_changed = false;
+    for part in &mut map.parts {
+        let Part::Block {
+            id,
+            location,
+            record,
+        } = part
+        else {
+            continue;
+        };
+        let places = found.records.get(&record.digest.0);
+        let mut places = places.into_iter().flatten().filter(|(_, r)| *r == *record);
+        let known = found.blocks.get(id).map(|row| row.location);
+        let place = match known {
+            Some(place) => Some(place),
+            None if places.clone().any(|(place, _)| place == location) => Some(*location),
+            None => places.next().map(|(place, _)| *place),
+        };
+        let Some(place) = place else {
+            let what = format!("block {id} is in no segment");
+            return Err(weald_format::Error::corrupt("segment", 0, "S-2.8", what));
+        };
+        is_changed |= place != *location;
+        *location = place;
+    }
+    Ok(is_changed)
+}
+
+fn count(found: &mut Found, id: u64, location: Location, record: &RecordRef) {
+    let row = found.blocks.entry(id).or_insert(BlockRow {
+        location,
+        references: 0,
+        record: *record,
+    });
+    row.references += 1;
+    if row.references == 1
+        && let Some(segment) = found.segments.get_mut(&location.segment)
+    {
+        segment.live_len += row.len();
+    }
+}

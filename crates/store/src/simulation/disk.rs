@@ -1,0 +1,493 @@
+//! A disk in memory that loses, tears and drops what was not synced, and fails on request.
+
+use crate::disk::{Access, Disk, DiskFile};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use weald_format::{Error, ErrorKind, Result};
+
+/// Bytes that a disk writes as a whole or not at all.
+const SECTOR_LEN: usize = 512;
+
+/// What happens at one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The power fails: nothing answers any more until [`SimDisk::reboot`].
+    PowerCut,
+    /// The call fails with EIO; of a write, a part may be done.
+    Io,
+    /// A call that needs space fails with ENOSPC; of a write, a part may be done.
+    NoSpace,
+}
+
+/// xorshift64*: the same seed gives the same run.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub fn is_one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Pending {
+    Write(usize, Vec<u8>),
+    SetLen(usize),
+}
+
+fn apply(bytes: &mut Vec<u8>, change: &Pending) {
+    match change {
+        Pending::Write(offset, new) => {
+            if bytes.len() < offset + new.len() {
+                bytes.resize(offset + new.len(), 0);
+            }
+            bytes[*offset..offset + new.len()].copy_from_slice(new);
+        }
+        Pending::SetLen(len) => bytes.resize(*len, 0),
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct FileState {
+    durable: Vec<u8>,
+    current: Vec<u8>,
+    pending: Vec<Pending>,
+}
+
+impl FileState {
+    fn change(&mut self, change: Pending) {
+        apply(&mut self.current, &change);
+        self.pending.push(change);
+    }
+
+    /// What a crash leaves: of the writes since the last sync any, each whole, torn or not at all;
+    /// of the lengths one that the file had, because a journal keeps the order of these.
+    fn crash(&mut self, random: &mut Random) {
+        let pending = std::mem::take(&mut self.pending);
+        let kept = random.below(pending.len() as u64 + 1) as usize;
+        let mut len = self.durable.len();
+        for change in &pending[..kept] {
+            len = match change {
+                Pending::Write(offset, bytes) => len.max(offset + bytes.len()),
+                Pending::SetLen(len) => *len,
+            };
+        }
+        for change in &pending {
+            match (change, random.below(4)) {
+                (Pending::Write(offset, bytes), 1) => {
+                    for (no, sector) in bytes.chunks(SECTOR_LEN).enumerate() {
+                        if random.is_one_in(2) {
+                            let at = offset + no * SECTOR_LEN;
+                            apply(&mut self.durable, &Pending::Write(at, sector.to_vec()));
+                        }
+                    }
+                }
+                (Pending::Write(..), 2..) => apply(&mut self.durable, change),
+                // What was cut off may come back with the length, but not with the bytes.
+                (Pending::SetLen(len), _) if *len < self.durable.len() => {
+                    self.durable[*len..].fill(0);
+                }
+                _ => {}
+            }
+        }
+        self.durable.resize(len, 0);
+        self.current = self.durable.clone();
+    }
+}
+
+type FileNo = usize;
+
+#[derive(Debug, Clone)]
+enum NameChange {
+    Set(String, FileNo),
+    Remove(String),
+    Dir(String),
+}
+
+#[derive(Debug, Clone, Default)]
+struct Names {
+    files: BTreeMap<String, FileNo>,
+    dirs: BTreeSet<String>,
+}
+
+impl Names {
+    fn apply(&mut self, changes: &[NameChange]) {
+        for change in changes {
+            match change {
+                NameChange::Set(name, file) => drop(self.files.insert(name.clone(), *file)),
+                NameChange::Remove(name) => drop(self.files.remove(name)),
+                NameChange::Dir(name) => drop(self.dirs.insert(name.clone())),
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    files: Vec<FileState>,
+    current: Names,
+    durable: Names,
+    /// Changes of names that are not synced, by directory; each entry is atomic.
+    pending: BTreeMap<String, Vec<Vec<NameChange>>>,
+    locks: Vec<(FileNo, u64, u64, bool)>,
+    next_handle: u64,
+    random: Random,
+    calls: u64,
+    fault: Option<(u64, Fault)>,
+    is_off: bool,
+}
+
+/// The disk; clones are the same disk.
+#[derive(Debug, Clone)]
+pub struct SimDisk(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct SimFile {
+    disk: SimDisk,
+    file: FileNo,
+    handle: u64,
+}
+
+fn dir_of(name: &str) -> String {
+    name.rsplit_once('/')
+        .map_or(String::new(), |(dir, _)| dir.to_owned())
+}
+
+fn failed(code: i32) -> Error {
+    Error::io("simulated disk", std::io::Error::from_raw_os_error(code))
+}
+
+const EIO: i32 = 5;
+const ENOENT: i32 = 2;
+const ENOSPC: i32 = 28;
+
+impl SimDisk {
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            files: Vec::new(),
+            current: Names::default(),
+            durable: Names::default(),
+            pending: BTreeMap::new(),
+            locks: Vec::new(),
+            next_handle: 0,
+            random: Random::new(seed ^ 0xd15c),
+            calls: 0,
+            fault: None,
+            is_off: false,
+        })))
+    }
+
+    /// Has the call after `count` more fail.
+    pub fn fail_after(&self, count: u64, fault: Fault) {
+        let mut state = self.0.lock();
+        state.fault = Some((state.calls + count, fault));
+    }
+
+    /// Lets all calls succeed from now on.
+    pub fn heal(&self) {
+        self.0.lock().fault = None;
+    }
+
+    pub fn is_off(&self) -> bool {
+        self.0.lock().is_off
+    }
+
+    /// The disk after a power cut: what was synced, and some of the rest.
+    pub fn reboot(&self) -> Self {
+        let mut state = self.0.lock();
+        state.is_off = true;
+        let mut random = state.random.clone();
+        let mut names = state.durable.clone();
+        for changes in state.pending.values() {
+            // A journal keeps the order of changes, so a prefix of them survives.
+            let kept = random.below(changes.len() as u64 + 1) as usize;
+            changes[..kept]
+                .iter()
+                .for_each(|change| names.apply(change));
+        }
+        let mut files = state.files.clone();
+        files.iter_mut().for_each(|file| file.crash(&mut random));
+        Self(Arc::new(Mutex::new(State {
+            files,
+            current: names.clone(),
+            durable: names,
+            pending: BTreeMap::new(),
+            locks: Vec::new(),
+            next_handle: 0,
+            random,
+            calls: 0,
+            fault: None,
+            is_off: false,
+        })))
+    }
+
+    /// Bytes of all files below `dir`.
+    pub fn len_below(&self, dir: &str) -> usize {
+        let state = self.0.lock();
+        let files = state
+            .current
+            .files
+            .iter()
+            .filter(|(name, _)| name.starts_with(dir));
+        files
+            .map(|(_, &file)| state.files[file].current.len())
+            .sum()
+    }
+
+    /// Flips a bit of the file `name`, durably: what a failing medium does.
+    pub fn flip(&self, name: &str, byte: usize, bit: u8) {
+        let mut state = self.0.lock();
+        let file = state.current.files[name];
+        state.files[file].current[byte] ^= 1 << bit;
+        state.files[file].durable[byte] ^= 1 << bit;
+    }
+
+    /// Counts a call, and says what fails of it.
+    fn call(&self, state: &mut State) -> Result<Option<Fault>> {
+        if state.is_off {
+            return Err(failed(EIO));
+        }
+        state.calls += 1;
+        match state.fault {
+            Some((at, fault)) if state.calls > at => {
+                state.fault = None;
+                state.is_off = fault == Fault::PowerCut;
+                Ok(Some(fault))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A call that needs no space.
+    fn plain_call(&self, state: &mut State) -> Result<()> {
+        match self.call(state)? {
+            None | Some(Fault::NoSpace) => Ok(()),
+            Some(_) => Err(failed(EIO)),
+        }
+    }
+
+    /// A call that may need space.
+    fn growing_call(&self, state: &mut State) -> Result<()> {
+        match self.call(state)? {
+            None => Ok(()),
+            Some(Fault::NoSpace) => Err(failed(ENOSPC)),
+            Some(_) => Err(failed(EIO)),
+        }
+    }
+}
+
+impl State {
+    fn change_names(&mut self, dir: String, changes: Vec<NameChange>) {
+        self.current.apply(&changes);
+        self.pending.entry(dir).or_default().push(changes);
+    }
+}
+
+impl Disk for SimDisk {
+    fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>> {
+        let mut state = self.0.lock();
+        let found = state.current.files.get(name).copied();
+        let file = match (access, found) {
+            (Access::Create, None) => {
+                self.growing_call(&mut state)?;
+                state.files.push(FileState::default());
+                let file = state.files.len() - 1;
+                let change = NameChange::Set(name.to_owned(), file);
+                state.change_names(dir_of(name), vec![change]);
+                file
+            }
+            (Access::Create, Some(_)) => return Err(Error::new(ErrorKind::Busy, "exists")),
+            (_, None) => return Err(failed(ENOENT)),
+            (_, Some(file)) => {
+                self.plain_call(&mut state)?;
+                file
+            }
+        };
+        state.next_handle += 1;
+        let handle = state.next_handle;
+        Ok(Box::new(SimFile {
+            disk: self.clone(),
+            file,
+            handle,
+        }))
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<String>> {
+        let mut state = self.0.lock();
+        self.plain_call(&mut state)?;
+        if !state.current.dirs.contains(dir) {
+            return Err(failed(ENOENT));
+        }
+        let names = state.current.files.keys().chain(&state.current.dirs);
+        let below = names.filter(|name| !name.is_empty() && dir_of(name) == dir);
+        Ok(below
+            .map(|name| name.rsplit('/').next().unwrap_or(name).to_owned())
+            .collect())
+    }
+
+    fn make_dir(&self, dir: &str) -> Result<()> {
+        let mut state = self.0.lock();
+        self.growing_call(&mut state)?;
+        state.change_names(dir_of(dir), vec![NameChange::Dir(dir.to_owned())]);
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let mut state = self.0.lock();
+        self.plain_call(&mut state)?;
+        let file = *state
+            .current
+            .files
+            .get(from)
+            .ok_or_else(|| failed(ENOENT))?;
+        let changes = vec![
+            NameChange::Remove(from.to_owned()),
+            NameChange::Set(to.to_owned(), file),
+        ];
+        state.change_names(dir_of(to), changes);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        let mut state = self.0.lock();
+        if !state.current.files.contains_key(name) {
+            return Err(failed(ENOENT));
+        }
+        self.plain_call(&mut state)?;
+        state.change_names(dir_of(name), vec![NameChange::Remove(name.to_owned())]);
+        Ok(())
+    }
+
+    fn sync_dir(&self, dir: &str) -> Result<()> {
+        let mut state = self.0.lock();
+        self.plain_call(&mut state)?;
+        for changes in state.pending.remove(dir).unwrap_or_default() {
+            state.durable.apply(&changes);
+        }
+        Ok(())
+    }
+
+    fn shown(&self) -> String {
+        "store".to_owned()
+    }
+}
+
+impl SimFile {
+    fn with<T>(&self, change: impl FnOnce(&SimDisk, &mut State) -> Result<T>) -> Result<T> {
+        change(&self.disk, &mut self.disk.0.lock())
+    }
+
+    fn changed(&self, change: Pending) -> Result<()> {
+        self.with(|disk, state| {
+            let fault = disk.call(state)?;
+            let code = match fault {
+                None => None,
+                Some(Fault::NoSpace) => Some(ENOSPC),
+                Some(Fault::Io | Fault::PowerCut) => Some(EIO),
+            };
+            // A write that fails may be done in part.
+            let done = match (code, change) {
+                (None, change) => Some(change),
+                (Some(_), Pending::Write(offset, mut bytes)) => {
+                    let kept = state.random.below(bytes.len() as u64 + 1) as usize;
+                    bytes.truncate(kept);
+                    Some(Pending::Write(offset, bytes))
+                }
+                (Some(_), Pending::SetLen(_)) => None,
+            };
+            if let Some(done) = done {
+                state.files[self.file].change(done);
+            }
+            code.map_or(Ok(()), |code| Err(failed(code)))
+        })
+    }
+}
+
+impl DiskFile for SimFile {
+    fn len(&self) -> Result<u64> {
+        self.with(|disk, state| {
+            disk.plain_call(state)?;
+            Ok(state.files[self.file].current.len() as u64)
+        })
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.with(|disk, state| {
+            disk.plain_call(state)?;
+            let at = offset as usize;
+            let bytes = state.files[self.file].current.get(at..at + buf.len());
+            buf.copy_from_slice(bytes.ok_or_else(|| failed(EIO))?);
+            Ok(())
+        })
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.changed(Pending::Write(offset as usize, bytes.to_vec()))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.changed(Pending::SetLen(len as usize))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.with(|disk, state| {
+            let called = disk.plain_call(state);
+            let file = &mut state.files[self.file];
+            let pending = std::mem::take(&mut file.pending);
+            // After a failed sync the kernel takes the pages for clean: they may never be written.
+            called?;
+            pending
+                .iter()
+                .for_each(|change| apply(&mut file.durable, change));
+            Ok(())
+        })
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        self.changed(Pending::Write(offset as usize, vec![0; len as usize]))
+    }
+
+    fn try_lock(&self, offset: u64, is_exclusive: bool) -> Result<bool> {
+        self.with(|_, state| {
+            let clash = state.locks.iter().any(|&(file, handle, at, exclusive)| {
+                file == self.file
+                    && handle != self.handle
+                    && at == offset
+                    && (exclusive || is_exclusive)
+            });
+            if !clash {
+                state
+                    .locks
+                    .push((self.file, self.handle, offset, is_exclusive));
+            }
+            Ok(!clash)
+        })
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        self.disk
+            .0
+            .lock()
+            .locks
+            .retain(|(_, handle, ..)| *handle != self.handle);
+    }
+}

@@ -1,0 +1,201 @@
+//! A store as readers see it: its superblock, the names of its images, and their maps.
+//!
+//! Readers never open the metadata engine. What they need stands in the map of each image, which
+//! is replaced as a whole, so that any number of readers goes on beside one writer, without
+//! locks and from read-only media too.
+
+use crate::disk::{Access, Disk, DiskFile};
+use crate::engine::redb::RedbEngine;
+use crate::engine::{Batch, Engine, Table};
+use crate::image::StoredImage;
+use crate::layout;
+use std::sync::Arc;
+use weald_format::store::{
+    ImageMap, MAP_LEN_MAX, SEGMENT_SUPERBLOCK_LEN, STORE_SUPERBLOCK_LEN, StoreSuperblock, Uuid,
+};
+use weald_format::{Error, ErrorKind, Result};
+use zerocopy::IntoBytes;
+
+/// Bytes after which a segment is closed, if nobody says otherwise.
+pub const SEGMENT_LEN_DEFAULT: u64 = 64 << 20;
+/// Pages of the metadata engine that stay in memory, bytes.
+pub(crate) const ENGINE_CACHE_LEN: usize = 32 << 20;
+/// The counter that holds the store's identity, so that an engine's file that is empty or foreign
+/// is never taken for the store's.
+pub(crate) const UUID_KEY: &[u8] = b"uuid";
+
+/// A store, open for reading.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) superblock: StoreSuperblock,
+}
+
+/// Reads the whole file `name`, which must not be longer than `len_max`.
+pub(crate) fn read_file(disk: &dyn Disk, name: &str, len_max: u64) -> Result<Vec<u8>> {
+    let file = disk.open(name, Access::Read)?;
+    let len = file.len()?;
+    if len > len_max {
+        let what = format!(
+            "{}/{name}: {len} bytes, expected at most {len_max}",
+            disk.shown()
+        );
+        return Err(Error::limit(what));
+    }
+    let mut bytes = vec![0; len as usize];
+    file.read_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// Writes the new file `name` and makes its bytes durable, not its name.
+pub(crate) fn write_file(disk: &dyn Disk, name: &str, bytes: &[u8]) -> Result<()> {
+    match disk.remove(name) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = disk.open(name, Access::Create)?;
+    file.write_at(bytes, 0)?;
+    file.sync()
+}
+
+/// Opens the metadata engine of the store `uuid`.
+///
+/// # Errors
+/// `Corrupt` where it is missing, damaged or another store's; `Busy`, `Io`.
+pub(crate) fn open_engine(disk: &dyn Disk, uuid: Uuid) -> Result<RedbEngine> {
+    let shown = format!("{}/{}", disk.shown(), layout::META);
+    let missing = |found: &str| {
+        let what = format!(
+            "{shown}: {found}: 'weald store salvage' rebuilds the metadata from the segments"
+        );
+        Error::corrupt("store metadata", 0, "S-5.1", what)
+    };
+    let file = match disk.open(layout::META, Access::Write) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(missing("is missing")),
+        other => other?,
+    };
+    if file.len()? == 0 {
+        return Err(missing("is empty"));
+    }
+    let engine = RedbEngine::open(Arc::from(file), shown.clone(), ENGINE_CACHE_LEN)?;
+    match engine.get(Table::Counters, UUID_KEY)? {
+        Some(found) if found == uuid => Ok(engine),
+        _ => Err(missing("belongs to another store")),
+    }
+}
+
+/// Makes a new engine's file under the name `name`.
+pub(crate) fn create_engine(disk: &dyn Disk, name: &str, uuid: Uuid) -> Result<RedbEngine> {
+    let file = disk.open(name, Access::Create)?;
+    let shown = format!("{}/{name}", disk.shown());
+    let engine = RedbEngine::open(Arc::from(file), shown, ENGINE_CACHE_LEN)?;
+    let mut batch = Batch::default();
+    batch.put(Table::Counters, UUID_KEY, uuid.to_vec());
+    engine.commit(&batch)?;
+    Ok(engine)
+}
+
+impl Store {
+    /// Makes an empty store on `disk`, whose directory must be missing or empty. `uuid` is random.
+    ///
+    /// The superblock comes last: a directory without one is no store.
+    ///
+    /// # Errors
+    /// `Busy` where the directory is not empty; `Invalid` for a segment length under 4 KiB; `Io`,
+    /// `Full`.
+    pub fn create(disk: Arc<dyn Disk>, uuid: Uuid, segment_len: u64) -> Result<Self> {
+        if segment_len < (4 << 10).max(SEGMENT_SUPERBLOCK_LEN as u64) {
+            return Err(Error::invalid(format!(
+                "segments of {segment_len} bytes: at least 4 KiB"
+            )));
+        }
+        match disk.list("") {
+            Ok(names) if names.is_empty() => {}
+            Ok(_) => {
+                let what = format!("{}: the directory is not empty", disk.shown());
+                return Err(Error::new(ErrorKind::Busy, what));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => disk.make_dir("")?,
+            Err(error) => return Err(error),
+        }
+        disk.make_dir(layout::SEGMENTS)?;
+        disk.make_dir(layout::IMAGES)?;
+        drop(create_engine(&*disk, layout::META, uuid)?);
+        disk.open(layout::LOCK, Access::Create)?.sync()?;
+        let superblock = StoreSuperblock { uuid, segment_len };
+        write_file(&*disk, "store.new", superblock.encode().as_bytes())?;
+        disk.sync_dir("")?;
+        disk.rename("store.new", layout::SUPERBLOCK)?;
+        disk.sync_dir("")?;
+        Ok(Self { disk, superblock })
+    }
+
+    /// Opens the store on `disk`.
+    ///
+    /// # Errors
+    /// `NotFound` where there is no store; `Unsupported` where a newer Weald made it; `Corrupt`,
+    /// `Io`.
+    pub fn open(disk: Arc<dyn Disk>) -> Result<Self> {
+        let bytes = read_file(&*disk, layout::SUPERBLOCK, STORE_SUPERBLOCK_LEN as u64 * 16)?;
+        let superblock = StoreSuperblock::parse(&bytes).map_err(|e| e.context(disk.shown()))?;
+        Ok(Self { disk, superblock })
+    }
+
+    /// Identity of the store.
+    pub fn uuid(&self) -> Uuid {
+        self.superblock.uuid
+    }
+
+    /// Names of the images, sorted.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let mut names = self.disk.list(layout::IMAGES)?;
+        names.retain(|name| layout::check_name(name).is_ok());
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The map of the image `name`.
+    ///
+    /// # Errors
+    /// `NotFound` where there is no such image, with the names that there are; `Invalid` for a
+    /// name that no image can have; `Corrupt`, `Io`.
+    pub fn map(&self, name: &str) -> Result<ImageMap> {
+        layout::check_name(name)?;
+        match read_file(&*self.disk, &layout::map(name), MAP_LEN_MAX) {
+            Ok(bytes) => self.parse_map(name, &bytes),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(self.no_image(name)),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn parse_map(&self, name: &str, bytes: &[u8]) -> Result<ImageMap> {
+        let parsed = ImageMap::parse(bytes, self.superblock.uuid);
+        parsed.map_err(|e| e.context(format_args!("{}:{name}", self.disk.shown())))
+    }
+
+    fn no_image(&self, name: &str) -> Error {
+        let shown = self.disk.shown();
+        let names = self.names().unwrap_or_default();
+        let what = match names.len() {
+            0 => format!("{shown}:{name}: the store has no image yet"),
+            _ => format!("{shown}:{name}: no such image: 'weald store ls {shown}' lists them"),
+        };
+        Error::not_found(what)
+    }
+
+    /// The image `name`, to be read like a file. `store rm` refuses to remove it meanwhile.
+    ///
+    /// # Errors
+    /// As [`Store::map`].
+    pub fn image(&self, name: &str) -> Result<StoredImage> {
+        StoredImage::open(self.clone(), name)
+    }
+
+    /// An open superblock, whose bytes behind [`layout::IMAGE_LOCKS`] are the images' locks.
+    pub(crate) fn lock_file(&self, access: Access) -> Result<Box<dyn DiskFile>> {
+        self.disk.open(layout::SUPERBLOCK, access)
+    }
+}

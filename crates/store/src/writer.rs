@@ -1,0 +1,537 @@
+//! The one writer of a store: its lock, its counters, the segment under way, and how changes
+//! become durable.
+//!
+//! One order holds everywhere: bytes are synced before the commit that names them, and a file is
+//! removed only after the commit that forgets it. So a crash leaves a store that holds what was
+//! committed, and at most files that nothing names; [`crate::recover`] finishes what was under way.
+
+use crate::disk::{Access, DiskFile};
+use crate::engine::{Batch, Engine, Table, key_of};
+use crate::index::{DedupIndex, NEIGHBOURS};
+use crate::layout;
+use crate::segment::{SegmentWriter, read_record};
+use crate::store::{Store, open_engine};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use weald_format::container::RecordRef;
+use weald_format::store::{BlockRow, ImageRow, Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow};
+use weald_format::{Digest, Error, ErrorKind, Result};
+
+/// Appended bytes after which a commit makes them durable, so that what waits in memory, and what
+/// a crash undoes, is bounded.
+const COMMIT_LEN: u64 = 256 << 20;
+/// Rows of blocks that wait for a commit, likewise.
+const COMMIT_ROWS: usize = 1 << 16;
+
+/// How a store is opened for writing.
+#[derive(Debug, Clone)]
+pub struct WriteOptions {
+    /// The writer in words, for the message that a second one gets: process id and command.
+    pub who: String,
+    /// Memory of the dedup index, bytes.
+    pub index_len: u64,
+    /// Read a block that is there already and compare its digest before it counts as there; one
+    /// that is damaged is stored anew.
+    pub verifies_duplicates: bool,
+    /// A bug that the simulation must find.
+    #[cfg(test)]
+    pub bug: Option<crate::simulation::Bug>,
+}
+
+impl WriteOptions {
+    /// Usual options for the writer `who`.
+    pub fn new(who: impl Into<String>) -> Self {
+        Self {
+            who: who.into(),
+            index_len: 64 << 20,
+            verifies_duplicates: false,
+            #[cfg(test)]
+            bug: None,
+        }
+    }
+}
+
+/// What a change of the references of blocks does to one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Count {
+    Up,
+    Down,
+}
+
+/// A store, open for writing.
+#[derive(Debug)]
+pub struct StoreWriter {
+    pub(crate) store: Store,
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) options: WriteOptions,
+    /// Held until the writer is dropped.
+    _lock: Box<dyn DiskFile>,
+    index: Option<DedupIndex>,
+    /// Rows of blocks around the last hit: what was stored together comes together again.
+    near: BTreeMap<u64, BlockRow>,
+    segment: Option<SegmentWriter>,
+    /// Rows that wait for the next commit.
+    blocks: BTreeMap<u64, BlockRow>,
+    segments: BTreeMap<u64, SegmentRow>,
+    appended_len: u64,
+    next_block: u64,
+    next_segment: u64,
+    next_image: u64,
+    /// Segments below this one are not gone on with: the collector empties them.
+    resume_from: u64,
+    is_dead: bool,
+}
+
+pub(crate) const NEXT_BLOCK: &[u8] = b"next_block";
+pub(crate) const NEXT_SEGMENT: &[u8] = b"next_segment";
+pub(crate) const NEXT_IMAGE: &[u8] = b"next_image";
+
+fn counter(engine: &dyn Engine, key: &[u8]) -> Result<u64> {
+    let Some(value) = engine.get(Table::Counters, key)? else {
+        return Ok(1);
+    };
+    let bytes = value.as_slice().try_into().map_err(|_| {
+        let what = "a counter has not eight bytes";
+        Error::corrupt("store metadata", 0, "S-5.2", what)
+    })?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Locks the store `store` for the one writer.
+pub(crate) fn lock(store: &Store, who: &str) -> Result<Box<dyn DiskFile>> {
+    let shown = store.disk.shown();
+    let file = store.disk.open(layout::LOCK, Access::Write)?;
+    if !file.try_lock(0, true)? {
+        let mut text = vec![0; file.len()?.min(512) as usize];
+        let told = match file.read_at(&mut text, 0) {
+            Ok(()) => String::from_utf8_lossy(&text).trim_end().to_owned(),
+            Err(_) => String::new(),
+        };
+        let holder = match told.is_empty() {
+            true => "another process".to_owned(),
+            false => told,
+        };
+        let what = format!("{shown}: is being written by {holder}: try again when it has ended");
+        return Err(Error::new(ErrorKind::Busy, what));
+    }
+    file.set_len(0)?;
+    file.write_at(who.as_bytes(), 0)?;
+    Ok(file)
+}
+
+impl Store {
+    /// Opens the store for writing, and finishes what a writer before left half done.
+    ///
+    /// # Errors
+    /// `Busy` where another writer has it, with its process id and command; `Corrupt` where the
+    /// metadata is missing, damaged or older than the images; `Io`, `Full`.
+    pub fn write(&self, options: WriteOptions) -> Result<StoreWriter> {
+        let lock = lock(self, &options.who)?;
+        let engine = open_engine(&*self.disk, self.superblock.uuid)?;
+        let mut writer = StoreWriter {
+            next_block: counter(&engine, NEXT_BLOCK)?,
+            next_segment: counter(&engine, NEXT_SEGMENT)?,
+            next_image: counter(&engine, NEXT_IMAGE)?,
+            store: self.clone(),
+            engine: Box::new(engine),
+            options,
+            _lock: lock,
+            index: None,
+            near: BTreeMap::new(),
+            segment: None,
+            blocks: BTreeMap::new(),
+            segments: BTreeMap::new(),
+            appended_len: 0,
+            resume_from: 0,
+            is_dead: false,
+        };
+        writer.recover()?;
+        Ok(writer)
+    }
+}
+
+impl StoreWriter {
+    /// The store, as readers see it.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_bug(&self, bug: crate::simulation::Bug) -> bool {
+        self.options.bug == Some(bug)
+    }
+
+    /// Runs `change`; after a failure the writer is dead, because nobody knows what reached the
+    /// disk.
+    pub(crate) fn guarded<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.is_dead {
+            let what = format!(
+                "{}: an earlier write failed: open the store again",
+                self.store.disk.shown()
+            );
+            return Err(Error::new(ErrorKind::Io, what));
+        }
+        self.is_dead = true;
+        let result = change(self)?;
+        self.is_dead = false;
+        Ok(result)
+    }
+
+    /// The row of block `id`, with what waits for a commit.
+    pub(crate) fn block_row(&self, id: u64) -> Result<BlockRow> {
+        if let Some(row) = self.blocks.get(&id) {
+            return Ok(*row);
+        }
+        match self.engine.get(Table::Blocks, &key_of(id))? {
+            Some(value) => BlockRow::parse(&value),
+            None => {
+                let what = format!("block {id} has no row");
+                Err(Error::corrupt("store metadata", 0, "S-5.3", what))
+            }
+        }
+    }
+
+    pub(crate) fn segment_row(&self, number: u64) -> Result<SegmentRow> {
+        if let Some(row) = self.segments.get(&number) {
+            return Ok(*row);
+        }
+        match self.engine.get(Table::Segments, &key_of(number))? {
+            Some(value) => SegmentRow::parse(&value),
+            None => {
+                let what = format!("segment {number} has no row");
+                Err(Error::corrupt("store metadata", 0, "S-5.3", what))
+            }
+        }
+    }
+
+    pub(crate) fn set_block(&mut self, id: u64, row: BlockRow) {
+        self.near.remove(&id);
+        self.blocks.insert(id, row);
+    }
+
+    pub(crate) fn set_segment(&mut self, number: u64, row: SegmentRow) {
+        self.segments.insert(number, row);
+    }
+
+    /// The id that the next new block gets.
+    pub(crate) fn next_block_id(&self) -> u64 {
+        self.next_block
+    }
+
+    /// A number for a new image.
+    pub(crate) fn take_image_id(&mut self) -> u64 {
+        let id = self.next_image;
+        self.next_image += 1;
+        id
+    }
+
+    /// The segment that takes `len` more bytes; its row is committed before its file is made, so
+    /// that no file is ever without a row.
+    fn open_segment(&mut self, len: u64) -> Result<&mut SegmentWriter> {
+        let disk = self.store.disk.clone();
+        let limit = self.store.superblock.segment_len;
+        let uuid = self.store.superblock.uuid;
+        if self.segment.as_ref().is_some_and(|s| s.len() + len > limit) {
+            self.commit(Batch::default())?;
+            self.segment = None;
+        }
+        if self.segment.is_none() {
+            self.segment = Some(match self.unfinished_segment(len)? {
+                Some((number, row)) => SegmentWriter::resume(&*disk, uuid, number, row.len)?,
+                None => {
+                    let number = self.next_segment;
+                    self.next_segment += 1;
+                    let row = SegmentRow {
+                        len: SEGMENT_SUPERBLOCK_LEN as u64,
+                        live_len: 0,
+                        is_emptied: false,
+                    };
+                    self.set_segment(number, row);
+                    self.commit(Batch::default())?;
+                    SegmentWriter::create(&*disk, uuid, number)?
+                }
+            });
+        }
+        self.segment
+            .as_mut()
+            .ok_or_else(|| Error::invalid("no segment is open"))
+    }
+
+    /// The newest segment, if it has room for `len` more bytes.
+    fn unfinished_segment(&self, len: u64) -> Result<Option<(u64, SegmentRow)>> {
+        let number = self.next_segment.saturating_sub(1);
+        if number < self.resume_from {
+            return Ok(None);
+        }
+        let Some(value) = self.engine.get(Table::Segments, &key_of(number))? else {
+            return Ok(None);
+        };
+        let row = SegmentRow::parse(&value)?;
+        let has_room = row.len + len <= self.store.superblock.segment_len;
+        // Of a segment that a crash left without bytes the file may be missing.
+        let is_written = row.len > SEGMENT_SUPERBLOCK_LEN as u64;
+        Ok((has_room && is_written && !row.is_emptied).then_some((number, row)))
+    }
+
+    /// Appends a record and returns where it lies; it is durable with the next commit.
+    pub(crate) fn append(&mut self, record: &RecordRef, stored: &[u8]) -> Result<Location> {
+        let record = RecordRef {
+            offset: 0,
+            ..*record
+        };
+        let len = weald_format::container::HEADER_LEN as u64 + record.stored_len;
+        let segment = self.open_segment(len)?;
+        let location = segment.append(&record, stored)?;
+        let (number, end) = (segment.number(), segment.len());
+        let mut row = self.segment_row(number)?;
+        row.len = end;
+        self.set_segment(number, row);
+        self.appended_len += len;
+        Ok(location)
+    }
+
+    /// The block with this record: the one that is there, else a new one without references.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Corrupt`.
+    pub(crate) fn put_block(&mut self, record: &RecordRef, stored: &[u8]) -> Result<u64> {
+        let record = RecordRef {
+            offset: 0,
+            ..*record
+        };
+        if let Some(id) = self.find(&record)? {
+            return Ok(id);
+        }
+        let location = self.append(&record, stored)?;
+        let id = self.next_block;
+        self.next_block += 1;
+        self.set_block(
+            id,
+            BlockRow {
+                location,
+                references: 0,
+                record,
+            },
+        );
+        if let Some(index) = &mut self.index {
+            index.insert(&record.digest, id);
+        }
+        if self.appended_len >= COMMIT_LEN || self.blocks.len() >= COMMIT_ROWS {
+            self.commit(Batch::default())?;
+        }
+        Ok(id)
+    }
+
+    /// The block that is exactly this record, if the index knows it.
+    fn find(&mut self, record: &RecordRef) -> Result<Option<u64>> {
+        if self.index.is_none() {
+            self.index = Some(self.build_index()?);
+        }
+        let near = self.near.iter().find(|(_, row)| row.record == *record);
+        let mut ids: Vec<u64> = near.map(|(&id, _)| id).into_iter().collect();
+        ids.extend(
+            self.index
+                .iter()
+                .flat_map(|index| index.candidates(&record.digest)),
+        );
+        for id in ids {
+            let row = match self.block_row(id) {
+                Err(error) if error.kind() == ErrorKind::Corrupt => continue,
+                other => other?,
+            };
+            if row.record == *record && self.is_readable(&row)? {
+                self.load_neighbours(id)?;
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_readable(&self, row: &BlockRow) -> Result<bool> {
+        if !self.options.verifies_duplicates || self.is_unwritten(row.location) {
+            return Ok(true);
+        }
+        let file = self
+            .store
+            .disk
+            .open(&layout::segment(row.location.segment), Access::Read);
+        match file.and_then(|file| read_record(&*file, row.location, &row.record)) {
+            Ok(_) => Ok(true),
+            Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the record may still wait in the buffer of the segment under way.
+    fn is_unwritten(&self, location: Location) -> bool {
+        self.segment
+            .as_ref()
+            .is_some_and(|segment| segment.number() == location.segment)
+    }
+
+    /// Where the index does not know every block, the rows around a hit stand in for it.
+    fn load_neighbours(&mut self, id: u64) -> Result<()> {
+        let is_sampled = self.index.as_ref().is_some_and(DedupIndex::is_sampled);
+        if !is_sampled || self.near.contains_key(&(id + 1)) {
+            return Ok(());
+        }
+        let mut near = BTreeMap::new();
+        let first = id.saturating_sub(NEIGHBOURS / 4);
+        self.engine
+            .scan(Table::Blocks, &key_of(first), &mut |key, value| {
+                match crate::engine::number_of(key) {
+                    Some(at) if at <= id + NEIGHBOURS => near.insert(at, BlockRow::parse(value)?),
+                    _ => return Ok(ControlFlow::Break(())),
+                };
+                Ok(ControlFlow::Continue(()))
+            })?;
+        self.near = near;
+        Ok(())
+    }
+
+    fn build_index(&self) -> Result<DedupIndex> {
+        let mut index = DedupIndex::new(self.options.index_len);
+        self.each_block(&mut |id, row| {
+            index.insert(&row.record.digest, id);
+            Ok(())
+        })?;
+        Ok(index)
+    }
+
+    /// Visits the rows of all committed blocks, by id.
+    pub(crate) fn each_block(
+        &self,
+        visit: &mut dyn FnMut(u64, BlockRow) -> Result<()>,
+    ) -> Result<()> {
+        each_row(&*self.engine, Table::Blocks, &mut |id, value| {
+            visit(id, BlockRow::parse(value)?)
+        })
+    }
+
+    /// Visits the rows of all committed segments, by number.
+    pub(crate) fn each_segment(
+        &self,
+        visit: &mut dyn FnMut(u64, SegmentRow) -> Result<()>,
+    ) -> Result<()> {
+        each_row(&*self.engine, Table::Segments, &mut |no, value| {
+            visit(no, SegmentRow::parse(value)?)
+        })
+    }
+
+    /// The rows of all images, by name.
+    pub(crate) fn image_rows(&self) -> Result<Vec<(String, ImageRow)>> {
+        let mut rows = Vec::new();
+        self.engine.scan(Table::Images, &[], &mut |key, value| {
+            let name = String::from_utf8(key.to_vec()).map_err(|_| {
+                Error::corrupt(
+                    "store metadata",
+                    0,
+                    "S-5.4",
+                    "the name of an image is no UTF-8",
+                )
+            })?;
+            rows.push((name, ImageRow::parse(value)?));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(rows)
+    }
+
+    pub(crate) fn image_row(&self, name: &str) -> Result<Option<ImageRow>> {
+        let value = self.engine.get(Table::Images, name.as_bytes())?;
+        value.map(|value| ImageRow::parse(&value)).transpose()
+    }
+
+    /// Changes the references of block `id` by one, and the live bytes of its segment with it.
+    pub(crate) fn count(&mut self, id: u64, count: Count) -> Result<()> {
+        let mut row = self.block_row(id)?;
+        let mut segment = self.segment_row(row.location.segment)?;
+        let wrong = || {
+            let what = format!("references of block {id} and live bytes of its segment disagree");
+            Error::corrupt("store metadata", 0, "S-5.5", what)
+        };
+        match count {
+            Count::Up => {
+                if row.references == 0 {
+                    segment.live_len += row.len();
+                }
+                row.references += 1;
+            }
+            Count::Down => {
+                row.references = row.references.checked_sub(1).ok_or_else(wrong)?;
+                if row.references == 0 {
+                    segment.live_len = segment.live_len.checked_sub(row.len()).ok_or_else(wrong)?;
+                }
+            }
+        }
+        self.set_segment(row.location.segment, segment);
+        self.set_block(id, row);
+        Ok(())
+    }
+
+    /// Forgets block `id`.
+    pub(crate) fn forget_block(&mut self, batch: &mut Batch, id: u64, digest: &Digest) {
+        self.blocks.remove(&id);
+        self.near.remove(&id);
+        batch.remove(Table::Blocks, &key_of(id));
+        if let Some(index) = &mut self.index {
+            index.remove(digest, id);
+        }
+    }
+
+    /// Appends to none of the segments that there are any more: they may be emptied.
+    pub(crate) fn begin_new_segment(&mut self) {
+        self.segment = None;
+        self.resume_from = self.next_segment;
+    }
+
+    /// Makes durable: first the appended bytes, then all rows that wait, and `batch`, in one
+    /// transaction.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub(crate) fn commit(&mut self, mut batch: Batch) -> Result<()> {
+        if let Some(segment) = &mut self.segment {
+            #[cfg(test)]
+            let skips = self.options.bug == Some(crate::simulation::Bug::MetadataBeforeData);
+            #[cfg(not(test))]
+            let skips = false;
+            if !skips {
+                segment.sync(&*self.store.disk)?;
+            }
+        }
+        for (id, row) in &self.blocks {
+            batch.put(Table::Blocks, &key_of(*id), row.encode());
+        }
+        for (number, row) in &self.segments {
+            batch.put(Table::Segments, &key_of(*number), row.encode());
+        }
+        for (key, next) in [
+            (NEXT_BLOCK, self.next_block),
+            (NEXT_SEGMENT, self.next_segment),
+            (NEXT_IMAGE, self.next_image),
+        ] {
+            batch.put(Table::Counters, key, next.to_le_bytes().to_vec());
+        }
+        self.engine.commit(&batch)?;
+        self.blocks.clear();
+        self.segments.clear();
+        self.appended_len = 0;
+        Ok(())
+    }
+}
+
+/// Visits the rows of a table whose keys are numbers.
+pub(crate) fn each_row(
+    engine: &dyn Engine,
+    table: Table,
+    visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    engine.scan(table, &[], &mut |key, value| {
+        let Some(number) = crate::engine::number_of(key) else {
+            let what = format!("a key of table {} has not eight bytes", table.name());
+            return Err(Error::corrupt("store metadata", 0, "S-5.2", what));
+        };
+        visit(number, value)?;
+        Ok(ControlFlow::Continue(()))
+    })
+}
