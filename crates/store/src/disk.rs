@@ -34,6 +34,14 @@ pub trait DiskFile: Debug + Send + Sync {
     /// `Io`.
     fn len(&self) -> Result<u64>;
 
+    /// Whether it has no bytes.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
     /// Fills `buf` from `offset`.
     ///
     /// # Errors

@@ -92,7 +92,8 @@ impl StoreWriter {
             let skips = self.has_bug(crate::simulation::Bug::LostDecrement);
             #[cfg(not(test))]
             let skips = false;
-            self.count_parts(if skips { &parts[1..] } else { parts }, Count::Down)?;
+            // The first part is the superblock, the second a record.
+            self.count_parts(if skips { &parts[2..] } else { parts }, Count::Down)?;
             row.counted_parts = start as u64;
             let mut batch = Batch::default();
             batch.put(Table::Images, name.as_bytes(), row.encode());

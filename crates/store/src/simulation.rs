@@ -5,13 +5,15 @@
 
 mod disk;
 
+use crate::disk::Disk;
 use crate::{CollectOptions, Store, StoreWriter, WriteOptions};
 use disk::{Fault, Random, SimDisk};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::ops::Range;
 use std::sync::Arc;
-use weald_format::container::{Codec, Footer, RecordRef, RecordType, SuperblockRecord};
+use weald_format::container::{Codec, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord};
+use weald_format::store::Part;
 use weald_format::{Digest, Result};
 use weald_io::ReadAt;
 use zerocopy::IntoBytes;
@@ -243,7 +245,8 @@ impl Run {
                 _ => None,
             };
             if let Some(fault) = fault {
-                let count = self.random.below(60);
+                let window = [20, 60, 200][self.random.below(3) as usize];
+                let count = self.random.below(window);
                 self.history.push(format!("{fault:?} after {count} calls"));
                 self.disk.fail_after(count, fault);
             }
@@ -340,4 +343,127 @@ fn planted_bugs_are_found_within_a_thousand_seeds() {
         let seed = found.unwrap_or_else(|| panic!("{bug:?} was not found"));
         println!("{bug:?}: found by seed {seed}");
     }
+}
+
+/// A store with three images that share records, and the model of it.
+fn filled(seed: u64) -> Run {
+    let mut run = Run::begin(seed, None);
+    let mut writer = run.open().expect("open");
+    for n in 0..3 {
+        let image = random_image(&mut run.random, &mut run.pool);
+        let name = format!("image{n}");
+        writer.import(&name, &image).expect("import");
+        run.model.insert(name, image);
+    }
+    run
+}
+
+// Would catch: a salvage that loses an image, counts wrongly, or gives numbers out twice.
+#[test]
+fn salvage_brings_every_image_back() {
+    for seed in 0..50 {
+        let run = filled(seed);
+        run.disk.remove("meta").expect("remove");
+        let refused = run
+            .open()
+            .map(drop)
+            .expect_err("a store without its metadata");
+        assert!(
+            refused.to_string().contains("weald store salvage"),
+            "{refused}"
+        );
+        let store = Store::open(Arc::new(run.disk.clone())).expect("open");
+        let salvaged = store.salvage("a test").expect("salvage");
+        assert_eq!(
+            (salvaged.images.len(), salvaged.damaged.len()),
+            (3, 0),
+            "seed {seed}"
+        );
+        let mut writer = run.open().expect("open after salvage");
+        Run::check(&writer).expect("a clean store");
+        assert_eq!(
+            run.verify(&store).expect("images"),
+            run.model,
+            "seed {seed}"
+        );
+        let again = run.model.values().next().expect("an image").clone();
+        let imported = writer.import("again", &again).expect("import");
+        assert_eq!(imported.new_block_count, 0, "seed {seed}");
+        Run::check(&writer).expect("a clean store");
+    }
+}
+
+// Would catch: damage that a check does not see or does not name, and a new copy of a damaged
+// block that is taken for the same.
+#[test]
+fn damage_is_named_and_can_be_replaced() {
+    let run = filled(7);
+    let (name, image) = run.model.iter().next().expect("an image");
+    let store = Store::open(Arc::new(run.disk.clone())).expect("open");
+    let map = store.map(name).expect("a map");
+    let place = map.parts.iter().find_map(|part| match part {
+        Part::Block {
+            location, record, ..
+        } if record.stored_len > 0 => Some(*location),
+        _ => None,
+    });
+    let place = place.expect("a record with bytes");
+    let byte = place.offset as usize + HEADER_LEN;
+    run.disk
+        .flip(&crate::layout::segment(place.segment), byte, 3);
+    let mut writer = run.open().expect("open");
+    let checked = writer.check(true, &mut |_| {}).expect("check");
+    let named: Vec<_> = checked
+        .findings
+        .iter()
+        .filter_map(|f| f.image.as_ref())
+        .collect();
+    assert!(named.contains(&name), "{checked:?}");
+    // The structure alone is whole.
+    assert!(
+        writer
+            .check(false, &mut |_| {})
+            .expect("check")
+            .findings
+            .is_empty()
+    );
+    drop(writer);
+    let options = WriteOptions {
+        verifies_duplicates: true,
+        ..WriteOptions::new("a test")
+    };
+    writer = store.write(options).expect("open");
+    for (no, image) in run.model.values().enumerate() {
+        writer.import(&format!("copy{no}"), image).expect("import");
+    }
+    let copy = read_all(&store, "copy0").expect("a copy");
+    assert!(copy == *image, "the copy of {name} differs");
+}
+
+// Would catch: a second writer beside the first, and a message that does not say which one it is.
+#[test]
+fn a_second_writer_is_told_about_the_first() {
+    let run = filled(1);
+    let first = run.open().expect("open");
+    let busy = run.open().map(drop).expect_err("two writers");
+    assert_eq!(busy.kind(), weald_format::ErrorKind::Busy);
+    assert!(
+        busy.to_string()
+            .contains("is being written by the simulation"),
+        "{busy}"
+    );
+    drop(first);
+    run.open().expect("open after the first");
+}
+
+// Would catch: an image that is removed under its readers without being asked twice.
+#[test]
+fn an_image_that_is_read_stays() {
+    let run = filled(2);
+    let mut writer = run.open().expect("open");
+    let image = writer.store().image("image0").expect("an image");
+    let busy = writer.remove("image0", false).expect_err("an image in use");
+    assert_eq!(busy.kind(), weald_format::ErrorKind::Busy, "{busy}");
+    drop(image);
+    writer.remove("image0", false).expect("remove");
 }

@@ -5,10 +5,13 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use weald_format::Result;
 
+/// All rows, by table and key.
+type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
+
 /// Tables in memory.
 #[derive(Debug, Default)]
 pub struct MemoryEngine {
-    rows: RwLock<BTreeMap<(Table, Vec<u8>), Vec<u8>>>,
+    rows: RwLock<Rows>,
 }
 
 impl Engine for MemoryEngine {
