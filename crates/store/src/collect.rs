@@ -123,7 +123,7 @@ impl StoreWriter {
         }
         if !emptied.is_empty() {
             #[cfg(test)]
-            if self.has_bug(crate::simulation::Bug::SegmentRemovedBeforeMaps) {
+            if self.has_bug(crate::writer::Bug::SegmentRemovedBeforeMaps) {
                 self.remove_segments(&emptied)?;
             }
             self.renew_maps()?;

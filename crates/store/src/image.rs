@@ -75,7 +75,12 @@ pub struct StoredImage {
 }
 
 impl StoredImage {
-    pub(crate) fn open(store: Store, name: &str) -> Result<Self> {
+    /// Opens the image `name`, to be read like a file. [`crate::StoreWriter::remove`] refuses to
+    /// remove it meanwhile.
+    ///
+    /// # Errors
+    /// As [`Store::map`]; `Busy` where it is being removed.
+    pub fn open(store: Store, name: &str) -> Result<Self> {
         let lock = store.lock_file(Access::Read)?;
         let mut map = store.map(name)?;
         // Between the map and the lock the image may have been removed: then it is gone now.

@@ -21,11 +21,11 @@ pub fn split(path: &Path) -> Option<(PathBuf, String)> {
 /// Opens the image that `path` names as `STORE:NAME`; `None` where it names none.
 ///
 /// # Errors
-/// As [`Store::open`] and [`Store::image`].
+/// As [`Store::open`] and [`StoredImage::open`].
 pub fn find(path: &Path) -> Result<Option<StoredImage>> {
     let Some((store, name)) = split(path) else {
         return Ok(None);
     };
     let store = Store::open(Arc::new(HostDisk::new(&store)))?;
-    store.image(&name).map(Some)
+    StoredImage::open(store, &name).map(Some)
 }

@@ -89,7 +89,7 @@ impl StoreWriter {
                 Error::corrupt("store metadata", 0, "S-5.6", what)
             })?;
             #[cfg(test)]
-            let skips = self.has_bug(crate::simulation::Bug::LostDecrement);
+            let skips = self.has_bug(crate::writer::Bug::LostDecrement);
             #[cfg(not(test))]
             let skips = false;
             // The first part is the superblock, the second a record.

@@ -6,7 +6,8 @@
 mod disk;
 
 use crate::disk::Disk;
-use crate::{CollectOptions, Store, StoreWriter, WriteOptions};
+use crate::writer::Bug;
+use crate::{CollectOptions, Store, StoreWriter, StoredImage, WriteOptions};
 use disk::{Fault, Random, SimDisk};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -17,17 +18,6 @@ use weald_format::store::Part;
 use weald_format::{Digest, Result};
 use weald_io::ReadAt;
 use zerocopy::IntoBytes;
-
-/// Bugs that are planted to show that the simulation finds them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bug {
-    /// Rows are committed although the bytes that they name are not synced.
-    MetadataBeforeData,
-    /// An image that is removed leaves a reference of one block.
-    LostDecrement,
-    /// The files of emptied segments go before the maps are written anew.
-    SegmentRemovedBeforeMaps,
-}
 
 /// An image of random records, some of them from `pool`: enough for a store, which decodes none.
 fn random_image(random: &mut Random, pool: &mut Vec<Vec<u8>>) -> Vec<u8> {
@@ -98,7 +88,7 @@ struct Run {
 type Outcome = std::result::Result<(), String>;
 
 fn read_all(store: &Store, name: &str) -> Result<Vec<u8>> {
-    let image = store.image(name)?;
+    let image = StoredImage::open(store.clone(), name)?;
     let mut bytes = vec![0; image.len() as usize];
     image.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
@@ -236,7 +226,7 @@ impl Run {
             let reader = self.model.keys().next().cloned();
             let old = reader.and_then(|name| {
                 let store = Store::open(Arc::new(self.disk.clone())).ok()?;
-                Some((store.image(&name).ok()?, name))
+                Some((StoredImage::open(store, &name).ok()?, name))
             });
             let fault = match self.random.below(6) {
                 0..=1 => Some(Fault::PowerCut),
@@ -461,7 +451,7 @@ fn a_second_writer_is_told_about_the_first() {
 fn an_image_that_is_read_stays() {
     let run = filled(2);
     let mut writer = run.open().expect("open");
-    let image = writer.store().image("image0").expect("an image");
+    let image = StoredImage::open(writer.store().clone(), "image0").expect("an image");
     let busy = writer.remove("image0", false).expect_err("an image in use");
     assert_eq!(busy.kind(), weald_format::ErrorKind::Busy, "{busy}");
     drop(image);

@@ -7,7 +7,6 @@
 use crate::disk::{Access, Disk, DiskFile};
 use crate::engine::redb::RedbEngine;
 use crate::engine::{Batch, Engine, Table};
-use crate::image::StoredImage;
 use crate::layout;
 use std::sync::Arc;
 use weald_format::store::{
@@ -184,14 +183,6 @@ impl Store {
             _ => format!("{shown}:{name}: no such image: 'weald store ls {shown}' lists them"),
         };
         Error::not_found(what)
-    }
-
-    /// The image `name`, to be read like a file. `store rm` refuses to remove it meanwhile.
-    ///
-    /// # Errors
-    /// As [`Store::map`].
-    pub fn image(&self, name: &str) -> Result<StoredImage> {
-        StoredImage::open(self.clone(), name)
     }
 
     /// An open superblock, whose bytes behind [`layout::IMAGE_LOCKS`] are the images' locks.

@@ -23,6 +23,18 @@ const COMMIT_LEN: u64 = 256 << 20;
 /// Rows of blocks that wait for a commit, likewise.
 const COMMIT_ROWS: usize = 1 << 16;
 
+/// Bugs that are planted to show that the simulation finds them.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// Rows are committed although the bytes that they name are not synced.
+    MetadataBeforeData,
+    /// An image that is removed leaves a reference of one block.
+    LostDecrement,
+    /// The files of emptied segments go before the maps are written anew.
+    SegmentRemovedBeforeMaps,
+}
+
 /// How a store is opened for writing.
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
@@ -35,7 +47,7 @@ pub struct WriteOptions {
     pub verifies_duplicates: bool,
     /// A bug that the simulation must find.
     #[cfg(test)]
-    pub bug: Option<crate::simulation::Bug>,
+    pub bug: Option<Bug>,
 }
 
 impl WriteOptions {
@@ -157,7 +169,7 @@ impl StoreWriter {
     }
 
     #[cfg(test)]
-    pub(crate) fn has_bug(&self, bug: crate::simulation::Bug) -> bool {
+    pub(crate) fn has_bug(&self, bug: Bug) -> bool {
         self.options.bug == Some(bug)
     }
 
@@ -492,7 +504,7 @@ impl StoreWriter {
     pub(crate) fn commit(&mut self, mut batch: Batch) -> Result<()> {
         if let Some(segment) = &mut self.segment {
             #[cfg(test)]
-            let skips = self.options.bug == Some(crate::simulation::Bug::MetadataBeforeData);
+            let skips = self.options.bug == Some(Bug::MetadataBeforeData);
             #[cfg(not(test))]
             let skips = false;
             if !skips {
