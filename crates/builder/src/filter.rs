@@ -229,7 +229,8 @@ impl Filter {
                 Ok(())
             }
             _ => Err(Error::invalid(format!(
-                "filter rule: expected '- PATTERN', '+ PATTERN', 'merge FILE', 'dir-merge NAME' or '!', found '{}'",
+                "filter rule: expected '- PATTERN', '+ PATTERN', 'merge FILE', 'dir-merge NAME' \
+                 or '!', found '{}'",
                 rule.escape_ascii()
             ))),
         }

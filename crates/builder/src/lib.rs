@@ -1,7 +1,9 @@
 //! The builder: turns a source tree into a sealed image.
 //!
-//! `scan → read → share → segment → compress → emit`, the same bytes for any number of threads,
-//! within a memory budget. [`build_image`] is the whole of it; every stage is a module of its own.
+//! `scan → read → share → segment → compress → emit`: the same bytes for any number of
+//! threads,
+//! within a memory budget. [`build_image`] is the whole of it; every stage is a module of its
+//! own.
 #![forbid(unsafe_code)]
 
 mod changes;

@@ -193,7 +193,8 @@ pub struct BuildOptions {
     /// Memory budget in bytes for everything the builder allocates. Tables, and so the bytes of the
     /// image, follow from it.
     pub memory_len: u64,
-    /// Where the other options need more than the budget, the limit may rise to this; 0: it may not.
+    /// Where the other options need more than the budget, the limit may rise to this; 0: it may
+    /// not.
     pub memory_len_max: u64,
     /// Include and exclude rules, first match wins.
     pub filter: Filter,

@@ -106,9 +106,9 @@ pub struct Plan {
     pub limit_len: u64,
 }
 
-/// How many threads, of at most `wanted`, fit the limit of `options` when `need` says how many bytes
-/// so many take; and the limit, which rises from `memory_len` as far as `memory_len_max` where not
-/// even one thread fits.
+/// How many threads, of at most `wanted`, fit the limit of `options` when `need` says how many
+/// bytes so many take; and the limit, which rises from `memory_len` as far as `memory_len_max`
+/// where not even one thread fits.
 pub fn fit_threads(
     memory_len: u64,
     memory_len_max: u64,

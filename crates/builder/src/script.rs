@@ -323,7 +323,8 @@ mod tests {
     #[test]
     fn everything_about_an_entry_is_seen() {
         let text = "function filter(e)
-            return e.path == 'd/\\255' and e.name == '\\255' and e.type == 'file' and e.size == 7 and e.mode == 420
+            return e.path == 'd/\\255' and e.name == '\\255' and e.type == 'file' and e.size == 7 \
+             and e.mode == 420
                 and e.uid == 1 and e.gid == 2 and e.mtime == 9
         end";
         assert!(
@@ -349,7 +350,8 @@ mod tests {
                 .unwrap()
         };
         assert_eq!(order(by_path), Some(vec![1, 2, 0]));
-        let reversed = "function order(es) local r = {} for i = #es, 1, -1 do r[#r + 1] = es[i] end return r end";
+        let reversed = "function order(es) local r = {} for i = #es, 1, -1 do r[#r + 1] = es[i] \
+         end return r end";
         assert_eq!(order(reversed), Some(vec![2, 1, 0]));
         assert_eq!(order("function filter() return true end"), None);
     }

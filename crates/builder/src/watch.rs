@@ -88,7 +88,8 @@ pub struct Report {
     pub generation: u64,
     /// Bytes that it took behind the ones before; `None` where nothing was appended to.
     pub appended_len: Option<u64>,
-    /// Names that it adds to those before, changes and removes; `None` where nothing was appended to.
+    /// Names that it adds to those before, changes and removes; `None` where nothing was
+    /// appended to.
     pub changes: Option<Changes>,
     /// Entries, the root included.
     pub entry_count: u64,

@@ -61,10 +61,13 @@ fn every_generation_shows_its_own_tree() {
     make_all_kinds(&source);
     let changes = [
         // New, changed, moved and removed files; a directory that is there twice; other hard links.
-        "cp -a d e; mv d/text3 moved; echo more >> d/text4; rm hard; ln d/text5 hard2; chmod 700 d/text6; touch -d @5 d/text7",
+        "cp -a d e; mv d/text3 moved; echo more >> d/text4; rm hard; ln d/text5 hard2; chmod 700 \
+         d/text6; touch -d @5 d/text7",
         // Another root, new attributes and xattrs, streams with new parts, an old file again.
-        "gzip -1 -c d/text9 d/text8 moved > new.gz; gzip -c /bin/ls > ls.gz; chown 7:8 e; setfattr -n user.x -v y e/text1
-         cp -a moved d/text3; head -c 200000 /dev/urandom > noise2; cat noise noise2 d/text1 > long; chmod 711 .",
+        "gzip -1 -c d/text9 d/text8 moved > new.gz; gzip -c /bin/ls > ls.gz; chown 7:8 e; \
+         setfattr -n user.x -v y e/text1
+         cp -a moved d/text3; head -c 200000 /dev/urandom > noise2; cat noise noise2 d/text1 > \
+          long; chmod 711 .",
         // Nearly nothing left.
         "rm -r d e; rm -f *.gz noise*",
     ];

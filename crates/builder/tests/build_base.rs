@@ -59,8 +59,10 @@ fn what_bases_hold_is_not_stored_and_comes_back() {
     // base inside a zip file.
     shell(
         &source,
-        "cp -a d e; for f in e/text1*; do sed -i '1s/^/edited /' $f; done; cat noise d/text7 huge > long
-         gzip -1 -c d/text9 > new.gz; gzip -6 -c all.gz > twice.gz; head -c 100000 /dev/urandom > fresh",
+        "cp -a d e; for f in e/text1*; do sed -i '1s/^/edited /' $f; done; cat noise d/text7 huge \
+         > long
+         gzip -1 -c d/text9 > new.gz; gzip -6 -c all.gz > twice.gz; head -c 100000 /dev/urandom > \
+          fresh",
     );
     let report = make(&source, &image("two"), &[&image("one")]);
     assert!(report.block_raw_len < 200_000, "{report:?}");

@@ -54,7 +54,8 @@ fn zip(is_piped: bool, plain: &[u8]) -> Vec<u8> {
 plain = sys.stdin.buffer.read()
 out = sys.stdout.buffer if sys.argv[1] == 'piped' else io.BytesIO()
 with zipfile.ZipFile(out, 'w', zipfile.ZIP_DEFLATED) as z:
-    for name, data, kind in [('a', plain, 8), ('b', plain, 0), ('none', b'', 8), ('c', plain[::-1], 8)]:
+    for name, data, kind in [('a', plain, 8), ('b', plain, 0), ('none', b'', 8), ('c', \
+     plain[::-1], 8)]:
         if kind == 0 and sys.argv[1] == 'piped':
             continue
         info = zipfile.ZipInfo(name)

@@ -57,7 +57,8 @@ c = zlib.compressobj(level, 8, 15, 8, strategy)
 stream = c.compress(bytes(rows)) + c.flush()
 def chunk(kind, body):
     return struct.pack('>I', len(body)) + kind + body + struct.pack('>I', zlib.crc32(kind + body))
-out = b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', width, height, 8, 2, 0, 0, 0))
+out = b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', width, height, 8, 2, 0, \
+ 0, 0))
 out += chunk(b'tEXt', b'Title\\0a picture')
 for at in range(0, len(stream), chunk_len):
     out += chunk(b'IDAT', stream[at:at + chunk_len])

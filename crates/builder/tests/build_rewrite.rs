@@ -241,7 +241,8 @@ fn an_image_is_a_source_like_a_directory() {
     make_all_kinds(&source);
     shell(
         &source,
-        "seq 1 200000 > n; gzip -9 < n > n.gz; seq 1 2000000 > long; truncate -s 9M long; ln long long2",
+        "seq 1 200000 > n; gzip -9 < n > n.gz; seq 1 2000000 > long; truncate -s 9M long; ln long \
+         long2",
     );
     let (image, again, third) = (
         scratch.path().join("image"),

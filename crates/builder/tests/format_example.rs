@@ -15,7 +15,8 @@ use weald_format::container::{
 use weald_format::cursor::Cursor;
 use weald_format::entries::{EntryKind, unbias_seconds};
 
-const BEGIN: &str = "<!-- example begin: rewritten by WEALD_BLESS=1 cargo test -p weald-builder --test format_example -->\n";
+const BEGIN: &str = "<!-- example begin: rewritten by WEALD_BLESS=1 cargo test -p weald-builder \
+ --test format_example -->\n";
 const END: &str = "<!-- example end -->\n";
 
 fn image() -> Vec<u8> {

@@ -208,8 +208,10 @@ fn places_that_are_not_there_are_passed_over() {
     let image = open(&path, 64 << 20);
     let digest = image.summary().image_digest;
     let text = format!(
-        "weald hotness 1\nimage {digest}\nblock 200 1 1\nblock 0 999999 1\nmade 0 5\nmade 9 99999999\n\
-         page entries 88888\npage data 0\nblock 0 0 18446744073709551615\nbase {digest}\nblock 0 1 1\n"
+        "weald hotness 1\nimage {digest}\nblock 200 1 1\nblock 0 999999 1\nmade 0 5\nmade 9 \
+         99999999\n\
+         page entries 88888\npage data 0\nblock 0 0 18446744073709551615\nbase {digest}\nblock 0 \
+          1 1\n"
     );
     let hotness = Hotness::parse(text.as_bytes()).unwrap();
     let report = image.prefetch(PrefetchSet::Hot(hotness)).unwrap().wait();

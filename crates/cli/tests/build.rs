@@ -266,7 +266,10 @@ fn source_date_epoch_makes_the_same_bytes() {
     };
     let first = image("first", "1");
     // Other names before it on disk, other times.
-    bench.sh("mv source old; mkdir source; cp -a old/zero source/zero; cp -a old/. source/; touch source/etc source");
+    bench.sh(
+        "mv source old; mkdir source; cp -a old/zero source/zero; cp -a old/. source/; touch \
+     source/etc source",
+    );
     assert!(image("second", "4") == first, "the images differ");
     assert_eq!(
         bench.weald(["stat", "--json", "first", "zero"]).json()[0]["mtime"],

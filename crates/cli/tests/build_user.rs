@@ -171,7 +171,9 @@ fn where_and_how_it_is_called_does_not_show() {
         LC_ALL=de_DE.UTF-8 TZ=Asia/Tokyo COLUMNS=40 "$0" build -q -t 7 source environment
         "$0" build -q source - >stream
         cp plain again; "$0" build -q --force source again
-        for image in umask relative dot absolute link-image environment stream again; do cmp plain "$image"; done
+        for image in umask relative dot absolute link-image environment stream again; do
+            cmp plain "$image"
+        done
     "#;
     let output = Command::new("bash")
         .args(["-euc", script, WEALD])

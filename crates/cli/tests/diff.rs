@@ -79,7 +79,10 @@ fn every_aspect_is_told() {
 #[test]
 fn broken_hard_links_are_told() {
     let bench = Bench::with_image();
-    bench.sh("cd source/etc && cp -p main.conf copy && mv copy twin.conf && touch -d '2024-02-29 12:00:00.123456789 UTC' .");
+    bench.sh(
+        "cd source/etc && cp -p main.conf copy && mv copy twin.conf && touch -d '2024-02-29 \
+     12:00:00.123456789 UTC' .",
+    );
     let found = bench
         .weald(["diff", "image", "source"])
         .expect(1, "")
@@ -187,6 +190,7 @@ fn what_is_stored_once_is_compared_once() {
     let links = bench.weald(["diff", "x.weald", "y.weald"]).expect(1, "");
     assert_eq!(
         links.text(),
-        "* 2/one: links (none) -> linked to 1/one\n* 2/two: links linked to 2/one -> linked to 1/one\n"
+        "* 2/one: links (none) -> linked to 1/one\n* 2/two: links linked to 2/one -> linked to \
+         1/one\n"
     );
 }

@@ -13,7 +13,8 @@ use weald_vfs::is_unsafe;
 /// An escape sequence, bidirectional controls, C1 in UTF-8 and alone, a newline, DEL, a byte order
 /// mark, and a byte that is no UTF-8.
 const HOSTILE: &[u8] =
-    b"e\x1b[31m\xe2\x80\xae\xd8\x9c\xc2\x9b2J\x9b\n\r\t\x7f\xef\xbb\xbf\xe2\x81\xa6\xe2\x80\xa8z\xff";
+    b"e\x1b[31m\xe2\x80\xae\xd8\x9c\xc2\x9b2J\x9b\n\r\t\x7f\xef\xbb\xbf\xe2\x81\xa6\xe2\x80\xa8z\
+\xff";
 
 /// `@` in an argument becomes the hostile name.
 fn word(pattern: &str) -> OsString {
@@ -190,17 +191,16 @@ fn bench() -> Bench {
     fs::write(at("raise.lua"), format!("error(\"{words}\")")).expect("write");
     fs::write(at("listing"), [b"../", HOSTILE, b"\0"].concat()).expect("write");
     fs::write(at("mtree"), [b"#mtree\n/", HOSTILE].concat()).expect("write");
-    bench.sh(
-        "name=$(cat listing | tr -d '\\0'); name=${name#../}
-         tar -cPf absolute.tar \"$PWD/$name\"; tar -c --format=ustar -f odd.tar -C \"$name\" \"$name\"
+    bench.sh("name=$(cat listing | tr -d '\\0'); name=${name#../}
+         tar -cPf absolute.tar \"$PWD/$name\"; tar -c --format=ustar -f odd.tar -C \"$name\" \
+          \"$name\"
          python3 - <<'END'
 d = bytearray(open('odd.tar', 'rb').read())
 d[156] = ord('Q')
 d[148:156] = b' ' * 8
 d[148:156] = b'%06o\\0 ' % sum(d[:512])
 open('odd.tar', 'wb').write(d)
-END",
-    );
+END");
     bench
 }
 

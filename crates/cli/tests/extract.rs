@@ -93,7 +93,11 @@ fn patterns_select_with_the_directories_that_lead_there() {
         ".\n./bin\n./bin/tool\n./etc\n./etc/twin.conf\n"
     );
     let output = bench.weald(["extract", "image", "c", "zero", "no*thing", "etc/gone"]);
-    output.expect(1, "weald: no*thing: nothing in the image matches\nweald: etc/gone: nothing in the image matches\n");
+    output.expect(
+        1,
+        "weald: no*thing: nothing in the image matches\nweald: etc/gone: nothing in \
+     the image matches\n",
+    );
     assert_eq!(listed("c"), ".\n./zero\n");
 }
 
@@ -178,8 +182,10 @@ fn owners_and_modes_are_right_whatever_new_files_get() {
     let bench = Bench::new();
     bench.sh(
         "mkdir source && cd source && mkdir -m 2775 dir && echo in > dir/in
-        for mode in 0 444 600 644 666 777 1644 2755 4755; do echo $mode > $mode; chmod $mode $mode; done
-        for name in other suid; do echo $name > $name; chown 12:34 $name; done; chmod 660 other; chmod 4711 suid
+        for mode in 0 444 600 644 666 777 1644 2755 4755; do echo $mode > $mode; chmod $mode \
+         $mode; done
+        for name in other suid; do echo $name > $name; chown 12:34 $name; done; chmod 660 other; \
+         chmod 4711 suid
         echo x > xattr; setfattr -n user.a -v b xattr; chmod 444 xattr",
     );
     bench
@@ -189,7 +195,8 @@ fn owners_and_modes_are_right_whatever_new_files_get() {
         for target in ["chmod 755 out", "chgrp 4321 out && chmod 2770 out"] {
             let weald = env!("CARGO_BIN_EXE_weald");
             bench.sh(&format!(
-                "rm -rf out && mkdir out && {target} && umask {umask} && {weald} extract -q --overwrite image out"
+                "rm -rf out && mkdir out && {target} && umask {umask} && {weald} extract -q \
+                 --overwrite image out"
             ));
             assert_same(
                 &bench.at("source"),
@@ -213,7 +220,8 @@ fn others_than_root_get_the_files_for_themselves() {
     // Device nodes are for root; all else is done.
     output.expect(
         0,
-        "weald: 1 device was left out: only root makes devices (--strict makes the exit status 1)\n",
+        "weald: 1 device was left out: only root makes devices (--strict makes the exit status \
+         1)\n",
     );
     bench.sh("ln source/null source/null2; mknod source/b b 7 0; $WEALD build -qf source image");
     let mut command = bench.command();
@@ -296,7 +304,8 @@ fn a_full_disk_is_told_once() {
     let output = bench.sh(
         "mkdir small && mount -t tmpfs -o size=64k tmpfs small && trap 'umount small' EXIT
          head -c 1000000 /dev/urandom > source/big && $WEALD build -qf source image
-         set +e; $WEALD extract --threads 1 image small/out 2>&1 | sed 's/small.*out//'; echo ${PIPESTATUS[0]}",
+         set +e; $WEALD extract --threads 1 image small/out 2>&1 | sed 's/small.*out//'; echo \
+          ${PIPESTATUS[0]}",
     );
     assert_eq!(output, "weald: big: write: No space left on device\n2\n");
 }

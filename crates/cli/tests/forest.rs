@@ -60,7 +60,8 @@ impl ExFat<'_> {
     /// on memory sticks.
     fn mount(scratch: &Scratch) -> ExFat<'_> {
         let script = "truncate -s 64M exfat; mkfs.exfat exfat >/dev/null; mkdir mnt
-            losetup -f --show exfat >device; mount.exfat-fuse \"$(cat device)\" mnt >/dev/null 2>log || { cat log >&2; exit 1; }
+            losetup -f --show exfat >device; mount.exfat-fuse \"$(cat device)\" mnt >/dev/null \
+             2>log || { cat log >&2; exit 1; }
             mountpoint -q mnt";
         let guard = ExFat(scratch);
         let output = bash(scratch, script);
@@ -150,7 +151,8 @@ fn refused(args: &[&str], target: &Path) -> String {
 /// inode, contents.
 fn listing(dir: &Path) -> String {
     let script = "find . -printf '%p %y %m %s %T@ %n %l\n' | LC_ALL=C sort
-        find . -type f -links +1 -printf '%i %p\n' | LC_ALL=C sort -k2 | awk '!($1 in n) { n[$1] = NR } { print n[$1], $2 }'
+        find . -type f -links +1 -printf '%i %p\n' | LC_ALL=C sort -k2 | awk '!($1 in n) { n[$1] \
+         = NR } { print n[$1], $2 }'
         find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum";
     let output = Command::new("bash")
         .args(["-ec", script])
@@ -349,7 +351,11 @@ fn what_runs_out_is_told_and_more_room_is_enough() {
         "{error}"
     );
     let status = Command::new("bash")
-        .args(["-ec", "umount mnt && truncate -s 256M small && e2fsck -pf small >/dev/null && resize2fs small 2>/dev/null >&2 && mount -o loop small mnt"])
+        .args([
+            "-ec",
+            "umount mnt && truncate -s 256M small && e2fsck -pf small >/dev/null && \
+         resize2fs small 2>/dev/null >&2 && mount -o loop small mnt",
+        ])
         .current_dir(scratch.path())
         .status();
     assert!(status.unwrap().success());
@@ -588,7 +594,8 @@ fn times_in_equal_steps_cost_next_to_nothing() {
         let len = fs::metadata(scratch.at(&image)).unwrap().len();
         assert!(len < 4000, "{len} bytes for 40,000 times");
         let script = format!(
-            "{WEALD} forest {words} --stream tar - | {WEALD} build -q -l 1 - piped{round}; {WEALD} check {image} > checked
+            "{WEALD} forest {words} --stream tar - | {WEALD} build -q -l 1 - piped{round}; \
+             {WEALD} check {image} > checked
              {WEALD} diff {image} piped{round}",
             words = shape.join(" "),
         );
@@ -634,8 +641,10 @@ fn hard_links_go_straight_into_an_image() {
         let (image, piped) = (format!("image{round}"), format!("piped{round}"));
         done(&[&shape[..], &["--image"]].concat(), &scratch.at(&image));
         let script = format!(
-            "{weald} forest {words} --stream tar - | {weald} build -q -l 1 - {piped}; {weald} check {image} > checked
-             for image in {image} {piped}; do {weald} info --json $image | grep -o '\"tree_digest\":\"[0-9a-f]*\"'; done | uniq | wc -l",
+            "{weald} forest {words} --stream tar - | {weald} build -q -l 1 - {piped}; {weald} \
+             check {image} > checked
+             for image in {image} {piped}; do {weald} info --json $image | grep -o \
+              '\"tree_digest\":\"[0-9a-f]*\"'; done | uniq | wc -l",
             weald = env!("CARGO_BIN_EXE_weald"),
             words = shape.join(" "),
         );
@@ -680,14 +689,19 @@ fn as_a_stream_it_is_the_same_forest() {
         done(shape, &scratch.at(&format!("tree{round}")));
         sh(&format!(
             "$WEALD forest {words} --stream tar tar{round}
-             mkdir out{round}; tar -xpf tar{round} --xattrs --xattrs-include='*' --numeric-owner -C out{round}
+             mkdir out{round}; tar -xpf tar{round} --xattrs --xattrs-include='*' --numeric-owner \
+              -C out{round}
              $WEALD forest {words} --verify out{round}
-             $WEALD build -q -l 1 tree{round} built{round}; $WEALD forest {words} --stream tar - | $WEALD build -q -l 1 - streamed{round}
+             $WEALD build -q -l 1 tree{round} built{round}; $WEALD forest {words} --stream tar - \
+              | $WEALD build -q -l 1 - streamed{round}
              $WEALD diff built{round} streamed{round}
-             [ $($WEALD info --json built{round} | jq_tree) = $($WEALD info --json streamed{round} | jq_tree) ]"
-        ).replace("jq_tree", "grep -o '\"tree_digest\":\"[^\"]*\"'"));
+             [ $($WEALD info --json built{round} | jq_tree) = $($WEALD info --json \
+              streamed{round} | jq_tree) ]"
+        )
+        .replace("jq_tree", "grep -o '\"tree_digest\":\"[^\"]*\"'"));
         let told = sh(&format!(
-            "$WEALD forest {words} --stream listing - | tr '\\0' '\\n' | sed 's,/$,,; s,^,./,; s,^\\./\\.$,.,' | sort"
+            "$WEALD forest {words} --stream listing - | tr '\\0' '\\n' | sed 's,/$,,; s,^,./,; \
+             s,^\\./\\.$,.,' | sort"
         ));
         assert_eq!(
             told,
@@ -697,11 +711,15 @@ fn as_a_stream_it_is_the_same_forest() {
         // What bsdtar makes of the description, and of the tree itself; of hard links mtree does
         // not speak.
         let listed = sh(&format!(
-            "$WEALD forest {words} --stream mtree - | bsdtar -tvf - | awk '{{print $1, $3, $4, $5, $9, $10, $11}}' | tr h - | sort"
+            "$WEALD forest {words} --stream mtree - | bsdtar -tvf - | awk '{{print $1, $3, $4, \
+             $5, $9, $10, $11}}' | tr h - | sort"
         ));
         assert!(listed.lines().count() > 50, "{listed}");
         let shown = sh(&format!(
-            "cd tree{round} && bsdtar -cf - --format=mtree --options='mtree:!all,mtree:type,mtree:mode,mtree:uid,mtree:gid,mtree:size,mtree:link,mtree:time' . | bsdtar -tvf - | awk '{{print $1, $3, $4, $5, $9, $10, $11}}' | tr h - | sort"
+            "cd tree{round} && bsdtar -cf - --format=mtree \
+             --options='mtree:!all,mtree:type,mtree:mode,mtree:uid,mtree:gid,mtree:size,\
+             mtree:link,mtree:time' . | bsdtar -tvf - | awk '{{print $1, $3, $4, $5, $9, $10, \
+             $11}}' | tr h - | sort"
         ));
         assert_eq!(listed, shown, "{words}");
     }

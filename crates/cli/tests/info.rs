@@ -139,7 +139,8 @@ fn the_interactive_profile_has_small_blocks() {
 fn a_dictionary_of_contents_is_no_part_of_the_tree() {
     let bench = Bench::new();
     bench.sh("mkdir tree
-        for n in $(seq 40); do seq -f \"file $n has a line %06.0f and goes on\" 1 2000 > tree/$n; done");
+        for n in $(seq 40); do seq -f \"file $n has a line %06.0f and goes on\" 1 2000 > tree/$n; \
+         done");
     bench
         .weald(["build", "-q", "--profile", "interactive", "tree", "image"])
         .expect(0, "");

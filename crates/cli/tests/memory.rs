@@ -17,7 +17,8 @@ fn the_limit_of_memory_rises_to_what_the_options_need() {
         "--categorize all",
     ] {
         let script = format!(
-            "\"$WEALD\" build -q {words} - packed < source.tar 2> raised; \"$WEALD\" diff image packed \
+            "\"$WEALD\" build -q {words} - packed < source.tar 2> raised; \"$WEALD\" diff image \
+             packed \
              > /dev/null || true; rm packed; cat raised"
         );
         let told = bench.sh(&script);

@@ -61,12 +61,14 @@ write('elf', b'\x7fELF' + bytes(4000))
 write('script', b'#!/bin/sh\nexit\n' * 30)
 write('zeros', bytes(4000))
 END
-    tar -cf whole.tar -C src . ; head -c 2000 whole.tar > short.tar; cat whole.tar whole.tar > two.tar
+    tar -cf whole.tar -C src . ; head -c 2000 whole.tar > short.tar
+    cat whole.tar whole.tar > two.tar
     echo x > beside; tar -cPf absolute.tar "$PWD/beside"
     tar -c --transform='s,beside,../beside,' -P -f above.tar beside 2> /dev/null
     printf 'a\0b' > cut.list; printf 'a\nb\n' > lines.list; printf 'a\0b\0' > zeros.list
     printf '../a\0' > above.list; printf '#mtree\nfile type=file size=15\n' > missing.mtree
-    printf '#mtree\nfile type=file size=7\n' > size.mtree; printf '#mtree\nfile type=door\n' > bad.mtree
+    printf '#mtree\nfile type=file size=7\n' > size.mtree
+    printf '#mtree\nfile type=door\n' > bad.mtree
     printf 'function filter(entry) error("no") end' > raise.lua; printf 'function (' > syntax.lua
     printf 'function filter(entry) return entry.path ~= "file" or 1 end' > type.lua
     printf '? x\n' > bad.rules; printf 'fanout = "x"\n' > bad.toml"#;
@@ -116,7 +118,8 @@ const LINES: &[(&str, &[&str])] = &[
             "weald ls newer-features",
             "weald ls based",
             "weald ls image --generation 7",
-            "weald ls image --digest 0000000000000000000000000000000000000000000000000000000000000000",
+            "weald ls image --digest \
+             0000000000000000000000000000000000000000000000000000000000000000",
             "weald ls image --offset 4096",
             "weald ls image --offset auto",
             "weald ls files/text --offset auto",

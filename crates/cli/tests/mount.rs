@@ -337,7 +337,8 @@ fn an_image_can_lie_inside_a_file() {
 fn an_image_behind_a_script_mounts_itself() {
     let bench = Bench::new();
     succeeded(&bench.sh(
-        r#"printf '#!/bin/sh\nexec "$WEALD" mount -o offset=auto "$0" "$1"\n' > program; cat image >> program; chmod +x program"#,
+        r#"printf '#!/bin/sh\nexec "$WEALD" mount -o offset=auto "$0" "$1"\n' > program
+        cat image >> program; chmod +x program"#,
     ));
     succeeded(&bench.sh("./program mnt"));
     assert!(bench.is_mounted());
@@ -411,7 +412,8 @@ fn damage_is_eio_and_one_line_in_the_log() {
 fn with_helper(bench: &Bench, script: &str) -> Output {
     bench.sh(&format!(
         r#"mkdir -p sbin work; ln -sf "$WEALD" sbin/mount.weald
-        exec unshare -m bash -euc 'mount -t overlay over -o lowerdir=/usr/sbin,upperdir=sbin,workdir=work /usr/sbin
+        exec unshare -m bash -euc 'options=lowerdir=/usr/sbin,upperdir=sbin,workdir=work
+        mount -t overlay over -o $options /usr/sbin
         {script}'"#
     ))
 }
@@ -427,7 +429,8 @@ fn mount_and_fstab_know_the_type() {
         echo \"$PWD/image $PWD/mnt weald ro,nodev,x-test 0 0\" > fstab
         mount -a -T fstab; cat mnt/hello; umount mnt",
     );
-    let expected = "mount.weald: option 'user_xattr_is_unknown': there is no such option ('weald mount --help' lists them)\n\
+    let expected = "mount.weald: option 'user_xattr_is_unknown': there is no such option ('weald \
+     mount --help' lists them)\n\
                     Hello, Weald\nfuse.weald\nHello, Weald\n";
     assert_eq!(text(&output), expected);
     eventually("the end of the servers", || !bench.is_served());

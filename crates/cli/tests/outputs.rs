@@ -1,4 +1,5 @@
-//! What another user on the machine gets of outputs, and where they can lead them: nothing, nowhere.
+//! What another user on the machine gets of outputs, and where they can lead them: nothing,
+//! nowhere.
 //!
 //! The attacker is user 65534. Their symlinks lie in a directory of their own without a sticky bit,
 //! which `fs.protected_symlinks` leaves alone: so the tests say the same whatever it is set to.
@@ -57,9 +58,13 @@ fn a_replaced_image_keeps_owner_mode_and_acl() {
         bench.sh("setfacl -b image");
     }
     // What the directory hands down is for new files, not for those that are replaced.
-    bench.sh("mkdir shared && setfacl -d -m u:1000:rwx shared && mv image shared/ && chmod 600 shared/image
+    bench.sh(
+        "mkdir shared && setfacl -d -m u:1000:rwx shared && mv image shared/ && chmod 600 \
+     shared/image
         $WEALD build -qf source shared/image && getfacl -cn shared/image | tr '\\n' ' ' > found
-        $WEALD build -q source shared/new; touch shared/like; diff <(getfacl -c shared/new) <(getfacl -c shared/like)");
+        $WEALD build -q source shared/new; touch shared/like; diff <(getfacl -c shared/new) \
+         <(getfacl -c shared/like)",
+    );
     let found = bench.sh("cat found");
     assert_eq!(found.trim(), "user::rw- group::--- other::---");
     let weald = format!(
@@ -208,12 +213,16 @@ fn links_of_others_lead_no_output() {
         "secret\nimage\nvictim\n"
     );
     // A link of the caller's own is followed, by root and by others.
-    bench.sh("ln -s own/victim mine && $WEALD build -qf source mine && $WEALD check -q mine && test -L mine");
+    bench.sh(
+        "ln -s own/victim mine && $WEALD build -qf source mine && $WEALD check -q mine && \
+     test -L mine",
+    );
     bench.sh("mkdir -m 777 open");
     as_user(
         &bench,
         USER,
-        "ln -s ../open/image open/link && $WEALD build -q --exclude null --exclude zero source open/link",
+        "ln -s ../open/image open/link && $WEALD build -q --exclude null --exclude zero source \
+         open/link",
     )
     .expect(0, "");
     assert_eq!(owner(&bench.at("open/image")), (USER, USER));
@@ -271,7 +280,8 @@ fn a_target_is_closed_until_it_is_complete() {
     // A full disk ends the extraction before the attributes of directories come.
     let found = bench.sh(
         "mkdir small && mount -t tmpfs -o size=64k,mode=755 tmpfs small && trap 'umount small' EXIT
-         mkdir -m 755 small/there; umask 0; for words in small/new small/above/new '--overwrite small/there'; do
+         mkdir -m 755 small/there; umask 0; for words in small/new small/above/new '--overwrite \
+          small/there'; do
              $WEALD extract -q image $words 2> /dev/null && exit 1; done
          stat -c '%a %n' small/new small/above small/above/new small/there",
     );
@@ -314,16 +324,21 @@ fn a_directory_that_is_there_keeps_owner_and_mode() {
 #[test]
 fn what_cannot_be_made_replaces_nothing() {
     let bench = Bench::with_image();
-    bench.sh("mkdir -p there/null.d && chown 1000:1000 there && mkdir there/empty there/bin
-        echo mine > there/null; echo old > there/fifo; ln -s nowhere there/loop; echo old > there/etc
-        ln there/fifo there/zero; chown -hR 1000:1000 there");
+    bench.sh(
+        "mkdir -p there/null.d && chown 1000:1000 there && mkdir there/empty there/bin
+        echo mine > there/null; echo old > there/fifo; ln -s nowhere there/loop; echo old > \
+         there/etc
+        ln there/fifo there/zero; chown -hR 1000:1000 there",
+    );
     as_user(&bench, USER, "$WEALD extract --overwrite image there").expect(
         0,
-        "weald: 1 device was left out: only root makes devices (--strict makes the exit status 1)\n",
+        "weald: 1 device was left out: only root makes devices (--strict makes the exit status \
+         1)\n",
     );
     let found = bench.sh(
         "cd there; cat null; readlink loop; stat -c '%n %F' etc fifo zero; find . -name '*weald-*'
-         stat -c %h etc/main.conf; $WEALD extract --overwrite -q ../image . && stat -c '%F %t:%T' null",
+         stat -c %h etc/main.conf; $WEALD extract --overwrite -q ../image . && stat -c '%F %t:%T' \
+          null",
     );
     assert_eq!(
         found,

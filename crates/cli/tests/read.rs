@@ -347,12 +347,18 @@ fn cat_keeps_holes_in_a_new_file() {
 #[test]
 fn cat_writes_zeros_where_it_must() {
     let bench = Bench::with_image();
-    bench.sh("cat source/sparse source/sparse > expected; ($WEALD cat image sparse sparse | cat) > out; cmp out expected");
+    bench.sh(
+        "cat source/sparse source/sparse > expected; ($WEALD cat image sparse sparse | cat) \
+     > out; cmp out expected",
+    );
     bench.sh("$WEALD cat image sparse > out; $WEALD cat image sparse >> out; cmp out expected");
     bench.sh(
         "tr '\\0' x < expected > out; $WEALD cat image sparse sparse 1<> out; cmp out expected",
     );
-    bench.sh("head -c 2M /dev/urandom > out; $WEALD cat image sparse 1<> out; cmp -n 1M out source/sparse");
+    bench.sh(
+        "head -c 2M /dev/urandom > out; $WEALD cat image sparse 1<> out; cmp -n 1M out \
+     source/sparse",
+    );
 }
 
 // Would catch work that goes on for minutes after its reader has gone.

@@ -48,7 +48,8 @@ fn an_image_is_rewritten_beside_and_in_place() {
 #[test]
 fn a_dictionary_comes_and_goes() {
     let bench = Bench::new();
-    let script = "mkdir tree; for i in $(seq 400); do seq -f \"$i: line %g of a file\" 1 $((i * 3)) > tree/$i; done";
+    let script = "mkdir tree; for i in $(seq 400); do seq -f \"$i: line %g of a file\" 1 $((i * \
+     3)) > tree/$i; done";
     bench.sh(script);
     let packed = ["--block-size", "16K", "--codec", "zstd:3"];
     bench

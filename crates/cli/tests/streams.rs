@@ -17,11 +17,15 @@ fn rich() -> Bench {
          mkdir -p {d}/{d} later
          echo deep > {d}/{d}/{name}; ln {d}/{d}/{name} later/twin; ln {d}/{d}/{name} later/third
          ln -s {d}/{d}/{name} long-target
-         truncate -s 300K sparse; for at in 8 20 60; do echo data | dd of=sparse bs=4K seek=$at conv=notrunc status=none; done
-         truncate -s 64K hole; (truncate -s 20K tail; echo front | dd of=tail conv=notrunc status=none)
-         for no in $(seq 40); do echo $no | dd of=many-holes bs=4K seek=$((no * 2)) conv=notrunc status=none; done
+         truncate -s 300K sparse; for at in 8 20 60; do echo data | dd of=sparse bs=4K seek=$at \
+          conv=notrunc status=none; done
+         truncate -s 64K hole; (truncate -s 20K tail; echo front | dd of=tail conv=notrunc \
+          status=none)
+         for no in $(seq 40); do echo $no | dd of=many-holes bs=4K seek=$((no * 2)) conv=notrunc \
+          status=none; done
          head -c 5000000 /dev/zero | tr '\\0' x > large; echo small > last
-         setfattr -n user.one -v 1 last; setfattr -n user.two -v '' last; setfattr -n user.dir -v d later
+         setfattr -n user.one -v 1 last; setfattr -n user.two -v '' last; setfattr -n user.dir -v \
+          d later
          chown 70000:80000 last; chmod 4711 last
          touch -d '@1600000000.123456789' last; touch -d '@-5.25' later; touch -d @1500000000 .",
         d = "d".repeat(90),
@@ -43,8 +47,10 @@ fn tree_digest(bench: &Bench, image: &str) -> String {
 #[track_caller]
 fn same_as_unpacked(bench: &Bench, make: &str, unpack: &str) {
     bench.sh(&format!(
-        "rm -rf out stream built.weald streamed.weald; ({make}) > stream; mkdir out; ({unpack}) < stream
-         $WEALD build -q -l 1 out built.weald; $WEALD build -q -l 1 - streamed.weald < stream; $WEALD check streamed.weald"
+        "rm -rf out stream built.weald streamed.weald; ({make}) > stream; mkdir out; ({unpack}) < \
+         stream
+         $WEALD build -q -l 1 out built.weald; $WEALD build -q -l 1 - streamed.weald < stream; \
+          $WEALD check streamed.weald"
     ));
     if tree_digest(bench, "built.weald") != tree_digest(bench, "streamed.weald") {
         let told = bench.weald(["diff", "streamed.weald", "out"]);
@@ -72,7 +78,10 @@ fn what_gnu_tar_writes_is_what_it_unpacks() {
         same_as_unpacked(&bench, &make, GNU_UNPACK);
     }
     // What their formats can say.
-    bench.sh("rm -r source/d* source/long-target; touch -d @5 source/later; chown -R 0:0 source/last; rm source/later/t*");
+    bench.sh(
+        "rm -r source/d* source/long-target; touch -d @5 source/later; chown -R 0:0 \
+     source/last; rm source/later/t*",
+    );
     for format in ["ustar", "v7"] {
         if format == "v7" {
             bench.sh("find source '(' -type c -o -type b -o -type p ')' -delete");
@@ -87,8 +96,11 @@ fn what_gnu_tar_writes_is_what_it_unpacks() {
 #[test]
 fn repeats_are_found_however_far_back_in_a_pipe() {
     let bench = Bench::new();
-    bench.sh("mkdir source; head -c 8000000 /dev/urandom > source/a; (echo head; cat source/a; echo tail) > source/b
-              tar -c -C source . | $WEALD build -q -l 1 - piped.weald; $WEALD check piped.weald");
+    bench.sh(
+        "mkdir source; head -c 8000000 /dev/urandom > source/a; (echo head; cat source/a; \
+     echo tail) > source/b
+              tar -c -C source . | $WEALD build -q -l 1 - piped.weald; $WEALD check piped.weald",
+    );
     let len = fs::metadata(bench.at("piped.weald")).unwrap().len();
     assert!(len < 8_200_000, "{len}");
 }
@@ -124,10 +136,12 @@ fn members_may_come_in_any_order_and_compressed() {
         # The file behind several names is told by the one that comes first.
         for seed in 1 2 3; do
             shuf -z --random-source=<(yes $seed) names > shuffled
-            tar -c --format=pax --sparse --xattrs --xattrs-include='*' --numeric-owner -C source --null --no-recursion -T shuffled > tar$seed
+            tar -c --format=pax --sparse --xattrs --xattrs-include='*' --numeric-owner -C source \
+             --null --no-recursion -T shuffled > tar$seed
             $WEALD build -q -l 1 - shuffled$seed < tar$seed
         done
-        gzip < tar1 > packed; cat tar1 | $WEALD build -q -l 1 --from tar - pipe; $WEALD build -q -l 1 --from auto packed gzip
+        gzip < tar1 > packed; cat tar1 | $WEALD build -q -l 1 --from tar - pipe; $WEALD build -q \
+         -l 1 --from auto packed gzip
         xz -0 < tar1 | $WEALD build -q -l 1 - xz; zstd -q < tar1 | $WEALD build -q -l 1 - zstd");
     let expected = tree_digest(&bench, "image");
     for image in [
@@ -149,7 +163,8 @@ fn members_may_come_in_any_order_and_compressed() {
 fn later_members_replace_earlier_ones_as_they_do_for_tar() {
     let bench = Bench::new();
     bench.sh("mkdir -p 1/dir 2/dir 3
-        echo one > 1/file; echo one > 1/other; ln 1/file 1/link; ln 1/file 1/dir/link; touch -d @1 1/* 1/dir 1
+        echo one > 1/file; echo one > 1/other; ln 1/file 1/link; ln 1/file 1/dir/link; touch -d \
+         @1 1/* 1/dir 1
         echo two > 2/file; ln -s file 2/other; chmod 700 2/dir; touch -h -d @2 2/* 2
         echo three > 3/file; ln 3/file 3/third; touch -d @3 3/* 3
         tar cf all --format=pax -C 1 .; tar rf all -C 2 .; tar rf all -C 3 .");
@@ -205,7 +220,10 @@ fn refused(bench: &Bench, script: &str, expected: &str) {
 #[test]
 fn what_is_no_tree_is_refused_and_named() {
     let bench = rich();
-    bench.sh("tar -c --format=pax -C source . > tar; mkdir odd; echo x > odd/file; ln -s /etc odd/link; mkdir odd2; mkdir odd2/link; echo x > odd2/link/passwd");
+    bench.sh(
+        "tar -c --format=pax -C source . > tar; mkdir odd; echo x > odd/file; ln -s /etc \
+     odd/link; mkdir odd2; mkdir odd2/link; echo x > odd2/link/passwd",
+    );
     let build = "$WEALD build -q -l 1 - image";
     for (script, expected) in [
         (
@@ -268,10 +286,13 @@ fn what_is_no_tree_is_refused_and_named() {
 fn a_link_to_an_excluded_file_gets_its_contents() {
     let bench = Bench::new();
     bench.sh("mkdir -p source/skip/deep source/keep; cd source
-        echo first > skip/a; ln skip/a keep/one; ln skip/a keep/two; ln skip/a zz-skip; ln skip/a other
+        echo first > skip/a; ln skip/a keep/one; ln skip/a keep/two; ln skip/a zz-skip; ln skip/a \
+         other
         head -c 9000000 /dev/urandom > skip/long; ln skip/long keep/long
-        truncate -s 200K skip/holes; echo end | dd of=skip/holes bs=4K seek=40 conv=notrunc status=none
-        ln skip/holes keep/holes; touch skip/empty; ln skip/empty keep/empty; ln -s ../keep skip/deep/link
+        truncate -s 200K skip/holes; echo end | dd of=skip/holes bs=4K seek=40 conv=notrunc \
+         status=none
+        ln skip/holes keep/holes; touch skip/empty; ln skip/empty keep/empty; ln -s ../keep \
+         skip/deep/link
         ln skip/deep/link keep/link; mkfifo skip/pipe; ln skip/pipe keep/pipe
         setfattr -n user.x -v y skip/a; chmod 640 skip/a; chown 5:6 skip/long
         find . -depth -exec touch -h -d @1500000000.5 {} +
@@ -280,10 +301,12 @@ fn a_link_to_an_excluded_file_gets_its_contents() {
         (echo keep; echo keep/two; grep -vxe keep -e keep/two ../list.1) > ../list.2
         find zz-skip other skip keep > ../list.3; cd ..
         for no in 1 2 3; do
-            tar -c --format=pax --sparse --xattrs --numeric-owner --no-recursion -C source -T list.$no > tar.$no; done
+            tar -c --format=pax --sparse --xattrs --numeric-owner --no-recursion -C source -T \
+             list.$no > tar.$no; done
         for no in 1 2 3; do mkdir out.$no; tar -xp --xattrs --numeric-owner -C out.$no < tar.$no
             set -- -q -l 1 --exclude '*skip*'
-            touch -d @1500000000.5 out.$no/keep; touch -d @0 out.$no; $WEALD build \"$@\" out.$no built.$no; $WEALD build \"$@\" - image.$no < tar.$no
+            touch -d @1500000000.5 out.$no/keep; touch -d @0 out.$no; $WEALD build \"$@\" out.$no \
+             built.$no; $WEALD build \"$@\" - image.$no < tar.$no
             $WEALD check -q image.$no; done");
     for no in 1..4 {
         let told = bench.weald(["diff", &format!("built.{no}"), &format!("image.{no}")]);
@@ -295,17 +318,23 @@ fn a_link_to_an_excluded_file_gets_its_contents() {
         assert_eq!(link_counts, [Some(3), Some(1), Some(1)]);
     }
     // Excluded files of one name: each link is a name of the one before it.
-    bench.sh("mkdir 1 2; for no in 1 2; do echo $no > $no/skip; ln $no/skip $no/keep$no; done
+    bench.sh(
+        "mkdir 1 2; for no in 1 2; do echo $no > $no/skip; ln $no/skip $no/keep$no; done
         tar cf two --format=ustar -C 1 skip keep1; tar rf two -C 2 skip keep2
-        $WEALD build -q -l 1 --exclude skip - two.weald < two; test \"$($WEALD cat two.weald keep1 keep2 | tr '\\n' ' ')\" = '1 2 '
+        $WEALD build -q -l 1 --exclude skip - two.weald < two; test \"$($WEALD cat two.weald \
+         keep1 keep2 | tr '\\n' ' ')\" = '1 2 '
         # A link to an excluded link, whose target is kept.
-        mkdir 3; echo 3 > 3/a; ln 3/a 3/b; ln 3/a 3/c; tar cf ab --format=ustar -C 3 a b; tar cf bc --format=ustar -C 3 b c
+        mkdir 3; echo 3 > 3/a; ln 3/a 3/b; ln 3/a 3/c; tar cf ab --format=ustar -C 3 a b; tar cf \
+         bc --format=ustar -C 3 b c
         (head -c 1536 ab; dd if=bc bs=512 skip=2 status=none) > chain
-        $WEALD build -q -l 1 --exclude b - chain.weald < chain; test $($WEALD cat chain.weald c) = 3");
+        $WEALD build -q -l 1 --exclude b - chain.weald < chain; test $($WEALD cat chain.weald c) \
+         = 3",
+    );
     // What is excluded and comes behind its link is missing, as it is for tar.
     refused(
         &bench,
-        "tar cf late --format=ustar -C 1 skip keep1; (dd if=late bs=512 skip=2 count=1; head -c 1024 late; head -c 9000 /dev/zero) 2> /dev/null |
+        "tar cf late --format=ustar -C 1 skip keep1; (dd if=late bs=512 skip=2 count=1; head -c \
+         1024 late; head -c 9000 /dev/zero) 2> /dev/null |
          $WEALD build -q -l 1 --exclude skip - image",
         "keep1: a hard link to 'skip', of which no earlier member is kept",
     );
@@ -316,11 +345,15 @@ fn a_link_to_an_excluded_file_gets_its_contents() {
 #[test]
 fn a_link_to_a_file_beyond_the_limit_is_left_out_and_told() {
     let bench = Bench::new();
-    bench.sh("mkdir -p source/skip source/keep && cd source/skip && seq -f 'a-file-with-a-long-name-%.0f' 20000 | xargs touch
+    bench.sh(
+        "mkdir -p source/skip source/keep && cd source/skip && seq -f \
+     'a-file-with-a-long-name-%.0f' 20000 | xargs touch
         echo last > z; ln z ../keep/z; ln a-file-with-a-long-name-1 ../keep/a
-        cd ..; (cd ..; tar -c --sort=name --format=ustar -C source skip keep > tar)");
+        cd ..; (cd ..; tar -c --sort=name --format=ustar -C source skip keep > tar)",
+    );
     let output = bench.sh(
-        "$WEALD build -q -l 0 --memory 128M --exclude skip - image < tar 2> said && echo 0 || echo $?
+        "$WEALD build -q -l 0 --memory 128M --exclude skip - image < tar 2> said && echo 0 || \
+         echo $?
          cat said; $WEALD ls image keep; $WEALD check -q image",
     );
     let lines: Vec<_> = output.lines().collect();
@@ -336,10 +369,13 @@ fn a_link_to_a_file_beyond_the_limit_is_left_out_and_told() {
 #[test]
 fn rules_and_attributes_hold_for_streams() {
     let bench = rich();
-    bench.sh("tar -c --format=pax --sort=name --sparse --xattrs --numeric-owner -C source . > tar
-        set -- -q -l 1 --exclude 'n*' --exclude /etc/deep/ --exclude 'twin*' --exclude third --owner 5:6 --mode go-rwx --no-xattrs
+    bench.sh(
+        "tar -c --format=pax --sort=name --sparse --xattrs --numeric-owner -C source . > tar
+        set -- -q -l 1 --exclude 'n*' --exclude /etc/deep/ --exclude 'twin*' --exclude third \
+         --owner 5:6 --mode go-rwx --no-xattrs
         SOURCE_DATE_EPOCH=1550000000 $WEALD build \"$@\" source built
-        SOURCE_DATE_EPOCH=1550000000 $WEALD build \"$@\" - streamed < tar");
+        SOURCE_DATE_EPOCH=1550000000 $WEALD build \"$@\" - streamed < tar",
+    );
     let told = bench.weald(["diff", "built", "streamed"]).text();
     assert_eq!(told, "");
     assert_eq!(
@@ -347,8 +383,12 @@ fn rules_and_attributes_hold_for_streams() {
         tree_digest(&bench, "streamed")
     );
     // A kind that no one knows is told and left out.
-    bench.sh("printf x > odd; tar -c --format=ustar odd > tar2; printf Q | dd of=tar2 bs=1 seek=156 conv=notrunc status=none
-        python3 -c \"d=bytearray(open('tar2','rb').read()); d[148:156]=b' '*8; d[148:156]=b'%06o\\0 '%sum(d[:512]); open('tar2','wb').write(d)\"");
+    bench.sh(
+        "printf x > odd; tar -c --format=ustar odd > tar2; printf Q | dd of=tar2 bs=1 \
+     seek=156 conv=notrunc status=none
+        python3 -c \"d=bytearray(open('tar2','rb').read()); d[148:156]=b' '*8; \
+         d[148:156]=b'%06o\\0 '%sum(d[:512]); open('tar2','wb').write(d)\"",
+    );
     let mut command = bench.command();
     command
         .args(["build", "-q", "-", "odd.weald"])
@@ -367,7 +407,8 @@ fn rules_and_attributes_hold_for_streams() {
 fn access_control_lists_in_words_are_told() {
     let bench = Bench::new();
     bench.sh("mkdir in; echo x > in/file; setfacl -m u:77:r in/file
-        tar -c --format=pax --acls -C in . > words; tar -c --format=pax --xattrs --xattrs-include='*' -C in . > plain
+        tar -c --format=pax --acls -C in . > words; tar -c --format=pax --xattrs \
+         --xattrs-include='*' -C in . > plain
         $WEALD build -q in built; $WEALD build -q --from tar plain streamed");
     let output = bench.weald(["build", "-q", "--from", "tar", "words", "image"]);
     output.expect(
@@ -384,9 +425,14 @@ fn access_control_lists_in_words_are_told() {
 #[test]
 fn memory_and_threads_do_not_change_the_tree() {
     let bench = Bench::new();
-    bench.sh("python3 -c \"for n in range(800000): print('d%d/some-longer-name/%d' % (n * 7919 % 20011, n), end='\\0')\" > names
-        for memory in 144M 512M; do $WEALD build -q -l 1 --threads 1 --memory $memory --from listing - image$memory < names; done
-        $WEALD build -q -l 1 --threads 2 --memory 144M --from listing names again; cmp image144M again");
+    bench.sh(
+        "python3 -c \"for n in range(800000): print('d%d/some-longer-name/%d' % (n * 7919 % \
+     20011, n), end='\\0')\" > names
+        for memory in 144M 512M; do $WEALD build -q -l 1 --threads 1 --memory $memory --from \
+         listing - image$memory < names; done
+        $WEALD build -q -l 1 --threads 2 --memory 144M --from listing names again; cmp image144M \
+         again",
+    );
     assert_eq!(
         tree_digest(&bench, "image144M"),
         tree_digest(&bench, "image512M")
@@ -396,11 +442,17 @@ fn memory_and_threads_do_not_change_the_tree() {
 #[test]
 fn a_listing_is_a_tree_of_empty_files() {
     let bench = Bench::new();
-    bench.sh("mkdir -p tree/a/b tree/a/empty tree/-x; touch tree/a/b/one tree/a/two tree/-x/file $'tree/new\\nline' tree/a-b
-        chmod 755 tree tree/*/ tree/a/*/; find tree -type f -exec chmod 644 {} +; find tree -exec touch -d @0 {} +
+    bench.sh(
+        "mkdir -p tree/a/b tree/a/empty tree/-x; touch tree/a/b/one tree/a/two tree/-x/file \
+     $'tree/new\\nline' tree/a-b
+        chmod 755 tree tree/*/ tree/a/*/; find tree -type f -exec chmod 644 {} +; find tree -exec \
+         touch -d @0 {} +
         $WEALD build -q -l 1 --owner 0:0 tree built
-        (cd tree; find . -type d -printf '%p/\\0' -o -printf '%p\\0') | shuf -z | $WEALD build -q -l 1 --from listing - listed
-        (cd tree; find . -print0; printf 'a/empty/\\0a/two\\0') | $WEALD build -q -l 1 --from listing - plain");
+        (cd tree; find . -type d -printf '%p/\\0' -o -printf '%p\\0') | shuf -z | $WEALD build -q \
+         -l 1 --from listing - listed
+        (cd tree; find . -print0; printf 'a/empty/\\0a/two\\0') | $WEALD build -q -l 1 --from \
+         listing - plain",
+    );
     let expected = tree_digest(&bench, "built");
     assert_eq!(tree_digest(&bench, "listed"), expected);
     assert_eq!(
@@ -504,11 +556,15 @@ fn what_follows_a_tar_archive_is_told() {
 #[test]
 fn names_alone_need_no_memory_for_contents() {
     let bench = Bench::new();
-    bench.sh("printf 'a/b\\0c\\0d/e/f\\0' > names; printf '#mtree\\n. type=dir\\na type=file size=0 mode=0644\\n' > tree.mtree
+    bench.sh(
+        "printf 'a/b\\0c\\0d/e/f\\0' > names; printf '#mtree\\n. type=dir\\na type=file \
+     size=0 mode=0644\\n' > tree.mtree
         for level in 0 1 5 7 9; do for from in 'listing names' 'mtree tree.mtree'; do
-            $WEALD build -q -l $level --memory 128M --from $from small; $WEALD build -q -l $level --memory 4G --from $from large
+            $WEALD build -q -l $level --memory 128M --from $from small; $WEALD build -q -l $level \
+             --memory 4G --from $from large
             cmp small large; $WEALD check -q small; rm small large
-        done; done");
+        done; done",
+    );
 }
 
 /// Would catch: a dialect that is read as another tree, contents of another file, a name that
@@ -517,7 +573,9 @@ fn names_alone_need_no_memory_for_contents() {
 fn what_mtree_and_bsdtar_describe_is_the_tree() {
     let bench = rich();
     // A description does not tell which names are one file, nor holes, nor extended attributes.
-    bench.sh("cp -r --no-preserve=links,xattr --preserve=mode,ownership,timestamps --sparse=never source plain
+    bench.sh(
+        "cp -r --no-preserve=links,xattr --preserve=mode,ownership,timestamps --sparse=never \
+     source plain
         printf x > $'plain/a b\\n\\xc3\\xa4\\\\[*#='; touch -d @1700000000.000000001 plain/*=
         find plain -name 'char*' -delete; find plain '(' -type b -o -type c ')' -delete
         find plain -type d -exec touch -d @1700000001 {} +
@@ -529,7 +587,8 @@ fn what_mtree_and_bsdtar_describe_is_the_tree() {
         for form in netbsd netbsd-full bsd-set bsd; do
             $WEALD build -q -l 1 --from mtree --contents-root plain - $form.weald < $form
             $WEALD check $form.weald
-        done");
+        done",
+    );
     let expected = tree_digest(&bench, "image");
     for form in ["netbsd", "netbsd-full", "bsd-set", "bsd"] {
         if tree_digest(&bench, &format!("{form}.weald")) != expected {
@@ -549,9 +608,11 @@ fn a_forest_as_mtree_is_that_as_tar() {
         "--fanout 2x3x20 --sizes log-normal:500:1 --times random:1600000000:86400",
     ] {
         bench.sh(&format!(
-            "rm -rf made *.weald; $WEALD forest {words} -q made; $WEALD forest {words} --stream mtree forest.mtree
+            "rm -rf made *.weald; $WEALD forest {words} -q made; $WEALD forest {words} --stream \
+             mtree forest.mtree
              $WEALD forest {words} --stream tar - | $WEALD build -q -l 1 - tar.weald
-             $WEALD build -q -l 1 --from mtree --contents-root made forest.mtree mtree.weald; rm forest.mtree"
+             $WEALD build -q -l 1 --from mtree --contents-root made forest.mtree mtree.weald; rm \
+              forest.mtree"
         ));
         assert_eq!(
             tree_digest(&bench, "tar.weald"),
@@ -564,7 +625,10 @@ fn a_forest_as_mtree_is_that_as_tar() {
 #[test]
 fn contents_that_are_not_those_described_are_refused() {
     let bench = Bench::new();
-    bench.sh("mkdir -p root/dir outside; echo hello > root/dir/file; echo other > outside/file; ln -s ../outside root/way");
+    bench.sh(
+        "mkdir -p root/dir outside; echo hello > root/dir/file; echo other > outside/file; \
+     ln -s ../outside root/way",
+    );
     let build = |text: &str, root: &[&str]| {
         fs::write(bench.0.path().join("description"), text).expect("a description");
         let args = [

@@ -63,10 +63,12 @@ fn names_of_any_length_and_numbers_of_any_size() {
     let long = "n".repeat(255);
     bench.sh(&format!(
         "mkdir -p source/{d}/{d} && cd source
-         echo x > {d}/{d}/{long}; printf y > {d}/$'long-\\xff-'{tail}; ln {d}/{d}/{long} {d}/{d}/twin
+         echo x > {d}/{d}/{long}; printf y > {d}/$'long-\\xff-'{tail}; ln {d}/{d}/{long} \
+          {d}/{d}/twin
          ln -s {long}/{long} {d}/sym
          chown -h 4000000000:4000000001 {d}/sym; chown 3000000000 {d}/{d}/{long}
-         touch -d '@-5.25' {d}/{d}; touch -d '@8589934592.5' {d}; truncate -s 9G {d}/sparse; echo end >> {d}/sparse",
+         touch -d '@-5.25' {d}/{d}; touch -d '@8589934592.5' {d}; truncate -s 9G {d}/sparse; echo \
+          end >> {d}/sparse",
         d = "d".repeat(120),
         tail = "t".repeat(200),
     ));

@@ -128,8 +128,12 @@ fn an_image_behind_a_script_is_found() {
         let found = bench.weald(["ls", "-lR", "--offset", "auto", file]);
         assert_eq!(found, plain, "{file}");
     }
-    bench.sh("(cat program; echo) > tail; : > empty; tail -c +65 image > headless; tail -c +2 image > cut
-              cp program bad; printf x | dd of=bad bs=1 conv=notrunc status=none seek=$(stat -c %s script)");
+    bench.sh(
+        "(cat program; echo) > tail; : > empty; tail -c +65 image > headless; tail -c +2 \
+     image > cut
+              cp program bad; printf x | dd of=bad bs=1 conv=notrunc status=none seek=$(stat -c \
+               %s script)",
+    );
     for (file, why) in [
         ("tail", "no footer at the end"),
         ("script", "no image ends where the file ends"),
@@ -234,7 +238,10 @@ fn pages_and_completions_come_from_the_same_words() {
 fn a_closed_pipe_is_no_error() {
     let bench = Bench::new();
     bench.make_source();
-    bench.sh("seq 30000 | sed 's/^/source\\/f/' | xargs touch; head -c 3000000 /dev/urandom > source/noise");
+    bench.sh(
+        "seq 30000 | sed 's/^/source\\/f/' | xargs touch; head -c 3000000 /dev/urandom > \
+     source/noise",
+    );
     bench
         .weald(["build", "-q", "-l", "0", "source", "image"])
         .expect(0, "");

@@ -297,7 +297,8 @@ impl Place {
 
     fn stopped(&self, name: &str) -> Error {
         let text = format!(
-            "{}: its server has taken no connection for {} seconds; continue it (SIGCONT) or end it",
+            "{}: its server has taken no connection for {} seconds; continue it (SIGCONT) or end \
+             it",
             self.path.join(name).display(),
             CONNECT_TIMEOUT.as_secs()
         );

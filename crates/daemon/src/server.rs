@@ -361,8 +361,8 @@ impl Shared {
         *self.bound.lock() = Some(Arc::new(bound));
     }
 
-    /// Evicts the idle entries of each cache, those that were not requested since the last call, and
-    /// returns their memory to the system.
+    /// Evicts the idle entries of each cache, those that were not requested since the last
+    /// call, and returns their memory to the system.
     fn evict_idle(&self) {
         self.cache.evict_idle();
         let mounts = self.mounts();

@@ -1,10 +1,10 @@
 //! The store: holds the blocks of many images once, wherever they lie.
 //!
-//! From below to above: [`disk`] (files, and what a crash leaves of them) → [`engine`] (tables) →
-//! `segment` (records in files) → `store` (what readers see) and `image` (an image read like a
-//! file) → `writer` (the one writer) → `import`, `remove`, `collect`, `check` → `recover`, and
-//! `salvage` beside them. `docs/design/0023-store.md` says why it is built so, `docs/format.md`
-//! what its files hold.
+//! From below to above: [`disk`] (files, and what a crash leaves of them) → [`engine`] (tables)
+//! → `segment` (records in files) → `store` (what readers see) and `image` (an image read like
+//! a file) → `writer` (the one writer) → `import`, `remove`, `collect`, `check` → `recover`,
+//! and `salvage` beside them. `docs/design/0023-store.md` says why it is built so,
+//! `docs/format.md` what its files hold.
 //!
 //! Neighbours: `format` declares the bytes, `io` has `ReadAt`; the image reader opens what this
 //! room finds. Nothing here decodes a block.

@@ -120,8 +120,8 @@ fn statx(path: PathBuf, flags: AtFlags) -> io::Result<Stat> {
     let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
     let mut raw = MaybeUninit::<Statx>::zeroed();
     let _alone = alone();
-    // SAFETY: `path` ends with NUL and outlives the call, which writes one `struct statx`; `raw` has
-    // its size and, as a type for the same system call, its layout.
+    // SAFETY: `path` ends with NUL and outlives the call, which writes one `struct statx`;
+    // `raw` has its size and, as a type for the same system call, its layout.
     let done = unsafe {
         libc::statx(
             libc::AT_FDCWD,

@@ -106,9 +106,9 @@ pub fn rename_at(old_dir: impl AsFd, old: &[u8], new_dir: impl AsFd, new: &[u8])
 }
 
 /// Renames only if the new name does not exist: by renameat2, or by link and unlink if the file
-/// system does not support that, or under fakeroot and pseudo. A directory cannot have a second name. There it is renamed after a
-/// check that the new name does not exist. If another process makes an empty directory of that name
-/// in between, that directory is lost.
+/// system does not support that, or under fakeroot and pseudo. A directory cannot have a second
+/// name. There it is renamed after a check that the new name does not exist. If another process
+/// makes an empty directory of that name in between, that directory is lost.
 ///
 /// # Errors
 /// `EEXIST` if the new name exists; else the errno of renameat2(2), linkat(2), unlinkat(2) or

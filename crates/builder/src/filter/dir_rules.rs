@@ -32,7 +32,8 @@ impl Share {
         match before + len <= RULES_LEN_MAX {
             true => Ok(()),
             false => Err(Error::limit(format!(
-                "filter files: the rules of directories take more than {RULES_LEN_MAX} bytes of memory"
+                "filter files: the rules of directories take more than {RULES_LEN_MAX} bytes of \
+                 memory"
             ))),
         }
     }

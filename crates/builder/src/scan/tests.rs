@@ -69,8 +69,12 @@ fn describe(tree: &ScannedTree) -> String {
         let target = tree.target(entry).map(|t| t.escape_ascii().to_string());
         let (dir, size, group) = (tree.dir(entry), tree.size(entry), tree.link_group(entry));
         let number = tree.attributes_no(entry);
-        writeln!(text, "{path} {kind:?} {number} {attributes:?} {times:?} {size} {xattrs:?} {target:?} {dir:?} {group:?}")
-            .unwrap();
+        writeln!(
+            text,
+            "{path} {kind:?} {number} {attributes:?} {times:?} {size} {xattrs:?} \
+         {target:?} {dir:?} {group:?}"
+        )
+        .unwrap();
     }
     text
 }

@@ -144,8 +144,9 @@ fn only_sys_may_be_unsafe() {
     }
 }
 
-/// Circles of files that are known, by room, as paths from `src`; a name that ends in `/` stands for
-/// all files in that folder. This list may only shrink: break a circle, then remove it here.
+/// Circles of files that are known, by room, as paths from `src`; a name that ends in `/`
+/// stands for all files in that folder. This list may only shrink: break a circle, then remove
+/// it here.
 const KNOWN_CIRCLES: [(&str, &[&str]); 13] = [
     (
         "builder",

@@ -1,7 +1,71 @@
-//! What holds for texts: a map whose places exist.
+//! What holds for texts: lines that fit a screen, and a map whose places exist.
 
 use super::root;
 use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Most bytes of a line of code or comment; awk counts bytes, too.
+const CODE_LINE_LEN_MAX: usize = 100;
+/// Most characters of a line of Markdown outside tables and code blocks.
+const PROSE_LINE_LEN_MAX: usize = 120;
+
+/// Collects the files below `dir` whose names end in `ending`; what Cargo builds is left out.
+fn files(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("a directory").flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if path.is_dir() && !path.is_symlink() {
+            if name != "target" && name != "bench-out" && !name.starts_with('.') {
+                files(&path, ending, found);
+            }
+        } else if name.ends_with(ending) {
+            found.push(path);
+        }
+    }
+}
+
+fn texts(ending: &str) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    files(&root(), ending, &mut found);
+    assert!(!found.is_empty(), "no file ends in {ending}");
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("text");
+        (path, text)
+    };
+    found.into_iter().map(read).collect()
+}
+
+/// Would catch: a line of code or comment that does not fit beside another file.
+#[test]
+fn lines_of_code_end_at_100_bytes() {
+    let mut long = Vec::new();
+    for (path, text) in texts(".rs") {
+        for (no, line) in (1..).zip(text.lines()) {
+            if line.len() > CODE_LINE_LEN_MAX {
+                long.push(format!("{}:{no}: {} bytes", path.display(), line.len()));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
+/// Would catch: a paragraph that an editor of 120 columns cuts.
+#[test]
+fn lines_of_prose_end_at_120_characters() {
+    let mut long = Vec::new();
+    for (path, text) in texts(".md") {
+        let mut is_code = false;
+        for (no, line) in (1..).zip(text.lines()) {
+            is_code ^= line.trim_start().starts_with("```");
+            let is_table = line.trim_start().starts_with('|');
+            if !is_code && !is_table && line.chars().count() > PROSE_LINE_LEN_MAX {
+                long.push(format!("{}:{no}", path.display()));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{}", long.join("\n"));
+}
 
 /// Would catch: a map that leads to files that were moved.
 #[test]

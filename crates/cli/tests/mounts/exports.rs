@@ -51,11 +51,13 @@ impl Ganesha {
         let [config, log, pid] =
             ["conf", "log", "pid"].map(|end| ground.at(&format!("ganesha.{end}")));
         let words = format!(
-            "NFS_CORE_PARAM {{ Protocols = 4; NFS_Port = {port}; Bind_addr = 127.0.0.1; Enable_UDP = false; \
+            "NFS_CORE_PARAM {{ Protocols = 4; NFS_Port = {port}; Bind_addr = 127.0.0.1; \
+             Enable_UDP = false; \
              Enable_NLM = false; Enable_RQUOTA = false; }}
             NFSv4 {{ RecoveryBackend = fs; Graceless = true; }}
             NFS_KRB5 {{ Active_krb5 = false; }}
-            EXPORT {{ Export_Id = 1; Path = {}; Pseudo = /weald; Protocols = 4; Access_Type = RO; Squash = None; \
+            EXPORT {{ Export_Id = 1; Path = {}; Pseudo = /weald; Protocols = 4; Access_Type = RO; \
+             Squash = None; \
              SecType = sys; Transports = TCP; FSAL {{ Name = VFS; }} }}\n",
             dir.display()
         );
@@ -130,7 +132,8 @@ fn samba_goes_on_when_the_image_is_mounted_again() {
         format!("{directory} = {}\n", state.display())
     });
     let config = format!(
-        "[global]\n{}ncalrpc dir = {}/ncalrpc\nlog file = {}/log\ninterfaces = lo\nbind interfaces only = yes\n\
+        "[global]\n{}ncalrpc dir = {}/ncalrpc\nlog file = {}/log\ninterfaces = lo\nbind \
+         interfaces only = yes\n\
          map to guest = Bad User\nguest account = root\nload printers = no\ndisable spoolss = yes\n\
          [weald]\npath = {}\nguest ok = yes\nread only = yes\n",
         own.concat(),

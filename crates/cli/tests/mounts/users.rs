@@ -66,9 +66,11 @@ fn another_user_gets_no_answer_even_where_modes_were_loosened() {
         let path = ground.at(name).into_os_string().into_encoded_bytes();
         format!(r#"{{"Unix":{path:?}}}"#)
     });
-    let request = format!(
-        r#"{{"protocol":2,"request":{{"Mount":{{"image":{image},"dir":{dir},"options":[],"working_dir":{dir},"prefetch":null,"record":null,"trace":null,"log":{log}}}}}}}"#
+    let mount = format!(
+        r#"{{"image":{image},"dir":{dir},"options":[],"working_dir":{dir},"prefetch":null"#
     );
+    let mount = format!(r#"{mount},"record":null,"trace":null,"log":{log}}}"#);
+    let request = format!(r#"{{"protocol":2,"request":{{"Mount":{mount}}}}}"#);
     let answer_len = as_attacker(|| {
         let stream = UnixStream::connect(&socket).expect("the kernel lets it in");
         stream.set_read_timeout(Some(PATIENCE)).expect("timeout");

@@ -176,8 +176,10 @@ impl Bench {
         let listed = self.sh("cd source && find . -print0");
         drop(listed);
         self.sh(
-            "cd source && chown -hR 0:0 . && find . -type d -exec chmod 755 {} + && find . -type f -exec chmod 644 {} +
-             chmod 755 bin/tool; chmod 4711 zero; chown 1000:100 etc/deep/leaf.conf; chmod 644 fifo null
+            "cd source && chown -hR 0:0 . && find . -type d -exec chmod 755 {} + && find . -type \
+             f -exec chmod 644 {} +
+             chmod 755 bin/tool; chmod 4711 zero; chown 1000:100 etc/deep/leaf.conf; chmod 644 \
+              fifo null
              find . -depth -exec touch -h -d '2024-02-29 12:00:00.123456789 UTC' {} +
              touch -d '2001-01-01 00:00:00 UTC' etc/main.conf",
         );
