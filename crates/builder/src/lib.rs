@@ -1,9 +1,8 @@
 //! The builder: turns a source tree into a sealed image.
 //!
-//! `scan → read → share → segment → compress → emit`: the same bytes for any number of
-//! threads,
-//! within a memory budget. [`build_image`] is the whole of it; every stage is a module of its
-//! own.
+//! The stages are scan, read, share, segment, compress, emit. They write the same bytes for any
+//! number of threads, within a memory budget. [`build_image`] calls them; every stage is a module
+//! of its own.
 #![forbid(unsafe_code)]
 
 mod changes;

@@ -199,8 +199,11 @@ const KNOWN_CIRCLES: [(&str, &[&str]); 13] = [
         &[
             "args.rs",
             "commands/",
+            "foreign.rs",
             "main.rs",
             "messages.rs",
+            "open.rs",
+            "output.rs",
             "progress.rs",
         ],
     ),
