@@ -1,11 +1,11 @@
-//! The directory in which the servers of a user are found.
+//! Runtime directory: holds the sockets of a user's servers.
 //!
-//! Other users are kept out twice. The directory has mode 0700 and its sockets 0600, so that the
-//! kernel refuses their connections. Both sides of a connection also compare the other side's user
-//! id (`SO_PEERCRED`) with their own, which still holds where somebody loosens a mode later.
+//! Two checks keep other users out. The directory has mode 0700 and its sockets 0600, so the kernel
+//! refuses connections of other users. Both sides of a connection also compare the peer's user id
+//! (`SO_PEERCRED`) with their own; this check still holds if a mode is loosened later.
 //!
 //! The directory is opened once, without following a symlink, and checked through its descriptor.
-//! Every later name starts at that descriptor: the path may lead elsewhere by then.
+//! Every later access starts at that descriptor, because the path may lead elsewhere by then.
 
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -21,44 +21,45 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_format::{Error, ErrorKind, Result};
 
-/// Permission bits that a directory for servers must not have: any of group and others.
+/// Permission bits that the runtime directory must not have: all bits of group and others.
 const MODE_OF_OTHERS: u32 = 0o077;
 
-/// How long to wait for another server that is about to begin or to end; it takes milliseconds.
+/// Timeout of the lock. Another server holds it while it starts or ends, for milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Pause between two attempts at the lock.
+/// Pause between two attempts to lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// How long a client waits while the queue of a server is full: a server that runs takes
+/// How long a client waits while the queue of a server is full. A running server accepts
 /// connections within milliseconds, a stopped one never.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections that wait until the server takes them; more clients wait in connect(2).
+/// Length of the queue of connections that the server has not accepted; more clients wait in
+/// connect(2).
 const BACKLOG: i32 = 128;
 
-/// The directory for servers, opened and found safe.
+/// Runtime directory, opened and checked.
 #[derive(Debug, Clone)]
 pub struct Place {
     dir: Arc<OwnedFd>,
     path: PathBuf,
-    /// Mount namespace and root directory: servers of other ones see other files.
+    /// Mount namespace and root directory: servers in other ones see other files.
     view: String,
 }
 
-/// A socket of a server, bound under its name.
+/// Bound socket of a server, with its name.
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub(crate) listener: UnixListener,
     pub(crate) name: String,
 }
 
-/// The right to begin or to end a server; given back when dropped.
+/// Lock for the start and the end of a server; drop releases it.
 #[derive(Debug)]
 pub(crate) struct Lock(#[allow(dead_code)] OwnedFd);
 
-/// Where the servers of the user with `uid` are found: `WEALD_RUNTIME_DIR`, else `/run/weald` for
-/// root, else `$XDG_RUNTIME_DIR/weald` where that directory is the user's, else `/tmp/weald-UID`.
+/// Runtime directory of the user with `uid`: `WEALD_RUNTIME_DIR`, else `/run/weald` for root, else
+/// `$XDG_RUNTIME_DIR/weald` if the user owns that directory, else `/tmp/weald-UID`.
 pub fn default_dir(variable: impl Fn(&str) -> Option<OsString>, uid: u32) -> PathBuf {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     if let Some(dir) = set("WEALD_RUNTIME_DIR") {
@@ -75,10 +76,10 @@ pub fn default_dir(variable: impl Fn(&str) -> Option<OsString>, uid: u32) -> Pat
 }
 
 impl Place {
-    /// Opens the place at `path`, which is made if it is missing, with the directories above it.
+    /// Opens the runtime directory at `path`. Creates it and its parents if they are missing.
     ///
     /// # Errors
-    /// `Invalid` where the directory is not ours alone; `Io`.
+    /// `Invalid` if other users own or can enter the directory; `Io`.
     pub fn make(path: &Path) -> Result<Self> {
         match Self::find(path)? {
             Some(place) => Ok(place),
@@ -89,23 +90,23 @@ impl Place {
         }
     }
 
-    /// Opens the place at `path`; `None` where nobody has made it.
+    /// Opens the runtime directory at `path`; `None` if it does not exist.
     ///
     /// # Errors
     /// As [`Place::make`].
     pub fn find(path: &Path) -> Result<Option<Self>> {
         let path = plain(path)?;
-        // Without `DIRECTORY`: a symlink is opened and then named in the message.
+        // Without `DIRECTORY`, open(2) opens a symlink, and the message can name it.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::open(&path, flags, Mode::empty()) {
             Ok(dir) => Self::checked(dir, path).map(Some),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(told_of(&path, errno)),
+            Err(errno) => Err(error_at(&path, errno)),
         }
     }
 
     fn checked(dir: OwnedFd, path: PathBuf) -> Result<Self> {
-        let stat = rustix::fs::fstat(&dir).map_err(|errno| told_of(&path, errno))?;
+        let stat = rustix::fs::fstat(&dir).map_err(|errno| error_at(&path, errno))?;
         check_dir(&stat, &path)?;
         let place = Self {
             dir: Arc::new(dir),
@@ -113,47 +114,46 @@ impl Place {
             view: view(),
         };
         let own = (stat.st_dev, stat.st_ino);
-        match std::fs::metadata(place.way_to("")) {
+        match std::fs::metadata(place.proc_path("")) {
             Ok(found) if (found.dev(), found.ino()) == own => Ok(place),
             _ => Err(Error::invalid(format!(
-                "{}: its sockets are reached through /proc/self/fd; mount /proc first",
+                "{}: /proc/self/fd does not lead to it; mount /proc, which connections need",
                 place.path.display()
             ))),
         }
     }
 
-    /// The name of the socket of the server that many mounts share.
+    /// Socket name of the shared server.
     pub(crate) fn shared_name(&self) -> String {
         format!("{}.shared", self.view)
     }
 
-    /// A new name for the socket of a server that serves one mount alone.
+    /// New socket name for a server of a single mount.
     pub(crate) fn alone_name(&self) -> String {
         let chosen = std::hash::RandomState::new().build_hasher().finish();
         format!("{}-{chosen:016x}.alone", self.view)
     }
 
-    /// The sockets of all servers of this place that see the files we see, in the order of their
-    /// names.
+    /// Socket names of all servers with our mount namespace and root directory: the shared server
+    /// first, then the others by name.
     ///
     /// # Errors
     /// `Io`.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         let mut names = self.all_names()?;
         names.retain(|name| is_socket_of(name, &self.view));
-        // The shared server ends in "shared", the others in hexadecimal digits: it comes first.
         names.sort_unstable_by_key(|name| (!name.ends_with(".shared"), name.clone()));
         Ok(names)
     }
 
-    /// Everything in the directory whose name is UTF-8, as all our names are.
+    /// All names in the directory that are UTF-8; names of servers always are.
     pub(crate) fn all_names(&self) -> Result<Vec<String>> {
-        let told = |errno| told_of(&self.path, errno);
+        let failed = |errno| error_at(&self.path, errno);
         let mut names = Vec::new();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::openat(&self.dir, ".", flags, Mode::empty()).map_err(told)?;
-        for entry in Dir::new(dir).map_err(told)? {
-            let entry = entry.map_err(told)?;
+        let dir = rustix::fs::openat(&self.dir, ".", flags, Mode::empty()).map_err(failed)?;
+        for entry in Dir::new(dir).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
             if let Ok(name) = entry.file_name().to_str() {
                 names.push(name.to_owned());
             }
@@ -161,20 +161,21 @@ impl Place {
         Ok(names)
     }
 
-    /// Connects to a server of our own user; `None` where there is none.
+    /// Connects to a server of our own user; `None` if no server listens.
     ///
     /// # Errors
-    /// `Invalid` where the server is another user's; `Busy` where it takes no connections; `Io`.
+    /// `Invalid` if the server belongs to another user; `Busy` if it accepts no connections; `Io`.
     pub(crate) fn connect(&self, name: &str) -> Result<Option<UnixStream>> {
-        let socket = new_socket(SocketFlags::CLOEXEC).map_err(|errno| self.told(name, errno))?;
-        // It also limits connect(2), while the queue of the server is full.
+        let socket =
+            new_socket(SocketFlags::CLOEXEC).map_err(|errno| self.error_of(name, errno))?;
+        // The send timeout also limits connect(2) while the queue of the server is full.
         set_socket_timeout(&socket, Timeout::Send, Some(CONNECT_TIMEOUT))
             .and_then(|()| rustix::net::connect(&socket, &self.address(name)?))
             .map_or_else(
                 |errno| match errno {
                     Errno::NOENT | Errno::CONNREFUSED => Ok(None),
                     Errno::AGAIN => Err(self.stopped(name)),
-                    errno => Err(self.told(name, errno)),
+                    errno => Err(self.error_of(name, errno)),
                 },
                 |()| {
                     let stream = UnixStream::from(socket);
@@ -184,7 +185,7 @@ impl Place {
             )
     }
 
-    /// Whether a process listens at the socket, even one that takes no connections; never waits.
+    /// Whether a process listens at the socket, also one that accepts no connections. Never blocks.
     fn is_live(&self, name: &str) -> Result<bool> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let connected = new_socket(flags)
@@ -192,14 +193,14 @@ impl Place {
         match connected {
             Ok(()) | Err(Errno::AGAIN) => Ok(true),
             Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(false),
-            Err(errno) => Err(self.told(name, errno)),
+            Err(errno) => Err(self.error_of(name, errno)),
         }
     }
 
-    /// Makes the socket `name`; what killed servers have left behind is cleared away.
+    /// Creates the socket `name`; removes sockets and lock files of killed servers.
     ///
     /// # Errors
-    /// `Busy` where a server answers under this name; `Io`.
+    /// `Busy` if a server listens under this name; `Io`.
     pub(crate) fn bind(&self, name: &str, _lock: &Lock) -> Result<Bound> {
         for other in self.names()? {
             if !self.is_live(&other)? {
@@ -209,18 +210,18 @@ impl Place {
             }
         }
         self.clear_presences()?;
-        let told = |errno| self.told(name, errno);
-        let socket = new_socket(SocketFlags::CLOEXEC).map_err(told)?;
-        let address = self.address(name).map_err(told)?;
-        rustix::net::bind(&socket, &address).map_err(told)?;
-        // The umask decides the mode of a new socket. Nobody can connect before listen(2), so that
-        // no connection is older than this mode.
+        let failed = |errno| self.error_of(name, errno);
+        let socket = new_socket(SocketFlags::CLOEXEC).map_err(failed)?;
+        let address = self.address(name).map_err(failed)?;
+        rustix::net::bind(&socket, &address).map_err(failed)?;
+        // The umask decides the mode of a new socket. No client can connect before listen(2), so
+        // no connection precedes this mode.
         let mode = Mode::RUSR | Mode::WUSR;
         let shown = rustix::fs::chmodat(&self.dir, name, mode, AtFlags::empty())
             .and_then(|()| rustix::net::listen(&socket, BACKLOG));
         if let Err(errno) = shown {
             self.unlink(name)?;
-            return Err(told(errno));
+            return Err(failed(errno));
         }
         Ok(Bound {
             listener: UnixListener::from(socket),
@@ -228,18 +229,18 @@ impl Place {
         })
     }
 
-    /// Takes a socket away, so that nobody finds it any more.
+    /// Removes the name of a socket or lock file; a missing name is no error.
     pub(crate) fn unlink(&self, name: &str) -> Result<()> {
         match rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(self.told(name, errno)),
+            Err(errno) => Err(self.error_of(name, errno)),
         }
     }
 
-    /// Waits until no other server is about to begin or to end.
+    /// Takes the lock for the start and the end of servers; waits for other holders.
     ///
     /// # Errors
-    /// `Busy` where that takes too long; `Io`.
+    /// `Busy` if another server still holds the lock after the timeout; `Io`.
     pub(crate) fn lock(&self) -> Result<Lock> {
         let name = format!("{}.lock", self.view);
         let file = self.open_lock(&name, OFlags::CREATE)?;
@@ -257,48 +258,48 @@ impl Place {
                     );
                     return Err(Error::new(ErrorKind::Busy, text));
                 }
-                Err(errno) => return Err(self.told(&name, errno)),
+                Err(errno) => return Err(self.error_of(&name, errno)),
             }
         }
     }
 
-    /// Opens a file of the directory that is only there to be locked.
+    /// Opens a lock file of the directory.
     pub(crate) fn open_lock(&self, name: &str, more: OFlags) -> Result<OwnedFd> {
-        // Not even a FIFO of this name makes open(2) wait.
+        // NONBLOCK: a FIFO of this name does not block open(2).
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | more;
         rustix::fs::openat(&self.dir, name, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| {
             match errno {
                 Errno::NOENT => Error::not_found(self.path.join(name).display().to_string()),
-                errno => self.told(name, errno),
+                errno => self.error_of(name, errno),
             }
         })
     }
 
-    /// Whether `file` is what the directory has under `name`.
+    /// Whether `name` in the directory still leads to `file`.
     pub(crate) fn has(&self, name: &str, file: &OwnedFd) -> bool {
         let named = rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW);
         let same = |a: Stat, b: Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
         named.is_ok_and(|named| rustix::fs::fstat(file).is_ok_and(|file| same(named, file)))
     }
 
-    /// A path that starts at the descriptor of the directory; always short enough for a socket.
-    fn way_to(&self, name: &str) -> PathBuf {
+    /// Path through the descriptor of the directory; always short enough for a socket address.
+    fn proc_path(&self, name: &str) -> PathBuf {
         let number = self.dir.as_raw_fd().to_string();
         Path::new("/proc/self/fd").join(number).join(name)
     }
 
     fn address(&self, name: &str) -> rustix::io::Result<SocketAddrUnix> {
-        SocketAddrUnix::new(self.way_to(name))
+        SocketAddrUnix::new(self.proc_path(name))
     }
 
-    fn told(&self, name: &str, errno: Errno) -> Error {
-        told_of(&self.path.join(name), errno)
+    fn error_of(&self, name: &str, errno: Errno) -> Error {
+        error_at(&self.path.join(name), errno)
     }
 
     fn stopped(&self, name: &str) -> Error {
         let text = format!(
-            "{}: its server has taken no connection for {} seconds; continue it (SIGCONT) or end \
-             it",
+            "{}: its server has taken no connection for {} seconds; \
+             continue it (SIGCONT) or end it",
             self.path.join(name).display(),
             CONNECT_TIMEOUT.as_secs()
         );
@@ -306,10 +307,10 @@ impl Place {
     }
 }
 
-/// Refuses a connection whose other side runs as another user.
+/// Refuses a connection if the peer runs as another user.
 ///
-/// Not even root is an exception. Root gains nothing by it, as it can become any user; a client of
-/// root must not trust a server of somebody else; and so both sides follow one rule.
+/// Root is no exception. A server need not admit root, which can become any user. A client of root
+/// must not trust a server of another user. So both sides follow one rule.
 ///
 /// # Errors
 /// `Invalid`; `Io`.
@@ -328,26 +329,25 @@ fn new_socket(flags: SocketFlags) -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// The absolute path without a `/` or `/.` at its end, behind which a symlink would be followed.
+/// Absolute path without a trailing `/` or `/.`, which would make the kernel follow a symlink.
 fn plain(path: &Path) -> Result<PathBuf> {
     let path =
         std::path::absolute(path).map_err(|error| Error::io(path.display().to_string(), error))?;
     Ok(path.components().collect())
 }
 
-/// Makes the directory `path`, which is missing, and those above it that are missing too, without
-/// following a symlink among them.
+/// Creates the directory `path` and its missing parents, without following a symlink among them.
 fn make_dirs(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut above = path.ancestors().skip(1);
     let (mut at, mut dir) = loop {
         let Some(ancestor) = above.next() else {
-            return Err(told_of(path, Errno::NOENT));
+            return Err(error_at(path, Errno::NOENT));
         };
         match rustix::fs::open(ancestor, flags, Mode::empty()) {
             Ok(dir) => break (ancestor.to_owned(), dir),
             Err(Errno::NOENT) => {}
-            Err(errno) => return Err(told_of(ancestor, errno)),
+            Err(errno) => return Err(error_at(ancestor, errno)),
         }
     };
     let missing = path.strip_prefix(&at).unwrap_or(path).to_owned();
@@ -358,14 +358,14 @@ fn make_dirs(path: &Path) -> Result<OwnedFd> {
         };
         at.push(name);
         let mode = if at == path { 0o700 } else { 0o755 };
-        // The umask takes bits away and adds none.
+        // The umask only clears bits.
         match rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(mode)) {
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(told_of(&at, errno)),
+            Err(errno) => return Err(error_at(&at, errno)),
         }
         dir = rustix::fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty())
-            .map_err(|errno| told_of(&at, errno))?;
-        let stat = rustix::fs::fstat(&dir).map_err(|errno| told_of(&at, errno))?;
+            .map_err(|errno| error_at(&at, errno))?;
+        let stat = rustix::fs::fstat(&dir).map_err(|errno| error_at(&at, errno))?;
         check_owner(&stat, &at)?;
     }
     Ok(dir)
@@ -385,7 +385,7 @@ fn check_owner(stat: &Stat, path: &Path) -> Result<()> {
     )))
 }
 
-/// Refuses what is no directory of ours alone.
+/// Refuses a directory that other users own or can enter, and other files.
 fn check_dir(stat: &Stat, path: &Path) -> Result<()> {
     let shown = path.display();
     match FileType::from_raw_mode(stat.st_mode) {
@@ -404,13 +404,13 @@ fn check_dir(stat: &Stat, path: &Path) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "{shown}: mode {:04o} lets other users at the sockets, expected mode 0700; run \
+        "{shown}: mode {:04o} gives other users access to the sockets, expected mode 0700; run \
          'chmod 700 {shown}', or set WEALD_RUNTIME_DIR to another directory",
         stat.st_mode & 0o7777
     )))
 }
 
-fn told_of(path: &Path, errno: Errno) -> Error {
+fn error_at(path: &Path, errno: Errno) -> Error {
     Error::io(path.display().to_string(), errno.into())
 }
 
@@ -420,7 +420,8 @@ fn is_socket_of(name: &str, view: &str) -> bool {
     })
 }
 
-/// What tells apart processes that see different files under the same names.
+/// Identifies the mount namespace and root directory of this process: processes with another view
+/// see other files under the same names.
 fn view() -> String {
     let namespace = std::fs::read_link("/proc/self/ns/mnt").ok();
     let digits = |link: &OsStr| -> String {
@@ -469,7 +470,7 @@ mod tests {
         }
     }
 
-    /// Would catch: a server whose socket others can reach or put another in place of.
+    /// Would catch: a socket that other users can reach or replace.
     #[test]
     fn a_directory_that_others_can_enter_is_refused() {
         let base = tempfile::tempdir().expect("directory");
@@ -493,8 +494,8 @@ mod tests {
         Place::make(&file).expect_err("no directory");
     }
 
-    /// Would catch: a link that leads to a directory of ours now and elsewhere after the check; a
-    /// slash behind its name, with which the kernel follows it all the same.
+    /// Would catch: a symlink that changes its target after the check, and a trailing slash that
+    /// makes the kernel follow it.
     #[test]
     fn a_symlink_is_no_place_and_none_is_made_through_one() {
         let base = tempfile::tempdir().expect("directory");
@@ -507,14 +508,14 @@ mod tests {
             assert!(refused.contains("symbolic link"), "{refused}");
             Place::make(&path).expect_err("a link");
         }
-        // Missing at first, a link by the time of mkdir(2): as a dangling one.
+        // A dangling symlink stands for a name that becomes a symlink before mkdir(2).
         std::os::unix::fs::symlink(base.path().join("away"), base.path().join("gap"))
             .expect("link");
         make_dirs(&base.path().join("gap/run")).expect_err("through a link");
         assert!(!base.path().join("away").exists());
     }
 
-    /// Would catch: a path that is looked up again after its directory was checked.
+    /// Would catch: a second look-up of the path after the check of its directory.
     #[test]
     fn another_directory_under_the_same_path_changes_nothing() {
         let base = tempfile::tempdir().expect("directory");
@@ -540,8 +541,8 @@ mod tests {
         drop((ours, theirs));
     }
 
-    /// Would catch: a socket of a killed server that keeps the next one away, or a live one that is
-    /// cleared away.
+    /// Would catch: a socket of a killed server that blocks the next one, or the removal of a live
+    /// server's socket.
     #[test]
     fn dead_sockets_are_replaced_and_live_ones_are_not() {
         for len in [1, 150] {

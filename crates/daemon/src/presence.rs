@@ -1,16 +1,16 @@
-//! Lets other processes wait until the server of a mount holds nothing of it any more.
+//! Lock files of mounts: other processes wait until a server has released a mount.
 //!
-//! umount(2) returns when the mount is gone, its server lets go of the image a moment later. A
-//! script that unmounts and then replaces the image, or counts processes, wants the later moment.
-//! The server holds a lock on a file of its [`Place`] that is named after the device number of the
-//! mount, which no other live mount has. A watch opens that file before the mount goes and tries
-//! the lock afterwards.
+//! umount(2) returns when the mount is gone; its server closes the image a moment later. A script
+//! that unmounts and then replaces the image, or counts processes, needs the later moment. So the
+//! server locks a file of its [`Place`] for each mount. The file has the device number of the mount
+//! as its name, which no other live mount has. A client opens the file before it unmounts, and
+//! waits for the lock afterwards.
 //!
 //! Invariants:
-//! 1. No other user can hold up a watch or stand in for a server: the file lies in a directory that
-//!    only its owner can enter.
-//! 2. A name is removed only by a process that holds the lock of its file. A lock counts only if
-//!    the name still leads to the file after locking.
+//! 1. No other user can delay a client or impersonate a server: only the owner can enter the
+//!    directory of the file.
+//! 2. Only a process that holds the lock of a file removes its name. A lock is valid only if the
+//!    name still leads to the file after locking.
 
 use crate::place::Place;
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -19,25 +19,25 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use weald_format::{Error, ErrorKind, Result};
 
-/// How long a server tries to lock the file of a new mount: others lock it for microseconds, to see
-/// whether it is locked.
+/// How long a server tries to lock the file of a new mount. Clients hold the lock for microseconds,
+/// when they test it.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Pause between two attempts at a lock, and so how late a watch hears of the end.
-const PAUSE: Duration = Duration::from_millis(2);
+/// Pause between two attempts at a lock. It bounds the delay until a client notices the release.
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Held by the server of a mount until it holds nothing of the mount any more.
+/// Lock of the server of a mount, held until the server has released the mount.
 #[derive(Debug)]
 pub(crate) struct Presence {
     place: Place,
-    /// The name of the file; `None` once removed.
+    /// Name of the file; `None` after its removal.
     name: Option<String>,
     _file: OwnedFd,
 }
 
 impl Presence {
-    /// Removes the name: a watch that has begun goes on waiting, and none begins any more. For a
-    /// mount that is gone, whose device number may come again.
+    /// Removes the name but keeps the lock: clients that wait keep waiting, and no new client finds
+    /// the file. The kernel may reuse the device number of a mount that is gone.
     pub(crate) fn hide(&mut self) {
         if let Some(name) = self.name.take()
             && let Err(error) = self.place.unlink(&name)
@@ -53,20 +53,22 @@ impl Drop for Presence {
     }
 }
 
-/// A look at the server of a mount, begun while the mount is still there.
+/// Wait for the server of a mount; a client begins it before the unmount.
 #[derive(Debug)]
 pub struct Watch {
     file: OwnedFd,
 }
 
 impl Watch {
-    /// Waits until the server has let go of the mount; whether it has within `timeout`.
+    /// Waits until the server has released the mount; returns whether it did within `timeout`.
     pub fn wait(self, timeout: Duration) -> bool {
         let start = Instant::now();
         loop {
-            // Shared, so that two watches do not disturb each other.
+            // Shared, so that two clients do not block each other.
             match flock(&self.file, FlockOperation::NonBlockingLockShared) {
-                Err(Errno::WOULDBLOCK) if start.elapsed() < timeout => std::thread::sleep(PAUSE),
+                Err(Errno::WOULDBLOCK) if start.elapsed() < timeout => {
+                    std::thread::sleep(LOCK_PAUSE)
+                }
                 other => return other.is_ok(),
             }
         }
@@ -74,11 +76,10 @@ impl Watch {
 }
 
 impl Place {
-    /// Makes this process known as the server of the mount with the device number `device` (major,
-    /// minor).
+    /// Locks the file of the mount with device number `device` (major, minor) for this server.
     ///
     /// # Errors
-    /// `Busy` where another process serves it; `Io`.
+    /// `Busy` if another process serves the mount; `Io`.
     pub(crate) fn announce(&self, device: (u32, u32)) -> Result<Presence> {
         let name = name_of(device);
         let start = Instant::now();
@@ -92,20 +93,20 @@ impl Place {
                         _file: file,
                     });
                 }
-                // Its last holder has just removed it.
+                // The last holder has just removed the file.
                 Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => std::thread::sleep(PAUSE),
+                Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
                 Err(errno) => return Err(Error::io(name, errno.into())),
             }
         }
         Err(Error::new(
             ErrorKind::Busy,
-            format!("{name}: held by another process"),
+            format!("{name}: another process serves this mount"),
         ))
     }
 
-    /// Watches the server of the mount with `device`; `None` where no server of this place has such
-    /// a mount. Never waits.
+    /// Opens the lock file of the mount with `device`; `None` if no server of this directory has
+    /// the mount. Never blocks.
     ///
     /// # Errors
     /// `Io`.
@@ -117,7 +118,7 @@ impl Place {
         }
     }
 
-    /// Removes what killed servers have left behind.
+    /// Removes the lock files of killed servers.
     ///
     /// # Errors
     /// `Io`.
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_hears_of_the_end_and_not_before() {
+    fn a_watch_ends_when_the_server_releases_the_mount() {
         let (_base, place) = place();
         assert!(place.watch(DEVICE).expect("open").is_none());
         let mut presence = place.announce(DEVICE).expect("held");
@@ -177,10 +178,10 @@ mod tests {
         );
     }
 
-    /// Would catch: a file of a killed server that stays for ever or keeps the next one away, and
-    /// one of a live server that is cleared away.
+    /// Would catch: the file of a killed server that stays or blocks the next server, and the
+    /// removal of a live server's file.
     #[test]
-    fn what_a_killed_server_left_is_taken_or_cleared_away() {
+    fn lock_files_of_killed_servers_are_reused_or_removed() {
         let (_base, place) = place();
         let held = place.announce((0, 1)).expect("held");
         let busy = place.announce((0, 1)).expect_err("held already");

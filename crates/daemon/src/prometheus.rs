@@ -1,99 +1,99 @@
-//! Reports as Prometheus reads them (text exposition format 0.0.4).
+//! Encodes reports for Prometheus (text exposition format 0.0.4).
 
 use crate::report::{MountReport, OperationReport, ServerReport, bound_us};
 use std::ffi::OsStr;
 use std::fmt::Write;
 
-/// A line of a mount: labels and value.
-type OfMount = fn(&MountReport) -> u64;
-/// A line of a server.
-type OfServer = fn(&ServerReport) -> u64;
+/// Value of a metric of a mount.
+type MountValue = fn(&MountReport) -> u64;
+/// Value of a metric of a server.
+type ServerValue = fn(&ServerReport) -> u64;
 
-const SERVER_METRICS: [(&str, &str, &str, OfServer); 7] = [
+const SERVER_METRICS: [(&str, &str, &str, ServerValue); 7] = [
     (
         "weald_server_start_time_seconds",
         "gauge",
-        "When the server began, in seconds since 1970.",
+        "Start time of the server, in seconds since 1970.",
         |s| s.started,
     ),
     (
         "weald_server_mounts",
         "gauge",
-        "Mounts that the server has.",
+        "Number of mounts of the server.",
         |s| s.mount_count,
     ),
     (
         "weald_server_resident_bytes",
         "gauge",
-        "Memory that the server holds.",
+        "Resident memory (RSS) of the server.",
         |s| s.resident_len,
     ),
     (
         "weald_server_open_descriptors",
         "gauge",
-        "Files that the server has open.",
+        "Open file descriptors of the server.",
         |s| s.descriptor_count,
     ),
     (
         "weald_server_cache_bytes",
         "gauge",
-        "Decoded data in the cache of the server.",
+        "Bytes of decoded data in the cache.",
         |s| s.cache.used_len,
     ),
     (
         "weald_server_cache_limit_bytes",
         "gauge",
-        "Most decoded data in the cache.",
+        "Size limit of the cache.",
         |s| s.cache.len_max,
     ),
     (
         "weald_server_cache_hits_total",
         "counter",
-        "Requests that the cache of the server answered.",
+        "Hits of the cache, over all mounts.",
         |s| s.cache.hit_count,
     ),
 ];
 
-const MOUNT_METRICS: [(&str, &str, &str, OfMount); 6] = [
+const MOUNT_METRICS: [(&str, &str, &str, MountValue); 6] = [
     (
         "weald_mount_start_time_seconds",
         "gauge",
-        "When it was mounted, in seconds since 1970.",
+        "Time of the mount, in seconds since 1970.",
         |m| m.started,
     ),
     (
         "weald_mount_in_flight_requests",
         "gauge",
-        "Requests of the kernel under way.",
+        "Requests of the kernel in flight.",
         |m| m.in_flight,
     ),
     (
         "weald_mount_failures_total",
         "counter",
-        "Requests that failed because the image could not be read.",
+        "Requests answered with EIO: the image is damaged or unreadable.",
         |m| m.error_count,
     ),
     (
         "weald_mount_read_bytes_total",
         "counter",
-        "Bytes of content handed out.",
+        "Bytes of content read from files.",
         |m| m.read_len,
     ),
     (
         "weald_mount_cache_hits_total",
         "counter",
-        "Requests of the mount that its cache answered.",
+        "Cache hits of the mount.",
         |m| m.cache.hit_count,
     ),
     (
         "weald_mount_cache_misses_total",
         "counter",
-        "Requests of the mount that its cache did not answer.",
+        "Cache misses of the mount.",
         |m| m.cache.miss_count,
     ),
 ];
 
-/// Everything that `servers` tell, each metric with its help once.
+/// Encodes all metrics of `servers`; each metric has one HELP line and one TYPE line.
 pub fn prometheus(servers: &[ServerReport]) -> String {
     let mut text = String::new();
     for (name, kind, help, value) in SERVER_METRICS {
@@ -123,12 +123,7 @@ pub fn prometheus(servers: &[ServerReport]) -> String {
         }
     }
     let name = "weald_request_errors_total";
-    head(
-        &mut text,
-        name,
-        "counter",
-        "Requests answered by an error, whatever it was.",
-    );
+    head(&mut text, name, "counter", "Requests answered with EIO.");
     each_operation(&mounts, &mut |labels, operation| {
         line(&mut text, name, labels, &operation.error_count);
     });
@@ -137,7 +132,7 @@ pub fn prometheus(servers: &[ServerReport]) -> String {
         &mut text,
         name,
         "histogram",
-        "Time that requests of the kernel took.",
+        "Latency of requests of the kernel.",
     );
     each_operation(&mounts, &mut |labels, operation| {
         histogram(&mut text, name, labels, operation);
@@ -162,15 +157,20 @@ fn each_operation(
 
 fn histogram(text: &mut String, name: &str, labels: &str, operation: &OperationReport) {
     let bucket = format!("{name}_bucket");
-    let mut seen = 0;
+    let mut cumulative = 0;
     let last = operation.latency_counts.len().saturating_sub(1);
     for (index, count) in operation.latency_counts.iter().enumerate() {
-        seen += count;
+        cumulative += count;
         let bound = match index == last {
             true => "+Inf".to_owned(),
             false => (bound_us(index) as f64 / 1e6).to_string(),
         };
-        line(text, &bucket, &format!("{labels},le=\"{bound}\""), &seen);
+        line(
+            text,
+            &bucket,
+            &format!("{labels},le=\"{bound}\""),
+            &cumulative,
+        );
     }
     if operation.latency_counts.is_empty() {
         line(
@@ -179,7 +179,7 @@ fn histogram(text: &mut String, name: &str, labels: &str, operation: &OperationR
             &format!("{labels},le=\"+Inf\""),
             &operation.count,
         );
-        seen = operation.count;
+        cumulative = operation.count;
     }
     line(
         text,
@@ -187,9 +187,9 @@ fn histogram(text: &mut String, name: &str, labels: &str, operation: &OperationR
         labels,
         &(operation.total_ns as f64 / 1e9),
     );
-    // The buckets' own total: counters that move meanwhile must not make it differ from the last
-    // bucket.
-    line(text, &format!("{name}_count"), labels, &seen);
+    // The count is the total of the buckets, because Prometheus expects it to equal the last one.
+    // `operation.count` may be newer than the histogram.
+    line(text, &format!("{name}_count"), labels, &cumulative);
 }
 
 fn labels(server: &ServerReport, mount: &MountReport) -> String {
@@ -201,7 +201,7 @@ fn labels(server: &ServerReport, mount: &MountReport) -> String {
     )
 }
 
-// Writing to a String cannot fail.
+/// Writes the HELP and TYPE lines of a metric. Writing to a String cannot fail.
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
@@ -210,7 +210,7 @@ fn line(text: &mut String, name: &str, labels: &str, value: &dyn std::fmt::Displ
     let _ = writeln!(text, "{name}{{{labels}}} {value}");
 }
 
-/// A value of a label: UTF-8, with `\`, `"` and line feeds escaped.
+/// Escapes `\`, `"` and line feeds in the value of a label; invalid UTF-8 is replaced.
 fn escaped(value: &OsStr) -> String {
     let value = value.to_string_lossy();
     value

@@ -1,104 +1,104 @@
-//! What a server tells of itself and of its mounts.
+//! Status report of a server and its mounts.
 
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use weald_fuse::{Counters, OperationCount};
 use weald_image::CacheCounts;
 
-/// A server, as it is at one moment.
+/// State of a server at one moment.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ServerReport {
-    /// Version of its program.
+    /// Version of the server's program.
     pub version: String,
-    /// Its process id, in its own PID namespace.
+    /// Process id, in the server's own PID namespace.
     pub pid: u32,
-    /// Whether further mounts join it.
+    /// Whether new mounts join this server.
     pub is_shared: bool,
-    /// When it began: seconds since 1970; a server that took over keeps no older time.
+    /// Start time in seconds since 1970. After a take-over it is the start of the new process.
     pub started: u64,
-    /// Bytes of memory it holds (RSS).
+    /// Resident memory (RSS) in bytes.
     pub resident_len: u64,
-    /// Files it has open.
+    /// Number of open file descriptors.
     pub descriptor_count: u64,
-    /// The cache that its mounts share.
+    /// Cache that the mounts share.
     pub cache: CacheReport,
-    /// How many mounts it has.
+    /// Number of mounts.
     pub mount_count: u64,
-    /// Its mounts, the oldest first.
+    /// Mounts of the server, oldest first.
     pub mounts: Vec<MountReport>,
 }
 
-/// A cache of decoded data.
+/// State of a cache of decoded data.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct CacheReport {
-    /// Limit in bytes.
+    /// Size limit in bytes.
     pub len_max: u64,
-    /// Bytes in it.
+    /// Bytes in the cache.
     pub used_len: u64,
-    /// Requests that it could answer.
+    /// Number of cache hits.
     pub hit_count: u64,
-    /// Requests that it could not.
+    /// Number of cache misses.
     pub miss_count: u64,
 }
 
-/// A mount, as it is at one moment.
+/// State of a mount at one moment.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MountReport {
-    /// The directory it is mounted on.
+    /// Mount point.
     pub dir: OsString,
-    /// The file of the image.
+    /// Path of the image file.
     pub image: OsString,
     /// Image digest, 64 hexadecimal digits.
     pub image_digest: String,
-    /// Generation of the image that is mounted.
+    /// Mounted generation of the image.
     pub generation: u64,
-    /// When it was mounted: seconds since 1970.
+    /// Time of the mount in seconds since 1970.
     pub started: u64,
     /// Device number, `MAJOR:MINOR`.
     pub device: String,
-    /// The arguments of `-o`.
+    /// Arguments of `-o`.
     pub options: Vec<String>,
-    /// Requests of the kernel that failed because the image could not be read (EIO).
+    /// Number of requests answered with EIO, because the image is damaged or unreadable.
     pub error_count: u64,
-    /// Requests under way.
+    /// Requests in flight.
     pub in_flight: u64,
-    /// Bytes of content handed out.
+    /// Bytes of content read from files.
     pub read_len: u64,
-    /// Hits and misses of this mount, in whatever cache it has.
+    /// Cache of the mount: its own hits and misses, also in a shared cache.
     pub cache: CacheReport,
-    /// Requests by operation.
+    /// Requests per operation.
     pub operations: Vec<OperationReport>,
 }
 
-/// The requests of one operation of the kernel's protocol.
+/// Requests of one operation of the FUSE protocol.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct OperationReport {
-    /// Its name, as in `LOOKUP`.
+    /// Name of the operation, such as `lookup`.
     pub name: String,
-    /// Requests answered.
+    /// Number of requests.
     pub count: u64,
-    /// Those answered by an error, whatever it was.
+    /// Number of requests answered with EIO.
     pub error_count: u64,
-    /// Nanoseconds that all of them took.
+    /// Sum of latencies in nanoseconds.
     pub total_ns: u64,
-    /// How many took less than 2^i microseconds, but not less than half of that; the last: all that
-    /// took longer.
+    /// Latency histogram. Entry `i` counts requests below 2^`i` microseconds that no earlier entry
+    /// counts; the last entry counts all longer ones.
     pub latency_counts: Vec<u64>,
 }
 
-/// A time that a share of all requests did not reach.
+/// Quantile of the request latency, as precise as the histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantile {
-    /// There were no requests.
+    /// No requests.
     None,
-    /// Less than so many microseconds.
+    /// Below this number of microseconds.
     Below(u64),
-    /// So many microseconds or more.
+    /// This number of microseconds or more.
     AtLeast(u64),
 }
 
 impl CacheReport {
-    /// Share of requests answered, from 0 to 1; `None` where there were none.
+    /// Share of hits in all cache requests, from 0 to 1; `None` without requests.
     pub fn hit_rate(&self) -> Option<f64> {
         let count = self.hit_count.saturating_add(self.miss_count);
         (count > 0).then(|| self.hit_count as f64 / count as f64)
@@ -106,7 +106,7 @@ impl CacheReport {
 }
 
 impl MountReport {
-    /// Requests of all operations.
+    /// Number of requests of all operations.
     pub fn request_count(&self) -> u64 {
         self.operations
             .iter()
@@ -123,24 +123,23 @@ impl MountReport {
 }
 
 impl OperationReport {
-    /// Mean time in microseconds; `None` where there were no requests.
+    /// Mean latency in microseconds; `None` without requests.
     pub fn mean_us(&self) -> Option<f64> {
         (self.count > 0).then(|| self.total_ns as f64 / self.count as f64 / 1000.0)
     }
 
-    /// The time that `share` of the requests (0 to 1) did not reach, as exactly as the buckets
-    /// tell.
+    /// Latency that `share` (0 to 1) of the requests stay below, as precise as the histogram.
     pub fn quantile(&self, share: f64) -> Quantile {
         let count: u64 = self.latency_counts.iter().sum();
         if count == 0 {
             return Quantile::None;
         }
-        // At least one: the least of all requests is the quantile 0.
-        let wanted = ((count as f64 * share).ceil() as u64).clamp(1, count);
+        // Rank 1 at least: quantile 0 is the fastest request.
+        let rank = ((count as f64 * share).ceil() as u64).clamp(1, count);
         let mut seen = 0;
         for (index, bucket_count) in self.latency_counts.iter().enumerate() {
             seen += bucket_count;
-            if seen >= wanted {
+            if seen >= rank {
                 return match index + 1 == self.latency_counts.len() {
                     true => Quantile::AtLeast(bound_us(index.saturating_sub(1))),
                     false => Quantile::Below(bound_us(index)),
@@ -151,7 +150,7 @@ impl OperationReport {
     }
 }
 
-/// The end of bucket `index` in microseconds.
+/// Upper bound of bucket `index` in microseconds, exclusive.
 pub(crate) fn bound_us(index: usize) -> u64 {
     u32::try_from(index)
         .ok()
@@ -182,12 +181,12 @@ impl From<OperationCount> for OperationReport {
     }
 }
 
-/// Files that this process has open; 0 where `/proc` does not say.
+/// Number of open file descriptors of this process; 0 if `/proc` is unreadable.
 pub(crate) fn descriptor_count() -> u64 {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         return 0;
     };
-    // The directory that is read is one of them.
+    // The open `/proc/self/fd` itself is one of the entries.
     (entries.count() as u64).saturating_sub(1)
 }
 
@@ -196,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_name_the_bucket_that_holds_them() {
+    fn quantiles_are_bounds_of_buckets() {
         let of = |counts: &[u64], share| {
             let operation = OperationReport {
                 latency_counts: counts.to_vec(),
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_means_of_nothing_are_none() {
+    fn rates_and_means_without_requests_are_none() {
         assert_eq!(CacheReport::default().hit_rate(), None);
         assert_eq!(OperationReport::default().mean_us(), None);
         let cache = CacheReport {
