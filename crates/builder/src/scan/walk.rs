@@ -55,11 +55,19 @@ pub fn walk(root: OwnedFd, options: &ScanOptions<'_>, watch: &dyn Watch) -> Resu
     })
 }
 
+/// Open files of the process for each worker: its directories, and a share of what waits and of
+/// what the rest of the build has open.
+const DESCRIPTORS_PER_WORKER: u64 = 8;
+
 /// Lets `first` and as many workers more as there are threads, or as can be started, empty the
 /// queue.
 fn run(first: Worker<'_, '_>, watch: &dyn Watch) -> Result<Vec<Shard>> {
     let walk = first.walk;
-    let others = (1..walk.options.threads.max(1)).map(|index| Worker::new(walk, index));
+    // A worker opens up to three directories at once; more workers than descriptors would fail.
+    let descriptors = weald_sys::open_file_limit() / DESCRIPTORS_PER_WORKER;
+    let fitting = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    let count = walk.options.threads.min(fitting).max(1);
+    let others = (1..count).map(|index| Worker::new(walk, index));
     std::thread::scope(|scope| {
         let spawn = |worker| start(scope, move || Worker::run(worker));
         let mut running = vec![spawn(first)?];

@@ -22,7 +22,10 @@ fn what_is_refused_leaves_the_others_alone() {
         (&["text", "m2"], "text: not a Weald image"),
         (&["a", "text"], "not a directory"),
         (&["a", "m2", "-o", "fast"], "option 'fast'"),
-        (&["a", "m2", "-o", &format!("digest={digest}")], &digest),
+        (
+            &["a", "m2", "-o", &format!("digest={digest}")],
+            "image digest: expected 000000000000",
+        ),
         (
             &["a", "m2", "--prefetch", "missing"],
             "missing: No such file",
