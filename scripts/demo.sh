@@ -8,7 +8,7 @@ set -euo pipefail
 
 # Fetches eight versions of a package from PyPI with pip.
 fetch() {
-    step "bench/make-forest.sh: eight versions of Django from PyPI"
+    step "bench/make-forest.sh: eight versions of two packages from PyPI"
     bash "$root/bench/make-forest.sh" "$root/bench/forest-demo.list" "$work/forest"
     tree=$work/forest
 }
