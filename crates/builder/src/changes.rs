@@ -74,7 +74,7 @@ struct Merge<'a> {
     tree: &'a ScannedTree,
     old: &'a Image,
     emitter: Option<&'a Emitter<'a>>,
-    /// Directories that both trees have.
+    /// Directories that both trees have and that are not compared yet.
     waiting: Vec<(InodeNo, DirNo)>,
     changes: Changes,
 }
@@ -99,7 +99,8 @@ impl Merge<'_> {
         Ok(())
     }
 
-    /// Counts the new `entries` up to `name`, and the old `inode` of this name.
+    /// Counts the new `entries` before `name`, and compares the entry of that name with the old
+    /// `inode`.
     fn meet<I: Iterator<Item = EntryNo>>(
         &mut self,
         entries: &mut Peekable<I>,

@@ -1,10 +1,10 @@
-//! Fresh bytes put where they are like their neighbours, before they are cut into blocks.
+//! Clustering groups similar fresh data, so that it lands in the same compression block.
 //!
-//! A stream comes as the files do, so that what two versions of a file do not share lies megabytes
-//! apart, in blocks that are compressed each by itself. So blocks are held back, in a spool: of a
-//! window of fresh bytes, pieces that resemble each other are put side by side, and blocks are cut
-//! from that. Segmentation goes on in the stream as it came; addresses are changed at the very end,
-//! so extents wait in a spool too.
+//! Without it a stream has the order of the files. The differences between two versions of a file
+//! then lie megabytes apart, in blocks that are compressed separately. Clustering therefore holds
+//! blocks back in a spool. It reorders the pieces of a window of fresh bytes so that similar pieces
+//! are adjacent, and cuts new blocks. The segmenter continues to use addresses in the original
+//! order. The final addresses are known only at the end, so extents wait in a spool too.
 
 mod extents;
 mod likeness;
@@ -19,28 +19,28 @@ use weald_format::pages::{Extent, ExtentRun, Source};
 use weald_format::{Error, Result};
 use weald_io::{FileSource, ReadAt, Spool};
 
-/// Bytes of memory for a piece of the window: its features, in two orders.
+/// Memory of a piece of the window, bytes: its features in two sort orders.
 const OPEN_PIECE_COST: u64 = (FEATURES_MAX * 2 * size_of::<Feature>()) as u64;
-/// Bytes of memory for a piece until the end: where it lies.
+/// Memory of a piece until the end, bytes: its address.
 const PIECE_COST: u64 = 8;
 
-/// Pieces that are put in order together, within a budget of `memory_len` bytes: a gigabyte of 32
-/// KiB each in 512 MiB.
+/// Number of pieces that are ordered together within a budget of `memory_len` bytes: 1 GiB of
+/// pieces of 32 KiB for 512 MiB.
 fn window_count(memory_len: u64) -> u64 {
     (memory_len / 16 / OPEN_PIECE_COST).max(64)
 }
 
-/// Pieces of one image at most; where files are longer together, pieces are.
+/// Maximum number of pieces of one image. For longer input the pieces are longer.
 fn piece_count_max(memory_len: u64) -> u64 {
     memory_len / 64 / PIECE_COST
 }
 
-/// Bytes of memory, within a budget of `memory_len`, for pieces of `cluster_len` in blocks of
-/// `block_len`, whatever the length of the input.
+/// Memory for clustering within a budget of `memory_len`, for pieces of `cluster_len` in blocks of
+/// `block_len`; bytes. It does not depend on the length of the input.
 pub fn memory_len(memory_len: u64, block_len: u64, cluster_len: u64) -> u64 {
     match cluster_len {
         0 => 0,
-        // And a block that is filled.
+        // The last term is the block that is being filled.
         _ => {
             window_count(memory_len) * OPEN_PIECE_COST
                 + piece_count_max(memory_len) * PIECE_COST
@@ -49,13 +49,13 @@ pub fn memory_len(memory_len: u64, block_len: u64, cluster_len: u64) -> u64 {
     }
 }
 
-/// A block to be compressed.
+/// A block for the compressors.
 pub struct Gathered {
     /// Its stream.
     pub stream: u8,
     /// Its bytes.
     pub raw: Arc<Vec<u8>>,
-    /// Whether it ends its stream.
+    /// Whether it is the last block of its stream.
     pub is_last: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct Clusters {
     spool: Spool,
     extents: ExtentSpool,
     streams: Vec<Stream>,
-    /// Pieces of the window so far, and when it is closed.
+    /// Number of pieces in the window; the window is closed when it reaches `window_count`.
     open_count: u64,
     window_count: u64,
     piece_count_max: u64,
@@ -73,36 +73,36 @@ pub struct Clusters {
     scratch: Vec<u32>,
 }
 
-/// One stream.
+/// State of one stream.
 struct Stream {
     no: u8,
-    /// Bytes that an image has of it already: they stay where they are.
+    /// Bytes of the stream that an image already has; they keep their addresses.
     front_len: u64,
     block_len: u64,
     piece_len: u64,
-    /// Where the blocks lie in the spool.
+    /// Offset of each block in the spool.
     blocks: Vec<u64>,
-    /// Bytes of all blocks.
+    /// Length of all blocks, bytes.
     len: u64,
-    /// Features of the pieces of the window; numbers count from its first.
+    /// Features of the pieces of the window; piece 0 is the first of the window.
     features: Vec<Feature>,
-    /// Where pieces are, by their number in the stream as it came; those of the window are not
-    /// known yet.
+    /// New address of each piece, by its original number. Addresses of pieces in the open window
+    /// are not known yet.
     places: Vec<u64>,
-    /// Pieces of the window.
+    /// Number of pieces in the window.
     open_count: u32,
-    /// Bytes that have a place.
+    /// Bytes that have their new address.
     placed_len: u64,
-    /// Where the stream stays as it came, from here on: no more pieces are told apart.
+    /// From this address on the stream keeps its original order: the maximum number of pieces is
+    /// reached.
     plain_from: u64,
-    /// Pieces that wait for their block, in order: where they begin in the stream as it came, and
-    /// their lengths.
+    /// Pieces that wait for their block, in the new order: original address and length.
     waiting: VecDeque<(u64, u64)>,
-    /// The block that is being filled from them.
+    /// The block that is being filled.
     block: Vec<u8>,
 }
 
-/// Bytes of a piece, so that it goes into a block a whole number of times.
+/// Length of a piece, bytes. A block holds a whole number of pieces.
 fn piece_len(plan: &Plan, total_len: Option<u64>) -> u64 {
     let least = total_len.unwrap_or(0) / piece_count_max(plan.memory_len).max(1);
     let wanted = least.next_power_of_two().max(plan.cluster_len);
@@ -111,8 +111,9 @@ fn piece_len(plan: &Plan, total_len: Option<u64>) -> u64 {
 }
 
 impl Clusters {
-    /// For `streams`, each with the bytes that it has already, for about `total_len` bytes of input
-    /// if that is known; what waits goes to unnamed files in `spool_dir`.
+    /// Creates clusters for `streams`, each with the length that an image already has of it.
+    /// `total_len` is the approximate input length in bytes, if known. Waiting data goes to unnamed
+    /// files in `spool_dir`.
     ///
     /// # Errors
     /// As [`Spool::create`].
@@ -149,7 +150,7 @@ impl Clusters {
         })
     }
 
-    /// Reads blocks back, at their places in the spool.
+    /// Returns a reader of the spool, which holds the blocks in their original order.
     ///
     /// # Errors
     /// `Io`.
@@ -157,18 +158,18 @@ impl Clusters {
         self.spool.reader()
     }
 
-    /// Whether blocks of `stream` are held back.
+    /// Whether blocks of `stream` are clustered.
     pub fn holds(&self, stream: u8) -> bool {
         self.streams.iter().any(|s| s.no == stream)
     }
 
-    /// Where block `no` of `stream`, as it came, lies in the spool.
+    /// Offset in the spool of block `no` of `stream`, in original order.
     pub fn place(&self, stream: u8, no: u64) -> Option<u64> {
         let stream = self.streams.iter().find(|s| s.no == stream)?;
         stream.blocks.get(usize::try_from(no).ok()?).copied()
     }
 
-    /// Takes the next block of `stream` as it came.
+    /// Takes the next block of `stream` in original order.
     ///
     /// # Errors
     /// `Io`, `Full` from the spool.
@@ -194,14 +195,14 @@ impl Clusters {
         Ok(())
     }
 
-    /// Gives all pieces that have come a place.
+    /// Assigns new addresses to all pieces that have come.
     fn close_window(&mut self) {
         self.open_count = 0;
         let most = self.piece_count_max;
         self.streams.iter_mut().for_each(|s| s.close_window(most));
     }
 
-    /// Takes an extent, or a run of a base that stands for `count`.
+    /// Takes an extent, or a base run that stands for `count` extents.
     ///
     /// # Errors
     /// `Io`, `Full` from the spool.
@@ -209,7 +210,7 @@ impl Clusters {
         self.extents.push(run, count)
     }
 
-    /// The next block that is ready, if there is one.
+    /// Returns the next block that is complete, if there is one.
     ///
     /// # Errors
     /// `Io` from the spool.
@@ -222,7 +223,7 @@ impl Clusters {
         Ok(None)
     }
 
-    /// No more blocks will come: all that have come get their places.
+    /// Ends the input: all pieces get their addresses.
     ///
     /// # Errors
     /// `Io`, `Full` from the spool.
@@ -232,14 +233,14 @@ impl Clusters {
         self.extents.close()
     }
 
-    /// Bytes that wait to be compressed.
+    /// Bytes that wait for compression.
     pub fn waiting_len(&self) -> u64 {
         let pieces = |s: &Stream| s.waiting.iter().map(|piece| piece.1).sum::<u64>();
         let waiting = |s: &Stream| pieces(s) + s.block.len() as u64;
         self.streams.iter().map(waiting).sum()
     }
 
-    /// Visits the extents in order, at the addresses that their bytes have got.
+    /// Visits the extents in order, with their new addresses.
     ///
     /// # Errors
     /// `Io` from the spool; those of `visit`.
@@ -268,7 +269,7 @@ impl Stream {
         self.block_len.div_ceil(self.piece_len)
     }
 
-    /// Where piece `no` begins in the stream as it came, and how long it is.
+    /// Original address and length of piece `no`.
     fn piece(&self, no: u64) -> (u64, u64) {
         let within = no % self.pieces_per_block() * self.piece_len;
         let start = no / self.pieces_per_block() * self.block_len + within;
@@ -276,20 +277,20 @@ impl Stream {
         (start, self.piece_len.min(end - start))
     }
 
-    /// Whether no more pieces are told apart.
+    /// Whether the stream keeps its original order from now on.
     fn is_plain(&self) -> bool {
         self.plain_from != u64::MAX
     }
 
-    /// Gives what has come its place; pieces are told apart no longer if there are
-    /// `piece_count_max`.
+    /// Assigns new addresses to the pieces of the window. After `piece_count_max` pieces the stream
+    /// keeps its original order.
     fn close_window(&mut self, piece_count_max: u64) {
         let order = likeness::order(&self.features, self.open_count);
         self.features = Vec::new();
         let first = self.places.len() as u64;
         let last = self.open_count.checked_sub(1);
-        // A short piece goes last, so that all others begin where the filters of programs count
-        // from.
+        // A short piece goes last, so that all other pieces keep the alignment that the filters for
+        // machine code need.
         let short = last.filter(|&no| self.piece(first + u64::from(no)).1 < self.piece_len);
         let full = order.into_iter().filter(|no| Some(*no) != short);
         self.places
@@ -312,8 +313,8 @@ impl Stream {
         }
     }
 
-    /// The next block, if its pieces are all there; the last may be short once the stream
-    /// `is_closed`.
+    /// Returns the next block if all its pieces have come. Once the stream `is_closed`, the last
+    /// block may be short.
     fn next_block(&mut self, spool: &Spool, is_closed: bool) -> Result<Option<Gathered>> {
         let block_len = self.block_len as usize;
         while self.block.len() < block_len
@@ -340,8 +341,7 @@ impl Stream {
         }))
     }
 
-    /// The parts of `len` bytes from `address` on, as the stream came, at the addresses they have
-    /// got.
+    /// Visits the parts of the `len` bytes at the original `address`, with their new addresses.
     fn each_part(
         &self,
         address: u64,
@@ -399,9 +399,8 @@ mod tests {
         Clusters::new(&plan, Some(0), &[(0, 0), (2, FRONT_LEN)], dir).unwrap()
     }
 
-    /// Two streams of versions of a few texts, in blocks as the segmenter hands them on, and
-    /// extents of them all over; then every extent must have its bytes where it says. Returns how
-    /// many blocks came before the end.
+    /// Holds versions of a few texts in two streams, with extents all over, and checks that every
+    /// extent leads to its bytes. Returns the number of blocks that were ready before the end.
     fn run(block_len: u64, cluster_len: u64, limit: &dyn Fn(&mut Clusters)) -> usize {
         let dir = tempfile::tempdir().unwrap();
         let mut clusters = clusters(block_len, cluster_len, dir.path());
@@ -472,8 +471,8 @@ mod tests {
         early
     }
 
-    /// Would catch: pieces that are lost, swapped or cut wrongly, for lengths that fit into each
-    /// other and that do not.
+    /// Would catch: pieces lost, swapped or cut wrongly, for piece lengths that divide the block
+    /// length and for others.
     #[test]
     fn every_byte_is_where_its_extent_says() {
         for (block_len, cluster_len) in [(64 << 10, 16 << 10), (5001, 4096), (40_000, 64 << 10)] {
@@ -481,8 +480,8 @@ mod tests {
         }
     }
 
-    /// Would catch: what goes wrong only behind the first window, or where there are too many
-    /// pieces to tell apart.
+    /// Would catch: errors that occur only after the first window, or when the maximum number of
+    /// pieces is reached.
     #[test]
     fn windows_follow_each_other_and_pieces_come_to_an_end() {
         let small = |c: &mut Clusters| c.window_count = 20;

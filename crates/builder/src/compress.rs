@@ -1,5 +1,4 @@
-//! The compressors: threads that turn blocks into records, in any order, handed back in the order
-//! of submission.
+//! Compressor threads: they turn blocks into records and hand them back in the order of submission.
 
 use crate::earlier::TailHistory;
 use crate::image_writer::{ImageWriter, Outgoing, RecordSink};
@@ -11,14 +10,14 @@ use weald_format::container::RecordType;
 use weald_format::directory::Category;
 use weald_format::{Error, Result};
 
-/// Where a block goes and how.
+/// Destination and encoding of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
     /// Its stream.
     pub stream: u8,
-    /// What the stream holds: decides whether the block is filtered.
+    /// Category of the stream, which decides whether the block is filtered.
     pub category: Category,
-    /// How it is encoded.
+    /// Codec.
     pub codec: CodecSpec,
 }
 
@@ -33,20 +32,21 @@ struct Job {
 pub struct Dictionaries(Arc<BTreeMap<u8, SharedDictionary>>);
 
 impl Dictionaries {
-    /// Adds that of `stream`.
+    /// Adds the dictionary of `stream`.
     pub fn insert(&mut self, stream: u8, dictionary: SharedDictionary) {
         Arc::make_mut(&mut self.0).insert(stream, dictionary);
     }
 }
 
-/// The pool. Blocks in flight are limited, so that memory is.
+/// The pool of compressor threads. The number of blocks in flight limits its memory.
 pub struct Compressors(Pool<Job, Outgoing>);
 
 impl Compressors {
-    /// Starts `threads` threads, or as many as can be had, for blocks of up to `block_len` bytes.
+    /// Starts `threads` threads, or as many as the system allows, for blocks of up to `block_len`
+    /// bytes.
     ///
     /// # Errors
-    /// `Io` where not one can be had.
+    /// `Io` if the system allows none.
     pub fn start(threads: usize, block_len: u64, dictionaries: Dictionaries) -> Result<Self> {
         let worker = || {
             let (mut encoder, dictionaries) = (None, dictionaries.clone());
@@ -58,15 +58,15 @@ impl Compressors {
         Pool::start(threads, "compress", &worker).map(Self)
     }
 
-    /// Blocks that may be in memory at once.
+    /// Maximum number of blocks in memory at once.
     pub const fn in_flight_max(threads: u64) -> u64 {
         Pool::<Job, Outgoing>::in_flight_max(threads)
     }
 
-    /// Hands a block over; writes finished ones to `image` until there is room for it.
+    /// Submits a block, and writes finished ones to `image` until there is room for it.
     ///
     /// # Errors
-    /// Those of compressing and writing the blocks before.
+    /// Those of compressing and writing earlier blocks.
     pub fn submit(
         &mut self,
         image: &mut ImageWriter,
@@ -76,7 +76,7 @@ impl Compressors {
         self.submit_after(image, target, raw, None)
     }
 
-    /// The same for a block that may be encoded after what was there `earlier`.
+    /// As [`Compressors::submit`], for a block that may get the history `earlier`.
     ///
     /// # Errors
     /// As [`Compressors::submit`].
@@ -95,7 +95,7 @@ impl Compressors {
         self.0.submit(job, &mut |record| image.put_record(record))
     }
 
-    /// Waits for all blocks and writes them; the threads end.
+    /// Waits for all blocks, writes them, and ends the threads.
     ///
     /// # Errors
     /// As [`Compressors::submit`].
@@ -104,7 +104,7 @@ impl Compressors {
     }
 }
 
-/// An image, behind the blocks that are on their way to it.
+/// Writes records behind the blocks that are still being compressed.
 pub struct Behind<'a> {
     /// The blocks.
     pub compressors: &'a mut Compressors,
@@ -149,10 +149,10 @@ fn compress(
     ))
 }
 
-/// `raw` after the filter of its category.
+/// Returns `raw` after the filter of its category.
 ///
 /// # Panics
-/// If the filter cannot be undone: a block that does not come back must not be written.
+/// If the filter is not reversible for `raw`: such a block must not be written.
 fn filtered(category: Category, raw: &[u8]) -> Vec<u8> {
     let mut code = raw.to_vec();
     filter::filter(category, &mut code);

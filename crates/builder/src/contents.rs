@@ -1,5 +1,5 @@
-//! Contents on their way to the image: whole-file sharing, category, segmentation, blocks, extents,
-//! content pages.
+//! Writes contents: finds equal files, chooses a category, finds repeats, and fills blocks, extents
+//! and content pages.
 
 mod pages;
 
@@ -34,11 +34,11 @@ const GENERAL: u8 = 0;
 const INCOMPRESSIBLE: u8 = 1;
 /// Stream of x86 machine code.
 const X86: u8 = 2;
-/// Stream of what recipes make.
+/// Stream of data that recipes make.
 const DEFLATE: u8 = 3;
 /// Stream of ARM64 machine code.
 const ARM64: u8 = 4;
-/// What each stream holds, by number.
+/// Category of each stream; the index is the stream number.
 pub const CATEGORIES: [Category; 5] = [
     Category::General,
     Category::Incompressible,
@@ -46,17 +46,17 @@ pub const CATEGORIES: [Category; 5] = [
     Category::Made,
     Category::Arm64,
 ];
-/// Corrections that one page of recipes may hold, bytes.
+/// Corrections that one page of recipes may hold, bytes. The page is written once it exceeds this.
 const PAGE_CORRECTIONS_LEN_MAX: usize = 1 << 20;
-/// Contents shorter than this are not worth a look at their entropy.
+/// Shortest content whose entropy is measured, bytes.
 const PROBE_LEN_MIN: usize = 8 << 10;
-/// Bytes of each of the three probes.
+/// Length of each of the three probes, bytes.
 const PROBE_LEN: usize = 4 << 10;
-/// Bits per byte above which data is taken as incompressible: random bytes show 7.95 in a probe of
-/// 4 KiB.
+/// Entropy above which data counts as incompressible, bits per byte. Random bytes show 7.95 in a
+/// probe of 4 KiB.
 const PROBE_BITS: f64 = 7.8;
 
-/// Digests of the contents so far, and their ids.
+/// Digests of all contents so far, and the ids by digest.
 #[derive(Default)]
 pub struct ContentTable {
     digests: Vec<Digest>,
@@ -70,7 +70,7 @@ fn bucket_hash(digest: &Digest) -> u64 {
 }
 
 impl ContentTable {
-    /// The content with this digest, if there is one.
+    /// Returns the content with this digest, if the image has one.
     pub fn find(&self, digest: &Digest) -> Option<ContentId> {
         let same = |&id: &u32| self.digests[id as usize] == *digest;
         self.ids
@@ -78,12 +78,12 @@ impl ContentTable {
             .map(|&id| ContentId(u64::from(id)))
     }
 
-    /// Digest of a content.
+    /// Returns the digest of a content.
     pub fn digest(&self, id: ContentId) -> Digest {
         self.digests[id.0 as usize]
     }
 
-    /// How many there are.
+    /// Number of contents.
     pub fn count(&self) -> u64 {
         self.digests.len() as u64
     }
@@ -100,32 +100,32 @@ impl ContentTable {
     }
 }
 
-/// Where a content of a base image is.
+/// Location of a content in a base image.
 #[derive(Debug, Clone, Copy)]
 struct BaseContent {
-    /// Number of the image.
+    /// Index of the base image.
     no: usize,
-    /// The stream here that its first one is.
+    /// Number in the new image of the first stream of that base image.
     first: usize,
     id: ContentId,
 }
 
-/// Takes contents in order.
+/// Writes contents one after the other.
 pub struct ContentWriter<'a> {
     pages: Pages<'a>,
     segmenter: Segmenter,
     table: ContentTable,
-    /// Contents that recipes make, in part: no recipe may be made of them.
+    /// Contents that recipes make, at least in part. No recipe may refer to them.
     made: HashSet<ContentId>,
-    /// Bytes that recipes of older generations make.
+    /// Bytes that the recipes of older generations make.
     made_before_len: u64,
     before: &'a Before,
-    /// Contents of base images.
+    /// Contents of the base images, by digest.
     base_ids: HashMap<Digest, BaseContent>,
     base_streams: Vec<Stream>,
-    /// Parts of the content that is open, and the streams that they go to.
+    /// Parts of the open content: the offset where each ends, and the stream that it goes to.
     parts: Vec<(u64, u8)>,
-    /// Bytes of it so far, of data or holes; recipes do not count.
+    /// Bytes of the open content so far, holes included; data that recipes make counts as well.
     content_len: u64,
     categories: Categories,
     hole_len: u64,
@@ -134,15 +134,15 @@ pub struct ContentWriter<'a> {
     history_len_max: u64,
 }
 
-/// What became of the contents.
+/// Result of writing all contents.
 pub struct ContentSummary {
-    /// Digests and ids.
+    /// Digests and ids of all contents.
     pub table: ContentTable,
     /// The streams of the image.
     pub streams: Vec<Stream>,
-    /// Bytes found as repeats.
+    /// Bytes found as repeats of earlier data.
     pub repeated_len: u64,
-    /// Raw bytes in blocks.
+    /// Raw bytes stored in blocks.
     pub fresh_len: u64,
     /// Bytes in holes.
     pub hole_len: u64,
@@ -150,16 +150,17 @@ pub struct ContentSummary {
     pub base_len: u64,
     /// Bytes that recipes make.
     pub made_len: u64,
-    /// Bytes of contents that are there for recipes only, as far as they were new.
+    /// Bytes of plain contents, which only recipes need, as far as they were not stored already.
     pub plain_len: u64,
 }
 
 impl<'a> ContentWriter<'a> {
-    /// A writer within `plan`, for about `total_len` bytes of input if that is known, with what is
-    /// there `before`; a spool goes to `spool_dir`.
+    /// Creates a writer that follows `plan`. `total_len` is the approximate input length in bytes,
+    /// if known. `before` is the image that is appended to and the base images. Spools go to
+    /// `spool_dir`.
     ///
     /// # Errors
-    /// `Io` where threads cannot be started; `Io`, `Corrupt` from the prior image.
+    /// `Io` if no thread can be started; `Io`, `Corrupt` from the images in `before`.
     pub fn new(
         image: &'a mut ImageWriter,
         metadata: &'a mut MetadataWriter,
@@ -183,7 +184,7 @@ impl<'a> ContentWriter<'a> {
             logical_len = prior.image.summary().content_len;
             made_len = prior.image.stream_len(DEFLATE);
         }
-        // What bases have is referred to from its front on.
+        // The first extent of a base's stream is stored relative to address 0.
         let own = histories.iter().take(CATEGORIES.len());
         let mut heads: Heads = own.map(History::front_len).collect();
         heads[usize::from(DEFLATE)] = made_len;
@@ -195,7 +196,7 @@ impl<'a> ContentWriter<'a> {
         pages.clusters = clusters;
         let mut segmenter =
             Segmenter::new(histories, plan.match_len_min, plan.table_len, total_len);
-        // No block is under way yet.
+        // No block is being compressed yet, so the samples may use the memory of those blocks.
         let idle_len = Compressors::in_flight_max(plan.threads as u64) * plan.block_len * 2;
         segmenter.learn(plan.threads, idle_len)?;
         Ok(Self {
@@ -217,7 +218,8 @@ impl<'a> ContentWriter<'a> {
         })
     }
 
-    /// The content with this digest: one of this image, or one that now refers to a base image.
+    /// Finds the content with this digest, in this image or in a base image. In the second case the
+    /// image gets a new content that refers to the base.
     ///
     /// # Errors
     /// `Io`, `Corrupt` from the base image; as [`ContentWriter::data`].
@@ -266,12 +268,12 @@ impl<'a> ContentWriter<'a> {
         Ok(Some(id))
     }
 
-    /// Bytes of the image so far.
+    /// Length of the image so far, bytes.
     pub fn written_len(&self) -> u64 {
         self.pages.image.position()
     }
 
-    /// Begins a content whose data begins with `probe`.
+    /// Begins a content. `probe` is the front of its data; entropy and category are taken from it.
     pub fn begin(&mut self, probe: &[u8]) {
         self.parts.clear();
         if self.categories.incompressible && is_incompressible(probe) {
@@ -288,7 +290,7 @@ impl<'a> ContentWriter<'a> {
         }
     }
 
-    /// Adds data to the content that was begun.
+    /// Adds data to the open content.
     ///
     /// # Errors
     /// `Io`, `Full`, `Limit`.
@@ -306,7 +308,7 @@ impl<'a> ContentWriter<'a> {
         Ok(())
     }
 
-    /// Adds a hole to the content that was begun.
+    /// Adds a hole to the open content.
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
@@ -322,7 +324,7 @@ impl<'a> ContentWriter<'a> {
         })
     }
 
-    /// Ends the content, which is `len` bytes long and not there yet.
+    /// Ends the open content, which has `len` bytes and is not in the image yet.
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
@@ -336,7 +338,7 @@ impl<'a> ContentWriter<'a> {
         Ok(id)
     }
 
-    /// Adds a content that is in memory, unless it is there already.
+    /// Adds a content whose data is in memory, unless the image or a base has it already.
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
@@ -360,8 +362,8 @@ impl<'a> ContentWriter<'a> {
         self.end(layout.len, digest)
     }
 
-    /// Adds the content `data`, parts of which recipes can make: what they are made of becomes
-    /// contents first.
+    /// Adds the content `data`, parts of which recipes can make. The plain contents of those parts
+    /// are added first.
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
@@ -402,8 +404,8 @@ impl<'a> ContentWriter<'a> {
         Ok(id)
     }
 
-    /// Adds the recipes for `stream`, which is made of `plain`; the address of what they make,
-    /// `None` where `plain` is made by recipes itself.
+    /// Adds the recipes that make `stream` of the content `plain`. Returns the address of the data
+    /// that they make, or `None` if recipes make `plain` itself.
     fn recipes(&mut self, stream: &recode::Stream, plain: ContentId) -> Result<Option<u64>> {
         if self.made.contains(&plain) {
             return Ok(None);
@@ -415,8 +417,8 @@ impl<'a> ContentWriter<'a> {
         Ok(Some(address))
     }
 
-    /// Adds the part of the content that was begun that recipes make of `plain`, which
-    /// [`ContentWriter::add_plain`] has given; whether that was possible.
+    /// Adds to the open content the part that recipes make of `plain`, a content that
+    /// [`ContentWriter::add_plain`] returned. Returns false if no recipe may refer to `plain`.
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
@@ -429,7 +431,7 @@ impl<'a> ContentWriter<'a> {
         self.pages.made(address, len).map(|()| true)
     }
 
-    /// Ends the content, parts of which recipes make.
+    /// Ends the open content, parts of which recipes make.
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
@@ -439,8 +441,8 @@ impl<'a> ContentWriter<'a> {
         Ok(id)
     }
 
-    /// The content that `stream` is made of: `plain`, or what is found in its `bytes`. No content
-    /// may be open.
+    /// Returns the plain content that `stream` is made of, and adds it if it is missing. Its bytes
+    /// are `plain`, or the builder decodes them from `bytes`. No content may be open.
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
@@ -463,11 +465,12 @@ impl<'a> ContentWriter<'a> {
         self.end(plain.len() as u64, stream.plain_digest)
     }
 
-    /// Writes everything that is open. Streams that were there before are `old`; `tell` hears now
-    /// and then how many bytes are still to be compressed, and how long the image is.
+    /// Writes everything that is still buffered. `old` are the streams of the generation before.
+    /// `tell` is called after each block with the bytes that still wait for compression and the
+    /// length of the image.
     ///
     /// # Errors
-    /// As [`ContentWriter::data`], and those of `tell`.
+    /// As [`ContentWriter::data`], and the errors of `tell`.
     pub fn finish(
         mut self,
         block_len: u64,
@@ -517,8 +520,8 @@ impl<'a> ContentWriter<'a> {
     }
 }
 
-/// What repeats of each stream are compared with: first the image's own streams, then those of its
-/// bases.
+/// One history for each stream, to compare new data with: first the image's own streams, then those
+/// of its bases.
 fn histories(
     image: &mut ImageWriter,
     plan: &Plan,
@@ -535,7 +538,8 @@ fn histories(
         .map(|(category, share)| history(category, share))
         .collect();
     histories[usize::from(ARM64)].align(INSTRUCTION_LEN as u64);
-    // What is stored as it is need not be put aside too.
+    // The segmenter reads blocks that are stored uncompressed back from the output: they need no
+    // spool.
     if let Some(output) = image.reader()?.map(Arc::new) {
         if plan.codec == CodecSpec::None {
             histories[usize::from(GENERAL)].read_back_from(output.clone());
@@ -559,7 +563,8 @@ fn histories(
     Ok(histories)
 }
 
-/// Where blocks of what is compressed wait to be put in order; nowhere if the plan says so.
+/// Creates the clusters, which reorder the blocks of compressed streams; `None` if the plan has no
+/// clustering.
 fn clusters(
     plan: &Plan,
     total_len: Option<u64>,
@@ -592,7 +597,7 @@ fn clusters(
     Ok(Some(clusters))
 }
 
-/// Where contents of base images are, by digest.
+/// Locations of the contents of all base images, by digest.
 fn base_ids(before: &Before) -> HashMap<Digest, BaseContent> {
     let mut found = HashMap::new();
     let mut first = CATEGORIES.len();
@@ -606,8 +611,8 @@ fn base_ids(before: &Before) -> HashMap<Digest, BaseContent> {
     found
 }
 
-/// The dictionaries of all streams, ready for the encoders: those that are there already, which
-/// stay, or the new one of ordinary data, which is written.
+/// Prepares the dictionaries of all streams for the encoders. An appended image keeps its own;
+/// otherwise the new dictionary of ordinary data is written.
 fn dictionaries(
     image: &mut ImageWriter,
     plan: &Plan,
@@ -642,13 +647,13 @@ fn dictionaries(
     Ok(dictionaries)
 }
 
-/// Whether three probes of the data, at its front, middle and end, all look random.
+/// Whether three probes of the data (front, middle and end) all look random.
 pub(crate) fn is_incompressible(data: &[u8]) -> bool {
     if data.len() < PROBE_LEN_MIN {
         return false;
     }
-    // Magic and headers at the front of compressed files are not random: the first probe starts a
-    // little later.
+    // Compressed files begin with magic numbers and headers, which are not random. The first probe
+    // therefore starts at byte 512.
     let starts = [512, (data.len() - PROBE_LEN) / 2, data.len() - PROBE_LEN];
     starts
         .iter()

@@ -1,7 +1,7 @@
-//! The dictionary of ordinary data, learned from samples of all files before any is packed: blocks
-//! are small then, and what comes first in the tree says little of the rest.
+//! Trains the dictionary of ordinary data from samples of all files, before any file is compressed.
+//! Blocks are small then, and the first files of the tree are not typical of the rest.
 //!
-//! Which samples there are follows from the files in their order, never from threads or time.
+//! The samples follow from the files in their order, never from threads or time.
 
 use crate::contents::is_incompressible;
 use crate::machine;
@@ -15,38 +15,38 @@ use weald_format::Result;
 use weald_format::directory::Category;
 use weald_format::limits::DICTIONARY_LEN_MAX;
 
-/// Bytes of samples that are looked for: with a quarter of them ordinary data of the small forest
-/// is 0.3% larger.
+/// Total length of the samples, bytes. With a quarter of it, ordinary data of the small forest
+/// becomes 0.3% larger.
 const SAMPLES_LEN: u64 = 64 << 20;
-/// Most bytes of one sample.
+/// Longest sample, bytes.
 const SAMPLE_LEN: usize = 16 << 10;
-/// What is read of a file to know its kind.
+/// Bytes read at the front of a file to detect its kind.
 const FRONT_LEN: usize = 16 << 10;
-/// A dictionary takes at most this share of the files (1/512), or it would not pay.
+/// A dictionary takes at most this share of the files (1/512); a longer one does not pay off.
 const SHARE: u64 = 512;
-/// Shorter ones are not worth their record.
+/// Shortest dictionary that is worth a record, bytes.
 const DICTIONARY_LEN_MIN: u64 = 4 << 10;
-/// Pieces that are told apart by a hash end, on average, after so many bytes.
+/// Average length of the content-defined pieces that are compared for repeats, bytes.
 const PIECE_LEN_MEAN: u32 = 512;
-/// Bytes that decide where a piece ends, and at the same time the shortest.
+/// Shortest piece, bytes. The rolling hash that ends pieces covers as many bytes.
 const PIECE_LEN_MIN: usize = 32;
 
-/// Memory that learning takes: samples, hashes of pieces that were seen, and what the trainer
-/// takes.
+/// Memory of training, bytes: samples, hashes of seen pieces, and the memory of the trainer.
 pub const TRAINING_LEN: u64 = SAMPLES_LEN
     + SAMPLE_LEN as u64 * 2
     + SAMPLES_LEN / PIECE_LEN_MEAN as u64 * 36
     + DICTIONARY_LEN_MAX
     + CONTENT_TRAINING_MEMORY_LEN;
 
-/// A dictionary for the files of `jobs`, `total_len` bytes in all; none where it would not pay.
-/// Files that cannot be read are met again, and reported, when they are packed. `go_on` ends the
-/// work early by its error.
+/// Trains a dictionary for the files of `jobs`, `total_len` bytes in all; `None` if it would not
+/// pay off. If a file cannot be read now, the pipeline reports that when it reads the file again.
+/// `go_on` is called for each sample and ends the training by its error.
 ///
 /// # Errors
 /// Those of `go_on`.
 /// # Cost
-/// Reads up to 64 MiB of the files; one or two seconds of training; [`TRAINING_LEN`] bytes.
+/// Reads up to 64 MiB of the files; one or two seconds of training; [`TRAINING_LEN`] bytes of
+/// memory.
 pub fn learn(
     tree: &ScannedTree,
     jobs: &[Job],
@@ -59,11 +59,11 @@ pub fn learn(
         return Ok(None);
     }
     let step = (total_len / (SAMPLES_LEN / SAMPLE_LEN as u64)).max(SAMPLE_LEN as u64);
-    // A sample for every step is one more than steps at most.
+    // At most one sample per step, and one more.
     let room = total_len.min(SAMPLES_LEN) as usize + SAMPLE_LEN;
     let (mut samples, mut lens) = (Vec::with_capacity(room), Vec::new());
     let mut seen = HashSet::new();
-    // Files stand in a row; a sample is taken where every `step`-th byte lies.
+    // The files are treated as one sequence; a sample is taken around every `step`-th byte.
     let (mut start, mut next) = (0, step / 2);
     for job in jobs {
         let end = start + job.len;
@@ -82,7 +82,7 @@ pub fn learn(
     Ok(train_on_contents(&samples, &lens, len_max as usize))
 }
 
-/// The bytes of a file around `at`; nothing where it is no ordinary data.
+/// Reads the bytes of a file around `at`; empty if the file is not ordinary data.
 fn read_sample(tree: &ScannedTree, job: &Job, at: u64, plan: &Plan) -> Result<Vec<u8>> {
     let file = tree.open_file(job.entry)?;
     let mut front = Vec::new();
@@ -100,14 +100,14 @@ fn read_sample(tree: &ScannedTree, job: &Job, at: u64, plan: &Plan) -> Result<Ve
     Ok(sample)
 }
 
-/// `bytes` without pieces that were `seen`: versions of one file would teach what is stored once
-/// anyway.
+/// Removes pieces that were `seen`. Repeats are stored only once, so the dictionary need not cover
+/// them.
 fn without_repeats(bytes: &[u8], seen: &mut HashSet<u64>) -> Vec<u8> {
     let mut fresh = Vec::with_capacity(bytes.len());
     let mut start = 0;
     let mut roll = 0u64;
     for (at, &byte) in bytes.iter().enumerate() {
-        // A sum of powers in which bytes older than 64 places have left by overflow.
+        // A sum of powers: bytes older than 64 positions have left it by overflow.
         roll = (roll << 1).wrapping_add(u64::from(byte).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let is_end = roll >> 32 & u64::from(PIECE_LEN_MEAN - 1) == 0;
         if (is_end && at + 1 - start >= PIECE_LEN_MIN) || at + 1 == bytes.len() {
@@ -128,7 +128,7 @@ fn without_repeats(bytes: &[u8], seen: &mut HashSet<u64>) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Would catch: samples that teach what the segmenter finds by itself.
+    /// Would catch: samples that teach repeats, which the segmenter finds itself.
     #[test]
     fn repeats_are_left_out_wherever_they_stand() {
         let mut noise = vec![0; 40_000];

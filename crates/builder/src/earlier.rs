@@ -1,5 +1,5 @@
-//! Records of older generations and of base images, as the history of small new ones: what is new
-//! mostly resembles what is there, but alone in a block it has nothing to be compressed with.
+//! Uses records of older generations and of base images as the history of small new records. New
+//! data mostly resembles old data, but a small block alone contains little to compress against.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,40 +11,41 @@ use weald_format::history::History;
 use weald_format::limits::{HISTORY_COUNT_MAX, HISTORY_LEN_MAX};
 use weald_image::Image;
 
-/// Longer blocks have enough of their own; for them a reader should not decode others.
+/// Longest block that gets a history, bytes. A longer block compresses well alone, and with a
+/// history a reader would have to decode other blocks too.
 const TAIL_LEN_MAX: usize = 1 << 20;
-/// Addresses that count together when the repeats that lead to them are counted: 2^20 bytes.
+/// Size of the regions in which repeats are counted: 2^20 bytes.
 const REGION_BITS: u32 = 20;
-/// Level of blocks after a history. The optimal parser (19) makes a fifth less, but takes 2.6 s to
-/// look at 8 MiB, which would be most of an append; `docs/design/0006-generations.md` has the
-/// figures.
+/// Zstandard level of blocks with a history. The optimal parser (19) makes them a fifth smaller,
+/// but needs 2.6 s to index 8 MiB, which would be most of an append;
+/// `docs/design/0006-generations.md` has the figures.
 const DATA_LEVEL: i32 = 12;
-/// Larger metadata records have enough of their own.
+/// Longest metadata record that gets a history, bytes.
 const PAGE_LEN_MAX: usize = 64 << 10;
-/// Most bytes that a metadata record has as its history: its encoder, at the strongest level, takes
-/// 26 times that.
+/// Longest history of a metadata record, bytes. Its encoder takes 26 times as much memory at the
+/// strongest level.
 const PAGE_HISTORY_LEN_MAX: u64 = 1 << 20;
-/// Records of a type that are tried with a history. Where many are new, the history is soon a small
-/// part of them.
+/// Records of one type that are tried with a history. If many records are new, the history soon
+/// saves little.
 const TRIES_MAX: u32 = 4;
 
-/// Most bytes of history of one block within a budget of `memory_len`: an eighth of the budget,
-/// that of the table of samples, is free by then and enough for its encoder.
+/// Longest history of one block for a budget of `memory_len`, bytes. The match table, an eighth of
+/// the budget, is free by then and is enough for the encoder.
 pub fn history_len_max(memory_len: u64) -> u64 {
     (memory_len / 64).min(8 << 20).min(HISTORY_LEN_MAX)
 }
 
-/// How often repeats led to each region of each stream.
+/// Number of repeats that led to each region of each stream.
 #[derive(Debug, Default)]
 pub struct Hits(BTreeMap<(u8, u64), u64>);
 
 impl Hits {
-    /// A repeat of what lies at `address`.
+    /// Counts a repeat of the data at `address`.
     pub fn add(&mut self, stream: u8, address: u64) {
         *self.0.entry((stream, address >> REGION_BITS)).or_default() += 1;
     }
 
-    /// Hits in regions that begin in `len` bytes from `start` on, or hold its first byte.
+    /// Number of repeats in the regions that overlap the `len` bytes from `start` on.
     fn within(&self, stream: u8, start: u64, len: u64) -> u64 {
         let (first, last) = (start >> REGION_BITS, (start + len - 1) >> REGION_BITS);
         let found = self.0.range((stream, first)..=(stream, last));
@@ -52,18 +53,18 @@ impl Hits {
     }
 }
 
-/// A section of an image whose records may be a history.
+/// A section of an image whose records can serve as a history.
 #[derive(Clone)]
 pub struct Place {
-    /// The image that has it.
+    /// The image.
     pub image: Arc<Image>,
-    /// Its stream there; 0 where it is one of metadata.
+    /// Its stream in that image; 0 for metadata.
     pub stream: u8,
-    /// The stream of category `base` that leads there; `None` for the image that is appended to.
+    /// The stream of category `base` that leads to it; `None` in the image that is appended to.
     pub base_stream: Option<u8>,
 }
 
-/// Records that make a history.
+/// Records that form a history.
 struct Records {
     place: Place,
     numbers: Vec<u64>,
@@ -71,7 +72,7 @@ struct Records {
 }
 
 impl Records {
-    /// Records of `place` that were found, each with its number, ascending.
+    /// Collects records of `place`, each with its number, in ascending order.
     fn new(place: &Place, found: impl IntoIterator<Item = (u64, RecordRef)>) -> Self {
         let (numbers, refs) = found.into_iter().unzip();
         Self {
@@ -89,7 +90,7 @@ impl Records {
         Ok(all)
     }
 
-    /// `raw` encoded after this history, if that is smaller than `other`.
+    /// Encodes `raw` with this history. Returns `other` if that is not larger.
     fn smaller(&self, raw: &[u8], level: i32, other: Encoded) -> Result<Encoded> {
         let history = History {
             base_stream: self.place.base_stream,
@@ -108,12 +109,12 @@ impl Records {
 
 /// Finds histories for the last blocks of streams.
 pub struct Tails {
-    /// For each stream where its history may lie, with the stream that repeats of it were counted
-    /// for.
+    /// Streams where a history may lie: category, number under which the segmenter counted repeats,
+    /// location.
     places: Vec<(Category, u8, Place)>,
     hits: Hits,
     len_max: u64,
-    /// Held by who encodes: there is memory for one.
+    /// Held while a thread encodes: there is memory for one encoder.
     turn: Arc<Mutex<()>>,
 }
 
@@ -124,8 +125,9 @@ pub struct TailHistory {
 }
 
 impl Tails {
-    /// Histories of at most `len_max` bytes each, of blocks of the `places` for streams of each
-    /// category, which `hits` counts under the numbers that stand with them.
+    /// Creates a finder of histories of at most `len_max` bytes each. `places` are the candidate
+    /// streams by category; `hits` counts repeats under the stream number that stands with each
+    /// place.
     pub fn new(places: Vec<(Category, u8, Place)>, hits: Hits, len_max: u64) -> Self {
         Self {
             places,
@@ -135,18 +137,18 @@ impl Tails {
         }
     }
 
-    /// The history of a block of `len` bytes that ends a stream of `category`: the blocks that most
-    /// repeats led to, all of one image.
+    /// Returns the history of the last block, `len` bytes long, of a stream of `category`: the
+    /// blocks that most repeats led to, all of one image.
     ///
     /// # Errors
-    /// `Io`, `Corrupt` of the index.
+    /// `Io`, `Corrupt` from the index.
     pub fn of(
         &self,
         category: Category,
         codec: CodecSpec,
         len: usize,
     ) -> Result<Option<Arc<TailHistory>>> {
-        // Who chose another codec has reasons that are not size.
+        // A user who chose another codec did so for other reasons than size.
         if len > TAIL_LEN_MAX
             || !matches!(
                 codec,
@@ -170,8 +172,8 @@ impl Tails {
         }))
     }
 
-    /// The blocks of `place` that most repeats led to, which were counted for stream `counted`, and
-    /// how many those were.
+    /// Returns the blocks of `place` that most repeats led to, counted under stream number
+    /// `counted`, and the number of those repeats.
     fn most_hit(&self, counted: u8, place: &Place) -> Result<(u64, Records)> {
         let (mut found, mut start, mut no) = (Vec::new(), 0, 0);
         place
@@ -203,24 +205,25 @@ impl Tails {
 }
 
 impl TailHistory {
-    /// `raw`, after its filter, encoded after this history, if that is smaller than `other`.
+    /// Encodes `raw`, which is filtered already, with this history. Returns `other` if that is not
+    /// larger.
     ///
     /// # Errors
-    /// `Io`, `Corrupt` of the older blocks; `Limit`.
+    /// `Io`, `Corrupt` from the older blocks; `Limit`.
     pub fn smaller(&self, raw: &[u8], other: Encoded) -> Result<Encoded> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.records.smaller(raw, DATA_LEVEL, other)
     }
 }
 
-/// Encodes small metadata records after those that images have.
+/// Encodes small metadata records with older records as their history.
 pub struct Pages {
     places: Vec<Place>,
     tries: BTreeMap<RecordType, u32>,
 }
 
 impl Pages {
-    /// Pages behind those of the images in `places`.
+    /// Uses the records of the images in `places`.
     pub fn new(places: Vec<Place>) -> Self {
         Self {
             places,
@@ -228,11 +231,11 @@ impl Pages {
         }
     }
 
-    /// `raw` encoded after the newest records of its type in one of the images, if that is smaller
-    /// than `other`.
+    /// Encodes `raw` with the newest records of its type in one of the images as its history.
+    /// Returns `other` if that is not larger.
     ///
     /// # Errors
-    /// `Io`, `Corrupt` of the older records; `Limit`.
+    /// `Io`, `Corrupt` from the older records; `Limit`.
     pub fn smaller(
         &mut self,
         record_type: RecordType,
@@ -240,7 +243,8 @@ impl Pages {
         level: i32,
         other: Encoded,
     ) -> Result<Encoded> {
-        // Numbers of these count from the front of every generation.
+        // These records hold numbers of names, which every generation counts anew, so that old
+        // records do not resemble new ones.
         let is_of_names = matches!(record_type, RecordType::Links | RecordType::Times);
         let mut best = other;
         if is_of_names || raw.len() > PAGE_LEN_MAX {
@@ -260,7 +264,7 @@ impl Pages {
     }
 }
 
-/// The newest records of a type in `place`, as many as may be a history.
+/// Returns the newest records of a type in `place`, as many as fit in a history.
 fn newest(place: &Place, record_type: RecordType) -> Result<Option<Records>> {
     let mut newest = VecDeque::new();
     let mut no = 0;

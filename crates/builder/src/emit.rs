@@ -1,4 +1,4 @@
-//! The tree of a scanned source, written directory by directory.
+//! Writes the tree of a scanned source, directory by directory.
 
 use crate::contents::ContentTable;
 use crate::image_writer::{ImageWriter, Sink};
@@ -15,51 +15,51 @@ use weald_format::tree_digest::TreeHasher;
 use weald_format::{Attributes, ContentId, Digest, FileKind, Result, Timestamp};
 use weald_image::{Image, Inode};
 
-/// What reading a regular file came to.
+/// Result of reading a regular file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct FileState(u32);
 
 impl FileState {
-    /// No regular file, or empty.
+    /// No regular file, or an empty one.
     pub const EMPTY: Self = Self(u32::MAX);
-    /// It could not be read: left out of the image.
+    /// The file could not be read and is left out of the image.
     pub const OMITTED: Self = Self(u32::MAX - 1);
 
-    /// It has this content.
+    /// The file has this content.
     pub fn content(id: ContentId) -> Self {
         Self(id.0 as u32)
     }
 }
 
-/// Everything the tree is made from.
+/// Everything that the tree is made from.
 pub struct Emitter<'a> {
     /// The source.
     pub tree: &'a ScannedTree,
-    /// State of every entry, by number.
+    /// State of every entry, by entry number.
     pub states: &'a [FileState],
     /// Contents.
     pub contents: &'a ContentTable,
     /// Normalisation and times.
     pub options: &'a BuildOptions,
-    /// Entries left out, ascending.
+    /// Numbers of omitted entries, ascending.
     pub omitted: &'a [u32],
-    /// The image behind whose tree this one is written.
+    /// The image that the build appends to; `None` for a new image.
     pub prior: Option<&'a Image>,
 }
 
-/// Writes the table of the inodes whose names lie in several directories, page by page, and counts
-/// it into the tree digest.
+/// Writes the link table, which lists the inodes with names in several directories, page by page,
+/// and adds it to the tree digest.
 pub struct LinkPages<'a, 'o, 'h> {
     out: &'a mut Out<'o>,
     hasher: &'h mut TreeHasher,
     page: Vec<Link>,
-    /// Names below this number are on pages before.
+    /// Names below this number are covered by earlier pages.
     covered: u64,
 }
 
 impl<'a, 'o, 'h> LinkPages<'a, 'o, 'h> {
-    /// Pages for `out`.
+    /// Creates a writer of pages into `out`.
     pub fn new(out: &'a mut Out<'o>, hasher: &'h mut TreeHasher) -> Self {
         Self {
             out,
@@ -69,7 +69,7 @@ impl<'a, 'o, 'h> LinkPages<'a, 'o, 'h> {
         }
     }
 
-    /// Adds a name; they come in the order of their numbers.
+    /// Adds a name. Names come in the order of their numbers.
     ///
     /// # Errors
     /// `Io`, `Full`, `Limit`.
@@ -82,7 +82,7 @@ impl<'a, 'o, 'h> LinkPages<'a, 'o, 'h> {
         }
     }
 
-    /// Writes the page that is open.
+    /// Writes the open page.
     ///
     /// # Errors
     /// As [`LinkPages::push`].
@@ -91,7 +91,8 @@ impl<'a, 'o, 'h> LinkPages<'a, 'o, 'h> {
         let Some(last) = page.last() else {
             return Ok(());
         };
-        // A page is found by any name from behind the page before it to its own last one.
+        // A reader finds a page by any name number between the last name of the page before
+        // (exclusive) and its own last name (inclusive).
         let end = last.name_no + 1;
         let bytes = pages::encode_links(&page);
         self.out
@@ -101,17 +102,17 @@ impl<'a, 'o, 'h> LinkPages<'a, 'o, 'h> {
     }
 }
 
-/// The finished tree.
+/// Result of writing the tree.
 pub struct Emitted {
     /// Counts and root digest.
     pub summary: TreeSummary,
-    /// Logical identity.
+    /// Digest of names, attributes and contents.
     pub tree_digest: Digest,
 }
 
 impl Emitter<'_> {
-    /// Writes the tree: templates, entries, link table, times; mtimes inside or beside the
-    /// templates, whichever is smaller.
+    /// Writes the tree: templates, entries, link table and times. mtimes go into the entries or
+    /// into a times overlay, whichever is smaller.
     ///
     /// # Errors
     /// `Io`, `Full`, `Limit`.
@@ -134,13 +135,13 @@ impl Emitter<'_> {
         })
     }
 
-    /// Whether a file could not be read, so that it is left out.
+    /// Whether the file could not be read and is omitted.
     pub fn is_omitted(&self, entry: EntryNo) -> bool {
         self.states[entry.0 as usize] == FileState::OMITTED
     }
 
-    /// Whether `entry` differs from `old_inode`, of the same name in the prior image `old`; mtimes
-    /// of directories do not count.
+    /// Whether `entry` differs from `old_inode`, which has the same name in the image `old`. mtimes
+    /// of directories are ignored.
     ///
     /// # Errors
     /// `Io`, `Corrupt` from `old`.
@@ -150,7 +151,7 @@ impl Emitter<'_> {
         }
         let (new, kind) = (self.new_entry(entry), self.tree.kind(entry));
         let is_same_body = match new.body {
-            // The contents of a prior image keep their ids.
+            // Contents keep their ids when an image is appended to.
             Body::Content(id, _) => old_inode.content == Some(id),
             Body::Empty => old_inode.content.is_none(),
             Body::Target(target) => {
@@ -170,8 +171,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Whether a times overlay makes the image smaller. Only where leaving mtimes out saves a fifth
-    /// of the entries can it, so only then are both ways tried in full.
+    /// Whether a times overlay makes the image smaller. It can only if entries without mtimes are
+    /// at least a fifth fewer, so both ways are tried in full only then.
     fn is_overlay_smaller(&self) -> Result<bool> {
         let mut image = ImageWriter::begin(Sink::Count)?;
         let mut metadata = MetadataWriter::new(1);
@@ -287,7 +288,7 @@ impl Emitter<'_> {
 
     fn times(&self, entry: EntryNo) -> [Timestamp; 4] {
         let times = self.tree.times(entry);
-        // A file system without btime: mtime is what extraction would come to as well.
+        // If the source has no btime, use mtime, as extraction would.
         let mtime = self.mtime(entry);
         [
             mtime,
@@ -306,8 +307,8 @@ impl Emitter<'_> {
         let (Some(first), Some(last)) = (names.next(), names.next_back()) else {
             return LinkInfo::Single;
         };
-        // A directory's entries have numbers in a row, so the names between lie where the outer
-        // ones do.
+        // Entries of a directory have consecutive numbers, so all names between the first and the
+        // last lie in the same directory as these.
         match self.tree.dir_of(first) == self.tree.dir_of(last) {
             true => LinkInfo::Inside {
                 nlink,
@@ -317,13 +318,13 @@ impl Emitter<'_> {
         }
     }
 
-    /// Number of a name in the image: as in the scan, without what was left out.
+    /// Number of a name in the image: as in the scan, without omitted entries.
     fn name_no(&self, entry: EntryNo) -> u64 {
         let before = self.omitted.partition_point(|&o| o < entry.0);
         u64::from(entry.0) - before as u64 + 1
     }
 
-    /// The names of inodes that cross directories, in the order of their numbers, in pages.
+    /// Writes the names of inodes that cross directories, ordered by number, in pages.
     fn emit_links(&self, out: &mut Out<'_>, hasher: &mut TreeHasher) -> Result<()> {
         let mut links: Vec<Link> = Vec::new();
         for group in 0..self.tree.link_group_count() {
@@ -347,7 +348,7 @@ impl Emitter<'_> {
         pages.finish()
     }
 
-    /// mtimes of all names in the order of their numbers.
+    /// Writes the mtimes of all names, ordered by number.
     fn emit_times(&self, out: &mut Out<'_>) -> Result<()> {
         let mut times = TimesWriter::default();
         let mut kept =

@@ -1,8 +1,8 @@
-//! Include and exclude rules as rsync has them: an ordered list of patterns, of which the first
-//! that matches a path decides.
+//! Include and exclude rules as in rsync: an ordered list of patterns, of which the first match
+//! decides.
 //!
 //! This file holds the list and its syntax, `filter/pattern.rs` the matching, `filter/dir_rules.rs`
-//! the rules that lie in the tree itself. A test runs the real rsync over trees and compares.
+//! the rules in files of the tree itself. A test runs the real rsync over trees and compares.
 
 mod dir_rules;
 mod pattern;
@@ -18,38 +18,38 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use weald_format::{Error, ErrorKind, Result};
 
-/// Filter files that may merge each other.
+/// Maximum nesting of merged filter files.
 const MERGE_DEPTH_MAX: usize = 16;
 
-/// What a filter says of a path.
+/// Decision of a filter about a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes into the image.
+    /// The path goes into the image.
     Included,
-    /// It does not, and nothing below it does.
+    /// The path and everything below it are left out.
     Excluded,
 }
 
 /// One rule of a filter.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// What becomes of the paths that it matches.
+    /// Decision for the paths that it matches.
     pub verdict: Verdict,
-    /// Its pattern, as it was given.
+    /// The pattern as the user wrote it.
     pub text: Vec<u8>,
-    /// File and line that it comes from, if it comes from a file.
+    /// File and line of the rule, if it comes from a file.
     pub place: Option<String>,
     pattern: Pattern,
 }
 
 impl Rule {
-    /// Bytes of memory that it takes.
+    /// Memory that the rule takes, bytes.
     fn memory_len(&self) -> u64 {
         let texts = self.text.len() + self.place.as_ref().map_or(0, String::len);
         (size_of::<Self>() + texts + self.pattern.heap_len()) as u64
     }
 
-    /// A rule of the file of the directory `dir`.
+    /// Creates a rule from the filter file of directory `dir`.
     fn below(dir: &[u8], pattern: &[u8], verdict: Verdict) -> Result<Self> {
         if pattern.is_empty() {
             return Err(Error::invalid("empty include or exclude pattern"));
@@ -63,25 +63,25 @@ impl Rule {
     }
 }
 
-/// What stands in the list of a filter.
+/// An item in the list of a filter.
 #[derive(Debug, Clone)]
 enum Item {
     Rule(Rule),
-    /// Rules of the directories themselves.
+    /// Rules from files in the directories themselves.
     Dirs(DirMerge),
 }
 
-/// What decides about one component of a path.
+/// Decision about one component of a path.
 #[derive(Debug, Clone)]
 pub struct Reason<'a> {
     /// The path up to this component, relative to the source's root.
     pub path: &'a [u8],
-    /// The first rule that matches it; without one it is included.
+    /// The first rule that matches; `None` if no rule matches, and the path is included.
     pub rule: Option<Rule>,
 }
 
 impl Reason<'_> {
-    /// What becomes of the path.
+    /// The resulting decision.
     pub fn verdict(&self) -> Verdict {
         self.rule
             .as_ref()
@@ -93,7 +93,7 @@ impl Reason<'_> {
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     items: Vec<Item>,
-    /// What the rules of directories take.
+    /// Memory that the rules of directories take.
     held: Held,
 }
 
@@ -103,7 +103,7 @@ impl Filter {
         Self::default()
     }
 
-    /// Whether there are no rules, so that paths need not be built to be asked about.
+    /// Whether there are no rules. Callers then need not build paths.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -124,14 +124,14 @@ impl Filter {
         self.push_rule(pattern, Verdict::Included)
     }
 
-    /// Appends a rule. As in rsync, `+ ` and `- ` before the pattern overrule `verdict`, and a lone
+    /// Appends a rule. As in rsync, `+ ` or `- ` before the pattern overrides `verdict`, and a lone
     /// `!` clears the list.
     ///
-    /// A pattern that begins with `/` matches from the source's root only; one that ends with `/`
-    /// only directories. `*` and `?` stop at slashes, `**` does not, `DIR/***` means the directory
-    /// and all below it. `[…]` is a class of bytes. Where the pattern has one of these, `\` takes
-    /// the next byte literally. A pattern without a slash and `**` is compared with the last
-    /// component, others with the end of the path.
+    /// A pattern that begins with `/` matches only from the source's root; one that ends with `/`
+    /// matches only directories. `*` and `?` stop at slashes, `**` does not; `DIR/***` means the
+    /// directory and everything below it. `[…]` is a class of bytes. If the pattern contains one
+    /// of these, `\` quotes the next byte. A pattern without a slash or `**` is compared with the
+    /// last component, other patterns with the end of the path.
     ///
     /// # Errors
     /// `Invalid` for an empty pattern.
@@ -155,7 +155,7 @@ impl Filter {
         Ok(())
     }
 
-    /// The place of rules from item `from` on, where they have none yet.
+    /// Sets the place of the rules from item `from` on that have none yet.
     fn set_places(&mut self, from: usize, place: impl Fn() -> String) {
         for item in self.items.iter_mut().skip(from) {
             if let Item::Rule(rule) = item {
@@ -164,8 +164,8 @@ impl Filter {
         }
     }
 
-    /// Appends a rule for each line of `text`; lines that are empty or begin with `#` or `;` are
-    /// comments.
+    /// Appends a rule for each line of `text`. Empty lines and lines that begin with `#` or `;` are
+    /// ignored.
     ///
     /// # Errors
     /// `Invalid` for a prefix without a pattern.
@@ -186,7 +186,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Appends the rules of the file at `path`, one a line: `--exclude-from` and `--include-from`.
+    /// Appends the rules of the file at `path`, one per line (`--exclude-from`, `--include-from`).
     ///
     /// # Errors
     /// `NotFound`, `Io`; `Invalid` as [`Filter::push_lines`].
@@ -196,18 +196,20 @@ impl Filter {
             .map_err(|e| e.context(path.display()))
     }
 
-    /// Appends a rule as rsync's `--filter` has it: `- PATTERN` or `exclude PATTERN`, `+ PATTERN`
-    /// or `include PATTERN`, `. FILE` or `merge FILE` for the rules in a file, one a line, `: NAME`
-    /// or `dir-merge NAME` for the rules in files of that name in the directories themselves, `!`
-    /// or `clear` for none of the rules before. Letters may follow the sign of a merge, or its word
-    /// and a comma: `-` or `+` for a file of patterns, `w` for words instead of lines, `e` to leave
-    /// the file out, `n` for rules that directories below do not inherit, `C` for files as CVS has
-    /// them (`.cvsignore`).
+    /// Appends a rule in the syntax of rsync's `--filter`:
+    /// - `- PATTERN`, `exclude PATTERN`: excludes.
+    /// - `+ PATTERN`, `include PATTERN`: includes.
+    /// - `. FILE`, `merge FILE`: reads rules from a file, one per line.
+    /// - `: NAME`, `dir-merge NAME`: reads rules from files of that name in the directories.
+    /// - `!`, `clear`: removes all rules before it.
+    ///
+    /// Modifiers follow the sign of a merge, or its word and a comma: `-` or `+` for a file of
+    /// patterns, `w` for words instead of lines, `e` to exclude the file itself, `n` for rules that
+    /// subdirectories do not inherit, `C` for files in CVS syntax (`.cvsignore`).
     ///
     /// # Errors
-    /// `Invalid` for other words and empty patterns; `NotFound`, `Io` for files; `Limit` where
-    /// files merge each other without end; `Unsupported` for a path instead of a name behind
-    /// `dir-merge`.
+    /// `Invalid` for other words and empty patterns; `NotFound`, `Io` for files; `Limit` if files
+    /// merge each other without end; `Unsupported` for a path instead of a name after `dir-merge`.
     pub fn push_filter(&mut self, rule: &[u8]) -> Result<()> {
         self.push_filter_at(rule, None, 0)
     }
@@ -245,13 +247,13 @@ impl Filter {
     ) -> Result<()> {
         let path = Path::new(OsStr::from_bytes(name));
         self.push_left_out(path, syntax)?;
-        // A file names others beside itself.
+        // The file's path is relative to the directory of the file that names it.
         let path = dir.map_or_else(|| path.to_owned(), |dir| dir.join(path));
         self.merge(&path, syntax, depth)
             .map_err(|e| e.context(path.display()))
     }
 
-    /// The rule that leaves a file of rules itself out, if that is asked for.
+    /// Excludes the filter file itself, if the modifier `e` asks for that.
     fn push_left_out(&mut self, path: &Path, syntax: &Syntax) -> Result<()> {
         match path.file_name().filter(|_| syntax.is_left_out) {
             Some(name) => self.push_plain(name.as_bytes(), Verdict::Excluded),
@@ -291,19 +293,19 @@ impl Filter {
         })
     }
 
-    /// Whether there may be rules in the directories themselves, so that [`Filter::below`] has to
-    /// be asked.
+    /// Whether directories may have filter files, so that the caller has to use [`Filter::below`].
     pub fn asks_dirs(&self) -> bool {
         self.merges().next().is_some()
     }
 
-    /// What holds in the directory `dir`, below one in which `above` holds (the default above the
-    /// root). `dir` is relative to the source's root, without slashes at its ends; `read` gives the
-    /// bytes of its file of a name, `None` where there is no such regular file.
+    /// Returns the rules in force in directory `dir`, a subdirectory of one with the rules `above`
+    /// (the default for the root). `dir` is relative to the source's root, without slashes at its
+    /// ends. `read` returns the content of a file in `dir` by name; `None` if there is no such
+    /// regular file.
     ///
     /// # Errors
-    /// Those of `read`; `Invalid` and `Unsupported` for rules that are none; `Limit` where those
-    /// that are kept take more than [`DIR_RULES_LEN_MAX`].
+    /// Those of `read`; `Invalid` and `Unsupported` for malformed rules; `Limit` if the rules in
+    /// memory take more than [`DIR_RULES_LEN_MAX`].
     pub fn below(
         &self,
         above: &DirRules,
@@ -337,9 +339,9 @@ impl Filter {
         Ok(())
     }
 
-    /// What the first matching rule says of `path`, which is relative to the source's root, without
-    /// a leading slash; `Included` where none matches. `rules` are those that hold in the directory
-    /// that `path` lies in. The caller does not ask about what lies below an excluded directory.
+    /// Returns the decision of the first rule that matches `path`, and `Included` if none does.
+    /// `path` is relative to the source's root, without a leading slash. `rules` are those in force
+    /// in its directory. The caller must not ask about paths below an excluded directory.
     pub fn matches(&self, rules: &DirRules, path: &[u8], is_dir: bool) -> Verdict {
         self.deciding(rules, path, is_dir)
             .map_or(Verdict::Included, |rule| rule.verdict)
@@ -353,9 +355,9 @@ impl Filter {
         })
     }
 
-    /// Why `path` is kept or left out: what decides about each directory on the way to it and,
-    /// unless one of them is excluded, about itself. `read` gives the bytes of a file of rules, by
-    /// directory and name, as for [`Filter::below`].
+    /// Explains the decision about `path`: one reason for each directory on the path to it and,
+    /// unless one of them is excluded, one for `path` itself. `read` returns the content of a
+    /// filter file by directory and name, as for [`Filter::below`].
     ///
     /// # Errors
     /// As [`Filter::below`].
@@ -384,13 +386,13 @@ impl Filter {
         Ok(reasons)
     }
 
-    /// Whether `path` is left out; see [`Filter::matches`].
+    /// Whether `path` is excluded; see [`Filter::matches`].
     pub fn excludes(&self, rules: &DirRules, path: &[u8], is_dir: bool) -> bool {
         self.matches(rules, path, is_dir) == Verdict::Excluded
     }
 }
 
-/// A rule's word, which ends with a space or an underscore, and what follows.
+/// Splits a rule into its word, which ends with a space or an underscore, and the rest.
 fn split_word(rule: &[u8]) -> (&[u8], &[u8]) {
     match rule.iter().position(|&b| b == b' ' || b == b'_') {
         Some(at) => (&rule[..at], &rule[at + 1..]),
@@ -398,8 +400,8 @@ fn split_word(rule: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The letters behind the sign or the word of a merge, where `word` is one: `:n`, `:,n` and
-/// `dir-merge,n` are the same.
+/// Returns the modifiers of a merge rule if `word` is one: `:n`, `:,n` and `dir-merge,n` are the
+/// same.
 fn letters_of<'w>(word: &'w [u8], sign: &[u8], long: &[u8]) -> Option<&'w [u8]> {
     if let Some(letters) = word.strip_prefix(sign) {
         return Some(letters.strip_prefix(b",").unwrap_or(letters));
@@ -410,7 +412,7 @@ fn letters_of<'w>(word: &'w [u8], sign: &[u8], long: &[u8]) -> Option<&'w [u8]> 
     }
 }
 
-/// The lines of a file of rules that are neither empty nor comments, each with its place.
+/// Lines of a filter file that are neither empty nor comments, each with its place.
 fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], String)> {
     let lines = text
         .split(|&b| b == b'\n')

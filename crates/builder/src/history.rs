@@ -1,5 +1,5 @@
-//! What a stream holds so far: its newest blocks in memory, older ones in a spool or in the output
-//! itself, all to be compared with.
+//! Raw bytes of a stream, for comparison with new data: the newest blocks in memory, older ones in
+//! a spool or in the output itself.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use weald_format::Result;
 use weald_image::{Block, Image};
 use weald_io::{FileSource, ReadAt, Spool};
 
-/// Bytes of a piece read back from the spool at once.
+/// Bytes read back from the spool or the output at once.
 const PIECE_LEN: u64 = 64 << 10;
-/// Pieces kept, chosen by the low bits of their number.
+/// Number of pieces cached. A piece's slot is its number modulo this count.
 const PIECE_COUNT: u64 = 64;
 
-/// The front of a stream, which lies in an image.
+/// The beginning of a stream, which lies in an image.
 struct Front {
     image: Arc<Image>,
     stream: u8,
@@ -23,7 +23,7 @@ struct Front {
 }
 
 impl Front {
-    /// The block that holds `address`, and where in it.
+    /// Returns the block that holds `address`, and the position of that byte in the block.
     fn at(&mut self, address: u64) -> Result<(&[u8], usize)> {
         let (block, start) = &self.block;
         if address < *start || address - start >= block.len() as u64 {
@@ -34,29 +34,29 @@ impl Front {
     }
 }
 
-/// The raw bytes of one stream.
+/// The raw bytes of one stream, readable at any address.
 pub struct History {
     front: Option<Front>,
     block_len: u64,
-    /// Bytes that begin at a multiple of this in their file shall do so in the stream.
+    /// Alignment: bytes at a multiple of this offset in their file get an aligned address too.
     word_len: u64,
     window: VecDeque<Arc<Vec<u8>>>,
     /// Blocks that have left the window.
     spooled_count: u64,
     window_count_max: usize,
-    /// Whether anything is compared with: else blocks are let go once they are full.
+    /// Whether blocks are kept for comparison; otherwise they are freed when full.
     is_kept: bool,
     current: Vec<u8>,
     spool: Option<Spool>,
-    /// The output, where blocks are stored in it as they are, and their places there.
+    /// The output and the offset of each block in it, if blocks are stored uncompressed there.
     output: Option<(Arc<FileSource>, Vec<u64>)>,
     spool_dir: PathBuf,
     pieces: Vec<(u64, Vec<u8>)>,
 }
 
 impl History {
-    /// A stream cut into blocks of `block_len` bytes, of which about `window_len` stay in memory;
-    /// the rest goes to an unnamed file in `spool_dir`.
+    /// Creates a stream of blocks of `block_len` bytes. About `window_len` bytes stay in memory;
+    /// older blocks go to an unnamed file in `spool_dir`.
     pub fn new(block_len: u64, window_len: u64, spool_dir: &Path) -> Self {
         Self {
             front: None,
@@ -74,7 +74,7 @@ impl History {
         }
     }
 
-    /// Puts what `stream` of `image` holds before everything else.
+    /// Begins the stream with the data of `stream` in `image`.
     pub fn begin_with(&mut self, image: &Arc<Image>, stream: u8) {
         self.front = Some(Front {
             len: image.stream_len(stream),
@@ -84,34 +84,36 @@ impl History {
         });
     }
 
-    /// Keeps words of `len` bytes together as their file does: its filter looks at words. It is
-    /// block by block that they count, so only in blocks of whole words this says something.
+    /// Keeps the alignment that words of `len` bytes have in their file, because the filter of this
+    /// stream works on aligned words. The filter counts from the front of each block, so this helps
+    /// only if the block length is a multiple of `len`.
     pub fn align(&mut self, len: u64) {
         self.word_len = len;
     }
 
-    /// How many bytes must come before those at `place` of their file, so that words stay words;
-    /// less than a word.
+    /// Padding needed before the bytes from offset `place` of their file, so that words stay
+    /// aligned; less than one word.
     pub fn padding_len(&self, place: u64) -> usize {
         (place.wrapping_sub(self.own_len()) % self.word_len) as usize
     }
 
-    /// Blocks will be found again in `output`, as they are: none is put aside.
+    /// Reads old blocks back from `output`, where they lie uncompressed, so that no spool is
+    /// needed.
     pub fn read_back_from(&mut self, output: Arc<FileSource>) {
         self.output = Some((output, Vec::new()));
     }
 
-    /// Bytes that an image holds of the stream.
+    /// Length in bytes of the part of the stream that lies in an image.
     pub fn front_len(&self) -> u64 {
         self.front.as_ref().map_or(0, |f| f.len)
     }
 
-    /// The image that holds them, and the stream there.
+    /// The image that holds this part, and the number of the stream there.
     pub fn front(&self) -> Option<(&Arc<Image>, u8)> {
         self.front.as_ref().map(|f| (&f.image, f.stream))
     }
 
-    /// Lets full blocks go from now on: nobody will compare with them.
+    /// Frees full blocks from now on: nothing will be compared with them.
     pub fn forget(&mut self) {
         self.is_kept = false;
     }
@@ -121,13 +123,13 @@ impl History {
         self.front_len() + self.own_len()
     }
 
-    /// Bytes that were appended.
+    /// Bytes appended by this build.
     pub fn own_len(&self) -> u64 {
         (self.spooled_count + self.window.len() as u64) * self.block_len + self.current.len() as u64
     }
 
-    /// Appends what fits in the current block. Returns how much that was, and the block if it is
-    /// full now.
+    /// Appends as many bytes as fit in the current block. Returns how many those were, and the
+    /// block if it is full now.
     ///
     /// # Errors
     /// `Io`, `Full` from the spool.
@@ -145,7 +147,7 @@ impl History {
         Ok((taken, Some(self.close()?)))
     }
 
-    /// Takes the last block, if it has begun.
+    /// Takes the last block, unless it is empty.
     ///
     /// # Errors
     /// As [`History::append`].
@@ -166,8 +168,8 @@ impl History {
         Ok(block)
     }
 
-    /// Lets blocks go from memory that can be had again: `place` says where the output has a block.
-    /// What is still on its way there is in memory anyway.
+    /// Frees the memory of blocks that can be read back. `place` returns the offset of a block in
+    /// the output, or `None` while the block is not written; such a block stays in memory.
     ///
     /// # Errors
     /// `Io`, `Full` from the spool.
@@ -195,7 +197,7 @@ impl History {
         Ok(())
     }
 
-    /// The bytes from `address` on, as far as they lie together.
+    /// Returns bytes from `address` on, as many as are contiguous in memory.
     fn from(&mut self, address: u64) -> Result<&[u8]> {
         let front_len = self.front_len();
         let Some(address) = address.checked_sub(front_len) else {
@@ -220,7 +222,7 @@ impl History {
             .unwrap_or(&[]))
     }
 
-    /// The bytes before `address`, as far as they lie together.
+    /// Returns bytes that end before `address`, as many as are contiguous in memory.
     fn before(&mut self, address: u64) -> Result<&[u8]> {
         let Some(last) = address.checked_sub(1) else {
             return Ok(&[]);
@@ -269,7 +271,7 @@ impl History {
         Ok(bytes)
     }
 
-    /// How many bytes from `address` on equal the front of `data`.
+    /// Number of bytes from `address` on that equal the beginning of `data`.
     ///
     /// # Errors
     /// `Io` from the spool.
@@ -286,7 +288,7 @@ impl History {
         Ok(matched)
     }
 
-    /// How many bytes before `address` equal the back of `data`.
+    /// Number of bytes before `address` that equal the end of `data`.
     ///
     /// # Errors
     /// `Io` from the spool.
@@ -304,7 +306,7 @@ impl History {
     }
 }
 
-/// Fills `bytes` from address `start` of a stream on, whose blocks lie in the output.
+/// Fills `bytes` with the stream's data from address `start` on, read from the output.
 fn read_back(
     (output, places): &(Arc<FileSource>, Vec<u64>),
     block_len: u64,
@@ -376,7 +378,7 @@ mod tests {
         let output = std::fs::File::create(&path).unwrap();
         let mut history = History::new(100_000, 200_000, dir.path());
         history.read_back_from(Arc::new(FileSource::open(&path, 0).unwrap()));
-        // Headers between the blocks; a block is there when two more have come.
+        // Headers lie between the blocks; a block can be read back after two more were appended.
         run(history, &mut |no, block| {
             let place = |no| no * 100_064 + 64;
             if let Some(block) = block {
@@ -393,7 +395,7 @@ mod tests {
 
     type Store<'a> = dyn FnMut(u64, Option<&[u8]>) -> Option<u64> + 'a;
 
-    /// `store` takes a block, or tells where one is.
+    /// `store` takes a block, or returns the offset of a block.
     fn run(mut history: History, store: &mut Store<'_>) {
         let data: Vec<u8> = (0..950_000u32)
             .map(|i| (i.wrapping_mul(2654435761) >> 13) as u8)

@@ -1,4 +1,4 @@
-//! Writes records one after the other, keeps what the directory must say of them, and seals the
+//! Writes records one after the other, keeps the figures for the directory record, and seals the
 //! image.
 
 use std::collections::BTreeMap;
@@ -14,22 +14,22 @@ use weald_image::Image;
 use weald_io::{FileSource, OutputFile};
 use zerocopy::IntoBytes;
 
-/// Where an image goes: a file, or nowhere but a count (to measure what it would take).
+/// Destination of an image: a file, or only a byte counter for size estimates.
 pub enum Sink {
     /// The output file.
     File(OutputFile),
-    /// Only the length counts.
+    /// No output; only the length is counted.
     Count,
 }
 
-/// What a sealed image is known by.
+/// Identity and length of a sealed image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sealed {
     /// Digest of the directory record.
     pub image_digest: Digest,
-    /// Bytes of the image.
+    /// Length of the image, bytes.
     pub image_len: u64,
-    /// Its generation.
+    /// Generation, from 1.
     pub generation: u64,
 }
 
@@ -41,23 +41,23 @@ struct OpenSection {
     stored_len: u64,
 }
 
-/// A writer of one image; records go out in the order of the calls.
+/// Writes one image. Records go out in the order of the calls.
 pub struct ImageWriter {
     sink: Sink,
     position: u64,
-    /// Number of the generation that is written.
+    /// Number of the generation being written.
     generation: u64,
     previous_footer: Option<u64>,
     sections: BTreeMap<(RecordType, u8), OpenSection>,
-    /// Where the raw bytes of each new block of a stream lie, if they are stored as they are.
+    /// Range of the raw bytes of each new block of a stream; `None` for blocks that are compressed.
     raw_places: BTreeMap<u8, Vec<Option<Range<u64>>>>,
 }
 
-/// An encoded record on its way to the file.
+/// An encoded record that is ready to be written.
 pub struct Outgoing {
-    /// What it holds.
+    /// Type.
     pub record_type: RecordType,
-    /// Stream number of a data block, else 0.
+    /// Stream number of a data block; 0 for other records.
     pub stream: u8,
     /// Stored bytes.
     pub encoded: Encoded,
@@ -65,16 +65,15 @@ pub struct Outgoing {
     pub digest: Digest,
     /// Raw length, bytes.
     pub raw_len: u64,
-    /// Items behind it.
+    /// Items in the record, as its section counts them.
     pub item_count: u64,
 }
 
-/// What takes encoded records in the order in which they shall stand in the file.
+/// Takes encoded records in the order in which they go into the file.
 pub trait RecordSink {
     /// Takes the next record.
     ///
-    /// # Errors
-    /// `Io`, `Full`, of records before this one too.
+    /// `Io`, `Full`, also from earlier records.
     fn put_record(&mut self, record: Outgoing) -> Result<()>;
 }
 
@@ -85,7 +84,7 @@ impl RecordSink for ImageWriter {
 }
 
 impl Outgoing {
-    /// A record of encoded bytes; computes their digest.
+    /// Creates a record of encoded bytes and computes their digest.
     pub fn new(
         record_type: RecordType,
         stream: u8,
@@ -106,7 +105,7 @@ impl Outgoing {
 }
 
 impl ImageWriter {
-    /// Begins an image: writes the superblock.
+    /// Begins an image and writes the superblock.
     ///
     /// # Errors
     /// `Io`, `Full`.
@@ -123,8 +122,8 @@ impl ImageWriter {
         Ok(writer)
     }
 
-    /// Goes on behind the last generation of `image`, with all its records but those that say
-    /// something of all names by number: hard links, times.
+    /// Appends a generation to `image`. It keeps all records except those that cover all names by
+    /// number (hard links, times).
     pub fn resume(sink: Sink, image: &Image) -> Self {
         let summary = image.summary();
         let is_of_names = |t| matches!(t, RecordType::Links | RecordType::Times);
@@ -164,7 +163,7 @@ impl ImageWriter {
         self.position
     }
 
-    /// Reads what is written, where that can be read.
+    /// Returns a reader of the bytes written, if the output can be read.
     ///
     /// # Errors
     /// `Io`.
@@ -175,8 +174,8 @@ impl ImageWriter {
         }
     }
 
-    /// Where [`ImageWriter::reader`] finds block `no` of those that were written to `stream`, if it
-    /// is there and stored as it is.
+    /// Offset for [`ImageWriter::reader`] of block `no` of `stream`, if the block is in the file
+    /// and stored uncompressed.
     pub fn raw_place(&self, stream: u8, no: u64) -> Option<u64> {
         let place = self.raw_places.get(&stream)?.get(no as usize)?.as_ref()?;
         match &self.sink {
@@ -185,13 +184,13 @@ impl ImageWriter {
         }
     }
 
-    /// Stored bytes, headers included, of all records of a type.
+    /// Stored bytes of all records of a type, headers included.
     pub fn stored_len(&self, record_type: RecordType) -> u64 {
         self.sections_len(&|t, _| t == record_type)
     }
 
-    /// The same of all blocks, and of the dictionaries that they share; that of metadata has number
-    /// 0.
+    /// Stored bytes of all blocks and of their dictionaries, headers included. The dictionary of
+    /// metadata, number 0, is not counted.
     pub fn data_len(&self) -> u64 {
         self.sections_len(&|t, no| t == RecordType::Data || t == RecordType::Dictionary && no > 0)
     }
@@ -271,10 +270,10 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Writes the open index pages, the directory and the footer, and names the file.
+    /// Writes the open index pages, the directory and the footer, and gives the file its name.
     ///
     /// # Errors
-    /// `Io`, `Full`; `Busy` where the name is taken and `overwrite` is off.
+    /// `Io`, `Full`; `Busy` if the name is taken and `overwrite` is off.
     pub fn seal(
         mut self,
         tree_digest: Digest,
@@ -341,7 +340,7 @@ impl ImageWriter {
         let bytes = footer.encode();
         Footer::parse(bytes.as_bytes(), self.position)
             .map_err(|e| Error::invalid("footer does not parse as written").with_source(e))?;
-        // A footer says that everything before it is there.
+        // The footer promises that everything before it is on disk.
         if let Sink::File(file) = &mut self.sink {
             file.barrier()?;
         }

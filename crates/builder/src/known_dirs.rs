@@ -1,13 +1,13 @@
-//! Directories that were written already, by what tells them from all others.
+//! Maps a directory's key to its template, so that equal directories are stored once.
 
 use hashbrown::HashMap;
 
-/// Memory of a place in a table, bytes: key, value, one of control, and that tables double before
-/// they are full and hold both meanwhile.
+/// Memory per slot of a table, bytes: key, value and a control byte, and a quarter more because a
+/// growing table exists twice for a while.
 const PLACE_LEN: u64 = 57 * 5 / 4;
 
-/// What is known of directories by key. With a limit, those that nobody asked for the longest are
-/// forgotten, about half of them at once: what comes again then is written again.
+/// Directories written so far, by key. If memory is limited, about half of them are evicted at
+/// once, the least recently used first; an evicted directory that comes again is written again.
 pub struct KnownDirs<V> {
     new: HashMap<[u8; 32], V>,
     old: HashMap<[u8; 32], V>,
@@ -15,7 +15,7 @@ pub struct KnownDirs<V> {
 }
 
 impl<V: Copy> KnownDirs<V> {
-    /// Remembers everything.
+    /// Creates a map without a limit.
     pub fn new() -> Self {
         Self {
             new: HashMap::new(),
@@ -24,14 +24,14 @@ impl<V: Copy> KnownDirs<V> {
         }
     }
 
-    /// From now on remembers what fits in `memory_len` bytes.
+    /// Limits the memory of the map to `memory_len` bytes from now on.
     pub fn limit(&mut self, memory_len: u64) {
         let places = (memory_len / 2 / PLACE_LEN).max(16);
-        // Tables have a power of two of places, and fill seven eighths of them.
+        // Tables have 2^n slots and fill seven eighths of them.
         self.half_max = (1_usize << places.ilog2()) / 8 * 7;
     }
 
-    /// What is known of `key`.
+    /// Returns the value of `key`.
     pub fn get(&mut self, key: &[u8; 32]) -> Option<V> {
         if let Some(value) = self.new.get(key) {
             return Some(*value);
@@ -41,7 +41,7 @@ impl<V: Copy> KnownDirs<V> {
         Some(value)
     }
 
-    /// Remembers `value`.
+    /// Inserts `value`.
     pub fn insert(&mut self, key: [u8; 32], value: V) {
         if self.new.len() >= self.half_max {
             std::mem::swap(&mut self.new, &mut self.old);
@@ -59,8 +59,8 @@ mod tests {
         *blake3::hash(&no.to_le_bytes()).as_bytes()
     }
 
-    /// Would catch: a limit that is none, one that forgets what is asked for all the time, values
-    /// that get mixed up.
+    /// Would catch: a limit without effect, eviction of a directory that is used all the time,
+    /// values that are mixed up.
     #[test]
     fn what_nobody_asks_for_is_forgotten() {
         let mut known = KnownDirs::new();

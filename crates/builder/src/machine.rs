@@ -1,23 +1,23 @@
-//! For which machine a program was made, as its header says: ELF, PE, Mach-O and what holds several
-//! Mach-O programs.
+//! Detects the machine that a program was built for from its header: ELF, PE, Mach-O, and universal
+//! files with several Mach-O programs.
 
 use weald_format::directory::Category;
 
-/// Programs in one file at most. A class file of Java has the magic of a file of several programs,
-/// and a number of 45 and more where that counts them.
+/// Maximum number of programs in a universal file. Java class files have the same magic number,
+/// followed by a version of 45 or more in place of the count.
 const PROGRAMS_MAX: u32 = 20;
 
-/// A run of a file's bytes up to `end`, and what they are.
+/// A part of a file, which ends at `end`, and its category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// Where it ends, counted from the start of the file; `u64::MAX` in the last one.
+    /// End offset in the file, exclusive; `u64::MAX` in the last part.
     pub end: u64,
-    /// What it holds.
+    /// Category of the data.
     pub category: Category,
 }
 
-/// What a file holds that begins with `data`: parts in order, together the whole file. Ordinary
-/// data is one part.
+/// Returns the parts of a file that begins with `data`, in order and without gaps. Ordinary data is
+/// one part.
 pub fn parts(data: &[u8]) -> Vec<Part> {
     several(data).unwrap_or_else(|| {
         vec![Part {
@@ -38,7 +38,7 @@ fn bytes<const N: usize>(data: &[u8], at: usize) -> Option<[u8; N]> {
     data.get(at..)?.first_chunk().copied()
 }
 
-/// `e_machine` of an ELF file whose numbers are little-endian: EM_386, EM_X86_64, EM_AARCH64.
+/// `e_machine` of a little-endian ELF file: EM_386, EM_X86_64, EM_AARCH64.
 fn elf(data: &[u8]) -> Option<Category> {
     let is_little_endian = data.starts_with(b"\x7fELF") && data.get(5) == Some(&1);
     match is_little_endian.then(|| bytes(data, 18))?? {
@@ -78,12 +78,11 @@ fn of_cpu(cputype: u32) -> Option<Category> {
     }
 }
 
-/// The programs of a file of several (`fat_header`, whose numbers are big-endian), and what is
-/// between them.
+/// Programs of a universal file (`fat_header`, big-endian), and the parts between them.
 fn several(data: &[u8]) -> Option<Vec<Part>> {
     let number = |at| bytes(data, at).map(u32::from_be_bytes);
     let long = |at| bytes(data, at).map(u64::from_be_bytes);
-    // FAT_MAGIC, and FAT_MAGIC_64 with longer offsets and lengths.
+    // FAT_MAGIC, or FAT_MAGIC_64 with longer offsets and lengths.
     let is_long = match number(0)? {
         0xcafe_babe => false,
         0xcafe_babf => true,
@@ -145,7 +144,8 @@ mod tests {
         data
     }
 
-    /// Would catch: a header read at the wrong place, in the wrong byte order, or behind its end.
+    /// Would catch: a header field read at the wrong offset, in the wrong byte order, or behind the
+    /// end.
     #[test]
     fn headers_tell_the_machine() {
         use Category::{Arm64, General, X86};
@@ -199,8 +199,8 @@ mod tests {
         data
     }
 
-    /// Would catch: programs of one file that all go to one stream; a file of two that is believed
-    /// though they overlap; a class file of Java taken for programs.
+    /// Would catch: all programs of a file in one stream; a file with overlapping programs that is
+    /// accepted; a Java class file taken for programs.
     #[test]
     fn several_programs_are_parts() {
         let (x86, arm) = (0x0100_0007, 0x0100_000c);

@@ -1,5 +1,4 @@
-//! Metadata records on their way to the image: gathered to train the dictionary, then compressed
-//! and written.
+//! Compresses and writes metadata records. It collects the first records to train a dictionary.
 
 use crate::earlier::{Pages, Place};
 use crate::image_writer::{Outgoing, RecordSink};
@@ -12,23 +11,23 @@ use weald_format::entries::{EntryBlock, EntryBlockBuilder};
 use weald_format::limits::PAGE_LEN_MAX;
 use weald_image::Image;
 
-/// Raw metadata held back to learn from before anything is written, bytes; a third of it at levels
-/// that shall be fast.
+/// Raw metadata held back for training before anything is written, bytes; a third of it at fast
+/// levels.
 const HELD_LEN_MAX: usize = 12 << 20;
-/// Largest dictionary: what zstd's own tool uses, and what fits a level 1 cache three times over.
+/// Largest dictionary, bytes: the default of the zstd tool; three fit in a level 1 cache.
 const DICTIONARY_LEN: usize = 112 << 10;
 
-/// Records that a cheap encoder makes smaller by less than this share of them are left as it made
-/// them: what is in them has no order to find.
+/// If a cheap encoder saves less than 1 / `SHARE_MIN` of a record, its result is kept: the record
+/// has no structure to exploit.
 const SHARE_MIN: usize = 16;
-/// Smaller records are always tried in full: that takes no time.
+/// Smaller records always get the full level, which takes no time, bytes.
 const CHEAP_LEN_MIN: usize = 16 << 10;
-/// Levels that see by themselves, and soon, where nothing is to be found.
+/// Highest level that detects incompressible data quickly itself.
 const CHEAP_LEVEL_MAX: i32 = 6;
-/// Raw metadata that is encoded by the thread that has it: less than starting others takes.
+/// Raw metadata that one thread encodes, bytes: starting others would take longer.
 const ALONE_LEN_MAX: usize = 1 << 20;
-/// Memory of a thread that encodes: contexts at the highest level, and the records that it and the
-/// queue hold, bytes.
+/// Memory of an encoder thread, bytes: contexts at the highest level, and the records that it and
+/// the queue hold.
 pub const THREAD_LEN: u64 = 20 << 20;
 
 /// A raw record.
@@ -60,7 +59,7 @@ impl Raw {
     }
 }
 
-/// What threads make records of.
+/// Work for the encoder threads.
 enum Job {
     Raw(Arc<Raw>),
     Block(Box<EntryBlockBuilder>, u8),
@@ -75,9 +74,9 @@ impl Job {
     }
 }
 
-/// Encodes raw records, each at as high a level as pays.
+/// Encodes raw records, each at the level that pays off.
 struct PageEncoder {
-    /// None where the full one is as cheap.
+    /// `None` if the full encoder is as cheap.
     cheap: Option<Encoder>,
     full: Encoder,
 }
@@ -109,33 +108,33 @@ impl PageEncoder {
     }
 }
 
-/// Whether `encoded` is so much smaller than what it was made of that somebody may find more.
+/// Whether `encoded` is enough smaller than `raw_len` for a higher level to pay off.
 fn has_order(raw_len: usize, encoded: &Encoded) -> bool {
     encoded.stored.len() < raw_len - raw_len / SHARE_MIN
 }
 
 /// Compresses and writes metadata records.
 ///
-/// At first one thread does all, so that records stand where they were pushed, among those of
-/// contents. [`MetadataWriter::share_out`] says from when on nothing but metadata comes: then
-/// threads encode it, and the order is still that in which it was pushed.
+/// At first the calling thread encodes everything, so that records keep their order among those of
+/// contents. After [`MetadataWriter::share_out`] only metadata comes. Then several threads encode
+/// it, and records still keep the order in which they were pushed.
 pub struct MetadataWriter {
     level: i32,
     held: Vec<Arc<Raw>>,
     held_len: usize,
-    /// Nothing is held back any more.
+    /// Whether records are no longer held back.
     is_released: bool,
-    /// Of the thread that has records; none as long as others encode.
+    /// Encoder of the calling thread; `None` while the pool encodes.
     encoder: Option<PageEncoder>,
     dictionary: Option<Vec<u8>>,
-    /// What other images have of every type.
+    /// Finds histories in other images, for records of every type.
     earlier: Option<Pages>,
     threads: usize,
     pool: Option<Pool<Job, Outgoing>>,
 }
 
 impl MetadataWriter {
-    /// A writer at zstd `level`.
+    /// Creates a writer at zstd `level`.
     pub fn new(level: i32) -> Self {
         Self {
             level,
@@ -150,11 +149,11 @@ impl MetadataWriter {
         }
     }
 
-    /// A writer at zstd `level` that goes on behind `image`, with its dictionary, or without one as
-    /// it does.
+    /// Creates a writer at zstd `level` that appends to `image`. It uses the image's dictionary, or
+    /// none if the image has none.
     ///
     /// # Errors
-    /// `Io`, `Corrupt` of the image; `Invalid` where zstd does not take the dictionary.
+    /// `Io`, `Corrupt` from the image; `Invalid` if zstd rejects the dictionary.
     pub fn behind(level: i32, image: &Arc<Image>) -> Result<Self> {
         let dictionary = image.dictionary()?;
         Ok(Self {
@@ -170,7 +169,8 @@ impl MetadataWriter {
         })
     }
 
-    /// A writer at zstd `level` of an image that lies on others, each of which `places` names once.
+    /// Creates a writer at zstd `level` for an image with base images. `places` lists each base
+    /// once.
     pub fn over(level: i32, places: Vec<Place>) -> Self {
         Self {
             earlier: (!places.is_empty()).then(|| Pages::new(places)),
@@ -178,16 +178,16 @@ impl MetadataWriter {
         }
     }
 
-    /// From now on nothing but metadata goes to the image, and `threads` may encode it. Where
-    /// records are compressed after those of other images, each asks what the one before found:
-    /// there it stays with one.
+    /// Lets `threads` threads encode from now on, because only metadata will come. If records use
+    /// those of other images as a history, one thread stays: each record depends on the result of
+    /// the one before.
     pub fn share_out(&mut self, threads: usize) {
         if self.earlier.is_none() {
             self.threads = threads;
         }
     }
 
-    /// Takes a record of raw bytes with `item_count` items.
+    /// Takes a raw record with `item_count` items.
     ///
     /// # Errors
     /// `Io`, `Full`, `Limit`.
@@ -211,7 +211,7 @@ impl MetadataWriter {
         self.put(sink, Job::Raw(Arc::new(raw)))
     }
 
-    /// Takes a block of entries that carry the times of `mask`.
+    /// Takes a block of entries that carry the times in `mask`.
     ///
     /// # Errors
     /// As [`MetadataWriter::push`].
@@ -255,7 +255,7 @@ impl MetadataWriter {
         Ok(())
     }
 
-    /// Writes everything that is still held back, or with the threads, which end.
+    /// Writes everything that is still held back or in the pool, and ends the threads.
     ///
     /// # Errors
     /// As [`MetadataWriter::push`].
@@ -269,8 +269,8 @@ impl MetadataWriter {
         }
     }
 
-    /// Chooses the dictionary, or none, by what the records held back come to with it; then writes
-    /// them.
+    /// Encodes the held records with and without a dictionary, keeps the smaller result, and writes
+    /// it.
     fn release(&mut self, sink: &mut dyn RecordSink) -> Result<()> {
         let held = std::mem::take(&mut self.held);
         let (mut best, plain) = self.encode_all(&held, None)?;
@@ -286,7 +286,7 @@ impl MetadataWriter {
             raw.record_type == RecordType::Entries && has_order(raw.bytes.len(), &record.encoded)
         });
         let samples: Vec<Vec<u8>> = samples.map(|(raw, _)| raw.bytes.clone()).collect();
-        // A dictionary that takes more than a sixteenth of what it teaches does not pay.
+        // A dictionary longer than 1/16 of its training data does not pay off.
         let len_max = (self.held_len / 16).clamp(1 << 10, DICTIONARY_LEN);
         if let Some(dictionary) = train_dictionary(&samples, len_max) {
             let (records, encoder) = self.encode_all(&held, Some(&dictionary))?;
@@ -303,7 +303,7 @@ impl MetadataWriter {
             .try_for_each(|record| sink.put_record(record))
     }
 
-    /// All of `held`, encoded; and the encoder that did it, unless threads did.
+    /// Encodes all of `held`. Also returns the encoder, unless the pool encoded.
     fn encode_all(
         &self,
         held: &[Arc<Raw>],
@@ -330,7 +330,7 @@ impl MetadataWriter {
     }
 }
 
-/// Threads that encode at `level`, with `dictionary` if there is one.
+/// Starts threads that encode at `level`, with `dictionary` if there is one.
 fn pool(threads: usize, level: i32, dictionary: Option<&[u8]>) -> Result<Pool<Job, Outgoing>> {
     let dictionary: Option<Arc<[u8]>> = dictionary.map(Arc::from);
     let worker = || {

@@ -1,4 +1,5 @@
-//! Permission changes as chmod(1) writes them, with the prefixes `D` and `F` of rsync's `--chmod`.
+//! Permission changes in the syntax of chmod(1), with the prefixes `D` and `F` of rsync's
+//! `--chmod`.
 
 use weald_format::{Error, Result};
 
@@ -9,9 +10,9 @@ const SET_IDS: u16 = 0o6000;
 /// A list of changes to permission bits, applied one after the other.
 ///
 /// Grammar: clauses separated by commas, each `[DF][ugoa…](+|-|=)perms…` or `[DF]octal`. `D`
-/// restricts a clause to directories, `F` to everything else. `perms` are any of `rwxXst`, or one
-/// of `ugo` to copy from. A clause without `ugoa` means all; unlike in chmod(1) the umask plays no
-/// part, so that a rule means the same everywhere.
+/// limits a clause to directories, `F` to everything else. `perms` are any of `rwxXst`, or one of
+/// `ugo` to copy from. A clause without `ugoa` applies to all. In contrast to chmod(1) the umask
+/// is ignored, so that a rule has the same effect everywhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModeRule {
     changes: Vec<Change>,
@@ -20,7 +21,7 @@ pub struct ModeRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Change {
     target: Target,
-    /// The bits that may change.
+    /// Bits that may change.
     affected: u16,
     operation: Operation,
     value: Value,
@@ -44,10 +45,10 @@ enum Operation {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Value {
-    /// These bits; with `if_executable`, also the execute bits of a directory or of what has one
-    /// already.
+    /// Fixed bits. With `if_executable` the execute bits are added for directories and for files
+    /// that have an execute bit.
     Bits { bits: u16, if_executable: bool },
-    /// What the class at this shift has: 6 user, 3 group, 0 others.
+    /// Bits of the class at this shift: 6 user, 3 group, 0 others.
     CopyOf(u32),
 }
 
@@ -55,7 +56,7 @@ impl ModeRule {
     /// Parses a rule.
     ///
     /// # Errors
-    /// `Invalid`, naming the clause that is malformed.
+    /// `Invalid`; the message quotes the malformed clause.
     pub fn parse(text: &str) -> Result<Self> {
         let mut changes = Vec::new();
         for clause in text.split(',') {
@@ -67,7 +68,7 @@ impl ModeRule {
         Ok(Self { changes })
     }
 
-    /// The low 12 mode bits that `permissions` become.
+    /// Returns the low 12 mode bits after all changes to `permissions`.
     pub fn apply(&self, permissions: u16, is_dir: bool) -> u16 {
         self.changes
             .iter()
@@ -162,7 +163,7 @@ fn parse_octal(digits: &[u8]) -> Option<u16> {
         .filter(|&bits| bits <= ALL)
 }
 
-/// The bits that a letter of `ugoa` stands for.
+/// Bits that a letter of `ugoa` selects.
 fn affected_by(who: u8) -> u16 {
     match who {
         b'u' => 0o4700,
@@ -172,7 +173,7 @@ fn affected_by(who: u8) -> u16 {
     }
 }
 
-/// The value of the letters behind an operator, and the set-uid and set-gid bits among them.
+/// Value of the letters after an operator, and the set-uid and set-gid bits among them.
 fn parse_permissions(letters: &[u8]) -> Option<(Value, u16)> {
     match letters {
         b"u" => return Some((Value::CopyOf(6), 0)),
@@ -245,7 +246,7 @@ mod tests {
         );
     }
 
-    /// What chmod(1) makes of `mode` with umask 0.
+    /// Result of chmod(1) for `mode` with umask 0.
     fn chmod(path: &Path, rule: &str, mode: u16) -> u16 {
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode.into())).unwrap();
         let script = "umask 0; exec chmod -- \"$1\" \"$2\"";

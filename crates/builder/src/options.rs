@@ -1,4 +1,4 @@
-//! Everything that decides what an image will hold and how.
+//! Options of a build: everything that decides about the content of an image.
 
 use crate::filter::Filter;
 use crate::mode::ModeRule;
@@ -11,50 +11,50 @@ use weald_format::limits::{BASES_MAX, BLOCK_LEN_MAX, DICTIONARY_LEN_MAX};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp};
 use weald_io::TargetKind;
 
-/// Raw bytes of the smallest blocks.
+/// Smallest raw block, bytes.
 const BLOCK_LEN_MIN: u64 = 4096;
 
-/// In which order contents are laid out.
+/// Order of contents in an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
-    /// Directory by directory, names in byte order: what is listed together lies together.
+    /// Directory by directory, names in byte order. Files of a directory are adjacent.
     Path,
-    /// By last path component, then by path: versions of one file lie together.
+    /// By last path component, then by path. Versions of a file are adjacent.
     Name,
     /// By the components of the path from the last to the first.
     ReversePath,
-    /// By what contents share: the smallest hashes of their shingles (MinHash, Broder 1997).
+    /// By shared content: the smallest hashes of the shingles of each file (MinHash, Broder 1997).
     Similarity,
-    /// By how like each other contents are as a whole (nilsimsa, Damiani et al. 2004).
+    /// By similarity of whole contents (nilsimsa, Damiani et al. 2004).
     Nilsimsa,
-    /// These paths first, in this order, relative to the source and without a slash in front; a
-    /// directory stands for all in it. The rest follows in path order.
+    /// The listed paths first, in this order; the rest in path order. Paths are relative to the
+    /// source, without a leading slash; a directory stands for everything in it.
     List(Arc<[Vec<u8>]>),
 }
 
-/// Kinds of data that are looked for and treated in their own way.
+/// Kinds of data that are detected and stored in a special way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Categories {
-    /// Data that no codec makes smaller is stored as it is, and no time is lost on it.
+    /// Stores incompressible data as it is and spends no time on compressing it.
     pub incompressible: bool,
-    /// Programs and libraries for x86 go through a branch filter.
+    /// Applies a branch filter to x86 programs and libraries.
     pub x86: bool,
-    /// Programs and libraries for ARM64 go through another.
+    /// Applies a branch filter to ARM64 programs and libraries.
     pub arm64: bool,
-    /// DEFLATE streams (gzip, zip) are stored as their plain bytes and recipes.
+    /// Stores DEFLATE streams (gzip, zip) as their plain bytes and recipes.
     pub deflate: bool,
-    /// Samples in audio files (WAV, W64, AIFF, CAF) are stored as FLAC streams and recipes.
+    /// Stores samples of audio files (WAV, W64, AIFF, CAF) as FLAC streams and recipes.
     pub pcm: bool,
-    /// Whole numbers in FITS images are stored as FLAC streams and recipes.
+    /// Stores integer data of FITS images as FLAC streams and recipes.
     pub fits: bool,
-    /// Images in PNG files are stored as their filtered rows and recipes.
+    /// Stores images of PNG files as their filtered rows and recipes.
     pub png: bool,
-    /// JPEG files are stored as Lepton files and recipes.
+    /// Stores JPEG files as Lepton files and recipes.
     pub jpeg: bool,
 }
 
 impl Categories {
-    /// Nothing is told apart.
+    /// No category is detected.
     pub const fn none() -> Self {
         Self {
             incompressible: false,
@@ -68,7 +68,7 @@ impl Categories {
         }
     }
 
-    /// Everything is.
+    /// All categories are detected.
     pub const fn all() -> Self {
         Self {
             incompressible: true,
@@ -82,25 +82,25 @@ impl Categories {
         }
     }
 
-    /// Whether files are read whole to be taken apart.
+    /// Whether any recipe category is on, so that files have to be read whole.
     pub const fn takes_apart(&self) -> bool {
         self.deflate || self.pcm || self.fits || self.png || self.jpeg
     }
 }
 
-/// What happens to mtimes.
+/// Rule for mtimes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MtimeRule {
-    /// Kept.
+    /// Keeps them.
     Keep,
-    /// Later ones become this (`SOURCE_DATE_EPOCH`); seconds since 1970.
+    /// Replaces later ones by this (`SOURCE_DATE_EPOCH`); seconds since 1970.
     Clamp(i64),
-    /// All become this; seconds since 1970.
+    /// Replaces all by this; seconds since 1970.
     Set(i64),
 }
 
 impl MtimeRule {
-    /// What becomes of `mtime`.
+    /// Applies the rule to `mtime`.
     pub fn apply(self, mtime: Timestamp) -> Timestamp {
         let whole = |seconds| Timestamp {
             seconds,
@@ -114,26 +114,26 @@ impl MtimeRule {
     }
 }
 
-/// Longest name of a file, bytes.
+/// Longest file name, bytes.
 const NAME_LEN_MAX: usize = 255;
 
-/// Where in the tree of an image a source is added.
+/// Position in the tree of an image at which a source is added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddAt {
     /// Path from the root of the image, without empty names, `.` or `..`; empty for the root.
     pub(crate) path: Vec<u8>,
-    /// Owner of the directories above that are missing.
+    /// Owner of missing parent directories.
     pub(crate) uid: u32,
-    /// Group of them.
+    /// Group of missing parent directories.
     pub(crate) gid: u32,
 }
 
 impl AddAt {
-    /// The place `path`, with or without a leading `/`; missing directories above it belong to the
-    /// pair `owner` of user and group.
+    /// A position at `path`, with or without a leading `/`. Missing parent directories get the user
+    /// and group of `owner`.
     ///
     /// # Errors
-    /// `Invalid` where a name of `path` is `..` or longer than 255 bytes.
+    /// `Invalid` if a name in `path` is `..` or longer than 255 bytes.
     pub fn new(path: &[u8], owner: (u32, u32)) -> Result<Self> {
         let names = path.split(|&b| b == b'/');
         let names: Vec<&[u8]> = names.filter(|n| !n.is_empty() && *n != b".").collect();
@@ -151,7 +151,7 @@ impl AddAt {
         }
     }
 
-    /// Bytes that stand before the path in the source, in a path of the new tree.
+    /// Length of the prefix that paths of the source get in the new tree, bytes.
     pub(crate) fn prefix_len(&self) -> usize {
         match self.path.len() {
             0 => 0,
@@ -165,48 +165,48 @@ impl AddAt {
 pub struct BuildOptions {
     /// Codec and level for blocks of ordinary data.
     pub codec: CodecSpec,
-    /// Codec and level for blocks of x86 code; `None` takes that of ordinary data.
+    /// Codec and level for blocks of x86 code; `None` uses that of ordinary data.
     pub x86_codec: Option<CodecSpec>,
-    /// Codec and level for blocks of ARM64 code; `None` takes that of ordinary data.
+    /// Codec and level for blocks of ARM64 code; `None` uses that of ordinary data.
     pub arm64_codec: Option<CodecSpec>,
-    /// Raw bytes per block, 4 KiB … 64 MiB; of what is stored as it is, 1 MiB at most.
+    /// Raw bytes per block, 4 KiB … 64 MiB. Incompressible data has blocks of at most 512 KiB.
     pub block_len: u64,
-    /// Shortest repeat that is shared, bytes, 64 … 4096; 0 = no segmentation.
+    /// Shortest repeat that is shared, bytes, 64 … 4096; 0 turns segmentation off.
     pub match_len_min: u32,
-    /// Bytes of the pieces that are put beside those they resemble before blocks are cut, 4 KiB …
-    /// 64 MiB; 0 = they stay as files come.
+    /// Length of the pieces that clustering moves next to similar ones before blocks are cut, 4
+    /// KiB … 64 MiB; 0 turns clustering off.
     pub cluster_len: u64,
-    /// Longest dictionary that blocks of ordinary data share, bytes, up to 1 MiB; 0 = none. Only
-    /// Zstandard has one.
+    /// Longest shared dictionary of ordinary blocks, bytes, up to 1 MiB; 0 = none. Only Zstandard
+    /// uses it.
     pub dictionary_len: u64,
-    /// What is told apart from ordinary data.
+    /// Categories that are detected.
     pub categories: Categories,
     /// Order of contents.
     pub order: Order,
-    /// Files whose contents come before all others, in this order, relative to the source and
-    /// without a slash in front; those that the source does not have are passed over.
+    /// Files whose contents come first, in this order. Paths are relative to the source, without a
+    /// leading slash; missing files are skipped.
     pub hot_paths: Arc<[Vec<u8>]>,
     /// Zstandard level of metadata.
     pub metadata_level: i32,
     /// Worker threads; 0 = one per CPU.
     pub threads: usize,
-    /// Memory budget in bytes for everything the builder allocates. Tables, and so the bytes of the
-    /// image, follow from it.
+    /// Memory budget for everything that the builder allocates, bytes. The sizes of tables follow
+    /// from it, and so do the bytes of the image.
     pub memory_len: u64,
-    /// Where the other options need more than the budget, the limit may rise to this; 0: it may
-    /// not.
+    /// Highest limit to which the budget may rise if the other options need more, bytes; 0 keeps
+    /// the budget.
     pub memory_len_max: u64,
-    /// Include and exclude rules, first match wins.
+    /// Include and exclude rules; the first match decides.
     pub filter: Filter,
-    /// A script that filters and orders.
+    /// Script that filters and orders.
     pub script: Option<Arc<Script>>,
-    /// Owner for everything.
+    /// Owner of all entries.
     pub uid: Option<u32>,
-    /// Group for everything.
+    /// Group of all entries.
     pub gid: Option<u32>,
     /// Permission changes.
     pub mode: Option<ModeRule>,
-    /// mtimes.
+    /// Rule for mtimes.
     pub mtime: MtimeRule,
     /// Keep atime.
     pub keep_atime: bool,
@@ -218,17 +218,16 @@ pub struct BuildOptions {
     pub keep_xattrs: bool,
     /// Do not cross into other file systems.
     pub one_file_system: bool,
-    /// Images whose bytes need not be stored again: extents refer to them.
+    /// Base images: extents refer to data that they hold, so that it is not stored again.
     pub bases: Vec<PathBuf>,
-    /// Append a generation to the image that is there, instead of making one; where there is none,
-    /// make one.
+    /// Appends a generation to the existing image; creates an image if there is none.
     pub append: bool,
-    /// Add the source to the tree of the image at a path, instead of replacing the tree; only with
-    /// `append`, to an image that is there.
+    /// Adds the source to the tree of the existing image at this position instead of replacing the
+    /// tree. Needs `append`.
     pub at: Option<AddAt>,
-    /// Let an appended tree lack more than half of the names that are there.
+    /// Allows an appended tree to lack more than half of the existing names.
     pub allow_removal: bool,
-    /// What the target is: a file, or a device that is written to directly.
+    /// Kind of the target: a file, or a device that is written directly.
     pub target_kind: TargetKind,
 }
 
@@ -262,7 +261,7 @@ impl BuildOptions {
             }
         };
         let base = Self::default();
-        // Two threads fit.
+        // The budget has room for two threads.
         let memory_len = match level {
             9 => 1280 << 20,
             8 => 1 << 30,
@@ -270,14 +269,14 @@ impl BuildOptions {
         };
         Ok(Self {
             codec,
-            // Machine code gains from short matches, not from a long search, and is most of a
-            // system.
+            // Machine code gains from short matches rather than from a long search, and most of a
+            // system is code.
             x86_codec: (level == 7).then_some(CodecSpec::ZstdCode),
             block_len,
             match_len_min,
             cluster_len: if level >= 4 { base.cluster_len } else { 0 },
             memory_len,
-            // Of trees without contents it is the metadata that takes the time.
+            // For trees without contents, metadata takes most of the time.
             metadata_level: match level {
                 0 => 1,
                 1 => 3,
@@ -297,9 +296,8 @@ impl BuildOptions {
         })
     }
 
-    /// The same for a tree without contents: nothing is packed, so that packing needs no memory. Of
-    /// the image only the longest block that its streams announce is another, none of which has
-    /// any.
+    /// The same options for a tree without contents: nothing is compressed, so that compression
+    /// needs no memory. The image differs only in the block length that its empty streams announce.
     pub(crate) fn without_contents(&self) -> Self {
         Self {
             codec: CodecSpec::None,
@@ -314,10 +312,10 @@ impl BuildOptions {
         }
     }
 
-    /// What becomes of the owner and mode of an inode of `kind`.
+    /// Returns the attributes that an inode of `kind` gets.
     pub fn attributes_of(&self, attributes: Attributes, kind: FileKind) -> Attributes {
         let permissions = match &self.mode {
-            // A symlink has no mode of its own.
+            // A symlink has no mode.
             Some(rule) if kind != FileKind::Symlink => {
                 rule.apply(attributes.permissions, kind == FileKind::Directory)
             }
@@ -331,21 +329,21 @@ impl BuildOptions {
         }
     }
 
-    /// Makes the image quick to read in small pieces, for about an eighth of its size: small blocks
-    /// that share a dictionary, which gives back most of what they lose.
-    /// `docs/design/0010-reading-in-small-pieces.md` has the measurements.
+    /// Optimizes the image for small random reads: small blocks that share a dictionary. Images
+    /// become about an eighth larger, because the dictionary regains most of what small blocks
+    /// lose. `docs/design/0010-reading-in-small-pieces.md` has the measurements.
     pub fn make_interactive(&mut self) {
         self.block_len = self.block_len.min(208 << 10);
         self.dictionary_len = 448 << 10;
-        // It takes no dictionary, which small blocks gain more from than programs lose by their own
-        // codec.
+        // This codec takes no dictionary. Small blocks gain more from a dictionary than programs
+        // lose without their own codec.
         self.x86_codec = self.x86_codec.filter(|&c| c != CodecSpec::ZstdCode);
     }
 
-    /// Checks what no type can.
+    /// Checks the ranges that the types allow but the builder does not.
     ///
     /// # Errors
-    /// `Invalid` with the range that is allowed.
+    /// `Invalid`; the message names the allowed range.
     pub fn validate(&self) -> Result<()> {
         validate_block_len(self.block_len)?;
         if self.match_len_min != 0 && !(64..=4096).contains(&self.match_len_min) {
@@ -383,11 +381,11 @@ impl BuildOptions {
     }
 }
 
-/// Longest block of what is stored as it is: no codec gains by longer ones, and shorter ones are
-/// read faster (docs/design/0017). The help of `--block-size` tells it too.
+/// Longest block of incompressible data, bytes: longer ones compress no better, and shorter ones
+/// are read faster (docs/design/0017). The help of `--block-size` repeats this figure.
 const RAW_BLOCK_LEN_MAX: u64 = 512 << 10;
 
-/// Raw bytes per block of a stream of `category` where blocks have `block_len`.
+/// Raw bytes per block of a stream of `category`, if blocks have `block_len` bytes.
 pub(crate) fn block_len_of(category: Category, block_len: u64) -> u64 {
     match category {
         Category::Incompressible => block_len.min(RAW_BLOCK_LEN_MAX),
@@ -395,7 +393,7 @@ pub(crate) fn block_len_of(category: Category, block_len: u64) -> u64 {
     }
 }
 
-/// Whether blocks may have so many raw bytes.
+/// Checks the raw length of blocks.
 pub(crate) fn validate_block_len(len: u64) -> Result<()> {
     match (BLOCK_LEN_MIN..=BLOCK_LEN_MAX).contains(&len) {
         true => Ok(()),
@@ -405,7 +403,7 @@ pub(crate) fn validate_block_len(len: u64) -> Result<()> {
     }
 }
 
-/// Whether the codec has such a level.
+/// Checks that the codec has this level.
 pub(crate) fn validate_codec(codec: CodecSpec) -> Result<()> {
     match codec {
         CodecSpec::Zstd(level) if !(1..=22).contains(&level) => Err(Error::invalid(format!(

@@ -1,4 +1,4 @@
-//! In which order files are read and their contents laid out.
+//! The order in which files are read and contents are stored.
 
 mod nilsimsa;
 
@@ -11,12 +11,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weald_format::{Error, FileKind, Result};
 
-/// Bytes of a file that its signature is made of: what begins alike is taken to go on alike.
+/// Bytes at the front of a file that its signature covers. Files with similar fronts are assumed to
+/// be similar.
 const SIGNED_LEN: u64 = 1 << 20;
-/// Bytes of a shingle.
+/// Length of a shingle, bytes.
 const SHINGLE_LEN: usize = 16;
-/// One shingle of 32 is looked at: its hash decides, so that the same ones are chosen wherever they
-/// lie.
+/// Mask and value of a rolling hash that selects one shingle in 32. The hash decides, so equal data
+/// selects equal shingles wherever it lies.
 const CHOSEN: u64 = 0x1f;
 /// Values of a signature, the smallest hashes of the file: two files share the first with the
 /// probability with which they share a shingle.
@@ -25,12 +26,12 @@ const SIGNATURE_LEN: usize = 4;
 /// Smallest hashes, ascending.
 type Signature = [u64; SIGNATURE_LEN];
 
-/// Puts `jobs`, which are in path order, into the order that `options` ask for.
+/// Sorts `jobs`, which are in path order, into the order of `options`.
 ///
 /// # Errors
-/// `Invalid` where the script or the list is at fault, or when cancelled.
+/// `Invalid` if the script or the list is wrong, or if the build is cancelled.
 /// # Cost
-/// O(n log n); similarity and nilsimsa read up to 1 MiB of each file.
+/// O(n log n); the similarity and nilsimsa orders read up to 1 MiB of each file.
 pub fn arrange(
     tree: &ScannedTree,
     mut jobs: Vec<Job>,
@@ -56,7 +57,7 @@ pub fn arrange(
     Ok(hot_first(tree, jobs, &options.hot_paths))
 }
 
-/// The files that `paths` name first, in that order; the others as they were.
+/// Moves the files that `paths` name to the front, in that order; the others keep their order.
 fn hot_first(tree: &ScannedTree, mut jobs: Vec<Job>, paths: &[Vec<u8>]) -> Vec<Job> {
     if paths.is_empty() {
         return jobs;
@@ -89,8 +90,8 @@ fn by_script(
     Ok(order.into_iter().map(|index| jobs[index]).collect())
 }
 
-/// By name, then by the name of the directory, and so on up: what lies at the same place in sibling
-/// trees comes together.
+/// Sorts by name, then by the name of the directory, and so on upwards. Files at the same place in
+/// sibling trees become adjacent.
 fn by_reverse_path(tree: &ScannedTree, jobs: &mut [Job]) {
     let names = |entry| tree.way_up(entry).map(|entry| tree.name(entry));
     jobs.sort_by(|a, b| {
@@ -99,7 +100,8 @@ fn by_reverse_path(tree: &ScannedTree, jobs: &mut [Job]) {
     });
 }
 
-/// What the list names, or what lies in a directory that it names, in its order; the rest behind.
+/// Sorts files that the list names, or that lie in a directory that it names, in list order; the
+/// rest follows.
 fn by_list(tree: &ScannedTree, jobs: &mut [Job], paths: &[Vec<u8>]) -> Result<()> {
     let mut ranks: HashMap<&[u8], usize> = HashMap::with_capacity(paths.len());
     for (rank, path) in paths.iter().enumerate() {
@@ -131,7 +133,7 @@ fn by_list(tree: &ScannedTree, jobs: &mut [Job], paths: &[Vec<u8>]) -> Result<()
     Ok(())
 }
 
-/// By signature: files that share their rarest shingles come together, the longest first.
+/// Sorts by signature, longest files first. Files that share their smallest hashes become adjacent.
 fn by_similarity(
     tree: &ScannedTree,
     jobs: &mut [Job],
@@ -149,7 +151,7 @@ fn by_similarity(
     Ok(())
 }
 
-/// By digest: files that are like each other as a whole come together.
+/// Sorts by digest. Files that are similar as a whole become adjacent.
 fn by_nilsimsa(
     tree: &ScannedTree,
     jobs: &mut [Job],
@@ -164,13 +166,13 @@ fn by_nilsimsa(
     Ok(())
 }
 
-/// Bytes that [`arrange`] takes at most besides the jobs, for `file_count` files. It is done before
-/// blocks are cut.
+/// Memory that [`arrange`] takes for `file_count` files in addition to the jobs, bytes. It is freed
+/// before blocks are cut.
 pub fn memory_len(options: &BuildOptions, file_count: u64, threads: u64) -> u64 {
     let (paths, order) = (&options.hot_paths, &options.order);
     let hot_len = match paths.is_empty() {
         true => 0,
-        // A rank and a place for each, and half of the jobs while they are sorted.
+        // A rank and an index for each job, and half of the jobs while they are sorted.
         false => {
             paths_len(paths) + file_count * (size_of::<(usize, usize)>() + size_of::<Job>()) as u64
         }
@@ -178,10 +180,10 @@ pub fn memory_len(options: &BuildOptions, file_count: u64, threads: u64) -> u64 
     order_len(order, file_count, threads) + hot_len
 }
 
-/// Bytes of paths, and of a table of them.
+/// Memory of paths and of a table of them, bytes.
 fn paths_len(paths: &[Vec<u8>]) -> u64 {
     let text_len: usize = paths.iter().map(Vec::capacity).sum();
-    // A table is less than half empty after it grew, and has a byte more for each place.
+    // A table is at least half full after it has grown, and has one more byte per slot.
     let table_len = size_of::<(&[u8], usize)>() * 5 / 2;
     let path_len = size_of::<Vec<u8>>() + table_len;
     (text_len + paths.len() * path_len) as u64
@@ -196,7 +198,7 @@ fn order_len(order: &Order, file_count: u64, threads: u64) -> u64 {
     match order {
         Order::Path => 0,
         Order::Name | Order::ReversePath => file_count * size_of::<Job>() as u64 / 2,
-        // As a vector grows, it holds its bytes three times.
+        // A growing vector holds its bytes up to three times.
         Order::Similarity | Order::Nilsimsa => {
             file_count * (signed_len * 2 + sorted_len) as u64 + threads * 2 * SIGNED_LEN
         }
@@ -204,11 +206,11 @@ fn order_len(order: &Order, file_count: u64, threads: u64) -> u64 {
     }
 }
 
-/// The files beside what `sign` makes of them, the same for any number of threads; ones where one
-/// cannot be read.
+/// Pairs each file with the result of `sign`, the same for any number of threads. A file that
+/// cannot be read gets a signature of all ones.
 ///
 /// # Errors
-/// `Invalid` when cancelled.
+/// `Invalid` if the build is cancelled.
 fn signed(
     tree: &ScannedTree,
     jobs: &[Job],
@@ -229,7 +231,8 @@ fn signed(
             }
             for (no, job) in (start..).zip(&jobs[start..end]) {
                 data.clear();
-                // A file that cannot be read now is met again, and reported, when it is packed.
+                // If a file cannot be read now, the pipeline reports that when it reads the file
+                // again.
                 let read = tree
                     .open_file(job.entry)
                     .and_then(|file| file.read_front(SIGNED_LEN, &mut data));
@@ -255,9 +258,9 @@ fn signed(
     }
 }
 
-/// The smallest hashes of the shingles of `data` that are looked at.
+/// Returns the smallest hashes of the selected shingles of `data`.
 fn signature(data: &[u8]) -> Signature {
-    // Each byte is shifted out after 16 more: the hash is that of the last 16 bytes.
+    // A byte is shifted out after 16 more bytes, so the hash covers the last 16 bytes.
     const SHIFT: u32 = 64 / SHINGLE_LEN as u32;
     let mut least = [u64::MAX; SIGNATURE_LEN];
     let mut rolling = 0u64;
@@ -296,7 +299,8 @@ mod tests {
             .into_bytes()
     }
 
-    /// Would catch: signatures that depend on where things lie, or that are alike for everything.
+    /// Would catch: signatures that depend on the position of data, or that are equal for all
+    /// files.
     #[test]
     fn alike_files_have_alike_signatures() {
         let one = text(0, 2000);

@@ -1,5 +1,5 @@
-//! The build from end to end: `files.rs` has the files on their way, `long.rs` those that are
-//! streamed.
+//! The build from start to end. `files.rs` processes files that fit in memory, `long.rs` streams
+//! longer ones.
 
 mod files;
 mod long;
@@ -26,17 +26,18 @@ use weald_format::{Error, FileKind, Result};
 use weald_image::{Image, Summary};
 use weald_io::OutputFile;
 
-/// Progress is told this often.
+/// Least time between two progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Builds an image of directory `source` at `target`, which appears only when complete.
+/// Builds an image of directory `source` at `target`. The image appears there only when it is
+/// complete.
 ///
 /// # Errors
-/// `Io`, `Full`, `Limit`; `Invalid` for bad options, a source that is no directory, or when
-/// cancelled; `Busy` where `target` exists and `overwrite` is off.
+/// `Io`, `Full`, `Limit`; `Invalid` for bad options, for a source that is no directory, or if the
+/// build is cancelled; `Busy` if `target` exists and `overwrite` is off.
 /// # Cost
-/// One pass over the source's data (two over long files of equal length); memory as
-/// `options.memory_len` says.
+/// Reads the source's data once (long files of equal length twice); memory up to
+/// `options.memory_len`.
 pub fn build_image(
     source: &Path,
     target: &Path,
@@ -59,8 +60,8 @@ pub fn build_image(
 /// Builds an image of the tree of `source`, which may be the image at `target`.
 ///
 /// # Errors
-/// As [`build_image`], and `Corrupt`, `Io` where anything of `source` cannot be read: nothing is
-/// left out.
+/// As [`build_image`]; `Corrupt`, `Io` if anything of `source` cannot be read, because a copy never
+/// omits files.
 /// # Cost
 /// As [`build_image`], and the memory of the open `source`.
 pub fn build_from_image(
@@ -82,11 +83,11 @@ pub fn build_from_image(
     )
 }
 
-/// Makes the tree that is to be packed, from the image that is appended to if it is asked for.
+/// Produces the tree to be packed. It gets the appended image, whose tree it may extend.
 type Scan<'a> =
     dyn Fn(&ScanOptions<'_>, Option<&Arc<Image>>, &dyn Watch) -> Result<ScannedTree> + 'a;
 
-/// Whether there is an image at `target` to append to.
+/// Whether the build appends to an image at `target`.
 fn is_appended(target: &Path, overwrite: bool, options: &BuildOptions) -> Result<bool> {
     let is_there = || target != Path::new("-") && weald_sys::stat_path(target).is_ok();
     match options.append && is_there() {
@@ -167,7 +168,7 @@ fn build(
     })
 }
 
-/// The options of an addition, which keeps the times that the image `old` has; others stay.
+/// The options of an addition (`--at`): it keeps all kinds of times that the image `old` has.
 fn with_times(options: &BuildOptions, old: Option<&Arc<Image>>) -> Result<BuildOptions> {
     let mut options = options.clone();
     if let (Some(old), true) = (old, options.at.is_some()) {
@@ -179,7 +180,7 @@ fn with_times(options: &BuildOptions, old: Option<&Arc<Image>>) -> Result<BuildO
     Ok(options)
 }
 
-/// Writers of a new image into `out`, or of a generation behind the one that is there `before`.
+/// Creates the writers of a new image in `out`, or of a generation behind the existing one.
 fn writers(
     out: OutputFile,
     before: &OpenedAll,
@@ -202,8 +203,8 @@ fn interrupted() -> Error {
     Error::invalid("interrupted")
 }
 
-/// Raw data that must be seen again waits beside the image: there is room for that kind of data
-/// there, if anywhere.
+/// Directory of the spools: that of the image, because its file system has room for data of this
+/// size if any has.
 pub fn spool_dir(target: &Path) -> std::path::PathBuf {
     match target.parent() {
         Some(dir) if target != Path::new("-") && dir != Path::new("") => dir.to_owned(),
@@ -212,7 +213,7 @@ pub fn spool_dir(target: &Path) -> std::path::PathBuf {
     }
 }
 
-/// What an image that lies in its own source must not hold: itself, and the one that it replaces.
+/// Inodes that the image must not contain: its own file and the one that it replaces.
 fn own_inodes(out: &OutputFile, target: &Path) -> Vec<(u64, u64)> {
     let old = weald_sys::stat_path(target).ok();
     let old = old.filter(|stat| stat.kind == FileKind::Regular);
@@ -272,7 +273,7 @@ struct Build<'a> {
     jobs: Vec<Job>,
     job_count: u64,
     file_len: u64,
-    /// Bytes of the files that stay as they are, each inode once.
+    /// Bytes of the files kept from the old generation, each inode once.
     kept_len: u64,
     dedup_len: u64,
     done_count: u64,
@@ -328,7 +329,8 @@ impl<'a> Build<'a> {
         self.tell_read(stage, (self.done_len, self.file_len), written_len, is_due);
     }
 
-    /// Tells of a stage that reads something else than the files: how much of how much it has.
+    /// Reports progress of a stage whose input is not the files. `read` is (bytes done, bytes in
+    /// total).
     fn tell_read(&mut self, stage: Stage, read: (u64, u64), written_len: u64, is_due: bool) {
         if is_due || self.last_told.elapsed() >= PROGRESS_INTERVAL {
             self.last_told = Instant::now();
@@ -343,8 +345,8 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Ends the image, unless it would be a generation that is like the one before. The problems
-    /// are still to be counted.
+    /// Completes the image, unless the new generation would equal the one before. The caller sets
+    /// the problem count of the report.
     fn seal(
         &self,
         image: ImageWriter,
@@ -356,11 +358,11 @@ impl<'a> Build<'a> {
         let options = self.options;
         let stored = StoredLens::of(&image);
         let old = before.appended.as_ref().map(|prior| prior.image.summary());
-        // Only these times are no part of the tree digest.
+        // These times are not part of the tree digest; mtime is.
         let has_other_times = options.keep_atime || options.keep_ctime || options.keep_btime;
         let is_same = |old: &&Summary| old.tree_digest == emitted.tree_digest && !has_other_times;
         let sealed = match old.filter(is_same) {
-            // Dropped, the output is cut back to what it was.
+            // When the image is dropped, the output is truncated to its old length.
             Some(old) => Sealed {
                 image_digest: old.image_digest,
                 image_len: old.image_len,

@@ -1,5 +1,5 @@
-//! The memory plan: who gets how much of `--memory`. A budget that cannot be kept is refused, not
-//! overrun.
+//! The memory plan divides `--memory` between the stages of a build. The build refuses a budget
+//! that it cannot keep; it never exceeds the budget.
 
 use crate::cluster;
 use crate::compress::Compressors;
@@ -16,43 +16,43 @@ use crate::watch::Watch;
 use weald_codec::CodecSpec;
 use weald_format::{Error, Result};
 
-/// Code, stacks, allocator slack, metadata pages and their encoders.
+/// Code, stacks, allocator overhead, metadata pages and their encoders, bytes.
 const FIXED_LEN: u64 = 48 << 20;
-/// What one entry costs from scan to end: 48 + name (about 24) in the scan, twice the 48 while it
-/// is put in order, 44 for digest and table of a content of its own, 4 for its number.
+/// Cost of one entry from scan to end, bytes: 48 + name (about 24) in the scan; 48 twice while
+/// entries are sorted; 44 for digest and table slot of a content of its own; 4 for its number.
 const ENTRY_LEN: u64 = 170;
 
-/// What one open directory costs while the tree is written: two hashers, a few vectors.
+/// Cost of one open directory while the tree is written, bytes: two hashers and a few vectors.
 const OPEN_DIR_LEN: u64 = 4608;
 
-/// What one distinct xattr set costs while the tree is written: its digest and number in a table.
+/// Cost of one distinct xattr set while the tree is written, bytes: digest and number in a table.
 const XATTR_SET_LEN: u64 = 96;
 
-/// Files that are read ahead of the segmenter.
+/// Bytes of files that reader threads may hold ahead of the segmenter.
 const READ_AHEAD_LEN: u64 = WHOLE_LEN_MAX * 3;
 
-/// Into how many parts the window is divided for each stream, of which it gets one: half of it is
-/// for ordinary data. Nothing is looked up in the stream that recipes make.
+/// Divisor of the window for each stream: stream `i` gets 1 / `WINDOW_SHARES[i]` of it, ordinary
+/// data half. The stream of recipes gets nothing, because no repeat is searched in it.
 pub const WINDOW_SHARES: [u64; CATEGORIES.len()] = [2, 4, 8, u64::MAX, 8];
 
-/// Longer archives are streamed, whatever the budget.
+/// Longer archives are streamed, whatever the budget, bytes.
 const ARCHIVE_LEN_MAX: u64 = 64 << 20;
 
-/// The tree to be written, as far as it costs memory.
+/// Figures of the tree that determine how much memory it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TreeSize {
     /// Entries.
     pub entry_count: u64,
-    /// Most directories in each other.
+    /// Depth of the deepest directory.
     pub depth: u64,
     /// Distinct xattr sets.
     pub xattr_set_count: u64,
-    /// Bytes that they take in memory.
+    /// Bytes that these sets take in memory.
     pub xattrs_len: u64,
 }
 
 impl TreeSize {
-    /// The size of a scanned tree.
+    /// Returns the size of a scanned tree.
     pub fn of(tree: &ScannedTree) -> Self {
         Self {
             entry_count: u64::from(tree.entry_count()),
@@ -62,7 +62,7 @@ impl TreeSize {
         }
     }
 
-    /// Bytes that it takes from scan to end.
+    /// Memory that the tree takes from scan to end, bytes.
     fn memory_len(&self) -> u64 {
         self.entry_count * ENTRY_LEN
             + self.depth * OPEN_DIR_LEN
@@ -71,7 +71,7 @@ impl TreeSize {
     }
 }
 
-/// What the stages may use, bytes unless said otherwise.
+/// Shares of the stages, in bytes unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// Compressor threads.
@@ -84,31 +84,31 @@ pub struct Plan {
     pub x86_codec: CodecSpec,
     /// Codec of blocks of ARM64 code.
     pub arm64_codec: CodecSpec,
-    /// Shortest repeat.
+    /// Length of the shortest repeat.
     pub match_len_min: u32,
-    /// Pieces that are put beside those they resemble; 0: none are.
+    /// Length of the pieces that clustering moves next to similar ones; 0 turns clustering off.
     pub cluster_len: u64,
-    /// Longest dictionary of ordinary blocks; 0 where their codec has none.
+    /// Longest dictionary of ordinary blocks; 0 if their codec has none.
     pub dictionary_len: u64,
-    /// What is told apart.
+    /// Categories that are detected.
     pub categories: Categories,
-    /// Table of samples.
+    /// Match table of the segmenter.
     pub table_len: u64,
-    /// Blocks kept in memory to compare with.
+    /// Blocks kept in memory for comparison (look-back window).
     pub window_len: u64,
-    /// Files read ahead.
+    /// Bytes of files read ahead of the segmenter.
     pub read_ahead_len: u64,
-    /// Archives up to this length are read whole, to be taken apart.
+    /// Longest archive that is read whole, so that its compressed members can be decoded.
     pub archive_len_max: u64,
-    /// The budget that the other lengths follow from.
+    /// The budget that the other lengths are derived from.
     pub memory_len: u64,
-    /// The limit: `memory_len`, or more where the options need more and the limit may rise.
+    /// The limit: `memory_len`, or more if the options need more and the limit may be raised.
     pub limit_len: u64,
 }
 
-/// How many threads, of at most `wanted`, fit the limit of `options` when `need` says how many
-/// bytes so many take; and the limit, which rises from `memory_len` as far as `memory_len_max`
-/// where not even one thread fits.
+/// Returns how many threads, at most `wanted`, fit in the limit, and that limit. `need` returns the
+/// bytes that a number of threads takes. If not even one thread fits in `memory_len`, the limit
+/// rises, at most to `memory_len_max`.
 pub fn fit_threads(
     memory_len: u64,
     memory_len_max: u64,
@@ -122,7 +122,7 @@ pub fn fit_threads(
     fitting(memory_len_max).map(|threads| (threads, need(threads)))
 }
 
-/// The error of options that need `least` MiB at least. `advice` says what would fit instead.
+/// The error for options that need at least `least` MiB. `advice` names options that would fit.
 pub fn too_little(options_len: u64, len_max: u64, least: u64, advice: &str) -> Error {
     let what = match len_max > options_len {
         true => format!(
@@ -140,11 +140,11 @@ pub fn too_little(options_len: u64, len_max: u64, least: u64, advice: &str) -> E
 }
 
 impl Plan {
-    /// Shares out `options.memory_len` for a tree of `size` on `cpu_count` CPUs; `prior_len` bytes
-    /// go to an image that is appended to.
+    /// Divides `options.memory_len` for a tree of `size` on `cpu_count` CPUs. `prior_len` bytes are
+    /// reserved for the image that is appended to and for base images.
     ///
     /// # Errors
-    /// `Limit` where even the smallest plan needs more; it says how much.
+    /// `Limit` if even the smallest plan needs more; the message says how much.
     pub fn new(
         options: &BuildOptions,
         cpu_count: usize,
@@ -158,16 +158,16 @@ impl Plan {
         };
         let fixed = FIXED_LEN + size.memory_len() + prior_len;
         let need = |options: &BuildOptions, threads| {
-            // Files are put in order before blocks are cut, and rules of directories are read
-            // before that.
+            // Files are sorted before blocks are cut, and directory rules are read before that.
+            // These stages never overlap, so the largest counts.
             let order_len = order::memory_len(options, size.entry_count, threads);
             fixed
                 + blocks_need(options, threads)
                     .max(order_len)
                     .max(rules_len(options))
         };
-        // Fewer threads need less; the bytes of the image do not depend on how many there are, nor
-        // on the limit: what decides about them follows from `memory_len`.
+        // Fewer threads need less. The bytes of the image depend neither on the number of threads
+        // nor on the limit: everything that decides about them is derived from `memory_len`.
         let of_threads = |threads| need(options, threads);
         let (len, len_max) = (options.memory_len, options.memory_len_max);
         let Some((threads, limit_len)) = fit_threads(len, len_max, wanted as u64, &of_threads)
@@ -195,27 +195,27 @@ impl Plan {
         })
     }
 
-    /// Tells `watch` if the limit is higher than the budget.
+    /// Reports to `watch` if the limit is higher than the budget.
     pub fn tell(&self, watch: &dyn Watch) {
         if self.limit_len > self.memory_len {
             watch.memory_raised(self.memory_len, self.limit_len);
         }
     }
 
-    /// Threads that may encode the metadata of a tree of `size`, now that blocks need no memory any
-    /// more, while `held_len` bytes are somebody else's. One where memory is short: it is counted
-    /// with the rest.
+    /// Number of threads that may encode the metadata of a tree of `size`, now that blocks no
+    /// longer need memory. `held_len` bytes are in other use. The result is at least 1: the fixed
+    /// share covers one thread.
     pub fn metadata_threads(&self, size: &TreeSize, held_len: u64) -> usize {
         let used = FIXED_LEN + size.memory_len() + held_len;
         let fitting = self.limit_len.saturating_sub(used) / metadata::THREAD_LEN;
         self.threads.min(fitting as usize).max(1)
     }
 
-    /// Whether the tree of a stream fits, now that its contents have passed and blocks need no
-    /// memory any more. `source_len` bytes are the source's own.
+    /// Checks that the tree of a stream fits, after its contents have passed and blocks no longer
+    /// need memory. `source_len` bytes belong to the source.
     ///
     /// # Errors
-    /// `Limit`; it says how much is needed.
+    /// `Limit`; the message says how much is needed.
     pub fn check_tree(
         options: &BuildOptions,
         size: &TreeSize,
@@ -238,7 +238,7 @@ impl Plan {
     }
 }
 
-/// What a content costs once it is stored: its digest, and its place in a table by digest.
+/// Cost of a stored content, bytes: its digest and its slot in a table by digest.
 pub const CONTENT_LEN: u64 = 44;
 
 /// Bytes that cutting and compressing blocks with `threads` compressors takes.
@@ -251,7 +251,7 @@ fn blocks_need(options: &BuildOptions, threads: u64) -> u64 {
         + minimum_shared(options)
         + shared_dictionary_len(options)
         + cluster::memory_len(options.memory_len, options.block_len, options.cluster_len);
-    // The dictionary is learned before anything is packed.
+    // The dictionary is trained before compression begins.
     let learning = match dictionary_len(options) {
         0 => 0,
         _ => dictionary::TRAINING_LEN,
@@ -259,7 +259,7 @@ fn blocks_need(options: &BuildOptions, threads: u64) -> u64 {
     packing.max(learning)
 }
 
-/// Rules of the directories that are being read.
+/// Bytes that the rules of the directories on the current path may take.
 fn rules_len(options: &BuildOptions) -> u64 {
     match options.filter.asks_dirs() {
         true => DIR_RULES_LEN_MAX,
@@ -274,13 +274,13 @@ fn dictionary_len(options: &BuildOptions) -> u64 {
     }
 }
 
-/// The dictionaries: their bytes, and prepared for decoders.
+/// Memory of the dictionaries, bytes: the raw bytes, and the tables of encoders and decoders.
 fn shared_dictionary_len(options: &BuildOptions) -> u64 {
-    // An image that is appended to may have one of each stream.
+    // An image that is appended to may have a dictionary for each of three streams.
     3 * 3 * dictionary_len(options)
 }
 
-/// A thread has one encoder at a time.
+/// Memory of the largest encoder, bytes: a thread has one encoder at a time.
 fn context_len(options: &BuildOptions) -> u64 {
     let dictionary_len = dictionary_len(options);
     let of = |codec: CodecSpec| {
@@ -294,8 +294,8 @@ fn context_len(options: &BuildOptions) -> u64 {
         .fold(of(options.codec), u64::max)
 }
 
-/// The smallest budget that would do, in MiB. Some shares grow with the budget, by less than a
-/// quarter of it, so asking again and again comes to an end.
+/// The smallest sufficient budget, MiB. Some shares grow with the budget, but by less than a
+/// quarter of it, so the iteration ends.
 fn least_mib(options: &BuildOptions, need: &dyn Fn(&BuildOptions) -> u64) -> u64 {
     let needed = |mib: u64| {
         let options = BuildOptions {
@@ -311,7 +311,7 @@ fn least_mib(options: &BuildOptions, need: &dyn Fn(&BuildOptions) -> u64) -> u64
     mib
 }
 
-/// The largest blocks that would fit the budget, as words that go on behind "use -m SIZE".
+/// Advice that names the largest blocks that fit the budget; it follows "use -m SIZE".
 fn smaller_blocks(options: &BuildOptions, need: &dyn Fn(&BuildOptions) -> u64) -> String {
     let mut smaller = options.clone();
     let limit = options.memory_len.max(options.memory_len_max);
@@ -327,7 +327,7 @@ fn smaller_blocks(options: &BuildOptions, need: &dyn Fn(&BuildOptions) -> u64) -
     ", or a lower level".to_owned()
 }
 
-/// Table and window decide which repeats are found, so they follow from the options alone, never
+/// Table and window decide which repeats are found. They are derived from the options alone, never
 /// from the machine.
 fn table_len(options: &BuildOptions) -> u64 {
     if options.match_len_min == 0 {
@@ -341,8 +341,8 @@ fn window_len(options: &BuildOptions) -> u64 {
     (options.memory_len / 16).max(options.block_len * 2)
 }
 
-/// Two archives can be in memory, so that they get a sixteenth of the budget: more would cost
-/// compressors.
+/// Longest archive that is read whole, bytes. Two archives can be in memory at once and get a
+/// sixteenth of the budget together: more would leave less for compressors.
 fn archive_len_max(options: &BuildOptions) -> u64 {
     match options.categories.takes_apart() {
         true => (options.memory_len / 32).clamp(WHOLE_LEN_MAX, ARCHIVE_LEN_MAX),
@@ -351,12 +351,13 @@ fn archive_len_max(options: &BuildOptions) -> u64 {
 }
 
 fn minimum_shared(options: &BuildOptions) -> u64 {
-    // Read-ahead, which a single archive may exceed, one file more in the segmenter's hands, and
-    // the open block of each of four streams.
+    // Files read ahead, which a single archive may exceed; one more file in the segmenter; the open
+    // block of each of four streams.
     let archive_len = archive_len_max(options);
     let files_len = READ_AHEAD_LEN.max(archive_len) + archive_len;
-    // Files of samples and of pictures bring what they are made of, which is smaller than they are.
-    // Long samples are streamed, and longer files are not looked through for pictures.
+    // A file of samples or pictures comes with its plain content, which is smaller than the file.
+    // Long files of samples are streamed, and pictures are searched only in files up to
+    // `PICTURES_LEN_MAX`.
     let categories = &options.categories;
     let packed_len = match (categories.pcm || categories.fits, categories.jpeg) {
         (_, true) => READ_AHEAD_LEN + recode::PICTURES_LEN_MAX as u64,
@@ -366,8 +367,8 @@ fn minimum_shared(options: &BuildOptions) -> u64 {
     table_len(options) + histories_len(options) + files_len + packed_len
 }
 
-/// Blocks to compare with, at least one of each stream however small its share is, and the open
-/// block of each.
+/// Blocks for comparison, at least one per stream however small its share is, and the open block of
+/// each stream; bytes.
 fn histories_len(options: &BuildOptions) -> u64 {
     let kept = |&share: &u64| (window_len(options) / share / options.block_len).max(1);
     let shares = WINDOW_SHARES.iter().filter(|&&share| share != u64::MAX);
@@ -381,7 +382,7 @@ mod tests {
     use super::*;
     use crate::options::Order;
 
-    /// Would catch: a level that has room for one thread only in the memory that it comes with.
+    /// Would catch: a level whose default memory has room for only one thread.
     #[test]
     fn every_level_has_two_threads_where_there_are_two_cores() {
         let size = TreeSize {
@@ -397,8 +398,8 @@ mod tests {
         }
     }
 
-    /// Would catch: an order whose memory nobody counts, or that is counted although it is given
-    /// back before blocks are cut.
+    /// Would catch: an order whose memory the plan omits, or counts together with that of the
+    /// blocks, although it is freed before blocks are cut.
     #[test]
     fn what_an_order_needs_is_counted() {
         let size = TreeSize {

@@ -1,7 +1,8 @@
-//! What is there already: the image that a build appends to, and the base images that it refers to.
+//! The images that a build starts from: the image that it appends to, and the base images that it
+//! refers to.
 //!
-//! Nothing of them is stored as an index: digests and samples are taken anew from the bytes, all of
-//! which pass their digests on the way, so that a new tree never builds on damage.
+//! No index of them is stored. The build computes digests and samples anew from the bytes, and
+//! verifies all of those against their digests, so that a new tree never builds on damage.
 
 use crate::contents::CATEGORIES;
 use crate::earlier::Place;
@@ -16,25 +17,26 @@ use weald_format::limits::STREAMS_MAX;
 use weald_format::{ByteLen, ContentId, Digest, Error, ErrorKind, Result};
 use weald_image::{Image, OpenOptions};
 
-/// Bytes of memory that a content of an image takes: its digest three times, its number in a table.
+/// Memory that a content of an image takes, bytes: its digest three times and its number in a
+/// table.
 const CONTENT_LEN: u64 = 112;
-/// Bytes of memory that a directory of an image takes: its key and its number in a table.
+/// Memory that a directory of an image takes, bytes: its key and its number in a table.
 const TEMPLATE_LEN: u64 = 96;
 
-/// An image before its contents are known.
+/// An open image whose content digests are not computed yet.
 pub struct Opened {
     image: Arc<Image>,
     path: PathBuf,
 }
 
-/// All images, before their contents are known.
+/// All open images, before their content digests are computed.
 #[derive(Default)]
 pub struct OpenedAll {
     appended: Option<Opened>,
     bases: Vec<Opened>,
 }
 
-/// An image, and what its contents are.
+/// An image with the digests of its contents.
 pub struct Prior {
     /// The image.
     pub image: Arc<Image>,
@@ -45,7 +47,7 @@ pub struct Prior {
     pub made: Vec<ContentId>,
 }
 
-/// All that is there already.
+/// All images that the build starts from.
 #[derive(Default)]
 pub struct Before {
     /// The last generation of the image that is appended to.
@@ -54,7 +56,7 @@ pub struct Before {
     pub bases: Vec<Prior>,
     /// Digests of all their contents, sorted.
     pub known: Arc<[Digest]>,
-    /// Lengths of contents that are not read whole.
+    /// Lengths of the contents that are too long to be read whole, bytes.
     pub long_lens: Vec<u64>,
 }
 
@@ -62,7 +64,7 @@ fn category(stream: &Stream) -> Category {
     stream.category
 }
 
-/// The cache of each image, bytes.
+/// Length of the cache of each image, bytes.
 fn cache_len(options: &BuildOptions) -> u64 {
     (options.memory_len / 8).max(32 << 20) / (options.bases.len() as u64 + 1)
 }
@@ -80,12 +82,12 @@ fn open(path: &Path, options: &BuildOptions, threads: usize) -> Result<Opened> {
 }
 
 impl OpenedAll {
-    /// Opens the image at `target`, if it `is_appended` to, and the base images.
+    /// Opens the base images, and the image at `target` if `is_appended`.
     ///
     /// # Errors
-    /// `NotFound`, `Io`, `Corrupt`; `Unsupported` where the streams at `target` are not laid out as
-    /// this program does; `Limit` for too many streams; `Invalid` for base images with an appended
-    /// one, which has its own.
+    /// `NotFound`, `Io`, `Corrupt`; `Unsupported` if the streams at `target` are not those that
+    /// this program writes; `Limit` for too many streams; `Invalid` for base images together with
+    /// an appended image, which has its own.
     pub fn open(
         target: &Path,
         is_appended: bool,
@@ -127,7 +129,7 @@ impl OpenedAll {
         }
     }
 
-    /// The sections of metadata of all base images, by the first of the streams that lead to each.
+    /// The metadata sections of all base images, each with the first stream that leads to its base.
     pub fn base_places(&self) -> Vec<Place> {
         let mut first = CATEGORIES.len();
         let place = |opened: &Opened| {
@@ -147,11 +149,11 @@ impl OpenedAll {
         self.appended.as_ref().map(|opened| &opened.image)
     }
 
-    /// Bytes of memory that they take besides what the build itself does.
+    /// Memory that the images take in addition to the build's own, bytes.
     pub fn memory_len(&self, options: &BuildOptions) -> u64 {
         let len = |opened: &Opened| {
             let summary = opened.image.summary();
-            // 4 MiB of tables are outside of the cache.
+            // The cache does not count 4 MiB of tables.
             cache_len(options)
                 + (4 << 20)
                 + summary.content_count * CONTENT_LEN
@@ -160,7 +162,7 @@ impl OpenedAll {
         self.appended.iter().chain(&self.bases).map(len).sum()
     }
 
-    /// Takes the digests of all contents.
+    /// Computes the digests of all contents.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -192,7 +194,7 @@ impl OpenedAll {
 impl Prior {
     fn read(opened: Opened, memory_len: u64, plan: &Plan) -> Result<Self> {
         let Opened { image, path } = opened;
-        // Nothing else needs memory yet, and with a larger cache fewer blocks are decoded twice.
+        // Nothing else needs memory yet, and a larger cache decodes fewer blocks twice.
         let options = OpenOptions {
             cache_len: ByteLen(memory_len / 2),
             expected_digest: Some(image.summary().image_digest),
@@ -207,9 +209,9 @@ impl Prior {
         })
     }
 
-    /// The image as a base.
+    /// Describes the image as a base of the new image.
     fn base(&self) -> Base {
-        // Renamed or not, the digest finds it.
+        // The name is a hint only: a reader finds a renamed base by its digest.
         let path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let name = path
             .file_name()
@@ -223,7 +225,6 @@ impl Prior {
 }
 
 impl Before {
-    /// The bases that the new image refers to.
     pub fn base_list(&self) -> Vec<Base> {
         match &self.appended {
             Some(prior) => prior.image.directory().bases.clone(),
@@ -231,7 +232,7 @@ impl Before {
         }
     }
 
-    /// The streams of them, as the new image lists them.
+    /// The streams of the bases, as the new image lists them.
     pub fn base_streams(&self) -> Vec<Stream> {
         if let Some(prior) = &self.appended {
             let streams = &prior.image.directory().streams;
@@ -248,8 +249,8 @@ impl Before {
         streams.map(as_base).collect()
     }
 
-    /// Where blocks may lie that the last of a stream resembles: its category, and the stream here
-    /// that is or leads to them.
+    /// Streams whose blocks may resemble the last block of a stream: category, number of the stream
+    /// in the new image, and location.
     pub fn tail_places(&self) -> Vec<(Category, u8, Place)> {
         let own = self.appended.iter().flat_map(|prior| {
             (0..).zip(CATEGORIES).map(|(no, category)| {
@@ -275,7 +276,7 @@ impl Before {
         own.chain(elsewhere).collect()
     }
 
-    /// Where they really are, in the same order.
+    /// Images and streams that the base streams of the new image lead to, in the same order.
     pub fn streams_elsewhere(&self) -> Vec<(Arc<Image>, u8)> {
         let streams = |image: &Arc<Image>, first: usize| {
             let image = image.clone();

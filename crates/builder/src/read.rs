@@ -1,4 +1,4 @@
-//! The readers: threads that read and hash files ahead of the segmenter, handed over in order.
+//! Reader threads: they read and hash files ahead of the segmenter and hand them over in order.
 
 use crate::recode::{Recoder, Taken};
 use crate::scan::{EntryNo, ScannedTree};
@@ -8,45 +8,45 @@ use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use weald_format::{Digest, Result};
 
-/// Files up to this length are read whole by a reader; longer ones are streamed by the segmenter's
-/// thread, archives aside that can be taken apart only as a whole.
+/// Longest file that a reader thread reads whole, bytes. The segmenter's thread streams longer
+/// ones, except archives whose members can be decoded only if the archive is in memory.
 pub const WHOLE_LEN_MAX: u64 = 4 << 20;
-/// A batch ends after this many bytes or files.
+/// Bytes at which a batch ends.
 const BATCH_LEN: u64 = 1 << 20;
 const BATCH_COUNT: usize = 64;
-/// How often a changing file is read again before it is taken as it is.
+/// Number of times that a changing file is read before the last result is stored.
 const ATTEMPTS: usize = 3;
 
-/// One file to read: an inode, by its first name.
+/// A file to read: an inode, identified by its first name.
 #[derive(Debug, Clone, Copy)]
 pub struct Job {
     /// Its first name.
     pub entry: EntryNo,
-    /// Bytes, when it was scanned.
+    /// Length at the time of the scan, bytes.
     pub len: u64,
-    /// It is read whole by a reader.
+    /// Whether a reader thread reads it whole.
     pub is_whole: bool,
 }
 
 /// A file in memory.
 pub struct Loaded {
-    /// Where its data lies.
+    /// Data runs and holes.
     pub layout: Layout,
     /// The data, without holes.
     pub data: Vec<u8>,
     /// Digest of the content.
     pub digest: Digest,
-    /// What recipes can make of the data.
+    /// Streams that recipes can make.
     pub taken: Taken,
-    /// It changed under every attempt to read it.
+    /// Whether the file changed during every attempt to read it.
     pub is_changed: bool,
 }
 
-/// What the readers hand over.
+/// Result for one file.
 pub enum Handed {
-    /// Read whole, or what hindered it.
+    /// The file was read whole, or failed.
     Whole(Job, Result<Loaded>),
-    /// Too long for that: the receiver streams it.
+    /// The file is too long for memory: the receiver streams it.
     Long(Job),
 }
 
@@ -56,11 +56,11 @@ struct State {
     held_len: u64,
     ready: BTreeMap<usize, Vec<Handed>>,
     is_stopped: bool,
-    /// A reader panicked: what it was reading will never be ready.
+    /// Whether a reader panicked; its batch will never be ready.
     is_broken: bool,
 }
 
-/// A queue of files that several threads read ahead of one receiver.
+/// A queue of files that several reader threads fill and one receiver empties.
 pub struct Readers<'a> {
     tree: &'a ScannedTree,
     recoder: Option<Recoder>,
@@ -76,8 +76,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<'a> Readers<'a> {
-    /// A queue over `jobs` that holds at most about `held_len_max` bytes; a `recoder` takes them
-    /// apart.
+    /// Creates a queue over `jobs` with about `held_len_max` bytes at most. A `recoder` searches
+    /// the files for streams that recipes can make.
     pub fn new(
         tree: &'a ScannedTree,
         jobs: &'a [Job],
@@ -104,7 +104,7 @@ impl<'a> Readers<'a> {
         }
     }
 
-    /// What a reader thread runs: reads batches until there are no more.
+    /// Body of a reader thread: reads batches until there are none left.
     pub fn work(&self) {
         let _watched = Watched(self);
         while let Some(no) = self.claim() {
@@ -117,8 +117,8 @@ impl<'a> Readers<'a> {
         }
     }
 
-    /// The next batch, once there is room for it. Batches are claimed in order, so that the
-    /// receiver's next one is always being read.
+    /// Claims the next batch when there is room for it (backpressure). Batches are claimed in
+    /// order, so that a thread is always reading the batch that the receiver needs next.
     fn claim(&self) -> Option<usize> {
         let mut state = locked(&self.state);
         loop {
@@ -146,7 +146,7 @@ impl<'a> Readers<'a> {
             .sum()
     }
 
-    /// The next batch in order; `None` after the last, or when a reader has panicked.
+    /// Returns the next batch in order; `None` after the last one, or if a reader panicked.
     pub fn next(&self) -> Option<Vec<Handed>> {
         let mut state = locked(&self.state);
         let no = state.handed_batch;
@@ -171,7 +171,7 @@ impl<'a> Readers<'a> {
         }
     }
 
-    /// A guard that ends the readers when it is dropped, however the receiver comes to its end.
+    /// Returns a guard that stops the readers when it is dropped, however the receiver ends.
     pub fn stop_on_drop(&self) -> Stop<'_> {
         Stop(self)
     }
@@ -193,7 +193,7 @@ impl<'a> Readers<'a> {
     }
 }
 
-/// Ends the readers when dropped.
+/// Stops the readers when it is dropped.
 pub struct Stop<'a>(&'a Readers<'a>);
 
 impl Drop for Stop<'_> {
@@ -203,7 +203,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Tells everybody when a reader panics, so that nobody waits for it.
+/// Wakes all waiting threads if a reader panics.
 struct Watched<'a>(&'a Readers<'a>);
 
 impl Drop for Watched<'_> {
@@ -233,8 +233,8 @@ fn batches(jobs: &[Job]) -> Vec<Range<usize>> {
     batches
 }
 
-/// Reads a file until it holds still, at most [`ATTEMPTS`] times; `None` where it has grown too
-/// long to be held.
+/// Reads a file until it no longer changes, at most [`ATTEMPTS`] times; `None` if it has become too
+/// long for memory.
 fn read_whole(tree: &ScannedTree, job: &Job) -> Result<Option<Loaded>> {
     let mut attempt = read_once(tree, job);
     for _ in 1..ATTEMPTS {
@@ -271,7 +271,7 @@ fn read_once(tree: &ScannedTree, job: &Job) -> Result<Option<Loaded>> {
             }
         }
     }
-    // A file may end before its size without any other sign of a change, as those of sysfs do.
+    // A file can end before its reported size without any other change; files of sysfs do.
     let is_changed = data.len() as u64 != data_len || !tree.is_unchanged(job.entry, &file)?;
     let mut hasher = layout.hasher();
     hasher.update(&data);
@@ -292,8 +292,8 @@ mod tests {
     use crate::scan::{ScanOptions, scan};
     use std::panic::AssertUnwindSafe;
 
-    /// Would catch: a build that waits for ever for a reader, or a reader for a receiver, that
-    /// panicked.
+    /// Would catch: a build that waits forever for a reader that panicked, or a reader that waits
+    /// for such a receiver.
     #[test]
     fn a_panic_on_either_side_ends_both() {
         let temp = tempfile::tempdir().unwrap();
@@ -324,7 +324,7 @@ mod tests {
         for (entry, receiver_panics) in [(1, true), (77, false)] {
             let jobs = jobs(entry);
             let readers = Readers::new(&tree, &jobs, 1, None);
-            // Nothing of it is looked at afterwards.
+            // Nothing uses the queue after the panic.
             let ended = std::panic::catch_unwind(AssertUnwindSafe(|| {
                 std::thread::scope(|scope| {
                     let _stop = readers.stop_on_drop();

@@ -1,9 +1,8 @@
-//! Files taken apart: what recipes can make, and what lies between. DEFLATE streams (gzip, zip,
-//! PNG) are made of their plain bytes, which compress better and repeat what other files hold;
-//! samples (audio, FITS) of FLAC streams; JPEG files of Lepton files.
+//! Decodes compressed files into parts that recipes can make again. DEFLATE streams (gzip, zip,
+//! PNG) are made of their plain bytes, which compress better and repeat data of other files.
+//! Samples (audio, FITS) are made of FLAC streams, JPEG files of Lepton files.
 //!
-//! Whatever comes out was put together again and compared with the file. What does not come out is
-//! stored as it is.
+//! Every part is encoded again and compared with the file. A part that differs is stored as it is.
 
 mod audio;
 mod fits;
@@ -22,31 +21,32 @@ use weald_format::ContentId;
 use weald_format::Digest;
 use weald_format::recipes::{CHECK_LEN, Method, Part, Recipe, Samples, Zlib};
 
-/// Plain bytes of one stream. From [`WHOLE_PLAIN_LEN_MAX`] on it is made in parts, which takes no
-/// more memory: with fewer, zlib's stream of them and the stream made from that lie beside them.
+/// Longest plain content of a stream, bytes. From [`WHOLE_PLAIN_LEN_MAX`] on the stream is made in
+/// parts, which takes no more memory. A shorter one is made whole, with zlib's stream and the
+/// resulting stream in memory beside it.
 pub const PLAIN_LEN_MAX: usize = WHOLE_PLAIN_LEN_MAX * 3;
-/// What one thread needs while it takes an archive apart: the above, and the tokens of a block.
+/// Memory of a thread that decodes an archive, bytes: the plain content and the tokens of a block.
 const ARCHIVE_MEMORY_LEN: u64 = PLAIN_LEN_MAX as u64 + (5 << 20);
-/// Plain bytes of a part of a stream: a quarter of a block, but no less than twice the window that
-/// each part needs besides, and no more than are made in a few milliseconds.
+/// Plain bytes of a part of a stream: a quarter of a block. The minimum is twice the window that
+/// each part needs in addition; the maximum is decoded in a few milliseconds.
 const PART_LEN_MIN: usize = 64 << 10;
 const PART_LEN_MAX: usize = 256 << 10;
-/// Shorter streams are not worth what a recipe takes.
+/// Shortest stream that is worth a recipe, bytes.
 const STREAM_LEN_MIN: usize = 128;
-/// Plain bytes must be longer than the stream by this share (1/8), or there was nothing to
-/// compress.
+/// Plain bytes must exceed the stream by this share (1/8); otherwise compressing them again gains
+/// nothing.
 const GAIN_SHARE: usize = 8;
-/// Plain bytes that are made of one file while its streams are looked for, where one that turns out
-/// to be none counts as the longest: members of a forged file can lie in one another. Files of 4
-/// MiB reach it from 1 : 64 on, those of 64 MiB from 1 : 4.
+/// Limit of plain bytes decoded from one file while its streams are searched. A candidate that
+/// turns out to be no stream counts as the longest one, because members of a forged file can
+/// overlap. Files of 4 MiB reach the limit at a ratio of 1 : 64, those of 64 MiB at 1 : 4.
 const FILE_PLAIN_LEN_MAX: usize = 256 << 20;
-/// Outcomes that are kept for files with the same content.
+/// Number of results kept for files with equal content.
 const KNOWN_COUNT_MAX: usize = 1 << 14;
 
-/// Longest file that is looked through for pictures, bytes.
+/// Longest file that is searched for pictures, bytes.
 pub use jpeg::FILE_LEN_MAX as PICTURES_LEN_MAX;
 
-/// What one thread needs while it takes a file apart.
+/// Memory of one thread that decodes a file, bytes.
 pub fn memory_len(categories: &Categories) -> u64 {
     let archives = if categories.deflate || categories.png {
         ARCHIVE_MEMORY_LEN
@@ -61,7 +61,8 @@ pub fn memory_len(categories: &Categories) -> u64 {
     archives.max(samples)
 }
 
-/// What all threads together need besides. Who takes a picture apart takes nothing else apart.
+/// Memory that all threads share in addition, bytes. A thread that decodes a picture decodes
+/// nothing else at the same time.
 pub fn shared_memory_len(categories: &Categories) -> u64 {
     match categories.jpeg {
         true => jpeg::MEMORY_LEN.saturating_sub(memory_len(categories)),
@@ -69,7 +70,7 @@ pub fn shared_memory_len(categories: &Categories) -> u64 {
     }
 }
 
-/// How a part of a file is taken apart and made again.
+/// Method by which a part of a file is decoded and made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A DEFLATE stream, by zlib.
@@ -81,7 +82,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What the recipe says.
+    /// The method that the recipe names.
     pub fn method(self) -> Method {
         match self {
             Self::Deflate { zlib } => Method::Deflate(zlib),
@@ -90,49 +91,49 @@ impl Kind {
         }
     }
 
-    /// Whether what a recipe is made of can get no smaller.
+    /// Whether the plain content is compressed already.
     pub fn is_packed(self) -> bool {
         !matches!(self, Self::Deflate { .. })
     }
 }
 
-/// A stretch of a file, and how to make it.
+/// A part of a file that recipes can make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
-    /// Where it lies in the file: in order, apart, none empty.
+    /// Ranges in the file: ascending, disjoint, none empty.
     pub ranges: Vec<Range<usize>>,
-    /// Digest of what it is made of.
+    /// Digest of the plain content.
     pub plain_digest: Digest,
-    /// How.
+    /// Method.
     pub kind: Kind,
-    /// What makes it, one behind the other.
+    /// Recipes that make it, in order.
     pub steps: Vec<Step>,
 }
 
-/// What one recipe makes of a stream.
+/// Part of a stream that one recipe makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Bytes that it makes.
+    /// Length of the output, bytes.
     pub len: u64,
-    /// Which part of a DEFLATE stream, unless it is all.
+    /// Part of a DEFLATE stream; `None` for the whole stream.
     pub part: Option<Part>,
-    /// What zlib would have done otherwise.
+    /// Differences from the output of zlib.
     pub corrections: Vec<u8>,
-    /// First bytes of the digest of what it makes.
+    /// First bytes of the digest of the output.
     pub check: [u8; CHECK_LEN],
 }
 
-/// The streams of a file in memory, and what some of them are made of, as far as it is at hand.
+/// Streams of a file in memory, and the plain contents that are at hand.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// In order.
+    /// Streams, ascending.
     pub streams: Arc<[Stream]>,
-    /// As many, or none at all where somebody else has found the streams.
+    /// Plain content of each stream, if it is at hand. Empty if another thread found the streams.
     pub plains: Vec<Option<Vec<u8>>>,
 }
 
 impl Stream {
-    /// A stretch `made` at `range` that one recipe makes of `plain`.
+    /// A stream with content `made` at `range`, which one recipe makes of `plain`.
     fn of_one(range: Range<usize>, kind: Kind, plain: &[u8], made: &[u8]) -> Self {
         Self {
             ranges: vec![range],
@@ -147,8 +148,8 @@ impl Stream {
         }
     }
 
-    /// A DEFLATE stream `bytes`, which lies at `ranges` and holds `plain`; `None` where none of
-    /// `tried` is near enough.
+    /// The DEFLATE stream `bytes` at `ranges`, whose plain content is `plain`; `None` if none of
+    /// the parameters `tried` reproduces it closely.
     fn of_deflate(
         bytes: &[u8],
         ranges: Vec<Range<usize>>,
@@ -177,7 +178,7 @@ impl Stream {
         })
     }
 
-    /// The recipes that make it of `plain`, in order.
+    /// Recipes that make the stream of `plain`, in order.
     pub fn recipes(&self, plain: ContentId) -> impl Iterator<Item = Recipe> {
         self.steps.iter().map(move |step| Recipe {
             len: step.len,
@@ -189,7 +190,7 @@ impl Stream {
         })
     }
 
-    /// Whether its recipes make `bytes`.
+    /// Whether the recipes make exactly `bytes`.
     pub fn makes(&self, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         let is_next = |step: &Step| {
@@ -199,12 +200,12 @@ impl Stream {
         self.steps.iter().all(is_next) && rest.is_empty()
     }
 
-    /// Bytes that it has.
+    /// Length of the stream, bytes.
     pub fn len(&self) -> usize {
         self.ranges.iter().map(Range::len).sum()
     }
 
-    /// Its bytes in the file `data`.
+    /// Bytes of the stream in the file `data`.
     pub fn bytes_in<'a>(&self, data: &'a [u8]) -> Cow<'a, [u8]> {
         match &self.ranges[..] {
             [range] => Cow::Borrowed(&data[range.clone()]),
@@ -216,10 +217,10 @@ impl Stream {
         }
     }
 
-    /// What `bytes`, which were taken apart like this, are made of.
+    /// Decodes `bytes`, the bytes of this stream, to the plain content.
     ///
     /// # Panics
-    /// If they are others.
+    /// If `bytes` are other bytes than those of the stream.
     pub fn plain_of(&self, bytes: &[u8]) -> Vec<u8> {
         let plain = match self.kind {
             Kind::Deflate { .. } => inflate(bytes, PLAIN_LEN_MAX).map(|(plain, _)| plain),
@@ -230,7 +231,7 @@ impl Stream {
     }
 }
 
-/// Takes files apart; each content once.
+/// Searches files for streams that recipes can make, each content once.
 pub struct Recoder {
     /// Digests of contents that are in the image already, sorted.
     stored: Arc<[Digest]>,
@@ -240,13 +241,12 @@ pub struct Recoder {
     known: Mutex<HashMap<Digest, Outcome>>,
 }
 
-/// The streams of a content, once somebody has found them.
+/// The streams of a content, once a thread has found them.
 type Outcome = Arc<OnceLock<Arc<[Stream]>>>;
 
 impl Recoder {
-    /// A recoder for `categories` that leaves the contents with these digests, sorted, alone. Parts
-    /// of long DEFLATE streams can be made by themselves of a quarter of a block of `block_len`
-    /// bytes, within limits.
+    /// Creates a recoder for `categories` that skips the contents with the sorted digests `stored`.
+    /// Long DEFLATE streams are made in parts of about a quarter of a block of `block_len` bytes.
     pub fn new(stored: Arc<[Digest]>, categories: Categories, block_len: u64) -> Self {
         Self {
             stored,
@@ -256,8 +256,8 @@ impl Recoder {
         }
     }
 
-    /// What recipes can make of the file `data`, whose digest is `digest`; nothing where it holds
-    /// none.
+    /// Returns the streams of the file `data` with digest `digest` that recipes can make; none if
+    /// the file has none.
     pub fn streams(&self, data: &[u8], digest: &Digest) -> Taken {
         if !can_be_taken(data, &self.categories) || self.stored.binary_search(digest).is_ok() {
             return Taken::default();
@@ -269,7 +269,7 @@ impl Recoder {
             }
             known.entry(*digest).or_default().clone()
         };
-        // Another reader may be at the same content: waiting for it is cheaper than doing it twice.
+        // If another reader handles the same content, waiting is cheaper than decoding it twice.
         let mut plains = Vec::new();
         let streams = outcome.get_or_init(|| {
             let (streams, found): (Vec<_>, _) = self.find(data).into_iter().unzip();
@@ -290,24 +290,25 @@ impl Recoder {
     }
 }
 
-/// Bytes that tell whether a file can be taken apart.
+/// Bytes at the front of a file that tell whether it can be decoded.
 pub const MAGIC_LEN: usize = 16;
 
-/// Whether a file that begins with `front` can be taken apart, if it is what it seems to be.
+/// Whether a file that begins with `front` is of a type that recipes can make.
 pub fn can_be_taken(front: &[u8], categories: &Categories) -> bool {
     finder(front, categories).is_some() || pcm::is_sampled(front, categories)
 }
 
-/// Whether a file that begins with `front` has to be read whole to be taken apart.
+/// Whether a file that begins with `front` has to be in memory to be decoded.
 pub fn is_archive(front: &[u8], categories: &Categories) -> bool {
     finder(front, categories).is_some()
 }
 
-/// Finds the streams of a file, long ones in parts of so many plain bytes, and what they are made
-/// of where it was at hand.
+/// Finds the streams of a file. The second argument is the number of plain bytes of a part of a
+/// long stream. Plain contents are returned if they are at hand.
 type Finder = fn(&[u8], usize) -> Vec<(Stream, Option<Vec<u8>>)>;
 
-/// What finds the DEFLATE streams and the JPEG files of a file that begins with `front`.
+/// Returns the function that finds the DEFLATE streams or the JPEG file of a file that begins with
+/// `front`.
 fn finder(front: &[u8], categories: &Categories) -> Option<Finder> {
     match front {
         [0x1f, 0x8b, 8, _, ..] if categories.deflate => {
@@ -326,12 +327,12 @@ fn finder(front: &[u8], categories: &Categories) -> Option<Finder> {
     }
 }
 
-/// Streams whose plain bytes are not kept: they are made again when they are written.
+/// Streams without plain contents: these are decoded again when they are written.
 fn alone(streams: Vec<Stream>) -> Vec<(Stream, Option<Vec<u8>>)> {
     streams.into_iter().map(|stream| (stream, None)).collect()
 }
 
-/// Streams of the members of a gzip file (RFC 1952).
+/// Finds the streams of the members of a gzip file (RFC 1952).
 fn gzip_streams(data: &[u8], part_len: usize) -> Vec<Stream> {
     let mut streams = Vec::new();
     let (mut at, mut left) = (0, FILE_PLAIN_LEN_MAX);
@@ -346,7 +347,7 @@ fn gzip_streams(data: &[u8], part_len: usize) -> Vec<Stream> {
     streams
 }
 
-/// Where the stream of the gzip member at `at` begins.
+/// Offset of the stream of the gzip member at `at`.
 fn gzip_body(data: &[u8], at: usize) -> Option<usize> {
     let member = data.get(at..)?;
     let [0x1f, 0x8b, 8, flags, ..] = *member else {
@@ -369,7 +370,7 @@ fn gzip_body(data: &[u8], at: usize) -> Option<usize> {
     Some(at + start)
 }
 
-/// Streams of the members of a zip file (APPNOTE 4.3.7), found by their local headers.
+/// Finds the streams of the members of a zip file (APPNOTE 4.3.7) by their local headers.
 fn zip_streams(data: &[u8], part_len: usize) -> Vec<Stream> {
     let mut streams = Vec::new();
     let (mut at, mut left) = (0, FILE_PLAIN_LEN_MAX);
@@ -393,11 +394,11 @@ fn zip_streams(data: &[u8], part_len: usize) -> Vec<Stream> {
     streams
 }
 
-/// What a local header says.
+/// Fields of a local header.
 struct LocalHeader {
     method: u16,
     body: usize,
-    /// Bytes of the body, unless they are only told behind it.
+    /// Length of the body in bytes, unless only the data descriptor behind the body has it.
     stored_len: Option<usize>,
 }
 
@@ -417,8 +418,7 @@ fn local_header(data: &[u8], at: usize) -> Option<LocalHeader> {
     })
 }
 
-/// The local header at `end` or a little behind it: a data descriptor may stand between, or
-/// padding.
+/// Offset of the local header at `end` or shortly behind it, after a data descriptor or padding.
 fn next_header(data: &[u8], end: usize) -> Option<usize> {
     const SEARCH_LEN: usize = 64;
     let near = data.get(end..data.len().min(end + SEARCH_LEN))?;
@@ -426,9 +426,9 @@ fn next_header(data: &[u8], end: usize) -> Option<usize> {
     Some(end + found)
 }
 
-/// The stream at `start`, if it is worth a recipe, and where it ends; `None` where there is no
-/// stream, or a longer one than a recipe may make, or `left`, the plain bytes that may still be
-/// made of the file, is used up.
+/// Decodes the stream at `start`. Returns the stream, if it is worth a recipe, and the offset of
+/// its end. Returns `None` if there is no stream, if it is longer than a recipe may make, or if
+/// `left`, the plain bytes that may still be decoded from this file, is used up.
 fn take(
     data: &[u8],
     start: usize,
@@ -478,7 +478,7 @@ mod tests {
         Recoder::new(Arc::default(), Categories::all(), 0)
     }
 
-    /// Puts `data` together again from its streams' recipes.
+    /// Makes the streams of `data` again from their recipes and compares them.
     fn check(data: &[u8], count: usize) {
         let streams = recoder().streams(data, &Digest::of(data)).streams;
         assert_eq!(streams.len(), count);
@@ -495,7 +495,7 @@ mod tests {
         }
     }
 
-    /// Would catch: members that are missed, or found where they are not.
+    /// Would catch: members that are missed, or found where there are none.
     #[test]
     fn members_of_gzip_and_zip_files_are_found() {
         let temp = tempfile::tempdir().unwrap();
@@ -514,7 +514,7 @@ with zipfile.ZipFile('z.zip', 'w', zipfile.ZIP_DEFLATED) as z:
         for (name, count) in [("one.gz", 2), ("two.gz", 1), ("z.zip", 2)] {
             let data = std::fs::read(dir.join(name)).unwrap();
             check(&data, count);
-            // Cut or damaged files give what can be had, and no panic.
+            // Truncated or damaged files give the streams that are whole, and no panic.
             for len in (0..data.len()).step_by(97) {
                 recoder().streams(&data[..len], &Digest::of(&data[..len]));
             }
@@ -522,17 +522,16 @@ with zipfile.ZipFile('z.zip', 'w', zipfile.ZIP_DEFLATED) as z:
         check(&text(1), 0);
     }
 
-    /// Would catch: time that grows with the square of a forged file: members that lie in one
-    /// another, each of which leads to the same end that makes more than it may.
+    /// Would catch: time that grows with the square of the length of a forged file whose members
+    /// overlap, so that each leads to the same oversized end.
     #[test]
     fn forged_members_that_lie_in_one_another_take_no_time() {
-        // The body is a stored block, which holds the next member's header.
+        // The body of each member is a stored block that holds the next member's header.
         let mut member = b"PK\x03\x04\0\0\0\0\x08\0".to_vec();
         member.resize(30, 0);
         member[18] = 5;
         member.extend_from_slice(&[0, 30, 0, !30, !0]);
-        // A block of fixed codes: a NUL and matches of 258 bytes at distance 1, each bit as it
-        // comes.
+        // A block of fixed codes: a NUL and matches of 258 bytes at distance 1, bit by bit.
         let matches = "1100010100000".repeat(PLAIN_LEN_MAX / 258 + 1);
         let bits = format!("010{}{matches}", "00110000").into_bytes();
         let byte = |bits: &[u8]| bits.iter().rev().fold(0, |byte, b| byte << 1 | (b - b'0'));
@@ -543,7 +542,8 @@ with zipfile.ZipFile('z.zip', 'w', zipfile.ZIP_DEFLATED) as z:
         let used = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).tv_sec;
         let start = used();
         assert_eq!(zip_streams(&data, PART_LEN_MAX), []);
-        // One second, or two: every member until its end would take hundreds.
+        // The search takes one or two seconds; decoding every member to its end would take
+        // hundreds.
         let seconds = used() - start;
         assert!(seconds < 20, "{seconds} s");
     }

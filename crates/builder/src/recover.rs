@@ -1,27 +1,27 @@
-//! What an interrupted append has left behind the last whole generation is cut off.
+//! Truncates the tail that an interrupted append left after the last complete generation.
 
 use std::path::Path;
 use weald_format::Result;
 use weald_image::{Generation, last_whole_generation};
 use weald_io::{FileSource, ReadAt};
 
-/// What was found, and what was cut off or would be.
+/// Result of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
-    /// The last whole generation.
+    /// The last complete generation.
     pub generation: Generation,
-    /// Bytes behind it.
+    /// Bytes behind it, which are cut off.
     pub tail_len: u64,
 }
 
-/// Cuts the image at `path` back to its last whole generation; with `dry_run`, only says what would
-/// be cut off.
+/// Truncates the image at `path` to its last complete generation; with `dry_run` it only reports
+/// the result.
 ///
 /// # Errors
-/// `NotFound`, `Io`, `Unsupported`; `Corrupt` where no generation is whole; `Busy` while somebody
-/// appends to it.
+/// `NotFound`, `Io`, `Unsupported`; `Corrupt` if no generation is complete; `Busy` while another
+/// process appends to the image.
 /// # Cost
-/// 64 bytes read a record.
+/// Reads 64 bytes per record.
 pub fn recover_image(path: &Path, dry_run: bool) -> Result<Recovered> {
     let recovered = FileSource::open(path, 0).and_then(|source| {
         let generation = last_whole_generation(&source)?;

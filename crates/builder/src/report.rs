@@ -1,4 +1,4 @@
-//! What a finished build tells, gathered from its stages.
+//! Collects the results of all stages for the report of a build.
 
 use crate::contents::ContentSummary;
 use crate::emit::Emitted;
@@ -6,14 +6,14 @@ use crate::image_writer::{ImageWriter, Sealed};
 use crate::watch::{Changes, Report};
 use weald_format::container::RecordType;
 
-/// Bytes that records took, to be asked before the image is sealed.
+/// Stored bytes by kind of record. They are collected before the image is sealed.
 pub struct StoredLens {
     blocks: u64,
     extents: u64,
 }
 
 impl StoredLens {
-    /// Those of `image`.
+    /// Collects the figures of `image`.
     pub fn of(image: &ImageWriter) -> Self {
         Self {
             blocks: image.data_len(),
@@ -22,28 +22,28 @@ impl StoredLens {
     }
 }
 
-/// What the stages came to.
+/// Results of the stages.
 pub struct Outcome<'a> {
     /// The image.
     pub sealed: Sealed,
-    /// Bytes of the image that was appended to.
+    /// Length of the image that was appended to, bytes; `None` for a new image.
     pub old_len: Option<u64>,
-    /// What changed against that image.
+    /// Differences from the tree of that image.
     pub changes: Option<Changes>,
-    /// Its records.
+    /// Stored bytes of its records.
     pub stored: StoredLens,
     /// Its tree.
     pub emitted: &'a Emitted,
     /// Its contents.
     pub contents: &'a ContentSummary,
-    /// Bytes of regular files, each inode once.
+    /// Length of all regular files, each inode once, bytes.
     pub file_len: u64,
-    /// Bytes of them whose content was there already.
+    /// Length of the files whose content was stored already, bytes.
     pub dedup_len: u64,
 }
 
 impl Outcome<'_> {
-    /// The report; problems are still to be counted.
+    /// Returns the report; the caller sets the problem count.
     pub fn report(self) -> Report {
         let (sealed, contents, summary) = (self.sealed, self.contents, &self.emitted.summary);
         let StoredLens { blocks, extents } = self.stored;

@@ -1,5 +1,5 @@
-//! Rewriting: the same tree in other blocks. Extents count raw bytes of streams, so that codec and
-//! block size concern data records and the index only; everything else is copied as it lies.
+//! Writes the same tree in other blocks. Extents count raw bytes of streams, so codec and block
+//! size affect only data records and the index; everything else is copied unchanged.
 
 use crate::compress::{Compressors, Dictionaries, Target};
 use crate::image_writer::{ImageWriter, Outgoing, Sink};
@@ -17,47 +17,48 @@ use weald_format::{Digest, Error, Result};
 use weald_image::Image;
 use weald_io::{OutputFile, TargetKind};
 
-/// Code, stacks, pages and caches of the reader.
+/// Code, stacks, pages and caches of the reader, bytes.
 const FIXED_LEN: u64 = 64 << 20;
-/// Progress is told this often.
+/// Least time between two progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is to be different.
+/// Changes that a rewrite makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RewriteOptions {
-    /// Codec of ordinary blocks; `None` keeps each block's, unless blocks are cut anew: then that
-    /// of a default build.
+    /// Codec of ordinary blocks. `None` keeps the codec of each block, or uses the default codec if
+    /// the block length changes.
     pub codec: Option<CodecSpec>,
-    /// Codec of blocks of x86 code; `None` treats them like ordinary ones.
+    /// Codec of blocks of x86 code; `None` uses that of ordinary blocks.
     pub x86_codec: Option<CodecSpec>,
-    /// Codec of blocks of ARM64 code; `None` treats them like ordinary ones.
+    /// Codec of blocks of ARM64 code; `None` uses that of ordinary blocks.
     pub arm64_codec: Option<CodecSpec>,
-    /// Raw bytes per block, 4 KiB … 64 MiB; `None` keeps what each stream has.
+    /// Raw bytes per block, 4 KiB … 64 MiB; `None` keeps the block length of each stream.
     pub block_len: Option<u64>,
     /// Worker threads; 0 = one per CPU.
     pub threads: usize,
-    /// Memory budget in bytes.
+    /// Memory budget, bytes.
     pub memory_len: u64,
-    /// Where the other options need more, the limit may rise to this; 0: it may not.
+    /// Highest limit to which the budget may rise if the other options need more, bytes; 0 keeps
+    /// the budget.
     pub memory_len_max: u64,
-    /// What the target is.
+    /// Kind of the target: a file, or a device that is written directly.
     pub target_kind: TargetKind,
 }
 
-/// What was done.
+/// Result of a rewrite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RewriteReport {
     /// Digest of the new image.
     pub image_digest: Digest,
-    /// Digest of the tree, the same as before.
+    /// Digest of the tree; a rewrite does not change it.
     pub tree_digest: Digest,
-    /// Bytes of the old image.
+    /// Length of the old image, bytes.
     pub old_len: u64,
-    /// Bytes of the new image.
+    /// Length of the new image, bytes.
     pub image_len: u64,
-    /// Data blocks copied as they were.
+    /// Number of data blocks copied unchanged.
     pub copied_count: u64,
-    /// Data blocks encoded anew.
+    /// Number of data blocks encoded again.
     pub encoded_count: u64,
 }
 
@@ -69,7 +70,7 @@ impl RewriteOptions {
         self.codec.map_or(Ok(()), validate_codec)
     }
 
-    /// What becomes of `stream`, if its blocks cannot stay as they are.
+    /// Returns the change of `stream`; `None` if its blocks are copied.
     fn change(&self, stream: &Stream) -> Option<Change> {
         let block_len = match self.block_len {
             Some(wanted) => block_len_of(stream.category, wanted),
@@ -79,7 +80,7 @@ impl RewriteOptions {
         let if_recut = || is_recut.then(|| BuildOptions::default().codec);
         let codec = match stream.category {
             Category::Made | Category::Base => return None,
-            // What no codec makes smaller need not be tried again.
+            // Incompressible data is not compressed again.
             Category::Incompressible => is_recut.then_some(CodecSpec::None),
             Category::General => self.codec.or_else(if_recut),
             Category::X86 => self.x86_codec.or(self.codec).or_else(if_recut),
@@ -88,7 +89,7 @@ impl RewriteOptions {
         codec.map(|codec| Change { codec, block_len })
     }
 
-    /// Threads for which there is memory.
+    /// Number of threads that fit in the memory limit.
     fn threads(&self, change: &Change, watch: &dyn Watch) -> Result<usize> {
         let wanted = match self.threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -114,18 +115,18 @@ impl RewriteOptions {
     }
 }
 
-/// New blocks for a stream.
+/// Codec and length of the new blocks of a stream.
 struct Change {
     codec: CodecSpec,
     block_len: u64,
 }
 
-/// Writes the tree of `image` to `target` in blocks as `options` say. The tree digest stays what it
-/// was.
+/// Writes the tree of `image` to `target` with the codecs and block length in `options`. The tree
+/// digest does not change.
 ///
 /// # Errors
-/// `Io`, `Full`, `Corrupt`, `Limit`; `Invalid` for bad options or when cancelled; `Busy` where
-/// `target` exists and `overwrite` is off.
+/// `Io`, `Full`, `Corrupt`, `Limit`; `Invalid` for bad options, or if the rewrite is cancelled;
+/// `Busy` if `target` exists and `overwrite` is off.
 /// # Cost
 /// Reads the image once; decodes and encodes the blocks of streams that change.
 pub fn rewrite_image(
@@ -168,7 +169,7 @@ pub fn rewrite_image(
             }),
             _ => None,
         };
-        // Blocks that are encoded anew do without a dictionary.
+        // Blocks that are encoded again use no dictionary.
         let of_stream = (section.record_type == RecordType::Dictionary).then_some(section.stream);
         let is_of_changed = of_stream.is_some_and(|no| {
             let stream = no
@@ -204,7 +205,7 @@ pub fn rewrite_image(
     })
 }
 
-/// One rewriting under way.
+/// State of a rewrite.
 struct Rewrite<'a> {
     image: &'a Image,
     writer: ImageWriter,
@@ -226,7 +227,8 @@ impl Rewrite<'_> {
         self.watch.progress(&self.progress);
     }
 
-    /// A record is done, with `len` bytes of data in it.
+    /// Counts a finished record with `len` bytes of data, reports progress, and fails if the
+    /// rewrite was cancelled.
     fn go_on(&mut self, len: u64) -> Result<()> {
         self.progress.entry_count += 1;
         self.progress.read_len += len;
@@ -299,7 +301,7 @@ impl Rewrite<'_> {
     }
 }
 
-/// A record as it lies, for another image.
+/// Copies a stored record for another image.
 fn copy(image: &Image, record: &RecordRef, stream: u8, item_count: u64) -> Result<Outgoing> {
     let encoded = Encoded {
         codec: record.codec,

@@ -1,16 +1,17 @@
-//! The walker: reads a source directory into a compact tree in memory, with many threads, the same
-//! for any number.
+//! The scanner reads a source directory into a compact tree in memory with many threads. The result
+//! is the same for any number of threads.
 //!
-//! `scan/walk.rs` visits the directories of `scan/queue.rs` and fills one shard a thread,
-//! `scan/assemble.rs` puts the shards into one deterministic order, `scan/tree.rs` answers
-//! questions, `scan/open.rs` opens files for reading. `scan/image.rs` reads the tree of an image
-//! instead, `scan/merge.rs` adds a directory to the tree of an image.
+//! `scan/walk.rs` visits the directories of `scan/queue.rs` and fills one shard per thread.
+//! `scan/assemble.rs` puts the shards into one deterministic order. `scan/tree.rs` answers queries,
+//! and `scan/open.rs` opens files for reading. `scan/image.rs` reads the tree of an image instead,
+//! and `scan/merge.rs` adds a directory to the tree of an image.
 //!
 //! Invariants:
-//! 1. What cannot be read is reported and left out; a directory that could not be listed whole is
-//!    not in the tree.
+//! 1. Entries that cannot be read are reported and omitted. A directory that cannot be listed
+//!    completely is not in the tree.
 //! 2. The tree depends on the names and inodes found, not on threads, timing or the order on disk.
-//! 3. No symlink below the source is followed, and no path is given to the kernel whole, so depth
+//! 3. No symlink below the source is followed, and no path is passed to the kernel as a whole, so
+//!    the depth has no limit.
 //!    has no limit.
 
 mod assemble;
@@ -36,33 +37,33 @@ pub use image::scan_image;
 pub use merge::scan_onto;
 pub use tree::{DirNo, EntryNo, ScannedTree};
 
-/// What to scan and what to keep.
+/// Options of a scan.
 #[derive(Debug, Clone, Copy)]
 pub struct ScanOptions<'a> {
     /// Threads, at least 1.
     pub threads: usize,
-    /// What is left out; excluded directories are not entered.
+    /// Rules that exclude entries. Excluded directories are not entered.
     pub filter: &'a Filter,
-    /// Asked about what the rules keep.
+    /// A script that decides about entries that the rules include.
     pub script: Option<&'a Script>,
-    /// Inodes that are left out without a word, as (device, inode number), device as major << 32 |
+    /// Inodes that are omitted silently, as (device, inode number); the device is major << 32 |
     /// minor.
     pub left_out: &'a [(u64, u64)],
-    /// Directories of other file systems are kept, but empty.
+    /// Keeps directories of other file systems, but does not enter them.
     pub one_file_system: bool,
-    /// Keep extended attributes.
+    /// Keeps extended attributes.
     pub keep_xattrs: bool,
-    /// Keep atime.
+    /// Keeps atimes.
     pub keep_atime: bool,
-    /// Keep ctime.
+    /// Keeps ctimes.
     pub keep_ctime: bool,
-    /// Keep btime, where the file system has it.
+    /// Keeps btimes, if the file system has them.
     pub keep_btime: bool,
 }
 
 impl ScanOptions<'_> {
-    /// Whether the script, if there is one that filters, keeps an entry. Its path
-    /// is made only where one is needed.
+    /// Whether the script keeps an entry; true if no script filters. `path` is called only if a
+    /// script needs the path.
     fn is_kept(
         &self,
         path: impl FnOnce() -> Vec<u8>,
@@ -87,34 +88,34 @@ impl ScanOptions<'_> {
     }
 }
 
-/// The bytes of the file of rules `name` in `dir`, for [`Filter::below`]; `None` where there is
-/// none, or it is no regular file.
+/// Returns the content of the filter file `name` in `dir`, for [`Filter::below`]; `None` if there
+/// is no such regular file.
 ///
 /// # Errors
-/// `Io` where it cannot be read, also where it is a symlink, or longer than
-/// [`crate::filter::DIR_FILE_LEN_MAX`].
+/// `Io` if it cannot be read, is a symlink, or is longer than [`crate::filter::DIR_FILE_LEN_MAX`]
+/// bytes.
 pub fn read_dir_rules(dir: &Path, name: &[u8]) -> Result<Option<Vec<u8>>> {
     match weald_sys::open_dir(dir) {
         Ok(dir) => walk::read_rules(dir, name).map_err(|e| Error::io("filter file", e)),
-        // Paths that are not there can be asked about too.
+        // A caller may ask about paths that do not exist.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io(dir.display().to_string(), error)),
     }
 }
 
-/// Walks the directory `source` and everything below it.
+/// Scans the directory `source` and everything below it.
 ///
-/// `watch` hears of progress every 100 ms from the calling thread, and of all problems, sorted by
-/// path, at the end.
+/// `watch` gets progress every 100 ms from the calling thread and, at the end, all problems sorted
+/// by path.
 ///
 /// # Errors
-/// `NotFound`, `Io`, `Invalid` (not a directory) where `source` itself cannot be read; `Limit`
-/// beyond 2^32 - 2 entries, 65534 directories in each other or 4095 threads; `Invalid`
-/// "interrupted" when cancelled, or where the script fails. Problems below `source` are no errors.
+/// `NotFound`, `Io`, `Invalid` (not a directory) if `source` itself cannot be read; `Limit` for
+/// more than 2^32 - 2 entries, 65534 nested directories or 4095 threads; `Invalid` "interrupted" if
+/// cancelled, or if the script fails. Problems below `source` are no errors.
 /// # Cost
-/// One statx and one llistxattr an entry. Memory: 48 bytes + name + target an entry, 12 a
-/// directory, 8 a hard-linked name, distinct attributes and xattr sets once; twice the 48 bytes
-/// while the tree is put in order.
+/// One statx and one llistxattr per entry. Memory: 48 bytes + name + target per entry, 12 per
+/// directory, 8 per hard-linked name, distinct attributes and xattr sets once; the 48 bytes twice
+/// while the tree is sorted.
 pub fn scan(source: &Path, options: &ScanOptions<'_>, watch: &dyn Watch) -> Result<ScannedTree> {
     if options.threads > shard::SHARD_COUNT_MAX {
         return Err(Error::limit(format!(
@@ -133,7 +134,7 @@ pub fn scan(source: &Path, options: &ScanOptions<'_>, watch: &dyn Watch) -> Resu
 
 fn walk_error(source: &Path, error: Error) -> Error {
     match error.kind() {
-        // Being interrupted is not the source's fault.
+        // An interrupt is not an error of the source.
         ErrorKind::Invalid => error,
         _ => error.context(source.display()),
     }

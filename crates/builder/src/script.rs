@@ -1,10 +1,10 @@
-//! Scripts in Lua that say what goes into an image and in which order.
+//! Lua scripts that choose and order the entries of an image.
 //!
-//! A script sees what it is given and nothing else: no files, no processes, no clock, no other
-//! code. It has a limit of memory, of steps for every call, and of time: functions of Lua's library
-//! can run for ever without taking a step. So Lua has a thread of its own (`script/machine.rs`),
-//! and this side stops waiting for it when the time is up or the build was interrupted. A thread
-//! that still runs then is left behind; it ends with the process.
+//! A script sees only its arguments: no files, processes, clock or other code. Memory, steps per
+//! call and time are limited. The time limit is needed because functions of Lua's library can run
+//! forever without taking a step. Lua therefore runs on its own thread (`script/machine.rs`), and
+//! the builder stops waiting when the time is up or the build is interrupted. A thread that still
+//! runs then is abandoned; it ends with the process.
 
 mod machine;
 
@@ -17,19 +17,19 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp};
 
-/// Bytes of a script.
+/// Longest script, bytes.
 const SCRIPT_LEN_MAX: u64 = 1 << 20;
-/// Entries that are handed over together to be put in order.
+/// Entries per message while entries are collected for ordering.
 const ENTRIES_AT_ONCE: usize = 4096;
-/// Time between two looks whether the build was interrupted.
+/// Interval between two checks for an interrupt.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// An entry as a script sees it.
+/// The facts about an entry that a script gets.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
     /// Path from the root of the source.
     pub path: &'a [u8],
-    /// What it is.
+    /// Kind.
     pub kind: FileKind,
     /// Bytes of a regular file or a symlink's target.
     pub size: u64,
@@ -44,7 +44,7 @@ pub struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
-    /// The entry at `path`; `size` counts for regular files and symlinks alone.
+    /// The entry at `path`. `size` is used for regular files and symlinks only.
     pub fn new(
         path: &'a [u8],
         kind: FileKind,
@@ -65,16 +65,16 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// What a script may use.
+/// Limits of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScriptLimits {
-    /// Bytes of memory.
+    /// Memory, bytes.
     pub memory_len: u64,
-    /// Time that all its calls may take together.
+    /// Time of all its calls together.
     pub time: Duration,
 }
 
-/// A script that was loaded.
+/// A loaded script.
 pub struct Script {
     name: String,
     limits: ScriptLimits,
@@ -83,14 +83,14 @@ pub struct Script {
     line: Mutex<Line>,
 }
 
-/// The way to the script's thread.
+/// Channels to the script's thread.
 struct Line {
     requests: Sender<Request>,
     answers: Receiver<Result<Answer>>,
-    /// Time that calls have taken.
+    /// Time that all calls so far have taken.
     spent: Duration,
-    /// The script did not answer in time, or nobody waits for its answer any more: no other call
-    /// can be made.
+    /// Whether the script missed its time limit, or a call was interrupted: no further call is
+    /// possible.
     is_abandoned: bool,
 }
 
@@ -111,7 +111,7 @@ impl Script {
         let shown = path.display().to_string();
         let failed = |e| Error::io(shown.clone(), e);
         let file = std::fs::File::open(path).map_err(failed)?;
-        // A device or pipe has no length that could be asked.
+        // A device or pipe reports no length.
         let mut text = Vec::new();
         let read = file.take(SCRIPT_LEN_MAX + 1).read_to_end(&mut text);
         if read.map_err(failed)? as u64 > SCRIPT_LEN_MAX {
@@ -122,11 +122,11 @@ impl Script {
         Self::new(&shown, &text, limits)
     }
 
-    /// A script of this text, called `name` in messages.
+    /// Compiles and runs the script `text`; messages call it `name`.
     ///
     /// # Errors
-    /// `Invalid` with Lua's words where it does not compile or run; where it defines neither
-    /// `filter` nor `order`. `Limit` where it takes too long; `Io` where no thread can be started.
+    /// `Invalid` with Lua's message if the script does not compile or run, or defines neither
+    /// `filter` nor `order`. `Limit` if it takes too long; `Io` if no thread can be started.
     pub fn new(name: &str, text: &[u8], limits: &ScriptLimits) -> Result<Self> {
         let (requests, asked) = crossbeam_channel::unbounded();
         let (answer, answers) = crossbeam_channel::unbounded();
@@ -159,22 +159,22 @@ impl Script {
         }
     }
 
-    /// Bytes of memory that it may take.
+    /// Memory limit of the script, bytes.
     pub fn memory_len(&self) -> u64 {
         self.limits.memory_len
     }
 
-    /// Whether it wants to be asked about entries.
+    /// Whether it defines `filter`.
     pub fn filters(&self) -> bool {
         self.filters
     }
 
-    /// Whether it puts contents in order.
+    /// Whether it defines `order`.
     pub fn orders(&self) -> bool {
         self.orders
     }
 
-    /// Asks the script's thread and waits: until there is an answer, the time is up, or
+    /// Sends a request to the script's thread and waits for the answer, the time limit or
     /// `is_cancelled`.
     fn ask(&self, request: Request, is_cancelled: &dyn Fn() -> bool) -> Result<Answer> {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,11 +216,11 @@ impl Script {
         ))
     }
 
-    /// Whether the entry goes into the image: what `filter` says, or true without it.
+    /// Whether the entry goes into the image: the result of `filter`, or true if there is none.
     ///
     /// # Errors
-    /// `Invalid` where the script fails or answers neither true nor false, and "interrupted" where
-    /// `is_cancelled` says so while it runs; `Limit` where all its time is used.
+    /// `Invalid` if the script fails or returns neither true nor false, and "interrupted" if
+    /// `is_cancelled` returns true while it runs; `Limit` if its time is used up.
     pub fn keeps(
         &self,
         candidate: &Candidate<'_>,
@@ -233,11 +233,11 @@ impl Script {
         Ok(matches!(answer, Answer::Kept(true)))
     }
 
-    /// The order that `order` puts `candidates` in, as indices: the array that it returns, or the
-    /// one it was given where it returns nothing.
+    /// Calls `order` for `candidates` and returns their order as indices: the array that it
+    /// returns, or its argument if it returns nothing. `None` if the script has no `order`.
     ///
     /// # Errors
-    /// As [`Script::keeps`]; `Invalid` also where the script loses or doubles an entry.
+    /// As [`Script::keeps`]; `Invalid` also if the script loses or duplicates an entry.
     pub fn order(
         &self,
         candidates: &mut dyn Iterator<Item = Candidate<'_>>,
@@ -417,9 +417,9 @@ mod tests {
         );
     }
 
-    /// What runs for ever without a step of Lua's machine, as `filter`.
+    /// Bodies of `filter` that run forever without taking a step of Lua's interpreter.
     const ENDLESS: [&str; 4] = [
-        // Every way to split the row is tried.
+        // The pattern matcher tries every way to split the string.
         "return (('a'):rep(40)):find(('a-'):rep(40) .. 'b') == nil",
         "return (''):rep(1 << 60) == ''",
         "return table.move({}, 1, 1 << 60, 2) == nil",
@@ -427,7 +427,7 @@ mod tests {
          return table.concat('', '', 1, 1 << 60) == ''",
     ];
 
-    /// Would catch: a limit that counts only the steps of Lua's own machine.
+    /// Would catch: a limit that counts only the interpreter's steps.
     #[test]
     fn calls_without_steps_end_when_the_time_is_up() {
         let limits = ScriptLimits {
@@ -441,7 +441,7 @@ mod tests {
             let error = asked.unwrap_err();
             assert_eq!(error.kind(), weald_format::ErrorKind::Limit, "{body}");
             assert!(error.to_string().contains("--script-timeout"), "{error}");
-            // The next caller does not wait as long again.
+            // Further calls fail at once.
             assert!(script.keeps(&candidate(b"b", 1), &|| false).is_err());
             let loaded = Script::new(
                 "test.lua",
@@ -452,7 +452,7 @@ mod tests {
         }
     }
 
-    /// Would catch: a build that does not hear SIGINT while a script runs.
+    /// Would catch: a build that ignores SIGINT while a script runs.
     #[test]
     fn an_interruption_ends_the_wait() {
         let text = format!("function filter() {} end", ENDLESS[0]);
@@ -460,7 +460,7 @@ mod tests {
         assert_eq!(asked.unwrap_err().to_string(), "interrupted");
     }
 
-    /// Would catch: code that runs when memory is collected, after the call that has the limit.
+    /// Would catch: code that garbage collection runs after the limited call has ended.
     #[test]
     fn finalizers_are_refused() {
         for text in [
@@ -473,7 +473,7 @@ mod tests {
                 "{found}"
             );
         }
-        // Set later it is no finalizer, as Lua's manual says.
+        // Lua ignores a `__gc` that is set later, as its manual says.
         let later =
             "local m = {} local t = setmetatable({}, m) m.__gc = function() while true do end end
             function filter() t = nil for i = 1, 1e5 do local x = {} end return true end";
@@ -487,7 +487,7 @@ mod tests {
         );
     }
 
-    /// Would catch: a device that is read until memory is gone.
+    /// Would catch: a device that is read until memory is exhausted.
     #[test]
     fn no_more_is_read_than_a_script_may_have() {
         let error = Script::load("/dev/zero".as_ref(), &LIMITS).unwrap_err();

@@ -1,11 +1,12 @@
-//! The segmenter: cuts the stream of contents into fresh bytes and repeats of anything that came
-//! before.
+//! The segmenter splits the stream of contents into fresh bytes and repeats of earlier data.
 //!
-//! Positions are sampled by content (a gear hash whose top bits are zero), so that equal data is
-//! sampled alike wherever it lies. A sample seen before is verified byte by byte and extended both
-//! ways. Fresh bytes go to a stream's blocks, repeats become extents that point back. Cost per
-//! input byte is bounded whatever the input: a sample at most every `SAMPLE_GAP` bytes, at most
-//! four candidates a sample, and a failed candidate costs at most the shortest match.
+//! It samples positions by content: a gear hash whose top bits are zero marks a sample, so that
+//! equal data has equal samples wherever it lies. The segmenter compares a sample that it has seen
+//! before byte by byte and extends the match in both directions. Fresh bytes fill the blocks of a
+//! stream; repeats become extents that point to the earlier data.
+//!
+//! The cost per input byte is bounded for any input: at most one sample per `SAMPLE_GAP` bytes, at
+//! most four candidates per sample, and a failed candidate costs at most the shortest match.
 
 use crate::earlier::Hits;
 use crate::history::History;
@@ -16,69 +17,71 @@ use weald_format::Result;
 use weald_format::container::{RecordRef, RecordType};
 use weald_format::pages::{Extent, Source};
 
-/// Least distance of two samples, bytes: constant data could otherwise be sampled everywhere.
+/// Least distance between two samples, bytes. Without it constant data would be sampled at every
+/// byte.
 const SAMPLE_GAP: usize = 16;
-/// Fresh bytes held back so that a match may still reach back over them.
+/// Fresh bytes held back, so that a later match can extend backwards over them.
 const HELD_LEN: usize = 64 << 10;
-/// Fresh bytes that stay held when the others are let go.
+/// Held bytes that stay held when the older ones are written to a block.
 const HELD_AFTER_LEN: usize = 4 << 10;
 
-/// Addresses that the table has room for.
+/// End of the addresses that fit in a slot of the match table.
 const ADDRESS_END: u64 = 1 << 40;
 
-/// What the segmenter hands on, in order.
+/// Receives the segmenter's output, in order.
 pub trait SegmentSink {
-    /// A block of `stream` is full (or the last).
+    /// Takes a block of `stream`: it is full, or the last one.
     ///
     /// # Errors
     /// Those of writing it.
     fn block(&mut self, stream: u8, block: Arc<Vec<u8>>) -> Result<()>;
 
-    /// The next piece of the logical space.
+    /// Takes the next piece of the logical space.
     ///
     /// # Errors
     /// Those of writing it.
     fn extent(&mut self, extent: Extent) -> Result<()>;
 
-    /// Where block `no` of `stream` can be read back in the output, as it was handed over, once it
-    /// is there.
+    /// Offset in the output at which block `no` of `stream` can be read back uncompressed; `None`
+    /// while the block is not written yet.
     fn raw_place(&self, stream: u8, no: u64) -> Option<u64>;
 }
 
-/// A repeat that was found: `start .. end` of the data equals what lies at `place`.
+/// A repeat: bytes `start .. end` of the data equal the bytes at `place`.
 struct Match {
     start: usize,
     end: usize,
     place: Place,
 }
 
-/// The segmenter and all streams.
+/// The segmenter, with the histories of all streams.
 pub struct Segmenter {
     table: Option<MatchTable>,
     histories: Vec<History>,
     match_len_min: usize,
-    /// A sample has no bits above these.
+    /// The hash of a sample has no bits set from this bit on.
     sample_shift: u32,
-    /// Whether samples are thinned out as they come: where it is known how many will, that was done
-    /// beforehand.
+    /// Whether samples are thinned out while data comes. If the input length is known, the sampling
+    /// distance is chosen in advance.
     thins_out: bool,
-    /// Where the last match ended: data that goes on after a cut mostly goes on there too.
+    /// Address behind the last match. After a cut the data mostly continues to match there.
     expected: Option<Place>,
-    /// Where in its file the data lies that comes next.
+    /// Offset in its file of the next data.
     place: u64,
     /// Bytes found as repeats.
     pub repeated_len: u64,
-    /// Repeats of what images hold.
+    /// Repeats of data that images hold, counted by region.
     pub hits: Hits,
 }
 
-/// What stands before fresh bytes whose words would not stay words.
+/// Padding before fresh bytes, so that machine words stay aligned.
 const PADDING: [u8; 8] = [0; 8];
 
 impl Segmenter {
-    /// A segmenter over `histories` (one a stream). `match_len_min` 0 finds nothing. The table gets
-    /// `table_len` bytes and samples are thinned out so that `total_len` bytes of input fit in it;
-    /// where nobody knows how many will come, as they come.
+    /// Creates a segmenter over `histories`, one for each stream. With `match_len_min` 0 it finds
+    /// no repeats. The table takes `table_len` bytes. The sampling distance is chosen so that the
+    /// samples of `total_len` bytes fit; if the length is unknown, samples are thinned out when the
+    /// table fills.
     pub fn new(
         mut histories: Vec<History>,
         match_len_min: u32,
@@ -90,14 +93,14 @@ impl Segmenter {
         if match_len_min == 0 {
             histories.iter_mut().for_each(History::forget);
         }
-        // Room for one sample every 16 bytes is never needed.
+        // Samples are at least 16 bytes apart, so more slots are never needed.
         let table_len = match total_len {
             Some(_) => table_len.min((known_len / 2).next_power_of_two()),
             None => table_len,
         };
         let slot_count = MatchTable::slot_count(table_len.max(1 << 16));
-        // A sample every 2^bits bytes: no rarer than eight in the shortest match, unless the table
-        // is too small for it.
+        // One sample every 2^bits bytes: at least eight in the shortest match, unless the table is
+        // too small for so many.
         let wanted = (match_len_min / 8).max(16).ilog2();
         let fitting = (known_len / slot_count).max(1).ilog2() + 1;
         let sample_shift = 64 - wanted.max(fitting).min(32);
@@ -114,13 +117,14 @@ impl Segmenter {
         }
     }
 
-    /// Remembers samples of what images hold of the streams, so that repeats of it are found. Up to
-    /// `threads` threads look for them, fewer where they would hold more than `memory_len` bytes.
+    /// Inserts samples of the data that images hold in these streams, so that the segmenter finds
+    /// repeats of it. Up to `threads` threads take the samples, fewer if they would hold more than
+    /// `memory_len` bytes.
     ///
     /// # Errors
     /// `Io`, `Corrupt` from the images.
     /// # Cost
-    /// Decodes it once; about 1 ns a byte besides.
+    /// Decodes that data once; the sampling takes about 1 ns per byte.
     pub fn learn(&mut self, threads: usize, memory_len: u64) -> Result<()> {
         let Some(table) = &mut self.table else {
             return Ok(());
@@ -137,8 +141,8 @@ impl Segmenter {
                 longest = record.raw_len.max(longest);
                 Ok(())
             })?;
-            // A thread has the block and its samples, of which those of the block before are still
-            // being taken.
+            // Each thread holds a block and its samples, while the samples of the block before are
+            // still inserted.
             let most = usize::try_from(memory_len / (3 * longest)).unwrap_or(usize::MAX);
             let sample = |&(start, record): &(u64, RecordRef)| {
                 Ok((start, samples(&image.block(there, &record)?, shift)))
@@ -158,17 +162,17 @@ impl Segmenter {
         Ok(())
     }
 
-    /// What is pushed next lies at `place` of its file: streams of words ask.
+    /// Sets the offset in its file of the data that is pushed next. Aligned streams need it.
     pub fn go_to(&mut self, place: u64) {
         self.place = place;
     }
 
-    /// Takes the next `data` of the logical space, whose fresh bytes belong to `stream`.
+    /// Takes the next `data` of the logical space. Its fresh bytes go to `stream`.
     ///
     /// # Errors
     /// Those of the sink, and `Io`, `Full` from the spool.
     /// # Cost
-    /// O(data), about 1 ns a byte where nothing repeats.
+    /// O(data); about 1 ns per byte if nothing repeats.
     pub fn push(&mut self, sink: &mut dyn SegmentSink, stream: u8, data: &[u8]) -> Result<()> {
         if self.table.is_none() {
             return self.emit_fresh(sink, stream, data, &mut Vec::new(), 0);
@@ -202,8 +206,8 @@ impl Segmenter {
         self.emit_fresh(sink, stream, &data[fresh..], &mut samples, fresh)
     }
 
-    /// Where the data before was a repeat, tries whether it simply goes on. Returns how much of
-    /// `data` that covers.
+    /// If the data before was a repeat, tries to extend that match. Returns how many bytes of
+    /// `data` the match covers.
     fn continue_match(&mut self, sink: &mut dyn SegmentSink, data: &[u8]) -> Result<usize> {
         let Some(place) = self.expected.take() else {
             return Ok(0);
@@ -223,7 +227,7 @@ impl Segmenter {
         Ok(len)
     }
 
-    /// The longest verified repeat around position `at`, reaching back no further than `fresh`.
+    /// Returns the longest verified repeat around position `at`. It begins at `fresh` or later.
     fn find(&mut self, hash: u64, data: &[u8], fresh: usize, at: usize) -> Result<Option<Match>> {
         let Some(table) = &self.table else {
             return Ok(None);
@@ -270,8 +274,8 @@ impl Segmenter {
         })
     }
 
-    /// Appends fresh bytes, which begin at `from` in the data that `samples` count in, and
-    /// remembers the samples in them.
+    /// Appends fresh bytes and inserts their samples in the table. The bytes begin at offset
+    /// `from`; the positions of `samples` have the same origin.
     fn emit_fresh(
         &mut self,
         sink: &mut dyn SegmentSink,
@@ -312,7 +316,7 @@ impl Segmenter {
         })
     }
 
-    /// Lets go what repeats were found with: no more data will come.
+    /// Frees the match table: no more data will come.
     pub fn close(&mut self) {
         self.table = None;
     }
@@ -330,13 +334,13 @@ impl Segmenter {
         Ok(())
     }
 
-    /// Raw bytes that went to all streams; to be asked before [`Segmenter::finish`].
+    /// Raw bytes appended to all streams. Call it before [`Segmenter::finish`].
     pub fn fresh_len(&self) -> u64 {
         self.histories.iter().map(History::own_len).sum()
     }
 }
 
-/// Appends `bytes` to `stream`, and hands on the blocks that they fill.
+/// Appends `bytes` to `stream` and hands full blocks to the sink.
 fn append(
     history: &mut History,
     sink: &mut dyn SegmentSink,
@@ -354,7 +358,7 @@ fn append(
     Ok(())
 }
 
-/// The hash of the window before `at`.
+/// Gear hash of the window that ends at `at`.
 fn warm(data: &[u8], at: usize) -> u64 {
     let start = at.saturating_sub(WINDOW_LEN);
     data[start..at]
@@ -362,8 +366,8 @@ fn warm(data: &[u8], at: usize) -> u64 {
         .fold(0, |h, &b| (h << 1).wrapping_add(GEAR[usize::from(b)]))
 }
 
-/// The samples of a block by itself: hash, and the end of what was hashed. 16 bytes of memory for
-/// as many of the block at most.
+/// Samples of one block: the hash, and the end of the bytes that it covers. They take at most one
+/// byte of memory per byte of the block.
 fn samples(block: &[u8], shift: u32) -> Vec<(u64, u32)> {
     let mut found = Vec::new();
     let (mut at, mut hash, mut last_sample) = (0, 0, 0);
@@ -378,8 +382,8 @@ fn samples(block: &[u8], shift: u32) -> Vec<(u64, u32)> {
     found
 }
 
-/// Rolls on from `at` to behind the next sampled byte, or to the end or `HELD_LEN` bytes on.
-/// Returns where, and whether it is a sample.
+/// Advances the rolling hash from `at` to behind the next sample, at most `HELD_LEN / 2` bytes.
+/// Returns the position reached, and whether it is a sample.
 fn next_sample(data: &[u8], at: usize, hash: &mut u64, shift: u32) -> (usize, bool) {
     let end = data.len().min(at + HELD_LEN / 2);
     let mut h = *hash;

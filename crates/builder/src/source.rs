@@ -1,4 +1,4 @@
-//! Where the bytes of a scanned file come from: a directory on disk, or an image.
+//! Source of the bytes of a scanned file: a directory on disk, or an image.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek};
@@ -10,7 +10,7 @@ use weald_format::tree_digest::ContentHasher;
 use weald_format::{Error, Result};
 use weald_image::{Image, Inode};
 
-/// What a tree was scanned from.
+/// Source of a scanned tree.
 pub enum Origin {
     /// A directory, open.
     Directory(OwnedFd),
@@ -22,18 +22,19 @@ pub enum Origin {
         dir: OwnedFd,
         /// The image.
         image: Arc<Image>,
-        /// The shard of the entries that come from the image.
+        /// Index of the shard with the entries that come from the image.
         image_shard: usize,
-        /// Bytes of a path in the tree that stand before the path in the directory.
+        /// Length of the prefix that paths in the tree have compared with paths in the directory,
+        /// bytes.
         at_len: usize,
     },
 }
 
-/// Device of the inodes of an image to which a directory is added; no file system has it.
+/// Device number of the inodes that come from an image; no file system has it.
 pub const IMAGE_DEV: u64 = u64::MAX;
 
 impl Origin {
-    /// The shard of the entries that stay as they are in the image.
+    /// Index of the shard of the entries kept from the image.
     pub fn image_shard(&self) -> Option<usize> {
         match self {
             Self::Added { image_shard, .. } => Some(*image_shard),
@@ -44,9 +45,9 @@ impl Origin {
 
 /// A regular file, open for reading.
 pub enum SourceFile {
-    /// On disk.
+    /// A file on disk.
     Disk(File),
-    /// In an image.
+    /// A file in an image.
     Stored(Arc<Image>, Box<Inode>),
 }
 
@@ -60,7 +61,7 @@ impl std::fmt::Debug for SourceFile {
 }
 
 impl SourceFile {
-    /// Where its data lies.
+    /// Returns the data runs of the file.
     ///
     /// # Errors
     /// `Io`; `Corrupt` in an image.
@@ -71,8 +72,7 @@ impl SourceFile {
         }
     }
 
-    /// Appends the bytes from the start of the file on to `data`, `len` of them or as many as there
-    /// are.
+    /// Appends `len` bytes from the start of the file to `data`, fewer if the file is shorter.
     ///
     /// # Errors
     /// `Io`; `Corrupt` in an image.
@@ -80,7 +80,7 @@ impl SourceFile {
         match self {
             Self::Disk(file) => {
                 let mut file = file;
-                // Looking for holes has moved the offset.
+                // The search for holes has moved the file offset.
                 let read = file
                     .rewind()
                     .and_then(|()| file.take(len).read_to_end(data));
@@ -93,10 +93,10 @@ impl SourceFile {
         }
     }
 
-    /// Fills `run` with the bytes that begin at `start`.
+    /// Fills `run` with the bytes from `start` on.
     ///
     /// # Errors
-    /// `Io`; [`is_cut`] tells where the file ends before the run. `Corrupt` in an image.
+    /// `Io`; [`is_cut`] tells if the file ends before the run does. `Corrupt` in an image.
     pub fn read_run(&self, run: &mut [u8], start: u64) -> Result<()> {
         let file = match self {
             Self::Disk(file) => file,
@@ -119,14 +119,14 @@ fn ended_early(error: std::io::Error) -> Error {
     Error::io("changed while it was read", cause)
 }
 
-/// Whether a file ended before the end that it had when it was opened.
+/// Whether the error means that a file ended before the length it had when it was opened.
 pub fn is_cut(error: &Error) -> bool {
     error
         .io_source()
         .is_some_and(|e| e.kind() == ErrorKind::UnexpectedEof)
 }
 
-/// The layout of a file: where its data lies.
+/// Length and data runs of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes, holes included.
@@ -138,7 +138,7 @@ pub struct Layout {
 impl Layout {
     fn of_file(file: &File) -> Result<Self> {
         let stat = weald_sys::stat_fd(file).map_err(|e| Error::io("cannot be examined", e))?;
-        // Not asked of st_blocks: what else a file system counts there (xattrs, trees of extents)
+        // Do not use st_blocks: file systems count other data in it (xattrs, extent trees), which
         // would hide small holes.
         let runs = match stat.size {
             0 => Vec::new(),
@@ -167,14 +167,14 @@ impl Layout {
         }
     }
 
-    /// Bytes of data.
+    /// Bytes of data, without holes.
     pub fn data_len(&self) -> u64 {
         self.runs
             .as_ref()
             .map_or(self.len, |runs| runs.iter().map(|r| r.end - r.start).sum())
     }
 
-    /// The hasher for contents of this layout.
+    /// Returns the hasher for contents of this layout.
     pub fn hasher(&self) -> ContentHasher {
         match &self.runs {
             None => ContentHasher::dense(),

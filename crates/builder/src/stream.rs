@@ -1,9 +1,9 @@
-//! An image of a tree that comes as a stream: no directory on disk, and nothing kept of what has
-//! passed.
+//! Builds an image of a tree that comes as a stream: no directory on disk, and nothing kept of the
+//! part that has passed.
 //!
-//! First the source hands over its contents, then its tree, directory by directory: a directory
-//! comes whole, before those in it. What is held are the directories on the way to the one that
-//! comes, so a tree may have any number of entries.
+//! The source first hands over its contents, then its tree, directory by directory. A directory
+//! comes whole and before its subdirectories. The builder holds only the directories on the path to
+//! the current one, so a tree may have any number of entries.
 
 mod contents;
 mod tree;
@@ -30,39 +30,38 @@ use weald_io::OutputFile;
 pub use crate::pipeline::spool_dir;
 pub use crate::tree_writer::LinkInfo;
 
-/// Entries between two looks at the clock.
+/// Entries between two progress reports.
 const TELL_COUNT: u64 = 1 << 16;
 
 /// A tree that comes as a stream.
 pub trait TreeSource {
-    /// What is known of it. Asked once before the contents, and once more when they have passed:
-    /// then it must be right.
+    /// Facts about the stream. The builder asks before the contents, when estimates are enough, and
+    /// again after them, when the values must be right.
     fn size(&self) -> StreamSize;
 
-    /// The root directory. Asked for when the contents have passed.
+    /// Returns the root directory. The builder asks after the contents.
     ///
     /// # Errors
     /// Its own.
     fn root(&self) -> Result<StreamRoot>;
 
-    /// Hands every content over; the source remembers the numbers that it gets for them. Equal
-    /// contents get one number.
+    /// Hands over every content. The source remembers the ids that `store` returns; equal contents
+    /// get the same id.
     ///
     /// # Errors
     /// Its own, and those of `store`.
     fn contents(&mut self, store: &mut dyn ContentStore) -> Result<()>;
 
-    /// Hands the tree over: the root's entries first, then for each directory among them in turn,
-    /// its entries, and so on. May be asked for more than once, and ends early where the sink says
-    /// so.
+    /// Hands over the tree in breadth-first order of directories: the entries of the root, then
+    /// those of each directory among them, and so on. The builder may call it several times. It
+    /// ends early if the sink returns false.
     ///
     /// # Errors
     /// Its own, and those of `sink`.
     fn tree(&mut self, sink: &mut dyn TreeSink) -> Result<()>;
 
-    /// Hands the tree over as a walk, depth first, and tells true; or false where it comes by
-    /// [`TreeSource::tree`]. All entries of a walk have one mtime, and no inode has two names.
-    ///
+    /// Hands over the tree as a depth-first walk and returns true, or returns false if it comes by
+    /// [`TreeSource::tree`]. All entries of a walk have the same mtime, and no inode has two names.
     /// # Errors
     /// Its own, and those of `sink`.
     fn walk(&mut self, sink: &mut dyn WalkSink) -> Result<bool> {
@@ -70,9 +69,8 @@ pub trait TreeSource {
         Ok(false)
     }
 
-    /// Hands over every name of an inode whose names lie in several directories, in the order of
-    /// their numbers. The root has number 1; then names count in the order in which
-    /// [`TreeSource::tree`] hands them over.
+    /// Hands over every name of each inode whose names lie in several directories, in the order of
+    /// their numbers. The root has number 1; the others count in the order of [`TreeSource::tree`].
     ///
     /// # Errors
     /// Its own, and those of `sink`.
@@ -108,31 +106,32 @@ impl StreamRoot {
     }
 }
 
-/// What is known of a stream.
+/// Facts about a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StreamSize {
-    /// Entries; 0 where nobody knows.
+    /// Number of entries; 0 if unknown.
     pub entry_count: u64,
-    /// Bytes of data in files; `None` where nobody knows.
+    /// Bytes of data in files; `None` if unknown.
     pub data_len: Option<u64>,
-    /// Most entries of one directory.
+    /// Maximum number of entries of one directory.
     pub directory_count_max: u64,
-    /// Most directories in each other.
+    /// Depth of the deepest directory.
     pub depth: u64,
-    /// Bytes of memory that the source itself may hold.
+    /// Memory that the source itself may hold, bytes.
     pub memory_len: u64,
-    /// All entries have one mtime, so that nobody need try where mtimes take less.
+    /// Whether all entries have the same mtime, so that the builder need not find out where mtimes
+    /// take less space.
     pub has_one_mtime: bool,
-    /// No content will come, so that packing them needs no memory.
+    /// Whether no content will come, so that compression needs no memory.
     pub has_no_contents: bool,
 }
 
 /// A content that can be read more than once.
 pub trait StreamBody {
-    /// Bytes, holes included; above 0.
+    /// Length in bytes, holes included; at least 1.
     fn content_len(&self) -> u64;
 
-    /// Where data lies, in order and not touching each other; `None` where there are no holes.
+    /// Data runs, ascending and not adjacent; `None` if there are no holes.
     fn runs(&self) -> Option<Vec<Range<u64>>>;
 
     /// Fills `out` with the bytes from `start` on.
@@ -144,37 +143,37 @@ pub trait StreamBody {
 
 /// Takes contents.
 pub trait ContentStore {
-    /// Stores a content, unless it is there, and tells its number.
+    /// Stores a content unless the image has it already, and returns its id.
     ///
     /// # Errors
-    /// `Io`, `Full`, `Limit`; `Invalid` where the build was interrupted.
+    /// `Io`, `Full`, `Limit`; `Invalid` if the build was interrupted.
     fn store(&mut self, body: &dyn StreamBody) -> Result<ContentId>;
 }
 
 /// Takes the tree.
 pub trait TreeSink {
-    /// The entries of the next directory, names in byte order. Returns whether more is wanted.
+    /// Takes the entries of the next directory, names in byte order. Returns false if no more are
+    /// needed.
     ///
     /// # Errors
-    /// `Io`, `Full`, `Limit`; `Invalid` for names out of order, and where the build was
-    /// interrupted.
+    /// `Io`, `Full`, `Limit`; `Invalid` for names out of order, or if the build was interrupted.
     fn directory(&mut self, entries: &[StreamEntry<'_>]) -> Result<bool>;
 }
 
-/// Takes the tree as a walk: the root is open; of each directory the entries come in byte order of
-/// their names, each subdirectory in its place.
+/// Takes the tree as a walk. The root is open at the start. The entries of a directory come in byte
+/// order of their names, each subdirectory at its position.
 pub trait WalkSink {
-    /// An entry of the open directory that is no directory itself.
+    /// Takes an entry of the open directory that is no directory itself.
     ///
     /// # Errors
-    /// `Io`, `Full`; `Limit` where the directories on the way take more memory than there is;
-    /// `Invalid` for names out of order, and where the build was interrupted.
+    /// `Io`, `Full`; `Limit` if the directories on the path take more memory than the budget has;
+    /// `Invalid` for names out of order, or if the build was interrupted.
     fn entry(&mut self, entry: &StreamEntry<'_>) -> Result<()>;
 
-    /// Opens a directory in the one that is open.
+    /// Opens a subdirectory of the open directory.
     fn enter(&mut self);
 
-    /// Closes the open directory; `entry` is its own.
+    /// Closes the open directory; `entry` is its own entry.
     ///
     /// # Errors
     /// As [`WalkSink::entry`].
@@ -186,7 +185,7 @@ pub trait WalkSink {
 pub struct StreamEntry<'a> {
     /// Name.
     pub name: &'a [u8],
-    /// What it is.
+    /// Kind.
     pub kind: FileKind,
     /// Permissions, owner, device.
     pub attributes: Attributes,
@@ -194,21 +193,22 @@ pub struct StreamEntry<'a> {
     pub mtime: Timestamp,
     /// Extended attributes.
     pub xattrs: Option<&'a XattrSet>,
-    /// Of a regular file its content, unless it is empty.
+    /// Content of a regular file; `None` if it is empty.
     pub content: Option<ContentId>,
-    /// Of a symlink its target; else empty.
+    /// Target of a symlink; empty for other kinds.
     pub target: &'a [u8],
-    /// Whether it shares its inode with other names.
+    /// Hard links.
     pub link: LinkInfo,
 }
 
-/// Builds an image of `source` at `target`, which appears only when complete.
+/// Builds an image of `source` at `target`. The image appears there only when it is complete.
 ///
 /// # Errors
-/// As [`crate::build_image`], and those of the source. `Unsupported` for appending, and for bases.
+/// As [`crate::build_image`], and those of the source. `Unsupported` for appending and for base
+/// images.
 /// # Cost
-/// One pass over contents (two over those of more than 4 MiB), one over the tree, and up to 2^20
-/// entries of it once more.
+/// Reads the contents once (those of more than 4 MiB twice), the tree once, and up to 2^20 of its
+/// entries once more.
 pub fn build_stream(
     source: &mut dyn TreeSource,
     target: &Path,
@@ -272,7 +272,7 @@ pub fn build_stream(
 
 fn tree_size(size: &StreamSize) -> TreeSize {
     TreeSize {
-        // Only the entries of the directories on the way are held.
+        // Only the entries of the directories on the current path are held.
         entry_count: size.directory_count_max,
         depth: size.depth,
         xattr_set_count: 0,
@@ -309,7 +309,7 @@ fn seal(
     Ok(outcome.report())
 }
 
-/// Tells how far it is, now and then.
+/// Reports progress at intervals.
 struct Teller<'a> {
     watch: &'a dyn Watch,
     stage: Stage,
@@ -333,12 +333,13 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// Begins a stage that reads `read_total` bytes; 0 where that is not known.
+    /// Begins a stage that reads `read_total` bytes; 0 if unknown.
     fn begin(&mut self, stage: Stage, read_total: u64) {
         (self.stage, self.read_total, self.read_len) = (stage, read_total, 0);
     }
 
-    /// Counts, tells if it is time, and ends the build if somebody wants that.
+    /// Adds to the counters, reports if the interval has passed, and fails if the build was
+    /// cancelled.
     fn tell(&mut self, entries: u64, len: u64, written_len: u64) -> Result<()> {
         let before = self.entry_count / TELL_COUNT;
         self.entry_count += entries;

@@ -1,5 +1,5 @@
-//! Threads that work side by side, and what they make in the order in which it was asked for; also
-//! where there may be no more of them.
+//! Worker threads whose results come in the order of the jobs. If the system allows no more
+//! threads, the work continues with fewer.
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use weald_format::{Error, Result};
 
-/// Starts a thread of `scope`.
+/// Starts a thread in `scope`.
 ///
 /// # Errors
-/// `Io` where the system has no thread to give (`ulimit -u`, the limits of a container).
+/// `Io` if the system refuses a thread (`ulimit -u`, the limits of a container).
 pub fn start<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,
@@ -20,13 +20,13 @@ pub fn start<'scope, T: Send + 'scope>(
         .map_err(|e| Error::io("starting a thread", e))
 }
 
-/// Has up to `width` threads make something of each item, and hands on what they made in the order
-/// of the items, whatever they take. No more than twice as many as there are threads are held.
+/// Calls `make` for each item on up to `width` threads and hands the results to `take` in the order
+/// of the items. At most twice `width` results are in memory.
 ///
 /// # Errors
-/// The first of `make`, in the order of the items.
+/// The first error of `make`, in the order of the items.
 /// # Panics
-/// Where `make` does.
+/// If `make` panics.
 pub fn in_order<T: Sync, U: Send>(
     width: usize,
     items: &[T],
@@ -45,7 +45,7 @@ pub fn in_order<T: Sync, U: Send>(
                     Ok(made) => made,
                     Err(panic) => std::panic::resume_unwind(panic),
                 },
-                // Without threads it takes longer.
+                // Without a thread the caller's thread does the work.
                 None => make(item),
             });
             made.collect()
@@ -56,8 +56,9 @@ pub fn in_order<T: Sync, U: Send>(
     Ok(())
 }
 
-/// Threads that make an `R` of each `J`, in any order; what they made is handed on in the order of
-/// submission. As many as [`Pool::in_flight_max`] says are held, so that memory has a limit.
+/// Threads that turn each job `J` into a result `R`. Jobs may finish in any order; results are
+/// handed on in the order of submission. At most [`Pool::in_flight_max`] jobs and results are in
+/// memory.
 pub struct Pool<J, R> {
     jobs: Sender<(u64, J)>,
     done: Receiver<(u64, Result<R>)>,
@@ -68,14 +69,15 @@ pub struct Pool<J, R> {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Takes what threads made.
+/// Takes the results of the threads.
 pub type Take<'a, R> = &'a mut dyn FnMut(R) -> Result<()>;
 
 impl<J: Send + 'static, R: Send + 'static> Pool<J, R> {
-    /// Starts `threads` threads, or as many as can be had, each with work of its own from `worker`.
+    /// Starts `threads` threads, or as many as the system allows. `worker` creates the state of
+    /// each.
     ///
     /// # Errors
-    /// `Io` where not one can be had.
+    /// `Io` if the system allows none.
     pub fn start<W>(threads: usize, name: &str, worker: &dyn Fn() -> W) -> Result<Self>
     where
         W: FnMut(J) -> Result<R> + Send + 'static,
@@ -102,15 +104,15 @@ impl<J: Send + 'static, R: Send + 'static> Pool<J, R> {
         })
     }
 
-    /// How many jobs are held at once, with what was made of them.
+    /// Maximum number of jobs in memory at once, results included.
     pub const fn in_flight_max(threads: u64) -> u64 {
         threads * 2 + 1
     }
 
-    /// Hands a job over, and hands on what is done until there is room for it.
+    /// Submits a job. It hands on finished results and waits until there is room for the job.
     ///
     /// # Errors
-    /// Those of jobs before, and of `take`.
+    /// Those of earlier jobs, and of `take`.
     pub fn submit(&mut self, job: J, take: Take<'_, R>) -> Result<()> {
         while let Ok(made) = self.done.try_recv() {
             self.hand_on(made, take)?;
@@ -125,8 +127,8 @@ impl<J: Send + 'static, R: Send + 'static> Pool<J, R> {
         Ok(())
     }
 
-    /// Passes on what was made elsewhere, behind the jobs before it: where it stands does not
-    /// depend on how fast they are.
+    /// Adds a result that was made elsewhere, after those of the jobs before it. Its position does
+    /// not depend on the speed of the threads.
     ///
     /// # Errors
     /// As [`Pool::submit`].
@@ -154,7 +156,7 @@ impl<J: Send + 'static, R: Send + 'static> Pool<J, R> {
         Ok(())
     }
 
-    /// Waits for all jobs and hands on what they made.
+    /// Waits for all jobs and hands on their results.
     ///
     /// # Errors
     /// As [`Pool::submit`].
@@ -165,7 +167,7 @@ impl<J: Send + 'static, R: Send + 'static> Pool<J, R> {
         Ok(())
     }
 
-    /// The same; the threads end.
+    /// Waits as [`Pool::drain`] does, then ends the threads.
     ///
     /// # Errors
     /// As [`Pool::submit`].
@@ -193,7 +195,7 @@ fn work<J, R>(
     mut make: impl FnMut(J) -> Result<R>,
 ) {
     while let Ok((no, job)) = jobs.recv() {
-        // A panic must not leave the others waiting for this one.
+        // A panic must not leave the other threads waiting for this one.
         let made = catch_unwind(AssertUnwindSafe(|| make(job)));
         if done
             .send((no, made.unwrap_or_else(|_| Err(panicked()))))
@@ -208,15 +210,15 @@ fn work<J, R>(
 mod tests {
     use super::*;
 
-    /// Would catch: results that come in the order of their threads, are lost at the end of a
-    /// round, or come behind an error.
+    /// Would catch: results in the order in which threads end, results lost at the end of a round,
+    /// results after an error.
     #[test]
     fn what_threads_make_comes_in_order() {
         let items: Vec<u64> = (0..23).collect();
         for width in [0, 1, 3, 64] {
             let mut taken = Vec::new();
             let make = &|&item: &u64| {
-                // The first of a round has the most to do.
+                // The first item of a round takes longest.
                 let turns = (3 - item % 3) * 100_000;
                 assert!((0..turns).fold(item, |a, b| std::hint::black_box(a ^ b)) < u64::MAX);
                 Ok(item * 2)
@@ -234,8 +236,8 @@ mod tests {
         }
     }
 
-    /// Would catch: results out of order, passed ones before the jobs they follow, more in flight
-    /// than may be, an error or a panic that leaves the others waiting.
+    /// Would catch: results out of order; passed results before those of earlier jobs; more jobs in
+    /// flight than allowed; an error or a panic that leaves other threads waiting.
     #[test]
     fn a_pool_hands_on_in_the_order_of_submission() {
         let slow_first = || {

@@ -1,4 +1,4 @@
-//! The times overlay on its way to the image: times in the order of names, cut into pages.
+//! Writes the times overlay: times in the order of names, divided into pages.
 
 use crate::tree_writer::Out;
 use weald_format::container::RecordType;
@@ -6,16 +6,16 @@ use weald_format::limits::{TIMES_PER_PAGE, TIMES_PER_RUN};
 use weald_format::pages::{TimesPage, TimesRun};
 use weald_format::{Result, Timestamp};
 
-/// Writes the times of all names. Times in equal steps, where there are as many as a page holds one
-/// by one, and more, become runs.
+/// Writes the times of all names. Times in equal steps become a run if there are at least as many
+/// as a page of single times holds.
 #[derive(Default)]
 pub struct TimesWriter {
     /// Times that are in no page yet, and those of them from the first on that are in equal steps.
     pending: Vec<Timestamp>,
     even_count: usize,
-    /// The steps of the first two.
+    /// The run that the first two times define.
     run: Option<TimesRun>,
-    /// Times of the run that is open; then nothing is pending.
+    /// Length of the open run, in times; nothing is pending while a run is open.
     run_count: u64,
 }
 
@@ -62,7 +62,7 @@ impl TimesWriter {
         }
     }
 
-    /// Writes what is in no page yet.
+    /// Writes the times that are in no page yet.
     ///
     /// # Errors
     /// As [`TimesWriter::push`].

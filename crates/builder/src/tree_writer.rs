@@ -1,7 +1,7 @@
-//! The tree on its way to the image: directories come in depth first, equal ones are written once.
+//! Writes the tree: takes directories depth first and writes equal ones once.
 //!
-//! Memory: the entries of the open directories, one digest and three numbers per distinct directory
-//! that is remembered, one page of each kind. Nothing is kept per entry.
+//! Memory: the entries of the open directories; a digest and three numbers for each remembered
+//! directory; one page of each kind. Nothing is kept per entry.
 
 mod keys;
 mod open;
@@ -19,20 +19,20 @@ use weald_format::pages::{self, Template};
 use weald_format::{Attributes, ContentId, Digest, Error, Result, Timestamp, XattrSet};
 use weald_image::Image;
 
-/// Trees up to this many entries get blocks of `ENTRIES_PER_BLOCK`: all of them decoded fit in a
-/// reader's cache.
+/// Largest tree, in entries, that gets blocks of `ENTRIES_PER_BLOCK`: all its decoded blocks fit in
+/// a reader's cache.
 const SMALL_TREE_COUNT: u64 = 1 << 21;
-/// Entries per block of larger trees, where a random look-up mostly decodes a block.
+/// Entries per block of larger trees, where a random lookup usually decodes a block.
 const LARGE_TREE_BLOCK: usize = 1024;
-/// Names and targets that one entry block may gather before it is closed early, bytes.
+/// Bytes of names and targets at which an entry block is closed early.
 const BLOCK_TEXT_MAX: usize = 1 << 20;
-/// Xattr sets that one page may gather before it is closed early, bytes.
+/// Bytes of xattr sets at which a page is closed early.
 const XATTR_PAGE_MAX: usize = 1 << 20;
 
-/// What a regular file or symlink entry shows besides its attributes.
+/// Content of an entry that is no directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// Nothing: devices, fifos, sockets.
+    /// None: devices, fifos, sockets.
     None,
     /// Empty regular file.
     Empty,
@@ -45,21 +45,20 @@ pub enum Body<'a> {
 /// How an entry shares its inode with other names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkInfo {
-    /// It does not.
+    /// The inode has one name.
     Single,
-    /// Only with names of the same directory: how many there are, and how many entries before this
-    /// one the first is.
+    /// All names of the inode are in this directory.
     Inside {
         /// Names of the inode.
         nlink: u64,
         /// Entries back to the first of them.
         back: u64,
     },
-    /// With names of other directories: the side table says more.
+    /// The inode has names in several directories; the side table of links has the details.
     Across,
 }
 
-/// One entry as the tree writer takes it.
+/// An entry for the tree writer.
 #[derive(Debug, Clone, Copy)]
 pub struct NewEntry<'a> {
     /// Name: 1 … 255 bytes, no slash, no NUL, not `.` or `..`; empty for the root.
@@ -68,17 +67,17 @@ pub struct NewEntry<'a> {
     pub kind: EntryKind,
     /// Permissions, owner, device.
     pub attributes: Attributes,
-    /// mtime, atime, ctime, btime; those that the writer's mask names count.
+    /// mtime, atime, ctime, btime. Only those in the writer's mask are stored.
     pub times: [Timestamp; 4],
     /// Extended attributes, if it has any.
     pub xattrs: Option<&'a XattrSet>,
-    /// What it shows.
+    /// Content, or target of a symlink.
     pub body: Body<'a>,
     /// Hard links.
     pub link: LinkInfo,
 }
 
-/// What a finished directory is known by.
+/// Facts about a finished directory.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     id: u64,
@@ -86,7 +85,7 @@ struct Known {
     links_across: bool,
 }
 
-/// What became of the tree.
+/// Result of writing the tree.
 #[derive(Debug, Clone, Copy)]
 pub struct TreeSummary {
     /// Names, the root included.
@@ -95,7 +94,7 @@ pub struct TreeSummary {
     pub entry_count: u64,
     /// Distinct directories.
     pub template_count: u64,
-    /// Digest of the logical root entry; hard links across directories are not in it yet.
+    /// Digest of the logical root entry, without hard links across directories.
     pub root_digest: Digest,
 }
 
@@ -108,7 +107,7 @@ pub struct TreeWriter {
     /// Closed directories, whose memory is used again.
     spare: Vec<OpenDirectory>,
     known: KnownDirs<Known>,
-    /// Nothing is known but what this writer wrote.
+    /// Whether all known templates come from this writer, none from an older generation.
     is_alone: bool,
     attributes: HashMap<Attributes, u64>,
     last_attributes: Option<(Attributes, u64)>,
@@ -122,15 +121,15 @@ pub struct TreeWriter {
     block: EntryBlockBuilder,
 }
 
-/// Digest of an xattr set, as the tree digest counts it.
+/// Digest of an xattr set for the tree digest.
 pub fn xattr_digest(set: &XattrSet) -> Digest {
     Digest::of(&pages::encode_xattrs(std::slice::from_ref(set)))
 }
 
 impl TreeWriter {
-    /// A writer whose entries carry the times that `mask` names (see [`time_mask`]). With
-    /// `measure_only` nothing is encoded or written, only counted. `entry_count` is about how many
-    /// entries will come.
+    /// Creates a writer whose entries carry the times in `mask` (see [`time_mask`]). With
+    /// `measure_only` it only counts and writes nothing. `entry_count` is the approximate number of
+    /// entries to come.
     pub fn new(mask: u8, entry_count: u64, measure_only: bool) -> Self {
         Self {
             mask,
@@ -157,18 +156,19 @@ impl TreeWriter {
         }
     }
 
-    /// Remembers no more distinct directories than fit in `memory_len` bytes. Others that come
-    /// again are written again, which takes room and changes nothing else.
+    /// Limits the memory for known directories to `memory_len` bytes. A directory that was
+    /// forgotten and comes again is written again, which costs space and changes nothing else.
     pub fn limit_known(&mut self, memory_len: u64) {
         self.known.limit(memory_len);
     }
 
-    /// Goes on behind the tree of `image`: what it has is not written again.
+    /// Loads the attributes, xattr sets and templates of `image`, so that none of them is written
+    /// again.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     /// # Cost
-    /// Decodes all its entries; a key and two numbers of memory a template.
+    /// Decodes all entries of `image`; memory for a key and two numbers per template.
     pub fn go_on(&mut self, image: &Image) -> Result<()> {
         for attributes in image.all_attributes()? {
             let id = self.attributes.len() as u64;
@@ -206,22 +206,23 @@ impl TreeWriter {
         })
     }
 
-    /// Opens a directory; its entries follow, then [`TreeWriter::leave`] with the directory's own
+    /// Opens a directory. Its entries follow, then [`TreeWriter::leave`] with the directory's own
     /// entry.
     pub fn enter(&mut self) {
         let directory = self.spare.pop();
         self.open.push(directory.unwrap_or_else(OpenDirectory::new));
     }
 
-    /// Entries of the open directories.
+    /// Number of entries of all open directories.
     pub fn open_entry_count(&self) -> u64 {
         self.open.iter().map(|d| d.entries.len() as u64).sum()
     }
 
-    /// Adds an entry that is no directory to the open directory. Names must come in byte order.
+    /// Adds an entry that is no directory to the innermost open directory. Names must come in byte
+    /// order.
     ///
     /// # Errors
-    /// `Io`, `Full`; `Invalid` for names out of order.
+    /// `Io`, `Full`; `Invalid` if names are out of order.
     pub fn add(&mut self, out: &mut Out<'_>, entry: &NewEntry<'_>) -> Result<()> {
         let body = match entry.body {
             Body::Content(id, _) => id.0,
@@ -234,7 +235,7 @@ impl TreeWriter {
         }
     }
 
-    /// Closes the open directory, whose own entry in its parent is `entry`.
+    /// Closes the innermost open directory and adds `entry`, its own entry, to its parent.
     ///
     /// # Errors
     /// As [`TreeWriter::add`].
@@ -308,7 +309,8 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// The template of `directory`: the known one, unless it has to be the last and is not.
+    /// Returns the template of `directory` and writes it if it is new. With `is_last` it must be
+    /// the last template, so an earlier equal one is written again.
     fn template_of(
         &mut self,
         out: &mut Out<'_>,
@@ -349,10 +351,9 @@ impl TreeWriter {
         Ok(known)
     }
 
-    /// What tells the template of `directory` from all others. Where entries carry mtimes and no
-    /// other time, directories of one logical digest are of one template, so that nothing need be
-    /// digested twice; but which names are those of inodes that have others elsewhere it does not
-    /// say.
+    /// Key of the template of `directory`. If entries carry mtimes and no other times, the logical
+    /// digest serves as key, so that nothing is digested twice. The logical digest does not say
+    /// which names share an inode with names elsewhere; such directories need a key of their own.
     fn key_of(&self, directory: &OpenDirectory, logical: &Digest) -> [u8; 32] {
         if self.is_alone && self.mask == time_mask::MTIME && !directory.links_across {
             return logical.0;
@@ -467,8 +468,8 @@ impl TreeWriter {
         }
     }
 
-    /// Writes what is still open: the template that holds the root, and the last page of
-    /// everything. The root must have been left.
+    /// Writes everything that is still buffered: the template that holds the root, and the last
+    /// page of each kind. The root must have been left.
     ///
     /// # Errors
     /// As [`TreeWriter::add`].
@@ -498,16 +499,16 @@ impl TreeWriter {
     }
 }
 
-/// Where the tree writer's records go.
+/// Destination of the tree writer's records.
 pub struct Out<'a> {
     /// The image.
     pub image: &'a mut ImageWriter,
-    /// The metadata writer before it.
+    /// The metadata writer, which encodes records and hands them to the image.
     pub metadata: &'a mut MetadataWriter,
 }
 
 impl Out<'_> {
-    /// Hands a raw metadata record on.
+    /// Hands a raw metadata record to the metadata writer.
     ///
     /// # Errors
     /// `Io`, `Full`, `Limit`.
@@ -517,7 +518,7 @@ impl Out<'_> {
     }
 }
 
-/// The mask for entries that carry these times.
+/// Returns the mask for entries that carry these times.
 pub fn mask_of(mtime: bool, atime: bool, ctime: bool, btime: bool) -> u8 {
     let bit = |on: bool, bit: u8| if on { bit } else { 0 };
     bit(mtime, time_mask::MTIME)
@@ -543,7 +544,7 @@ mod tests {
         }
     }
 
-    /// Three times two hundred directories, each with a file of its own name.
+    /// Writes 600 directories with 200 distinct contents: each has one file, named by a number.
     fn written(known_len: Option<u64>) -> TreeSummary {
         let mut image = ImageWriter::begin(Sink::Count).unwrap();
         let mut metadata = MetadataWriter::new(1);
@@ -570,7 +571,7 @@ mod tests {
         writer.finish(&mut out).unwrap()
     }
 
-    /// Would catch: a limit of what is remembered that changes the tree, or that is none.
+    /// Would catch: a memory limit that changes the tree, or that has no effect.
     #[test]
     fn what_is_forgotten_is_written_again_and_the_tree_is_the_same() {
         let (all, some) = (written(None), written(Some(4 << 10)));

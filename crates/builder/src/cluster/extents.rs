@@ -1,4 +1,4 @@
-//! Extents that wait, in a spool.
+//! A spool of extents that wait for their final addresses.
 
 use weald_format::Result;
 use weald_format::pages::{BaseRun, Extent, ExtentRun, Source};
@@ -6,10 +6,10 @@ use weald_io::{ReadAt, Spool};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Extents that are written, and read, at once.
+/// Extents written and read at once.
 const BATCH_COUNT: usize = 4096;
 
-/// What a record is.
+/// Kinds of records.
 const HOLE: u8 = 0;
 const STREAM: u8 = 1;
 const BASE: u8 = 2;
@@ -18,11 +18,11 @@ const BASE: u8 = 2;
 #[repr(C)]
 struct Record {
     kind: u8,
-    /// Stream or base.
+    /// Number of the stream or base.
     no: u8,
-    /// Extents that it stands for.
+    /// Number of extents that the record stands for.
     count: U32,
-    /// Where it begins there.
+    /// Start address in the stream or base.
     start: U64,
     len: U64,
 }
@@ -62,20 +62,20 @@ impl Record {
     }
 }
 
-/// The spool.
+/// A spool of extents.
 pub struct ExtentSpool {
     spool: Spool,
     batch: Vec<Record>,
 }
 
 impl ExtentSpool {
-    /// Waiting in `spool`, which is empty.
+    /// Uses `spool`, which is empty.
     pub fn new(spool: Spool) -> Self {
         let batch = Vec::with_capacity(BATCH_COUNT);
         Self { spool, batch }
     }
 
-    /// Takes the next.
+    /// Appends an extent, or a run of `count` extents.
     ///
     /// # Errors
     /// `Io`, `Full`.
@@ -87,7 +87,7 @@ impl ExtentSpool {
         }
     }
 
-    /// Puts away what is open.
+    /// Writes the open batch to the spool.
     ///
     /// # Errors
     /// As [`ExtentSpool::push`].
@@ -97,7 +97,7 @@ impl ExtentSpool {
         Ok(())
     }
 
-    /// Visits all that were put away, in order.
+    /// Visits all written extents, in order.
     ///
     /// # Errors
     /// `Io`; those of `visit`.
@@ -126,7 +126,7 @@ const EMPTY: Extent = Extent {
 mod tests {
     use super::*;
 
-    /// Would catch: extents that come back in another order, or as something else, across batches.
+    /// Would catch: extents that come back reordered or changed, across batches.
     #[test]
     fn extents_come_back_as_they_went() {
         let dir = tempfile::tempdir().unwrap();

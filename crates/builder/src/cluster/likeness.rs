@@ -1,35 +1,35 @@
-//! Which pieces of data resemble each other, and in which order they lie so that those lie
-//! together.
+//! Finds pieces of data that resemble each other, and an order in which they are adjacent.
 
 use crate::match_table::GEAR;
 
-/// Bits that the hash moves on by with every byte: so it knows the last 21 bytes. What differs
-/// every few dozen bytes shares no longer strings.
+/// Bits by which each byte shifts the hash, so that it covers the last 21 bytes. Data with
+/// differences every few dozen bytes has no longer strings in common.
 const SHIFT: u32 = 3;
-/// One place in 2^this is looked at.
+/// The fraction of positions that is sampled is 1 / 2^`SAMPLE_BITS`.
 const SAMPLE_BITS: u32 = 7;
-/// Features of a piece at most: its smallest hashes, so that pieces that share strings share
+/// Maximum number of features of a piece: its smallest hashes. Pieces that share strings share
 /// features (Broder 1997).
 pub const FEATURES_MAX: usize = 64;
-/// Earlier pieces that a feature may lead to, the newest.
+/// Number of earlier pieces examined per feature, newest first.
 const CANDIDATES_MAX: usize = 16;
-/// A piece lies beside another if they share this part of its features at least.
+/// A piece is placed next to another if they share at least 1 / `SHARE_MIN` of its features.
 const SHARE_MIN: usize = 10;
 
-/// A hash of a string in a piece, and the number of the piece.
+/// Hash of a string in a piece, and the number of the piece.
 pub type Feature = (u32, u32);
 
-/// Adds the features of piece `no` to `features`; `scratch` is used again.
+/// Adds the features of piece `no` to `features`. `scratch` is a reusable buffer.
 ///
 /// # Cost
-/// About 1 ns a byte.
+/// About 1 ns per byte.
 pub fn take_features(piece: &[u8], no: u32, scratch: &mut Vec<u32>, features: &mut Vec<Feature>) {
     scratch.clear();
     let mut hash = 0u64;
     for &byte in piece {
         hash = (hash << SHIFT).wrapping_add(GEAR[usize::from(byte)]);
         if hash >> (64 - SAMPLE_BITS) == 0 {
-            // The top bits are zero: others decide which hashes are small.
+            // The top bits of a sampled hash are zero: mix the hash, so that other bits decide
+            // which hashes are the smallest.
             scratch.push((hash.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32);
         }
     }
@@ -39,15 +39,15 @@ pub fn take_features(piece: &[u8], no: u32, scratch: &mut Vec<u32>, features: &m
     features.extend(scratch.iter().map(|&hash| (hash, no)));
 }
 
-/// The order of `count` pieces with these `features`, which stand piece by piece: each piece behind
-/// the earlier one that it resembles most, or those behind that; the rest in order of their
-/// numbers.
+/// Returns the order of `count` pieces. `features` are sorted by piece. Each piece follows the
+/// earlier piece that it resembles most, or the pieces placed behind that one; pieces without such
+/// a piece keep the order of their numbers.
 ///
 /// # Cost
 /// O(features · (log features + candidates)).
 pub fn order(features: &[Feature], count: u32) -> Vec<u32> {
     let parents = parents(features, count);
-    // Children in the order of their numbers, as lists: first child, next sibling.
+    // Children of each piece, ascending, as linked lists: first child, next sibling.
     let (mut first, mut next) = (vec![NONE; count as usize], vec![NONE; count as usize]);
     for (no, &parent) in (0..count).zip(&parents).rev() {
         if parent != NONE {
@@ -60,7 +60,7 @@ pub fn order(features: &[Feature], count: u32) -> Vec<u32> {
         let mut no = root;
         loop {
             order.push(no);
-            // Below a root no sibling of its own is met: its `next` is never set.
+            // A root has no siblings: its `next` is never set.
             if next[no as usize] != NONE {
                 open.push(next[no as usize]);
             }
@@ -79,7 +79,7 @@ pub fn order(features: &[Feature], count: u32) -> Vec<u32> {
 /// No piece.
 const NONE: u32 = u32::MAX;
 
-/// For each piece the earlier one that shares most features with it, if these are enough.
+/// For each piece, the earlier piece that shares most features with it, if these are enough.
 fn parents(features: &[Feature], count: u32) -> Vec<u32> {
     let mut index = features.to_vec();
     index.sort_unstable();
@@ -125,7 +125,7 @@ mod tests {
         (0..len).map(|_| rng.next_u64() as u8).collect()
     }
 
-    /// `piece` with a byte changed in every `distance`.
+    /// Copies `piece` and changes one byte in every `distance`.
     fn edited(piece: &[u8], distance: usize) -> Vec<u8> {
         let mut piece = piece.to_vec();
         piece.iter_mut().step_by(distance).for_each(|b| *b ^= 0x55);
@@ -140,7 +140,7 @@ mod tests {
         order(&features, pieces.len() as u32)
     }
 
-    /// Would catch: pieces lost, twice there, or left where strangers are.
+    /// Would catch: pieces lost, duplicated, or left between unrelated ones.
     #[test]
     fn each_piece_follows_what_it_resembles_and_the_rest_stays_in_order() {
         let mut rng = Rng::new(5);
@@ -158,8 +158,8 @@ mod tests {
         assert_eq!(order_of(&tree), [0, 3, 6, 1, 4, 7, 2, 5]);
     }
 
-    /// Would catch: an order that is none, or endless work, where everything is alike, empty or
-    /// without features.
+    /// Would catch: an invalid order, or endless work, if all pieces are equal, empty or without
+    /// features.
     #[test]
     fn degenerate_pieces_are_ordered_too() {
         let mut pieces = vec![vec![0; 10_000]; 50];

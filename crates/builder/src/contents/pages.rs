@@ -1,4 +1,4 @@
-//! What contents become: blocks for the compressors; extents, recipes and contents on their pages.
+//! Hands blocks to the compressors and collects extents, recipes and contents into pages.
 
 use super::{ARM64, DEFLATE, INCOMPRESSIBLE, PAGE_CORRECTIONS_LEN_MAX, X86};
 use crate::cluster::Clusters;
@@ -17,7 +17,7 @@ use weald_format::pages::{BaseRun, ContentPage, Extent, ExtentPage, ExtentRun, H
 use weald_format::recipes::{Recipe, RecipePage};
 use weald_format::{Error, Result};
 
-/// Blocks to the compressors, extents to their pages.
+/// Pages of extents, recipes and contents, and the compressors that take the blocks.
 pub struct Pages<'a> {
     pub image: &'a mut ImageWriter,
     pub metadata: &'a mut MetadataWriter,
@@ -26,7 +26,7 @@ pub struct Pages<'a> {
     pub x86_codec: CodecSpec,
     pub arm64_codec: CodecSpec,
     pub extents: Vec<ExtentRun>,
-    /// Extents that they stand for.
+    /// Extents that the runs in `extents` stand for.
     pub extent_count: usize,
     pub heads: Heads,
     pub logical_len: u64,
@@ -36,11 +36,11 @@ pub struct Pages<'a> {
     pub corrections_len: usize,
     /// Bytes that all recipes so far make.
     pub made_len: u64,
-    /// Most bytes that one of them makes.
+    /// Longest output of a single recipe, bytes.
     pub recipe_len_max: u64,
-    /// Where the blocks that end streams find a history.
+    /// Finds histories for the last blocks of streams.
     pub tails: Option<Tails>,
-    /// Where blocks wait to be put in order.
+    /// Reorders the blocks of compressed streams; `None` if they keep their order.
     pub clusters: Option<Clusters>,
 }
 
@@ -50,8 +50,8 @@ impl SegmentSink for Pages<'_> {
             return self.submit(stream, block, true);
         };
         clusters.hold(stream, &block)?;
-        // One goes on for one that comes, so that compressors have work while files are read, and
-        // the order in the file follows from the files alone.
+        // Hand on one block for each block that comes, so that compressors have work while files
+        // are read. The order in the image then depends on the files alone.
         match clusters.ready()? {
             Some(ready) => self.submit(ready.stream, ready.raw, false),
             None => Ok(()),
@@ -70,7 +70,7 @@ impl SegmentSink for Pages<'_> {
     }
 }
 
-/// The two as one, where the second goes on where the first ends.
+/// Joins two runs into one if the second continues the first.
 fn merged(first: &ExtentRun, second: &ExtentRun) -> Option<ExtentRun> {
     let len = first.logical_len() + second.logical_len();
     match (first, second) {
@@ -98,8 +98,8 @@ fn merged(first: &ExtentRun, second: &ExtentRun) -> Option<ExtentRun> {
 }
 
 impl<'a> Pages<'a> {
-    /// Pages of an image to whose streams bytes are added at `heads`, behind `logical_len` bytes of
-    /// contents, of which recipes make `made_len`.
+    /// Creates pages for an image whose streams grow from `heads` on. The image already has
+    /// `logical_len` bytes of contents, and recipes make `made_len` bytes.
     pub fn new(
         image: &'a mut ImageWriter,
         metadata: &'a mut MetadataWriter,
@@ -132,7 +132,8 @@ impl<'a> Pages<'a> {
 }
 
 impl Pages<'_> {
-    /// Hands a block to the compressors; one that may end its stream has a history perhaps.
+    /// Hands a block to the compressors. A block that may be the last of its stream may get a
+    /// history.
     fn submit(&mut self, stream: u8, block: Arc<Vec<u8>>, may_be_last: bool) -> Result<()> {
         let (category, codec) = match stream {
             INCOMPRESSIBLE => (Category::Incompressible, CodecSpec::None),
@@ -153,11 +154,11 @@ impl Pages<'_> {
             .submit_after(self.image, target, block, earlier)
     }
 
-    /// Puts all that waits in order, and hands it on; `tell` hears now and then how many bytes are
-    /// left, and how long the image is.
+    /// Hands all waiting blocks on in their final order. After each block `tell` is called with the
+    /// bytes that still wait and the length of the image.
     ///
     /// # Errors
-    /// Those of the spool, of the blocks before, and of `tell`.
+    /// Those of the spool, of earlier blocks, and of `tell`.
     pub fn finish_clusters(&mut self, tell: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
         let Some(mut clusters) = self.clusters.take() else {
             return Ok(());
@@ -170,7 +171,7 @@ impl Pages<'_> {
         clusters.each_extent(&mut |run, count| self.put_run(run, count))
     }
 
-    /// The next piece of the logical space, which stands for `count` extents.
+    /// Adds the next piece of the logical space, which stands for `count` extents.
     pub fn run(&mut self, run: ExtentRun, count: usize) -> Result<()> {
         match &mut self.clusters {
             Some(clusters) => clusters.hold_extent(run, count),
@@ -184,7 +185,7 @@ impl Pages<'_> {
             return Err(Error::limit("more than 2^62 bytes of distinct contents"));
         }
         let merged = self.extents.last().and_then(|last| merged(last, &run));
-        // Two extents that are one count once; what a base has stays as it is there.
+        // Two own extents that are merged count as one. The extents of a base run are never merged.
         let added = match merged {
             Some(ExtentRun::Own(_)) => 0,
             _ => count,
@@ -209,7 +210,7 @@ impl Pages<'_> {
         }
         let len = extents.iter().map(ExtentRun::logical_len).sum();
         let bytes = ExtentPage::encode_runs(&extents, &mut self.heads);
-        // What bases have was read a moment ago.
+        // The runs of bases were read from the base a moment ago; only the rest is parsed here.
         let parsed = ExtentPage::parse_with_bases(&bytes, &mut |run, take| {
             let source = Source::Hole;
             take(Extent {
@@ -224,7 +225,7 @@ impl Pages<'_> {
         self.push(RecordType::Extents, bytes, len)
     }
 
-    /// Adds `recipe`, which makes what comes next in the stream of what recipes make.
+    /// Adds `recipe`, which makes the next bytes of the stream of recipes.
     pub fn recipe(&mut self, recipe: Recipe) -> Result<()> {
         let len = recipe.len;
         self.corrections_len += recipe.corrections.len();
@@ -238,7 +239,7 @@ impl Pages<'_> {
         Ok(())
     }
 
-    /// The next piece of the logical space is what recipes make from `address` on.
+    /// The next `len` bytes of the logical space are the data that recipes make from `address` on.
     pub fn made(&mut self, address: u64, len: u64) -> Result<()> {
         self.extent(Extent {
             len,

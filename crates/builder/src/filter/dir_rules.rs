@@ -1,23 +1,23 @@
-//! Rules that files in the directories themselves hold: rsync's `dir-merge`. They stand where the
-//! rule that names the files stands, those of a directory before those that it inherits from the
-//! directory above.
+//! Rules from filter files in the directories themselves (rsync's `dir-merge`). They take the
+//! position of the rule that names the files. The rules of a directory come before those that it
+//! inherits from its parent.
 
 use super::{Rule, Verdict, lines};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::{Error, ErrorKind, Result};
 
-/// A file of rules may have so many bytes.
+/// Longest filter file, bytes.
 pub const FILE_LEN_MAX: u64 = 64 << 10;
-/// Bytes of memory that the rules of all directories being read may take at once: those of a
-/// directory are kept as long as one below it waits to be read.
+/// Memory that the rules of all directories being read may take, bytes. The rules of a directory
+/// stay in memory while any directory below it waits to be read.
 pub const RULES_LEN_MAX: u64 = 32 << 20;
 
-/// Bytes of memory that rules of directories take now; clones count together.
+/// Memory that the rules of directories take now, bytes; clones share the counter.
 #[derive(Debug, Clone, Default)]
 pub struct Held(Arc<AtomicU64>);
 
-/// What one list has of it.
+/// Part of that memory that one list takes.
 #[derive(Debug)]
 struct Share {
     all: Held,
@@ -25,7 +25,7 @@ struct Share {
 }
 
 impl Share {
-    /// Counts `len` bytes more.
+    /// Adds `len` bytes.
     fn grow(&mut self, len: u64) -> Result<()> {
         self.len += len;
         let before = self.all.0.fetch_add(len, Ordering::Relaxed);
@@ -44,32 +44,32 @@ impl Share {
     }
 }
 
-/// Gives the bytes of a file of rules by its name; `None` where there is no such regular file.
+/// Returns the content of a filter file by name; `None` if there is no such regular file.
 pub type ReadRules<'a> = dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>> + 'a;
 
-/// The same by the directory's path, relative to the source's root, and the name.
+/// Returns the content of a filter file by directory, relative to the source's root, and name.
 pub type ReadRulesOf<'a> = dyn FnMut(&[u8], &[u8]) -> Result<Option<Vec<u8>>> + 'a;
 
-/// How a file of rules is to be read.
+/// Syntax of a filter file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Syntax {
-    /// Every line is a pattern with this verdict; else lines are rules.
+    /// Every line is a pattern with this verdict; `None`: every line is a rule.
     pub plain: Option<Verdict>,
     /// Words instead of lines, and no comments.
     pub has_words: bool,
-    /// `!` clears the list even where every line is a pattern.
+    /// `!` clears the list even if every line is a pattern.
     pub is_cvs: bool,
-    /// Directories below do not inherit the rules.
+    /// Subdirectories do not inherit the rules.
     pub is_own: bool,
-    /// The file itself is left out.
+    /// The file itself is excluded.
     pub is_left_out: bool,
 }
 
 impl Syntax {
-    /// What the letters behind `merge,` or `dir-merge,` say.
+    /// Parses the modifiers after `merge,` or `dir-merge,`.
     ///
     /// # Errors
-    /// `Invalid` for other letters, and for some that contradict each other.
+    /// `Invalid` for other letters, and for letters that contradict each other.
     pub fn parse(letters: &[u8]) -> Result<Self> {
         let mut syntax = Self::default();
         for letter in letters {
@@ -104,7 +104,7 @@ impl Syntax {
         Ok(syntax)
     }
 
-    /// The lines or words of a file, each with its place.
+    /// Lines or words of a file, each with its place.
     pub fn pieces<'t>(&self, text: &'t [u8]) -> Vec<(&'t [u8], String)> {
         if !self.has_words {
             return lines(text).collect();
@@ -119,18 +119,18 @@ impl Syntax {
     }
 }
 
-/// A rule that names the files.
+/// A `dir-merge` rule.
 #[derive(Debug, Clone)]
 pub struct DirMerge {
     /// Name of the file in every directory.
     pub name: Vec<u8>,
-    /// How it is read.
+    /// Syntax of the files.
     pub syntax: Syntax,
-    /// Its place among the rules of this kind.
+    /// Index among the `dir-merge` rules.
     pub no: usize,
 }
 
-/// Rules of the file in one directory, and what it inherits.
+/// Rules of the filter file in one directory, and the inherited list.
 #[derive(Debug)]
 pub struct List {
     rules: Vec<Rule>,
@@ -150,7 +150,7 @@ impl Drop for List {
 }
 
 impl List {
-    /// No rules; what is added counts in `held`.
+    /// An empty list whose rules count in `held`.
     fn new(held: &Held) -> Self {
         Self {
             rules: Vec::new(),
@@ -162,7 +162,7 @@ impl List {
         }
     }
 
-    /// The first rule that `is_match`.
+    /// The first rule for which `is_match` is true.
     fn find(&self, is_match: &dyn Fn(&Rule) -> bool) -> Option<&Rule> {
         let mut list = Some(self);
         while let Some(here) = list {
@@ -176,20 +176,20 @@ impl List {
     }
 }
 
-/// What the files of one directory and of those above it say. Cheap to clone; empty where no rule
-/// names such files.
+/// Rules from the filter files of a directory and of those above it. Cheap to clone; empty if no
+/// rule names such files.
 #[derive(Debug, Clone, Default)]
 pub struct DirRules(Vec<Option<Arc<List>>>);
 
 impl DirRules {
-    /// The first rule of the files that `merge` names that `is_match`.
+    /// The first rule from the files of `merge` for which `is_match` is true.
     pub(super) fn find(&self, merge: &DirMerge, is_match: &dyn Fn(&Rule) -> bool) -> Option<&Rule> {
         self.0.get(merge.no)?.as_ref()?.find(is_match)
     }
 
-    /// The rules of `dir`, a path relative to the source's root without slashes at its ends, in a
-    /// directory whose rules are these; `read` gives the bytes of the file of a name, if `dir` has
-    /// one.
+    /// Returns the rules of `dir`, a subdirectory of the one with these rules. `dir` is relative to
+    /// the source's root, without slashes at its ends. `read` returns the content of a file in
+    /// `dir` by name, if there is one.
     pub(super) fn below(
         &self,
         merges: &[&DirMerge],
@@ -222,7 +222,7 @@ impl DirRules {
 }
 
 impl DirMerge {
-    /// Adds the rules of the file `text` at `path`, which lies in `dir`, to `list`.
+    /// Adds the rules of the file at `path` in `dir`, whose content is `text`, to `list`.
     fn fill(&self, list: &mut List, dir: &[u8], path: &str, text: &[u8]) -> Result<()> {
         for (piece, place) in self.syntax.pieces(text) {
             let place = format!("{path}, {place}");
@@ -264,7 +264,7 @@ impl DirMerge {
     }
 }
 
-/// What a line of such a file does.
+/// Effect of a line of a filter file.
 enum Step<'t> {
     Clear,
     Rule(Verdict, &'t [u8]),

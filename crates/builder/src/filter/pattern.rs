@@ -1,57 +1,57 @@
-//! One pattern of a filter and how it is compared with a path, as rsync does it.
+//! One pattern of a filter and its comparison with a path, compatible with rsync.
 //!
 //! # Source
-//! rsync(1), "PATTERN MATCHING RULES"; the oddities were found by comparing with rsync.
+//! rsync(1), "PATTERN MATCHING RULES"; details were found by comparison with rsync.
 
 /// A parsed pattern.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     tokens: Vec<Token>,
-    /// Ended with a slash: matches directories only.
+    /// The pattern ended with a slash: it matches directories only.
     is_dir_only: bool,
-    /// Ended with `***`: matches a directory as if its path ended with a slash.
+    /// The pattern ended with `***`: it matches a directory as if the path ended with a slash.
     is_whole_dir: bool,
     search: Search,
 }
 
-/// With which part of a path a pattern is compared.
+/// Part of a path that a pattern is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Search {
     /// The whole path.
     Whole,
-    /// The whole path behind a slash, so that `**/x` also finds `x` at the root.
+    /// The whole path after a slash, so that `**/x` also finds `x` at the root.
     WholeBehindSlash,
-    /// The last so many components.
+    /// The last components, as many as this.
     LastComponents(usize),
-    /// What follows any slash, or the whole.
+    /// The part after any slash, or the whole path.
     AnyTail,
 }
 
-/// What one piece of a pattern matches.
+/// A piece of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
     /// This byte.
     Byte(u8),
-    /// One byte but a slash.
+    /// One byte other than a slash.
     AnyByte,
-    /// Any bytes but slashes.
+    /// Any bytes other than slashes.
     Star,
     /// Any bytes.
     StarStar,
     /// One byte of a class, never a slash.
     Class(Box<[bool; 256]>),
-    /// Nothing: a malformed class.
+    /// Matches nothing: a malformed class.
     Never,
 }
 
 impl Pattern {
-    /// Bytes of memory behind it.
+    /// Heap memory of the pattern, bytes.
     pub fn heap_len(&self) -> usize {
         let classes = self.tokens.iter().filter(|t| matches!(t, Token::Class(_)));
         self.tokens.capacity() * size_of::<Token>() + classes.count() * size_of::<[bool; 256]>()
     }
 
-    /// Parses a pattern; every non-empty byte string is one. A malformed class matches nothing.
+    /// Parses a pattern. Every non-empty byte string is valid; a malformed class matches nothing.
     pub fn parse(pattern: &[u8]) -> Self {
         let is_dir_only = pattern.len() > 1 && pattern.ends_with(b"/");
         let body = if is_dir_only {
@@ -83,8 +83,8 @@ impl Pattern {
         }
     }
 
-    /// The same for a pattern in a file of the directory `dir`: a slash in front anchors it there.
-    /// `dir` is relative to the root, and its bytes mean themselves.
+    /// Parses a pattern from a file of directory `dir`: a leading slash anchors it there. `dir` is
+    /// relative to the root, and its bytes are taken literally.
     pub fn parse_below(dir: &[u8], pattern: &[u8]) -> Self {
         let mut parsed = Self::parse(pattern);
         if pattern.starts_with(b"/") && !dir.is_empty() {
@@ -94,7 +94,8 @@ impl Pattern {
         parsed
     }
 
-    /// Whether `path`, relative to the root and without a leading slash, is matched.
+    /// Whether the pattern matches `path`, which is relative to the root and without a leading
+    /// slash.
     pub fn matches(&self, path: &[u8], is_dir: bool) -> bool {
         if path.is_empty() || (self.is_dir_only && !is_dir) {
             return false;
@@ -132,7 +133,7 @@ impl Pattern {
     }
 }
 
-/// The last `count` components of `path`, if it has so many.
+/// The last `count` components of `path`, if it has as many.
 fn last_components(path: &[u8], count: usize) -> Option<&[u8]> {
     let mut slashes = path
         .iter()
@@ -172,7 +173,7 @@ fn tokens_of(pattern: &[u8]) -> Vec<Token> {
     tokens
 }
 
-/// Parses what follows `[`, up to and with the closing `]`.
+/// Parses the part after `[` up to the closing `]`.
 fn parse_class(rest: &mut &[u8]) -> Token {
     let mut class = Box::new([false; 256]);
     let is_negated = matches!(rest.first(), Some(b'!' | b'^'));
@@ -226,7 +227,7 @@ fn take_plain(rest: &mut &[u8]) -> Option<u8> {
     Some(byte)
 }
 
-/// The next byte of a class, a backslash before it removed.
+/// The next byte of a class; a backslash before it is removed.
 fn take_byte(rest: &mut &[u8]) -> Option<u8> {
     match take_plain(rest)? {
         b'\\' => take_plain(rest),
@@ -234,13 +235,13 @@ fn take_byte(rest: &mut &[u8]) -> Option<u8> {
     }
 }
 
-/// What `[:` in a class turned out to be.
+/// Result of parsing `[:` in a class.
 enum Named {
-    /// A class by name, such as `[:digit:]`, now consumed.
+    /// A named class such as `[:digit:]`, which was consumed.
     Class,
-    /// Just a `[`; nothing is consumed.
+    /// A plain `[`; nothing was consumed.
     Plain,
-    /// Without an end, or with an unknown name.
+    /// No end, or an unknown name.
     Malformed,
 }
 
@@ -278,14 +279,14 @@ fn named_class(name: &[u8]) -> Option<fn(&u8) -> bool> {
     })
 }
 
-/// How a comparison ended.
+/// Result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Match,
     No,
-    /// The text was too short: no later start can match either.
+    /// The text was too short: no later start can match.
     TextEnded,
-    /// A `*` came to a slash: only an earlier `**` can help.
+    /// A `*` reached a slash: only an earlier `**` can still match.
     StarEnded,
 }
 

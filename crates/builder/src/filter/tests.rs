@@ -1,16 +1,16 @@
-//! Tests of filters: by table, and against the real rsync.
+//! Tests of filters: a table, and comparison with the real rsync.
 
 use super::*;
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
-/// Rules of no directory.
+/// No rules from directories.
 fn none() -> DirRules {
     DirRules::default()
 }
 
-/// Files of rules that are nowhere.
+/// A reader that finds no filter files.
 fn nowhere(_: &[u8], _: &[u8]) -> Result<Option<Vec<u8>>> {
     Ok(None)
 }
@@ -108,7 +108,7 @@ fn rules_are_read_from_a_file() {
     assert_eq!(missing.kind(), weald_format::ErrorKind::NotFound);
 }
 
-/// A tree of short names in which most patterns below find something.
+/// Creates a tree of short names in which most patterns below match something.
 fn make_tree(root: &Path) {
     for dir in [
         "a/b/c",
@@ -136,8 +136,8 @@ fn make_tree(root: &Path) {
     }
 }
 
-/// What is left below `dir` when walked with the filter, directories with a trailing slash, as
-/// rsync lists them. `above` holds in the directory above.
+/// Lists the included paths below `dir` as rsync does: directories with a trailing slash. `above`
+/// are the rules in force in the parent.
 fn walk(root: &Path, dir: &[u8], above: &DirRules, filter: &Filter, found: &mut BTreeSet<Vec<u8>>) {
     let here = root.join(OsStr::from_bytes(dir));
     let read = &mut |name: &[u8]| crate::scan::read_dir_rules(&here, name);
@@ -161,7 +161,8 @@ fn walk(root: &Path, dir: &[u8], above: &DirRules, filter: &Filter, found: &mut 
     }
 }
 
-/// What rsync keeps, with `rules` as `--exclude=…` or what else `word` is.
+/// Lists the paths that rsync keeps with `rules` passed as `--exclude=…`, or as another option
+/// `word`.
 fn rsync(root: &Path, empty: &Path, word: &str, rules: &[String]) -> BTreeSet<Vec<u8>> {
     let mut command = Command::new("rsync");
     command.args(["-rn", "--out-format=%n", "-8"]);
@@ -189,8 +190,8 @@ fn unescape(line: &[u8]) -> Vec<u8> {
     text.replace("\\#134", "\\").into_bytes()
 }
 
-/// Patterns made of pieces that meet in odd ways; a multiplicative generator keeps them the same in
-/// every run.
+/// Generates patterns from pieces that interact in unusual ways. A multiplicative generator makes
+/// them the same in every run.
 fn generated_patterns(count: usize) -> Vec<String> {
     let pieces = [
         "a",
@@ -294,16 +295,16 @@ fn assert_like_rsync(root: &Path, empty: &Path, filter: &Filter, word: &str, rul
     );
 }
 
-/// Would catch: rules of directories that are inherited in the wrong order or not at all, anchored
-/// at the wrong place, cleared too far, or that stand at the wrong place among the others. The
-/// files are generated, and so is what they are asked for with.
+/// Would catch: rules of directories inherited in the wrong order or not at all, anchored at the
+/// wrong directory, cleared too far, or in the wrong position among the others. Files and queries
+/// are generated.
 #[test]
 fn the_real_rsync_agrees_about_rules_in_directories() {
     let temp = tempfile::tempdir().unwrap();
     let (root, empty) = (temp.path().join("tree"), temp.path().join("empty"));
     make_tree(&root);
     std::fs::create_dir(&empty).unwrap();
-    // A name of a directory with wildcards is a pattern to rsync, where it anchors rules.
+    // rsync treats a directory name with wildcards as a pattern when it anchors rules.
     std::fs::remove_dir_all(root.join("a*b")).unwrap();
     std::fs::remove_dir_all(root.join("d.d/e[x]")).unwrap();
     let dirs = [
@@ -337,7 +338,7 @@ fn the_real_rsync_agrees_about_rules_in_directories() {
             }
             match next(3) {
                 0 => drop(std::fs::remove_file(&path)),
-                // Words have no comments.
+                // Files of words have no comments.
                 _ if letters.contains(['w', 'C']) => {
                     let words = text.replace("# comment", "!").replace('\n', " ");
                     std::fs::write(path, words).unwrap();
@@ -359,7 +360,8 @@ fn the_real_rsync_agrees_about_rules_in_directories() {
     }
 }
 
-/// Would catch: modifiers that are taken for others, and files that are read though they are none.
+/// Would catch: modifiers that are mistaken for others, and files that are read although they are
+/// not regular.
 #[test]
 fn rules_in_directories_are_told_and_refused() {
     let temp = tempfile::tempdir().unwrap();
@@ -418,7 +420,8 @@ fn rules_in_directories_are_told_and_refused() {
     assert_eq!(crate::scan::read_dir_rules(root, b"a").unwrap(), None);
 }
 
-/// Would catch: a reason that is not what decides, or paths explained below an excluded directory.
+/// Would catch: a reason other than the deciding rule, or paths explained below an excluded
+/// directory.
 #[test]
 fn the_rule_that_decides_is_told() {
     let mut filter = Filter::new();
@@ -502,7 +505,8 @@ fn rules_of_filter_words_and_merged_files_are_in_order() {
     assert!(error(&merge("loop")).contains("without end"));
 }
 
-/// Would catch: rules of directories that are kept without end, or counted after they are gone.
+/// Would catch: rules of directories that stay in memory forever, or that count after they are
+/// freed.
 #[test]
 fn rules_of_directories_take_no_more_than_they_may() {
     let mut filter = Filter::new();
@@ -510,7 +514,7 @@ fn rules_of_directories_take_no_more_than_they_may() {
     let text = b"- x\n".repeat(16_000);
     let dir = [b'd'; 200];
     let read = &mut |_: &[u8]| Ok(Some(text.clone()));
-    // Each of the first is forgotten before the next is read.
+    // Each of the first rules is freed before the next file is read.
     let mut len = 0;
     for _ in 0..20 {
         let rules = filter.below(&DirRules::default(), &dir, read).unwrap();

@@ -1,15 +1,15 @@
-//! Files that are like each other side by side: nilsimsa digests, and a chain through them.
+//! Orders files by similarity with nilsimsa digests and a chain through them.
 //!
 //! # Source
 //! Damiani, De Capitani di Vimercati, Paraboschi and Samarati, "An Open Digest-based Technique for
-//! Spam Detection" (2004): which three bytes of each five are counted, and that a bit says which
-//! buckets are fuller than on average. The table that buckets are chosen by is our own, so digests
-//! are not those of other programs.
+//! Spam Detection" (2004): which triples of each five bytes are counted, and that a bit tells which
+//! buckets are fuller than the average. The table that selects buckets is our own, so digests
+//! differ from those of other programs.
 
 /// 256 buckets, one bit each.
 pub type Digest = [u64; 4];
 
-/// Groups up to this size are chained by looking at every pair.
+/// Largest group that is chained by comparing all pairs, items.
 const GROUP_LEN: usize = 64;
 
 /// A permutation of the bytes (Fisher-Yates with the generator of SplitMix64).
@@ -34,10 +34,10 @@ fn bucket(a: u8, b: u8, c: u8, no: u8) -> usize {
     usize::from(mixed.wrapping_add(of(c ^ of(no))))
 }
 
-/// The digest of `data`. Bytes that were changed, moved or added change few of its bits.
+/// Digest of `data`. Changed, moved or added bytes affect few of its bits.
 ///
 /// # Cost
-/// Eight counts a byte.
+/// Eight counts per byte.
 pub fn digest(data: &[u8]) -> Digest {
     let mut counts = [0u32; 256];
     for window in data.windows(5) {
@@ -69,12 +69,12 @@ fn distance(a: &Digest, b: &Digest) -> u32 {
     a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum()
 }
 
-/// Puts like things side by side: groups are halved by which of two far ends they are nearer to,
-/// the half that is nearer to what comes before first; small groups are chained from each to the
-/// nearest that is left. What is alike keeps its order.
+/// Makes similar items adjacent. A group is split by which of two distant items each item is nearer
+/// to; the half nearer to the item before the group comes first. In a small group each item is
+/// followed by the nearest remaining one. Equal items keep their order.
 ///
 /// # Cost
-/// O(n log² n) and 64 comparisons for each.
+/// O(n log² n), and 64 comparisons per item.
 pub fn chain<T>(items: &mut [(Digest, T)]) {
     let mut last: Option<Digest> = None;
     let mut waiting = vec![(0, items.len())];
@@ -104,8 +104,8 @@ pub fn chain<T>(items: &mut [(Digest, T)]) {
             distance(digest, &near).cast_signed() - distance(digest, &far).cast_signed()
         };
         group.sort_by_cached_key(|item| side(&item.0));
-        // Where fewest lie between the two; never a small piece off a large one, which would take
-        // as many steps as there are items.
+        // Split where the gap between neighbours is largest. Each side gets at least an eighth of
+        // the group; otherwise there could be as many splits as items.
         let (eighth, half) = (group.len() / 8, group.len() / 2);
         let gap = |at: usize| side(&group[at].0) - side(&group[at - 1].0);
         let cut = (eighth.max(1)..group.len() - eighth)
@@ -120,7 +120,7 @@ pub fn chain<T>(items: &mut [(Digest, T)]) {
 mod tests {
     use super::*;
 
-    /// Words of a vocabulary of forty.
+    /// Text of words from a vocabulary of forty.
     fn text(seed: u64, len: usize) -> Vec<u8> {
         let random = super::super::mixed;
         let words = (0..len as u64 / 6).map(|n| random(seed << 32 | n) % 40);
@@ -131,7 +131,7 @@ mod tests {
             .collect()
     }
 
-    /// Would catch: a digest that changes as a whole, or that is the same for everything.
+    /// Would catch: a digest that changes as a whole, or that is equal for all data.
     #[test]
     fn what_is_alike_has_like_digests() {
         let one = text(1, 20_000);
@@ -150,8 +150,8 @@ mod tests {
         assert!(seen.iter().zip(0..=255).all(|(a, b)| *a == b));
     }
 
-    /// Would catch: items that are lost or doubled, families that are torn apart, and groups that
-    /// never get smaller.
+    /// Would catch: items lost or duplicated, families split up, and groups that never become
+    /// smaller.
     #[test]
     fn families_come_together() {
         for (families, each) in [(10, 7), (40, 30), (1, 1000), (1000, 1)] {
@@ -168,7 +168,7 @@ mod tests {
             let breaks = items
                 .windows(2)
                 .filter(|w| w[0].1 % families != w[1].1 % families);
-            // A cut may go through a family that is far from both ends.
+            // A split may divide a family that is far from both ends.
             assert!(breaks.count() < 2 * families, "{families} of {each}");
             items.sort_unstable_by_key(|item| item.1);
             assert!(items == before);

@@ -1,4 +1,4 @@
-//! The files of a build: read by threads, told apart, handed over as contents.
+//! Processes the files of a build: threads read them, and their contents are written in order.
 
 use super::Build;
 use crate::contents::{ContentSummary, ContentWriter};
@@ -30,7 +30,7 @@ impl Build<'_> {
         let mut jobs = std::mem::take(&mut self.jobs);
         let total_len = look_at_long_files(self.tree, &mut jobs, plan);
         let dictionary = match before.appended {
-            // What is there has a dictionary, or does without.
+            // An appended image keeps its dictionary, or has none.
             Some(_) => None,
             None => dictionary::learn(self.tree, &jobs, total_len, plan, &|| self.go_on())?,
         };
@@ -45,7 +45,7 @@ impl Build<'_> {
         )?;
         self.tell(Stage::Write, writer.written_len(), true);
         let mut long_lens = long_lens(&jobs);
-        // A content that is there is a twin too.
+        // A content of the old generation is a possible twin too.
         for len in &before.long_lens {
             *long_lens.entry(*len).or_default() += 1;
         }
@@ -57,7 +57,7 @@ impl Build<'_> {
         let written = std::thread::scope(|scope| {
             let _stop = readers.stop_on_drop();
             start(scope, || readers.work())?;
-            // With fewer threads it takes longer, and the image is the same.
+            // Fewer threads take longer and write the same image.
             (1..plan.threads)
                 .map_while(|_| start(scope, || readers.work()).ok())
                 .for_each(drop);
@@ -150,8 +150,8 @@ impl Build<'_> {
         });
     }
 
-    /// Leaves a file out, under all its names, and says so. An image is not written again without
-    /// one of its files: the new one may be about to replace it.
+    /// Omits a file under all its names and reports that. If the source is an image, the build
+    /// fails instead: the new image may be about to replace the source.
     pub(super) fn omit(&mut self, job: &Job, error: &Error) -> Result<()> {
         if self.tree.is_of_image() {
             let path = self.tree.path_of(job.entry);
@@ -172,7 +172,7 @@ impl Build<'_> {
     }
 }
 
-/// The file `entry`: a regular file that is not empty, by the first of its names.
+/// Returns the job for `entry`, if it is the first name of a regular file that is not empty.
 pub fn job(tree: &ScannedTree, entry: EntryNo) -> Option<Job> {
     let len = tree.size(entry);
     let is_first = || {
@@ -187,7 +187,7 @@ pub fn job(tree: &ScannedTree, entry: EntryNo) -> Option<Job> {
     })
 }
 
-/// How many files that are streamed there are of each length.
+/// Number of streamed files of each length.
 fn long_lens(jobs: &[Job]) -> HashMap<u64, u32> {
     let mut lens = HashMap::new();
     for job in jobs.iter().filter(|j| !j.is_whole) {
@@ -196,11 +196,12 @@ fn long_lens(jobs: &[Job]) -> HashMap<u64, u32> {
     lens
 }
 
-/// Finds archives among the long files, which are to be read whole. Returns the bytes of data in
-/// all files, the holes of long ones left out: how densely repeats are looked for follows from it,
-/// so it must not depend on anything but the files.
+/// Finds archives among the long files, which are then read whole. Returns the bytes of data in all
+/// files, without the holes of long ones. The sampling distance of the segmenter follows from this
+/// sum, so it must depend on nothing but the files.
 ///
 /// # Cost
+/// Opens every long file.
 /// Opens every long file.
 fn look_at_long_files(tree: &ScannedTree, jobs: &mut [Job], plan: &Plan) -> u64 {
     let mut total = 0u64;
@@ -208,7 +209,7 @@ fn look_at_long_files(tree: &ScannedTree, jobs: &mut [Job], plan: &Plan) -> u64 
         let mut len = job.len;
         if !job.is_whole {
             let looked = look(tree, job, plan);
-            // A file that cannot be opened is met again, and reported, when it is to be read.
+            // If a file cannot be opened now, the pipeline reports that when it reads the file.
             let (data_len, is_archive) = looked.unwrap_or((0, false));
             (len, job.is_whole) = (data_len, is_archive);
         }
@@ -217,7 +218,7 @@ fn look_at_long_files(tree: &ScannedTree, jobs: &mut [Job], plan: &Plan) -> u64 
     total
 }
 
-/// Bytes of data in a file, and whether it is to be read whole, to be taken apart.
+/// Bytes of data in a file, and whether it is an archive that is read whole.
 fn look(tree: &ScannedTree, job: &Job, plan: &Plan) -> Result<(u64, bool)> {
     let file = tree.open_file(job.entry)?;
     let layout = file.layout()?;

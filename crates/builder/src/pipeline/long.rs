@@ -1,4 +1,4 @@
-//! Files that are too long to be held: streamed piece by piece.
+//! Files that are too long for memory: the builder streams them piece by piece.
 
 use super::Build;
 use crate::contents::ContentWriter;
@@ -14,7 +14,8 @@ use weald_format::{ContentId, Digest, Error, Result};
 const PIECE_LEN: usize = 1 << 20;
 
 impl Build<'_> {
-    /// A long file: hashed first where another has its length, then streamed.
+    /// Stores a long file. If another file has the same length, the file is hashed first, so that
+    /// an equal content is found before it is streamed.
     pub(super) fn take_long(
         &mut self,
         writer: &mut ContentWriter<'_>,
@@ -51,7 +52,7 @@ impl Build<'_> {
         };
         match taken {
             Ok(Some(id)) => self.set_state(job.entry, FileState::content(id)),
-            // It is empty now.
+            // The file has become empty since the scan.
             Ok(None) => {}
             Err(error) => return self.omit(job, &error),
         }
@@ -61,7 +62,7 @@ impl Build<'_> {
         Ok(())
     }
 
-    /// The digest of a long file; the inner error is the file's, the outer the build's.
+    /// Digest of a long file. The inner error is the file's, the outer one the build's.
     fn hash_long(&self, file: &SourceFile, layout: &Layout) -> Result<Result<Digest>> {
         let mut hasher = layout.hasher();
         let whole = each_piece(file, layout, &mut |piece| {
@@ -73,9 +74,9 @@ impl Build<'_> {
         Ok(whole.map(|()| hasher.finish()))
     }
 
-    /// Streams a file into a content of its own, none if it is empty; the inner error is the
-    /// file's, the outer the build's. What was read of a file that then fails stays behind as a
-    /// content that nothing refers to.
+    /// Streams a file into a new content; returns `None` if the file is empty. The inner error is
+    /// the file's, the outer one the build's. If reading fails, the data read so far stays in the
+    /// image as a content that nothing refers to.
     fn stream_long(
         &mut self,
         writer: &mut ContentWriter<'_>,
@@ -107,9 +108,9 @@ impl Build<'_> {
         Ok(whole.map(|()| id))
     }
 
-    /// Looks for samples in a long file; the parts of it that recipes make of contents, which are
-    /// written first. Nothing is known yet of how the file goes on: each piece is read again when
-    /// its turn comes. The inner error is the file's, the outer the build's.
+    /// Searches a long file for audio samples and adds their plain contents. Returns the parts that
+    /// recipes make of those contents. The file may still change, so the parts are read again when
+    /// they are streamed. The inner error is the file's, the outer one the build's.
     fn take_samples(
         &mut self,
         writer: &mut ContentWriter<'_>,
@@ -143,9 +144,9 @@ impl Build<'_> {
         Ok(Ok(parts))
     }
 
-    /// Streams a file, `parts` of which recipes make, into a content of its own. A part that has
-    /// changed since it was taken apart is stored as it is. The inner error is the file's, the
-    /// outer the build's.
+    /// Streams a file into a new content; recipes make `parts` of it. A part that changed since it
+    /// was encoded is stored as plain data. The inner error is the file's, the outer one the
+    /// build's.
     fn stream_parts(
         &mut self,
         writer: &mut ContentWriter<'_>,
@@ -189,7 +190,7 @@ impl Build<'_> {
         Ok(Ok(Some(writer.end_made(at, hasher.finish())?)))
     }
 
-    /// Ends a content that cannot be read any further; nothing will refer to it.
+    /// Ends a content whose file cannot be read any further. Nothing will refer to it.
     fn cut_short(
         &self,
         writer: &mut ContentWriter<'_>,
@@ -204,14 +205,14 @@ impl Build<'_> {
     }
 }
 
-/// A part of a long file, and the content that a recipe makes it of.
+/// A part of a long file, and the plain content that a recipe makes it of.
 struct Part {
     stream: recode::Stream,
     plain: ContentId,
 }
 
 impl Part {
-    /// Where it lies in the file: samples lie in one place.
+    /// Location in the file. The bytes of samples are contiguous, so there is one range.
     fn range(&self) -> Range<u64> {
         let range = self.stream.ranges.first().cloned().unwrap_or_default();
         range.start as u64..range.end as u64

@@ -1,17 +1,17 @@
-//! Where uncompressed samples lie in audio files: WAV (RIFF, RF64), W64, AIFF and AIFF-C, CAF.
+//! Locates uncompressed samples in audio files: WAV (RIFF, RF64), W64, AIFF and AIFF-C, CAF.
 
 use super::pcm::Run;
 use std::ops::Range;
 use weald_codec::flac::CHANNELS_MAX;
 use weald_format::recipes::Samples;
 
-/// Chunks looked at in one file.
+/// Maximum number of chunks examined in one file.
 const CHUNKS_MAX: usize = 1000;
 
-/// Finds the samples of a file that is `len` bytes long, of which `front` is there to be looked at.
+/// Finds the samples of a file of `len` bytes from its first bytes, `front`.
 pub type RunFinder = fn(front: &[u8], len: u64) -> Option<Run>;
 
-/// What finds the samples of an audio file that begins with `front`.
+/// Returns the function that finds the samples of an audio file that begins with `front`.
 pub fn finder(front: &[u8]) -> Option<RunFinder> {
     let kind = front.get(8..12);
     match front.get(..4)? {
@@ -23,7 +23,7 @@ pub fn finder(front: &[u8]) -> Option<RunFinder> {
     }
 }
 
-/// Which byte of a number comes first.
+/// Byte order of a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Endian {
     Little,
@@ -31,7 +31,7 @@ enum Endian {
 }
 use Endian::{Big, Little};
 
-/// The number of `N` bytes at `at`.
+/// The number of `N` bytes at offset `at`.
 fn number<const N: usize>(bytes: &[u8], at: usize, endian: Endian) -> Option<u64> {
     let own = bytes.get(at..)?.first_chunk::<N>()?;
     let join = |number: u64, &byte: &u8| number << 8 | u64::from(byte);
@@ -41,18 +41,18 @@ fn number<const N: usize>(bytes: &[u8], at: usize, endian: Endian) -> Option<u64
     })
 }
 
-/// How samples lie, as a file says it.
+/// Sample format according to the file's header.
 struct Description {
     channels: u64,
     sample_len: u64,
     endian: Endian,
-    /// Those of one byte; longer ones always are.
+    /// Whether samples of one byte are signed; longer ones always are.
     is_signed: bool,
 }
 
 impl Description {
-    /// The run of samples in `data`, cut at the end of the file; `None` where they are not such as
-    /// FLAC can hold.
+    /// The run of samples in `data`, truncated at the end of the file; `None` if FLAC cannot hold
+    /// them.
     fn run(&self, data: Range<u64>, len: u64) -> Option<Run> {
         let channels = usize::try_from(self.channels).ok()?;
         if !(1..=CHANNELS_MAX).contains(&channels) {
@@ -70,22 +70,22 @@ impl Description {
     }
 }
 
-/// How the chunks of a file are written.
+/// Chunk layout of a file format.
 struct Chunks {
-    /// Where the first one begins.
+    /// Offset of the first chunk.
     first: usize,
     id_len: usize,
     size: fn(&[u8], usize) -> Option<u64>,
     size_len: usize,
-    /// The size counts id and size too.
+    /// Whether the size includes id and size field.
     is_whole: bool,
-    /// Chunks begin at multiples of this.
+    /// Alignment of chunks, bytes.
     align: u64,
 }
 
 impl Chunks {
-    /// Visits the first four bytes of each chunk's id and where its body lies, until `visit` says
-    /// that it is enough.
+    /// Visits the first four bytes of each chunk's id and the range of its body, until `visit`
+    /// returns true.
     fn each(&self, front: &[u8], visit: &mut dyn FnMut(&[u8], Range<u64>) -> bool) {
         let mut at = self.first as u64;
         for _ in 0..CHUNKS_MAX {
@@ -115,11 +115,12 @@ impl Chunks {
     }
 }
 
-/// Tag of uncompressed samples, and the one that says that the tag stands further behind.
+/// Tag of uncompressed samples, and the tag of the extensible header, which has the format tag
+/// later.
 const WAVE_PCM: u64 = 1;
 const WAVE_EXTENSIBLE: u64 = 0xfffe;
 
-/// What a `fmt ` chunk says.
+/// Parses a `fmt ` chunk.
 fn wave_format(chunk: &[u8]) -> Option<Description> {
     let word = |at| number::<2>(chunk, at, Little);
     let tag = match word(0)? {
@@ -141,7 +142,7 @@ fn body<'a>(front: &'a [u8], range: &Range<u64>) -> &'a [u8] {
     front.get(start..).unwrap_or(&[])
 }
 
-/// WAV: Microsoft's RIFF, and RF64 (EBU Tech 3306), whose data may be longer than 4 GiB.
+/// WAV: Microsoft's RIFF, and RF64 (EBU Tech 3306) for data longer than 4 GiB.
 fn wav(front: &[u8], len: u64) -> Option<Run> {
     let chunks = Chunks {
         first: 12,
@@ -193,7 +194,7 @@ fn w64(front: &[u8], len: u64) -> Option<Run> {
     format?.run(data?, len)
 }
 
-/// Apple's AIFF, and AIFF-C where it is not compressed.
+/// Apple's AIFF, and uncompressed AIFF-C.
 fn aiff(front: &[u8], len: u64) -> Option<Run> {
     let chunks = Chunks {
         first: 12,
@@ -255,7 +256,8 @@ fn caf(front: &[u8], len: u64) -> Option<Run> {
     chunks.each(front, &mut |id, range| {
         match id {
             b"desc" => format = caf_format(body(front, &range)),
-            // A size of -1 reaches to the end; a count of edits stands in front.
+            // A size of -1 means up to the end of the file; the data begins with an edit count of 4
+            // bytes.
             b"data" => data = Some(range.start + 4..range.end),
             _ => {}
         }
@@ -307,7 +309,7 @@ mod tests {
         Some((found.range, found.channels, method.code()))
     }
 
-    /// Would catch: a kind of file that is not known, a wrong place, number of channels or layout.
+    /// Would catch: an unknown file format, or a wrong offset, channel count or sample layout.
     #[test]
     fn samples_are_found_in_all_kinds_of_files() {
         let noise: Vec<u8> = (0..48).collect();
@@ -318,7 +320,7 @@ mod tests {
             let wav = [b"RIFF\0\0\0\0WAVE", &format[..], &odd, &data, &odd].concat();
             let start = (12 + format.len() + odd.len() + 8) as u64;
             assert_eq!(run(&wav), Some((start..start + 48, 2, code)));
-            // Cut short: what is there.
+            // A truncated file gives the samples that it has.
             let cut = &wav[..start as usize + 10];
             assert_eq!(run(cut), Some((start..start + 10, 2, code)));
         }
@@ -382,8 +384,8 @@ mod tests {
         w64.extend(w64_chunk(b"data", &noise));
         let start = w64.len() as u64 - 48;
         assert_eq!(run(&w64), Some((start..start + 48, 1, 20)));
-        // Compressed or floating, no channels, or too many: not ours. No front of a file leads
-        // astray.
+        // Compressed and floating-point data, no channels, and too many channels are refused. No
+        // prefix of a file causes a panic.
         for format in [fmt(3, 2, 4), fmt(1, 0, 2), fmt(1, 9, 2), fmt(1, 2, 8)] {
             let wav = [
                 b"RIFF\0\0\0\0WAVE",

@@ -1,12 +1,12 @@
-//! Where the pixels of FITS images lie (FITS standard 4.0): integers, high byte first.
+//! Locates the pixels of FITS images (FITS standard 4.0): big-endian integers.
 
 use super::pcm::Run;
 use weald_format::recipes::Samples;
 
-/// Bytes of a card, and of the blocks that headers and data fill.
+/// Lengths of a card, and of the blocks that headers and data fill, bytes.
 const CARD_LEN: usize = 80;
 const BLOCK_LEN: u64 = 2880;
-/// Cards of one header, and headers of one file, that are looked at.
+/// Maximum numbers of cards per header and of headers per file that are examined.
 const CARDS_MAX: usize = 36 * 1000;
 const HEADERS_MAX: usize = 1000;
 
@@ -15,7 +15,7 @@ pub fn is_fits(front: &[u8]) -> bool {
     front.starts_with(b"SIMPLE  =")
 }
 
-/// What a header says.
+/// Fields of a header.
 #[derive(Default)]
 struct Header {
     is_image: bool,
@@ -23,12 +23,12 @@ struct Header {
     axes: Vec<u64>,
     parameters: u64,
     groups: u64,
-    /// Bytes of the header, whole blocks.
+    /// Length of the header in whole blocks, bytes.
     len: u64,
 }
 
 impl Header {
-    /// Reads a header; `None` where it is none or does not end in `bytes`.
+    /// Parses a header; `None` if `bytes` begin with none, or end before it does.
     fn parse(bytes: &[u8]) -> Option<Self> {
         let mut header = Self {
             groups: 1,
@@ -59,7 +59,7 @@ impl Header {
         None
     }
 
-    /// Bytes of the data.
+    /// Length of the data, bytes.
     fn data_len(&self) -> Option<u64> {
         if self.axes.is_empty() {
             return Some(0);
@@ -84,14 +84,14 @@ impl Header {
     }
 }
 
-/// The integer of a card, in whichever column it stands.
+/// Parses the integer of a card in any column.
 fn integer(value: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(value.strip_prefix(b"=")?).ok()?;
     let text = text.split('/').next()?.trim();
     text.parse().ok()
 }
 
-/// The images of a file that is `len` bytes long, of which `front` is there to be looked at.
+/// Finds the images of a file of `len` bytes from its first bytes, `front`.
 pub fn runs(front: &[u8], len: u64) -> Vec<Run> {
     let mut runs = Vec::new();
     let mut at = 0u64;
@@ -131,8 +131,7 @@ mod tests {
         out
     }
 
-    /// Would catch: an image that is missed behind an empty header or a table, and pixels at a
-    /// wrong place.
+    /// Would catch: an image missed behind an empty header or a table, or pixels at a wrong offset.
     #[test]
     fn images_are_found_behind_other_headers() {
         let first = header(&[

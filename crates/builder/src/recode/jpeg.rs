@@ -1,4 +1,4 @@
-//! JPEG files (ITU-T T.81, annex B), also several in a row, as cameras write previews behind a
+//! JPEG files (ITU-T T.81, annex B), also several in a row: cameras store previews behind a
 //! picture.
 
 use super::{Kind, Stream};
@@ -7,28 +7,28 @@ use std::sync::{Mutex, PoisonError};
 use weald_codec::deflate::WHOLE_PLAIN_LEN_MAX;
 use weald_codec::jpeg::{self, encoder_memory_len};
 
-/// First bytes of a JPEG file: start of image, and the start of some marker.
+/// First bytes of a JPEG file: start of image, and the first byte of a marker.
 pub const MAGIC: [u8; 3] = [0xff, 0xd8, 0xff];
-/// Shorter files are not worth what a recipe takes, longer ones would have to be made whole for
-/// every byte.
+/// Shortest and longest file that become Lepton, bytes. A shorter one is not worth a recipe; a
+/// longer one would have to be made whole for every byte read.
 const FILE_LEN_MIN: usize = 1 << 10;
 pub const FILE_LEN_MAX: usize = WHOLE_PLAIN_LEN_MAX;
 /// The Lepton file must be smaller by this share (1/32).
 const GAIN_SHARE: usize = 32;
-/// What a file needs while it is taken apart: so much that one is taken at a time, whatever the
-/// number of threads.
+/// Memory to encode one file, bytes. It is so much that all threads together encode one file at a
+/// time.
 pub const MEMORY_LEN: u64 = encoder_memory_len(FILE_LEN_MAX as u64);
 
-/// Held while a file is taken apart.
+/// Held while a file is encoded.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The Lepton file that makes the JPEG file `file`.
+/// Encodes the JPEG file `file` as Lepton.
 pub fn encode(file: &[u8]) -> Option<Vec<u8>> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     jpeg::encode(file)
 }
 
-/// The JPEG files at the front of `data` that are worth it, and the Lepton files that make them.
+/// Finds the JPEG files at the front of `data` that gain enough, with their Lepton files.
 pub fn streams(data: &[u8]) -> Vec<(Stream, Option<Vec<u8>>)> {
     let mut streams = Vec::new();
     let mut at = 0;
@@ -52,7 +52,7 @@ fn take(data: &[u8], range: Range<usize>) -> Option<(Stream, Option<Vec<u8>>)> {
     Some((stream, Some(lepton)))
 }
 
-/// Bytes of the JPEG file that `data` begins with, to its end of image.
+/// Length of the JPEG file at the front of `data`, up to its end-of-image marker.
 fn file_len(data: &[u8]) -> Option<usize> {
     let mut at = 2;
     data.starts_with(&MAGIC).then_some(())?;
@@ -72,7 +72,7 @@ fn file_len(data: &[u8]) -> Option<usize> {
     }
 }
 
-/// Bytes until a marker that is neither a restart nor a byte of data.
+/// Bytes before the next marker; restart markers and stuffed bytes belong to the scan.
 fn scan_len(data: &[u8]) -> Option<usize> {
     let is_end = |w: &[u8]| w[0] == 0xff && !matches!(w[1], 0 | 0xd0..=0xd7 | 0xff);
     data.windows(2).position(is_end)
@@ -83,8 +83,7 @@ mod tests {
     use super::*;
     use weald_testkit::jpeg::Jpeg;
 
-    /// Would catch: an end that is found in a comment or a scan, or missed; files behind the first
-    /// that are missed.
+    /// Would catch: an end found in a comment or a scan, or missed; files missed behind the first.
     #[test]
     fn files_end_with_their_end_of_image() {
         let comment = b"\xff\xfe\0\x06\xff\xd9\xff\xda";
@@ -104,7 +103,7 @@ mod tests {
         }
     }
 
-    /// Would catch: lengths that lead nowhere or back.
+    /// Would catch: lengths that point outside the file or backwards.
     #[test]
     fn forged_lengths_end() {
         for bytes in [

@@ -1,4 +1,4 @@
-//! Runs of samples in files, cut into pieces that become FLAC streams where that pays.
+//! Splits runs of samples into pieces and encodes these as FLAC if that pays off.
 
 use super::{Kind, Stream, audio, fits};
 use crate::options::Categories;
@@ -6,32 +6,33 @@ use std::ops::Range;
 use weald_codec::{flac, trial_len};
 use weald_format::recipes::Samples;
 
-/// Samples of one kind in a file.
+/// Samples of one format in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Where they lie.
+    /// Range in the file.
     pub range: Range<u64>,
-    /// How many lie in turn.
+    /// Number of interleaved channels.
     pub channels: usize,
-    /// How each lies.
+    /// Format of each sample.
     pub samples: Samples,
 }
 
-/// Bytes of a piece, less what makes whole samples: a read of one byte has to decode a piece.
+/// Length of a piece, bytes, rounded down to whole frames. A read of one byte has to decode a
+/// piece.
 const PIECE_LEN: u64 = 1 << 20;
-/// Shorter pieces are not worth what a recipe takes.
+/// Shortest piece that is worth a recipe, bytes.
 const PIECE_LEN_MIN: u64 = 4 << 10;
-/// The FLAC stream must be smaller than what a quick Zstandard makes of the samples by this share
-/// (1/16): a strong codec comes that much lower.
+/// The FLAC stream must be smaller than the result of a fast Zstandard level by this share (1/16),
+/// because a strong codec gains about as much.
 const GAIN_SHARE: usize = 16;
-/// The level of that.
+/// Level of that Zstandard trial.
 const TRIAL_LEVEL: i32 = 3;
-/// What one thread needs for a piece: the stream as it grows, the trial and its context, and the
-/// samples decoded again.
+/// Memory of one thread, bytes: the growing stream, the trial with its context, and the samples
+/// decoded again.
 pub const MEMORY_LEN: u64 = 9 << 20;
 
 impl Run {
-    /// The run cut into pieces, in order; a rest that is not worth it is left out.
+    /// Pieces of the run, in order, without a rest that is not worth a recipe.
     pub fn pieces(&self) -> impl Iterator<Item = Range<u64>> + use<> {
         let step = (self.samples.sample_len() * self.channels) as u64;
         let piece_len = PIECE_LEN / step * step;
@@ -50,8 +51,8 @@ pub fn is_sampled(front: &[u8], categories: &Categories) -> bool {
     is_audio || categories.fits && fits::is_fits(front)
 }
 
-/// The runs of samples in a file that is `len` bytes long, of which `front` is there to be looked
-/// at; in order, apart.
+/// Finds the runs of samples in a file of `len` bytes from its first bytes, `front`; ascending and
+/// disjoint.
 pub fn runs(front: &[u8], len: u64, categories: &Categories) -> Vec<Run> {
     if categories.fits && fits::is_fits(front) {
         return fits::runs(front, len);
@@ -60,11 +61,11 @@ pub fn runs(front: &[u8], len: u64, categories: &Categories) -> Vec<Run> {
     find.and_then(|find| find(front, len)).into_iter().collect()
 }
 
-/// How to make `piece` of `run`, which holds `bytes`, and the FLAC stream; `None` where that would
-/// not pay.
+/// Encodes `piece` of `run`, whose data is `bytes`. Returns the stream and its FLAC data; `None` if
+/// that does not pay off.
 ///
 /// # Panics
-/// If the stream does not decode to the piece.
+/// If the FLAC stream does not decode to `bytes`.
 pub fn take(run: &Run, piece: Range<usize>, bytes: &[u8]) -> Option<(Stream, Vec<u8>)> {
     let flac = flac::encode(bytes, run.channels, run.samples)?;
     let rival_len = trial_len(TRIAL_LEVEL, bytes).ok()?;
@@ -84,7 +85,7 @@ pub fn take(run: &Run, piece: Range<usize>, bytes: &[u8]) -> Option<(Stream, Vec
     Some((stream, flac))
 }
 
-/// The pieces of a file in memory that are worth it, and their FLAC streams.
+/// Finds the pieces of a file in memory that gain enough, with their FLAC streams.
 pub fn streams(data: &[u8], categories: &Categories) -> Vec<(Stream, Option<Vec<u8>>)> {
     let mut streams = Vec::new();
     for run in runs(data, data.len() as u64, categories) {

@@ -1,5 +1,5 @@
-//! The zlib stream of a PNG file (PNG specification, third edition, section 10), which its IDAT
-//! chunks cut up.
+//! The zlib stream of a PNG file (PNG specification, third edition, section 10), which is divided
+//! into IDAT chunks.
 
 use super::{STREAM_LEN_MIN, Stream};
 use std::ops::Range;
@@ -8,23 +8,24 @@ use weald_codec::trial_len;
 
 /// First bytes of a PNG file.
 pub const MAGIC: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
-/// Bytes of a chunk around its body: length and type in front, a checksum behind.
+/// Framing of a chunk, bytes: length and type before the body, a checksum after it.
 const HEAD_LEN: usize = 8;
 const TAIL_LEN: usize = 4;
-/// Bytes of zlib's header and checksum (RFC 1950).
+/// Length of the zlib header (RFC 1950), bytes.
 const ZLIB_HEAD_LEN: usize = 2;
-/// Chunks are on average as long as this, or two extents for each would take too much.
+/// Least average length of chunks, bytes. With shorter chunks the two extents per chunk take too
+/// much.
 const CHUNK_LEN_MIN: usize = 512;
-/// Filtered rows may be longer than the stream by this factor: what is larger is quick to compress
-/// but slow to make again, and gains little.
+/// Maximum ratio of filtered rows to the stream. Beyond it the rows compress quickly but are slow
+/// to encode again, and gain little.
 const PLAIN_SHARE_MAX: usize = 32;
-/// Level of a Zstandard that is tried on filtered rows, and how much longer than the stream its
-/// outcome may be (1/16): the codecs of the levels that take PNG apart are stronger, and similar
-/// pictures lie in one block.
+/// Level of the Zstandard trial on filtered rows, and the share (1/16) by which its result may
+/// exceed the stream. The codecs of levels that decode PNG are stronger, and similar pictures lie
+/// in one block.
 const TRIAL_LEVEL: i32 = 9;
 const TRIAL_SHARE: usize = 16;
 
-/// Where the bodies of the IDAT chunks lie.
+/// Ranges of the bodies of the IDAT chunks.
 fn bodies(data: &[u8]) -> Vec<Range<usize>> {
     let mut bodies = Vec::new();
     let mut at = MAGIC.len();
@@ -46,7 +47,7 @@ fn bodies(data: &[u8]) -> Vec<Range<usize>> {
     bodies
 }
 
-/// The first `len` bytes of `parts` behind the first `skipped`.
+/// Ranges of `len` bytes of `parts` after the first `skipped` bytes.
 fn cut(parts: &[Range<usize>], skipped: usize, len: usize) -> Vec<Range<usize>> {
     let (mut skip, mut left) = (skipped, len);
     let cut = parts.iter().filter_map(|part| {
@@ -59,8 +60,8 @@ fn cut(parts: &[Range<usize>], skipped: usize, len: usize) -> Vec<Range<usize>> 
     cut.collect()
 }
 
-/// The stream of a PNG file, if it is worth a recipe, in parts of `part_len` plain bytes where it
-/// is long.
+/// The stream of a PNG file, if it is worth a recipe. A long stream is divided into parts of
+/// `part_len` plain bytes.
 pub fn streams(data: &[u8], part_len: usize) -> Vec<Stream> {
     take(data, part_len).into_iter().collect()
 }
@@ -72,7 +73,7 @@ fn take(data: &[u8], part_len: usize) -> Option<Stream> {
         .flat_map(|b| &data[b.clone()])
         .copied()
         .collect();
-    // Deflate, without a dictionary.
+    // Method 8 is DEFLATE; flag 0x20 would mean a preset dictionary.
     let [method, flags, rest @ ..] = &joined[..] else {
         return None;
     };
@@ -96,8 +97,8 @@ fn take(data: &[u8], part_len: usize) -> Option<Stream> {
 mod tests {
     use super::*;
 
-    /// Would catch: a byte of the stream that is lost, doubled or taken from a chunk's frame, where
-    /// header and trailer share chunks with it or fill some of their own.
+    /// Would catch: a byte of the stream lost, duplicated or taken from a chunk's framing, if
+    /// zlib's header and trailer share chunks with the stream or have their own.
     #[test]
     fn parts_are_cut_at_any_byte() {
         let parts = [10..11, 20..23, 30..31, 40..50];

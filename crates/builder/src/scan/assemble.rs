@@ -1,6 +1,6 @@
-//! Putting the shards of a walk into one order: directories in preorder, names in byte order,
-//! attributes, xattr sets and hard-link groups numbered as they first occur. Nothing of which
-//! thread found what remains visible.
+//! Puts the shards of a walk into one order: directories in preorder, names in byte order;
+//! attributes, xattr sets and hard-link groups by first occurrence. The result does not show which
+//! thread found an entry.
 
 use super::intern::Interner;
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
@@ -13,24 +13,24 @@ use std::hash::Hash;
 use weald_format::limits::DEPTH_MAX;
 use weald_format::{Error, FileKind, Result};
 
-/// Where a directory was found.
+/// Location of a directory in the shards.
 #[derive(Clone, Copy)]
 pub struct Found {
     pub shard: u32,
-    /// Index in the shard's `dirs`, or [`NONE`] if it could not be listed.
+    /// Index in the shard's `dirs`, or [`NONE`] if the directory could not be listed.
     pub index: u32,
 }
 
 impl Found {
-    /// Whether it could not be listed (which was reported).
+    /// Whether it could not be listed, which was reported.
     pub fn is_lost(self) -> bool {
         self.index == NONE
     }
 }
 
-/// Gives values numbers in the order in which they are first met, through the shards' own numbers.
+/// Numbers values in the order of first occurrence, and maps the numbers of each shard to these.
 struct Merger<T> {
-    /// For each shard: its numbers to ours, [`NONE`] until met.
+    /// For each shard: final number by local number, [`NONE`] until seen.
     maps: Vec<Vec<u32>>,
     distinct: Interner<T>,
 }
@@ -43,7 +43,8 @@ impl<T: Eq + Hash> Merger<T> {
         }
     }
 
-    /// Our number of value `local` of `shard`; `take` is asked for it once, so it may be moved.
+    /// Returns the final number of value `local` of `shard`. `take` is called only for the first
+    /// occurrence, so it may move the value.
     fn number(&mut self, shard: usize, local: u32, take: impl FnOnce(usize) -> T) -> u32 {
         let known = &mut self.maps[shard][local as usize];
         if *known == NONE {
@@ -53,8 +54,8 @@ impl<T: Eq + Hash> Merger<T> {
     }
 }
 
-/// A name of an inode that has several: sorting brings the names of one inode together. The kind is
-/// there because an inode number may have been freed and taken again during the walk.
+/// A name of an inode with several names; sorting makes the names of an inode adjacent. The kind is
+/// included because an inode number may be freed and used again during the walk.
 type Linked = (u64, u64, FileKind, EntryIndex);
 
 /// Index of an entry in the final order.
@@ -62,7 +63,7 @@ type EntryIndex = u32;
 
 struct Assembler {
     shards: Vec<Shard>,
-    /// The shard of an image to which a directory is added.
+    /// Index of the shard of an image to which a directory is added.
     image_shard: Option<usize>,
     found: Vec<Found>,
     attributes: Merger<(FileKind, weald_format::Attributes)>,
@@ -70,18 +71,18 @@ struct Assembler {
     entries: Vec<Entry>,
     more_times: Vec<MoreTimes>,
     dirs: Vec<Dir>,
-    /// Most directories that lie in each other, the root counted.
+    /// Maximum number of nested directories, the root included.
     depth: usize,
     devs: Vec<u64>,
     other_devs: HashMap<u32, u64>,
-    /// Every name of an inode with several.
+    /// All names of inodes with several names.
     linked: Vec<Linked>,
 }
 
-/// Makes the tree of a walk; the problems of all shards come with it, in no order.
+/// Builds the tree of a walk. Also returns the problems of all shards, unordered.
 ///
 /// # Errors
-/// `Limit` beyond 2^32 - 2 entries, or deeper than a reader descends.
+/// `Limit` for more than 2^32 - 2 entries, or for a depth that readers refuse.
 pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
     let Walked {
         origin,
@@ -126,7 +127,7 @@ pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
     Ok((assembler.finish(origin), problems))
 }
 
-/// Where each directory was found; a later shard hides the directories of those before.
+/// Locates each directory; a later shard overrides earlier ones.
 pub fn find_dirs(shards: &[Shard], dir_count: u32) -> Vec<Found> {
     let mut found = vec![
         Found {
@@ -147,10 +148,10 @@ pub fn find_dirs(shards: &[Shard], dir_count: u32) -> Vec<Found> {
 }
 
 impl Assembler {
-    /// Lays out all directories in preorder, starting with the root, which is entry 0.
+    /// Lays out all directories in preorder, beginning with the root, which is entry 0.
     fn arrange(&mut self) -> Result<()> {
         self.enter(0, 0);
-        // Directories on the way down, each with its entry to be looked at next.
+        // Directories on the current path, each with the entry to examine next.
         let mut stack = vec![(0, self.dirs[0].first)];
         while let Some((dir, next)) = stack.last_mut() {
             let end = self.dirs[*dir].first + self.dirs[*dir].count;
@@ -170,7 +171,7 @@ impl Assembler {
                 }
             }
         }
-        // The template that holds the root counts as well.
+        // The template that holds the root counts too.
         match self.depth < DEPTH_MAX {
             true => Ok(()),
             false => Err(Error::limit(format!(
@@ -180,7 +181,7 @@ impl Assembler {
         }
     }
 
-    /// Appends directory `number`, which entry `index` names, and its entries; returns its final
+    /// Appends directory `number`, which entry `index` names, and its entries. Returns its final
     /// number.
     fn enter(&mut self, number: u32, index: u32) -> usize {
         let dir_no = self.dirs.len();
@@ -227,7 +228,7 @@ impl Assembler {
         }) as u32
     }
 
-    /// Whether `entry` is a directory that could not be listed (which was reported).
+    /// Whether `entry` is a directory that could not be listed, which was reported.
     fn is_lost(&self, entry: &Entry) -> bool {
         let kind = self.shards[entry.name.shard()].attributes[entry.attributes as usize].0;
         kind == FileKind::Directory
@@ -297,7 +298,7 @@ impl Assembler {
         }
     }
 
-    /// Gives all names of an inode the state in which the first was found: it may have changed
+    /// Gives all names of an inode the state of the first one, because the inode may have changed
     /// during the walk.
     fn unite(&mut self, links: &LinkGroups) {
         self.entries
@@ -308,8 +309,7 @@ impl Assembler {
             let first = self.entries[names[0] as usize];
             let mut times = self.more_times.get(names[0] as usize).copied();
             if let Some(times) = &mut times {
-                // Reading a symlink's target by one name changed the atime that the next name
-                // showed.
+                // Reading a symlink's target by one name changed the atime seen by the next name.
                 times.atime = names
                     .iter()
                     .filter_map(|&name| self.more_times[name as usize].atime)
@@ -321,7 +321,8 @@ impl Assembler {
                 entry.set(Entry::LINKED, true);
                 (entry.attributes, entry.xattrs) = (first.attributes, first.xattrs);
                 if first.link == NONE {
-                    // A symlink's size belongs to its target, which each name has its own copy of.
+                    // The size of a symlink belongs to its target, and each name has its own copy
+                    // of the target.
                     entry.size = first.size;
                 }
                 if let Some(times) = times {
@@ -332,7 +333,7 @@ impl Assembler {
     }
 }
 
-/// Groups names by inode; an inode with a single name in the tree makes no group.
+/// Groups names by inode. An inode with only one name in the tree forms no group.
 fn group_links(mut linked: Vec<Linked>) -> LinkGroups {
     linked.sort_unstable();
     let same = |a: &Linked, b: &Linked| (a.0, a.1, a.2) == (b.0, b.1, b.2);

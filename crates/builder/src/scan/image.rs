@@ -1,4 +1,4 @@
-//! The tree of an image as a source: one shard, filled directory by directory.
+//! Scans the tree of an image into one shard, directory by directory.
 
 use super::ScanOptions;
 use super::assemble::assemble;
@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 use weald_format::{Error, FileKind, Ids, InodeNo, Result, XattrSetId, permissions_without_acl};
 use weald_image::{Image, Inode};
 
-/// Progress is told this often.
+/// Least time between two progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Reads the tree of `image`.
 ///
 /// # Errors
-/// `Io`, `Corrupt`; `Limit` as [`super::scan`]; `Invalid` "interrupted" when cancelled, or where
-/// the script fails.
+/// `Io`, `Corrupt`; `Limit` as [`super::scan`]; `Invalid` "interrupted" if cancelled, or if the
+/// script fails.
 /// # Cost
 /// Reads every entry; memory as [`super::scan`].
 pub fn scan_image(
@@ -34,8 +34,8 @@ pub fn scan_image(
     Ok(tree)
 }
 
-/// Walks the tree of `image` into a shard of number `index`, whose regular files have the numbers
-/// of their contents as `link`.
+/// Scans the tree of `image` into the shard with number `index`. `link` of a regular file is the id
+/// of its content.
 pub fn walk_image(
     image: &Arc<Image>,
     options: &ScanOptions<'_>,
@@ -80,13 +80,13 @@ fn no_root() -> Error {
     Error::invalid("no root")
 }
 
-/// A directory to be listed.
+/// A directory that is to be listed.
 struct Waiting {
     ino: InodeNo,
     number: u32,
-    /// Its path with a slash behind it, where somebody asks for paths.
+    /// Path with a trailing slash, if the filter or the script needs paths.
     prefix: Vec<u8>,
-    /// Rules that hold in the directory above.
+    /// Rules in force in the parent.
     above: DirRules,
 }
 
@@ -95,7 +95,7 @@ struct ImageWalk<'a> {
     options: &'a ScanOptions<'a>,
     watch: &'a dyn Watch,
     shard: Shard,
-    /// Xattr sets of the image that were met, and their numbers in the shard.
+    /// Xattr sets of the image seen so far, and their numbers in the shard.
     xattrs: HashMap<XattrSetId, u32>,
     dir_count: u32,
     file_len: u64,
@@ -140,7 +140,7 @@ impl ImageWalk<'_> {
         Ok(())
     }
 
-    /// The rules that hold in `dir`.
+    /// Returns the rules in force in `dir`.
     fn rules(&self, dir: &Waiting) -> Result<DirRules> {
         let filter = self.options.filter;
         if !filter.asks_dirs() {
@@ -167,14 +167,14 @@ impl ImageWalk<'_> {
                 FileKind::Regular => Err(Error::limit(format!(
                     "filter file: longer than {DIR_FILE_LEN_MAX} bytes"
                 ))),
-                // As in a directory of the host, where it is not followed.
+                // Same as in a directory of the host: symlinks are not followed.
                 FileKind::Symlink => Err(Error::invalid("filter file: a symbolic link")),
                 _ => Ok(None),
             }
         })
     }
 
-    /// Numbers the directories from entry `first` on, which are to be listed next.
+    /// Numbers the directories from entry `first` on and queues them.
     fn queue_children(
         &mut self,
         first: usize,
@@ -210,7 +210,7 @@ impl ImageWalk<'_> {
         Ok(())
     }
 
-    /// Takes an entry in, unless it is to be left out.
+    /// Adds an entry unless the filter or the script excludes it.
     fn take(&mut self, rules: &DirRules, prefix: &[u8], name: &[u8], inode: &Inode) -> Result<()> {
         if self.needs_paths() {
             let path = [prefix, name].concat();

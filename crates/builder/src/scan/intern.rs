@@ -1,9 +1,9 @@
-//! Distinct values, each kept once and known by its number.
+//! Keeps each distinct value once and numbers it.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hash};
 
-/// Values in the order in which they came first. The index holds numbers only: a value may be
+/// Values in the order of first occurrence. The index holds numbers only, because a value may be
 /// large.
 pub struct Interner<T> {
     pub values: Vec<T>,
@@ -22,14 +22,14 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Eq + Hash> Interner<T> {
-    /// The number of a value that is equal, if there is one.
+    /// Returns the number of an equal value, if there is one.
     pub fn find(&self, value: &T) -> Option<u32> {
         let hash = self.hasher.hash_one(value);
         let is_same = |&number: &u32| self.values[number as usize] == *value;
         self.index.find(hash, is_same).copied()
     }
 
-    /// The number of `value`, which is kept if it is new.
+    /// Returns the number of `value` and stores it if it is new.
     pub fn intern(&mut self, value: T) -> u32 {
         if let Some(number) = self.find(&value) {
             return number;

@@ -1,13 +1,11 @@
-//! A directory added to the tree of an image: the walks of both, merged before they are put in
-//! order.
+//! Adds a directory to the tree of an image: merges the walks of both before they are sorted.
 //!
 //! Invariants:
-//! 1. The shards of the directory come first, then that of the image, then one with the directories
-//!    that have entries of both. The shard of an entry's name is the shard of its attributes and
-//!    targets.
-//! 2. Numbers of directories in the image stay; those of the directory follow behind them. A merged
-//!    directory has the number that it has in the image, and its entries in the last shard, which
-//!    hide those in the shard of the image.
+//! 1. The shards of the directory come first, then that of the image, then one for the directories
+//!    with entries of both. The shard of an entry's name also holds its attributes and target.
+//! 2. Directories of the image keep their numbers; those of the source directory follow. A merged
+//!    directory has its number in the image. Its entries are in the last shard, which overrides the
+//!    shard of the image.
 
 use super::assemble::{Found, assemble, find_dirs};
 use super::image::walk_image;
@@ -25,18 +23,18 @@ use std::sync::Arc;
 use weald_format::{Attributes, Error, FileKind, Result};
 use weald_image::{Image, kind_name};
 
-/// Permissions of the directories that are missing above the place of the source.
+/// Permissions of created parent directories.
 const PARENT_PERMISSIONS: u16 = 0o755;
 
-/// Reads the tree of `image` with the directory `source` added at `at`. Names of `source` replace
-/// those that are there; two directories of the same name become one, with the attributes of the
-/// one in `source`. The options about what to keep apply to `source` only.
+/// Reads the tree of `image` and adds the directory `source` at `at`. Names of `source` replace
+/// existing ones. Two directories of the same name are merged and get the attributes of the one in
+/// `source`. The options about what to keep apply to `source` only.
 ///
 /// # Errors
-/// As [`super::scan`] and [`super::scan_image`]; `Invalid` where something else than a directory
-/// lies on the way to `at`, or there.
+/// As [`super::scan`] and [`super::scan_image`]; `Invalid` if a component of `at` exists and is no
+/// directory.
 /// # Cost
-/// As both, and 48 bytes more for each entry of a directory that both have.
+/// As both, and 48 more bytes for each entry of a directory that both have.
 pub fn scan_onto(
     source: &Path,
     image: &Arc<Image>,
@@ -69,7 +67,7 @@ pub fn scan_onto(
 /// An entry with its times.
 type Item = (Entry, MoreTimes);
 
-/// Puts the walk `added` of a directory into the walk `kept` of an image, at `at`.
+/// Inserts the walk `added` of a directory into the walk `kept` of an image, at `at`.
 fn merge(mut added: Walked, mut kept: Walked, at: &AddAt) -> Result<Walked> {
     let (Origin::Directory(dir), Origin::Image(image)) = (added.origin, kept.origin) else {
         return Err(Error::invalid("expected a directory and an image"));
@@ -152,14 +150,14 @@ fn move_dirs(shard: &mut Shard, base: u32) {
 
 struct Merge {
     shards: Vec<Shard>,
-    /// Where each directory of the two walks was found.
+    /// Location of each directory of the two walks.
     found: Vec<Found>,
     /// The shard of merged directories.
     merged: Shard,
-    /// The number of the next directory that is made.
+    /// Number of the next created directory.
     next_number: u32,
     keeps_more_times: bool,
-    /// Numbers of directories that are to be merged, in the image and in the source.
+    /// Directories still to be merged: numbers in the image and in the source.
     waiting: Vec<(u32, u32)>,
 }
 
@@ -172,10 +170,10 @@ impl Merge {
         }
     }
 
-    /// Puts the `root` of the source at a path below the root of the image.
+    /// Inserts the `root` of the source at a path below the root of the image.
     fn put_at(&mut self, at: &AddAt, root: Item) -> Result<()> {
         let names: Vec<&[u8]> = at.path.split(|&b| b == b'/').collect();
-        // The directory in the image that is lowest on the way.
+        // The deepest existing directory on the path.
         let (mut number, mut depth) = (0, 0);
         for (index, name) in names.iter().enumerate() {
             let Some(entry) = self.look_up(number, name) else {
@@ -205,7 +203,7 @@ impl Merge {
         Ok(())
     }
 
-    /// The root of the source under `name`.
+    /// Renames the root of the source to `name`.
     fn named(&mut self, (mut entry, times): Item, name: &[u8]) -> Item {
         let shard = &mut self.shards[entry.name.shard()];
         shard.push(name, entry.ino);
@@ -215,8 +213,8 @@ impl Merge {
         (entry, times)
     }
 
-    /// A directory `name` above `below`, which is there in neither tree: of the caller, with the
-    /// times of the source, so that the same source gives the same bytes.
+    /// Creates a directory `name` above `below`, which neither tree has. It gets the caller's owner
+    /// and the times of the source, so that the same source gives the same bytes.
     fn parent(&mut self, at: &AddAt, name: &[u8], number: u32, below: &Item) -> Item {
         let attributes = Attributes {
             permissions: PARENT_PERMISSIONS,
@@ -252,8 +250,8 @@ impl Merge {
         place.ok().map(|place| entries[place])
     }
 
-    /// The entries of a directory, except for directories that could not be listed (which was
-    /// reported), and its device.
+    /// Returns the entries and the device of a directory, without subdirectories that could not be
+    /// listed, which was reported.
     fn list(&self, number: u32) -> (Vec<Item>, u64) {
         let Found { shard, index } = self.found[number as usize];
         let shard = &self.shards[shard as usize];
@@ -273,8 +271,8 @@ impl Merge {
         (items.filter(is_listed).collect(), dev)
     }
 
-    /// Writes directory `number` with the entries of `old` and `new`, both in order. Where names
-    /// are the same, that of `new` is taken; the entries below two directories are merged later.
+    /// Writes directory `number` with the entries of `old` and `new`, both sorted. An entry of
+    /// `new` replaces one of the same name; two directories are queued for merging.
     fn put(&mut self, number: u32, dev: u64, old: &[Item], new: Vec<Item>) {
         let first = self.merged.entries.len();
         let mut old = old.iter().copied().peekable();

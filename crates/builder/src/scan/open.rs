@@ -1,4 +1,4 @@
-//! Opening scanned files for reading their data, long after they were seen.
+//! Opens scanned files for reading.
 
 use super::{EntryNo, ScannedTree};
 use crate::source::{Origin, SourceFile};
@@ -7,15 +7,15 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weald_format::{Error, ErrorKind, FileKind, InodeNo, Result};
 
-/// Longest path given to the kernel at once; `PATH_MAX` is 4096 with the NUL.
+/// Longest path passed to the kernel, bytes; `PATH_MAX` is 4096 including the NUL.
 const PATH_LEN_MAX: usize = 4000;
 
 impl ScannedTree {
-    /// Opens a regular file for reading, whatever its depth. On disk, symlinks are not followed,
-    /// fifos do not block, the atime stays where that is allowed.
+    /// Opens a regular file for reading at any depth. On disk it does not follow symlinks, does not
+    /// block on fifos, and preserves the atime if permitted.
     ///
     /// # Errors
-    /// `NotFound`, `Io`; `Busy` where something else has the name now; `Corrupt` in an image.
+    /// `NotFound`, `Io`; `Busy` if the name belongs to something else now; `Corrupt` in an image.
     pub fn open_file(&self, entry: EntryNo) -> Result<SourceFile> {
         let root = match &self.origin {
             Origin::Directory(root) => root.as_fd(),
@@ -37,9 +37,9 @@ impl ScannedTree {
         }
     }
 
-    /// Whether `file` still is the inode that was scanned, with its size and mtime. To be asked
-    /// after its data was read: only then has the image what the scan promised. Nothing changes in
-    /// an image.
+    /// Whether `file` still is the inode that was scanned, with its size and mtime. Call it after
+    /// reading the data; only then does the image hold what the scan found. Files in an image never
+    /// change.
     ///
     /// # Errors
     /// `Io`.
@@ -53,20 +53,20 @@ impl ScannedTree {
     }
 }
 
-/// Opens the file at `path` below `root`, however long the path.
+/// Opens the file at `path` below `root`; the path may have any length.
 fn open_long(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<File> {
     let (parent, name) = open_parent(root, path)?;
     weald_sys::open_file_at(parent.as_ref().map_or(root, |p| p.as_fd()), name)
 }
 
-/// Opens the directory at `path` below `root` for listing, however long the path.
+/// Opens the directory at `path` below `root` for listing; the path may have any length.
 pub(super) fn open_dir_long(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     let (parent, name) = open_parent(root, path)?;
     weald_sys::open_dir_at(parent.as_ref().map_or(root, |p| p.as_fd()), name)
 }
 
-/// Splits `path` at its last slash and opens what is before it, in pieces that are short enough for
-/// the kernel; `None` where there is no slash.
+/// Splits `path` at its last slash and opens the part before it, in pieces that are short enough
+/// for the kernel; `None` if there is no slash.
 fn open_parent<'p>(
     root: BorrowedFd<'_>,
     path: &'p [u8],
@@ -95,7 +95,7 @@ fn open_piece(dir: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     }
 }
 
-/// Without openat2: one component at a time.
+/// Fallback without openat2: opens one component at a time.
 fn open_steps(dir: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     let mut names = path.split(|&b| b == b'/');
     let first = names.next().unwrap_or(b".");

@@ -1,8 +1,8 @@
-//! What the threads of a walk share: the stack of half-visited directories, limits, progress.
+//! State that the threads of a walk share: the stack of half-visited directories, limits, progress.
 //!
-//! A frame on the stack keeps its directory open while descriptors are plenty; otherwise it is
-//! opened again, from the nearest ancestor that is still open. So neither depth nor width is
-//! limited by descriptors.
+//! A frame on the stack keeps its directory open while file descriptors are plentiful. Otherwise
+//! the directory is opened again later, from the nearest ancestor that is still open. Descriptors
+//! therefore limit neither depth nor width.
 
 use super::ScanOptions;
 use super::shard::NOT_ENTERED;
@@ -17,15 +17,15 @@ use std::time::Duration;
 use weald_format::{Error, Result};
 use weald_sys::Stat;
 
-/// Descriptors that waiting directories may keep open, at most, and their share of all that the
-/// process may have.
+/// Maximum number of descriptors for waiting directories, and maximum share of the process limit,
+/// as a divisor.
 const OPEN_DIR_COUNT_MAX: u64 = 400;
 const OPEN_DIR_SHARE: u64 = 4;
 
-/// How often the calling thread reports progress.
+/// Interval between two progress reports of the calling thread.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// An open directory, counted.
+/// An open directory, included in a count.
 pub struct OpenDir<'a> {
     pub fd: OwnedFd,
     pub count: &'a AtomicUsize,
@@ -44,12 +44,12 @@ impl Drop for OpenDir<'_> {
     }
 }
 
-/// A directory's place in the tree.
+/// Position of a directory in the tree.
 pub struct Node<'a> {
     pub parent: Option<Arc<Node<'a>>>,
     pub name: Box<[u8]>,
     pub fd: Weak<OpenDir<'a>>,
-    /// Rules that hold in the directory.
+    /// Rules in force in the directory.
     pub rules: DirRules,
 }
 
@@ -63,19 +63,19 @@ impl Drop for Node<'_> {
     }
 }
 
-/// A directory whose children are not all taken yet.
+/// A directory with subdirectories that are not taken yet.
 pub struct Frame<'a> {
     pub node: Arc<Node<'a>>,
-    /// `None` where descriptors were scarce.
+    /// `None` if descriptors were scarce.
     pub fd: Option<Arc<OpenDir<'a>>>,
-    /// Children to visit, each a length byte and a name.
+    /// Names of subdirectories to visit, each after a length byte.
     pub names: Vec<u8>,
     pub position: usize,
-    /// Number of the next child.
+    /// Number of the next subdirectory.
     pub next_number: u32,
 }
 
-/// A child taken from a frame.
+/// A subdirectory taken from a frame.
 pub struct Task<'a> {
     pub parent: Option<Arc<Node<'a>>>,
     pub parent_fd: Option<Arc<OpenDir<'a>>>,
@@ -85,18 +85,18 @@ pub struct Task<'a> {
 
 struct Queue<'a> {
     frames: Vec<Frame<'a>>,
-    /// Directories being read right now.
+    /// Number of directories being read now.
     active: usize,
 }
 
 impl Queue<'_> {
-    /// Nothing is waiting and nobody will find more.
+    /// Nothing is waiting, and no thread can add more.
     fn is_empty(&self) -> bool {
         self.active == 0 && self.frames.is_empty()
     }
 }
 
-/// What all threads share.
+/// State that all threads share.
 pub struct Walk<'a> {
     pub options: &'a ScanOptions<'a>,
     pub root: BorrowedFd<'a>,
@@ -111,7 +111,7 @@ pub struct Walk<'a> {
     next_number: AtomicU32,
     is_cancelled: AtomicBool,
     is_over_limit: AtomicBool,
-    /// Why everybody shall stop, if it is not the user's wish.
+    /// Error that stops all threads; `None` if the user cancelled.
     failure: Mutex<Option<Error>>,
     watch: &'a dyn Watch,
     entry_count: AtomicU64,
@@ -119,7 +119,7 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk of `root`, nothing found yet.
+    /// Creates the state of a walk of `root`.
     pub fn new(
         options: &'a ScanOptions<'a>,
         root: BorrowedFd<'a>,
@@ -150,10 +150,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// How the walk ended: the number of directories that got a number.
+    /// Returns the result of the walk: the number of numbered directories.
     ///
     /// # Errors
-    /// `Limit`; `Invalid` when cancelled; what [`Walk::fail`] was told.
+    /// `Limit`; `Invalid` if cancelled; the error passed to [`Walk::fail`].
     pub fn outcome(&self) -> Result<u32> {
         if let Some(error) = self.failure.lock().take() {
             return Err(error);
@@ -170,8 +170,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reports progress and looks for cancellation until the queue is empty; at least once, however
-    /// quick the walk was.
+    /// Reports progress and checks for cancellation until the queue is empty, but at least once.
     pub fn report(&self, watch: &dyn Watch) {
         if watch.is_cancelled() {
             self.cancel();
@@ -199,29 +198,29 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether everybody shall stop.
+    /// Whether all threads have to stop.
     pub fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Relaxed)
     }
 
-    /// Whether to stop, asked of the user too: before [`Walk::report`] runs nobody else does.
+    /// Whether to stop; checks the caller's watch too, because [`Walk::report`] may not run yet.
     pub fn is_stopped(&self) -> bool {
         self.is_cancelled() || self.watch.is_cancelled()
     }
 
-    /// Makes everybody stop because of `error`, if nobody has one yet.
+    /// Stops all threads with `error`, unless there is an earlier error.
     pub fn fail(&self, error: Error) {
         self.failure.lock().get_or_insert(error);
         self.cancel();
     }
 
-    /// Makes everybody stop because there are too many entries.
+    /// Stops all threads because there are too many entries.
     pub fn exceed(&self) {
         self.is_over_limit.store(true, Relaxed);
         self.cancel();
     }
 
-    /// Counts entries found and the bytes of their files.
+    /// Counts entries and the bytes of their files.
     pub fn count(&self, count: u64, file_len: u64) {
         let before = self.entry_count.fetch_add(count, Relaxed);
         self.file_len.fetch_add(file_len, Relaxed);
@@ -230,30 +229,31 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// An open directory, counted.
+    /// Includes an open directory in the count.
     pub fn opened(&self, fd: OwnedFd) -> Arc<OpenDir<'a>> {
         OpenDir::new(fd, self.open_count)
     }
 
-    /// `fd`, if descriptors are plenty.
+    /// Returns `fd` if descriptors are plentiful.
     pub fn keep(&self, fd: Arc<OpenDir<'a>>) -> Option<Arc<OpenDir<'a>>> {
         (self.open_count.load(Relaxed) <= self.open_count_max).then_some(fd)
     }
 
-    /// Whether a directory is on another file system and so not to be entered.
+    /// Whether a directory is on another file system and must not be entered.
     pub fn is_foreign(&self, stat: &Stat) -> bool {
         self.options.one_file_system && stat.dev != self.root_dev
     }
 
     fn cancel(&self) {
         self.is_cancelled.store(true, Relaxed);
-        // With the lock, so that nobody who has just looked goes to sleep after this.
+        // Under the lock, so that a thread that has just checked the flag cannot miss the signal.
         let _queue = self.queue.lock();
         self.changed.notify_all();
         self.finished.notify_all();
     }
 
-    /// The next directory to read; waits while others may still find some. `None` when all is done.
+    /// Returns the next directory to read; waits while other threads may add some. `None` at the
+    /// end.
     pub fn take(&self) -> Option<Task<'a>> {
         let mut queue = self.queue.lock();
         loop {
@@ -275,7 +275,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Lets the children of a directory be visited.
+    /// Queues the subdirectories of a directory.
     pub fn put(&self, frame: Frame<'a>) {
         self.queue.lock().frames.push(frame);
         self.changed.notify_all();
@@ -290,13 +290,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Numbers for `count` directories; `None` where there are too many.
+    /// Reserves numbers for `count` directories; `None` if there are too many.
     pub fn take_numbers(&self, count: u32) -> Option<u32> {
         let next = |n: u32| n.checked_add(count).filter(|&end| end < NOT_ENTERED);
         self.next_number.fetch_update(Relaxed, Relaxed, next).ok()
     }
 
-    /// Opens the directory that `node` stands for, from its nearest ancestor that is open.
+    /// Opens the directory of `node` from its nearest open ancestor.
     pub fn open(&self, node: &Node<'a>) -> io::Result<OwnedFd> {
         let mut names: Vec<&[u8]> = vec![&node.name];
         let mut start = None;
@@ -309,7 +309,7 @@ impl<'a> Walk<'a> {
             names.push(&node.name);
             above = node.parent.as_ref();
         }
-        // The root's own node has an empty name.
+        // The node of the root has an empty name.
         names.retain(|name| !name.is_empty());
         names.reverse();
         let path = if names.is_empty() {
@@ -322,7 +322,7 @@ impl<'a> Walk<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The next child, and whether it is the last.
+    /// Takes the next subdirectory; the flag tells whether it is the last one.
     fn take(&mut self) -> (Task<'a>, bool) {
         let start = self.position + 1;
         let end = start + usize::from(self.names[self.position]);
@@ -338,7 +338,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Tells the queue that a directory is done, also when its worker panics.
+/// Marks a directory as done when it is dropped, also if the worker panics.
 pub struct Done<'a, 'b>(pub &'b Walk<'a>);
 
 impl Drop for Done<'_, '_> {
@@ -350,7 +350,7 @@ impl Drop for Done<'_, '_> {
     }
 }
 
-/// The path of `node` relative to the root, followed by `end` unless it is the root.
+/// Path of `node` relative to the root, followed by `end` unless it is the root.
 pub fn path_of(node: &Node<'_>, end: &[u8]) -> Vec<u8> {
     let nodes = std::iter::successors(Some(node), |node| node.parent.as_deref());
     let mut names: Vec<&[u8]> = nodes

@@ -1,21 +1,21 @@
-//! What one thread found: entries, directories and texts in few large vectors, with numbers that
-//! mean something in this shard only.
+//! Results of one thread: entries, directories and texts in a few large vectors, with numbers that
+//! are valid in this shard only.
 
 use super::intern::Interner;
 use crate::Problem;
 use std::collections::HashMap;
 use weald_format::{Attributes, FileKind, Timestamp, XattrSet};
 
-/// Most shards, so most threads: [`NameRef`] has 12 bits for the shard.
+/// Maximum number of shards, and so of threads: [`NameRef`] has 12 bits for the shard.
 pub const SHARD_COUNT_MAX: usize = (1 << 12) - 1;
 
-/// "No number" in fields that hold one.
+/// "No number", in fields that hold a number.
 pub const NONE: u32 = u32::MAX;
 
-/// `link` of a directory that is kept but not entered (another file system).
+/// `link` of a directory that is kept but not entered (on another file system).
 pub const NOT_ENTERED: u32 = u32::MAX - 1;
 
-/// Where a name lies: shard (12 bits), offset in its names (44 bits), length (8 bits).
+/// Location of a name: shard (12 bits), offset in its names (44 bits), length (8 bits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NameRef(u64);
 
@@ -30,28 +30,28 @@ impl NameRef {
     }
 }
 
-/// One entry, 48 bytes: there are millions.
+/// One entry. It has only 48 bytes, because there are millions.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
     pub name: NameRef,
     pub size: u64,
     pub mtime_seconds: i64,
     pub ino: u64,
-    /// Nanoseconds in the low 30 bits, [`Entry::LINKED`] and [`Entry::OTHER_DEV`] above.
+    /// Nanoseconds in the low 30 bits; [`Entry::LINKED`] and [`Entry::OTHER_DEV`] above them.
     mtime_nanoseconds: u32,
     /// Index of kind and attributes.
     pub attributes: u32,
     /// Directory: its number. Symlink: index of its target. Regular file of an image: its content,
-    /// unless it is empty. Others: [`NONE`].
+    /// or [`NONE`] if it is empty. Others: [`NONE`].
     pub link: u32,
     /// Index of the xattr set, or [`NONE`].
     pub xattrs: u32,
 }
 
 impl Entry {
-    /// The inode has several names.
+    /// Flag: the inode has several names.
     pub const LINKED: u32 = 1 << 31;
-    /// The inode lies on another device than its directory: see [`Shard::other_devs`].
+    /// Flag: the inode is on another device than its directory; see [`Shard::other_devs`].
     pub const OTHER_DEV: u32 = 1 << 30;
     const NANOSECONDS: u32 = Self::OTHER_DEV - 1;
 
@@ -77,7 +77,7 @@ impl Entry {
     }
 }
 
-/// The times that are kept only on request.
+/// Times that are kept only on request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MoreTimes {
     pub atime: Option<Timestamp>,
@@ -85,20 +85,20 @@ pub struct MoreTimes {
     pub btime: Option<Timestamp>,
 }
 
-/// A directory that was listed whole.
+/// A directory that was listed completely.
 #[derive(Debug, Clone, Copy)]
 pub struct RawDir {
     /// The number that its parent's entry has in `link`.
     pub number: u32,
-    /// Its entries in the shard: first and count. Their texts and attributes are in the shard of
-    /// their names, which is another one only in a merged directory.
+    /// Its entries in the shard: index of the first, and count. Their texts and attributes are in
+    /// the shard of their names, which is a different one only in a merged directory.
     pub first: usize,
     pub count: usize,
-    /// The device it lies on.
+    /// Device of the directory.
     pub dev: u64,
 }
 
-/// Everything one thread found.
+/// All results of one thread.
 #[derive(Default)]
 pub struct Shard {
     index: u64,
@@ -108,7 +108,7 @@ pub struct Shard {
     pub dirs: Vec<RawDir>,
     pub names: Vec<u8>,
     pub targets: Vec<u8>,
-    /// Where each target begins in `targets`; its length is the entry's size.
+    /// Offset of each target in `targets`; its length is the entry's size.
     pub target_starts: Vec<u64>,
     pub attributes: Vec<(FileKind, Attributes)>,
     attribute_index: HashMap<(FileKind, Attributes), u32>,
@@ -127,7 +127,7 @@ impl Shard {
         }
     }
 
-    /// Appends an entry of which only name and inode number are known yet.
+    /// Appends an entry with its name and inode number; the other fields are filled later.
     pub fn push(&mut self, name: &[u8], ino: u64) {
         let len = u8::try_from(name.len()).expect("Linux names have at most 255 bytes");
         assert!(self.names.len() < 1 << 44);
@@ -145,7 +145,7 @@ impl Shard {
         });
     }
 
-    /// The index of a pair of kind and attributes.
+    /// Returns the index of a pair of kind and attributes.
     pub fn intern_attributes(&mut self, kind: FileKind, attributes: Attributes) -> u32 {
         let next = self.attributes.len() as u32;
         let index = *self
@@ -158,9 +158,9 @@ impl Shard {
         index
     }
 
-    /// The index of an xattr set.
+    /// Returns the index of an xattr set.
     pub fn intern_xattrs(&mut self, mut set: XattrSet) -> u32 {
-        // There may be one for every file, and they were read into larger buffers.
+        // Every file may have its own set, and sets are read into larger buffers.
         set.iter_mut().for_each(|xattr| {
             xattr.name.shrink_to_fit();
             xattr.value.shrink_to_fit();
@@ -169,8 +169,8 @@ impl Shard {
         self.xattr_sets.intern(set)
     }
 
-    /// Drops the entries from `first` on that never got attributes, sorts the others by name and
-    /// drops repeated names (a directory that changes while it is read may show a name twice).
+    /// Sorts the entries from `first` on by name. It drops entries that never got attributes, and
+    /// repeated names: a directory that changes while it is read may list a name twice.
     pub fn settle(&mut self, first: usize) {
         if self.more_times.is_empty() {
             self.settle_entries(first);
@@ -211,7 +211,7 @@ impl Shard {
             .extend(settled.iter().map(|&(_, times)| times));
     }
 
-    /// Forgets all entries from `first` on: their directory could not be listed whole.
+    /// Drops all entries from `first` on: their directory could not be listed completely.
     pub fn forget(&mut self, first: usize) {
         self.entries.truncate(first);
         self.more_times.truncate(first);

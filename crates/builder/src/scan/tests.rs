@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use weald_format::{ErrorKind, FileKind, Timestamp};
 use weald_sys::{NewTimes, NodeKind};
 
-/// Collects problems; cancels from the first question on if told so.
+/// Collects problems; with `cancels` it cancels from the first check on.
 #[derive(Default)]
 struct Ear {
     problems: Mutex<Vec<String>>,
@@ -55,7 +55,7 @@ fn scan_plain(path: &Path, threads: usize) -> ScannedTree {
     tree
 }
 
-/// Everything that a tree says, as text.
+/// Describes the whole tree as text.
 fn describe(tree: &ScannedTree) -> String {
     let mut text = String::new();
     for number in 0..tree.entry_count() {
@@ -94,7 +94,7 @@ fn paths(tree: &ScannedTree) -> Vec<String> {
     paths
 }
 
-/// 40 directories in two levels with links, xattrs and files.
+/// Creates 40 directories in two levels with links, xattrs and files.
 fn make_forest(root: &Path) {
     for a in 0..8 {
         for b in 0..5 {
@@ -123,7 +123,7 @@ fn the_tree_is_the_same_for_any_number_of_threads() {
     let (filter, ear) = (Filter::new(), Ear::default());
     let mut all = options(&filter, 1);
     (all.keep_ctime, all.keep_btime, all.keep_atime) = (true, true, true);
-    // Reading the targets of symlinks sets their atimes, once.
+    // The first reading of a symlink's target updates its atime.
     scan(temp.path(), &all, &ear).unwrap();
     let one = describe(&scan(temp.path(), &all, &ear).unwrap());
     assert_eq!(one.lines().count(), 1 + 8 + 40 + 40 * 31 + 40 * 2);
@@ -267,7 +267,7 @@ fn excluded_directories_are_not_entered() {
     );
 }
 
-/// Runs `work` in a thread that has the rights of an ordinary user.
+/// Runs `work` in a thread with the rights of an ordinary user.
 fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -282,7 +282,7 @@ fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 fn what_cannot_be_listed_is_reported_and_left_out() {
     let temp = tempfile::tempdir().unwrap();
     std::fs::set_permissions(temp.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    // Neither listable; one listable, but its entries cannot be examined.
+    // One directory cannot be listed; the other can, but its entries cannot be examined.
     for (name, mode) in [("closed", 0o700), ("blind", 0o744), ("open", 0o755)] {
         std::fs::create_dir(temp.path().join(name)).unwrap();
         std::fs::write(temp.path().join(name).join("file"), b"").unwrap();
@@ -360,7 +360,7 @@ fn other_file_systems_stay_empty_on_request() {
     assert_eq!(all.link_group_count(), 1);
 }
 
-/// Makes `depth` nested directories called `name`, a file in the last and `siblings` empty
+/// Creates `depth` nested directories called `name`, a file in the last one, and `siblings` empty
 /// directories in each.
 fn make_deep(root: &Path, name: &str, depth: usize, siblings: usize) {
     let mut dir: OwnedFd = weald_sys::open_dir(root).unwrap();
@@ -396,7 +396,7 @@ fn depth_is_not_limited_by_paths_or_descriptors() {
         assert_eq!(text, b"deep");
         assert!(tree.is_unchanged(bottom, &file).unwrap());
     }
-    // rm(1) copes with the depth where a recursive removal in a test thread does not.
+    // Use rm(1): a recursive removal in a test thread would overflow the stack.
     assert!(
         std::process::Command::new("rm")
             .arg("-rf")
@@ -458,7 +458,7 @@ fn bad_sources_and_cancellation_are_errors() {
         cancels: true,
         ..Ear::default()
     };
-    // Even where the walk is over before anybody has asked: often enough that a race would show.
+    // The walk may end before the first check. Repeat often enough to show a race.
     for _ in 0..200 {
         assert_eq!(kind(temp.path(), &cancelled), Some(ErrorKind::Invalid));
     }

@@ -1,43 +1,43 @@
-//! The scanned tree: what every entry is, by number.
+//! The scanned tree: all facts about each entry, by number.
 
 use super::shard::{Entry, MoreTimes, NONE};
 use crate::source::Origin;
 use std::collections::HashMap;
 use weald_format::{Attributes, ContentId, FileKind, Times, Timestamp, Xattr, XattrSet};
 
-/// Number of an entry: 0 is the root, then the entries of each directory in a row, directories in
+/// Number of an entry. The root is 0; the entries of each directory follow in a row, directories in
 /// preorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryNo(pub u32);
 
-/// Number of a directory in preorder: 0 is the root.
+/// Number of a directory in preorder; the root is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DirNo(pub u32);
 
-/// A directory's row of entries.
+/// The entries of a directory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dir {
     pub first: u32,
     pub count: u32,
-    /// The entry that names it.
+    /// Entry of the directory in its parent.
     pub entry: u32,
     /// Index of its device.
     pub dev: u32,
 }
 
-/// Names and symlink targets as one thread found them.
+/// Names and symlink targets of one shard.
 pub(super) struct Texts {
     pub names: Vec<u8>,
     pub targets: Vec<u8>,
     pub target_starts: Vec<u64>,
 }
 
-/// Hard links: which names belong to one inode.
+/// Hard links: the names of each inode with several.
 #[derive(Debug, Default)]
 pub(super) struct LinkGroups {
-    /// Where each group ends in `names`.
+    /// End of each group in `names`.
     ends: Vec<u32>,
-    /// Entries, ascending in each group; groups in the order of their first.
+    /// Entries, ascending within a group; groups in the order of their first entries.
     names: Vec<u32>,
     /// (entry, group), sorted.
     by_entry: Vec<(u32, u32)>,
@@ -49,7 +49,7 @@ impl LinkGroups {
         self.ends.push(self.names.len() as u32);
     }
 
-    /// Makes [`LinkGroups::of`] work, once all groups are pushed.
+    /// Builds the index for [`LinkGroups::of`], after all groups are pushed.
     pub fn index(&mut self) {
         let groups = 0..self.count();
         self.by_entry = groups
@@ -77,7 +77,7 @@ impl LinkGroups {
     }
 }
 
-/// A source tree in memory. Numbers passed in must come from the same tree.
+/// A source tree in memory. Numbers passed to it must come from the same tree.
 ///
 /// # Panics
 /// Methods panic for numbers that the tree does not have.
@@ -103,40 +103,40 @@ impl ScannedTree {
         &self.entries[entry.0 as usize]
     }
 
-    /// How many entries there are, the root included: numbers are below this.
+    /// Number of entries, the root included; entry numbers are below it.
     pub fn entry_count(&self) -> u32 {
         self.entries.len() as u32
     }
 
-    /// Whether it is the tree of an image.
+    /// Whether this is the tree of an image.
     pub fn is_of_image(&self) -> bool {
         matches!(self.origin, Origin::Image(_))
     }
 
-    /// Whether it stays as it is in the image to which the source is added.
+    /// Whether the entry is kept from the image to which the source is added.
     pub fn is_kept(&self, entry: EntryNo) -> bool {
         let image_shard = self.origin.image_shard();
         image_shard.is_some_and(|shard| self.entry(entry).name.shard() == shard)
     }
 
-    /// The content of a regular file that stays as it is, unless it is empty.
+    /// Content of a kept regular file; `None` if it is empty.
     pub fn kept_content(&self, entry: EntryNo) -> Option<ContentId> {
         let is_file = self.is_kept(entry) && self.kind(entry) == FileKind::Regular;
         let link = Some(self.entry(entry).link).filter(|&link| is_file && link != NONE);
         link.map(|id| ContentId(u64::from(id)))
     }
 
-    /// How many directories there are, the root included: numbers are below this.
+    /// Number of directories, the root included; directory numbers are below it.
     pub fn dir_count(&self) -> u32 {
         self.dirs.len() as u32
     }
 
-    /// Most directories that lie in each other, the root counted.
+    /// Maximum number of nested directories, the root included.
     pub fn depth(&self) -> u64 {
         self.depth as u64
     }
 
-    /// The entries of a directory, sorted by the bytes of their names.
+    /// Entries of a directory, sorted by the bytes of their names.
     pub fn entries_of(
         &self,
         dir: DirNo,
@@ -145,33 +145,33 @@ impl ScannedTree {
         (first..first + count).map(EntryNo)
     }
 
-    /// The entry that names a directory.
+    /// Entry of a directory in its parent.
     pub fn entry_of_dir(&self, dir: DirNo) -> EntryNo {
         EntryNo(self.dirs[dir.0 as usize].entry)
     }
 
-    /// The directory that holds an entry; the root's is the root.
+    /// Directory that holds an entry; for the root, the root itself.
     ///
     /// # Cost
     /// O(log of the number of directories).
     pub fn dir_of(&self, entry: EntryNo) -> DirNo {
-        // Of several directories that begin here, all but the last are empty.
+        // Of several directories that begin at this entry, all but the last are empty.
         let after = self.dirs.partition_point(|dir| dir.first <= entry.0);
         DirNo(after.saturating_sub(1) as u32)
     }
 
-    /// The directory that an entry is, if it is one.
+    /// Directory number of an entry; `None` if it is no directory.
     pub fn dir(&self, entry: EntryNo) -> Option<DirNo> {
         (self.kind(entry) == FileKind::Directory).then(|| DirNo(self.entry(entry).link))
     }
 
-    /// The name, without a slash; the root's is empty.
+    /// Name, without a slash; empty for the root.
     pub fn name(&self, entry: EntryNo) -> &[u8] {
         let name = self.entry(entry).name;
         name.slice(&self.texts[name.shard()].names)
     }
 
-    /// What it is.
+    /// Kind.
     pub fn kind(&self, entry: EntryNo) -> FileKind {
         self.attributes[self.attributes_no(entry) as usize].0
     }
@@ -181,7 +181,7 @@ impl ScannedTree {
         self.entry(entry).attributes
     }
 
-    /// Distinct pairs of kind and attributes, in the order of first use.
+    /// Distinct pairs of kind and attributes, in the order of first occurrence.
     pub fn attribute_list(&self) -> &[(FileKind, Attributes)] {
         &self.attributes
     }
@@ -191,7 +191,7 @@ impl ScannedTree {
         &self.attributes[self.attributes_no(entry) as usize].1
     }
 
-    /// Bytes of a regular file or of a symlink's target; 0 for others.
+    /// Length of a regular file or of a symlink's target, bytes; 0 for others.
     pub fn size(&self, entry: EntryNo) -> u64 {
         self.entry(entry).size
     }
@@ -201,7 +201,7 @@ impl ScannedTree {
         self.entry(entry).mtime()
     }
 
-    /// All times that were asked for.
+    /// All times that the scan was asked to keep.
     pub fn times(&self, entry: EntryNo) -> Times {
         let more = self
             .more_times
@@ -216,7 +216,7 @@ impl ScannedTree {
         }
     }
 
-    /// The target of a symlink.
+    /// Target of a symlink.
     pub fn target(&self, entry: EntryNo) -> Option<&[u8]> {
         if self.kind(entry) != FileKind::Symlink {
             return None;
@@ -229,12 +229,12 @@ impl ScannedTree {
         Some(&texts.targets[start..start + size as usize])
     }
 
-    /// Index of the xattr set in [`ScannedTree::xattr_sets`], if it has any xattrs.
+    /// Index of the xattr set in [`ScannedTree::xattr_sets`]; `None` without xattrs.
     pub fn xattrs_no(&self, entry: EntryNo) -> Option<u32> {
         Some(self.entry(entry).xattrs).filter(|&number| number != NONE)
     }
 
-    /// Distinct xattr sets, none empty, in the order of first use.
+    /// Distinct xattr sets, none empty, in the order of first occurrence.
     pub fn xattr_sets(&self) -> &[XattrSet] {
         &self.xattr_sets
     }
@@ -254,8 +254,8 @@ impl ScannedTree {
         self.xattr_sets.iter().map(|s| set(s) as u64).sum()
     }
 
-    /// Which hard-linked inode this is a name of, if the tree has several names of it. Groups are
-    /// numbered from 0 in the order of their first names. All names of a group have the same state.
+    /// Hard-link group of an entry, if the tree has several names of its inode. Groups are numbered
+    /// from 0 in the order of their first names. All names of a group have the same state.
     ///
     /// # Cost
     /// O(log of the number of such names).
@@ -266,12 +266,12 @@ impl ScannedTree {
         self.links.of(entry.0)
     }
 
-    /// How many inodes have several names in the tree.
+    /// Number of inodes with several names in the tree.
     pub fn link_group_count(&self) -> u32 {
         self.links.count()
     }
 
-    /// The names of a hard-linked inode, ascending, at least two.
+    /// Names of a hard-linked inode, ascending, at least two.
     pub fn link_names(
         &self,
         group: u32,
@@ -279,8 +279,8 @@ impl ScannedTree {
         self.links.names(group).iter().map(|&name| EntryNo(name))
     }
 
-    /// Device (major << 32 | minor) and inode number in the source: not reproducible, good for
-    /// ordering reads.
+    /// Device (major << 32 | minor) and inode number in the source. They are not reproducible, but
+    /// useful for ordering reads.
     pub fn source_inode(&self, entry: EntryNo) -> (u64, u64) {
         let own = self.other_devs.get(&entry.0).copied();
         let dev =
@@ -288,13 +288,13 @@ impl ScannedTree {
         (dev, self.entry(entry).ino)
     }
 
-    /// The way from an entry up to the root, itself first, the root left out.
+    /// Entries from an entry up to the root: the entry first, the root excluded.
     pub fn way_up(&self, entry: EntryNo) -> impl Iterator<Item = EntryNo> {
         let up = |&entry: &EntryNo| Some(self.entry_of_dir(self.dir_of(entry)));
         std::iter::successors(Some(entry), up).take_while(|&entry| entry != Self::ROOT)
     }
 
-    /// The path relative to the root of the source, without a leading slash; the root's is empty.
+    /// Path relative to the root of the source, without a leading slash; empty for the root.
     ///
     /// # Cost
     /// O(depth · log of the number of directories).

@@ -1,5 +1,5 @@
-//! Visiting directories: each thread takes one from the [queue](super::queue), lists it, examines
-//! its entries and puts what it found into a shard of its own.
+//! Visits directories: each thread takes one from the [queue](super::queue), lists it, examines its
+//! entries and stores the results in its own shard.
 
 use super::ScanOptions;
 use super::queue::{Done, Frame, Node, Task, Walk, path_of};
@@ -17,15 +17,15 @@ use weald_format::limits::XATTR_SET_LEN_MAX;
 use weald_format::{ACL_ACCESS, Attributes, Error, FileKind, Ids, Result, permissions_without};
 use weald_sys::{DirBuffer, Stat};
 
-/// What a walk found.
+/// Result of a walk.
 pub struct Walked {
     pub origin: Origin,
     pub root_dev: u64,
-    /// The root entry's texts and attributes are in the first shard, its entry is this.
+    /// Entry of the root; its texts and attributes are in the first shard.
     pub root_entry: Entry,
     pub root_times: MoreTimes,
     pub shards: Vec<Shard>,
-    /// Numbers given to directories, 0 being the root.
+    /// Number of numbered directories; the root is 0.
     pub dir_count: u32,
     pub keeps_more_times: bool,
 }
@@ -33,7 +33,7 @@ pub struct Walked {
 /// Walks everything below `root`.
 ///
 /// # Errors
-/// `Io` where the root cannot be listed, `Limit`, `Invalid` when cancelled.
+/// `Io` if the root cannot be listed; `Limit`; `Invalid` if cancelled.
 pub fn walk(root: OwnedFd, options: &ScanOptions<'_>, watch: &dyn Watch) -> Result<Walked> {
     let root_stat = weald_sys::stat_fd(&root).map_err(|e| Error::io("cannot be examined", e))?;
     let open_count = AtomicUsize::new(0);
@@ -55,15 +55,16 @@ pub fn walk(root: OwnedFd, options: &ScanOptions<'_>, watch: &dyn Watch) -> Resu
     })
 }
 
-/// Open files of the process for each worker: its directories, and a share of what waits and of
-/// what the rest of the build has open.
+/// File descriptors per worker: for its directories, and a share for waiting directories and the
+/// rest of the build.
 const DESCRIPTORS_PER_WORKER: u64 = 8;
 
-/// Lets `first` and as many workers more as there are threads, or as can be started, empty the
-/// queue.
+/// Empties the queue with `first` and one more worker per additional thread, or as many as can be
+/// started.
 fn run(first: Worker<'_, '_>, watch: &dyn Watch) -> Result<Vec<Shard>> {
     let walk = first.walk;
-    // A worker opens up to three directories at once; more workers than descriptors would fail.
+    // A worker opens up to three directories at once. More workers than descriptors allow would
+    // fail.
     let descriptors = weald_sys::open_file_limit() / DESCRIPTORS_PER_WORKER;
     let fitting = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let count = walk.options.threads.min(fitting).max(1);
@@ -71,7 +72,7 @@ fn run(first: Worker<'_, '_>, watch: &dyn Watch) -> Result<Vec<Shard>> {
     std::thread::scope(|scope| {
         let spawn = |worker| start(scope, move || Worker::run(worker));
         let mut running = vec![spawn(first)?];
-        // A shard is known by its place, so there is none after one that is missing.
+        // Shards are identified by position, so none may follow a missing one.
         running.extend(others.map_while(|worker| spawn(worker).ok()));
         walk.report(watch);
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
@@ -81,15 +82,15 @@ fn run(first: Worker<'_, '_>, watch: &dyn Watch) -> Result<Vec<Shard>> {
     })
 }
 
-/// One thread's part of a walk.
+/// State of one thread of a walk.
 struct Worker<'w, 'a> {
     walk: &'w Walk<'a>,
     shard: Shard,
     buffer: DirBuffer,
     list: Vec<u8>,
-    /// The thread has a working directory of its own, in which xattrs are listed fastest.
+    /// Whether the thread has its own working directory, in which xattrs are listed fastest.
     can_enter_dirs: bool,
-    /// It is the directory being examined.
+    /// Whether that working directory is the directory being examined.
     is_inside: bool,
 }
 
@@ -115,7 +116,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         self.shard
     }
 
-    /// Examines and lists the root; its children wait in the queue then.
+    /// Examines and lists the root and queues its subdirectories.
     fn root(&mut self, stat: &Stat) -> Result<(Entry, MoreTimes)> {
         self.shard.push(b"", stat.ino);
         if self.walk.options.keeps_more_times() {
@@ -166,7 +167,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             Some(parent) => weald_sys::open_dir_at(&parent.fd, &node.name),
             None => self.walk.open(&node),
         };
-        // The parent may be closed now if this was its last child.
+        // The last child of a directory releases it, so that its descriptor can be closed.
         drop(parent_fd);
         let fd = match opened {
             Ok(fd) => self.walk.opened(fd),
@@ -198,7 +199,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
     }
 
-    /// The rules that hold in the open directory `dir`.
+    /// Returns the rules in force in the open directory `dir`.
     fn rules(&self, dir: &OwnedFd, node: &Node<'a>) -> Result<DirRules> {
         let filter = self.walk.options.filter;
         if !filter.asks_dirs() {
@@ -211,8 +212,8 @@ impl<'w, 'a> Worker<'w, 'a> {
         })
     }
 
-    /// Lists the open directory `dir`; returns its children to visit and the number of the first,
-    /// if there are any.
+    /// Lists the open directory `dir`. Returns the names of its subdirectories and the number of
+    /// the first one, if there are any.
     fn list(
         &mut self,
         dir: &OwnedFd,
@@ -250,7 +251,8 @@ impl<'w, 'a> Worker<'w, 'a> {
         Ok(children)
     }
 
-    /// Appends all names of `dir` that are not already excluded by what getdents tells.
+    /// Appends the names of `dir`, except those that the filter excludes by the file type from
+    /// getdents.
     fn read_names(&mut self, dir: &OwnedFd, prefix: &[u8], rules: &DirRules) -> io::Result<()> {
         let (filter, shard) = (self.walk.options.filter, &mut self.shard);
         weald_sys::read_dir(dir, &mut self.buffer, |entry| {
@@ -259,7 +261,7 @@ impl<'w, 'a> Worker<'w, 'a> {
                 !filter.is_empty() && filter.excludes(rules, &[prefix, entry.name].concat(), is_dir)
             };
             if !is_dir.is_some_and(is_excluded) {
-                // A kind that is not known yet is marked, so that the filter is asked again later.
+                // Mark entries of unknown type: the filter is asked again when the type is known.
                 shard.push(entry.name, entry.ino);
                 shard
                     .entries
@@ -271,8 +273,8 @@ impl<'w, 'a> Worker<'w, 'a> {
         })
     }
 
-    /// Finds out about every entry from `first` on, in the order of inode numbers, in which disks
-    /// read fastest.
+    /// Examines all entries from `first` on in the order of inode numbers, which is the fastest
+    /// order on disks.
     fn examine(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -334,8 +336,8 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
     }
 
-    /// Fills entry `index`, called `name` in `dir`; returns what could not be read. Without its
-    /// target, a symlink stays unfilled and so is left out.
+    /// Fills entry `index`, called `name` in `dir`. Returns the problem if something could not be
+    /// read. A symlink whose target cannot be read stays unfilled and is dropped later.
     fn fill(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -424,8 +426,8 @@ impl<'w, 'a> Worker<'w, 'a> {
         self.shard.problems.push(Problem { path, what });
     }
 
-    /// Numbers the directories to enter from `first` on; returns their names, each behind its
-    /// length, and the first number.
+    /// Numbers the directories to enter from entry `first` on. Returns their names, each after a
+    /// length byte, and the first number.
     fn number_children(&mut self, first: usize) -> Option<(Vec<u8>, u32)> {
         let (attributes, names) = (&self.shard.attributes, &self.shard.names);
         let is_child = |entry: &Entry| {
@@ -466,7 +468,7 @@ impl<'w, 'a> Worker<'w, 'a> {
     }
 }
 
-/// The bytes of the regular file `name` in `dir`, if there is one.
+/// Returns the content of the regular file `name` in `dir`, if there is one.
 pub fn read_rules(dir: impl AsFd, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let file = match weald_sys::open_file_at(dir, name) {
         Ok(file) => file,
@@ -495,7 +497,7 @@ fn attributes_of(stat: &Stat) -> Attributes {
     }
 }
 
-/// The permission bits of `name` in `dir` to store where its ACL is left out.
+/// Permission bits of `name` in `dir` for an image without its ACL.
 fn permissions_without_acl_of(dir: BorrowedFd<'_>, name: &[u8], permissions: u16) -> u16 {
     if permissions & 0o077 == 0 {
         return permissions;
@@ -503,7 +505,7 @@ fn permissions_without_acl_of(dir: BorrowedFd<'_>, name: &[u8], permissions: u16
     match weald_sys::get_xattr_at(dir, name, ACL_ACCESS) {
         Ok(acl) => permissions_without(permissions, &acl, Ids::Kept),
         Err(error) if weald_sys::is_without_xattr(&error) => permissions,
-        // Nobody knows whom it denies.
+        // The ACL may deny access to anyone, so only the owner keeps permissions.
         Err(_) => permissions & 0o7700,
     }
 }

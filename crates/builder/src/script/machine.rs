@@ -1,4 +1,4 @@
-//! The thread that runs Lua: it takes requests, one after the other, and answers each.
+//! The thread that runs Lua: it receives requests and answers each in turn.
 
 use super::Candidate;
 use crossbeam_channel::{Receiver, Sender};
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::{Error, FileKind, Result};
 
-/// Steps of Lua's machine that a call may take: a second or so.
+/// Steps of the Lua interpreter that a call may take: about a second.
 const CALL_STEPS_MAX: u64 = 100_000_000;
-/// And more of them for each entry that is to be put in order.
+/// Additional steps for each entry that `order` sorts.
 const ENTRY_STEPS_MAX: u64 = 100_000;
-/// Steps between two looks at the limit.
+/// Steps between two checks of the limit.
 const STEPS_AT_ONCE: u32 = 10_000;
-/// What is taken from the base library: it would load other code, tell what differs from run to
-/// run, write to the terminal, or catch the error that ends a call without end.
+/// Functions removed from the base library: they load other code, reveal state that differs between
+/// runs, write to the terminal, or catch the error that ends an endless call.
 const FORBIDDEN: [&str; 9] = [
     "dofile",
     "load",
@@ -26,8 +26,8 @@ const FORBIDDEN: [&str; 9] = [
     "pcall",
     "xpcall",
 ];
-/// A finalizer would run when memory is collected, outside of the calls that have limits. One that
-/// is put into a metatable later is none (Lua 5.4 Reference Manual, 2.5.3).
+/// Garbage collection would run a finalizer outside of the limited calls. Lua ignores a `__gc` that
+/// is added to a metatable later (Lua 5.4 Reference Manual, 2.5.3).
 const WITHOUT_FINALIZERS: &str = "
 local set, raw, is_a, fail = setmetatable, rawget, type, error
 function setmetatable(object, metatable)
@@ -37,7 +37,7 @@ function setmetatable(object, metatable)
   return set(object, metatable)
 end";
 
-/// An entry on its way to the script's thread.
+/// An entry sent to the script's thread.
 pub struct Entry {
     path: Vec<u8>,
     kind: FileKind,
@@ -49,7 +49,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What the script is told of `candidate`.
+    /// Copies the facts about `candidate` that the script gets.
     pub fn of(candidate: &Candidate<'_>) -> Self {
         Self {
             path: candidate.path.to_vec(),
@@ -63,45 +63,45 @@ impl Entry {
     }
 }
 
-/// What the script is asked.
+/// A request to the script's thread.
 pub enum Request {
-    /// To be loaded: the first request.
+    /// Load the script: the first request.
     Load,
-    /// Whether it keeps an entry.
+    /// Decide about an entry.
     Filter(Entry),
-    /// To take these entries in, which are to be put in order.
+    /// Collect entries for ordering.
     Add(Vec<Entry>),
-    /// To put the entries taken in in order.
+    /// Order the collected entries.
     Order,
 }
 
-/// What it says.
+/// Answer to a request.
 pub enum Answer {
-    /// Which functions it has.
+    /// The functions that the script defines.
     Loaded { filters: bool, orders: bool },
     /// Whether the entry is kept.
     Kept(bool),
-    /// The entries were taken in.
+    /// The entries were collected.
     Added,
-    /// The entries in their order, as indices.
+    /// The indices of the entries in their order.
     Ordered(Vec<usize>),
 }
 
-/// Lua with a script in it.
+/// Lua interpreter with a loaded script.
 pub struct Machine {
     name: String,
     lua: Lua,
     filter: Option<Function>,
     order: Option<Function>,
-    /// Entries that are to be put in order, and how many.
+    /// Entries collected for ordering, and their number.
     entries: Option<Table>,
     count: usize,
-    /// Steps that the call under way has left.
+    /// Steps left for the current call.
     steps: Arc<AtomicU64>,
 }
 
 impl Machine {
-    /// Loads the script at the first request and answers all others, until there are no more.
+    /// Loads the script at the first request, then answers requests until the channel closes.
     pub fn run(
         name: &str,
         text: &[u8],
@@ -132,7 +132,7 @@ impl Machine {
         let lua = Lua::new_with(libraries, LuaOptions::default())?;
         let steps = Arc::new(AtomicU64::new(CALL_STEPS_MAX));
         restrict(&lua, memory_len, &steps)?;
-        // Text only: compiled code is not checked by Lua.
+        // Text only: Lua does not verify compiled code.
         let chunk = lua.load(text).set_name(format!("@{name}"));
         chunk.set_mode(mlua::chunk::ChunkMode::Text).exec()?;
         let globals = lua.globals();
@@ -234,7 +234,7 @@ impl Machine {
     }
 }
 
-/// Takes from `lua` what no script shall have, and sets its limits.
+/// Removes forbidden functions from `lua` and sets its limits.
 fn restrict(lua: &Lua, memory_len: u64, steps: &Arc<AtomicU64>) -> mlua::Result<()> {
     lua.load(WITHOUT_FINALIZERS)
         .set_name("=setmetatable")
@@ -278,7 +278,7 @@ fn kind_word(kind: FileKind) -> &'static str {
 fn failed(name: &str, error: &mlua::Error) -> Error {
     let words = error.to_string();
     let words = words.split("\nstack traceback:").next().unwrap_or(&words);
-    // Lua begins with the name already, where it knows the line.
+    // Lua's message begins with the name if the line is known.
     match words.contains(name) {
         true => Error::invalid(words.to_owned()),
         false => Error::invalid(format!("{name}: {words}")),

@@ -1,4 +1,4 @@
-//! Contents of a stream on their way to the blocks.
+//! Writes the contents of a stream.
 
 use super::{ContentStore, StreamBody, Teller, TreeSource};
 use crate::contents::{ContentSummary, ContentWriter};
@@ -14,20 +14,20 @@ use std::ops::Range;
 use std::path::Path;
 use weald_format::{ContentId, Result};
 
-/// Bytes of a long content handled at once.
+/// Bytes of a long content that are processed at once.
 const PIECE_LEN: u64 = 1 << 20;
 
-/// Contents, and what was saved on the way.
+/// Result of writing the contents of a stream.
 pub struct Stored {
-    /// What became of them.
+    /// Summary of the contents.
     pub contents: ContentSummary,
-    /// Bytes of files.
+    /// Length of all files, bytes.
     pub file_len: u64,
-    /// Bytes of them whose content was there already.
+    /// Length of the files whose content was stored already, bytes.
     pub dedup_len: u64,
 }
 
-/// Has `source` hand its contents over, and writes them.
+/// Calls `source` for its contents and writes them.
 ///
 /// # Errors
 /// As [`super::build_stream`].
@@ -44,7 +44,7 @@ pub fn write_contents(
     let opened = OpenedAll::open(target, false, options, plan.threads)?;
     let before = opened.read(options, plan)?;
     let spool_dir = spool_dir(target);
-    // What comes once cannot be sampled before it is packed, so that its blocks share no
+    // The data comes once and cannot be sampled before it is compressed, so its blocks share no
     // dictionary.
     let writer = ContentWriter::new(image, metadata, plan, total_len, &spool_dir, &before, None)?;
     let mut store = Store {
@@ -118,7 +118,8 @@ impl Store<'_, '_, '_> {
         Ok(id)
     }
 
-    /// Reads it twice: who has seen it before need not store it.
+    /// Stores a long content. It reads the content twice: first for the digest, because a known
+    /// content need not be stored.
     fn store_long(&mut self, body: &dyn StreamBody, layout: &Layout) -> Result<ContentId> {
         let mut hasher = layout.hasher();
         for run in runs(layout) {

@@ -1,4 +1,4 @@
-//! The tree of a stream, written directory by directory.
+//! Writes the tree of a stream, directory by directory.
 
 use super::walk::write_walk;
 use super::{StreamEntry, Teller, TreeSink, TreeSource};
@@ -15,13 +15,13 @@ use weald_format::entries::EntryKind;
 use weald_format::tree_digest::TreeHasher;
 use weald_format::{Attributes, ContentId, Error, FileKind, Result, Timestamp, XattrSet};
 
-/// Entries that are looked at to decide where mtimes go.
+/// Entries of each trial that decides where mtimes go.
 const TRIAL_COUNT: u64 = 1 << 20;
 
-/// Part of the budget that remembers distinct directories.
+/// Share of the memory budget for known directories, as a divisor.
 pub const KNOWN_SHARE: u64 = 4;
 
-/// What all entries are made with.
+/// Contents and options for all entries.
 pub struct Rules<'a> {
     contents: &'a ContentTable,
     options: &'a BuildOptions,
@@ -29,7 +29,7 @@ pub struct Rules<'a> {
     check: &'a dyn Fn(&TreeSize) -> Result<()>,
 }
 
-/// Has `source` hand its tree over, and writes it; `threads` encode it.
+/// Calls `source` for its tree and writes it; `threads` threads encode it.
 ///
 /// # Errors
 /// As [`super::build_stream`].
@@ -94,7 +94,7 @@ pub fn write_tree(
     })
 }
 
-/// A directory whose entries came and are not all written: a subdirectory is on its way.
+/// A directory of which not all entries are written yet, because a subdirectory is still to come.
 struct Held {
     text: Vec<u8>,
     entries: Vec<HeldEntry>,
@@ -155,21 +155,21 @@ impl Held {
     }
 }
 
-/// Takes the tree, and writes it children first.
+/// Takes the tree top-down and writes it bottom-up.
 struct Sinking<'s, 'a> {
     out: Out<'s>,
     rules: &'s Rules<'a>,
     teller: &'s mut dyn Telling,
     writer: TreeWriter,
-    /// Directories on the way; below them one that holds the root alone.
+    /// Directories on the current path; the first is a holder of the root alone.
     held: Vec<Held>,
-    /// mtimes in the order of numbers, where they do not go into the entries.
+    /// mtimes in the order of name numbers; `None` if they go into the entries.
     times: Option<TimesWriter>,
-    /// Entries that are still wanted.
+    /// Entries still to be taken; a trial ends at 0.
     left: u64,
 }
 
-/// Counts entries.
+/// Counts entries for progress reports.
 trait Telling {
     fn count(&mut self, entries: u64, written_len: u64) -> Result<()>;
 }
@@ -211,13 +211,13 @@ impl<'s, 'a> Sinking<'s, 'a> {
         })
     }
 
-    /// Whether every directory that was named has come.
+    /// Whether all announced directories have come.
     fn is_whole(&self) -> bool {
         self.held.len() == 1 && self.held[0].next == 1
     }
 
-    /// Writes entries up to the next directory, whose own entries are to come, and leaves
-    /// directories that end.
+    /// Writes entries up to the next subdirectory, whose entries are still to come, and closes
+    /// finished directories.
     fn go_on(&mut self) -> Result<()> {
         let mut depth = self.held.len();
         while let Some(top) = self.held.last_mut() {
@@ -239,7 +239,7 @@ impl<'s, 'a> Sinking<'s, 'a> {
         Ok(())
     }
 
-    /// The directory that the last one held waits for is written: so is its own entry.
+    /// Writes the entry of a subdirectory that is complete, in the last held directory.
     fn leave(&mut self) -> Result<()> {
         if let Some(top) = self.held.last_mut()
             && let Some(entry) = top.entry(top.next)
@@ -261,14 +261,14 @@ impl<'s, 'a> Sinking<'s, 'a> {
         Ok(())
     }
 
-    /// Ends directories that did not come whole, and writes what is open.
+    /// Closes directories that did not come whole (in a trial), and writes the rest.
     fn finish(mut self) -> Result<TreeSummary> {
         while self.held.len() > 1 {
             self.held.pop();
             self.leave()?;
         }
         if self.held[0].next == 0 {
-            // Not even the root came.
+            // The stream had not even a root directory.
             self.writer.enter();
             self.leave()?;
         }
@@ -305,8 +305,8 @@ impl TreeSink for Sinking<'_, '_> {
 }
 
 impl<'a> Rules<'a> {
-    /// Rules for entries with these contents and options; `check` refuses trees that take too much
-    /// memory.
+    /// Creates rules for entries with these contents and options. `check` refuses trees that take
+    /// too much memory.
     pub fn new(
         contents: &'a ContentTable,
         options: &'a BuildOptions,
@@ -319,7 +319,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Refuses so many entries in directories that are open, `depth` of them.
+    /// Checks the memory for `entry_count` entries in `depth` open directories.
     ///
     /// # Errors
     /// `Limit`.
@@ -332,13 +332,13 @@ impl<'a> Rules<'a> {
         })
     }
 
-    /// Bytes that distinct directories may be remembered in. A part of the budget and of nothing
-    /// else, so that every machine writes the same bytes.
+    /// Memory for known directories, bytes. It is a share of the budget alone, so that every
+    /// machine writes the same bytes.
     pub fn known_len(&self) -> u64 {
         self.options.memory_len / KNOWN_SHARE
     }
 
-    /// The entry as the tree writer takes it.
+    /// Converts an entry for the tree writer.
     pub fn new_entry<'e>(&self, entry: &StreamEntry<'e>) -> NewEntry<'e> {
         let (kind, body) = match entry.kind {
             FileKind::Directory => (EntryKind::Directory, Body::None),

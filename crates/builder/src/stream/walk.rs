@@ -1,15 +1,15 @@
-//! The tree of a stream that comes as a walk: written as it comes, with nothing held but the
-//! entries of the directories on the way.
+//! Writes the tree of a stream that comes as a walk. It holds only the entries of the directories
+//! on the current path.
 
 use super::tree::Rules;
 use super::{StreamEntry, Teller, TreeSource, WalkSink};
 use crate::tree_writer::{Out, TreeSummary, TreeWriter, mask_of};
 use weald_format::{Error, Result};
 
-/// Entries between two looks at the clock, and at the memory.
+/// Entries between two progress reports and memory checks.
 const TELL_COUNT: u64 = 1 << 12;
 
-/// Has `source` hand its tree over as a walk, and writes it; nothing where it has none.
+/// Calls `source` for its tree as a walk and writes it; `None` if the source has no walk.
 ///
 /// # Errors
 /// As [`super::build_stream`].
@@ -21,7 +21,7 @@ pub fn write_walk(
     teller: &mut Teller<'_>,
 ) -> Result<Option<TreeSummary>> {
     let root = source.root()?;
-    // One mtime takes next to nothing in the entries, and keeps no two directories apart.
+    // A single mtime takes almost no space in the entries and makes no two directories differ.
     let mut writer = TreeWriter::new(
         mask_of(true, false, false, false),
         entry_count.max(1),
@@ -53,10 +53,10 @@ struct Walking<'s, 'o, 'r, 't> {
     out: &'s mut Out<'o>,
     rules: &'s Rules<'r>,
     teller: &'s mut Teller<'t>,
-    /// Directories that are open.
+    /// Number of open directories.
     depth: u64,
     count: u64,
-    /// Of them told.
+    /// Entries already reported.
     counted: u64,
 }
 

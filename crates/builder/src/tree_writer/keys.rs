@@ -1,10 +1,10 @@
-//! What tells an entry from others: for the template of its directory, and for the tree digest.
+//! Byte strings that identify an entry: for the template of its directory, and for the tree digest.
 
 use super::{LinkInfo, NewEntry};
 use weald_format::entries::{EntryBlock, EntryFields, EntryKind};
 use weald_format::{Digest, Timestamp};
 
-/// The fields of a stored entry, and the mask of the times among them.
+/// Returns the fields of a stored entry, and the mask of its times.
 pub fn stored_fields(block: &EntryBlock, place: usize) -> (EntryFields, u8) {
     let kind = block.kind(place);
     let mut mask = 0;
@@ -22,7 +22,7 @@ pub fn stored_fields(block: &EntryBlock, place: usize) -> (EntryFields, u8) {
         nlink: block.nlink(place),
         link_back: block.link_back(place),
         times,
-        // Of a symlink it is only the place of its target in the block.
+        // The body of a symlink is only the offset of its target in the block.
         body: match kind {
             EntryKind::Symlink => 0,
             _ => block.body(place),
@@ -31,7 +31,7 @@ pub fn stored_fields(block: &EntryBlock, place: usize) -> (EntryFields, u8) {
     (fields, mask)
 }
 
-/// Appends what makes an entry's template what it is.
+/// Appends everything that distinguishes an entry from others in its template.
 pub fn append_key(
     out: &mut Vec<u8>,
     mask: u8,
@@ -63,8 +63,8 @@ pub fn append_key(
     }
 }
 
-/// Appends what an entry adds to the digest of its directory; `docs/format.md`, section "Tree
-/// digest", is the definition.
+/// Appends an entry's part of its directory's digest, as `docs/format.md`, section "Tree digest",
+/// defines it.
 pub fn append_logical(out: &mut Vec<u8>, entry: &NewEntry<'_>, xattrs: &Digest, body: &[u8]) {
     let (nlink, back) = match entry.link {
         LinkInfo::Inside { nlink, back } => (nlink, back),

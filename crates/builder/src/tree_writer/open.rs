@@ -1,42 +1,39 @@
-//! A directory that is open while the tree is written: its entries so far, and the digest of what
-//! they are.
+//! A directory while the tree is written: its entries so far and their digest.
 
 use weald_format::entries::EntryFields;
 
-/// Memory of each kind that a closed directory keeps for the next one, bytes.
+/// Memory of each buffer that a closed directory keeps for the next one, bytes.
 const SPARE_LEN: usize = 16 << 10;
 
-/// An open directory.
 pub struct OpenDirectory {
-    /// Names of its entries, one behind the other.
+    /// Names of its entries, concatenated.
     pub names: Vec<u8>,
-    /// Targets of its symlinks, likewise.
+    /// Targets of its symlinks, concatenated.
     pub targets: Vec<u8>,
-    /// Its entries.
     pub entries: Vec<Pending>,
-    /// Digests what makes the logical directory what it is.
+    /// Digest of the logical entries.
     pub logical: Digester,
-    /// Names below its subdirectories.
+    /// Number of names below its subdirectories.
     pub deeper_count: u64,
-    /// Subdirectories.
+    /// Number of subdirectories.
     pub directory_count: u64,
-    /// An inode has names here, or below, and in other directories too: the logical digest does not
-    /// tell that.
+    /// Whether an inode has names here (or below) and in other directories. The logical digest does
+    /// not include that.
     pub links_across: bool,
 }
 
-/// An entry of it.
+/// An entry of an open directory.
 pub struct Pending {
-    /// Where its name ends.
+    /// End of its name in `names`.
     pub name_end: usize,
-    /// Where its target ends.
+    /// End of its target in `targets`.
     pub target_end: usize,
-    /// What else it is.
+    /// All other fields.
     pub fields: EntryFields,
 }
 
 impl OpenDirectory {
-    /// One without entries.
+    /// An empty directory.
     pub fn new() -> Self {
         Self {
             names: Vec::new(),
@@ -49,7 +46,7 @@ impl OpenDirectory {
         }
     }
 
-    /// Empty again; memory of a few entries stays.
+    /// Clears the directory and keeps the memory of a few entries.
     pub fn reuse(&mut self) {
         self.names.clear();
         self.targets.clear();
@@ -61,7 +58,7 @@ impl OpenDirectory {
         self.links_across = false;
     }
 
-    /// The name that came last.
+    /// The name added last.
     pub fn last_name(&self) -> Option<&[u8]> {
         let start = match self.entries.len().checked_sub(2) {
             Some(before) => self.entries[before].name_end,
@@ -71,21 +68,21 @@ impl OpenDirectory {
     }
 }
 
-/// A digest of what comes in small pieces: BLAKE3 is four times as fast when it sees many at once.
+/// Digests many small pieces. It buffers them, because BLAKE3 is four times as fast on long input.
 #[derive(Default)]
 pub struct Digester {
     hasher: blake3::Hasher,
     pending: Vec<u8>,
-    /// The hasher has seen bytes.
+    /// Whether the hasher has seen bytes.
     is_begun: bool,
 }
 
 impl Digester {
-    /// Bytes that are digested together: twice what its widest code takes side by side. Only a
-    /// directory of hundreds of entries has as many.
+    /// Bytes digested together: twice the input that the widest BLAKE3 code processes in parallel.
+    /// Only a directory of hundreds of entries has so many.
     const PENDING_LEN: usize = 32 << 10;
 
-    /// Has `append` add bytes.
+    /// Calls `append` to add bytes.
     pub fn add(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
         append(&mut self.pending);
         if self.pending.len() >= Self::PENDING_LEN {
@@ -95,7 +92,7 @@ impl Digester {
         }
     }
 
-    /// The digest; what follows is digested anew.
+    /// Returns the digest and starts a new one.
     pub fn finish(&mut self) -> [u8; 32] {
         if self.is_begun {
             self.hasher.update(&self.pending);
