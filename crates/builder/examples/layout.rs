@@ -1,6 +1,6 @@
-//! The figures of `docs/design/0001-container-and-tree.md`: `layout SOURCE IMAGE SHORTEST_REPEAT`
-//! packs SOURCE and prints what other layouts of its metadata would take, each list as columns in
-//! pages, compressed alone by zstd 19.
+//! Figures for `docs/design/0001-container-and-tree.md`: `layout SOURCE IMAGE SHORTEST_REPEAT`
+//! builds an image of SOURCE and prints the size of other layouts of its metadata. Each list is
+//! stored as columns in pages, which zstd 19 compresses separately.
 
 use std::sync::Arc;
 use weald_builder::{BuildOptions, Silent, build_image};
@@ -81,7 +81,7 @@ fn extents_len(extents: &[Extent]) -> usize {
         .sum()
 }
 
-/// The extents cut wherever a content ends, and how many each content has then.
+/// The extents split at the ends of contents, and the number of extents of each content.
 fn cut_at_contents(tree: &Tree) -> (Vec<Extent>, Vec<u64>) {
     let (mut cut, mut counts) = (Vec::new(), Vec::new());
     let mut rest = tree.extents.iter().copied();
@@ -112,7 +112,7 @@ fn cut_at_contents(tree: &Tree) -> (Vec<Extent>, Vec<u64>) {
     (cut, counts)
 }
 
-/// Front-coded names of a block where every `restart`-th name shares nothing with the one before.
+/// Front-coded names of a block; every `restart`-th name is stored whole.
 fn front_coded(names: &[&[u8]], restart: usize) -> Vec<u8> {
     let (mut shared, mut added, mut text) = (Vec::new(), Vec::new(), Vec::new());
     for (i, name) in names.iter().enumerate() {

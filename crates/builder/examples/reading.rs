@@ -1,6 +1,6 @@
-//! What reading an image costs: `reading IMAGE [THREADS]`. Reads every file in order with so many
-//! threads that decode ahead, reads 4 KiB at random places, asks for what is in the cache from
-//! several threads, and prints bytes decoded and seconds.
+//! Measures the cost of reading an image: `reading IMAGE [THREADS]`. It reads every file
+//! sequentially with this number of prefetch threads, reads 4 KiB at random offsets, and reads
+//! cached data from several threads. It prints decoded bytes and seconds.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::Instant;
 use weald_format::{ByteLen, FileKind};
 use weald_image::{Image, Inode, OpenOptions, SharedCache};
 
-/// What the kernel asks for at a time.
+/// Length of a request of the kernel, bytes.
 const READ_LEN: usize = 128 << 10;
 const RANDOM_COUNT: u64 = 2000;
 const HIT_COUNT: u64 = 2_000_000;

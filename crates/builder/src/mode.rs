@@ -25,7 +25,8 @@ struct Change {
     affected: u16,
     operation: Operation,
     value: Value,
-    /// Set-uid and set-gid bits named by the clause; `=` spares the others of a directory.
+    /// Set-uid and set-gid bits that the clause names. `=` keeps the other set-id bits of a
+    /// directory.
     mentioned: u16,
 }
 

@@ -19,8 +19,8 @@ const SHINGLE_LEN: usize = 16;
 /// Mask and value of a rolling hash that selects one shingle in 32. The hash decides, so equal data
 /// selects equal shingles wherever it lies.
 const CHOSEN: u64 = 0x1f;
-/// Values of a signature, the smallest hashes of the file: two files share the first with the
-/// probability with which they share a shingle.
+/// Number of hashes in a signature: the smallest of the file. Two files share the first with the
+/// probability that they share a shingle.
 const SIGNATURE_LEN: usize = 4;
 
 /// Smallest hashes, ascending.
@@ -190,8 +190,8 @@ fn paths_len(paths: &[Vec<u8>]) -> u64 {
 }
 
 fn order_len(order: &Order, file_count: u64, threads: u64) -> u64 {
-    // What a thread found, all of it in its place, and beside its job, of which sorting copies
-    // half.
+    // The result of each thread, the signature in its slot, and the pair of signature and job, of
+    // which sorting copies half.
     let signed_len = size_of::<(usize, Signature)>() + size_of::<Signature>();
     let sorted_len = size_of::<(Signature, Job)>() * 3 / 2;
     let ranked_len = size_of::<(usize, Job)>() * 3 / 2;

@@ -12,7 +12,6 @@
 //! 2. The tree depends on the names and inodes found, not on threads, timing or the order on disk.
 //! 3. No symlink below the source is followed, and no path is passed to the kernel as a whole, so
 //!    the depth has no limit.
-//!    has no limit.
 
 mod assemble;
 mod image;

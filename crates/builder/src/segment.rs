@@ -482,8 +482,8 @@ mod tests {
         );
     }
 
-    /// Would catch: repeats that lead too far back to be found where nobody has said how much will
-    /// come, and a table that is larger than it may be.
+    /// Would catch: distant repeats that are not found if the input length is unknown, and a table
+    /// above its size limit.
     #[test]
     fn repeats_far_back_are_found_in_a_stream_of_unknown_length() {
         let table_len = 1 << 16;

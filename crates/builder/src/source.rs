@@ -129,9 +129,9 @@ pub fn is_cut(error: &Error) -> bool {
 /// Length and data runs of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes, holes included.
+    /// Length in bytes, holes included.
     pub len: u64,
-    /// Data runs, where the file has holes; `None` where it is dense.
+    /// Data runs of a file with holes; `None` for a dense file.
     pub runs: Option<Vec<Range<u64>>>,
 }
 

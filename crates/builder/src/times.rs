@@ -10,7 +10,7 @@ use weald_format::{Result, Timestamp};
 /// as a page of single times holds.
 #[derive(Default)]
 pub struct TimesWriter {
-    /// Times that are in no page yet, and those of them from the first on that are in equal steps.
+    /// Times in no page yet, and the number of them from the first on that are in equal steps.
     pending: Vec<Timestamp>,
     even_count: usize,
     /// The run that the first two times define.

@@ -1,4 +1,4 @@
-//! Generations: trees appended to an image, each readable, each as small as what is new in it.
+//! Generations: each tree appended to an image stays readable and costs only its new data.
 
 mod build_support;
 
@@ -32,7 +32,7 @@ fn append(source: &Path, image: &Path) -> Report {
     report
 }
 
-/// The trees of every generation, as copies of the source.
+/// Copies the source, to keep the tree of a generation.
 fn keep(source: &Path, name: &str) -> PathBuf {
     let copy = source.parent().unwrap().join(name);
     shell(
@@ -50,9 +50,8 @@ fn open(image: &Path, generation: u64) -> Image {
     Image::open_path(image, 0, &options).unwrap()
 }
 
-/// Would catch: contents, directories, attributes or links taken for those of another generation;
-/// streams continued at a wrong address; recipes that name wrong contents; anything lost of an
-/// older generation.
+/// Would catch: contents, directories, attributes or links of another generation; streams continued
+/// at a wrong address; recipes that name wrong contents; parts of an older generation lost.
 #[test]
 fn every_generation_shows_its_own_tree() {
     let scratch = Scratch::tmpfs("512m");
@@ -60,7 +59,7 @@ fn every_generation_shows_its_own_tree() {
     let image = scratch.path().join("image");
     make_all_kinds(&source);
     let changes = [
-        // New, changed, moved and removed files; a directory that is there twice; other hard links.
+        // New, changed, moved and removed files; two equal directories; other hard links.
         "cp -a d e; mv d/text3 moved; echo more >> d/text4; rm hard; ln d/text5 hard2; chmod 700 \
          d/text6; touch -d @5 d/text7",
         // Another root, new attributes and xattrs, streams with new parts, an old file again.
@@ -68,7 +67,7 @@ fn every_generation_shows_its_own_tree() {
          setfattr -n user.x -v y e/text1
          cp -a moved d/text3; head -c 200000 /dev/urandom > noise2; cat noise noise2 d/text1 > \
           long; chmod 711 .",
-        // Nearly nothing left.
+        // Almost everything is removed.
         "rm -r d e; rm -f *.gz noise*",
     ];
     let mut reports = vec![append(&source, &image)];
@@ -111,7 +110,8 @@ fn every_generation_shows_its_own_tree() {
         let report = &reports[generation.number as usize - 1];
         assert_eq!(generation.image_digest, report.image_digest);
         assert_eq!(generation.tree_digest, report.tree_digest);
-        // A digest finds its generation; cut there, the file is that generation.
+        // A digest finds its generation. Truncated behind a generation, the file is that
+        // generation.
         let by_digest = OpenOptions {
             expected_digest: Some(generation.image_digest),
             ..OpenOptions::default()
@@ -123,7 +123,7 @@ fn every_generation_shows_its_own_tree() {
         fs::write(&cut, &bytes[..generation.image_len as usize]).unwrap();
         assert_same(&cut, &copies[generation.number as usize - 1]);
     }
-    // Written again, the last generation is alone.
+    // A rewrite keeps only the last generation.
     let rewritten = scratch.path().join("rewritten");
     let rewrite = RewriteOptions {
         codec: None,
@@ -152,8 +152,7 @@ fn every_generation_shows_its_own_tree() {
     );
 }
 
-/// Would catch: an image that grows though nothing changed, and one that grows by more than what is
-/// new.
+/// Would catch: an image that grows although nothing changed, or by more than the new data.
 #[test]
 fn what_is_there_is_not_stored_again() {
     let scratch = Scratch::tmpfs("512m");
@@ -166,7 +165,7 @@ fn what_is_there_is_not_stored_again() {
     assert_eq!((report.generation, report.appended_len), (1, Some(0)));
     assert!(fs::read(&image).unwrap() == before);
 
-    // A version of everything, edited in one place: parts of old files, whole old files under new
+    // A version of every file, edited in one place: parts of old files, whole old files under new
     // names.
     shell(
         &source,
@@ -174,7 +173,7 @@ fn what_is_there_is_not_stored_again() {
     );
     let appended = append(&source, &image).appended_len.unwrap();
     assert!(appended < 16_000, "{appended} bytes for a few edits");
-    // Back to the first tree: only the directories above what differs, if anything.
+    // Back to the first tree: at most the directories above the differences are written again.
     shell(&source, "rm -r v2");
     shell(&source, "touch -d @1600000000 .");
     let appended = append(&source, &image).appended_len.unwrap();
@@ -182,9 +181,8 @@ fn what_is_there_is_not_stored_again() {
     assert_same(&image, &source);
 }
 
-/// Would catch: new blocks and pages that are compressed as if nothing was there, or after the
-/// wrong records; a history that has a history; readers that go to the numbers of another
-/// generation.
+/// Would catch: new blocks and pages compressed without a history or with the wrong records as
+/// history; a history that has a history; readers that look up numbers in another generation.
 #[test]
 fn small_blocks_and_pages_go_on_behind_what_is_there() {
     let scratch = Scratch::tmpfs("512m");
@@ -202,7 +200,7 @@ fn small_blocks_and_pages_go_on_behind_what_is_there() {
     let first_len = fs::metadata(&image).unwrap().len();
     let mut lens = Vec::new();
     for i in 1..4 {
-        // Something of the old text, so that a repeat leads there, and something new.
+        // Part of the old text, so that a repeat leads there, and something new.
         let old = known_words(i);
         let new = format!("{}{}", &old[..2000], &known_words(100 + i)[..6000]);
         fs::write(source.join(format!("new{i}")), new).unwrap();
@@ -213,14 +211,14 @@ fn small_blocks_and_pages_go_on_behind_what_is_there() {
     let after_history = after_history(&opened);
     for record in &after_history {
         assert!(record.offset >= first_len);
-        // Alone, hexadecimal digits take half of their bytes and more.
+        // Without a history, hexadecimal digits take at least half of their bytes.
         let is_small = record.stored_len * 20 < record.raw_len * 9;
         assert!(
             is_small || record.record_type != RecordType::Data,
             "{record:?}"
         );
     }
-    // What is told of a read counts the history: four blocks of the first generation at least.
+    // The cost of a read includes the history: at least four blocks of the first generation.
     let mut cost = weald_image::DecodeCost::default();
     let content = at(&opened, "new3").unwrap().content.unwrap();
     let len = opened.content_len(content).unwrap();
@@ -238,7 +236,7 @@ fn small_blocks_and_pages_go_on_behind_what_is_there() {
     assert!(lens.iter().all(|&len| len < 4500), "{lens:?}");
 }
 
-/// Would catch: bytes that follow from threads, memory or the moment.
+/// Would catch: bytes that depend on threads, memory or timing.
 #[test]
 fn the_same_appended_gives_the_same_bytes() {
     let scratch = Scratch::tmpfs("512m");
@@ -250,7 +248,7 @@ fn the_same_appended_gives_the_same_bytes() {
         &source,
         "cp -a d e; echo x >> e/text1; cat d/text* > all; head -c 600000 /dev/urandom > more",
     );
-    // Blocks and pages reach the writer at other moments every time.
+    // Blocks and pages reach the writer at different times in every run.
     let mut bytes = Vec::new();
     for threads in [1, 3, 2, 1, 3, 2, 1, 3, 2, 1] {
         fs::copy(image("old"), image("new")).unwrap();
@@ -271,8 +269,8 @@ fn the_same_appended_gives_the_same_bytes() {
     assert!(bytes.windows(2).all(|pair| pair[0] == pair[1]));
 }
 
-/// Would catch: a tail that hides what was whole, a cut at a wrong place, and a cut where nothing
-/// is to be cut.
+/// Would catch: a tail that hides a complete generation, a cut at a wrong offset, and a cut that is
+/// not needed.
 #[test]
 fn what_a_crash_leaves_is_cut_off() {
     let scratch = Scratch::tmpfs("512m");
@@ -310,10 +308,10 @@ fn what_a_crash_leaves_is_cut_off() {
         recover_image(&image, false).unwrap();
         assert!(fs::read(&image).unwrap() == whole[..first]);
     }
-    // The same source appended again gives what the crash took.
+    // The same source appended again restores the lost generation.
     append(&source, &image);
     assert!(fs::read(&image).unwrap() == whole);
-    // Not one generation: nothing is cut.
+    // The file has no complete generation: nothing is cut.
     for end in [0, 63, 64, first - 1] {
         fs::write(&image, &whole[..end]).unwrap();
         let error = recover_image(&image, false).unwrap_err();
@@ -322,7 +320,7 @@ fn what_a_crash_leaves_is_cut_off() {
     }
 }
 
-/// Would catch: a finished generation that is cut off because a record before its end is damaged.
+/// Would catch: a complete generation that is cut off because an earlier record is damaged.
 #[test]
 fn damage_is_no_tail_that_may_be_cut_off() {
     let scratch = Scratch::tmpfs("512m");
@@ -334,21 +332,21 @@ fn damage_is_no_tail_that_may_be_cut_off() {
     shell(&source, "head -c 100000 /dev/urandom > more");
     append(&source, &image);
     let whole = fs::read(&image).unwrap();
-    // The header of the first record, and of the first one of generation 2.
+    // The headers of the first record and of the first record of generation 2.
     for at in [64, first] {
         let mut damaged = whole.clone();
         damaged[at] ^= 1;
         fs::write(&image, &damaged).unwrap();
         let found = recover_image(&image, false).unwrap();
         assert_eq!((found.generation.number, found.tail_len), (2, 0));
-        // A later append that was interrupted.
+        // A later append was interrupted.
         damaged.extend_from_slice(&[7; 5000]);
         fs::write(&image, &damaged).unwrap();
         let error = recover_image(&image, false).unwrap_err().to_string();
         assert!(error.contains("was finished behind it"), "{error}");
         assert!(fs::read(&image).unwrap() == damaged);
     }
-    // The last byte of the directory of generation 2, which the footer follows.
+    // The last byte of the directory of generation 2; the footer follows it.
     let mut damaged = whole.clone();
     damaged[whole.len() - FOOTER_LEN - 1] ^= 1;
     fs::write(&image, &damaged).unwrap();
@@ -357,8 +355,8 @@ fn damage_is_no_tail_that_may_be_cut_off() {
     assert!(fs::read(&image).unwrap() == damaged);
 }
 
-/// Would catch: an append that fails and leaves an image that cannot be opened, or was cut too far;
-/// two at once.
+/// Would catch: a failed append that leaves an image that cannot be opened or was truncated too
+/// far; two appends at once.
 #[test]
 fn an_append_that_fails_leaves_the_image_as_it_was() {
     let scratch = Scratch::tmpfs("24m");
@@ -372,7 +370,7 @@ fn an_append_that_fails_leaves_the_image_as_it_was() {
     let failed = build_image(&source, &image, false, &appending(), &weald_builder::Silent);
     assert_eq!(failed.unwrap_err().kind(), ErrorKind::Full);
     assert!(fs::read(&image).unwrap() == before);
-    // Damage is never built on.
+    // An append never builds on damage.
     fs::write(source.join("large"), "small").unwrap();
     let mut damaged = before.clone();
     damaged[before.len() / 3] ^= 1;
@@ -380,7 +378,7 @@ fn an_append_that_fails_leaves_the_image_as_it_was() {
     let failed = build_image(&source, &image, false, &appending(), &weald_builder::Silent);
     assert_eq!(failed.unwrap_err().kind(), ErrorKind::Corrupt);
     assert!(fs::read(&image).unwrap() == damaged);
-    // Somebody else is at it.
+    // Another process appends to the image.
     fs::write(&image, &before).unwrap();
     let held = fs::File::open(&image).unwrap();
     held.lock().unwrap();
@@ -391,7 +389,7 @@ fn an_append_that_fails_leaves_the_image_as_it_was() {
     assert_same(&image, &source);
 }
 
-/// Would catch: generations that lead to the wrong ones, or in a circle.
+/// Would catch: a generation that leads to a wrong one, or to itself.
 #[test]
 fn forged_chains_of_generations_are_refused() {
     use weald_format::container::{FOOTER_LEN, Footer};

@@ -1,5 +1,5 @@
-//! Images on top of others: what a base holds is referred to, read through it, and verified with
-//! it.
+//! Images with base images: data of a base is referred to, read through the upper image, and
+//! verified with it.
 
 mod build_support;
 
@@ -39,8 +39,8 @@ fn len(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
 
-/// Would catch: extents that lead to wrong streams of a base; bytes stored twice; recipes of plain
-/// bytes that are made themselves.
+/// Would catch: extents that lead to wrong streams of a base; data stored twice; recipes whose
+/// plain content is itself made by recipes.
 #[test]
 fn what_bases_hold_is_not_stored_and_comes_back() {
     let scratch = Scratch::tmpfs("512m");
@@ -55,8 +55,8 @@ fn what_bases_hold_is_not_stored_and_comes_back() {
     assert!(len(&image("same")) < 8_000, "{}", len(&image("same")));
     assert_same(&image("same"), &source);
 
-    // Parts of its files, in new ones; the same plain bytes in another stream; a gzip file of the
-    // base inside a zip file.
+    // New files with parts of the base's files; the same plain bytes in another stream; a gzip file
+    // of the base inside a zip file.
     shell(
         &source,
         "cp -a d e; for f in e/text1*; do sed -i '1s/^/edited /' $f; done; cat noise d/text7 huge \
@@ -87,7 +87,7 @@ fn what_bases_hold_is_not_stored_and_comes_back() {
     let digest = |name: &str| open(&image(name), &[]).unwrap().summary().image_digest;
     assert_eq!(digests(&opened), [digest("two"), digest("three")]);
 
-    // The tree is the same as without any base, and the bytes do not follow from threads.
+    // The tree is the same as without a base, and the bytes do not depend on threads.
     let alone = make(&source, &image("alone"), &[]);
     assert_eq!(alone.tree_digest, report.tree_digest);
     for threads in [1, 3] {
@@ -99,7 +99,7 @@ fn what_bases_hold_is_not_stored_and_comes_back() {
         assert!(fs::read(image("again")).unwrap() == fs::read(image("four")).unwrap());
     }
 
-    // Written again, and appended to, it keeps its bases.
+    // After a rewrite or an append the image keeps its bases.
     let rewrite = RewriteOptions {
         codec: Some(weald_builder::CodecSpec::Zstd(1)),
         x86_codec: None,
@@ -123,7 +123,7 @@ fn what_bases_hold_is_not_stored_and_comes_back() {
     assert_same(&image("four"), &source);
 }
 
-/// Would catch: a base taken for another, one that is looked for in the wrong places, an older
+/// Would catch: a wrong image taken for the base, a base looked up in wrong directories, an older
 /// generation that is not found.
 #[test]
 fn bases_are_found_by_their_digests() {
@@ -134,11 +134,11 @@ fn bases_are_found_by_their_digests() {
     make(&source, &at("base"), &[]);
     fs::write(source.join("new"), "new").unwrap();
     make(&source, &at("top"), &[&at("base")]);
-    // Another image of that name, and the base beside it under another.
+    // Another image has the name of the base; the base lies next to it under another name.
     fs::rename(at("base"), at("renamed")).unwrap();
     fs::copy(at("top"), at("base")).unwrap();
     assert_same(&at("top"), &source);
-    // In another directory.
+    // The base is in another directory.
     let dir = scratch.dir("bases");
     fs::rename(at("renamed"), dir.join("base")).unwrap();
     let error = open(&at("top"), &[]).err().unwrap();
@@ -150,7 +150,7 @@ fn bases_are_found_by_their_digests() {
     );
     let image = open(&at("top"), std::slice::from_ref(&dir)).unwrap();
     assert_eq!(differences(&image, &source), Vec::<String>::new());
-    // The base has gone on since.
+    // The base has a newer generation.
     let append = BuildOptions {
         append: true,
         ..options(&[])
@@ -158,7 +158,7 @@ fn bases_are_found_by_their_digests() {
     build_image(&source, &dir.join("base"), false, &append, &Silent).unwrap();
     let image = open(&at("top"), std::slice::from_ref(&dir)).unwrap();
     assert_eq!(differences(&image, &source), Vec::<String>::new());
-    // Not there at all.
+    // The base is missing.
     fs::remove_file(dir.join("base")).unwrap();
     assert!(open(&at("top"), &[dir]).is_err());
     let missing = build_image(&source, &at("x"), false, &options(&[&at("none")]), &Silent);
@@ -166,7 +166,7 @@ fn bases_are_found_by_their_digests() {
     assert!(!at("x").exists());
 }
 
-/// Would catch: bytes of a damaged base that are served, or damage that names no file.
+/// Would catch: bytes of a damaged base that are returned, or an error that names no file.
 #[test]
 fn damage_of_a_base_is_found_through_the_image_on_top() {
     let scratch = Scratch::tmpfs("512m");
@@ -193,7 +193,7 @@ fn damage_of_a_base_is_found_through_the_image_on_top() {
     );
 }
 
-/// Would catch: images that lie on each other without end.
+/// Would catch: an unlimited number of images on top of each other.
 #[test]
 fn towers_have_an_end() {
     let scratch = Scratch::tmpfs("512m");
@@ -203,7 +203,7 @@ fn towers_have_an_end() {
     let plain = options(&[]);
     build_image(&source, &at(0), false, &plain, &Silent).unwrap();
     let mut failed = None;
-    // An image on image has the streams of all below it, so that their number ends it.
+    // An image has the streams of all images below it, so the number of streams limits the height.
     for n in 1..20 {
         let below = at(n - 1);
         match build_image(&source, &at(n), false, &options(&[&below]), &Silent) {
@@ -220,8 +220,8 @@ fn towers_have_an_end() {
     );
 }
 
-/// Would catch: new blocks and pages that are compressed as if no base was there, or after records
-/// of another image or stream.
+/// Would catch: new blocks and pages compressed without the history of the base, or with records of
+/// another image or stream as history.
 #[test]
 fn small_blocks_and_pages_go_on_behind_those_of_a_base() {
     let scratch = Scratch::tmpfs("512m");
@@ -250,7 +250,7 @@ fn small_blocks_and_pages_go_on_behind_those_of_a_base() {
         build(&source, &at(name), &options(&bases));
         assert_same(&at(name), &source);
         let image = open(&at(name), &[]).unwrap();
-        // One record of each type needs no index page.
+        // A single record of a type needs no index page.
         let sections = image.sections().unwrap();
         assert!(sections.iter().all(|s| s.total().record_count == 1));
         let after = after_history(&image);
@@ -258,12 +258,12 @@ fn small_blocks_and_pages_go_on_behind_those_of_a_base() {
             let mut types = after.iter().map(|r| r.record_type);
             types.any(|t| (t == RecordType::Data) == is_data)
         };
-        // Pages of the tower's middle have histories themselves.
+        // Pages of the middle image have histories themselves.
         assert!(
             has(true) && (has(false) || name == "tower"),
             "{name}: {after:?}"
         );
-        // What a read needs counts the blocks of the base.
+        // The cost of a read includes the blocks of the base.
         let mut cost = weald_image::DecodeCost::default();
         let content = build_support::at(&image, "new").unwrap().content.unwrap();
         let len = image.content_len(content).unwrap();
@@ -272,7 +272,7 @@ fn small_blocks_and_pages_go_on_behind_those_of_a_base() {
             .unwrap();
         assert!(cost.decoded_len() > 4 << 16, "{}", cost.decoded_len());
     }
-    // Written again, it still leads there.
+    // After a rewrite the extents still lead to the base.
     let rewrite = RewriteOptions {
         codec: None,
         x86_codec: None,

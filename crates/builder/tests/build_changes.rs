@@ -1,4 +1,4 @@
-//! Sources that change while they are packed: reported, never stored wrong, never waited for.
+//! Sources that change during a build: changes are reported, never stored wrong, never waited for.
 
 mod build_support;
 
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use weald_format::ErrorKind;
 use weald_sys::NodeKind;
 
-/// A file on its way, what is done to it once it was scanned, and what the image must show then:
-/// nothing, or this data.
+/// A path, a change made after the scan, and the data that the image must show then (`None`: the
+/// file is omitted).
 struct Case {
     name: &'static str,
     before: Vec<u8>,
@@ -23,7 +23,7 @@ struct Case {
 }
 
 fn rewrite(path: &Path, data: &[u8]) {
-    // Another time must show even where the clock of the file system ticks slowly.
+    // Set another time, in case the clock of the file system is coarse.
     fs::write(path, data).unwrap();
     let mtime = Some(weald_format::Timestamp {
         seconds: 1_000_000_000,
@@ -180,8 +180,8 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Would catch: a change that is not told, a fifo that is waited for, a file that is stored with
-/// zeros where data was, a panic on a length that is not what it was.
+/// Would catch: a change that is not reported, a fifo that blocks, zeros stored in place of data, a
+/// panic on a length that differs from the scan.
 #[test]
 fn files_that_change_after_the_scan_are_told_and_stored_as_they_are() {
     let scratch = Scratch::tmpfs("256m");
@@ -226,7 +226,8 @@ fn files_that_change_after_the_scan_are_told_and_stored_as_they_are() {
     );
 }
 
-/// Would catch: holes that come, go or move between scan and reading and break the lengths of runs.
+/// Would catch: holes that appear, vanish or move between scan and reading and break the lengths of
+/// runs.
 #[test]
 fn sparse_files_that_change_after_the_scan_are_stored_as_they_are() {
     let scratch = Scratch::tmpfs("256m");
@@ -271,8 +272,8 @@ fn sparse_files_that_change_after_the_scan_are_stored_as_they_are() {
     }
 }
 
-/// Would catch: a hard link of a file left out that still shows under another name, or is told
-/// under one name only.
+/// Would catch: an omitted file that still has another name in the image, or that is reported under
+/// one name only.
 #[test]
 fn all_names_of_a_file_that_vanished_are_left_out() {
     let scratch = Scratch::tmpfs("64m");
@@ -308,16 +309,16 @@ fn all_names_of_a_file_that_vanished_are_left_out() {
     assert_eq!((a.ino, a.nlink), (b.ino, 2));
 }
 
-/// Would catch: a long file whose tail is made of zeros because it was cut while it was read; hours
-/// spent on reading what is no longer there.
+/// Would catch: a long file truncated during reading whose tail is stored as zeros; hours spent on
+/// reading the missing part.
 #[test]
 fn a_long_file_cut_while_it_is_read_is_left_out_or_whole() {
     for has_twin in [false, true] {
         let scratch = Scratch::tmpfs("256m");
         let source = scratch.dir("source");
         fs::write(source.join("a"), noise(1, 20 << 20)).unwrap();
-        // The same front, then zeros: what a reader of the cut file would come to if it made zeros
-        // up.
+        // The same front followed by zeros: what a reader would return that fills a truncated file
+        // with zeros.
         let front = [noise(1, 20 << 20)[..4 << 20].to_vec(), vec![0; 16 << 20]].concat();
         fs::write(source.join("b"), if has_twin { front } else { vec![1] }).unwrap();
         let target = scratch.path().join("image");
@@ -349,7 +350,7 @@ fn a_long_file_cut_while_it_is_read_is_left_out_or_whole() {
     }
 }
 
-/// Would catch: a long file that changed, taken as what its twin holds, without a word.
+/// Would catch: a long file that changed and is stored as the content of its twin without a report.
 #[test]
 fn a_long_file_that_becomes_its_twin_is_told() {
     let scratch = Scratch::tmpfs("64m");
@@ -369,7 +370,8 @@ fn a_long_file_that_becomes_its_twin_is_told() {
     assert!(data(&image, &at(&image, "b").unwrap()) == noise(1, LONG));
 }
 
-/// Would catch: any of this in a mixture that nobody thought of: writers that never rest.
+/// Would catch: errors in combinations that no other test has: other processes change files all the
+/// time.
 #[test]
 fn restless_sources_give_sound_images() {
     let scratch = Scratch::tmpfs("256m");
@@ -427,7 +429,7 @@ fn disturb(source: &Path, seed: u64, is_done: &AtomicBool) {
     }
 }
 
-/// Would catch: a source directory that vanished altogether, called anything but that.
+/// Would catch: a vanished source directory that is reported as another error.
 #[test]
 fn a_source_that_is_not_there_is_not_found() {
     let temp = tempfile::tempdir().unwrap();

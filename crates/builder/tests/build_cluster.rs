@@ -1,5 +1,4 @@
-//! Pieces that resemble each other lie side by side: smaller images of versions, and the same
-//! trees.
+//! Clustering: similar pieces are adjacent, so that versions take less space; the tree is the same.
 
 mod build_support;
 
@@ -18,8 +17,8 @@ fn options(cluster_len: u64) -> BuildOptions {
     }
 }
 
-/// Versions of a program that differ every 50 bytes or so: no repeat is long, and all are alike.
-/// Beside each lies what is like nothing.
+/// Versions of a program that differ about every 50 bytes: all are similar, but no repeat is long.
+/// Next to each lies unrelated data.
 fn make_versions(dir: &Path, versions: std::ops::Range<u64>) {
     let base: Vec<u8> = noise(1, 1 << 20).iter().map(|byte| byte & 63).collect();
     for version in versions {
@@ -38,8 +37,8 @@ fn make_versions(dir: &Path, versions: std::ops::Range<u64>) {
     }
 }
 
-/// Would catch: pieces that are not put together, bytes that get lost on the way, an order that
-/// follows from threads.
+/// Would catch: similar pieces that are not adjacent, bytes that are lost, an order that depends on
+/// threads.
 #[test]
 fn versions_take_less_and_come_back() {
     let scratch = Scratch::tmpfs("512m");
@@ -64,8 +63,8 @@ fn versions_take_less_and_come_back() {
     assert_eq!(one.image_digest, clustered.image_digest);
 }
 
-/// Would catch: addresses of a generation before, or of a base, that are moved with those that
-/// come.
+/// Would catch: addresses of an older generation or of a base that are moved together with new
+/// data.
 #[test]
 fn generations_and_bases_stay_where_they_are() {
     let scratch = Scratch::tmpfs("512m");

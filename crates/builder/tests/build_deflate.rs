@@ -1,5 +1,5 @@
-//! Files that hold DEFLATE streams: taken apart into plain bytes and recipes where that is
-//! possible, and back as they were in every case.
+//! Files with DEFLATE streams: stored as plain bytes and recipes if possible, and restored exactly
+//! in every case.
 
 mod build_support;
 
@@ -13,14 +13,14 @@ use weald_format::container::RecordType;
 use weald_format::{ByteLen, ROOT_INODE};
 use weald_image::{Image, OpenOptions};
 
-/// Bytes of a gzip header without names.
+/// Length of a gzip header without names.
 const HEAD_LEN: usize = 10;
-/// Bytes of gzip's CRC and length.
+/// Length of gzip's CRC and size fields.
 const TAIL_LEN: usize = 8;
-/// Plain bytes of a stream that is taken apart: `recode::PLAIN_LEN_MAX`.
+/// Longest plain content of a stream: `recode::PLAIN_LEN_MAX`.
 const PLAIN_LEN_MAX: usize = WHOLE_PLAIN_LEN_MAX * 3;
 
-/// What `program` makes of `input`.
+/// Output of `program` for `input`.
 fn filter(program: &str, args: &[&str], input: &[u8]) -> Vec<u8> {
     let mut child = Command::new(program)
         .args(args)
@@ -41,14 +41,14 @@ fn gzip(level: &str, plain: &[u8]) -> Vec<u8> {
     filter("gzip", &["-n", "-c", level], plain)
 }
 
-/// Bytes of the stream in a gzip file of one member without names.
+/// Length of the stream in a gzip file of one member without names.
 fn stream_len(gz: &[u8]) -> u64 {
     (gz.len() - HEAD_LEN - TAIL_LEN) as u64
 }
 
-/// A zip file of deflated and empty members; written to a pipe, so that lengths stand behind, or
-/// else with a stored member between: where its end is told behind it, only the central directory
-/// says where that is.
+/// A zip file of deflated and empty members. It is written to a pipe, so that lengths follow the
+/// data, or else it has a stored member between them. For a stored member with its length behind
+/// the data, only the central directory has the length.
 fn zip(is_piped: bool, plain: &[u8]) -> Vec<u8> {
     let script = "import io, sys, zipfile
 plain = sys.stdin.buffer.read()
@@ -96,7 +96,7 @@ fn without_recipes() -> BuildOptions {
     options
 }
 
-/// Builds `plan`, compares the image with it, and has the report.
+/// Builds `plan`, compares the image with it, and returns the report.
 #[track_caller]
 fn report_of(plan: &Plan, options: &BuildOptions) -> Report {
     let scratch = Scratch::tmpfs("128m");
@@ -111,7 +111,7 @@ fn one_file(name: &str, data: Vec<u8>) -> Plan {
     plan
 }
 
-/// Files of every kind that recipes make, and the bytes of their streams.
+/// Files of every kind that recipes make, and the length of their streams.
 fn taken_apart() -> (Plan, u64) {
     let mut plan = Plan::default();
     let mut made_len = 0;
@@ -133,7 +133,7 @@ fn taken_apart() -> (Plan, u64) {
     plan.add("gz/linked.gz", Kind::Link("gz/named.gz".into()));
     plan.dir("other");
     plan.add("other/linked.gz", Kind::Link("gz/long.gz".into()));
-    // Checksums are no part of the stream.
+    // Checksums are not part of the stream.
     let mut wrong = gzip("-6", &text(8, 40_000));
     made_len += stream_len(&wrong);
     let at = wrong.len() - 6;
@@ -147,8 +147,8 @@ fn taken_apart() -> (Plan, u64) {
     (plan, made_len)
 }
 
-/// Would catch: streams that are missed or taken where they should not be; a header, trailer or
-/// member that is lost or doubled; names of one inode that are made twice.
+/// Would catch: streams missed or detected wrongly; a header, trailer or member lost or duplicated;
+/// a hard-linked file decoded once per name.
 #[test]
 fn what_gzip_makes_is_made_again() {
     let (plan, made_len) = taken_apart();
@@ -171,7 +171,7 @@ fn what_gzip_makes_is_made_again() {
     );
 }
 
-/// Would catch: a test of gzip's own blocks that has none, because gzip has become zlib.
+/// Would catch: a version of gzip that uses zlib, so that this test covers no foreign blocks.
 #[test]
 fn a_long_file_of_gzip_needs_corrections() {
     let plain = text(2, 6_000_000);
@@ -182,8 +182,7 @@ fn a_long_file_of_gzip_needs_corrections() {
     assert!(!recipes[0].corrections.is_empty());
 }
 
-/// Would catch: members behind stored or empty ones that are missed, with lengths before and behind
-/// the data.
+/// Would catch: members missed behind stored or empty ones, with lengths before and after the data.
 #[test]
 fn members_of_a_zip_file_are_made_again() {
     let plain = text(1, 100_000);
@@ -203,8 +202,7 @@ sys.stdout.buffer.write(c.compress(sys.stdin.buffer.read()) + c.flush())";
     }
 }
 
-/// Would catch: plain bytes that are stored once more although a file holds them, whichever comes
-/// first.
+/// Would catch: plain bytes stored again although a file has them, whichever comes first.
 #[test]
 fn plain_bytes_beside_a_file_are_stored_once() {
     let plain = text(1, 400_000);
@@ -222,18 +220,18 @@ fn plain_bytes_beside_a_file_are_stored_once() {
     }
 }
 
-/// Would catch: recipes made of what recipes make, which readers refuse, and a stream that is lost
-/// where there is none.
+/// Would catch: recipes whose input is made by recipes, which readers refuse; a stream lost where
+/// there is none.
 #[test]
 fn recipes_are_not_made_of_what_recipes_make() {
-    // Members that repeat: small enough to be worth it, and worth compressing again.
+    // Members that repeat: small enough to be worth a recipe, and to be compressed again.
     let member = gzip("-9", &text(1, 4000));
     let inner = member.repeat(60);
     let outer = gzip("-9", &inner);
     let inner_len = 60 * stream_len(&member);
     for (names, made_len) in [
         (&["inner.gz", "outer.gz"][..], inner_len),
-        // The outer one comes first: what it holds is stored as it is.
+        // The outer file comes first: its members are stored unchanged.
         (&["z-inner.gz", "outer.gz"], stream_len(&outer)),
         (&["outer.gz"], stream_len(&outer)),
     ] {
@@ -246,7 +244,7 @@ fn recipes_are_not_made_of_what_recipes_make() {
     }
 }
 
-/// Would catch: the same, where only some members of a file are made of others.
+/// Would catch: the same if only some members of a file are made by recipes.
 #[test]
 fn members_that_hold_what_recipes_make_are_stored_beside_others() {
     let member = gzip("-9", &text(1, 4000));
@@ -259,8 +257,7 @@ fn members_that_hold_what_recipes_make_are_stored_beside_others() {
     assert_eq!(report_of(&plan, &options()).made_len, made_len);
 }
 
-/// Would catch: anything that is taken apart and should not be, or does not come back when it is
-/// not.
+/// Would catch: data decoded by mistake, or data that is not restored if it is not decoded.
 #[test]
 fn what_is_no_whole_stream_or_not_worth_it_is_stored_as_it_is() {
     let gz = gzip("-6", &text(1, 100_000));
@@ -276,13 +273,14 @@ fn what_is_no_whole_stream_or_not_worth_it_is_stored_as_it_is() {
     plan.file("no-bytes.gz", Vec::new());
     plan.file("not.gz", text(3, 5000));
     plan.add("sparse.gz", Kind::File(vec![(0, gz.clone())], 1 << 20));
-    // Longer than a thirty-second of the budget, and so streamed.
+    // Longer than 1/32 of the budget, so the builder streams it.
     plan.file("streamed.gz", gz.repeat((16 << 20) / gz.len() + 1));
     let report = report_of(&plan, &options());
     assert_eq!((report.made_len, report.plain_len), (0, 0));
 }
 
-/// Would catch: damaged streams that still are streams, or turn into others, and do not come back.
+/// Would catch: damaged streams that are still valid, or become other streams, and are not
+/// restored.
 #[test]
 fn corrupt_streams_come_back_as_they_are() {
     let gz = gzip("-6", &text(1, 60_000));
@@ -296,8 +294,8 @@ fn corrupt_streams_come_back_as_they_are() {
     report_of(&plan, &options());
 }
 
-/// Would catch: a limit that lies elsewhere, so that one read may have to make more than it should,
-/// or a build takes more memory.
+/// Would catch: a limit at another length, so that a read makes more data, or a build takes more
+/// memory, than allowed.
 #[test]
 fn longer_streams_are_stored_as_they_are() {
     for (level, plain_len) in [("-1", WHOLE_PLAIN_LEN_MAX), ("-6", PLAIN_LEN_MAX)] {
@@ -314,8 +312,8 @@ fn longer_streams_are_stored_as_they_are() {
     }
 }
 
-/// Would catch: a read of a few bytes of a long stream that makes all of it, or decodes all that it
-/// is made of.
+/// Would catch: a read of a few bytes of a long stream that makes the whole stream, or decodes its
+/// whole plain content.
 #[test]
 fn a_read_of_a_long_stream_makes_a_part_of_it() {
     let gz = gzip("-6", &text(2, 6_000_000));
@@ -337,7 +335,7 @@ fn a_read_of_a_long_stream_makes_a_part_of_it() {
         let read = image.read(&inode, at as u64, 100).unwrap();
         assert!(*read == gz[at..gz.len().min(at + 100)]);
         let decoded = image.decoded_len().0 - before;
-        // Two parts at most, each of 64 to 80 KiB and a window, that lie in blocks of 64 KiB.
+        // At most two parts, each of 64 to 80 KiB and a window, which lie in blocks of 64 KiB.
         assert!(decoded < 7 * block_len, "{decoded} at {at}");
     }
 }
@@ -349,8 +347,8 @@ fn image_of(source: &Path, options: &BuildOptions) -> Vec<u8> {
     std::fs::read(&target).unwrap()
 }
 
-/// Would catch: recipes in the order of threads; outcomes that depend on who found a content first;
-/// a tree digest that depends on how streams are stored.
+/// Would catch: recipes in the order of threads; results that depend on the thread that found a
+/// content first; a tree digest that depends on how streams are stored.
 #[test]
 fn threads_do_not_show_and_the_tree_digest_is_that_without_recipes() {
     let (mut plan, _) = taken_apart();
@@ -382,8 +380,8 @@ fn threads_do_not_show_and_the_tree_digest_is_that_without_recipes() {
     assert!(has_recipes(&one) && !has_recipes(&none));
 }
 
-/// Would catch: reads that begin, end or pass from one recipe to another at a wrong byte, with
-/// caches and without.
+/// Would catch: reads that begin, end or cross between recipes at a wrong byte, with and without a
+/// cache.
 #[test]
 fn any_part_of_a_made_file_can_be_read() {
     let parts: Vec<_> = (1..5).map(|s| gzip("-6", &text(s, 2000))).collect();
@@ -417,8 +415,8 @@ fn any_part_of_a_made_file_can_be_read() {
     }
 }
 
-/// Would catch: archives that are left as they are only because they are long, and budgets that
-/// leave no room for them.
+/// Would catch: archives stored unchanged only because they are long, and budgets without memory
+/// for them.
 #[test]
 fn long_archives_are_taken_apart() {
     let scratch = Scratch::tmpfs("128m");
@@ -439,7 +437,7 @@ with open('long.gz', 'wb') as f:
     );
     let report = build_and_compare(&source, &options());
     assert!(report.made_len > 10_000_000, "{}", report.made_len);
-    // Both hold the same plain bytes.
+    // Both archives hold the same plain bytes.
     assert!(report.plain_len < 13_000_000, "{}", report.plain_len);
     let small = BuildOptions {
         memory_len: 256 << 20,

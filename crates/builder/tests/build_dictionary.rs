@@ -1,5 +1,5 @@
-//! Blocks that share a dictionary: learned from files of the whole tree, used, kept by what is
-//! appended, and left behind where blocks are written anew.
+//! Blocks that share a dictionary: it is trained on files of the whole tree, used, kept by appends,
+//! and dropped when blocks are encoded again.
 
 mod build_support;
 
@@ -54,8 +54,8 @@ fn codecs(image: &Image) -> Vec<Codec> {
     codecs
 }
 
-/// Would catch: a dictionary that is not used, is no use, follows from threads, or is lost or
-/// changed by what comes later.
+/// Would catch: a dictionary that is not used, is useless, depends on threads, or is lost or
+/// changed later.
 #[test]
 fn a_dictionary_is_learned_used_kept_and_left_behind() {
     let scratch = Scratch::tmpfs("512m");
@@ -81,7 +81,7 @@ fn a_dictionary_is_learned_used_kept_and_left_behind() {
         "{one:?} {plain:?}"
     );
 
-    // A generation goes on with the dictionary that is there, or without one.
+    // A new generation uses the existing dictionary, or none if there is none.
     make_files(&source, 2, 100);
     for (name, codec) in [("one", Codec::ZstdDictionary), ("plain", Codec::Zstd)] {
         let before = codecs(&open(&path(name))).len();
@@ -98,7 +98,7 @@ fn a_dictionary_is_learned_used_kept_and_left_behind() {
         assert_same(&path(name), &source);
     }
 
-    // A base is read with its own, whatever lies on it.
+    // A base is read with its own dictionary, whatever the upper image has.
     make_files(&source, 3, 300);
     let over = BuildOptions {
         bases: vec![path("one")],
@@ -108,7 +108,7 @@ fn a_dictionary_is_learned_used_kept_and_left_behind() {
     assert!(report.base_len > 8_000_000, "{report:?}");
     assert_same(&path("over"), &source);
 
-    // Blocks that stay keep it; blocks that are encoded anew do without.
+    // Copied blocks keep the dictionary; blocks that are encoded again use none.
     for (codec, kept) in [(None, true), (Some(CodecSpec::Zstd(1)), false)] {
         let rewrite = RewriteOptions {
             codec,

@@ -1,4 +1,4 @@
-//! JPEG files: kept as Lepton files where that is smaller, and back as they were in every case.
+//! JPEG files: stored as Lepton files if that is smaller, and restored exactly in every case.
 
 mod build_support;
 
@@ -19,8 +19,8 @@ fn options() -> BuildOptions {
     }
 }
 
-/// Would catch: a kind of picture that is not taken, takes no less room, or changes; what lies
-/// around pictures lost.
+/// Would catch: a kind of picture that is not encoded, takes as much space as before, or changes;
+/// data around pictures lost.
 #[test]
 fn pictures_come_back_smaller() {
     let mut plan = Plan::default();
@@ -54,7 +54,7 @@ fn pictures_come_back_smaller() {
     assert!(with.image_len < without.image_len);
 }
 
-/// Would catch: what should be stored as it is taken apart, or not coming back.
+/// Would catch: data encoded by mistake, or not restored.
 #[test]
 fn what_does_not_pay_or_is_broken_is_stored_as_it_is() {
     let whole = Jpeg::new(12, 9).draw(1);
@@ -75,7 +75,7 @@ fn what_does_not_pay_or_is_broken_is_stored_as_it_is() {
     assert_eq!(report_of(&plan, &options()).made_len, 0);
 }
 
-/// Would catch: pictures with flipped bits, which may still be pictures, that do not come back.
+/// Would catch: pictures with flipped bits, which may still be valid, that are not restored.
 #[test]
 fn damaged_pictures_come_back_as_they_are() {
     let whole = Jpeg::new(6, 6).draw(1);
@@ -88,7 +88,7 @@ fn damaged_pictures_come_back_as_they_are() {
     report_of(&plan, &options());
 }
 
-/// Would catch: a read that starts or ends within a picture and finds other bytes.
+/// Would catch: a read that begins or ends within a picture and returns wrong bytes.
 #[test]
 fn any_part_can_be_read() {
     let data = [Jpeg::new(5, 5).draw(1), noise(2, 300)].concat();
@@ -108,7 +108,7 @@ fn any_part_can_be_read() {
     }
 }
 
-/// Would catch: pictures kept in another form by another number of threads.
+/// Would catch: pictures stored differently with another number of threads.
 #[test]
 fn threads_do_not_show() {
     let mut plan = Plan::default();

@@ -1,4 +1,4 @@
-//! Every level and every codec: builds, checks clean, reads back byte for byte; and the times
+//! Every level and codec: the image is built, checks clean and reads back exactly; and the times
 //! overlay.
 
 mod build_support;
@@ -37,7 +37,7 @@ fn sample() -> Plan {
     plan
 }
 
-/// Would catch: a level or codec that loses data or writes what the reader refuses.
+/// Would catch: a level or codec that loses data or writes records that the reader refuses.
 #[test]
 fn every_level_reads_back() {
     let scratch = Scratch::tmpfs("64m");
@@ -50,7 +50,7 @@ fn every_level_reads_back() {
     assert!(lens[9] < lens[1] && lens[1] < lens[0], "{lens:?}");
 }
 
-/// Would catch: as before, for what `--codec` and `--block-size` reach and no level does.
+/// Would catch: the same for codecs and block sizes that no level uses.
 #[test]
 fn every_codec_and_block_size_reads_back() {
     let scratch = Scratch::tmpfs("64m");
@@ -98,17 +98,18 @@ fn every_codec_and_block_size_reads_back() {
     }
 }
 
-/// A name that costs something wherever it is told.
+/// A name that costs several bytes wherever it is stored.
 fn file_name(no: u64) -> String {
     let hex: String = noise(no, 60).iter().map(|b| format!("{b:02x}")).collect();
     format!("file{no:02}-{hex}")
 }
 
-/// 200 copies of a directory of 50 files, with hard links inside, every copy with other times.
+/// 200 copies of a directory of 50 files, with hard links inside; every copy has other times.
 fn copies() -> Plan {
     let mut plan = Plan::default();
     plan.dir("top");
-    // More than one block of entries, or the names would be told only once even without sharing.
+    // More than one block of entries; otherwise names would be stored only once even without
+    // sharing.
     for c in 0..400 {
         plan.dir(format!("top/copy{c:03}"));
         for f in 0..50 {
@@ -131,8 +132,8 @@ fn copies() -> Plan {
     plan
 }
 
-/// Would catch: an overlay that is not chosen where it pays, or whose numbers are not those of the
-/// names.
+/// Would catch: an overlay that is not chosen although it is smaller, or whose numbers differ from
+/// those of the names.
 #[test]
 fn times_lie_beside_the_tree_where_only_they_differ() {
     let scratch = Scratch::tmpfs("256m");
@@ -146,8 +147,7 @@ fn times_lie_beside_the_tree_where_only_they_differ() {
     let target = scratch.path().join("image");
     build(&source, &target, &quick());
     assert!(has_times_section(&target));
-    // With one time for all, nothing has to lie beside: this is what the overlay saves the rest
-    // from.
+    // With one time for all no overlay is needed: this is the saving of the overlay.
     let set = build(
         &source,
         &target,
@@ -186,7 +186,7 @@ fn has_times_section(target: &std::path::Path) -> bool {
         .any(|s| s.record_type == weald_format::container::RecordType::Times)
 }
 
-/// Would catch: times and links numbered as if files that could not be read were still there.
+/// Would catch: times and links numbered as if omitted files were still in the tree.
 #[test]
 fn files_left_out_take_no_numbers() {
     let scratch = Scratch::tmpfs("256m");
@@ -199,7 +199,7 @@ fn files_left_out_take_no_numbers() {
         if asked == 0 {
             gone.iter()
                 .for_each(|path| std::fs::remove_file(source.join("top").join(path)).unwrap());
-            // Their directories show the time of the removal now; what was scanned counts.
+            // The directories show the time of the removal now; the scanned time counts.
             let times = copies().items;
             for item in times
                 .iter()
@@ -217,7 +217,7 @@ fn files_left_out_take_no_numbers() {
     assert_same(&target, &source);
 }
 
-/// Would catch: a codec for programs that other data gets, or that rewriting forgets.
+/// Would catch: a codec for programs that is used for other data, or that a rewrite forgets.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn programs_can_have_a_codec_of_their_own() {
@@ -265,8 +265,7 @@ fn programs_can_have_a_codec_of_their_own() {
     assert_same(&rewritten, &source);
 }
 
-/// A program for ARM64 of `count` instructions, of which every other one calls one of forty
-/// functions.
+/// An ARM64 program of `count` instructions; every other one calls one of forty functions.
 fn arm64_program(seed: u64, count: usize) -> Vec<u8> {
     let mut code = b"\x7fELF\x02\x01\x01".to_vec();
     code.resize(64, 0);
@@ -283,7 +282,7 @@ fn arm64_program(seed: u64, count: usize) -> Vec<u8> {
     code
 }
 
-/// Bytes of the image's blocks of a category, as they are stored.
+/// Stored bytes of the image's blocks of a category.
 fn stored_len(image: &Path, category: Category) -> u64 {
     let image = Image::open_path(image, 0, &OpenOptions::default()).unwrap();
     let sections = image.sections().unwrap();
@@ -295,8 +294,8 @@ fn stored_len(image: &Path, category: Category) -> u64 {
         .sum()
 }
 
-/// Would catch: words of a program that are not words of its block, a filter that is not applied,
-/// or not undone after rewriting into other blocks; programs that are found though nobody asked.
+/// Would catch: instructions that lose their alignment in a block; a filter that is not applied, or
+/// not reversed after a rewrite with other blocks; programs detected although the category is off.
 #[test]
 fn words_of_arm64_programs_stay_words() {
     let scratch = Scratch::tmpfs("64m");
@@ -304,7 +303,7 @@ fn words_of_arm64_programs_stay_words() {
     let [image, other] = ["image", "other"].map(|name| scratch.path().join(name));
     let first = arm64_program(1, 100_000);
     let mut second = first.clone();
-    // Repeats of odd lengths, between which fresh words begin wherever a block is just then.
+    // Repeats of odd lengths; the fresh instructions between them begin at any position of a block.
     for n in 0..20 {
         let at = 400_000 / 20 * n + 1000;
         second.splice(
@@ -376,7 +375,7 @@ fn words_of_arm64_programs_stay_words() {
     );
 }
 
-/// Would catch: a file of several programs that goes to one stream, or that does not come back.
+/// Would catch: a universal file that goes to one stream, or that is not restored.
 #[test]
 fn programs_of_several_machines_in_one_file_are_told_apart() {
     let scratch = Scratch::tmpfs("64m");
@@ -417,8 +416,8 @@ fn programs_of_several_machines_in_one_file_are_told_apart() {
     assert!(raw_len(Category::General) >= 10_000);
 }
 
-/// Would catch: repeats of what is stored as it is looked for at a wrong place of the output, or
-/// not any more.
+/// Would catch: repeats of uncompressed blocks searched at a wrong offset of the output, or no
+/// longer.
 #[test]
 fn repeats_of_blocks_that_are_stored_as_they_are_are_found() {
     let scratch = Scratch::tmpfs("512m");
@@ -427,7 +426,7 @@ fn repeats_of_blocks_that_are_stored_as_they_are_are_found() {
     let write = |name: &str, bytes: &[u8]| std::fs::write(source.join(name), bytes).unwrap();
     write("a", &long);
     write("b", &other);
-    // Both far behind the window, from odd places on.
+    // Both far behind the window, beginning at odd offsets.
     write(
         "c",
         &[&long[12_345..5 << 20], b"new", &other[77..]].concat(),

@@ -1,4 +1,5 @@
-//! The limits: what Linux allows is kept, what the format cannot hold is refused in words.
+//! Limits: everything that Linux allows is stored; data beyond the format's limits is refused with
+//! a clear message.
 
 mod build_support;
 
@@ -10,7 +11,7 @@ use weald_format::limits::{ENTRIES_PER_BLOCK, ITEMS_PER_PAGE};
 use weald_format::{ErrorKind, Timestamp};
 use weald_sys::{NewTimes, NodeKind};
 
-/// Would catch: a length that does not fit its field at the very end of what the kernel allows.
+/// Would catch: a length at the kernel's limit that does not fit its field.
 #[test]
 fn longest_names_targets_and_xattrs_are_kept() {
     let scratch = Scratch::tmpfs("128m");
@@ -20,7 +21,7 @@ fn longest_names_targets_and_xattrs_are_kept() {
     plan.file(format!("{0}/{0}", "n".repeat(255)), b"x".to_vec());
     plan.add("link", Kind::Symlink("t".repeat(4095)));
     plan.add("target255", Kind::Symlink("s".repeat(255)));
-    // 64 KiB is the kernel's limit of a value; the set just fits the format's 4 MiB.
+    // The kernel limits a value to 64 KiB; the set just fits the format's 4 MiB.
     let large = plan.file("large", b"y".to_vec());
     large.xattrs = (0..63)
         .map(|n| (format!("trusted.{n:03}"), noise(n, 65_536)))
@@ -37,8 +38,8 @@ fn longest_names_targets_and_xattrs_are_kept() {
     build_and_compare(&source, &quick());
 }
 
-/// Would catch: an image that no reader opens, or a panic, because one inode has more xattrs than
-/// the format holds.
+/// Would catch: an image that no reader opens, or a panic, because an inode has more xattrs than
+/// the format allows.
 #[test]
 fn xattrs_beyond_the_format_are_reported_and_the_rest_is_kept() {
     for count in [64, 300] {
@@ -103,7 +104,7 @@ fn counts_around_every_page_are_kept() {
     let report = build_and_compare(&source, &quick());
     let expected = counts.iter().sum::<u32>() + counts.len() as u32 + 1;
     assert_eq!(report.entry_count, u64::from(expected));
-    // One time for all: what remains are counters, which must not cost more than a byte or two.
+    // One time for all: only counters remain, which must cost no more than a byte or two.
     let target = scratch.path().join("image");
     build(
         &source,
@@ -116,7 +117,7 @@ fn counts_around_every_page_are_kept() {
     open_checked(&target);
 }
 
-/// Would catch: work that grows with the square of the names of an inode, and link counts cut to 16
+/// Would catch: work that grows with the square of the number of names, and link counts cut to 16
 /// bits.
 #[test]
 fn inodes_of_70_000_names_are_kept() {
@@ -139,7 +140,7 @@ fn inodes_of_70_000_names_are_kept() {
     assert_eq!(report.content_count, 2);
 }
 
-/// Would catch: a block, piece or probe boundary that drops, repeats or mixes up a byte.
+/// Would catch: a boundary of a block, piece or probe that drops, repeats or swaps a byte.
 #[test]
 fn lengths_around_every_boundary_are_kept() {
     let scratch = Scratch::tmpfs("256m");
@@ -196,8 +197,8 @@ fn a_file_of_16_tib_takes_moments() {
     assert_eq!((report.content_count, report.file_len), (1, 32 << 40));
 }
 
-/// Would catch: repeats no longer found because a sparse file makes the input look a million times
-/// larger than it is.
+/// Would catch: repeats not found because a sparse file makes the input look a million times
+/// longer.
 #[test]
 fn a_huge_hole_does_not_spoil_the_search_for_repeats() {
     let scratch = Scratch::tmpfs("128m");
@@ -214,7 +215,7 @@ fn a_huge_hole_does_not_spoil_the_search_for_repeats() {
     assert!(report.segment_len > 7 << 20, "{report:?}");
 }
 
-/// Would catch: sums that overflow: a panic, or a wrong answer in silence.
+/// Would catch: sums that overflow, with a panic or a silently wrong result.
 #[test]
 fn lengths_beyond_the_format_are_refused_in_words() {
     for lens in [
@@ -243,7 +244,7 @@ fn lengths_beyond_the_format_are_refused_in_words() {
     }
 }
 
-/// Would catch: times at the ends of their range that overflow a difference.
+/// Would catch: times at the ends of their range whose difference overflows.
 #[test]
 fn times_at_the_ends_of_their_range_are_kept() {
     let scratch = Scratch::tmpfs("16m");
@@ -281,8 +282,7 @@ fn times_at_the_ends_of_their_range_are_kept() {
     assert_eq!(report.entry_count, 361);
 }
 
-/// Would catch: an image that no reader descends, a stack that overflows, memory that grows with
-/// the depth.
+/// Would catch: an image that readers refuse, a stack overflow, memory that grows with the depth.
 #[test]
 fn trees_as_deep_as_the_format_allows_are_kept_and_deeper_ones_refused() {
     for (depth, is_kept) in [(65_534, true), (65_535, false)] {
@@ -316,7 +316,7 @@ fn trees_as_deep_as_the_format_allows_are_kept_and_deeper_ones_refused() {
     }
 }
 
-/// Would catch: a budget that is overrun in silence, or refused without saying what would do.
+/// Would catch: a budget that is exceeded silently, or refused without naming a sufficient one.
 #[test]
 fn a_budget_that_is_too_small_is_refused_with_what_is_needed() {
     let scratch = Scratch::tmpfs("16m");
@@ -343,6 +343,6 @@ fn a_budget_that_is_too_small_is_refused_with_what_is_needed() {
         "{text}"
     );
     assert!(with((needed - 1) << 20).is_err());
-    // What was said to be enough is enough, although some shares grow with the budget.
+    // The named budget is sufficient, although some shares grow with the budget.
     with(needed << 20).unwrap_or_else(|e| panic!("{needed} MiB: {e}"));
 }

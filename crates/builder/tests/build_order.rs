@@ -1,4 +1,4 @@
-//! In which order contents lie, for every order that can be asked for.
+//! Order of contents in the image, for every order option.
 
 mod build_support;
 
@@ -8,7 +8,7 @@ use weald_builder::{BuildOptions, Order, Silent, build_image};
 use weald_format::{ErrorKind, ROOT_INODE};
 use weald_image::{Image, OpenOptions};
 
-/// Two versions of two files that are nothing alike, and of one that did not change.
+/// Two versions of two unrelated files, and of one that did not change.
 fn make(source: &Path) {
     for (version, seed) in [("v1", 1), ("v2", 2)] {
         std::fs::create_dir_all(source.join(version).join("deep")).unwrap();
@@ -25,7 +25,7 @@ fn options(order: Order) -> BuildOptions {
     BuildOptions { order, ..quick() }
 }
 
-/// The paths of the source in the order in which their contents lie.
+/// Paths of the source in the order of their contents in the image.
 fn laid_out(image: &Path) -> Vec<&'static str> {
     let image = Image::open_path(image, 0, &OpenOptions::default()).unwrap();
     let id = |path: &str| {
@@ -48,7 +48,7 @@ fn laid_out(image: &Path) -> Vec<&'static str> {
     paths.to_vec()
 }
 
-/// Would catch: orders that do nothing, depend on threads, or change what the tree is.
+/// Would catch: orders without effect, that depend on threads, or that change the tree.
 #[test]
 fn contents_lie_as_asked() {
     let scratch = Scratch::tmpfs("64m");
@@ -123,7 +123,7 @@ fn contents_lie_as_asked() {
     assert_eq!(digests.len(), 1);
 }
 
-/// Would catch: a list of another tree that is followed without a word.
+/// Would catch: a list for another tree that is accepted silently.
 #[test]
 fn a_list_that_names_nothing_is_refused() {
     let scratch = Scratch::tmpfs("64m");

@@ -1,4 +1,4 @@
-//! Files of samples, audio and FITS: kept as FLAC where that pays, and back as they were in every
+//! Files of samples (audio, FITS): stored as FLAC if that pays off, and restored exactly in every
 //! case.
 
 mod build_support;
@@ -7,9 +7,9 @@ use build_support::*;
 use weald_builder::{BuildOptions, Categories};
 use weald_image::{Image, OpenOptions};
 
-/// Bytes of a WAV header as [`wav`] writes it.
+/// Length of a WAV header written by [`wav`].
 const HEAD_LEN: usize = 44;
-/// Bytes of a piece: `recode::pcm::PIECE_LEN`.
+/// Length of a piece: `recode::pcm::PIECE_LEN`.
 const PIECE_LEN: usize = 1 << 20;
 
 fn options() -> BuildOptions {
@@ -25,12 +25,12 @@ fn options() -> BuildOptions {
     }
 }
 
-/// One round of mixing, so that no run of numbers can be foreseen.
+/// One mixing round, so that the numbers are not predictable.
 fn mix(x: u32) -> u32 {
     (x ^ x >> 15).wrapping_mul(2_246_822_519)
 }
 
-/// Two tones a channel, with noise below; values of `bits`.
+/// Two tones per channel with some noise; values of `bits` bits.
 fn tone(seed: u32, i: usize, channel: usize, bits: u32) -> i32 {
     let t = i as f64 / 44_100.0;
     let pitch = f64::from(seed % 7) * 100.0 + 2000.0;
@@ -41,7 +41,7 @@ fn tone(seed: u32, i: usize, channel: usize, bits: u32) -> i32 {
     ((tones + noise) * 2f64.powi(bits as i32 - 1)) as i32
 }
 
-/// `count` samples of each channel, the low byte first.
+/// `count` samples of each channel, little-endian.
 fn samples(seed: u32, channels: usize, len: usize, count: usize) -> Vec<u8> {
     let bits = len as u32 * 8;
     let flip = if len == 1 { 0x80 } else { 0 };
@@ -67,7 +67,7 @@ fn wav(channels: usize, len: usize, data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A FITS image of `width` · `height` pixels of 16 bits, a slope with noise, behind an empty
+/// A FITS image of `width` × `height` pixels of 16 bits, a slope with noise, behind an empty
 /// header.
 fn fits(width: usize, height: usize) -> Vec<u8> {
     let header = |cards: &[String]| {
@@ -106,8 +106,8 @@ fn one_file(name: &str, data: Vec<u8>) -> Plan {
     plan
 }
 
-/// Would catch: a layout that does not come back, or is not taken; a stream that takes no less
-/// room.
+/// Would catch: a sample layout that is not restored or not encoded; a stream that takes as much
+/// space as before.
 #[test]
 fn every_layout_comes_back_smaller() {
     for (channels, len) in [(1, 1), (1, 2), (2, 2), (2, 3), (6, 2), (8, 3), (2, 4)] {
@@ -138,9 +138,8 @@ fn every_layout_comes_back_smaller() {
     );
 }
 
-/// Would catch: chunks behind the samples that are lost, samples that end in the middle of a frame,
-/// a header that promises more than there is, and the same samples stored twice under another
-/// header.
+/// Would catch: chunks lost behind the samples, samples that end within a frame, a header that
+/// promises more data than there is, and equal samples stored twice under different headers.
 #[test]
 fn what_lies_around_samples_comes_back() {
     let data = samples(2, 2, 2, 700_000);
@@ -159,7 +158,7 @@ fn what_lies_around_samples_comes_back() {
     let report = report_of(&plan, &options());
     let len = data.len() as u64;
     assert_eq!(report.made_len, len * 3 + (len - 4) + 30_000);
-    // Whole pieces are the same in all files; their ends are not.
+    // Whole pieces are equal in all files; only the ends differ.
     let alone = report_of(&one_file("a.wav", whole), &options());
     assert!(
         report.plain_len < alone.plain_len * 2,
@@ -169,8 +168,8 @@ fn what_lies_around_samples_comes_back() {
     );
 }
 
-/// Would catch: samples that FLAC makes no smaller than an ordinary codec does, and other files,
-/// taken apart.
+/// Would catch: samples encoded although FLAC makes them no smaller than an ordinary codec, and
+/// other files encoded by mistake.
 #[test]
 fn what_does_not_pay_is_stored_as_it_is() {
     let mut plan = Plan::default();
@@ -205,10 +204,10 @@ fn what_does_not_pay_is_stored_as_it_is() {
     }
 }
 
-/// Would catch: long files, which are streamed, left as they are, or put together wrongly.
+/// Would catch: long files, which are streamed, stored unchanged or assembled wrongly.
 #[test]
 fn long_files_are_taken_apart_piece_by_piece() {
-    // Longer than a thirty-second of the budget.
+    // Longer than 1/32 of the budget.
     let data = samples(3, 2, 2, 4_500_000);
     let mut file = wav(2, 2, &data);
     file.extend_from_slice(b"LIST\x04\0\0\0tags");
@@ -221,7 +220,7 @@ fn long_files_are_taken_apart_piece_by_piece() {
     assert!(report.plain_len < data.len() as u64, "{}", report.plain_len);
 }
 
-/// Would catch: output that depends on threads, or on who found equal files first.
+/// Would catch: output that depends on threads, or on the thread that found equal files first.
 #[test]
 fn threads_do_not_show() {
     let mut plan = Plan::default();
@@ -252,7 +251,7 @@ fn threads_do_not_show() {
     }
 }
 
-/// Would catch: reads that begin, end or pass from one piece to another at a wrong byte.
+/// Would catch: reads that begin, end or cross between pieces at a wrong byte.
 #[test]
 fn any_part_can_be_read() {
     let data = wav(2, 3, &samples(1, 2, 3, 400_000));

@@ -1,5 +1,5 @@
-//! PNG files: kept as filtered rows where that is smaller, whatever chunks their stream is cut
-//! into, and back as they were in every case.
+//! PNG files: stored as filtered rows if that is smaller, for any chunk size, and restored exactly
+//! in every case.
 
 mod build_support;
 
@@ -21,15 +21,15 @@ fn options() -> BuildOptions {
     }
 }
 
-/// How a picture is made.
+/// Parameters of a picture.
 #[derive(Clone, Copy)]
 struct Made {
     width: usize,
     height: usize,
-    /// Bytes of an IDAT chunk.
+    /// Length of an IDAT chunk, bytes.
     chunk_len: usize,
     level: u8,
-    /// zlib's: 0 default, 1 filtered.
+    /// Strategy of zlib: 0 default, 1 filtered.
     strategy: u8,
 }
 
@@ -41,8 +41,8 @@ const MADE: Made = Made {
     strategy: 1,
 };
 
-/// A PNG of three bytes a pixel, rows filtered by Sub, made by Python's zlib as libpng does; and
-/// the bytes of its stream, zlib's frame left out.
+/// A PNG of three bytes per pixel with Sub-filtered rows, made by Python's zlib as libpng does; and
+/// the length of its stream without zlib's framing.
 fn png(made: Made) -> (Vec<u8>, u64) {
     let script = "import struct, sys, zlib
 width, height, chunk_len, level, strategy = map(int, sys.argv[1:])
@@ -87,8 +87,8 @@ fn one_file(name: &str, data: Vec<u8>) -> Plan {
     plan
 }
 
-/// Would catch: a strategy or level of zlib that is not known, chunks that are lost or put together
-/// wrongly, and a picture that takes no less room.
+/// Would catch: an unknown strategy or level of zlib, chunks lost or joined wrongly, and a picture
+/// that takes as much space as before.
 #[test]
 fn pictures_come_back_smaller() {
     for (level, strategy, chunk_len) in [
@@ -129,7 +129,7 @@ fn pictures_come_back_smaller() {
     }
 }
 
-/// Would catch: what should be stored as it is taken apart, or not coming back.
+/// Would catch: data decoded by mistake, or not restored.
 #[test]
 fn what_does_not_pay_or_is_broken_is_stored_as_it_is() {
     let (whole, _) = png(MADE);
@@ -154,7 +154,7 @@ fn what_does_not_pay_or_is_broken_is_stored_as_it_is() {
         })
         .0,
     );
-    // All one colour but for a few bits: a thousand plain bytes for one of the stream.
+    // All pixels but a few have one colour: a thousand plain bytes per byte of the stream.
     let flat = "import zlib, struct, sys
 z = zlib.compress(b'\\0' * 4000000, 9)
 def chunk(kind, body):
@@ -172,7 +172,8 @@ sys.stdout.buffer.write(b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IDAT', z) + chunk(b'
     assert_eq!(report_of(&plan, &options()).made_len, 0);
 }
 
-/// Would catch: pictures with flipped bits, which may still be streams, that do not come back.
+/// Would catch: pictures with flipped bits, which may still hold valid streams, that are not
+/// restored.
 #[test]
 fn damaged_pictures_come_back_as_they_are() {
     let (whole, _) = png(Made {
@@ -191,7 +192,7 @@ fn damaged_pictures_come_back_as_they_are() {
     report_of(&plan, &options());
 }
 
-/// Would catch: reads across the borders of chunks, where bytes of a recipe and others alternate.
+/// Would catch: wrong reads across chunk boundaries, where bytes of a recipe and others alternate.
 #[test]
 fn any_part_can_be_read() {
     let (data, _) = png(Made {

@@ -1,5 +1,5 @@
-//! What cold reads decode: as much as the index says that they do, only the front of a block where
-//! that is enough, and the right bytes.
+//! Cold reads decode exactly what the index predicts, only the front of a block if that is enough,
+//! and return the right bytes.
 
 use std::fs;
 use std::path::Path;
@@ -49,8 +49,8 @@ fn open(path: &Path) -> Image {
     Image::open_path(path, 0, &OpenOptions::default()).unwrap()
 }
 
-/// Reads at many places of file `name`, from empty caches each time: the mean of what each read
-/// decoded, which is what the index says.
+/// Reads at many offsets of file `name`, each with empty caches. Returns the mean of the bytes
+/// decoded, and checks that the index predicts it.
 fn cold_reads(image: &Image, dir: &Path, name: &str, read_len: usize) -> u64 {
     let expected = fs::read(dir.join(name)).unwrap();
     let inode = image.lookup(ROOT_INODE, name.as_bytes()).unwrap().unwrap();
@@ -73,8 +73,8 @@ fn cold_reads(image: &Image, dir: &Path, name: &str, read_len: usize) -> u64 {
     sum / count
 }
 
-/// Would catch: a count that is not what the reader does, a front that is decoded too far, or not
-/// far enough.
+/// Would catch: a prediction that differs from the reader's work; a front that is decoded too far,
+/// or not far enough.
 #[test]
 fn cold_reads_decode_what_the_index_says_and_mostly_fronts() {
     let scratch = tempfile::tempdir().unwrap();
@@ -100,8 +100,8 @@ fn cold_reads_decode_what_the_index_says_and_mostly_fronts() {
         let has_dictionary = image.stream_dictionary(0).unwrap().is_some();
         assert_eq!(has_dictionary, dictionary_len > 0, "{codec:?}");
         let means = FILES.map(|name| cold_reads(&image, &tree, name, READ_LEN));
-        // A block is one BLOCK_LEN; fronts are half of it, rounded up. Repeats take several blocks,
-        // recipes all of them.
+        // A block is one BLOCK_LEN. Fronts are half of it, rounded up; repeats take several blocks;
+        // recipes take whole blocks.
         let [text, _, program, ..] = means;
         assert_eq!(
             program < BLOCK_LEN * 3 / 4,
@@ -112,7 +112,8 @@ fn cold_reads_decode_what_the_index_says_and_mostly_fronts() {
     }
 }
 
-/// Would catch: a front that is served where more is wanted, or that stays beside the whole block.
+/// Would catch: a front that is returned when more bytes are needed, or that stays in memory next
+/// to the whole block.
 #[test]
 fn who_comes_back_for_more_gets_the_whole_block_once() {
     let scratch = tempfile::tempdir().unwrap();
@@ -138,8 +139,8 @@ fn who_comes_back_for_more_gets_the_whole_block_once() {
     assert_eq!(decoded, [front, front, both, both, both]);
 }
 
-/// Would catch: bytes that are lost, or put elsewhere, where blocks or the windows meet in which
-/// extents are looked at together; a large read for which one block is decoded twice.
+/// Would catch: bytes lost or misplaced at the borders of blocks or of the windows in which extents
+/// are looked up; a large read that decodes a block twice.
 #[test]
 fn a_read_of_thousands_of_pieces_is_put_together_right() {
     let scratch = tempfile::tempdir().unwrap();
@@ -184,7 +185,7 @@ fn a_read_of_thousands_of_pieces_is_put_together_right() {
         assert!(*read == pieces[from..end], "{from}..{end}");
     }
     cold_reads(&image, &tree, "b-pieces", 200 << 10);
-    // Blocks of which a front could be decoded first.
+    // Blocks of which the reader could decode a front first.
     let options = BuildOptions {
         block_len: BLOCK_LEN,
         ..BuildOptions::level(5).unwrap()

@@ -1,4 +1,4 @@
-//! The same source gives the same bytes: whatever the threads, the file system, the order on disk.
+//! The same source gives the same bytes for any threads, file system and order on disk.
 
 mod build_support;
 
@@ -6,9 +6,9 @@ use build_support::*;
 use std::path::Path;
 use weald_builder::{BuildOptions, CodecSpec, MtimeRule, Order};
 
-/// A tree with a bit of everything that could come out in another order: enough directories for a
-/// parallel scan, many attributes and xattr sets, hard links inside and across directories, equal
-/// files, long files, holes.
+/// A tree with everything whose order could vary: enough directories for a parallel scan, many
+/// attributes and xattr sets, hard links inside and across directories, equal files, long files,
+/// holes.
 fn varied() -> Plan {
     let mut plan = Plan::default();
     for d in 0..120u64 {
@@ -54,8 +54,8 @@ fn add_long_files(plan: &mut Plan) {
     plan.file("long/noise", noise(5, 300_000));
     let runs = vec![(65_536, text(8, 10_000)), (8 << 20, noise(6, 5_000))];
     plan.add("long/sparse", Kind::File(runs, 50 << 20));
-    // Holes as small as a block, beside an xattr too large for the inode: ext4 counts its block as
-    // the file's.
+    // Holes as small as a block, and an xattr too large for the inode: ext4 counts its block in the
+    // file's st_blocks.
     for n in 0..4u64 {
         let item = plan.add(
             format!("long/holed{n}"),
@@ -82,8 +82,8 @@ fn bytes(source: &Path, options: &BuildOptions) -> Vec<u8> {
     std::fs::read(&target).unwrap()
 }
 
-/// Would catch: ids in the order of the threads, of getdents, of inode numbers; hash tables walked
-/// in their order; holes guessed from st_blocks; a race between compressors.
+/// Would catch: ids in the order of threads, of getdents or of inode numbers; iteration over hash
+/// tables; holes guessed from st_blocks; a race between compressors.
 #[test]
 fn threads_and_file_systems_do_not_show() {
     let plan = varied();
@@ -127,8 +127,8 @@ fn assert_same_image(source: &Path) {
     build_and_compare(source, &quick());
 }
 
-/// Would catch: a list of blocks, files or directories whose order depends on timing, which only
-/// shows when many are under way at once.
+/// Would catch: a list of blocks, files or directories whose order depends on timing, which shows
+/// only with many in flight.
 #[test]
 fn many_small_blocks_come_out_in_order() {
     let scratch = Scratch::tmpfs("64m");
@@ -154,7 +154,7 @@ fn many_small_blocks_come_out_in_order() {
     build_and_compare(&source, &options(2));
 }
 
-/// Would catch: an owner, mode or time of the source that normalisation lets through, also of the
+/// Would catch: an owner, mode or time of the source that normalisation misses, also of the root.
 /// root.
 #[test]
 fn normalised_trees_of_different_owners_modes_and_times_are_equal() {
@@ -212,8 +212,7 @@ fn normalised_trees_of_different_owners_modes_and_times_are_equal() {
     }
 }
 
-/// Would catch: a clamp that moves earlier times, drops their nanoseconds or lets later ones
-/// through.
+/// Would catch: a clamp that changes earlier times, drops their nanoseconds or keeps later ones.
 #[test]
 fn a_clamp_leaves_earlier_times_alone() {
     let scratch = Scratch::tmpfs("16m");

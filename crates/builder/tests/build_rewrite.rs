@@ -1,4 +1,4 @@
-//! Images written again in other blocks show the same tree.
+//! Images rewritten with other blocks show the same tree.
 
 mod build_support;
 
@@ -73,8 +73,7 @@ fn built(scratch: &Scratch) -> (PathBuf, PathBuf) {
     (source, image)
 }
 
-/// Would catch: blocks out of order, cut wrongly, or left behind; streams that claim another block
-/// size than they have.
+/// Would catch: blocks out of order, cut wrongly, or missing; streams with a wrong block length.
 #[test]
 fn the_tree_is_the_same_in_any_blocks() {
     let scratch = Scratch::tmpfs("256m");
@@ -104,14 +103,14 @@ fn the_tree_is_the_same_in_any_blocks() {
                 assert!(rewritten.directory().streams[0].block_len_max == len);
             }
             drop(rewritten);
-            // Checks the whole image, and compares it with the source.
+            // Checks the whole image and compares it with the source.
             assert_same(&target, &source);
         }
     }
 }
 
-/// Would catch: raw data in blocks that no processor's cache holds, and a rewrite that cuts them
-/// anew for nothing.
+/// Would catch: uncompressed blocks that exceed a processor's cache, and a rewrite that cuts them
+/// again without need.
 #[test]
 fn what_is_stored_as_it_is_has_short_blocks() {
     let scratch = Scratch::tmpfs("64m");
@@ -149,7 +148,7 @@ fn what_is_stored_as_it_is_has_short_blocks() {
     }
 }
 
-/// Would catch: work done where there is nothing to do, and bytes that follow from threads.
+/// Would catch: work that is not needed, and bytes that depend on threads.
 #[test]
 fn what_need_not_change_is_copied_and_threads_do_not_matter() {
     let scratch = Scratch::tmpfs("256m");
@@ -157,12 +156,12 @@ fn what_need_not_change_is_copied_and_threads_do_not_matter() {
     let target = |name: &str| scratch.path().join(name);
     let report = rewrite(&image, &target("copy"), &options()).unwrap();
     assert_eq!(report.encoded_count, 0);
-    // Data comes before the rest now, so that offsets take other bytes in the index.
+    // Data comes before the rest now, so offsets take other bytes in the index.
     assert!(
         report.image_len.abs_diff(report.old_len) < 100,
         "{report:?}"
     );
-    // Incompressible blocks stay as they are under another codec.
+    // Incompressible blocks are copied although the codec changes.
     let zstd = RewriteOptions {
         codec: Some(CodecSpec::Zstd(5)),
         ..options()
@@ -178,8 +177,8 @@ fn what_need_not_change_is_copied_and_threads_do_not_matter() {
     assert!(read("one") == read("other"));
 }
 
-/// Would catch: bad options, a small budget or damage that end otherwise than in an error, or that
-/// leave a file.
+/// Would catch: bad options, a small budget or damage that do not give an error, or that leave a
+/// file.
 #[test]
 fn what_cannot_be_done_is_said_and_leaves_nothing() {
     let scratch = Scratch::tmpfs("256m");
@@ -227,13 +226,13 @@ fn what_cannot_be_done_is_said_and_leaves_nothing() {
     assert_eq!(names(&scratch.path()), ["image", "source"]);
 }
 
-/// The tree of the image at `from`, packed anew.
+/// Builds an image from the image at `from`.
 fn pack(from: &Path, to: &Path, options: &BuildOptions) -> Result<weald_builder::Report> {
     build_from_image(&Arc::new(open(from)), to, true, options, &Silent)
 }
 
-/// Would catch: names, attributes, xattrs, links or holes that get lost when an image is the
-/// source; times that are not kept; an image of the image that differs from one of the directory.
+/// Would catch: names, attributes, xattrs, links or holes lost when an image is the source; times
+/// that are not kept; an image that differs from one built from the directory.
 #[test]
 fn an_image_is_a_source_like_a_directory() {
     let scratch = Scratch::tmpfs("512m");
@@ -258,7 +257,7 @@ fn an_image_is_a_source_like_a_directory() {
         let packed = pack(&image, &again, &options).unwrap();
         assert_eq!(packed.tree_digest, built.tree_digest);
         assert_eq!(packed.problem_count, 0);
-        // Holes are where they were, too, and the same bytes come of it.
+        // Holes are at the same offsets too, and the bytes are the same.
         assert!(std::fs::read(&image).unwrap() == std::fs::read(&again).unwrap());
         assert_same(&again, &source);
         options.order = Order::Name;
@@ -271,8 +270,8 @@ fn an_image_is_a_source_like_a_directory() {
     }
 }
 
-/// Would catch: bytes of older generations that are carried along, and a target that cannot be its
-/// own source.
+/// Would catch: data of older generations that is copied, and a target that cannot be its own
+/// source.
 #[test]
 fn packing_anew_leaves_older_generations_behind() {
     let scratch = Scratch::tmpfs("256m");
@@ -295,7 +294,7 @@ fn packing_anew_leaves_older_generations_behind() {
     assert_same(&image, &source);
 }
 
-/// Would catch: attributes that stay, and files that are left out only where they lie on a disk.
+/// Would catch: attributes that do not change, and rules that work for files on disk only.
 #[test]
 fn owners_and_rules_work_on_images_too() {
     let scratch = Scratch::tmpfs("256m");
@@ -321,7 +320,7 @@ fn owners_and_rules_work_on_images_too() {
     }
 }
 
-/// Would catch: a damaged file that is silently missing in the image that replaces its own.
+/// Would catch: a damaged file silently missing in the image that replaces its source.
 #[test]
 fn a_damaged_image_is_not_packed_anew() {
     let scratch = Scratch::tmpfs("256m");

@@ -1,5 +1,5 @@
-//! Images of the builder, hurt: every truncation and a flipped bit in every byte ends in an error,
-//! never in wrong data.
+//! Damaged images: every truncation, and a flipped bit in every byte, give an error and never wrong
+//! data.
 
 #[path = "../../image/tests/support/read.rs"]
 mod read;
@@ -10,7 +10,7 @@ use support::{Source, gzip_in_small_blocks, noise, small, text};
 use weald_builder::{BuildOptions, CodecSpec};
 use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
 
-/// Flips one bit in every `step`-th byte; reads everything and checks the digests of each.
+/// Flips one bit in every `step`-th byte, then reads everything and checks all digests.
 fn flip(bytes: &[u8], step: usize) {
     let whole = read_everything(&open(bytes.to_vec()).unwrap()).unwrap();
     let flip_range = |range: std::ops::Range<usize>| {
@@ -135,7 +135,7 @@ fn every_truncation_is_refused() {
     }
 }
 
-/// Type and first stored byte of every record.
+/// Type and offset of the first stored byte of every record.
 fn records(image: &[u8]) -> Vec<(RecordType, usize)> {
     let mut out = Vec::new();
     let mut at = 64;
@@ -147,13 +147,13 @@ fn records(image: &[u8]) -> Vec<(RecordType, usize)> {
     out
 }
 
-/// Would catch: files made by recipes that are not named where their plain bytes or their recipe
-/// are damaged, or named where others are.
+/// Would catch: a file made by recipes that is not named although its plain bytes or its recipe are
+/// damaged, or that is named although other data is damaged.
 #[test]
 fn damage_below_a_recipe_names_the_file_that_it_makes() {
     let source = Source::empty();
-    // What stands around the stream lies in the last block; the others are met through the recipe
-    // only.
+    // The data around the stream lies in the last block; the other blocks are used only by the
+    // recipe.
     let plain = text(9000);
     source.file("a-plain", &plain);
     source.file("made.gz", &gzip_in_small_blocks(&plain));

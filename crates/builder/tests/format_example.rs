@@ -1,5 +1,5 @@
-//! The annotated image of section 19 of `docs/format.md`: built again, taken apart field by field
-//! as the document's tables say, and compared with the document. `WEALD_BLESS=1` rewrites it there.
+//! Builds the annotated image of section 19 of `docs/format.md`, dumps it field by field according
+//! to the tables, and compares the dump with the document. `WEALD_BLESS=1` rewrites the document.
 
 mod support;
 
@@ -42,11 +42,11 @@ fn image() -> Vec<u8> {
     })
 }
 
-/// Takes bytes apart front to back, a line for each field.
+/// Dumps bytes front to back, one line per field.
 struct Dump<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Decoded bytes, which are not in the file: their offsets are marked.
+    /// Decoded bytes, which are not in the file; their offsets are marked.
     is_decoded: bool,
     out: String,
 }
@@ -262,7 +262,7 @@ fn directory(dump: &mut Dump<'_>) {
     }
 }
 
-/// The whole image, field by field.
+/// Dumps the whole image, field by field.
 fn annotate(bytes: &[u8]) -> String {
     let mut dump = Dump {
         bytes,

@@ -1,5 +1,5 @@
-//! Large blocks are decoded as far as somebody wants and further when somebody wants more: no byte
-//! of them twice, every byte right, whoever reads beside.
+//! Large blocks are decoded only as far as needed, and further on demand: no byte is decoded twice,
+//! and every byte is right with concurrent readers.
 
 use std::fs;
 use std::path::Path;
@@ -10,16 +10,16 @@ use weald_image::{DecodeCost, Image, OpenOptions, SharedCache};
 use weald_testkit::rng::{Rng, words};
 
 const BLOCK_LEN: u64 = 2 << 20;
-/// Bytes that a decoder makes at once, at most.
+/// Largest step of a decoder, bytes.
 const STEP_LEN: u64 = 128 << 10;
 const FILE_LEN: usize = 6 << 20;
 
-/// A text, a program three times as long as a block (its own filter), and pieces of both.
+/// A text, a program three times as long as a block (with its own filter), and pieces of both.
 fn make_tree(dir: &Path) -> Vec<(&'static str, Vec<u8>)> {
     let text = words(3, FILE_LEN);
     let own = fs::read(std::env::current_exe().unwrap()).unwrap();
     let mut program = own[..own.len().min(FILE_LEN)].to_vec();
-    // The rest resembles code, with other addresses: it is no repeat.
+    // The rest resembles code with other addresses, so it is no repeat.
     let mut rng = Rng::new(9);
     while program.len() < FILE_LEN {
         program.extend_from_slice(&[0xe8, rng.below(256) as u8, rng.below(256) as u8, 0, 0]);
@@ -64,8 +64,8 @@ fn read(image: &Image, name: &str, expected: &[u8], at: usize, len: usize) {
     assert!(*bytes == expected[at..end], "{name}: {at}..{end}");
 }
 
-/// Would catch: a block that is decoded from its front again for who wants more of it, or further
-/// than anybody wants; a foretelling (`weald info --reading`) that is more than a step off.
+/// Would catch: a block decoded from its front again for a later read, or further than any read
+/// needs; a prediction (`weald info --reading`) that is more than one step off.
 #[test]
 fn a_block_grows_as_far_as_it_is_wanted_and_no_byte_comes_twice() {
     let scratch = tempfile::tempdir().unwrap();
@@ -83,7 +83,7 @@ fn a_block_grows_as_far_as_it_is_wanted_and_no_byte_comes_twice() {
                 .unwrap();
             let so_far = image.decoded_len().0;
             let computed = cost.decoded_len();
-            // Both stop behind the same byte, each at the end of a step of its own.
+            // Both stop behind the same byte, each at the end of one of its steps.
             assert!(
                 computed.abs_diff(so_far) <= STEP_LEN,
                 "{name} at {at}: {so_far} {computed}"
@@ -108,8 +108,8 @@ fn a_block_grows_as_far_as_it_is_wanted_and_no_byte_comes_twice() {
     }
 }
 
-/// Would catch: bytes that are handed out before they are there or while they change, readers who
-/// wait for ever, memory beyond the limit, and blocks that are dropped on their way.
+/// Would catch: bytes returned before they are decoded or while they change, readers that wait
+/// forever, memory above the limit, and blocks evicted while they are decoded.
 #[test]
 fn readers_beside_each_other_get_the_right_bytes() {
     let scratch = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Hot start: what a workload touched is recorded, replayed and laid out in front.
+//! Hot start: the accesses of a workload are recorded, replayed, and used to lay out hot files
+//! first.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use weald_testkit::rng::words;
 const BLOCK_LEN: u64 = 128 << 10;
 const FILE_COUNT: usize = 60;
 const FILE_LEN: usize = 100_000;
-/// Every so-manieth file is hot.
+/// One file in so many is hot.
 const STEP: usize = 6;
 
 fn name(no: usize) -> String {
@@ -32,7 +33,7 @@ impl Tree {
             fs::write(path, words(no as u64 + 1, FILE_LEN)).unwrap();
         }
         std::os::unix::fs::symlink("dir0", tree.path("tree/link")).unwrap();
-        // Recipes make this one.
+        // Recipes make this file.
         fs::write(tree.path("tree/text"), words(777, 300_000)).unwrap();
         let gzip = std::process::Command::new("gzip")
             .arg("-n")
@@ -76,8 +77,8 @@ fn find(image: &Image, path: &str) -> Inode {
     inode
 }
 
-/// Looks at links and directories, reads some files in an order of its own, one of them in the
-/// middle alone.
+/// Looks at links and directories and reads some files in its own order, one of them only in the
+/// middle.
 fn work(image: &Image) {
     assert_eq!(image.read_link(&find(image, "link")).unwrap(), b"dir0");
     let dir = find(image, "dir2");
@@ -111,7 +112,7 @@ fn record(path: &Path) -> Hotness {
     image.hotness().unwrap()
 }
 
-/// Would catch: places or pages that are not recorded, or not replayed.
+/// Would catch: blocks or pages that are not recorded, or not replayed.
 #[test]
 fn after_a_hot_start_nothing_is_decoded_any_more() {
     let tree = Tree::new();
@@ -132,11 +133,11 @@ fn after_a_hot_start_nothing_is_decoded_any_more() {
     work(&image);
     assert_eq!(image.decoded_len(), decoded);
     assert_eq!(image.cache_counts().miss_count, counts.miss_count);
-    // It is less than the whole tree, or nothing was gained.
+    // The set is smaller than the whole tree; otherwise it would save nothing.
     assert!(decoded.0 < (FILE_COUNT * FILE_LEN) as u64, "{decoded}");
 }
 
-/// Would catch: a hotness that is of use for one image file only.
+/// Would catch: a hotness that works for one image file only.
 #[test]
 fn another_build_of_the_tree_is_warmed_by_paths() {
     let tree = Tree::new();
@@ -160,7 +161,8 @@ fn another_build_of_the_tree_is_warmed_by_paths() {
     assert_eq!(image.decoded_len(), decoded);
 }
 
-/// Would catch: a prefetch that drives out what is read, or that goes on when nobody wants it.
+/// Would catch: a prefetch that evicts what is being read, or that continues when it is no longer
+/// needed.
 #[test]
 fn a_prefetch_is_bounded_and_stops() {
     let tree = Tree::new();
@@ -183,7 +185,7 @@ fn a_prefetch_is_bounded_and_stops() {
     assert_eq!(image.decoded_len(), decoded);
 }
 
-/// Would catch: notes that change what is decoded.
+/// Would catch: a recorder that changes what is decoded.
 #[test]
 fn recording_changes_nothing() {
     let tree = Tree::new();
@@ -200,7 +202,7 @@ fn recording_changes_nothing() {
     assert_eq!(lens[0], lens[1]);
 }
 
-/// Would catch: places of an image that does not have them, from a text that anybody can write.
+/// Would catch: positions that the image does not have, from a text that anyone can write.
 #[test]
 fn places_that_are_not_there_are_passed_over() {
     let tree = Tree::new();
@@ -221,8 +223,7 @@ fn places_that_are_not_there_are_passed_over() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 
-/// Would catch: a layout that changes what the tree is, depends on threads, or leaves hot files
-/// where they were.
+/// Would catch: a layout that changes the tree, depends on threads, or does not move hot files.
 #[test]
 fn hot_files_lie_in_front() {
     let tree = Tree::new();
@@ -252,7 +253,7 @@ fn hot_files_lie_in_front() {
     assert!(needs[0] * 10 < before * 9, "{} {before}", needs[0]);
 }
 
-/// Bytes decoded for the hot files together.
+/// Bytes decoded for all hot files together.
 fn needs_of(image: &Image) -> u64 {
     let mut cost = DecodeCost::default();
     for no in (0..FILE_COUNT).step_by(STEP).rev() {

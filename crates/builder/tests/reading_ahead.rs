@@ -1,5 +1,5 @@
-//! Reading ahead, told by what is decoded: several blocks for who reads in order, along the extents
-//! of the file; nothing for others.
+//! Prefetch, measured by decoded bytes: several blocks for sequential readers, along the extents of
+//! the file; nothing for other readers.
 
 use std::fs;
 use std::path::Path;
@@ -11,12 +11,12 @@ use weald_testkit::rng::words;
 
 const BLOCK_LEN: usize = 256 << 10;
 const FILE_LEN: usize = 24 * BLOCK_LEN;
-/// What the kernel asks for at a time.
+/// Length of a request of the kernel, bytes.
 const READ_LEN: usize = 128 << 10;
 const THREADS: usize = 2;
 
-/// A long file, one with its blocks in the opposite order, noise that no codec makes smaller, many
-/// small files behind each other.
+/// A long file, one with its blocks in the opposite order, incompressible noise, and many adjacent
+/// small files.
 fn make_tree(dir: &Path) {
     let long = words(1, FILE_LEN);
     fs::write(dir.join("a-long"), &long).unwrap();
@@ -79,7 +79,7 @@ fn read(image: &Image, inode: &Inode, expected: &[u8], at: usize, len: usize) {
     assert!(*read == expected[at..end], "{at}");
 }
 
-/// Waits until so many bytes are decoded.
+/// Waits until `len` bytes are decoded.
 fn wait_for(image: &Image, len: usize) {
     let end = Instant::now() + Duration::from_secs(120);
     while image.decoded_len().0 < len as u64 {
@@ -88,8 +88,8 @@ fn wait_for(image: &Image, len: usize) {
     }
 }
 
-/// Would catch: reading ahead of one block only, or not at all where repeats lead elsewhere or
-/// blocks are stored as they are.
+/// Would catch: prefetch of only one block, or none if repeats lead elsewhere or blocks are
+/// uncompressed.
 #[test]
 fn several_blocks_are_decoded_ahead_along_the_file() {
     let built = Built::new();
@@ -100,13 +100,13 @@ fn several_blocks_are_decoded_ahead_along_the_file() {
         for at in (0..read_len).step_by(READ_LEN) {
             read(&image, &inode, &expected, at, READ_LEN);
         }
-        // Five blocks are read by now, and as many as there are threads and one are wanted behind
-        // them.
+        // Five blocks are read by now. Behind them, one block more than there are threads is
+        // prefetched.
         wait_for(&image, read_len + (THREADS + 1) * BLOCK_LEN);
     }
 }
 
-/// Would catch: blocks that are decoded twice, or ahead of nobody.
+/// Would catch: blocks decoded twice, or prefetched for no reader.
 #[test]
 fn a_file_read_in_order_is_decoded_once() {
     let built = Built::new();
@@ -116,7 +116,7 @@ fn a_file_read_in_order_is_decoded_once() {
             let (inode, expected) = (find(&image, name), built.bytes(name));
             let places: Vec<usize> = (0..expected.len()).step_by(READ_LEN).collect();
             for pair in places.chunks(2) {
-                // The kernel's requests overtake each other.
+                // Requests of the kernel arrive out of order.
                 for &at in pair.iter().rev() {
                     read(&image, &inode, &expected, at, READ_LEN);
                 }
@@ -128,8 +128,7 @@ fn a_file_read_in_order_is_decoded_once() {
     }
 }
 
-/// Would catch: threads that decode for who reads at random, and blocks that are decoded whole for
-/// 4 KiB.
+/// Would catch: prefetch for a random reader, and whole blocks decoded for 4 KiB.
 #[test]
 fn random_reads_decode_fronts_alone() {
     let built = Built::new();
@@ -138,7 +137,7 @@ fn random_reads_decode_fronts_alone() {
         for name in ["a-long", "b-back"] {
             let (inode, expected) = (find(&image, name), built.bytes(name));
             for no in 0..12 {
-                // Near each other, in neighbouring blocks, but never one behind the other.
+                // Near each other, in neighbouring blocks, but never sequential.
                 let at = no * 2 * BLOCK_LEN + 10_000;
                 read(&image, &inode, &expected, at, 4096);
             }
@@ -162,7 +161,7 @@ fn small_reads_in_neighbouring_blocks_are_no_reading_in_order() {
     assert!(decoded <= 20 * BLOCK_LEN / 2, "{decoded}");
 }
 
-/// Would catch: small files one behind the other that are not taken for a stream read in order.
+/// Would catch: adjacent small files that are not recognized as a sequential read of their stream.
 #[test]
 fn small_files_in_a_row_are_read_ahead_along_their_stream() {
     let built = Built::new();
@@ -189,7 +188,7 @@ fn small_files_in_a_row_are_read_ahead_along_their_stream() {
     assert!(image.lookup(ROOT_INODE, b"small").unwrap().is_some());
 }
 
-/// Would catch: reading ahead that drives out of a small cache what is being read.
+/// Would catch: prefetch that evicts the data being read from a small cache.
 #[test]
 fn a_small_cache_is_not_filled_with_what_lies_ahead() {
     let built = Built::new();
@@ -211,9 +210,8 @@ fn a_small_cache_is_not_filled_with_what_lies_ahead() {
     assert!(decoded <= 2 * FILE_LEN + 8 * BLOCK_LEN, "{decoded}");
 }
 
-/// Would catch: blocks that are stored as they are and stay in memory behind their reader, where
-/// the kernel has them once more and every one needs fresh memory; those of a codec that go with
-/// them.
+/// Would catch: uncompressed blocks that stay in memory behind their reader, although the kernel
+/// has a copy and each takes fresh memory; compressed blocks that are evicted with them.
 #[test]
 fn blocks_stored_as_they_are_do_not_stay_behind_their_reader() {
     let built = Built::new();
@@ -225,7 +223,7 @@ fn blocks_stored_as_they_are_do_not_stay_behind_their_reader() {
             read(&image, &inode, &expected, at, READ_LEN);
         }
         used.push(image.cache_counts().used_len as usize);
-        // What went is there when somebody asks again.
+        // Evicted data can be read again.
         read(&image, &inode, &expected, 0, READ_LEN);
     }
     assert!(used[0] <= 5 * BLOCK_LEN, "{used:?}");

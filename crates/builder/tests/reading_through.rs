@@ -1,5 +1,5 @@
-//! What the kernel asks for ahead of its reader, of data stored as they are: each block read once,
-//! handed out without a copy, and not kept.
+//! Sequential reads by the kernel of uncompressed data: each block is read once, returned without a
+//! copy, and not kept.
 
 use std::fs;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use weald_builder::{BuildOptions, Silent, build_image};
 use weald_format::{ByteLen, ROOT_INODE};
 use weald_image::{Image, Inode, OpenOptions};
 
-/// Of what is stored as it is, at the default (`RAW_BLOCK_LEN_MAX`).
+/// Block length of uncompressed data by default (`RAW_BLOCK_LEN_MAX`).
 const BLOCK_LEN: usize = 512 << 10;
-/// Begins in the middle of a block.
+/// The file begins in the middle of a block.
 const FILE_LEN: usize = 48 * BLOCK_LEN + 1234;
 const FIRST_LEN: usize = 100_000;
-/// What the kernel asks for at a time.
+/// Length of a request of the kernel, bytes.
 const READ_LEN: usize = 1 << 20;
-/// Requests that are on their way at a time.
+/// Number of requests in flight.
 const AT_ONCE: usize = 4;
 
 struct Built {
@@ -55,7 +55,7 @@ impl Built {
         (image, inode)
     }
 
-    /// Reads as the kernel does, whose requests overtake each other; how many chunks there were.
+    /// Reads as the kernel does, with requests out of order. Returns the number of chunks.
     fn read_all(&self, image: &Image, inode: &Inode) -> usize {
         let mut chunk_count = 0;
         let places: Vec<usize> = (0..FILE_LEN).step_by(READ_LEN).collect();
@@ -73,30 +73,31 @@ impl Built {
     }
 }
 
-/// Would catch: blocks read twice, or ahead of the kernel by threads that it keeps waiting, or
-/// copied together; blocks that stay in memory, where the kernel has them once more.
+/// Would catch: blocks read twice, prefetched by threads that delay the kernel, or copied together;
+/// blocks that stay in memory although the kernel has a copy.
 #[test]
 fn each_block_is_read_once_and_goes() {
     let built = Built::new();
     let (image, inode) = built.open();
     let chunk_count = built.read_all(&image, &inode);
-    // A request touches three blocks, since no block begins where the file does.
+    // A request touches three blocks, because blocks and file begin at different offsets.
     assert!(chunk_count > 2 * FILE_LEN / READ_LEN, "{chunk_count}");
-    // Who is not known to read in order yet has its blocks kept.
+    // Blocks are kept until the reader is recognized as sequential.
     let known_after = AT_ONCE * READ_LEN + 2 * BLOCK_LEN;
     let decoded = image.decoded_len().0 as usize;
     assert!(decoded >= FILE_LEN, "{decoded}");
     assert!(decoded <= FILE_LEN + known_after, "{decoded}");
     let used = image.cache_counts().used_len as usize;
-    // As many again are spare.
+    // As many spare buffers again.
     assert!(used <= 2 * known_after, "{used}");
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(image.decoded_len().0 as usize, decoded, "ahead of nobody");
-    // What went is there when somebody asks again.
+    // Evicted data can be read again.
     built.read_all(&image, &inode);
 }
 
-/// Would catch: who is not the kernel left to wait for each block, since nobody looks ahead for it.
+/// Would catch: a reader other than the kernel that waits for each block because nothing is
+/// prefetched.
 #[test]
 fn others_are_looked_ahead_for() {
     let built = Built::new();

@@ -1,5 +1,5 @@
-//! Many images and one cache: within its limit, shared where images are the same, and each image
-//! for itself where storage fails.
+//! One cache for many images: it stays within its limit, equal images share entries, and a storage
+//! failure affects one image only.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn read_all(image: &Image, no: u64, within: &SharedCache) {
     }
 }
 
-/// Would catch: a limit that counts each image for itself, and entries that outlive their image.
+/// Would catch: a limit that counts each image separately, and entries that outlive their image.
 #[test]
 fn many_images_stay_within_one_cache() {
     const IMAGE_COUNT: u64 = 10;
@@ -85,7 +85,7 @@ fn many_images_stay_within_one_cache() {
     assert!(cache.counts().used_len <= 1 << 20);
     read_all(&images[3], 3, &cache);
     drop(images);
-    // A thread that decoded ahead may be the last to let go of an image.
+    // A prefetch thread may hold the last reference to an image.
     let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
     while cache.counts().used_len > 0 && std::time::Instant::now() < end {
         std::thread::yield_now();
@@ -93,7 +93,8 @@ fn many_images_stay_within_one_cache() {
     assert_eq!(cache.counts().used_len, 0);
 }
 
-/// Would catch: an image that decodes again what another of the same digest has there.
+/// Would catch: an image that decodes again what another image with the same digest has in the
+/// cache.
 #[test]
 fn images_of_one_digest_share() {
     let scratch = tempfile::tempdir().unwrap();
@@ -114,7 +115,7 @@ fn images_of_one_digest_share() {
     assert_eq!(cache.counts().used_len, before);
 }
 
-/// Would catch: a base image with a cache of its own beside that of the image on top of it.
+/// Would catch: a base image with a cache of its own next to that of the upper image.
 #[test]
 fn an_image_and_its_bases_have_one_cache() {
     let scratch = tempfile::tempdir().unwrap();
@@ -145,12 +146,12 @@ fn an_image_and_its_bases_have_one_cache() {
         assert_eq!(read[6..], content(0, file)[6..]);
     }
     let misses = cache.counts().miss_count - counts.miss_count;
-    // The metadata of the upper image and the pieces that changed; not one block of the base.
+    // The metadata of the upper image and the changed pieces, but no block of the base.
     assert!(upper.decoded_len().0 < BLOCK_LEN, "{misses}");
     assert_eq!(below.cache_counts().used_len, cache.counts().used_len);
 }
 
-/// Would catch: damage of one file that is served, or told, to those who read a good copy of it.
+/// Would catch: damage of one file that is returned or reported to readers of an intact copy.
 #[test]
 fn damage_stays_with_the_image_that_has_it() {
     let scratch = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The rules of section 18 of `docs/format.md`: what only a writer can keep.
+//! The rules of section 18 of `docs/format.md`, which only a writer can satisfy.
 
 mod support;
 
@@ -60,8 +60,7 @@ fn the_same_tree_gives_the_same_bytes() {
     let rule = "W-1";
     let (up, down) = (make_in_order(0..400), make_in_order((0..400).rev()));
     let build = |source: &Source, threads| {
-        // Root directories differ in what they are called only, and permissions come from the
-        // umask.
+        // The names of the root directories differ, and permissions depend on the umask.
         source.image(&BuildOptions {
             threads,
             ..fixed(CodecSpec::Zstd(3))
@@ -145,7 +144,7 @@ fn equal_directories_and_files_are_stored_once() {
         &Silent,
     )
     .unwrap();
-    // The root, one of three directories, one of three sub-directories.
+    // The root, one of three directories, one of three subdirectories.
     assert_eq!(
         (report.template_count, report.content_count),
         (3, 1),

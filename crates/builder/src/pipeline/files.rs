@@ -202,7 +202,6 @@ fn long_lens(jobs: &[Job]) -> HashMap<u64, u32> {
 ///
 /// # Cost
 /// Opens every long file.
-/// Opens every long file.
 fn look_at_long_files(tree: &ScannedTree, jobs: &mut [Job], plan: &Plan) -> u64 {
     let mut total = 0u64;
     for job in jobs {

@@ -88,7 +88,7 @@ pub struct MoreTimes {
 /// A directory that was listed completely.
 #[derive(Debug, Clone, Copy)]
 pub struct RawDir {
-    /// The number that its parent's entry has in `link`.
+    /// Number of the directory; `link` of its entry in the parent.
     pub number: u32,
     /// Its entries in the shard: index of the first, and count. Their texts and attributes are in
     /// the shard of their names, which is a different one only in a merged directory.

@@ -1,5 +1,5 @@
-//! What the tests of whole builds share: file systems of their own, trees from a description, and a
-//! comparison of an image with its source through the reader. Needs root, as the whole test suite
+//! Shared parts of the tests of whole builds: file systems for tests, trees from a description, and
+//! a comparison of an image with its source through the reader. Needs root, as the whole test suite
 //! does.
 #![allow(dead_code)]
 
@@ -35,7 +35,7 @@ fn run(program: &str, args: &[&str]) {
 
 impl Scratch {
     fn new(make: impl FnOnce(&str, &str)) -> Self {
-        // Builders of tests that run side by side share out what one process may open.
+        // Builders in parallel tests divide the process's open files.
         weald_sys::raise_open_file_limit().unwrap();
         let base = tempfile::tempdir().unwrap();
         std::fs::create_dir(base.path().join("fs")).unwrap();
@@ -67,7 +67,7 @@ impl Scratch {
         })
     }
 
-    /// An ext4 of its own, whose directories list their names in an order that follows from
+    /// An ext4 file system whose directories list their names in an order that depends on
     /// `hash_seed`.
     pub fn ext4(size: &str, hash_seed: &str) -> Self {
         Self::new(|device, dir| {
@@ -92,7 +92,7 @@ impl Scratch {
         })
     }
 
-    /// Where it is mounted.
+    /// Mount point.
     pub fn path(&self) -> PathBuf {
         self.base.path().join("fs")
     }
@@ -112,8 +112,8 @@ impl Drop for Scratch {
     }
 }
 
-/// A watcher that keeps problems, and calls `meddle` with the number of the question "cancelled?"
-/// since the writing began: 0 before any file is opened.
+/// A watcher that collects problems. It calls `meddle` with the number of cancellation checks since
+/// the write stage began; the first is 0, before any file is opened.
 pub struct Meddler<F> {
     meddle: F,
     asked: AtomicU32,
@@ -131,7 +131,7 @@ impl<F: Fn(u32) + Send + Sync> Meddler<F> {
         }
     }
 
-    /// The problems as text: path, colon, what.
+    /// The problems as text: path, colon, description.
     pub fn lines(&self) -> Vec<String> {
         let line = |p: &Problem| format!("{}: {}", String::from_utf8_lossy(&p.path), p.what);
         self.problems.lock().unwrap().iter().map(line).collect()
@@ -166,7 +166,7 @@ pub fn quick() -> BuildOptions {
     }
 }
 
-/// Builds `source` into `target`; no problem may be met.
+/// Builds `source` into `target` and expects no problems.
 #[track_caller]
 pub fn build(source: &Path, target: &Path, options: &BuildOptions) -> Report {
     let watch = Meddler::new(|_| ());
@@ -176,7 +176,7 @@ pub fn build(source: &Path, target: &Path, options: &BuildOptions) -> Report {
     report
 }
 
-/// Builds `source` while `meddle` changes it (see [`Meddler`]); returns the report and the
+/// Builds `source` while `meddle` changes it (see [`Meddler`]). Returns the report and the
 /// problems.
 pub fn build_meddled(
     source: &Path,
@@ -191,7 +191,7 @@ pub fn build_meddled(
     Ok((report, lines))
 }
 
-/// Builds `source` and compares the image with it, in full.
+/// Builds `source` and compares the image with it completely.
 #[track_caller]
 pub fn build_and_compare(source: &Path, options: &BuildOptions) -> Report {
     let temp = tempfile::tempdir().unwrap();
@@ -201,7 +201,7 @@ pub fn build_and_compare(source: &Path, options: &BuildOptions) -> Report {
     report
 }
 
-/// `len` bytes that no codec makes smaller, a different row for every `seed`.
+/// `len` incompressible bytes, different for every `seed`.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new()
@@ -211,7 +211,7 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// `len` bytes of text, a different one for every `seed`.
+/// `len` bytes of text, different for every `seed`.
 pub fn text(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = weald_testkit::Rng::new(seed);
     let words: Vec<String> = (0..200)
@@ -225,8 +225,8 @@ pub fn text(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Words that all such texts are made of, in an order of their own: no repeat is long enough to be
-/// found, but every word is known.
+/// Words of all such texts, in an order per text: no repeat is long enough to be found, but every
+/// word is known.
 pub fn known_words(seed: u64) -> String {
     let mut rng = weald_testkit::Rng::new(seed);
     let word = |_| {
@@ -236,7 +236,7 @@ pub fn known_words(seed: u64) -> String {
     (0..9000).map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a script in `dir`; it may not fail.
+/// Runs a script in `dir` and expects success.
 #[track_caller]
 pub fn shell(dir: &Path, script: &str) {
     let status = Command::new("sh")
@@ -270,7 +270,7 @@ pub fn make_all_kinds(source: &Path) {
     shell(source, "gzip -9 -c d/text1 d/text2 d/text3 > all.gz");
 }
 
-/// What building the tree of `plan` comes to; it comes back as it was.
+/// Builds the tree of `plan`, compares it with its source, and returns the report.
 #[track_caller]
 pub fn report_of(plan: &Plan, options: &BuildOptions) -> Report {
     let scratch = Scratch::tmpfs("256m");

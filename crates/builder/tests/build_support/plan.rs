@@ -1,4 +1,4 @@
-//! A tree as a description, made on disk in any order.
+//! Description of a tree, which is created on disk in any order.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,13 +7,13 @@ use weald_format::Timestamp;
 use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::Rng;
 
-/// What one path shall be.
+/// Kind of a path.
 #[derive(Debug, Clone)]
 pub enum Kind {
     Dir,
-    /// Bytes at offsets, and the length of the file; holes between.
+    /// Bytes at offsets, and the length of the file; holes between them.
     File(Vec<(u64, Vec<u8>)>, u64),
-    /// Another name of an item before this one, by its path.
+    /// Another name of an earlier item, by its path.
     Link(String),
     Symlink(String),
     Fifo,
@@ -38,7 +38,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Adds a path with mode 755 or 644, owner 0:0 and an mtime that follows from its place.
+    /// Adds a path with mode 755 or 644, owner 0:0 and an mtime derived from its position.
     pub fn add(&mut self, path: impl Into<String>, kind: Kind) -> &mut Item {
         let number = self.items.len() as u64;
         let permissions = if matches!(kind, Kind::Dir) {
@@ -71,8 +71,8 @@ impl Plan {
         self.add(path, Kind::File(vec![(0, data)], len))
     }
 
-    /// Makes the tree in the existing directory `root`, siblings and files in an order that follows
-    /// from `seed`.
+    /// Creates the tree in the existing directory `root`. The order of siblings and files depends
+    /// on `seed`.
     pub fn make(&self, root: &Path, seed: u64) {
         let mut rng = Rng::new(seed);
         let is_link = |item: &Item| matches!(item.kind, Kind::Link(_));
@@ -94,7 +94,7 @@ impl Plan {
         for item in dirs.iter().chain(&others).chain(&links) {
             make_item(root, item);
         }
-        // Names that come and go shift the order of many file systems' directories.
+        // Temporary names change the order of many file systems' directories.
         for item in dirs.iter().filter(|_| seed != 0) {
             let passing = root
                 .join(&item.path)

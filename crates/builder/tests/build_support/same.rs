@@ -13,7 +13,7 @@ use weald_format::{FileKind, InodeNo};
 use weald_image::{CheckOptions, Image, Inode, OpenOptions};
 use weald_sys::Stat;
 
-/// Opens an image after a full check that must find nothing.
+/// Opens an image after a full check without findings.
 #[track_caller]
 pub fn open_checked(path: &Path) -> Image {
     let image = Image::open_path(path, 0, &OpenOptions::default()).unwrap();
@@ -44,7 +44,7 @@ pub fn list(image: &Image, dir: InodeNo) -> Vec<(Vec<u8>, Inode)> {
     found
 }
 
-/// The inode at a path without odd names.
+/// The inode at a path of ordinary names.
 pub fn at(image: &Image, path: &str) -> Option<Inode> {
     let mut inode = image.root().unwrap();
     for name in path.split('/').filter(|n| !n.is_empty()) {
@@ -99,15 +99,15 @@ struct Comparison<'a> {
     differences: Vec<String>,
 }
 
-/// The image is clean and shows exactly what `source` holds: names, kinds, attributes, mtimes,
-/// links, targets, xattrs, data and holes.
+/// Checks that the image is clean and shows exactly what `source` holds: names, kinds, attributes,
+/// mtimes, links, targets, xattrs, data and holes.
 #[track_caller]
 pub fn assert_same(image: &Path, source: &Path) {
     let differences = differences(&open_checked(image), source);
     assert!(differences.is_empty(), "{differences:#?}");
 }
 
-/// How the image differs from `source`, a line each.
+/// Differences between the image and `source`, one per line.
 pub fn differences(image: &Image, source: &Path) -> Vec<String> {
     let mut comparison = Comparison {
         image,
@@ -129,7 +129,7 @@ impl Comparison<'_> {
         self.differences.push(format!("{path}: {what:?}"));
     }
 
-    /// Compares iteratively: trees may be deep.
+    /// Compares without recursion, because trees may be deep.
     fn dir(&mut self, path: &str, inode: &Inode, dir: OwnedFd) {
         let mut open = vec![(path.to_owned(), inode.clone(), dir)];
         while let Some((path, inode, dir)) = open.pop() {

@@ -1,4 +1,4 @@
-//! A small source tree with one of everything, and images of it.
+//! A small source tree with every kind of file, and images of it.
 #![allow(dead_code)]
 
 use rustix::fs::{
@@ -32,8 +32,7 @@ pub fn text(len: usize) -> Vec<u8> {
     words.take(len).collect()
 }
 
-/// `plain` as gzip files hold it, but with blocks of 128 tokens: a recipe needs corrections for
-/// that.
+/// `plain` as a gzip file, but with blocks of 128 tokens: its recipe needs corrections.
 pub fn gzip_in_small_blocks(plain: &[u8]) -> Vec<u8> {
     let script = "import sys, zlib
 c = zlib.compressobj(6, wbits=31, memLevel=1)
@@ -44,7 +43,7 @@ sys.stdout.buffer.write(c.compress(sys.stdin.buffer.read()) + c.flush())";
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // Less than a pipe holds, so that nobody waits.
+    // Less than a pipe holds, so that no process blocks.
     assert!(plain.len() < 1 << 16);
     child.stdin.take().unwrap().write_all(plain).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -60,9 +59,9 @@ impl Source {
         Self { dir }
     }
 
-    /// Files of one and several blocks, equal ones, incompressible, sparse and empty ones, one made
-    /// by a recipe; hard links inside and across directories; symlinks, a fifo, xattrs, a directory
-    /// of 1100 entries; devices where the user may make them.
+    /// Files of one and several blocks; equal, incompressible, sparse and empty files; one made by
+    /// a recipe; hard links inside and across directories; symlinks, a fifo, xattrs, a directory of
+    /// 1100 entries; devices if the user may create them.
     pub fn everything() -> Self {
         let source = Self::empty();
         let root = source.root();
@@ -114,7 +113,7 @@ impl Source {
         source
     }
 
-    /// Equal directories with mtimes of their own: what a times overlay is for.
+    /// Equal directories with different mtimes, for which a times overlay is smaller.
     pub fn many_times() -> Self {
         let source = Self::empty();
         let names: Vec<String> = (0..200)
@@ -172,7 +171,7 @@ pub fn small(codec: CodecSpec) -> BuildOptions {
     }
 }
 
-/// The same with everything fixed that a machine could make different.
+/// The same options, with everything fixed that could differ between machines.
 pub fn fixed(codec: CodecSpec) -> BuildOptions {
     BuildOptions {
         uid: Some(0),
@@ -182,7 +181,7 @@ pub fn fixed(codec: CodecSpec) -> BuildOptions {
     }
 }
 
-/// The workspace's root directory.
+/// The root directory of the workspace.
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
