@@ -474,7 +474,7 @@ mod tests {
     /// Would catch: pieces lost, swapped or cut wrongly, for piece lengths that divide the block
     /// length and for others.
     #[test]
-    fn every_byte_is_where_its_extent_says() {
+    fn every_extent_leads_to_its_bytes() {
         for (block_len, cluster_len) in [(64 << 10, 16 << 10), (5001, 4096), (40_000, 64 << 10)] {
             assert_eq!(run(block_len, cluster_len, &|_| {}), 0);
         }
@@ -483,7 +483,7 @@ mod tests {
     /// Would catch: errors that occur only after the first window, or when the maximum number of
     /// pieces is reached.
     #[test]
-    fn windows_follow_each_other_and_pieces_come_to_an_end() {
+    fn several_windows_and_the_piece_limit_work() {
         let small = |c: &mut Clusters| c.window_count = 20;
         assert!(run(64 << 10, 16 << 10, &small) > 10);
         let few = |c: &mut Clusters| (c.window_count, c.piece_count_max) = (20, 30);

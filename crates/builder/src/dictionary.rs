@@ -130,7 +130,7 @@ mod tests {
 
     /// Would catch: samples that teach repeats, which the segmenter finds itself.
     #[test]
-    fn repeats_are_left_out_wherever_they_stand() {
+    fn repeats_are_left_out_of_samples_at_any_offset() {
         let mut noise = vec![0; 40_000];
         blake3::Hasher::new().finalize_xof().fill(&mut noise);
         let mut seen = HashSet::new();

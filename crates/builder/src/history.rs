@@ -366,13 +366,13 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     #[test]
-    fn matches_run_through_spool_window_and_current_block() {
+    fn matches_cross_spool_window_and_current_block() {
         let dir = tempfile::tempdir().unwrap();
         run(History::new(100_000, 200_000, dir.path()), &mut |_, _| None);
     }
 
     #[test]
-    fn matches_run_through_output_window_and_current_block() {
+    fn matches_cross_output_window_and_current_block() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("output");
         let output = std::fs::File::create(&path).unwrap();

@@ -62,7 +62,7 @@ mod tests {
     /// Would catch: a limit without effect, eviction of a directory that is used all the time,
     /// values that are mixed up.
     #[test]
-    fn what_nobody_asks_for_is_forgotten() {
+    fn least_recently_used_directories_are_evicted() {
         let mut known = KnownDirs::new();
         known.limit(1 << 14);
         for no in 0..10_000 {

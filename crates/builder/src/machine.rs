@@ -147,7 +147,7 @@ mod tests {
     /// Would catch: a header field read at the wrong offset, in the wrong byte order, or behind the
     /// end.
     #[test]
-    fn headers_tell_the_machine() {
+    fn the_machine_is_detected_from_the_header() {
         use Category::{Arm64, General, X86};
         let elf =
             |order, machine: &[u8]| with(64, &[(0, b"\x7fELF"), (5, &[order]), (18, machine)]);
@@ -202,7 +202,7 @@ mod tests {
     /// Would catch: all programs of a file in one stream; a file with overlapping programs that is
     /// accepted; a Java class file taken for programs.
     #[test]
-    fn several_programs_are_parts() {
+    fn programs_of_a_universal_file_are_parts() {
         let (x86, arm) = (0x0100_0007, 0x0100_000c);
         let part = |end, category| Part { end, category };
         let expected = [

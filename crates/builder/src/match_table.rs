@@ -174,7 +174,7 @@ mod tests {
     /// Would catch: samples that stay although they are no longer searched for, or that go although
     /// they are; a wrong count afterwards.
     #[test]
-    fn half_of_the_samples_are_left_each_time() {
+    fn each_thinning_keeps_half_of_the_samples() {
         let shift = 59;
         let mut table = MatchTable::new(1 << 12, shift);
         let hashes: Vec<u64> = (1..1500u64)

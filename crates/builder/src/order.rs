@@ -302,7 +302,7 @@ mod tests {
     /// Would catch: signatures that depend on the position of data, or that are equal for all
     /// files.
     #[test]
-    fn alike_files_have_alike_signatures() {
+    fn similar_files_have_similar_signatures() {
         let one = text(0, 2000);
         let moved = [b"#!/bin/sh\n".as_slice(), &one].concat();
         let changed = [&one[..20_000], b"changed", &one[20_000..]].concat();

@@ -384,7 +384,7 @@ mod tests {
 
     /// Would catch: a level whose default memory has room for only one thread.
     #[test]
-    fn every_level_has_two_threads_where_there_are_two_cores() {
+    fn every_level_runs_two_threads_on_two_cores() {
         let size = TreeSize {
             entry_count: 100_000,
             depth: 20,
@@ -401,7 +401,7 @@ mod tests {
     /// Would catch: an order whose memory the plan omits, or counts together with that of the
     /// blocks, although it is freed before blocks are cut.
     #[test]
-    fn what_an_order_needs_is_counted() {
+    fn the_memory_of_an_order_is_counted() {
         let size = TreeSize {
             entry_count: 10_000_000,
             depth: 10,

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_about_an_entry_is_seen() {
+    fn a_script_sees_all_facts_about_an_entry() {
         let text = "function filter(e)
             return e.path == 'd/\\255' and e.name == '\\255' and e.type == 'file' and e.size == 7 \
              and e.mode == 420
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_in_words() {
+    fn mistakes_in_scripts_give_clear_messages() {
         for (text, words) in [
             ("x = 1", "'filter' or 'order'"),
             ("function filter(", "test.lua:1"),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_can_be_reached() {
+    fn a_script_reaches_nothing_outside() {
         for word in [
             "io",
             "os",
@@ -489,7 +489,7 @@ mod tests {
 
     /// Would catch: a device that is read until memory is exhausted.
     #[test]
-    fn no_more_is_read_than_a_script_may_have() {
+    fn a_script_file_is_read_only_up_to_its_limit() {
         let error = Script::load("/dev/zero".as_ref(), &LIMITS).unwrap_err();
         assert!(error.to_string().contains("1 MiB at most"), "{error}");
     }

@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_anywhere_are_found_and_everything_comes_back() {
+    fn repeats_anywhere_are_found_and_all_data_is_restored() {
         let (a, b) = (noise(1, 300_000), noise(2, 40_000));
         let mut edited = a.clone();
         edited.splice(100_000..100_010, noise(3, 700));
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn degenerate_data_comes_back_too() {
+    fn degenerate_data_is_restored() {
         for period in [1, 2, 255, 256, 257, 65_537] {
             let data: Vec<u8> = (0..400_000usize)
                 .map(|i| ((i % period * 31) >> 3) as u8)

@@ -213,7 +213,7 @@ mod tests {
     /// Would catch: results in the order in which threads end, results lost at the end of a round,
     /// results after an error.
     #[test]
-    fn what_threads_make_comes_in_order() {
+    fn results_of_threads_come_in_order() {
         let items: Vec<u64> = (0..23).collect();
         for width in [0, 1, 3, 64] {
             let mut taken = Vec::new();
@@ -239,7 +239,7 @@ mod tests {
     /// Would catch: results out of order; passed results before those of earlier jobs; more jobs in
     /// flight than allowed; an error or a panic that leaves other threads waiting.
     #[test]
-    fn a_pool_hands_on_in_the_order_of_submission() {
+    fn a_pool_returns_results_in_the_order_of_submission() {
         let slow_first = || {
             |item: u64| {
                 let turns = (5 - item % 5) * 50_000;

@@ -573,7 +573,7 @@ mod tests {
 
     /// Would catch: a memory limit that changes the tree, or that has no effect.
     #[test]
-    fn what_is_forgotten_is_written_again_and_the_tree_is_the_same() {
+    fn evicted_directories_are_written_again_and_the_tree_is_the_same() {
         let (all, some) = (written(None), written(Some(4 << 10)));
         assert_eq!(all.template_count, 201);
         assert_eq!(some.template_count, 601);

@@ -154,7 +154,7 @@ fn every_generation_shows_its_own_tree() {
 
 /// Would catch: an image that grows although nothing changed, or by more than the new data.
 #[test]
-fn what_is_there_is_not_stored_again() {
+fn existing_data_is_not_stored_again() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     let image = scratch.path().join("image");
@@ -184,7 +184,7 @@ fn what_is_there_is_not_stored_again() {
 /// Would catch: new blocks and pages compressed without a history or with the wrong records as
 /// history; a history that has a history; readers that look up numbers in another generation.
 #[test]
-fn small_blocks_and_pages_go_on_behind_what_is_there() {
+fn small_blocks_and_pages_use_the_existing_history() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     let image = scratch.path().join("image");
@@ -238,7 +238,7 @@ fn small_blocks_and_pages_go_on_behind_what_is_there() {
 
 /// Would catch: bytes that depend on threads, memory or timing.
 #[test]
-fn the_same_appended_gives_the_same_bytes() {
+fn equal_appends_give_equal_bytes() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     make_all_kinds(&source);
@@ -272,7 +272,7 @@ fn the_same_appended_gives_the_same_bytes() {
 /// Would catch: a tail that hides a complete generation, a cut at a wrong offset, and a cut that is
 /// not needed.
 #[test]
-fn what_a_crash_leaves_is_cut_off() {
+fn the_tail_of_an_interrupted_append_is_cut_off() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     let image = scratch.path().join("image");
@@ -322,7 +322,7 @@ fn what_a_crash_leaves_is_cut_off() {
 
 /// Would catch: a complete generation that is cut off because an earlier record is damaged.
 #[test]
-fn damage_is_no_tail_that_may_be_cut_off() {
+fn damage_is_not_taken_for_an_interrupted_append() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     let image = scratch.path().join("image");
@@ -358,7 +358,7 @@ fn damage_is_no_tail_that_may_be_cut_off() {
 /// Would catch: a failed append that leaves an image that cannot be opened or was truncated too
 /// far; two appends at once.
 #[test]
-fn an_append_that_fails_leaves_the_image_as_it_was() {
+fn a_failed_append_leaves_the_image_unchanged() {
     let scratch = Scratch::tmpfs("24m");
     let other = Scratch::tmpfs("256m");
     let source = other.dir("source");

@@ -42,7 +42,7 @@ fn len(path: &Path) -> u64 {
 /// Would catch: extents that lead to wrong streams of a base; data stored twice; recipes whose
 /// plain content is itself made by recipes.
 #[test]
-fn what_bases_hold_is_not_stored_and_comes_back() {
+fn data_of_bases_is_not_stored_again_and_is_restored() {
     let scratch = Scratch::tmpfs("512m");
     let (source, other) = (scratch.dir("source"), scratch.dir("other"));
     let image = |name: &str| scratch.path().join(name);
@@ -168,7 +168,7 @@ fn bases_are_found_by_their_digests() {
 
 /// Would catch: bytes of a damaged base that are returned, or an error that names no file.
 #[test]
-fn damage_of_a_base_is_found_through_the_image_on_top() {
+fn damage_of_a_base_is_found_through_the_upper_image() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     make_all_kinds(&source);
@@ -195,7 +195,7 @@ fn damage_of_a_base_is_found_through_the_image_on_top() {
 
 /// Would catch: an unlimited number of images on top of each other.
 #[test]
-fn towers_have_an_end() {
+fn the_number_of_stacked_images_is_limited() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     fs::write(source.join("file"), noise(1, 5000)).unwrap();
@@ -223,7 +223,7 @@ fn towers_have_an_end() {
 /// Would catch: new blocks and pages compressed without the history of the base, or with records of
 /// another image or stream as history.
 #[test]
-fn small_blocks_and_pages_go_on_behind_those_of_a_base() {
+fn small_blocks_and_pages_use_the_history_of_a_base() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     let at = |name: &str| scratch.path().join(name);

@@ -183,7 +183,7 @@ fn cases() -> Vec<Case> {
 /// Would catch: a change that is not reported, a fifo that blocks, zeros stored in place of data, a
 /// panic on a length that differs from the scan.
 #[test]
-fn files_that_change_after_the_scan_are_told_and_stored_as_they_are() {
+fn files_that_change_after_the_scan_are_reported_and_stored_as_read() {
     let scratch = Scratch::tmpfs("256m");
     let source = scratch.dir("source");
     let cases = cases();
@@ -229,7 +229,7 @@ fn files_that_change_after_the_scan_are_told_and_stored_as_they_are() {
 /// Would catch: holes that appear, vanish or move between scan and reading and break the lengths of
 /// runs.
 #[test]
-fn sparse_files_that_change_after_the_scan_are_stored_as_they_are() {
+fn sparse_files_that_change_after_the_scan_are_stored_as_read() {
     let scratch = Scratch::tmpfs("256m");
     let source = scratch.dir("source");
     let mut plan = Plan::default();
@@ -275,7 +275,7 @@ fn sparse_files_that_change_after_the_scan_are_stored_as_they_are() {
 /// Would catch: an omitted file that still has another name in the image, or that is reported under
 /// one name only.
 #[test]
-fn all_names_of_a_file_that_vanished_are_left_out() {
+fn all_names_of_a_vanished_file_are_omitted() {
     let scratch = Scratch::tmpfs("64m");
     let source = scratch.dir("source");
     let mut plan = Plan::default();
@@ -312,7 +312,7 @@ fn all_names_of_a_file_that_vanished_are_left_out() {
 /// Would catch: a long file truncated during reading whose tail is stored as zeros; hours spent on
 /// reading the missing part.
 #[test]
-fn a_long_file_cut_while_it_is_read_is_left_out_or_whole() {
+fn a_long_file_truncated_during_reading_is_omitted_or_complete() {
     for has_twin in [false, true] {
         let scratch = Scratch::tmpfs("256m");
         let source = scratch.dir("source");
@@ -352,7 +352,7 @@ fn a_long_file_cut_while_it_is_read_is_left_out_or_whole() {
 
 /// Would catch: a long file that changed and is stored as the content of its twin without a report.
 #[test]
-fn a_long_file_that_becomes_its_twin_is_told() {
+fn a_long_file_that_becomes_its_twin_is_reported() {
     let scratch = Scratch::tmpfs("64m");
     let source = scratch.dir("source");
     fs::write(source.join("a"), noise(1, LONG)).unwrap();
@@ -373,7 +373,7 @@ fn a_long_file_that_becomes_its_twin_is_told() {
 /// Would catch: errors in combinations that no other test has: other processes change files all the
 /// time.
 #[test]
-fn restless_sources_give_sound_images() {
+fn sources_that_change_all_the_time_give_valid_images() {
     let scratch = Scratch::tmpfs("256m");
     let source = scratch.dir("source");
     for n in 0..600 {
@@ -431,7 +431,7 @@ fn disturb(source: &Path, seed: u64, is_done: &AtomicBool) {
 
 /// Would catch: a vanished source directory that is reported as another error.
 #[test]
-fn a_source_that_is_not_there_is_not_found() {
+fn a_missing_source_is_reported_as_not_found() {
     let temp = tempfile::tempdir().unwrap();
     let target = temp.path().join("image");
     let error = build_meddled(&temp.path().join("none"), &target, &quick(), |_| ()).unwrap_err();

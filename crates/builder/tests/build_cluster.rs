@@ -40,7 +40,7 @@ fn make_versions(dir: &Path, versions: std::ops::Range<u64>) {
 /// Would catch: similar pieces that are not adjacent, bytes that are lost, an order that depends on
 /// threads.
 #[test]
-fn versions_take_less_and_come_back() {
+fn versions_take_less_space_and_are_restored() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     make_versions(&source, 0..8);
@@ -66,7 +66,7 @@ fn versions_take_less_and_come_back() {
 /// Would catch: addresses of an older generation or of a base that are moved together with new
 /// data.
 #[test]
-fn generations_and_bases_stay_where_they_are() {
+fn addresses_of_generations_and_bases_do_not_change() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     let path = |name: &str| scratch.path().join(name);

@@ -150,7 +150,7 @@ fn taken_apart() -> (Plan, u64) {
 /// Would catch: streams missed or detected wrongly; a header, trailer or member lost or duplicated;
 /// a hard-linked file decoded once per name.
 #[test]
-fn what_gzip_makes_is_made_again() {
+fn gzip_output_is_restored_exactly() {
     let (plan, made_len) = taken_apart();
     let codec = CodecSpec::Zstd(12);
     let report = report_of(&plan, &BuildOptions { codec, ..options() });
@@ -246,7 +246,7 @@ fn recipes_are_not_made_of_what_recipes_make() {
 
 /// Would catch: the same if only some members of a file are made by recipes.
 #[test]
-fn members_that_hold_what_recipes_make_are_stored_beside_others() {
+fn members_made_by_recipes_are_stored_unchanged_among_others() {
     let member = gzip("-9", &text(1, 4000));
     let inner = member.repeat(60);
     let other = gzip("-6", &text(2, 9000));
@@ -259,7 +259,7 @@ fn members_that_hold_what_recipes_make_are_stored_beside_others() {
 
 /// Would catch: data decoded by mistake, or data that is not restored if it is not decoded.
 #[test]
-fn what_is_no_whole_stream_or_not_worth_it_is_stored_as_it_is() {
+fn incomplete_or_worthless_streams_are_stored_unchanged() {
     let gz = gzip("-6", &text(1, 100_000));
     let mut plan = Plan::default();
     plan.file("truncated.gz", gz[..gz.len() / 2].to_vec());
@@ -282,7 +282,7 @@ fn what_is_no_whole_stream_or_not_worth_it_is_stored_as_it_is() {
 /// Would catch: damaged streams that are still valid, or become other streams, and are not
 /// restored.
 #[test]
-fn corrupt_streams_come_back_as_they_are() {
+fn corrupt_streams_are_restored_exactly() {
     let gz = gzip("-6", &text(1, 60_000));
     let mut plan = Plan::default();
     for n in 0..60 {
@@ -297,7 +297,7 @@ fn corrupt_streams_come_back_as_they_are() {
 /// Would catch: a limit at another length, so that a read makes more data, or a build takes more
 /// memory, than allowed.
 #[test]
-fn longer_streams_are_stored_as_they_are() {
+fn longer_streams_are_stored_unchanged() {
     for (level, plain_len) in [("-1", WHOLE_PLAIN_LEN_MAX), ("-6", PLAIN_LEN_MAX)] {
         let mut plain = text(1, 1 << 20).repeat(plain_len >> 20);
         assert_eq!(plain.len(), plain_len);
@@ -315,7 +315,7 @@ fn longer_streams_are_stored_as_they_are() {
 /// Would catch: a read of a few bytes of a long stream that makes the whole stream, or decodes its
 /// whole plain content.
 #[test]
-fn a_read_of_a_long_stream_makes_a_part_of_it() {
+fn a_read_of_a_long_stream_decodes_only_a_part() {
     let gz = gzip("-6", &text(2, 6_000_000));
     let scratch = Scratch::tmpfs("64m");
     let source = scratch.dir("source");
@@ -350,7 +350,7 @@ fn image_of(source: &Path, options: &BuildOptions) -> Vec<u8> {
 /// Would catch: recipes in the order of threads; results that depend on the thread that found a
 /// content first; a tree digest that depends on how streams are stored.
 #[test]
-fn threads_do_not_show_and_the_tree_digest_is_that_without_recipes() {
+fn threads_and_recipes_do_not_affect_the_tree_digest() {
     let (mut plan, _) = taken_apart();
     plan.dir("many");
     for n in 0..120 {
@@ -383,7 +383,7 @@ fn threads_do_not_show_and_the_tree_digest_is_that_without_recipes() {
 /// Would catch: reads that begin, end or cross between recipes at a wrong byte, with and without a
 /// cache.
 #[test]
-fn any_part_of_a_made_file_can_be_read() {
+fn any_part_of_a_file_made_by_recipes_can_be_read() {
     let parts: Vec<_> = (1..5).map(|s| gzip("-6", &text(s, 2000))).collect();
     let data = parts.concat();
     let scratch = Scratch::tmpfs("16m");
@@ -418,7 +418,7 @@ fn any_part_of_a_made_file_can_be_read() {
 /// Would catch: archives stored unchanged only because they are long, and budgets without memory
 /// for them.
 #[test]
-fn long_archives_are_taken_apart() {
+fn long_archives_are_decoded() {
     let scratch = Scratch::tmpfs("128m");
     let source = scratch.dir("source");
     // Hexadecimal digits compress two to one: the archives have about 6 MB.

@@ -57,7 +57,7 @@ fn codecs(image: &Image) -> Vec<Codec> {
 /// Would catch: a dictionary that is not used, is useless, depends on threads, or is lost or
 /// changed later.
 #[test]
-fn a_dictionary_is_learned_used_kept_and_left_behind() {
+fn a_dictionary_is_trained_used_kept_and_dropped() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     make_files(&source, 1, 300);

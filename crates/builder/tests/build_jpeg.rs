@@ -22,7 +22,7 @@ fn options() -> BuildOptions {
 /// Would catch: a kind of picture that is not encoded, takes as much space as before, or changes;
 /// data around pictures lost.
 #[test]
-fn pictures_come_back_smaller() {
+fn pictures_are_restored_and_smaller() {
     let mut plan = Plan::default();
     let mut whole = 0;
     for is_color in [false, true] {
@@ -56,7 +56,7 @@ fn pictures_come_back_smaller() {
 
 /// Would catch: data encoded by mistake, or not restored.
 #[test]
-fn what_does_not_pay_or_is_broken_is_stored_as_it_is() {
+fn broken_data_and_data_that_gains_nothing_is_stored_unchanged() {
     let whole = Jpeg::new(12, 9).draw(1);
     let mut plan = Plan::default();
     plan.file("cut.jpg", whole[..whole.len() - 1].to_vec());
@@ -77,7 +77,7 @@ fn what_does_not_pay_or_is_broken_is_stored_as_it_is() {
 
 /// Would catch: pictures with flipped bits, which may still be valid, that are not restored.
 #[test]
-fn damaged_pictures_come_back_as_they_are() {
+fn damaged_pictures_are_restored_exactly() {
     let whole = Jpeg::new(6, 6).draw(1);
     let mut plan = Plan::default();
     for n in 0..60 {
@@ -110,7 +110,7 @@ fn any_part_can_be_read() {
 
 /// Would catch: pictures stored differently with another number of threads.
 #[test]
-fn threads_do_not_show() {
+fn images_do_not_depend_on_threads() {
     let mut plan = Plan::default();
     for n in 0..12 {
         plan.file(format!("{n:02}.jpg"), Jpeg::new(6, 6).draw(n / 2));

@@ -135,7 +135,7 @@ fn copies() -> Plan {
 /// Would catch: an overlay that is not chosen although it is smaller, or whose numbers differ from
 /// those of the names.
 #[test]
-fn times_lie_beside_the_tree_where_only_they_differ() {
+fn times_go_into_an_overlay_if_only_they_differ() {
     let scratch = Scratch::tmpfs("256m");
     let source = scratch.dir("source");
     copies().make(&source, 1);
@@ -162,7 +162,7 @@ fn times_lie_beside_the_tree_where_only_they_differ() {
 
 /// Would catch: an overlay although the tree is smaller without it.
 #[test]
-fn times_lie_in_the_tree_where_nothing_is_shared() {
+fn times_go_into_the_entries_if_nothing_is_shared() {
     let scratch = Scratch::tmpfs("64m");
     let source = scratch.dir("source");
     let mut plan = Plan::default();
@@ -188,7 +188,7 @@ fn has_times_section(target: &std::path::Path) -> bool {
 
 /// Would catch: times and links numbered as if omitted files were still in the tree.
 #[test]
-fn files_left_out_take_no_numbers() {
+fn omitted_files_take_no_numbers() {
     let scratch = Scratch::tmpfs("256m");
     let source = scratch.dir("source");
     copies().make(&source, 1);
@@ -297,7 +297,7 @@ fn stored_len(image: &Path, category: Category) -> u64 {
 /// Would catch: instructions that lose their alignment in a block; a filter that is not applied, or
 /// not reversed after a rewrite with other blocks; programs detected although the category is off.
 #[test]
-fn words_of_arm64_programs_stay_words() {
+fn arm64_instructions_keep_their_alignment() {
     let scratch = Scratch::tmpfs("64m");
     let source = scratch.dir("source");
     let [image, other] = ["image", "other"].map(|name| scratch.path().join(name));
@@ -377,7 +377,7 @@ fn words_of_arm64_programs_stay_words() {
 
 /// Would catch: a universal file that goes to one stream, or that is not restored.
 #[test]
-fn programs_of_several_machines_in_one_file_are_told_apart() {
+fn programs_in_a_universal_file_are_separated() {
     let scratch = Scratch::tmpfs("64m");
     let source = scratch.dir("source");
     let image = scratch.path().join("image");
@@ -419,7 +419,7 @@ fn programs_of_several_machines_in_one_file_are_told_apart() {
 /// Would catch: repeats of uncompressed blocks searched at a wrong offset of the output, or no
 /// longer.
 #[test]
-fn repeats_of_blocks_that_are_stored_as_they_are_are_found() {
+fn repeats_of_uncompressed_blocks_are_found() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     let (long, other) = (noise(1, 9 << 20), noise(2, 3 << 20));

@@ -13,7 +13,7 @@ use weald_sys::{NewTimes, NodeKind};
 
 /// Would catch: a length at the kernel's limit that does not fit its field.
 #[test]
-fn longest_names_targets_and_xattrs_are_kept() {
+fn longest_names_targets_and_xattrs_are_stored() {
     let scratch = Scratch::tmpfs("128m");
     let source = scratch.dir("source");
     let mut plan = Plan::default();
@@ -41,7 +41,7 @@ fn longest_names_targets_and_xattrs_are_kept() {
 /// Would catch: an image that no reader opens, or a panic, because an inode has more xattrs than
 /// the format allows.
 #[test]
-fn xattrs_beyond_the_format_are_reported_and_the_rest_is_kept() {
+fn xattrs_beyond_the_format_are_reported_and_omitted() {
     for count in [64, 300] {
         let scratch = Scratch::tmpfs("128m");
         let source = scratch.dir("source");
@@ -69,7 +69,7 @@ fn xattrs_beyond_the_format_are_reported_and_the_rest_is_kept() {
 /// Would catch: a page or block of entries, attributes or xattr sets that ends one item too early
 /// or too late.
 #[test]
-fn counts_around_every_page_are_kept() {
+fn item_counts_around_page_limits_are_stored() {
     let scratch = Scratch::tmpfs("64m");
     let source = scratch.dir("source");
     let root = weald_sys::open_dir(&source).unwrap();
@@ -120,7 +120,7 @@ fn counts_around_every_page_are_kept() {
 /// Would catch: work that grows with the square of the number of names, and link counts cut to 16
 /// bits.
 #[test]
-fn inodes_of_70_000_names_are_kept() {
+fn inodes_with_70_000_names_are_stored() {
     let scratch = Scratch::tmpfs("64m");
     let source = scratch.dir("source");
     for name in ["inside", "across", "across/deep"] {
@@ -142,7 +142,7 @@ fn inodes_of_70_000_names_are_kept() {
 
 /// Would catch: a boundary of a block, piece or probe that drops, repeats or swaps a byte.
 #[test]
-fn lengths_around_every_boundary_are_kept() {
+fn file_lengths_around_every_boundary_are_stored() {
     let scratch = Scratch::tmpfs("256m");
     let source = scratch.dir("source");
     let mut plan = Plan::default();
@@ -171,7 +171,7 @@ fn lengths_around_every_boundary_are_kept() {
 
 /// Would catch: small files that lose their order or their data in batches.
 #[test]
-fn ten_thousand_tiny_files_are_kept() {
+fn ten_thousand_tiny_files_are_stored() {
     let scratch = Scratch::tmpfs("64m");
     let source = scratch.dir("source");
     let mut plan = Plan::default();
@@ -183,7 +183,7 @@ fn ten_thousand_tiny_files_are_kept() {
 
 /// Would catch: reading or hashing the holes of a huge file, and lengths cut to 32 or 40 bits.
 #[test]
-fn a_file_of_16_tib_takes_moments() {
+fn a_sparse_file_of_16_tib_is_stored_quickly() {
     let scratch = Scratch::tmpfs("64m");
     let source = scratch.dir("source");
     for name in ["huge", "same"] {
@@ -217,7 +217,7 @@ fn a_huge_hole_does_not_spoil_the_search_for_repeats() {
 
 /// Would catch: sums that overflow, with a panic or a silently wrong result.
 #[test]
-fn lengths_beyond_the_format_are_refused_in_words() {
+fn lengths_beyond_the_format_are_refused_with_a_message() {
     for lens in [
         &[1u64 << 61, 1 << 61, 1 << 61][..],
         &[i64::MAX as u64; 3],
@@ -246,7 +246,7 @@ fn lengths_beyond_the_format_are_refused_in_words() {
 
 /// Would catch: times at the ends of their range whose difference overflows.
 #[test]
-fn times_at_the_ends_of_their_range_are_kept() {
+fn times_at_the_ends_of_their_range_are_stored() {
     let scratch = Scratch::tmpfs("16m");
     let source = scratch.dir("source");
     let seconds = [
@@ -284,7 +284,7 @@ fn times_at_the_ends_of_their_range_are_kept() {
 
 /// Would catch: an image that readers refuse, a stack overflow, memory that grows with the depth.
 #[test]
-fn trees_as_deep_as_the_format_allows_are_kept_and_deeper_ones_refused() {
+fn trees_up_to_the_depth_limit_are_stored_and_deeper_ones_refused() {
     for (depth, is_kept) in [(65_534, true), (65_535, false)] {
         let scratch = Scratch::tmpfs("512m");
         let source = scratch.dir("source");
@@ -318,7 +318,7 @@ fn trees_as_deep_as_the_format_allows_are_kept_and_deeper_ones_refused() {
 
 /// Would catch: a budget that is exceeded silently, or refused without naming a sufficient one.
 #[test]
-fn a_budget_that_is_too_small_is_refused_with_what_is_needed() {
+fn a_small_budget_is_refused_and_a_sufficient_one_named() {
     let scratch = Scratch::tmpfs("16m");
     let source = scratch.dir("source");
     std::fs::write(source.join("f"), b"data").unwrap();

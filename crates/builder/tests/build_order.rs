@@ -50,7 +50,7 @@ fn laid_out(image: &Path) -> Vec<&'static str> {
 
 /// Would catch: orders without effect, that depend on threads, or that change the tree.
 #[test]
-fn contents_lie_as_asked() {
+fn contents_have_the_requested_order() {
     let scratch = Scratch::tmpfs("64m");
     let source = scratch.dir("source");
     make(&source);

@@ -109,7 +109,7 @@ fn one_file(name: &str, data: Vec<u8>) -> Plan {
 /// Would catch: a sample layout that is not restored or not encoded; a stream that takes as much
 /// space as before.
 #[test]
-fn every_layout_comes_back_smaller() {
+fn every_sample_layout_is_restored_and_smaller() {
     for (channels, len) in [(1, 1), (1, 2), (2, 2), (2, 3), (6, 2), (8, 3), (2, 4)] {
         let data = samples(1, channels, len, 60_000);
         let plan = one_file("a.wav", wav(channels, len, &data));
@@ -141,7 +141,7 @@ fn every_layout_comes_back_smaller() {
 /// Would catch: chunks lost behind the samples, samples that end within a frame, a header that
 /// promises more data than there is, and equal samples stored twice under different headers.
 #[test]
-fn what_lies_around_samples_comes_back() {
+fn data_around_samples_is_restored() {
     let data = samples(2, 2, 2, 700_000);
     let whole = wav(2, 2, &data);
     let mut tagged = whole.clone();
@@ -171,7 +171,7 @@ fn what_lies_around_samples_comes_back() {
 /// Would catch: samples encoded although FLAC makes them no smaller than an ordinary codec, and
 /// other files encoded by mistake.
 #[test]
-fn what_does_not_pay_is_stored_as_it_is() {
+fn data_that_gains_nothing_is_stored_unchanged() {
     let mut plan = Plan::default();
     plan.file("noise.wav", wav(2, 2, &noise(1, 300_000)));
     plan.file("silence.wav", wav(2, 2, &vec![0; 300_000]));
@@ -206,7 +206,7 @@ fn what_does_not_pay_is_stored_as_it_is() {
 
 /// Would catch: long files, which are streamed, stored unchanged or assembled wrongly.
 #[test]
-fn long_files_are_taken_apart_piece_by_piece() {
+fn long_files_are_encoded_piece_by_piece() {
     // Longer than 1/32 of the budget.
     let data = samples(3, 2, 2, 4_500_000);
     let mut file = wav(2, 2, &data);
@@ -222,7 +222,7 @@ fn long_files_are_taken_apart_piece_by_piece() {
 
 /// Would catch: output that depends on threads, or on the thread that found equal files first.
 #[test]
-fn threads_do_not_show() {
+fn images_do_not_depend_on_threads() {
     let mut plan = Plan::default();
     for n in 0..30 {
         let seed = n % 10;

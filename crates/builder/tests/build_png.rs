@@ -90,7 +90,7 @@ fn one_file(name: &str, data: Vec<u8>) -> Plan {
 /// Would catch: an unknown strategy or level of zlib, chunks lost or joined wrongly, and a picture
 /// that takes as much space as before.
 #[test]
-fn pictures_come_back_smaller() {
+fn pictures_are_restored_and_smaller() {
     for (level, strategy, chunk_len) in [
         (6, 1, 8192),
         (9, 1, 1 << 20),
@@ -131,7 +131,7 @@ fn pictures_come_back_smaller() {
 
 /// Would catch: data decoded by mistake, or not restored.
 #[test]
-fn what_does_not_pay_or_is_broken_is_stored_as_it_is() {
+fn broken_data_and_data_that_gains_nothing_is_stored_unchanged() {
     let (whole, _) = png(MADE);
     let mut plan = Plan::default();
     plan.file("cut.png", whole[..whole.len() / 2].to_vec());
@@ -175,7 +175,7 @@ sys.stdout.buffer.write(b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IDAT', z) + chunk(b'
 /// Would catch: pictures with flipped bits, which may still hold valid streams, that are not
 /// restored.
 #[test]
-fn damaged_pictures_come_back_as_they_are() {
+fn damaged_pictures_are_restored_exactly() {
     let (whole, _) = png(Made {
         width: 80,
         height: 60,

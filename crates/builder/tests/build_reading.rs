@@ -76,7 +76,7 @@ fn cold_reads(image: &Image, dir: &Path, name: &str, read_len: usize) -> u64 {
 /// Would catch: a prediction that differs from the reader's work; a front that is decoded too far,
 /// or not far enough.
 #[test]
-fn cold_reads_decode_what_the_index_says_and_mostly_fronts() {
+fn cold_reads_decode_as_predicted_and_mostly_fronts() {
     let scratch = tempfile::tempdir().unwrap();
     let (tree, path) = (scratch.path().join("tree"), scratch.path().join("x.weald"));
     fs::create_dir(&tree).unwrap();
@@ -115,7 +115,7 @@ fn cold_reads_decode_what_the_index_says_and_mostly_fronts() {
 /// Would catch: a front that is returned when more bytes are needed, or that stays in memory next
 /// to the whole block.
 #[test]
-fn who_comes_back_for_more_gets_the_whole_block_once() {
+fn a_second_read_decodes_the_whole_block_once() {
     let scratch = tempfile::tempdir().unwrap();
     let (tree, path) = (scratch.path().join("tree"), scratch.path().join("x.weald"));
     fs::create_dir(&tree).unwrap();
@@ -142,7 +142,7 @@ fn who_comes_back_for_more_gets_the_whole_block_once() {
 /// Would catch: bytes lost or misplaced at the borders of blocks or of the windows in which extents
 /// are looked up; a large read that decodes a block twice.
 #[test]
-fn a_read_of_thousands_of_pieces_is_put_together_right() {
+fn a_read_of_thousands_of_pieces_is_correct() {
     let scratch = tempfile::tempdir().unwrap();
     let (tree, path) = (scratch.path().join("tree"), scratch.path().join("x.weald"));
     fs::create_dir(&tree).unwrap();

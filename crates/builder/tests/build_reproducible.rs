@@ -85,7 +85,7 @@ fn bytes(source: &Path, options: &BuildOptions) -> Vec<u8> {
 /// Would catch: ids in the order of threads, of getdents or of inode numbers; iteration over hash
 /// tables; holes guessed from st_blocks; a race between compressors.
 #[test]
-fn threads_and_file_systems_do_not_show() {
+fn images_do_not_depend_on_threads_or_file_systems() {
     let plan = varied();
     let tmpfs = Scratch::tmpfs("128m");
     let ext4 = Scratch::ext4("128M", "11111111-2222-3333-4444-555555555555");
@@ -130,7 +130,7 @@ fn assert_same_image(source: &Path) {
 /// Would catch: a list of blocks, files or directories whose order depends on timing, which shows
 /// only with many in flight.
 #[test]
-fn many_small_blocks_come_out_in_order() {
+fn many_small_blocks_are_written_in_order() {
     let scratch = Scratch::tmpfs("64m");
     let source = scratch.dir("source");
     let mut plan = Plan::default();

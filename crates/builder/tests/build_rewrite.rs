@@ -75,7 +75,7 @@ fn built(scratch: &Scratch) -> (PathBuf, PathBuf) {
 
 /// Would catch: blocks out of order, cut wrongly, or missing; streams with a wrong block length.
 #[test]
-fn the_tree_is_the_same_in_any_blocks() {
+fn the_tree_is_the_same_for_any_blocks() {
     let scratch = Scratch::tmpfs("256m");
     let (source, image) = built(&scratch);
     let digest = open(&image).summary().tree_digest;
@@ -112,7 +112,7 @@ fn the_tree_is_the_same_in_any_blocks() {
 /// Would catch: uncompressed blocks that exceed a processor's cache, and a rewrite that cuts them
 /// again without need.
 #[test]
-fn what_is_stored_as_it_is_has_short_blocks() {
+fn uncompressed_data_has_short_blocks() {
     let scratch = Scratch::tmpfs("64m");
     let mut plan = Plan::default();
     plan.file("noise", noise(1, 5 << 19));
@@ -150,7 +150,7 @@ fn what_is_stored_as_it_is_has_short_blocks() {
 
 /// Would catch: work that is not needed, and bytes that depend on threads.
 #[test]
-fn what_need_not_change_is_copied_and_threads_do_not_matter() {
+fn unchanged_blocks_are_copied_and_threads_do_not_matter() {
     let scratch = Scratch::tmpfs("256m");
     let (_, image) = built(&scratch);
     let target = |name: &str| scratch.path().join(name);
@@ -180,7 +180,7 @@ fn what_need_not_change_is_copied_and_threads_do_not_matter() {
 /// Would catch: bad options, a small budget or damage that do not give an error, or that leave a
 /// file.
 #[test]
-fn what_cannot_be_done_is_said_and_leaves_nothing() {
+fn a_failed_rewrite_reports_and_leaves_no_file() {
     let scratch = Scratch::tmpfs("256m");
     let (_, image) = built(&scratch);
     let target = scratch.path().join("target");
@@ -234,7 +234,7 @@ fn pack(from: &Path, to: &Path, options: &BuildOptions) -> Result<weald_builder:
 /// Would catch: names, attributes, xattrs, links or holes lost when an image is the source; times
 /// that are not kept; an image that differs from one built from the directory.
 #[test]
-fn an_image_is_a_source_like_a_directory() {
+fn an_image_can_be_a_source() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
     make_all_kinds(&source);
@@ -273,7 +273,7 @@ fn an_image_is_a_source_like_a_directory() {
 /// Would catch: data of older generations that is copied, and a target that cannot be its own
 /// source.
 #[test]
-fn packing_anew_leaves_older_generations_behind() {
+fn a_rebuild_drops_older_generations() {
     let scratch = Scratch::tmpfs("256m");
     let source = scratch.dir("source");
     let image = scratch.path().join("image");
@@ -322,7 +322,7 @@ fn owners_and_rules_work_on_images_too() {
 
 /// Would catch: a damaged file silently missing in the image that replaces its source.
 #[test]
-fn a_damaged_image_is_not_packed_anew() {
+fn a_damaged_image_is_not_rebuilt() {
     let scratch = Scratch::tmpfs("256m");
     let (_, image) = built(&scratch);
     let target = scratch.path().join("target");

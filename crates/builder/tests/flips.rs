@@ -51,7 +51,7 @@ fn has(bytes: &[u8], record_type: RecordType, codec: Codec) -> bool {
 }
 
 #[test]
-fn whole_images_are_clean_whatever_the_codec() {
+fn undamaged_images_are_clean_with_every_codec() {
     let source = Source::everything();
     let options = BuildOptions::level(7).unwrap();
     let mut digests = vec![open(source.image(&options)).unwrap().summary().tree_digest];
@@ -87,7 +87,7 @@ fn whole_images_are_clean_whatever_the_codec() {
 }
 
 #[test]
-fn every_byte_of_a_zstd_image_counts() {
+fn flips_in_every_byte_of_a_zstd_image_are_detected() {
     let bytes = Source::everything().image(&small(CodecSpec::Zstd(3)));
     assert!(has(&bytes, RecordType::Data, Codec::None), "no raw block");
     assert!(
@@ -103,7 +103,7 @@ fn every_byte_of_a_zstd_image_counts() {
 }
 
 #[test]
-fn bytes_of_other_codecs_count() {
+fn flips_in_images_of_other_codecs_are_detected() {
     let source = Source::everything();
     for (spec, codec) in [
         (CodecSpec::Lz4, Codec::Lz4),
@@ -117,7 +117,7 @@ fn bytes_of_other_codecs_count() {
 }
 
 #[test]
-fn bytes_of_a_times_overlay_count() {
+fn flips_in_a_times_overlay_are_detected() {
     let bytes = Source::many_times().image(&small(CodecSpec::Zstd(3)));
     let sections = open(bytes.clone()).unwrap().sections().unwrap();
     assert!(
@@ -150,7 +150,7 @@ fn records(image: &[u8]) -> Vec<(RecordType, usize)> {
 /// Would catch: a file made by recipes that is not named although its plain bytes or its recipe are
 /// damaged, or that is named although other data is damaged.
 #[test]
-fn damage_below_a_recipe_names_the_file_that_it_makes() {
+fn damage_of_a_recipe_input_names_the_file() {
     let source = Source::empty();
     // The data around the stream lies in the last block; the other blocks are used only by the
     // recipe.

@@ -302,7 +302,7 @@ fn annotate(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_example_of_the_document_is_what_the_builder_writes() {
+fn the_example_of_the_document_matches_the_builder() {
     let expected = format!("\n```text\n{}```\n", annotate(&image()));
     let path = workspace().join("docs/format.md");
     let document = std::fs::read_to_string(&path).unwrap();

@@ -67,7 +67,7 @@ fn read(image: &Image, name: &str, expected: &[u8], at: usize, len: usize) {
 /// Would catch: a block decoded from its front again for a later read, or further than any read
 /// needs; a prediction (`weald info --reading`) that is more than one step off.
 #[test]
-fn a_block_grows_as_far_as_it_is_wanted_and_no_byte_comes_twice() {
+fn a_block_is_decoded_as_far_as_needed_and_no_byte_twice() {
     let scratch = tempfile::tempdir().unwrap();
     let (path, files) = build(scratch.path());
     for (name, expected) in &files[..2] {
@@ -111,7 +111,7 @@ fn a_block_grows_as_far_as_it_is_wanted_and_no_byte_comes_twice() {
 /// Would catch: bytes returned before they are decoded or while they change, readers that wait
 /// forever, memory above the limit, and blocks evicted while they are decoded.
 #[test]
-fn readers_beside_each_other_get_the_right_bytes() {
+fn concurrent_readers_get_the_right_bytes() {
     let scratch = tempfile::tempdir().unwrap();
     let (path, files) = build(scratch.path());
     for (cache_len, seed) in [(256 << 20, 1), (20 << 20, 2), (8 << 20, 3), (0, 4)] {

@@ -114,7 +114,7 @@ fn record(path: &Path) -> Hotness {
 
 /// Would catch: blocks or pages that are not recorded, or not replayed.
 #[test]
-fn after_a_hot_start_nothing_is_decoded_any_more() {
+fn after_a_hot_start_nothing_is_decoded() {
     let tree = Tree::new();
     let path = tree.build("a.weald", &options());
     let hotness = record(&path);
@@ -139,7 +139,7 @@ fn after_a_hot_start_nothing_is_decoded_any_more() {
 
 /// Would catch: a hotness that works for one image file only.
 #[test]
-fn another_build_of_the_tree_is_warmed_by_paths() {
+fn hotness_of_one_build_applies_to_another_by_path() {
     let tree = Tree::new();
     let hotness = record(&tree.build("a.weald", &options()));
     fs::remove_file(tree.path("tree").join(name(12))).unwrap();
@@ -204,7 +204,7 @@ fn recording_changes_nothing() {
 
 /// Would catch: positions that the image does not have, from a text that anyone can write.
 #[test]
-fn places_that_are_not_there_are_passed_over() {
+fn missing_positions_are_skipped() {
     let tree = Tree::new();
     let path = tree.build("a.weald", &options());
     let image = open(&path, 64 << 20);
@@ -225,7 +225,7 @@ fn places_that_are_not_there_are_passed_over() {
 
 /// Would catch: a layout that changes the tree, depends on threads, or does not move hot files.
 #[test]
-fn hot_files_lie_in_front() {
+fn hot_files_come_first() {
     let tree = Tree::new();
     let path = tree.build("a.weald", &options());
     let hotness = record(&path);

@@ -91,7 +91,7 @@ fn wait_for(image: &Image, len: usize) {
 /// Would catch: prefetch of only one block, or none if repeats lead elsewhere or blocks are
 /// uncompressed.
 #[test]
-fn several_blocks_are_decoded_ahead_along_the_file() {
+fn prefetch_follows_the_file_for_several_blocks() {
     let built = Built::new();
     for name in ["a-long", "b-back", "c-noise"] {
         let image = built.open(THREADS);
@@ -130,7 +130,7 @@ fn a_file_read_in_order_is_decoded_once() {
 
 /// Would catch: prefetch for a random reader, and whole blocks decoded for 4 KiB.
 #[test]
-fn random_reads_decode_fronts_alone() {
+fn random_reads_decode_only_fronts() {
     let built = Built::new();
     let lens = [0, THREADS].map(|threads| {
         let image = built.open(threads);
@@ -150,7 +150,7 @@ fn random_reads_decode_fronts_alone() {
 }
 
 #[test]
-fn small_reads_in_neighbouring_blocks_are_no_reading_in_order() {
+fn small_reads_in_neighbouring_blocks_are_not_sequential() {
     let built = Built::new();
     let image = built.open(THREADS);
     let (inode, expected) = (find(&image, "a-long"), built.bytes("a-long"));
@@ -163,7 +163,7 @@ fn small_reads_in_neighbouring_blocks_are_no_reading_in_order() {
 
 /// Would catch: adjacent small files that are not recognized as a sequential read of their stream.
 #[test]
-fn small_files_in_a_row_are_read_ahead_along_their_stream() {
+fn adjacent_small_files_are_prefetched_along_their_stream() {
     let built = Built::new();
     let image = built.open(THREADS);
     let read_len = 20_000;
@@ -190,7 +190,7 @@ fn small_files_in_a_row_are_read_ahead_along_their_stream() {
 
 /// Would catch: prefetch that evicts the data being read from a small cache.
 #[test]
-fn a_small_cache_is_not_filled_with_what_lies_ahead() {
+fn prefetch_does_not_evict_the_current_data_from_a_small_cache() {
     let built = Built::new();
     let options = OpenOptions {
         cache_len: ByteLen(1 << 20),
@@ -213,7 +213,7 @@ fn a_small_cache_is_not_filled_with_what_lies_ahead() {
 /// Would catch: uncompressed blocks that stay in memory behind their reader, although the kernel
 /// has a copy and each takes fresh memory; compressed blocks that are evicted with them.
 #[test]
-fn blocks_stored_as_they_are_do_not_stay_behind_their_reader() {
+fn uncompressed_blocks_are_evicted_behind_their_reader() {
     let built = Built::new();
     let image = built.open(0);
     let mut used = Vec::new();

@@ -76,7 +76,7 @@ impl Built {
 /// Would catch: blocks read twice, prefetched by threads that delay the kernel, or copied together;
 /// blocks that stay in memory although the kernel has a copy.
 #[test]
-fn each_block_is_read_once_and_goes() {
+fn each_block_is_read_once_and_evicted() {
     let built = Built::new();
     let (image, inode) = built.open();
     let chunk_count = built.read_all(&image, &inode);
@@ -99,7 +99,7 @@ fn each_block_is_read_once_and_goes() {
 /// Would catch: a reader other than the kernel that waits for each block because nothing is
 /// prefetched.
 #[test]
-fn others_are_looked_ahead_for() {
+fn prefetch_works_for_readers_other_than_the_kernel() {
     let built = Built::new();
     let (image, inode) = built.open();
     let len = 6 * READ_LEN;

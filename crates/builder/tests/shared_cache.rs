@@ -153,7 +153,7 @@ fn an_image_and_its_bases_have_one_cache() {
 
 /// Would catch: damage of one file that is returned or reported to readers of an intact copy.
 #[test]
-fn damage_stays_with_the_image_that_has_it() {
+fn damage_affects_only_the_image_that_has_it() {
     let scratch = tempfile::tempdir().unwrap();
     let path = build(scratch.path(), 0, Vec::new());
     let mut bytes = fs::read(&path).unwrap();

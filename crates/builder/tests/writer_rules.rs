@@ -74,7 +74,7 @@ fn the_same_tree_gives_the_same_bytes() {
 }
 
 #[test]
-fn what_does_not_shrink_is_stored_as_it_is() {
+fn incompressible_data_is_stored_uncompressed() {
     let mut plain = 0;
     for (record, _) in records(&everything()) {
         let is_plain = record.codec == Codec::None;
@@ -185,7 +185,7 @@ fn an_unfinished_image_has_no_name() {
 }
 
 #[test]
-fn what_is_reserved_is_zero() {
+fn reserved_bytes_are_zero() {
     let image = everything();
     assert_eq!(
         image[16..48],

@@ -128,7 +128,7 @@ mod tests {
 
     /// Would catch: extents that come back reordered or changed, across batches.
     #[test]
-    fn extents_come_back_as_they_went() {
+    fn extents_are_read_back_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let mut spool = ExtentSpool::new(Spool::create(dir.path()).unwrap());
         let run = |i: u64| match i % 3 {

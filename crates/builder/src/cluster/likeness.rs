@@ -142,7 +142,7 @@ mod tests {
 
     /// Would catch: pieces lost, duplicated, or left between unrelated ones.
     #[test]
-    fn each_piece_follows_what_it_resembles_and_the_rest_stays_in_order() {
+    fn each_piece_follows_a_similar_one_and_others_keep_their_order() {
         let mut rng = Rng::new(5);
         let [a, b, c] = [(); 3].map(|()| noise(&mut rng, 64 << 10));
         let tree = vec![

@@ -363,7 +363,7 @@ fn the_real_rsync_agrees_about_rules_in_directories() {
 /// Would catch: modifiers that are mistaken for others, and files that are read although they are
 /// not regular.
 #[test]
-fn rules_in_directories_are_told_and_refused() {
+fn rules_in_directories_are_explained_and_refused() {
     let temp = tempfile::tempdir().unwrap();
     let root = temp.path();
     let write = |name: &str, text: &str| std::fs::write(root.join(name), text).unwrap();
@@ -423,7 +423,7 @@ fn rules_in_directories_are_told_and_refused() {
 /// Would catch: a reason other than the deciding rule, or paths explained below an excluded
 /// directory.
 #[test]
-fn the_rule_that_decides_is_told() {
+fn the_deciding_rule_is_explained() {
     let mut filter = Filter::new();
     filter.push_include("*.keep").unwrap();
     filter
@@ -508,7 +508,7 @@ fn rules_of_filter_words_and_merged_files_are_in_order() {
 /// Would catch: rules of directories that stay in memory forever, or that count after they are
 /// freed.
 #[test]
-fn rules_of_directories_take_no_more_than_they_may() {
+fn rules_of_directories_stay_within_their_memory_limit() {
     let mut filter = Filter::new();
     filter.push_filter(b": .rules").unwrap();
     let text = b"- x\n".repeat(16_000);

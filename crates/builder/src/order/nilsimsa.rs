@@ -133,7 +133,7 @@ mod tests {
 
     /// Would catch: a digest that changes as a whole, or that is equal for all data.
     #[test]
-    fn what_is_alike_has_like_digests() {
+    fn similar_data_has_similar_digests() {
         let one = text(1, 20_000);
         let moved = [b"#!/bin/sh\n".as_slice(), &one[3000..], &one[..2500]].concat();
         let near = distance(&digest(&one), &digest(&moved));
@@ -153,7 +153,7 @@ mod tests {
     /// Would catch: items lost or duplicated, families split up, and groups that never become
     /// smaller.
     #[test]
-    fn families_come_together() {
+    fn similar_items_become_adjacent() {
         for (families, each) in [(10, 7), (40, 30), (1, 1000), (1000, 1)] {
             let mut items: Vec<(Digest, usize)> = (0..families * each)
                 .map(|no| {

@@ -85,7 +85,7 @@ mod tests {
 
     /// Would catch: an end found in a comment or a scan, or missed; files missed behind the first.
     #[test]
-    fn files_end_with_their_end_of_image() {
+    fn files_end_at_their_end_of_image_marker() {
         let comment = b"\xff\xfe\0\x06\xff\xd9\xff\xda";
         for is_progressive in [false, true] {
             let jpeg = Jpeg {
@@ -105,7 +105,7 @@ mod tests {
 
     /// Would catch: lengths that point outside the file or backwards.
     #[test]
-    fn forged_lengths_end() {
+    fn forged_lengths_are_refused() {
         for bytes in [
             &b"\xff\xd8\xff\xe0\0\0"[..],
             b"\xff\xd8\xff\xe0\0\0\xff\xe0\0\0\xff\xe0",

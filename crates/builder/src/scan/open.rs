@@ -112,7 +112,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn steps_lead_where_openat2_does() {
+    fn opening_by_steps_agrees_with_openat2() {
         let temp = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(temp.path().join("a/b/c")).unwrap();
         std::fs::write(temp.path().join("a/b/c/file"), b"found").unwrap();

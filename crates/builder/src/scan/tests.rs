@@ -140,7 +140,7 @@ fn the_tree_is_the_same_for_any_number_of_threads() {
 }
 
 #[test]
-fn entries_of_a_directory_are_a_sorted_row_and_directories_are_in_preorder() {
+fn entries_are_sorted_and_directories_are_in_preorder() {
     let temp = tempfile::tempdir().unwrap();
     make_forest(temp.path());
     std::fs::create_dir(temp.path().join("d0/empty")).unwrap();
@@ -167,7 +167,7 @@ fn entries_of_a_directory_are_a_sorted_row_and_directories_are_in_preorder() {
 }
 
 #[test]
-fn every_kind_and_attribute_is_kept() {
+fn every_kind_and_attribute_is_stored() {
     let temp = tempfile::tempdir().unwrap();
     let dir = weald_sys::open_dir(temp.path()).unwrap();
     let time = |seconds| Timestamp {
@@ -279,7 +279,7 @@ fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 #[test]
-fn what_cannot_be_listed_is_reported_and_left_out() {
+fn unlistable_directories_are_reported_and_omitted() {
     let temp = tempfile::tempdir().unwrap();
     std::fs::set_permissions(temp.path(), PermissionsExt::from_mode(0o755)).unwrap();
     // One directory cannot be listed; the other can, but its entries cannot be examined.
