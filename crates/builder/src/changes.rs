@@ -61,11 +61,11 @@ pub fn refuse_removal(
     Err(Error::invalid(match is_addition {
         false => format!(
             "{shown}: --append makes SOURCE the whole tree, so {lacks} there; --at PATH adds \
-             SOURCE to the tree instead, --allow-removal lets the names go"
+             SOURCE to the tree instead, --allow-removal permits the removal"
         ),
         true => format!(
             "{shown}: SOURCE has other files where directories are, so {lacks} there; \
-             --allow-removal lets the names go"
+             --allow-removal permits the removal"
         ),
     }))
 }
@@ -83,17 +83,17 @@ impl Merge<'_> {
     fn directory(&mut self, ino: InodeNo, dir: DirNo) -> Result<()> {
         let mut entries = self.tree.entries_of(dir).peekable();
         let (old, mut failed) = (self.old, None);
-        old.read_dir(
-            ino,
-            0,
-            &mut |_, name, inode| match self.meet(&mut entries, name, inode) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
-                    failed = Some(error);
-                    ControlFlow::Break(())
-                }
-            },
-        )?;
+        old.read_dir(ino, 0, &mut |_, name, inode| match self.compare_name(
+            &mut entries,
+            name,
+            inode,
+        ) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        })?;
         failed.map_or(Ok(()), Err)?;
         entries.for_each(|entry| self.add(entry));
         Ok(())
@@ -101,7 +101,7 @@ impl Merge<'_> {
 
     /// Counts the new `entries` before `name`, and compares the entry of that name with the old
     /// `inode`.
-    fn meet<I: Iterator<Item = EntryNo>>(
+    fn compare_name<I: Iterator<Item = EntryNo>>(
         &mut self,
         entries: &mut Peekable<I>,
         name: &[u8],

@@ -88,7 +88,7 @@ struct Stream {
     features: Vec<Feature>,
     /// New address of each piece, by its original number. Addresses of pieces in the open window
     /// are not known yet.
-    places: Vec<u64>,
+    addresses: Vec<u64>,
     /// Number of pieces in the window.
     open_count: u32,
     /// Bytes that have their new address.
@@ -131,7 +131,7 @@ impl Clusters {
             blocks: Vec::new(),
             len: 0,
             features: Vec::new(),
-            places: Vec::new(),
+            addresses: Vec::new(),
             open_count: 0,
             placed_len: 0,
             plain_from: u64::MAX,
@@ -159,12 +159,12 @@ impl Clusters {
     }
 
     /// Whether blocks of `stream` are clustered.
-    pub fn holds(&self, stream: u8) -> bool {
+    pub fn is_clustered(&self, stream: u8) -> bool {
         self.streams.iter().any(|s| s.no == stream)
     }
 
     /// Offset in the spool of block `no` of `stream`, in original order.
-    pub fn place(&self, stream: u8, no: u64) -> Option<u64> {
+    pub fn spool_offset(&self, stream: u8, no: u64) -> Option<u64> {
         let stream = self.streams.iter().find(|s| s.no == stream)?;
         stream.blocks.get(usize::try_from(no).ok()?).copied()
     }
@@ -173,9 +173,9 @@ impl Clusters {
     ///
     /// # Errors
     /// `Io`, `Full` from the spool.
-    pub fn hold(&mut self, stream: u8, block: &[u8]) -> Result<()> {
+    pub fn push_block(&mut self, stream: u8, block: &[u8]) -> Result<()> {
         let Some(stream) = self.streams.iter_mut().find(|s| s.no == stream) else {
-            return Err(Error::invalid("blocks of this stream do not wait"));
+            return Err(Error::invalid("blocks of this stream are not clustered"));
         };
         stream.blocks.push(self.spool.append(block)?);
         stream.len += block.len() as u64;
@@ -206,7 +206,7 @@ impl Clusters {
     ///
     /// # Errors
     /// `Io`, `Full` from the spool.
-    pub fn hold_extent(&mut self, run: ExtentRun, count: usize) -> Result<()> {
+    pub fn push_extent(&mut self, run: ExtentRun, count: usize) -> Result<()> {
         self.extents.push(run, count)
     }
 
@@ -214,7 +214,7 @@ impl Clusters {
     ///
     /// # Errors
     /// `Io` from the spool.
-    pub fn ready(&mut self) -> Result<Option<Gathered>> {
+    pub fn next_ready(&mut self) -> Result<Option<Gathered>> {
         for stream in &mut self.streams {
             if let Some(block) = stream.next_block(&self.spool, self.is_closed)? {
                 return Ok(Some(block));
@@ -287,23 +287,23 @@ impl Stream {
     fn close_window(&mut self, piece_count_max: u64) {
         let order = likeness::order(&self.features, self.open_count);
         self.features = Vec::new();
-        let first = self.places.len() as u64;
+        let first = self.addresses.len() as u64;
         let last = self.open_count.checked_sub(1);
         // A short piece goes last, so that all other pieces keep the alignment that the filters for
         // machine code need.
         let short = last.filter(|&no| self.piece(first + u64::from(no)).1 < self.piece_len);
         let full = order.into_iter().filter(|no| Some(*no) != short);
-        self.places
+        self.addresses
             .resize((first + u64::from(self.open_count)) as usize, 0);
         for no in full.chain(short) {
             let no = first + u64::from(no);
             let (start, len) = self.piece(no);
-            self.places[no as usize] = self.placed_len;
+            self.addresses[no as usize] = self.placed_len;
             self.placed_len += len;
             self.waiting.push_back((start, len));
         }
         self.open_count = 0;
-        if !self.is_plain() && self.places.len() as u64 >= piece_count_max {
+        if !self.is_plain() && self.addresses.len() as u64 >= piece_count_max {
             self.plain_from = self.placed_len;
         }
         while self.placed_len < self.len {
@@ -320,13 +320,13 @@ impl Stream {
         while self.block.len() < block_len
             && let Some((start, len)) = self.waiting.pop_front()
         {
-            let place = self.blocks[(start / self.block_len) as usize] + start % self.block_len;
+            let offset = self.blocks[(start / self.block_len) as usize] + start % self.block_len;
             let filled = self.block.len();
             if filled == 0 {
                 self.block.reserve_exact(block_len.min(4 << 20));
             }
             self.block.resize(filled + len as usize, 0);
-            spool.read_exact_at(&mut self.block[filled..], place)?;
+            spool.read_exact_at(&mut self.block[filled..], offset)?;
         }
         let is_last = is_closed && self.waiting.is_empty() && self.block.len() <= block_len;
         if self.block.is_empty() || self.block.len() < block_len && !is_last {
@@ -363,10 +363,11 @@ impl Stream {
             let no = own / self.block_len * self.pieces_per_block() + within / self.piece_len;
             let (start, piece_len) = self.piece(no);
             let part = (start + piece_len - own).min(end - at);
-            let place = self.places.get(no as usize).filter(|_| part > 0);
-            let place =
-                *place.ok_or_else(|| Error::invalid("an extent of bytes that never came"))?;
-            visit(self.front_len + place + (own - start), part)?;
+            let address = self.addresses.get(no as usize).filter(|_| part > 0);
+            let address = *address.ok_or_else(|| {
+                Error::invalid("an extent refers to bytes that were not received")
+            })?;
+            visit(self.front_len + address + (own - start), part)?;
             at += part;
         }
         Ok(())
@@ -422,8 +423,8 @@ mod tests {
                 text.truncate(text.len() - 1001);
             }
             for block in text.chunks(block_len as usize) {
-                clusters.hold(no, block).unwrap();
-                while let Some(found) = clusters.ready().unwrap() {
+                clusters.push_block(no, block).unwrap();
+                while let Some(found) = clusters.next_ready().unwrap() {
                     early += 1;
                     take(found);
                 }
@@ -443,10 +444,10 @@ mod tests {
                 address,
             };
             let run = ExtentRun::Own(Extent { len, source });
-            clusters.hold_extent(run, 1).unwrap();
+            clusters.push_extent(run, 1).unwrap();
         }
         clusters.close().unwrap();
-        while let Some(found) = clusters.ready().unwrap() {
+        while let Some(found) = clusters.next_ready().unwrap() {
             take(found);
         }
         assert_eq!(clusters.waiting_len(), 0);

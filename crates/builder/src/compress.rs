@@ -24,7 +24,7 @@ pub struct Target {
 struct Job {
     target: Target,
     raw: Arc<Vec<u8>>,
-    earlier: Option<Arc<TailHistory>>,
+    history: Option<Arc<TailHistory>>,
 }
 
 /// Dictionaries by stream, shared by all threads.
@@ -73,24 +73,24 @@ impl Compressors {
         target: Target,
         raw: Arc<Vec<u8>>,
     ) -> Result<()> {
-        self.submit_after(image, target, raw, None)
+        self.submit_with_history(image, target, raw, None)
     }
 
-    /// As [`Compressors::submit`], for a block that may get the history `earlier`.
+    /// As [`Compressors::submit`], for a block that may be encoded with `history`.
     ///
     /// # Errors
     /// As [`Compressors::submit`].
-    pub fn submit_after(
+    pub fn submit_with_history(
         &mut self,
         image: &mut ImageWriter,
         target: Target,
         raw: Arc<Vec<u8>>,
-        earlier: Option<Arc<TailHistory>>,
+        history: Option<Arc<TailHistory>>,
     ) -> Result<()> {
         let job = Job {
             target,
             raw,
-            earlier,
+            history,
         };
         self.0.submit(job, &mut |record| image.put_record(record))
     }
@@ -136,8 +136,8 @@ fn compress(
     let code = filter::is_filtered(category).then(|| filtered(category, &job.raw));
     let bytes = code.as_ref().unwrap_or(&job.raw);
     let mut encoded = encoder.encode_with(bytes, dictionary)?;
-    if let Some(earlier) = &job.earlier {
-        encoded = earlier.smaller(bytes, encoded)?;
+    if let Some(history) = &job.history {
+        encoded = history.encode_if_smaller(bytes, encoded)?;
     }
     let len = job.raw.len() as u64;
     Ok(Outgoing::new(
@@ -160,7 +160,7 @@ fn filtered(category: Category, raw: &[u8]) -> Vec<u8> {
     filter::unfilter(category, &mut back);
     assert!(
         back == raw,
-        "the filter for {} code does not come back",
+        "the filter for {} code cannot be reversed for this block",
         category.name()
     );
     code

@@ -106,7 +106,7 @@ struct BaseContent {
     /// Index of the base image.
     no: usize,
     /// Number in the new image of the first stream of that base image.
-    first: usize,
+    first_stream: usize,
     id: ContentId,
 }
 
@@ -124,7 +124,7 @@ pub struct ContentWriter<'a> {
     base_ids: HashMap<Digest, BaseContent>,
     base_streams: Vec<Stream>,
     /// Parts of the open content: the offset where each ends, and the stream that it goes to.
-    parts: Vec<(u64, u8)>,
+    open_parts: Vec<(u64, u8)>,
     /// Bytes of the open content so far, holes included; data that recipes make counts as well.
     content_len: u64,
     categories: Categories,
@@ -198,7 +198,7 @@ impl<'a> ContentWriter<'a> {
             Segmenter::new(histories, plan.match_len_min, plan.table_len, total_len);
         // No block is being compressed yet, so the samples may use the memory of those blocks.
         let idle_len = Compressors::in_flight_max(plan.threads as u64) * plan.block_len * 2;
-        segmenter.learn(plan.threads, idle_len)?;
+        segmenter.insert_image_samples(plan.threads, idle_len)?;
         Ok(Self {
             pages,
             segmenter,
@@ -208,7 +208,7 @@ impl<'a> ContentWriter<'a> {
             before,
             base_ids: base_ids(before),
             base_streams,
-            parts: Vec::new(),
+            open_parts: Vec::new(),
             content_len: 0,
             categories: plan.categories,
             hole_len: 0,
@@ -227,15 +227,15 @@ impl<'a> ContentWriter<'a> {
         if let Some(id) = self.table.find(digest) {
             return Ok(Some(id));
         }
-        let Some(place) = self.base_ids.get(digest).copied() else {
+        let Some(found) = self.base_ids.get(digest).copied() else {
             return Ok(None);
         };
         let before = self.before;
-        let Some(prior) = before.bases.get(place.no) else {
+        let Some(prior) = before.bases.get(found.no) else {
             return Ok(None);
         };
         let (mut len, mut count, mut is_made) = (0, 0, false);
-        prior.image.each_extent_of(place.id, &mut |extent| {
+        prior.image.each_extent_of(found.id, &mut |extent| {
             len += extent.len;
             count += 1;
             if let Source::Stream { stream, .. } = extent.source {
@@ -243,19 +243,19 @@ impl<'a> ContentWriter<'a> {
             }
             Ok(())
         })?;
-        let range = prior.image.own_range_of(place.id)?;
+        let range = prior.image.own_range_of(found.id)?;
         match range.filter(|_| count <= EXTENTS_PER_PAGE) {
             Some(range) => {
                 let run = BaseRun {
-                    base: place.no as u8,
+                    base: found.no as u8,
                     start: range.start,
                     len,
                 };
-                self.pages.run(ExtentRun::Base(run), count)?;
+                self.pages.push_run(ExtentRun::Base(run), count)?;
             }
-            None => prior.image.each_extent_of(place.id, &mut |mut extent| {
+            None => prior.image.each_extent_of(found.id, &mut |mut extent| {
                 if let Source::Stream { stream, .. } = &mut extent.source {
-                    *stream += place.first as u8;
+                    *stream += found.first_stream as u8;
                 }
                 self.pages.extent(extent)
             })?,
@@ -275,17 +275,17 @@ impl<'a> ContentWriter<'a> {
 
     /// Begins a content. `probe` is the front of its data; entropy and category are taken from it.
     pub fn begin(&mut self, probe: &[u8]) {
-        self.parts.clear();
+        self.open_parts.clear();
         if self.categories.incompressible && is_incompressible(probe) {
-            self.parts.push((u64::MAX, INCOMPRESSIBLE));
+            self.open_parts.push((u64::MAX, INCOMPRESSIBLE));
         } else if self.categories.x86 || self.categories.arm64 {
             let stream = |category| match category {
                 Category::X86 if self.categories.x86 => X86,
                 Category::Arm64 if self.categories.arm64 => ARM64,
                 _ => GENERAL,
             };
-            let parts = machine::parts(probe).into_iter();
-            self.parts
+            let parts = machine::detect_parts(probe).into_iter();
+            self.open_parts
                 .extend(parts.map(|p| (p.end, stream(p.category))));
         }
     }
@@ -297,10 +297,10 @@ impl<'a> ContentWriter<'a> {
     pub fn data(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let at = self.content_len;
-            let part = self.parts.iter().find(|part| at < part.0);
+            let part = self.open_parts.iter().find(|part| at < part.0);
             let &(end, stream) = part.unwrap_or(&(u64::MAX, GENERAL));
             let (here, after) = bytes.split_at((bytes.len() as u64).min(end - at) as usize);
-            self.segmenter.go_to(at);
+            self.segmenter.set_file_offset(at);
             self.segmenter.push(&mut self.pages, stream, here)?;
             self.content_len += here.len() as u64;
             bytes = after;
@@ -367,30 +367,30 @@ impl<'a> ContentWriter<'a> {
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
-    pub fn add_apart(
+    pub fn add_with_recipes(
         &mut self,
         data: &[u8],
-        taken: &mut Taken,
+        recoded: &mut Taken,
         digest: Digest,
     ) -> Result<ContentId> {
-        let streams = taken.streams.clone();
-        taken.plains.resize(streams.len(), None);
+        let streams = recoded.streams.clone();
+        recoded.plains.resize(streams.len(), None);
         let plains = streams
             .iter()
-            .zip(&mut taken.plains)
+            .zip(&mut recoded.plains)
             .map(|(s, plain)| self.add_plain(s, &s.bytes_in(data), plain.take()))
             .collect::<Result<Vec<_>>>()?;
-        self.parts.clear();
+        self.open_parts.clear();
         let (mut at, mut is_made) = (0, false);
         for (stream, plain) in streams.iter().zip(plains) {
-            let Some(mut address) = self.recipes(stream, plain)? else {
+            let Some(mut address) = self.add_recipes(stream, plain)? else {
                 continue;
             };
             is_made = true;
             for range in &stream.ranges {
                 self.data(&data[at..range.start])?;
                 let len = range.len() as u64;
-                self.pages.made(address, len)?;
+                self.pages.push_made(address, len)?;
                 self.content_len += len;
                 address += len;
                 at = range.end;
@@ -406,13 +406,13 @@ impl<'a> ContentWriter<'a> {
 
     /// Adds the recipes that make `stream` of the content `plain`. Returns the address of the data
     /// that they make, or `None` if recipes make `plain` itself.
-    fn recipes(&mut self, stream: &recode::Stream, plain: ContentId) -> Result<Option<u64>> {
+    fn add_recipes(&mut self, stream: &recode::Stream, plain: ContentId) -> Result<Option<u64>> {
         if self.made.contains(&plain) {
             return Ok(None);
         }
         let address = self.pages.made_len;
         for recipe in stream.recipes(plain) {
-            self.pages.recipe(recipe)?;
+            self.pages.push_recipe(recipe)?;
         }
         Ok(Some(address))
     }
@@ -422,20 +422,20 @@ impl<'a> ContentWriter<'a> {
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
-    pub fn part(&mut self, stream: &recode::Stream, plain: ContentId) -> Result<bool> {
-        let Some(address) = self.recipes(stream, plain)? else {
+    pub fn add_made_part(&mut self, stream: &recode::Stream, plain: ContentId) -> Result<bool> {
+        let Some(address) = self.add_recipes(stream, plain)? else {
             return Ok(false);
         };
         let len = stream.len() as u64;
         self.content_len += len;
-        self.pages.made(address, len).map(|()| true)
+        self.pages.push_made(address, len).map(|()| true)
     }
 
     /// Ends the open content, parts of which recipes make.
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
-    pub fn end_made(&mut self, len: u64, digest: Digest) -> Result<ContentId> {
+    pub fn end_with_recipes(&mut self, len: u64, digest: Digest) -> Result<ContentId> {
         let id = self.end(len, digest)?;
         self.made.insert(id);
         Ok(id)
@@ -458,7 +458,7 @@ impl<'a> ContentWriter<'a> {
         let plain = plain.unwrap_or_else(|| stream.plain_of(bytes));
         self.plain_len += plain.len() as u64;
         match stream.kind.is_packed() {
-            true => self.parts = vec![(u64::MAX, INCOMPRESSIBLE)],
+            true => self.open_parts = vec![(u64::MAX, INCOMPRESSIBLE)],
             false => self.begin(&plain),
         }
         self.data(&plain)?;
@@ -466,26 +466,26 @@ impl<'a> ContentWriter<'a> {
     }
 
     /// Writes everything that is still buffered. `old` are the streams of the generation before.
-    /// `tell` is called after each block with the bytes that still wait for compression and the
-    /// length of the image.
+    /// `on_progress` is called after each block with the bytes that still wait for compression and
+    /// the length of the image.
     ///
     /// # Errors
-    /// As [`ContentWriter::data`], and the errors of `tell`.
+    /// As [`ContentWriter::data`], and the errors of `on_progress`.
     pub fn finish(
         mut self,
         block_len: u64,
         old: &[Stream],
-        tell: &mut dyn FnMut(u64, u64) -> Result<()>,
+        on_progress: &mut dyn FnMut(u64, u64) -> Result<()>,
     ) -> Result<ContentSummary> {
         let fresh_len = self.segmenter.fresh_len();
         self.segmenter.close();
-        let places = self.before.tail_places();
-        if !places.is_empty() {
+        let sections = self.before.tail_sections();
+        if !sections.is_empty() {
             let hits = std::mem::take(&mut self.segmenter.hits);
-            self.pages.tails = Some(Tails::new(places, hits, self.history_len_max));
+            self.pages.tails = Some(Tails::new(sections, hits, self.history_len_max));
         }
         self.segmenter.finish(&mut self.pages)?;
-        self.pages.finish_clusters(tell)?;
+        self.pages.finish_clusters(on_progress)?;
         self.pages.write_extents()?;
         self.pages.write_contents()?;
         self.pages.write_recipes()?;
@@ -600,13 +600,17 @@ fn clusters(
 /// Locations of the contents of all base images, by digest.
 fn base_ids(before: &Before) -> HashMap<Digest, BaseContent> {
     let mut found = HashMap::new();
-    let mut first = CATEGORIES.len();
+    let mut first_stream = CATEGORIES.len();
     for (no, prior) in before.bases.iter().enumerate() {
         for (id, digest) in (0..).map(ContentId).zip(&prior.digests) {
-            let place = BaseContent { no, first, id };
-            found.entry(*digest).or_insert(place);
+            let content = BaseContent {
+                no,
+                first_stream,
+                id,
+            };
+            found.entry(*digest).or_insert(content);
         }
-        first += prior.image.directory().streams.len();
+        first_stream += prior.image.directory().streams.len();
     }
     found
 }

@@ -23,27 +23,27 @@ const SAMPLE_LEN: usize = 16 << 10;
 /// Bytes read at the front of a file to detect its kind.
 const FRONT_LEN: usize = 16 << 10;
 /// A dictionary takes at most this share of the files (1/512); a longer one does not pay off.
-const SHARE: u64 = 512;
+const DICTIONARY_SHARE: u64 = 512;
 /// Shortest dictionary that is worth a record, bytes.
 const DICTIONARY_LEN_MIN: u64 = 4 << 10;
 /// Average length of the content-defined pieces that are compared for repeats, bytes.
-const PIECE_LEN_MEAN: u32 = 512;
+const SAMPLE_PIECE_LEN_MEAN: u32 = 512;
 /// Shortest piece, bytes. The rolling hash that ends pieces covers as many bytes.
-const PIECE_LEN_MIN: usize = 32;
+const SAMPLE_PIECE_LEN_MIN: usize = 32;
 
 /// Memory of training, bytes: samples, hashes of seen pieces, and the memory of the trainer.
 pub const TRAINING_LEN: u64 = SAMPLES_LEN
     + SAMPLE_LEN as u64 * 2
-    + SAMPLES_LEN / PIECE_LEN_MEAN as u64 * 36
+    + SAMPLES_LEN / SAMPLE_PIECE_LEN_MEAN as u64 * 36
     + DICTIONARY_LEN_MAX
     + CONTENT_TRAINING_MEMORY_LEN;
 
 /// Trains a dictionary for the files of `jobs`, `total_len` bytes in all; `None` if it would not
 /// pay off. If a file cannot be read now, the pipeline reports that when it reads the file again.
-/// `go_on` is called for each sample and ends the training by its error.
+/// `check_cancelled` is called for each sample and ends the training by its error.
 ///
 /// # Errors
-/// Those of `go_on`.
+/// Those of `check_cancelled`.
 /// # Cost
 /// Reads up to 64 MiB of the files; one or two seconds of training; [`TRAINING_LEN`] bytes of
 /// memory.
@@ -52,9 +52,9 @@ pub fn learn(
     jobs: &[Job],
     total_len: u64,
     plan: &Plan,
-    go_on: &dyn Fn() -> Result<()>,
+    check_cancelled: &dyn Fn() -> Result<()>,
 ) -> Result<Option<Vec<u8>>> {
-    let len_max = plan.dictionary_len.min(total_len / SHARE);
+    let len_max = plan.dictionary_len.min(total_len / DICTIONARY_SHARE);
     if len_max < DICTIONARY_LEN_MIN {
         return Ok(None);
     }
@@ -68,7 +68,7 @@ pub fn learn(
     for job in jobs {
         let end = start + job.len;
         while next < end {
-            go_on()?;
+            check_cancelled()?;
             let sample = read_sample(tree, job, next - start, plan).unwrap_or_default();
             let fresh = without_repeats(&sample, &mut seen);
             if !fresh.is_empty() {
@@ -87,7 +87,9 @@ fn read_sample(tree: &ScannedTree, job: &Job, at: u64, plan: &Plan) -> Result<Ve
     let file = tree.open_file(job.entry)?;
     let mut front = Vec::new();
     file.read_front(job.len.min(FRONT_LEN as u64), &mut front)?;
-    let category = machine::parts(&front).first().map(|part| part.category);
+    let category = machine::detect_parts(&front)
+        .first()
+        .map(|part| part.category);
     if category != Some(Category::General)
         || can_be_taken(&front, &plan.categories)
         || is_incompressible(&front)
@@ -109,8 +111,8 @@ fn without_repeats(bytes: &[u8], seen: &mut HashSet<u64>) -> Vec<u8> {
     for (at, &byte) in bytes.iter().enumerate() {
         // A sum of powers: bytes older than 64 positions have left it by overflow.
         roll = (roll << 1).wrapping_add(u64::from(byte).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let is_end = roll >> 32 & u64::from(PIECE_LEN_MEAN - 1) == 0;
-        if (is_end && at + 1 - start >= PIECE_LEN_MIN) || at + 1 == bytes.len() {
+        let is_end = roll >> 32 & u64::from(SAMPLE_PIECE_LEN_MEAN - 1) == 0;
+        if (is_end && at + 1 - start >= SAMPLE_PIECE_LEN_MIN) || at + 1 == bytes.len() {
             let piece = &bytes[start..=at];
             let digest = blake3::hash(piece);
             let mut hash = [0; 8];

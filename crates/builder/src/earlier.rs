@@ -21,7 +21,7 @@ const REGION_BITS: u32 = 20;
 /// `docs/design/0006-generations.md` has the figures.
 const DATA_LEVEL: i32 = 12;
 /// Longest metadata record that gets a history, bytes.
-const PAGE_LEN_MAX: usize = 64 << 10;
+const HISTORY_PAGE_LEN_MAX: usize = 64 << 10;
 /// Longest history of a metadata record, bytes. Its encoder takes 26 times as much memory at the
 /// strongest level.
 const PAGE_HISTORY_LEN_MAX: u64 = 1 << 20;
@@ -66,17 +66,17 @@ pub struct Place {
 
 /// Records that form a history.
 struct Records {
-    place: Place,
+    section: Place,
     numbers: Vec<u64>,
     refs: Vec<RecordRef>,
 }
 
 impl Records {
-    /// Collects records of `place`, each with its number, in ascending order.
-    fn new(place: &Place, found: impl IntoIterator<Item = (u64, RecordRef)>) -> Self {
+    /// Collects records of `section`, each with its number, in ascending order.
+    fn new(section: &Place, found: impl IntoIterator<Item = (u64, RecordRef)>) -> Self {
         let (numbers, refs) = found.into_iter().unzip();
         Self {
-            place: place.clone(),
+            section: section.clone(),
             numbers,
             refs,
         }
@@ -85,15 +85,15 @@ impl Records {
     fn bytes(&self) -> Result<Vec<u8>> {
         let mut all = Vec::with_capacity(self.refs.iter().map(|r| r.raw_len as usize).sum());
         for record in &self.refs {
-            all.extend_from_slice(&self.place.image.decoded(self.place.stream, record)?);
+            all.extend_from_slice(&self.section.image.decoded(self.section.stream, record)?);
         }
         Ok(all)
     }
 
     /// Encodes `raw` with this history. Returns `other` if that is not larger.
-    fn smaller(&self, raw: &[u8], level: i32, other: Encoded) -> Result<Encoded> {
+    fn encode_if_smaller(&self, raw: &[u8], level: i32, other: Encoded) -> Result<Encoded> {
         let history = History {
-            base_stream: self.place.base_stream,
+            base_stream: self.section.base_stream,
             numbers: self.numbers.clone(),
         };
         let mut stored = history.encode();
@@ -111,7 +111,7 @@ impl Records {
 pub struct Tails {
     /// Streams where a history may lie: category, number under which the segmenter counted repeats,
     /// location.
-    places: Vec<(Category, u8, Place)>,
+    sections: Vec<(Category, u8, Place)>,
     hits: Hits,
     len_max: u64,
     /// Held while a thread encodes: there is memory for one encoder.
@@ -128,9 +128,9 @@ impl Tails {
     /// Creates a finder of histories of at most `len_max` bytes each. `places` are the candidate
     /// streams by category; `hits` counts repeats under the stream number that stands with each
     /// place.
-    pub fn new(places: Vec<(Category, u8, Place)>, hits: Hits, len_max: u64) -> Self {
+    pub fn new(sections: Vec<(Category, u8, Place)>, hits: Hits, len_max: u64) -> Self {
         Self {
-            places,
+            sections,
             hits,
             len_max,
             turn: Arc::default(),
@@ -142,7 +142,7 @@ impl Tails {
     ///
     /// # Errors
     /// `Io`, `Corrupt` from the index.
-    pub fn of(
+    pub fn history_for(
         &self,
         category: Category,
         codec: CodecSpec,
@@ -158,8 +158,8 @@ impl Tails {
             return Ok(None);
         }
         let mut best: Option<(u64, Records)> = None;
-        for (_, counted, place) in self.places.iter().filter(|p| p.0 == category) {
-            let (count, records) = self.most_hit(*counted, place)?;
+        for (_, counted, section) in self.sections.iter().filter(|p| p.0 == category) {
+            let (count, records) = self.most_repeated(*counted, section)?;
             if count > best.as_ref().map_or(0, |b| b.0) {
                 best = Some((count, records));
             }
@@ -172,13 +172,13 @@ impl Tails {
         }))
     }
 
-    /// Returns the blocks of `place` that most repeats led to, counted under stream number
+    /// Returns the blocks of `section` that most repeats led to, counted under stream number
     /// `counted`, and the number of those repeats.
-    fn most_hit(&self, counted: u8, place: &Place) -> Result<(u64, Records)> {
+    fn most_repeated(&self, counted: u8, section: &Place) -> Result<(u64, Records)> {
         let (mut found, mut start, mut no) = (Vec::new(), 0, 0);
-        place
+        section
             .image
-            .each_record(RecordType::Data, place.stream, &mut |record, _| {
+            .each_record(RecordType::Data, section.stream, &mut |record, _| {
                 let count = self.hits.within(counted, start, record.raw_len);
                 if count > 0 && record.codec != Codec::ZstdHistory {
                     found.push((count, no, *record));
@@ -188,18 +188,20 @@ impl Tails {
                 Ok(())
             })?;
         found.sort_by_key(|&(count, no, _)| (std::cmp::Reverse(count), no));
-        let mut left = self.len_max;
-        found.retain(|(_, _, record)| match left.checked_sub(record.raw_len) {
-            Some(less) => {
-                left = less;
-                true
-            }
-            None => false,
-        });
+        let mut remaining_len = self.len_max;
+        found.retain(
+            |(_, _, record)| match remaining_len.checked_sub(record.raw_len) {
+                Some(less) => {
+                    remaining_len = less;
+                    true
+                }
+                None => false,
+            },
+        );
         found.truncate(HISTORY_COUNT_MAX);
         found.sort_by_key(|&(_, no, _)| no);
         let count = found.iter().map(|f| f.0).sum();
-        let records = Records::new(place, found.into_iter().map(|f| (f.1, f.2)));
+        let records = Records::new(section, found.into_iter().map(|f| (f.1, f.2)));
         Ok((count, records))
     }
 }
@@ -210,23 +212,23 @@ impl TailHistory {
     ///
     /// # Errors
     /// `Io`, `Corrupt` from the older blocks; `Limit`.
-    pub fn smaller(&self, raw: &[u8], other: Encoded) -> Result<Encoded> {
+    pub fn encode_if_smaller(&self, raw: &[u8], other: Encoded) -> Result<Encoded> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.records.smaller(raw, DATA_LEVEL, other)
+        self.records.encode_if_smaller(raw, DATA_LEVEL, other)
     }
 }
 
 /// Encodes small metadata records with older records as their history.
 pub struct Pages {
-    places: Vec<Place>,
+    sections: Vec<Place>,
     tries: BTreeMap<RecordType, u32>,
 }
 
 impl Pages {
     /// Uses the records of the images in `places`.
-    pub fn new(places: Vec<Place>) -> Self {
+    pub fn new(sections: Vec<Place>) -> Self {
         Self {
-            places,
+            sections,
             tries: BTreeMap::new(),
         }
     }
@@ -236,7 +238,7 @@ impl Pages {
     ///
     /// # Errors
     /// `Io`, `Corrupt` from the older records; `Limit`.
-    pub fn smaller(
+    pub fn encode_if_smaller(
         &mut self,
         record_type: RecordType,
         raw: &[u8],
@@ -247,44 +249,46 @@ impl Pages {
         // records do not resemble new ones.
         let is_of_names = matches!(record_type, RecordType::Links | RecordType::Times);
         let mut best = other;
-        if is_of_names || raw.len() > PAGE_LEN_MAX {
+        if is_of_names || raw.len() > HISTORY_PAGE_LEN_MAX {
             return Ok(best);
         }
         let tries = self.tries.entry(record_type).or_default();
-        for place in &self.places {
+        for section in &self.sections {
             *tries += 1;
             if *tries > TRIES_MAX {
                 break;
             }
-            if let Some(records) = newest(place, record_type)? {
-                best = records.smaller(raw, level, best)?;
+            if let Some(records) = newest(section, record_type)? {
+                best = records.encode_if_smaller(raw, level, best)?;
             }
         }
         Ok(best)
     }
 }
 
-/// Returns the newest records of a type in `place`, as many as fit in a history.
-fn newest(place: &Place, record_type: RecordType) -> Result<Option<Records>> {
+/// Returns the newest records of a type in `section`, as many as fit in a history.
+fn newest(section: &Place, record_type: RecordType) -> Result<Option<Records>> {
     let mut newest = VecDeque::new();
     let mut no = 0;
-    place.image.each_record(record_type, 0, &mut |record, _| {
-        if record.codec != Codec::ZstdHistory {
-            newest.push_back((no, *record));
-        }
-        if newest.len() > HISTORY_COUNT_MAX {
-            newest.pop_front();
-        }
-        no += 1;
-        Ok(())
-    })?;
-    let mut left = PAGE_HISTORY_LEN_MAX;
+    section
+        .image
+        .each_record(record_type, 0, &mut |record, _| {
+            if record.codec != Codec::ZstdHistory {
+                newest.push_back((no, *record));
+            }
+            if newest.len() > HISTORY_COUNT_MAX {
+                newest.pop_front();
+            }
+            no += 1;
+            Ok(())
+        })?;
+    let mut remaining_len = PAGE_HISTORY_LEN_MAX;
     let fits = |(_, record): &(u64, RecordRef)| {
-        let less = left.checked_sub(record.raw_len);
-        left = less.unwrap_or(left);
+        let less = remaining_len.checked_sub(record.raw_len);
+        remaining_len = less.unwrap_or(remaining_len);
         less.is_some()
     };
     let mut found: Vec<_> = newest.into_iter().rev().take_while(fits).collect();
     found.reverse();
-    Ok((!found.is_empty()).then(|| Records::new(place, found)))
+    Ok((!found.is_empty()).then(|| Records::new(section, found)))
 }

@@ -45,7 +45,7 @@ pub struct Emitter<'a> {
     /// Numbers of omitted entries, ascending.
     pub omitted: &'a [u32],
     /// The image that the build appends to; `None` for a new image.
-    pub prior: Option<&'a Image>,
+    pub appended_to: Option<&'a Image>,
 }
 
 /// Writes the link table, which lists the inodes with names in several directories, page by page,
@@ -117,7 +117,7 @@ impl Emitter<'_> {
     /// # Errors
     /// `Io`, `Full`, `Limit`.
     pub fn emit(&self, image: &mut ImageWriter, metadata: &mut MetadataWriter) -> Result<Emitted> {
-        let beside = match self.prior {
+        let beside = match self.appended_to {
             Some(prior) => prior.has_times_overlay(),
             None => self.is_overlay_smaller()?,
         };
@@ -212,8 +212,8 @@ impl Emitter<'_> {
         let o = self.options;
         let mask = mask_of(mtime_inside, o.keep_atime, o.keep_ctime, o.keep_btime);
         let mut writer = TreeWriter::new(mask, u64::from(self.tree.entry_count()), measure_only);
-        if let Some(prior) = self.prior {
-            writer.go_on(prior)?;
+        if let Some(prior) = self.appended_to {
+            writer.load_templates_of(prior)?;
         }
         writer.enter();
         let mut stack = vec![(ScannedTree::ROOT, self.tree.entries_of(DirNo(0)))];

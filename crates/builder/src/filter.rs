@@ -246,7 +246,7 @@ impl Filter {
         depth: usize,
     ) -> Result<()> {
         let path = Path::new(OsStr::from_bytes(name));
-        self.push_left_out(path, syntax)?;
+        self.push_self_exclusion(path, syntax)?;
         // The file's path is relative to the directory of the file that names it.
         let path = dir.map_or_else(|| path.to_owned(), |dir| dir.join(path));
         self.merge(&path, syntax, depth)
@@ -254,8 +254,8 @@ impl Filter {
     }
 
     /// Excludes the filter file itself, if the modifier `e` asks for that.
-    fn push_left_out(&mut self, path: &Path, syntax: &Syntax) -> Result<()> {
-        match path.file_name().filter(|_| syntax.is_left_out) {
+    fn push_self_exclusion(&mut self, path: &Path, syntax: &Syntax) -> Result<()> {
+        match path.file_name().filter(|_| syntax.excludes_itself) {
             Some(name) => self.push_plain(name.as_bytes(), Verdict::Excluded),
             None => Ok(()),
         }
@@ -276,7 +276,7 @@ impl Filter {
                 ),
             ));
         }
-        self.push_left_out(Path::new(OsStr::from_bytes(name)), &syntax)?;
+        self.push_self_exclusion(Path::new(OsStr::from_bytes(name)), &syntax)?;
         let no = self.merges().count();
         self.items.push(Item::Dirs(DirMerge {
             name: name.to_vec(),
@@ -318,9 +318,7 @@ impl Filter {
 
     fn merge(&mut self, path: &Path, syntax: &Syntax, depth: usize) -> Result<()> {
         if depth == MERGE_DEPTH_MAX {
-            return Err(Error::limit(
-                "filter files that merge each other without end",
-            ));
+            return Err(Error::limit("filter files merge each other without end"));
         }
         let text = std::fs::read(path).map_err(|e| Error::io("filter file", e))?;
         for (piece, place) in syntax.pieces(&text) {

@@ -9,9 +9,9 @@ use weald_image::{Block, Image};
 use weald_io::{FileSource, ReadAt, Spool};
 
 /// Bytes read back from the spool or the output at once.
-const PIECE_LEN: u64 = 64 << 10;
+const READ_BACK_LEN: u64 = 64 << 10;
 /// Number of pieces cached. A piece's slot is its number modulo this count.
-const PIECE_COUNT: u64 = 64;
+const READ_BACK_COUNT: u64 = 64;
 
 /// The beginning of a stream, which lies in an image.
 struct Front {
@@ -91,10 +91,10 @@ impl History {
         self.word_len = len;
     }
 
-    /// Padding needed before the bytes from offset `place` of their file, so that words stay
+    /// Padding needed before the bytes from `offset` of their file, so that words stay
     /// aligned; less than one word.
-    pub fn padding_len(&self, place: u64) -> usize {
-        (place.wrapping_sub(self.own_len()) % self.word_len) as usize
+    pub fn padding_len(&self, offset: u64) -> usize {
+        (offset.wrapping_sub(self.own_len()) % self.word_len) as usize
     }
 
     /// Reads old blocks back from `output`, where they lie uncompressed, so that no spool is
@@ -168,18 +168,21 @@ impl History {
         Ok(block)
     }
 
-    /// Frees the memory of blocks that can be read back. `place` returns the offset of a block in
-    /// the output, or `None` while the block is not written; such a block stays in memory.
+    /// Frees the memory of blocks that can be read back. `output_offset` returns the offset of a
+    /// block in the output, or `None` while the block is not written; such a block stays in memory.
     ///
     /// # Errors
     /// `Io`, `Full` from the spool.
-    pub fn let_go(&mut self, place: &mut dyn FnMut(u64) -> Option<u64>) -> Result<()> {
+    pub fn release_blocks(
+        &mut self,
+        output_offset: &mut dyn FnMut(u64) -> Option<u64>,
+    ) -> Result<()> {
         while self.window.len() > self.window_count_max {
-            if let Some((_, places)) = &mut self.output {
-                let Some(place) = place(self.spooled_count) else {
+            if let Some((_, offsets)) = &mut self.output {
+                let Some(offset) = output_offset(self.spooled_count) else {
                     break;
                 };
-                places.push(place);
+                offsets.push(offset);
                 self.window.pop_front();
                 self.spooled_count += 1;
                 continue;
@@ -189,7 +192,7 @@ impl History {
             };
             let spool = match &mut self.spool {
                 Some(spool) => spool,
-                none => none.insert(Spool::create(&self.spool_dir)?),
+                slot => slot.insert(Spool::create(&self.spool_dir)?),
             };
             spool.append(&oldest)?;
             self.spooled_count += 1;
@@ -208,7 +211,7 @@ impl History {
         };
         let spooled_len = self.spooled_count * self.block_len;
         if address < spooled_len {
-            let start = address / PIECE_LEN * PIECE_LEN;
+            let start = address / READ_BACK_LEN * READ_BACK_LEN;
             let piece = self.piece(start, spooled_len)?;
             return Ok(&piece[(address - start) as usize..]);
         }
@@ -237,7 +240,7 @@ impl History {
         let (address, last) = (address - front_len, last - front_len);
         let spooled_len = self.spooled_count * self.block_len;
         if last < spooled_len {
-            let start = last / PIECE_LEN * PIECE_LEN;
+            let start = last / READ_BACK_LEN * READ_BACK_LEN;
             let piece = self.piece(start, spooled_len)?;
             return Ok(&piece[..(address - start) as usize]);
         }
@@ -252,14 +255,14 @@ impl History {
     }
 
     fn piece(&mut self, start: u64, end: u64) -> Result<&[u8]> {
-        let slot = (start / PIECE_LEN % PIECE_COUNT) as usize;
+        let slot = (start / READ_BACK_LEN % READ_BACK_COUNT) as usize;
         if self.pieces.is_empty() {
             self.pieces
-                .resize(PIECE_COUNT as usize, (u64::MAX, Vec::new()));
+                .resize(READ_BACK_COUNT as usize, (u64::MAX, Vec::new()));
         }
         let (held, bytes) = &mut self.pieces[slot];
-        if *held != start || bytes.len() as u64 != PIECE_LEN.min(end - start) {
-            bytes.resize(PIECE_LEN.min(end - start) as usize, 0);
+        if *held != start || bytes.len() as u64 != READ_BACK_LEN.min(end - start) {
+            bytes.resize(READ_BACK_LEN.min(end - start) as usize, 0);
             *held = u64::MAX;
             match (&self.output, &self.spool) {
                 (Some(output), _) => read_back(output, self.block_len, bytes, start)?,
@@ -308,7 +311,7 @@ impl History {
 
 /// Fills `bytes` with the stream's data from address `start` on, read from the output.
 fn read_back(
-    (output, places): &(Arc<FileSource>, Vec<u64>),
+    (output, offsets): &(Arc<FileSource>, Vec<u64>),
     block_len: u64,
     bytes: &mut [u8],
     start: u64,
@@ -318,7 +321,7 @@ fn read_back(
         let (no, within) = (at / block_len, at % block_len);
         let len = rest.len().min((block_len - within) as usize);
         let (here, after) = rest.split_at_mut(len);
-        output.read_exact_at(here, places[no as usize] + within)?;
+        output.read_exact_at(here, offsets[no as usize] + within)?;
         (rest, at) = (after, at + len as u64);
     }
     Ok(())
@@ -380,11 +383,11 @@ mod tests {
         history.read_back_from(Arc::new(FileSource::open(&path, 0).unwrap()));
         // Headers lie between the blocks; a block can be read back after two more were appended.
         run(history, &mut |no, block| {
-            let place = |no| no * 100_064 + 64;
+            let offset_of = |no| no * 100_064 + 64;
             if let Some(block) = block {
-                output.write_all_at(block, place(no)).unwrap();
+                output.write_all_at(block, offset_of(no)).unwrap();
             }
-            (no < 6).then(|| place(no))
+            (no < 6).then(|| offset_of(no))
         });
         assert_eq!(
             std::fs::read_dir(dir.path()).unwrap().count(),
@@ -407,7 +410,7 @@ mod tests {
             if let Some(block) = full {
                 store(blocks, Some(&block));
                 blocks += 1;
-                history.let_go(&mut |no| store(no, None)).unwrap();
+                history.release_blocks(&mut |no| store(no, None)).unwrap();
             }
         }
         assert_eq!((blocks, history.len()), (9, 950_000));

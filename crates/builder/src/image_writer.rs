@@ -50,7 +50,7 @@ pub struct ImageWriter {
     previous_footer: Option<u64>,
     sections: BTreeMap<(RecordType, u8), OpenSection>,
     /// Range of the raw bytes of each new block of a stream; `None` for blocks that are compressed.
-    raw_places: BTreeMap<u8, Vec<Option<Range<u64>>>>,
+    raw_ranges: BTreeMap<u8, Vec<Option<Range<u64>>>>,
 }
 
 /// An encoded record that is ready to be written.
@@ -116,7 +116,7 @@ impl ImageWriter {
             generation: 1,
             previous_footer: None,
             sections: BTreeMap::new(),
-            raw_places: BTreeMap::new(),
+            raw_ranges: BTreeMap::new(),
         };
         writer.put(SuperblockRecord::current().as_bytes())?;
         Ok(writer)
@@ -146,7 +146,7 @@ impl ImageWriter {
                 .filter(|s| !is_of_names(s.record_type))
                 .map(open)
                 .collect(),
-            raw_places: BTreeMap::new(),
+            raw_ranges: BTreeMap::new(),
         }
     }
 
@@ -176,10 +176,10 @@ impl ImageWriter {
 
     /// Offset for [`ImageWriter::reader`] of block `no` of `stream`, if the block is in the file
     /// and stored uncompressed.
-    pub fn raw_place(&self, stream: u8, no: u64) -> Option<u64> {
-        let place = self.raw_places.get(&stream)?.get(no as usize)?.as_ref()?;
+    pub fn raw_offset(&self, stream: u8, no: u64) -> Option<u64> {
+        let range = self.raw_ranges.get(&stream)?.get(no as usize)?.as_ref()?;
         match &self.sink {
-            Sink::File(file) if place.end <= file.written_len() => Some(place.start),
+            Sink::File(file) if range.end <= file.written_len() => Some(range.start),
             _ => None,
         }
     }
@@ -226,11 +226,11 @@ impl ImageWriter {
         let key = (record.record_type, record.stream);
         if record.record_type == RecordType::Data {
             let is_raw = record.encoded.codec == Codec::None;
-            let place = is_raw.then(|| reference.end() - reference.stored_len..reference.end());
-            self.raw_places
+            let range = is_raw.then(|| reference.end() - reference.stored_len..reference.end());
+            self.raw_ranges
                 .entry(record.stream)
                 .or_default()
-                .push(place);
+                .push(range);
         }
         let section = self.sections.entry(key).or_default();
         section.stored_len += HEADER_LEN as u64 + reference.stored_len;

@@ -4,13 +4,13 @@ use hashbrown::HashMap;
 
 /// Memory per slot of a table, bytes: key, value and a control byte, and a quarter more because a
 /// growing table exists twice for a while.
-const PLACE_LEN: u64 = 57 * 5 / 4;
+const SLOT_LEN: u64 = 57 * 5 / 4;
 
 /// Directories written so far, by key. If memory is limited, about half of them are evicted at
 /// once, the least recently used first; an evicted directory that comes again is written again.
 pub struct KnownDirs<V> {
-    new: HashMap<[u8; 32], V>,
-    old: HashMap<[u8; 32], V>,
+    recent: HashMap<[u8; 32], V>,
+    older: HashMap<[u8; 32], V>,
     half_max: usize,
 }
 
@@ -18,36 +18,36 @@ impl<V: Copy> KnownDirs<V> {
     /// Creates a map without a limit.
     pub fn new() -> Self {
         Self {
-            new: HashMap::new(),
-            old: HashMap::new(),
+            recent: HashMap::new(),
+            older: HashMap::new(),
             half_max: usize::MAX,
         }
     }
 
     /// Limits the memory of the map to `memory_len` bytes from now on.
     pub fn limit(&mut self, memory_len: u64) {
-        let places = (memory_len / 2 / PLACE_LEN).max(16);
+        let slots = (memory_len / 2 / SLOT_LEN).max(16);
         // Tables have 2^n slots and fill seven eighths of them.
-        self.half_max = (1_usize << places.ilog2()) / 8 * 7;
+        self.half_max = (1_usize << slots.ilog2()) / 8 * 7;
     }
 
     /// Returns the value of `key`.
     pub fn get(&mut self, key: &[u8; 32]) -> Option<V> {
-        if let Some(value) = self.new.get(key) {
+        if let Some(value) = self.recent.get(key) {
             return Some(*value);
         }
-        let value = self.old.remove(key)?;
+        let value = self.older.remove(key)?;
         self.insert(*key, value);
         Some(value)
     }
 
     /// Inserts `value`.
     pub fn insert(&mut self, key: [u8; 32], value: V) {
-        if self.new.len() >= self.half_max {
-            std::mem::swap(&mut self.new, &mut self.old);
-            self.new.clear();
+        if self.recent.len() >= self.half_max {
+            std::mem::swap(&mut self.recent, &mut self.older);
+            self.recent.clear();
         }
-        self.new.insert(key, value);
+        self.recent.insert(key, value);
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
                 known.get(&key(3)).filter(|_| no >= 3),
                 (no >= 3).then_some(3)
             );
-            assert!((known.new.len() + known.old.len()) as u64 * PLACE_LEN <= 1 << 14);
+            assert!((known.recent.len() + known.older.len()) as u64 * SLOT_LEN <= 1 << 14);
         }
         let there = (0..10_000)
             .filter(|&no| known.get(&key(no)).is_some())

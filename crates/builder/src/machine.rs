@@ -18,16 +18,16 @@ pub struct Part {
 
 /// Returns the parts of a file that begins with `data`, in order and without gaps. Ordinary data is
 /// one part.
-pub fn parts(data: &[u8]) -> Vec<Part> {
-    several(data).unwrap_or_else(|| {
+pub fn detect_parts(data: &[u8]) -> Vec<Part> {
+    universal_parts(data).unwrap_or_else(|| {
         vec![Part {
             end: u64::MAX,
-            category: single(data),
+            category: single_category(data),
         }]
     })
 }
 
-fn single(data: &[u8]) -> Category {
+fn single_category(data: &[u8]) -> Category {
     elf(data)
         .or_else(|| mach_o(data))
         .or_else(|| pe(data))
@@ -79,7 +79,7 @@ fn of_cpu(cputype: u32) -> Option<Category> {
 }
 
 /// Programs of a universal file (`fat_header`, big-endian), and the parts between them.
-fn several(data: &[u8]) -> Option<Vec<Part>> {
+fn universal_parts(data: &[u8]) -> Option<Vec<Part>> {
     let number = |at| bytes(data, at).map(u32::from_be_bytes);
     let long = |at| bytes(data, at).map(u64::from_be_bytes);
     // FAT_MAGIC, or FAT_MAGIC_64 with longer offsets and lengths.
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     fn only(data: &[u8]) -> Category {
-        let parts = parts(data);
+        let parts = detect_parts(data);
         assert_eq!((parts.len(), parts[0].end), (1, u64::MAX));
         parts[0].category
     }
@@ -185,7 +185,7 @@ mod tests {
         for (data, expected) in cases {
             assert_eq!(only(&data), expected, "{data:x?}");
             for len in 0..data.len() {
-                parts(&data[..len]);
+                detect_parts(&data[..len]);
             }
         }
     }
@@ -213,7 +213,7 @@ mod tests {
             part(u64::MAX, Category::General),
         ];
         let two = fat(&[(arm, 32768, 2000), (x86, 16384, 1000)]);
-        assert_eq!(parts(&two), expected);
+        assert_eq!(detect_parts(&two), expected);
         assert_eq!(
             only(&fat(&[(x86, 100, 1000), (arm, 1099, 5)])),
             Category::General
@@ -232,6 +232,6 @@ mod tests {
             part(4146, Category::Arm64),
             part(u64::MAX, Category::General),
         ];
-        assert_eq!(parts(&long), expected);
+        assert_eq!(detect_parts(&long), expected);
     }
 }

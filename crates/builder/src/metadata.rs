@@ -17,9 +17,9 @@ const HELD_LEN_MAX: usize = 12 << 20;
 /// Largest dictionary, bytes: the default of the zstd tool; three fit in a level 1 cache.
 const DICTIONARY_LEN: usize = 112 << 10;
 
-/// If a cheap encoder saves less than 1 / `SHARE_MIN` of a record, its result is kept: the record
-/// has no structure to exploit.
-const SHARE_MIN: usize = 16;
+/// If a cheap encoder saves less than 1 / `GAIN_SHARE_MIN` of a record, its result is kept: the
+/// record has no structure to exploit.
+const GAIN_SHARE_MIN: usize = 16;
 /// Smaller records always get the full level, which takes no time, bytes.
 const CHEAP_LEN_MIN: usize = 16 << 10;
 /// Highest level that detects incompressible data quickly itself.
@@ -110,13 +110,13 @@ impl PageEncoder {
 
 /// Whether `encoded` is enough smaller than `raw_len` for a higher level to pay off.
 fn has_order(raw_len: usize, encoded: &Encoded) -> bool {
-    encoded.stored.len() < raw_len - raw_len / SHARE_MIN
+    encoded.stored.len() < raw_len - raw_len / GAIN_SHARE_MIN
 }
 
 /// Compresses and writes metadata records.
 ///
 /// At first the calling thread encodes everything, so that records keep their order among those of
-/// contents. After [`MetadataWriter::share_out`] only metadata comes. Then several threads encode
+/// contents. After [`MetadataWriter::encode_with`] only metadata comes. Then several threads encode
 /// it, and records still keep the order in which they were pushed.
 pub struct MetadataWriter {
     level: i32,
@@ -128,7 +128,7 @@ pub struct MetadataWriter {
     encoder: Option<PageEncoder>,
     dictionary: Option<Vec<u8>>,
     /// Finds histories in other images, for records of every type.
-    earlier: Option<Pages>,
+    page_histories: Option<Pages>,
     threads: usize,
     pool: Option<Pool<Job, Outgoing>>,
 }
@@ -143,7 +143,7 @@ impl MetadataWriter {
             is_released: false,
             encoder: None,
             dictionary: None,
-            earlier: None,
+            page_histories: None,
             threads: 1,
             pool: None,
         }
@@ -154,13 +154,13 @@ impl MetadataWriter {
     ///
     /// # Errors
     /// `Io`, `Corrupt` from the image; `Invalid` if zstd rejects the dictionary.
-    pub fn behind(level: i32, image: &Arc<Image>) -> Result<Self> {
+    pub fn appending_to(level: i32, image: &Arc<Image>) -> Result<Self> {
         let dictionary = image.dictionary()?;
         Ok(Self {
             is_released: true,
             encoder: Some(PageEncoder::new(level, dictionary.as_deref())?),
             dictionary,
-            earlier: Some(Pages::new(vec![Place {
+            page_histories: Some(Pages::new(vec![Place {
                 image: image.clone(),
                 stream: 0,
                 base_stream: None,
@@ -171,9 +171,9 @@ impl MetadataWriter {
 
     /// Creates a writer at zstd `level` for an image with base images. `places` lists each base
     /// once.
-    pub fn over(level: i32, places: Vec<Place>) -> Self {
+    pub fn with_bases(level: i32, sections: Vec<Place>) -> Self {
         Self {
-            earlier: (!places.is_empty()).then(|| Pages::new(places)),
+            page_histories: (!sections.is_empty()).then(|| Pages::new(sections)),
             ..Self::new(level)
         }
     }
@@ -181,8 +181,8 @@ impl MetadataWriter {
     /// Lets `threads` threads encode from now on, because only metadata will come. If records use
     /// those of other images as a history, one thread stays: each record depends on the result of
     /// the one before.
-    pub fn share_out(&mut self, threads: usize) {
-        if self.earlier.is_none() {
+    pub fn encode_with(&mut self, threads: usize) {
+        if self.page_histories.is_none() {
             self.threads = threads;
         }
     }
@@ -230,18 +230,23 @@ impl MetadataWriter {
             if self.threads > 1 {
                 let pool = match &mut self.pool {
                     Some(pool) => pool,
-                    none => none.insert(pool(self.threads, self.level, dictionary)?),
+                    slot => slot.insert(pool(self.threads, self.level, dictionary)?),
                 };
                 return pool.submit(job, &mut |record| sink.put_record(record));
             }
             let encoder = match &mut self.encoder {
                 Some(encoder) => encoder,
-                none => none.insert(PageEncoder::new(self.level, dictionary)?),
+                slot => slot.insert(PageEncoder::new(self.level, dictionary)?),
             };
             let raw = job.raw();
             let mut encoded = encoder.encode(&raw.bytes)?;
-            if let Some(earlier) = &mut self.earlier {
-                encoded = earlier.smaller(raw.record_type, &raw.bytes, self.level, encoded)?;
+            if let Some(histories) = &mut self.page_histories {
+                encoded = histories.encode_if_smaller(
+                    raw.record_type,
+                    &raw.bytes,
+                    self.level,
+                    encoded,
+                )?;
             }
             return sink.put_record(raw.outgoing(encoded));
         }
@@ -274,10 +279,15 @@ impl MetadataWriter {
     fn release(&mut self, sink: &mut dyn RecordSink) -> Result<()> {
         let held = std::mem::take(&mut self.held);
         let (mut best, plain) = self.encode_all(&held, None)?;
-        if let Some(earlier) = &mut self.earlier {
+        if let Some(histories) = &mut self.page_histories {
             for (raw, record) in held.iter().zip(&mut best) {
                 let encoded = record.encoded.clone();
-                let encoded = earlier.smaller(raw.record_type, &raw.bytes, self.level, encoded)?;
+                let encoded = histories.encode_if_smaller(
+                    raw.record_type,
+                    &raw.bytes,
+                    self.level,
+                    encoded,
+                )?;
                 *record = raw.outgoing(encoded);
             }
         }
@@ -338,7 +348,7 @@ fn pool(threads: usize, level: i32, dictionary: Option<&[u8]>) -> Result<Pool<Jo
         move |job: Job| {
             let encoder = match &mut encoder {
                 Some(encoder) => encoder,
-                none => none.insert(PageEncoder::new(level, dictionary.as_deref())?),
+                slot => slot.insert(PageEncoder::new(level, dictionary.as_deref())?),
             };
             let raw = job.raw();
             Ok(raw.outgoing(encoder.encode(&raw.bytes)?))

@@ -83,7 +83,7 @@ impl Categories {
     }
 
     /// Whether any recipe category is on, so that files have to be read whole.
-    pub const fn takes_apart(&self) -> bool {
+    pub const fn uses_recipes(&self) -> bool {
         self.deflate || self.pcm || self.fits || self.png || self.jpeg
     }
 }

@@ -18,7 +18,7 @@ const SIGNED_LEN: u64 = 1 << 20;
 const SHINGLE_LEN: usize = 16;
 /// Mask and value of a rolling hash that selects one shingle in 32. The hash decides, so equal data
 /// selects equal shingles wherever it lies.
-const CHOSEN: u64 = 0x1f;
+const SELECTED: u64 = 0x1f;
 /// Number of hashes in a signature: the smallest of the file. Two files share the first with the
 /// probability that they share a shingle.
 const SIGNATURE_LEN: usize = 4;
@@ -123,7 +123,7 @@ fn by_list(tree: &ScannedTree, jobs: &mut [Job], paths: &[Vec<u8>]) -> Result<()
     let mut ranked: Vec<(usize, Job)> = jobs.iter().map(|job| (rank(job), *job)).collect();
     if !ranked.is_empty() && ranked.iter().all(|(rank, _)| *rank == usize::MAX) {
         return Err(Error::invalid(
-            "the list of the order names no file of the source",
+            "the list of the order names no file that the source has",
         ));
     }
     ranked.sort_by_key(|&(rank, job)| (rank, job.entry));
@@ -246,7 +246,9 @@ fn signed(
         let others: Vec<_> = (1..threads).map_while(|_| spawn().ok()).collect();
         let own = work();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().expect("a thread that signs files panicked")
+            thread
+                .join()
+                .expect("a thread that computes signatures panicked")
         };
         for (no, signature) in own.into_iter().chain(others.into_iter().flat_map(join)) {
             signatures[no] = signature;
@@ -266,14 +268,14 @@ fn signature(data: &[u8]) -> Signature {
     let mut rolling = 0u64;
     for &byte in data {
         rolling = (rolling << SHIFT).wrapping_add(mixed(u64::from(byte)));
-        if rolling >> 59 != CHOSEN {
+        if rolling >> 59 != SELECTED {
             continue;
         }
         let hash = mixed(rolling);
         if hash < least[SIGNATURE_LEN - 1] && !least.contains(&hash) {
-            let place = least.partition_point(|&known| known < hash);
-            least.copy_within(place..SIGNATURE_LEN - 1, place + 1);
-            least[place] = hash;
+            let index = least.partition_point(|&known| known < hash);
+            least.copy_within(index..SIGNATURE_LEN - 1, index + 1);
+            least[index] = hash;
         }
     }
     least

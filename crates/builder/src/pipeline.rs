@@ -93,7 +93,7 @@ fn is_appended(target: &Path, overwrite: bool, options: &BuildOptions) -> Result
     match options.append && is_there() {
         true => Ok(true),
         false if options.at.is_some() => Err(Error::not_found(format!(
-            "{}: --at adds to an image, and none is there; without --at, --append makes one",
+            "{}: --at adds to an image, but there is none: use --append without --at to create it",
             target.display()
         ))),
         false if overwrite => Ok(false),
@@ -133,27 +133,27 @@ fn build(
         changes::refuse_removal(&tree, old, (&shown, options.at.is_some()), watch)?;
     }
     let script_len = options.script.as_ref().map_or(0, |s| s.memory_len());
-    let prior_len = before.memory_len(options) + script_len;
-    let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), prior_len)?;
-    plan.tell(watch);
+    let images_len = before.memory_len(options) + script_len;
+    let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), images_len)?;
+    plan.report_raised_limit(watch);
     let mut build = Build::new(&tree, options, threads, &problems)?;
     let (mut image, mut metadata) = writers(out, &before, options)?;
-    build.tell(Stage::Write, image.position(), true);
+    build.report_progress(Stage::Write, image.position(), true);
     let before = before.read(options, &plan)?;
     let old = before.appended.as_ref().map(|prior| &*prior.image);
     let spool_dir = spool_dir(target);
     let contents = build.write_contents(&mut image, &mut metadata, &plan, &spool_dir, &before)?;
-    build.tell(Stage::Tree, image.position(), true);
+    build.report_progress(Stage::Tree, image.position(), true);
     build.omitted.sort_unstable();
     let contents_len = contents.table.count() * plan::CONTENT_LEN;
-    metadata.share_out(plan.metadata_threads(&TreeSize::of(&tree), prior_len + contents_len));
+    metadata.encode_with(plan.metadata_threads(&TreeSize::of(&tree), images_len + contents_len));
     let emitter = Emitter {
         tree: &tree,
         states: &build.states,
         contents: &contents.table,
         options,
         omitted: &build.omitted,
-        prior: old,
+        appended_to: old,
     };
     let emitted = emitter.emit(&mut image, &mut metadata)?;
     if watch.is_cancelled() {
@@ -189,11 +189,11 @@ fn writers(
     let (sink, level) = (Sink::File(out), options.metadata_level);
     match before.appended() {
         Some(old) => {
-            let metadata = MetadataWriter::behind(level, old)?;
+            let metadata = MetadataWriter::appending_to(level, old)?;
             Ok((ImageWriter::resume(sink, old), metadata))
         }
         None => {
-            let metadata = MetadataWriter::over(level, before.base_places());
+            let metadata = MetadataWriter::with_bases(level, before.base_sections());
             Ok((ImageWriter::begin(sink)?, metadata))
         }
     }
@@ -227,7 +227,7 @@ fn scan_options<'a>(
     own: &'a [(u64, u64)],
 ) -> ScanOptions<'a> {
     ScanOptions {
-        left_out: own,
+        omitted_inodes: own,
         threads,
         filter: &options.filter,
         script: options.script.as_deref(),
@@ -278,7 +278,7 @@ struct Build<'a> {
     dedup_len: u64,
     done_count: u64,
     done_len: u64,
-    last_told: Instant,
+    last_report: Instant,
 }
 
 impl<'a> Build<'a> {
@@ -304,9 +304,7 @@ impl<'a> Build<'a> {
         let jobs = arrange(tree, jobs, options, threads, watch)?;
         let (file_len, kept_len) = (sum(&jobs), sum(&kept));
         if file_len.saturating_add(kept_len) > NUMBER_MAX {
-            return Err(Error::limit(
-                "the files are longer than 2^62 bytes together",
-            ));
+            return Err(Error::limit("the files have more than 2^62 bytes in total"));
         }
         Ok(Self {
             tree,
@@ -321,19 +319,25 @@ impl<'a> Build<'a> {
             dedup_len: 0,
             done_count: 0,
             done_len: 0,
-            last_told: Instant::now(),
+            last_report: Instant::now(),
         })
     }
 
-    fn tell(&mut self, stage: Stage, written_len: u64, is_due: bool) {
-        self.tell_read(stage, (self.done_len, self.file_len), written_len, is_due);
+    fn report_progress(&mut self, stage: Stage, written_len: u64, is_due: bool) {
+        self.report_stage_progress(stage, (self.done_len, self.file_len), written_len, is_due);
     }
 
     /// Reports progress of a stage whose input is not the files. `read` is (bytes done, bytes in
     /// total).
-    fn tell_read(&mut self, stage: Stage, read: (u64, u64), written_len: u64, is_due: bool) {
-        if is_due || self.last_told.elapsed() >= PROGRESS_INTERVAL {
-            self.last_told = Instant::now();
+    fn report_stage_progress(
+        &mut self,
+        stage: Stage,
+        read: (u64, u64),
+        written_len: u64,
+        is_due: bool,
+    ) {
+        if is_due || self.last_report.elapsed() >= PROGRESS_INTERVAL {
+            self.last_report = Instant::now();
             self.watch.progress(&Progress {
                 stage,
                 entry_count: self.done_count,
@@ -393,7 +397,7 @@ impl<'a> Build<'a> {
         Ok(outcome.report())
     }
 
-    fn go_on(&self) -> Result<()> {
+    fn check_cancelled(&self) -> Result<()> {
         match self.watch.is_cancelled() {
             true => Err(interrupted()),
             false => Ok(()),

@@ -17,7 +17,7 @@ use weald_codec::CodecSpec;
 use weald_format::{Error, Result};
 
 /// Code, stacks, allocator overhead, metadata pages and their encoders, bytes.
-const FIXED_LEN: u64 = 48 << 20;
+const BUILD_FIXED_LEN: u64 = 48 << 20;
 /// Cost of one entry from scan to end, bytes: 48 + name (about 24) in the scan; 48 twice while
 /// entries are sorted; 44 for digest and table slot of a content of its own; 4 for its number.
 const ENTRY_LEN: u64 = 170;
@@ -140,8 +140,8 @@ pub fn too_little(options_len: u64, len_max: u64, least: u64, advice: &str) -> E
 }
 
 impl Plan {
-    /// Divides `options.memory_len` for a tree of `size` on `cpu_count` CPUs. `prior_len` bytes are
-    /// reserved for the image that is appended to and for base images.
+    /// Divides `options.memory_len` for a tree of `size` on `cpu_count` CPUs. `images_len` bytes
+    /// are reserved for the image that is appended to and for base images.
     ///
     /// # Errors
     /// `Limit` if even the smallest plan needs more; the message says how much.
@@ -149,14 +149,14 @@ impl Plan {
         options: &BuildOptions,
         cpu_count: usize,
         size: &TreeSize,
-        prior_len: u64,
+        images_len: u64,
     ) -> Result<Self> {
         let wanted = if options.threads == 0 {
             cpu_count
         } else {
             options.threads
         };
-        let fixed = FIXED_LEN + size.memory_len() + prior_len;
+        let fixed = BUILD_FIXED_LEN + size.memory_len() + images_len;
         let need = |options: &BuildOptions, threads| {
             // Files are sorted before blocks are cut, and directory rules are read before that.
             // These stages never overlap, so the largest counts.
@@ -196,7 +196,7 @@ impl Plan {
     }
 
     /// Reports to `watch` if the limit is higher than the budget.
-    pub fn tell(&self, watch: &dyn Watch) {
+    pub fn report_raised_limit(&self, watch: &dyn Watch) {
         if self.limit_len > self.memory_len {
             watch.memory_raised(self.memory_len, self.limit_len);
         }
@@ -206,7 +206,7 @@ impl Plan {
     /// longer need memory. `held_len` bytes are in other use. The result is at least 1: the fixed
     /// share covers one thread.
     pub fn metadata_threads(&self, size: &TreeSize, held_len: u64) -> usize {
-        let used = FIXED_LEN + size.memory_len() + held_len;
+        let used = BUILD_FIXED_LEN + size.memory_len() + held_len;
         let fitting = self.limit_len.saturating_sub(used) / metadata::THREAD_LEN;
         self.threads.min(fitting as usize).max(1)
     }
@@ -222,7 +222,7 @@ impl Plan {
         content_count: u64,
         source_len: u64,
     ) -> Result<()> {
-        let need = FIXED_LEN + size.memory_len() + content_count * CONTENT_LEN + source_len;
+        let need = BUILD_FIXED_LEN + size.memory_len() + content_count * CONTENT_LEN + source_len;
         let limit = options.memory_len.max(options.memory_len_max);
         match need <= limit {
             true => Ok(()),
@@ -344,7 +344,7 @@ fn window_len(options: &BuildOptions) -> u64 {
 /// Longest archive that is read whole, bytes. Two archives can be in memory at once and get a
 /// sixteenth of the budget together: more would leave less for compressors.
 fn archive_len_max(options: &BuildOptions) -> u64 {
-    match options.categories.takes_apart() {
+    match options.categories.uses_recipes() {
         true => (options.memory_len / 32).clamp(WHOLE_LEN_MAX, ARCHIVE_LEN_MAX),
         false => WHOLE_LEN_MAX,
     }

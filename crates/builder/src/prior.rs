@@ -19,9 +19,9 @@ use weald_image::{Image, OpenOptions};
 
 /// Memory that a content of an image takes, bytes: its digest three times and its number in a
 /// table.
-const CONTENT_LEN: u64 = 112;
+const CONTENT_MEMORY_LEN: u64 = 112;
 /// Memory that a directory of an image takes, bytes: its key and its number in a table.
-const TEMPLATE_LEN: u64 = 96;
+const TEMPLATE_MEMORY_LEN: u64 = 96;
 
 /// An open image whose content digests are not computed yet.
 pub struct Opened {
@@ -37,7 +37,7 @@ pub struct OpenedAll {
 }
 
 /// An image with the digests of its contents.
-pub struct Prior {
+pub struct IndexedImage {
     /// The image.
     pub image: Arc<Image>,
     path: PathBuf,
@@ -51,9 +51,9 @@ pub struct Prior {
 #[derive(Default)]
 pub struct Before {
     /// The last generation of the image that is appended to.
-    pub appended: Option<Prior>,
+    pub appended: Option<IndexedImage>,
     /// Base images.
-    pub bases: Vec<Prior>,
+    pub bases: Vec<IndexedImage>,
     /// Digests of all their contents, sorted.
     pub known: Arc<[Digest]>,
     /// Lengths of the contents that are too long to be read whole, bytes.
@@ -106,13 +106,14 @@ impl OpenedAll {
             let found: Vec<Category> = streams.iter().map(category).collect();
             let (own, others) = found.split_at(found.len().min(CATEGORIES.len()));
             if own != CATEGORIES || others.iter().any(|c| *c != Category::Base) {
-                let what = "its streams are not those that this program appends to";
+                let what =
+                    "cannot be appended to: its streams differ from those that this program writes";
                 let what = format!("{}: {what}", target.display());
                 return Err(Error::new(ErrorKind::Unsupported, what));
             }
             if !all.bases.is_empty() {
                 let what = format!(
-                    "{}: base images cannot be added to an image",
+                    "{}: an appended image keeps its bases: omit the base images",
                     target.display()
                 );
                 return Err(Error::invalid(what));
@@ -124,15 +125,15 @@ impl OpenedAll {
         match stream_count <= STREAMS_MAX {
             true => Ok(all),
             false => Err(Error::limit(format!(
-                "base images: {stream_count} streams together, at most {STREAMS_MAX}"
+                "base images: expected at most {STREAMS_MAX} streams in total, found {stream_count}"
             ))),
         }
     }
 
     /// The metadata sections of all base images, each with the first stream that leads to its base.
-    pub fn base_places(&self) -> Vec<Place> {
+    pub fn base_sections(&self) -> Vec<Place> {
         let mut first = CATEGORIES.len();
-        let place = |opened: &Opened| {
+        let section = |opened: &Opened| {
             let base_stream = Some(first as u8);
             first += opened.image.directory().streams.len();
             Place {
@@ -141,7 +142,7 @@ impl OpenedAll {
                 base_stream,
             }
         };
-        self.bases.iter().map(place).collect()
+        self.bases.iter().map(section).collect()
     }
 
     /// The image that is appended to.
@@ -156,8 +157,8 @@ impl OpenedAll {
             // The cache does not count 4 MiB of tables.
             cache_len(options)
                 + (4 << 20)
-                + summary.content_count * CONTENT_LEN
-                + summary.template_count * TEMPLATE_LEN
+                + summary.content_count * CONTENT_MEMORY_LEN
+                + summary.template_count * TEMPLATE_MEMORY_LEN
         };
         self.appended.iter().chain(&self.bases).map(len).sum()
     }
@@ -169,7 +170,7 @@ impl OpenedAll {
     /// # Cost
     /// Decodes every image once.
     pub fn read(self, options: &BuildOptions, plan: &Plan) -> Result<Before> {
-        let read = |opened| Prior::read(opened, options.memory_len, plan);
+        let read = |opened| IndexedImage::read(opened, options.memory_len, plan);
         let mut before = Before {
             appended: self.appended.map(read).transpose()?,
             bases: self.bases.into_iter().map(read).collect::<Result<_>>()?,
@@ -191,7 +192,7 @@ impl OpenedAll {
     }
 }
 
-impl Prior {
+impl IndexedImage {
     fn read(opened: Opened, memory_len: u64, plan: &Plan) -> Result<Self> {
         let Opened { image, path } = opened;
         // Nothing else needs memory yet, and a larger cache decodes fewer blocks twice.
@@ -228,7 +229,7 @@ impl Before {
     pub fn base_list(&self) -> Vec<Base> {
         match &self.appended {
             Some(prior) => prior.image.directory().bases.clone(),
-            None => self.bases.iter().map(Prior::base).collect(),
+            None => self.bases.iter().map(IndexedImage::base).collect(),
         }
     }
 
@@ -251,27 +252,27 @@ impl Before {
 
     /// Streams whose blocks may resemble the last block of a stream: category, number of the stream
     /// in the new image, and location.
-    pub fn tail_places(&self) -> Vec<(Category, u8, Place)> {
+    pub fn tail_sections(&self) -> Vec<(Category, u8, Place)> {
         let own = self.appended.iter().flat_map(|prior| {
             (0..).zip(CATEGORIES).map(|(no, category)| {
-                let place = Place {
+                let section = Place {
                     image: prior.image.clone(),
                     stream: no,
                     base_stream: None,
                 };
-                (category, no, place)
+                (category, no, section)
             })
         });
         let elsewhere = (CATEGORIES.len() as u8..).zip(self.streams_elsewhere());
         let elsewhere = elsewhere.map(|(no, (image, stream))| {
             let streams = &image.directory().streams;
             let found = streams.get(usize::from(stream)).map(category);
-            let place = Place {
+            let section = Place {
                 image: image.clone(),
                 stream,
                 base_stream: Some(no),
             };
-            (found.unwrap_or(Category::Base), no, place)
+            (found.unwrap_or(Category::Base), no, section)
         });
         own.chain(elsewhere).collect()
     }

@@ -13,7 +13,7 @@ use weald_format::{Digest, Result};
 pub const WHOLE_LEN_MAX: u64 = 4 << 20;
 /// Bytes at which a batch ends.
 const BATCH_LEN: u64 = 1 << 20;
-const BATCH_COUNT: usize = 64;
+const FILES_PER_BATCH: usize = 64;
 /// Number of times that a changing file is read before the last result is stored.
 const ATTEMPTS: usize = 3;
 
@@ -37,7 +37,7 @@ pub struct Loaded {
     /// Digest of the content.
     pub digest: Digest,
     /// Streams that recipes can make.
-    pub taken: Taken,
+    pub recoded: Taken,
     /// Whether the file changed during every attempt to read it.
     pub is_changed: bool,
 }
@@ -106,7 +106,7 @@ impl<'a> Readers<'a> {
 
     /// Body of a reader thread: reads batches until there are none left.
     pub fn work(&self) {
-        let _watched = Watched(self);
+        let _guard = PanicGuard(self);
         while let Some(no) = self.claim() {
             let handed = self.jobs[self.batches[no].clone()]
                 .iter()
@@ -183,7 +183,7 @@ impl<'a> Readers<'a> {
         match read_whole(self.tree, &job).transpose() {
             Some(Ok(mut loaded)) => {
                 if let (Some(recoder), None) = (&self.recoder, &loaded.layout.runs) {
-                    loaded.taken = recoder.streams(&loaded.data, &loaded.digest);
+                    loaded.recoded = recoder.streams(&loaded.data, &loaded.digest);
                 }
                 Handed::Whole(job, Ok(loaded))
             }
@@ -204,9 +204,9 @@ impl Drop for Stop<'_> {
 }
 
 /// Wakes all waiting threads if a reader panics.
-struct Watched<'a>(&'a Readers<'a>);
+struct PanicGuard<'a>(&'a Readers<'a>);
 
-impl Drop for Watched<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut state = locked(&self.0.state);
@@ -222,7 +222,7 @@ fn batches(jobs: &[Job]) -> Vec<Range<usize>> {
     let (mut start, mut len) = (0, 0);
     for (i, job) in jobs.iter().enumerate() {
         len += job.len;
-        if len >= BATCH_LEN || i + 1 - start == BATCH_COUNT {
+        if len >= BATCH_LEN || i + 1 - start == FILES_PER_BATCH {
             batches.push(start..i + 1);
             (start, len) = (i + 1, 0);
         }
@@ -238,11 +238,11 @@ fn batches(jobs: &[Job]) -> Vec<Range<usize>> {
 fn read_whole(tree: &ScannedTree, job: &Job) -> Result<Option<Loaded>> {
     let mut attempt = read_once(tree, job);
     for _ in 1..ATTEMPTS {
-        let is_settled = match &attempt {
+        let is_final = match &attempt {
             Ok(loaded) => !loaded.as_ref().is_some_and(|l| l.is_changed),
             Err(error) => !is_cut(error),
         };
-        if is_settled {
+        if is_final {
             break;
         }
         attempt = read_once(tree, job);
@@ -279,7 +279,7 @@ fn read_once(tree: &ScannedTree, job: &Job) -> Result<Option<Loaded>> {
         layout,
         data,
         digest: hasher.finish(),
-        taken: Taken::default(),
+        recoded: Taken::default(),
         is_changed,
     }))
 }
@@ -303,7 +303,7 @@ mod tests {
             threads: 1,
             filter: &filter,
             script: None,
-            left_out: &[],
+            omitted_inodes: &[],
             one_file_system: false,
             keep_xattrs: false,
             keep_atime: false,

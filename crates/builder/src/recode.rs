@@ -35,7 +35,7 @@ const PART_LEN_MAX: usize = 256 << 10;
 const STREAM_LEN_MIN: usize = 128;
 /// Plain bytes must exceed the stream by this share (1/8); otherwise compressing them again gains
 /// nothing.
-const GAIN_SHARE: usize = 8;
+const DEFLATE_GAIN_SHARE: usize = 8;
 /// Limit of plain bytes decoded from one file while its streams are searched. A candidate that
 /// turns out to be no stream counts as the longest one, because members of a forged file can
 /// overlap. Files of 4 MiB reach the limit at a ratio of 1 : 64, those of 64 MiB at 1 : 4.
@@ -134,7 +134,7 @@ pub struct Taken {
 
 impl Stream {
     /// A stream with content `made` at `range`, which one recipe makes of `plain`.
-    fn of_one(range: Range<usize>, kind: Kind, plain: &[u8], made: &[u8]) -> Self {
+    fn from_one_recipe(range: Range<usize>, kind: Kind, plain: &[u8], made: &[u8]) -> Self {
         Self {
             ranges: vec![range],
             plain_digest: Digest::of(plain),
@@ -150,7 +150,7 @@ impl Stream {
 
     /// The DEFLATE stream `bytes` at `ranges`, whose plain content is `plain`; `None` if none of
     /// the parameters `tried` reproduces it closely.
-    fn of_deflate(
+    fn from_deflate(
         bytes: &[u8],
         ranges: Vec<Range<usize>>,
         plain: &[u8],
@@ -227,7 +227,7 @@ impl Stream {
             Kind::Pcm { channels, samples } => flac::encode(bytes, channels, samples),
             Kind::Jpeg => jpeg::encode(bytes),
         };
-        plain.unwrap_or_else(|| panic!("what was taken apart can be taken apart again"))
+        plain.unwrap_or_else(|| panic!("a stream that was decoded before cannot be decoded again"))
     }
 }
 
@@ -312,13 +312,13 @@ type Finder = fn(&[u8], usize) -> Vec<(Stream, Option<Vec<u8>>)>;
 fn finder(front: &[u8], categories: &Categories) -> Option<Finder> {
     match front {
         [0x1f, 0x8b, 8, _, ..] if categories.deflate => {
-            Some(|data, part_len| alone(gzip_streams(data, part_len)))
+            Some(|data, part_len| without_plains(gzip_streams(data, part_len)))
         }
         [b'P', b'K', 3, 4, ..] if categories.deflate => {
-            Some(|data, part_len| alone(zip_streams(data, part_len)))
+            Some(|data, part_len| without_plains(zip_streams(data, part_len)))
         }
         _ if categories.png && front.starts_with(&png::MAGIC) => {
-            Some(|data, part_len| alone(png::streams(data, part_len)))
+            Some(|data, part_len| without_plains(png::streams(data, part_len)))
         }
         _ if categories.jpeg && front.starts_with(&jpeg::MAGIC) => {
             Some(|data, _| jpeg::streams(data))
@@ -328,16 +328,16 @@ fn finder(front: &[u8], categories: &Categories) -> Option<Finder> {
 }
 
 /// Streams without plain contents: these are decoded again when they are written.
-fn alone(streams: Vec<Stream>) -> Vec<(Stream, Option<Vec<u8>>)> {
+fn without_plains(streams: Vec<Stream>) -> Vec<(Stream, Option<Vec<u8>>)> {
     streams.into_iter().map(|stream| (stream, None)).collect()
 }
 
 /// Finds the streams of the members of a gzip file (RFC 1952).
 fn gzip_streams(data: &[u8], part_len: usize) -> Vec<Stream> {
     let mut streams = Vec::new();
-    let (mut at, mut left) = (0, FILE_PLAIN_LEN_MAX);
+    let (mut at, mut remaining_len) = (0, FILE_PLAIN_LEN_MAX);
     while let Some(start) = gzip_body(data, at) {
-        let Some((stream, end)) = take(data, start, part_len, &mut left) else {
+        let Some((stream, end)) = take_stream(data, start, part_len, &mut remaining_len) else {
             break;
         };
         streams.extend(stream);
@@ -373,10 +373,10 @@ fn gzip_body(data: &[u8], at: usize) -> Option<usize> {
 /// Finds the streams of the members of a zip file (APPNOTE 4.3.7) by their local headers.
 fn zip_streams(data: &[u8], part_len: usize) -> Vec<Stream> {
     let mut streams = Vec::new();
-    let (mut at, mut left) = (0, FILE_PLAIN_LEN_MAX);
+    let (mut at, mut remaining_len) = (0, FILE_PLAIN_LEN_MAX);
     while let Some(header) = local_header(data, at) {
         let end = match (header.method, header.stored_len) {
-            (8, _) => match take(data, header.body, part_len, &mut left) {
+            (8, _) => match take_stream(data, header.body, part_len, &mut remaining_len) {
                 Some((stream, end)) => {
                     streams.extend(stream);
                     Some(end)
@@ -428,25 +428,25 @@ fn next_header(data: &[u8], end: usize) -> Option<usize> {
 
 /// Decodes the stream at `start`. Returns the stream, if it is worth a recipe, and the offset of
 /// its end. Returns `None` if there is no stream, if it is longer than a recipe may make, or if
-/// `left`, the plain bytes that may still be decoded from this file, is used up.
-fn take(
+/// `remaining_len`, the plain bytes that may still be decoded from this file, is used up.
+fn take_stream(
     data: &[u8],
     start: usize,
     part_len: usize,
-    left: &mut usize,
+    remaining_len: &mut usize,
 ) -> Option<(Option<Stream>, usize)> {
-    let stream = data.get(start..).filter(|_| *left > 0)?;
+    let stream = data.get(start..).filter(|_| *remaining_len > 0)?;
     let inflated = inflate(stream, PLAIN_LEN_MAX);
     let plain_len = inflated.as_ref().map_or(PLAIN_LEN_MAX, |i| i.0.len());
-    *left = left.saturating_sub(plain_len);
+    *remaining_len = remaining_len.saturating_sub(plain_len);
     let (plain, len) = inflated?;
     let range = start..start + len;
     let stream = &data[range.clone()];
-    if len < STREAM_LEN_MIN || plain.len() < len + len / GAIN_SHARE {
+    if len < STREAM_LEN_MIN || plain.len() < len + len / DEFLATE_GAIN_SHARE {
         return Some((None, range.end));
     }
     let ranges = vec![range.clone()];
-    let taken = Stream::of_deflate(stream, ranges, &plain, ARCHIVES, part_len);
+    let taken = Stream::from_deflate(stream, ranges, &plain, ARCHIVES, part_len);
     Some((taken, range.end))
 }
 
@@ -487,8 +487,8 @@ mod tests {
             assert_eq!(Digest::of(&plain), stream.plain_digest);
             let mut made = Vec::new();
             for recipe in stream.recipes(ContentId(0)) {
-                let needs = recipe.input_range(plain.len() as u64).unwrap();
-                let run = &plain[needs.start as usize..needs.end as usize];
+                let needed = recipe.input_range(plain.len() as u64).unwrap();
+                let run = &plain[needed.start as usize..needed.end as usize];
                 made.extend(weald_codec::run_recipe(&recipe, run, plain.len() as u64).unwrap());
             }
             assert_eq!(made, *stream.bytes_in(data));

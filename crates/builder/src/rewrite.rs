@@ -18,7 +18,7 @@ use weald_image::Image;
 use weald_io::{OutputFile, TargetKind};
 
 /// Code, stacks, pages and caches of the reader, bytes.
-const FIXED_LEN: u64 = 64 << 20;
+const REWRITE_FIXED_LEN: u64 = 64 << 20;
 /// Least time between two progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -95,16 +95,17 @@ impl RewriteOptions {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
             threads => threads,
         };
-        let need = |threads: u64| {
-            FIXED_LEN
+        let needed_len = |threads: u64| {
+            REWRITE_FIXED_LEN
                 + threads * change.codec.context_len(change.block_len)
                 + (Compressors::in_flight_max(threads) * 2 + 2) * change.block_len
                 // One old block, stored and raw.
                 + 2 * BLOCK_LEN_MAX.min(self.memory_len / 8)
         };
         let (len, len_max) = (self.memory_len, self.memory_len_max);
-        let Some((threads, limit)) = plan::fit_threads(len, len_max, wanted as u64, &need) else {
-            let least = need(1).div_ceil(1 << 20);
+        let Some((threads, limit)) = plan::fit_threads(len, len_max, wanted as u64, &needed_len)
+        else {
+            let least = needed_len(1).div_ceil(1 << 20);
             let advice = ", or smaller blocks";
             return Err(plan::too_little(len, len_max, least, advice));
         };
@@ -154,7 +155,7 @@ pub fn rewrite_image(
             read_total: 0,
             written_len: 0,
         },
-        last_told: Instant::now(),
+        last_report: Instant::now(),
         copied_count: 0,
         encoded_count: 0,
     };
@@ -211,7 +212,7 @@ struct Rewrite<'a> {
     writer: ImageWriter,
     watch: &'a dyn Watch,
     progress: Progress,
-    last_told: Instant,
+    last_report: Instant,
     copied_count: u64,
     encoded_count: u64,
 }
@@ -229,12 +230,12 @@ impl Rewrite<'_> {
 
     /// Counts a finished record with `len` bytes of data, reports progress, and fails if the
     /// rewrite was cancelled.
-    fn go_on(&mut self, len: u64) -> Result<()> {
+    fn record_done(&mut self, len: u64) -> Result<()> {
         self.progress.entry_count += 1;
         self.progress.read_len += len;
         self.progress.written_len = self.writer.position();
-        if self.last_told.elapsed() >= PROGRESS_INTERVAL {
-            self.last_told = Instant::now();
+        if self.last_report.elapsed() >= PROGRESS_INTERVAL {
+            self.last_report = Instant::now();
             self.watch.progress(&self.progress);
         }
         match self.watch.is_cancelled() {
@@ -250,7 +251,7 @@ impl Rewrite<'_> {
                 .write(&copy(image, record, stream, item_count)?)?;
             let is_data = record_type == RecordType::Data;
             self.copied_count += u64::from(is_data);
-            self.go_on(if is_data { record.raw_len } else { 0 })
+            self.record_done(if is_data { record.raw_len } else { 0 })
         })
     }
 
@@ -272,7 +273,7 @@ impl Rewrite<'_> {
                     self.submit(&mut compressors, stream, change.codec, full)?;
                 }
             }
-            self.go_on(record.raw_len)
+            self.record_done(record.raw_len)
         })?;
         if !block.is_empty() {
             self.submit(&mut compressors, stream, change.codec, block)?;

@@ -47,7 +47,7 @@ pub struct ScanOptions<'a> {
     pub script: Option<&'a Script>,
     /// Inodes that are omitted silently, as (device, inode number); the device is major << 32 |
     /// minor.
-    pub left_out: &'a [(u64, u64)],
+    pub omitted_inodes: &'a [(u64, u64)],
     /// Keeps directories of other file systems, but does not enter them.
     pub one_file_system: bool,
     /// Keeps extended attributes.
@@ -118,7 +118,7 @@ pub fn read_dir_rules(dir: &Path, name: &[u8]) -> Result<Option<Vec<u8>>> {
 pub fn scan(source: &Path, options: &ScanOptions<'_>, watch: &dyn Watch) -> Result<ScannedTree> {
     if options.threads > shard::SHARD_COUNT_MAX {
         return Err(Error::limit(format!(
-            "{} threads, at most {}",
+            "{} threads: at most {} are possible",
             options.threads,
             shard::SHARD_COUNT_MAX
         )));

@@ -20,9 +20,9 @@ use weald_format::{Attributes, Error, FileKind, Result, Timestamp};
 /// Longest script, bytes.
 const SCRIPT_LEN_MAX: u64 = 1 << 20;
 /// Entries per message while entries are collected for ordering.
-const ENTRIES_AT_ONCE: usize = 4096;
+const ENTRIES_PER_MESSAGE: usize = 4096;
 /// Interval between two checks for an interrupt.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The facts about an entry that a script gets.
 #[derive(Debug, Clone, Copy)]
@@ -80,11 +80,11 @@ pub struct Script {
     limits: ScriptLimits,
     filters: bool,
     orders: bool,
-    line: Mutex<Line>,
+    channels: Mutex<Channels>,
 }
 
 /// Channels to the script's thread.
-struct Line {
+struct Channels {
     requests: Sender<Request>,
     answers: Receiver<Result<Answer>>,
     /// Time that all calls so far have taken.
@@ -141,7 +141,7 @@ impl Script {
             limits: *limits,
             filters: false,
             orders: false,
-            line: Mutex::new(Line {
+            channels: Mutex::new(Channels {
                 requests,
                 answers,
                 spent: Duration::ZERO,
@@ -177,28 +177,30 @@ impl Script {
     /// Sends a request to the script's thread and waits for the answer, the time limit or
     /// `is_cancelled`.
     fn ask(&self, request: Request, is_cancelled: &dyn Fn() -> bool) -> Result<Answer> {
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        if line.is_abandoned {
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        if channels.is_abandoned {
             return Err(Error::invalid("interrupted"));
         }
         let start = Instant::now();
-        let is_sent = line.requests.send(request).is_ok();
+        let is_sent = channels.requests.send(request).is_ok();
         loop {
-            let left =
-                (self.limits.time.saturating_sub(line.spent)).saturating_sub(start.elapsed());
-            let answer = line.answers.recv_timeout(left.min(LOOK_INTERVAL));
+            let remaining =
+                (self.limits.time.saturating_sub(channels.spent)).saturating_sub(start.elapsed());
+            let answer = channels
+                .answers
+                .recv_timeout(remaining.min(CANCEL_CHECK_INTERVAL));
             let error = match answer {
                 Ok(answer) => {
-                    line.spent += start.elapsed();
+                    channels.spent += start.elapsed();
                     return answer;
                 }
                 Err(RecvTimeoutError::Disconnected) if is_sent => self.ended(),
                 Err(RecvTimeoutError::Disconnected) => Error::invalid("interrupted"),
                 Err(RecvTimeoutError::Timeout) if is_cancelled() => Error::invalid("interrupted"),
-                Err(RecvTimeoutError::Timeout) if left.is_zero() => self.too_slow(),
+                Err(RecvTimeoutError::Timeout) if remaining.is_zero() => self.too_slow(),
                 Err(RecvTimeoutError::Timeout) => continue,
             };
-            line.is_abandoned = true;
+            channels.is_abandoned = true;
             return Err(error);
         }
     }
@@ -248,7 +250,7 @@ impl Script {
         }
         let mut count = 0;
         loop {
-            let some = Iterator::take(&mut *candidates, ENTRIES_AT_ONCE);
+            let some = Iterator::take(&mut *candidates, ENTRIES_PER_MESSAGE);
             let some: Vec<Entry> = some.map(|c| Entry::of(&c)).collect();
             if some.is_empty() {
                 break;

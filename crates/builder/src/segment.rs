@@ -44,7 +44,7 @@ pub trait SegmentSink {
 
     /// Offset in the output at which block `no` of `stream` can be read back uncompressed; `None`
     /// while the block is not written yet.
-    fn raw_place(&self, stream: u8, no: u64) -> Option<u64>;
+    fn raw_offset(&self, stream: u8, no: u64) -> Option<u64>;
 }
 
 /// A repeat: bytes `start .. end` of the data equal the bytes at `place`.
@@ -67,7 +67,7 @@ pub struct Segmenter {
     /// Address behind the last match. After a cut the data mostly continues to match there.
     expected: Option<Place>,
     /// Offset in its file of the next data.
-    place: u64,
+    file_offset: u64,
     /// Bytes found as repeats.
     pub repeated_len: u64,
     /// Repeats of data that images hold, counted by region.
@@ -111,7 +111,7 @@ impl Segmenter {
             sample_shift,
             thins_out: total_len.is_none(),
             expected: None,
-            place: 0,
+            file_offset: 0,
             repeated_len: 0,
             hits: Hits::default(),
         }
@@ -125,7 +125,7 @@ impl Segmenter {
     /// `Io`, `Corrupt` from the images.
     /// # Cost
     /// Decodes that data once; the sampling takes about 1 ns per byte.
-    pub fn learn(&mut self, threads: usize, memory_len: u64) -> Result<()> {
+    pub fn insert_image_samples(&mut self, threads: usize, memory_len: u64) -> Result<()> {
         let Some(table) = &mut self.table else {
             return Ok(());
         };
@@ -163,8 +163,8 @@ impl Segmenter {
     }
 
     /// Sets the offset in its file of the data that is pushed next. Aligned streams need it.
-    pub fn go_to(&mut self, place: u64) {
-        self.place = place;
+    pub fn set_file_offset(&mut self, offset: u64) {
+        self.file_offset = offset;
     }
 
     /// Takes the next `data` of the logical space. Its fresh bytes go to `stream`.
@@ -180,7 +180,7 @@ impl Segmenter {
         let mut samples: Vec<(usize, u64)> = Vec::new();
         let mut fresh = self.continue_match(sink, data)?;
         let mut at = fresh;
-        let mut hash = warm(data, at);
+        let mut hash = hash_before(data, at);
         let mut last_sample = 0;
         while at < data.len() {
             let (next, sample) = next_sample(data, at, &mut hash, self.sample_shift);
@@ -191,7 +191,7 @@ impl Segmenter {
                     self.emit_fresh(sink, stream, &data[fresh..found.start], &mut samples, fresh)?;
                     self.emit_match(sink, &found)?;
                     (fresh, at) = (found.end, found.end);
-                    hash = warm(data, at);
+                    hash = hash_before(data, at);
                     samples.clear();
                     continue;
                 }
@@ -288,7 +288,7 @@ impl Segmenter {
             return Ok(());
         }
         let history = &mut self.histories[usize::from(stream)];
-        let padding_len = history.padding_len(self.place + from as u64);
+        let padding_len = history.padding_len(self.file_offset + from as u64);
         append(history, sink, stream, &PADDING[..padding_len])?;
         let start = history.len();
         append(history, sink, stream, bytes)?;
@@ -352,14 +352,14 @@ fn append(
         bytes = &bytes[taken..];
         if let Some(block) = full {
             sink.block(stream, block)?;
-            history.let_go(&mut |no| sink.raw_place(stream, no))?;
+            history.release_blocks(&mut |no| sink.raw_offset(stream, no))?;
         }
     }
     Ok(())
 }
 
 /// Gear hash of the window that ends at `at`.
-fn warm(data: &[u8], at: usize) -> u64 {
+fn hash_before(data: &[u8], at: usize) -> u64 {
     let start = at.saturating_sub(WINDOW_LEN);
     data[start..at]
         .iter()
@@ -420,7 +420,7 @@ mod tests {
             Ok(())
         }
 
-        fn raw_place(&self, _: u8, _: u64) -> Option<u64> {
+        fn raw_offset(&self, _: u8, _: u64) -> Option<u64> {
             None
         }
     }
@@ -449,7 +449,7 @@ mod tests {
             );
         }
         let input: Vec<u8> = pieces.iter().flat_map(|p| p.1.clone()).collect();
-        assert!(logical == input, "the extents do not give the input back");
+        assert!(logical == input, "the extents do not reproduce the input");
         (sink, fresh_len)
     }
 

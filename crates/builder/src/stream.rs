@@ -31,7 +31,7 @@ pub use crate::pipeline::spool_dir;
 pub use crate::tree_writer::LinkInfo;
 
 /// Entries between two progress reports.
-const TELL_COUNT: u64 = 1 << 16;
+const ENTRIES_PER_REPORT: u64 = 1 << 16;
 
 /// A tree that comes as a stream.
 pub trait TreeSource {
@@ -218,7 +218,7 @@ pub fn build_stream(
 ) -> Result<Report> {
     options.validate()?;
     if options.append || !options.bases.is_empty() {
-        let what = "a stream cannot be appended, or lie on a base";
+        let what = "an input stream can neither be appended nor use base images";
         return Err(Error::new(ErrorKind::Unsupported, what));
     }
     if !overwrite {
@@ -235,11 +235,11 @@ pub fn build_stream(
     };
     let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
     let plan = Plan::new(options, cpu_count, &tree_size(&size), size.memory_len)?;
-    plan.tell(watch);
+    plan.report_raised_limit(watch);
     let out = OutputFile::create(target, options.target_kind)?;
     let mut image = ImageWriter::begin(Sink::File(out))?;
     let mut metadata = MetadataWriter::new(options.metadata_level);
-    let mut teller = Teller::new(watch, &size);
+    let mut reporter = Teller::new(watch, &size);
     let stored = write_contents(
         source,
         &mut image,
@@ -247,9 +247,9 @@ pub fn build_stream(
         &plan,
         options,
         target,
-        &mut teller,
+        &mut reporter,
     )?;
-    teller.begin(Stage::Tree, 0);
+    reporter.begin(Stage::Tree, 0);
     let size = source.size();
     let contents_count = stored.contents.table.count();
     let check = |tree: &TreeSize| Plan::check_tree(options, tree, contents_count, size.memory_len);
@@ -258,14 +258,14 @@ pub fn build_stream(
         + contents_count * plan::CONTENT_LEN
         + options.memory_len / tree::KNOWN_SHARE;
     let threads = plan.metadata_threads(&tree_size(&size), held_len);
-    metadata.share_out(threads);
-    teller.entry_total = size.entry_count;
+    metadata.encode_with(threads);
+    reporter.entry_total = size.entry_count;
     let emitted = write_tree(
         source,
         (&mut image, &mut metadata),
         &Rules::new(&stored.contents.table, options, &check),
         threads,
-        &mut teller,
+        &mut reporter,
     )?;
     seal(image, stored, &emitted, overwrite)
 }
@@ -317,7 +317,7 @@ struct Teller<'a> {
     read_total: u64,
     entry_count: u64,
     read_len: u64,
-    last: Instant,
+    last_report: Instant,
 }
 
 impl<'a> Teller<'a> {
@@ -329,7 +329,7 @@ impl<'a> Teller<'a> {
             read_total: size.data_len.unwrap_or(0),
             entry_count: 0,
             read_len: 0,
-            last: Instant::now(),
+            last_report: Instant::now(),
         }
     }
 
@@ -340,18 +340,18 @@ impl<'a> Teller<'a> {
 
     /// Adds to the counters, reports if the interval has passed, and fails if the build was
     /// cancelled.
-    fn tell(&mut self, entries: u64, len: u64, written_len: u64) -> Result<()> {
-        let before = self.entry_count / TELL_COUNT;
+    fn advance(&mut self, entries: u64, len: u64, written_len: u64) -> Result<()> {
+        let before = self.entry_count / ENTRIES_PER_REPORT;
         self.entry_count += entries;
         self.read_len += len;
-        if len == 0 && self.entry_count / TELL_COUNT == before {
+        if len == 0 && self.entry_count / ENTRIES_PER_REPORT == before {
             return Ok(());
         }
         if self.watch.is_cancelled() {
             return Err(Error::invalid("interrupted"));
         }
-        if self.last.elapsed().as_millis() >= 100 {
-            self.last = Instant::now();
+        if self.last_report.elapsed().as_millis() >= 100 {
+            self.last_report = Instant::now();
             self.watch.progress(&Progress {
                 stage: self.stage,
                 entry_count: self.entry_count,

@@ -169,7 +169,7 @@ impl TreeWriter {
     /// `Io`, `Corrupt`.
     /// # Cost
     /// Decodes all entries of `image`; memory for a key and two numbers per template.
-    pub fn go_on(&mut self, image: &Image) -> Result<()> {
+    pub fn load_templates_of(&mut self, image: &Image) -> Result<()> {
         for attributes in image.all_attributes()? {
             let id = self.attributes.len() as u64;
             self.attributes.entry(attributes).or_insert(id);
@@ -184,11 +184,11 @@ impl TreeWriter {
         image.each_template(&mut |id, template| {
             let mut key = Digester::default();
             let mut has_same_times = true;
-            image.each_entry_of(&template, &mut |block, place| {
-                let (fields, held) = stored_fields(block, place);
+            image.each_entry_of(&template, &mut |block, index| {
+                let (fields, held) = stored_fields(block, index);
                 has_same_times &= held == mask;
-                let target = (fields.kind == EntryKind::Symlink).then(|| block.target(place));
-                key.add(|out| append_key(out, mask, block.name(place), target, &fields));
+                let target = (fields.kind == EntryKind::Symlink).then(|| block.target(index));
+                key.add(|out| append_key(out, mask, block.name(index), target, &fields));
                 Ok(())
             })?;
             if has_same_times {

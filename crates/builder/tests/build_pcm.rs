@@ -9,7 +9,7 @@ use weald_image::{Image, OpenOptions};
 
 /// Length of a WAV header written by [`wav`].
 const HEAD_LEN: usize = 44;
-/// Length of a piece: `recode::pcm::PIECE_LEN`.
+/// Length of a piece: `recode::pcm::FLAC_PIECE_LEN`.
 const PIECE_LEN: usize = 1 << 20;
 
 fn options() -> BuildOptions {

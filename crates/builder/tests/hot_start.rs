@@ -230,7 +230,7 @@ fn hot_files_come_first() {
     let path = tree.build("a.weald", &options());
     let hotness = record(&path);
     let mut digests = Vec::new();
-    let needs = [1, 2].map(|threads| {
+    let decoded = [1, 2].map(|threads| {
         let hot = BuildOptions {
             hot_paths: hotness.paths().map(<[u8]>::to_vec).collect(),
             threads,
@@ -246,15 +246,15 @@ fn hot_files_come_first() {
             image.summary().tree_digest,
             open(&path, 0).summary().tree_digest
         );
-        needs_of(&image)
+        decoded_for_hot_files(&image)
     });
     assert_eq!(digests[0], digests[1]);
-    let before = needs_of(&open(&path, 64 << 20));
-    assert!(needs[0] * 10 < before * 9, "{} {before}", needs[0]);
+    let before = decoded_for_hot_files(&open(&path, 64 << 20));
+    assert!(decoded[0] * 10 < before * 9, "{} {before}", decoded[0]);
 }
 
 /// Bytes decoded for all hot files together.
-fn needs_of(image: &Image) -> u64 {
+fn decoded_for_hot_files(image: &Image) -> u64 {
     let mut cost = DecodeCost::default();
     for no in (0..FILE_COUNT).step_by(STEP).rev() {
         let content = find(image, &name(no)).content.unwrap();

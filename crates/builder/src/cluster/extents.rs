@@ -7,7 +7,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Extents written and read at once.
-const BATCH_COUNT: usize = 4096;
+const EXTENTS_PER_BATCH: usize = 4096;
 
 /// Kinds of records.
 const HOLE: u8 = 0;
@@ -71,7 +71,7 @@ pub struct ExtentSpool {
 impl ExtentSpool {
     /// Uses `spool`, which is empty.
     pub fn new(spool: Spool) -> Self {
-        let batch = Vec::with_capacity(BATCH_COUNT);
+        let batch = Vec::with_capacity(EXTENTS_PER_BATCH);
         Self { spool, batch }
     }
 
@@ -82,7 +82,7 @@ impl ExtentSpool {
     pub fn push(&mut self, run: ExtentRun, count: usize) -> Result<()> {
         self.batch.push(Record::of(&run, count));
         match self.batch.len() {
-            BATCH_COUNT => self.close(),
+            EXTENTS_PER_BATCH => self.close(),
             _ => Ok(()),
         }
     }
@@ -102,11 +102,11 @@ impl ExtentSpool {
     /// # Errors
     /// `Io`; those of `visit`.
     pub fn each(&self, visit: &mut dyn FnMut(ExtentRun, usize) -> Result<()>) -> Result<()> {
-        let mut batch = vec![Record::of(&ExtentRun::Own(EMPTY), 0); BATCH_COUNT];
+        let mut batch = vec![Record::of(&ExtentRun::Own(EMPTY), 0); EXTENTS_PER_BATCH];
         let mut at = 0;
         while at < self.spool.len() {
-            let left = (self.spool.len() - at) / size_of::<Record>() as u64;
-            let batch = &mut batch[..left.min(BATCH_COUNT as u64) as usize];
+            let remaining_count = (self.spool.len() - at) / size_of::<Record>() as u64;
+            let batch = &mut batch[..remaining_count.min(EXTENTS_PER_BATCH as u64) as usize];
             self.spool.read_exact_at(batch.as_mut_bytes(), at)?;
             at += size_of_val(batch) as u64;
             for record in batch {

@@ -12,8 +12,9 @@ const SAMPLE_BITS: u32 = 7;
 pub const FEATURES_MAX: usize = 64;
 /// Number of earlier pieces examined per feature, newest first.
 const CANDIDATES_MAX: usize = 16;
-/// A piece is placed next to another if they share at least 1 / `SHARE_MIN` of its features.
-const SHARE_MIN: usize = 10;
+/// A piece is placed next to another if they share at least 1 / `SHARED_FEATURES_MIN` of its
+/// features.
+const SHARED_FEATURES_MIN: usize = 10;
 
 /// Hash of a string in a piece, and the number of the piece.
 pub type Feature = (u32, u32);
@@ -48,24 +49,27 @@ pub fn take_features(piece: &[u8], no: u32, scratch: &mut Vec<u32>, features: &m
 pub fn order(features: &[Feature], count: u32) -> Vec<u32> {
     let parents = parents(features, count);
     // Children of each piece, ascending, as linked lists: first child, next sibling.
-    let (mut first, mut next) = (vec![NONE; count as usize], vec![NONE; count as usize]);
+    let (mut first, mut next) = (
+        vec![NO_PIECE; count as usize],
+        vec![NO_PIECE; count as usize],
+    );
     for (no, &parent) in (0..count).zip(&parents).rev() {
-        if parent != NONE {
+        if parent != NO_PIECE {
             next[no as usize] = std::mem::replace(&mut first[parent as usize], no);
         }
     }
     let mut order = Vec::with_capacity(count as usize);
     let mut open = Vec::new();
-    for root in (0..count).filter(|&no| parents[no as usize] == NONE) {
+    for root in (0..count).filter(|&no| parents[no as usize] == NO_PIECE) {
         let mut no = root;
         loop {
             order.push(no);
             // A root has no siblings: its `next` is never set.
-            if next[no as usize] != NONE {
+            if next[no as usize] != NO_PIECE {
                 open.push(next[no as usize]);
             }
             no = match first[no as usize] {
-                NONE => match open.pop() {
+                NO_PIECE => match open.pop() {
                     Some(sibling) => sibling,
                     None => break,
                 },
@@ -77,21 +81,21 @@ pub fn order(features: &[Feature], count: u32) -> Vec<u32> {
 }
 
 /// No piece.
-const NONE: u32 = u32::MAX;
+const NO_PIECE: u32 = u32::MAX;
 
 /// For each piece, the earlier piece that shares most features with it, if these are enough.
 fn parents(features: &[Feature], count: u32) -> Vec<u32> {
     let mut index = features.to_vec();
     index.sort_unstable();
-    let mut parents = vec![NONE; count as usize];
+    let mut parents = vec![NO_PIECE; count as usize];
     let mut shared = vec![0u16; count as usize];
     let mut candidates = Vec::new();
     for own in features.chunk_by(|a, b| a.1 == b.1) {
         for &feature in own {
             let (hash, no) = feature;
             let at = index.partition_point(|f| *f < feature);
-            let earlier = index[..at].iter().rev().take_while(|f| f.0 == hash);
-            for &(_, candidate) in earlier.take(CANDIDATES_MAX) {
+            let candidates_before = index[..at].iter().rev().take_while(|f| f.0 == hash);
+            for &(_, candidate) in candidates_before.take(CANDIDATES_MAX) {
                 debug_assert!(candidate < no);
                 let count = &mut shared[candidate as usize];
                 *count += 1;
@@ -105,7 +109,7 @@ fn parents(features: &[Feature], count: u32) -> Vec<u32> {
             .copied()
             .max_by_key(|&candidate| (shared[candidate as usize], candidate));
         if let (Some(best), Some(&(_, no))) = (best, own.first())
-            && usize::from(shared[best as usize]) * SHARE_MIN >= own.len()
+            && usize::from(shared[best as usize]) * SHARED_FEATURES_MIN >= own.len()
         {
             parents[no as usize] = best;
         }

@@ -46,26 +46,26 @@ pub struct Pages<'a> {
 
 impl SegmentSink for Pages<'_> {
     fn block(&mut self, stream: u8, block: Arc<Vec<u8>>) -> Result<()> {
-        let Some(clusters) = self.clusters.as_mut().filter(|c| c.holds(stream)) else {
+        let Some(clusters) = self.clusters.as_mut().filter(|c| c.is_clustered(stream)) else {
             return self.submit(stream, block, true);
         };
-        clusters.hold(stream, &block)?;
+        clusters.push_block(stream, &block)?;
         // Hand on one block for each block that comes, so that compressors have work while files
         // are read. The order in the image then depends on the files alone.
-        match clusters.ready()? {
+        match clusters.next_ready()? {
             Some(ready) => self.submit(ready.stream, ready.raw, false),
             None => Ok(()),
         }
     }
 
     fn extent(&mut self, extent: Extent) -> Result<()> {
-        self.run(ExtentRun::Own(extent), 1)
+        self.push_run(ExtentRun::Own(extent), 1)
     }
 
-    fn raw_place(&self, stream: u8, no: u64) -> Option<u64> {
+    fn raw_offset(&self, stream: u8, no: u64) -> Option<u64> {
         match &self.clusters {
-            Some(clusters) if clusters.holds(stream) => clusters.place(stream, no),
-            _ => self.image.raw_place(stream, no),
+            Some(clusters) if clusters.is_clustered(stream) => clusters.spool_offset(stream, no),
+            _ => self.image.raw_offset(stream, no),
         }
     }
 }
@@ -75,7 +75,7 @@ fn merged(first: &ExtentRun, second: &ExtentRun) -> Option<ExtentRun> {
     let len = first.logical_len() + second.logical_len();
     match (first, second) {
         (ExtentRun::Own(first), ExtentRun::Own(second)) => {
-            let goes_on = match (first.source, second.source) {
+            let is_contiguous = match (first.source, second.source) {
                 (Source::Hole, Source::Hole) => true,
                 (
                     Source::Stream { stream: a, address },
@@ -87,11 +87,12 @@ fn merged(first: &ExtentRun, second: &ExtentRun) -> Option<ExtentRun> {
                 _ => false,
             };
             let source = first.source;
-            goes_on.then_some(ExtentRun::Own(Extent { len, source }))
+            is_contiguous.then_some(ExtentRun::Own(Extent { len, source }))
         }
         (ExtentRun::Base(first), ExtentRun::Base(second)) => {
-            let goes_on = first.base == second.base && first.start + first.len == second.start;
-            goes_on.then_some(ExtentRun::Base(BaseRun { len, ..*first }))
+            let is_contiguous =
+                first.base == second.base && first.start + first.len == second.start;
+            is_contiguous.then_some(ExtentRun::Base(BaseRun { len, ..*first }))
         }
         _ => None,
     }
@@ -146,35 +147,38 @@ impl Pages<'_> {
             category,
             codec,
         };
-        let earlier = match &self.tails {
-            Some(tails) if may_be_last => tails.of(category, codec, block.len())?,
+        let history = match &self.tails {
+            Some(tails) if may_be_last => tails.history_for(category, codec, block.len())?,
             _ => None,
         };
         self.compressors
-            .submit_after(self.image, target, block, earlier)
+            .submit_with_history(self.image, target, block, history)
     }
 
-    /// Hands all waiting blocks on in their final order. After each block `tell` is called with the
-    /// bytes that still wait and the length of the image.
+    /// Hands all waiting blocks on in their final order. After each block `on_progress` is called
+    /// with the bytes that still wait and the length of the image.
     ///
     /// # Errors
-    /// Those of the spool, of earlier blocks, and of `tell`.
-    pub fn finish_clusters(&mut self, tell: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
+    /// Those of the spool, of earlier blocks, and of `on_progress`.
+    pub fn finish_clusters(
+        &mut self,
+        on_progress: &mut dyn FnMut(u64, u64) -> Result<()>,
+    ) -> Result<()> {
         let Some(mut clusters) = self.clusters.take() else {
             return Ok(());
         };
         clusters.close()?;
-        while let Some(ready) = clusters.ready()? {
+        while let Some(ready) = clusters.next_ready()? {
             self.submit(ready.stream, ready.raw, ready.is_last)?;
-            tell(clusters.waiting_len(), self.image.position())?;
+            on_progress(clusters.waiting_len(), self.image.position())?;
         }
         clusters.each_extent(&mut |run, count| self.put_run(run, count))
     }
 
     /// Adds the next piece of the logical space, which stands for `count` extents.
-    pub fn run(&mut self, run: ExtentRun, count: usize) -> Result<()> {
+    pub fn push_run(&mut self, run: ExtentRun, count: usize) -> Result<()> {
         match &mut self.clusters {
-            Some(clusters) => clusters.hold_extent(run, count),
+            Some(clusters) => clusters.push_extent(run, count),
             None => self.put_run(run, count),
         }
     }
@@ -226,7 +230,7 @@ impl Pages<'_> {
     }
 
     /// Adds `recipe`, which makes the next bytes of the stream of recipes.
-    pub fn recipe(&mut self, recipe: Recipe) -> Result<()> {
+    pub fn push_recipe(&mut self, recipe: Recipe) -> Result<()> {
         let len = recipe.len;
         self.corrections_len += recipe.corrections.len();
         self.recipes.push(recipe);
@@ -240,7 +244,7 @@ impl Pages<'_> {
     }
 
     /// The next `len` bytes of the logical space are the data that recipes make from `address` on.
-    pub fn made(&mut self, address: u64, len: u64) -> Result<()> {
+    pub fn push_made(&mut self, address: u64, len: u64) -> Result<()> {
         self.extent(Extent {
             len,
             source: Source::Stream {

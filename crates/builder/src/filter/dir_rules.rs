@@ -62,7 +62,7 @@ pub struct Syntax {
     /// Subdirectories do not inherit the rules.
     pub is_own: bool,
     /// The file itself is excluded.
-    pub is_left_out: bool,
+    pub excludes_itself: bool,
 }
 
 impl Syntax {
@@ -82,7 +82,7 @@ impl Syntax {
                 }
                 b'w' => syntax.has_words = true,
                 b'n' => syntax.is_own = true,
-                b'e' => syntax.is_left_out = true,
+                b'e' => syntax.excludes_itself = true,
                 b'C' if syntax.plain != Some(Verdict::Included) => {
                     syntax = Self {
                         plain: Some(Verdict::Excluded),

@@ -376,16 +376,19 @@ fn rules_in_directories_are_explained_and_refused() {
     let read = &mut |dir: &[u8], name: &[u8]| {
         crate::scan::read_dir_rules(&root.join(OsStr::from_bytes(dir)), name)
     };
-    let mut told = |path: &str| {
+    let mut explained = |path: &str| {
         let reasons = filter.explain(path.as_bytes(), false, read).unwrap();
         let reason = reasons.last().unwrap();
         let rule = reason.rule.clone().unwrap();
         (reason.verdict(), rule.place.unwrap())
     };
-    assert_eq!(told("x"), (Verdict::Excluded, ".rules, line 1".into()));
-    assert_eq!(told("a/x"), (Verdict::Excluded, ".rules, line 1".into()));
+    assert_eq!(explained("x"), (Verdict::Excluded, ".rules, line 1".into()));
     assert_eq!(
-        told("a/b/x"),
+        explained("a/x"),
+        (Verdict::Excluded, ".rules, line 1".into())
+    );
+    assert_eq!(
+        explained("a/b/x"),
         (Verdict::Included, "a/.rules, line 2".into())
     );
 
@@ -429,7 +432,7 @@ fn the_deciding_rule_is_explained() {
     filter
         .push_lines(b"# rules\n/target/\n+ a?\n", Verdict::Excluded)
         .unwrap();
-    let told = |path: &str, is_dir| -> Vec<String> {
+    let explained = |path: &str, is_dir| -> Vec<String> {
         let reasons = filter
             .explain(path.as_bytes(), is_dir, &mut nowhere)
             .unwrap();
@@ -444,12 +447,12 @@ fn the_deciding_rule_is_explained() {
         reasons.iter().map(text).collect()
     };
     assert_eq!(
-        told("target/x/y.keep", false),
+        explained("target/x/y.keep", false),
         ["target: Excluded /target/ line 2"]
     );
-    assert_eq!(told("target", false), ["target: Included "]);
+    assert_eq!(explained("target", false), ["target: Included "]);
     assert_eq!(
-        told("src/ab/z.keep", false),
+        explained("src/ab/z.keep", false),
         [
             "src: Included ",
             "src/ab: Included a? line 3",

@@ -28,11 +28,13 @@ impl Build<'_> {
         before: &Before,
     ) -> Result<ContentSummary> {
         let mut jobs = std::mem::take(&mut self.jobs);
-        let total_len = look_at_long_files(self.tree, &mut jobs, plan);
+        let total_len = find_archives(self.tree, &mut jobs, plan);
         let dictionary = match before.appended {
             // An appended image keeps its dictionary, or has none.
             Some(_) => None,
-            None => dictionary::learn(self.tree, &jobs, total_len, plan, &|| self.go_on())?,
+            None => dictionary::learn(self.tree, &jobs, total_len, plan, &|| {
+                self.check_cancelled()
+            })?,
         };
         let mut writer = ContentWriter::new(
             image,
@@ -43,7 +45,7 @@ impl Build<'_> {
             before,
             dictionary,
         )?;
-        self.tell(Stage::Write, writer.written_len(), true);
+        self.report_progress(Stage::Write, writer.written_len(), true);
         let mut long_lens = long_lens(&jobs);
         // A content of the old generation is a possible twin too.
         for len in &before.long_lens {
@@ -51,7 +53,7 @@ impl Build<'_> {
         }
         let categories = self.options.categories;
         let recoder = categories
-            .takes_apart()
+            .uses_recipes()
             .then(|| Recoder::new(before.known.clone(), categories, plan.block_len));
         let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len, recoder);
         let written = std::thread::scope(|scope| {
@@ -68,14 +70,14 @@ impl Build<'_> {
         let old = before.appended.as_ref();
         let old = old.map(|prior| prior.image.directory().streams.as_slice());
         let (options, mut total) = (self.options, 0);
-        let mut tell = |left: u64, written_len| {
-            self.go_on()?;
-            total = left.max(total);
-            let read = (total - left, total);
-            self.tell_read(Stage::Compress, read, written_len, false);
+        let mut on_progress = |remaining_len: u64, written_len| {
+            self.check_cancelled()?;
+            total = remaining_len.max(total);
+            let read = (total - remaining_len, total);
+            self.report_stage_progress(Stage::Compress, read, written_len, false);
             Ok(())
         };
-        writer.finish(options.block_len, old.unwrap_or(&[]), &mut tell)
+        writer.finish(options.block_len, old.unwrap_or(&[]), &mut on_progress)
     }
 
     fn take_all(
@@ -86,7 +88,7 @@ impl Build<'_> {
     ) -> Result<()> {
         while let Some(batch) = readers.next() {
             for handed in batch {
-                self.go_on()?;
+                self.check_cancelled()?;
                 match handed {
                     Handed::Whole(job, Ok(loaded)) => self.take_whole(writer, &job, loaded)?,
                     Handed::Whole(job, Err(error)) => self.omit(&job, &error)?,
@@ -96,7 +98,7 @@ impl Build<'_> {
                     }
                 }
                 self.done_count += 1;
-                self.tell(Stage::Write, writer.written_len(), false);
+                self.report_progress(Stage::Write, writer.written_len(), false);
             }
         }
         Ok(())
@@ -121,8 +123,8 @@ impl Build<'_> {
         }
         let id = match known {
             Some(id) => id,
-            None if !loaded.taken.streams.is_empty() => {
-                writer.add_apart(&loaded.data, &mut loaded.taken, loaded.digest)?
+            None if !loaded.recoded.streams.is_empty() => {
+                writer.add_with_recipes(&loaded.data, &mut loaded.recoded, loaded.digest)?
             }
             None => writer.add(&loaded.layout, &loaded.data, loaded.digest)?,
         };
@@ -202,14 +204,14 @@ fn long_lens(jobs: &[Job]) -> HashMap<u64, u32> {
 ///
 /// # Cost
 /// Opens every long file.
-fn look_at_long_files(tree: &ScannedTree, jobs: &mut [Job], plan: &Plan) -> u64 {
+fn find_archives(tree: &ScannedTree, jobs: &mut [Job], plan: &Plan) -> u64 {
     let mut total = 0u64;
     for job in jobs {
         let mut len = job.len;
         if !job.is_whole {
-            let looked = look(tree, job, plan);
+            let examined = examine(tree, job, plan);
             // If a file cannot be opened now, the pipeline reports that when it reads the file.
-            let (data_len, is_archive) = looked.unwrap_or((0, false));
+            let (data_len, is_archive) = examined.unwrap_or((0, false));
             (len, job.is_whole) = (data_len, is_archive);
         }
         total = total.saturating_add(len);
@@ -218,7 +220,7 @@ fn look_at_long_files(tree: &ScannedTree, jobs: &mut [Job], plan: &Plan) -> u64 
 }
 
 /// Bytes of data in a file, and whether it is an archive that is read whole.
-fn look(tree: &ScannedTree, job: &Job, plan: &Plan) -> Result<(u64, bool)> {
+fn examine(tree: &ScannedTree, job: &Job, plan: &Plan) -> Result<(u64, bool)> {
     let file = tree.open_file(job.entry)?;
     let layout = file.layout()?;
     let mut front = Vec::with_capacity(MAGIC_LEN);

@@ -11,7 +11,7 @@ use std::ops::Range;
 use weald_format::{ContentId, Digest, Error, Result};
 
 /// Bytes of a long file read at once.
-const PIECE_LEN: usize = 1 << 20;
+const READ_LEN: usize = 1 << 20;
 
 impl Build<'_> {
     /// Stores a long file. If another file has the same length, the file is hashed first, so that
@@ -69,7 +69,7 @@ impl Build<'_> {
             if let Piece::Data(bytes) = piece {
                 hasher.update(bytes);
             }
-            self.go_on()
+            self.check_cancelled()
         })?;
         Ok(whole.map(|()| hasher.finish()))
     }
@@ -98,8 +98,8 @@ impl Build<'_> {
                     writer.data(bytes)?;
                 }
             }
-            self.tell(Stage::Write, writer.written_len(), false);
-            self.go_on()
+            self.report_progress(Stage::Write, writer.written_len(), false);
+            self.check_cancelled()
         })?;
         let id = match len {
             0 => None,
@@ -119,16 +119,16 @@ impl Build<'_> {
     ) -> Result<Result<Vec<Part>>> {
         let categories = self.options.categories;
         let mut parts = Vec::new();
-        if layout.runs.is_some() || !categories.takes_apart() {
+        if layout.runs.is_some() || !categories.uses_recipes() {
             return Ok(Ok(parts));
         }
-        let mut buffer = vec![0; layout.len.min(PIECE_LEN as u64) as usize];
+        let mut buffer = vec![0; layout.len.min(READ_LEN as u64) as usize];
         if let Err(error) = file.read_run(&mut buffer, 0) {
             return Ok(Err(error));
         }
         for run in pcm::runs(&buffer, layout.len, &categories) {
             for piece in run.pieces() {
-                self.go_on()?;
+                self.check_cancelled()?;
                 buffer.resize((piece.end - piece.start) as usize, 0);
                 if let Err(error) = file.read_run(&mut buffer, piece.start) {
                     return Ok(Err(error));
@@ -138,7 +138,7 @@ impl Build<'_> {
                     let plain = writer.add_plain(&stream, &buffer, Some(flac))?;
                     parts.push(Part { stream, plain });
                 }
-                self.tell(Stage::Write, writer.written_len(), false);
+                self.report_progress(Stage::Write, writer.written_len(), false);
             }
         }
         Ok(Ok(parts))
@@ -155,12 +155,12 @@ impl Build<'_> {
         parts: &[Part],
     ) -> Result<Result<Option<ContentId>>> {
         let mut hasher = layout.hasher();
-        let mut buffer = Vec::with_capacity(PIECE_LEN);
+        let mut buffer = Vec::with_capacity(READ_LEN);
         let mut parts = parts.iter().peekable();
         writer.begin(&[]);
         let mut at = 0;
         while at < layout.len {
-            self.go_on()?;
+            self.check_cancelled()?;
             let part = parts.next_if(|part| part.range().start == at);
             let end = match (part, parts.peek()) {
                 (Some(part), _) => part.range().end,
@@ -169,7 +169,7 @@ impl Build<'_> {
             };
             let len = match part {
                 Some(_) => end - at,
-                None => (end - at).min(PIECE_LEN as u64),
+                None => (end - at).min(READ_LEN as u64),
             };
             buffer.resize(len as usize, 0);
             if let Err(error) = file.read_run(&mut buffer, at) {
@@ -177,7 +177,7 @@ impl Build<'_> {
             }
             hasher.update(&buffer);
             let is_made = match part.filter(|p| p.stream.makes(&buffer)) {
-                Some(part) => writer.part(&part.stream, part.plain)?,
+                Some(part) => writer.add_made_part(&part.stream, part.plain)?,
                 None => false,
             };
             if !is_made {
@@ -185,9 +185,9 @@ impl Build<'_> {
             }
             at += len;
             self.done_len += len;
-            self.tell(Stage::Write, writer.written_len(), false);
+            self.report_progress(Stage::Write, writer.written_len(), false);
         }
-        Ok(Ok(Some(writer.end_made(at, hasher.finish())?)))
+        Ok(Ok(Some(writer.end_with_recipes(at, hasher.finish())?)))
     }
 
     /// Ends a content whose file cannot be read any further. Nothing will refer to it.
@@ -199,7 +199,7 @@ impl Build<'_> {
         error: Error,
     ) -> Result<Result<Option<ContentId>>> {
         if len > 0 {
-            writer.end_made(len, digest)?;
+            writer.end_with_recipes(len, digest)?;
         }
         Ok(Err(error))
     }
@@ -244,7 +244,7 @@ fn each_piece(
         .runs
         .as_deref()
         .unwrap_or(std::slice::from_ref(&whole));
-    let mut buffer = vec![0; PIECE_LEN];
+    let mut buffer = vec![0; READ_LEN];
     let mut at = 0;
     for run in runs {
         if run.start > at {
@@ -252,7 +252,7 @@ fn each_piece(
         }
         at = run.start;
         while at < run.end {
-            let len = (run.end - at).min(PIECE_LEN as u64) as usize;
+            let len = (run.end - at).min(READ_LEN as u64) as usize;
             if let Err(error) = file.read_run(&mut buffer[..len], at) {
                 return Ok(Err(error));
             }

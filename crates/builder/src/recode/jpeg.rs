@@ -14,7 +14,7 @@ pub const MAGIC: [u8; 3] = [0xff, 0xd8, 0xff];
 const FILE_LEN_MIN: usize = 1 << 10;
 pub const FILE_LEN_MAX: usize = WHOLE_PLAIN_LEN_MAX;
 /// The Lepton file must be smaller by this share (1/32).
-const GAIN_SHARE: usize = 32;
+const LEPTON_GAIN_SHARE: usize = 32;
 /// Memory to encode one file, bytes. It is so much that all threads together encode one file at a
 /// time.
 pub const MEMORY_LEN: u64 = encoder_memory_len(FILE_LEN_MAX as u64);
@@ -47,8 +47,8 @@ fn take(data: &[u8], range: Range<usize>) -> Option<(Stream, Option<Vec<u8>>)> {
     if file.len() < FILE_LEN_MIN {
         return None;
     }
-    let lepton = encode(file).filter(|l| l.len() + l.len() / GAIN_SHARE < file.len())?;
-    let stream = Stream::of_one(range, Kind::Jpeg, &lepton, file);
+    let lepton = encode(file).filter(|l| l.len() + l.len() / LEPTON_GAIN_SHARE < file.len())?;
+    let stream = Stream::from_one_recipe(range, Kind::Jpeg, &lepton, file);
     Some((stream, Some(lepton)))
 }
 

@@ -19,14 +19,14 @@ pub struct Run {
 
 /// Length of a piece, bytes, rounded down to whole frames. A read of one byte has to decode a
 /// piece.
-const PIECE_LEN: u64 = 1 << 20;
+const FLAC_PIECE_LEN: u64 = 1 << 20;
 /// Shortest piece that is worth a recipe, bytes.
-const PIECE_LEN_MIN: u64 = 4 << 10;
+const FLAC_PIECE_LEN_MIN: u64 = 4 << 10;
 /// The FLAC stream must be smaller than the result of a fast Zstandard level by this share (1/16),
 /// because a strong codec gains about as much.
-const GAIN_SHARE: usize = 16;
+const FLAC_GAIN_SHARE: usize = 16;
 /// Level of that Zstandard trial.
-const TRIAL_LEVEL: i32 = 3;
+const SAMPLES_TRIAL_LEVEL: i32 = 3;
 /// Memory of one thread, bytes: the growing stream, the trial with its context, and the samples
 /// decoded again.
 pub const MEMORY_LEN: u64 = 9 << 20;
@@ -35,13 +35,13 @@ impl Run {
     /// Pieces of the run, in order, without a rest that is not worth a recipe.
     pub fn pieces(&self) -> impl Iterator<Item = Range<u64>> + use<> {
         let step = (self.samples.sample_len() * self.channels) as u64;
-        let piece_len = PIECE_LEN / step * step;
+        let piece_len = FLAC_PIECE_LEN / step * step;
         let start = self.range.start;
         let end = start + self.range.end.saturating_sub(start) / step * step;
         (start..end)
             .step_by(piece_len as usize)
             .map(move |at| at..end.min(at + piece_len))
-            .filter(|piece| piece.end - piece.start >= PIECE_LEN_MIN)
+            .filter(|piece| piece.end - piece.start >= FLAC_PIECE_LEN_MIN)
     }
 }
 
@@ -68,20 +68,20 @@ pub fn runs(front: &[u8], len: u64, categories: &Categories) -> Vec<Run> {
 /// If the FLAC stream does not decode to `bytes`.
 pub fn take(run: &Run, piece: Range<usize>, bytes: &[u8]) -> Option<(Stream, Vec<u8>)> {
     let flac = flac::encode(bytes, run.channels, run.samples)?;
-    let rival_len = trial_len(TRIAL_LEVEL, bytes).ok()?;
-    if flac.len() + flac.len() / GAIN_SHARE >= rival_len.min(bytes.len()) {
+    let rival_len = trial_len(SAMPLES_TRIAL_LEVEL, bytes).ok()?;
+    if flac.len() + flac.len() / FLAC_GAIN_SHARE >= rival_len.min(bytes.len()) {
         return None;
     }
     let made = flac::decode(&flac, run.samples, bytes.len());
     assert!(
         made.is_ok_and(|made| made == bytes),
-        "a FLAC stream does not decode to what was encoded"
+        "a FLAC stream does not decode to its samples"
     );
     let kind = Kind::Pcm {
         channels: run.channels,
         samples: run.samples,
     };
-    let stream = Stream::of_one(piece, kind, &flac, bytes);
+    let stream = Stream::from_one_recipe(piece, kind, &flac, bytes);
     Some((stream, flac))
 }
 

@@ -22,7 +22,7 @@ const PLAIN_SHARE_MAX: usize = 32;
 /// Level of the Zstandard trial on filtered rows, and the share (1/16) by which its result may
 /// exceed the stream. The codecs of levels that decode PNG are stronger, and similar pictures lie
 /// in one block.
-const TRIAL_LEVEL: i32 = 9;
+const ROWS_TRIAL_LEVEL: i32 = 9;
 const TRIAL_SHARE: usize = 16;
 
 /// Ranges of the bodies of the IDAT chunks.
@@ -49,12 +49,12 @@ fn bodies(data: &[u8]) -> Vec<Range<usize>> {
 
 /// Ranges of `len` bytes of `parts` after the first `skipped` bytes.
 fn cut(parts: &[Range<usize>], skipped: usize, len: usize) -> Vec<Range<usize>> {
-    let (mut skip, mut left) = (skipped, len);
+    let (mut remaining_skip, mut remaining_len) = (skipped, len);
     let cut = parts.iter().filter_map(|part| {
-        let start = part.start + skip.min(part.len());
-        skip -= start - part.start;
-        let end = part.end.min(start + left);
-        left -= end - start;
+        let start = part.start + remaining_skip.min(part.len());
+        remaining_skip -= start - part.start;
+        let end = part.end.min(start + remaining_len);
+        remaining_len -= end - start;
         (start < end).then_some(start..end)
     });
     cut.collect()
@@ -86,11 +86,11 @@ fn take(data: &[u8], part_len: usize) -> Option<Stream> {
     let plain_len_max = (rest.len() * PLAIN_SHARE_MAX).min(super::PLAIN_LEN_MAX);
     let (plain, len) = inflate(rest, plain_len_max)?;
     let stream = &rest[..len];
-    if len < STREAM_LEN_MIN || trial_len(TRIAL_LEVEL, &plain).ok()? > len + len / TRIAL_SHARE {
+    if len < STREAM_LEN_MIN || trial_len(ROWS_TRIAL_LEVEL, &plain).ok()? > len + len / TRIAL_SHARE {
         return None;
     }
     let ranges = cut(&bodies, ZLIB_HEAD_LEN, len);
-    Stream::of_deflate(stream, ranges, &plain, PNG, part_len)
+    Stream::from_deflate(stream, ranges, &plain, PNG, part_len)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub struct Found {
 
 impl Found {
     /// Whether it could not be listed, which was reported.
-    pub fn is_lost(self) -> bool {
+    pub fn is_unlisted(self) -> bool {
         self.index == NONE
     }
 }
@@ -99,7 +99,7 @@ pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
         .sum::<usize>();
     if count >= NOT_ENTERED as usize {
         return Err(Error::limit(format!(
-            "{count} entries, at most {}",
+            "{count} entries: at most {} can be kept",
             NOT_ENTERED - 1
         )));
     }
@@ -175,7 +175,7 @@ impl Assembler {
         match self.depth < DEPTH_MAX {
             true => Ok(()),
             false => Err(Error::limit(format!(
-                "directories {} deep in each other, less than {DEPTH_MAX} can be kept",
+                "directories nested {} deep: fewer than {DEPTH_MAX} levels can be kept",
                 self.depth
             ))),
         }
@@ -203,7 +203,7 @@ impl Assembler {
             for raw in first..first + count {
                 let entry = self.shards[shard].entries[raw];
                 let times = self.shards[shard].more_times.get(raw).copied();
-                if !self.is_lost(&entry) {
+                if !self.is_unlisted(&entry) {
                     self.push(entry, dev, times);
                 }
             }
@@ -229,11 +229,11 @@ impl Assembler {
     }
 
     /// Whether `entry` is a directory that could not be listed, which was reported.
-    fn is_lost(&self, entry: &Entry) -> bool {
+    fn is_unlisted(&self, entry: &Entry) -> bool {
         let kind = self.shards[entry.name.shard()].attributes[entry.attributes as usize].0;
         kind == FileKind::Directory
             && entry.link != NOT_ENTERED
-            && self.found[entry.link as usize].is_lost()
+            && self.found[entry.link as usize].is_unlisted()
     }
 
     fn push(&mut self, mut entry: Entry, dir_dev: u64, times: Option<MoreTimes>) {
@@ -282,7 +282,7 @@ impl Assembler {
             });
         }
         let links = group_links(std::mem::take(&mut self.linked));
-        self.unite(&links);
+        self.unify_links(&links);
         ScannedTree {
             origin,
             entries: self.entries,
@@ -300,7 +300,7 @@ impl Assembler {
 
     /// Gives all names of an inode the state of the first one, because the inode may have changed
     /// during the walk.
-    fn unite(&mut self, links: &LinkGroups) {
+    fn unify_links(&mut self, links: &LinkGroups) {
         self.entries
             .iter_mut()
             .for_each(|entry| entry.set(Entry::LINKED, false));

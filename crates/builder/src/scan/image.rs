@@ -50,7 +50,7 @@ pub fn walk_image(
         xattrs: HashMap::new(),
         dir_count: 1,
         file_len: 0,
-        last_told: Instant::now(),
+        last_report: Instant::now(),
     };
     let root = image.root()?;
     walk.push(b"", &root)?;
@@ -99,7 +99,7 @@ struct ImageWalk<'a> {
     xattrs: HashMap<XattrSetId, u32>,
     dir_count: u32,
     file_len: u64,
-    last_told: Instant,
+    last_report: Instant,
 }
 
 impl ImageWalk<'_> {
@@ -128,7 +128,7 @@ impl ImageWalk<'_> {
             }
         })?;
         failed.map_or(Ok(()), Err)?;
-        self.shard.settle(first);
+        self.shard.sort_and_dedup(first);
         self.queue_children(first, &dir.prefix, &rules, waiting)?;
         self.shard.dirs.push(RawDir {
             number: dir.number,
@@ -136,7 +136,7 @@ impl ImageWalk<'_> {
             count: self.shard.entries.len() - first,
             dev: 0,
         });
-        self.tell();
+        self.report_progress();
         Ok(())
     }
 
@@ -289,9 +289,9 @@ impl ImageWalk<'_> {
         Ok(number)
     }
 
-    fn tell(&mut self) {
-        if self.last_told.elapsed() >= PROGRESS_INTERVAL {
-            self.last_told = Instant::now();
+    fn report_progress(&mut self) {
+        if self.last_report.elapsed() >= PROGRESS_INTERVAL {
+            self.last_report = Instant::now();
             self.watch.progress(&Progress {
                 stage: Stage::Scan,
                 entry_count: self.shard.entries.len() as u64,

@@ -44,7 +44,7 @@ pub fn scan_onto(
 ) -> Result<ScannedTree> {
     if options.threads > SHARD_COUNT_MAX - 2 {
         return Err(Error::limit(format!(
-            "{} threads, at most {}",
+            "{} threads: at most {} are possible",
             options.threads,
             SHARD_COUNT_MAX - 2
         )));
@@ -176,7 +176,7 @@ impl Merge {
         // The deepest existing directory on the path.
         let (mut number, mut depth) = (0, 0);
         for (index, name) in names.iter().enumerate() {
-            let Some(entry) = self.look_up(number, name) else {
+            let Some(entry) = self.find(number, name) else {
                 break;
             };
             let kind = self.kind(&entry);
@@ -241,13 +241,13 @@ impl Merge {
         entry.name.slice(&shard.names)
     }
 
-    fn look_up(&self, number: u32, name: &[u8]) -> Option<Entry> {
+    fn find(&self, number: u32, name: &[u8]) -> Option<Entry> {
         let Found { shard, index } = self.found[number as usize];
         let shard = &self.shards[shard as usize];
         let RawDir { first, count, .. } = shard.dirs[index as usize];
         let entries = &shard.entries[first..first + count];
-        let place = entries.binary_search_by(|entry| entry.name.slice(&shard.names).cmp(name));
-        place.ok().map(|place| entries[place])
+        let index = entries.binary_search_by(|entry| entry.name.slice(&shard.names).cmp(name));
+        index.ok().map(|index| entries[index])
     }
 
     /// Returns the entries and the device of a directory, without subdirectories that could not be
@@ -266,7 +266,7 @@ impl Merge {
         let is_listed = |(entry, _): &Item| {
             self.kind(entry) != FileKind::Directory
                 || entry.link == NOT_ENTERED
-                || !self.found[entry.link as usize].is_lost()
+                || !self.found[entry.link as usize].is_unlisted()
         };
         (items.filter(is_listed).collect(), dev)
     }

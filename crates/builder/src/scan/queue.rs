@@ -215,7 +215,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Stops all threads because there are too many entries.
-    pub fn exceed(&self) {
+    pub fn fail_too_many(&self) {
         self.is_over_limit.store(true, Relaxed);
         self.cancel();
     }
@@ -225,17 +225,17 @@ impl<'a> Walk<'a> {
         let before = self.entry_count.fetch_add(count, Relaxed);
         self.file_len.fetch_add(file_len, Relaxed);
         if before + count >= u64::from(NOT_ENTERED) {
-            self.exceed();
+            self.fail_too_many();
         }
     }
 
     /// Includes an open directory in the count.
-    pub fn opened(&self, fd: OwnedFd) -> Arc<OpenDir<'a>> {
+    pub fn count_open(&self, fd: OwnedFd) -> Arc<OpenDir<'a>> {
         OpenDir::new(fd, self.open_count)
     }
 
     /// Returns `fd` if descriptors are plentiful.
-    pub fn keep(&self, fd: Arc<OpenDir<'a>>) -> Option<Arc<OpenDir<'a>>> {
+    pub fn keep_open(&self, fd: Arc<OpenDir<'a>>) -> Option<Arc<OpenDir<'a>>> {
         (self.open_count.load(Relaxed) <= self.open_count_max).then_some(fd)
     }
 
@@ -291,7 +291,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Reserves numbers for `count` directories; `None` if there are too many.
-    pub fn take_numbers(&self, count: u32) -> Option<u32> {
+    pub fn reserve_numbers(&self, count: u32) -> Option<u32> {
         let next = |n: u32| n.checked_add(count).filter(|&end| end < NOT_ENTERED);
         self.next_number.fetch_update(Relaxed, Relaxed, next).ok()
     }

@@ -171,15 +171,15 @@ impl Shard {
 
     /// Sorts the entries from `first` on by name. It drops entries that never got attributes, and
     /// repeated names: a directory that changes while it is read may list a name twice.
-    pub fn settle(&mut self, first: usize) {
+    pub fn sort_and_dedup(&mut self, first: usize) {
         if self.more_times.is_empty() {
-            self.settle_entries(first);
+            self.sort_and_dedup_entries(first);
         } else {
-            self.settle_with_times(first);
+            self.sort_and_dedup_with_times(first);
         }
     }
 
-    fn settle_entries(&mut self, first: usize) {
+    fn sort_and_dedup_entries(&mut self, first: usize) {
         let names = &self.names;
         self.entries[first..].sort_unstable_by(|a, b| a.name.slice(names).cmp(b.name.slice(names)));
         let mut end = first;
@@ -195,20 +195,20 @@ impl Shard {
         self.entries.truncate(end);
     }
 
-    fn settle_with_times(&mut self, first: usize) {
+    fn sort_and_dedup_with_times(&mut self, first: usize) {
         let names = &self.names;
         let entries = self
             .entries
             .drain(first..)
             .zip(self.more_times.drain(first..));
-        let mut settled: Vec<_> = entries
+        let mut sorted: Vec<_> = entries
             .filter(|(entry, _)| entry.attributes != NONE)
             .collect();
-        settled.sort_unstable_by(|(a, _), (b, _)| a.name.slice(names).cmp(b.name.slice(names)));
-        settled.dedup_by(|(a, _), (b, _)| a.name.slice(names) == b.name.slice(names));
-        self.entries.extend(settled.iter().map(|&(entry, _)| entry));
+        sorted.sort_unstable_by(|(a, _), (b, _)| a.name.slice(names).cmp(b.name.slice(names)));
+        sorted.dedup_by(|(a, _), (b, _)| a.name.slice(names) == b.name.slice(names));
+        self.entries.extend(sorted.iter().map(|&(entry, _)| entry));
         self.more_times
-            .extend(settled.iter().map(|&(_, times)| times));
+            .extend(sorted.iter().map(|&(_, times)| times));
     }
 
     /// Drops all entries from `first` on: their directory could not be listed completely.

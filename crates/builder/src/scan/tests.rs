@@ -12,12 +12,12 @@ use weald_sys::{NewTimes, NodeKind};
 
 /// Collects problems; with `cancels` it cancels from the first check on.
 #[derive(Default)]
-struct Ear {
+struct ProblemCollector {
     problems: Mutex<Vec<String>>,
     cancels: bool,
 }
 
-impl Watch for Ear {
+impl Watch for ProblemCollector {
     fn progress(&self, _: &Progress) {}
 
     fn problem(&self, problem: &Problem) {
@@ -36,7 +36,7 @@ impl Watch for Ear {
 
 fn options(filter: &Filter, threads: usize) -> ScanOptions<'_> {
     ScanOptions {
-        left_out: &[],
+        omitted_inodes: &[],
         threads,
         filter,
         script: None,
@@ -49,9 +49,9 @@ fn options(filter: &Filter, threads: usize) -> ScanOptions<'_> {
 }
 
 fn scan_plain(path: &Path, threads: usize) -> ScannedTree {
-    let (filter, ear) = (Filter::new(), Ear::default());
-    let tree = scan(path, &options(&filter, threads), &ear).unwrap();
-    assert_eq!(*ear.problems.lock().unwrap(), [""; 0]);
+    let (filter, collector) = (Filter::new(), ProblemCollector::default());
+    let tree = scan(path, &options(&filter, threads), &collector).unwrap();
+    assert_eq!(*collector.problems.lock().unwrap(), [""; 0]);
     tree
 }
 
@@ -120,16 +120,16 @@ fn make_forest(root: &Path) {
 fn the_tree_is_the_same_for_any_number_of_threads() {
     let temp = tempfile::tempdir().unwrap();
     make_forest(temp.path());
-    let (filter, ear) = (Filter::new(), Ear::default());
+    let (filter, collector) = (Filter::new(), ProblemCollector::default());
     let mut all = options(&filter, 1);
     (all.keep_ctime, all.keep_btime, all.keep_atime) = (true, true, true);
     // The first reading of a symlink's target updates its atime.
-    scan(temp.path(), &all, &ear).unwrap();
-    let one = describe(&scan(temp.path(), &all, &ear).unwrap());
+    scan(temp.path(), &all, &collector).unwrap();
+    let one = describe(&scan(temp.path(), &all, &collector).unwrap());
     assert_eq!(one.lines().count(), 1 + 8 + 40 + 40 * 31 + 40 * 2);
     for threads in [2, 3, 8, 8, 8] {
         all.threads = threads;
-        let many = describe(&scan(temp.path(), &all, &ear).unwrap());
+        let many = describe(&scan(temp.path(), &all, &collector).unwrap());
         assert_eq!(
             one.lines().zip(many.lines()).find(|(a, b)| a != b),
             None,
@@ -254,7 +254,12 @@ fn excluded_directories_are_not_entered() {
     let mut filter = Filter::new();
     filter.push_exclude("/skip/").unwrap();
     filter.push_exclude("*.o").unwrap();
-    let tree = scan(temp.path(), &options(&filter, 2), &Ear::default()).unwrap();
+    let tree = scan(
+        temp.path(),
+        &options(&filter, 2),
+        &ProblemCollector::default(),
+    )
+    .unwrap();
     assert_eq!(
         paths(&tree),
         [
@@ -293,9 +298,9 @@ fn unlistable_directories_are_reported_and_omitted() {
         PermissionsExt::from_mode(0o600),
     )
     .unwrap();
-    let ear = Ear::default();
+    let collector = ProblemCollector::default();
     let (tree, opened) = as_nobody(|| {
-        let tree = scan(temp.path(), &options(&Filter::new(), 2), &ear).unwrap();
+        let tree = scan(temp.path(), &options(&Filter::new(), 2), &collector).unwrap();
         let opened = tree.open_file(find(&tree, "open/file").unwrap());
         (tree, opened)
     });
@@ -305,12 +310,12 @@ fn unlistable_directories_are_reported_and_omitted() {
         "blind/file: cannot be examined: Permission denied (os error 13)",
         "closed: cannot be listed: Permission denied (os error 13)",
     ];
-    assert_eq!(*ear.problems.lock().unwrap(), expected);
+    assert_eq!(*collector.problems.lock().unwrap(), expected);
     let closed = as_nobody(|| {
         scan(
             &temp.path().join("closed"),
             &options(&Filter::new(), 1),
-            &ear,
+            &collector,
         )
         .err()
         .unwrap()
@@ -336,7 +341,7 @@ fn other_file_systems_stay_empty_on_request() {
     let filter = Filter::new();
     let mut here = options(&filter, 2);
     here.one_file_system = true;
-    let one = scan(temp.path(), &here, &Ear::default()).unwrap();
+    let one = scan(temp.path(), &here, &ProblemCollector::default()).unwrap();
     let all = scan_plain(temp.path(), 2);
     let mut text = Vec::new();
     let read = all
@@ -440,23 +445,23 @@ fn changes_after_the_scan_are_noticed() {
 fn bad_sources_and_cancellation_are_errors() {
     let temp = tempfile::tempdir().unwrap();
     std::fs::write(temp.path().join("file"), b"").unwrap();
-    let (filter, ear) = (Filter::new(), Ear::default());
-    let kind = |path: &Path, ear: &Ear| {
-        scan(path, &options(&filter, 1), ear)
+    let (filter, collector) = (Filter::new(), ProblemCollector::default());
+    let kind = |path: &Path, collector: &ProblemCollector| {
+        scan(path, &options(&filter, 1), collector)
             .err()
             .map(|e| e.kind())
     };
     assert_eq!(
-        kind(&temp.path().join("none"), &ear),
+        kind(&temp.path().join("none"), &collector),
         Some(ErrorKind::NotFound)
     );
     assert_eq!(
-        kind(&temp.path().join("file"), &ear),
+        kind(&temp.path().join("file"), &collector),
         Some(ErrorKind::Invalid)
     );
-    let cancelled = Ear {
+    let cancelled = ProblemCollector {
         cancels: true,
-        ..Ear::default()
+        ..ProblemCollector::default()
     };
     // The walk may end before the first check. Repeat often enough to show a race.
     for _ in 0..200 {
@@ -465,7 +470,7 @@ fn bad_sources_and_cancellation_are_errors() {
     make_forest(temp.path());
     assert_eq!(kind(temp.path(), &cancelled), Some(ErrorKind::Invalid));
     assert_eq!(
-        scan(temp.path(), &options(&filter, 5000), &ear)
+        scan(temp.path(), &options(&filter, 5000), &collector)
             .err()
             .map(|e| e.kind()),
         Some(ErrorKind::Limit)

@@ -170,7 +170,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         // The last child of a directory releases it, so that its descriptor can be closed.
         drop(parent_fd);
         let fd = match opened {
-            Ok(fd) => self.walk.opened(fd),
+            Ok(fd) => self.walk.count_open(fd),
             Err(error) => return Err((Arc::new(node), error)),
         };
         node.fd = Arc::downgrade(&fd);
@@ -184,7 +184,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         let node = Arc::new(node);
         match self.list(&fd.fd, &node, number) {
             Ok(Some((names, next_number))) => {
-                let fd = self.walk.keep(fd);
+                let fd = self.walk.keep_open(fd);
                 self.walk.put(Frame {
                     node,
                     fd,
@@ -238,7 +238,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             }
         };
         self.examine(dir.as_fd(), first, dev, &prefix, node);
-        self.shard.settle(first);
+        self.shard.sort_and_dedup(first);
         let children = self.number_children(first);
         let count = self.shard.entries.len() - first;
         self.shard.dirs.push(RawDir {
@@ -306,11 +306,13 @@ impl<'w, 'a> Worker<'w, 'a> {
                 Ok(stat) => {
                     let is_dir = stat.kind == FileKind::Directory;
                     let ScanOptions {
-                        filter, left_out, ..
+                        filter,
+                        omitted_inodes,
+                        ..
                     } = *self.walk.options;
                     let is_excluded = ask_filter
                         && filter.excludes(&node.rules, &[prefix, &name].concat(), is_dir);
-                    if is_excluded || left_out.contains(&(stat.dev, stat.ino)) {
+                    if is_excluded || omitted_inodes.contains(&(stat.dev, stat.ino)) {
                         continue;
                     }
                     let path = || [prefix, &name].concat();
@@ -441,9 +443,9 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
         let Some(base) = u32::try_from(count)
             .ok()
-            .and_then(|count| self.walk.take_numbers(count))
+            .and_then(|count| self.walk.reserve_numbers(count))
         else {
-            self.walk.exceed();
+            self.walk.fail_too_many();
             return None;
         };
         let mut children = Vec::new();

@@ -12,7 +12,7 @@ const CALL_STEPS_MAX: u64 = 100_000_000;
 /// Additional steps for each entry that `order` sorts.
 const ENTRY_STEPS_MAX: u64 = 100_000;
 /// Steps between two checks of the limit.
-const STEPS_AT_ONCE: u32 = 10_000;
+const STEPS_PER_CHECK: u32 = 10_000;
 /// Functions removed from the base library: they load other code, reveal state that differs between
 /// runs, write to the terminal, or catch the error that ends an endless call.
 const FORBIDDEN: [&str; 9] = [
@@ -248,16 +248,16 @@ fn restrict(lua: &Lua, memory_len: u64, steps: &Arc<AtomicU64>) -> mlua::Result<
         math.raw_remove(word)?;
     }
     lua.set_memory_limit(usize::try_from(memory_len).unwrap_or(usize::MAX))?;
-    let left = steps.clone();
-    let every = HookTriggers::new().every_nth_instruction(STEPS_AT_ONCE);
+    let remaining_steps = steps.clone();
+    let every = HookTriggers::new().every_nth_instruction(STEPS_PER_CHECK);
     lua.set_hook(every, move |_, _| {
-        let before = left.load(Ordering::Relaxed);
-        left.store(
-            before.saturating_sub(STEPS_AT_ONCE.into()),
+        let before = remaining_steps.load(Ordering::Relaxed);
+        remaining_steps.store(
+            before.saturating_sub(STEPS_PER_CHECK.into()),
             Ordering::Relaxed,
         );
         match before {
-            0 => Err(mlua::Error::runtime("it takes too many steps")),
+            0 => Err(mlua::Error::runtime("the call takes too many steps")),
             _ => Ok(VmState::Continue),
         }
     })

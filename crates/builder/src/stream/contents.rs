@@ -15,7 +15,7 @@ use std::path::Path;
 use weald_format::{ContentId, Result};
 
 /// Bytes of a long content that are processed at once.
-const PIECE_LEN: u64 = 1 << 20;
+const READ_LEN: u64 = 1 << 20;
 
 /// Result of writing the contents of a stream.
 pub struct Stored {
@@ -38,7 +38,7 @@ pub fn write_contents(
     plan: &Plan,
     options: &BuildOptions,
     target: &Path,
-    teller: &mut Teller<'_>,
+    reporter: &mut Teller<'_>,
 ) -> Result<Stored> {
     let total_len = source.size().data_len;
     let opened = OpenedAll::open(target, false, options, plan.threads)?;
@@ -49,22 +49,24 @@ pub fn write_contents(
     let writer = ContentWriter::new(image, metadata, plan, total_len, &spool_dir, &before, None)?;
     let mut store = Store {
         writer,
-        teller,
+        reporter,
         buffer: Vec::new(),
         file_len: 0,
         dedup_len: 0,
     };
     source.contents(&mut store)?;
     let (file_len, dedup_len) = (store.file_len, store.dedup_len);
-    let Store { writer, teller, .. } = store;
-    teller.begin(crate::watch::Stage::Compress, 0);
-    let mut tell = |left: u64, written_len| {
-        teller.read_total = left.max(teller.read_total);
-        let done = teller.read_total - left;
-        teller.tell(0, done - teller.read_len.min(done), written_len)
+    let Store {
+        writer, reporter, ..
+    } = store;
+    reporter.begin(crate::watch::Stage::Compress, 0);
+    let mut on_progress = |remaining_len: u64, written_len| {
+        reporter.read_total = remaining_len.max(reporter.read_total);
+        let done = reporter.read_total - remaining_len;
+        reporter.advance(0, done - reporter.read_len.min(done), written_len)
     };
     Ok(Stored {
-        contents: writer.finish(options.block_len, &[], &mut tell)?,
+        contents: writer.finish(options.block_len, &[], &mut on_progress)?,
         file_len,
         dedup_len,
     })
@@ -72,7 +74,7 @@ pub fn write_contents(
 
 struct Store<'a, 't, 'w> {
     writer: ContentWriter<'w>,
-    teller: &'a mut Teller<'t>,
+    reporter: &'a mut Teller<'t>,
     buffer: Vec<u8>,
     file_len: u64,
     dedup_len: u64,
@@ -89,7 +91,8 @@ impl ContentStore for Store<'_, '_, '_> {
             true => self.store_whole(body, &layout)?,
             false => self.store_long(body, &layout)?,
         };
-        self.teller.tell(1, layout.len, self.writer.written_len())?;
+        self.reporter
+            .advance(1, layout.len, self.writer.written_len())?;
         Ok(id)
     }
 }
@@ -142,7 +145,7 @@ impl Store<'_, '_, '_> {
                     store.writer.begin(piece);
                 }
                 store.writer.data(piece)?;
-                store.teller.tell(0, 0, store.writer.written_len())
+                store.reporter.advance(0, 0, store.writer.written_len())
             })?;
         }
         self.writer.hole(layout.len - at)?;
@@ -158,7 +161,7 @@ impl Store<'_, '_, '_> {
         let mut piece = std::mem::take(&mut self.buffer);
         let mut at = run.start;
         while at < run.end {
-            piece.resize((run.end - at).min(PIECE_LEN) as usize, 0);
+            piece.resize((run.end - at).min(READ_LEN) as usize, 0);
             body.read(at, &mut piece)?;
             visit(self, &piece)?;
             at += piece.len() as u64;

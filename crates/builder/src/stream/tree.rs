@@ -38,7 +38,7 @@ pub fn write_tree(
     (image, metadata): (&mut ImageWriter, &mut MetadataWriter),
     rules: &Rules<'_>,
     threads: usize,
-    teller: &mut Teller<'_>,
+    reporter: &mut Teller<'_>,
 ) -> Result<Emitted> {
     let entry_count = source.size().entry_count;
     let root = source.root()?;
@@ -47,7 +47,7 @@ pub fn write_tree(
         image: &mut *image,
         metadata: &mut *metadata,
     };
-    if let Some(summary) = write_walk(source, &mut out, rules, entry_count, teller)? {
+    if let Some(summary) = write_walk(source, &mut out, rules, entry_count, reporter)? {
         metadata.finish(image)?;
         let tree_digest = TreeHasher::new(&summary.root_digest).finish();
         return Ok(Emitted {
@@ -55,31 +55,33 @@ pub fn write_tree(
             tree_digest,
         });
     }
-    let trial = |source: &mut dyn TreeSource, mtime_inside, teller: &mut Teller<'_>| {
+    let trial = |source: &mut dyn TreeSource, mtime_inside, reporter: &mut Teller<'_>| {
         let mut image = ImageWriter::begin(Sink::Count)?;
         let mut metadata = MetadataWriter::new(3);
-        metadata.share_out(threads);
+        metadata.encode_with(threads);
         let out = Out {
             image: &mut image,
             metadata: &mut metadata,
         };
-        let count = teller.entry_count;
-        let mut sink = Sinking::new(out, rules, root, mtime_inside, entry_count, teller)?;
-        sink.left = TRIAL_COUNT;
+        let count = reporter.entry_count;
+        let mut sink = TreeSinkWriter::new(out, rules, root, mtime_inside, entry_count, reporter)?;
+        sink.remaining_count = TRIAL_COUNT;
         source.tree(&mut sink)?;
         sink.finish()?;
         metadata.finish(&mut image)?;
-        teller.entry_count = count;
+        reporter.entry_count = count;
         Ok::<u64, Error>(image.position())
     };
     let mtime_inside = source.size().has_one_mtime
-        || trial(source, true, teller)? <= trial(source, false, teller)?;
-    teller.entry_count = 0;
+        || trial(source, true, reporter)? <= trial(source, false, reporter)?;
+    reporter.entry_count = 0;
     let out = Out { image, metadata };
-    let mut sink = Sinking::new(out, rules, root, mtime_inside, entry_count, teller)?;
+    let mut sink = TreeSinkWriter::new(out, rules, root, mtime_inside, entry_count, reporter)?;
     source.tree(&mut sink)?;
-    if !sink.is_whole() {
-        return Err(Error::invalid("the stream ended before its tree did"));
+    if !sink.is_complete() {
+        return Err(Error::invalid(
+            "the source ended its tree before all directories came",
+        ));
     }
     let summary = sink.finish()?;
     let mut hasher = TreeHasher::new(&summary.root_digest);
@@ -95,13 +97,13 @@ pub fn write_tree(
 }
 
 /// A directory of which not all entries are written yet, because a subdirectory is still to come.
-struct Held {
+struct PendingDirectory {
     text: Vec<u8>,
-    entries: Vec<HeldEntry>,
+    entries: Vec<PendingEntry>,
     next: usize,
 }
 
-struct HeldEntry {
+struct PendingEntry {
     name: Range<usize>,
     target: Range<usize>,
     kind: FileKind,
@@ -112,7 +114,7 @@ struct HeldEntry {
     link: LinkInfo,
 }
 
-impl Held {
+impl PendingDirectory {
     fn new(entries: &[StreamEntry<'_>]) -> Self {
         let mut text = Vec::new();
         let mut put = |bytes: &[u8]| {
@@ -122,7 +124,7 @@ impl Held {
         };
         let entries = entries
             .iter()
-            .map(|e| HeldEntry {
+            .map(|e| PendingEntry {
                 name: put(e.name),
                 target: put(e.target),
                 kind: e.kind,
@@ -156,38 +158,38 @@ impl Held {
 }
 
 /// Takes the tree top-down and writes it bottom-up.
-struct Sinking<'s, 'a> {
+struct TreeSinkWriter<'s, 'a> {
     out: Out<'s>,
     rules: &'s Rules<'a>,
-    teller: &'s mut dyn Telling,
+    reporter: &'s mut dyn CountEntries,
     writer: TreeWriter,
     /// Directories on the current path; the first is a holder of the root alone.
-    held: Vec<Held>,
+    open_dirs: Vec<PendingDirectory>,
     /// mtimes in the order of name numbers; `None` if they go into the entries.
     times: Option<TimesWriter>,
     /// Entries still to be taken; a trial ends at 0.
-    left: u64,
+    remaining_count: u64,
 }
 
 /// Counts entries for progress reports.
-trait Telling {
+trait CountEntries {
     fn count(&mut self, entries: u64, written_len: u64) -> Result<()>;
 }
 
-impl Telling for Teller<'_> {
+impl CountEntries for Teller<'_> {
     fn count(&mut self, entries: u64, written_len: u64) -> Result<()> {
-        self.tell(entries, 0, written_len)
+        self.advance(entries, 0, written_len)
     }
 }
 
-impl<'s, 'a> Sinking<'s, 'a> {
+impl<'s, 'a> TreeSinkWriter<'s, 'a> {
     fn new(
         mut out: Out<'s>,
         rules: &'s Rules<'a>,
         root: &StreamEntry<'_>,
         mtime_inside: bool,
         entry_count: u64,
-        teller: &'s mut dyn Telling,
+        reporter: &'s mut dyn CountEntries,
     ) -> Result<Self> {
         let mask = mask_of(mtime_inside, false, false, false);
         let times = match mtime_inside {
@@ -203,24 +205,24 @@ impl<'s, 'a> Sinking<'s, 'a> {
         Ok(Self {
             out,
             rules,
-            teller,
+            reporter,
             writer,
-            held: vec![Held::new(std::slice::from_ref(root))],
+            open_dirs: vec![PendingDirectory::new(std::slice::from_ref(root))],
             times,
-            left: u64::MAX,
+            remaining_count: u64::MAX,
         })
     }
 
     /// Whether all announced directories have come.
-    fn is_whole(&self) -> bool {
-        self.held.len() == 1 && self.held[0].next == 1
+    fn is_complete(&self) -> bool {
+        self.open_dirs.len() == 1 && self.open_dirs[0].next == 1
     }
 
     /// Writes entries up to the next subdirectory, whose entries are still to come, and closes
     /// finished directories.
-    fn go_on(&mut self) -> Result<()> {
-        let mut depth = self.held.len();
-        while let Some(top) = self.held.last_mut() {
+    fn write_to_next_subdirectory(&mut self) -> Result<()> {
+        let mut depth = self.open_dirs.len();
+        while let Some(top) = self.open_dirs.last_mut() {
             match top.entry(top.next) {
                 Some(entry) if entry.kind == FileKind::Directory => return Ok(()),
                 Some(entry) => {
@@ -230,9 +232,9 @@ impl<'s, 'a> Sinking<'s, 'a> {
                 }
                 None if depth == 1 => return Ok(()),
                 None => {
-                    self.held.pop();
+                    self.open_dirs.pop();
                     depth -= 1;
-                    self.leave()?;
+                    self.close_subdirectory()?;
                 }
             }
         }
@@ -240,8 +242,8 @@ impl<'s, 'a> Sinking<'s, 'a> {
     }
 
     /// Writes the entry of a subdirectory that is complete, in the last held directory.
-    fn leave(&mut self) -> Result<()> {
-        if let Some(top) = self.held.last_mut()
+    fn close_subdirectory(&mut self) -> Result<()> {
+        if let Some(top) = self.open_dirs.last_mut()
             && let Some(entry) = top.entry(top.next)
         {
             self.writer
@@ -263,14 +265,14 @@ impl<'s, 'a> Sinking<'s, 'a> {
 
     /// Closes directories that did not come whole (in a trial), and writes the rest.
     fn finish(mut self) -> Result<TreeSummary> {
-        while self.held.len() > 1 {
-            self.held.pop();
-            self.leave()?;
+        while self.open_dirs.len() > 1 {
+            self.open_dirs.pop();
+            self.close_subdirectory()?;
         }
-        if self.held[0].next == 0 {
+        if self.open_dirs[0].next == 0 {
             // The stream had not even a root directory.
             self.writer.enter();
-            self.leave()?;
+            self.close_subdirectory()?;
         }
         if let Some(times) = self.times {
             times.finish(&mut self.out)?;
@@ -279,28 +281,30 @@ impl<'s, 'a> Sinking<'s, 'a> {
     }
 }
 
-impl TreeSink for Sinking<'_, '_> {
+impl TreeSink for TreeSinkWriter<'_, '_> {
     fn directory(&mut self, entries: &[StreamEntry<'_>]) -> Result<bool> {
-        if self.is_whole() {
-            return Err(Error::invalid("more directories than were named"));
+        if self.is_complete() {
+            return Err(Error::invalid(
+                "the source handed over more directories than it announced",
+            ));
         }
         self.add_times(entries)?;
         self.writer.enter();
         match entries.iter().any(|e| e.kind == FileKind::Directory) {
-            true => self.held.push(Held::new(entries)),
+            true => self.open_dirs.push(PendingDirectory::new(entries)),
             false => {
                 for entry in entries {
                     self.writer
                         .add(&mut self.out, &self.rules.new_entry(entry))?;
                 }
-                self.leave()?;
+                self.close_subdirectory()?;
             }
         }
-        self.go_on()?;
+        self.write_to_next_subdirectory()?;
         let count = entries.len() as u64;
-        self.left = self.left.saturating_sub(count);
-        self.teller.count(count, self.out.image.position())?;
-        Ok(self.left > 0)
+        self.remaining_count = self.remaining_count.saturating_sub(count);
+        self.reporter.count(count, self.out.image.position())?;
+        Ok(self.remaining_count > 0)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::tree_writer::{Out, TreeSummary, TreeWriter, mask_of};
 use weald_format::{Error, Result};
 
 /// Entries between two progress reports and memory checks.
-const TELL_COUNT: u64 = 1 << 12;
+const ENTRIES_PER_CHECK: u64 = 1 << 12;
 
 /// Calls `source` for its tree as a walk and writes it; `None` if the source has no walk.
 ///
@@ -18,7 +18,7 @@ pub fn write_walk(
     out: &mut Out<'_>,
     rules: &Rules<'_>,
     entry_count: u64,
-    teller: &mut Teller<'_>,
+    reporter: &mut Teller<'_>,
 ) -> Result<Option<TreeSummary>> {
     let root = source.root()?;
     // A single mtime takes almost no space in the entries and makes no two directories differ.
@@ -29,52 +29,54 @@ pub fn write_walk(
     );
     writer.limit_known(rules.known_len());
     writer.enter();
-    let mut sink = Walking {
+    let mut sink = WalkWriter {
         writer,
         out,
         rules,
-        teller,
+        reporter,
         depth: 1,
         count: 0,
-        counted: 0,
+        reported_count: 0,
     };
     if !source.walk(&mut sink)? {
         return Ok(None);
     }
     if sink.depth != 1 {
-        return Err(Error::invalid("a walk ended below the root"));
+        return Err(Error::invalid(
+            "the source ended its walk inside a directory",
+        ));
     }
     sink.leave(&root.entry())?;
     sink.writer.finish(sink.out).map(Some)
 }
 
-struct Walking<'s, 'o, 'r, 't> {
+struct WalkWriter<'s, 'o, 'r, 't> {
     writer: TreeWriter,
     out: &'s mut Out<'o>,
     rules: &'s Rules<'r>,
-    teller: &'s mut Teller<'t>,
+    reporter: &'s mut Teller<'t>,
     /// Number of open directories.
     depth: u64,
     count: u64,
     /// Entries already reported.
-    counted: u64,
+    reported_count: u64,
 }
 
-impl Walking<'_, '_, '_, '_> {
+impl WalkWriter<'_, '_, '_, '_> {
     fn count(&mut self) -> Result<()> {
         self.count += 1;
-        let new = self.count - self.counted;
-        if new < TELL_COUNT {
+        let new = self.count - self.reported_count;
+        if new < ENTRIES_PER_CHECK {
             return Ok(());
         }
-        self.counted = self.count;
+        self.reported_count = self.count;
         self.rules
             .check(self.writer.open_entry_count(), self.depth)?;
-        self.teller.tell(new, 0, self.out.image.position())
+        self.reporter.advance(new, 0, self.out.image.position())
     }
 }
 
-impl WalkSink for Walking<'_, '_, '_, '_> {
+impl WalkSink for WalkWriter<'_, '_, '_, '_> {
     fn entry(&mut self, entry: &StreamEntry<'_>) -> Result<()> {
         self.writer.add(self.out, &self.rules.new_entry(entry))?;
         self.count()

@@ -5,10 +5,10 @@ use weald_format::entries::{EntryBlock, EntryFields, EntryKind};
 use weald_format::{Digest, Timestamp};
 
 /// Returns the fields of a stored entry, and the mask of its times.
-pub fn stored_fields(block: &EntryBlock, place: usize) -> (EntryFields, u8) {
-    let kind = block.kind(place);
+pub fn stored_fields(block: &EntryBlock, index: usize) -> (EntryFields, u8) {
+    let kind = block.kind(index);
     let mut mask = 0;
-    let times = [0, 1, 2, 3].map(|which| match block.time(which, place) {
+    let times = [0, 1, 2, 3].map(|which| match block.time(which, index) {
         Some(time) => {
             mask |= 1 << which;
             time
@@ -17,15 +17,15 @@ pub fn stored_fields(block: &EntryBlock, place: usize) -> (EntryFields, u8) {
     });
     let fields = EntryFields {
         kind,
-        attributes: block.attributes(place),
-        xattrs: block.xattrs(place),
-        nlink: block.nlink(place),
-        link_back: block.link_back(place),
+        attributes: block.attributes(index),
+        xattrs: block.xattrs(index),
+        nlink: block.nlink(index),
+        link_back: block.link_back(index),
         times,
         // The body of a symlink is only the offset of its target in the block.
         body: match kind {
             EntryKind::Symlink => 0,
-            _ => block.body(place),
+            _ => block.body(index),
         },
     };
     (fields, mask)

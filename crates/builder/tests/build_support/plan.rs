@@ -105,7 +105,7 @@ impl Plan {
         others
             .iter()
             .chain(dirs.iter().rev())
-            .for_each(|item| settle(root, item, &mut rng));
+            .for_each(|item| set_attributes(root, item, &mut rng));
         let root_fd = weald_sys::open_dir(root).unwrap();
         weald_sys::chmod_fd(&root_fd, 0o755).unwrap();
         let mtime = Some(Timestamp {
@@ -145,7 +145,7 @@ fn make_item(root: &Path, item: &Item) {
     }
 }
 
-fn settle(root: &Path, item: &Item, rng: &mut Rng) {
+fn set_attributes(root: &Path, item: &Item, rng: &mut Rng) {
     let (dir, name) = (weald_sys::open_dir(root).unwrap(), item.path.as_bytes());
     weald_sys::chown_at(&dir, name, item.owner.0, item.owner.1).unwrap();
     if !matches!(item.kind, Kind::Symlink(_)) {
