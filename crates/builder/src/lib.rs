@@ -1,49 +1,41 @@
 //! The builder: turns a source tree into a sealed image.
 //!
-//! The stages are scan, read, share, segment, compress, emit. They write the same bytes for any
-//! number of threads, within a memory budget. [`build_image`] calls them; every stage is a module
-//! of its own.
+//! The image has the same bytes for any number of threads, and the build keeps within a memory
+//! budget. The modules, in the order in which data flows:
+//!
+//! 1. `options` says what to pack and how: rules, scripts, levels.
+//! 2. `scan` walks the source into a compact tree in memory, and opens its files.
+//! 3. `order` decides in which order files are read.
+//! 4. `read` reads and hashes files with threads, and finds recipes for compressed data in them.
+//! 5. `dedup` drops contents that the image, or an image that it refers to, has already.
+//! 6. `segment` finds repeats inside the others, and cuts the fresh bytes into blocks.
+//! 7. `compress` turns blocks into records.
+//! 8. `write` writes the records, then the directories, and seals the image.
+//! 9. `pipeline` calls these stages: [`build_image`], [`stream::build_stream`],
+//!    [`rewrite_image`], [`recover_image`].
+//!
+//! Each stage hands its results to the next. All of them use `threads`, and report to the caller
+//! through `progress`.
 #![forbid(unsafe_code)]
 
-mod changes;
-mod cluster;
 mod compress;
-mod contents;
-mod dictionary;
-mod earlier;
-mod emit;
-pub mod filter;
-mod history;
-mod image_writer;
-mod known_dirs;
-mod machine;
-mod match_table;
-mod metadata;
-pub mod mode;
+mod dedup;
 mod options;
 mod order;
 mod pipeline;
-mod plan;
-mod prior;
+mod progress;
 mod read;
-mod recode;
-mod recover;
-mod report;
-mod rewrite;
 pub mod scan;
-pub mod script;
 mod segment;
-mod source;
-pub mod stream;
 mod threads;
-mod times;
-mod tree_writer;
-mod watch;
+mod write;
 
 pub use options::{AddAt, BuildOptions, Categories, MtimeRule, Order};
-pub use pipeline::{build_from_image, build_image};
-pub use recover::{Recovered, recover_image};
-pub use rewrite::{RewriteOptions, RewriteReport, rewrite_image};
-pub use watch::{Changes, Problem, Progress, Report, Silent, Stage, Watch};
+pub use options::{filter, mode, script};
+pub use pipeline::build::{build_from_image, build_image};
+pub use pipeline::recover::{Recovered, recover_image};
+pub use pipeline::rewrite::{RewriteOptions, RewriteReport, rewrite_image};
+pub use pipeline::stream;
+pub use progress::{Changes, Problem, Progress, Report, Silent, Stage, Watch};
 pub use weald_codec::CodecSpec;
 pub use weald_io::TargetKind;

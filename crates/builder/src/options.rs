@@ -1,8 +1,12 @@
 //! Options of a build: everything that decides about the content of an image.
 
-use crate::filter::Filter;
-use crate::mode::ModeRule;
-use crate::script::Script;
+pub mod filter;
+pub mod mode;
+pub mod script;
+
+use crate::options::filter::Filter;
+use crate::options::mode::ModeRule;
+use crate::options::script::Script;
 use std::path::PathBuf;
 use std::sync::Arc;
 use weald_codec::CodecSpec;

@@ -2,11 +2,11 @@
 
 mod nilsimsa;
 
+use crate::options::script::{Candidate, Script};
 use crate::options::{BuildOptions, Order};
-use crate::read::Job;
+use crate::progress::Watch;
+use crate::read::readers::Job;
 use crate::scan::ScannedTree;
-use crate::script::{Candidate, Script};
-use crate::watch::Watch;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weald_format::{Error, FileKind, Result};

@@ -20,6 +20,7 @@ mod merge;
 mod open;
 mod queue;
 mod shard;
+pub mod source;
 mod tree;
 mod walk;
 
@@ -27,8 +28,8 @@ mod walk;
 mod tests;
 
 use crate::Watch;
-use crate::filter::Filter;
-use crate::script::{Candidate, Script};
+use crate::options::filter::Filter;
+use crate::options::script::{Candidate, Script};
 use std::path::Path;
 use weald_format::{Attributes, Error, ErrorKind, FileKind, Result, Timestamp};
 
@@ -91,7 +92,7 @@ impl ScanOptions<'_> {
 /// is no such regular file.
 ///
 /// # Errors
-/// `Io` if it cannot be read, is a symlink, or is longer than [`crate::filter::DIR_FILE_LEN_MAX`]
+/// `Io` if it cannot be read, is a symlink, or is longer than [`crate::options::filter::DIR_FILE_LEN_MAX`]
 /// bytes.
 pub fn read_dir_rules(dir: &Path, name: &[u8]) -> Result<Option<Vec<u8>>> {
     match weald_sys::open_dir(dir) {

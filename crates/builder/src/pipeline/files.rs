@@ -1,18 +1,18 @@
 //! Processes the files of a build: threads read them, and their contents are written in order.
 
-use super::Build;
-use crate::contents::{ContentSummary, ContentWriter};
-use crate::dictionary;
-use crate::emit::FileState;
-use crate::image_writer::ImageWriter;
-use crate::metadata::MetadataWriter;
-use crate::plan::Plan;
-use crate::prior::Before;
-use crate::read::{Handed, Job, Loaded, Readers, WHOLE_LEN_MAX};
-use crate::recode::{MAGIC_LEN, Recoder, is_archive};
+use super::build::Build;
+use crate::compress::dictionary;
+use crate::dedup::contents::{ContentSummary, ContentWriter};
+use crate::dedup::starting_images::Before;
+use crate::pipeline::plan::Plan;
+use crate::progress::{Problem, Stage};
+use crate::read::readers::{Handed, Job, Loaded, Readers, WHOLE_LEN_MAX};
+use crate::read::recode::{MAGIC_LEN, Recoder, is_archive};
 use crate::scan::{EntryNo, ScannedTree};
 use crate::threads::start;
-use crate::watch::{Problem, Stage};
+use crate::write::emit::FileState;
+use crate::write::image_writer::ImageWriter;
+use crate::write::metadata::MetadataWriter;
 use std::collections::HashMap;
 use std::path::Path;
 use weald_format::{Error, FileKind, Result};

@@ -1,12 +1,12 @@
 //! Files that are too long for memory: the builder streams them piece by piece.
 
-use super::Build;
-use crate::contents::ContentWriter;
-use crate::emit::FileState;
-use crate::read::Job;
-use crate::recode::{self, pcm};
-use crate::source::{Layout, SourceFile};
-use crate::watch::Stage;
+use super::build::Build;
+use crate::dedup::contents::ContentWriter;
+use crate::progress::Stage;
+use crate::read::readers::Job;
+use crate::read::recode::{self, pcm};
+use crate::scan::source::{Layout, SourceFile};
+use crate::write::emit::FileState;
 use std::ops::Range;
 use weald_format::{ContentId, Digest, Error, Result};
 

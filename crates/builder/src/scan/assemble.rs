@@ -7,7 +7,7 @@ use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use super::tree::{Dir, LinkGroups, ScannedTree, Texts};
 use super::walk::Walked;
 use crate::Problem;
-use crate::source::{IMAGE_DEV, Origin};
+use crate::scan::source::{IMAGE_DEV, Origin};
 use std::collections::HashMap;
 use std::hash::Hash;
 use weald_format::limits::DEPTH_MAX;

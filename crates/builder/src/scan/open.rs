@@ -1,7 +1,7 @@
 //! Opens scanned files for reading.
 
 use super::{EntryNo, ScannedTree};
-use crate::source::{Origin, SourceFile};
+use crate::scan::source::{Origin, SourceFile};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

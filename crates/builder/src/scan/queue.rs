@@ -6,7 +6,7 @@
 
 use super::ScanOptions;
 use super::shard::NOT_ENTERED;
-use crate::filter::DirRules;
+use crate::options::filter::DirRules;
 use crate::{Progress, Stage, Watch};
 use parking_lot::{Condvar, Mutex};
 use std::io;

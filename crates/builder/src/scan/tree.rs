@@ -1,7 +1,7 @@
 //! The scanned tree: all facts about each entry, by number.
 
 use super::shard::{Entry, MoreTimes, NONE};
-use crate::source::Origin;
+use crate::scan::source::Origin;
 use std::collections::HashMap;
 use weald_format::{Attributes, ContentId, FileKind, Times, Timestamp, Xattr, XattrSet};
 

@@ -4,9 +4,9 @@
 use super::ScanOptions;
 use super::queue::{Done, Frame, Node, Task, Walk, path_of};
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
-use crate::filter::{DIR_FILE_LEN_MAX, DirRules};
-use crate::script::Script;
-use crate::source::Origin;
+use crate::options::filter::{DIR_FILE_LEN_MAX, DirRules};
+use crate::options::script::Script;
+use crate::scan::source::Origin;
 use crate::threads::start;
 use crate::{Problem, Watch};
 use std::io::{self, Read};

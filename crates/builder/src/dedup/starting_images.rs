@@ -4,11 +4,11 @@
 //! No index of them is stored. The build computes digests and samples anew from the bytes, and
 //! verifies all of those against their digests, so that a new tree never builds on damage.
 
-use crate::contents::CATEGORIES;
-use crate::earlier::Place;
+use crate::compress::record_history::Place;
+use crate::dedup::contents::CATEGORIES;
 use crate::options::BuildOptions;
-use crate::plan::Plan;
-use crate::read::WHOLE_LEN_MAX;
+use crate::pipeline::plan::Plan;
+use crate::read::readers::WHOLE_LEN_MAX;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

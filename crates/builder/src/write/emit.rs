@@ -1,12 +1,12 @@
 //! Writes the tree of a scanned source, directory by directory.
 
-use crate::contents::ContentTable;
-use crate::image_writer::{ImageWriter, Sink};
-use crate::metadata::MetadataWriter;
+use crate::dedup::contents::ContentTable;
 use crate::options::BuildOptions;
 use crate::scan::{DirNo, EntryNo, ScannedTree};
-use crate::times::TimesWriter;
-use crate::tree_writer::{Body, LinkInfo, NewEntry, Out, TreeSummary, TreeWriter, mask_of};
+use crate::write::image_writer::{ImageWriter, Sink};
+use crate::write::metadata::MetadataWriter;
+use crate::write::times::TimesWriter;
+use crate::write::tree_writer::{Body, LinkInfo, NewEntry, Out, TreeSummary, TreeWriter, mask_of};
 use weald_format::container::RecordType;
 use weald_format::entries::EntryKind;
 use weald_format::limits::ITEMS_PER_PAGE;

@@ -3,7 +3,7 @@
 
 use super::tree::Rules;
 use super::{StreamEntry, Teller, TreeSource, WalkSink};
-use crate::tree_writer::{Out, TreeSummary, TreeWriter, mask_of};
+use crate::write::tree_writer::{Out, TreeSummary, TreeWriter, mask_of};
 use weald_format::{Error, Result};
 
 /// Entries between two progress reports and memory checks.

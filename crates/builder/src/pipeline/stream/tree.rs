@@ -2,14 +2,14 @@
 
 use super::walk::write_walk;
 use super::{StreamEntry, Teller, TreeSink, TreeSource};
-use crate::contents::ContentTable;
-use crate::emit::{Emitted, LinkPages};
-use crate::image_writer::{ImageWriter, Sink};
-use crate::metadata::MetadataWriter;
+use crate::dedup::contents::ContentTable;
 use crate::options::BuildOptions;
-use crate::plan::TreeSize;
-use crate::times::TimesWriter;
-use crate::tree_writer::{Body, LinkInfo, NewEntry, Out, TreeSummary, TreeWriter, mask_of};
+use crate::pipeline::plan::TreeSize;
+use crate::write::emit::{Emitted, LinkPages};
+use crate::write::image_writer::{ImageWriter, Sink};
+use crate::write::metadata::MetadataWriter;
+use crate::write::times::TimesWriter;
+use crate::write::tree_writer::{Body, LinkInfo, NewEntry, Out, TreeSummary, TreeWriter, mask_of};
 use std::ops::Range;
 use weald_format::entries::EntryKind;
 use weald_format::tree_digest::TreeHasher;

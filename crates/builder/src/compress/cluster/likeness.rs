@@ -1,6 +1,6 @@
 //! Finds pieces of data that resemble each other, and an order in which they are adjacent.
 
-use crate::match_table::GEAR;
+use crate::segment::match_table::GEAR;
 
 /// Bits by which each byte shifts the hash, so that it covers the last 21 bytes. Data with
 /// differences every few dozen bytes has no longer strings in common.

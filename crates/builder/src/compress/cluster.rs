@@ -9,7 +9,7 @@
 mod extents;
 mod likeness;
 
-use crate::plan::Plan;
+use crate::pipeline::plan::Plan;
 use extents::ExtentSpool;
 use likeness::{FEATURES_MAX, Feature};
 use std::collections::VecDeque;
@@ -378,7 +378,7 @@ impl Stream {
 mod tests {
     use super::*;
     use crate::options::BuildOptions;
-    use crate::plan::TreeSize;
+    use crate::pipeline::plan::TreeSize;
     use std::collections::BTreeMap;
     use weald_testkit::Rng;
 

@@ -1,11 +1,11 @@
 //! Writes the same tree in other blocks. Extents count raw bytes of streams, so codec and block
 //! size affect only data records and the index; everything else is copied unchanged.
 
-use crate::compress::{Compressors, Dictionaries, Target};
-use crate::image_writer::{ImageWriter, Outgoing, Sink};
+use crate::compress::compressors::{Compressors, Dictionaries, Target};
 use crate::options::{BuildOptions, block_len_of, validate_block_len, validate_codec};
-use crate::plan;
-use crate::watch::{Progress, Stage, Watch};
+use crate::pipeline::plan;
+use crate::progress::{Progress, Stage, Watch};
+use crate::write::image_writer::{ImageWriter, Outgoing, Sink};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,18 +1,18 @@
 //! The memory plan divides `--memory` between the stages of a build. The build refuses a budget
 //! that it cannot keep; it never exceeds the budget.
 
-use crate::cluster;
-use crate::compress::Compressors;
-use crate::contents::CATEGORIES;
-use crate::dictionary;
-use crate::filter::DIR_RULES_LEN_MAX;
-use crate::metadata;
+use crate::compress::cluster;
+use crate::compress::compressors::Compressors;
+use crate::compress::dictionary;
+use crate::dedup::contents::CATEGORIES;
+use crate::options::filter::DIR_RULES_LEN_MAX;
 use crate::options::{BuildOptions, Categories};
 use crate::order;
-use crate::read::WHOLE_LEN_MAX;
-use crate::recode;
+use crate::progress::Watch;
+use crate::read::readers::WHOLE_LEN_MAX;
+use crate::read::recode;
 use crate::scan::ScannedTree;
-use crate::watch::Watch;
+use crate::write::metadata;
 use weald_codec::CodecSpec;
 use weald_format::{Error, Result};
 

@@ -6,10 +6,10 @@
 //! the builder stops waiting when the time is up or the build is interrupted. A thread that still
 //! runs then is abandoned; it ends with the process.
 
-mod machine;
+mod interpreter;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use machine::{Answer, Entry, Machine, Request};
+use interpreter::{Answer, Entry, Machine, Request};
 use std::fmt;
 use std::io::Read;
 use std::path::Path;

@@ -3,19 +3,19 @@
 
 mod pages;
 
-use crate::cluster::Clusters;
-use crate::compress::{Compressors, Dictionaries};
-use crate::earlier::{Tails, history_len_max};
-use crate::history::History;
-use crate::image_writer::{ImageWriter, Outgoing};
-use crate::machine;
-use crate::metadata::MetadataWriter;
+use crate::compress::cluster::Clusters;
+use crate::compress::compressors::{Compressors, Dictionaries};
+use crate::compress::instruction_set;
+use crate::compress::record_history::{Tails, history_len_max};
+use crate::dedup::starting_images::Before;
 use crate::options::{Categories, block_len_of};
-use crate::plan::{Plan, WINDOW_SHARES};
-use crate::prior::Before;
-use crate::recode::{self, Taken};
-use crate::segment::{SegmentSink, Segmenter};
-use crate::source::Layout;
+use crate::pipeline::plan::{Plan, WINDOW_SHARES};
+use crate::read::recode::{self, Taken};
+use crate::scan::source::Layout;
+use crate::segment::look_back::History;
+use crate::segment::segmenter::{SegmentSink, Segmenter};
+use crate::write::image_writer::{ImageWriter, Outgoing};
+use crate::write::metadata::MetadataWriter;
 use hashbrown::{HashMap, HashSet, HashTable};
 use pages::Pages;
 use std::path::Path;
@@ -284,7 +284,7 @@ impl<'a> ContentWriter<'a> {
                 Category::Arm64 if self.categories.arm64 => ARM64,
                 _ => GENERAL,
             };
-            let parts = machine::detect_parts(probe).into_iter();
+            let parts = instruction_set::detect_parts(probe).into_iter();
             self.open_parts
                 .extend(parts.map(|p| (p.end, stream(p.category))));
         }

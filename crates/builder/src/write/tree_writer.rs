@@ -6,9 +6,9 @@
 mod keys;
 mod open;
 
-use crate::image_writer::ImageWriter;
-use crate::known_dirs::KnownDirs;
-use crate::metadata::MetadataWriter;
+use crate::write::image_writer::ImageWriter;
+use crate::write::known_dirs::KnownDirs;
+use crate::write::metadata::MetadataWriter;
 use hashbrown::HashMap;
 use keys::{append_key, append_logical, stored_fields};
 use open::{Digester, OpenDirectory, Pending};
@@ -530,7 +530,7 @@ pub fn mask_of(mtime: bool, atime: bool, ctime: bool, btime: bool) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image_writer::Sink;
+    use crate::write::image_writer::Sink;
 
     fn entry<'a>(name: &'a [u8], kind: EntryKind, body: Body<'a>) -> NewEntry<'a> {
         NewEntry {

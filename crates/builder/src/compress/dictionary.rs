@@ -3,11 +3,11 @@
 //!
 //! The samples follow from the files in their order, never from threads or time.
 
-use crate::contents::is_incompressible;
-use crate::machine;
-use crate::plan::Plan;
-use crate::read::Job;
-use crate::recode::can_be_taken;
+use crate::compress::instruction_set;
+use crate::dedup::contents::is_incompressible;
+use crate::pipeline::plan::Plan;
+use crate::read::readers::Job;
+use crate::read::recode::can_be_taken;
 use crate::scan::ScannedTree;
 use hashbrown::HashSet;
 use weald_codec::{CONTENT_TRAINING_MEMORY_LEN, train_on_contents};
@@ -87,7 +87,7 @@ fn read_sample(tree: &ScannedTree, job: &Job, at: u64, plan: &Plan) -> Result<Ve
     let file = tree.open_file(job.entry)?;
     let mut front = Vec::new();
     file.read_front(job.len.min(FRONT_LEN as u64), &mut front)?;
-    let category = machine::detect_parts(&front)
+    let category = instruction_set::detect_parts(&front)
         .first()
         .map(|part| part.category);
     if category != Some(Category::General)

@@ -1,8 +1,8 @@
 //! Compresses and writes metadata records. It collects the first records to train a dictionary.
 
-use crate::earlier::{Pages, Place};
-use crate::image_writer::{Outgoing, RecordSink};
+use crate::compress::record_history::{Pages, Place};
 use crate::threads::Pool;
+use crate::write::image_writer::{Outgoing, RecordSink};
 use std::sync::Arc;
 use weald_codec::{CodecSpec, Encoded, Encoder, train_dictionary};
 use weald_format::Result;

@@ -1,9 +1,9 @@
 //! Collects the results of all stages for the report of a build.
 
-use crate::contents::ContentSummary;
-use crate::emit::Emitted;
-use crate::image_writer::{ImageWriter, Sealed};
-use crate::watch::{Changes, Report};
+use crate::dedup::contents::ContentSummary;
+use crate::progress::{Changes, Report};
+use crate::write::emit::Emitted;
+use crate::write::image_writer::{ImageWriter, Sealed};
 use weald_format::container::RecordType;
 
 /// Stored bytes by kind of record. They are collected before the image is sealed.

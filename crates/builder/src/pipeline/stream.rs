@@ -9,13 +9,13 @@ mod contents;
 mod tree;
 mod walk;
 
-use crate::emit::Emitted;
-use crate::image_writer::{ImageWriter, Sink};
-use crate::metadata::MetadataWriter;
 use crate::options::BuildOptions;
-use crate::plan::{self, Plan, TreeSize};
-use crate::report::{Outcome, StoredLens};
-use crate::watch::{Progress, Report, Stage, Watch};
+use crate::pipeline::plan::{self, Plan, TreeSize};
+use crate::pipeline::report::{Outcome, StoredLens};
+use crate::progress::{Progress, Report, Stage, Watch};
+use crate::write::emit::Emitted;
+use crate::write::image_writer::{ImageWriter, Sink};
+use crate::write::metadata::MetadataWriter;
 use contents::{Stored, write_contents};
 use std::ops::Range;
 use std::path::Path;
@@ -27,8 +27,8 @@ use weald_format::{
 };
 use weald_io::OutputFile;
 
-pub use crate::pipeline::spool_dir;
-pub use crate::tree_writer::LinkInfo;
+pub use crate::pipeline::build::spool_dir;
+pub use crate::write::tree_writer::LinkInfo;
 
 /// Entries between two progress reports.
 const ENTRIES_PER_REPORT: u64 = 1 << 16;

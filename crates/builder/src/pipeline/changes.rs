@@ -4,9 +4,9 @@
 //! merge holds one pair of numbers for each directory that waits, and reads an old directory only
 //! if the new tree has it too.
 
-use crate::emit::Emitter;
+use crate::progress::{Changes, Watch};
 use crate::scan::{DirNo, EntryNo, ScannedTree};
-use crate::watch::{Changes, Watch};
+use crate::write::emit::Emitter;
 use std::iter::Peekable;
 use std::ops::ControlFlow;
 use weald_format::{Error, FileKind, InodeNo, Result};

@@ -1,13 +1,13 @@
 //! Hands blocks to the compressors and collects extents, recipes and contents into pages.
 
 use super::{ARM64, DEFLATE, INCOMPRESSIBLE, PAGE_CORRECTIONS_LEN_MAX, X86};
-use crate::cluster::Clusters;
-use crate::compress::{Behind, Compressors, Target};
-use crate::earlier::Tails;
-use crate::image_writer::ImageWriter;
-use crate::metadata::MetadataWriter;
-use crate::plan::Plan;
-use crate::segment::SegmentSink;
+use crate::compress::cluster::Clusters;
+use crate::compress::compressors::{Behind, Compressors, Target};
+use crate::compress::record_history::Tails;
+use crate::pipeline::plan::Plan;
+use crate::segment::segmenter::SegmentSink;
+use crate::write::image_writer::ImageWriter;
+use crate::write::metadata::MetadataWriter;
 use std::sync::Arc;
 use weald_codec::CodecSpec;
 use weald_format::container::RecordType;

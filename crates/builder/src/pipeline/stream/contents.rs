@@ -1,15 +1,15 @@
 //! Writes the contents of a stream.
 
 use super::{ContentStore, StreamBody, Teller, TreeSource};
-use crate::contents::{ContentSummary, ContentWriter};
-use crate::image_writer::ImageWriter;
-use crate::metadata::MetadataWriter;
+use crate::dedup::contents::{ContentSummary, ContentWriter};
+use crate::dedup::starting_images::OpenedAll;
 use crate::options::BuildOptions;
-use crate::pipeline::spool_dir;
-use crate::plan::Plan;
-use crate::prior::OpenedAll;
-use crate::read::WHOLE_LEN_MAX;
-use crate::source::Layout;
+use crate::pipeline::build::spool_dir;
+use crate::pipeline::plan::Plan;
+use crate::read::readers::WHOLE_LEN_MAX;
+use crate::scan::source::Layout;
+use crate::write::image_writer::ImageWriter;
+use crate::write::metadata::MetadataWriter;
 use std::ops::Range;
 use std::path::Path;
 use weald_format::{ContentId, Result};
@@ -59,7 +59,7 @@ pub fn write_contents(
     let Store {
         writer, reporter, ..
     } = store;
-    reporter.begin(crate::watch::Stage::Compress, 0);
+    reporter.begin(crate::progress::Stage::Compress, 0);
     let mut on_progress = |remaining_len: u64, written_len| {
         reporter.read_total = remaining_len.max(reporter.read_total);
         let done = reporter.read_total - remaining_len;

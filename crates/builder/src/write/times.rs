@@ -1,6 +1,6 @@
 //! Writes the times overlay: times in the order of names, divided into pages.
 
-use crate::tree_writer::Out;
+use crate::write::tree_writer::Out;
 use weald_format::container::RecordType;
 use weald_format::limits::{TIMES_PER_PAGE, TIMES_PER_RUN};
 use weald_format::pages::{TimesPage, TimesRun};

@@ -1,0 +1,403 @@
+//! The build from start to end. `files` processes files that fit in memory, `long` streams
+//! longer ones.
+
+use crate::dedup::contents::ContentSummary;
+use crate::dedup::starting_images::{Before, OpenedAll};
+use crate::options::BuildOptions;
+use crate::order::arrange;
+use crate::pipeline::plan::{self, Plan, TreeSize};
+use crate::pipeline::report::{Outcome, StoredLens};
+use crate::pipeline::{changes, files};
+use crate::progress::{Changes, Problem, Progress, Report, Stage, Watch};
+use crate::read::readers::Job;
+use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan, scan_image, scan_onto};
+use crate::write::emit::{Emitted, Emitter, FileState};
+use crate::write::image_writer::{ImageWriter, Sealed, Sink};
+use crate::write::metadata::MetadataWriter;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use weald_format::limits::NUMBER_MAX;
+use weald_format::{Error, FileKind, Result};
+use weald_image::{Image, Summary};
+use weald_io::OutputFile;
+
+/// Least time between two progress reports.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Builds an image of directory `source` at `target`. The image appears there only when it is
+/// complete.
+///
+/// # Errors
+/// `Io`, `Full`, `Limit`; `Invalid` for bad options, for a source that is no directory, or if the
+/// build is cancelled; `Busy` if `target` exists and `overwrite` is off.
+/// # Cost
+/// Reads the source's data once (long files of equal length twice); memory up to
+/// `options.memory_len`.
+pub fn build_image(
+    source: &Path,
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+) -> Result<Report> {
+    build(
+        target,
+        overwrite,
+        options,
+        watch,
+        &|scan_options, old, watch| match (&options.at, old) {
+            (Some(at), Some(old)) => scan_onto(source, old, at, scan_options, watch),
+            _ => scan(source, scan_options, watch),
+        },
+    )
+}
+
+/// Builds an image of the tree of `source`, which may be the image at `target`.
+///
+/// # Errors
+/// As [`build_image`]; `Corrupt`, `Io` if anything of `source` cannot be read, because a copy never
+/// omits files.
+/// # Cost
+/// As [`build_image`], and the memory of the open `source`.
+pub fn build_from_image(
+    source: &Arc<Image>,
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+) -> Result<Report> {
+    if options.at.is_some() {
+        return Err(Error::invalid("--at needs a directory as its source"));
+    }
+    build(
+        target,
+        overwrite,
+        options,
+        watch,
+        &|scan_options, _, watch| scan_image(source, scan_options, watch),
+    )
+}
+
+/// Produces the tree to be packed. It gets the appended image, whose tree it may extend.
+type Scan<'a> =
+    dyn Fn(&ScanOptions<'_>, Option<&Arc<Image>>, &dyn Watch) -> Result<ScannedTree> + 'a;
+
+/// Whether the build appends to an image at `target`.
+fn is_appended(target: &Path, overwrite: bool, options: &BuildOptions) -> Result<bool> {
+    let is_there = || target != Path::new("-") && weald_sys::stat_path(target).is_ok();
+    match options.append && is_there() {
+        true => Ok(true),
+        false if options.at.is_some() => Err(Error::not_found(format!(
+            "{}: --at adds to an image, but there is none: use --append without --at to create it",
+            target.display()
+        ))),
+        false if overwrite => Ok(false),
+        false => weald_io::refuse_existing(target).map(|()| false),
+    }
+}
+
+fn build(
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+    scan: &Scan<'_>,
+) -> Result<Report> {
+    options.validate()?;
+    let is_appended = is_appended(target, overwrite, options)?;
+    let problems = CountProblems {
+        inner: watch,
+        count: AtomicU64::new(0),
+    };
+    let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let threads = match options.threads {
+        0 => cpu_count,
+        threads => threads,
+    };
+    let before = OpenedAll::open(target, is_appended, options, threads)?;
+    let options = &with_times(options, before.appended())?;
+    let out = match before.appended() {
+        Some(image) => OutputFile::append(target, image.summary().image_len)?,
+        None => OutputFile::create(target, options.target_kind)?,
+    };
+    let own = own_inodes(&out, target);
+    let scan_options = scan_options(options, threads, &own);
+    let tree = scan(&scan_options, before.appended(), &problems)?;
+    if let Some(old) = before.appended().filter(|_| !options.allow_removal) {
+        let shown = target.display().to_string();
+        changes::refuse_removal(&tree, old, (&shown, options.at.is_some()), watch)?;
+    }
+    let script_len = options.script.as_ref().map_or(0, |s| s.memory_len());
+    let images_len = before.memory_len(options) + script_len;
+    let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), images_len)?;
+    plan.report_raised_limit(watch);
+    let mut build = Build::new(&tree, options, threads, &problems)?;
+    let (mut image, mut metadata) = writers(out, &before, options)?;
+    build.report_progress(Stage::Write, image.position(), true);
+    let before = before.read(options, &plan)?;
+    let old = before.appended.as_ref().map(|prior| &*prior.image);
+    let spool_dir = spool_dir(target);
+    let contents = build.write_contents(&mut image, &mut metadata, &plan, &spool_dir, &before)?;
+    build.report_progress(Stage::Tree, image.position(), true);
+    build.omitted.sort_unstable();
+    let contents_len = contents.table.count() * plan::CONTENT_LEN;
+    metadata.encode_with(plan.metadata_threads(&TreeSize::of(&tree), images_len + contents_len));
+    let emitter = Emitter {
+        tree: &tree,
+        states: &build.states,
+        contents: &contents.table,
+        options,
+        omitted: &build.omitted,
+        appended_to: old,
+    };
+    let emitted = emitter.emit(&mut image, &mut metadata)?;
+    if watch.is_cancelled() {
+        return Err(interrupted());
+    }
+    let changes = old.map(|old| changes::count(&tree, old, Some(&emitter), watch));
+    let changes = changes.transpose()?;
+    let report = build.seal(image, contents, (&emitted, changes), &before, overwrite)?;
+    Ok(Report {
+        problem_count: problems.count.into_inner(),
+        ..report
+    })
+}
+
+/// The options of an addition (`--at`): it keeps all kinds of times that the image `old` has.
+fn with_times(options: &BuildOptions, old: Option<&Arc<Image>>) -> Result<BuildOptions> {
+    let mut options = options.clone();
+    if let (Some(old), true) = (old, options.at.is_some()) {
+        let times = old.root()?.times;
+        options.keep_atime |= times.atime.is_some();
+        options.keep_ctime |= times.ctime.is_some();
+        options.keep_btime |= times.btime.is_some();
+    }
+    Ok(options)
+}
+
+/// Creates the writers of a new image in `out`, or of a generation behind the existing one.
+fn writers(
+    out: OutputFile,
+    before: &OpenedAll,
+    options: &BuildOptions,
+) -> Result<(ImageWriter, MetadataWriter)> {
+    let (sink, level) = (Sink::File(out), options.metadata_level);
+    match before.appended() {
+        Some(old) => {
+            let metadata = MetadataWriter::appending_to(level, old)?;
+            Ok((ImageWriter::resume(sink, old), metadata))
+        }
+        None => {
+            let metadata = MetadataWriter::with_bases(level, before.base_sections());
+            Ok((ImageWriter::begin(sink)?, metadata))
+        }
+    }
+}
+
+fn interrupted() -> Error {
+    Error::invalid("interrupted")
+}
+
+/// Directory of the spools: that of the image, because its file system has room for data of this
+/// size if any has.
+pub fn spool_dir(target: &Path) -> std::path::PathBuf {
+    match target.parent() {
+        Some(dir) if target != Path::new("-") && dir != Path::new("") => dir.to_owned(),
+        _ if target == Path::new("-") => std::env::temp_dir(),
+        _ => ".".into(),
+    }
+}
+
+/// Inodes that the image must not contain: its own file and the one that it replaces.
+fn own_inodes(out: &OutputFile, target: &Path) -> Vec<(u64, u64)> {
+    let old = weald_sys::stat_path(target).ok();
+    let old = old.filter(|stat| stat.kind == FileKind::Regular);
+    let old = old.map(|stat| (stat.dev, stat.ino));
+    out.regular_inode().into_iter().chain(old).collect()
+}
+
+fn scan_options<'a>(
+    options: &'a BuildOptions,
+    threads: usize,
+    own: &'a [(u64, u64)],
+) -> ScanOptions<'a> {
+    ScanOptions {
+        omitted_inodes: own,
+        threads,
+        filter: &options.filter,
+        script: options.script.as_deref(),
+        one_file_system: options.one_file_system,
+        keep_xattrs: options.keep_xattrs,
+        keep_atime: options.keep_atime,
+        keep_ctime: options.keep_ctime,
+        keep_btime: options.keep_btime,
+    }
+}
+
+struct CountProblems<'a> {
+    inner: &'a dyn Watch,
+    count: AtomicU64,
+}
+
+impl Watch for CountProblems<'_> {
+    fn progress(&self, progress: &Progress) {
+        self.inner.progress(progress);
+    }
+
+    fn problem(&self, problem: &Problem) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.inner.problem(problem);
+    }
+
+    fn memory_raised(&self, from: u64, to: u64) {
+        self.inner.memory_raised(from, to);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.inner.is_cancelled()
+    }
+}
+
+/// The state of a build between its stages.
+pub(super) struct Build<'a> {
+    pub(super) tree: &'a ScannedTree,
+    pub(super) options: &'a BuildOptions,
+    pub(super) watch: &'a dyn Watch,
+    pub(super) states: Vec<FileState>,
+    pub(super) omitted: Vec<u32>,
+    pub(super) jobs: Vec<Job>,
+    pub(super) job_count: u64,
+    pub(super) file_len: u64,
+    /// Bytes of the files kept from the old generation, each inode once.
+    pub(super) kept_len: u64,
+    pub(super) dedup_len: u64,
+    pub(super) done_count: u64,
+    pub(super) done_len: u64,
+    pub(super) last_report: Instant,
+}
+
+impl<'a> Build<'a> {
+    fn new(
+        tree: &'a ScannedTree,
+        options: &'a BuildOptions,
+        threads: usize,
+        watch: &'a dyn Watch,
+    ) -> Result<Self> {
+        let mut states = vec![FileState::EMPTY; tree.entry_count() as usize];
+        for entry in (0..tree.entry_count()).map(EntryNo) {
+            if let Some(id) = tree.kept_content(entry) {
+                states[entry.0 as usize] = FileState::content(id);
+            }
+        }
+        let jobs = (0..tree.entry_count()).map(EntryNo);
+        let jobs = jobs.filter_map(|entry| files::job(tree, entry));
+        let (kept, jobs): (Vec<Job>, Vec<Job>) = jobs.partition(|job| tree.is_kept(job.entry));
+        let sum = |jobs: &[Job]| {
+            jobs.iter()
+                .fold(0u64, |sum, job| sum.saturating_add(job.len))
+        };
+        let jobs = arrange(tree, jobs, options, threads, watch)?;
+        let (file_len, kept_len) = (sum(&jobs), sum(&kept));
+        if file_len.saturating_add(kept_len) > NUMBER_MAX {
+            return Err(Error::limit("the files have more than 2^62 bytes in total"));
+        }
+        Ok(Self {
+            tree,
+            options,
+            watch,
+            states,
+            omitted: Vec::new(),
+            file_len,
+            kept_len,
+            job_count: jobs.len() as u64,
+            jobs,
+            dedup_len: 0,
+            done_count: 0,
+            done_len: 0,
+            last_report: Instant::now(),
+        })
+    }
+
+    pub(super) fn report_progress(&mut self, stage: Stage, written_len: u64, is_due: bool) {
+        self.report_stage_progress(stage, (self.done_len, self.file_len), written_len, is_due);
+    }
+
+    /// Reports progress of a stage whose input is not the files. `read` is (bytes done, bytes in
+    /// total).
+    pub(super) fn report_stage_progress(
+        &mut self,
+        stage: Stage,
+        read: (u64, u64),
+        written_len: u64,
+        is_due: bool,
+    ) {
+        if is_due || self.last_report.elapsed() >= PROGRESS_INTERVAL {
+            self.last_report = Instant::now();
+            self.watch.progress(&Progress {
+                stage,
+                entry_count: self.done_count,
+                entry_total: self.job_count,
+                read_len: read.0,
+                read_total: read.1,
+                written_len,
+            });
+        }
+    }
+
+    /// Completes the image, unless the new generation would equal the one before. The caller sets
+    /// the problem count of the report.
+    fn seal(
+        &self,
+        image: ImageWriter,
+        mut contents: ContentSummary,
+        (emitted, changes): (&Emitted, Option<Changes>),
+        before: &Before,
+        overwrite: bool,
+    ) -> Result<Report> {
+        let options = self.options;
+        let stored = StoredLens::of(&image);
+        let old = before.appended.as_ref().map(|prior| prior.image.summary());
+        // These times are not part of the tree digest; mtime is.
+        let has_other_times = options.keep_atime || options.keep_ctime || options.keep_btime;
+        let is_same = |old: &&Summary| old.tree_digest == emitted.tree_digest && !has_other_times;
+        let sealed = match old.filter(is_same) {
+            // When the image is dropped, the output is truncated to its old length.
+            Some(old) => Sealed {
+                image_digest: old.image_digest,
+                image_len: old.image_len,
+                generation: old.generation,
+            },
+            None => {
+                let bases = before.base_list();
+                let digest = emitted.tree_digest;
+                image.seal(
+                    digest,
+                    emitted.summary.name_count,
+                    std::mem::take(&mut contents.streams),
+                    bases,
+                    overwrite,
+                )?
+            }
+        };
+        let outcome = Outcome {
+            sealed,
+            old_len: old.map(|old| old.image_len),
+            changes,
+            stored,
+            emitted,
+            contents: &contents,
+            file_len: self.file_len + self.kept_len,
+            dedup_len: self.dedup_len + self.kept_len,
+        };
+        Ok(outcome.report())
+    }
+
+    pub(super) fn check_cancelled(&self) -> Result<()> {
+        match self.watch.is_cancelled() {
+            true => Err(interrupted()),
+            false => Ok(()),
+        }
+    }
+}

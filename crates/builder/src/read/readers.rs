@@ -1,0 +1,340 @@
+//! Reader threads: they read and hash files ahead of the segmenter and hand them over in order.
+
+use crate::read::recode::{Recoder, Taken};
+use crate::scan::source::{Layout, is_cut};
+use crate::scan::{EntryNo, ScannedTree};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use weald_format::{Digest, Result};
+
+/// Longest file that a reader thread reads whole, bytes. The segmenter's thread streams longer
+/// ones, except archives whose members can be decoded only if the archive is in memory.
+pub const WHOLE_LEN_MAX: u64 = 4 << 20;
+/// Bytes at which a batch ends.
+const BATCH_LEN: u64 = 1 << 20;
+const FILES_PER_BATCH: usize = 64;
+/// Number of times that a changing file is read before the last result is stored.
+const ATTEMPTS: usize = 3;
+
+/// A file to read: an inode, identified by its first name.
+#[derive(Debug, Clone, Copy)]
+pub struct Job {
+    /// Its first name.
+    pub entry: EntryNo,
+    /// Length at the time of the scan, bytes.
+    pub len: u64,
+    /// Whether a reader thread reads it whole.
+    pub is_whole: bool,
+}
+
+/// A file in memory.
+pub struct Loaded {
+    /// Data runs and holes.
+    pub layout: Layout,
+    /// The data, without holes.
+    pub data: Vec<u8>,
+    /// Digest of the content.
+    pub digest: Digest,
+    /// Streams that recipes can make.
+    pub recoded: Taken,
+    /// Whether the file changed during every attempt to read it.
+    pub is_changed: bool,
+}
+
+/// Result for one file.
+pub enum Handed {
+    /// The file was read whole, or failed.
+    Whole(Job, Result<Loaded>),
+    /// The file is too long for memory: the receiver streams it.
+    Long(Job),
+}
+
+struct State {
+    next_batch: usize,
+    handed_batch: usize,
+    held_len: u64,
+    ready: BTreeMap<usize, Vec<Handed>>,
+    is_stopped: bool,
+    /// Whether a reader panicked; its batch will never be ready.
+    is_broken: bool,
+}
+
+/// A queue of files that several reader threads fill and one receiver empties.
+pub struct Readers<'a> {
+    tree: &'a ScannedTree,
+    recoder: Option<Recoder>,
+    jobs: &'a [Job],
+    batches: Vec<Range<usize>>,
+    held_len_max: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> Readers<'a> {
+    /// Creates a queue over `jobs` with about `held_len_max` bytes at most. A `recoder` searches
+    /// the files for streams that recipes can make.
+    pub fn new(
+        tree: &'a ScannedTree,
+        jobs: &'a [Job],
+        held_len_max: u64,
+        recoder: Option<Recoder>,
+    ) -> Self {
+        let state = State {
+            next_batch: 0,
+            handed_batch: 0,
+            held_len: 0,
+            ready: BTreeMap::new(),
+            is_stopped: false,
+            is_broken: false,
+        };
+        let batches = batches(jobs);
+        Self {
+            tree,
+            recoder,
+            jobs,
+            batches,
+            held_len_max,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Body of a reader thread: reads batches until there are none left.
+    pub fn work(&self) {
+        let _guard = PanicGuard(self);
+        while let Some(no) = self.claim() {
+            let handed = self.jobs[self.batches[no].clone()]
+                .iter()
+                .map(|job| self.read(*job))
+                .collect();
+            locked(&self.state).ready.insert(no, handed);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Claims the next batch when there is room for it (backpressure). Batches are claimed in
+    /// order, so that a thread is always reading the batch that the receiver needs next.
+    fn claim(&self) -> Option<usize> {
+        let mut state = locked(&self.state);
+        loop {
+            let no = state.next_batch;
+            if state.is_stopped || no == self.batches.len() {
+                return None;
+            }
+            let len = self.batch_len(no);
+            if state.held_len == 0 || state.held_len + len <= self.held_len_max {
+                state.next_batch += 1;
+                state.held_len += len;
+                return Some(no);
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn batch_len(&self, no: usize) -> u64 {
+        self.jobs[self.batches[no].clone()]
+            .iter()
+            .map(|j| if j.is_whole { j.len } else { 0 })
+            .sum()
+    }
+
+    /// Returns the next batch in order; `None` after the last one, or if a reader panicked.
+    pub fn next(&self) -> Option<Vec<Handed>> {
+        let mut state = locked(&self.state);
+        let no = state.handed_batch;
+        if no == self.batches.len() {
+            return None;
+        }
+        loop {
+            if let Some(handed) = state.ready.remove(&no) {
+                state.handed_batch += 1;
+                state.held_len -= self.batch_len(no);
+                drop(state);
+                self.changed.notify_all();
+                return Some(handed);
+            }
+            if state.is_broken {
+                return None;
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Returns a guard that stops the readers when it is dropped, however the receiver ends.
+    pub fn stop_on_drop(&self) -> Stop<'_> {
+        Stop(self)
+    }
+
+    fn read(&self, job: Job) -> Handed {
+        if !job.is_whole {
+            return Handed::Long(job);
+        }
+        match read_whole(self.tree, &job).transpose() {
+            Some(Ok(mut loaded)) => {
+                if let (Some(recoder), None) = (&self.recoder, &loaded.layout.runs) {
+                    loaded.recoded = recoder.streams(&loaded.data, &loaded.digest);
+                }
+                Handed::Whole(job, Ok(loaded))
+            }
+            Some(failed) => Handed::Whole(job, failed),
+            None => Handed::Long(job),
+        }
+    }
+}
+
+/// Stops the readers when it is dropped.
+pub struct Stop<'a>(&'a Readers<'a>);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        locked(&self.0.state).is_stopped = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Wakes all waiting threads if a reader panics.
+struct PanicGuard<'a>(&'a Readers<'a>);
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut state = locked(&self.0.state);
+            (state.is_broken, state.is_stopped) = (true, true);
+            drop(state);
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+fn batches(jobs: &[Job]) -> Vec<Range<usize>> {
+    let mut batches = Vec::new();
+    let (mut start, mut len) = (0, 0);
+    for (i, job) in jobs.iter().enumerate() {
+        len += job.len;
+        if len >= BATCH_LEN || i + 1 - start == FILES_PER_BATCH {
+            batches.push(start..i + 1);
+            (start, len) = (i + 1, 0);
+        }
+    }
+    if start < jobs.len() {
+        batches.push(start..jobs.len());
+    }
+    batches
+}
+
+/// Reads a file until it no longer changes, at most [`ATTEMPTS`] times; `None` if it has become too
+/// long for memory.
+fn read_whole(tree: &ScannedTree, job: &Job) -> Result<Option<Loaded>> {
+    let mut attempt = read_once(tree, job);
+    for _ in 1..ATTEMPTS {
+        let is_final = match &attempt {
+            Ok(loaded) => !loaded.as_ref().is_some_and(|l| l.is_changed),
+            Err(error) => !is_cut(error),
+        };
+        if is_final {
+            break;
+        }
+        attempt = read_once(tree, job);
+    }
+    attempt
+}
+
+fn read_once(tree: &ScannedTree, job: &Job) -> Result<Option<Loaded>> {
+    let file = tree.open_file(job.entry)?;
+    let mut layout = file.layout()?;
+    let data_len = layout.data_len();
+    if data_len > WHOLE_LEN_MAX.max(job.len) {
+        return Ok(None);
+    }
+    let mut data = Vec::with_capacity(data_len as usize + 1);
+    match &layout.runs {
+        None => {
+            file.read_front(data_len, &mut data)?;
+            layout.len = data.len() as u64;
+        }
+        Some(runs) => {
+            for run in runs {
+                let start = data.len();
+                data.resize(start + (run.end - run.start) as usize, 0);
+                file.read_run(&mut data[start..], run.start)?;
+            }
+        }
+    }
+    // A file can end before its reported size without any other change; files of sysfs do.
+    let is_changed = data.len() as u64 != data_len || !tree.is_unchanged(job.entry, &file)?;
+    let mut hasher = layout.hasher();
+    hasher.update(&data);
+    Ok(Some(Loaded {
+        layout,
+        data,
+        digest: hasher.finish(),
+        recoded: Taken::default(),
+        is_changed,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Silent;
+    use crate::options::filter::Filter;
+    use crate::scan::{ScanOptions, scan};
+    use std::panic::AssertUnwindSafe;
+
+    /// Would catch: a build that waits forever for a reader that panicked, or a reader that waits
+    /// for such a receiver.
+    #[test]
+    fn a_panic_on_either_side_ends_both() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::write(temp.path().join("file"), [1; 100]).unwrap();
+        let filter = Filter::new();
+        let options = ScanOptions {
+            threads: 1,
+            filter: &filter,
+            script: None,
+            omitted_inodes: &[],
+            one_file_system: false,
+            keep_xattrs: false,
+            keep_atime: false,
+            keep_ctime: false,
+            keep_btime: false,
+        };
+        let tree = scan(temp.path(), &options, &Silent).unwrap();
+        let jobs = |entry| {
+            vec![
+                Job {
+                    entry: EntryNo(entry),
+                    len: WHOLE_LEN_MAX,
+                    is_whole: true,
+                };
+                9
+            ]
+        };
+        for (entry, receiver_panics) in [(1, true), (77, false)] {
+            let jobs = jobs(entry);
+            let readers = Readers::new(&tree, &jobs, 1, None);
+            // Nothing uses the queue after the panic.
+            let ended = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                std::thread::scope(|scope| {
+                    let _stop = readers.stop_on_drop();
+                    scope.spawn(|| readers.work());
+                    while readers.next().is_some() {
+                        assert!(!receiver_panics, "on purpose");
+                    }
+                });
+            }));
+            assert!(ended.is_err());
+        }
+    }
+}
