@@ -12,7 +12,7 @@ use weald_testkit::rng::words;
 const BLOCK_LEN: u64 = 128 << 10;
 const FILE_COUNT: usize = 60;
 const FILE_LEN: usize = 100_000;
-/// One file in so many is hot.
+/// One of every `STEP` files is hot.
 const STEP: usize = 6;
 
 fn name(no: usize) -> String {

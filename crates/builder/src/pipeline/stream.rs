@@ -52,9 +52,9 @@ pub trait TreeSource {
     /// Its own, and those of `store`.
     fn contents(&mut self, store: &mut dyn ContentStore) -> Result<()>;
 
-    /// Hands over the tree in breadth-first order of directories: the entries of the root, then
-    /// those of each directory among them, and so on. The builder may call it several times. It
-    /// ends early if the sink returns false.
+    /// Hands over the tree in preorder: the entries of the root, then, for each subdirectory in turn,
+    /// its entries and the directories below it. The builder may call it several times. It ends
+    /// early if the sink returns false.
     ///
     /// # Errors
     /// Its own, and those of `sink`.

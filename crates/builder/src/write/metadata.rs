@@ -14,7 +14,7 @@ use weald_image::Image;
 /// Raw metadata held back for training before anything is written, bytes; a third of it at fast
 /// levels.
 const HELD_LEN_MAX: usize = 12 << 20;
-/// Largest dictionary, bytes: the default of the zstd tool; three fit in a level 1 cache.
+/// Largest dictionary, bytes: the default of the zstd tool, about three times a level 1 cache.
 const DICTIONARY_LEN: usize = 112 << 10;
 
 /// If a cheap encoder saves less than 1 / `GAIN_SHARE_MIN` of a record, its result is kept: the
