@@ -92,8 +92,8 @@ impl ScanOptions<'_> {
 /// is no such regular file.
 ///
 /// # Errors
-/// `Io` if it cannot be read, is a symlink, or is longer than [`crate::options::filter::DIR_FILE_LEN_MAX`]
-/// bytes.
+/// `Io` if it cannot be read, is a symlink, or is longer than
+/// [`crate::options::filter::DIR_FILE_LEN_MAX`] bytes.
 pub fn read_dir_rules(dir: &Path, name: &[u8]) -> Result<Option<Vec<u8>>> {
     match weald_sys::open_dir(dir) {
         Ok(dir) => walk::read_rules(dir, name).map_err(|e| Error::io("filter file", e)),

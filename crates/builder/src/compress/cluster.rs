@@ -50,7 +50,7 @@ pub fn memory_len(memory_len: u64, block_len: u64, cluster_len: u64) -> u64 {
 }
 
 /// A block for the compressors.
-pub struct Gathered {
+pub struct ReorderedBlock {
     /// Its stream.
     pub stream: u8,
     /// Its bytes.
@@ -214,7 +214,7 @@ impl Clusters {
     ///
     /// # Errors
     /// `Io` from the spool.
-    pub fn next_ready(&mut self) -> Result<Option<Gathered>> {
+    pub fn next_ready(&mut self) -> Result<Option<ReorderedBlock>> {
         for stream in &mut self.streams {
             if let Some(block) = stream.next_block(&self.spool, self.is_closed)? {
                 return Ok(Some(block));
@@ -315,7 +315,7 @@ impl Stream {
 
     /// Returns the next block if all its pieces have come. Once the stream `is_closed`, the last
     /// block may be short.
-    fn next_block(&mut self, spool: &Spool, is_closed: bool) -> Result<Option<Gathered>> {
+    fn next_block(&mut self, spool: &Spool, is_closed: bool) -> Result<Option<ReorderedBlock>> {
         let block_len = self.block_len as usize;
         while self.block.len() < block_len
             && let Some((start, len)) = self.waiting.pop_front()
@@ -334,7 +334,7 @@ impl Stream {
         }
         let rest = self.block.split_off(block_len.min(self.block.len()));
         let raw = Arc::new(std::mem::replace(&mut self.block, rest));
-        Ok(Some(Gathered {
+        Ok(Some(ReorderedBlock {
             stream: self.no,
             raw,
             is_last,
@@ -410,7 +410,7 @@ mod tests {
         let texts: Vec<Vec<u8>> = (0..3).map(|_| rng.bytes(3 * block_len as usize)).collect();
         let mut streams: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
         let mut out: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
-        let mut take = |found: Gathered| {
+        let mut take = |found: ReorderedBlock| {
             assert!(found.raw.len() == block_len || found.is_last);
             out.entry(found.stream).or_default().extend(&*found.raw);
         };

@@ -105,14 +105,14 @@ impl Compressors {
 }
 
 /// Writes records behind the blocks that are still being compressed.
-pub struct Behind<'a> {
+pub struct BehindBlocks<'a> {
     /// The blocks.
     pub compressors: &'a mut Compressors,
     /// The image.
     pub image: &'a mut ImageWriter,
 }
 
-impl RecordSink for Behind<'_> {
+impl RecordSink for BehindBlocks<'_> {
     fn put_record(&mut self, record: Outgoing) -> Result<()> {
         let image = &mut *self.image;
         (self.compressors.0).pass(record, &mut |record| image.put_record(record))

@@ -7,7 +7,7 @@ use crate::compress::instruction_set;
 use crate::dedup::contents::is_incompressible;
 use crate::pipeline::plan::Plan;
 use crate::read::readers::Job;
-use crate::read::recode::can_be_taken;
+use crate::read::recode::is_recodable;
 use crate::scan::ScannedTree;
 use hashbrown::HashSet;
 use weald_codec::{CONTENT_TRAINING_MEMORY_LEN, train_on_contents};
@@ -91,7 +91,7 @@ fn read_sample(tree: &ScannedTree, job: &Job, at: u64, plan: &Plan) -> Result<Ve
         .first()
         .map(|part| part.category);
     if category != Some(Category::General)
-        || can_be_taken(&front, &plan.categories)
+        || is_recodable(&front, &plan.categories)
         || is_incompressible(&front)
     {
         return Ok(Vec::new());

@@ -55,7 +55,7 @@ impl Hits {
 
 /// A section of an image whose records can serve as a history.
 #[derive(Clone)]
-pub struct Place {
+pub struct HistorySource {
     /// The image.
     pub image: Arc<Image>,
     /// Its stream in that image; 0 for metadata.
@@ -66,14 +66,14 @@ pub struct Place {
 
 /// Records that form a history.
 struct Records {
-    section: Place,
+    section: HistorySource,
     numbers: Vec<u64>,
     refs: Vec<RecordRef>,
 }
 
 impl Records {
     /// Collects records of `section`, each with its number, in ascending order.
-    fn new(section: &Place, found: impl IntoIterator<Item = (u64, RecordRef)>) -> Self {
+    fn new(section: &HistorySource, found: impl IntoIterator<Item = (u64, RecordRef)>) -> Self {
         let (numbers, refs) = found.into_iter().unzip();
         Self {
             section: section.clone(),
@@ -108,10 +108,10 @@ impl Records {
 }
 
 /// Finds histories for the last blocks of streams.
-pub struct Tails {
+pub struct TailHistories {
     /// Streams where a history may lie: category, number under which the segmenter counted repeats,
     /// location.
-    sections: Vec<(Category, u8, Place)>,
+    sections: Vec<(Category, u8, HistorySource)>,
     hits: Hits,
     len_max: u64,
     /// Held while a thread encodes: there is memory for one encoder.
@@ -124,11 +124,11 @@ pub struct TailHistory {
     turn: Arc<Mutex<()>>,
 }
 
-impl Tails {
+impl TailHistories {
     /// Creates a finder of histories of at most `len_max` bytes each. `places` are the candidate
     /// streams by category; `hits` counts repeats under the stream number that stands with each
     /// place.
-    pub fn new(sections: Vec<(Category, u8, Place)>, hits: Hits, len_max: u64) -> Self {
+    pub fn new(sections: Vec<(Category, u8, HistorySource)>, hits: Hits, len_max: u64) -> Self {
         Self {
             sections,
             hits,
@@ -174,7 +174,7 @@ impl Tails {
 
     /// Returns the blocks of `section` that most repeats led to, counted under stream number
     /// `counted`, and the number of those repeats.
-    fn most_repeated(&self, counted: u8, section: &Place) -> Result<(u64, Records)> {
+    fn most_repeated(&self, counted: u8, section: &HistorySource) -> Result<(u64, Records)> {
         let (mut found, mut start, mut no) = (Vec::new(), 0, 0);
         section
             .image
@@ -219,14 +219,14 @@ impl TailHistory {
 }
 
 /// Encodes small metadata records with older records as their history.
-pub struct Pages {
-    sections: Vec<Place>,
+pub struct PageHistories {
+    sections: Vec<HistorySource>,
     tries: BTreeMap<RecordType, u32>,
 }
 
-impl Pages {
+impl PageHistories {
     /// Uses the records of the images in `places`.
-    pub fn new(sections: Vec<Place>) -> Self {
+    pub fn new(sections: Vec<HistorySource>) -> Self {
         Self {
             sections,
             tries: BTreeMap::new(),
@@ -267,7 +267,7 @@ impl Pages {
 }
 
 /// Returns the newest records of a type in `section`, as many as fit in a history.
-fn newest(section: &Place, record_type: RecordType) -> Result<Option<Records>> {
+fn newest(section: &HistorySource, record_type: RecordType) -> Result<Option<Records>> {
     let mut newest = VecDeque::new();
     let mut no = 0;
     section

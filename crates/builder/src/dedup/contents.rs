@@ -6,13 +6,13 @@ mod pages;
 use crate::compress::cluster::Clusters;
 use crate::compress::compressors::{Compressors, Dictionaries};
 use crate::compress::instruction_set;
-use crate::compress::record_history::{Tails, history_len_max};
-use crate::dedup::starting_images::Before;
+use crate::compress::record_history::{TailHistories, history_len_max};
+use crate::dedup::starting_images::StartingImages;
 use crate::options::{Categories, block_len_of};
 use crate::pipeline::plan::{Plan, WINDOW_SHARES};
-use crate::read::recode::{self, Taken};
+use crate::read::recode::{self, Recoded};
 use crate::scan::source::Layout;
-use crate::segment::look_back::History;
+use crate::segment::look_back::LookBack;
 use crate::segment::segmenter::{SegmentSink, Segmenter};
 use crate::write::image_writer::{ImageWriter, Outgoing};
 use crate::write::metadata::MetadataWriter;
@@ -119,7 +119,7 @@ pub struct ContentWriter<'a> {
     made: HashSet<ContentId>,
     /// Bytes that the recipes of older generations make.
     made_before_len: u64,
-    before: &'a Before,
+    starting: &'a StartingImages,
     /// Contents of the base images, by digest.
     base_ids: HashMap<Digest, BaseContent>,
     base_streams: Vec<Stream>,
@@ -156,46 +156,46 @@ pub struct ContentSummary {
 
 impl<'a> ContentWriter<'a> {
     /// Creates a writer that follows `plan`. `total_len` is the approximate input length in bytes,
-    /// if known. `before` is the image that is appended to and the base images. Spools go to
+    /// if known. `starting` is the image that is appended to and the base images. Spools go to
     /// `spool_dir`.
     ///
     /// # Errors
-    /// `Io` if no thread can be started; `Io`, `Corrupt` from the images in `before`.
+    /// `Io` if no thread can be started; `Io`, `Corrupt` from the images in `starting`.
     pub fn new(
         image: &'a mut ImageWriter,
         metadata: &'a mut MetadataWriter,
         plan: &Plan,
         total_len: Option<u64>,
         spool_dir: &Path,
-        before: &'a Before,
+        starting: &'a StartingImages,
         dictionary: Option<Vec<u8>>,
     ) -> Result<Self> {
-        let dictionaries = dictionaries(image, plan, before, dictionary)?;
-        let mut histories = histories(image, plan, spool_dir, before)?;
-        let clusters = clusters(plan, total_len, spool_dir, &mut histories)?;
+        let dictionaries = dictionaries(image, plan, starting, dictionary)?;
+        let mut look_backs = look_backs(image, plan, spool_dir, starting)?;
+        let clusters = clusters(plan, total_len, spool_dir, &mut look_backs)?;
         let mut table = ContentTable::default();
         let mut made = HashSet::new();
         let (mut logical_len, mut made_len) = (0, 0);
-        if let Some(prior) = &before.appended {
-            for digest in &prior.digests {
+        if let Some(indexed) = &starting.appended {
+            for digest in &indexed.digests {
                 table.insert(*digest)?;
             }
-            made.extend(prior.made.iter().copied());
-            logical_len = prior.image.summary().content_len;
-            made_len = prior.image.stream_len(DEFLATE);
+            made.extend(indexed.made.iter().copied());
+            logical_len = indexed.image.summary().content_len;
+            made_len = indexed.image.stream_len(DEFLATE);
         }
         // The first extent of a base's stream is stored relative to address 0.
-        let own = histories.iter().take(CATEGORIES.len());
-        let mut heads: Heads = own.map(History::front_len).collect();
+        let own = look_backs.iter().take(CATEGORIES.len());
+        let mut heads: Heads = own.map(LookBack::front_len).collect();
         heads[usize::from(DEFLATE)] = made_len;
-        let base_streams = before.base_streams();
+        let base_streams = starting.base_streams();
         heads.resize(heads.len() + base_streams.len(), 0);
         let compressors = Compressors::start(plan.threads, plan.block_len, dictionaries)?;
         let lens = (logical_len, made_len);
         let mut pages = Pages::new(image, metadata, compressors, plan, heads, lens);
         pages.clusters = clusters;
         let mut segmenter =
-            Segmenter::new(histories, plan.match_len_min, plan.table_len, total_len);
+            Segmenter::new(look_backs, plan.match_len_min, plan.table_len, total_len);
         // No block is being compressed yet, so the samples may use the memory of those blocks.
         let idle_len = Compressors::in_flight_max(plan.threads as u64) * plan.block_len * 2;
         segmenter.insert_image_samples(plan.threads, idle_len)?;
@@ -205,8 +205,8 @@ impl<'a> ContentWriter<'a> {
             table,
             made,
             made_before_len: made_len,
-            before,
-            base_ids: base_ids(before),
+            starting,
+            base_ids: base_ids(starting),
             base_streams,
             open_parts: Vec::new(),
             content_len: 0,
@@ -230,20 +230,20 @@ impl<'a> ContentWriter<'a> {
         let Some(found) = self.base_ids.get(digest).copied() else {
             return Ok(None);
         };
-        let before = self.before;
-        let Some(prior) = before.bases.get(found.no) else {
+        let starting = self.starting;
+        let Some(indexed) = starting.bases.get(found.no) else {
             return Ok(None);
         };
         let (mut len, mut count, mut is_made) = (0, 0, false);
-        prior.image.each_extent_of(found.id, &mut |extent| {
+        indexed.image.each_extent_of(found.id, &mut |extent| {
             len += extent.len;
             count += 1;
             if let Source::Stream { stream, .. } = extent.source {
-                is_made |= prior.image.has_recipe_output(stream);
+                is_made |= indexed.image.has_recipe_output(stream);
             }
             Ok(())
         })?;
-        let range = prior.image.own_range_of(found.id)?;
+        let range = indexed.image.own_range_of(found.id)?;
         match range.filter(|_| count <= EXTENTS_PER_PAGE) {
             Some(range) => {
                 let run = BaseRun {
@@ -253,7 +253,7 @@ impl<'a> ContentWriter<'a> {
                 };
                 self.pages.push_run(ExtentRun::Base(run), count)?;
             }
-            None => prior.image.each_extent_of(found.id, &mut |mut extent| {
+            None => indexed.image.each_extent_of(found.id, &mut |mut extent| {
                 if let Source::Stream { stream, .. } = &mut extent.source {
                     *stream += found.first_stream as u8;
                 }
@@ -370,7 +370,7 @@ impl<'a> ContentWriter<'a> {
     pub fn add_with_recipes(
         &mut self,
         data: &[u8],
-        recoded: &mut Taken,
+        recoded: &mut Recoded,
         digest: Digest,
     ) -> Result<ContentId> {
         let streams = recoded.streams.clone();
@@ -479,10 +479,10 @@ impl<'a> ContentWriter<'a> {
     ) -> Result<ContentSummary> {
         let fresh_len = self.segmenter.fresh_len();
         self.segmenter.close();
-        let sections = self.before.tail_sections();
+        let sections = self.starting.tail_sections();
         if !sections.is_empty() {
             let hits = std::mem::take(&mut self.segmenter.hits);
-            self.pages.tails = Some(Tails::new(sections, hits, self.history_len_max));
+            self.pages.tails = Some(TailHistories::new(sections, hits, self.history_len_max));
         }
         self.segmenter.finish(&mut self.pages)?;
         self.pages.finish_clusters(on_progress)?;
@@ -520,47 +520,47 @@ impl<'a> ContentWriter<'a> {
     }
 }
 
-/// One history for each stream, to compare new data with: first the image's own streams, then those
-/// of its bases.
-fn histories(
+/// Creates the look-back data of each stream, which new data is compared with: first the image's
+/// own streams, then those of its bases.
+fn look_backs(
     image: &mut ImageWriter,
     plan: &Plan,
     spool_dir: &Path,
-    before: &Before,
-) -> Result<Vec<History>> {
-    let history = |category, share| {
+    starting: &StartingImages,
+) -> Result<Vec<LookBack>> {
+    let look_back = |category, share| {
         let block_len = block_len_of(category, plan.block_len);
-        History::new(block_len, plan.window_len / share, spool_dir)
+        LookBack::new(block_len, plan.window_len / share, spool_dir)
     };
-    let mut histories: Vec<History> = CATEGORIES
+    let mut look_backs: Vec<LookBack> = CATEGORIES
         .into_iter()
         .zip(WINDOW_SHARES)
-        .map(|(category, share)| history(category, share))
+        .map(|(category, share)| look_back(category, share))
         .collect();
-    histories[usize::from(ARM64)].align(INSTRUCTION_LEN as u64);
+    look_backs[usize::from(ARM64)].align(INSTRUCTION_LEN as u64);
     // The segmenter reads blocks that are stored uncompressed back from the output: they need no
     // spool.
     if let Some(output) = image.reader()?.map(Arc::new) {
         if plan.codec == CodecSpec::None {
-            histories[usize::from(GENERAL)].read_back_from(output.clone());
+            look_backs[usize::from(GENERAL)].read_back_from(output.clone());
         }
-        histories[usize::from(INCOMPRESSIBLE)].read_back_from(output);
+        look_backs[usize::from(INCOMPRESSIBLE)].read_back_from(output);
     }
-    if let Some(prior) = &before.appended {
-        for (stream, history) in (0..).zip(&mut histories) {
+    if let Some(indexed) = &starting.appended {
+        for (stream, look_back) in (0..).zip(&mut look_backs) {
             if stream != DEFLATE {
-                history.begin_with(&prior.image, stream);
+                look_back.begin_with(&indexed.image, stream);
             }
         }
     }
-    for (image, stream) in before.streams_elsewhere() {
-        let mut history = history(Category::Base, u64::MAX);
+    for (image, stream) in starting.streams_elsewhere() {
+        let mut look_back = look_back(Category::Base, u64::MAX);
         if !image.has_recipe_output(stream) {
-            history.begin_with(&image, stream);
+            look_back.begin_with(&image, stream);
         }
-        histories.push(history);
+        look_backs.push(look_back);
     }
-    Ok(histories)
+    Ok(look_backs)
 }
 
 /// Creates the clusters, which reorder the blocks of compressed streams; `None` if the plan has no
@@ -569,7 +569,7 @@ fn clusters(
     plan: &Plan,
     total_len: Option<u64>,
     spool_dir: &Path,
-    histories: &mut [History],
+    look_backs: &mut [LookBack],
 ) -> Result<Option<Clusters>> {
     if plan.cluster_len == 0 {
         return Ok(None);
@@ -580,7 +580,7 @@ fn clusters(
         (ARM64, plan.arm64_codec),
     ];
     let is_compressed = |(_, codec): &(u8, CodecSpec)| *codec != CodecSpec::None;
-    let front = |(no, _): (u8, CodecSpec)| (no, histories[usize::from(no)].front_len());
+    let front = |(no, _): (u8, CodecSpec)| (no, look_backs[usize::from(no)].front_len());
     let held: Vec<(u8, u64)> = codecs
         .into_iter()
         .filter(is_compressed)
@@ -592,17 +592,17 @@ fn clusters(
     let clusters = Clusters::new(plan, total_len, &held, spool_dir)?;
     let reader = Arc::new(clusters.reader()?);
     for (no, _) in held {
-        histories[usize::from(no)].read_back_from(reader.clone());
+        look_backs[usize::from(no)].read_back_from(reader.clone());
     }
     Ok(Some(clusters))
 }
 
 /// Locations of the contents of all base images, by digest.
-fn base_ids(before: &Before) -> HashMap<Digest, BaseContent> {
+fn base_ids(starting: &StartingImages) -> HashMap<Digest, BaseContent> {
     let mut found = HashMap::new();
     let mut first_stream = CATEGORIES.len();
-    for (no, prior) in before.bases.iter().enumerate() {
-        for (id, digest) in (0..).map(ContentId).zip(&prior.digests) {
+    for (no, indexed) in starting.bases.iter().enumerate() {
+        for (id, digest) in (0..).map(ContentId).zip(&indexed.digests) {
             let content = BaseContent {
                 no,
                 first_stream,
@@ -610,7 +610,7 @@ fn base_ids(before: &Before) -> HashMap<Digest, BaseContent> {
             };
             found.entry(*digest).or_insert(content);
         }
-        first_stream += prior.image.directory().streams.len();
+        first_stream += indexed.image.directory().streams.len();
     }
     found
 }
@@ -620,7 +620,7 @@ fn base_ids(before: &Before) -> HashMap<Digest, BaseContent> {
 fn dictionaries(
     image: &mut ImageWriter,
     plan: &Plan,
-    before: &Before,
+    starting: &StartingImages,
     mut new: Option<Vec<u8>>,
 ) -> Result<Dictionaries> {
     let mut dictionaries = Dictionaries::default();
@@ -630,8 +630,8 @@ fn dictionaries(
         (ARM64, plan.arm64_codec),
     ];
     for (stream, codec) in streams {
-        let old = match &before.appended {
-            Some(prior) => prior.image.stream_dictionary(stream)?,
+        let old = match &starting.appended {
+            Some(indexed) => indexed.image.stream_dictionary(stream)?,
             None => None,
         };
         let is_new = old.is_none();

@@ -4,7 +4,7 @@
 //! No index of them is stored. The build computes digests and samples anew from the bytes, and
 //! verifies all of those against their digests, so that a new tree never builds on damage.
 
-use crate::compress::record_history::Place;
+use crate::compress::record_history::HistorySource;
 use crate::dedup::contents::CATEGORIES;
 use crate::options::BuildOptions;
 use crate::pipeline::plan::Plan;
@@ -24,16 +24,16 @@ const CONTENT_MEMORY_LEN: u64 = 112;
 const TEMPLATE_MEMORY_LEN: u64 = 96;
 
 /// An open image whose content digests are not computed yet.
-pub struct Opened {
+pub struct OpenedImage {
     image: Arc<Image>,
     path: PathBuf,
 }
 
 /// All open images, before their content digests are computed.
 #[derive(Default)]
-pub struct OpenedAll {
-    appended: Option<Opened>,
-    bases: Vec<Opened>,
+pub struct OpenedImages {
+    appended: Option<OpenedImage>,
+    bases: Vec<OpenedImage>,
 }
 
 /// An image with the digests of its contents.
@@ -49,7 +49,7 @@ pub struct IndexedImage {
 
 /// All images that the build starts from.
 #[derive(Default)]
-pub struct Before {
+pub struct StartingImages {
     /// The last generation of the image that is appended to.
     pub appended: Option<IndexedImage>,
     /// Base images.
@@ -69,19 +69,19 @@ fn cache_len(options: &BuildOptions) -> u64 {
     (options.memory_len / 8).max(32 << 20) / (options.bases.len() as u64 + 1)
 }
 
-fn open(path: &Path, options: &BuildOptions, threads: usize) -> Result<Opened> {
+fn open(path: &Path, options: &BuildOptions, threads: usize) -> Result<OpenedImage> {
     let options = OpenOptions {
         cache_len: ByteLen(cache_len(options)),
         prefetch_threads: threads,
         ..OpenOptions::default()
     };
-    Ok(Opened {
+    Ok(OpenedImage {
         image: Arc::new(Image::open_path(path, 0, &options)?),
         path: path.to_owned(),
     })
 }
 
-impl OpenedAll {
+impl OpenedImages {
     /// Opens the base images, and the image at `target` if `is_appended`.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl OpenedAll {
             }
             all.appended = Some(appended);
         }
-        let count = |opened: &Opened| opened.image.directory().streams.len();
+        let count = |opened: &OpenedImage| opened.image.directory().streams.len();
         let stream_count = CATEGORIES.len() + all.bases.iter().map(count).sum::<usize>();
         match stream_count <= STREAMS_MAX {
             true => Ok(all),
@@ -131,12 +131,12 @@ impl OpenedAll {
     }
 
     /// The metadata sections of all base images, each with the first stream that leads to its base.
-    pub fn base_sections(&self) -> Vec<Place> {
+    pub fn base_sections(&self) -> Vec<HistorySource> {
         let mut first = CATEGORIES.len();
-        let section = |opened: &Opened| {
+        let section = |opened: &OpenedImage| {
             let base_stream = Some(first as u8);
             first += opened.image.directory().streams.len();
-            Place {
+            HistorySource {
                 image: opened.image.clone(),
                 stream: 0,
                 base_stream,
@@ -152,7 +152,7 @@ impl OpenedAll {
 
     /// Memory that the images take in addition to the build's own, bytes.
     pub fn memory_len(&self, options: &BuildOptions) -> u64 {
-        let len = |opened: &Opened| {
+        let len = |opened: &OpenedImage| {
             let summary = opened.image.summary();
             // The cache does not count 4 MiB of tables.
             cache_len(options)
@@ -169,32 +169,32 @@ impl OpenedAll {
     /// `Io`, `Corrupt`.
     /// # Cost
     /// Decodes every image once.
-    pub fn read(self, options: &BuildOptions, plan: &Plan) -> Result<Before> {
+    pub fn read(self, options: &BuildOptions, plan: &Plan) -> Result<StartingImages> {
         let read = |opened| IndexedImage::read(opened, options.memory_len, plan);
-        let mut before = Before {
+        let mut starting = StartingImages {
             appended: self.appended.map(read).transpose()?,
             bases: self.bases.into_iter().map(read).collect::<Result<_>>()?,
-            ..Before::default()
+            ..StartingImages::default()
         };
         let mut known = Vec::new();
-        for prior in before.appended.iter().chain(&before.bases) {
-            known.extend_from_slice(&prior.digests);
-            for id in (0..prior.digests.len() as u64).map(ContentId) {
-                let len = prior.image.content_len(id)?;
+        for indexed in starting.appended.iter().chain(&starting.bases) {
+            known.extend_from_slice(&indexed.digests);
+            for id in (0..indexed.digests.len() as u64).map(ContentId) {
+                let len = indexed.image.content_len(id)?;
                 if len > WHOLE_LEN_MAX {
-                    before.long_lens.push(len);
+                    starting.long_lens.push(len);
                 }
             }
         }
         known.sort_unstable();
-        before.known = known.into();
-        Ok(before)
+        starting.known = known.into();
+        Ok(starting)
     }
 }
 
 impl IndexedImage {
-    fn read(opened: Opened, memory_len: u64, plan: &Plan) -> Result<Self> {
-        let Opened { image, path } = opened;
+    fn read(opened: OpenedImage, memory_len: u64, plan: &Plan) -> Result<Self> {
+        let OpenedImage { image, path } = opened;
         // Nothing else needs memory yet, and a larger cache decodes fewer blocks twice.
         let options = OpenOptions {
             cache_len: ByteLen(memory_len / 2),
@@ -225,24 +225,24 @@ impl IndexedImage {
     }
 }
 
-impl Before {
+impl StartingImages {
     pub fn base_list(&self) -> Vec<Base> {
         match &self.appended {
-            Some(prior) => prior.image.directory().bases.clone(),
+            Some(indexed) => indexed.image.directory().bases.clone(),
             None => self.bases.iter().map(IndexedImage::base).collect(),
         }
     }
 
     /// The streams of the bases, as the new image lists them.
     pub fn base_streams(&self) -> Vec<Stream> {
-        if let Some(prior) = &self.appended {
-            let streams = &prior.image.directory().streams;
+        if let Some(indexed) = &self.appended {
+            let streams = &indexed.image.directory().streams;
             return streams.get(CATEGORIES.len()..).unwrap_or(&[]).to_vec();
         }
         let streams = self
             .bases
             .iter()
-            .flat_map(|prior| &prior.image.directory().streams);
+            .flat_map(|indexed| &indexed.image.directory().streams);
         let as_base = |stream: &Stream| Stream {
             category: Category::Base,
             ..*stream
@@ -252,11 +252,11 @@ impl Before {
 
     /// Streams whose blocks may resemble the last block of a stream: category, number of the stream
     /// in the new image, and location.
-    pub fn tail_sections(&self) -> Vec<(Category, u8, Place)> {
-        let own = self.appended.iter().flat_map(|prior| {
+    pub fn tail_sections(&self) -> Vec<(Category, u8, HistorySource)> {
+        let own = self.appended.iter().flat_map(|indexed| {
             (0..).zip(CATEGORIES).map(|(no, category)| {
-                let section = Place {
-                    image: prior.image.clone(),
+                let section = HistorySource {
+                    image: indexed.image.clone(),
                     stream: no,
                     base_stream: None,
                 };
@@ -267,7 +267,7 @@ impl Before {
         let elsewhere = elsewhere.map(|(no, (image, stream))| {
             let streams = &image.directory().streams;
             let found = streams.get(usize::from(stream)).map(category);
-            let section = Place {
+            let section = HistorySource {
                 image: image.clone(),
                 stream,
                 base_stream: Some(no),
@@ -288,9 +288,9 @@ impl Before {
             })
         };
         match &self.appended {
-            Some(prior) => streams(&prior.image, CATEGORIES.len()).collect(),
+            Some(indexed) => streams(&indexed.image, CATEGORIES.len()).collect(),
             None => (self.bases.iter())
-                .flat_map(|prior| streams(&prior.image, 0))
+                .flat_map(|indexed| streams(&indexed.image, 0))
                 .collect(),
         }
     }

@@ -2,14 +2,14 @@
 //!
 //! A script sees only its arguments: no files, processes, clock or other code. Memory, steps per
 //! call and time are limited. The time limit is needed because functions of Lua's library can run
-//! forever without taking a step. Lua therefore runs on its own thread (`script/machine.rs`), and
-//! the builder stops waiting when the time is up or the build is interrupted. A thread that still
-//! runs then is abandoned; it ends with the process.
+//! forever without taking a step. Lua therefore runs on its own thread (`script/interpreter.rs`),
+//! and the builder stops waiting when the time is up or the build is interrupted. A thread that
+//! still runs then is abandoned; it ends with the process.
 
 mod interpreter;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use interpreter::{Answer, Entry, Machine, Request};
+use interpreter::{Answer, Entry, Interpreter, Request};
 use std::fmt;
 use std::io::Read;
 use std::path::Path;
@@ -131,7 +131,7 @@ impl Script {
         let (requests, asked) = crossbeam_channel::unbounded();
         let (answer, answers) = crossbeam_channel::unbounded();
         let (own_name, own_text, memory_len) = (name.to_owned(), text.to_vec(), limits.memory_len);
-        let run = move || Machine::run(&own_name, &own_text, memory_len, &asked, &answer);
+        let run = move || Interpreter::run(&own_name, &own_text, memory_len, &asked, &answer);
         let thread = std::thread::Builder::new().name("script".into());
         thread
             .spawn(run)

@@ -2,7 +2,7 @@
 //! longer ones.
 
 use crate::dedup::contents::ContentSummary;
-use crate::dedup::starting_images::{Before, OpenedAll};
+use crate::dedup::starting_images::{OpenedImages, StartingImages};
 use crate::options::BuildOptions;
 use crate::order::arrange;
 use crate::pipeline::plan::{self, Plan, TreeSize};
@@ -116,30 +116,30 @@ fn build(
         0 => cpu_count,
         threads => threads,
     };
-    let before = OpenedAll::open(target, is_appended, options, threads)?;
-    let options = &with_times(options, before.appended())?;
-    let out = match before.appended() {
+    let starting = OpenedImages::open(target, is_appended, options, threads)?;
+    let options = &with_times(options, starting.appended())?;
+    let out = match starting.appended() {
         Some(image) => OutputFile::append(target, image.summary().image_len)?,
         None => OutputFile::create(target, options.target_kind)?,
     };
     let own = own_inodes(&out, target);
     let scan_options = scan_options(options, threads, &own);
-    let tree = scan(&scan_options, before.appended(), &problems)?;
-    if let Some(old) = before.appended().filter(|_| !options.allow_removal) {
+    let tree = scan(&scan_options, starting.appended(), &problems)?;
+    if let Some(old) = starting.appended().filter(|_| !options.allow_removal) {
         let shown = target.display().to_string();
         changes::refuse_removal(&tree, old, (&shown, options.at.is_some()), watch)?;
     }
     let script_len = options.script.as_ref().map_or(0, |s| s.memory_len());
-    let images_len = before.memory_len(options) + script_len;
+    let images_len = starting.memory_len(options) + script_len;
     let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), images_len)?;
     plan.report_raised_limit(watch);
     let mut build = Build::new(&tree, options, threads, &problems)?;
-    let (mut image, mut metadata) = writers(out, &before, options)?;
+    let (mut image, mut metadata) = writers(out, &starting, options)?;
     build.report_progress(Stage::Write, image.position(), true);
-    let before = before.read(options, &plan)?;
-    let old = before.appended.as_ref().map(|prior| &*prior.image);
+    let starting = starting.read(options, &plan)?;
+    let old = starting.appended.as_ref().map(|indexed| &*indexed.image);
     let spool_dir = spool_dir(target);
-    let contents = build.write_contents(&mut image, &mut metadata, &plan, &spool_dir, &before)?;
+    let contents = build.write_contents(&mut image, &mut metadata, &plan, &spool_dir, &starting)?;
     build.report_progress(Stage::Tree, image.position(), true);
     build.omitted.sort_unstable();
     let contents_len = contents.table.count() * plan::CONTENT_LEN;
@@ -158,7 +158,7 @@ fn build(
     }
     let changes = old.map(|old| changes::count(&tree, old, Some(&emitter), watch));
     let changes = changes.transpose()?;
-    let report = build.seal(image, contents, (&emitted, changes), &before, overwrite)?;
+    let report = build.seal(image, contents, (&emitted, changes), &starting, overwrite)?;
     Ok(Report {
         problem_count: problems.count.into_inner(),
         ..report
@@ -180,17 +180,17 @@ fn with_times(options: &BuildOptions, old: Option<&Arc<Image>>) -> Result<BuildO
 /// Creates the writers of a new image in `out`, or of a generation behind the existing one.
 fn writers(
     out: OutputFile,
-    before: &OpenedAll,
+    starting: &OpenedImages,
     options: &BuildOptions,
 ) -> Result<(ImageWriter, MetadataWriter)> {
     let (sink, level) = (Sink::File(out), options.metadata_level);
-    match before.appended() {
+    match starting.appended() {
         Some(old) => {
             let metadata = MetadataWriter::appending_to(level, old)?;
             Ok((ImageWriter::resume(sink, old), metadata))
         }
         None => {
-            let metadata = MetadataWriter::with_bases(level, before.base_sections());
+            let metadata = MetadataWriter::with_bases(level, starting.base_sections());
             Ok((ImageWriter::begin(sink)?, metadata))
         }
     }
@@ -353,12 +353,15 @@ impl<'a> Build<'a> {
         image: ImageWriter,
         mut contents: ContentSummary,
         (emitted, changes): (&Emitted, Option<Changes>),
-        before: &Before,
+        starting: &StartingImages,
         overwrite: bool,
     ) -> Result<Report> {
         let options = self.options;
         let stored = StoredLens::of(&image);
-        let old = before.appended.as_ref().map(|prior| prior.image.summary());
+        let old = starting
+            .appended
+            .as_ref()
+            .map(|indexed| indexed.image.summary());
         // These times are not part of the tree digest; mtime is.
         let has_other_times = options.keep_atime || options.keep_ctime || options.keep_btime;
         let is_same = |old: &&Summary| old.tree_digest == emitted.tree_digest && !has_other_times;
@@ -370,7 +373,7 @@ impl<'a> Build<'a> {
                 generation: old.generation,
             },
             None => {
-                let bases = before.base_list();
+                let bases = starting.base_list();
                 let digest = emitted.tree_digest;
                 image.seal(
                     digest,

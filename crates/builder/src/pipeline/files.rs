@@ -3,10 +3,10 @@
 use super::build::Build;
 use crate::compress::dictionary;
 use crate::dedup::contents::{ContentSummary, ContentWriter};
-use crate::dedup::starting_images::Before;
+use crate::dedup::starting_images::StartingImages;
 use crate::pipeline::plan::Plan;
 use crate::progress::{Problem, Stage};
-use crate::read::readers::{Handed, Job, Loaded, Readers, WHOLE_LEN_MAX};
+use crate::read::readers::{Job, Loaded, ReadFile, Readers, WHOLE_LEN_MAX};
 use crate::read::recode::{MAGIC_LEN, Recoder, is_archive};
 use crate::scan::{EntryNo, ScannedTree};
 use crate::threads::start;
@@ -25,11 +25,11 @@ impl Build<'_> {
         metadata: &mut MetadataWriter,
         plan: &Plan,
         spool_dir: &Path,
-        before: &Before,
+        starting: &StartingImages,
     ) -> Result<ContentSummary> {
         let mut jobs = std::mem::take(&mut self.jobs);
         let total_len = find_archives(self.tree, &mut jobs, plan);
-        let dictionary = match before.appended {
+        let dictionary = match starting.appended {
             // An appended image keeps its dictionary, or has none.
             Some(_) => None,
             None => dictionary::learn(self.tree, &jobs, total_len, plan, &|| {
@@ -42,19 +42,19 @@ impl Build<'_> {
             plan,
             Some(total_len),
             spool_dir,
-            before,
+            starting,
             dictionary,
         )?;
         self.report_progress(Stage::Write, writer.written_len(), true);
         let mut long_lens = long_lens(&jobs);
         // A content of the old generation is a possible twin too.
-        for len in &before.long_lens {
+        for len in &starting.long_lens {
             *long_lens.entry(*len).or_default() += 1;
         }
         let categories = self.options.categories;
         let recoder = categories
             .uses_recipes()
-            .then(|| Recoder::new(before.known.clone(), categories, plan.block_len));
+            .then(|| Recoder::new(starting.known.clone(), categories, plan.block_len));
         let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len, recoder);
         let written = std::thread::scope(|scope| {
             let _stop = readers.stop_on_drop();
@@ -67,8 +67,8 @@ impl Build<'_> {
         });
         self.jobs = jobs;
         written?;
-        let old = before.appended.as_ref();
-        let old = old.map(|prior| prior.image.directory().streams.as_slice());
+        let old = starting.appended.as_ref();
+        let old = old.map(|indexed| indexed.image.directory().streams.as_slice());
         let (options, mut total) = (self.options, 0);
         let mut on_progress = |remaining_len: u64, written_len| {
             self.check_cancelled()?;
@@ -90,9 +90,9 @@ impl Build<'_> {
             for handed in batch {
                 self.check_cancelled()?;
                 match handed {
-                    Handed::Whole(job, Ok(loaded)) => self.take_whole(writer, &job, loaded)?,
-                    Handed::Whole(job, Err(error)) => self.omit(&job, &error)?,
-                    Handed::Long(job) => {
+                    ReadFile::Whole(job, Ok(loaded)) => self.take_whole(writer, &job, loaded)?,
+                    ReadFile::Whole(job, Err(error)) => self.omit(&job, &error)?,
+                    ReadFile::Long(job) => {
                         let has_twin = long_lens.get(&job.len).is_some_and(|&count| count > 1);
                         self.take_long(writer, &job, has_twin)?;
                     }

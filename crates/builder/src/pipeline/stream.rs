@@ -52,9 +52,9 @@ pub trait TreeSource {
     /// Its own, and those of `store`.
     fn contents(&mut self, store: &mut dyn ContentStore) -> Result<()>;
 
-    /// Hands over the tree in preorder: the entries of the root, then, for each subdirectory in turn,
-    /// its entries and the directories below it. The builder may call it several times. It ends
-    /// early if the sink returns false.
+    /// Hands over the tree in preorder: the entries of the root, then, for each subdirectory in
+    /// turn, its entries and the directories below it. The builder may call it several times. It
+    /// ends early if the sink returns false.
     ///
     /// # Errors
     /// Its own, and those of `sink`.
@@ -239,7 +239,7 @@ pub fn build_stream(
     let out = OutputFile::create(target, options.target_kind)?;
     let mut image = ImageWriter::begin(Sink::File(out))?;
     let mut metadata = MetadataWriter::new(options.metadata_level);
-    let mut reporter = Teller::new(watch, &size);
+    let mut reporter = ProgressReporter::new(watch, &size);
     let stored = write_contents(
         source,
         &mut image,
@@ -310,7 +310,7 @@ fn seal(
 }
 
 /// Reports progress at intervals.
-struct Teller<'a> {
+struct ProgressReporter<'a> {
     watch: &'a dyn Watch,
     stage: Stage,
     entry_total: u64,
@@ -320,7 +320,7 @@ struct Teller<'a> {
     last_report: Instant,
 }
 
-impl<'a> Teller<'a> {
+impl<'a> ProgressReporter<'a> {
     fn new(watch: &'a dyn Watch, size: &StreamSize) -> Self {
         Self {
             watch,

@@ -1,6 +1,6 @@
 //! Reader threads: they read and hash files ahead of the segmenter and hand them over in order.
 
-use crate::read::recode::{Recoder, Taken};
+use crate::read::recode::{Recoded, Recoder};
 use crate::scan::source::{Layout, is_cut};
 use crate::scan::{EntryNo, ScannedTree};
 use std::collections::BTreeMap;
@@ -37,13 +37,13 @@ pub struct Loaded {
     /// Digest of the content.
     pub digest: Digest,
     /// Streams that recipes can make.
-    pub recoded: Taken,
+    pub recoded: Recoded,
     /// Whether the file changed during every attempt to read it.
     pub is_changed: bool,
 }
 
 /// Result for one file.
-pub enum Handed {
+pub enum ReadFile {
     /// The file was read whole, or failed.
     Whole(Job, Result<Loaded>),
     /// The file is too long for memory: the receiver streams it.
@@ -54,7 +54,7 @@ struct State {
     next_batch: usize,
     handed_batch: usize,
     held_len: u64,
-    ready: BTreeMap<usize, Vec<Handed>>,
+    ready: BTreeMap<usize, Vec<ReadFile>>,
     is_stopped: bool,
     /// Whether a reader panicked; its batch will never be ready.
     is_broken: bool,
@@ -147,7 +147,7 @@ impl<'a> Readers<'a> {
     }
 
     /// Returns the next batch in order; `None` after the last one, or if a reader panicked.
-    pub fn next(&self) -> Option<Vec<Handed>> {
+    pub fn next(&self) -> Option<Vec<ReadFile>> {
         let mut state = locked(&self.state);
         let no = state.handed_batch;
         if no == self.batches.len() {
@@ -176,19 +176,19 @@ impl<'a> Readers<'a> {
         Stop(self)
     }
 
-    fn read(&self, job: Job) -> Handed {
+    fn read(&self, job: Job) -> ReadFile {
         if !job.is_whole {
-            return Handed::Long(job);
+            return ReadFile::Long(job);
         }
         match read_whole(self.tree, &job).transpose() {
             Some(Ok(mut loaded)) => {
                 if let (Some(recoder), None) = (&self.recoder, &loaded.layout.runs) {
                     loaded.recoded = recoder.streams(&loaded.data, &loaded.digest);
                 }
-                Handed::Whole(job, Ok(loaded))
+                ReadFile::Whole(job, Ok(loaded))
             }
-            Some(failed) => Handed::Whole(job, failed),
-            None => Handed::Long(job),
+            Some(failed) => ReadFile::Whole(job, failed),
+            None => ReadFile::Long(job),
         }
     }
 }
@@ -279,7 +279,7 @@ fn read_once(tree: &ScannedTree, job: &Job) -> Result<Option<Loaded>> {
         layout,
         data,
         digest: hasher.finish(),
-        recoded: Taken::default(),
+        recoded: Recoded::default(),
         is_changed,
     }))
 }

@@ -125,7 +125,7 @@ pub struct Step {
 
 /// Streams of a file in memory, and the plain contents that are at hand.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct Recoded {
     /// Streams, ascending.
     pub streams: Arc<[Stream]>,
     /// Plain content of each stream, if it is at hand. Empty if another thread found the streams.
@@ -258,9 +258,9 @@ impl Recoder {
 
     /// Returns the streams of the file `data` with digest `digest` that recipes can make; none if
     /// the file has none.
-    pub fn streams(&self, data: &[u8], digest: &Digest) -> Taken {
-        if !can_be_taken(data, &self.categories) || self.stored.binary_search(digest).is_ok() {
-            return Taken::default();
+    pub fn streams(&self, data: &[u8], digest: &Digest) -> Recoded {
+        if !is_recodable(data, &self.categories) || self.stored.binary_search(digest).is_ok() {
+            return Recoded::default();
         }
         let outcome = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -276,7 +276,7 @@ impl Recoder {
             plains = found;
             streams.into()
         });
-        Taken {
+        Recoded {
             streams: streams.clone(),
             plains,
         }
@@ -294,7 +294,7 @@ impl Recoder {
 pub const MAGIC_LEN: usize = 16;
 
 /// Whether a file that begins with `front` is of a type that recipes can make.
-pub fn can_be_taken(front: &[u8], categories: &Categories) -> bool {
+pub fn is_recodable(front: &[u8], categories: &Categories) -> bool {
     finder(front, categories).is_some() || pcm::is_sampled(front, categories)
 }
 

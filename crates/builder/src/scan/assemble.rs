@@ -15,13 +15,13 @@ use weald_format::{Error, FileKind, Result};
 
 /// Location of a directory in the shards.
 #[derive(Clone, Copy)]
-pub struct Found {
+pub struct DirLocation {
     pub shard: u32,
     /// Index in the shard's `dirs`, or [`NONE`] if the directory could not be listed.
     pub index: u32,
 }
 
-impl Found {
+impl DirLocation {
     /// Whether it could not be listed, which was reported.
     pub fn is_unlisted(self) -> bool {
         self.index == NONE
@@ -65,7 +65,7 @@ struct Assembler {
     shards: Vec<Shard>,
     /// Index of the shard of an image to which a directory is added.
     image_shard: Option<usize>,
-    found: Vec<Found>,
+    found: Vec<DirLocation>,
     attributes: Merger<(FileKind, weald_format::Attributes)>,
     xattrs: Merger<weald_format::XattrSet>,
     entries: Vec<Entry>,
@@ -128,9 +128,9 @@ pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
 }
 
 /// Locates each directory; a later shard overrides earlier ones.
-pub fn find_dirs(shards: &[Shard], dir_count: u32) -> Vec<Found> {
+pub fn find_dirs(shards: &[Shard], dir_count: u32) -> Vec<DirLocation> {
     let mut found = vec![
-        Found {
+        DirLocation {
             shard: 0,
             index: NONE
         };
@@ -138,7 +138,7 @@ pub fn find_dirs(shards: &[Shard], dir_count: u32) -> Vec<Found> {
     ];
     for (shard_index, shard) in shards.iter().enumerate() {
         for (index, dir) in shard.dirs.iter().enumerate() {
-            found[dir.number as usize] = Found {
+            found[dir.number as usize] = DirLocation {
                 shard: shard_index as u32,
                 index: index as u32,
             };

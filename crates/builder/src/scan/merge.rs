@@ -7,7 +7,7 @@
 //!    directory has its number in the image. Its entries are in the last shard, which overrides the
 //!    shard of the image.
 
-use super::assemble::{Found, assemble, find_dirs};
+use super::assemble::{DirLocation, assemble, find_dirs};
 use super::image::walk_image;
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, SHARD_COUNT_MAX, Shard};
 use super::tree::ScannedTree;
@@ -151,7 +151,7 @@ fn move_dirs(shard: &mut Shard, base: u32) {
 struct Merge {
     shards: Vec<Shard>,
     /// Location of each directory of the two walks.
-    found: Vec<Found>,
+    found: Vec<DirLocation>,
     /// The shard of merged directories.
     merged: Shard,
     /// Number of the next created directory.
@@ -242,7 +242,7 @@ impl Merge {
     }
 
     fn find(&self, number: u32, name: &[u8]) -> Option<Entry> {
-        let Found { shard, index } = self.found[number as usize];
+        let DirLocation { shard, index } = self.found[number as usize];
         let shard = &self.shards[shard as usize];
         let RawDir { first, count, .. } = shard.dirs[index as usize];
         let entries = &shard.entries[first..first + count];
@@ -253,7 +253,7 @@ impl Merge {
     /// Returns the entries and the device of a directory, without subdirectories that could not be
     /// listed, which was reported.
     fn list(&self, number: u32) -> (Vec<Item>, u64) {
-        let Found { shard, index } = self.found[number as usize];
+        let DirLocation { shard, index } = self.found[number as usize];
         let shard = &self.shards[shard as usize];
         let RawDir {
             first, count, dev, ..

@@ -35,7 +35,7 @@ impl Front {
 }
 
 /// The raw bytes of one stream, readable at any address.
-pub struct History {
+pub struct LookBack {
     front: Option<Front>,
     block_len: u64,
     /// Alignment: bytes at a multiple of this offset in their file get an aligned address too.
@@ -54,7 +54,7 @@ pub struct History {
     pieces: Vec<(u64, Vec<u8>)>,
 }
 
-impl History {
+impl LookBack {
     /// Creates a stream of blocks of `block_len` bytes. About `window_len` bytes stay in memory;
     /// older blocks go to an unnamed file in `spool_dir`.
     pub fn new(block_len: u64, window_len: u64, spool_dir: &Path) -> Self {
@@ -371,7 +371,9 @@ mod tests {
     #[test]
     fn matches_cross_spool_window_and_current_block() {
         let dir = tempfile::tempdir().unwrap();
-        run(History::new(100_000, 200_000, dir.path()), &mut |_, _| None);
+        run(LookBack::new(100_000, 200_000, dir.path()), &mut |_, _| {
+            None
+        });
     }
 
     #[test]
@@ -379,10 +381,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("output");
         let output = std::fs::File::create(&path).unwrap();
-        let mut history = History::new(100_000, 200_000, dir.path());
-        history.read_back_from(Arc::new(FileSource::open(&path, 0).unwrap()));
+        let mut look_back = LookBack::new(100_000, 200_000, dir.path());
+        look_back.read_back_from(Arc::new(FileSource::open(&path, 0).unwrap()));
         // Headers lie between the blocks; a block can be read back after two more were appended.
-        run(history, &mut |no, block| {
+        run(look_back, &mut |no, block| {
             let offset_of = |no| no * 100_064 + 64;
             if let Some(block) = block {
                 output.write_all_at(block, offset_of(no)).unwrap();
@@ -399,30 +401,30 @@ mod tests {
     type Store<'a> = dyn FnMut(u64, Option<&[u8]>) -> Option<u64> + 'a;
 
     /// `store` takes a block, or returns the offset of a block.
-    fn run(mut history: History, store: &mut Store<'_>) {
+    fn run(mut look_back: LookBack, store: &mut Store<'_>) {
         let data: Vec<u8> = (0..950_000u32)
             .map(|i| (i.wrapping_mul(2654435761) >> 13) as u8)
             .collect();
         let (mut at, mut blocks) = (0, 0);
         while at < data.len() {
-            let (taken, full) = history.append(&data[at..]).unwrap();
+            let (taken, full) = look_back.append(&data[at..]).unwrap();
             at += taken;
             if let Some(block) = full {
                 store(blocks, Some(&block));
                 blocks += 1;
-                history.release_blocks(&mut |no| store(no, None)).unwrap();
+                look_back.release_blocks(&mut |no| store(no, None)).unwrap();
             }
         }
-        assert_eq!((blocks, history.len()), (9, 950_000));
+        assert_eq!((blocks, look_back.len()), (9, 950_000));
         for start in [0, 1, 65_535, 99_999, 650_000, 899_999] {
             assert_eq!(
-                history
+                look_back
                     .match_forward(start, &data[start as usize..])
                     .unwrap(),
                 950_000 - start as usize
             );
             assert_eq!(
-                history
+                look_back
                     .match_backward(start, &data[..start as usize])
                     .unwrap(),
                 start as usize
@@ -430,11 +432,11 @@ mod tests {
         }
         let mut other = data[10..300_000].to_vec();
         other[250_000] ^= 1;
-        assert_eq!(history.match_forward(10, &other).unwrap(), 250_000);
+        assert_eq!(look_back.match_forward(10, &other).unwrap(), 250_000);
         assert_eq!(
-            history.match_backward(300_000, &other).unwrap(),
+            look_back.match_backward(300_000, &other).unwrap(),
             300_000 - 10 - 250_001
         );
-        assert_eq!(history.finish().unwrap().map(|b| b.len()), Some(50_000));
+        assert_eq!(look_back.finish().unwrap().map(|b| b.len()), Some(50_000));
     }
 }

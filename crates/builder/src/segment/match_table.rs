@@ -26,7 +26,7 @@ pub static GEAR: [u64; 256] = {
 
 /// An address in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct StreamAddress {
     /// Stream number.
     pub stream: u8,
     /// Address in the stream, below 2^40.
@@ -46,12 +46,12 @@ const TAG_SHIFT: u32 = 46;
 struct Slot(u64);
 
 impl Slot {
-    fn new(tag: u64, place: Place) -> Self {
-        Self(tag | u64::from(place.stream & 63) << 40 | place.address & ((1 << 40) - 1))
+    fn new(tag: u64, at: StreamAddress) -> Self {
+        Self(tag | u64::from(at.stream & 63) << 40 | at.address & ((1 << 40) - 1))
     }
 
-    fn place(self) -> Place {
-        Place {
+    fn stream_address(self) -> StreamAddress {
+        StreamAddress {
             stream: (self.0 >> 40 & 63) as u8,
             address: self.0 & ((1 << 40) - 1),
         }
@@ -129,23 +129,23 @@ impl MatchTable {
     }
 
     /// Locations of earlier samples with this hash, newest first.
-    pub fn find(&self, hash: u64) -> impl Iterator<Item = Place> + use<> {
+    pub fn find(&self, hash: u64) -> impl Iterator<Item = StreamAddress> + use<> {
         let (start, tag) = self.bucket(hash);
         let mut bucket = [Slot(0); WAYS];
         bucket.copy_from_slice(&self.slots[start..start + WAYS]);
         bucket
             .into_iter()
             .filter(move |s| (s.0 ^ tag) >> TAG_SHIFT == 0)
-            .map(Slot::place)
+            .map(Slot::stream_address)
     }
 
     /// Inserts a sample. A full bucket drops its oldest one.
-    pub fn insert(&mut self, hash: u64, place: Place) {
+    pub fn insert(&mut self, hash: u64, at: StreamAddress) {
         let (start, tag) = self.bucket(hash);
         let bucket = &mut self.slots[start..start + WAYS];
         self.used_count += usize::from(bucket[WAYS - 1].0 == 0);
         bucket.rotate_right(1);
-        bucket[0] = Slot::new(tag, place);
+        bucket[0] = Slot::new(tag, at);
     }
 }
 
@@ -156,17 +156,17 @@ mod tests {
     #[test]
     fn the_newest_places_are_found_first_and_the_oldest_forgotten() {
         let mut table = MatchTable::new(MatchTable::slot_count(1 << 16), 59);
-        let places: Vec<Place> = (0..6)
-            .map(|i| Place {
+        let addresses: Vec<StreamAddress> = (0..6)
+            .map(|i| StreamAddress {
                 stream: i as u8,
                 address: 1000 + i,
             })
             .collect();
-        places.iter().for_each(|&p| table.insert(42, p));
-        let found: Vec<Place> = table.find(42).collect();
+        addresses.iter().for_each(|&p| table.insert(42, p));
+        let found: Vec<StreamAddress> = table.find(42).collect();
         assert_eq!(
             found,
-            places.iter().rev().take(4).copied().collect::<Vec<_>>()
+            addresses.iter().rev().take(4).copied().collect::<Vec<_>>()
         );
         assert_eq!(table.find(43 << 50).count(), 0);
     }
@@ -181,7 +181,7 @@ mod tests {
             .map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 5)
             .collect();
         for (address, &hash) in (0..).zip(&hashes) {
-            table.insert(hash, Place { stream: 1, address });
+            table.insert(hash, StreamAddress { stream: 1, address });
         }
         for thinning in 0..THINNINGS_MAX {
             let found = |hash: u64, address| table.find(hash).any(|p| p.address == address);

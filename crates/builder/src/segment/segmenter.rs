@@ -9,8 +9,8 @@
 //! most four candidates per sample, and a failed candidate costs at most the shortest match.
 
 use crate::compress::record_history::Hits;
-use crate::segment::look_back::History;
-use crate::segment::match_table::{GEAR, MatchTable, Place, WINDOW_LEN};
+use crate::segment::look_back::LookBack;
+use crate::segment::match_table::{GEAR, MatchTable, StreamAddress, WINDOW_LEN};
 use crate::threads;
 use std::sync::Arc;
 use weald_format::Result;
@@ -47,17 +47,17 @@ pub trait SegmentSink {
     fn raw_offset(&self, stream: u8, no: u64) -> Option<u64>;
 }
 
-/// A repeat: bytes `start .. end` of the data equal the bytes at `place`.
+/// A repeat: bytes `start .. end` of the data equal the bytes at `found_at`.
 struct Match {
     start: usize,
     end: usize,
-    place: Place,
+    found_at: StreamAddress,
 }
 
-/// The segmenter, with the histories of all streams.
+/// The segmenter, with the look-back data of all streams.
 pub struct Segmenter {
     table: Option<MatchTable>,
-    histories: Vec<History>,
+    look_backs: Vec<LookBack>,
     match_len_min: usize,
     /// The hash of a sample has no bits set from this bit on.
     sample_shift: u32,
@@ -65,7 +65,7 @@ pub struct Segmenter {
     /// distance is chosen in advance.
     thins_out: bool,
     /// Address behind the last match. After a cut the data mostly continues to match there.
-    expected: Option<Place>,
+    expected: Option<StreamAddress>,
     /// Offset in its file of the next data.
     file_offset: u64,
     /// Bytes found as repeats.
@@ -78,20 +78,20 @@ pub struct Segmenter {
 const PADDING: [u8; 8] = [0; 8];
 
 impl Segmenter {
-    /// Creates a segmenter over `histories`, one for each stream. With `match_len_min` 0 it finds
+    /// Creates a segmenter over `look_backs`, one for each stream. With `match_len_min` 0 it finds
     /// no repeats. The table takes `table_len` bytes. The sampling distance is chosen so that the
     /// samples of `total_len` bytes fit; if the length is unknown, samples are thinned out when the
     /// table fills.
     pub fn new(
-        mut histories: Vec<History>,
+        mut look_backs: Vec<LookBack>,
         match_len_min: u32,
         table_len: u64,
         total_len: Option<u64>,
     ) -> Self {
-        let front_len: u64 = histories.iter().map(History::front_len).sum();
+        let front_len: u64 = look_backs.iter().map(LookBack::front_len).sum();
         let known_len = total_len.unwrap_or(0).saturating_add(front_len);
         if match_len_min == 0 {
-            histories.iter_mut().for_each(History::forget);
+            look_backs.iter_mut().for_each(LookBack::forget);
         }
         // Samples are at least 16 bytes apart, so more slots are never needed.
         let table_len = match total_len {
@@ -106,7 +106,7 @@ impl Segmenter {
         let sample_shift = 64 - wanted.max(fitting).min(32);
         Self {
             table: (match_len_min > 0).then(|| MatchTable::new(slot_count, sample_shift)),
-            histories,
+            look_backs,
             match_len_min: match_len_min.max(WINDOW_LEN as u32) as usize,
             sample_shift,
             thins_out: total_len.is_none(),
@@ -130,8 +130,8 @@ impl Segmenter {
             return Ok(());
         };
         let shift = self.sample_shift;
-        for (stream, history) in (0..).zip(&self.histories) {
-            let Some((image, there)) = history.front() else {
+        for (stream, look_back) in (0..).zip(&self.look_backs) {
+            let Some((image, there)) = look_back.front() else {
                 continue;
             };
             let (mut blocks, mut end, mut longest) = (Vec::new(), 0, 1);
@@ -154,7 +154,7 @@ impl Segmenter {
                 for (hash, at) in found {
                     let address = start + u64::from(at);
                     if address < ADDRESS_END {
-                        table.insert(hash, Place { stream, address });
+                        table.insert(hash, StreamAddress { stream, address });
                     }
                 }
             })?;
@@ -209,10 +209,11 @@ impl Segmenter {
     /// If the data before was a repeat, tries to extend that match. Returns how many bytes of
     /// `data` the match covers.
     fn continue_match(&mut self, sink: &mut dyn SegmentSink, data: &[u8]) -> Result<usize> {
-        let Some(place) = self.expected.take() else {
+        let Some(found_at) = self.expected.take() else {
             return Ok(0);
         };
-        let len = self.histories[usize::from(place.stream)].match_forward(place.address, data)?;
+        let len =
+            self.look_backs[usize::from(found_at.stream)].match_forward(found_at.address, data)?;
         if len < self.match_len_min {
             return Ok(0);
         }
@@ -221,7 +222,7 @@ impl Segmenter {
             &Match {
                 start: 0,
                 end: len,
-                place,
+                found_at,
             },
         )?;
         Ok(len)
@@ -233,24 +234,24 @@ impl Segmenter {
             return Ok(None);
         };
         let mut best: Option<Match> = None;
-        for place in table.find(hash) {
-            let Some(history) = self.histories.get_mut(usize::from(place.stream)) else {
+        for found_at in table.find(hash) {
+            let Some(look_back) = self.look_backs.get_mut(usize::from(found_at.stream)) else {
                 continue;
             };
-            let back = history.match_backward(place.address, &data[fresh..at])?;
-            let ahead = history.match_forward(place.address, &data[at..])?;
+            let back = look_back.match_backward(found_at.address, &data[fresh..at])?;
+            let ahead = look_back.match_forward(found_at.address, &data[at..])?;
             let best_len = best
                 .as_ref()
                 .map_or(self.match_len_min - 1, |b| b.end - b.start);
             if back + ahead > best_len {
-                let place = Place {
-                    address: place.address - back as u64,
-                    ..place
+                let found_at = StreamAddress {
+                    address: found_at.address - back as u64,
+                    ..found_at
                 };
                 best = Some(Match {
                     start: at - back,
                     end: at + ahead,
-                    place,
+                    found_at,
                 });
             }
         }
@@ -259,13 +260,13 @@ impl Segmenter {
 
     fn emit_match(&mut self, sink: &mut dyn SegmentSink, found: &Match) -> Result<()> {
         let len = (found.end - found.start) as u64;
-        let Place { stream, address } = found.place;
-        self.expected = Some(Place {
+        let StreamAddress { stream, address } = found.found_at;
+        self.expected = Some(StreamAddress {
             stream,
             address: address + len,
         });
         self.repeated_len += len;
-        if address < self.histories[usize::from(stream)].front_len() {
+        if address < self.look_backs[usize::from(stream)].front_len() {
             self.hits.add(stream, address);
         }
         sink.extent(Extent {
@@ -287,11 +288,11 @@ impl Segmenter {
         if bytes.is_empty() {
             return Ok(());
         }
-        let history = &mut self.histories[usize::from(stream)];
-        let padding_len = history.padding_len(self.file_offset + from as u64);
-        append(history, sink, stream, &PADDING[..padding_len])?;
-        let start = history.len();
-        append(history, sink, stream, bytes)?;
+        let look_back = &mut self.look_backs[usize::from(stream)];
+        let padding_len = look_back.padding_len(self.file_offset + from as u64);
+        append(look_back, sink, stream, &PADDING[..padding_len])?;
+        let start = look_back.len();
+        append(look_back, sink, stream, bytes)?;
         let end = from + bytes.len();
         let kept = samples.partition_point(|&(at, _)| at <= end);
         if let Some(table) = &mut self.table {
@@ -299,7 +300,7 @@ impl Segmenter {
                 let address = start + at.saturating_sub(from) as u64;
                 let is_sample = hash >> self.sample_shift == 0;
                 if at >= from && address < ADDRESS_END && is_sample {
-                    table.insert(hash, Place { stream, address });
+                    table.insert(hash, StreamAddress { stream, address });
                 }
             }
             if self.thins_out && table.is_half_full() {
@@ -326,8 +327,8 @@ impl Segmenter {
     /// # Errors
     /// As [`Segmenter::push`].
     pub fn finish(&mut self, sink: &mut dyn SegmentSink) -> Result<()> {
-        for (stream, history) in self.histories.iter_mut().enumerate() {
-            if let Some(block) = history.finish()? {
+        for (stream, look_back) in self.look_backs.iter_mut().enumerate() {
+            if let Some(block) = look_back.finish()? {
                 sink.block(stream as u8, block)?;
             }
         }
@@ -336,23 +337,23 @@ impl Segmenter {
 
     /// Raw bytes appended to all streams. Call it before [`Segmenter::finish`].
     pub fn fresh_len(&self) -> u64 {
-        self.histories.iter().map(History::own_len).sum()
+        self.look_backs.iter().map(LookBack::own_len).sum()
     }
 }
 
 /// Appends `bytes` to `stream` and hands full blocks to the sink.
 fn append(
-    history: &mut History,
+    look_back: &mut LookBack,
     sink: &mut dyn SegmentSink,
     stream: u8,
     mut bytes: &[u8],
 ) -> Result<()> {
     while !bytes.is_empty() {
-        let (taken, full) = history.append(bytes)?;
+        let (taken, full) = look_back.append(bytes)?;
         bytes = &bytes[taken..];
         if let Some(block) = full {
             sink.block(stream, block)?;
-            history.release_blocks(&mut |no| sink.raw_offset(stream, no))?;
+            look_back.release_blocks(&mut |no| sink.raw_offset(stream, no))?;
         }
     }
     Ok(())
@@ -427,11 +428,11 @@ mod tests {
 
     fn run(pieces: &[(u8, Vec<u8>)]) -> (Collect, u64) {
         let dir = tempfile::tempdir().unwrap();
-        let histories = (0..2)
-            .map(|_| History::new(50_000, 100_000, dir.path()))
+        let look_backs = (0..2)
+            .map(|_| LookBack::new(50_000, 100_000, dir.path()))
             .collect();
         let total = pieces.iter().map(|p| p.1.len() as u64).sum();
-        let mut segmenter = Segmenter::new(histories, 256, 1 << 20, Some(total));
+        let mut segmenter = Segmenter::new(look_backs, 256, 1 << 20, Some(total));
         let mut sink = Collect::default();
         pieces
             .iter()
@@ -490,8 +491,8 @@ mod tests {
         let (len, piece_len) = (4_000_000, 500_000);
         let data = noise(9, len);
         let dir = tempfile::tempdir().unwrap();
-        let histories = vec![History::new(50_000, 1 << 30, dir.path())];
-        let mut segmenter = Segmenter::new(histories, 256, table_len, None);
+        let look_backs = vec![LookBack::new(50_000, 1 << 30, dir.path())];
+        let mut segmenter = Segmenter::new(look_backs, 256, table_len, None);
         let mut sink = Collect::default();
         for piece in data.chunks(piece_len) {
             segmenter.push(&mut sink, 0, piece).unwrap();

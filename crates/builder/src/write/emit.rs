@@ -117,13 +117,13 @@ impl Emitter<'_> {
     /// # Errors
     /// `Io`, `Full`, `Limit`.
     pub fn emit(&self, image: &mut ImageWriter, metadata: &mut MetadataWriter) -> Result<Emitted> {
-        let beside = match self.appended_to {
-            Some(prior) => prior.has_times_overlay(),
+        let uses_overlay = match self.appended_to {
+            Some(image) => image.has_times_overlay(),
             None => self.is_overlay_smaller()?,
         };
         let mut out = Out { image, metadata };
-        let summary = self.emit_entries(&mut out, !beside, false)?;
-        if beside {
+        let summary = self.emit_entries(&mut out, !uses_overlay, false)?;
+        if uses_overlay {
             self.emit_times(&mut out)?;
         }
         let mut hasher = TreeHasher::new(&summary.root_digest);
@@ -180,9 +180,9 @@ impl Emitter<'_> {
             image: &mut image,
             metadata: &mut metadata,
         };
-        let inside = self.emit_entries(&mut out, true, true)?.entry_count;
-        let beside = self.emit_entries(&mut out, false, true)?.entry_count;
-        if beside * 5 > inside * 4 {
+        let with_mtimes = self.emit_entries(&mut out, true, true)?.entry_count;
+        let without_mtimes = self.emit_entries(&mut out, false, true)?.entry_count;
+        if without_mtimes * 5 > with_mtimes * 4 {
             return Ok(false);
         }
         Ok(self.trial_len(false)? < self.trial_len(true)?)
@@ -212,8 +212,8 @@ impl Emitter<'_> {
         let o = self.options;
         let mask = mask_of(mtime_inside, o.keep_atime, o.keep_ctime, o.keep_btime);
         let mut writer = TreeWriter::new(mask, u64::from(self.tree.entry_count()), measure_only);
-        if let Some(prior) = self.appended_to {
-            writer.load_templates_of(prior)?;
+        if let Some(image) = self.appended_to {
+            writer.load_templates_of(image)?;
         }
         writer.enter();
         let mut stack = vec![(ScannedTree::ROOT, self.tree.entries_of(DirNo(0)))];

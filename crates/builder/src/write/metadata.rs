@@ -1,6 +1,6 @@
 //! Compresses and writes metadata records. It collects the first records to train a dictionary.
 
-use crate::compress::record_history::{Pages, Place};
+use crate::compress::record_history::{HistorySource, PageHistories};
 use crate::threads::Pool;
 use crate::write::image_writer::{Outgoing, RecordSink};
 use std::sync::Arc;
@@ -128,7 +128,7 @@ pub struct MetadataWriter {
     encoder: Option<PageEncoder>,
     dictionary: Option<Vec<u8>>,
     /// Finds histories in other images, for records of every type.
-    page_histories: Option<Pages>,
+    page_histories: Option<PageHistories>,
     threads: usize,
     pool: Option<Pool<Job, Outgoing>>,
 }
@@ -160,7 +160,7 @@ impl MetadataWriter {
             is_released: true,
             encoder: Some(PageEncoder::new(level, dictionary.as_deref())?),
             dictionary,
-            page_histories: Some(Pages::new(vec![Place {
+            page_histories: Some(PageHistories::new(vec![HistorySource {
                 image: image.clone(),
                 stream: 0,
                 base_stream: None,
@@ -171,9 +171,9 @@ impl MetadataWriter {
 
     /// Creates a writer at zstd `level` for an image with base images. `places` lists each base
     /// once.
-    pub fn with_bases(level: i32, sections: Vec<Place>) -> Self {
+    pub fn with_bases(level: i32, sections: Vec<HistorySource>) -> Self {
         Self {
-            page_histories: (!sections.is_empty()).then(|| Pages::new(sections)),
+            page_histories: (!sections.is_empty()).then(|| PageHistories::new(sections)),
             ..Self::new(level)
         }
     }

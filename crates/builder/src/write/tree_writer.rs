@@ -79,7 +79,7 @@ pub struct NewEntry<'a> {
 
 /// Facts about a finished directory.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct KnownTemplate {
     id: u64,
     subtree_count: u64,
     links_across: bool,
@@ -106,7 +106,7 @@ pub struct TreeWriter {
     open: Vec<OpenDirectory>,
     /// Closed directories, whose memory is used again.
     spare: Vec<OpenDirectory>,
-    known: KnownDirs<Known>,
+    known: KnownDirs<KnownTemplate>,
     /// Whether all known templates come from this writer, none from an older generation.
     is_alone: bool,
     attributes: HashMap<Attributes, u64>,
@@ -193,7 +193,7 @@ impl TreeWriter {
             })?;
             if has_same_times {
                 let subtree_count = template.subtree_count;
-                let known = Known {
+                let known = KnownTemplate {
                     id,
                     subtree_count,
                     links_across: true,
@@ -317,7 +317,7 @@ impl TreeWriter {
         directory: &OpenDirectory,
         logical: &Digest,
         is_last: bool,
-    ) -> Result<Known> {
+    ) -> Result<KnownTemplate> {
         let key = self.key_of(directory, logical);
         if let Some(known) = self.known.get(&key)
             && (!is_last || known.id + 1 == self.template_count)
@@ -333,7 +333,7 @@ impl TreeWriter {
         if template.subtree_count >= weald_format::limits::NUMBER_MAX {
             return Err(Error::limit("more than 2^62 names"));
         }
-        let known = Known {
+        let known = KnownTemplate {
             id: self.template_count,
             subtree_count: template.subtree_count,
             links_across: directory.links_across,

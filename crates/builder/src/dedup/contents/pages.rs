@@ -2,8 +2,8 @@
 
 use super::{ARM64, DEFLATE, INCOMPRESSIBLE, PAGE_CORRECTIONS_LEN_MAX, X86};
 use crate::compress::cluster::Clusters;
-use crate::compress::compressors::{Behind, Compressors, Target};
-use crate::compress::record_history::Tails;
+use crate::compress::compressors::{BehindBlocks, Compressors, Target};
+use crate::compress::record_history::TailHistories;
 use crate::pipeline::plan::Plan;
 use crate::segment::segmenter::SegmentSink;
 use crate::write::image_writer::ImageWriter;
@@ -39,7 +39,7 @@ pub struct Pages<'a> {
     /// Longest output of a single recipe, bytes.
     pub recipe_len_max: u64,
     /// Finds histories for the last blocks of streams.
-    pub tails: Option<Tails>,
+    pub tails: Option<TailHistories>,
     /// Reorders the blocks of compressed streams; `None` if they keep their order.
     pub clusters: Option<Clusters>,
 }
@@ -281,7 +281,7 @@ impl Pages<'_> {
     }
 
     pub fn push(&mut self, record_type: RecordType, bytes: Vec<u8>, item_count: u64) -> Result<()> {
-        let mut behind = Behind {
+        let mut behind = BehindBlocks {
             compressors: &mut self.compressors,
             image: self.image,
         };

@@ -88,7 +88,7 @@ pub enum Answer {
 }
 
 /// Lua interpreter with a loaded script.
-pub struct Machine {
+pub struct Interpreter {
     name: String,
     lua: Lua,
     filter: Option<Function>,
@@ -100,7 +100,7 @@ pub struct Machine {
     steps: Arc<AtomicU64>,
 }
 
-impl Machine {
+impl Interpreter {
     /// Loads the script at the first request, then answers requests until the channel closes.
     pub fn run(
         name: &str,
@@ -112,18 +112,18 @@ impl Machine {
         let Ok(Request::Load) = requests.recv() else {
             return;
         };
-        let mut machine = match Self::load(name, text, memory_len) {
-            Ok(machine) => machine,
+        let mut interpreter = match Self::load(name, text, memory_len) {
+            Ok(interpreter) => interpreter,
             Err(error) => return drop(answers.send(Err(failed(name, &error)))),
         };
         let loaded = Answer::Loaded {
-            filters: machine.filter.is_some(),
-            orders: machine.order.is_some(),
+            filters: interpreter.filter.is_some(),
+            orders: interpreter.order.is_some(),
         };
         let mut answer = Ok(loaded);
         while answers.send(answer).is_ok() {
             let Ok(request) = requests.recv() else { return };
-            answer = machine.answer(request);
+            answer = interpreter.answer(request);
         }
     }
 

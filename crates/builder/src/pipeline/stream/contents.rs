@@ -1,8 +1,8 @@
 //! Writes the contents of a stream.
 
-use super::{ContentStore, StreamBody, Teller, TreeSource};
+use super::{ContentStore, ProgressReporter, StreamBody, TreeSource};
 use crate::dedup::contents::{ContentSummary, ContentWriter};
-use crate::dedup::starting_images::OpenedAll;
+use crate::dedup::starting_images::OpenedImages;
 use crate::options::BuildOptions;
 use crate::pipeline::build::spool_dir;
 use crate::pipeline::plan::Plan;
@@ -38,15 +38,17 @@ pub fn write_contents(
     plan: &Plan,
     options: &BuildOptions,
     target: &Path,
-    reporter: &mut Teller<'_>,
+    reporter: &mut ProgressReporter<'_>,
 ) -> Result<Stored> {
     let total_len = source.size().data_len;
-    let opened = OpenedAll::open(target, false, options, plan.threads)?;
-    let before = opened.read(options, plan)?;
+    let opened = OpenedImages::open(target, false, options, plan.threads)?;
+    let starting = opened.read(options, plan)?;
     let spool_dir = spool_dir(target);
     // The data comes once and cannot be sampled before it is compressed, so its blocks share no
     // dictionary.
-    let writer = ContentWriter::new(image, metadata, plan, total_len, &spool_dir, &before, None)?;
+    let writer = ContentWriter::new(
+        image, metadata, plan, total_len, &spool_dir, &starting, None,
+    )?;
     let mut store = Store {
         writer,
         reporter,
@@ -74,7 +76,7 @@ pub fn write_contents(
 
 struct Store<'a, 't, 'w> {
     writer: ContentWriter<'w>,
-    reporter: &'a mut Teller<'t>,
+    reporter: &'a mut ProgressReporter<'t>,
     buffer: Vec<u8>,
     file_len: u64,
     dedup_len: u64,

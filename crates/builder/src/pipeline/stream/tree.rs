@@ -1,7 +1,7 @@
 //! Writes the tree of a stream, directory by directory.
 
 use super::walk::write_walk;
-use super::{StreamEntry, Teller, TreeSink, TreeSource};
+use super::{ProgressReporter, StreamEntry, TreeSink, TreeSource};
 use crate::dedup::contents::ContentTable;
 use crate::options::BuildOptions;
 use crate::pipeline::plan::TreeSize;
@@ -38,7 +38,7 @@ pub fn write_tree(
     (image, metadata): (&mut ImageWriter, &mut MetadataWriter),
     rules: &Rules<'_>,
     threads: usize,
-    reporter: &mut Teller<'_>,
+    reporter: &mut ProgressReporter<'_>,
 ) -> Result<Emitted> {
     let entry_count = source.size().entry_count;
     let root = source.root()?;
@@ -55,7 +55,7 @@ pub fn write_tree(
             tree_digest,
         });
     }
-    let trial = |source: &mut dyn TreeSource, mtime_inside, reporter: &mut Teller<'_>| {
+    let trial = |source: &mut dyn TreeSource, mtime_inside, reporter: &mut ProgressReporter<'_>| {
         let mut image = ImageWriter::begin(Sink::Count)?;
         let mut metadata = MetadataWriter::new(3);
         metadata.encode_with(threads);
@@ -176,7 +176,7 @@ trait CountEntries {
     fn count(&mut self, entries: u64, written_len: u64) -> Result<()>;
 }
 
-impl CountEntries for Teller<'_> {
+impl CountEntries for ProgressReporter<'_> {
     fn count(&mut self, entries: u64, written_len: u64) -> Result<()> {
         self.advance(entries, 0, written_len)
     }

@@ -2,7 +2,7 @@
 //! on the current path.
 
 use super::tree::Rules;
-use super::{StreamEntry, Teller, TreeSource, WalkSink};
+use super::{ProgressReporter, StreamEntry, TreeSource, WalkSink};
 use crate::write::tree_writer::{Out, TreeSummary, TreeWriter, mask_of};
 use weald_format::{Error, Result};
 
@@ -18,7 +18,7 @@ pub fn write_walk(
     out: &mut Out<'_>,
     rules: &Rules<'_>,
     entry_count: u64,
-    reporter: &mut Teller<'_>,
+    reporter: &mut ProgressReporter<'_>,
 ) -> Result<Option<TreeSummary>> {
     let root = source.root()?;
     // A single mtime takes almost no space in the entries and makes no two directories differ.
@@ -54,7 +54,7 @@ struct WalkWriter<'s, 'o, 'r, 't> {
     writer: TreeWriter,
     out: &'s mut Out<'o>,
     rules: &'s Rules<'r>,
-    reporter: &'s mut Teller<'t>,
+    reporter: &'s mut ProgressReporter<'t>,
     /// Number of open directories.
     depth: u64,
     count: u64,
