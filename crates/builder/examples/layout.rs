@@ -87,18 +87,18 @@ fn cut_at_contents(tree: &Tree) -> (Vec<Extent>, Vec<u64>) {
     let mut rest = tree.extents.iter().copied();
     let mut current = None;
     for &len in &tree.content_lens {
-        let (mut left, before) = (len, cut.len());
-        while left > 0 {
+        let (mut remaining_len, before) = (len, cut.len());
+        while remaining_len > 0 {
             let mut extent: Extent = current
                 .take()
                 .or_else(|| rest.next())
                 .expect("extents cover contents");
-            let taken = extent.len.min(left);
+            let taken = extent.len.min(remaining_len);
             cut.push(Extent {
                 len: taken,
                 source: extent.source,
             });
-            left -= taken;
+            remaining_len -= taken;
             if taken < extent.len {
                 extent.len -= taken;
                 if let Source::Stream { address, .. } = &mut extent.source {
@@ -146,7 +146,7 @@ fn main() {
     let report =
         build_image(source.as_ref(), image.as_ref(), true, &options, &Silent).expect("build");
     println!(
-        "image {}, of it blocks {}",
+        "image {}, blocks {} of it",
         report.image_len, report.block_stored_len
     );
     let tree = read(&std::fs::read(image).expect("image"));

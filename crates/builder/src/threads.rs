@@ -278,8 +278,8 @@ mod tests {
             let mut pool = Pool::start(2, "test", &fail).unwrap();
             let submitted = (0..20).try_for_each(|item| pool.submit(item, &mut |_| Ok(())));
             let ended = submitted.and_then(|()| pool.finish(&mut |_| Ok(())));
-            let said = if panics { "panicked" } else { "item 1" };
-            assert!(ended.unwrap_err().to_string().contains(said));
+            let message = if panics { "panicked" } else { "item 1" };
+            assert!(ended.unwrap_err().to_string().contains(message));
         }
     }
 }

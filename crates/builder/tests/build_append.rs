@@ -80,7 +80,7 @@ fn every_generation_shows_its_own_tree() {
         let after = fs::read(&image).unwrap();
         assert!(
             after.starts_with(&before),
-            "an older generation was touched"
+            "an older generation was changed"
         );
         assert_eq!(report.generation, number);
         assert_eq!(
@@ -414,7 +414,7 @@ fn forged_chains_of_generations_are_refused() {
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(
             Image::open_path(&image, 0, &OpenOptions::default()).is_err(),
-            "the directory tells otherwise"
+            "the directory has another value"
         );
         error.to_string()
     };

@@ -19,7 +19,7 @@ struct Case {
     before: Vec<u8>,
     change: fn(&Path),
     after: Option<Vec<u8>>,
-    said: &'static str,
+    message: &'static str,
 }
 
 fn rewrite(path: &Path, data: &[u8]) {
@@ -51,12 +51,12 @@ fn node(path: &Path, kind: NodeKind) {
 const LONG: usize = 5 << 20;
 
 fn cases() -> Vec<Case> {
-    let case = |name, before: usize, change, after, said| Case {
+    let case = |name, before: usize, change, after, message| Case {
         name,
         before: noise(1, before),
         change,
         after,
-        said,
+        message,
     };
     let grown = || [noise(1, 1000), b"more".to_vec()].concat();
     let stored = "stored as";
@@ -207,7 +207,7 @@ fn files_that_change_after_the_scan_are_reported_and_stored_as_read() {
             .filter(|p| p.starts_with(&format!("{}: ", case.name)))
             .collect();
         assert!(
-            line.len() == 1 && line[0].contains(case.said),
+            line.len() == 1 && line[0].contains(case.message),
             "{}: {line:?}",
             case.name
         );

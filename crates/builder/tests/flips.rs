@@ -22,9 +22,9 @@ fn flip(bytes: &[u8], step: usize) {
             if let Ok(shown) = read_everything(&image) {
                 assert!(
                     shown == whole,
-                    "byte {byte}, bit {bit}: other things than were written"
+                    "byte {byte}, bit {bit}: wrong data was returned"
                 );
-                panic!("byte {byte}, bit {bit}: reading everything noticed nothing");
+                panic!("byte {byte}, bit {bit}: no read detected the flip");
             }
             let (findings, report) = check(&image, true);
             assert!(

@@ -174,7 +174,11 @@ fn a_prefetch_is_bounded_and_stops() {
     assert!(report.held_len >= len_max / 2 && report.held_len <= len_max / 2 + BLOCK_LEN);
     assert!(image.cache_counts().used_len <= len_max);
     drop(handle);
-    assert_eq!(Arc::strong_count(&image), 1, "no thread has it");
+    assert_eq!(
+        Arc::strong_count(&image),
+        1,
+        "no thread refers to the image"
+    );
     let image = open(&path, 64 << 20);
     drop(image.prefetch(PrefetchSet::All).unwrap());
     assert_eq!(Arc::strong_count(&image), 1);
@@ -241,7 +245,7 @@ fn hot_files_come_first() {
         let read = |no: &usize| find(&image, &name(*no)).content.unwrap().0;
         let hot: Vec<usize> = (0..FILE_COUNT).step_by(STEP).rev().chain([7]).collect();
         let ids: Vec<u64> = hot.iter().map(read).collect();
-        assert!(ids.is_sorted(), "in the order of the first touch: {ids:?}");
+        assert!(ids.is_sorted(), "not in the order of first access: {ids:?}");
         assert_eq!(
             image.summary().tree_digest,
             open(&path, 0).summary().tree_digest

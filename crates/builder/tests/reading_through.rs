@@ -91,7 +91,11 @@ fn each_block_is_read_once_and_evicted() {
     // As many spare buffers again.
     assert!(used <= 2 * known_after, "{used}");
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(image.decoded_len().0 as usize, decoded, "ahead of nobody");
+    assert_eq!(
+        image.decoded_len().0 as usize,
+        decoded,
+        "prefetched for no reader"
+    );
     // Evicted data can be read again.
     built.read_all(&image, &inode);
 }

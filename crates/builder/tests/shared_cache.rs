@@ -173,7 +173,7 @@ fn damage_affects_only_the_image_that_has_it() {
     };
     assert!(fails(&bad));
     read_all(&good, 0, &cache);
-    assert!(!fails(&bad), "what is verified is shared");
+    assert!(!fails(&bad), "verified entries are shared");
     bad.drop_caches();
     assert!(fails(&bad));
     read_all(&good, 0, &cache);

@@ -33,7 +33,11 @@ fn records(image: &[u8]) -> Vec<(RecordRef, Vec<u8>)> {
         at = record.end() as usize;
         out.push((record, raw));
     }
-    assert_eq!(at, image.len() - 128, "records reach to the footer");
+    assert_eq!(
+        at,
+        image.len() - 128,
+        "the records do not end at the footer"
+    );
     Footer::parse(&image[at..], at as u64).unwrap();
     out
 }

@@ -198,8 +198,10 @@ impl Clusters {
     /// Assigns new addresses to all pieces that have come.
     fn close_window(&mut self) {
         self.open_count = 0;
-        let most = self.piece_count_max;
-        self.streams.iter_mut().for_each(|s| s.close_window(most));
+        let piece_count_max = self.piece_count_max;
+        self.streams
+            .iter_mut()
+            .for_each(|s| s.close_window(piece_count_max));
     }
 
     /// Takes an extent, or a base run that stands for `count` extents.

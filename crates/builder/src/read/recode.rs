@@ -28,7 +28,7 @@ pub const PLAIN_LEN_MAX: usize = WHOLE_PLAIN_LEN_MAX * 3;
 /// Memory of a thread that decodes an archive, bytes: the plain content and the tokens of a block.
 const ARCHIVE_MEMORY_LEN: u64 = PLAIN_LEN_MAX as u64 + (5 << 20);
 /// Plain bytes of a part of a stream: a quarter of a block. The minimum is twice the window that
-/// each part needs in addition; the maximum is decoded in a few milliseconds.
+/// each part needs in addition; the maximum is made in a few milliseconds.
 const PART_LEN_MIN: usize = 64 << 10;
 const PART_LEN_MAX: usize = 256 << 10;
 /// Shortest stream that is worth a recipe, bytes.
@@ -446,8 +446,8 @@ fn take_stream(
         return Some((None, range.end));
     }
     let ranges = vec![range.clone()];
-    let taken = Stream::from_deflate(stream, ranges, &plain, ARCHIVES, part_len);
-    Some((taken, range.end))
+    let stream = Stream::from_deflate(stream, ranges, &plain, ARCHIVES, part_len);
+    Some((stream, range.end))
 }
 
 #[cfg(test)]

@@ -143,21 +143,23 @@ impl Segmenter {
             })?;
             // Each thread holds a block and its samples, while the samples of the block before are
             // still inserted.
-            let most = usize::try_from(memory_len / (3 * longest)).unwrap_or(usize::MAX);
+            let threads_max = usize::try_from(memory_len / (3 * longest)).unwrap_or(usize::MAX);
             let sample = |&(start, record): &(u64, RecordRef)| {
                 Ok((start, samples(&image.block(there, &record)?, shift)))
             };
-            threads::in_order(threads.min(most), &blocks, &sample, &mut |(
-                start,
-                found,
-            )| {
-                for (hash, at) in found {
-                    let address = start + u64::from(at);
-                    if address < ADDRESS_END {
-                        table.insert(hash, StreamAddress { stream, address });
+            threads::in_order(
+                threads.min(threads_max),
+                &blocks,
+                &sample,
+                &mut |(start, found)| {
+                    for (hash, at) in found {
+                        let address = start + u64::from(at);
+                        if address < ADDRESS_END {
+                            table.insert(hash, StreamAddress { stream, address });
+                        }
                     }
-                }
-            })?;
+                },
+            )?;
         }
         Ok(())
     }
@@ -238,19 +240,19 @@ impl Segmenter {
             let Some(look_back) = self.look_backs.get_mut(usize::from(found_at.stream)) else {
                 continue;
             };
-            let back = look_back.match_backward(found_at.address, &data[fresh..at])?;
-            let ahead = look_back.match_forward(found_at.address, &data[at..])?;
+            let len_before = look_back.match_backward(found_at.address, &data[fresh..at])?;
+            let len_after = look_back.match_forward(found_at.address, &data[at..])?;
             let best_len = best
                 .as_ref()
                 .map_or(self.match_len_min - 1, |b| b.end - b.start);
-            if back + ahead > best_len {
+            if len_before + len_after > best_len {
                 let found_at = StreamAddress {
-                    address: found_at.address - back as u64,
+                    address: found_at.address - len_before as u64,
                     ..found_at
                 };
                 best = Some(Match {
-                    start: at - back,
-                    end: at + ahead,
+                    start: at - len_before,
+                    end: at + len_after,
                     found_at,
                 });
             }

@@ -207,11 +207,11 @@ impl Emitter<'_> {
         &self,
         out: &mut Out<'_>,
         mtime_inside: bool,
-        measure_only: bool,
+        counts_only: bool,
     ) -> Result<TreeSummary> {
         let o = self.options;
         let mask = mask_of(mtime_inside, o.keep_atime, o.keep_ctime, o.keep_btime);
-        let mut writer = TreeWriter::new(mask, u64::from(self.tree.entry_count()), measure_only);
+        let mut writer = TreeWriter::new(mask, u64::from(self.tree.entry_count()), counts_only);
         if let Some(image) = self.appended_to {
             writer.load_templates_of(image)?;
         }

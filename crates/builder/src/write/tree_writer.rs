@@ -102,7 +102,7 @@ pub struct TreeSummary {
 pub struct TreeWriter {
     mask: u8,
     block_count_max: usize,
-    measure_only: bool,
+    counts_only: bool,
     open: Vec<OpenDirectory>,
     /// Closed directories, whose memory is used again.
     spare: Vec<OpenDirectory>,
@@ -128,9 +128,9 @@ pub fn xattr_digest(set: &XattrSet) -> Digest {
 
 impl TreeWriter {
     /// Creates a writer whose entries carry the times in `mask` (see [`time_mask`]). With
-    /// `measure_only` it only counts and writes nothing. `entry_count` is the approximate number of
+    /// `counts_only` it only counts and writes nothing. `entry_count` is the approximate number of
     /// entries to come.
-    pub fn new(mask: u8, entry_count: u64, measure_only: bool) -> Self {
+    pub fn new(mask: u8, entry_count: u64, counts_only: bool) -> Self {
         Self {
             mask,
             block_count_max: if entry_count <= SMALL_TREE_COUNT {
@@ -138,7 +138,7 @@ impl TreeWriter {
             } else {
                 LARGE_TREE_BLOCK
             },
-            measure_only,
+            counts_only,
             open: vec![OpenDirectory::new()],
             spare: Vec::new(),
             known: KnownDirs::new(),
@@ -341,7 +341,7 @@ impl TreeWriter {
         self.write_entries(out, directory)?;
         self.entry_count += template.entry_count;
         self.template_count += 1;
-        if !self.measure_only {
+        if !self.counts_only {
             self.templates.push(template);
             if self.templates.len() == ITEMS_PER_PAGE {
                 self.write_templates(out)?;
@@ -371,7 +371,7 @@ impl TreeWriter {
     }
 
     fn write_entries(&mut self, out: &mut Out<'_>, directory: &OpenDirectory) -> Result<()> {
-        if self.measure_only {
+        if self.counts_only {
             return Ok(());
         }
         if directory.entries.len() >= self.block_count_max / 4 {
