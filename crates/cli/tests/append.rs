@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn weald(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(WEALD);
+    let mut command = Command::new(weald_bin());
     let command = command.args(args).current_dir(dir).env("LC_ALL", "C");
     command.env_remove("SOURCE_DATE_EPOCH").output().unwrap()
 }

@@ -256,7 +256,7 @@ fn a_file_size_limit_is_an_error_like_a_full_disk() {
         command.args([
             "-c",
             "ulimit -f 2048; exec \"$0\" build --quiet --level 1 \"$1\" \"$2\"",
-            WEALD,
+            weald_bin(),
         ]);
         command.arg(&source).arg(target).current_dir(&dir);
         command
@@ -279,7 +279,7 @@ fn a_closed_pipe_is_told() {
         r#""$0" build --quiet --level 1 "$1" - | head -c 1000 >/dev/null; exit ${PIPESTATUS[0]}"#;
     let mut command = Command::new("bash");
     let output = command
-        .args(["-c", script, WEALD])
+        .args(["-c", script, weald_bin()])
         .arg(&source)
         .output()
         .unwrap();

@@ -26,7 +26,7 @@ fn as_nobody(
     target: &Path,
 ) -> Command {
     let binary = scratch.at("weald-for-nobody");
-    fs::copy(WEALD, &binary).unwrap();
+    fs::copy(weald_bin(), &binary).unwrap();
     set_mode(&binary, 0o755);
     set_mode(scratch.path(), 0o755);
     let id = NOBODY.to_string();
@@ -98,7 +98,7 @@ fn what_may_not_be_read_is_told_and_left_out() {
         (Some(1), expected.iter().map(String::as_str).collect())
     );
     check(&image);
-    let found = Command::new(WEALD)
+    let found = Command::new(weald_bin())
         .arg("find")
         .arg(&image)
         .output()
@@ -176,7 +176,7 @@ fn where_and_how_it_is_called_does_not_show() {
         done
     "#;
     let output = Command::new("bash")
-        .args(["-euc", script, WEALD])
+        .args(["-euc", script, weald_bin()])
         .arg(scratch.path())
         .output()
         .unwrap();
@@ -201,7 +201,7 @@ fn the_environment_clamps_times() {
         let target = scratch.at("image");
         let mut command = build_command(&[&["--force"], options].concat(), &source, &target);
         let output = command.env("SOURCE_DATE_EPOCH", epoch).output().unwrap();
-        let stat = Command::new(WEALD)
+        let stat = Command::new(weald_bin())
             .args(["stat", "--json"])
             .arg(target)
             .arg("f")
@@ -287,7 +287,7 @@ fn an_image_in_its_own_source_does_not_hold_itself() {
     "#;
     let mut command = Command::new("bash");
     let output = command
-        .args(["-euc", script, WEALD])
+        .args(["-euc", script, weald_bin()])
         .arg(&source)
         .output()
         .unwrap();

@@ -193,9 +193,8 @@ fn owners_and_modes_are_right_whatever_new_files_get() {
         .expect(0, "");
     for umask in ["0", "022", "077"] {
         for target in ["chmod 755 out", "chgrp 4321 out && chmod 2770 out"] {
-            let weald = env!("CARGO_BIN_EXE_weald");
             bench.sh(&format!(
-                "rm -rf out && mkdir out && {target} && umask {umask} && {weald} extract -q \
+                "rm -rf out && mkdir out && {target} && umask {umask} && $WEALD extract -q \
                  --overwrite image out"
             ));
             assert_same(

@@ -20,7 +20,7 @@ struct Place {
 impl Place {
     fn new(faker: &'static str) -> Self {
         let scratch = Scratch::new("512m");
-        fs::copy(WEALD, scratch.at("weald")).unwrap();
+        fs::copy(weald_bin(), scratch.at("weald")).unwrap();
         for dir in [scratch.path().to_owned(), scratch.dir("source")] {
             chown(dir, Some(NOBODY), Some(NOBODY)).unwrap();
         }
@@ -65,7 +65,7 @@ impl Place {
     /// What weald prints when nobody pretends anything.
     #[track_caller]
     fn weald(&self, words: &[&str]) -> String {
-        let mut command = Command::new(WEALD);
+        let mut command = Command::new(weald_bin());
         said(
             &command
                 .args(words)
@@ -186,7 +186,7 @@ fn a_library_that_is_not_loaded_is_an_error() {
     let scratch = Scratch::new("512m");
     scratch.dir("source");
     for words in [["build", "source", "image"], ["extract", "image", "out"]] {
-        let output = Command::new(WEALD)
+        let output = Command::new(weald_bin())
             .args(words)
             .current_dir(scratch.path())
             .env("LD_PRELOAD", "/nowhere/libfakeroot-sysv.so")

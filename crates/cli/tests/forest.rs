@@ -36,7 +36,7 @@ const RICH: [&str; 22] = [
 ];
 
 fn forest(args: &[&str], target: &Path) -> Output {
-    let mut command = Command::new(WEALD);
+    let mut command = Command::new(weald_bin());
     command.args(["forest", "--quiet"]).args(args).arg(target);
     command.env("LC_ALL", "C").output().unwrap()
 }
@@ -45,7 +45,7 @@ fn forest(args: &[&str], target: &Path) -> Output {
 fn bash(scratch: &Scratch, script: &str) -> Output {
     let mut command = Command::new("bash");
     command.args(["-euo", "pipefail", "-c", script]);
-    command.env("WEALD", WEALD).env("LC_ALL", "C");
+    command.env("WEALD", weald_bin()).env("LC_ALL", "C");
     command
         .current_dir(scratch.at(""))
         .output()
@@ -169,7 +169,7 @@ fn listing(dir: &Path) -> String {
 /// Makes a forest and kills the program at a moment before `time` is over; false where it was done
 /// by then.
 fn kill_within(time: Duration, rng: &mut Rng, args: &[&str], target: &Path) -> bool {
-    let mut command = Command::new(WEALD);
+    let mut command = Command::new(weald_bin());
     command.args(["forest", "--quiet"]).args(args).arg(target);
     let mut child = command.spawn().unwrap();
     std::thread::sleep(Duration::from_micros(rng.below(time.as_micros() as u64)));
@@ -378,7 +378,7 @@ fn what_runs_out_is_told_and_more_room_is_enough() {
 fn rules_are_told(option: &str, help: &str) {
     let run = |rule: &str| {
         let words = ["forest", "--dry-run", "--fanout", "2x2", option, rule];
-        Command::new(WEALD).args(words).output().unwrap()
+        Command::new(weald_bin()).args(words).output().unwrap()
     };
     let refused = String::from_utf8(run("no-such-rule").stderr).unwrap();
     let (_, rest) = refused.split_once("expected ").unwrap();
@@ -423,7 +423,7 @@ fn words_are_checked_and_predictions_come_true() {
         assert!(error.contains(expected), "{error}");
         assert!(!target.exists());
     }
-    let help = Command::new(WEALD)
+    let help = Command::new(weald_bin())
         .args(["forest", "--help"])
         .output()
         .unwrap();
@@ -441,7 +441,7 @@ fn words_are_checked_and_predictions_come_true() {
     )
     .unwrap();
     let spec = spec.to_str().unwrap();
-    let output = Command::new(WEALD)
+    let output = Command::new(weald_bin())
         .args([
             "forest",
             "--spec",
@@ -473,7 +473,7 @@ fn words_are_checked_and_predictions_come_true() {
 /// What the program says, run with these arguments in `scratch`.
 #[track_caller]
 fn weald_in(scratch: &Scratch, args: &[&str]) -> String {
-    let mut command = Command::new(WEALD);
+    let mut command = Command::new(weald_bin());
     let output = command.args(args).current_dir(scratch.path()).output();
     let output = output.unwrap();
     assert_eq!(
@@ -594,9 +594,10 @@ fn times_in_equal_steps_cost_next_to_nothing() {
         let len = fs::metadata(scratch.at(&image)).unwrap().len();
         assert!(len < 4000, "{len} bytes for 40,000 times");
         let script = format!(
-            "{WEALD} forest {words} --stream tar - | {WEALD} build -q -l 1 - piped{round}; \
-             {WEALD} check {image} > checked
-             {WEALD} diff {image} piped{round}",
+            "{weald} forest {words} --stream tar - | {weald} build -q -l 1 - piped{round}; \
+             {weald} check {image} > checked
+             {weald} diff {image} piped{round}",
+            weald = weald_bin(),
             words = shape.join(" "),
         );
         let output = bash(&scratch, &script);
@@ -645,7 +646,7 @@ fn hard_links_go_straight_into_an_image() {
              check {image} > checked
              for image in {image} {piped}; do {weald} info --json $image | grep -o \
               '\"tree_digest\":\"[0-9a-f]*\"'; done | uniq | wc -l",
-            weald = env!("CARGO_BIN_EXE_weald"),
+            weald = weald_bin(),
             words = shape.join(" "),
         );
         let output = bash(&scratch, &script);

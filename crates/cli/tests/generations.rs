@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use weald_testkit::Rng;
 
 fn weald(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(WEALD);
+    let mut command = Command::new(weald_bin());
     command.args(args).current_dir(dir).output().unwrap()
 }
 

@@ -11,10 +11,8 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 use weald_builder::{BuildOptions, Silent, build_image};
 use weald_format::Digest;
-use weald_testkit::command::{refused, succeeded, text};
+use weald_testkit::command::{refused, succeeded, text, weald_bin};
 use weald_testkit::mounts::eventually;
-
-const WEALD: &str = env!("CARGO_BIN_EXE_weald");
 
 /// A directory with a source tree, an image of it and a mount point; unmounts when dropped.
 struct Bench {
@@ -50,7 +48,7 @@ impl Bench {
 
     /// Runs `weald` in the directory of the bench.
     fn weald(&self, args: &[&str]) -> Output {
-        Command::new(WEALD)
+        Command::new(weald_bin())
             .args(args)
             .current_dir(self.base.path())
             .env("WEALD_RUNTIME_DIR", self.at("run"))
@@ -64,7 +62,7 @@ impl Bench {
             .args(["-euc", script])
             .current_dir(self.base.path())
             .env("WEALD_RUNTIME_DIR", self.at("run"))
-            .env("WEALD", WEALD);
+            .env("WEALD", weald_bin());
         command.output().expect("bash")
     }
 
@@ -108,7 +106,7 @@ impl Bench {
 
     /// Starts a server in the foreground and waits for its mount.
     fn foreground(&self) -> Child {
-        let mut command = Command::new(WEALD);
+        let mut command = Command::new(weald_bin());
         command
             .args(["mount", "-f", "image", "mnt"])
             .env("WEALD_RUNTIME_DIR", self.at("run"))

@@ -67,11 +67,7 @@ fn a_replaced_image_keeps_owner_mode_and_acl() {
     );
     let found = bench.sh("cat found");
     assert_eq!(found.trim(), "user::rw- group::--- other::---");
-    let weald = format!(
-        "umask 027; {} build -q source new",
-        env!("CARGO_BIN_EXE_weald")
-    );
-    bench.sh(&weald);
+    bench.sh("umask 027; $WEALD build -q source new");
     assert_eq!(mode(&bench.at("new")), 0o640);
 }
 

@@ -20,7 +20,7 @@ fn examples() -> Vec<String> {
 }
 
 fn listed(image: &Path) -> Vec<String> {
-    let output = Command::new(WEALD).arg("find").arg(image).output().unwrap();
+    let output = Command::new(weald_bin()).arg("find").arg(image).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = String::from_utf8(output.stdout).unwrap();
     let mut names: Vec<String> = text

@@ -61,6 +61,18 @@ pub fn weald_path() -> PathBuf {
     path
 }
 
+/// The same path as text, for the scripts of a shell.
+///
+/// # Panics
+/// As [`weald_path`], and if it is not UTF-8.
+pub fn weald_bin() -> &'static str {
+    static PATH: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    PATH.get_or_init(|| {
+        let path = weald_path().into_os_string().into_string();
+        path.expect("a path in UTF-8")
+    })
+}
+
 /// Makes a command for the binary, in an environment in which its output does not vary. Only this
 /// process finds servers that it starts.
 ///

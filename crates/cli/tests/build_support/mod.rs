@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-pub const WEALD: &str = env!("CARGO_BIN_EXE_weald");
+pub use weald_testkit::command::weald_bin;
 
 /// A tmpfs on a temporary directory, unmounted when dropped; `size` as mount(8) takes it.
 pub struct Scratch(tempfile::TempDir);
@@ -49,7 +49,7 @@ impl Drop for Scratch {
 
 /// `weald build` with everything it says kept.
 pub fn build_command(options: &[&str], source: &Path, target: &Path) -> Command {
-    let mut command = Command::new(WEALD);
+    let mut command = Command::new(weald_bin());
     command
         .args(["build", "--quiet"])
         .args(options)
@@ -80,7 +80,7 @@ pub fn stderr(output: &Output) -> String {
 /// The image is whole and its structure sound.
 #[track_caller]
 pub fn check(image: &Path) {
-    let output = Command::new(WEALD)
+    let output = Command::new(weald_bin())
         .arg("check")
         .arg(image)
         .output()

@@ -11,8 +11,6 @@ use weald_builder::{BuildOptions, Silent, build_image};
 use weald_testkit::command::{succeeded, text};
 use weald_testkit::mounts::{self, PATIENCE, eventually};
 
-pub const WEALD: &str = env!("CARGO_BIN_EXE_weald");
-
 /// A ground whose servers may have their sockets elsewhere, with images that tell their name.
 pub struct Ground {
     ground: mounts::Ground,

@@ -1,6 +1,6 @@
 //! How servers begin and end, and who joins which.
 
-use crate::ground::{Ground, WEALD, hear, say};
+use crate::ground::{Ground, hear, say};
 use rustix::process::{Signal, kill_process};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use weald_testkit::command::{refused, succeeded, text};
+use weald_testkit::command::{refused, succeeded, text, weald_bin};
 use weald_testkit::mounts::{PATIENCE, Server, eventually};
 
 #[test]
@@ -57,7 +57,7 @@ fn a_server_holds_nothing_of_its_starter() {
     fs::create_dir(ground.at("m1")).expect("mkdir");
     let mut shell = Command::new("bash");
     shell
-        .args(["-c", "exec 7>&1 8>&2; \"$0\" mount a m1", WEALD])
+        .args(["-c", "exec 7>&1 8>&2; \"$0\" mount a m1", weald_bin()])
         .current_dir(ground.path());
     // Its output ends when nobody holds the pipe any more, also under other numbers.
     succeeded(
@@ -146,7 +146,9 @@ fn few_descriptors_are_enough() {
     let script =
         "ulimit -n 256; for i in 1 2 3 4 5 6 7 8; do mkdir m$i; \"$0\" mount a m$i || exit; done";
     let mut shell = Command::new("bash");
-    shell.args(["-c", script, WEALD]).current_dir(ground.path());
+    shell
+        .args(["-c", script, weald_bin()])
+        .current_dir(ground.path());
     succeeded(
         &shell
             .env("WEALD_RUNTIME_DIR", &ground.run)

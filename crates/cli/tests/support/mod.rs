@@ -75,8 +75,9 @@ impl Output {
     }
 }
 
+/// The binary under test; `WEALD_BIN` names another one.
 pub fn weald_path() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_weald"))
+    Path::new(weald_testkit::command::weald_bin())
 }
 
 /// A directory to work in; the binary runs in it.
