@@ -5,9 +5,12 @@ mod build_support;
 
 use build_support::*;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
+use weald_testkit::mounts::eventually;
 
 /// The examples of the document, in its order.
 fn examples() -> Vec<String> {
@@ -20,7 +23,11 @@ fn examples() -> Vec<String> {
 }
 
 fn listed(image: &Path) -> Vec<String> {
-    let output = Command::new(weald_bin()).arg("find").arg(image).output().unwrap();
+    let output = Command::new(weald_bin())
+        .arg("find")
+        .arg(image)
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = String::from_utf8(output.stdout).unwrap();
     let mut names: Vec<String> = text
@@ -189,16 +196,117 @@ fn sigint_ends_a_build_whose_script_hangs() {
         let mut command = build_command(&options, &source, &scratch.at("image"));
         let child = command.spawn().unwrap();
         wait_for_thread_time(child.id());
-        // SIGINT, as a terminal sends it.
-        let killed = Command::new("kill")
-            .args(["-INT", &child.id().to_string()])
-            .status();
-        assert!(killed.unwrap().success());
+        interrupt(&child);
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert_eq!(stderr(&output), "weald: interrupted\n", "{text}");
         assert_eq!(names(scratch.path()), ["script.lua", "source"]);
     }
+}
+
+/// A file system that answers no request: its server is this process, which reads none.
+struct SilentMount {
+    dir: PathBuf,
+    device: Option<fs::File>,
+}
+
+impl SilentMount {
+    fn new(dir: PathBuf) -> Self {
+        use rustix::mount::{MountFlags, mount};
+        let device = fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/fuse")
+            .unwrap();
+        let fd = device.as_raw_fd();
+        let options = format!("fd={fd},rootmode=40000,user_id=0,group_id=0");
+        let options = std::ffi::CString::new(options).unwrap();
+        mount(
+            "silent",
+            &dir,
+            "fuse",
+            MountFlags::empty(),
+            Some(options.as_c_str()),
+        )
+        .unwrap();
+        let device = Some(device);
+        Self { dir, device }
+    }
+}
+
+impl Drop for SilentMount {
+    fn drop(&mut self) {
+        // Without its server every request ends.
+        drop(self.device.take());
+        let unmounted = Command::new("umount").arg("-l").arg(&self.dir).status();
+        assert!(unmounted.is_ok_and(|s| s.success()) || std::thread::panicking());
+    }
+}
+
+/// Would catch: a build that only SIGKILL ends, because its script hangs and the file system of
+/// its source does not answer.
+#[test]
+fn a_second_sigint_kills_a_build_whose_script_hangs() {
+    let scratch = Scratch::new("64m");
+    let source = scratch.dir("source");
+    for dir in ["a", "silent"] {
+        fs::create_dir(source.join(dir)).unwrap();
+    }
+    fs::write(source.join("a/inner"), "x").unwrap();
+    let text = "function filter(e) return e.name ~= 'inner' or string.rep('', 1 << 60) end";
+    let path = script(&scratch, text);
+    let silent = SilentMount::new(source.join("silent"));
+    // Extended attributes would be asked for before the script is.
+    let shape = ["--no-xattrs", "--threads", "2", "--script"];
+    let options = [&shape[..], &[path.to_str().unwrap()]].concat();
+    let mut child = build_command(&options, &source, &scratch.at("image"))
+        .spawn()
+        .unwrap();
+    wait_for_thread_time(child.id());
+    eventually("a thread that waits for the file system", || {
+        threads(child.id()).iter().any(|stat| stat.starts_with('D'))
+    });
+    let thread_count = threads(child.id()).len();
+    interrupt(&child);
+    // The thread that asked the script ends; the one that waits in the kernel cannot.
+    eventually("the end of a thread", || {
+        threads(child.id()).len() < thread_count
+    });
+    assert_eq!(
+        child.try_wait().unwrap(),
+        None,
+        "the first signal cannot end it"
+    );
+    interrupt(&child);
+    eventually("the end of the build", || {
+        child.try_wait().unwrap().is_some()
+    });
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.signal(), stderr(&output).as_str()),
+        (Some(2), "")
+    );
+    drop(silent);
+    assert_eq!(names(scratch.path()), ["script.lua", "source"]);
+}
+
+/// Sends SIGINT, as a terminal does.
+fn interrupt(child: &Child) {
+    let sent = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+/// The state and what follows it of each thread of process `pid` (proc(5), `stat`).
+fn threads(pid: u32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten();
+    let stats = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    stats
+        .filter_map(|stat| Some(stat.rsplit_once(") ")?.1.to_owned()))
+        .collect()
 }
 
 /// Waits until the script's thread of process `pid` has worked for a tenth of a second.

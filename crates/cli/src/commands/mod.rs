@@ -97,16 +97,13 @@ pub fn exit_code(problem_count: u64) -> ExitCode {
     }
 }
 
-/// A flag that the first SIGINT or SIGTERM raises; the second ends the process at once.
+/// A flag that the first SIGINT or SIGTERM raises; the second kills the process, as it would
+/// without a handler. A thread that waits in the kernel or in a script cannot hold it up.
 pub fn interrupt_flag() -> anyhow::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order: the first signal finds the flag down and raises it.
-        let ending = signal_hook::flag::register_conditional_shutdown(
-            signal,
-            crate::FAILED.into(),
-            Arc::clone(&flag),
-        );
+        let ending = signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag));
         let raising = signal_hook::flag::register(signal, Arc::clone(&flag));
         ending.and(raising).context("signal handler")?;
     }
