@@ -119,6 +119,86 @@ fn an_open_directory_or_a_planted_link_is_no_place_for_servers() {
     }
 }
 
+/// Runs as root with a `/tmp` and processes of its own; user 1000 is the victim, user 65534 the
+/// attacker. The directory has no sticky bit, so that `fs.protected_symlinks` does not guard it.
+const PLANTED_LINKS: &str = r#"
+mount -t tmpfs -o mode=777 tmpfs /tmp
+cd /tmp
+cp "$0" weald
+mknod -m 666 fuse c 10 229; mount --bind fuse /dev/fuse
+mkdir -m 700 evil own; mkdir -m 755 dir
+chown 65534:65534 evil; chown 1000:1000 own dir
+as() { setpriv --reuid="$1" --regid="$1" --clear-groups env -i PATH="$PATH" "${@:2}" 2>&1; }
+as 65534 WEALD_RUNTIME_DIR=/tmp/evil ./weald serve --background --log /tmp/evil/log
+chmod 711 evil; chmod 666 evil/*.shared
+as 1000 ./weald build -q dir own.image
+try() {
+    for words in mounts 'serve --background' 'mount own.image dir'; do
+        said=$(as 1000 timeout 60 ./weald $words) && status=0 || status=$?
+        echo "$1: ${words%% *}: $status: $said"
+        as 1000 ./weald umount dir > /dev/null || true
+    done
+}
+try nothing
+rm -r weald-1000 || true
+for target in evil own missing; do
+    as 65534 ln -s "$target" weald-1000
+    try "link to $target"
+    rm weald-1000
+done
+as 65534 mkdir -m 711 weald-1000
+try directory
+rm -r weald-1000; chmod 700 evil
+echo "written: $(find own missing dir 2> /dev/null | xargs)"
+echo "attacker's server: $(as 65534 WEALD_RUNTIME_DIR=/tmp/evil ./weald mounts)"
+as 1000 ./weald serve --background
+stat -c 'made: %u %a' weald-1000
+"#;
+
+/// Would catch: a link that another user has planted at the default place of the sockets, and that
+/// leads to a server of theirs, or has sockets made where it leads.
+#[test]
+fn a_link_planted_at_the_default_place_leads_nowhere() {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation=private", "--pid", "--fork"])
+        .args([
+            "--kill-child",
+            "--mount-proc",
+            "bash",
+            "-euc",
+            PLANTED_LINKS,
+        ])
+        .arg(weald_path());
+    let said = finish(&mut command).expect(0);
+    let (found, stderr) = (said.text(), &said.stderr);
+    let mut lines = found.lines();
+    for command in ["mounts", "serve", "mount"] {
+        assert_eq!(lines.next(), Some(&*format!("nothing: {command}: 0: ")));
+    }
+    for what in [
+        "link to evil",
+        "link to own",
+        "link to missing",
+        "directory",
+    ] {
+        let reason = match what {
+            "directory" => "expected a directory of user 1000, found one of user 65534",
+            _ => "expected a directory for sockets, found a symbolic link of user 65534",
+        };
+        // A mount needs no other server: it gets one of its own.
+        for (command, status) in [("mounts", 2), ("serve", 2), ("mount", 0)] {
+            let line = lines.next().unwrap_or_default();
+            let expected = format!("{what}: {command}: {status}: weald: /tmp/weald-1000: {reason}");
+            assert!(line.starts_with(&expected), "{found}{stderr}");
+        }
+    }
+    assert_eq!(lines.next(), Some("written: own dir"), "{found}");
+    let untouched = lines.next().unwrap_or_default();
+    assert!(untouched.contains(": 0 mounts,"), "{found}");
+    assert_eq!(lines.next(), Some("made: 1000 700"), "{found}");
+}
+
 /// Would catch: a client that believes a server of somebody else, above all in a take-over.
 #[test]
 fn a_server_of_another_user_is_not_believed() {
