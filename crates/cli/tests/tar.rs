@@ -4,7 +4,15 @@
 mod support;
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use support::Bench;
+use weald_export::{ExtractWatch, TarOptions, write_tar};
+use weald_format::{Error, Result};
+use weald_image::{Image, OpenOptions};
+use weald_io::{FileSource, ReadAt};
 use weald_testkit::compare::assert_same;
 use weald_testkit::{CompareOptions, torture};
 
@@ -195,4 +203,133 @@ fn damaged_files_are_left_out_and_the_stream_goes_on() {
     }
     assert_eq!(bench.sh("tar tf stream"), "./\na\ne\nf/\nf/g\n");
     bench.sh("mkdir out && tar xf stream -C out && rm source/[bcd]-* && diff -r source out");
+}
+
+/// An image on a disk that can be switched off.
+struct Disk {
+    file: FileSource,
+    is_off: Arc<AtomicBool>,
+}
+
+impl ReadAt for Disk {
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        match self.is_off.load(Ordering::Relaxed) {
+            true => Err(Error::io("disk", std::io::Error::from_raw_os_error(5))),
+            false => self.file.read_exact_at(buf, offset),
+        }
+    }
+}
+
+/// A tar stream. The disk of `image` is off from the header of a sparse file to `end`, the end of
+/// its data, or to the first problem.
+struct Switch<'a> {
+    image: &'a Image,
+    is_off: &'a AtomicBool,
+    stream: Vec<u8>,
+    end: &'a [u8],
+}
+
+impl Write for Switch<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let has = |needle: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
+        if has(b"GNU.sparse.major") {
+            self.image.drop_caches();
+            self.is_off.store(true, Ordering::Relaxed);
+        } else if has(self.end) {
+            self.is_off.store(false, Ordering::Relaxed);
+        }
+        self.stream.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Counts problems; each switches the disk on again.
+struct Problems<'a> {
+    is_off: &'a AtomicBool,
+    count: AtomicU64,
+}
+
+impl ExtractWatch for Problems<'_> {
+    fn problem(&self, path: &[u8], error: &Error) {
+        self.is_off.store(false, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let text = format!("{error}");
+        assert_eq!(path, b"sparse", "{text}");
+        assert!(text.contains("zeros stand in the stream"), "{text}");
+    }
+}
+
+/// Would catch: a stream that ends because the image cannot be read behind the header of a sparse
+/// file.
+#[test]
+fn a_disk_that_fails_behind_the_header_of_a_sparse_file_does_not_end_the_stream() {
+    let bench = Bench::new();
+    bench.sh("mkdir source; cd source; echo a > a; echo z > z; truncate -s 30M sparse");
+    let mut noise = vec![0; 10 << 20];
+    blake3::Hasher::new().finalize_xof().fill(&mut noise);
+    // Contents of up to 8 MiB are read before the header, longer ones again behind it.
+    for (len, problem_count) in [(1 << 20, 0), (noise.len(), 1)] {
+        let data = &noise[..len];
+        let file = fs::File::options()
+            .write(true)
+            .open(bench.at("source/sparse"));
+        file.expect("open")
+            .write_all_at(data, 1 << 20)
+            .expect("write");
+        let build = "build -qf -l 0 source image";
+        bench.weald(build.split(' ')).expect(0, "");
+        let is_off = Arc::new(AtomicBool::new(false));
+        let file = FileSource::open(&bench.at("image"), 0).expect("open");
+        let disk = Disk {
+            file,
+            is_off: Arc::clone(&is_off),
+        };
+        let image = Image::open(Arc::new(disk), &OpenOptions::default()).expect("image");
+        let mut switch = Switch {
+            image: &image,
+            is_off: &is_off,
+            stream: Vec::new(),
+            end: &data[len - 32..],
+        };
+        let problems = Problems {
+            is_off: &is_off,
+            count: AtomicU64::new(0),
+        };
+        let options = TarOptions::default();
+        let report = write_tar(&image, &options, &mut switch, &problems).expect("to its end");
+        assert_eq!(report.problem_count, problem_count, "{len}");
+        assert_eq!(problems.count.into_inner(), problem_count);
+        fs::write(bench.at("stream"), switch.stream).expect("write");
+        bench.sh("rm -rf out; mkdir out; tar xf stream -C out; diff source/a out/a");
+        bench.sh("diff source/z out/z; stat -c %s out/sparse | grep -x 31457280");
+        let same = bench.sh("cmp -s source/sparse out/sparse && echo same || echo other");
+        assert_eq!(same, ["same\n", "other\n"][problem_count as usize]);
+    }
+}
+
+/// Would catch: a map of more than 256 KiB that loses or doubles a run.
+#[test]
+fn a_map_that_is_too_long_for_memory_comes_back() {
+    const COUNT: u64 = 40_000;
+    let bench = Bench::new();
+    fs::create_dir(bench.at("source")).expect("mkdir");
+    let file = fs::File::create(bench.at("source/sparse")).expect("create");
+    file.set_len(COUNT << 13).expect("set_len");
+    for block in 0..COUNT {
+        file.write_all_at(&block.to_le_bytes(), block << 13)
+            .expect("write");
+    }
+    bench
+        .weald("build -q -l 0 source image".split(' '))
+        .expect(0, "");
+    bench.sh(&format!("$WEALD tar image | ({UNTAR})"));
+    bench.sh("cmp source/sparse out/sparse");
 }

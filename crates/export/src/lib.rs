@@ -9,6 +9,7 @@ mod links;
 mod pax;
 mod restore;
 mod selected;
+mod sparse_map;
 mod tar;
 mod tar_output;
 mod target_dir;

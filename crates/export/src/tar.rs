@@ -4,17 +4,19 @@
 //! Sockets are left out with a warning: tar has no type for them.
 //!
 //! A header announces the length of the data, so a file with damaged contents must be left out
-//! before its header is written. Small contents are read into memory first; large ones are read
+//! before its header is written. Maps and small contents are read first; large contents are read
 //! twice. If the second read fails, zeros fill the member, and the watch gets a problem.
 
 use crate::extract::ExtractWatch;
 use crate::pax::{BLOCK_LEN, Entry, type_flag};
 use crate::restore::READ_LEN;
 use crate::selected::{Event, SelectedWalk};
+use crate::sparse_map::SparseMap;
 use crate::tar_output::TarOutput;
 use std::collections::HashMap;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use weald_format::{Error, FileKind, Ids, InodeNo, Result, XattrSet, permissions_without_acl};
 use weald_image::{Image, Inode, Run};
 use weald_vfs::Selection;
@@ -29,6 +31,8 @@ pub struct TarOptions {
     pub selection: Selection,
     /// Leave extended attributes out.
     pub drops_xattrs: bool,
+    /// Directory for temporary files: maps of sparse files that are too long for memory.
+    pub temp_dir: PathBuf,
 }
 
 /// Result of writing a tar stream.
@@ -101,15 +105,6 @@ struct TarWriter<'a> {
     first_names: HashMap<InodeNo, (Box<[u8]>, u64)>,
 }
 
-/// Totals of the data runs of a file.
-struct SparseMap {
-    run_count: u64,
-    /// Bytes of the map as text, before padding.
-    text_len: u64,
-    data_len: u64,
-    has_hole: bool,
-}
-
 impl TarWriter<'_> {
     /// Writes one entry. An outer error is one of the stream. An inner error is one of the entry,
     /// and nothing of the entry was written.
@@ -148,13 +143,13 @@ impl TarWriter<'_> {
         };
         entry.size = map.data_len;
         if map.has_hole {
-            entry.size += map.text_len.next_multiple_of(BLOCK_LEN as u64);
+            entry.size += map.text_len().next_multiple_of(BLOCK_LEN as u64);
             entry.sparse_len = Some(inode.size.0);
         }
         let size = entry.size;
         self.output.header(&entry)?;
         if map.has_hole {
-            self.write_map(inode, &map)?;
+            map.write(&mut self.output)?;
         }
         let written = match held {
             Some(data) => {
@@ -205,7 +200,8 @@ impl TarWriter<'_> {
         } else {
             Vec::new()
         };
-        Ok((xattrs, target, self.sparse_map(inode)?))
+        let map = SparseMap::read(self.image, inode, &self.options.temp_dir)?;
+        Ok((xattrs, target, map))
     }
 
     /// The first name of the inode, if that was written already.
@@ -223,59 +219,6 @@ impl TarWriter<'_> {
             return Some(first.clone());
         }
         self.first_names.remove(&inode.ino).map(|(first, _)| first)
-    }
-
-    fn sparse_map(&self, inode: &Inode) -> Result<SparseMap> {
-        let mut map = SparseMap {
-            run_count: 0,
-            text_len: 0,
-            data_len: 0,
-            has_hole: false,
-        };
-        if inode.kind != FileKind::Regular {
-            return Ok(map);
-        }
-        let mut data_end = 0;
-        self.image.runs(inode, 0, &mut |run| {
-            map.has_hole |= run.is_hole;
-            if !run.is_hole {
-                map.run_count += 1;
-                map.text_len += digits_len(run.offset) + digits_len(run.len);
-                map.data_len += run.len;
-                data_end = run.offset + run.len;
-            }
-            ControlFlow::Continue(())
-        })?;
-        if map.has_hole && data_end < inode.size.0 {
-            // GNU tar writes an empty run at the end, which gives the file its length.
-            map.run_count += 1;
-            map.text_len += digits_len(inode.size.0) + digits_len(0);
-        }
-        map.text_len += digits_len(map.run_count);
-        Ok(map)
-    }
-
-    fn write_map(&mut self, inode: &Inode, map: &SparseMap) -> Result<()> {
-        let start = self.output.written_len();
-        self.output
-            .write(format!("{}\n", map.run_count).as_bytes())?;
-        let mut data_end = 0;
-        self.for_each_run(inode, |writer, run| {
-            data_end = run.offset + run.len;
-            writer
-                .output
-                .write(format!("{}\n{}\n", run.offset, run.len).as_bytes())
-        })?;
-        if data_end < inode.size.0 {
-            self.output
-                .write(format!("{}\n0\n", inode.size.0).as_bytes())?;
-        }
-        assert_eq!(
-            self.output.written_len() - start,
-            map.text_len,
-            "the map is as long as the header says"
-        );
-        self.output.pad(map.text_len)
     }
 
     /// Writes the data of a file. An outer error is one of the stream. An inner error is one of
@@ -305,26 +248,6 @@ impl TarWriter<'_> {
         Ok(Err(error.context(format!(
             "zeros stand in the stream for the data from byte {done_len} on"
         ))))
-    }
-
-    fn for_each_run(
-        &mut self,
-        inode: &Inode,
-        mut visit: impl FnMut(&mut Self, Run) -> Result<()>,
-    ) -> Result<()> {
-        let image = self.image;
-        let mut result = Ok(());
-        image.runs(inode, 0, &mut |run| {
-            if !run.is_hole {
-                result = visit(self, run);
-            }
-            if result.is_ok() {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        })?;
-        result
     }
 }
 
@@ -362,11 +285,6 @@ fn each_piece(
         }
     })?;
     result
-}
-
-/// Length of a number as a line of text.
-fn digits_len(number: u64) -> u64 {
-    number.checked_ilog10().map_or(1, |log| u64::from(log) + 1) + 1
 }
 
 fn entry_name(path: &[u8], kind: FileKind) -> Vec<u8> {
