@@ -1,15 +1,17 @@
 //! The operations that call the stages.
 //!
 //! `plan` divides the memory. `build` packs a directory or the tree of an image: `files` processes
-//! the files that fit in memory, `long` streams longer ones. `changes` compares an appended tree
-//! with the one before. `report` collects the figures. `stream` packs an input stream, `rewrite`
-//! writes an image again in other blocks, and `recover` truncates an interrupted append.
+//! the files that fit in memory, `long` streams longer ones, and `previous` keeps old entries of
+//! files that cannot be read. `changes` compares an appended tree with the one before. `report`
+//! collects the figures. `stream` packs an input stream, `rewrite` writes an image again in other
+//! blocks, and `recover` truncates an interrupted append.
 
 pub mod build;
 mod changes;
 mod files;
 mod long;
 pub mod plan;
+mod previous;
 pub mod recover;
 mod report;
 pub mod rewrite;

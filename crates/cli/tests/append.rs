@@ -311,3 +311,75 @@ fn places_that_are_no_directories_are_refused() {
     assert_eq!(done(&run(&["cat", "image", "usr"])), "usr\n");
     check(&scratch.at("image"));
 }
+
+/// Would catch: names that the next generation lacks because their files cannot be read this time,
+/// or that have new attributes with old contents.
+#[test]
+fn files_that_cannot_be_read_stay_as_they_were() {
+    let scratch = Scratch::new("256m");
+    let run = |args: &[&str]| weald(scratch.path(), args);
+    let long = "head -c 5000000 /dev/zero | tr '\\0'";
+    shell(
+        scratch.path(),
+        &format!(
+            "mkdir -p tree/d; cd tree; echo old > a; echo first > d/secret; chmod 640 d/secret
+             setfattr -n user.a -v b d/secret; ln d/secret d/twin; {long} x > long; : > empty
+             touch -d @99 d/secret empty long; chmod 755 . d"
+        ),
+    );
+    done(&run(&["build", "-q", "tree", "image"]));
+    done(&run(&["build", "-q", "tree", "below"]));
+    done(&run(&[
+        "build", "-q", "--append", "--at", "x/y", "tree", "below",
+    ]));
+    shell(
+        scratch.path(),
+        &format!(
+            "cd tree; echo new > a; echo second > d/secret; {long} y > long; echo more > empty
+             setfattr -n user.a -v c d/secret; chmod 600 d/secret long empty; echo none > none
+             chmod 600 none; chown -R 65534:65534 ../image ../below
+             chmod 777 ..; cp \"$0\" ../weald"
+        )
+        .replace("$0", weald_bin()),
+    );
+    for (image, at, below) in [("image", &[][..], ""), ("below", &["--at", "x/y"], "x/y/")] {
+        let generation = ["1", "2"][usize::from(image == "below")];
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "./weald",
+        ]);
+        command
+            .args(["build", "--progress", "none", "--append"])
+            .args(at);
+        command.args(["tree", image]).current_dir(scratch.path());
+        let output = command.env("LC_ALL", "C").output().unwrap();
+        let (said, text) = (stderr(&output), String::from_utf8_lossy(&output.stdout));
+        assert_eq!(output.status.code(), Some(1), "{said}{text}");
+        let reason = "cannot be opened: Permission denied\n";
+        let stays = ["d/secret", "d/twin", "empty", "long"];
+        for name in stays {
+            let line = format!("weald: {name}: stays as in the generation before: {reason}");
+            assert!(said.contains(&line), "{line}{said}");
+        }
+        let line = format!("weald: none: left out: {reason}");
+        assert!(said.contains(&line) && said.lines().count() == 7, "{said}");
+        assert_eq!(
+            said.matches("extended attributes cannot be read").count(),
+            2
+        );
+        assert!(text.contains(" 0 added, 1 changed, 0 removed"), "{text}");
+        for name in stays {
+            let path = format!("{below}{name}");
+            for words in ["cat", "stat"] {
+                let before = done(&run(&[words, "--generation", generation, image, &path]));
+                let now = done(&run(&[words, image, &path]));
+                assert!(before == now, "{words} {path}: {before:.2000} {now:.2000}");
+            }
+        }
+        assert_eq!(done(&run(&["cat", image, &format!("{below}a")])), "new\n");
+        check(&scratch.at(image));
+    }
+}

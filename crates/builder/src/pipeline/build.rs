@@ -11,9 +11,10 @@ use crate::pipeline::{changes, files};
 use crate::progress::{Changes, Problem, Progress, Report, Stage, Watch};
 use crate::read::readers::Job;
 use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan, scan_image, scan_onto};
-use crate::write::emit::{Emitted, Emitter, FileState};
+use crate::write::emit::{Emitted, Emitter, FileState, Previous};
 use crate::write::image_writer::{ImageWriter, Sealed, Sink};
 use crate::write::metadata::MetadataWriter;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -138,6 +139,7 @@ fn build(
     build.report_progress(Stage::Write, image.position(), true);
     let starting = starting.read(options, &plan)?;
     let old = starting.appended.as_ref().map(|indexed| &*indexed.image);
+    build.old = old;
     let spool_dir = spool_dir(target);
     let contents = build.write_contents(&mut image, &mut metadata, &plan, &spool_dir, &starting)?;
     build.report_progress(Stage::Tree, image.position(), true);
@@ -150,6 +152,7 @@ fn build(
         contents: &contents.table,
         options,
         omitted: &build.omitted,
+        previous: &build.previous,
         appended_to: old,
     };
     let emitted = emitter.emit(&mut image, &mut metadata)?;
@@ -267,6 +270,10 @@ pub(super) struct Build<'a> {
     pub(super) watch: &'a dyn Watch,
     pub(super) states: Vec<FileState>,
     pub(super) omitted: Vec<u32>,
+    /// The image that the build appends to.
+    pub(super) old: Option<&'a Image>,
+    /// Entries that stay as they are in `old`, because their files cannot be read.
+    pub(super) previous: HashMap<u32, Previous>,
     pub(super) jobs: Vec<Job>,
     pub(super) job_count: u64,
     pub(super) file_len: u64,
@@ -309,6 +316,8 @@ impl<'a> Build<'a> {
             watch,
             states,
             omitted: Vec::new(),
+            old: None,
+            previous: HashMap::new(),
             file_len,
             kept_len,
             job_count: jobs.len() as u64,

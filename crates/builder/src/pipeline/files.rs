@@ -132,7 +132,7 @@ impl Build<'_> {
         Ok(())
     }
 
-    fn names_of(&self, entry: EntryNo) -> Vec<EntryNo> {
+    pub(super) fn names_of(&self, entry: EntryNo) -> Vec<EntryNo> {
         match self.tree.link_group(entry) {
             Some(group) => self.tree.link_names(group).collect(),
             None => vec![entry],
@@ -152,8 +152,9 @@ impl Build<'_> {
         });
     }
 
-    /// Omits a file under all its names and reports that. If the source is an image, the build
-    /// fails instead: the new image may be about to replace the source.
+    /// Omits a file under all its names and reports that. If the build appends to an image that has
+    /// such a name, its entry there stays. If the source is an image, the build fails instead: the
+    /// new image may be about to replace the source.
     pub(super) fn omit(&mut self, job: &Job, error: &Error) -> Result<()> {
         if self.tree.is_of_image() {
             let path = self.tree.path_of(job.entry);
@@ -162,12 +163,18 @@ impl Build<'_> {
                 .context(String::from_utf8_lossy(&path).into_owned()));
         }
         self.done_len += job.len;
+        let is_kept = self.keep_previous(job, error)?;
+        let cause = std::error::Error::source(error)
+            .map(|s| format!(": {s}"))
+            .unwrap_or_default();
         for name in self.names_of(job.entry) {
+            if is_kept {
+                let what = format!("stays as in the generation before: {error}{cause}");
+                self.report(name, what);
+                continue;
+            }
             self.states[name.0 as usize] = FileState::OMITTED;
             self.omitted.push(name.0);
-            let cause = std::error::Error::source(error)
-                .map(|s| format!(": {s}"))
-                .unwrap_or_default();
             self.report(name, format!("left out: {error}{cause}"));
         }
         Ok(())

@@ -299,12 +299,21 @@ impl ScannedTree {
     /// # Cost
     /// O(depth · log of the number of directories).
     pub fn path_of(&self, entry: EntryNo) -> Vec<u8> {
-        let mut names: Vec<&[u8]> = self.way_up(entry).map(|entry| self.name(entry)).collect();
-        names.reverse();
-        let path = names.join(&b'/');
+        let path = self.tree_path_of(entry);
         match self.origin {
             Origin::Added { at_len, .. } => path.get(at_len..).unwrap_or_default().to_vec(),
             Origin::Directory(_) | Origin::Image(_) => path,
         }
+    }
+
+    /// The path from the root of this tree, without a leading slash; the root's is empty. It
+    /// differs from [`ScannedTree::path_of`] where the source was added below a path.
+    ///
+    /// # Cost
+    /// As [`ScannedTree::path_of`].
+    pub fn tree_path_of(&self, entry: EntryNo) -> Vec<u8> {
+        let mut names: Vec<&[u8]> = self.way_up(entry).map(|entry| self.name(entry)).collect();
+        names.reverse();
+        names.join(&b'/')
     }
 }

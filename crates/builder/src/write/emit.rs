@@ -7,12 +7,14 @@ use crate::write::image_writer::{ImageWriter, Sink};
 use crate::write::metadata::MetadataWriter;
 use crate::write::times::TimesWriter;
 use crate::write::tree_writer::{Body, LinkInfo, NewEntry, Out, TreeSummary, TreeWriter, mask_of};
+use std::collections::HashMap;
+use std::sync::Arc;
 use weald_format::container::RecordType;
 use weald_format::entries::EntryKind;
 use weald_format::limits::ITEMS_PER_PAGE;
 use weald_format::pages::{self, Link};
 use weald_format::tree_digest::TreeHasher;
-use weald_format::{Attributes, ContentId, Digest, FileKind, Result, Timestamp};
+use weald_format::{Attributes, ContentId, Digest, FileKind, Result, Timestamp, XattrSet};
 use weald_image::{Image, Inode};
 
 /// Result of reading a regular file.
@@ -32,6 +34,32 @@ impl FileState {
     }
 }
 
+/// What an entry has in the image that is appended to, for a file that cannot be read now.
+#[derive(Debug, Clone)]
+pub struct Previous {
+    attributes: Attributes,
+    times: [Timestamp; 4],
+    xattrs: Arc<XattrSet>,
+}
+
+impl Previous {
+    /// What `inode` has in the image `old`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn of(inode: &Inode, old: &Image) -> Result<Self> {
+        let times = inode.times;
+        let mtime = times.mtime;
+        let others = [times.atime, times.ctime, times.btime].map(|time| time.unwrap_or(mtime));
+        let [atime, ctime, btime] = others;
+        Ok(Self {
+            attributes: inode.attributes,
+            times: [mtime, atime, ctime, btime],
+            xattrs: old.xattrs(inode)?,
+        })
+    }
+}
+
 /// Everything that the tree is made from.
 pub struct Emitter<'a> {
     /// The source.
@@ -44,6 +72,8 @@ pub struct Emitter<'a> {
     pub options: &'a BuildOptions,
     /// Numbers of omitted entries, ascending.
     pub omitted: &'a [u32],
+    /// Entries that stay as they are in `appended_to`, by number.
+    pub previous: &'a HashMap<u32, Previous>,
     /// The image that the build appends to; `None` for a new image.
     pub appended_to: Option<&'a Image>,
 }
@@ -146,7 +176,7 @@ impl Emitter<'_> {
     /// # Errors
     /// `Io`, `Corrupt` from `old`.
     pub fn is_changed(&self, entry: EntryNo, old: &Image, old_inode: &Inode) -> Result<bool> {
-        if self.tree.is_kept(entry) {
+        if self.tree.is_kept(entry) || self.previous.contains_key(&entry.0) {
             return Ok(false);
         }
         let (new, kind) = (self.new_entry(entry), self.tree.kind(entry));
@@ -257,20 +287,28 @@ impl Emitter<'_> {
             FileKind::Fifo => (EntryKind::Fifo, Body::None),
             FileKind::Socket => (EntryKind::Socket, Body::None),
         };
+        let xattrs = match self.previous.get(&entry.0) {
+            Some(previous) => Some(&*previous.xattrs).filter(|set| !set.is_empty()),
+            None => {
+                let number = tree.xattrs_no(entry);
+                number.map(|number| &tree.xattr_sets()[number as usize])
+            }
+        };
         NewEntry {
             name: tree.name(entry),
             kind,
             attributes: self.attributes(entry),
             times: self.times(entry),
-            xattrs: tree
-                .xattrs_no(entry)
-                .map(|no| &tree.xattr_sets()[no as usize]),
+            xattrs,
             body,
             link: self.link_info(entry),
         }
     }
 
     fn attributes(&self, entry: EntryNo) -> Attributes {
+        if let Some(previous) = self.previous.get(&entry.0) {
+            return previous.attributes;
+        }
         let attributes = *self.tree.attributes(entry);
         match self.tree.is_kept(entry) {
             true => attributes,
@@ -279,6 +317,9 @@ impl Emitter<'_> {
     }
 
     fn mtime(&self, entry: EntryNo) -> Timestamp {
+        if let Some(previous) = self.previous.get(&entry.0) {
+            return previous.times[0];
+        }
         let mtime = self.tree.mtime(entry);
         match self.tree.is_kept(entry) {
             true => mtime,
@@ -287,6 +328,9 @@ impl Emitter<'_> {
     }
 
     fn times(&self, entry: EntryNo) -> [Timestamp; 4] {
+        if let Some(previous) = self.previous.get(&entry.0) {
+            return previous.times;
+        }
         let times = self.tree.times(entry);
         // If the source has no btime, use mtime, as extraction would.
         let mtime = self.mtime(entry);
