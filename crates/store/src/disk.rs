@@ -11,9 +11,14 @@
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use weald_format::{Error, ErrorKind, Result};
+
+/// Flag of open(2): neither waits for the other side of a pipe.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +133,10 @@ pub trait Disk: Debug + Send + Sync {
 #[derive(Debug, Clone)]
 pub struct HostDisk {
     path: PathBuf,
+    /// The directory in messages.
+    shown: PathBuf,
+    /// The open directory that `path` leads to, if it was opened before.
+    _dir: Option<Arc<OwnedFd>>,
 }
 
 impl HostDisk {
@@ -135,24 +144,41 @@ impl HostDisk {
     pub fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
+            shown: path.to_owned(),
+            _dir: None,
+        }
+    }
+
+    /// The directory that `dir` is open on, wherever its path leads meanwhile; `shown` names it in
+    /// messages. Needs `/proc`.
+    pub fn of_dir(dir: OwnedFd, shown: &Path) -> Self {
+        Self {
+            path: format!("/proc/self/fd/{}", dir.as_raw_fd()).into(),
+            shown: shown.to_owned(),
+            _dir: Some(Arc::new(dir)),
         }
     }
 
     fn at(&self, name: &str) -> PathBuf {
-        match name {
-            "" => self.path.clone(),
-            name => self.path.join(name),
-        }
+        join(&self.path, name)
     }
 
     fn failed(&self, name: &str, error: io::Error) -> Error {
+        let shown = join(&self.shown, name);
         match error.kind() {
             io::ErrorKind::AlreadyExists => Error::new(
                 ErrorKind::Busy,
-                format!("{}: exists already", self.at(name).display()),
+                format!("{}: exists already", shown.display()),
             ),
-            _ => Error::io(self.at(name).display().to_string(), error),
+            _ => Error::io(shown.display().to_string(), error),
         }
+    }
+}
+
+fn join(dir: &Path, name: &str) -> PathBuf {
+    match name {
+        "" => dir.to_owned(),
+        name => dir.join(name),
     }
 }
 
@@ -163,8 +189,15 @@ impl Disk for HostDisk {
             .read(true)
             .write(access != Access::Read)
             .create_new(access == Access::Create);
-        let path = self.at(name);
-        let file = options.open(&path).map_err(|e| self.failed(name, e))?;
+        // A pipe in place of a file must not block the open.
+        options.custom_flags(NONBLOCK);
+        let failed = |e| self.failed(name, e);
+        let file = options.open(self.at(name)).map_err(failed)?;
+        let path = join(&self.shown, name);
+        if !file.metadata().map_err(failed)?.is_file() {
+            let what = format!("{}: expected a regular file", path.display());
+            return Err(Error::invalid(what));
+        }
         Ok(Box::new(HostFile { file, path }))
     }
 
@@ -193,13 +226,31 @@ impl Disk for HostDisk {
     }
 
     fn sync_dir(&self, dir: &str) -> Result<()> {
-        let synced = File::open(self.at(dir)).and_then(|file| file.sync_all());
-        synced.map_err(|e| self.failed(dir, e))
+        let opened = File::open(self.at(dir)).map_err(|e| self.failed(dir, e))?;
+        let shown = join(&self.shown, dir);
+        opened.sync_all().map_err(|e| unsynced(&shown, e))
     }
 
     fn shown(&self) -> String {
-        self.path.display().to_string()
+        self.shown.display().to_string()
     }
+}
+
+/// The error of a sync of the file or directory `path`.
+fn unsynced(path: &Path, error: io::Error) -> Error {
+    let is_missing = matches!(
+        error.kind(),
+        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
+    );
+    if !is_missing {
+        return Error::io(path.display().to_string(), error);
+    }
+    let what = format!(
+        "{}: this file system cannot make data durable (fsync), which a store needs: put the \
+         store on a local disk",
+        path.display()
+    );
+    Error::new(ErrorKind::Unsupported, what).with_source(error)
 }
 
 /// A file of the host.
@@ -237,7 +288,7 @@ impl DiskFile for HostFile {
     }
 
     fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|e| self.failed(e))
+        self.file.sync_data().map_err(|e| unsynced(&self.path, e))
     }
 
     fn punch(&self, offset: u64, len: u64) -> Result<()> {

@@ -102,6 +102,16 @@ impl StoredImage {
         })
     }
 
+    /// The store that holds the image.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The image as `STORE:NAME`, for messages.
+    pub fn shown(&self) -> String {
+        format!("{}:{}", self.store.shown(), self.name)
+    }
+
     fn segment(&self, number: u64) -> Result<Arc<dyn DiskFile>> {
         {
             let mut open = self.segments.lock();

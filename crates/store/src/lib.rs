@@ -33,7 +33,7 @@ pub use collect::{CollectOptions, Collected};
 pub use image::StoredImage;
 pub use import::Imported;
 pub use layout::check_name;
-pub use name::{find, split};
+pub use name::{find, is_store, split};
 pub use salvage::Salvaged;
 pub use store::{ImageInfo, SEGMENT_LEN_DEFAULT, Store, StoreInfo};
 pub use writer::{StoreWriter, WriteOptions};

@@ -2,20 +2,32 @@
 
 use crate::disk::HostDisk;
 use crate::{Store, StoredImage, layout};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_format::Result;
 
-/// Splits `STORE:NAME` at the last colon, if STORE is the directory of a store. A file that is
-/// called so comes first: nothing that could be opened before means something else now.
+/// Splits `STORE:NAME` at the last colon that follows the directory of a store; names may contain
+/// colons. An existing file of that name comes first: a path that could be opened before means the
+/// same now.
 pub fn split(path: &Path) -> Option<(PathBuf, String)> {
-    if path.symlink_metadata().is_ok() {
+    let bytes = path.as_os_str().as_bytes();
+    if !bytes.contains(&b':') || path.symlink_metadata().is_ok() {
         return None;
     }
-    let (store, name) = path.to_str()?.rsplit_once(':')?;
-    let store = PathBuf::from(store);
-    let is_store = !name.is_empty() && store.join(layout::SUPERBLOCK).is_file();
-    is_store.then(|| (store, name.to_owned()))
+    let colons = bytes.iter().enumerate().rev();
+    let mut colons = colons.filter(|(_, byte)| **byte == b':');
+    colons.find_map(|(at, _)| {
+        let store = Path::new(OsStr::from_bytes(bytes.get(..at)?));
+        let name = std::str::from_utf8(bytes.get(at.saturating_add(1)..)?).ok()?;
+        (!name.is_empty() && is_store(store)).then(|| (store.to_owned(), name.to_owned()))
+    })
+}
+
+/// Whether the directory at `path` holds a store, judged by its superblock's name.
+pub fn is_store(path: &Path) -> bool {
+    !path.as_os_str().is_empty() && path.join(layout::SUPERBLOCK).is_file()
 }
 
 /// Opens the image that `path` names as `STORE:NAME`; `None` where it names none.
@@ -28,4 +40,41 @@ pub fn find(path: &Path) -> Result<Option<StoredImage>> {
     };
     let store = Store::open(Arc::new(HostDisk::new(&store)))?;
     StoredImage::open(store, &name).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Catches: a tag with a colon that is cut in the wrong place, a file whose name has a colon
+    /// and is taken for an image of a store, and a store in a directory with a colon.
+    #[test]
+    fn the_store_is_what_stands_before_the_colon() {
+        let scratch = tempfile::tempdir().expect("temporary directory");
+        let at = |name: &str| scratch.path().join(name);
+        for dir in ["store", "a:b"] {
+            std::fs::create_dir(at(dir)).expect("mkdir");
+            std::fs::write(at(dir).join(layout::SUPERBLOCK), "").expect("write");
+        }
+        std::fs::write(at("store:file"), "").expect("write");
+        for (path, expected) in [
+            ("store:gcc", Some(("store", "gcc"))),
+            ("store:gcc:14", Some(("store", "gcc:14"))),
+            ("a:b:gcc", Some(("a:b", "gcc"))),
+            ("store/:gcc", Some(("store/", "gcc"))),
+            ("store:file", None),
+            ("store:", None),
+            ("store", None),
+            ("gone:gcc", None),
+            ("a:b", None),
+        ] {
+            let expected = expected.map(|(store, name)| (at(store), name.to_owned()));
+            let found = split(&at(path));
+            assert_eq!(
+                found.map(|(store, name)| (store.into_os_string(), name)),
+                expected.map(|(store, name)| (store.into_os_string(), name)),
+                "{path}"
+            );
+        }
+    }
 }

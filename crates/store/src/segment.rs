@@ -82,6 +82,11 @@ impl SegmentWriter {
         self.written_len + self.buffer.len() as u64
     }
 
+    /// Whether the record at `location` waits to be written.
+    pub fn is_unwritten(&self, location: Location) -> bool {
+        location.segment == self.number && location.offset >= self.written_len
+    }
+
     /// Appends a record; `stored` are its stored bytes. Returns where it will lie.
     ///
     /// # Errors

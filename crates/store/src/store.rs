@@ -100,8 +100,9 @@ impl Store {
     /// The superblock comes last: a directory without one is no store.
     ///
     /// # Errors
-    /// `Busy` where the directory is not empty; `Invalid` for a segment length under 4 KiB; `Io`,
-    /// `Full`.
+    /// `Busy` where the directory is not empty; `Invalid` for a segment length under 4 KiB;
+    /// `Unsupported` where the file system has no locks or no fsync; `Io`, `Full`. Files may be
+    /// left behind then.
     pub fn create(disk: Arc<dyn Disk>, uuid: Uuid, segment_len: u64) -> Result<Self> {
         if segment_len < (4 << 10).max(SEGMENT_SUPERBLOCK_LEN as u64) {
             return Err(Error::invalid(format!(
@@ -120,7 +121,10 @@ impl Store {
         disk.make_dir(layout::SEGMENTS)?;
         disk.make_dir(layout::IMAGES)?;
         drop(create_engine(&*disk, layout::META, uuid)?);
-        disk.open(layout::LOCK, Access::Create)?.sync()?;
+        let lock = disk.open(layout::LOCK, Access::Create)?;
+        // A file system without locks is refused now, not by the first writer.
+        lock.try_lock(0, true)?;
+        lock.sync()?;
         let superblock = StoreSuperblock { uuid, segment_len };
         write_file(&*disk, "store.new", superblock.encode().as_bytes())?;
         disk.sync_dir("")?;
@@ -143,6 +147,11 @@ impl Store {
     /// Identity of the store.
     pub fn uuid(&self) -> Uuid {
         self.superblock.uuid
+    }
+
+    /// The path of the store, for messages.
+    pub fn shown(&self) -> String {
+        self.disk.shown()
     }
 
     /// Names of the images, sorted.

@@ -112,7 +112,16 @@ fn counter(engine: &dyn Engine, key: &[u8]) -> Result<u64> {
 /// Locks the store `store` for the one writer.
 pub(crate) fn lock(store: &Store, who: &str) -> Result<Box<dyn DiskFile>> {
     let shown = store.disk.shown();
-    let file = store.disk.open(layout::LOCK, Access::Write)?;
+    let file = match store.disk.open(layout::LOCK, Access::Write) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let what = format!(
+                "{shown}/{}: is missing: 'weald store salvage {shown}' makes it again",
+                layout::LOCK
+            );
+            return Err(Error::not_found(what));
+        }
+        other => other?,
+    };
     if !file.try_lock(0, true)? {
         let mut text = vec![0; file.len()?.min(512) as usize];
         let told = match file.read_at(&mut text, 0) {
@@ -378,7 +387,7 @@ impl StoreWriter {
     fn is_unwritten(&self, location: Location) -> bool {
         self.segment
             .as_ref()
-            .is_some_and(|segment| segment.number() == location.segment)
+            .is_some_and(|segment| segment.is_unwritten(location))
     }
 
     /// Where the index does not know every block, the rows around a hit stand in for it.

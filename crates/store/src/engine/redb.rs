@@ -113,7 +113,12 @@ fn damaged(shown: &str, what: &str) -> Error {
 }
 
 fn failed(shown: &str, error: StorageError) -> Error {
+    let is_damage = |error: &std::io::Error| {
+        use std::io::ErrorKind as K;
+        matches!(error.kind(), K::InvalidData | K::UnexpectedEof)
+    };
     match error {
+        StorageError::Io(error) if is_damage(&error) => damaged(shown, &error.to_string()),
         StorageError::Io(error) => Error::io(shown.to_owned(), error),
         StorageError::Corrupted(what) => damaged(shown, &what),
         other => Error::new(ErrorKind::Io, format!("{shown}: {other}")),
