@@ -90,7 +90,7 @@ fn try_give(shared: &Arc<Shared>, stream: &UnixStream, waiting: &mut Vec<Waiting
     };
     send(stream, &server, &[bound.listener.as_fd()])?;
     for served in &mounts {
-        send(stream, &Giving::Mount(served.handed.clone()), &[])?;
+        send(stream, &Giving::Mount(Box::new(served.handed.clone())), &[])?;
     }
     let Taking::Ready = expect(stream)? else {
         return Err(Error::invalid("expected the other server to be ready"));
@@ -303,7 +303,7 @@ fn take(place: Place, stream: &UnixStream, offer: Offer, options: ServerOptions)
             return Err(unexpected());
         };
         let image = Opened::open_again(&handed, &cache)?;
-        opened.push((handed, image));
+        opened.push((*handed, image));
     }
     send(stream, &Taking::Ready, &[])?;
     let mut taken = Vec::new();

@@ -21,12 +21,12 @@ use weald_format::{Error, ErrorKind, Result};
 use weald_fuse::Negotiated;
 
 /// The number of this protocol. Any change of a message makes it another one.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Longest frame in bytes: a request has a few paths, a report some kilobytes a mount.
 const FRAME_LEN_MAX: u32 = 1 << 20;
 
-/// Most descriptors that come with a frame: an image and a mount point.
+/// Most descriptors that come with a frame: an image (or its store) and a mount point.
 const DESCRIPTOR_COUNT_MAX: usize = 2;
 
 /// The first frame of a connection.
@@ -40,8 +40,9 @@ pub(crate) struct Hello {
 /// What a client wants.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Comes with the descriptors of the image and of the mount point.
-    Mount(MountRequest),
+    /// Comes with the descriptors of the image, or of the directory of its store, and of the mount
+    /// point.
+    Mount(Box<MountRequest>),
     Report,
     TakeOver,
 }
@@ -50,8 +51,10 @@ pub(crate) enum Request {
 /// `working_dir`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MountRequest {
-    /// The image, as it is shown, and looked for in a take-over.
+    /// The image, as it is shown, and looked for in a take-over: a path, or `STORE:NAME`.
     pub image: OsString,
+    /// The name of the image in its store, if it is in one.
+    pub stored: Option<String>,
     /// The directory to mount on, as it is shown.
     pub dir: OsString,
     /// The arguments of `-o`.
@@ -98,7 +101,7 @@ pub(crate) enum Giving {
         log: Option<OsString>,
         mount_count: u64,
     },
-    Mount(HandedMount),
+    Mount(Box<HandedMount>),
     /// Comes with the connection to the kernel, in the order of the mounts.
     Device {
         negotiated: Negotiated,
@@ -433,7 +436,7 @@ mod tests {
     /// Would catch: a panic, an endless wait or a huge allocation on what a broken client sends.
     #[test]
     fn every_prefix_and_every_flipped_bit_is_refused_or_understood() {
-        let whole = framed(br#"{"protocol":2,"request":"Report"}"#);
+        let whole = framed(br#"{"protocol":3,"request":"Report"}"#);
         assert!(matches!(received(&whole), Ok(Some(Request::Report))));
         assert!(matches!(received(&[]), Ok(None)));
         for len in 1..whole.len() {

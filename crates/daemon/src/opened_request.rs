@@ -1,14 +1,19 @@
 //! A mount request with the image and the mount point that the client has opened: the server reads
-//! this file and mounts on this directory, whatever their paths lead to meanwhile.
+//! this file, or this directory of a store, and mounts on this directory, whatever their paths lead
+//! to meanwhile.
 
 use crate::message::{Hello, MountRequest, Request, receive};
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use weald_format::{Error, Result};
 use weald_fuse::MountPoint;
+use weald_store::disk::HostDisk;
+use weald_store::{Store, StoredImage};
 
 /// How long the starter of a server may take to send the request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -17,29 +22,46 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct OpenedRequest {
     pub(crate) request: MountRequest,
-    pub(crate) image: File,
+    /// The image file, or the directory of the store that has the image.
+    pub(crate) image: OwnedFd,
     pub(crate) point: MountPoint,
 }
 
 impl OpenedRequest {
-    /// Opens `image` and `dir`, and completes `request` by their absolute paths.
+    /// Opens `image`, a file or `STORE:NAME`, and `dir`, and completes `request` by their absolute
+    /// paths.
     ///
     /// # Errors
-    /// `NotFound`, `Io` where the image cannot be opened; as [`MountPoint::open`].
+    /// `NotFound`, `Io` where the image cannot be opened; for an image of a store as
+    /// [`StoredImage::open`]; as [`MountPoint::open`].
     pub fn open(image: &Path, dir: &Path, request: MountRequest) -> Result<Self> {
         let told = |error| Error::io(image.display().to_string(), error);
-        let file = File::open(image).map_err(told)?;
-        let number = file.as_raw_fd();
+        let (path, stored) = match weald_store::split(image) {
+            Some((store, name)) => (store, Some(name)),
+            None => (image.to_owned(), None),
+        };
+        let opened = OwnedFd::from(File::open(&path).map_err(told)?);
+        let number = opened.as_raw_fd();
         let path = std::fs::read_link(format!("/proc/self/fd/{number}")).map_err(told)?;
+        let shown = match &stored {
+            None => path.into_os_string(),
+            Some(name) => {
+                // A missing image is an error of the client, which knows the path that was given.
+                let store = Store::open(Arc::new(HostDisk::new(&path)))?;
+                StoredImage::open(store, name)?;
+                stored_path(&path, name)
+            }
+        };
         let point = MountPoint::open(dir)?;
         let request = MountRequest {
-            image: path.into(),
+            image: shown,
+            stored,
             dir: point.path().into(),
             ..request
         };
         Ok(Self {
             request,
-            image: file,
+            image: opened,
             point,
         })
     }
@@ -61,7 +83,7 @@ impl OpenedRequest {
     /// # Errors
     /// `Limit` for a request that is too long, `Io`.
     pub fn send(&self, stream: &UnixStream) -> Result<()> {
-        let request = Request::Mount(self.request.clone());
+        let request = Request::Mount(Box::new(self.request.clone()));
         let descriptors = [self.image.as_fd(), self.point.as_fd()];
         Hello::send(stream, &request, &descriptors)
     }
@@ -73,7 +95,7 @@ impl OpenedRequest {
     pub fn receive(stream: &UnixStream) -> Result<Self> {
         match receive::<Hello>(stream, Some(REQUEST_TIMEOUT))? {
             Some((hello, descriptors)) => match hello.request()? {
-                Request::Mount(request) => Self::received(request, descriptors),
+                Request::Mount(request) => Self::received(*request, descriptors),
                 _ => Err(Error::invalid("expected a request to mount")),
             },
             None => Err(Error::invalid("expected a request to mount, found none")),
@@ -94,7 +116,7 @@ impl OpenedRequest {
         request.dir = point.path().into();
         Ok(Self {
             request,
-            image: File::from(image),
+            image,
             point,
         })
     }
@@ -103,6 +125,14 @@ impl OpenedRequest {
     pub(crate) fn log(&self) -> Option<&Path> {
         self.request.log.as_deref().map(Path::new)
     }
+}
+
+/// `STORE:NAME` of the image `name` in the store at `dir`.
+fn stored_path(dir: &Path, name: &str) -> OsString {
+    let mut path = dir.as_os_str().to_owned();
+    path.push(":");
+    path.push(name);
+    path
 }
 
 #[cfg(test)]

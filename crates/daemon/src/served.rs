@@ -7,13 +7,18 @@ use crate::presence::Presence;
 use crate::report::MountReport;
 use parking_lot::Mutex;
 use rustix::fs::Access;
+use std::ffi::OsStr;
 use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::{ByteLen, Digest, Error, Result};
 use weald_fuse::{Mount, MountOptions, Paused, Trace};
 use weald_image::{Hotness, Image, OpenOptions, PrefetchHandle, PrefetchSet, SharedCache};
+use weald_store::Store;
+use weald_store::disk::HostDisk;
 
 /// A mount in the list of its server.
 pub(crate) struct Served {
@@ -40,23 +45,23 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens the image in `file`.
-    fn open(file: File, request: &MountRequest, shared: &Arc<SharedCache>) -> Result<Self> {
-        Self::open_state(file, request, shared, None)
+    /// Opens the image that `holder` is or has.
+    fn open(holder: OwnedFd, request: &MountRequest, shared: &Arc<SharedCache>) -> Result<Self> {
+        Self::open_state(holder, request, shared, None)
     }
 
     /// Opens it again as another process has it: this image and no other, in this generation.
     pub(crate) fn open_again(handed: &HandedMount, shared: &Arc<SharedCache>) -> Result<Self> {
         let digest = Digest::from_hex(&handed.image_digest)
             .ok_or_else(|| Error::invalid("image digest: expected 64 hexadecimal digits"))?;
-        let path = Path::new(&handed.request.image);
-        let file = File::open(path).map_err(|e| Error::io(path.display().to_string(), e))?;
+        let path = holder_path(&handed.request);
+        let holder = File::open(&path).map_err(|e| Error::io(path.display().to_string(), e))?;
         let state = Some((digest, handed.generation));
-        Self::open_state(file, &handed.request, shared, state)
+        Self::open_state(holder.into(), &handed.request, shared, state)
     }
 
     fn open_state(
-        file: File,
+        holder: OwnedFd,
         request: &MountRequest,
         shared: &Arc<SharedCache>,
         state: Option<(Digest, u64)>,
@@ -77,15 +82,33 @@ impl Opened {
             base_dirs: options.base_dirs.clone(),
             prefetch_threads: std::thread::available_parallelism().map_or(1, usize::from),
             cache: Some(Arc::clone(&cache)),
+            ..OpenOptions::default()
         };
-        let path = Path::new(&request.image);
-        let image = Image::open_file(file, path, options.start, &open_options)?;
+        let image = match &request.stored {
+            None => {
+                let path = Path::new(&request.image);
+                Image::open_file(holder.into(), path, options.start, &open_options)?
+            }
+            Some(name) => {
+                let disk = HostDisk::of_dir(holder, &holder_path(request));
+                let store = Store::open(Arc::new(disk))?;
+                Image::open_stored(store, name, options.start, &open_options)?
+            }
+        };
         Ok(Self {
             image: Arc::new(image),
             cache,
             options,
         })
     }
+}
+
+/// The path of the file that is the image, or of the store that has it.
+fn holder_path(request: &MountRequest) -> PathBuf {
+    let path = request.image.as_bytes();
+    let name_len = request.stored.as_ref().map_or(0, |name| name.len() + 1);
+    let len = path.len().saturating_sub(name_len);
+    PathBuf::from(OsStr::from_bytes(path.get(..len).unwrap_or(path)))
 }
 
 impl Served {

@@ -613,7 +613,7 @@ impl Connection {
                 self.refuse(&Error::invalid("this server serves one mount alone"))
             }
             Ok(Request::Mount(request)) => {
-                let opened = OpenedRequest::received(request, descriptors);
+                let opened = OpenedRequest::received(*request, descriptors);
                 match opened.and_then(|opened| self.shared.mount(opened)) {
                     Ok(true) => send(&self.stream, &Reply::Mounted, &[]),
                     // The end of the connection tells the client to try again.

@@ -3,9 +3,10 @@
 use crate::cache::counts::CacheCounts;
 use crate::cache::shared::SharedCache;
 use crate::cached_records::records::{BaseStreams, CachedRecords};
+use crate::open::bases::{self, Found};
 use crate::open::directory::{find_start, open_directory};
+use crate::open::generations;
 use crate::open::options::{ImageStart, OpenOptions};
-use crate::open::{bases, generations};
 use crate::read::contents::{Client, Contents, FileBytes};
 use crate::read::extent_map::{ExtentMap, Run};
 use crate::records::page::Page;
@@ -20,9 +21,11 @@ use weald_format::directory::{Base, Directory};
 use weald_format::entries::EntryBlock;
 use weald_format::pages::{Link, Template};
 use weald_format::{
-    Attributes, ByteLen, ContentId, Digest, Error, FileKind, InodeNo, Result, XattrSet,
+    Attributes, ByteLen, ByteOffset, ContentId, Digest, Error, FileKind, InodeNo, Result, XattrSet,
 };
 use weald_io::{FileSource, ReadAt};
+use weald_store::disk::HostDisk;
+use weald_store::{Store, StoredImage};
 
 /// An open image. Cheap to share (`Arc`), usable from many threads.
 pub struct Image {
@@ -98,7 +101,9 @@ impl Image {
         let base_streams = bases::streams(&directory, &bases);
         let tag = cache.tag(&footer.image_digest, footer.generation);
         let base_records = parts_of(&base_streams, |image| image.records.clone());
-        let records = CachedRecords::new(source, directory.clone(), base_records, tag);
+        let shared_tag = options.store.as_ref();
+        let shared_tag = shared_tag.map(|store| cache.store_tag(store));
+        let records = CachedRecords::new(source, directory.clone(), base_records, tag, shared_tag);
         let records = Arc::new(records);
         let tree = Tree::new(records.clone(), directory.name_count)?;
         let threads = options.prefetch_threads;
@@ -125,18 +130,52 @@ impl Image {
         })
     }
 
-    /// Opens the image that begins at `start` (usually byte 0) of the file at `path`. Base images
-    /// are searched in the directory of the file first.
+    /// Opens the image that begins at `start` (usually byte 0) of the file at `path`, or the image
+    /// of a store that `path` names as `STORE:NAME`. Base images are searched in the directory of
+    /// the file, or in the store, first.
     ///
     /// # Errors
-    /// As [`Image::open`]; `Corrupt` if [`ImageStart::Auto`] finds no image.
+    /// As [`Image::open`]; `Corrupt` if [`ImageStart::Auto`] finds no image; for an image of a
+    /// store also those of [`Image::open_stored`].
     pub fn open_path(
         path: &Path,
         start: impl Into<ImageStart>,
         options: &OpenOptions,
     ) -> Result<Self> {
+        if let Some((dir, name)) = weald_store::split(path) {
+            let store = Store::open(Arc::new(HostDisk::new(&dir)))?;
+            return Self::open_stored(store, &name, start, options);
+        }
         let file = File::open(path).map_err(|e| Error::io(path.display().to_string(), e))?;
         Self::open_file(file, path, start, options)
+    }
+
+    /// Opens the image `name` of `store`. Base images are searched in the store first.
+    ///
+    /// # Errors
+    /// `NotFound` if the store has no such image; `Busy` while it is being removed; `Invalid` for
+    /// a `start` other than byte 0; as [`Image::open`].
+    pub fn open_stored(
+        store: Store,
+        name: &str,
+        start: impl Into<ImageStart>,
+        options: &OpenOptions,
+    ) -> Result<Self> {
+        let shown = format!("{}:{name}", store.shown());
+        if !matches!(
+            start.into(),
+            ImageStart::At(ByteOffset(0)) | ImageStart::Auto
+        ) {
+            let what =
+                format!("{shown}: an image of a store begins at byte 0: leave out the offset");
+            return Err(Error::invalid(what));
+        }
+        let source = StoredImage::open(store.clone(), name)?;
+        let options = OpenOptions {
+            store: Some(store),
+            ..options.clone()
+        };
+        Self::open_at_depth(Arc::new(source), &options, 0).map_err(|e| e.context(shown))
     }
 
     /// As [`Image::open_path`], of a file that is open already. Only base images are looked up by
@@ -177,15 +216,27 @@ impl Image {
     }
 
     fn open_base(base: &Base, options: &OpenOptions, depth: usize) -> Result<Arc<Self>> {
-        let path = bases::find(base, &options.base_dirs)?;
-        let options = OpenOptions {
+        let found = bases::find(base, &options.base_dirs, options.store.as_ref())?;
+        let mut options = OpenOptions {
             expected_digest: Some(base.image_digest),
             generation: None,
             ..options.clone()
         };
-        let source = FileSource::open(&path, 0)?;
-        let image = Self::open_beside(&path, source, &options, depth.saturating_add(1))?;
-        bases::check_stream_count(base, &image.directory).map_err(|e| e.context(path.display()))?;
+        let depth = depth.saturating_add(1);
+        let (image, shown) = match found {
+            Found::File(path) => {
+                let source = FileSource::open(&path, 0)?;
+                let image = Self::open_beside(&path, source, &options, depth)?;
+                (image, path.display().to_string())
+            }
+            Found::Stored(source) => {
+                let shown = source.shown();
+                options.store = Some(source.store().clone());
+                let image = Self::open_at_depth(Arc::new(source), &options, depth);
+                (image.map_err(|e| e.context(&shown))?, shown)
+            }
+        };
+        bases::check_stream_count(base, &image.directory).map_err(|e| e.context(shown))?;
         Ok(Arc::new(image))
     }
 

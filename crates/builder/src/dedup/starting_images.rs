@@ -213,13 +213,18 @@ impl IndexedImage {
     /// Describes the image as a base of the new image.
     fn base(&self) -> Base {
         // The name is a hint only: a reader finds a renamed base by its digest.
-        let path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-        let name = path
-            .file_name()
-            .map_or(&b"base"[..], |name| name.as_bytes());
+        let name = match weald_store::split(&self.path) {
+            Some((_, name)) => name.into_bytes(),
+            None => {
+                let path = std::fs::canonicalize(&self.path);
+                let path = path.unwrap_or_else(|_| self.path.clone());
+                let name = path.file_name().map(|name| name.as_bytes().to_vec());
+                name.unwrap_or_else(|| b"base".to_vec())
+            }
+        };
         Base {
             image_digest: self.image.summary().image_digest,
-            name: name.to_vec(),
+            name,
             stream_count: self.image.directory().streams.len() as u64,
         }
     }

@@ -57,6 +57,11 @@ impl CachedKind {
 pub trait CacheKey: Copy {
     /// A sub-kind and a number.
     fn kind_and_no(self) -> (u32, u64);
+
+    /// More bits of the key of an item that several images share; `None` for an item of one image.
+    fn shared_bits(self) -> Option<[u64; 2]> {
+        None
+    }
 }
 
 impl CacheKey for u64 {
@@ -68,7 +73,7 @@ impl CacheKey for u64 {
 /// Name of an entry in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// Number of the image.
+    /// Number of the image, or of the store whose images share the item.
     pub tag: u64,
     /// Kind of the item.
     pub kind: CachedKind,
@@ -76,10 +81,12 @@ pub struct Key {
     pub sub_kind: u32,
     /// Number of the item.
     pub no: u64,
+    /// More bits of a shared item, as [`CacheKey::shared_bits`] gives them; zeros for others.
+    pub shared_bits: [u64; 2],
 }
 
 impl Key {
-    /// All bits of the key, mixed: neighbouring numbers land in different shards.
+    /// The bits that tell most keys apart, mixed: neighbouring numbers land in different shards.
     pub fn mixed(&self) -> u64 {
         let kind = match self.kind {
             CachedKind::Block => 0u64,

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use weald_format::{ByteLen, Digest};
+use weald_store::Store;
 
 /// Bytes that an entry costs besides its value: its slot, its share of a table that is half empty,
 /// and the counters of an `Arc`.
@@ -22,7 +23,8 @@ pub const ENTRY_LEN: u64 = 160;
 /// A quarter of it (at least 8 MiB, unless that is more than half) is guaranteed to the metadata of
 /// the images, the rest to blocks of file contents. Each of the two may use what the other leaves
 /// free, metadata up to [`page_len_max`]. Open images with the same image digest share entries,
-/// because everything that a digest covers was verified.
+/// because everything that a digest covers was verified. Images of one store share blocks by
+/// digest.
 pub struct SharedCache {
     pub(super) budget: Budget,
     pub(super) blocks: Ring,
@@ -202,6 +204,12 @@ impl SharedCache {
         tag
     }
 
+    /// The tag of what all images of a store share. It lives as long as one of them is open.
+    pub(crate) fn store_tag(self: &Arc<Self>, store: &Store) -> Arc<Tag> {
+        // No generation of an image has this number.
+        self.tag(&Digest::of(&store.uuid()), u64::MAX)
+    }
+
     /// The entries that one part of the budget pays for.
     pub(super) fn ring(&self, part: BudgetPart) -> &Ring {
         match part {
@@ -311,7 +319,8 @@ impl SharedCache {
     }
 }
 
-/// Owner of the entries of one image. When the last copy is dropped, its entries are removed.
+/// Owner of the entries of one image, or of those that the images of a store share. When the last
+/// copy is dropped, its entries are removed.
 pub struct Tag {
     cache: Arc<SharedCache>,
     no: u64,

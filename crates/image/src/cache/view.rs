@@ -12,6 +12,8 @@ use weald_format::{Error, Result};
 pub struct CacheView<K, V> {
     pub(super) tag: Arc<Tag>,
     pub(super) kind: CachedKind,
+    /// The owner of the items that images share.
+    shared: Option<Arc<Tag>>,
     counts: Option<Arc<HitCounts>>,
     types: PhantomData<fn(K) -> V>,
 }
@@ -23,18 +25,29 @@ impl<K: CacheKey, V: CachedValue> CacheView<K, V> {
         Self {
             tag: tag.clone(),
             kind,
+            shared: None,
             counts,
             types: PhantomData,
         }
     }
 
+    /// The same view with an owner for the items that images share.
+    pub fn sharing(self, shared: Option<Arc<Tag>>) -> Self {
+        Self { shared, ..self }
+    }
+
     fn key(&self, key: K) -> Key {
         let (sub_kind, no) = key.kind_and_no();
+        let (tag, shared_bits) = match (key.shared_bits(), &self.shared) {
+            (Some(bits), Some(shared)) => (shared.no(), bits),
+            _ => (self.tag.no(), [0; 2]),
+        };
         Key {
-            tag: self.tag.no(),
+            tag,
             kind: self.kind,
             sub_kind,
             no,
+            shared_bits,
         }
     }
 
@@ -113,9 +126,12 @@ impl<K: CacheKey, V: CachedValue> CacheView<K, V> {
         ring.contains(&self.key(*key))
     }
 
-    /// Removes all items of this view, also for other open images with the same digest.
+    /// Removes all items of this view, also for other open images with the same digest, and those
+    /// that are shared.
     pub fn clear(&self) {
-        let is_own = |key: &Key| key.tag == self.tag.no() && key.kind == self.kind;
+        let shared = self.shared.as_ref().map(|tag| tag.no());
+        let is_tag = |tag| tag == self.tag.no() || Some(tag) == shared;
+        let is_own = |key: &Key| is_tag(key.tag) && key.kind == self.kind;
         self.tag.cache().remove_selected(&is_own);
     }
 }

@@ -1,6 +1,8 @@
 //! Keys of blocks in the cache, and the part of a block that a reader needs.
 
 use crate::cache::key::CacheKey;
+use weald_format::container::RecordRef;
+use weald_format::directory::Category;
 
 /// The part of a block that a reader needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,9 +16,22 @@ pub enum Wanted {
 /// Key of decoded bytes in the cache: those of a block, or those that a recipe makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BlockKey {
-    stream: u8,
-    no: u64,
+    name: BlockName,
     form: BlockForm,
+}
+
+/// What tells a block from all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum BlockName {
+    /// Its stream and its number there, for one image.
+    Numbered { stream: u8, no: u64 },
+    /// What its decoded bytes depend on, for all images of a store: 160 bits of the digest of its
+    /// stored bytes, its raw length, its codec and category.
+    Shared {
+        kind: u32,
+        digest_front: u64,
+        more: [u64; 2],
+    },
 }
 
 /// Form in which a block is in memory.
@@ -31,8 +46,26 @@ impl BlockKey {
     /// Key of block `no` of a stream, or of the bytes that recipe `no` makes.
     pub const fn whole(stream: u8, no: u64) -> Self {
         Self {
-            stream,
-            no,
+            name: BlockName::Numbered { stream, no },
+            form: BlockForm::Whole,
+        }
+    }
+
+    /// Key of a block that all images of a store share. `record` must decode without other records,
+    /// and its raw length is at most that of a block.
+    pub fn shared(record: &RecordRef, category: Category) -> Self {
+        let bytes = &record.digest.0;
+        let word = |at: usize| {
+            let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>());
+            word.map_or(0, |word| u64::from_le_bytes(*word))
+        };
+        let raw_len = record.raw_len & u64::from(u32::MAX);
+        Self {
+            name: BlockName::Shared {
+                kind: (record.codec as u32) << 8 | category as u32,
+                digest_front: word(0),
+                more: [word(8), word(16) << 32 | raw_len],
+            },
             form: BlockForm::Whole,
         }
     }
@@ -56,7 +89,19 @@ impl BlockKey {
 
 impl CacheKey for BlockKey {
     fn kind_and_no(self) -> (u32, u64) {
-        let kind = u32::from(self.stream) << 2 | self.form as u32;
-        (kind, self.no)
+        let form = self.form as u32;
+        match self.name {
+            BlockName::Numbered { stream, no } => (u32::from(stream) << 2 | form, no),
+            BlockName::Shared {
+                kind, digest_front, ..
+            } => (kind << 2 | form, digest_front),
+        }
+    }
+
+    fn shared_bits(self) -> Option<[u64; 2]> {
+        match self.name {
+            BlockName::Numbered { .. } => None,
+            BlockName::Shared { more, .. } => Some(more),
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weald_codec::{FrameDecoder, filter, front_buffer_len, front_len};
 use weald_format::Result;
-use weald_format::container::{Codec, HEADER_LEN, RecordRef};
+use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
 use weald_format::directory::Category;
 
 /// Raw bytes from which on a block is decoded in steps. A shorter block is decoded in one step of
@@ -41,6 +41,17 @@ impl Decoded {
 }
 
 impl CachedRecords {
+    /// The key of a block. Images of a store name a block by its digest, so that the cache holds it
+    /// once for all of them. A block that needs a dictionary or a history is of one image.
+    fn block_key(&self, stream: u8, found: &FoundRecord) -> BlockKey {
+        let record = &found.record;
+        let needs_others = matches!(record.codec, Codec::ZstdDictionary | Codec::ZstdHistory);
+        match self.shared_tag.is_some() && !needs_others {
+            true => BlockKey::shared(record, self.category(stream)),
+            false => BlockKey::whole(stream, found.no),
+        }
+    }
+
     /// Whether a block is decoded in steps: as far as a reader wants, and further when a reader
     /// wants more. Such a block takes the memory of the whole block from the start; a small cache
     /// keeps separate fronts instead.
@@ -65,7 +76,7 @@ impl CachedRecords {
 
     /// The block as one that is decoded in steps; `None` if it does not decode.
     fn partial(&self, stream: u8, found: &FoundRecord, wanted: Wanted) -> Result<Option<Decoded>> {
-        let whole = BlockKey::whole(stream, found.no);
+        let whole = self.block_key(stream, found);
         if let Some(block) = self.blocks.get(&whole) {
             return Ok(Some(Decoded::Block(block)));
         }
@@ -108,7 +119,13 @@ impl CachedRecords {
     /// Whether the cache has the first `len` bytes of block `no` of a stream, or the bytes that
     /// recipe `no` makes.
     pub fn has_block(&self, stream: u8, no: u64, len: u64) -> bool {
-        let whole = BlockKey::whole(stream, no);
+        let whole = match self.shared_tag.is_some() && self.recipe_stream() != Some(stream) {
+            false => BlockKey::whole(stream, no),
+            true => match self.record(RecordType::Data, stream, no) {
+                Ok(found) => self.block_key(stream, &found),
+                Err(_) => return false,
+            },
+        };
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let partial = || self.partial_blocks.peek(&whole.partial());
         self.blocks.contains(&whole) || partial().is_some_and(|partial| partial.has(len))
@@ -121,7 +138,7 @@ impl CachedRecords {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn block(&self, stream: u8, found: &FoundRecord, wanted: Wanted) -> Result<Arc<Block>> {
-        let whole = BlockKey::whole(stream, found.no);
+        let whole = self.block_key(stream, found);
         if let Some(block) = self.blocks.get(&whole) {
             return Ok(block);
         }
@@ -149,7 +166,7 @@ impl CachedRecords {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn passing_block(&self, stream: u8, found: &FoundRecord) -> Result<Arc<Block>> {
-        let whole = BlockKey::whole(stream, found.no);
+        let whole = self.block_key(stream, found);
         if let Some(block) = self.blocks.get(&whole) {
             self.blocks.remove(&whole);
             return Ok(block);
@@ -164,7 +181,7 @@ impl CachedRecords {
     /// reading them again costs less than fresh memory does.
     pub fn hand_out_plain(&self, stream: u8, found: &FoundRecord, block: &Block, len: usize) {
         if block.count_handed_out(len) {
-            self.blocks.remove(&BlockKey::whole(stream, found.no));
+            self.blocks.remove(&self.block_key(stream, found));
         }
     }
 

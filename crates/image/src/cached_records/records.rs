@@ -74,17 +74,21 @@ pub struct CachedRecords {
     /// Bytes of blocks that were decoded, and bytes that recipes made.
     pub(super) decoded_len: AtomicU64,
     tag: Arc<Tag>,
+    /// Owner of the blocks that the images of a store share, for one of these.
+    pub(super) shared_tag: Option<Arc<Tag>>,
     counts: Arc<HitCounts>,
     recorder: OnceLock<Recorder>,
 }
 
 impl CachedRecords {
-    /// The records of `directory` in `source`; the entries in the cache belong to `tag`.
+    /// The records of `directory` in `source`; the entries in the cache belong to `tag`, and blocks
+    /// to `shared_tag` if the image is in a store.
     pub fn new(
         source: Arc<dyn ReadAt>,
         directory: Arc<Directory>,
         base_streams: BaseStreams<Self>,
         tag: Arc<Tag>,
+        shared_tag: Option<Arc<Tag>>,
     ) -> Self {
         let sections = directory.sections.iter().enumerate();
         let sections = sections
@@ -100,11 +104,14 @@ impl CachedRecords {
             directory,
             failures: Mutex::new(None),
             pages: CacheView::new(&tag, CachedKind::Page, Some(counts.clone())),
-            blocks: CacheView::new(&tag, CachedKind::Block, Some(counts.clone())),
-            partial_blocks: CacheView::new(&tag, CachedKind::Block, Some(counts.clone())),
+            blocks: CacheView::new(&tag, CachedKind::Block, Some(counts.clone()))
+                .sharing(shared_tag.clone()),
+            partial_blocks: CacheView::new(&tag, CachedKind::Block, Some(counts.clone()))
+                .sharing(shared_tag.clone()),
             buffer_pool: tag.cache().buffer_pool().clone(),
             decoded_len: AtomicU64::new(0),
             tag,
+            shared_tag,
             counts,
             recorder: OnceLock::new(),
         }
@@ -453,6 +460,7 @@ impl CachedRecords {
     /// Evicts the blocks that were not requested since the last call. By then the kernel's page
     /// cache has most of what was read from them.
     pub fn evict_idle_blocks(&self) {
-        self.tag.evict_idle_blocks();
+        let tags = [&self.tag].into_iter().chain(&self.shared_tag);
+        tags.for_each(|tag| tag.evict_idle_blocks());
     }
 }

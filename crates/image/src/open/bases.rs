@@ -1,12 +1,15 @@
-//! Base images: the search for their files, and the streams that refer to them.
+//! Base images: the search for their files or for images of a store, and the streams that refer to
+//! them.
 
-use super::generations::generations;
+use super::generations::{Generation, generations, list};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_format::directory::{Base, Directory};
 use weald_format::{Digest, Error, Result};
+use weald_store::disk::HostDisk;
+use weald_store::{Store, StoredImage};
 
 /// Longest chain of images of which each is the base image of the next.
 const DEPTH_MAX: usize = 16;
@@ -57,29 +60,61 @@ pub fn streams<T>(directory: &Directory, bases: &[Arc<T>]) -> Vec<Option<(Arc<T>
     streams.collect()
 }
 
-/// Finds the file of a base image: by its name, or else any file with its digest.
+/// Where a base image is.
+pub enum Found {
+    /// In the file at this path.
+    File(PathBuf),
+    /// In a store.
+    Stored(StoredImage),
+}
+
+/// Finds a base image: by its name, or else any file or image of a store with its digest. The
+/// images of `store` come first; a directory of `dirs` that is a store stands for its images.
 ///
 /// # Errors
-/// `Corrupt` if no directory of `dirs` has it.
+/// `Corrupt` if nothing has it.
 /// # Cost
 /// Reads the footers of all images in `dirs`, if no file of the name has the digest.
-pub fn find(base: &Base, dirs: &[PathBuf]) -> Result<PathBuf> {
+pub fn find(base: &Base, dirs: &[PathBuf], store: Option<&Store>) -> Result<Found> {
+    let opened = dirs.iter().filter(|dir| weald_store::is_store(dir));
+    let opened = opened.filter_map(|dir| Store::open(Arc::new(HostDisk::new(dir))).ok());
+    if let Some(image) = store
+        .cloned()
+        .into_iter()
+        .chain(opened)
+        .find_map(|store| find_stored(base, &store))
+    {
+        return Ok(Found::Stored(image));
+    }
     let name = OsStr::from_bytes(&base.name);
     let named = dirs.iter().map(|dir| dir.join(name));
     let others = dirs.iter().flat_map(|dir| files(dir));
     let mut candidates = named.chain(others);
-    candidates
-        .find(|path| holds(path, &base.image_digest))
-        .ok_or_else(|| {
-            let dirs: Vec<_> = dirs.iter().map(|d| d.display().to_string()).collect();
-            let what = format!(
-                "{} with image digest {} is not in {}",
-                base.name.escape_ascii(),
-                base.image_digest,
-                dirs.join(", ")
-            );
-            bad("F-22.1", what)
-        })
+    let found = candidates.find(|path| holds(path, &base.image_digest));
+    found.map(Found::File).ok_or_else(|| {
+        let mut dirs: Vec<_> = dirs.iter().map(|d| d.display().to_string()).collect();
+        dirs.extend(store.map(Store::shown));
+        let what = format!(
+            "{} with image digest {} is not in {}",
+            base.name.escape_ascii(),
+            base.image_digest,
+            dirs.join(", ")
+        );
+        bad("F-22.1", what)
+    })
+}
+
+/// The image of `store` that has the digest: first the one of the name.
+fn find_stored(base: &Base, store: &Store) -> Option<StoredImage> {
+    let name = String::from_utf8_lossy(&base.name).into_owned();
+    let short = name.strip_suffix(".weald").map(str::to_owned);
+    let others = store.names().unwrap_or_default();
+    let mut names = [Some(name), short].into_iter().flatten().chain(others);
+    names.find_map(|name| {
+        let image = StoredImage::open(store.clone(), &name).ok()?;
+        let has = list(&image).is_ok_and(|list| has_digest(&list, &base.image_digest));
+        has.then_some(image)
+    })
 }
 
 fn files(dir: &Path) -> Vec<PathBuf> {
@@ -97,5 +132,9 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 /// Whether any generation of the image at `path` has this digest.
 fn holds(path: &Path, digest: &Digest) -> bool {
     let is_file = std::fs::metadata(path).is_ok_and(|m| m.is_file());
-    is_file && generations(path).is_ok_and(|list| list.iter().any(|g| g.image_digest == *digest))
+    is_file && generations(path).is_ok_and(|list| has_digest(&list, digest))
+}
+
+fn has_digest(list: &[Generation], digest: &Digest) -> bool {
+    list.iter().any(|g| g.image_digest == *digest)
 }

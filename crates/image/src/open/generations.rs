@@ -133,18 +133,27 @@ fn other_digest(expected: &Digest, found: &Digest) -> Error {
     Error::invalid(format!("image digest: expected {expected}, found {found}"))
 }
 
-/// Lists the generations of the image in the file at `path`, the newest first.
+/// Lists the generations of the image at `path`, a file or `STORE:NAME`, the newest first.
 ///
 /// # Errors
 /// `NotFound`, `Io`, `Corrupt`, `Unsupported`.
 /// # Cost
 /// Reads 128 bytes for each generation.
 pub fn generations(path: &Path) -> Result<Vec<Generation>> {
-    let listed = FileSource::open(path, 0).and_then(|source| list(&source));
+    let listed = match weald_store::find(path) {
+        Ok(Some(image)) => list(&image),
+        Ok(None) => FileSource::open(path, 0).and_then(|source| list(&source)),
+        // Its text names the image.
+        Err(error) => return Err(error),
+    };
     listed.map_err(|e| e.context(path.display()))
 }
 
-fn list(source: &dyn ReadAt) -> Result<Vec<Generation>> {
+/// Lists the generations of the image in `source`, the newest first.
+///
+/// # Errors
+/// `Io`, `Corrupt`, `Unsupported`.
+pub fn list(source: &dyn ReadAt) -> Result<Vec<Generation>> {
     let (_, last) = open_footer(source)?;
     let mut list = Vec::new();
     let mut found = Some(last);

@@ -4,6 +4,7 @@ use crate::cache::shared::SharedCache;
 use std::path::PathBuf;
 use std::sync::Arc;
 use weald_format::{ByteLen, ByteOffset, Digest};
+use weald_store::Store;
 
 /// Options for opening an image.
 #[derive(Debug, Clone)]
@@ -24,7 +25,11 @@ pub struct OpenOptions {
     /// the threads of the first image that has any.
     pub prefetch_threads: usize,
     /// Directories in which base images are searched, besides the directory of the image itself.
+    /// The images of a store count as files of its directory.
     pub base_dirs: Vec<PathBuf>,
+    /// The store of the image itself. Base images are searched there first, and the cache holds
+    /// blocks once for all images of the store.
+    pub store: Option<Store>,
 }
 
 impl Default for OpenOptions {
@@ -36,6 +41,7 @@ impl Default for OpenOptions {
             generation: None,
             prefetch_threads: 0,
             base_dirs: Vec::new(),
+            store: None,
         }
     }
 }
