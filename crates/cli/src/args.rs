@@ -14,6 +14,8 @@ pub const HELP: Help = Help {
          twice: under its key with U+FFFD, and under key_hex with all its bytes in hexadecimal. \
          A time has two keys: mtime has the seconds since 1970, mtime_nsec the nanoseconds that \
          follow.",
+        "IMAGE is an image file, or STORE:NAME for an image of a store. A file whose name is \
+         STORE:NAME comes first; ./ before a path makes no difference.",
         "Commands that read an image keep decoded data in a cache; --cache sets its size. The \
          cache reserves a quarter of its size, at least 8M, for metadata, up to a limit of 96M \
          or 1/16 of the cache, whichever is larger.",
@@ -84,6 +86,7 @@ pub enum Command {
     Generations(commands::generations::GenerationsArgs),
     Recover(commands::recover::RecoverArgs),
     Rewrite(commands::rewrite::RewriteArgs),
+    Store(commands::store::StoreArgs),
     Forest(commands::forest::ForestArgs),
     Completions(commands::completions::CompletionsArgs),
     Man(commands::man::ManArgs),

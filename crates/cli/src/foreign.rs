@@ -102,6 +102,13 @@ pub fn describe(path: &Path, start: ImageStart) -> Option<String> {
     };
     let file = File::open(path).ok()?;
     let metadata = file.metadata().ok()?;
+    if metadata.is_dir() && weald_store::is_store(path) {
+        let store = path.display();
+        return Some(format!(
+            "a store of images, not an image: {store}:NAME names an image of it, 'weald store ls \
+             {store}' lists them, 'weald store info' and 'weald store check' are about the store"
+        ));
+    }
     if metadata.is_dir() {
         return Some(
             "a directory, not a Weald image; \"weald build DIR IMAGE\" packs directories".into(),

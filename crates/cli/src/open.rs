@@ -7,12 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use weald_format::{ByteLen, Digest};
 use weald_image::{Image, ImageStart, OpenOptions};
-use weald_vfs::{Follow, Located};
+use weald_vfs::{Follow, Located, shown};
 
 /// Which image, and what is asked of it.
 #[derive(Args, Debug, Clone)]
 pub struct ImageArgs {
-    /// Image file
+    /// Image file, or STORE:NAME
     #[arg(value_hint = ValueHint::FilePath)]
     pub image: PathBuf,
     #[command(flatten)]
@@ -66,6 +66,22 @@ impl TrustArgs {
         let opened = Image::open_path(path, self.offset, &options);
         opened.map_err(|error| foreign::explain(path, self.offset, error))
     }
+}
+
+/// Refuses STORE:NAME as the file that a command writes.
+pub fn refuse_stored_target(path: &Path) -> anyhow::Result<()> {
+    let Some((store, name)) = weald_store::split(path) else {
+        return Ok(());
+    };
+    let (path, store) = (
+        shown(path.as_os_str().as_bytes()),
+        shown(store.as_os_str().as_bytes()),
+    );
+    anyhow::bail!(
+        "{path}: names an image of a store, which this command does not write to: \
+         'weald store add {store} SOURCE --name {name}' builds one there, and \
+         'weald store import {store} IMAGE' puts an image file there"
+    )
 }
 
 /// Decoded bytes to keep where the user says nothing: repeats lead from everywhere to everywhere in

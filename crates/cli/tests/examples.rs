@@ -10,7 +10,8 @@ use std::process::Command;
 use support::{Bench, COMMANDS, run, weald_path};
 
 /// Places that examples name, and those below the test's directory that stand for them.
-const PLACES: [(&str, &str); 5] = [
+const PLACES: [(&str, &str); 6] = [
+    ("/srv/store", "srv/store"),
     ("/mnt", "mnt"),
     ("root.weald /srv/root", "forest.weald mnt"),
     ("/backup/", "backup/"),
@@ -31,9 +32,15 @@ const PREPARE: &str = "
     seq 1000 > versions/numbers; seq 1000 > v2/numbers; seq 2000 > v2/more
     weald build -q forest forest.weald
     weald build -q versions versions.weald; weald build -q versions v1.weald
+    mkdir srv
     cp v1.weald untrusted.weald; cp v1.weald monday.weald; weald build -q v2 tuesday.weald
     cp v1.weald backup/; cp forest.weald backup/
     seq 3000 > versions/numbers";
+
+/// The store before the examples of a command of it.
+const STORE_EMPTY: &str = "weald store create -q srv/store";
+const STORE_FULL: &str = "weald store create -q srv/store
+    weald store import -q srv/store v1.weald forest.weald monday.weald tuesday.weald";
 
 /// The command lines under EXAMPLES.
 fn examples(help: &str) -> Vec<String> {
@@ -99,13 +106,18 @@ fn every_example_works() {
             &bench,
             &format!("cp -a {}/. .", prepared.0.path().display()),
         );
-        let words = ["--help"]
-            .into_iter()
-            .chain([command].into_iter().filter(|c| !c.is_empty()));
-        let words: Vec<&str> = words.collect::<Vec<_>>().into_iter().rev().collect();
+        let words = command.split_whitespace().chain(["--help"]);
         let help = bench.weald(words).expect(0, "").text();
         let examples = examples(&help);
         assert!(!examples.is_empty(), "{command}: no examples");
+        if command.starts_with("store") {
+            let store = match command {
+                "store" => "true",
+                "store import" => STORE_EMPTY,
+                _ => STORE_FULL,
+            };
+            must(&bench, store);
+        }
         if ["umount", "mounts"].contains(&command) {
             must(&bench, "weald mount forest.weald mnt");
         }
@@ -143,8 +155,9 @@ fn every_example_works() {
 fn every_help_has_the_same_sections() {
     let bench = Bench::new();
     for command in COMMANDS {
-        let help = bench.weald([command, "--help"]).expect(0, "").text();
-        let short = bench.weald([command, "-h"]).expect(0, "").text();
+        let words = |option| command.split(' ').chain([option]);
+        let help = bench.weald(words("--help")).expect(0, "").text();
+        let short = bench.weald(words("-h")).expect(0, "").text();
         let place = |text: &str, heading: &str| {
             let at = text.find(heading);
             at.unwrap_or_else(|| panic!("{command}: no {heading:?}: {text}"))
@@ -173,7 +186,9 @@ fn every_help_has_the_same_sections() {
                 .next()
                 .map_or(0, |word| word.chars().count());
             let len = pair[0].chars().count();
-            let is_code = pair[0].trim_start().starts_with('-') || indent(pair[0]) == 6;
+            // A list of commands has a column of names.
+            let is_list = pair[0].trim_start().contains("  ");
+            let is_code = is_list || pair[0].trim_start().starts_with('-') || indent(pair[0]) == 6;
             assert!(
                 !is_same || is_code || len + 1 + first > 100,
                 "{command}: {pair:?}"

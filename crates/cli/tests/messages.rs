@@ -20,6 +20,9 @@ const PREPARE: &str = r#"
     weald build -q src2 base.weald; echo more > src2/more
     weald build -q --base base.weald src2 based
     mkdir elsewhere; mv base.weald elsewhere
+    weald store create -q store; weald store import -q store image packed
+    cp -a store lost; rm lost/meta; cp -a store older; rm older/images/packed
+    cp older/images/image older/images/unknown
     weald forest -q --fanout 2x2 grove; rm grove/0/0; echo x >> grove/1/1
     chmod 700 grove/1/0; touch -d @1800000000 grove/0 grove/1/1
     echo text > out/file; echo text > out/dir/other
@@ -326,6 +329,68 @@ const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "Stores",
+        &[
+            "weald store",
+            "weald store create",
+            "weald store create store",
+            "weald store create src",
+            "weald store create gone/x",
+            "weald store create --segment-size 1K x",
+            "weald store import store",
+            "weald store import gone image",
+            "weald store import src image",
+            "weald store import image packed",
+            "weald store import store image",
+            "weald store import store image image --name x",
+            "weald store import store elsewhere/base.weald image",
+            "weald store import store image --name a/b",
+            "weald store import store image --name .x",
+            "weald store import store cut --name x",
+            "weald store import store damaged-content --name x",
+            "weald store import store damaged-footer --name x",
+            "weald store import store interrupted --name x",
+            "weald store import store newer-version --name x",
+            "weald store import store files/text --name x",
+            "weald store import store src --name x",
+            "weald store import store store --name x",
+            "weald store import store gone --name x",
+            "weald store import lost image --name x",
+            "weald store import older image --name x",
+            "weald store export store x",
+            "weald store export store:gone x",
+            "weald store export image x",
+            "weald store export store:image packed",
+            "weald store export store:image gone/x",
+            "weald store ls image",
+            "weald store ls src",
+            "weald store ls gone",
+            "weald store ls store:image",
+            "weald store info newer-store",
+            "weald store rm store",
+            "weald store rm store:gone",
+            "weald store rm store gone",
+            "weald store rm store:image lost:packed",
+            "weald store rm image",
+            "weald store gc src",
+            "weald store gc --copy-below 200 store",
+            "weald store check lost",
+            "weald ls store",
+            "weald info store",
+            "weald check store",
+            "weald mount store mnt",
+            "weald mount store:gone mnt",
+            "weald ls store:gone",
+            "weald ls store:image --offset 4096",
+            "weald ls newer-store:image",
+            "weald build src store:x",
+            "weald build --append src store:image",
+            "weald rewrite image store:x",
+            "weald recover store:image",
+            "weald forest --fanout 2x2 --image store:x",
+        ],
+    ),
+    (
         "Forests",
         &[
             "weald forest",
@@ -360,6 +425,12 @@ fn bench() -> Bench {
         image[48..64].copy_from_slice(&checksum.as_bytes()[..16]);
         fs::write(bench.at(name), image).expect("write");
     }
+    let mut store = fs::read(bench.at("store/store")).expect("read");
+    store[8] = 0x40;
+    let checksum = blake3::hash(&store[..80]);
+    store[80..96].copy_from_slice(&checksum.as_bytes()[..16]);
+    bench.sh("cp -a store newer-store");
+    fs::write(bench.at("newer-store/store"), store).expect("write");
     bench
 }
 

@@ -4,6 +4,7 @@ use crate::commands::{exit_code, interrupt_flag};
 use crate::foreign;
 use crate::help::Help;
 use crate::json::Object;
+use crate::open::refuse_stored_target;
 use crate::output::Output;
 use crate::parse;
 use crate::progress::{Display, bytes, count};
@@ -328,6 +329,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.explain_filter {
         return explain(args, &options.filter, path);
     }
+    refuse_stored_target(&args.image)?;
     weald_sys::check_preload()?;
     weald_sys::want_large_pages();
     let progress = if args.quiet {

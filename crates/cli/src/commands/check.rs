@@ -44,7 +44,7 @@ pub const HELP: Help = Help {
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct CheckArgs {
-    /// Image files
+    /// Image files, or STORE:NAME
     #[arg(value_name = "IMAGE", required = true, value_hint = ValueHint::FilePath)]
     images: Vec<PathBuf>,
     #[command(flatten)]

@@ -57,10 +57,10 @@ pub const HELP: Help = Help {
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct DiffArgs {
-    /// Image
+    /// Image file, or STORE:NAME
     #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
     left: PathBuf,
-    /// Image or directory
+    /// Image file, STORE:NAME, or directory
     #[arg(value_name = "B", value_hint = ValueHint::AnyPath)]
     right: PathBuf,
     #[command(flatten)]

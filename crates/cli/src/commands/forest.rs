@@ -10,6 +10,7 @@ use crate::commands::{exit_code, interrupt_flag};
 use crate::help::Help;
 use crate::json::Object;
 use crate::messages;
+use crate::open::refuse_stored_target;
 use crate::output::Output;
 use crate::parse;
 use crate::progress::{Display, bytes, count};
@@ -296,6 +297,7 @@ fn make_image(
     target: &Path,
     thread_count: usize,
 ) -> anyhow::Result<ExitCode> {
+    refuse_stored_target(target)?;
     weald_io::refuse_existing(target)?;
     let mut source = ForestSource::new(forest, count_quietly(forest, thread_count)?)?;
     let mut options = BuildOptions::level(args.level)?;

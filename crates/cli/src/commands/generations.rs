@@ -41,7 +41,7 @@ pub const HELP: Help = Help {
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct GenerationsArgs {
-    /// Image file
+    /// Image file, or STORE:NAME
     #[arg(value_hint = ValueHint::FilePath)]
     image: PathBuf,
     /// Print one JSON object per generation

@@ -49,8 +49,21 @@ fn write_pages(command: &Command, dir: &Path) -> io::Result<()> {
         };
         let file = dir.join(format!("weald-{name}.1"));
         std::fs::write(file, page(command, help)?)?;
+        write_sub_pages(command, dir)?;
     }
     std::fs::write(dir.join(HELPER_PAGE), helper_page())
+}
+
+/// The pages of the commands of `weald store`.
+fn write_sub_pages(command: &Command, dir: &Path) -> io::Result<()> {
+    for inner in command.get_subcommands() {
+        let name = inner.get_name();
+        if let Some(help) = commands::store::help_of(name) {
+            let file = dir.join(format!("weald-store-{name}.1"));
+            std::fs::write(file, page(inner, help)?)?;
+        }
+    }
+    Ok(())
 }
 
 /// One page. It has no date, so that the same program gives the same page.
@@ -73,7 +86,8 @@ fn page(command: &Command, help: &Help) -> io::Result<Vec<u8>> {
     let mut roff = Roff::new();
     help.write_roff(&mut roff);
     roff.control("SH", ["SEE ALSO"]);
-    roff.text([roman(see_also(command.get_name()))]);
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    roff.text([roman(see_also(name))]);
     roff.to_writer(&mut page)?;
     Ok(page)
 }
@@ -81,10 +95,11 @@ fn page(command: &Command, help: &Help) -> io::Result<Vec<u8>> {
 fn see_also(name: &str) -> &'static str {
     match name {
         "weald" => "mount.weald(8), mount(8), tar(1), rsync(1)",
-        "mount" | "umount" | "mounts" | "serve" => {
+        "weald-mount" | "weald-umount" | "weald-mounts" | "weald-serve" => {
             "weald(1), weald-mount(1), weald-umount(1), weald-mounts(1), weald-serve(1), \
              mount.weald(8), mount(8)"
         }
+        name if name.starts_with("weald-store-") => "weald(1), weald-store(1)",
         _ => "weald(1)",
     }
 }

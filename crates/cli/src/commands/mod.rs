@@ -19,6 +19,7 @@ pub mod recover;
 pub mod rewrite;
 pub mod serve;
 pub mod stat;
+pub mod store;
 pub mod sum;
 pub mod tar;
 pub mod tree;
@@ -55,6 +56,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Generations(args) => generations::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Rewrite(args) => rewrite::run(&args),
+        Command::Store(args) => store::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }
@@ -82,6 +84,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "generations" => &generations::HELP,
         "recover" => &recover::HELP,
         "rewrite" => &rewrite::HELP,
+        "store" => &store::HELP,
         "forest" => &forest::HELP,
         "completions" => &completions::HELP,
         _ => return None,

@@ -19,7 +19,7 @@ use weald_fuse::{MountOptions, is_automount};
 #[derive(Debug, Args)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct MountArgs {
-    /// Image file
+    /// Image file, or STORE:NAME
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
     /// Mount point

@@ -2,6 +2,7 @@
 
 use crate::foreign::explain;
 use crate::help::{DONE_OR_FAILED, Help};
+use crate::open::refuse_stored_target;
 use crate::output::Output;
 use crate::progress::bytes;
 use clap::{Args, ValueHint};
@@ -43,6 +44,7 @@ pub struct RecoverArgs {
 
 /// Runs the command.
 pub fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
+    refuse_stored_target(&args.image)?;
     let recovered = recover_image(&args.image, args.dry_run);
     let recovered =
         recovered.map_err(|error| explain(&args.image, ImageStart::default(), error))?;

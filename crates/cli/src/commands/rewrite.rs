@@ -4,7 +4,7 @@ use super::build::{ProgressWord, memory_len_max, set_memory, target_kind};
 use super::{exit_code, interrupt_flag};
 use crate::help::Help;
 use crate::json::Object;
-use crate::open::{ImageArgs, thread_count};
+use crate::open::{ImageArgs, refuse_stored_target, thread_count};
 use crate::output::Output;
 use crate::parse;
 use crate::progress::{Display, bytes};
@@ -144,6 +144,7 @@ pub struct RewriteArgs {
 
 /// Runs the command.
 pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
+    refuse_stored_target(&args.target)?;
     weald_sys::want_large_pages();
     let filter = args.rules.filter()?;
     let is_packed_anew =

@@ -105,7 +105,7 @@ fn a_taker_that_gives_up_leaves_the_mounts_where_they_are() {
     let server = ground.server();
     for step in 0..3 {
         let taker = ground.connect();
-        say(&taker, r#"{"protocol":2,"request":"TakeOver"}"#);
+        say(&taker, r#"{"protocol":3,"request":"TakeOver"}"#);
         assert_eq!(hear(&taker)["Server"]["mount_count"], 2);
         let mounts = [hear(&taker), hear(&taker)];
         assert!(

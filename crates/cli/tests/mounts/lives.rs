@@ -276,7 +276,7 @@ fn a_server_that_is_asked_for_replaces_an_idle_one_and_no_other() {
     let server = ground.server();
     assert_eq!(ground.told("server")[0]["cache"]["len_max"], 64 << 20);
     let taker = ground.connect();
-    say(&taker, r#"{"protocol":2,"request":"TakeOver"}"#);
+    say(&taker, r#"{"protocol":3,"request":"TakeOver"}"#);
     assert_eq!(hear(&taker)["Server"]["ends_when_idle"], false);
     drop(taker);
     refused(&ground.weald(&words), "a server runs already");

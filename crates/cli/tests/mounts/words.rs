@@ -141,10 +141,10 @@ fn slow_and_strange_clients_hold_nobody_up() {
     say(&other, r#"{"protocol":99,"request":"Dance"}"#);
     let refusal = hear(&other).to_string();
     assert!(
-        refusal.contains("protocol 2") && refusal.contains("then mount again"),
+        refusal.contains("protocol 3") && refusal.contains("then mount again"),
         "{refusal}"
     );
-    for garbage in ["", "{}", "[[[[", r#"{"protocol":2,"request":{"Mount":7}}"#] {
+    for garbage in ["", "{}", "[[[[", r#"{"protocol":3,"request":{"Mount":7}}"#] {
         let stream = ground.connect();
         say(&stream, garbage);
         // Refused, or hung up on.

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use weald_format::Timestamp;
 use weald_sys::{NewTimes, NodeKind};
 
-/// Every command but `man`, which is hidden.
-pub const COMMANDS: [&str; 21] = [
+/// Every command but `man`, which is hidden, and after `store` the commands of a store.
+pub const COMMANDS: [&str; 31] = [
     "build",
     "mount",
     "umount",
@@ -33,6 +33,16 @@ pub const COMMANDS: [&str; 21] = [
     "generations",
     "recover",
     "rewrite",
+    "store",
+    "store create",
+    "store import",
+    "store export",
+    "store ls",
+    "store info",
+    "store rm",
+    "store gc",
+    "store check",
+    "store salvage",
     "forest",
     "completions",
 ];

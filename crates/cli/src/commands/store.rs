@@ -1,0 +1,207 @@
+//! `weald store`: one store of blocks under many images.
+
+mod change;
+mod collect;
+mod export;
+mod show;
+
+use crate::help::Help;
+use crate::messages;
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand, ValueHint};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use weald_format::{Error, ErrorKind};
+use weald_store::disk::HostDisk;
+use weald_store::{Store, StoreWriter, WriteOptions};
+use weald_vfs::shown;
+
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "A store is a directory. It keeps each block once, however many of its images have it. \
+         STORE:NAME names an image of a store wherever a command reads an image: weald mount, \
+         ls, cat, find, diff, sum, extract, tar, check, info, rewrite and build --base.",
+        "One process writes to a store at a time; any number reads beside it. A second writer \
+         is refused with the process id and the command of the first.",
+        "weald store rm forgets an image, and weald store gc returns its space. Both work while \
+         other images of the store are mounted. They can be interrupted or killed at any moment: \
+         the next command that writes to the store finishes or undoes what was begun.",
+    ],
+    examples: &[
+        ("Make a store", "weald store create /srv/store"),
+        (
+            "Put images into it",
+            "weald store import /srv/store v1.weald forest.weald",
+        ),
+        ("List its images", "weald store ls /srv/store"),
+        ("Read one of them", "weald ls -l /srv/store:forest"),
+        ("Mount one of them", "weald mount /srv/store:forest /mnt"),
+        (
+            "Write one of them to a file",
+            "weald store export /srv/store:forest copy.weald",
+        ),
+        ("Remove one of them", "weald store rm /srv/store:v1"),
+        ("Return its space", "weald store gc /srv/store"),
+        ("Verify every byte", "weald store check --data /srv/store"),
+    ],
+    exit_status: &[
+        ("0", "The command did its work."),
+        ("1", "The store is damaged (check, salvage)."),
+        ("2", "The command failed; standard error says why."),
+    ],
+};
+
+/// Keep many images in one store, each block once
+#[derive(Args, Debug)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
+#[command(disable_help_subcommand = true)]
+pub struct StoreArgs {
+    #[command(subcommand)]
+    command: StoreCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum StoreCommand {
+    Create(change::CreateArgs),
+    Import(change::ImportArgs),
+    Export(export::ExportArgs),
+    Ls(show::LsArgs),
+    Info(show::InfoArgs),
+    Rm(change::RmArgs),
+    Gc(collect::GcArgs),
+    Check(show::CheckArgs),
+    Salvage(collect::SalvageArgs),
+}
+
+/// A store that exists.
+#[derive(Args, Debug)]
+struct Place {
+    /// Directory of the store
+    #[arg(value_name = "STORE", value_hint = ValueHint::DirPath)]
+    store: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        StoreCommand::Create(args) => change::create(args),
+        StoreCommand::Import(args) => change::import(args),
+        StoreCommand::Export(args) => export::run(args),
+        StoreCommand::Ls(args) => show::ls(args),
+        StoreCommand::Info(args) => show::info(args),
+        StoreCommand::Rm(args) => change::rm(args),
+        StoreCommand::Gc(args) => collect::gc(args),
+        StoreCommand::Check(args) => show::check(args),
+        StoreCommand::Salvage(args) => collect::salvage(args),
+    }
+}
+
+/// The sections of the help of `weald store NAME`.
+pub fn help_of(name: &str) -> Option<&'static Help> {
+    Some(match name {
+        "create" => &change::CREATE_HELP,
+        "import" => &change::IMPORT_HELP,
+        "export" => &export::HELP,
+        "ls" => &show::LS_HELP,
+        "info" => &show::INFO_HELP,
+        "rm" => &change::RM_HELP,
+        "gc" => &collect::GC_HELP,
+        "check" => &show::CHECK_HELP,
+        "salvage" => &collect::SALVAGE_HELP,
+        _ => return None,
+    })
+}
+
+fn show_path(path: &Path) -> String {
+    shown(path.as_os_str().as_bytes())
+}
+
+/// Opens the store at `path`.
+fn open(path: &Path) -> anyhow::Result<Store> {
+    if let Some((store, _)) = weald_store::split(path) {
+        bail!(
+            "{}: names one image; this command takes the whole store, {}",
+            show_path(path),
+            show_path(&store)
+        );
+    }
+    open_dir(path)
+}
+
+fn open_dir(path: &Path) -> anyhow::Result<Store> {
+    let words = show_path(path);
+    match Store::open(Arc::new(HostDisk::new(path))) {
+        Err(_) if path.is_file() => {
+            bail!("{words}: a file, and a store is a directory: 'weald store create' makes one")
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound && path.is_dir() => {
+            bail!("{words}: this directory is no store: it has no file called 'store'")
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            bail!("{words}: no store is here: 'weald store create {words}' makes one")
+        }
+        other => Ok(other?),
+    }
+}
+
+/// The store and the image that `path` names as `STORE:NAME`.
+fn open_named(path: &Path) -> anyhow::Result<(Store, String)> {
+    if let Some((store, name)) = weald_store::split(path) {
+        return Ok((open_dir(&store)?, name));
+    }
+    let words = show_path(path);
+    if weald_store::is_store(path) {
+        bail!("{words}: names a store: add the image, as in {words}:NAME");
+    }
+    let text = path.as_os_str().as_bytes();
+    if let Some(at) = text.iter().rposition(|&byte| byte == b':') {
+        let store = std::ffi::OsStr::from_bytes(text.get(..at).unwrap_or_default());
+        open_dir(Path::new(store))?;
+    }
+    bail!("{words}: expected STORE:NAME, with the directory of a store before the colon")
+}
+
+/// Opens a store for writing.
+fn write(store: &Store, options: WriteOptions) -> anyhow::Result<StoreWriter> {
+    store.write(options).map_err(explain_write)
+}
+
+/// Says that a store may be read where it may not be written to.
+fn explain_write(error: Error) -> anyhow::Error {
+    let kind = error.io_source().map(io::Error::kind);
+    let is_denied = matches!(
+        kind,
+        Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+    );
+    match is_denied {
+        true => {
+            let cause = error.io_source().map(ToString::to_string);
+            let cause = cause.unwrap_or_default();
+            let cause = messages::without_errno(&cause);
+            anyhow::anyhow!(
+                "{error}: {cause}: only a user who may write to the store's files can do this"
+            )
+        }
+        false => error.into(),
+    }
+}
+
+/// The writer in words, as a second writer sees it.
+fn who(command: &str) -> String {
+    format!("process {} (weald store {command})", std::process::id())
+}
+
+/// Sixteen random bytes.
+fn random_uuid() -> anyhow::Result<[u8; 16]> {
+    use std::io::Read;
+    let mut uuid = [0; 16];
+    let file = std::fs::File::open("/dev/urandom");
+    file.and_then(|mut file| file.read_exact(&mut uuid))
+        .context("/dev/urandom")?;
+    Ok(uuid)
+}

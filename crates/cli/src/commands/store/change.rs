@@ -1,0 +1,389 @@
+//! `weald store create`, `import` and `rm`.
+
+use super::{Place, open, open_dir, open_named, random_uuid, show_path, who, write};
+use crate::foreign;
+use crate::help::{DONE_OR_FAILED, Help};
+use crate::json::{Object, hex, put_name};
+use crate::output::Output;
+use crate::progress::{bytes, count};
+use anyhow::{Context, bail};
+use clap::{Args, ValueHint};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use weald_format::{Error, ErrorKind};
+use weald_image::ImageStart;
+use weald_io::{FileSource, ReadAt};
+use weald_store::disk::HostDisk;
+use weald_store::{Imported, SEGMENT_LEN_DEFAULT, Store, StoreWriter, WriteOptions, check_name};
+
+/// Sections of the help.
+pub const CREATE_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "The directory is created if it is missing; otherwise it must be empty. Put a store on a \
+         file system with file locks: a local one, not every network file system.",
+    ],
+    examples: &[
+        ("Make a store", "weald store create new-store"),
+        (
+            "Make a store of small segment files",
+            "weald store create --segment-size 8M new-store-2",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
+
+/// Make an empty store
+#[derive(Args, Debug)]
+#[command(after_help = CREATE_HELP.short(), after_long_help = CREATE_HELP.long())]
+pub(super) struct CreateArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Size of the segment files that hold the blocks (default: 64M)
+    #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
+    segment_size: Option<u64>,
+    /// Print nothing
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+}
+
+pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
+    let path = &args.place.store;
+    let words = show_path(path);
+    if weald_store::is_store(path) {
+        bail!("{words}: a store is here already: 'weald store info {words}' describes it");
+    }
+    let disk = Arc::new(HostDisk::new(path));
+    let segment_len = args.segment_size.unwrap_or(SEGMENT_LEN_DEFAULT);
+    let was_there = path.exists();
+    let store = match Store::create(disk, random_uuid()?, segment_len) {
+        Err(error) if error.kind() == ErrorKind::Busy => {
+            bail!("{error}: a store needs a directory of its own, which this command makes")
+        }
+        Err(error) => {
+            undo_create(path, was_there);
+            return Err(error.into());
+        }
+        Ok(store) => store,
+    };
+    let mut output = Output::new();
+    if args.json {
+        let mut object = Object::new();
+        put_name(&mut object, "store", path.as_os_str().as_bytes());
+        object.insert("uuid".into(), hex(&store.uuid()).into());
+        object.insert("segment_len".into(), segment_len.into());
+        output.json(&object.into())?;
+    } else if !args.quiet {
+        writeln!(output, "{words}: an empty store")?;
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Removes what a failed creation has left in a directory that was empty.
+fn undo_create(path: &Path, was_there: bool) {
+    // What is not there need not go, and what cannot be removed is told of by the first error.
+    for file in ["store.new", "store", "lock", "meta"] {
+        let _ = std::fs::remove_file(path.join(file));
+    }
+    for dir in ["segments", "images"] {
+        let _ = std::fs::remove_dir(path.join(dir));
+    }
+    if !was_there {
+        let _ = std::fs::remove_dir(path);
+    }
+}
+
+/// Sections of the help.
+pub const IMPORT_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Import verifies every record on the way and stores those that the store does not have. \
+         An image may also be STORE:NAME of another store. If an image has base images, import \
+         these too: they are searched in the store first.",
+        "The name is that of the file without .weald, unless --name gives another. A name has 1 \
+         to 200 bytes of UTF-8, no '/', no control character and no dot in front. No two images \
+         of a store have the same name.",
+    ],
+    examples: &[
+        (
+            "Put an image into a store",
+            "weald store import /srv/store v1.weald",
+        ),
+        (
+            "Put several images into a store",
+            "weald store import /srv/store monday.weald tuesday.weald",
+        ),
+        (
+            "Put an image into a store under another name",
+            "weald store import /srv/store v1.weald --name tools-1.0",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
+
+/// Put image files into a store
+#[derive(Args, Debug)]
+#[command(after_help = IMPORT_HELP.short(), after_long_help = IMPORT_HELP.long())]
+pub(super) struct ImportArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Image files
+    #[arg(value_name = "IMAGE", required = true, value_hint = ValueHint::FilePath)]
+    images: Vec<PathBuf>,
+    /// Name of the image in the store (default: the file's name without .weald)
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Memory for the index that finds blocks the store already has
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = crate::parse::size)]
+    index_memory: u64,
+    /// Read and verify a block of the store before it replaces one of the image; store a damaged
+    /// one again
+    #[arg(long)]
+    verify_duplicates: bool,
+    /// Print nothing
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print one JSON object per image
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+}
+
+/// An image to take in, and its name to be.
+struct Incoming<'a> {
+    path: &'a Path,
+    name: String,
+    source: Box<dyn ReadAt>,
+}
+
+/// The name of an image that nobody named: that of its file, or its name in another store.
+fn default_name(image: &Path) -> anyhow::Result<String> {
+    if let Some((_, name)) = weald_store::split(image) {
+        return Ok(name);
+    }
+    let name = image.file_name().and_then(|name| name.to_str());
+    let name = name.map(|name| name.strip_suffix(".weald").unwrap_or(name));
+    let words = show_path(image);
+    let name = name.with_context(|| format!("{words}: no name in UTF-8: give one with --name"))?;
+    check_name(name).with_context(|| format!("{words}: give another name with --name"))?;
+    Ok(name.to_owned())
+}
+
+/// Opens an image whose bytes are to be taken in.
+fn open_image(path: &Path) -> anyhow::Result<Box<dyn ReadAt>> {
+    if let Some(what) = foreign::describe(path, ImageStart::default()) {
+        bail!("{}: {what}", show_path(path));
+    }
+    Ok(match weald_store::find(path)? {
+        Some(image) => Box::new(image),
+        None => Box::new(FileSource::open(path, 0)?),
+    })
+}
+
+pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
+    // STORE:NAME says the name, too.
+    let (dir, in_place) = match weald_store::split(&args.place.store) {
+        Some((dir, name)) => (dir, Some(name)),
+        None => (args.place.store.clone(), None),
+    };
+    let name = args.name.clone().or(in_place);
+    if name.is_some() && args.images.len() > 1 {
+        bail!(
+            "one name for {} images: import them one by one",
+            args.images.len()
+        );
+    }
+    let store = open_dir(&dir)?;
+    let mut incoming: Vec<Incoming<'_>> = Vec::new();
+    for path in &args.images {
+        let name = name.clone().map_or_else(|| default_name(path), Ok)?;
+        check_name(&name)?;
+        if let Some(same) = incoming.iter().find(|other| other.name == name) {
+            let (first, second) = (show_path(same.path), show_path(path));
+            bail!("{first} and {second} would both be called {name}: use --name");
+        }
+        let source = open_image(path)?;
+        incoming.push(Incoming { path, name, source });
+    }
+    let options = WriteOptions {
+        index_len: args.index_memory,
+        verifies_duplicates: args.verify_duplicates,
+        ..WriteOptions::new(who("import"))
+    };
+    let mut writer = write(&store, options)?;
+    refuse_taken(&writer, &incoming)?;
+    let mut output = Output::new();
+    for image in &incoming {
+        let imported = take_in(&mut writer, image)?;
+        if args.json {
+            output.json(&imported_json(&image.name, &imported).into())?;
+        } else if !args.quiet {
+            output.text(&imported_text(&image.name, &imported))?;
+        }
+        output.flush()?;
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A name that is taken stops the command before any image is read.
+fn refuse_taken(writer: &StoreWriter, incoming: &[Incoming<'_>]) -> anyhow::Result<()> {
+    let names = writer.store().names()?;
+    for image in incoming {
+        if names.contains(&image.name) {
+            bail!(
+                "{}:{}: the store has an image of this name: give another one with --name, or \
+                 remove that one with 'weald store rm'",
+                writer.store().shown(),
+                image.name
+            );
+        }
+    }
+    Ok(())
+}
+
+fn take_in(writer: &mut StoreWriter, image: &Incoming<'_>) -> anyhow::Result<Imported> {
+    match writer.import(&image.name, &*image.source) {
+        Err(error) if is_of_image(&error) => {
+            Err(foreign::explain(image.path, ImageStart::default(), error))
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Whether the image is at fault; errors of the store name its files.
+fn is_of_image(error: &Error) -> bool {
+    match error.kind() {
+        ErrorKind::Corrupt => true,
+        ErrorKind::Unsupported => error.io_source().is_none(),
+        _ => false,
+    }
+}
+
+fn imported_json(name: &str, imported: &Imported) -> Object {
+    let mut object = Object::new();
+    object.insert("name".into(), name.into());
+    let digests = [
+        ("image_digest", imported.image_digest),
+        ("tree_digest", imported.tree_digest),
+    ];
+    for (key, digest) in digests {
+        object.insert(key.into(), digest.to_string().into());
+    }
+    let numbers = [
+        ("image_len", imported.image_len),
+        ("block_count", imported.block_count),
+        ("new_block_count", imported.new_block_count),
+        ("new_len", imported.new_len),
+    ];
+    for (key, number) in numbers {
+        object.insert(key.into(), number.into());
+    }
+    object
+}
+
+fn imported_text(name: &str, imported: &Imported) -> String {
+    format!(
+        "{name}: {} of {} blocks are new; the store grew by {} for an image of {}\n",
+        count(imported.new_block_count),
+        count(imported.block_count),
+        bytes(imported.new_len),
+        bytes(imported.image_len),
+    )
+}
+
+/// Sections of the help.
+pub const RM_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "An image that is mounted or being read is not removed, unless --force is given: its \
+         readers then get errors after the next weald store gc.",
+        "The space of the image stays in use until weald store gc returns it.",
+    ],
+    examples: &[
+        ("Remove an image", "weald store rm /srv/store:v1"),
+        (
+            "Remove several images",
+            "weald store rm /srv/store monday tuesday",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
+
+/// Remove images from a store; weald store gc then returns their space
+#[derive(Args, Debug)]
+#[command(after_help = RM_HELP.short(), after_long_help = RM_HELP.long())]
+pub(super) struct RmArgs {
+    /// Images to remove, all of one store: STORE:NAME…, or STORE NAME…
+    #[arg(value_name = "STORE:NAME", required = true)]
+    images: Vec<PathBuf>,
+    /// Remove an image even if it is mounted or being read
+    #[arg(short, long)]
+    force: bool,
+    /// Print one JSON object per image
+    #[arg(long)]
+    json: bool,
+}
+
+/// The store, and the names of its images to remove.
+fn to_remove(images: &[PathBuf]) -> anyhow::Result<(Store, Vec<String>)> {
+    let mut store: Option<(Store, PathBuf)> = None;
+    let mut rest = images;
+    if let [dir, names @ ..] = images
+        && !names.is_empty()
+        && weald_store::is_store(dir)
+    {
+        store = Some((open(dir)?, dir.canonicalize()?));
+        rest = names;
+    }
+    let mut names = Vec::new();
+    let takes_names = store.is_some();
+    for image in rest {
+        let bare = image.to_str().filter(|_| takes_names);
+        let bare = bare.filter(|_| weald_store::split(image).is_none());
+        let name = match bare {
+            Some(name) => name.to_owned(),
+            None => {
+                let (other, name) = open_named(image)?;
+                // A copy of a store has its identity, but not its place.
+                let dir = Path::new(&other.shown()).canonicalize()?;
+                let (_, first) = store.get_or_insert_with(|| (other, dir.clone()));
+                if *first != dir {
+                    bail!("the images lie in several stores: remove them store by store");
+                }
+                name
+            }
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let (store, _) = store.context("no image is given")?;
+    Ok((store, names))
+}
+
+pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
+    let (store, names) = to_remove(&args.images)?;
+    // A name that is mistyped stops the command before anything is removed.
+    for name in &names {
+        store.map(name)?;
+    }
+    let mut writer = write(&store, WriteOptions::new(who("rm")))?;
+    let mut output = Output::new();
+    for name in &names {
+        writer.remove(name, args.force)?;
+        if args.json {
+            let mut object = Object::new();
+            object.insert("removed".into(), name.as_str().into());
+            output.json(&object.into())?;
+            output.flush()?;
+        }
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,301 @@
+//! `weald store ls`, `info` and `check`.
+
+use super::{Place, open, who, write};
+use crate::commands::exit_code;
+use crate::help::{DONE_OR_FAILED, Help};
+use crate::json::{Object, hex};
+use crate::messages;
+use crate::output::Output;
+use crate::progress::{bytes, count};
+use clap::Args;
+use std::io;
+use std::process::ExitCode;
+use weald_store::{Checked, Finding, ImageInfo, StoreInfo, WriteOptions};
+
+/// Sections of the help.
+pub const LS_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Columns: bytes of the image as a file; bytes that no other image of the store shares, \
+         which removing it would return; tree digest; name.",
+    ],
+    examples: &[
+        ("List the images of a store", "weald store ls /srv/store"),
+        (
+            "Print their names",
+            "weald store ls --json /srv/store | jq -r .name",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
+
+/// List the images of a store
+#[derive(Args, Debug)]
+#[command(after_help = LS_HELP.short(), after_long_help = LS_HELP.long())]
+pub(super) struct LsArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Print one JSON object per image
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
+    let (_, images) = open(&args.place.store)?.info()?;
+    let mut output = Output::new();
+    for image in &images {
+        if args.json {
+            output.json(&json(image).into())?;
+            continue;
+        }
+        let (len, own) = (bytes(image.image_len), bytes(image.own_len));
+        write!(output, "{len:>12}  {own:>12}  {}  ", image.tree_digest)?;
+        output.name(image.name.as_bytes())?;
+        writeln!(output)?;
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn json(image: &ImageInfo) -> Object {
+    let mut object = Object::new();
+    object.insert("name".into(), image.name.as_str().into());
+    object.insert("image_len".into(), image.image_len.into());
+    object.insert("own_len".into(), image.own_len.into());
+    object.insert("block_count".into(), image.block_count.into());
+    object.insert("image_digest".into(), image.image_digest.to_string().into());
+    object.insert("tree_digest".into(), image.tree_digest.to_string().into());
+    object
+}
+
+/// Sections of the help.
+pub const INFO_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Unused bytes belong to no image; weald store gc returns them. weald store ls shows the \
+         bytes of each image.",
+    ],
+    examples: &[
+        ("Show what images share", "weald store info /srv/store"),
+        (
+            "Print the bytes of all segment files",
+            "weald store info --json /srv/store | jq .segments_len",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
+
+/// Show what a store holds and what its images share
+#[derive(Args, Debug)]
+#[command(after_help = INFO_HELP.short(), after_long_help = INFO_HELP.long())]
+pub(super) struct InfoArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
+    let store = open(&args.place.store)?;
+    let (info, images) = store.info()?;
+    let own_len = images.iter().map(|image| image.own_len).sum();
+    let numbers = Numbers {
+        unused_len: info.segments_len.saturating_sub(info.live_len),
+        shared_len: info.live_len.saturating_sub(own_len),
+        info,
+    };
+    let uuid = hex(&store.uuid());
+    let mut output = Output::new();
+    match args.json {
+        true => output.json(&numbers.json(&uuid).into())?,
+        false => output.text(&numbers.text(&uuid))?,
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Numbers {
+    info: StoreInfo,
+    /// Bytes of segment files that belong to no image.
+    unused_len: u64,
+    /// Bytes of blocks that two or more images have.
+    shared_len: u64,
+}
+
+impl Numbers {
+    fn json(&self, uuid: &str) -> Object {
+        let info = &self.info;
+        let numbers = [
+            ("image_count", info.image_count),
+            ("image_len", info.image_len),
+            ("block_count", info.block_count),
+            ("live_len", info.live_len),
+            ("shared_len", self.shared_len),
+            ("segment_count", info.segment_count),
+            ("segments_len", info.segments_len),
+            ("unused_len", self.unused_len),
+            ("maps_len", info.maps_len),
+        ];
+        let mut object: Object = numbers
+            .iter()
+            .map(|&(key, number)| (key.to_owned(), number.into()))
+            .collect();
+        object.insert("uuid".into(), uuid.into());
+        object
+    }
+
+    fn text(&self, uuid: &str) -> String {
+        let info = &self.info;
+        let saved = info.image_len.saturating_sub(info.live_len);
+        let share = 100.0 * saved as f64 / info.image_len.max(1) as f64;
+        let lines = [
+            ("store", uuid.to_owned()),
+            (
+                "images",
+                format!(
+                    "{}, {} as files",
+                    count(info.image_count),
+                    bytes(info.image_len)
+                ),
+            ),
+            (
+                "blocks",
+                format!("{}, {}", count(info.block_count), bytes(info.live_len)),
+            ),
+            (
+                "shared",
+                format!("{} in two or more images", bytes(self.shared_len)),
+            ),
+            ("saved", format!("{} ({share:.1}%)", bytes(saved))),
+            (
+                "segment files",
+                format!(
+                    "{}, {}, of which {} are unused",
+                    count(info.segment_count),
+                    bytes(info.segments_len),
+                    bytes(self.unused_len)
+                ),
+            ),
+            ("image maps", bytes(info.maps_len)),
+        ];
+        lines
+            .iter()
+            .map(|(word, value)| format!("{word:<20}{value}\n"))
+            .collect()
+    }
+}
+
+/// Sections of the help.
+pub const CHECK_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Check compares tables, image maps and segments with each other, and with --data reads \
+         every block and compares it with its digest. Each finding is one line: 'damaged: \
+         IMAGE: REASON' for an image that cannot be read completely, 'structure: REASON' for \
+         the rest. weald check STORE:NAME names the damaged files of an image.",
+        "Check first finishes what an interrupted command left, as every writer does, and holds \
+         the lock of the writer.",
+    ],
+    examples: &[
+        ("Check the structure", "weald store check /srv/store"),
+        ("Verify every byte", "weald store check --data /srv/store"),
+    ],
+    exit_status: &[
+        ("0", "The store is clean."),
+        ("1", "The store is damaged."),
+        (
+            "2",
+            "The store could not be checked; standard error says why.",
+        ),
+    ],
+};
+
+/// Verify a store and name its damaged images
+#[derive(Args, Debug)]
+#[command(after_help = CHECK_HELP.short(), after_long_help = CHECK_HELP.long())]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Read every block and compare it with its digest
+    #[arg(long)]
+    data: bool,
+    /// Print nothing; only set the exit status
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print one JSON object per finding, and one with "clean"
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+}
+
+pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let store = open(&args.place.store)?;
+    let writer = write(&store, WriteOptions::new(who("check")))?;
+    let checked = writer.check(args.data, &mut |_| {})?;
+    if !args.quiet {
+        let mut output = Output::new();
+        for finding in &checked.findings {
+            print(finding, args.json, &mut output)?;
+        }
+        match args.json {
+            true => output.json(&checked_json(&checked).into())?,
+            false => output.text(&checked_text(&checked, args.data))?,
+        }
+        output.finish()?;
+    }
+    Ok(exit_code(checked.findings.len() as u64))
+}
+
+fn print(finding: &Finding, is_json: bool, output: &mut Output) -> io::Result<()> {
+    if is_json {
+        let mut object = Object::new();
+        let kind = match finding.image {
+            Some(_) => "damaged",
+            None => "structure",
+        };
+        object.insert("finding".into(), kind.into());
+        if let Some(image) = &finding.image {
+            object.insert("image".into(), image.as_str().into());
+        }
+        object.insert("what".into(), finding.what.as_str().into());
+        return output.json(&object.into());
+    }
+    let what = messages::detailed(&finding.what);
+    match &finding.image {
+        Some(image) => writeln!(output, "damaged: {image}: {what}"),
+        None => writeln!(output, "structure: {what}"),
+    }
+}
+
+fn checked_json(checked: &Checked) -> Object {
+    let numbers = [
+        ("image_count", checked.image_count),
+        ("block_count", checked.block_count),
+        ("segment_count", checked.segment_count),
+        ("verified_len", checked.verified_len),
+        ("finding_count", checked.findings.len() as u64),
+    ];
+    let mut object: Object = numbers
+        .iter()
+        .map(|&(key, number)| (key.to_owned(), number.into()))
+        .collect();
+    object.insert("clean".into(), checked.findings.is_empty().into());
+    object
+}
+
+fn checked_text(checked: &Checked, reads_data: bool) -> String {
+    let what = format!(
+        "{} images, {} blocks, {} segment files",
+        count(checked.image_count),
+        count(checked.block_count),
+        count(checked.segment_count)
+    );
+    let verified = match reads_data {
+        true => format!("; read and verified {}", bytes(checked.verified_len)),
+        false => "; contents were not read (--data does that)".to_owned(),
+    };
+    match checked.findings.len() as u64 {
+        0 => format!("clean: {what}{verified}\n"),
+        found => format!("not clean: {} findings; {what}{verified}\n", count(found)),
+    }
+}

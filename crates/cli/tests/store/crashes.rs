@@ -1,0 +1,218 @@
+//! Writers that are killed, that come at the same time, that find no space.
+
+use crate::ground::{Ground, refused};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::process::Child;
+use std::time::{Duration, Instant};
+use weald_testkit::Rng;
+use weald_testkit::mounts::{PATIENCE, eventually};
+
+/// Kills of each kind.
+const KILLS: u64 = 12;
+
+fn spawn(ground: &Ground, args: &[&str]) -> Child {
+    let mut command = ground.0.command();
+    command.args(args).stdout(std::process::Stdio::null());
+    command.stderr(std::process::Stdio::null());
+    command.spawn().expect("the program starts")
+}
+
+/// Ends `child` by SIGKILL at a random moment of its first `span`. Returns whether it was still
+/// running.
+fn kill_soon(mut child: Child, rng: &mut Rng, span: Duration) -> bool {
+    let end = Instant::now() + span.mul_f64(rng.below(1000) as f64 / 1000.0);
+    while Instant::now() < end {
+        if child.try_wait().expect("state").is_some() {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    let is_running = child.try_wait().expect("state").is_none();
+    let _ = child.kill();
+    child.wait().expect("end");
+    is_running
+}
+
+/// How long a command takes when nobody kills it.
+fn time(ground: &Ground, args: &[&str]) -> Duration {
+    let start = Instant::now();
+    ground.weald(args);
+    start.elapsed()
+}
+
+/// Would catch: a store that a kill leaves broken, that is slow to open afterwards, that has lost
+/// an image or lists half of one.
+#[test]
+fn a_killed_writer_leaves_a_whole_store() {
+    let ground = Ground::with_images();
+    let mut rng = Rng::from_environment();
+    ground.sh(
+        "mkdir big; for i in $(seq 12); do head -c 500000 /dev/urandom > big/$i; done
+        $WEALD build -q -l 0 --block-size 64K big big.weald",
+    );
+    ground.weald(&["store", "create", "-q", "--segment-size", "256K", "store"]);
+    ground.weald(&["store", "import", "-q", "store", "v1.weald", "v2.weald"]);
+    let import = ["store", "import", "-q", "store", "big.weald"];
+    let remove = ["store", "rm", "store:big"];
+    let collect = ["store", "gc", "-q", "--copy-below", "100", "store"];
+    let spans = [&import[..], &remove, &collect].map(|args| time(&ground, args));
+    let (mut killed, mut slowest) = (0, Duration::ZERO);
+    for round in 0..KILLS * 3 {
+        let (args, span) = match round % 3 {
+            0 => (&import[..], spans[0]),
+            1 => (&remove[..], spans[1]),
+            _ => (&collect[..], spans[2]),
+        };
+        killed += u64::from(kill_soon(spawn(&ground, args), &mut rng, span));
+        let start = Instant::now();
+        let listed = ground.json(&["store", "ls", "--json", "store"]);
+        slowest = slowest.max(start.elapsed());
+        assert!(listed.len() == 2 || listed.len() == 3, "{listed:?}");
+        // The check is a writer: it finishes a removal that was committed.
+        ground.assert_clean("store");
+        let listed = ground.json(&["store", "ls", "--json", "store"]);
+        let has_big = listed.iter().any(|image| image["name"] == "big");
+        assert_eq!(listed.len(), 2 + usize::from(has_big), "{listed:?}");
+        for name in ["v1", "v2"].into_iter().chain(has_big.then_some("big")) {
+            ground.assert_exported("store", name);
+        }
+        // The next round begins where its command has something to do.
+        if round % 3 == 0 && !has_big {
+            ground.weald(&import);
+        } else if round % 3 == 1 && has_big {
+            ground.weald(&remove);
+        }
+    }
+    println!(
+        "{killed} of {} writers were killed; slowest listing {slowest:?}",
+        KILLS * 3
+    );
+    assert!(
+        killed > KILLS / 2,
+        "{killed} writers were killed before they ended"
+    );
+    assert!(slowest < Duration::from_secs(30), "{slowest:?}");
+    ground.weald(&collect);
+    ground.assert_clean("store");
+}
+
+/// Would catch: two writers at once, and a second one that waits or does not say for whom.
+#[test]
+fn a_second_writer_is_told_of_the_first() {
+    let ground = Ground::with_store();
+    ground.sh("mkdir big; head -c 30000000 /dev/urandom > big/noise
+        $WEALD build -q -l 0 big big.weald");
+    let start = Instant::now();
+    // A writer that is stopped in the middle; one that was faster than we is tried again.
+    let (mut first, pid) = loop {
+        assert!(start.elapsed() < PATIENCE, "no writer was caught");
+        let mut child = spawn(&ground, &["store", "import", "store", "big.weald"]);
+        let id = child.id();
+        let told = format!("process {id} (weald store import)");
+        let mut has_ended = false;
+        eventually("the lock", || {
+            has_ended = child.try_wait().expect("state").is_some();
+            let text = fs::read_to_string(ground.at("store/lock")).unwrap_or_default();
+            has_ended || text == told
+        });
+        let pid = Pid::from_raw(i32::try_from(id).expect("a pid")).expect("not zero");
+        if !has_ended && kill_process(pid, Signal::STOP).is_ok() {
+            let state = || fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+            eventually("the stop", || {
+                state().contains(") T ") || state().contains(") Z ")
+            });
+            if state().contains(") T ") {
+                break (child, pid);
+            }
+        }
+        child.wait().expect("end");
+        ground.weald(&["store", "rm", "store:big"]);
+    };
+    let words = format!("process {} (weald store import)", first.id());
+    for args in [
+        &["store", "import", "store", "v1.weald", "--name", "x"][..],
+        &["store", "rm", "store:v1"],
+        &["store", "gc", "store"],
+        &["store", "check", "store"],
+        &["store", "salvage", "store"],
+    ] {
+        ground.refused(args, &["is being written by", &words, "try again"]);
+    }
+    // Readers go on.
+    ground.assert_exported("store", "v1");
+    assert_eq!(ground.json(&["store", "ls", "--json", "store"]).len(), 2);
+    kill_process(pid, Signal::CONT).expect("continue");
+    assert!(first.wait().expect("end").success());
+    ground.assert_clean("store");
+    ground.assert_exported("store", "big");
+}
+
+/// A store on a file system of eight megabytes, beside a file that leaves `free_len` bytes.
+fn fill(ground: &Ground, free_len: u64) {
+    ground.sh(&format!(
+        "rm -f small/filler; free=$(($(stat -f -c '%a*%S' small)))
+         if [ $free -gt {free_len} ]
+         then head -c $((free - {free_len})) /dev/zero > small/filler; fi"
+    ));
+}
+
+/// Would catch: a full disk after which the store is damaged or has lost an image, an error that
+/// does not say what is full, a removal that needs space to return space.
+#[test]
+fn a_full_disk_changes_nothing() {
+    let ground = Ground::with_images();
+    ground.0.dir("small");
+    ground.sh("mount -t tmpfs -o size=8M,mode=755 tmpfs small");
+    ground.weald(&[
+        "store",
+        "create",
+        "-q",
+        "--segment-size",
+        "128K",
+        "small/store",
+    ]);
+    ground.weald(&["store", "import", "-q", "small/store", "v1.weald"]);
+    ground.sh(
+        "mkdir other; head -c 200000 /dev/urandom > other/noise; seq 3000 > other/numbers
+        $WEALD build -q -l 0 --block-size 16K other other.weald",
+    );
+    let (mut failed, mut done) = (0, 0);
+    let mut free_len = 0;
+    while done < 3 {
+        fill(&ground, free_len);
+        let output = ground
+            .0
+            .weald(["store", "import", "-q", "small/store", "other.weald"]);
+        let is_done = output.code == Some(0);
+        match is_done {
+            true => done += 1,
+            false => {
+                failed += 1;
+                refused(&output, &["small/store", "No space left on device"]);
+            }
+        }
+        ground.assert_exported("small/store", "v1");
+        ground.sh("rm -f small/filler");
+        ground.assert_clean("small/store");
+        let listed = ground.json(&["store", "ls", "--json", "small/store"]);
+        assert_eq!(listed.len(), 1 + usize::from(is_done));
+        if is_done {
+            ground.assert_exported("small/store", "other");
+            ground.weald(&["store", "rm", "small/store:other"]);
+        }
+        ground.weald(&["store", "gc", "-q", "small/store"]);
+        free_len += 3 * 4096;
+    }
+    println!("{failed} imports found the disk full, with up to {free_len} bytes free");
+    assert!(failed > 10, "{failed}");
+    // Space comes back where there is none.
+    ground.weald(&["store", "import", "-q", "small/store", "other.weald"]);
+    fill(&ground, 0);
+    ground.weald(&["store", "rm", "small/store:other"]);
+    ground.weald(&["store", "gc", "-q", "--copy-below", "0", "small/store"]);
+    ground.sh("rm -f small/filler");
+    ground.assert_clean("small/store");
+    ground.assert_exported("small/store", "v1");
+    ground.sh("umount small");
+}

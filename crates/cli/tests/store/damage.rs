@@ -1,0 +1,276 @@
+//! Damage: what finds it, what it says, what salvage brings back. Nothing is changed by what cannot
+//! be done.
+
+use crate::ground::Ground;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+fn segments(ground: &Ground) -> Vec<PathBuf> {
+    let list = fs::read_dir(ground.at("store/segments")).expect("list");
+    let mut paths: Vec<PathBuf> = list.map(|entry| entry.expect("entry").path()).collect();
+    paths.sort();
+    paths
+}
+
+/// The tree digest of each image file.
+fn tree_digest(ground: &Ground, image: &str) -> String {
+    let told = ground.json(&["info", "--json", image]).remove(0);
+    told["tree_digest"].as_str().expect("a digest").to_owned()
+}
+
+/// Would catch: metadata that is needed although maps and segments say everything, an image that
+/// comes back as another one.
+#[test]
+fn salvage_brings_every_image_back() {
+    let ground = Ground::with_store();
+    for loss in [
+        "rm store/meta",
+        ": > store/meta",
+        "head -c 5000 /dev/urandom > store/meta",
+        "rm store/meta store/lock",
+    ] {
+        ground.sh(loss);
+        // Readers do not need the metadata.
+        ground.weald(&["cat", "store:v1", "bin/tool"]);
+        ground.refused(&["store", "gc", "store"], &["weald store salvage"]);
+        let told = ground
+            .json(&["store", "salvage", "--json", "store"])
+            .remove(0);
+        assert_eq!(told["images"], serde_json::json!(["v1", "v2"]), "{loss}");
+        assert_eq!(told["damaged"], serde_json::json!([]), "{loss}");
+        ground.assert_clean("store");
+        for name in ["v1", "v2"] {
+            let image = format!("store:{name}");
+            assert_eq!(
+                tree_digest(&ground, &image),
+                tree_digest(&ground, &format!("{name}.weald"))
+            );
+            ground.assert_exported("store", name);
+        }
+        ground.weald(&["store", "rm", "store:v2"]);
+        ground.weald(&["store", "gc", "-q", "store"]);
+        ground.weald(&["store", "import", "-q", "store", "v2.weald"]);
+    }
+}
+
+/// Would catch: damage that no check finds, that is told of the wrong image, or that is served.
+#[test]
+fn damaged_bytes_are_found_and_refused() {
+    let ground = Ground::with_store();
+    let noise = fs::read(ground.at("v1/noise")).expect("read");
+    let segment = segments(&ground).remove(0);
+    let bytes = fs::read(&segment).expect("read");
+    let needle = &noise[300_000..300_016];
+    let at = bytes.windows(16).position(|bytes| bytes == needle);
+    let at = at.expect("noise is stored as it is") as u64;
+    let file = fs::OpenOptions::new().write(true).open(&segment);
+    let file = file.expect("open");
+    file.write_all_at(&[0x5a; 16], at).expect("write");
+    let clean = ground.weald(&["store", "check", "store"]);
+    assert!(clean.contains("contents were not read"), "{clean}");
+    let told = ground
+        .0
+        .weald(["store", "check", "--data", "store"])
+        .expect(1)
+        .text();
+    for name in ["v1", "v2"] {
+        let line = format!("damaged: {name}: segments/0000000000000001, byte ");
+        assert!(told.contains(&line), "{told}");
+    }
+    assert!(told.contains("not clean: 2 findings"), "{told}");
+    let told = ground
+        .0
+        .weald(["store", "check", "--data", "--json", "store"]);
+    let told = crate::ground::lines(&told.expect(1).text());
+    assert_eq!(told[0]["image"], "v1");
+    assert_eq!(told[2]["clean"], false);
+    // The image says which file it is.
+    let told = ground.0.weald(["check", "store:v1"]).expect(1).text();
+    assert!(told.contains("damaged: noise: "), "{told}");
+    let read = ground.0.weald(["cat", "store:v1", "noise"]);
+    assert_ne!(read.code, Some(0));
+    assert!(
+        read.stderr.contains("the image is damaged"),
+        "{}",
+        read.stderr
+    );
+    assert!(!read.stdout.windows(16).any(|bytes| bytes == [0x5a; 16]));
+    ground.weald(&["cat", "store:v1", "bin/tool"]);
+    // The way out: the same image again, every block of the store verified before it is used.
+    ground.weald(&["store", "rm", "store:v1", "store:v2"]);
+    ground.weald(&[
+        "store",
+        "import",
+        "-q",
+        "--verify-duplicates",
+        "store",
+        "v1.weald",
+        "v2.weald",
+    ]);
+    ground.weald(&["store", "gc", "-q", "store"]);
+    ground.assert_clean("store");
+    ground.assert_exported("store", "v1");
+}
+
+/// Would catch: a lost or shortened segment that brings other images down, or goes unnoticed.
+#[test]
+fn lost_segments_are_told_and_salvaged_around() {
+    let ground = Ground::with_images();
+    ground.weald(&["store", "create", "-q", "--segment-size", "64K", "store"]);
+    ground.sh("mkdir apart && seq 5000 > apart/numbers && $WEALD build -q apart apart.weald");
+    ground.weald(&[
+        "store",
+        "import",
+        "-q",
+        "store",
+        "apart.weald",
+        "v1.weald",
+        "v2.weald",
+    ]);
+    ground.sh("cp -a store whole");
+    for (loss, word) in [
+        ("rm store/segments/$last", "is missing"),
+        ("truncate -s 100 store/segments/$last", "were committed"),
+    ] {
+        ground.sh("rm -rf store && cp -a whole store");
+        // The last segment has what only v2 has.
+        ground.sh(&format!("last=$(ls store/segments | tail -n 1); {loss}"));
+        let told = ground.0.weald(["store", "check", "store"]).expect(1).text();
+        assert!(
+            told.contains("damaged: v2: segments/") && told.contains(word),
+            "{told}"
+        );
+        assert!(
+            !told.contains("damaged: v1") && !told.contains("damaged: apart"),
+            "{told}"
+        );
+        ground.assert_exported("store", "v1");
+        let read = ground.0.weald(["check", "store:v2"]);
+        assert_ne!(read.code, Some(0), "{}", read.text());
+        let told = ground
+            .0
+            .weald(["store", "salvage", "store"])
+            .expect(1)
+            .text();
+        assert!(told.contains("damaged: v2: "), "{told}");
+        assert!(
+            told.contains("2 images are complete, 1 are damaged"),
+            "{told}"
+        );
+        ground.assert_clean("store");
+        ground.assert_exported("store", "v1");
+        ground.weald(&["store", "import", "-q", "store", "v2.weald"]);
+        ground.assert_exported("store", "v2");
+    }
+}
+
+/// Would catch: input that is taken although it is wrong, and a refusal that leaves something.
+#[test]
+fn bad_input_changes_nothing() {
+    let ground = Ground::with_store();
+    ground.sh("head -c 9000 v1.weald > cut.weald; cp v1.weald bad.weald
+        printf 12345678 | dd of=bad.weald bs=1 seek=5000 conv=notrunc status=none
+        echo text > text; mkdir -p foreign/images foreign/segments; echo x > foreign/store");
+    let before = ground.contents("store");
+    for (args, words) in [
+        (
+            &["import", "store", "v1.weald"][..],
+            &["store:v1", "rm"][..],
+        ),
+        (
+            &["import", "store", "cut.weald"],
+            &["cut.weald", "truncated"],
+        ),
+        (&["import", "store", "bad.weald"], &["bad.weald"]),
+        (&["import", "store", "text"], &["text: not a Weald image"]),
+        (
+            &["import", "store", "v1"],
+            &["v1: a directory, not a Weald image"],
+        ),
+        (&["import", "store", "store"], &["store: a store of images"]),
+        (&["import", "store", "gone"], &["gone: No such file"]),
+        (&["import", "foreign", "v1.weald"], &["foreign"]),
+        (
+            &["import", "store", "v1.weald", "--name", "../x"],
+            &["image name", "'/'"],
+        ),
+        (
+            &["import", "store", "v1.weald", "--name", "a/b"],
+            &["image name"],
+        ),
+        (
+            &["import", "store", "v1.weald", "--name", ".hidden"],
+            &["image name"],
+        ),
+        (
+            &["import", "store", "v1.weald", "--name", ""],
+            &["image name"],
+        ),
+        (
+            &["import", "store", "v1.weald", "v2.weald", "--name", "x"],
+            &["one by one"],
+        ),
+        (&["rm", "store:../meta"], &["image name"]),
+        (&["rm", "store:v1", "store:gone"], &["no such image"]),
+        (
+            &["export", "store:v1", "v2.weald"],
+            &["--force replaces it"],
+        ),
+        (&["export", "store:v1", "gone/file"], &["gone"]),
+        (&["ls", "foreign"], &["foreign"]),
+        (&["gc", "foreign"], &["foreign"]),
+    ] {
+        ground.refused(&[&["store"], args].concat(), words);
+    }
+    let other = "1".repeat(64);
+    ground.refused(
+        &["ls", "--digest", &other, "store:v1"],
+        &["image digest: expected"],
+    );
+    // What a damaged image has brought is given back; the lock file names the last writer.
+    ground.weald(&["store", "gc", "-q", "store"]);
+    ground.assert_clean("store");
+    for name in ["v1", "v2"] {
+        ground.assert_exported("store", name);
+    }
+    let kept = |files: Vec<(PathBuf, Vec<u8>)>| -> Vec<(PathBuf, Vec<u8>)> {
+        let is_kept = |path: &PathBuf| {
+            path.ends_with("store/store") || {
+                path.parent().is_some_and(|dir| dir.ends_with("images"))
+            }
+        };
+        files
+            .into_iter()
+            .filter(|(path, _)| is_kept(path))
+            .collect()
+    };
+    assert!(kept(ground.contents("store")) == kept(before));
+}
+
+/// Would catch: a store of the future that an old program takes apart.
+#[test]
+fn a_newer_store_is_refused() {
+    let ground = Ground::with_store();
+    let whole = fs::read(ground.at("store/store")).expect("read");
+    for (at, word) in [(8, "version"), (48, "feature")] {
+        let mut bytes = whole.clone();
+        bytes[at] = 0x40;
+        let checksum = blake3::hash(&bytes[..80]);
+        bytes[80..96].copy_from_slice(&checksum.as_bytes()[..16]);
+        fs::write(ground.at("store/store"), &bytes).expect("write");
+        let before = ground.contents("store");
+        for args in [
+            &["store", "ls", "store"][..],
+            &["store", "import", "store", "v1.weald", "--name", "x"],
+            &["store", "gc", "store"],
+            &["store", "check", "store"],
+            &["store", "salvage", "store"],
+            &["ls", "store:v1"],
+            &["mount", "store:v1", "v1"],
+        ] {
+            ground.refused(args, &["store", word]);
+        }
+        assert!(ground.contents("store") == before);
+    }
+}

@@ -1,0 +1,147 @@
+//! Trees of two versions, images of them, and a store.
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use weald_testkit::command::{Output, weald_path};
+use weald_testkit::mounts::{self, finish};
+
+/// A tree with all that a tree has, and the same one with a few changes.
+const TREES: &str = "
+    mkdir -p v1/bin v1/etc/deep v1/empty v1/usr
+    seq 20000 > v1/bin/tool; chmod 755 v1/bin/tool; echo main > v1/etc/main
+    ln v1/etc/main v1/etc/twin; ln -s ../etc/main v1/bin/link; mkfifo v1/fifo
+    echo leaf > v1/etc/deep/leaf; truncate -s 1M v1/sparse; echo zzz > v1/usr/version
+    setfattr -n user.note -v 'a note' v1/etc/main
+    python3 -c 'import random; random.seed(1)
+open(\"v1/noise\", \"wb\").write(random.randbytes(600000))'
+    cp -a v1 v2; echo two > v2/usr/version; seq 1000 > v2/usr/zz-new
+    find v1 v2 -depth -exec touch -h -d '2024-02-29 12:00:00 UTC' {} +";
+
+/// Options of the images: blocks that two versions can share.
+const SHAPE: [&str; 7] = [
+    "--level",
+    "1",
+    "--block-size",
+    "64K",
+    "--order",
+    "name",
+    "--threads=1",
+];
+
+/// A directory with mounts, images and stores.
+pub struct Ground(pub mounts::Ground);
+
+impl Ground {
+    pub fn new() -> Self {
+        Self(mounts::Ground::new())
+    }
+
+    /// With `v1` and `v2`, their images `v1.weald` and `v2.weald`, and the store `store` that has
+    /// both.
+    pub fn with_store() -> Self {
+        let ground = Self::with_images();
+        ground.weald(&["store", "create", "-q", "store"]);
+        ground.weald(&["store", "import", "-q", "store", "v1.weald", "v2.weald"]);
+        ground
+    }
+
+    pub fn with_images() -> Self {
+        let ground = Self::new();
+        ground.sh(TREES);
+        for name in ["v1", "v2"] {
+            ground
+                .0
+                .build(&ground.at(name), &ground.0.image(name), &SHAPE);
+        }
+        ground
+    }
+
+    pub fn at(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.at(name)
+    }
+
+    /// Runs the command, which must succeed; returns what it printed.
+    #[track_caller]
+    pub fn weald(&self, args: &[&str]) -> String {
+        self.0.weald(args).expect(0).text()
+    }
+
+    /// Runs the command, which must fail with one line that has all of `words`.
+    #[track_caller]
+    pub fn refused(&self, args: &[&str], words: &[&str]) {
+        refused(&self.0.weald(args), words);
+    }
+
+    /// What a command with --json printed, line by line.
+    #[track_caller]
+    pub fn json(&self, args: &[&str]) -> Vec<Value> {
+        lines(&self.weald(args))
+    }
+
+    /// Runs a script in the directory; `$WEALD` is the binary. It must succeed.
+    #[track_caller]
+    pub fn sh(&self, script: &str) -> String {
+        let mut command = Command::new("bash");
+        command
+            .args(["-euo", "pipefail", "-c", script])
+            .current_dir(self.0.path())
+            .env("WEALD", weald_path())
+            .env("WEALD_RUNTIME_DIR", self.0.runtime_dir())
+            .env("LC_ALL", "C");
+        finish(&mut command).expect(0).text()
+    }
+
+    /// Whether `weald store check --data` finds nothing.
+    #[track_caller]
+    pub fn assert_clean(&self, store: &str) {
+        let told = self.0.weald(["store", "check", "--data", store]);
+        assert_eq!(told.code, Some(0), "{}{}", told.text(), told.stderr);
+        assert!(told.text().starts_with("clean: "), "{}", told.text());
+    }
+
+    /// Whether the image `STORE:NAME` is the file `NAME.weald`, byte for byte.
+    #[track_caller]
+    pub fn assert_exported(&self, store: &str, name: &str) {
+        let target = self.at("exported");
+        let image = format!("{store}:{name}");
+        self.weald(&["store", "export", "--force", &image, "exported"]);
+        let same = fs::read(&target).expect("read") == fs::read(self.0.image(name)).expect("read");
+        assert!(same, "{image} is not {name}.weald");
+    }
+
+    /// All files below `dir`, with their contents.
+    pub fn contents(&self, dir: &str) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut found = Vec::new();
+        let mut waiting = vec![self.at(dir)];
+        while let Some(dir) = waiting.pop() {
+            for entry in fs::read_dir(dir).expect("list") {
+                let path = entry.expect("entry").path();
+                match path.is_dir() {
+                    true => waiting.push(path),
+                    false => found.push((path.clone(), fs::read(path).expect("read"))),
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+#[track_caller]
+pub fn refused(output: &Output, words: &[&str]) {
+    let said = &output.stderr;
+    assert_eq!(output.code, Some(2), "{}{said}", output.text());
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in {said:?}");
+    }
+}
+
+#[track_caller]
+pub fn lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+        .collect()
+}

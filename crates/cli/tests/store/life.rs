@@ -1,0 +1,222 @@
+//! What a store is for: images come, share, are read like files, leave.
+
+use crate::ground::{Ground, lines};
+use serde_json::Value;
+use std::fs;
+use weald_testkit::mounts::finish;
+
+/// Would catch: a command of the life of a store that does nothing or too much, numbers that do not
+/// agree with the files, an image that comes out other than it went in.
+#[test]
+fn a_store_lives_by_its_commands() {
+    let ground = Ground::with_images();
+    let created = ground.json(&["store", "create", "--json", "store"]);
+    assert_eq!(created[0]["segment_len"], 64 << 20);
+    let imported = ground.json(&["store", "import", "--json", "store", "v1.weald", "v2.weald"]);
+    assert_eq!(
+        (&imported[0]["name"], &imported[1]["name"]),
+        (&"v1".into(), &"v2".into())
+    );
+    let number = |value: &Value, key: &str| value[key].as_u64().expect("a number");
+    let len = |name: &str| fs::metadata(ground.at(name)).expect("stat").len();
+    assert_eq!(number(&imported[0], "image_len"), len("v1.weald"));
+    let (old, new) = (
+        number(&imported[0], "new_len"),
+        number(&imported[1], "new_len"),
+    );
+    assert!(
+        new > 0 && new < old / 4,
+        "the second version brings {new}, the first {old}"
+    );
+    let listed = ground.json(&["store", "ls", "--json", "store"]);
+    let info = ground.json(&["info", "--json", "v2.weald"]);
+    for key in ["image_digest", "tree_digest", "image_len"] {
+        assert_eq!(listed[1][key], info[0][key], "{key}");
+    }
+    let told = ground.json(&["store", "info", "--json", "store"]).remove(0);
+    assert_eq!(number(&told, "image_count"), 2);
+    assert!(number(&told, "shared_len") > old / 2, "{told}");
+    assert!(number(&told, "segments_len") < old + new + 4096, "{told}");
+    ground.assert_clean("store");
+    for name in ["v1", "v2"] {
+        ground.assert_exported("store", name);
+    }
+    ground.weald(&["store", "rm", "store:v1"]);
+    let listed = ground.json(&["store", "ls", "--json", "store"]);
+    assert_eq!((listed.len(), &listed[0]["name"]), (1, &"v2".into()));
+    let collected = ground.json(&["store", "gc", "--json", "store"]).remove(0);
+    assert!(number(&collected, "blocks_forgotten") > 0, "{collected}");
+    ground.assert_clean("store");
+    ground.assert_exported("store", "v2");
+    ground.weald(&["store", "rm", "store", "v2"]);
+    ground.weald(&["store", "gc", "-q", "store"]);
+    let told = ground.json(&["store", "info", "--json", "store"]).remove(0);
+    assert_eq!(number(&told, "segments_len"), 0, "{told}");
+    assert_eq!(ground.weald(&["store", "ls", "store"]), "");
+}
+
+/// Command lines in which `@` is an image; each prints the same whatever way the image is named.
+const READERS: [&str; 21] = [
+    "ls -lR @",
+    "ls -R --json @",
+    "tree @",
+    "stat @ / bin/tool fifo",
+    "cat @ bin/tool",
+    "find @ --printf %p|%s|%m\\n",
+    "find @ --name *o* --json",
+    "sum @",
+    "sum --algorithm sha256 --json @ noise",
+    "diff @ v1",
+    "diff @ v2.weald",
+    "diff v2.weald @",
+    "tar @",
+    "info @",
+    "info --json --stages --reading @",
+    "check @",
+    "check --digests-only @",
+    "generations @",
+    "generations --json @",
+    "ls --offset auto @ etc",
+    "cat --generation 1 @ etc/main",
+];
+
+/// Would catch: a command that takes image files only, and one that reads an image of a store
+/// differently.
+#[test]
+fn every_reader_takes_an_image_of_a_store() {
+    let ground = Ground::with_store();
+    for line in READERS {
+        let run = |image: &str| {
+            let words = line.split(' ').map(|word| match word {
+                "@" => image.to_owned(),
+                word => word.to_owned(),
+            });
+            let words: Vec<String> = words.collect();
+            let output = ground.0.weald(&words);
+            assert!(!output.stdout.is_empty() || line == "diff @ v1", "{line}");
+            (output.code, output.stdout, output.stderr)
+        };
+        let (file, stored) = (run("v1.weald"), run("store:v1"));
+        assert_eq!(file.2, "", "{line}");
+        assert!(file == stored, "{line}: {}", stored.2);
+    }
+    for (line, target) in [
+        ("extract -q @", "tree"),
+        ("rewrite -q -l 3 -t 1 @", "image"),
+        ("rewrite -q --repack -t 1 @", "image"),
+    ] {
+        for (image, name) in [("v1.weald", "a"), ("store:v1", "b")] {
+            let line = format!("{} {name}", line.replace('@', image));
+            ground.weald(&line.split(' ').collect::<Vec<_>>());
+        }
+        match target {
+            "tree" => ground.sh("diff -r --no-dereference a/etc b/etc && cmp a/noise b/noise"),
+            _ => ground.sh("cmp a b"),
+        };
+        ground.sh("rm -rf a b");
+    }
+}
+
+/// Would catch: a base image that must be a file, in a build and in every later reading.
+#[test]
+fn an_image_of_a_store_can_be_a_base() {
+    let ground = Ground::with_store();
+    ground.weald(&["build", "-q", "--base", "store:v1", "v2", "based.weald"]);
+    let len = |name: &str| fs::metadata(ground.at(name)).expect("stat").len();
+    assert!(len("based.weald") < len("v2.weald") / 2);
+    ground.sh("mkdir apart && mv based.weald apart");
+    let based = "apart/based.weald";
+    ground.refused(&["ls", based], &["v1", "is not in apart"]);
+    ground.weald(&["diff", "--base-dir", "store", based, "v2"]);
+    ground.weald(&["store", "import", "-q", "store", based]);
+    ground.weald(&["diff", "store:based", "v2"]);
+    ground.weald(&["check", "store:based"]);
+    // Of another name, in another store, it is found by its digest.
+    ground.weald(&["store", "create", "-q", "other"]);
+    ground.weald(&["store", "import", "-q", "other", "store:based"]);
+    ground.refused(&["ls", "other:based"], &["is not in"]);
+    ground.weald(&[
+        "store", "import", "-q", "other", "store:v1", "--name", "first",
+    ]);
+    ground.weald(&["diff", "other:based", "v2"]);
+}
+
+/// Would catch: words that a newcomer types, and that the commands do not understand or take for
+/// something else.
+#[test]
+fn words_of_newcomers_are_understood() {
+    let ground = Ground::with_store();
+    for words in [
+        &["store", "ls", "store:v1"][..],
+        &["store", "gc", "store:v1"],
+        &["store", "check", "store:v1"],
+    ] {
+        ground.refused(words, &["names one image", "the whole store, store"]);
+    }
+    for command in ["ls", "info", "check", "tree", "mount"] {
+        let more: &[&str] = if command == "mount" { &["v1"] } else { &[] };
+        let words = [&[command, "store"][..], more].concat();
+        ground.refused(
+            &words,
+            &["a store of images", "store:NAME", "'weald store ls store'"],
+        );
+    }
+    ground.refused(
+        &["ls", "store:gone"],
+        &["no such image", "'weald store ls store'"],
+    );
+    ground.refused(
+        &["store", "ls", "v1.weald"],
+        &["a file, and a store is a directory"],
+    );
+    ground.refused(&["store", "ls", "v1"], &["this directory is no store"]);
+    ground.refused(&["store", "ls", "gone"], &["'weald store create gone'"]);
+    ground.refused(&["store", "rm", "store"], &["store:NAME"]);
+    ground.refused(&["store", "create", "store"], &["a store is here already"]);
+    ground.refused(
+        &["store", "create", "v1"],
+        &["not empty", "directory of its own"],
+    );
+    for words in [
+        &["build", "v1", "store:new"][..],
+        &["build", "--append", "v2", "store:v1"],
+        &["rewrite", "v1.weald", "store:new"],
+        &["recover", "store:v1"],
+    ] {
+        ground.refused(words, &["weald store add store SOURCE --name"]);
+    }
+    ground.weald(&["store", "export", "store", "v1", "copy"]);
+    ground.sh("cmp copy v1.weald");
+    ground.refused(
+        &["store", "export", "store:v1", "copy"],
+        &["--force replaces it"],
+    );
+    let imported = ground.weald(&["store", "import", "--json", "store:again", "v1.weald"]);
+    assert_eq!(lines(&imported)[0]["new_block_count"], 0);
+    // A file whose name is like that of an image of a store means what it meant before.
+    ground.sh("cp v2.weald store:v1");
+    let listed = ground.weald(&["cat", "store:v1", "usr/version"]);
+    assert_eq!(listed, "two\n");
+    let exported = finish(
+        ground
+            .0
+            .command()
+            .args(["store", "export", "store:again", "-"]),
+    );
+    assert_eq!(
+        exported.stdout,
+        fs::read(ground.at("v1.weald")).expect("read")
+    );
+}
+
+/// Would catch: a store that is bound to its place, and a copy that is not as good.
+#[test]
+fn a_store_can_be_moved_and_copied() {
+    let ground = Ground::with_store();
+    ground.sh("cp -a store copy && mkdir deep && mv store deep/renamed");
+    for store in ["copy", "deep/renamed"] {
+        ground.assert_clean(store);
+        ground.assert_exported(store, "v2");
+        ground.weald(&["store", "rm", store, "v1"]);
+    }
+}

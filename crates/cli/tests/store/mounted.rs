@@ -1,0 +1,108 @@
+//! Images of a store that are mounted, while the store changes.
+
+use crate::ground::Ground;
+use std::fs;
+use std::path::Path;
+use weald_testkit::compare::{CompareOptions, assert_same};
+use weald_testkit::mounts::{Server, eventually};
+
+const MOUNTED: CompareOptions = CompareOptions {
+    rsync: true,
+    holes: false,
+    link_counts: true,
+};
+
+/// Drops what the kernel keeps of files, so that the server reads again.
+fn drop_pages() {
+    fs::write("/proc/sys/vm/drop_caches", "3").expect("drop_caches, as root");
+}
+
+/// Would catch: a mount of another tree, an image removed below its mount, a collection that takes
+/// blocks of a mounted image or moves them where its reader does not find them.
+#[test]
+fn a_mounted_image_stays_whole_while_others_leave() {
+    let ground = Ground::with_store();
+    // Segments of which little is left, so that the collector has something to copy.
+    ground.weald(&["store", "create", "-q", "--segment-size", "256K", "small"]);
+    ground.weald(&["store", "import", "-q", "small", "v1.weald", "v2.weald"]);
+    for args in [&[][..], &["--isolated"]] {
+        let dir = ground.0.dir("mnt");
+        ground.0.mount(Path::new("small:v2"), &dir, args);
+        assert_same(&ground.at("v2"), &dir, &MOUNTED);
+        ground.refused(
+            &["store", "rm", "small:v2"],
+            &["small:v2: is in use", "unmount it first"],
+        );
+        let mounts = ground.json(&["mounts", "--json"]);
+        let shown = mounts.iter().find(|object| object["type"] == "mount");
+        let image = shown.expect("a mount")["image"].as_str().expect("a path");
+        assert_eq!(image, ground.at("small:v2").to_str().expect("UTF-8"));
+        ground.weald(&["store", "rm", "small:v1"]);
+        ground.weald(&["store", "gc", "-q", "--copy-below", "100", "small"]);
+        drop_pages();
+        assert_same(&ground.at("v2"), &dir, &MOUNTED);
+        ground.0.umount(&dir);
+        ground.weald(&["store", "import", "-q", "small", "v1.weald"]);
+    }
+    ground.weald(&["store", "rm", "small:v2"]);
+    ground.assert_clean("small");
+}
+
+/// Would catch: a mount that reads another store once the directory is renamed and replaced.
+#[test]
+fn a_mount_stays_with_the_store_that_was_opened() {
+    let ground = Ground::with_store();
+    let dir = ground.0.dir("mnt");
+    ground.0.mount(Path::new("store:v1"), &dir, &[]);
+    ground.sh("mv store moved; $WEALD store create -q store; \
+        $WEALD store import -q store v2.weald --name v1");
+    drop_pages();
+    assert_same(&ground.at("v1"), &dir, &MOUNTED);
+    // A removal in the moved store sees the reader, too.
+    ground.refused(&["store", "rm", "moved:v1"], &["is in use"]);
+    ground.0.umount(&dir);
+    ground.weald(&["store", "rm", "moved:v1"]);
+}
+
+/// Would catch: a new server that cannot open an image of a store again, or takes another one.
+#[test]
+fn a_take_over_keeps_images_of_stores() {
+    let ground = Ground::with_store();
+    let dir = ground.0.dir("mnt");
+    ground.0.mount(Path::new("store:v1"), &dir, &[]);
+    let mut command = ground.0.command();
+    let mut taker = Server::start(command.args(["serve", "--take-over"]));
+    let id = i64::from(taker.id());
+    eventually("the take-over", || {
+        assert!(taker.is_running(), "{}", taker.log());
+        let told = ground.json(&["mounts", "--json"]);
+        let mounts = told.iter().filter(|object| object["type"] == "mount");
+        mounts.count() == 1 && told.iter().any(|object| object["pid"] == id)
+    });
+    drop_pages();
+    assert_same(&ground.at("v1"), &dir, &MOUNTED);
+    ground.refused(&["store", "rm", "store:v1"], &["is in use"]);
+    ground.0.umount(&dir);
+    ground.weald(&["store", "rm", "store:v1"]);
+}
+
+/// Would catch: mount options and messages that are for files only.
+#[test]
+fn mounts_of_missing_images_are_refused() {
+    let ground = Ground::with_store();
+    ground.0.dir("mnt");
+    ground.refused(
+        &["mount", "store:gone", "mnt"],
+        &["no such image", "weald store ls"],
+    );
+    ground.refused(
+        &["mount", "-o", "offset=4096", "store:v1", "mnt"],
+        &["begins at byte 0"],
+    );
+    let other = "1".repeat(64);
+    ground.refused(
+        &["mount", "-o", &format!("digest={other}"), "store:v1", "mnt"],
+        &["image digest: expected"],
+    );
+    assert_eq!(ground.0.mounts().len(), 0);
+}
