@@ -45,6 +45,7 @@ mount.exfat-fuse exfat-fuse
 fakeroot fakeroot
 pseudo pseudo
 setpriv util-linux
+strace strace
 TABLE
     exports) cat <<'TABLE' ;;
 ganesha.nfsd nfs-ganesha

@@ -1,6 +1,6 @@
 //! Writers that are killed, that come at the same time, that find no space.
 
-use crate::ground::{Ground, refused};
+use crate::ground::{Ground, injected, refused};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::Child;
@@ -146,6 +146,58 @@ fn a_second_writer_is_told_of_the_first() {
     assert!(first.wait().expect("end").success());
     ground.assert_clean("store");
     ground.assert_exported("store", "big");
+}
+
+/// Calls that can find a file system full.
+const WRITES: &str = "pwrite64,ftruncate,fallocate,rename,mkdir";
+
+/// Would catch: a write whose failure is overlooked, or after which the store is not whole: the
+/// disk is full from the first, the second, the third write on, and so forth.
+#[test]
+fn every_write_may_find_the_disk_full() {
+    let ground = Ground::with_images();
+    ground.weald(&["store", "create", "-q", "--segment-size", "128K", "store"]);
+    ground.weald(&["store", "import", "-q", "store", "v1.weald"]);
+    ground.sh(
+        "mkdir other && seq 3000 > other/numbers && cp v1/noise other
+        $WEALD build -q -l 0 --block-size 64K other other.weald
+        cp -a store without; $WEALD store import -q store other.weald; cp -a store with
+        $WEALD store rm store:other; cp -a store removed",
+    );
+    for (before, args) in [
+        (
+            "without",
+            &["store", "import", "-q", "store", "other.weald"][..],
+        ),
+        ("with", &["store", "rm", "store:other"]),
+        (
+            "removed",
+            &["store", "gc", "-q", "--copy-below", "100", "store"],
+        ),
+        ("", &["store", "create", "-q", "store"]),
+    ] {
+        let mut number = 0;
+        loop {
+            number += 1;
+            ground.sh(&format!(
+                "rm -rf store; test -z '{before}' || cp -a {before}/. store"
+            ));
+            let inject = format!("{WRITES}:error=ENOSPC:when={number}+");
+            let output = injected(&ground, &inject, args);
+            if output.code == Some(0) {
+                break;
+            }
+            refused(&output, &["store", "No space left on device"]);
+            if before.is_empty() {
+                assert!(!ground.at("store").exists(), "write {number}");
+                continue;
+            }
+            ground.assert_clean("store");
+            ground.assert_exported("store", "v1");
+        }
+        println!("{args:?}: {} writes found the disk full", number - 1);
+        assert!(number > 4, "{args:?}: {number}");
+    }
 }
 
 /// A store on a file system of eight megabytes, beside a file that leaves `free_len` bytes.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use weald_testkit::command::{Output, weald_path};
 use weald_testkit::mounts::{self, finish};
 
@@ -13,8 +13,8 @@ const TREES: &str = "
     seq 20000 > v1/bin/tool; chmod 755 v1/bin/tool; echo main > v1/etc/main
     ln v1/etc/main v1/etc/twin; ln -s ../etc/main v1/bin/link; mkfifo v1/fifo
     echo leaf > v1/etc/deep/leaf; truncate -s 1M v1/sparse; echo zzz > v1/usr/version
-    setfattr -n user.note -v 'a note' v1/etc/main
-    python3 -c 'import random; random.seed(1)
+    python3 -c 'import os, random; random.seed(1)
+os.setxattr(\"v1/etc/main\", \"user.note\", b\"a note\")
 open(\"v1/noise\", \"wb\").write(random.randbytes(600000))'
     cp -a v1 v2; echo two > v2/usr/version; seq 1000 > v2/usr/zz-new
     find v1 v2 -depth -exec touch -h -d '2024-02-29 12:00:00 UTC' {} +";
@@ -137,6 +137,21 @@ pub fn refused(output: &Output, words: &[&str]) {
     for word in words {
         assert!(said.contains(word), "{word:?} is not in {said:?}");
     }
+}
+
+/// The command of `weald` in `ground` with calls of the system that fail, as `inject` of strace(1)
+/// says.
+pub fn injected(ground: &Ground, inject: &str, args: &[&str]) -> Output {
+    let mut command = Command::new("strace");
+    command
+        .args(["-f", "-qq", "-o", "/dev/null", "-e"])
+        .arg(format!("inject={inject}"))
+        .arg(weald_path())
+        .args(args)
+        .current_dir(ground.0.path())
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null());
+    finish(&mut command)
 }
 
 #[track_caller]

@@ -1,8 +1,8 @@
 //! Where a store lies: directories and file systems that do not let it be written, or locked.
 
-use crate::ground::{Ground, refused};
+use crate::ground::{Ground, injected, refused};
 use std::process::{Command, Stdio};
-use weald_testkit::command::{Output, weald_path};
+use weald_testkit::command::Output;
 use weald_testkit::mounts::finish;
 
 /// The command as the user `nobody`, from a copy of the binary that this user may run.
@@ -88,20 +88,6 @@ fn a_read_only_store_is_read() {
     assert!(ground.contents("store") == before);
 }
 
-/// The command with every call of `call` answered by `error`, as some file systems do.
-fn injected(ground: &Ground, call: &str, error: &str, args: &[&str]) -> Output {
-    let mut command = Command::new("strace");
-    command
-        .args(["-f", "-qq", "-o", "/dev/null", "-e"])
-        .arg(format!("inject={call}:error={error}"))
-        .arg(weald_path())
-        .args(args)
-        .current_dir(ground.0.path())
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null());
-    finish(&mut command)
-}
-
 /// Would catch: a store that is written to without a lock, and a write that counts as durable
 /// although the file system cannot say so.
 #[test]
@@ -113,7 +99,7 @@ fn file_systems_without_locks_or_syncs_are_refused() {
         .chain(&[&["ls", "store:v1"][..], &["store", "create", "other"]])
     {
         refused(
-            &injected(&ground, "fcntl", "ENOLCK", args),
+            &injected(&ground, "fcntl:error=ENOLCK", args),
             &["no file locks", "local disk"],
         );
         assert!(!ground.at("other").exists());
@@ -124,7 +110,7 @@ fn file_systems_without_locks_or_syncs_are_refused() {
             &["store", "import", "store", "v1.weald", "--name", "x"][..],
             &["store", "create", "other"],
         ] {
-            let output = injected(&ground, call, "EINVAL", args);
+            let output = injected(&ground, &format!("{call}:error=EINVAL"), args);
             refused(&output, &["cannot make data durable", "local disk"]);
             assert!(!ground.at("other").exists());
         }

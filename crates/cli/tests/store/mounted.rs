@@ -1,8 +1,11 @@
 //! Images of a store that are mounted, while the store changes.
 
 use crate::ground::Ground;
+use rustix::fs::Advice;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weald_testkit::compare::{CompareOptions, assert_same};
 use weald_testkit::mounts::{Server, eventually};
 
@@ -46,6 +49,67 @@ fn a_mounted_image_stays_whole_while_others_leave() {
     }
     ground.weald(&["store", "rm", "small:v2"]);
     ground.assert_clean("small");
+}
+
+/// Raises a flag at the end, also at that of a failed test, whose threads then end.
+struct RaiseOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for RaiseOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Would catch: a read that fails, or gives other bytes, while blocks move and segments go.
+#[test]
+fn a_mounted_image_is_read_while_others_come_and_go() {
+    let ground = Ground::with_images();
+    ground.weald(&["store", "create", "-q", "--segment-size", "128K", "store"]);
+    // The two images alternate in the segments.
+    for name in ["v1", "v2"] {
+        ground.weald(&["store", "import", "-q", "store", &format!("{name}.weald")]);
+    }
+    let dir = ground.0.dir("mnt");
+    ground
+        .0
+        .mount(Path::new("store:v2"), &dir, &["-o", "cachesize=0"]);
+    let expected = fs::read(ground.at("v2/noise")).expect("read");
+    let is_over = AtomicBool::new(false);
+    let reads = std::thread::scope(|scope| {
+        let end = RaiseOnDrop(&is_over);
+        let reader = scope.spawn(|| {
+            let mut reads = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let mut file = fs::File::open(dir.join("noise")).expect("open");
+                rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).expect("fadvise");
+                let mut found = Vec::new();
+                file.read_to_end(&mut found)
+                    .expect("read while the store changes");
+                assert!(found == expected, "other bytes in read {reads}");
+                reads += 1;
+            }
+            reads
+        });
+        for round in 0..12 {
+            ground.weald(&["store", "rm", "store:v1"]);
+            ground.weald(&["store", "gc", "-q", "--copy-below", "100", "store"]);
+            let image = if round % 2 == 0 {
+                "v1.weald"
+            } else {
+                "v2.weald"
+            };
+            ground.weald(&["store", "import", "-q", "store", image, "--name", "v1"]);
+        }
+        drop(end);
+        reader.join().expect("the reader")
+    });
+    println!(
+        "{reads} reads of {} bytes while the store changed",
+        expected.len()
+    );
+    assert!(reads > 12, "{reads}");
+    ground.0.umount(&dir);
+    ground.assert_clean("store");
 }
 
 /// Would catch: a mount that reads another store once the directory is renamed and replaced.
