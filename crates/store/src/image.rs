@@ -2,6 +2,7 @@
 
 use crate::disk::{Access, DiskFile};
 use crate::layout;
+use crate::replace::ImageLock;
 use crate::store::Store;
 use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
@@ -70,8 +71,8 @@ pub struct StoredImage {
     len: u64,
     parts: RwLock<Arc<Parts>>,
     segments: Mutex<OpenSegments>,
-    /// Holds the lock that keeps the image from being removed.
-    _lock: Box<dyn DiskFile>,
+    /// Holds the lock that keeps the image from being removed; none where it is not listed.
+    _lock: Option<Box<dyn DiskFile>>,
 }
 
 impl StoredImage {
@@ -98,7 +99,7 @@ impl StoredImage {
             parts: RwLock::new(Arc::new(Parts::of(&map))),
             segments: Mutex::default(),
             store,
-            _lock: lock,
+            _lock: Some(lock),
         })
     }
 
@@ -110,6 +111,25 @@ impl StoredImage {
     /// The image as `STORE:NAME`, for messages.
     pub fn shown(&self) -> String {
         format!("{}:{}", self.store.shown(), self.name)
+    }
+
+    /// The image of `map`, which the caller itself has locked.
+    pub fn open_locked(store: Store, map: &ImageMap, _lock: &ImageLock) -> Self {
+        Self::unlisted(store, map)
+    }
+
+    /// The image of `map`, which no name lists yet. Its writer holds the store, so that no record
+    /// moves.
+    pub(crate) fn unlisted(store: Store, map: &ImageMap) -> Self {
+        Self {
+            name: String::new(),
+            image_id: map.image_id,
+            len: map.image_len(),
+            parts: RwLock::new(Arc::new(Parts::of(map))),
+            segments: Mutex::default(),
+            store,
+            _lock: None,
+        }
     }
 
     fn segment(&self, number: u64) -> Result<Arc<dyn DiskFile>> {

@@ -1,6 +1,7 @@
 //! Images come into the store: their records become blocks, their order becomes a map.
 
 use crate::engine::{Batch, Table};
+use crate::incoming::Taken;
 use crate::layout;
 use crate::store::write_file;
 use crate::writer::{Count, StoreWriter};
@@ -112,32 +113,56 @@ impl StoreWriter {
     /// Reads and hashes the image once; memory for its map, about 100 bytes a record.
     pub fn import(&mut self, name: &str, source: &dyn ReadAt) -> Result<Imported> {
         layout::check_name(name)?;
-        if self.image_row(name)?.is_some() {
-            let what = format!(
-                "{}:{name}: an image of this name exists: remove it first, or take another name",
-                self.store.disk.shown()
-            );
-            return Err(Error::new(ErrorKind::Busy, what));
-        }
-        let taken = self.guarded(|writer| match writer.take_records(source) {
+        self.refuse_taken(name)?;
+        let (map, imported) = self.take_image(source)?;
+        self.guarded(|writer| writer.publish(name, &map))?;
+        Ok(imported)
+    }
+
+    /// As [`StoreWriter::import`], in place of the image that is called `name` now. A crash leaves
+    /// the one or the other.
+    ///
+    /// # Errors
+    /// As [`StoreWriter::import`]; `NotFound` where there is no image of this name, `Busy` where
+    /// somebody reads it.
+    pub fn import_over(&mut self, name: &str, source: &dyn ReadAt) -> Result<Imported> {
+        let _lock = self.lock_image(name, "close it")?;
+        let (map, imported) = self.take_image(source)?;
+        self.guarded(|writer| writer.replace(name, &map))?;
+        Ok(imported)
+    }
+
+    fn take_image(&mut self, source: &dyn ReadAt) -> Result<(ImageMap, Imported)> {
+        self.guarded(|writer| match writer.take_records(source) {
             // The image is at fault, not the disk, and what was taken of it does no harm.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 writer.commit(Batch::default())?;
                 Ok(Err(error))
             }
             other => other.map(Ok),
-        })?;
-        let (mut map, imported) = taken?;
-        self.guarded(|writer| writer.publish(name, &mut map))?;
-        Ok(imported)
+        })?
+    }
+
+    /// Refuses a name that an image of the store has.
+    pub(crate) fn refuse_taken(&self, name: &str) -> Result<()> {
+        if self.image_row(name)?.is_none() {
+            return Ok(());
+        }
+        let what = format!(
+            "{}:{name}: an image of this name exists: remove it first, or take another name",
+            self.store.disk.shown()
+        );
+        Err(Error::new(ErrorKind::Busy, what))
     }
 
     fn take_records(&mut self, source: &dyn ReadAt) -> Result<(ImageMap, Imported)> {
         let (mut walk, superblock) = Walk::begin(source)?;
-        let mut parts = vec![Part::Inline(superblock)];
+        let mut taken = Taken {
+            parts: vec![Part::Inline(superblock)],
+            ..Taken::default()
+        };
         let mut footer = None;
         let mut last_record = None;
-        let (mut block_count, mut new_block_count, mut new_len) = (0, 0, 0);
         while let Some(piece) = walk.next()? {
             match piece {
                 Piece::Footer(found, bytes) => {
@@ -147,28 +172,12 @@ impl StoreWriter {
                         return Err(Error::corrupt("footer", at, "F-4.5", what));
                     }
                     footer = Some(found);
-                    parts.push(Part::Inline(bytes));
+                    taken.parts.push(Part::Inline(bytes));
                 }
                 Piece::Record(record, stored, with_header) => {
                     footer = None;
                     last_record = Some(with_header);
-                    let record = RecordRef {
-                        offset: 0,
-                        ..record
-                    };
-                    let next = self.next_block_id();
-                    let id = self.put_block(&record, &stored)?;
-                    block_count += 1;
-                    if id == next {
-                        new_block_count += 1;
-                        new_len += HEADER_LEN as u64 + record.stored_len;
-                    }
-                    let location = self.block_row(id)?.location;
-                    parts.push(Part::Block {
-                        id,
-                        location,
-                        record,
-                    });
+                    self.take_record(&mut taken, &record, &stored)?;
                 }
             }
         }
@@ -181,16 +190,16 @@ impl StoreWriter {
             image_id: self.take_image_id(),
             image_digest,
             tree_digest,
-            parts,
+            parts: taken.parts,
         };
         let image_len = map.image_len();
         let imported = Imported {
             image_digest,
             tree_digest,
             image_len,
-            block_count,
-            new_block_count,
-            new_len,
+            block_count: taken.block_count,
+            new_block_count: taken.new_block_count,
+            new_len: taken.new_len,
         };
         Ok((map, imported))
     }
@@ -200,11 +209,24 @@ impl StoreWriter {
     /// The map is written under a hidden name and synced; then the references are counted, in
     /// bounded transactions that say how far they came; then readers see it. A crash in between is
     /// undone by the next writer.
-    fn publish(&mut self, name: &str, map: &mut ImageMap) -> Result<()> {
+    pub(crate) fn publish(&mut self, name: &str, map: &ImageMap) -> Result<()> {
+        let disk = self.store.disk.clone();
+        self.count_hidden(name, map, ImageState::Present)?;
+        disk.rename(&layout::hidden_map(map.image_id), &layout::map(name))?;
+        disk.sync_dir(layout::IMAGES)
+    }
+
+    /// Writes `map` under its hidden name, and counts the references of its blocks in the row
+    /// `key`, whose state becomes `counted` with the last of them. Returns the row.
+    pub(crate) fn count_hidden(
+        &mut self,
+        key: &str,
+        map: &ImageMap,
+        counted: ImageState,
+    ) -> Result<ImageRow> {
         let disk = self.store.disk.clone();
         let bytes = map.encode(self.store.uuid());
-        let hidden = layout::hidden_map(map.image_id);
-        write_file(&*disk, &hidden, &bytes)?;
+        write_file(&*disk, &layout::hidden_map(map.image_id), &bytes)?;
         disk.sync_dir(layout::IMAGES)?;
         let mut row = ImageRow {
             image_id: map.image_id,
@@ -216,14 +238,13 @@ impl StoreWriter {
             self.count_parts(parts, Count::Up)?;
             row.counted_parts += parts.len() as u64;
             if row.counted_parts == map.parts.len() as u64 {
-                row.state = ImageState::Present;
+                row.state = counted;
             }
             let mut batch = Batch::default();
-            batch.put(Table::Images, name.as_bytes(), row.encode());
+            batch.put(Table::Images, key.as_bytes(), row.encode());
             self.commit(batch)?;
         }
-        disk.rename(&hidden, &layout::map(name))?;
-        disk.sync_dir(layout::IMAGES)
+        Ok(row)
     }
 
     /// Counts the references of `parts`.

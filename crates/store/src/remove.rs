@@ -52,6 +52,7 @@ impl StoreWriter {
         let disk = self.store.disk.clone();
         let hidden = layout::hidden_map(row.image_id);
         let is_shown = match self.store.map(name) {
+            _ if layout::is_replaced_key(name) => false,
             Ok(map) => map.image_id == row.image_id,
             Err(error) if error.kind() == ErrorKind::NotFound => false,
             Err(error) => return Err(error),

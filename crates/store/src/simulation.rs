@@ -70,6 +70,7 @@ type Model = BTreeMap<String, Vec<u8>>;
 #[derive(Debug, Clone)]
 enum Operation {
     Import(String, Vec<u8>),
+    Replace(String, Vec<u8>),
     Remove(String),
     Collect(CollectOptions),
     Reopen,
@@ -124,7 +125,11 @@ impl Run {
     fn choose(&mut self) -> Operation {
         let names: Vec<&String> = self.model.keys().collect();
         let pick = |random: &mut Random| names[random.below(names.len() as u64) as usize].clone();
-        match self.random.below(10) {
+        match self.random.below(12) {
+            10..=11 if !names.is_empty() => {
+                let name = pick(&mut self.random);
+                Operation::Replace(name, random_image(&mut self.random, &mut self.pool))
+            }
             0..=4 => {
                 let name = format!("image{}", self.random.below(8));
                 Operation::Import(name, random_image(&mut self.random, &mut self.pool))
@@ -143,6 +148,7 @@ impl Run {
             Operation::Import(name, image) => {
                 model.entry(name.clone()).or_insert_with(|| image.clone());
             }
+            Operation::Replace(name, image) => drop(model.insert(name.clone(), image.clone())),
             Operation::Remove(name) => drop(model.remove(name)),
             Operation::Collect(_) | Operation::Reopen => {}
         }
@@ -163,6 +169,7 @@ impl Run {
                 Ok(())
             }
             Operation::Import(name, image) => writer.import(name, image).map(drop),
+            Operation::Replace(name, image) => writer.import_over(name, image).map(drop),
             Operation::Remove(name) => writer.remove(name, false),
             Operation::Collect(options) => writer
                 .collect(options, &mut |_| ControlFlow::Continue(()))
@@ -240,10 +247,12 @@ impl Run {
                 self.history.push(format!("{fault:?} after {count} calls"));
                 self.disk.fail_after(count, fault);
             }
-            let is_held =
-                matches!((&operation, &old), (Operation::Remove(a), Some((_, b))) if a == b);
+            let is_held = matches!(
+                (&operation, &old),
+                (Operation::Remove(a) | Operation::Replace(a, _), Some((_, b))) if a == b
+            );
             let done = match is_held {
-                // An image that is read cannot be removed; then it can.
+                // An image that is read can be neither removed nor replaced.
                 true => self.perform(&mut writer, &Operation::Reopen),
                 false => self.perform(&mut writer, &operation),
             };
@@ -328,6 +337,7 @@ fn planted_bugs_are_found_within_a_thousand_seeds() {
         Bug::MetadataBeforeData,
         Bug::LostDecrement,
         Bug::SegmentRemovedBeforeMaps,
+        Bug::ReplacedMapNotKept,
     ] {
         let found = (0..1000).find(|&seed| Run::begin(seed, Some(bug)).go().0.is_err());
         let seed = found.unwrap_or_else(|| panic!("{bug:?} was not found"));

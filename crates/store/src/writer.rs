@@ -33,6 +33,8 @@ pub enum Bug {
     LostDecrement,
     /// The files of emptied segments go before the maps are written anew.
     SegmentRemovedBeforeMaps,
+    /// An image that is replaced leaves no copy of its map.
+    ReplacedMapNotKept,
 }
 
 /// How a store is opened for writing.

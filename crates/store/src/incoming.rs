@@ -1,0 +1,181 @@
+//! An image on its way into the store: its bytes come in order, as records or between them.
+
+use crate::engine::Batch;
+use crate::image::StoredImage;
+use crate::import::Imported;
+use crate::layout;
+use crate::replace::ImageLock;
+use crate::store::Store;
+use crate::writer::StoreWriter;
+use weald_format::container::{HEADER_LEN, RecordRef};
+use weald_format::store::{ImageMap, Part};
+use weald_format::{Digest, Result};
+
+/// The parts of an image so far, and how much of them is new to the store.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub parts: Vec<Part>,
+    pub block_count: u64,
+    pub new_block_count: u64,
+    pub new_len: u64,
+}
+
+impl StoreWriter {
+    /// Appends a record to an image: a block that the store has, else a new one.
+    pub(crate) fn take_record(
+        &mut self,
+        taken: &mut Taken,
+        record: &RecordRef,
+        stored: &[u8],
+    ) -> Result<()> {
+        let record = RecordRef {
+            offset: 0,
+            ..*record
+        };
+        let next = self.next_block_id();
+        let id = self.put_block(&record, stored)?;
+        taken.block_count += 1;
+        if id == next {
+            taken.new_block_count += 1;
+            taken.new_len += HEADER_LEN as u64 + record.stored_len;
+        }
+        let location = self.block_row(id)?.location;
+        taken.parts.push(Part::Block {
+            id,
+            location,
+            record,
+        });
+        Ok(())
+    }
+}
+
+/// An image on its way into a store, and the writer of that store.
+///
+/// Nothing of it is listed before [`Incoming::publish`]. Blocks of an image that is dropped before
+/// stay without references until the next collection.
+#[derive(Debug)]
+pub struct Incoming {
+    writer: StoreWriter,
+    name: String,
+    /// Held where the image takes the place of one that is there.
+    lock: Option<ImageLock>,
+    taken: Taken,
+}
+
+impl Incoming {
+    /// An image without bytes, which will be called `name`.
+    ///
+    /// # Errors
+    /// `Busy` where the name is taken; `Invalid` for a name that no image can have; `Io`.
+    pub fn new(writer: StoreWriter, name: &str) -> Result<Self> {
+        layout::check_name(name)?;
+        writer.refuse_taken(name)?;
+        Ok(Self {
+            writer,
+            name: name.to_owned(),
+            lock: None,
+            taken: Taken::default(),
+        })
+    }
+
+    /// An image without bytes, which will take the place of the one that is called `name`, and that
+    /// nobody can open while `lock` is held.
+    pub fn over(writer: StoreWriter, name: &str, lock: ImageLock) -> Self {
+        Self {
+            writer,
+            name: name.to_owned(),
+            lock: Some(lock),
+            taken: Taken::default(),
+        }
+    }
+
+    /// The store, as readers see it.
+    pub fn store(&self) -> &Store {
+        self.writer.store()
+    }
+
+    /// Begins the image anew with the bytes of `parts`, whose blocks the store has. What was new to
+    /// the store before still counts as new.
+    pub fn begin_with(&mut self, parts: Vec<Part>) {
+        let is_block = |part: &&Part| matches!(part, Part::Block { .. });
+        self.taken.block_count = parts.iter().filter(is_block).count() as u64;
+        self.taken.parts = parts;
+    }
+
+    /// Appends bytes that are no record: superblock or footer.
+    pub fn put_inline(&mut self, bytes: &[u8]) {
+        self.taken.parts.push(Part::Inline(bytes.to_vec()));
+    }
+
+    /// Appends a record.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Corrupt` of the store; it takes nothing more then.
+    pub fn put_record(&mut self, record: &RecordRef, stored: &[u8]) -> Result<()> {
+        let Self { writer, taken, .. } = self;
+        writer.guarded(|writer| writer.take_record(taken, record, stored))
+    }
+
+    /// The block of the image so far whose stored bytes have this digest.
+    pub fn part_of(&self, digest: &Digest) -> Option<Part> {
+        let is_it = |part: &&Part| match part {
+            Part::Block { record, .. } => record.digest == *digest,
+            Part::Inline(_) => false,
+        };
+        self.taken.parts.iter().find(is_it).cloned()
+    }
+
+    /// Appends a record that another image of the store has.
+    pub fn put_part(&mut self, part: Part) {
+        self.taken.block_count += u64::from(matches!(part, Part::Block { .. }));
+        self.taken.parts.push(part);
+    }
+
+    /// The image so far, as an image that is complete is read.
+    ///
+    /// # Errors
+    /// `Io`, `Full` while what was appended is written out.
+    pub fn read_back(&mut self) -> Result<(StoredImage, ImageMap)> {
+        self.writer
+            .guarded(|writer| writer.commit(Batch::default()))?;
+        let map = ImageMap {
+            image_id: u64::MAX,
+            image_digest: Digest::default(),
+            tree_digest: Digest::default(),
+            parts: self.taken.parts.clone(),
+        };
+        Ok((StoredImage::unlisted(self.store().clone(), &map), map))
+    }
+
+    /// The writer, where the image is published or given up.
+    pub fn into_writer(self) -> StoreWriter {
+        self.writer
+    }
+
+    /// Lists the image. Nothing more can be done with it.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn publish(&mut self, image_digest: Digest, tree_digest: Digest) -> Result<Imported> {
+        let map = ImageMap {
+            image_id: self.writer.take_image_id(),
+            image_digest,
+            tree_digest,
+            parts: std::mem::take(&mut self.taken.parts),
+        };
+        let image_len = map.image_len();
+        let is_over = self.lock.take();
+        self.writer.guarded(|writer| match &is_over {
+            None => writer.publish(&self.name, &map),
+            Some(_) => writer.replace(&self.name, &map),
+        })?;
+        Ok(Imported {
+            image_digest,
+            tree_digest,
+            image_len,
+            block_count: self.taken.block_count,
+            new_block_count: self.taken.new_block_count,
+            new_len: self.taken.new_len,
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! An image takes the place of another one of the same name.
+
+use crate::disk::{Access, DiskFile};
+use crate::engine::{Batch, Table};
+use crate::layout;
+use crate::store::{read_file, write_file};
+use crate::writer::StoreWriter;
+use weald_format::store::{ImageMap, ImageRow, ImageState, MAP_LEN_MAX};
+use weald_format::{Error, ErrorKind, Result};
+
+/// Keeps readers from opening an image.
+#[derive(Debug)]
+pub struct ImageLock {
+    _file: Box<dyn DiskFile>,
+}
+
+impl StoreWriter {
+    /// Keeps readers from opening the image `name` for as long as the result lives. `advice` is
+    /// what the user can do where somebody reads it.
+    ///
+    /// # Errors
+    /// `NotFound` where there is no such image; `Busy` where somebody reads it; `Io`, `Corrupt`.
+    pub fn lock_image(&self, name: &str, advice: &str) -> Result<ImageLock> {
+        let map = self.store.map(name)?;
+        let lock = self.store.lock_file(Access::Write)?;
+        match lock.try_lock(layout::IMAGE_LOCKS + map.image_id, true)? {
+            true => Ok(ImageLock { _file: lock }),
+            false => {
+                let shown = self.store.disk.shown();
+                let what = format!("{shown}:{name}: is in use: {advice}");
+                Err(Error::new(ErrorKind::Busy, what))
+            }
+        }
+    }
+
+    /// Lists the image of `map`, whose blocks are stored, as `name` instead of the one that is.
+    ///
+    /// The references of the new image are counted under a hidden row. One transaction gives each
+    /// row the other's name; then the map is renamed, and the old image is removed like any other.
+    /// The old map lies under its hidden name before that, so that a crash at any moment leaves
+    /// what [`crate::recover`] knows: an image on its way in, or one on its way out.
+    pub(crate) fn replace(&mut self, name: &str, map: &ImageMap) -> Result<()> {
+        let disk = self.store.disk.clone();
+        let Some(old_row) = self.image_row(name)? else {
+            let what = format!("{}:{name}: the image has no row", disk.shown());
+            return Err(Error::corrupt("store metadata", 0, "S-5.3", what));
+        };
+        let bytes = read_file(&*disk, &layout::map(name), MAP_LEN_MAX)?;
+        let old_map = self.store.parse_map(name, &bytes)?;
+        let key = layout::replaced_key(name);
+        let row = self.count_hidden(&key, map, ImageState::Adding)?;
+        #[cfg(test)]
+        let skips = self.has_bug(crate::writer::Bug::ReplacedMapNotKept);
+        #[cfg(not(test))]
+        let skips = false;
+        if !skips {
+            write_file(&*disk, &layout::hidden_map(old_row.image_id), &bytes)?;
+        }
+        disk.sync_dir(layout::IMAGES)?;
+        let removing = ImageRow {
+            state: ImageState::Removing,
+            ..old_row
+        };
+        let present = ImageRow {
+            state: ImageState::Present,
+            ..row
+        };
+        let mut batch = Batch::default();
+        batch.put(Table::Images, key.as_bytes(), removing.encode());
+        batch.put(Table::Images, name.as_bytes(), present.encode());
+        self.commit(batch)?;
+        disk.rename(&layout::hidden_map(map.image_id), &layout::map(name))?;
+        disk.sync_dir(layout::IMAGES)?;
+        self.finish_removal(&key, removing, Some(old_map))
+    }
+}
