@@ -316,6 +316,29 @@ impl BuildOptions {
         }
     }
 
+    /// The same, packed as fast as it goes: for an image that is packed again at once.
+    pub fn for_temporary_image(&self) -> Self {
+        Self {
+            codec: CodecSpec::Lz4,
+            block_len: 1 << 20,
+            ..self.without_contents()
+        }
+    }
+
+    /// The same for a tree that rules and scripts have been applied to already: all of it is kept
+    /// as it is.
+    pub fn without_rules(&self) -> Self {
+        Self {
+            filter: Filter::default(),
+            script: None,
+            mode: None,
+            uid: None,
+            gid: None,
+            mtime: MtimeRule::Keep,
+            ..self.clone()
+        }
+    }
+
     /// Returns the attributes that an inode of `kind` gets.
     pub fn attributes_of(&self, attributes: Attributes, kind: FileKind) -> Attributes {
         let permissions = match &self.mode {

@@ -4,10 +4,12 @@
 //! the files that fit in memory, `long` streams longer ones, and `previous` keeps old entries of
 //! files that cannot be read. `changes` compares an appended tree with the one before. `report`
 //! collects the figures. `stream` packs an input stream, `rewrite` writes an image again in other
-//! blocks, and `recover` truncates an interrupted append.
+//! blocks, and `recover` truncates an interrupted append. `destination` opens the file or the store
+//! that an image goes to; `stored` builds images of a store and encodes its half-used blocks again.
 
 pub mod build;
 mod changes;
+mod destination;
 mod files;
 mod long;
 pub mod plan;
@@ -15,4 +17,5 @@ mod previous;
 pub mod recover;
 mod report;
 pub mod rewrite;
+pub mod stored;
 pub mod stream;

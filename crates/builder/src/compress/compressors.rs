@@ -119,6 +119,20 @@ impl RecordSink for BehindBlocks<'_> {
     }
 }
 
+/// Encodes one block on this thread, without a dictionary.
+///
+/// # Errors
+/// `Invalid`, `Limit` of the codec.
+pub fn compress_one(target: Target, raw: Vec<u8>) -> Result<Outgoing> {
+    let block_len = raw.len() as u64;
+    let job = Job {
+        target,
+        raw: Arc::new(raw),
+        history: None,
+    };
+    compress(&mut None, &job, block_len, None)
+}
+
 fn compress(
     encoder: &mut Option<(CodecSpec, Encoder)>,
     job: &Job,

@@ -16,6 +16,7 @@ use weald_format::directory::{Base, Category, Stream};
 use weald_format::limits::STREAMS_MAX;
 use weald_format::{ByteLen, ContentId, Digest, Error, ErrorKind, Result};
 use weald_image::{Image, OpenOptions};
+use weald_io::ReadAt;
 
 /// Memory that a content of an image takes, bytes: its digest three times and its number in a
 /// table.
@@ -27,6 +28,8 @@ const TEMPLATE_MEMORY_LEN: u64 = 96;
 pub struct OpenedImage {
     image: Arc<Image>,
     path: PathBuf,
+    /// The bytes of an image that no path leads to.
+    source: Option<Arc<dyn ReadAt>>,
 }
 
 /// All open images, before their content digests are computed.
@@ -69,19 +72,53 @@ fn cache_len(options: &BuildOptions) -> u64 {
     (options.memory_len / 8).max(32 << 20) / (options.bases.len() as u64 + 1)
 }
 
-fn open(path: &Path, options: &BuildOptions, threads: usize) -> Result<OpenedImage> {
-    let options = OpenOptions {
+fn open_options(options: &BuildOptions, threads: usize) -> OpenOptions {
+    OpenOptions {
         cache_len: ByteLen(cache_len(options)),
         prefetch_threads: threads,
         ..OpenOptions::default()
-    };
+    }
+}
+
+fn open(path: &Path, options: &BuildOptions, threads: usize) -> Result<OpenedImage> {
+    let options = open_options(options, threads);
     Ok(OpenedImage {
         image: Arc::new(Image::open_path(path, 0, &options)?),
         path: path.to_owned(),
+        source: None,
     })
 }
 
+/// Whether the streams of `image` are those that this program writes, so that more can follow.
+pub fn takes_more(image: &Image) -> bool {
+    let streams = &image.directory().streams;
+    let found: Vec<Category> = streams.iter().map(category).collect();
+    let (own, others) = found.split_at(found.len().min(CATEGORIES.len()));
+    own == CATEGORIES && others.iter().all(|c| *c == Category::Base)
+}
+
 impl OpenedImages {
+    /// Opens the image in `source`, which must be one that [`takes_more`], to be continued.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`, `Unsupported`, `Limit`.
+    pub fn continued(
+        source: Arc<dyn ReadAt>,
+        options: &BuildOptions,
+        threads: usize,
+    ) -> Result<Self> {
+        let image = Image::open(source.clone(), &open_options(options, threads))?;
+        let appended = OpenedImage {
+            image: Arc::new(image),
+            path: PathBuf::new(),
+            source: Some(source),
+        };
+        Ok(Self {
+            appended: Some(appended),
+            bases: Vec::new(),
+        })
+    }
+
     /// Opens the base images, and the image at `target` if `is_appended`.
     ///
     /// # Errors
@@ -102,10 +139,7 @@ impl OpenedImages {
         };
         if is_appended {
             let appended = open(target, options, threads)?;
-            let streams = &appended.image.directory().streams;
-            let found: Vec<Category> = streams.iter().map(category).collect();
-            let (own, others) = found.split_at(found.len().min(CATEGORIES.len()));
-            if own != CATEGORIES || others.iter().any(|c| *c != Category::Base) {
+            if !takes_more(&appended.image) {
                 let what =
                     "cannot be appended to: its streams differ from those that this program writes";
                 let what = format!("{}: {what}", target.display());
@@ -194,14 +228,30 @@ impl OpenedImages {
 
 impl IndexedImage {
     fn read(opened: OpenedImage, memory_len: u64, plan: &Plan) -> Result<Self> {
-        let OpenedImage { image, path } = opened;
+        let OpenedImage {
+            image,
+            path,
+            source,
+        } = opened;
         // Nothing else needs memory yet, and a larger cache decodes fewer blocks twice.
         let options = OpenOptions {
             cache_len: ByteLen(memory_len / 2),
             expected_digest: Some(image.summary().image_digest),
             ..OpenOptions::default()
         };
-        let digests = Image::open_path(&path, 0, &options)?.content_digests(plan.threads)?;
+        let digests = match source {
+            // Of such an image, blocks that its tree does not use may hold other bytes.
+            Some(source) => {
+                let image = Image::open(source, &options)?;
+                let is_used = image.used_contents()?;
+                let all = image.content_digests_of(&is_used, plan.threads)?;
+                let unused = |id: usize| Digest::of(format!("unused content {id}").as_bytes());
+                let digest =
+                    |(id, digest): (usize, Option<Digest>)| digest.unwrap_or_else(|| unused(id));
+                all.into_iter().enumerate().map(digest).collect()
+            }
+            None => Image::open_path(&path, 0, &options)?.content_digests(plan.threads)?,
+        };
         Ok(Self {
             made: image.contents_from_recipes()?,
             digests,

@@ -5,6 +5,7 @@ use crate::dedup::contents::ContentSummary;
 use crate::dedup::starting_images::{OpenedImages, StartingImages};
 use crate::options::BuildOptions;
 use crate::order::arrange;
+use crate::pipeline::destination::Destination;
 use crate::pipeline::plan::{self, Plan, TreeSize};
 use crate::pipeline::report::{Outcome, StoredLens};
 use crate::pipeline::{changes, files};
@@ -20,9 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weald_format::limits::NUMBER_MAX;
-use weald_format::{Error, FileKind, Result};
+use weald_format::{Error, Result};
 use weald_image::{Image, Summary};
-use weald_io::OutputFile;
 
 /// Least time between two progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -43,9 +43,8 @@ pub fn build_image(
     options: &BuildOptions,
     watch: &dyn Watch,
 ) -> Result<Report> {
-    build(
-        target,
-        overwrite,
+    build_tree(
+        &Destination::File { target, overwrite },
         options,
         watch,
         &|scan_options, old, watch| match (&options.at, old) {
@@ -72,9 +71,8 @@ pub fn build_from_image(
     if options.at.is_some() {
         return Err(Error::invalid("--at needs a directory as its source"));
     }
-    build(
-        target,
-        overwrite,
+    build_tree(
+        &Destination::File { target, overwrite },
         options,
         watch,
         &|scan_options, _, watch| scan_image(source, scan_options, watch),
@@ -82,32 +80,20 @@ pub fn build_from_image(
 }
 
 /// Produces the tree to be packed. It gets the appended image, whose tree it may extend.
-type Scan<'a> =
+pub type Scan<'a> =
     dyn Fn(&ScanOptions<'_>, Option<&Arc<Image>>, &dyn Watch) -> Result<ScannedTree> + 'a;
 
-/// Whether the build appends to an image at `target`.
-fn is_appended(target: &Path, overwrite: bool, options: &BuildOptions) -> Result<bool> {
-    let is_there = || target != Path::new("-") && weald_sys::stat_path(target).is_ok();
-    match options.append && is_there() {
-        true => Ok(true),
-        false if options.at.is_some() => Err(Error::not_found(format!(
-            "{}: --at adds to an image, but there is none: use --append without --at to create it",
-            target.display()
-        ))),
-        false if overwrite => Ok(false),
-        false => weald_io::refuse_existing(target).map(|()| false),
-    }
-}
-
-fn build(
-    target: &Path,
-    overwrite: bool,
+/// Builds an image of the tree that `scan` produces.
+///
+/// # Errors
+/// As [`build_image`].
+pub fn build_tree(
+    destination: &Destination<'_>,
     options: &BuildOptions,
     watch: &dyn Watch,
     scan: &Scan<'_>,
 ) -> Result<Report> {
     options.validate()?;
-    let is_appended = is_appended(target, overwrite, options)?;
     let problems = CountProblems {
         inner: watch,
         count: AtomicU64::new(0),
@@ -117,16 +103,14 @@ fn build(
         0 => cpu_count,
         threads => threads,
     };
-    let starting = OpenedImages::open(target, is_appended, options, threads)?;
+    let starting = destination.open_starting(options, threads)?;
     let options = &with_times(options, starting.appended())?;
-    let out = match starting.appended() {
-        Some(image) => OutputFile::append(target, image.summary().image_len)?,
-        None => OutputFile::create(target, options.target_kind)?,
-    };
-    let own = own_inodes(&out, target);
+    let (sink, own) = destination.open_sink(&starting, options)?;
     let scan_options = scan_options(options, threads, &own);
     let tree = scan(&scan_options, starting.appended(), &problems)?;
-    if let Some(old) = starting.appended().filter(|_| !options.allow_removal) {
+    if let (Some(old), Destination::File { target, .. }, false) =
+        (starting.appended(), destination, options.allow_removal)
+    {
         let shown = target.display().to_string();
         changes::refuse_removal(&tree, old, (&shown, options.at.is_some()), watch)?;
     }
@@ -135,12 +119,13 @@ fn build(
     let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), images_len)?;
     plan.report_raised_limit(watch);
     let mut build = Build::new(&tree, options, threads, &problems)?;
-    let (mut image, mut metadata) = writers(out, &starting, options)?;
+    let (mut image, mut metadata) = writers(sink, &starting, options)?;
     build.report_progress(Stage::Write, image.position(), true);
     let starting = starting.read(options, &plan)?;
     let old = starting.appended.as_ref().map(|indexed| &*indexed.image);
-    build.old = old;
-    let spool_dir = spool_dir(target);
+    // An image of a store has nothing to do with the files of the one that it continues.
+    build.old = old.filter(|_| matches!(destination, Destination::File { .. }));
+    let spool_dir = destination.spool_dir();
     let contents = build.write_contents(&mut image, &mut metadata, &plan, &spool_dir, &starting)?;
     build.report_progress(Stage::Tree, image.position(), true);
     build.omitted.sort_unstable();
@@ -161,7 +146,8 @@ fn build(
     }
     let changes = old.map(|old| changes::count(&tree, old, Some(&emitter), watch));
     let changes = changes.transpose()?;
-    let report = build.seal(image, contents, (&emitted, changes), &starting, overwrite)?;
+    let overwrites = destination.overwrites();
+    let report = build.seal(image, contents, (&emitted, changes), &starting, overwrites)?;
     Ok(Report {
         problem_count: problems.count.into_inner(),
         ..report
@@ -180,13 +166,13 @@ fn with_times(options: &BuildOptions, old: Option<&Arc<Image>>) -> Result<BuildO
     Ok(options)
 }
 
-/// Creates the writers of a new image in `out`, or of a generation behind the existing one.
+/// Creates the writers of a new image in `sink`, or of a generation behind the existing one.
 fn writers(
-    out: OutputFile,
+    sink: Sink,
     starting: &OpenedImages,
     options: &BuildOptions,
 ) -> Result<(ImageWriter, MetadataWriter)> {
-    let (sink, level) = (Sink::File(out), options.metadata_level);
+    let level = options.metadata_level;
     match starting.appended() {
         Some(old) => {
             let metadata = MetadataWriter::appending_to(level, old)?;
@@ -201,24 +187,6 @@ fn writers(
 
 fn interrupted() -> Error {
     Error::invalid("interrupted")
-}
-
-/// Directory of the spools: that of the image, because its file system has room for data of this
-/// size if any has.
-pub fn spool_dir(target: &Path) -> std::path::PathBuf {
-    match target.parent() {
-        Some(dir) if target != Path::new("-") && dir != Path::new("") => dir.to_owned(),
-        _ if target == Path::new("-") => std::env::temp_dir(),
-        _ => ".".into(),
-    }
-}
-
-/// Inodes that the image must not contain: its own file and the one that it replaces.
-fn own_inodes(out: &OutputFile, target: &Path) -> Vec<(u64, u64)> {
-    let old = weald_sys::stat_path(target).ok();
-    let old = old.filter(|stat| stat.kind == FileKind::Regular);
-    let old = old.map(|stat| (stat.dev, stat.ino));
-    out.regular_inode().into_iter().chain(old).collect()
 }
 
 fn scan_options<'a>(

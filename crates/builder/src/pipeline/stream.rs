@@ -27,7 +27,7 @@ use weald_format::{
 };
 use weald_io::OutputFile;
 
-pub use crate::pipeline::build::spool_dir;
+pub use crate::pipeline::destination::spool_dir;
 pub use crate::write::tree_writer::LinkInfo;
 
 /// Entries between two progress reports.

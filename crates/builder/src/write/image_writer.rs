@@ -1,17 +1,21 @@
 //! Writes records one after the other, keeps the figures for the directory record, and seals the
 //! image.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use weald_codec::{CodecSpec, Encoded, Encoder};
 use weald_format::container::{
     Codec, FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord,
 };
 use weald_format::directory::{Base, Directory, IndexPage, PageRef, Section, Stream};
 use weald_format::limits::REFS_PER_PAGE;
+use weald_format::store::Part;
 use weald_format::{Digest, Error, Result};
 use weald_image::Image;
 use weald_io::{FileSource, OutputFile};
+use weald_store::Incoming;
 use zerocopy::IntoBytes;
 
 /// Destination of an image: a file, or only a byte counter for size estimates.
@@ -20,6 +24,8 @@ pub enum Sink {
     File(OutputFile),
     /// No output; only the length is counted.
     Count,
+    /// An image of a store, which its builder shares.
+    Store(Arc<Mutex<Incoming>>),
 }
 
 /// Identity and length of a sealed image.
@@ -151,11 +157,23 @@ impl ImageWriter {
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        if let Sink::File(file) = &mut self.sink {
-            file.write_all(bytes)?;
+        match &mut self.sink {
+            Sink::File(file) => file.write_all(bytes)?,
+            Sink::Store(incoming) => incoming.lock().put_inline(bytes),
+            Sink::Count => {}
         }
         self.position += bytes.len() as u64;
         Ok(())
+    }
+
+    fn put_stored(&mut self, reference: &RecordRef, stored: &[u8]) -> Result<()> {
+        if let Sink::Store(incoming) = &mut self.sink {
+            incoming.lock().put_record(reference, stored)?;
+            self.position = reference.end();
+            return Ok(());
+        }
+        self.put(reference.header().as_bytes())?;
+        self.put(stored)
     }
 
     /// Bytes written so far.
@@ -170,7 +188,7 @@ impl ImageWriter {
     pub fn reader(&self) -> Result<Option<FileSource>> {
         match &self.sink {
             Sink::File(file) => file.reader(),
-            Sink::Count => Ok(None),
+            Sink::Count | Sink::Store(_) => Ok(None),
         }
     }
 
@@ -212,9 +230,31 @@ impl ImageWriter {
             raw_len: record.raw_len,
             digest: record.digest,
         };
-        self.put(reference.header().as_bytes())?;
-        self.put(&record.encoded.stored)?;
+        self.put_stored(&reference, &record.encoded.stored)?;
         Ok(reference)
+    }
+
+    /// Writes `record` of a section as the block `part` of the store that it lies in already; its
+    /// bytes are not read. Only into a store.
+    ///
+    /// # Errors
+    /// `Io`, `Full` of index pages.
+    pub fn write_stored(
+        &mut self,
+        part: Part,
+        record: &RecordRef,
+        stream: u8,
+        item_count: u64,
+    ) -> Result<()> {
+        let reference = RecordRef {
+            offset: self.position,
+            ..*record
+        };
+        if let Sink::Store(incoming) = &mut self.sink {
+            incoming.lock().put_part(part);
+        }
+        self.position = reference.end();
+        self.add_to_section(reference, stream, item_count)
     }
 
     /// Writes a record of a section.
@@ -223,7 +263,6 @@ impl ImageWriter {
     /// `Io`, `Full`.
     pub fn write(&mut self, record: &Outgoing) -> Result<()> {
         let reference = self.append_record(record)?;
-        let key = (record.record_type, record.stream);
         if record.record_type == RecordType::Data {
             let is_raw = record.encoded.codec == Codec::None;
             let range = is_raw.then(|| reference.end() - reference.stored_len..reference.end());
@@ -232,10 +271,15 @@ impl ImageWriter {
                 .or_default()
                 .push(range);
         }
+        self.add_to_section(reference, record.stream, record.item_count)
+    }
+
+    fn add_to_section(&mut self, reference: RecordRef, stream: u8, item_count: u64) -> Result<()> {
+        let key = (reference.record_type, stream);
         let section = self.sections.entry(key).or_default();
         section.stored_len += HEADER_LEN as u64 + reference.stored_len;
         section.refs.push(reference);
-        section.items.push(record.item_count);
+        section.items.push(item_count);
         if section.refs.len() == REFS_PER_PAGE {
             self.write_index_page(key)?;
         }

@@ -62,6 +62,35 @@ impl Parts {
 
 /// Computes the digests of all `count` contents with `threads` threads.
 pub fn digest_all(image: &Image, count: u64, threads: usize) -> ContentDigests {
+    digest_some(image, count, threads, &|_| true)
+}
+
+/// The digests of the contents of `is_wanted`.
+///
+/// # Errors
+/// `Io`, `Corrupt`: the first error.
+pub fn digests_of(
+    image: &Image,
+    is_wanted: &[bool],
+    threads: usize,
+) -> Result<Vec<Option<Digest>>> {
+    let count = image.summary.content_count;
+    let results = digest_some(image, count, threads, &|id| {
+        let id = usize::try_from(id).unwrap_or(usize::MAX);
+        is_wanted.get(id).copied().unwrap_or(false)
+    });
+    match results.errors.into_iter().next() {
+        Some(error) => Err(error),
+        None => Ok(results.digests),
+    }
+}
+
+fn digest_some(
+    image: &Image,
+    count: u64,
+    threads: usize,
+    is_wanted: &(dyn Fn(u64) -> bool + Sync),
+) -> ContentDigests {
     let parts = Parts::new(count, threads);
     let results = Mutex::new(ContentDigests {
         digests: no_digests(count),
@@ -72,7 +101,7 @@ pub fn digest_all(image: &Image, count: u64, threads: usize) -> ContentDigests {
             let (parts, results) = (&parts, &results);
             scope.spawn(move || {
                 while let Some(contents) = parts.take(no) {
-                    check_some(image, contents, results);
+                    check_some(image, contents, is_wanted, results);
                 }
             });
         }
@@ -145,8 +174,14 @@ pub fn check_starts(image: &Image, count: u64) -> Result<()> {
     }
 }
 
-fn check_some(image: &Image, contents: Range<u64>, results: &Mutex<ContentDigests>) {
+fn check_some(
+    image: &Image,
+    contents: Range<u64>,
+    is_wanted: &dyn Fn(u64) -> bool,
+    results: &Mutex<ContentDigests>,
+) {
     let done: Vec<_> = contents
+        .filter(|&id| is_wanted(id))
         .map(|id| (id, content_digest(image, ContentId(id))))
         .collect();
     let mut results = results.lock();

@@ -116,6 +116,38 @@ impl Image {
         content_digests::digests(self, threads)
     }
 
+    /// The digests of the contents that `is_wanted` says, by number; `None` for the others.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`: the first error.
+    /// # Cost
+    /// Decodes those contents; 32 bytes of memory for each content.
+    pub fn content_digests_of(
+        &self,
+        is_wanted: &[bool],
+        threads: usize,
+    ) -> Result<Vec<Option<Digest>>> {
+        content_digests::digests_of(self, is_wanted, threads)
+    }
+
+    /// The contents that the recipes for content `id` read, if recipes make any of it.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn recipe_inputs_of(&self, id: ContentId) -> Result<Vec<ContentId>> {
+        let mut inputs = Vec::new();
+        content_digests::each_source(self, id, &mut |stream, mut range| {
+            while self.map.is_recipe_stream(stream) && range.start < range.end {
+                let found = self.map.recipe_at(range.start)?;
+                let recipe = found.recipe()?;
+                inputs.push(recipe.plain);
+                range.start = found.first.saturating_add(recipe.len);
+            }
+            Ok(())
+        })?;
+        Ok(inputs)
+    }
+
     /// The contents that recipes make, partly or entirely, in ascending order.
     ///
     /// # Errors

@@ -1,13 +1,15 @@
 //! Base images: the search for their files or for images of a store, and the streams that refer to
 //! them.
 
-use super::generations::{Generation, generations, list};
+use super::directory::open_directory;
+use super::generations::{Generation, generations, list, open_footer};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_format::directory::{Base, Directory};
 use weald_format::{Digest, Error, Result};
+use weald_io::ReadAt;
 use weald_store::disk::HostDisk;
 use weald_store::{Store, StoredImage};
 
@@ -18,6 +20,15 @@ const FILES_MAX: usize = 10_000;
 
 fn bad(rule: &'static str, what: String) -> Error {
     Error::corrupt("base image", 0, rule, what)
+}
+
+/// The base images that the last generation of the image in `source` lies on.
+///
+/// # Errors
+/// `Io`, `Unsupported`, `Corrupt`.
+pub fn bases_of(source: &dyn ReadAt) -> Result<Vec<Base>> {
+    let (superblock_digest, footer) = open_footer(source)?;
+    Ok(open_directory(source, &footer, &superblock_digest)?.bases)
 }
 
 /// Refuses base images below too many others.

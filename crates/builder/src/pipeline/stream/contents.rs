@@ -4,7 +4,7 @@ use super::{ContentStore, ProgressReporter, StreamBody, TreeSource};
 use crate::dedup::contents::{ContentSummary, ContentWriter};
 use crate::dedup::starting_images::OpenedImages;
 use crate::options::BuildOptions;
-use crate::pipeline::build::spool_dir;
+use crate::pipeline::destination::spool_dir;
 use crate::pipeline::plan::Plan;
 use crate::read::readers::WHOLE_LEN_MAX;
 use crate::scan::source::Layout;

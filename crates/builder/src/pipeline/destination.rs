@@ -1,0 +1,144 @@
+//! Where an image goes, and what it continues there.
+
+use crate::dedup::starting_images::OpenedImages;
+use crate::options::BuildOptions;
+use crate::write::image_writer::Sink;
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weald_format::store::Part;
+use weald_format::{Error, FileKind, Result};
+use weald_io::{OutputFile, ReadAt};
+use weald_store::Incoming;
+
+/// An image of a store that a new one continues.
+pub struct Continued {
+    /// Its bytes.
+    pub source: Arc<dyn ReadAt>,
+    /// Its bytes, part by part.
+    pub parts: Vec<Part>,
+    /// Its name in the store.
+    pub name: String,
+}
+
+/// A build into a store.
+pub struct Intake {
+    /// The image on its way.
+    pub incoming: Arc<Mutex<Incoming>>,
+    /// What it continues.
+    pub continued: Option<Continued>,
+    /// Where raw data wait.
+    pub spool_dir: PathBuf,
+}
+
+/// Where an image goes.
+pub enum Destination<'a> {
+    /// A file, which may be there.
+    File {
+        /// Its path.
+        target: &'a Path,
+        /// Whether it may be replaced.
+        overwrite: bool,
+    },
+    /// A store.
+    Store(&'a Intake),
+}
+
+impl Destination<'_> {
+    /// Opens what the new image continues or refers to.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`, `NotFound`, `Busy`, `Unsupported`, `Limit`, `Invalid`.
+    pub fn open_starting(&self, options: &BuildOptions, threads: usize) -> Result<OpenedImages> {
+        match self {
+            Self::File { target, overwrite } => {
+                let is_appended = is_appended(target, *overwrite, options)?;
+                OpenedImages::open(target, is_appended, options, threads)
+            }
+            Self::Store(intake) => match &intake.continued {
+                Some(continued) => {
+                    OpenedImages::continued(continued.source.clone(), options, threads)
+                }
+                None => Ok(OpenedImages::default()),
+            },
+        }
+    }
+
+    /// Opens it for writing, behind the `starting` image; and the inodes that the image must not
+    /// hold.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Invalid`.
+    pub fn open_sink(
+        &self,
+        starting: &OpenedImages,
+        options: &BuildOptions,
+    ) -> Result<(Sink, Vec<(u64, u64)>)> {
+        match self {
+            Self::File { target, .. } => {
+                let out = match starting.appended() {
+                    Some(image) => OutputFile::append(target, image.summary().image_len)?,
+                    None => OutputFile::create(target, options.target_kind)?,
+                };
+                let own = own_inodes(&out, target);
+                Ok((Sink::File(out), own))
+            }
+            Self::Store(intake) => {
+                let dir = weald_sys::stat_path(&intake.spool_dir);
+                let own = dir.map(|stat| (stat.dev, stat.ino)).into_iter().collect();
+                Ok((Sink::Store(intake.incoming.clone()), own))
+            }
+        }
+    }
+
+    /// Where raw data that must be seen again waits.
+    pub fn spool_dir(&self) -> PathBuf {
+        match self {
+            Self::File { target, .. } => spool_dir(target),
+            Self::Store(intake) => intake.spool_dir.clone(),
+        }
+    }
+
+    /// Whether a file that is there may be replaced.
+    pub const fn overwrites(&self) -> bool {
+        matches!(
+            self,
+            Self::File {
+                overwrite: true,
+                ..
+            }
+        )
+    }
+}
+
+/// Whether the build appends to an image at `target`.
+fn is_appended(target: &Path, overwrite: bool, options: &BuildOptions) -> Result<bool> {
+    let is_there = || target != Path::new("-") && weald_sys::stat_path(target).is_ok();
+    match options.append && is_there() {
+        true => Ok(true),
+        false if options.at.is_some() => Err(Error::not_found(format!(
+            "{}: --at adds to an image, but there is none: use --append without --at to create it",
+            target.display()
+        ))),
+        false if overwrite => Ok(false),
+        false => weald_io::refuse_existing(target).map(|()| false),
+    }
+}
+
+/// Directory of the spools: that of the image, because its file system has room for data of this
+/// size if any has.
+pub fn spool_dir(target: &Path) -> std::path::PathBuf {
+    match target.parent() {
+        Some(dir) if target != Path::new("-") && dir != Path::new("") => dir.to_owned(),
+        _ if target == Path::new("-") => std::env::temp_dir(),
+        _ => ".".into(),
+    }
+}
+
+/// Inodes that the image must not contain: its own file and the one that it replaces.
+fn own_inodes(out: &OutputFile, target: &Path) -> Vec<(u64, u64)> {
+    let old = weald_sys::stat_path(target).ok();
+    let old = old.filter(|stat| stat.kind == FileKind::Regular);
+    let old = old.map(|stat| (stat.dev, stat.ino));
+    out.regular_inode().into_iter().chain(old).collect()
+}

@@ -1,0 +1,186 @@
+//! Builds images straight into a store.
+//!
+//! The new image continues one that the store has: files that are there are not stored again, and
+//! parts of new files that are there neither. It becomes an image of its own, with the blocks of the
+//! other one that it uses and no others.
+
+mod reencode;
+mod trim;
+mod used_blocks;
+
+use crate::dedup::starting_images::takes_more;
+use crate::options::BuildOptions;
+use crate::pipeline::build::build_tree;
+use crate::pipeline::destination::{Continued, Destination, Intake};
+use crate::progress::{Report, Watch};
+use crate::scan::{scan, scan_image};
+use crate::write::image_writer::Sealed;
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+use trim::trim;
+use weald_format::{Error, ErrorKind, Result};
+use weald_image::{Image, OpenOptions};
+use weald_io::ReadAt;
+use weald_store::{Imported, Incoming, Store, StoreWriter, StoredImage};
+
+pub use reencode::{ReencodeOptions, Reencoded, reencode};
+
+/// What an image of a store is built from.
+#[derive(Clone, Copy)]
+pub enum StoreSource<'a> {
+    /// A directory.
+    Directory(&'a Path),
+    /// An image.
+    Image(&'a Arc<Image>),
+}
+
+/// Where and how an image is added.
+#[derive(Debug)]
+pub struct StoreTarget<'a> {
+    /// The store.
+    pub writer: StoreWriter,
+    /// Directory of the store; raw data that must be seen again waits there.
+    pub dir: &'a Path,
+    /// Name of the new image.
+    pub name: &'a str,
+    /// Image of the store that the new one resembles; `None` chooses by name.
+    pub like: Option<&'a str>,
+}
+
+/// What was added.
+#[derive(Debug)]
+pub struct Added {
+    /// The build.
+    pub report: Report,
+    /// What it means for the store.
+    pub imported: Imported,
+    /// The image that the new one continues.
+    pub like: Option<String>,
+}
+
+/// Builds an image of `source` into a store.
+///
+/// # Errors
+/// As [`crate::build_image`]; `Busy` where the name is taken; `NotFound` where `like` names no
+/// image; `Unsupported` where new data cannot follow it.
+/// # Cost
+/// As [`crate::build_image`] with `append`: one pass over the source, and the continued image is
+/// decoded.
+pub fn build_into_store(
+    source: StoreSource<'_>,
+    target: StoreTarget<'_>,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+) -> Result<Added> {
+    if options.append || options.at.is_some() || !options.bases.is_empty() {
+        let what = "an image of a store is never appended to, and lies on no base image";
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
+    let store = target.writer.store().clone();
+    let incoming = Incoming::new(target.writer, target.name)?;
+    let intake = Intake {
+        incoming: Arc::new(Mutex::new(incoming)),
+        continued: continued(&store, target.name, target.like)?,
+        spool_dir: target.dir.to_owned(),
+    };
+    if let Some(continued) = &intake.continued {
+        let parts = continued.parts.clone();
+        intake.incoming.lock().begin_with(parts);
+    }
+    let destination = Destination::Store(&intake);
+    let report = match source {
+        StoreSource::Directory(dir) => {
+            build_tree(&destination, options, watch, &|options, _, watch| {
+                scan(dir, options, watch)
+            })?
+        }
+        StoreSource::Image(image) => {
+            build_tree(&destination, options, watch, &|options, _, watch| {
+                scan_image(image, options, watch)
+            })?
+        }
+    };
+    finish(intake, report)
+}
+
+/// Makes the image that was built one of the store.
+fn finish(intake: Intake, mut report: Report) -> Result<Added> {
+    let Intake {
+        incoming,
+        continued,
+        ..
+    } = intake;
+    if let Some(continued) = &continued {
+        if report.appended_len == Some(0) {
+            // It is the same tree: the same image.
+            incoming.lock().begin_with(continued.parts.clone());
+        } else {
+            let sealed = without_unused(&incoming)?;
+            (report.image_digest, report.image_len) = (sealed.image_digest, sealed.image_len);
+        }
+    }
+    (report.appended_len, report.generation) = (None, 1);
+    let imported = incoming
+        .lock()
+        .publish(report.image_digest, report.tree_digest)?;
+    Ok(Added {
+        report,
+        imported,
+        like: continued.map(|continued| continued.name),
+    })
+}
+
+fn without_unused(incoming: &Arc<Mutex<Incoming>>) -> Result<Sealed> {
+    let (bytes, map) = incoming.lock().read_back()?;
+    let image = Image::open(Arc::new(bytes), &OpenOptions::default())?;
+    trim(&image, &map, incoming)
+}
+
+/// The image of `store` that one called `name` continues: `like`, else the one with the most
+/// similar name, and of several the newest.
+fn continued(store: &Store, name: &str, like: Option<&str>) -> Result<Option<Continued>> {
+    let chosen = match like {
+        Some(like) => Some(like.to_owned()),
+        None => most_similar(store, name)?,
+    };
+    let Some(chosen) = chosen else {
+        return Ok(None);
+    };
+    let parts = store.map(&chosen)?.parts;
+    let source: Arc<dyn ReadAt> = Arc::new(StoredImage::open(store.clone(), &chosen)?);
+    let opened = Image::open(source.clone(), &OpenOptions::default());
+    let can_continue = |image: &Image| takes_more(image) && image.directory().bases.is_empty();
+    match (opened, like) {
+        (Ok(image), _) if can_continue(&image) => Ok(Some(Continued {
+            source,
+            parts,
+            name: chosen,
+        })),
+        (Err(error), _) => Err(error.context(chosen)),
+        (Ok(_), None) => Ok(None),
+        (Ok(_), Some(like)) => {
+            let what = format!("{like}: its streams are not those that new data can follow");
+            Err(Error::new(ErrorKind::Unsupported, what))
+        }
+    }
+}
+
+fn most_similar(store: &Store, name: &str) -> Result<Option<String>> {
+    let common_len = |other: &str| {
+        let pairs = name.bytes().zip(other.bytes());
+        pairs.take_while(|(a, b)| a == b).count()
+    };
+    let names = store.names()?;
+    let most = names.iter().map(|other| common_len(other)).max();
+    let mut newest: Option<(u64, String)> = None;
+    for other in names {
+        if Some(common_len(&other)) == most {
+            let id = store.map(&other)?.image_id;
+            if newest.as_ref().is_none_or(|(known, _)| *known < id) {
+                newest = Some((id, other));
+            }
+        }
+    }
+    Ok(newest.map(|(_, name)| name))
+}

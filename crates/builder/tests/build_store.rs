@@ -1,0 +1,320 @@
+//! Images built straight into a store: each is its own tree, shares what the store has, and keeps
+//! nothing that its tree does not use.
+
+mod build_support;
+
+use build_support::*;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weald_builder::{
+    Added, BuildOptions, ReencodeOptions, Reencoded, Silent, StoreSource, StoreTarget,
+    build_into_store, reencode,
+};
+use weald_format::ErrorKind;
+use weald_image::{Image, OpenOptions};
+use weald_io::ReadAt;
+use weald_store::disk::HostDisk;
+use weald_store::{CollectOptions, Store, StoreWriter, StoredImage, WriteOptions};
+
+fn options() -> BuildOptions {
+    let mut options = BuildOptions {
+        block_len: 64 << 10,
+        memory_len: 192 << 20,
+        ..quick()
+    };
+    options.categories.deflate = true;
+    options
+}
+
+struct Shelf {
+    dir: PathBuf,
+    store: Store,
+}
+
+impl Shelf {
+    fn new(dir: PathBuf) -> Self {
+        let disk = Arc::new(HostDisk::new(&dir));
+        let store = Store::create(disk, [7; 16], 1 << 20).unwrap();
+        Self { dir, store }
+    }
+
+    /// A process that another test starts holds the lock that was just released until it executes
+    /// its program, so that this waits.
+    fn writer(&self) -> StoreWriter {
+        let begin = Instant::now();
+        loop {
+            match self.store.write(WriteOptions::new("the test")) {
+                Err(error) if error.kind() == ErrorKind::Busy => {
+                    assert!(begin.elapsed() < Duration::from_secs(60), "{error}");
+                    std::thread::yield_now();
+                }
+                writer => return writer.unwrap(),
+            }
+        }
+    }
+
+    fn try_add(
+        &self,
+        source: &Path,
+        name: &str,
+        like: Option<&str>,
+    ) -> weald_format::Result<Added> {
+        let target = StoreTarget {
+            writer: self.writer(),
+            dir: &self.dir,
+            name,
+            like,
+        };
+        let watch = Meddler::new(|_| ());
+        let source = StoreSource::Directory(source);
+        let added = build_into_store(source, target, &options(), &watch)?;
+        assert_eq!(watch.lines(), Vec::<String>::new());
+        Ok(added)
+    }
+
+    fn add(&self, source: &Path, name: &str) -> Added {
+        self.try_add(source, name, None).unwrap()
+    }
+
+    /// Writes the image as a file.
+    fn export(&self, name: &str) -> PathBuf {
+        let image = StoredImage::open(self.store.clone(), name).unwrap();
+        let mut bytes = vec![0; image.len() as usize];
+        image.read_exact_at(&mut bytes, 0).unwrap();
+        let path = self.dir.with_extension(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn is_clean(&self) -> bool {
+        let checked = self.writer().check(true, &mut |_| {}).unwrap();
+        assert!(checked.findings.is_empty(), "{:?}", checked.findings);
+        true
+    }
+
+    fn reencode(&self) -> Reencoded {
+        let options = ReencodeOptions::default();
+        reencode(self.writer(), &options, &Silent).unwrap().1
+    }
+
+    fn segments_len(&self) -> u64 {
+        self.store.info().unwrap().0.segments_len
+    }
+
+    fn collect(&self) {
+        let mut writer = self.writer();
+        let go_on = &mut |_: &_| std::ops::ControlFlow::Continue(());
+        writer.collect(&CollectOptions::default(), go_on).unwrap();
+    }
+}
+
+/// Changes of a tree of all kinds of files, version by version.
+const CHANGES: [&str; 4] = [
+    "cp -a d e; mv d/text3 moved; echo more >> d/text4; rm hard; ln d/text5 hard2; chmod 700 \
+     d/text6; touch -d @5 d/text7",
+    "gzip -1 -c d/text9 d/text8 moved > new.gz; gzip -c /bin/ls > ls.gz; chown 7:8 e; \
+     setfattr -n user.x -v y e/text1
+     cp -a moved d/text3; head -c 200000 /dev/urandom > noise2; cat noise noise2 d/text1 > \
+      long; chmod 711 .",
+    "rm -r d; rm -f noise* ls.gz",
+    "gzip -c /bin/ls > ls.gz; head -c 300000 /dev/urandom > noise3; cp -a e d",
+];
+
+/// Would catch: contents, blocks or metadata taken for those of another version; a block that is
+/// needed replaced by zeros; anything that depends on another image of the store.
+#[test]
+fn every_version_is_an_image_of_its_own() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let shelf = Shelf::new(scratch.path().join("store"));
+    make_all_kinds(&source);
+    let mut copies = Vec::new();
+    for number in 0..=CHANGES.len() {
+        if let Some(change) = number.checked_sub(1).and_then(|no| CHANGES.get(no)) {
+            shell(&source, change);
+        }
+        let name = format!("v{number}");
+        let added = shelf.add(&source, &name);
+        let like = number.checked_sub(1).map(|before| format!("v{before}"));
+        assert_eq!(added.like, like);
+        assert_eq!(added.report.generation, 1);
+        let anew = scratch.path().join("anew");
+        let built = build(&source, &anew, &options());
+        assert_eq!(built.tree_digest, added.report.tree_digest);
+        let copy = scratch.path().join(format!("copy{number}"));
+        shell(
+            scratch.path().as_path(),
+            &format!("cp -a --sparse=always source copy{number}"),
+        );
+        copies.push((name, copy, added.report.image_digest));
+    }
+    let assert_all = |range: std::ops::Range<usize>| {
+        for (name, copy, digest) in &copies[range] {
+            let file = shelf.export(name);
+            // Every content decodes, every digest is right, used or not.
+            assert_eq!(open_checked(&file).summary().image_digest, *digest);
+            let found = differences(&open_checked(&file), copy);
+            assert!(found.is_empty(), "{name}: {found:#?}");
+        }
+    };
+    assert_all(0..copies.len());
+    assert!(shelf.is_clean());
+    // The images that are left need nothing of those that go.
+    for name in ["v0", "v1", "v2"] {
+        shelf.writer().remove(name, false).unwrap();
+        shelf.collect();
+        assert!(shelf.is_clean());
+    }
+    assert_all(3..copies.len());
+}
+
+/// Would catch: a version that stores again what the one before has, and one that keeps what only
+/// the one before needs.
+#[test]
+fn a_version_takes_what_is_new_in_it_and_keeps_no_more() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let shelf = Shelf::new(scratch.path().join("store"));
+    for no in 0..40 {
+        fs::write(source.join(format!("file{no}")), noise(no, 200_000)).unwrap();
+    }
+    let first = shelf.add(&source, "first");
+    assert!(first.imported.new_len > 8_000_000);
+    // Half of the files go; of one, the middle is new.
+    for no in 20..40 {
+        fs::remove_file(source.join(format!("file{no}"))).unwrap();
+    }
+    let mut changed = noise(3, 200_000);
+    changed[100_000..110_000].copy_from_slice(&noise(99, 10_000));
+    fs::write(source.join("file3"), changed).unwrap();
+    let second = shelf.add(&source, "second");
+    let new_len = second.imported.new_len;
+    assert!(new_len < 60_000, "{new_len} bytes for 10,000 new ones");
+    let image_len = second.imported.image_len;
+    assert!((4_000_000..4_600_000).contains(&image_len), "{image_len}");
+    // The same tree again is the same image.
+    let third = shelf.add(&source, "third");
+    assert_eq!(third.report.image_digest, second.report.image_digest);
+    assert_eq!(third.imported.new_len, 0);
+    shelf.writer().remove("first", false).unwrap();
+    shelf.collect();
+    let (info, _) = shelf.store.info().unwrap();
+    assert!(info.segments_len < 5_500_000, "{}", info.segments_len);
+    assert!(shelf.is_clean());
+    assert_same(&shelf.export("second"), &source);
+}
+
+/// Would catch: a name that is found to be taken only after the build, an image that is listed
+/// although its build failed, and a store that takes itself in.
+#[test]
+fn what_cannot_be_added_changes_nothing() {
+    let scratch = Scratch::tmpfs("256m");
+    let source = scratch.dir("source");
+    make_all_kinds(&source);
+    let shelf = Shelf::new(source.join("inside"));
+    let added = shelf.add(&source, "one");
+    let stored = StoredImage::open(shelf.store.clone(), "one").unwrap();
+    let image = Image::open(Arc::new(stored), &OpenOptions::default()).unwrap();
+    assert!(
+        at(&image, "inside").is_none(),
+        "the store is in its own image"
+    );
+    let refused = |name: &str, like: Option<&str>, kind: ErrorKind| {
+        let error = shelf.try_add(&source, name, like).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert_eq!(shelf.store.names().unwrap(), ["one"]);
+    };
+    refused("one", None, ErrorKind::Busy);
+    refused("../two", None, ErrorKind::Invalid);
+    refused("two", Some("none"), ErrorKind::NotFound);
+    let missing = shelf.try_add(&source.join("missing"), "two", None);
+    assert!(missing.is_err());
+    assert_eq!(shelf.store.names().unwrap(), ["one"]);
+    assert!(shelf.is_clean());
+    let from_image = build_into_store(
+        StoreSource::Image(&Arc::new(image)),
+        StoreTarget {
+            writer: shelf.writer(),
+            dir: &shelf.dir,
+            name: "two",
+            like: Some("one"),
+        },
+        &options(),
+        &Meddler::new(|_| ()),
+    );
+    let report = from_image.unwrap().report;
+    assert_eq!(report.tree_digest, added.report.tree_digest);
+}
+
+/// A store with versions `a` and `b` of one tree of incompressible files in few blocks, where `b`
+/// has one file of four of `a`, spread over all blocks.
+fn thinned_out(scratch: &Scratch) -> (Shelf, PathBuf) {
+    let source = scratch.dir("source");
+    let shelf = Shelf::new(scratch.path().join("store"));
+    for no in 0..300 {
+        fs::write(source.join(format!("file{no:03}")), text(no, 16_000)).unwrap();
+    }
+    shelf.add(&source, "a");
+    for no in (0..300).filter(|no| no % 4 != 0) {
+        fs::remove_file(source.join(format!("file{no:03}"))).unwrap();
+    }
+    shelf.add(&source, "b");
+    (shelf, source)
+}
+
+/// Would catch: blocks that live for a small part of them, a part that is lost, a block changed
+/// that another image has in use, and an index that leads to the old blocks.
+#[test]
+fn of_blocks_that_are_used_in_part_the_rest_goes() {
+    let scratch = Scratch::tmpfs("256m");
+    let (shelf, source) = thinned_out(&scratch);
+    let b_digest = open_checked(&shelf.export("b")).summary().tree_digest;
+    // As long as `a` is there, all is used.
+    assert_eq!(shelf.reencode().block_count, 0);
+    shelf.writer().remove("a", false).unwrap();
+    shelf.collect();
+    let before = shelf.segments_len();
+    // An image that somebody reads stays as it is.
+    let reader = StoredImage::open(shelf.store.clone(), "b").unwrap();
+    let done = shelf.reencode();
+    assert_eq!((done.block_count, done.skipped_count), (0, 1));
+    drop(reader);
+    let done = shelf.reencode();
+    assert!(done.block_count > 0 && done.image_count == 1, "{done:?}");
+    shelf.collect();
+    let after = shelf.segments_len();
+    assert!(after < before / 2, "{before} bytes before, {after} after");
+    assert!(shelf.is_clean());
+    let file = shelf.export("b");
+    assert_eq!(open_checked(&file).summary().tree_digest, b_digest);
+    assert_same(&file, &source);
+    // Once is enough.
+    assert_eq!(shelf.reencode().block_count, 0);
+    // What is new can follow.
+    fs::write(source.join("new"), text(999, 50_000)).unwrap();
+    shelf.add(&source, "c");
+    assert_same(&shelf.export("c"), &source);
+}
+
+/// Would catch: blocks that two images have encoded twice, and what one of them uses lost.
+#[test]
+fn a_block_of_two_images_stays_one() {
+    let scratch = Scratch::tmpfs("256m");
+    let (shelf, source) = thinned_out(&scratch);
+    let copy = scratch.path().join("copy");
+    shell(&scratch.path(), "cp -a source copy");
+    fs::remove_file(source.join("file004")).unwrap();
+    shelf.add(&source, "c");
+    shelf.writer().remove("a", false).unwrap();
+    let done = shelf.reencode();
+    assert_eq!(done.image_count, 2, "{done:?}");
+    shelf.collect();
+    let (info, images) = shelf.store.info().unwrap();
+    assert!(shelf.is_clean());
+    assert_same(&shelf.export("b"), &copy);
+    assert_same(&shelf.export("c"), &source);
+    let own: u64 = images.iter().map(|image| image.own_len).sum();
+    assert!(own < info.live_len / 4, "{own} of {} bytes", info.live_len);
+}
