@@ -14,6 +14,7 @@ mod json;
 mod messages;
 mod open;
 mod output;
+mod pack;
 mod parse;
 mod printf;
 mod progress;

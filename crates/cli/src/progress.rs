@@ -1,7 +1,7 @@
 //! How a build or an extraction is shown while it runs: a bar on a terminal, lines elsewhere.
 
-use crate::commands::build::ProgressWord;
 use crate::messages;
+use crate::pack::ProgressWord;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,33 +1,26 @@
 //! `weald build`: a directory becomes an image.
 
-use crate::commands::{exit_code, interrupt_flag};
+use crate::commands::exit_code;
 use crate::foreign;
 use crate::help::Help;
 use crate::json::Object;
 use crate::open::refuse_stored_target;
 use crate::output::Output;
-use crate::parse;
-use crate::progress::{Display, bytes, count};
-use crate::rules::RuleArgs;
-use crate::shape::{
-    self, ATTRIBUTES, AttributeArgs, COMPRESSION, CodecArgs, INPUT, KEEP, LayoutArgs, OUTPUT,
-    RESOURCES,
-};
+use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
+use crate::progress::{bytes, count};
+use crate::shape::{INPUT, KEEP, OUTPUT};
 use anyhow::bail;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_builder::filter::{Filter, Verdict};
-use weald_builder::script::{Script, ScriptLimits};
-use weald_builder::{AddAt, BuildOptions, MtimeRule, Report, TargetKind, Watch, build_image};
+use weald_builder::{AddAt, BuildOptions, Report, TargetKind, Watch, build_image};
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::ImageStart;
-use weald_ingest::{Format, Source, build_from_stream};
+use weald_ingest::build_from_stream;
 use weald_vfs::shown;
 
 /// Sections of the help.
@@ -128,25 +121,8 @@ pub struct BuildArgs {
     /// Image file to write
     #[arg(value_hint = ValueHint::FilePath)]
     image: PathBuf,
-    /// Format of the input stream (default: detected from its first bytes)
-    #[arg(
-        long,
-        value_enum,
-        value_name = "FORMAT",
-        conflicts_with = "explain_filter",
-        help_heading = INPUT
-    )]
-    from: Option<FormatWord>,
-    /// Directory with the contents of the files that an mtree description names
-    #[arg(
-        long,
-        value_name = "DIR",
-        value_hint = ValueHint::DirPath,
-        conflicts_with = "explain_filter",
-        hide_short_help = true,
-        help_heading = INPUT
-    )]
-    contents_root: Option<PathBuf>,
+    #[command(flatten)]
+    input: InputArgs,
     /// Refer to data in this image instead of storing it again; repeatable. Readers look for the
     /// base image beside the new one and in --base-dir
     #[arg(
@@ -157,79 +133,17 @@ pub struct BuildArgs {
     )]
     base: Vec<PathBuf>,
     #[command(flatten)]
-    rules: RuleArgs,
-    /// Lua script: its function filter(entry) decides about entries that the rules keep, its
-    /// function order(entries) sets the order of contents
-    #[arg(
-        long,
-        value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        hide_short_help = true,
-        help_heading = KEEP
-    )]
-    script: Option<PathBuf>,
-    /// Time that all calls of the script may take together; then the build ends
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 300,
-        value_parser = clap::value_parser!(u64).range(1..),
-        requires = "script",
-        hide_short_help = true,
-        help_heading = KEEP
-    )]
-    script_timeout: u64,
+    pack: PackArgs,
     /// Show which rule decides about this path of the source, and build nothing
     #[arg(
         long,
+        conflicts_with_all = ["from", "contents_root"],
         value_name = "PATH",
         value_hint = ValueHint::AnyPath,
         hide_short_help = true,
         help_heading = KEEP
     )]
     explain_filter: Option<PathBuf>,
-    /// Stay on the file system of the source
-    #[arg(short = 'x', long, hide_short_help = true, help_heading = KEEP)]
-    one_file_system: bool,
-    /// Compression level from 0 (fastest) to 9 (smallest): sets codec, block size, shortest repeat
-    /// and memory unless other options set them
-    #[arg(
-        short,
-        long,
-        value_name = "LEVEL",
-        default_value_t = BuildOptions::LEVEL_DEFAULT,
-        help_heading = COMPRESSION
-    )]
-    level: u8,
-    #[command(flatten)]
-    codec: CodecArgs,
-    /// Uncompressed bytes in a block, 4K to 64M (default: set by the level, 4M at level 7). Larger
-    /// blocks compress better, smaller blocks read faster at random. Blocks of uncompressed data
-    /// have at most 512K
-    #[arg(
-        long,
-        value_name = "SIZE",
-        value_parser = parse::size,
-        hide_short_help = true,
-        help_heading = COMPRESSION
-    )]
-    block_size: Option<u64>,
-    #[command(flatten)]
-    layout: LayoutArgs,
-    #[command(flatten)]
-    attributes: AttributeArgs,
-    /// Store access times (default: not stored)
-    #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
-    keep_atime: bool,
-    /// Store inode change times (default: not stored)
-    #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
-    keep_ctime: bool,
-    /// Store birth times (default: not stored)
-    #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
-    keep_btime: bool,
-    /// Do not store extended attributes: ACLs, capabilities, labels
-    #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
-    no_xattrs: bool,
     /// Replace the image if it exists
     #[arg(short, long, help_heading = OUTPUT)]
     force: bool,
@@ -258,69 +172,10 @@ pub struct BuildArgs {
     /// Let the next generation lack more than half of the names in the image
     #[arg(long, requires = "append", hide_short_help = true, help_heading = OUTPUT)]
     allow_removal: bool,
-    /// Print nothing but problems
-    #[arg(short, long, help_heading = OUTPUT)]
-    quiet: bool,
-    /// How to show progress on standard error
-    #[arg(
-        long,
-        value_enum,
-        default_value = "auto",
-        conflicts_with = "quiet",
-        hide_short_help = true,
-        help_heading = OUTPUT
-    )]
-    progress: ProgressWord,
-    /// Print the summary as one JSON object
-    #[arg(long, hide_short_help = true, help_heading = OUTPUT)]
-    json: bool,
-    /// Number of threads, 0 for one per CPU
-    #[arg(
-        short,
-        long,
-        value_name = "COUNT",
-        default_value_t = 0,
-        help_heading = RESOURCES
-    )]
-    threads: usize,
-    /// Memory limit (default: set by the level: 512M, 1G at level 8, 1280M at level 9; raised if
-    /// other options need more)
-    #[arg(
-        short,
-        long,
-        value_name = "SIZE",
-        value_parser = parse::size,
-        help_heading = RESOURCES
-    )]
-    memory: Option<u64>,
-}
-
-/// Format of the input.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-enum FormatWord {
-    /// Detect tar and mtree from the first bytes
-    Auto,
-    /// A tar archive: v7, ustar, GNU or pax
-    Tar,
-    /// Paths that end in zero bytes, as find -print0 writes them
-    Listing,
-    /// Paths, one per line
-    Lines,
-    /// An mtree(5) description; contents come from --contents-root
-    Mtree,
-}
-
-/// How progress is shown.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProgressWord {
-    /// A bar on a terminal, lines otherwise
-    Auto,
-    /// A bar
-    Bar,
-    /// One line every five seconds
-    Lines,
-    /// No progress
-    None,
+    #[command(flatten)]
+    display: DisplayArgs,
+    #[command(flatten)]
+    resources: ResourceArgs,
 }
 
 /// Runs the command.
@@ -332,12 +187,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     refuse_stored_target(&args.image)?;
     weald_sys::check_preload()?;
     weald_sys::want_large_pages();
-    let progress = if args.quiet {
-        ProgressWord::None
-    } else {
-        args.progress
-    };
-    let display = Display::new(progress, interrupt_flag()?);
+    let display = args.display.display()?;
     let start = Instant::now();
     let built = build(args, &options, &display);
     display.finish();
@@ -347,9 +197,9 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
         Ok(report) => report,
     };
     let mut output = Output::new();
-    if args.json {
+    if args.display.json {
         output.json(&json(&report, start.elapsed()).into())?;
-    } else if !args.quiet {
+    } else if !args.display.quiet {
         output.text(&summary(&report, start.elapsed()))?;
     }
     output.finish()?;
@@ -369,61 +219,16 @@ fn explain_inputs(args: &BuildArgs, error: Error) -> anyhow::Error {
 
 fn build(args: &BuildArgs, options: &BuildOptions, watch: &dyn Watch) -> Result<Report> {
     let (source, target) = (&args.source, &args.image);
-    let is_standard = source == Path::new("-");
-    let Some(word) = args.from.or(is_standard.then_some(FormatWord::Auto)) else {
-        if args.contents_root.is_some() {
-            return Err(Error::invalid(
-                "--contents-root is for mtree descriptions, and the source is a directory: \
-                 leave it out",
-            ));
+    match args.input.stream(source)? {
+        None => build_image(source, target, args.force, options, watch),
+        Some((stream, format)) => {
+            build_from_stream(stream, format, target, args.force, options, watch)
         }
-        return build_image(source, target, args.force, options, watch);
-    };
-    if args.contents_root.is_some() && word != FormatWord::Mtree {
-        let what = "--contents-root is for mtree descriptions: add --from mtree, or leave it out";
-        return Err(Error::invalid(what));
     }
-    let stream: Source = match is_standard {
-        true => Box::new(std::io::stdin()),
-        false => {
-            let file = File::open(source);
-            Box::new(file.map_err(|e| Error::io(source.display().to_string(), e))?)
-        }
-    };
-    let format = match word {
-        FormatWord::Auto => Format::Auto,
-        FormatWord::Tar => Format::Tar,
-        FormatWord::Listing => Format::Listing,
-        FormatWord::Lines => Format::Lines,
-        FormatWord::Mtree => Format::Mtree {
-            contents: args.contents_root.clone(),
-        },
-    };
-    build_from_stream(stream, format, target, args.force, options, watch)
 }
 
 fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
-    let mut options = BuildOptions::level(args.level)?;
-    shape::apply(&args.codec, &args.layout, &mut options)?;
-    options.block_len = args.block_size.unwrap_or(options.block_len);
-    options.threads = args.threads;
-    set_memory(&mut options, args.memory);
-    options.filter = args.rules.filter()?;
-    if let Some(path) = &args.script {
-        // A quarter of the budget: an entry that is put in order takes about 400 bytes.
-        let limits = ScriptLimits {
-            memory_len: options.memory_len / 4,
-            time: Duration::from_secs(args.script_timeout),
-        };
-        options.script = Some(Arc::new(Script::load(path, &limits)?));
-    }
-    options.mtime = mtime_of_environment()?;
-    args.attributes.apply(&mut options);
-    options.keep_atime = args.keep_atime;
-    options.keep_ctime = args.keep_ctime;
-    options.keep_btime = args.keep_btime;
-    options.keep_xattrs = !args.no_xattrs;
-    options.one_file_system = args.one_file_system;
+    let mut options = args.pack.options(&args.resources)?;
     options.append = args.append;
     options.at = match &args.at {
         Some(path) => Some(AddAt::new(path.as_bytes(), weald_sys::effective_ids())?),
@@ -434,20 +239,6 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     options.bases.clone_from(&args.base);
     options.validate()?;
     Ok(options)
-}
-
-/// Sets the limit that was asked for; without one, it may rise to half of the machine's memory.
-pub fn set_memory(options: &mut BuildOptions, asked: Option<u64>) {
-    match asked {
-        Some(len) => options.memory_len = len,
-        None => options.memory_len_max = memory_len_max(),
-    }
-}
-
-/// How far the limit of memory rises without `-m`: half of what the machine, or the control group,
-/// has.
-pub fn memory_len_max() -> u64 {
-    weald_sys::memory_len() / 2
 }
 
 /// What `--output-device` says of the target.
@@ -494,21 +285,6 @@ fn explain(args: &BuildArgs, filter: &Filter, path: &Path) -> anyhow::Result<Exi
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// `SOURCE_DATE_EPOCH`, if it is set, clamps.
-///
-/// Source: <https://reproducible-builds.org/specs/source-date-epoch/>, "should … exit with a
-/// non-zero error code" if malformed.
-fn mtime_of_environment() -> anyhow::Result<MtimeRule> {
-    let Some(value) = std::env::var_os("SOURCE_DATE_EPOCH") else {
-        return Ok(MtimeRule::Keep);
-    };
-    let seconds = value.to_str().and_then(|text| text.parse().ok());
-    match seconds {
-        Some(seconds) => Ok(MtimeRule::Clamp(seconds)),
-        None => bail!("SOURCE_DATE_EPOCH: expected seconds since 1970, found {value:?}"),
-    }
 }
 
 /// What share `part` has of `whole`, as text; nothing has no shares.

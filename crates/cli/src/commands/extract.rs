@@ -1,8 +1,8 @@
 //! `weald extract`: an image becomes a tree again.
 
-use crate::commands::build::ProgressWord;
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{ImageArgs, thread_count};
+use crate::pack::ProgressWord;
 use crate::progress::Display;
 use crate::{commands::exit_code, messages, parse};
 use clap::{Args, ValueHint};

@@ -5,13 +5,14 @@ mod source;
 mod stream;
 mod ticker;
 
-use crate::commands::build::{ProgressWord, summary};
+use crate::commands::build::summary;
 use crate::commands::{exit_code, interrupt_flag};
 use crate::help::Help;
 use crate::json::Object;
 use crate::messages;
 use crate::open::refuse_stored_target;
 use crate::output::Output;
+use crate::pack::ProgressWord;
 use crate::parse;
 use crate::progress::{Display, bytes, count};
 use anyhow::{Context, anyhow, bail};

@@ -1,17 +1,16 @@
 //! `weald rewrite`: the same tree with other codecs and blocks, or packed anew.
 
-use super::build::{ProgressWord, memory_len_max, set_memory, target_kind};
-use super::{exit_code, interrupt_flag};
+use super::build::target_kind;
+use super::exit_code;
 use crate::help::Help;
 use crate::json::Object;
 use crate::open::{ImageArgs, refuse_stored_target, thread_count};
 use crate::output::Output;
+use crate::pack::{DisplayArgs, ResourceArgs, memory_len_max, set_memory};
 use crate::parse;
-use crate::progress::{Display, bytes};
+use crate::progress::bytes;
 use crate::rules::RuleArgs;
-use crate::shape::{
-    self, AttributeArgs, COMPRESSION, CodecArgs, LAYOUT, LayoutArgs, OUTPUT, RESOURCES,
-};
+use crate::shape::{self, AttributeArgs, COMPRESSION, CodecArgs, LAYOUT, LayoutArgs, OUTPUT};
 use anyhow::bail;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
@@ -107,39 +106,10 @@ pub struct RewriteArgs {
     /// Write to TARGET itself, a device or a named pipe, never through a symlink
     #[arg(long, help_heading = OUTPUT)]
     output_device: bool,
-    /// Print nothing but problems
-    #[arg(short, long, help_heading = OUTPUT)]
-    quiet: bool,
-    /// How to show progress on standard error
-    #[arg(
-        long,
-        value_enum,
-        default_value = "auto",
-        conflicts_with = "quiet",
-        help_heading = OUTPUT
-    )]
-    progress: ProgressWord,
-    /// Print the summary as one JSON object
-    #[arg(long, help_heading = OUTPUT)]
-    json: bool,
-    /// Number of threads, 0 for one per CPU
-    #[arg(
-        short,
-        long,
-        value_name = "COUNT",
-        default_value_t = 0,
-        help_heading = RESOURCES
-    )]
-    threads: usize,
-    /// Memory limit (default: that of the level, as for build)
-    #[arg(
-        short,
-        long,
-        value_name = "SIZE",
-        value_parser = parse::size,
-        help_heading = RESOURCES
-    )]
-    memory: Option<u64>,
+    #[command(flatten)]
+    display: DisplayArgs,
+    #[command(flatten)]
+    resources: ResourceArgs,
 }
 
 /// Runs the command.
@@ -149,16 +119,9 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
     let filter = args.rules.filter()?;
     let is_packed_anew =
         args.repack || args.layout.is_given() || args.attributes.is_given() || !filter.is_empty();
-    let display = |args: &RewriteArgs| -> anyhow::Result<Display> {
-        let progress = match args.quiet {
-            true => ProgressWord::None,
-            false => args.progress,
-        };
-        Ok(Display::new(progress, interrupt_flag()?))
-    };
     let rewritten = match is_packed_anew {
         true => {
-            let thread_count = thread_count(args.threads);
+            let thread_count = thread_count(args.resources.threads);
             let mut options = pack_options(args, filter)?;
             // What the reader keeps is part of the budget.
             let mut source = args.image.clone();
@@ -167,7 +130,7 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
             options.memory_len = options.memory_len.saturating_sub(cache_len);
             let image = Arc::new(source.open_for_reading(thread_count)?);
             keep_times_of(&image, &mut options)?;
-            let display = display(args)?;
+            let display = args.display.display()?;
             let built = build_from_image(&image, &args.target, args.force, &options, &display);
             display.finish();
             built.map(|report| Rewritten::packed(&image, &report))
@@ -175,7 +138,7 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
         false => {
             let options = options(args)?;
             let image = args.image.open()?;
-            let display = display(args)?;
+            let display = args.display.display()?;
             let rewritten = rewrite_image(&image, &args.target, args.force, &options, &display);
             display.finish();
             rewritten.map(|report| Rewritten::copied(&report))
@@ -186,9 +149,9 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
         rewritten => rewritten?,
     };
     let mut output = Output::new();
-    if args.json {
+    if args.display.json {
         output.json(&rewritten.json().into())?;
-    } else if !args.quiet {
+    } else if !args.display.quiet {
         output.text(&rewritten.summary())?;
     }
     output.finish()?;
@@ -208,11 +171,12 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
         x86_codec: args.codec.only(Category::X86).or(x86_of_level),
         arm64_codec: args.codec.only(Category::Arm64),
         block_len: args.block_size.or(of_level.map(|l| l.block_len)),
-        threads: args.threads,
+        threads: args.resources.threads,
         memory_len: args
+            .resources
             .memory
             .unwrap_or(of_level.unwrap_or(&default).memory_len),
-        memory_len_max: match args.memory {
+        memory_len_max: match args.resources.memory {
             Some(_) => 0,
             None => memory_len_max(),
         },
@@ -228,8 +192,8 @@ fn pack_options(args: &RewriteArgs, filter: Filter) -> anyhow::Result<BuildOptio
     args.attributes.apply(&mut options);
     options.filter = filter;
     options.target_kind = target_kind(args.output_device);
-    options.threads = args.threads;
-    set_memory(&mut options, args.memory);
+    options.threads = args.resources.threads;
+    set_memory(&mut options, args.resources.memory);
     options.validate()?;
     Ok(options)
 }

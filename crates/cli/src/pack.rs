@@ -1,0 +1,301 @@
+//! Options that every command has which packs a tree: what it reads, how it packs, what it shows.
+
+use crate::commands::interrupt_flag;
+use crate::parse;
+use crate::progress::Display;
+use crate::rules::RuleArgs;
+use crate::shape::{
+    self, ATTRIBUTES, AttributeArgs, COMPRESSION, CodecArgs, INPUT, KEEP, LayoutArgs, OUTPUT,
+    RESOURCES,
+};
+use anyhow::bail;
+use clap::{Args, ValueEnum, ValueHint};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use weald_builder::script::{Script, ScriptLimits};
+use weald_builder::{BuildOptions, MtimeRule};
+use weald_format::{Error, Result};
+use weald_ingest::{Format, Source};
+
+/// Which input a source is.
+#[derive(Args, Debug)]
+pub struct InputArgs {
+    /// Format of the input stream (default: detected from its first bytes)
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        help_heading = INPUT
+    )]
+    pub from: Option<FormatWord>,
+    /// Directory with the contents of the files that an mtree description names
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        hide_short_help = true,
+        help_heading = INPUT
+    )]
+    pub contents_root: Option<PathBuf>,
+}
+
+impl InputArgs {
+    /// Opens `source` where it is a stream: `-`, or a file with a format given. `None` where it is
+    /// a directory.
+    ///
+    /// # Errors
+    /// `Io`; `Invalid` for `--contents-root` without an mtree description.
+    pub fn stream(&self, source: &Path) -> Result<Option<(Source, Format)>> {
+        let is_standard = source == Path::new("-");
+        let Some(word) = self.from.or(is_standard.then_some(FormatWord::Auto)) else {
+            if self.contents_root.is_some() {
+                return Err(Error::invalid(
+                    "--contents-root is for mtree descriptions, and the source is a directory: \
+                     leave it out",
+                ));
+            }
+            return Ok(None);
+        };
+        if self.contents_root.is_some() && word != FormatWord::Mtree {
+            let what =
+                "--contents-root is for mtree descriptions: add --from mtree, or leave it out";
+            return Err(Error::invalid(what));
+        }
+        let stream: Source = match is_standard {
+            true => Box::new(std::io::stdin()),
+            false => {
+                let file = File::open(source);
+                Box::new(file.map_err(|e| Error::io(source.display().to_string(), e))?)
+            }
+        };
+        let format = match word {
+            FormatWord::Auto => Format::Auto,
+            FormatWord::Tar => Format::Tar,
+            FormatWord::Listing => Format::Listing,
+            FormatWord::Lines => Format::Lines,
+            FormatWord::Mtree => Format::Mtree {
+                contents: self.contents_root.clone(),
+            },
+        };
+        Ok(Some((stream, format)))
+    }
+}
+
+/// Format of the input.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FormatWord {
+    /// Detect tar and mtree from the first bytes
+    Auto,
+    /// A tar archive: v7, ustar, GNU or pax
+    Tar,
+    /// Paths that end in zero bytes, as find -print0 writes them
+    Listing,
+    /// Paths, one per line
+    Lines,
+    /// An mtree(5) description; contents come from --contents-root
+    Mtree,
+}
+
+/// How a tree is packed.
+#[derive(Args, Debug)]
+pub struct PackArgs {
+    #[command(flatten)]
+    pub rules: RuleArgs,
+    /// Lua script: its function filter(entry) decides about entries that the rules keep, its
+    /// function order(entries) sets the order of contents
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        hide_short_help = true,
+        help_heading = KEEP
+    )]
+    pub script: Option<PathBuf>,
+    /// Time that all calls of the script may take together; then the build ends
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 300,
+        value_parser = clap::value_parser!(u64).range(1..),
+        requires = "script",
+        hide_short_help = true,
+        help_heading = KEEP
+    )]
+    pub script_timeout: u64,
+    /// Stay on the file system of the source
+    #[arg(short = 'x', long, hide_short_help = true, help_heading = KEEP)]
+    pub one_file_system: bool,
+    /// Compression level from 0 (fastest) to 9 (smallest): sets codec, block size, shortest repeat
+    /// and memory unless other options set them
+    #[arg(
+        short,
+        long,
+        value_name = "LEVEL",
+        default_value_t = BuildOptions::LEVEL_DEFAULT,
+        help_heading = COMPRESSION
+    )]
+    pub level: u8,
+    #[command(flatten)]
+    pub codec: CodecArgs,
+    /// Uncompressed bytes in a block, 4K to 64M (default: set by the level, 4M at level 7). Larger
+    /// blocks compress better, smaller blocks read faster at random. Blocks of uncompressed data
+    /// have at most 512K
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse::size,
+        hide_short_help = true,
+        help_heading = COMPRESSION
+    )]
+    pub block_size: Option<u64>,
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+    #[command(flatten)]
+    pub attributes: AttributeArgs,
+    /// Store access times (default: not stored)
+    #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
+    pub keep_atime: bool,
+    /// Store inode change times (default: not stored)
+    #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
+    pub keep_ctime: bool,
+    /// Store birth times (default: not stored)
+    #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
+    pub keep_btime: bool,
+    /// Do not store extended attributes: ACLs, capabilities, labels
+    #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
+    pub no_xattrs: bool,
+}
+
+/// Threads and memory of a build.
+#[derive(Args, Debug)]
+pub struct ResourceArgs {
+    /// Number of threads, 0 for one per CPU
+    #[arg(
+        short,
+        long,
+        value_name = "COUNT",
+        default_value_t = 0,
+        help_heading = RESOURCES
+    )]
+    pub threads: usize,
+    /// Memory limit (default: set by the level: 512M, 1G at level 8, 1280M at level 9; raised if
+    /// other options need more)
+    #[arg(
+        short,
+        long,
+        value_name = "SIZE",
+        value_parser = parse::size,
+        help_heading = RESOURCES
+    )]
+    pub memory: Option<u64>,
+}
+
+impl PackArgs {
+    /// The options of a build that they ask for, within `resources`.
+    ///
+    /// # Errors
+    /// Values that do not fit together, rules or scripts that cannot be read.
+    pub fn options(&self, resources: &ResourceArgs) -> anyhow::Result<BuildOptions> {
+        let mut options = BuildOptions::level(self.level)?;
+        shape::apply(&self.codec, &self.layout, &mut options)?;
+        options.block_len = self.block_size.unwrap_or(options.block_len);
+        options.threads = resources.threads;
+        set_memory(&mut options, resources.memory);
+        options.filter = self.rules.filter()?;
+        if let Some(path) = &self.script {
+            // A quarter of the budget: an entry that is put in order takes about 400 bytes.
+            let limits = ScriptLimits {
+                memory_len: options.memory_len / 4,
+                time: Duration::from_secs(self.script_timeout),
+            };
+            options.script = Some(Arc::new(Script::load(path, &limits)?));
+        }
+        options.mtime = mtime_of_environment()?;
+        self.attributes.apply(&mut options);
+        options.keep_atime = self.keep_atime;
+        options.keep_ctime = self.keep_ctime;
+        options.keep_btime = self.keep_btime;
+        options.keep_xattrs = !self.no_xattrs;
+        options.one_file_system = self.one_file_system;
+        Ok(options)
+    }
+}
+
+/// Sets the limit that was asked for; without one, it may rise to half of the machine's memory.
+pub fn set_memory(options: &mut BuildOptions, asked: Option<u64>) {
+    match asked {
+        Some(len) => options.memory_len = len,
+        None => options.memory_len_max = memory_len_max(),
+    }
+}
+
+/// How far the limit of memory rises without `-m`: half of what the machine, or the control group,
+/// has.
+pub fn memory_len_max() -> u64 {
+    weald_sys::memory_len() / 2
+}
+
+/// `SOURCE_DATE_EPOCH`, if it is set, clamps.
+///
+/// Source: <https://reproducible-builds.org/specs/source-date-epoch/>, "should … exit with a
+/// non-zero error code" if malformed.
+fn mtime_of_environment() -> anyhow::Result<MtimeRule> {
+    let Some(value) = std::env::var_os("SOURCE_DATE_EPOCH") else {
+        return Ok(MtimeRule::Keep);
+    };
+    let seconds = value.to_str().and_then(|text| text.parse().ok());
+    match seconds {
+        Some(seconds) => Ok(MtimeRule::Clamp(seconds)),
+        None => bail!("SOURCE_DATE_EPOCH: expected seconds since 1970, found {value:?}"),
+    }
+}
+
+/// What a command that packs shows.
+#[derive(Args, Debug)]
+pub struct DisplayArgs {
+    /// Print nothing but problems
+    #[arg(short, long, help_heading = OUTPUT)]
+    pub quiet: bool,
+    /// How to show progress on standard error
+    #[arg(
+        long,
+        value_enum,
+        default_value = "auto",
+        conflicts_with = "quiet",
+        hide_short_help = true,
+        help_heading = OUTPUT
+    )]
+    pub progress: ProgressWord,
+    /// Print the summary as one JSON object
+    #[arg(long, hide_short_help = true, help_heading = OUTPUT)]
+    pub json: bool,
+}
+
+impl DisplayArgs {
+    /// The display of progress.
+    ///
+    /// # Errors
+    /// Where the handler of signals cannot be set.
+    pub fn display(&self) -> anyhow::Result<Display> {
+        let progress = match self.quiet {
+            true => ProgressWord::None,
+            false => self.progress,
+        };
+        Ok(Display::new(progress, interrupt_flag()?))
+    }
+}
+
+/// How progress is shown.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgressWord {
+    /// A bar on a terminal, lines otherwise
+    Auto,
+    /// A bar
+    Bar,
+    /// One line every five seconds
+    Lines,
+    /// No progress
+    None,
+}
