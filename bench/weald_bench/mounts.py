@@ -49,7 +49,10 @@ def weald_source(
 ) -> Source:
     """An image of Weald."""
     command = weald.command("mount", "--foreground", *words, image)
-    user_command = weald.command("mount", *words, image)
+    # Servers of two versions need not speak the same protocol: each binary has its own.
+    run_dir = image.parent / f"run-{weald.name}"
+    run_dir.mkdir(mode=0o700, exist_ok=True)
+    user_command = ["env", f"WEALD_RUNTIME_DIR={run_dir}", *weald.command("mount", *words, image)]
     return Source(id or weald.name, label or weald.label, "weald", image, command, user_command)
 
 

@@ -45,7 +45,7 @@ MOUNT_ROUNDS = 5
 READ_ROUNDS = 3
 READ_LIMIT_S = 120
 MANY_FILES = 1_000_000
-MEMORY_LIMITS_MIB = (416, 512)
+MEMORY_LIMITS_MIB = (512, 1024)
 
 BASELINES = [("squashfs-zstd", "SquashFS"), ("dwarfs", "DwarFS")]
 
