@@ -169,6 +169,14 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("store import @gone i@", Nothing),
             ("store import s@ @", Nothing),
         ],
+        "store add" => &[
+            ("store add s@ @ --name new@", Nothing),
+            ("store add --json s@ @ --name new2 --like a", Nothing),
+            ("store add s@ @ --name a", Nothing),
+            ("store add s@ @ --name new3 --like @", Nothing),
+            ("store add s@ @gone --name new4", Nothing),
+            ("store add @gone @ --name new5", Nothing),
+        ],
         "store export" => &[
             ("store export s@:a e@", Nothing),
             ("store export s@:a e@", Nothing),

@@ -1,7 +1,8 @@
 //! Facts about an image for reports and for programs that write another image from it.
 //!
 //! `sections` counts stored bytes by section, `space` computes the savings of each step of the
-//! builder, `used` finds the contents that the tree uses, `raw_access` gives records, streams and templates as they are stored.
+//! builder, `used` finds the contents that the tree uses, `raw_access` gives records, streams and
+//! templates as they are stored.
 
 pub mod raw_access;
 pub mod sections;

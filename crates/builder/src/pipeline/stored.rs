@@ -1,8 +1,8 @@
 //! Builds images straight into a store.
 //!
 //! The new image continues one that the store has: files that are there are not stored again, and
-//! parts of new files that are there neither. It becomes an image of its own, with the blocks of the
-//! other one that it uses and no others.
+//! parts of new files that are there neither. It becomes an image of its own, with the blocks of
+//! the other one that it uses and no others.
 
 mod reencode;
 mod trim;

@@ -404,7 +404,8 @@ fn ratio(report: &Report) -> String {
     )
 }
 
-fn json(report: &Report, time: Duration) -> Object {
+/// The same as a JSON object.
+pub fn json(report: &Report, time: Duration) -> Object {
     let numbers = [
         ("entry_count", report.entry_count),
         ("stored_entry_count", report.stored_entry_count),

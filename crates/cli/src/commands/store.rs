@@ -1,5 +1,6 @@
 //! `weald store`: one store of blocks under many images.
 
+mod add;
 mod change;
 mod collect;
 mod export;
@@ -35,7 +36,11 @@ pub const HELP: Help = Help {
     examples: &[
         ("Make a store", "weald store create /srv/store"),
         (
-            "Put images into it",
+            "Build an image of a directory into it",
+            "weald store add /srv/store project --name project-1",
+        ),
+        (
+            "Put image files into it",
             "weald store import /srv/store v1.weald forest.weald",
         ),
         ("List its images", "weald store ls /srv/store"),
@@ -68,6 +73,7 @@ pub struct StoreArgs {
 #[derive(Subcommand, Debug)]
 enum StoreCommand {
     Create(change::CreateArgs),
+    Add(Box<add::AddArgs>),
     Import(change::ImportArgs),
     Export(export::ExportArgs),
     Ls(show::LsArgs),
@@ -90,6 +96,7 @@ struct Place {
 pub fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         StoreCommand::Create(args) => change::create(args),
+        StoreCommand::Add(args) => add::run(args),
         StoreCommand::Import(args) => change::import(args),
         StoreCommand::Export(args) => export::run(args),
         StoreCommand::Ls(args) => show::ls(args),
@@ -105,6 +112,7 @@ pub fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
 pub fn help_of(name: &str) -> Option<&'static Help> {
     Some(match name {
         "create" => &change::CREATE_HELP,
+        "add" => &add::HELP,
         "import" => &change::IMPORT_HELP,
         "export" => &export::HELP,
         "ls" => &show::LS_HELP,

@@ -13,7 +13,7 @@ use weald_format::Timestamp;
 use weald_sys::{NewTimes, NodeKind};
 
 /// Every command but `man`, which is hidden, and after `store` the commands of a store.
-pub const COMMANDS: [&str; 31] = [
+pub const COMMANDS: [&str; 32] = [
     "build",
     "mount",
     "umount",
@@ -35,6 +35,7 @@ pub const COMMANDS: [&str; 31] = [
     "rewrite",
     "store",
     "store create",
+    "store add",
     "store import",
     "store export",
     "store ls",

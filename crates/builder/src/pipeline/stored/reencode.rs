@@ -1,7 +1,7 @@
 //! Encodes the blocks of a store again of which less than half is used, without the rest.
 //!
-//! A block holds the data of many files, so that it may live for the sake of one. In place of such a
-//! block comes one in which everything is zero that no image uses: all addresses stay, and zeros
+//! A block holds the data of many files, so that it may live for the sake of one. In place of such
+//! a block comes one in which everything is zero that no image uses: all addresses stay, and zeros
 //! take next to no space. The images that have the block get a new index, and so a new image
 //! digest; their tree digests stay.
 

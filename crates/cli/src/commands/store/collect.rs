@@ -10,7 +10,9 @@ use anyhow::bail;
 use clap::Args;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use weald_builder::{Problem, Progress, ReencodeOptions, Reencoded, Watch, reencode};
 use weald_store::{CollectOptions, Collected, Salvaged, WriteOptions};
 
 /// Sections of the help.
@@ -20,6 +22,10 @@ pub const GC_HELP: Help = Help {
         "Gc works while images of the store are mounted and read. It removes segment files in \
          which no image has a block, copies what is still used of sparse ones, and frees the \
          unused ranges of the others in place if the file system can.",
+        "Before that, gc encodes blocks again of which the images use less than --reencode-below, \
+         without the unused data. An image that gets such blocks has a new image digest; its tree \
+         digest stays. Images that are being read, base images of others, and images with several \
+         generations stay as they are.",
         "Gc can be interrupted or killed at any moment. What it did until then stays done, and \
          the next gc continues.",
     ],
@@ -31,6 +37,10 @@ pub const GC_HELP: Help = Help {
         (
             "Return what costs no copying",
             "weald store gc --copy-below 0 /srv/store",
+        ),
+        (
+            "Keep all image digests",
+            "weald store gc --reencode-below 0 /srv/store",
         ),
         (
             "Copy at most a gigabyte",
@@ -54,6 +64,17 @@ pub(super) struct GcArgs {
     /// Copy at most this many bytes; the next gc continues
     #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
     max_copy: Option<u64>,
+    /// Encode a block again if less than this share of its data is used; 0 encodes none
+    #[arg(long, value_name = "PERCENT", default_value_t = 50,
+        value_parser = clap::value_parser!(u64).range(0..=100))]
+    reencode_below: u64,
+    /// Encode at most this much data per second (default: no limit)
+    #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
+    reencode_rate: Option<u64>,
+    /// Memory limit for encoding: larger blocks stay as they are
+    #[arg(short, long, value_name = "SIZE", default_value = "128M",
+        value_parser = crate::parse::size)]
+    memory: u64,
     /// Print nothing
     #[arg(short, long)]
     quiet: bool,
@@ -62,10 +83,36 @@ pub(super) struct GcArgs {
     json: bool,
 }
 
+/// Ends encoding on a signal.
+struct Interrupt(Arc<AtomicBool>);
+
+impl Watch for Interrupt {
+    fn progress(&self, _: &Progress) {}
+
+    fn problem(&self, _: &Problem) {}
+
+    fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
     let flag = interrupt_flag()?;
     let store = open(&args.place.store)?;
-    let mut writer = write(&store, WriteOptions::new(who("gc")))?;
+    let writer = write(&store, WriteOptions::new(who("gc")))?;
+    let options = ReencodeOptions {
+        below_percent: args.reencode_below,
+        memory_len: args.memory,
+        rate_max: args.reencode_rate.unwrap_or(0),
+    };
+    let watch = Interrupt(flag.clone());
+    let (mut writer, reencoded) = match args.reencode_below {
+        0 => (writer, Reencoded::default()),
+        _ => match reencode(writer, &options, &watch) {
+            Err(_) if watch.is_cancelled() => bail!("{INTERRUPTED}"),
+            other => other?,
+        },
+    };
     let options = CollectOptions {
         copy_below_percent: args.copy_below,
         copy_len_max: args.max_copy.unwrap_or(u64::MAX),
@@ -77,24 +124,56 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
     })?;
     let mut output = Output::new();
     if args.json {
-        output.json(&json(&done).into())?;
+        output.json(&json(&done, &reencoded).into())?;
     } else if !args.quiet {
+        output.text(&reencoded_text(&reencoded))?;
         output.text(&text(&done))?;
     }
     output.finish()?;
     if is_over() {
-        bail!("interrupted: what was collected until then is done; the next gc continues");
+        bail!("{INTERRUPTED}");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn json(done: &Collected) -> Object {
+/// What an interrupted collection says.
+const INTERRUPTED: &str =
+    "interrupted: what was collected until then is done; the next gc continues";
+
+/// What was encoded again; nothing if that is nothing.
+fn reencoded_text(done: &Reencoded) -> String {
+    let mut text = String::new();
+    if done.block_count > 0 {
+        text.push_str(&format!(
+            "{} half-used blocks of {} images encoded again: {} instead of {}\n",
+            count(done.block_count),
+            count(done.image_count),
+            bytes(done.new_len),
+            bytes(done.old_len),
+        ));
+    }
+    if done.too_large_count > 0 {
+        text.push_str(&format!(
+            "{} half-used blocks need more memory than --memory allows\n",
+            count(done.too_large_count)
+        ));
+    }
+    text
+}
+
+fn json(done: &Collected, reencoded: &Reencoded) -> Object {
     let numbers = [
         ("segments_removed", done.segments_removed),
         ("removed_len", done.removed_len),
         ("copied_len", done.copied_len),
         ("punched_len", done.punched_len),
         ("blocks_forgotten", done.blocks_forgotten),
+        ("reencoded_block_count", reencoded.block_count),
+        ("reencoded_image_count", reencoded.image_count),
+        ("reencoded_old_len", reencoded.old_len),
+        ("reencoded_new_len", reencoded.new_len),
+        ("skipped_image_count", reencoded.skipped_count),
+        ("too_large_block_count", reencoded.too_large_count),
         ("unused_len", done.dead_len.saturating_sub(done.punched_len)),
     ];
     numbers

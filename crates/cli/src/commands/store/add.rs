@@ -1,0 +1,190 @@
+//! `weald store add`: builds an image straight into a store.
+
+use super::{open_dir, show_path, who, write};
+use crate::commands::build::{json as build_json, summary};
+use crate::commands::exit_code;
+use crate::help::Help;
+use crate::output::Output;
+use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
+use crate::progress::{bytes, count};
+use crate::shape::{OUTPUT, RESOURCES};
+use anyhow::bail;
+use clap::{Args, ValueHint};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+use weald_builder::{Added, BuildOptions, StoreSource, StoreTarget, Watch, build_into_store};
+use weald_image::{Image, OpenOptions};
+use weald_ingest::build_from_stream;
+use weald_store::WriteOptions;
+
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "SOURCE and the options are those of 'weald build'. The new image continues the image of \
+         the store that --like names: files that it has are not stored again, and repeats of its \
+         data neither. The new image is a complete image of its own; the other one can be removed.",
+        "Without --like, Weald takes the image whose name begins like the new one; of several, \
+         the newest.",
+        "A stream is first packed into a temporary file in the store's directory.",
+    ],
+    examples: &[
+        (
+            "Add the first version of a tree",
+            "weald store add /srv/store project --name project-1",
+        ),
+        (
+            "Add the next version, which takes the space of what is new in it",
+            "weald store add /srv/store v2 --name project-2",
+        ),
+        (
+            "Add a container root from a tar stream",
+            "tar c project | weald store add /srv/store - --name project-3",
+        ),
+    ],
+    exit_status: &[
+        ("0", "The image is in the store."),
+        (
+            "1",
+            "The image is in the store except for files that could not be read or that changed \
+             during the build; standard error names each.",
+        ),
+        ("2", "The command failed; the store lists no new image."),
+    ],
+};
+
+/// Build an image of a directory or stream into a store, without what the store has
+#[derive(Args, Debug)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
+pub struct AddArgs {
+    /// Directory of the store, or STORE:NAME with the name of the new image
+    #[arg(value_name = "STORE", value_hint = ValueHint::DirPath)]
+    store: PathBuf,
+    /// Directory to pack, or - for a stream on standard input
+    #[arg(value_hint = ValueHint::AnyPath)]
+    source: PathBuf,
+    /// Name of the new image in the store (default: the last component of SOURCE)
+    #[arg(long, value_name = "NAME", help_heading = OUTPUT)]
+    name: Option<String>,
+    /// Image of the store that the new one resembles (default: the one with the most similar name)
+    #[arg(long, value_name = "NAME", help_heading = OUTPUT)]
+    like: Option<String>,
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    pack: PackArgs,
+    #[command(flatten)]
+    display: DisplayArgs,
+    #[command(flatten)]
+    resources: ResourceArgs,
+    /// Memory for the index that finds blocks the store already has
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "64M",
+        value_parser = crate::parse::size,
+        hide_short_help = true,
+        help_heading = RESOURCES
+    )]
+    index_memory: u64,
+}
+
+/// The directory of the store and the name of the new image.
+fn store_and_name(args: &AddArgs) -> anyhow::Result<(PathBuf, String)> {
+    let (dir, in_place) = match weald_store::split(&args.store) {
+        Some((dir, name)) => (dir, Some(name)),
+        None => (args.store.clone(), None),
+    };
+    if let Some(name) = args.name.clone().or(in_place) {
+        return Ok((dir, name));
+    }
+    // "." and "-" give no name.
+    let name = args.source.file_name().and_then(|name| name.to_str());
+    match name.filter(|_| args.source != Path::new("-")) {
+        Some(name) => Ok((dir, name.to_owned())),
+        None => bail!(
+            "{}: this source gives the image no name: add --name NAME",
+            show_path(&args.source)
+        ),
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
+    let (dir, name) = store_and_name(args)?;
+    let options = args.pack.options(&args.resources)?;
+    options.validate()?;
+    weald_sys::check_preload()?;
+    weald_sys::want_large_pages();
+    let write_options = WriteOptions {
+        index_len: args.index_memory,
+        ..WriteOptions::new(who("add"))
+    };
+    let target = StoreTarget {
+        writer: write(&open_dir(&dir)?, write_options)?,
+        dir: &dir,
+        name: &name,
+        like: args.like.as_deref(),
+    };
+    let display = args.display.display()?;
+    let start = Instant::now();
+    let added = add(args, target, &options, &display);
+    display.finish();
+    let added = added?;
+    print(args, &name, &added, start)?;
+    Ok(exit_code(added.report.problem_count))
+}
+
+fn add(
+    args: &AddArgs,
+    target: StoreTarget<'_>,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+) -> anyhow::Result<Added> {
+    let Some((stream, format)) = args.input.stream(&args.source)? else {
+        let source = StoreSource::Directory(&args.source);
+        return Ok(build_into_store(source, target, options, watch)?);
+    };
+    let temporary = tempfile::Builder::new()
+        .prefix(".add-")
+        .tempdir_in(target.dir)?;
+    let whole = temporary.path().join("image");
+    let quick = options.for_temporary_image();
+    let problem_count =
+        build_from_stream(stream, format, &whole, false, &quick, watch)?.problem_count;
+    let image = Image::open_path(&whole, 0, &OpenOptions::default())?;
+    let source = StoreSource::Image(&Arc::new(image));
+    let options = options.without_rules();
+    let mut added = build_into_store(source, target, &options, watch)?;
+    added.report.problem_count += problem_count;
+    Ok(added)
+}
+
+fn print(args: &AddArgs, name: &str, added: &Added, start: Instant) -> anyhow::Result<()> {
+    let (imported, mut output) = (&added.imported, Output::new());
+    if args.display.json {
+        let mut object = build_json(&added.report, start.elapsed());
+        object.insert("name".into(), name.into());
+        object.insert("like".into(), added.like.clone().into());
+        object.insert("block_count".into(), imported.block_count.into());
+        object.insert("new_block_count".into(), imported.new_block_count.into());
+        object.insert("new_len".into(), imported.new_len.into());
+        output.json(&object.into())?;
+    } else if !args.display.quiet {
+        output.text(&summary(&added.report, start.elapsed()))?;
+        let like = added.like.as_ref();
+        let like = like
+            .map(|like| format!(", like {like}"))
+            .unwrap_or_default();
+        writeln!(
+            output,
+            "store         {} new in {} blocks for {name}{like}",
+            bytes(imported.new_len),
+            count(imported.new_block_count),
+        )?;
+    }
+    output.finish()?;
+    Ok(())
+}
