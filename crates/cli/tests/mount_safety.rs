@@ -281,28 +281,38 @@ impl Drop for Swapper {
     }
 }
 
-/// Would catch: a mount that goes where a user leads it who owns a directory above the mount point.
-#[test]
-fn who_owns_a_parent_cannot_lead_a_mount_elsewhere() {
-    const TRIES: usize = 40;
-    let ground = ground_with_image();
-    let (image, evil, victim) = (
-        ground.image("image"),
-        ground.dir("evil"),
-        ground.dir("victim"),
-    );
-    let (point, link) = (ground.dir("evil/m"), evil.join("link"));
-    symlink(&victim, &link).expect("symlink");
+/// A mount point in a directory of another user's, and that user's link to the directory `victim`.
+fn trap(ground: &Ground) -> (PathBuf, PathBuf) {
+    let (evil, point) = (ground.dir("evil"), ground.dir("evil/m"));
+    let link = evil.join("link");
+    symlink(ground.dir("victim"), &link).expect("symlink");
     for path in [&evil, &point, &link] {
         lchown(path, Some(USER), Some(USER)).expect("chown");
     }
+    (point, link)
+}
+
+/// Would catch: a mount through a link of another user's.
+#[test]
+fn a_link_of_another_user_is_no_mount_point() {
+    let ground = ground_with_image();
+    let (image, (_, link)) = (ground.image("image"), trap(&ground));
     let refused = ground
         .weald(["mount".as_ref(), image.as_os_str(), link.as_os_str()])
         .expect(2);
     let said = format!("the symlink link belongs to user {USER}");
     assert!(refused.stderr.contains(&said), "{}", refused.stderr);
     assert!(ground.mounts().is_empty(), "{:?}", ground.mounts());
-    let swapper = Swapper::start(point.clone(), link.clone());
+}
+
+/// Would catch: a mount that goes where a user leads it who owns a directory above the mount point.
+#[test]
+fn who_owns_a_parent_cannot_lead_a_mount_elsewhere() {
+    const TRIES: usize = 40;
+    let ground = ground_with_image();
+    let (image, victim, (point, link)) =
+        (ground.image("image"), ground.dir("victim"), trap(&ground));
+    let swapper = Swapper::start(point.clone(), link);
     let mut mounted_count = 0;
     for _ in 0..TRIES {
         let said = ground.weald(["mount".as_ref(), image.as_os_str(), point.as_os_str()]);

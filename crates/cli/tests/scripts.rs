@@ -9,8 +9,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use weald_testkit::mounts::eventually;
+use std::process::Command;
+use weald_testkit::mounts::{Server, eventually, finish};
 
 /// The examples of the document, in its order.
 fn examples() -> Vec<String> {
@@ -165,11 +165,9 @@ fn a_script_that_hangs_ends_the_build() {
         let path = script(&scratch, text);
         let options = ["--script-timeout", "1", "--script", path.to_str().unwrap()];
         fs::write(source.join("file"), text).unwrap();
-        let output = build_command(&options, &source, &scratch.at("image"))
-            .output()
-            .unwrap();
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{text}: {said}");
+        let output = finish(&mut build_command(&options, &source, &scratch.at("image")));
+        let said = output.stderr;
+        assert_eq!(output.code, Some(2), "{text}: {said}");
         let words = "script.lua: the script has run for 1 s, which is the limit; expected a faster \
                      script, or a longer --script-timeout";
         assert!(said.contains(words), "{text}: {said}");
@@ -194,12 +192,11 @@ fn sigint_ends_a_build_whose_script_hangs() {
         let path = script(&scratch, text);
         let options = ["--script", path.to_str().unwrap()];
         let mut command = build_command(&options, &source, &scratch.at("image"));
-        let child = command.spawn().unwrap();
+        let mut child = Server::start(&mut command);
         wait_for_thread_time(child.id());
         interrupt(&child);
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{text}");
-        assert_eq!(stderr(&output), "weald: interrupted\n", "{text}");
+        assert_eq!(child.wait().code(), Some(2), "{text}");
+        assert_eq!(child.log(), "weald: interrupted\n", "{text}");
         assert_eq!(names(scratch.path()), ["script.lua", "source"]);
     }
 }
@@ -259,9 +256,8 @@ fn a_second_sigint_kills_a_build_whose_script_hangs() {
     // Extended attributes would be asked for before the script is.
     let shape = ["--no-xattrs", "--threads", "2", "--script"];
     let options = [&shape[..], &[path.to_str().unwrap()]].concat();
-    let mut child = build_command(&options, &source, &scratch.at("image"))
-        .spawn()
-        .unwrap();
+    let mut command = build_command(&options, &source, &scratch.at("image"));
+    let mut child = Server::start(&mut command);
     wait_for_thread_time(child.id());
     eventually("a thread that waits for the file system", || {
         threads(child.id()).iter().any(|stat| stat.starts_with('D'))
@@ -272,26 +268,15 @@ fn a_second_sigint_kills_a_build_whose_script_hangs() {
     eventually("the end of a thread", || {
         threads(child.id()).len() < thread_count
     });
-    assert_eq!(
-        child.try_wait().unwrap(),
-        None,
-        "the first signal cannot end it"
-    );
+    assert!(child.is_running(), "the first signal cannot end it");
     interrupt(&child);
-    eventually("the end of the build", || {
-        child.try_wait().unwrap().is_some()
-    });
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(
-        (output.status.signal(), stderr(&output).as_str()),
-        (Some(2), "")
-    );
+    assert_eq!((child.wait().signal(), &*child.log()), (Some(2), ""));
     drop(silent);
     assert_eq!(names(scratch.path()), ["script.lua", "source"]);
 }
 
 /// Sends SIGINT, as a terminal does.
-fn interrupt(child: &Child) {
+fn interrupt(child: &Server) {
     let sent = Command::new("kill")
         .args(["-INT", &child.id().to_string()])
         .status();
@@ -334,9 +319,12 @@ fn wait_for_thread_time(pid: u32) {
 fn a_script_without_end_is_refused() {
     let scratch = Scratch::new("64m");
     let source = scratch.dir("source");
-    let output = build_command(&["--script", "/dev/zero"], &source, &scratch.at("image"))
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("/dev/zero: a script may have 1 MiB at most"));
+    let options = ["--script", "/dev/zero"];
+    let output = finish(&mut build_command(&options, &source, &scratch.at("image")));
+    assert_eq!(output.code, Some(2));
+    assert!(
+        output
+            .stderr
+            .contains("/dev/zero: a script may have 1 MiB at most")
+    );
 }
