@@ -1,4 +1,4 @@
-//! The check: recounts everything that the tables say, and reads every byte if asked to.
+//! The check: recounts everything that the tables contain, and reads every byte on request.
 
 use crate::disk::{Access, DiskFile};
 use crate::layout;
@@ -11,36 +11,36 @@ use weald_format::store::{
 };
 use weald_format::{Digest, ErrorKind, Result};
 
-/// Something that is not as it must be.
+/// A defect that the check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The image that cannot be read whole, if the finding is about one.
+    /// The image that cannot be read completely, if the defect affects one.
     pub image: Option<String>,
-    /// What is wrong.
+    /// Description of the defect.
     pub what: String,
 }
 
-/// What a check saw.
+/// Results of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Images.
+    /// Number of images.
     pub image_count: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub block_count: u64,
-    /// Segments.
+    /// Number of segments.
     pub segment_count: u64,
     /// Bytes of records that were read and compared with their digests.
     pub verified_len: u64,
-    /// What is wrong. Nothing of the store was changed.
+    /// Defects; the check changes nothing in the store.
     pub findings: Vec<Finding>,
 }
 
-/// What was found of all tables.
+/// Contents of all tables, and the results so far.
 #[derive(Default)]
 struct State {
     blocks: BTreeMap<u64, BlockRow>,
     segments: BTreeMap<u64, SegmentRow>,
-    /// Blocks that cannot be read, and why.
+    /// Unreadable blocks, each with the reason.
     damaged: BTreeMap<u64, String>,
     checked: Checked,
 }
@@ -56,14 +56,14 @@ impl State {
 }
 
 impl StoreWriter {
-    /// Compares tables, maps and segments with each other; with `reads_data` every record is read
-    /// and compared with its digest. Takes the writer's lock, changes nothing.
+    /// Compares tables, maps and segments with each other; with `reads_data` it also reads every
+    /// record and verifies its digest. It needs the writer's lock and changes nothing.
     ///
     /// # Errors
-    /// `Io`, `Corrupt` where the tables cannot be read at all.
+    /// `Io`; `Corrupt` if the tables cannot be read at all.
     ///
     /// # Cost
-    /// About 150 bytes of memory a block; reads all headers, with `reads_data` all bytes.
+    /// About 150 bytes of memory per block. Reads all headers, or all bytes with `reads_data`.
     pub fn check(&self, reads_data: bool, tick: &mut dyn FnMut(&Checked)) -> Result<Checked> {
         let mut state = State::default();
         self.each_block(&mut |id, row| {
@@ -129,7 +129,7 @@ impl StoreWriter {
         };
         let file = match self.store.disk.open(&name, Access::Read) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // Of a segment that nothing ever came to, a crash may leave the row alone.
+                // After a crash a segment that received no record may have a row without a file.
                 if row.len > SEGMENT_SUPERBLOCK_LEN as u64 && !row.is_emptied {
                     state.find(None, format!("{name}: the segment is missing"));
                     lost(state, "the segment is missing");
@@ -189,7 +189,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Checks rows and maps of the images, and counts the references of blocks in them.
+    /// Checks rows and maps of the images, and counts the references to each block in the maps.
     fn check_images(&self, state: &mut State) -> Result<BTreeMap<u64, u64>> {
         let mut references: BTreeMap<u64, u64> = BTreeMap::new();
         let mut known = BTreeSet::new();
@@ -246,7 +246,7 @@ impl StoreWriter {
         Ok(references)
     }
 
-    /// Files that no row knows.
+    /// Reports files without a row.
     fn check_files(&self, state: &mut State) -> Result<()> {
         for name in self.store.disk.list(layout::SEGMENTS)? {
             let number = layout::segment_number(&name);

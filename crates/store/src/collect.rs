@@ -1,15 +1,15 @@
-//! The collector: gives back the space of blocks that no image names.
+//! The collector frees the space of blocks that no image refers to.
 //!
-//! Segments in which nothing lives are removed. Of others, those that hold the most dead bytes for
-//! the bytes to copy are copied, what lives of them, into new segments. Argument for "a live block
-//! is never lost", by the order of steps:
-//! 1. Copies are appended and synced with the commit that moves their rows and marks the old
-//!    segment as emptied. Until then all rows lead to the old segment, which is untouched.
-//! 2. Then the maps are written anew. Readers with an old map find the old segment still there.
+//! It removes segments without live blocks. It empties sparse segments: it copies their live blocks
+//! into new segments, those first that free the most bytes for the bytes to copy. No live block is
+//! lost, because of the order of the steps:
+//! 1. Copies are appended and synced before one commit changes the rows of the blocks and marks the
+//!    old segment as emptied. Until then all rows refer to the old segment, which is unchanged.
+//! 2. Then the maps are rewritten. Readers with an old map still find the old segment.
 //! 3. Only then the old file is removed. Readers with an old map get "not found" and read the map
 //!    again.
 //!
-//! A crash anywhere leaves one of these states, and [`crate::recover`] goes on from it.
+//! After a crash the store is in one of these states, and [`crate::recover`] continues from there.
 
 use crate::disk::{Access, DiskFile};
 use crate::engine::{Batch, Table};
@@ -25,12 +25,12 @@ use weald_format::store::{
 };
 use weald_format::{Digest, Error, Result};
 
-/// How to collect.
+/// Options of a collection.
 #[derive(Debug, Clone, Copy)]
 pub struct CollectOptions {
-    /// Copy what lives of segments of which less than this share, in per cent, lives.
+    /// Empty a segment if fewer than this many per cent of its bytes are live.
     pub copy_below_percent: u64,
-    /// Bytes that are copied at most; the rest waits for the next run.
+    /// Largest number of bytes to copy; later collections copy the rest.
     pub copy_len_max: u64,
 }
 
@@ -43,30 +43,30 @@ impl Default for CollectOptions {
     }
 }
 
-/// What a collection did.
+/// Results of a collection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Segments whose files are gone.
+    /// Number of removed segment files.
     pub segments_removed: u64,
-    /// Bytes of them.
+    /// Total length of the removed segments, in bytes.
     pub removed_len: u64,
-    /// Bytes that were copied before.
+    /// Bytes of live blocks that were copied out of them.
     pub copied_len: u64,
-    /// Blocks that nothing named.
+    /// Number of removed blocks.
     pub blocks_forgotten: u64,
-    /// Dead bytes that are left in segments that were not worth a copy.
+    /// Dead bytes that remain in segments that were not worth copying.
     pub dead_len: u64,
-    /// Bytes of dead blocks in kept segments whose space was given back in place.
+    /// Bytes of dead blocks in remaining segments whose space was freed in place.
     pub punched_len: u64,
 }
 
-/// Least bytes of a dead run that is given back in place: a page of most file systems.
+/// Shortest dead range to free in place, in bytes: the page size of most file systems.
 const PUNCH_LEN_MIN: u64 = 4 << 10;
 
-/// Segments whose blocks are looked up in one pass over the rows.
+/// Number of segments whose blocks are found in one pass over the rows.
 const VICTIM_GROUP: usize = 32;
 
-/// The blocks of one segment, by offset.
+/// The blocks of one segment: maps an offset to the block's id and row.
 type Blocks = BTreeMap<u64, (u64, BlockRow)>;
 
 fn dead_len(row: &SegmentRow) -> u64 {
@@ -76,15 +76,15 @@ fn dead_len(row: &SegmentRow) -> u64 {
 }
 
 impl StoreWriter {
-    /// Gives back the space of what no image names; `tick` is called between steps, and ends the
-    /// collection where it breaks: what was done until then stays done.
+    /// Frees the space of blocks that no image refers to. `tick` is called between steps; if it
+    /// returns `Break`, the collection ends, and the finished steps remain done.
     ///
     /// # Errors
-    /// `Io`, `Full`; `Corrupt` where a block that lives is damaged: its segment stays as it is.
+    /// `Io`, `Full`; `Corrupt` if a live block is damaged: its segment then remains unchanged.
     ///
     /// # Cost
-    /// One pass over the rows of blocks, 64 bytes of memory for each block of the segments that
-    /// are copied, and the live bytes of these read and written once.
+    /// One pass over the rows of blocks, 64 bytes of memory for each block of the copied segments,
+    /// and one read and one write of their live bytes.
     pub fn collect(
         &mut self,
         options: &CollectOptions,
@@ -98,7 +98,7 @@ impl StoreWriter {
         options: &CollectOptions,
         tick: &mut dyn FnMut(&Collected) -> ControlFlow<()>,
     ) -> Result<Collected> {
-        // What waits is committed, so that rows in the engine are all there is.
+        // Commits waiting rows first, so that the engine has all rows.
         self.commit(Batch::default())?;
         let mut done = Collected::default();
         let victims = self.choose_victims(options)?;
@@ -130,29 +130,29 @@ impl StoreWriter {
             self.remove_segments(&emptied)?;
         }
         self.punch_dead(&mut done)?;
-        let mut left = 0;
+        let mut dead = 0;
         self.each_segment(&mut |_, row| {
-            left += dead_len(&row);
+            dead += dead_len(&row);
             Ok(())
         })?;
-        done.dead_len = left;
+        done.dead_len = dead;
         Ok(done)
     }
 
-    /// Segments to empty, those first that give the most space for what must be copied.
+    /// Returns the segments to empty, those first that free the most bytes for the bytes to copy.
     fn choose_victims(&self, options: &CollectOptions) -> Result<Vec<(u64, SegmentRow)>> {
         let mut victims = Vec::new();
         self.each_segment(&mut |number, row| {
             let used = row.len.saturating_sub(SEGMENT_SUPERBLOCK_LEN as u64);
             let is_sparse = u128::from(row.live_len) * 100
                 < u128::from(used) * u128::from(options.copy_below_percent);
-            // A segment without any record is a leftover, too.
+            // A segment without any record was left by a crash and is removed too.
             if row.live_len == 0 || is_sparse {
                 victims.push((number, row));
             }
             Ok(())
         })?;
-        // Live bytes to copy for each dead byte, in thousandths.
+        // Live bytes to copy per 1000 dead bytes.
         let cost =
             |row: &SegmentRow| u128::from(row.live_len) * 1000 / u128::from(dead_len(row).max(1));
         victims.sort_by_key(|(number, row)| (cost(row), *number));
@@ -164,7 +164,7 @@ impl StoreWriter {
         Ok(victims)
     }
 
-    /// The blocks whose rows lead to the segments `numbers`.
+    /// Returns the blocks in each of the segments `numbers`.
     fn blocks_of(&self, numbers: &[u64]) -> Result<BTreeMap<u64, Blocks>> {
         let mut blocks: BTreeMap<u64, Blocks> = numbers
             .iter()
@@ -179,8 +179,8 @@ impl StoreWriter {
         Ok(blocks)
     }
 
-    /// Copies what lives of `blocks`, which are those of segment `number`, forgets the rest, and
-    /// marks the segment as emptied. Returns the bytes copied.
+    /// Copies the live blocks of segment `number`, removes the rows of the dead ones, and marks the
+    /// segment as emptied. `blocks` are all blocks of the segment. Returns the bytes copied.
     fn empty_segment(&mut self, number: u64, blocks: Blocks, forgotten: &mut u64) -> Result<u64> {
         let mut batch = Batch::default();
         let mut copied = 0;
@@ -235,7 +235,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Writes the maps anew that name a block where it lies no more.
+    /// Rewrites the maps that refer to an old location of a block.
     pub(crate) fn renew_maps(&mut self) -> Result<()> {
         for (name, row) in self.image_rows()? {
             if row.state == ImageState::Present {
@@ -275,8 +275,8 @@ impl StoreWriter {
         disk.sync_dir(layout::IMAGES)
     }
 
-    /// Forgets the dead blocks of segments that stay, and gives their space back in place. Headers
-    /// stay, so that a segment can always be walked.
+    /// Removes the dead blocks of remaining segments and frees their space in place. Record headers
+    /// remain, so that every segment can be walked.
     fn punch_dead(&mut self, done: &mut Collected) -> Result<()> {
         let mut dead = Vec::new();
         self.each_block(&mut |id, row| {
@@ -289,7 +289,7 @@ impl StoreWriter {
         for (id, row) in &dead {
             self.forget_block(&mut batch, *id, &row.record.digest);
         }
-        // First nothing leads there any more, then the bytes go.
+        // The rows are removed before the bytes, so that no row refers to freed space.
         self.commit(batch)?;
         done.blocks_forgotten += dead.len() as u64;
         let mut file: Option<(u64, Box<dyn DiskFile>)> = None;

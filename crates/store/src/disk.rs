@@ -1,12 +1,13 @@
-//! The storage below a store: named files in one directory, and what a crash leaves of them.
+//! The storage below a store: named files in one directory, with rules for crashes.
 //!
-//! Everything that a store keeps goes through [`Disk`], so that the whole store, its metadata
-//! engine included, runs on a simulated disk in tests.
+//! A store does all its I/O through [`Disk`], its metadata engine included, so that tests run the
+//! whole store on a simulated disk.
 //!
-//! Contract, which the code above relies on and the simulated disk tests:
-//! 1. Bytes written to a file are durable after [`DiskFile::sync`] of that file, not before.
-//! 2. A name made, changed or removed is durable after [`Disk::sync_dir`] of its directory.
-//! 3. A rename is atomic: after a crash the name leads to the old file or to the new one.
+//! Contract that the upper modules rely on and that the simulated disk tests:
+//! 1. Bytes written to a file become durable when [`DiskFile::sync`] of that file returns.
+//! 2. A created, changed or removed name becomes durable when [`Disk::sync_dir`] of its directory
+//!    returns.
+//! 3. A rename is atomic: after a crash the name refers to the old file or to the new file.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -17,29 +18,29 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_format::{Error, ErrorKind, Result};
 
-/// Flag of open(2): neither waits for the other side of a pipe.
+/// Flag of open(2): opening a FIFO does not wait for the other side.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
-/// How a file is opened.
+/// How to open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// An existing file, for reading.
     Read,
     /// An existing file, for reading and writing.
     Write,
-    /// A file that must not exist yet, for reading and writing.
+    /// A new file, for reading and writing; the name must not exist.
     Create,
 }
 
 /// An open file.
 pub trait DiskFile: Debug + Send + Sync {
-    /// Its length in bytes.
+    /// Length in bytes.
     ///
     /// # Errors
     /// `Io`.
     fn len(&self) -> Result<u64>;
 
-    /// Whether it has no bytes.
+    /// Whether the file is empty.
     ///
     /// # Errors
     /// `Io`.
@@ -50,16 +51,16 @@ pub trait DiskFile: Debug + Send + Sync {
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
-    /// `Io`, also where the end comes first.
+    /// `Io`, also if the file ends before `buf` is full.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
 
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
-    /// `Io`, `Full`; an unknown part of the bytes may be written then.
+    /// `Io`, `Full`; an unknown part of the bytes may have been written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
 
-    /// Cuts the file, or extends it with zeros.
+    /// Truncates the file, or extends it with zeros.
     ///
     /// # Errors
     /// `Io`, `Full`.
@@ -68,22 +69,22 @@ pub trait DiskFile: Debug + Send + Sync {
     /// Makes the bytes and the length durable (fdatasync).
     ///
     /// # Errors
-    /// `Io`: what was written before may be lost, whatever a later call returns.
+    /// `Io`: earlier writes may then be lost, even if a later sync succeeds.
     fn sync(&self) -> Result<()>;
 
-    /// Gives the space of `offset .. offset + len` back, which then reads as zeros. A file system
-    /// that cannot leaves everything as it is.
+    /// Frees the space of `offset .. offset + len`, which then reads as zeros. On a file system
+    /// without this feature the call changes nothing.
     ///
     /// # Errors
     /// `Io`.
     fn punch(&self, offset: u64, len: u64) -> Result<()>;
 
-    /// Locks the byte at `offset`, which may lie behind the end, until the file is closed. Returns
-    /// whether no other open file holds a lock that excludes this one. An exclusive lock needs a
+    /// Locks the byte at `offset` until the file is closed; the byte may lie after the end of the
+    /// file. Returns false if another open file holds a conflicting lock. An exclusive lock needs a
     /// file that is open for writing.
     ///
     /// # Errors
-    /// `Unsupported` where the file system has no locks.
+    /// `Unsupported` if the file system has no locks.
     fn try_lock(&self, offset: u64, is_exclusive: bool) -> Result<bool>;
 }
 
@@ -92,22 +93,22 @@ pub trait Disk: Debug + Send + Sync {
     /// Opens the file at the relative path `name`.
     ///
     /// # Errors
-    /// `NotFound`, `Busy` where a file to create exists, `Io`, `Full`.
+    /// `NotFound`; `Busy` if a file to create exists; `Io`, `Full`.
     fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>>;
 
-    /// The names in the directory `dir` (`""` for the store's own), in any order.
+    /// Lists the names in the directory `dir` in any order; `""` is the store's own directory.
     ///
     /// # Errors
     /// `NotFound`, `Io`.
     fn list(&self, dir: &str) -> Result<Vec<String>>;
 
-    /// Makes the directory `dir`.
+    /// Creates the directory `dir`.
     ///
     /// # Errors
-    /// `Busy` where it exists, `Io`, `Full`.
+    /// `Busy` if it exists, `Io`, `Full`.
     fn make_dir(&self, dir: &str) -> Result<()>;
 
-    /// Renames `from` to `to`, replacing it.
+    /// Renames `from` to `to` and replaces an existing file `to`.
     ///
     /// # Errors
     /// `NotFound`, `Io`.
@@ -119,17 +120,17 @@ pub trait Disk: Debug + Send + Sync {
     /// `NotFound`, `Io`.
     fn remove(&self, name: &str) -> Result<()>;
 
-    /// Makes the names in `dir` durable.
+    /// Makes all changes of names in `dir` durable.
     ///
     /// # Errors
     /// `Io`.
     fn sync_dir(&self, dir: &str) -> Result<()>;
 
-    /// The disk in words, for messages: the store's path.
+    /// Name of the disk in messages: the store's path.
     fn shown(&self) -> String;
 }
 
-/// A directory of the host.
+/// A directory of the host's file system.
 #[derive(Debug, Clone)]
 pub struct HostDisk {
     path: PathBuf,
@@ -140,7 +141,7 @@ pub struct HostDisk {
 }
 
 impl HostDisk {
-    /// The directory at `path`, which need not exist yet.
+    /// Uses the directory at `path`, which need not exist yet.
     pub fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -205,7 +206,7 @@ impl Disk for HostDisk {
         let failed = |e| self.failed(dir, e);
         let mut names = Vec::new();
         for entry in fs::read_dir(self.at(dir)).map_err(failed)? {
-            // Names that are no UTF-8 are none of ours.
+            // The store gives all its files UTF-8 names, so other names are not its files.
             if let Ok(name) = entry.map_err(failed)?.file_name().into_string() {
                 names.push(name);
             }
@@ -236,7 +237,7 @@ impl Disk for HostDisk {
     }
 }
 
-/// The error of a sync of the file or directory `path`.
+/// Converts an error of syncing the file or directory `path`.
 fn unsynced(path: &Path, error: io::Error) -> Error {
     let is_missing = matches!(
         error.kind(),
@@ -253,7 +254,7 @@ fn unsynced(path: &Path, error: io::Error) -> Error {
     Error::new(ErrorKind::Unsupported, what).with_source(error)
 }
 
-/// A file of the host.
+/// A file of the host's file system.
 #[derive(Debug)]
 struct HostFile {
     file: File,

@@ -1,7 +1,7 @@
-//! The metadata engine: ordered tables of bytes, changed in atomic, durable batches.
+//! The metadata engine: ordered tables of bytes that change in atomic, durable batches.
 //!
-//! The store and the volume know only this trait. [`redb`] keeps the tables in one file;
-//! [`memory`] keeps them for tests.
+//! The store and the volume use only this trait. [`redb`] keeps the tables in one file; [`memory`]
+//! keeps them in memory for tests.
 
 pub mod memory;
 pub mod redb;
@@ -10,17 +10,17 @@ use std::fmt::Debug;
 use std::ops::ControlFlow;
 use weald_format::Result;
 
-/// The tables. Keys that are numbers are stored as eight bytes, most significant first, so that
-/// the order of the bytes is that of the numbers.
+/// The tables. A numeric key is stored as eight bytes in big-endian order, so that the byte order
+/// of keys is the order of the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
     /// Counters by name.
     Counters,
-    /// Block rows by block id.
+    /// Block rows; the key is the block id.
     Blocks,
-    /// Segment rows by number.
+    /// Segment rows; the key is the segment number.
     Segments,
-    /// Image rows by name.
+    /// Image rows; the key is the image name.
     Images,
 }
 
@@ -28,7 +28,7 @@ impl Table {
     /// All tables.
     pub const ALL: [Self; 4] = [Self::Counters, Self::Blocks, Self::Segments, Self::Images];
 
-    /// Its name in the engine's file.
+    /// Name of the table in the engine's file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Counters => "counters",
@@ -39,7 +39,7 @@ impl Table {
     }
 }
 
-/// One change of a batch.
+/// A change of one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The table.
@@ -50,7 +50,7 @@ pub struct Change {
     pub value: Option<Vec<u8>>,
 }
 
-/// Changes that happen together or not at all, in order.
+/// Changes that the engine applies in order, all of them or none.
 #[derive(Debug, Clone, Default)]
 pub struct Batch(pub Vec<Change>);
 
@@ -74,36 +74,38 @@ impl Batch {
     }
 }
 
-/// Receives rows of a range in the order of their keys.
+/// Callback that receives the rows of a range in ascending order of keys; `Break` ends the scan.
 pub type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
 
 /// An ordered, transactional key-value store with one writer.
 pub trait Engine: Debug + Send + Sync {
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// Visits the rows from `start` (inclusive) on, as one consistent state.
+    /// Visits the rows from `start` (inclusive) to the end of the table. All rows belong to one
+    /// consistent state.
     ///
     /// # Errors
-    /// `Io`, `Corrupt`, and those of `visit`.
+    /// `Io`, `Corrupt`, and the errors of `visit`.
     fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()>;
 
-    /// Applies `batch`; it is durable when this returns.
+    /// Applies `batch`, which is durable when the call returns.
     ///
     /// # Errors
-    /// `Io`, `Full`: the batch happened or did not, and only reopening tells.
+    /// `Io`, `Full`. The batch is then applied or not; the caller learns which by reopening the
+    /// store.
     fn commit(&self, batch: &Batch) -> Result<()>;
 }
 
-/// The key that is the number `id`.
+/// Encodes the number `id` as a key.
 pub fn key_of(id: u64) -> [u8; 8] {
     id.to_be_bytes()
 }
 
-/// The number that `key` is; `None` where it has not eight bytes.
+/// Decodes a numeric key; `None` if `key` does not have eight bytes.
 pub fn number_of(key: &[u8]) -> Option<u64> {
     key.try_into().ok().map(u64::from_be_bytes)
 }

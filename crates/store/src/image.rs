@@ -1,4 +1,4 @@
-//! An image of a store, read like the file that it is the same bytes as.
+//! Reads an image of a store as if it were the original image file.
 
 use crate::disk::{Access, DiskFile};
 use crate::layout;
@@ -11,17 +11,17 @@ use weald_format::store::{ImageMap, Location, Part};
 use weald_format::{Error, ErrorKind, Result};
 use weald_io::ReadAt;
 
-/// Segments that one open image keeps open.
+/// Number of segments that an open image keeps open.
 const OPEN_SEGMENTS_MAX: usize = 32;
 
-/// Where a run of the image's bytes comes from.
+/// Where a range of the image's bytes is stored.
 #[derive(Debug, Clone)]
 enum Source {
     Inline(Arc<[u8]>),
     Record(Location),
 }
 
-/// The parts of an image, by their first byte in it.
+/// The parts of an image, sorted by their offset in it.
 #[derive(Debug, Default)]
 struct Parts {
     starts: Vec<u64>,
@@ -43,8 +43,8 @@ impl Parts {
         parts
     }
 
-    /// The part that holds byte `offset`: where it begins in the image, where it ends unless it
-    /// is the last, and its source.
+    /// Returns the part that contains byte `offset`: its start in the image, its end (`None` for
+    /// the last part), and its source.
     fn at(&self, offset: u64) -> Option<(u64, Option<u64>, Source)> {
         let index = self
             .starts
@@ -56,7 +56,7 @@ impl Parts {
     }
 }
 
-/// Open segments, the one used last at the end.
+/// Open segments; the most recently used one is last.
 type OpenSegments = VecDeque<(u64, Arc<dyn DiskFile>)>;
 
 /// An image of a store, open for reading by many threads.
@@ -182,7 +182,7 @@ impl StoredImage {
         Ok(())
     }
 
-    /// Reads the map again.
+    /// Reads the map again, after the collector moved blocks.
     fn reload(&self) -> Result<Arc<Parts>> {
         let map = self.store.map(&self.name)?;
         if map.image_id != self.image_id || map.image_len() != self.len {
@@ -212,7 +212,8 @@ impl ReadAt for StoredImage {
         }
         let parts = self.parts.read().clone();
         match self.read_parts(&parts, buf, offset) {
-            // The collector copied what lived in a segment, wrote the maps anew, and removed it.
+            // The collector copied the live blocks of a segment, rewrote the maps and removed the
+            // segment.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.read_parts(&*self.reload()?, buf, offset)
             }

@@ -1,4 +1,4 @@
-//! Images come into the store: their records become blocks, their order becomes a map.
+//! Imports images: their records become blocks, and their order becomes a map.
 
 use crate::engine::{Batch, Table};
 use crate::incoming::Taken;
@@ -13,27 +13,27 @@ use weald_format::store::{ImageMap, ImageRow, ImageState, Part};
 use weald_format::{Digest, Error, ErrorKind, Result};
 use weald_io::ReadAt;
 
-/// Parts whose references one transaction counts.
+/// Parts whose references are counted in one transaction.
 pub(crate) const COUNT_BATCH: usize = 1 << 16;
 
-/// What an import did.
+/// Results of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imported {
     /// Digest of the image's directory record.
     pub image_digest: Digest,
-    /// Logical identity of its tree.
+    /// Tree digest: identity of names, attributes and contents.
     pub tree_digest: Digest,
-    /// Bytes of the image.
+    /// Length of the image, in bytes.
     pub image_len: u64,
-    /// Records of the image.
+    /// Number of records in the image.
     pub block_count: u64,
-    /// Records that the store had not.
+    /// Number of records that the store did not have.
     pub new_block_count: u64,
-    /// Bytes of them, headers included: what the store grew by.
+    /// Total length of the new records including headers: the growth of the store, in bytes.
     pub new_len: u64,
 }
 
-/// Reads an image's bytes front to back, every digest verified.
+/// Reads an image from front to back and verifies every digest.
 struct Walk<'a> {
     source: &'a dyn ReadAt,
     at: u64,

@@ -1,14 +1,15 @@
-//! The dedup index: says under which id a block may be in the store already. Advisory: a hit counts
-//! only when the block's row has the whole digest, and a miss costs space, never data.
+//! The dedup index: maps a digest to the ids of blocks that may have it. The index is advisory. A
+//! hit counts only if the block's row has the whole digest; a miss costs space, never data.
 
 use hashbrown::HashTable;
 use weald_format::Digest;
 
-/// Bytes of memory that an entry takes, spare slots of the table included.
+/// Memory per entry in bytes, including the unused slots of the table.
 const ENTRY_LEN: usize = 28;
-/// One fingerprint in so many is kept of what was seen long ago, when the table is full.
+/// When the table is full, one old fingerprint in 2^`SAMPLE_SHIFT` is kept.
 const SAMPLE_SHIFT: u32 = 3;
-/// Blocks before and behind a hit that are worth a look: what was written together comes together.
+/// Number of rows to load before and after a hit: blocks that were written together are usually
+/// requested together.
 pub const NEIGHBOURS: u64 = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -17,12 +18,13 @@ struct Entry {
     id: u64,
 }
 
-/// Fingerprints of digests, and ids.
+/// Maps fingerprints of digests to block ids.
 #[derive(Debug)]
 pub struct DedupIndex {
     entries: HashTable<Entry>,
     count_max: usize,
-    /// Whether entries were dropped for want of room, so that misses may be hits.
+    /// Whether entries were dropped because the table was full. Then a miss does not prove that the
+    /// block is absent.
     is_sampled: bool,
 }
 
@@ -31,13 +33,13 @@ fn fingerprint(digest: &Digest) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// Spreads the fingerprint over the bits that the table looks at.
+/// Spreads the fingerprint over the bits that the hash table uses.
 fn bucket_hash(fingerprint: u32) -> u64 {
     u64::from(fingerprint).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl DedupIndex {
-    /// An index that takes at most about `memory_len` bytes.
+    /// Creates an index that takes about `memory_len` bytes at most.
     pub fn new(memory_len: u64) -> Self {
         let count_max = usize::try_from(memory_len).unwrap_or(usize::MAX) / ENTRY_LEN;
         Self {
@@ -47,7 +49,7 @@ impl DedupIndex {
         }
     }
 
-    /// Remembers that block `id` has this digest.
+    /// Records that block `id` has this digest.
     pub fn insert(&mut self, digest: &Digest, id: u64) {
         let fingerprint = fingerprint(digest);
         if self.entries.len() >= self.count_max {
@@ -59,7 +61,7 @@ impl DedupIndex {
             .insert_unique(bucket_hash(fingerprint), entry, hash);
     }
 
-    /// Keeps one fingerprint in eight of the older half, and what is newer.
+    /// Keeps one fingerprint in eight of the older half of the entries, and all newer ones.
     fn thin_out(&mut self) {
         self.is_sampled = true;
         let mut ids: Vec<u64> = self.entries.iter().map(|entry| entry.id).collect();
@@ -69,13 +71,13 @@ impl DedupIndex {
         let is_kept = |e: &Entry| e.fingerprint.trailing_zeros() >= SAMPLE_SHIFT;
         self.entries
             .retain(|entry| entry.id > median || is_kept(entry));
-        // Samples alone fill the table: the oldest half of them goes.
+        // The samples alone still fill the table: drop the oldest half of them.
         if self.entries.len() > self.count_max / 4 * 3 {
             self.entries.retain(|entry| entry.id > median);
         }
     }
 
-    /// Forgets that `id` has this digest.
+    /// Removes block `id` with this digest.
     pub fn remove(&mut self, digest: &Digest, id: u64) {
         let fingerprint = fingerprint(digest);
         let is_it = |entry: &Entry| entry.id == id;
@@ -84,7 +86,7 @@ impl DedupIndex {
         }
     }
 
-    /// Ids that may have this digest.
+    /// Ids of blocks that may have this digest.
     pub fn candidates(&self, digest: &Digest) -> impl Iterator<Item = u64> {
         let fingerprint = fingerprint(digest);
         let hits = self.entries.iter_hash(bucket_hash(fingerprint));
@@ -92,12 +94,12 @@ impl DedupIndex {
             .map(|entry| entry.id)
     }
 
-    /// Whether blocks may be in the store that the index does not know.
+    /// Whether the store may have blocks that the index does not list.
     pub fn is_sampled(&self) -> bool {
         self.is_sampled
     }
 
-    /// Entries.
+    /// Number of entries.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.entries.len()
@@ -108,7 +110,7 @@ impl DedupIndex {
 mod tests {
     use super::*;
 
-    // Would catch an index that grows without a limit, or that forgets what is new first.
+    // Would catch an index that grows without limit, or that drops new entries before old ones.
     #[test]
     fn it_stays_within_its_memory_and_keeps_what_is_new() {
         let mut index = DedupIndex::new(28 * 1000);

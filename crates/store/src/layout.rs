@@ -1,12 +1,12 @@
-//! The names of a store's files, in one place.
+//! Names of the files of a store.
 
 use weald_format::{Error, Result};
 
-/// The superblock, and the file whose bytes behind [`IMAGE_LOCKS`] readers lock.
+/// The superblock. Readers lock bytes of this file, at offsets from [`IMAGE_LOCKS`] on.
 pub const SUPERBLOCK: &str = "store";
-/// The metadata engine's file.
+/// File of the metadata engine.
 pub const META: &str = "meta";
-/// The file that the one writer locks; it holds the writer's process id and command.
+/// File that the writer locks; it contains the writer's process id and command.
 pub const LOCK: &str = "lock";
 /// Directory of segments.
 pub const SEGMENTS: &str = "segments";
@@ -14,26 +14,26 @@ pub const SEGMENTS: &str = "segments";
 pub const IMAGES: &str = "images";
 /// A reader of image *n* locks the byte of [`SUPERBLOCK`] at this offset plus *n*.
 pub const IMAGE_LOCKS: u64 = 1 << 40;
-/// Most bytes of an image's name.
+/// Longest name of an image, in bytes.
 pub const NAME_LEN_MAX: usize = 200;
 
-/// The file of segment `number`.
+/// Path of the file of segment `number`.
 pub fn segment(number: u64) -> String {
     format!("{SEGMENTS}/{number:016x}")
 }
 
-/// The number of the segment whose file is called `name` in its directory.
+/// Parses the file name of a segment; `None` if `name` is not one.
 pub fn segment_number(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name, 16).ok()?;
     (segment(number).strip_prefix(SEGMENTS)?.strip_prefix('/')? == name).then_some(number)
 }
 
-/// The file of the map of the image that readers know as `name`.
+/// Path of the map that readers open for the image `name`.
 pub fn map(name: &str) -> String {
     format!("{IMAGES}/{name}")
 }
 
-/// The file of the map of an image that readers do not see, or not yet.
+/// Path of a map that readers do not see: its image is being added or removed.
 pub fn hidden_map(image_id: u64) -> String {
     format!("{IMAGES}/.{image_id:016x}.map")
 }
@@ -52,8 +52,8 @@ pub fn is_replaced_key(key: &str) -> bool {
 /// Checks that `name` can be the name of an image in a store.
 ///
 /// # Errors
-/// `Invalid`: names have 1 to 200 bytes, no slash, no control character, and no dot in front, so
-/// that a name never leads out of the store and never hides.
+/// `Invalid` unless the name has 1 to 200 bytes, no slash, no control character and no leading dot.
+/// Such a name stays inside the store, and listings show it.
 pub fn check_name(name: &str) -> Result<()> {
     let is_good = !name.is_empty()
         && name.len() <= NAME_LEN_MAX

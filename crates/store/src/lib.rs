@@ -1,13 +1,13 @@
-//! The store: holds the blocks of many images once, wherever they lie.
+//! The store keeps each block of many images once.
 //!
-//! From below to above: [`disk`] (files, and what a crash leaves of them) → [`engine`] (tables)
-//! → `segment` (records in files) → `store` (what readers see) and `image` (an image read like
-//! a file) → `writer` (the one writer) → `incoming`, `import`, `remove`, `replace`, `collect`, `check` → `recover`,
-//! and `salvage` beside them. `docs/design/0023-store.md` says why it is built so,
-//! `docs/format.md` what its files hold.
+//! Modules from bottom to top: [`disk`] (files, and their state after a crash) → [`engine`]
+//! (tables) → `segment` (records in files) → `store` (the view of readers) and `image` (an image
+//! that is read like a file) → `writer` (the single writer) → `incoming`, `import`, `remove`,
+//! `replace`, `collect`, `check` → `recover` and `salvage`. `docs/design/0023-store.md` gives the
+//! reasons for this design, `docs/format.md` the layout of the files.
 //!
-//! Neighbours: `format` declares the bytes, `io` has `ReadAt`; the image reader opens what this
-//! room finds. Nothing here decodes a block.
+//! Neighbours: `format` declares the bytes, `io` has `ReadAt`, and the image reader opens an image
+//! that this crate finds. This crate decodes no block.
 #![forbid(unsafe_code)]
 
 mod check;

@@ -1,4 +1,4 @@
-//! `STORE:NAME`: how an image of a store is named where an image file is expected.
+//! Parses `STORE:NAME`, which names an image of a store where a command expects an image file.
 
 use crate::disk::HostDisk;
 use crate::{Store, StoredImage, layout};
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use weald_format::Result;
 
 /// Splits `STORE:NAME` at the last colon that follows the directory of a store; names may contain
-/// colons. An existing file of that name comes first: a path that could be opened before means the
-/// same now.
+/// colons. An existing file whose whole name is `path` takes precedence, so that a path that worked
+/// before stores existed keeps its meaning.
 pub fn split(path: &Path) -> Option<(PathBuf, String)> {
     let bytes = path.as_os_str().as_bytes();
     if !bytes.contains(&b':') || path.symlink_metadata().is_ok() {
@@ -30,7 +30,7 @@ pub fn is_store(path: &Path) -> bool {
     !path.as_os_str().is_empty() && path.join(layout::SUPERBLOCK).is_file()
 }
 
-/// Opens the image that `path` names as `STORE:NAME`; `None` where it names none.
+/// Opens the image that `path` names as `STORE:NAME`; returns `None` if `path` has another form.
 ///
 /// # Errors
 /// As [`Store::open`] and [`StoredImage::open`].

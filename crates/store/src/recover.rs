@@ -1,14 +1,15 @@
-//! What a writer finds half done when it opens the store, and how it is finished.
+//! Completes the operation that an earlier writer left unfinished, when a store is opened for
+//! writing.
 //!
-//! By cases, of where the writer before stopped:
-//! 1. While it appended blocks: the bytes behind the committed length are cut off when the segment
-//!    is used again. Rows of blocks without references are the collector's.
-//! 2. While it counted the references of a new image (`Adding`): they are dropped again.
-//! 3. Between the last count and the rename that shows the image (`Present`, map hidden): the map
-//!    is shown.
-//! 4. While it dropped references (`Removing`): the rest is dropped.
-//! 5. While it wrote maps anew after moving blocks: segments that are emptied still have their
-//!    files, so all maps are compared with the rows before these files go.
+//! The cases, by the operation that was interrupted:
+//! 1. Appending blocks: the bytes after the committed length are truncated when the segment is used
+//!    again. The collector removes rows of blocks without references.
+//! 2. Counting the references of a new image (`Adding`): the counted references are dropped.
+//! 3. The rename after the last count, which shows the image (`Present`, map hidden): the rename is
+//!    repeated.
+//! 4. Dropping references (`Removing`): the remaining references are dropped.
+//! 5. Rewriting maps after blocks moved: the emptied segments still have their files. All maps are
+//!    compared with the rows before these files are removed.
 
 use crate::engine::{Batch, Table, key_of};
 use crate::layout;
@@ -52,8 +53,9 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// A map without a row means that the metadata is older than the images, as after a partial
-    /// restore: whoever goes on would give away the space of images that are there.
+    /// Refuses a map without a row. It means that the metadata is older than the images, for
+    /// example after a partial restore. Further writes could then overwrite the space of existing
+    /// images.
     fn refuse_unknown_images(&self, rows: &[(String, ImageRow)]) -> Result<()> {
         let known: BTreeSet<&str> = rows.iter().map(|(name, _)| name.as_str()).collect();
         for name in self.store.names()? {
@@ -69,7 +71,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Gives the hidden map of an image its name, if it is the one that was committed.
+    /// Renames the hidden map of an image to its visible name, if it is the committed map.
     fn show_map(&self, name: &str, row: &ImageRow) -> Result<()> {
         let disk = &*self.store.disk;
         let hidden = layout::hidden_map(row.image_id);
@@ -85,7 +87,7 @@ impl StoreWriter {
         disk.sync_dir(layout::IMAGES)
     }
 
-    /// Removes hidden maps whose images never came to be.
+    /// Removes hidden maps of images that were never committed.
     fn remove_stale_maps(&self, rows: &[(String, ImageRow)]) -> Result<()> {
         let disk = &*self.store.disk;
         let known: BTreeSet<String> = rows
@@ -101,7 +103,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Removes the files of segments that no map names, then their rows.
+    /// Removes the files of segments that no map refers to, then their rows.
     pub(crate) fn remove_segments(&mut self, numbers: &[u64]) -> Result<()> {
         let disk = self.store.disk.clone();
         let mut batch = Batch::default();

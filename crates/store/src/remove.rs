@@ -1,4 +1,4 @@
-//! Images leave the store.
+//! Removes images from the store.
 
 use crate::disk::Access;
 use crate::engine::{Batch, Table};
@@ -10,11 +10,12 @@ use weald_format::store::{ImageMap, ImageRow, ImageState, MAP_LEN_MAX};
 use weald_format::{Error, ErrorKind, Result};
 
 impl StoreWriter {
-    /// Removes the image `name`. Its space comes back with [`StoreWriter::collect`].
+    /// Removes the image `name`. [`StoreWriter::collect`] then frees its space.
     ///
     /// # Errors
-    /// `NotFound` where there is no such image; `Busy` where somebody reads it, unless `is_forced`:
-    /// its readers then get errors once the space is given back; `Corrupt`, `Io`, `Full`.
+    /// `NotFound` if there is no such image. `Busy` if a reader has the image open and `is_forced`
+    /// is false; with `is_forced` its readers get errors as soon as the space is freed. `Corrupt`,
+    /// `Io`, `Full`.
     pub fn remove(&mut self, name: &str, is_forced: bool) -> Result<()> {
         let map = self.store.map(name)?;
         let Some(row) = self.image_row(name)? else {
@@ -41,8 +42,9 @@ impl StoreWriter {
         })
     }
 
-    /// Drops the references that the image of `row` still has, hides its map, and forgets it.
-    /// Begins anywhere: the row says how many parts are counted still.
+    /// Drops the references that the image of `row` still has, hides its map and removes its row.
+    /// The call also completes an interrupted removal: the row says how many parts still have
+    /// references.
     pub(crate) fn finish_removal(
         &mut self,
         name: &str,
@@ -60,7 +62,7 @@ impl StoreWriter {
         if is_shown {
             disk.rename(&layout::map(name), &hidden)?;
         }
-        // Also where the name is gone already: an earlier sync may have failed.
+        // This is also needed if the name is gone already, because an earlier sync may have failed.
         disk.sync_dir(layout::IMAGES)?;
         if row.counted_parts > 0 {
             let map = match map {
@@ -93,7 +95,7 @@ impl StoreWriter {
             let skips = self.has_bug(crate::writer::Bug::LostDecrement);
             #[cfg(not(test))]
             let skips = false;
-            // The first part is the superblock, the second a record.
+            // The bug skips the first two parts: the superblock and one record.
             self.count_parts(if skips { &parts[2..] } else { parts }, Count::Down)?;
             row.counted_parts = start as u64;
             let mut batch = Batch::default();

@@ -1,7 +1,7 @@
-//! Salvage: rebuilds the metadata of a store from its image maps and segments alone.
+//! Salvage: rebuilds the metadata of a store from its image maps and segments.
 //!
-//! Maps say which blocks an image has, and every block's digest; segments say which records they
-//! hold. The old metadata is not looked at; it stays beside the new one as `meta.old`.
+//! Maps list the blocks of an image with their digests; segments list the records that they
+//! contain. Salvage does not read the old metadata; it keeps the file as `meta.old`.
 
 use crate::disk::Access;
 use crate::engine::{Batch, Engine, Table, key_of};
@@ -16,43 +16,43 @@ use weald_format::store::{
 };
 use weald_format::{Digest, ErrorKind, Result};
 
-/// What a salvage brought back.
+/// Results of a salvage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Salvaged {
-    /// Images that are whole.
+    /// Names of the complete images.
     pub images: Vec<String>,
-    /// Images of which something is missing, and what: their maps were set aside under a name
-    /// that ends in `.damaged`.
+    /// Names of incomplete images, each with the reason. Their maps are renamed to a name that ends
+    /// in `.damaged`.
     pub damaged: Vec<(String, String)>,
-    /// Blocks that images name.
+    /// Number of blocks that images refer to.
     pub block_count: u64,
-    /// Segments.
+    /// Number of segments.
     pub segment_count: u64,
 }
 
-/// What is known of all blocks.
+/// Blocks, records and segments found so far.
 #[derive(Default)]
 struct Found {
-    /// Where each record lies, by what it is.
+    /// Locations of each record; the key is the digest.
     records: BTreeMap<[u8; 32], Vec<(Location, RecordRef)>>,
     segments: BTreeMap<u64, SegmentRow>,
     blocks: BTreeMap<u64, BlockRow>,
 }
 
-/// A name under which a new metadata file is made until it is complete.
+/// Name of the new metadata file until it is complete.
 const META_NEW: &str = "meta.new";
-/// The name that the old metadata file gets.
+/// Name that the old metadata file gets.
 const META_OLD: &str = "meta.old";
 
 impl Store {
-    /// Rebuilds the metadata from maps and segments. `who` is told to a writer that comes
-    /// meanwhile.
+    /// Rebuilds the metadata from maps and segments. A second writer gets `who` in its error
+    /// message.
     ///
     /// # Errors
-    /// `Busy` where a writer has the store; `Io`, `Full`. The old metadata stays in place then.
+    /// `Busy` if a writer has the lock; `Io`, `Full`. The old metadata then stays in place.
     ///
     /// # Cost
-    /// Reads the headers of all records, about 120 bytes of memory for each.
+    /// Reads the headers of all records; about 120 bytes of memory for each.
     pub fn salvage(&self, who: &str) -> Result<Salvaged> {
         let disk = &*self.disk;
         if disk.open(layout::LOCK, Access::Read).is_err() {
@@ -104,7 +104,7 @@ impl Store {
                 Ok(())
             });
             match walked {
-                // What a crash left behind the last record, or damage: the rest is lost.
+                // A crash or damage made the rest of the segment unreadable.
                 Err(error) if error.kind() == ErrorKind::Corrupt => {}
                 other => other?,
             }
@@ -118,7 +118,8 @@ impl Store {
         Ok(())
     }
 
-    /// Finds every block of an image, counts it, and renews the map where blocks have moved.
+    /// Finds every block of an image, counts its references, and rewrites the map if blocks have
+    /// moved.
     fn salvage_image(&self, name: &str, found: &mut Found) -> Result<ImageRow> {
         let bytes = read_file(&*self.disk, &layout::map(name), MAP_LEN_MAX)?;
         let mut map = self.parse_map(name, &bytes)?;
@@ -191,7 +192,7 @@ impl Store {
     }
 }
 
-/// Puts into `map` where its blocks lie now. Returns whether any has moved.
+/// Updates the locations in `map`. Returns whether any of them changed.
 fn locate(map: &mut ImageMap, found: &Found) -> Result<bool> {
     let mut is_changed = false;
     for part in &mut map.parts {

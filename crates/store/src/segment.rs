@@ -1,4 +1,4 @@
-//! Segments: files of records, written at the end only.
+//! Segments: files of records. The writer only appends to them.
 
 use crate::disk::{Access, Disk, DiskFile};
 use crate::layout;
@@ -9,26 +9,26 @@ use weald_format::store::{
 use weald_format::{Digest, Error, Result};
 use zerocopy::IntoBytes;
 
-/// Bytes that are gathered before they are written.
+/// Bytes that are buffered before a write.
 const BUFFER_LEN: usize = 1 << 20;
 
-/// The segment that new records go to.
+/// The segment that receives new records.
 #[derive(Debug)]
 pub struct SegmentWriter {
     file: Box<dyn DiskFile>,
     number: u64,
-    /// Bytes written.
+    /// Bytes written to the file.
     written_len: u64,
     buffer: Vec<u8>,
-    /// Whether its name may still be lost in a crash.
+    /// Whether a crash may still lose the file's name: its directory is not synced.
     is_new: bool,
 }
 
 impl SegmentWriter {
-    /// Makes segment `number`, whose row is committed already.
+    /// Creates segment `number`, whose row is committed already.
     ///
     /// # Errors
-    /// `Io`, `Full`; `Busy` where the file exists.
+    /// `Io`, `Full`; `Busy` if the file exists.
     pub fn create(disk: &dyn Disk, uuid: Uuid, number: u64) -> Result<Self> {
         let file = disk.open(&layout::segment(number), Access::Create)?;
         let buffer = encode_segment_superblock(uuid, number).as_bytes().to_vec();
@@ -41,11 +41,11 @@ impl SegmentWriter {
         })
     }
 
-    /// Goes on behind the `len` committed bytes of segment `number`; what lies behind them is cut
-    /// off.
+    /// Continues segment `number` after its `len` committed bytes and truncates the rest of the
+    /// file.
     ///
     /// # Errors
-    /// `NotFound`, `Io`; `Corrupt` where the file is shorter or is another segment.
+    /// `NotFound`, `Io`; `Corrupt` if the file is shorter or belongs to another segment.
     pub fn resume(disk: &dyn Disk, uuid: Uuid, number: u64, len: u64) -> Result<Self> {
         let name = layout::segment(number);
         let file = disk.open(&name, Access::Write)?;
@@ -72,25 +72,25 @@ impl SegmentWriter {
         })
     }
 
-    /// Its number.
+    /// Number of the segment.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Bytes so far, those that wait to be written included.
+    /// Length in bytes, including buffered bytes.
     pub fn len(&self) -> u64 {
         self.written_len + self.buffer.len() as u64
     }
 
-    /// Whether the record at `location` waits to be written.
+    /// Whether the record at `location` is still in the buffer.
     pub fn is_unwritten(&self, location: Location) -> bool {
         location.segment == self.number && location.offset >= self.written_len
     }
 
-    /// Appends a record; `stored` are its stored bytes. Returns where it will lie.
+    /// Appends a record with the stored bytes `stored` and returns its location.
     ///
     /// # Errors
-    /// `Io`, `Full`: the segment must not be used any more then.
+    /// `Io`, `Full`: the segment must not be used after an error.
     pub fn append(&mut self, record: &RecordRef, stored: &[u8]) -> Result<Location> {
         let location = Location {
             segment: self.number,
@@ -114,7 +114,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Makes all that was appended durable, and the name of the file.
+    /// Makes all appended records durable, and the name of the file too.
     ///
     /// # Errors
     /// `Io`, `Full`.
@@ -128,10 +128,11 @@ impl SegmentWriter {
     }
 }
 
-/// Reads the record at `location`, which must be `record`. Returns its stored bytes, verified.
+/// Reads the record at `location`, compares it with `record` and verifies its digest. Returns the
+/// stored bytes.
 ///
 /// # Errors
-/// `NotFound` where the segment is gone; `Corrupt`, `Io`.
+/// `NotFound` if the segment was removed; `Corrupt`, `Io`.
 pub fn read_record(file: &dyn DiskFile, location: Location, record: &RecordRef) -> Result<Vec<u8>> {
     let mut header = [0; HEADER_LEN];
     file.read_at(&mut header, location.offset)?;
@@ -149,7 +150,7 @@ pub fn read_record(file: &dyn DiskFile, location: Location, record: &RecordRef) 
             what,
         ));
     }
-    // Rows and maps bound the length (`BLOCK_LEN_MAX`).
+    // Rows and maps limit the length to `BLOCK_LEN_MAX`.
     let mut stored = vec![0; record.stored_len as usize];
     file.read_at(&mut stored, location.offset + HEADER_LEN as u64)?;
     match Digest::of(&stored) == record.digest {
@@ -161,10 +162,11 @@ pub fn read_record(file: &dyn DiskFile, location: Location, record: &RecordRef) 
     }
 }
 
-/// Visits the headers of the records of segment `number` up to byte `end`, in order.
+/// Visits the record headers of a segment in order, up to byte `end` (exclusive).
 ///
 /// # Errors
-/// `NotFound`, `Io`; `Corrupt` where no record begins behind the one before; those of `visit`.
+/// `NotFound`, `Io`; `Corrupt` if a record is not directly followed by the next one or by `end`;
+/// the errors of `visit`.
 pub fn each_header(
     file: &dyn DiskFile,
     end: u64,

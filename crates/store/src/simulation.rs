@@ -1,7 +1,7 @@
-//! The whole store on a simulated disk, one seed a run: after any crash or failure the reopened
-//! store must equal the model, and a check must find nothing.
+//! Runs the whole store on a simulated disk, one run per seed. After any crash or failure the
+//! reopened store must equal the model, and a check must find no defect.
 //!
-//! `WEALD_SEEDS=FIRST..END` chooses the seeds; a failure prints its seed.
+//! `WEALD_SEEDS=FIRST..END` selects the seeds; a failure prints its seed.
 
 mod disk;
 
@@ -19,7 +19,8 @@ use weald_format::{Digest, Result};
 use weald_io::ReadAt;
 use zerocopy::IntoBytes;
 
-/// An image of random records, some of them from `pool`: enough for a store, which decodes none.
+/// An image of random records, some of them from `pool`. This is a valid image for a store, because
+/// a store decodes no block.
 fn random_image(random: &mut Random, pool: &mut Vec<Vec<u8>>) -> Vec<u8> {
     let mut image = SuperblockRecord::current().as_bytes().to_vec();
     for generation in 1..=1 + random.below(2) {
@@ -85,7 +86,7 @@ struct Run {
     history: Vec<String>,
 }
 
-/// What a run found wrong.
+/// `Err` describes the first difference that a run found.
 type Outcome = std::result::Result<(), String>;
 
 fn read_all(store: &Store, name: &str) -> Result<Vec<u8>> {
@@ -178,7 +179,7 @@ impl Run {
         }
     }
 
-    /// Everything that must hold of the store now; returns what it holds.
+    /// Reads every image of the store and returns the contents.
     fn verify(&self, store: &Store) -> std::result::Result<Model, String> {
         let names = store.names().map_err(|e| format!("names: {e}"))?;
         let mut found = Model::new();
@@ -199,9 +200,12 @@ impl Run {
         }
     }
 
-    /// Opens the store after a failure, and adopts what it holds if it is the model before or
-    /// after `operation`.
-    fn settle(&mut self, operation: &Operation) -> std::result::Result<StoreWriter, String> {
+    /// Opens the store after a failure. Its contents must equal the model before or after
+    /// `operation`, and become the new model.
+    fn reopen_and_compare(
+        &mut self,
+        operation: &Operation,
+    ) -> std::result::Result<StoreWriter, String> {
         let writer = self.open().map_err(|e| format!("open: {e:?}"))?;
         let found = self.verify(writer.store())?;
         let mut after = self.model.clone();
@@ -218,7 +222,7 @@ impl Run {
         Ok(writer)
     }
 
-    fn go(mut self) -> (Outcome, Vec<String>) {
+    fn run(mut self) -> (Outcome, Vec<String>) {
         let outcome = self.steps();
         (outcome, self.history)
     }
@@ -252,7 +256,7 @@ impl Run {
                 (Operation::Remove(a) | Operation::Replace(a, _), Some((_, b))) if a == b
             );
             let done = match is_held {
-                // An image that is read can be neither removed nor replaced.
+                // A reader has the image open, so that its removal or replacement is skipped.
                 true => self.perform(&mut writer, &Operation::Reopen),
                 false => self.perform(&mut writer, &operation),
             };
@@ -269,7 +273,8 @@ impl Run {
                 self.history.push("power cut".to_owned());
                 (writer, self.disk) = (None, self.disk.reboot());
             } else if let Some((image, name)) = old.filter(|_| !failed) {
-                // A reader from before must go on, wherever the blocks lie now.
+                // A reader that opened the image before must still read it, wherever its blocks are
+                // now.
                 let mut bytes = vec![0; image.len() as usize];
                 image
                     .read_exact_at(&mut bytes, 0)
@@ -281,16 +286,16 @@ impl Run {
             if failed || is_cut {
                 drop(writer.take());
                 let operation = if failed { operation } else { Operation::Reopen };
-                writer = Some(self.settle(&operation)?);
+                writer = Some(self.reopen_and_compare(&operation)?);
             }
         }
         drop(writer);
         self.end()
     }
 
-    /// Nothing may be left of a store that is emptied.
+    /// Empties the store; no segment and no map may remain.
     fn end(&mut self) -> Outcome {
-        let mut writer = self.settle(&Operation::Reopen)?;
+        let mut writer = self.reopen_and_compare(&Operation::Reopen)?;
         for name in std::mem::take(&mut self.model).into_keys() {
             writer
                 .remove(&name, false)
@@ -302,10 +307,10 @@ impl Run {
             .map_err(|e| format!("collect: {e}"))?;
         Self::check(&writer)?;
         drop(writer);
-        let left = self.disk.len_below("segments/") + self.disk.len_below("images/");
-        match left {
+        let leaked_len = self.disk.len_below("segments/") + self.disk.len_below("images/");
+        match leaked_len {
             0 => Ok(()),
-            left => Err(format!("{left} bytes are left of an emptied store")),
+            leaked_len => Err(format!("{leaked_len} bytes are left of an emptied store")),
         }
     }
 }
@@ -318,19 +323,19 @@ fn seeds(usual: Range<u64>) -> Range<u64> {
     first.parse().expect("a seed")..end.parse().expect("a seed")
 }
 
-// Would catch any order of writes, syncs, commits and removals that a crash or an error can turn
-// into a lost image, a wrong byte, a wrong count or lost space.
+// Would catch an order of writes, syncs, commits and removals in which a crash or an error loses an
+// image, changes a byte, miscounts or leaks space.
 #[test]
 fn a_store_equals_its_model_after_every_fault() {
     for seed in seeds(0..1000) {
-        let (outcome, history) = Run::begin(seed, None).go();
+        let (outcome, history) = Run::begin(seed, None).run();
         if let Err(what) = outcome {
             panic!("seed {seed}: {what}\nhistory:\n  {}", history.join("\n  "));
         }
     }
 }
 
-// Would catch a simulation that finds nothing.
+// Would catch a simulation that finds no bug.
 #[test]
 fn planted_bugs_are_found_within_a_thousand_seeds() {
     for bug in [
@@ -339,13 +344,13 @@ fn planted_bugs_are_found_within_a_thousand_seeds() {
         Bug::SegmentRemovedBeforeMaps,
         Bug::ReplacedMapNotKept,
     ] {
-        let found = (0..1000).find(|&seed| Run::begin(seed, Some(bug)).go().0.is_err());
+        let found = (0..1000).find(|&seed| Run::begin(seed, Some(bug)).run().0.is_err());
         let seed = found.unwrap_or_else(|| panic!("{bug:?} was not found"));
         println!("{bug:?}: found by seed {seed}");
     }
 }
 
-/// A store with three images that share records, and the model of it.
+/// A store with three images that share records, and its model.
 fn filled(seed: u64) -> Run {
     let mut run = Run::begin(seed, None);
     let mut writer = run.open().expect("open");
@@ -358,7 +363,7 @@ fn filled(seed: u64) -> Run {
     run
 }
 
-// Would catch: a salvage that loses an image, counts wrongly, or gives numbers out twice.
+// Would catch a salvage that loses an image, counts wrongly, or assigns a number twice.
 #[test]
 fn salvage_brings_every_image_back() {
     for seed in 0..50 {
@@ -393,8 +398,8 @@ fn salvage_brings_every_image_back() {
     }
 }
 
-// Would catch: damage that a check does not see or does not name, and a new copy of a damaged
-// block that is taken for the same.
+// Would catch a check that misses damage or does not name the image, and an import that takes a
+// damaged block for a duplicate.
 #[test]
 fn damage_is_named_and_can_be_replaced() {
     let run = filled(7);
@@ -419,7 +424,7 @@ fn damage_is_named_and_can_be_replaced() {
         .filter_map(|f| f.image.as_ref())
         .collect();
     assert!(named.contains(&name), "{checked:?}");
-    // The structure alone is whole.
+    // Without the data, the check finds a consistent structure.
     assert!(
         writer
             .check(false, &mut |_| {})
@@ -440,7 +445,7 @@ fn damage_is_named_and_can_be_replaced() {
     assert!(copy == *image, "the copy of {name} differs");
 }
 
-// Would catch: a second writer beside the first, and a message that does not say which one it is.
+// Would catch a second writer beside the first one, and a message that does not name the first.
 #[test]
 fn a_second_writer_is_told_about_the_first() {
     let run = filled(1);
@@ -456,7 +461,7 @@ fn a_second_writer_is_told_about_the_first() {
     run.open().expect("open after the first");
 }
 
-// Would catch: an image that is removed under its readers without being asked twice.
+// Would catch a removal without `--force` of an image that a reader has open.
 #[test]
 fn an_image_that_is_read_stays() {
     let run = filled(2);

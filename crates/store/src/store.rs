@@ -1,8 +1,8 @@
 //! A store as readers see it: its superblock, the names of its images, and their maps.
 //!
-//! Readers never open the metadata engine. What they need stands in the map of each image, which
-//! is replaced as a whole, so that any number of readers goes on beside one writer, without
-//! locks and from read-only media too.
+//! Readers never open the metadata engine. All that they need is in the map of each image, and the
+//! writer replaces a map as a whole. Any number of readers therefore work beside one writer,
+//! without locks and also from read-only media.
 
 use crate::disk::{Access, Disk, DiskFile};
 use crate::engine::redb::RedbEngine;
@@ -15,12 +15,12 @@ use weald_format::store::{
 use weald_format::{Error, ErrorKind, Result};
 use zerocopy::IntoBytes;
 
-/// Bytes after which a segment is closed, if nobody says otherwise.
+/// Default length at which a segment is closed, in bytes.
 pub const SEGMENT_LEN_DEFAULT: u64 = 64 << 20;
-/// Pages of the metadata engine that stay in memory, bytes.
+/// Memory for pages of the metadata engine, in bytes.
 pub(crate) const ENGINE_CACHE_LEN: usize = 32 << 20;
-/// The counter that holds the store's identity, so that an engine's file that is empty or foreign
-/// is never taken for the store's.
+/// The counter that contains the store's UUID. It distinguishes the store's own engine file from an
+/// empty or foreign file.
 pub(crate) const UUID_KEY: &[u8] = b"uuid";
 
 /// A store, open for reading.
@@ -30,7 +30,7 @@ pub struct Store {
     pub(crate) superblock: StoreSuperblock,
 }
 
-/// Reads the whole file `name`, which must not be longer than `len_max`.
+/// Reads the whole file `name` of at most `len_max` bytes.
 pub(crate) fn read_file(disk: &dyn Disk, name: &str, len_max: u64) -> Result<Vec<u8>> {
     let file = disk.open(name, Access::Read)?;
     let len = file.len()?;
@@ -46,7 +46,7 @@ pub(crate) fn read_file(disk: &dyn Disk, name: &str, len_max: u64) -> Result<Vec
     Ok(bytes)
 }
 
-/// Writes the new file `name` and makes its bytes durable, not its name.
+/// Writes the new file `name` and makes its bytes durable; the caller syncs the directory.
 pub(crate) fn write_file(disk: &dyn Disk, name: &str, bytes: &[u8]) -> Result<()> {
     match disk.remove(name) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -60,7 +60,7 @@ pub(crate) fn write_file(disk: &dyn Disk, name: &str, bytes: &[u8]) -> Result<()
 /// Opens the metadata engine of the store `uuid`.
 ///
 /// # Errors
-/// `Corrupt` where it is missing, damaged or another store's; `Busy`, `Io`.
+/// `Corrupt` if the engine's file is missing, damaged or belongs to another store; `Busy`, `Io`.
 pub(crate) fn open_engine(disk: &dyn Disk, uuid: Uuid) -> Result<RedbEngine> {
     let shown = format!("{}/{}", disk.shown(), layout::META);
     let missing = |found: &str| {
@@ -83,7 +83,7 @@ pub(crate) fn open_engine(disk: &dyn Disk, uuid: Uuid) -> Result<RedbEngine> {
     }
 }
 
-/// Makes a new engine's file under the name `name`.
+/// Creates an engine with the file name `name`.
 pub(crate) fn create_engine(disk: &dyn Disk, name: &str, uuid: Uuid) -> Result<RedbEngine> {
     let file = disk.open(name, Access::Create)?;
     let shown = format!("{}/{name}", disk.shown());
@@ -95,14 +95,15 @@ pub(crate) fn create_engine(disk: &dyn Disk, name: &str, uuid: Uuid) -> Result<R
 }
 
 impl Store {
-    /// Makes an empty store on `disk`, whose directory must be missing or empty. `uuid` is random.
+    /// Creates an empty store on `disk`, whose directory must be missing or empty. `uuid` must be
+    /// random.
     ///
-    /// The superblock comes last: a directory without one is no store.
+    /// The superblock is written last: a directory without a superblock is not a store.
     ///
     /// # Errors
-    /// `Busy` where the directory is not empty; `Invalid` for a segment length under 4 KiB;
-    /// `Unsupported` where the file system has no locks or no fsync; `Io`, `Full`. Files may be
-    /// left behind then.
+    /// `Busy` if the directory is not empty; `Invalid` for a segment length under 4 KiB;
+    /// `Unsupported` if the file system has no locks or no fsync; `Io`, `Full`. After an error,
+    /// files may remain.
     pub fn create(disk: Arc<dyn Disk>, uuid: Uuid, segment_len: u64) -> Result<Self> {
         if segment_len < (4 << 10).max(SEGMENT_SUPERBLOCK_LEN as u64) {
             return Err(Error::invalid(format!(
@@ -136,15 +137,15 @@ impl Store {
     /// Opens the store on `disk`.
     ///
     /// # Errors
-    /// `NotFound` where there is no store; `Unsupported` where a newer Weald made it; `Corrupt`,
-    /// `Io`.
+    /// `NotFound` if there is no store; `Unsupported` if a newer version of Weald made it;
+    /// `Corrupt`, `Io`.
     pub fn open(disk: Arc<dyn Disk>) -> Result<Self> {
         let bytes = read_file(&*disk, layout::SUPERBLOCK, STORE_SUPERBLOCK_LEN as u64 * 16)?;
         let superblock = StoreSuperblock::parse(&bytes).map_err(|e| e.context(disk.shown()))?;
         Ok(Self { disk, superblock })
     }
 
-    /// Identity of the store.
+    /// UUID of the store.
     pub fn uuid(&self) -> Uuid {
         self.superblock.uuid
     }
@@ -165,11 +166,11 @@ impl Store {
         Ok(names)
     }
 
-    /// The map of the image `name`.
+    /// Reads the map of the image `name`.
     ///
     /// # Errors
-    /// `NotFound` where there is no such image, with the names that there are; `Invalid` for a
-    /// name that no image can have; `Corrupt`, `Io`.
+    /// `NotFound` if there is no such image; `Invalid` for a name that no image can have;
+    /// `Corrupt`, `Io`.
     pub fn map(&self, name: &str) -> Result<ImageMap> {
         layout::check_name(name)?;
         match read_file(&*self.disk, &layout::map(name), MAP_LEN_MAX) {
@@ -194,54 +195,56 @@ impl Store {
         Error::not_found(what)
     }
 
-    /// An open superblock, whose bytes behind [`layout::IMAGE_LOCKS`] are the images' locks.
+    /// Opens the superblock, on whose bytes from [`layout::IMAGE_LOCKS`] on the locks of images are
+    /// taken.
     pub(crate) fn lock_file(&self, access: Access) -> Result<Box<dyn DiskFile>> {
         self.disk.open(layout::SUPERBLOCK, access)
     }
 }
 
-/// What a store holds, in numbers.
+/// Figures about a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreInfo {
-    /// Images.
+    /// Number of images.
     pub image_count: u64,
-    /// Bytes of all images as files.
+    /// Total length of all images as files, in bytes.
     pub image_len: u64,
-    /// Distinct records that images name.
+    /// Number of distinct records that images refer to.
     pub block_count: u64,
-    /// Bytes of them, headers included.
+    /// Total length of these records including headers, in bytes.
     pub live_len: u64,
-    /// Bytes of all segment files.
+    /// Total length of all segment files, in bytes.
     pub segments_len: u64,
-    /// Segment files.
+    /// Number of segment files.
     pub segment_count: u64,
-    /// Bytes of all image maps.
+    /// Total length of all image maps, in bytes.
     pub maps_len: u64,
 }
 
-/// An image of a store, in numbers.
+/// Figures about an image of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageInfo {
-    /// Its name.
+    /// Name of the image.
     pub name: String,
-    /// Digest of its directory record.
+    /// Digest of the directory record.
     pub image_digest: weald_format::Digest,
-    /// Logical identity of its tree.
+    /// Tree digest: identity of names, attributes and contents.
     pub tree_digest: weald_format::Digest,
-    /// Bytes of the image as a file.
+    /// Length of the image as a file, in bytes.
     pub image_len: u64,
-    /// Records in it.
+    /// Number of records.
     pub block_count: u64,
-    /// Bytes of those records that no other image of the store names.
+    /// Total length of the records that only this image refers to, in bytes.
     pub own_len: u64,
 }
 
-/// Records by id: their bytes, and the one image that names them, if it is one.
+/// Maps a record id to the record's length and to the index of the image that refers to it; `None`
+/// if several images do.
 type Owners = hashbrown::HashMap<u64, (u64, Option<usize>)>;
 
 impl Store {
-    /// Numbers about every image, by name, and about the store. Images that come or go meanwhile
-    /// may be counted or not.
+    /// Returns figures about the store and about every image, sorted by name. An image that is
+    /// added or removed during the call may be counted or not.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -290,7 +293,7 @@ impl Store {
         Ok((store, images))
     }
 
-    /// Files in `dir`, and their bytes.
+    /// Number and total length in bytes of the files in `dir`.
     fn files_len(&self, dir: &str) -> Result<(u64, u64)> {
         let (mut count, mut len) = (0, 0);
         for name in self.disk.list(dir)? {

@@ -1,9 +1,10 @@
-//! The one writer of a store: its lock, its counters, the segment under way, and how changes
-//! become durable.
+//! The single writer of a store: its lock, its counters, the open segment, and how changes become
+//! durable.
 //!
-//! One order holds everywhere: bytes are synced before the commit that names them, and a file is
-//! removed only after the commit that forgets it. So a crash leaves a store that holds what was
-//! committed, and at most files that nothing names; [`crate::recover`] finishes what was under way.
+//! One order holds everywhere: the writer syncs bytes before it commits a row that refers to them,
+//! and removes a file only after it commits the removal of the file's row. After a crash the store
+//! therefore holds everything that was committed, and possibly files that no row refers to.
+//! [`crate::recover`] completes interrupted operations.
 
 use crate::disk::{Access, DiskFile};
 use crate::engine::{Batch, Engine, Table, key_of};
@@ -17,43 +18,43 @@ use weald_format::container::RecordRef;
 use weald_format::store::{BlockRow, ImageRow, Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow};
 use weald_format::{Digest, Error, ErrorKind, Result};
 
-/// Appended bytes after which a commit makes them durable, so that what waits in memory, and what
-/// a crash undoes, is bounded.
+/// Appended bytes after which the writer commits. This limits the rows that wait in memory and the
+/// work that a crash loses.
 const COMMIT_LEN: u64 = 256 << 20;
-/// Rows of blocks that wait for a commit, likewise.
+/// Rows of blocks that wait for a commit, with the same purpose.
 const COMMIT_ROWS: usize = 1 << 16;
 
-/// Bugs that are planted to show that the simulation finds them.
+/// Deliberate bugs that prove that the simulation finds bugs.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// Rows are committed although the bytes that they name are not synced.
+    /// Rows are committed before the bytes that they refer to are synced.
     MetadataBeforeData,
-    /// An image that is removed leaves a reference of one block.
+    /// The removal of an image does not drop the reference to one block.
     LostDecrement,
-    /// The files of emptied segments go before the maps are written anew.
+    /// The files of emptied segments are removed before the maps are rewritten.
     SegmentRemovedBeforeMaps,
     /// An image that is replaced leaves no copy of its map.
     ReplacedMapNotKept,
 }
 
-/// How a store is opened for writing.
+/// Options of a writer.
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
-    /// The writer in words, for the message that a second one gets: process id and command.
+    /// Process id and command of this writer, shown to a second writer in its error message.
     pub who: String,
-    /// Memory of the dedup index, bytes.
+    /// Memory of the dedup index, in bytes.
     pub index_len: u64,
-    /// Read a block that is there already and compare its digest before it counts as there; one
-    /// that is damaged is stored anew.
+    /// Read a block that exists already and verify its digest before it counts as a duplicate. A
+    /// damaged block is then stored again.
     pub verifies_duplicates: bool,
-    /// A bug that the simulation must find.
+    /// A deliberate bug that the simulation must find.
     #[cfg(test)]
     pub bug: Option<Bug>,
 }
 
 impl WriteOptions {
-    /// Usual options for the writer `who`.
+    /// Default options for the writer `who`.
     pub fn new(who: impl Into<String>) -> Self {
         Self {
             who: who.into(),
@@ -65,7 +66,7 @@ impl WriteOptions {
     }
 }
 
-/// What a change of the references of blocks does to one of them.
+/// Whether a reference to a block is added or dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
     Up,
@@ -78,20 +79,21 @@ pub struct StoreWriter {
     pub(crate) store: Store,
     pub(crate) engine: Box<dyn Engine>,
     pub(crate) options: WriteOptions,
-    /// Held until the writer is dropped.
+    /// The writer's lock, held until the writer is dropped.
     _lock: Box<dyn DiskFile>,
     index: Option<DedupIndex>,
-    /// Rows of blocks around the last hit: what was stored together comes together again.
+    /// Rows of blocks near the last hit: blocks that were stored together are usually requested
+    /// together.
     near: BTreeMap<u64, BlockRow>,
     segment: Option<SegmentWriter>,
-    /// Rows that wait for the next commit.
+    /// Rows that wait for the next commit, here and in the next field.
     blocks: BTreeMap<u64, BlockRow>,
     segments: BTreeMap<u64, SegmentRow>,
     appended_len: u64,
     next_block: u64,
     next_segment: u64,
     next_image: u64,
-    /// Segments below this one are not gone on with: the collector empties them.
+    /// Segments with a lower number receive no more records, because the collector empties them.
     resume_from: u64,
     is_dead: bool,
 }
@@ -111,7 +113,7 @@ fn counter(engine: &dyn Engine, key: &[u8]) -> Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// Locks the store `store` for the one writer.
+/// Locks `store` for a single writer.
 pub(crate) fn lock(store: &Store, who: &str) -> Result<Box<dyn DiskFile>> {
     let shown = store.disk.shown();
     let file = match store.disk.open(layout::LOCK, Access::Write) {
@@ -126,13 +128,13 @@ pub(crate) fn lock(store: &Store, who: &str) -> Result<Box<dyn DiskFile>> {
     };
     if !file.try_lock(0, true)? {
         let mut text = vec![0; file.len()?.min(512) as usize];
-        let told = match file.read_at(&mut text, 0) {
+        let writer = match file.read_at(&mut text, 0) {
             Ok(()) => String::from_utf8_lossy(&text).trim_end().to_owned(),
             Err(_) => String::new(),
         };
-        let holder = match told.is_empty() {
+        let holder = match writer.is_empty() {
             true => "another process".to_owned(),
-            false => told,
+            false => writer,
         };
         let what = format!("{shown}: is being written by {holder}: try again when it has ended");
         return Err(Error::new(ErrorKind::Busy, what));
@@ -143,11 +145,12 @@ pub(crate) fn lock(store: &Store, who: &str) -> Result<Box<dyn DiskFile>> {
 }
 
 impl Store {
-    /// Opens the store for writing, and finishes what a writer before left half done.
+    /// Opens the store for writing and completes the operation that an earlier writer left
+    /// unfinished.
     ///
     /// # Errors
-    /// `Busy` where another writer has it, with its process id and command; `Corrupt` where the
-    /// metadata is missing, damaged or older than the images; `Io`, `Full`.
+    /// `Busy` if another writer has the lock; the message gives its process id and command.
+    /// `Corrupt` if the metadata is missing, damaged or older than the images; `Io`, `Full`.
     pub fn write(&self, options: WriteOptions) -> Result<StoreWriter> {
         let lock = lock(self, &options.who)?;
         let engine = open_engine(&*self.disk, self.superblock.uuid)?;
@@ -184,8 +187,8 @@ impl StoreWriter {
         self.options.bug == Some(bug)
     }
 
-    /// Runs `change`; after a failure the writer is dead, because nobody knows what reached the
-    /// disk.
+    /// Runs `change`. After a failure the writer refuses all further calls, because the state of
+    /// the disk is then unknown.
     pub(crate) fn guarded<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.is_dead {
             let what = format!(
@@ -200,7 +203,7 @@ impl StoreWriter {
         Ok(result)
     }
 
-    /// The row of block `id`, with what waits for a commit.
+    /// Returns the row of block `id`, uncommitted changes included.
     pub(crate) fn block_row(&self, id: u64) -> Result<BlockRow> {
         if let Some(row) = self.blocks.get(&id) {
             return Ok(*row);
@@ -236,20 +239,20 @@ impl StoreWriter {
         self.segments.insert(number, row);
     }
 
-    /// The id that the next new block gets.
+    /// The id that the next new block will get.
     pub(crate) fn next_block_id(&self) -> u64 {
         self.next_block
     }
 
-    /// A number for a new image.
+    /// Returns a number for a new image.
     pub(crate) fn take_image_id(&mut self) -> u64 {
         let id = self.next_image;
         self.next_image += 1;
         id
     }
 
-    /// The segment that takes `len` more bytes; its row is committed before its file is made, so
-    /// that no file is ever without a row.
+    /// Returns a segment with room for `len` more bytes. The row of a new segment is committed
+    /// before its file is created, so that every file has a row.
     fn open_segment(&mut self, len: u64) -> Result<&mut SegmentWriter> {
         let disk = self.store.disk.clone();
         let limit = self.store.superblock.segment_len;
@@ -291,12 +294,12 @@ impl StoreWriter {
         };
         let row = SegmentRow::parse(&value)?;
         let has_room = row.len + len <= self.store.superblock.segment_len;
-        // Of a segment that a crash left without bytes the file may be missing.
+        // After a crash the file of a segment without records may be missing.
         let is_written = row.len > SEGMENT_SUPERBLOCK_LEN as u64;
         Ok((has_room && is_written && !row.is_emptied).then_some((number, row)))
     }
 
-    /// Appends a record and returns where it lies; it is durable with the next commit.
+    /// Appends a record and returns its location; the record becomes durable with the next commit.
     pub(crate) fn append(&mut self, record: &RecordRef, stored: &[u8]) -> Result<Location> {
         let record = RecordRef {
             offset: 0,
@@ -313,7 +316,8 @@ impl StoreWriter {
         Ok(location)
     }
 
-    /// The block with this record: the one that is there, else a new one without references.
+    /// Returns the id of the block with this record: an existing block, or a new one without
+    /// references.
     ///
     /// # Errors
     /// `Io`, `Full`, `Corrupt`.
@@ -345,7 +349,7 @@ impl StoreWriter {
         Ok(id)
     }
 
-    /// The block that is exactly this record, if the index knows it.
+    /// Finds an existing block that is exactly this record, if the index lists it.
     fn find(&mut self, record: &RecordRef) -> Result<Option<u64>> {
         if self.index.is_none() {
             self.index = Some(self.build_index()?);
@@ -385,14 +389,14 @@ impl StoreWriter {
         }
     }
 
-    /// Whether the record may still wait in the buffer of the segment under way.
+    /// Whether the record may still be in the buffer of the open segment.
     fn is_unwritten(&self, location: Location) -> bool {
         self.segment
             .as_ref()
             .is_some_and(|segment| segment.is_unwritten(location))
     }
 
-    /// Where the index does not know every block, the rows around a hit stand in for it.
+    /// Loads the rows near a hit. They replace entries that the index dropped.
     fn load_neighbours(&mut self, id: u64) -> Result<()> {
         let is_sampled = self.index.as_ref().is_some_and(DedupIndex::is_sampled);
         if !is_sampled || self.near.contains_key(&(id + 1)) {
@@ -421,7 +425,7 @@ impl StoreWriter {
         Ok(index)
     }
 
-    /// Visits the rows of all committed blocks, by id.
+    /// Visits the rows of all committed blocks, in order of id.
     pub(crate) fn each_block(
         &self,
         visit: &mut dyn FnMut(u64, BlockRow) -> Result<()>,
@@ -431,7 +435,7 @@ impl StoreWriter {
         })
     }
 
-    /// Visits the rows of all committed segments, by number.
+    /// Visits the rows of all committed segments, in order of number.
     pub(crate) fn each_segment(
         &self,
         visit: &mut dyn FnMut(u64, SegmentRow) -> Result<()>,
@@ -441,7 +445,7 @@ impl StoreWriter {
         })
     }
 
-    /// The rows of all images, by name.
+    /// The rows of all images, in order of name.
     pub(crate) fn image_rows(&self) -> Result<Vec<(String, ImageRow)>> {
         let mut rows = Vec::new();
         self.engine.scan(Table::Images, &[], &mut |key, value| {
@@ -464,7 +468,7 @@ impl StoreWriter {
         value.map(|value| ImageRow::parse(&value)).transpose()
     }
 
-    /// Changes the references of block `id` by one, and the live bytes of its segment with it.
+    /// Adds or drops a reference to block `id` and updates the live bytes of its segment.
     pub(crate) fn count(&mut self, id: u64, count: Count) -> Result<()> {
         let mut row = self.block_row(id)?;
         let mut segment = self.segment_row(row.location.segment)?;
@@ -491,7 +495,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Forgets block `id`.
+    /// Removes the row of block `id`.
     pub(crate) fn forget_block(&mut self, batch: &mut Batch, id: u64, digest: &Digest) {
         self.blocks.remove(&id);
         self.near.remove(&id);
@@ -501,14 +505,14 @@ impl StoreWriter {
         }
     }
 
-    /// Appends to none of the segments that there are any more: they may be emptied.
+    /// Stops appending to the existing segments, because the collector may empty them.
     pub(crate) fn begin_new_segment(&mut self) {
         self.segment = None;
         self.resume_from = self.next_segment;
     }
 
-    /// Makes durable: first the appended bytes, then all rows that wait, and `batch`, in one
-    /// transaction.
+    /// Makes changes durable: syncs the appended bytes first, then commits all waiting rows and
+    /// `batch` in one transaction.
     ///
     /// # Errors
     /// `Io`, `Full`.
@@ -543,7 +547,7 @@ impl StoreWriter {
     }
 }
 
-/// Visits the rows of a table whose keys are numbers.
+/// Visits the rows of a table with numeric keys.
 pub(crate) fn each_row(
     engine: &dyn Engine,
     table: Table,

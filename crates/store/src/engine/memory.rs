@@ -1,11 +1,11 @@
-//! Tables in memory, gone with the process: for tests that need no crash.
+//! Tables in memory, lost when the process ends: for tests that simulate no crash.
 
 use super::{Batch, Engine, Table, VisitRow};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use weald_format::Result;
 
-/// All rows, by table and key.
+/// All rows; the key is table and row key.
 type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
 /// Tables in memory.

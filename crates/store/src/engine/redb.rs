@@ -1,7 +1,7 @@
-//! Tables in one file of the disk, kept by redb: a copy-on-write B+tree with checksums.
+//! Tables in one file, kept by redb: a copy-on-write B+tree with checksums.
 //!
-//! Every commit is synced and records what reopening after a crash needs (redb calls that
-//! quick-repair), so that opening takes the same time whatever the size of the file.
+//! Every commit is synced and saves the data that redb needs to reopen the file after a crash (redb
+//! calls this quick-repair). Opening therefore takes the same time for a file of any size.
 
 use super::{Batch, Engine, Table, VisitRow};
 use crate::disk::DiskFile;
@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use weald_format::{Error, ErrorKind, Result};
 
-/// Tables in a file.
+/// Tables in a redb file.
 #[derive(Debug)]
 pub struct RedbEngine {
     database: Database,
@@ -24,8 +24,8 @@ fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static 
     TableDefinition::new(table.name())
 }
 
-/// The file below redb. It keeps the first error of the disk, because redb reports no more than
-/// an `io::Error`.
+/// Storage of redb. It wraps the error of the disk in an `io::Error`, the only error that redb
+/// passes on.
 #[derive(Debug)]
 struct Backend(Arc<dyn DiskFile>);
 
@@ -60,11 +60,11 @@ impl StorageBackend for Backend {
 }
 
 impl RedbEngine {
-    /// Opens the tables in `file`, which is called `shown` in messages; an empty file gets empty
-    /// tables. At most `cache_len` bytes of pages stay in memory.
+    /// Opens the tables in `file`; messages call the file `shown`. An empty file gets empty tables.
+    /// redb keeps at most `cache_len` bytes of pages in memory.
     ///
     /// # Errors
-    /// `Corrupt` where the file is damaged, with the way to rebuild it; `Busy`, `Io`, `Full`.
+    /// `Corrupt` if the file is damaged; the message says how to rebuild it. `Busy`, `Io`, `Full`.
     pub fn open(file: Arc<dyn DiskFile>, shown: String, cache_len: usize) -> Result<Self> {
         let opened = Builder::new()
             .set_cache_size(cache_len)
@@ -79,7 +79,7 @@ impl RedbEngine {
             Err(error) => return Err(damaged(&shown, &error.to_string())),
         };
         let engine = Self { database, shown };
-        // Tables exist from the beginning, so that no reader has to tell a missing one apart.
+        // All tables exist from the beginning, so that readers need not handle a missing table.
         if engine.is_new()? {
             engine.commit(&Batch::default())?;
         }

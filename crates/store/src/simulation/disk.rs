@@ -1,4 +1,4 @@
-//! A disk in memory that loses, tears and drops what was not synced, and fails on request.
+//! A disk in memory that loses and tears unsynced writes, and fails on request.
 
 use crate::disk::{Access, Disk, DiskFile};
 use parking_lot::Mutex;
@@ -6,17 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weald_format::{Error, ErrorKind, Result};
 
-/// Bytes that a disk writes as a whole or not at all.
+/// Bytes that a disk writes completely or not at all.
 const SECTOR_LEN: usize = 512;
 
-/// What happens at one call.
+/// A failure of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The power fails: nothing answers any more until [`SimDisk::reboot`].
+    /// The power fails: every call fails until [`SimDisk::reboot`].
     PowerCut,
-    /// The call fails with EIO; of a write, a part may be done.
+    /// The call fails with EIO; a write may be partly done.
     Io,
-    /// A call that needs space fails with ENOSPC; of a write, a part may be done.
+    /// A call that needs space fails with ENOSPC; a write may be partly done.
     NoSpace,
 }
 
@@ -77,8 +77,8 @@ impl FileState {
         self.pending.push(change);
     }
 
-    /// What a crash leaves: of the writes since the last sync any, each whole, torn or not at all;
-    /// of the lengths one that the file had, because a journal keeps the order of these.
+    /// Simulates a crash. Of the writes since the last sync, each is complete, torn or lost. The
+    /// length is one that the file had, because a journal keeps the order of length changes.
     fn crash(&mut self, random: &mut Random) {
         let pending = std::mem::take(&mut self.pending);
         let kept = random.below(pending.len() as u64 + 1) as usize;
@@ -100,7 +100,7 @@ impl FileState {
                     }
                 }
                 (Pending::Write(..), 2..) => apply(&mut self.durable, change),
-                // What was cut off may come back with the length, but not with the bytes.
+                // Truncated bytes may return if the file grows again, but then as zeros.
                 (Pending::SetLen(len), _) if *len < self.durable.len() => {
                     self.durable[*len..].fill(0);
                 }
@@ -144,7 +144,7 @@ struct State {
     files: Vec<FileState>,
     current: Names,
     durable: Names,
-    /// Changes of names that are not synced, by directory; each entry is atomic.
+    /// Unsynced changes of names, by directory; each inner list is atomic.
     pending: BTreeMap<String, Vec<Vec<NameChange>>>,
     locks: Vec<(FileNo, u64, u64, bool)>,
     next_handle: u64,
@@ -154,7 +154,7 @@ struct State {
     is_off: bool,
 }
 
-/// The disk; clones are the same disk.
+/// The simulated disk; clones share its state.
 #[derive(Debug, Clone)]
 pub struct SimDisk(Arc<Mutex<State>>);
 
@@ -194,13 +194,13 @@ impl SimDisk {
         })))
     }
 
-    /// Has the call after `count` more fail.
+    /// Makes a later call fail: the one after `count` more calls.
     pub fn fail_after(&self, count: u64, fault: Fault) {
         let mut state = self.0.lock();
         state.fault = Some((state.calls + count, fault));
     }
 
-    /// Lets all calls succeed from now on.
+    /// Cancels a failure that has not happened yet.
     pub fn heal(&self) {
         self.0.lock().fault = None;
     }
@@ -209,14 +209,14 @@ impl SimDisk {
         self.0.lock().is_off
     }
 
-    /// The disk after a power cut: what was synced, and some of the rest.
+    /// Returns the disk after a power cut: all synced changes and some of the others.
     pub fn reboot(&self) -> Self {
         let mut state = self.0.lock();
         state.is_off = true;
         let mut random = state.random.clone();
         let mut names = state.durable.clone();
         for changes in state.pending.values() {
-            // A journal keeps the order of changes, so a prefix of them survives.
+            // A journal keeps the order of changes, so that a prefix of them survives.
             let kept = random.below(changes.len() as u64 + 1) as usize;
             changes[..kept]
                 .iter()
@@ -251,7 +251,7 @@ impl SimDisk {
             .sum()
     }
 
-    /// Flips a bit of the file `name`, durably: what a failing medium does.
+    /// Flips a bit of the file `name` durably, as a failing medium does.
     pub fn flip(&self, name: &str, byte: usize, bit: u8) {
         let mut state = self.0.lock();
         let file = state.current.files[name];
@@ -259,7 +259,7 @@ impl SimDisk {
         state.files[file].durable[byte] ^= 1 << bit;
     }
 
-    /// Counts a call, and says what fails of it.
+    /// Counts a call and returns the failure to simulate, if any.
     fn call(&self, state: &mut State) -> Result<Option<Fault>> {
         if state.is_off {
             return Err(failed(EIO));
@@ -275,7 +275,7 @@ impl SimDisk {
         }
     }
 
-    /// A call that needs no space.
+    /// Counts a call that needs no space.
     fn plain_call(&self, state: &mut State) -> Result<()> {
         match self.call(state)? {
             None | Some(Fault::NoSpace) => Ok(()),
@@ -283,7 +283,7 @@ impl SimDisk {
         }
     }
 
-    /// A call that may need space.
+    /// Counts a call that may need space.
     fn growing_call(&self, state: &mut State) -> Result<()> {
         match self.call(state)? {
             None => Ok(()),
@@ -402,7 +402,7 @@ impl SimFile {
                 Some(Fault::NoSpace) => Some(ENOSPC),
                 Some(Fault::Io | Fault::PowerCut) => Some(EIO),
             };
-            // A write that fails may be done in part.
+            // A failed write may be partly done.
             let done = match (code, change) {
                 (None, change) => Some(change),
                 (Some(_), Pending::Write(offset, mut bytes)) => {
@@ -451,7 +451,8 @@ impl DiskFile for SimFile {
             let called = disk.plain_call(state);
             let file = &mut state.files[self.file];
             let pending = std::mem::take(&mut file.pending);
-            // After a failed sync the kernel takes the pages for clean: they may never be written.
+            // After a failed sync the kernel marks the pages clean, so that they may never be
+            // written.
             called?;
             pending
                 .iter()
