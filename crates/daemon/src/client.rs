@@ -1,4 +1,4 @@
-//! What a client does: finds a server, asks, and asks again where the server has ended meanwhile.
+//! The client: connects to a server, sends a request, and retries if the server ends meanwhile.
 
 use crate::message::{Hello, Reply, Request, receive};
 use crate::opened_request::OpenedRequest;
@@ -8,44 +8,44 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use weald_format::{Error, ErrorKind, Result};
 
-/// How often a mount is tried while servers end before they answer, or give their mounts away.
+/// Largest number of attempts to mount, while servers end before they answer or hand their mounts
+/// over.
 const ATTEMPT_COUNT_MAX: u32 = 1200;
 
 /// Pause between two attempts.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a server may take to tell about itself.
+/// Timeout for the report of a server.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether there is a server now.
+/// Whether a server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Started {
-    /// There is, started just now or by somebody else.
+    /// A server runs; this process or another one has started it.
     Yes,
-    /// There is none, and the user knows why.
+    /// No server runs, and the user was told the reason.
     No,
 }
 
-/// What came of one attempt.
-enum Tried {
+/// Result of one attempt.
+enum Attempt {
     Mounted,
     /// No server runs.
-    Nobody,
-    /// It has ended, or is giving its mounts away.
-    Gone,
+    NoServer,
+    /// The server has ended or is handing its mounts over.
+    ServerEnded,
 }
 
-/// Has the server that runs in `place` mount what `request` says, if one runs there: `false` where
-/// none does.
+/// Asks the running server of `place` to mount `request`. Returns `false` if no server runs.
 ///
 /// # Errors
-/// Whatever the server says against it; `Busy` where servers only come and go.
+/// The error of the server; `Busy` if every attempt met a server that was ending.
 pub fn attach(place: &Place, request: &OpenedRequest) -> Result<bool> {
     let mounted = mount(place, request, &mut || Ok(Started::No))?;
     Ok(mounted == Started::Yes)
 }
 
-/// As [`attach`], but starts a server by `start` where none runs.
+/// As [`attach`], but calls `start` to start a server if none runs.
 ///
 /// # Errors
 /// As [`attach`], and those of `start`.
@@ -56,10 +56,10 @@ pub fn mount(
 ) -> Result<Started> {
     for _ in 0..ATTEMPT_COUNT_MAX {
         match try_mount(place, request)? {
-            Tried::Mounted => return Ok(Started::Yes),
-            Tried::Nobody if start()? == Started::No => return Ok(Started::No),
-            Tried::Nobody => {}
-            Tried::Gone => std::thread::sleep(ATTEMPT_PAUSE),
+            Attempt::Mounted => return Ok(Started::Yes),
+            Attempt::NoServer if start()? == Started::No => return Ok(Started::No),
+            Attempt::NoServer => {}
+            Attempt::ServerEnded => std::thread::sleep(ATTEMPT_PAUSE),
         }
     }
     Err(Error::new(
@@ -68,20 +68,20 @@ pub fn mount(
     ))
 }
 
-fn try_mount(place: &Place, request: &OpenedRequest) -> Result<Tried> {
+fn try_mount(place: &Place, request: &OpenedRequest) -> Result<Attempt> {
     let Some(stream) = place.connect(&place.shared_name())? else {
-        return Ok(Tried::Nobody);
+        return Ok(Attempt::NoServer);
     };
-    // An image on slow storage may take its time to open; who asked can interrupt.
+    // No timeout: opening an image on slow storage may take long, and the user can interrupt.
     let reply = request
         .send(&stream)
         .and_then(|()| receive::<Reply>(&stream, None));
     match reply {
-        Ok(Some((Reply::Mounted, _))) => Ok(Tried::Mounted),
+        Ok(Some((Reply::Mounted, _))) => Ok(Attempt::Mounted),
         Ok(Some((Reply::Refused(refusal), _))) => Err(refusal.into_error()),
         Ok(Some(_)) => Err(unexpected()),
-        Ok(None) => Ok(Tried::Gone),
-        Err(error) if has_hung_up(&error) => Ok(Tried::Gone),
+        Ok(None) => Ok(Attempt::ServerEnded),
+        Err(error) if has_hung_up(&error) => Ok(Attempt::ServerEnded),
         Err(error) => Err(error),
     }
 }
@@ -95,20 +95,20 @@ pub(crate) fn has_hung_up(error: &Error) -> bool {
     )
 }
 
-/// What all servers of `place` tell, the shared one first. One that does not answer is told of by
-/// `log` and left out.
+/// Reports of all servers of `place`, the shared server first. A server that does not answer is
+/// logged and left out.
 ///
 /// # Errors
 /// `Io`.
 pub fn reports(place: &Place) -> Result<Vec<ServerReport>> {
     let mut reports = Vec::new();
     for name in place.names()? {
-        let told = match place.connect(&name) {
+        let answer = match place.connect(&name) {
             Ok(Some(stream)) => report(&stream),
             Ok(None) => continue,
             Err(error) => Err(error),
         };
-        match told {
+        match answer {
             Ok(Some(report)) => reports.push(report),
             Ok(None) => {}
             Err(error) if has_hung_up(&error) => {}
@@ -118,7 +118,7 @@ pub fn reports(place: &Place) -> Result<Vec<ServerReport>> {
     Ok(reports)
 }
 
-/// `None` where the server has ended meanwhile.
+/// Report of the server behind `stream`; `None` if the server has ended meanwhile.
 pub(crate) fn report(stream: &UnixStream) -> Result<Option<ServerReport>> {
     let timeout = Some(REPORT_TIMEOUT);
     stream

@@ -1,11 +1,14 @@
-//! Mounts change from one server to another, as on an upgrade, while their users wait and see
-//! nothing of it.
+//! Hand-over of all mounts from one server process to another, for example on an upgrade. Processes
+//! that use a mount wait meanwhile and see no error.
 //!
-//! The taker opens all images while the giver still serves. Then the giver stops reading requests,
-//! which the kernel queues, and sends its connections to the kernel; the taker has them all and
-//! says so; the giver lets go and says so; only then the taker reads. Whatever fails before that,
-//! the giver goes on by itself: so there is no moment at which both read, and none at which an
-//! error is found that leaves a mount with nobody.
+//! 1. The taker opens all images while the giver still serves.
+//! 2. The giver stops reading requests, which the kernel then queues, and sends its connections to
+//!    the kernel.
+//! 3. The taker confirms that it has all connections.
+//! 4. The giver releases the mounts and says so. Only then the taker reads requests.
+//!
+//! If a step before the release fails, the giver serves the mounts again. So two processes never
+//! read at the same time, and no detected error leaves a mount without a server.
 
 use crate::client::{has_hung_up, report};
 use crate::message::{Giving, HandedMount, Hello, Refusal, Request, Taking, receive, send};
@@ -21,26 +24,26 @@ use weald_format::{ByteLen, Error, ErrorKind, Result};
 use weald_fuse::Paused;
 use weald_image::SharedCache;
 
-/// How long one side waits for the other: as long as images on slow storage may take to open.
+/// How long one side waits for the other: enough time to open images on slow storage.
 const STEP_TIMEOUT: Option<Duration> = Some(Duration::from_secs(60));
 
-/// How long the taker waits for the giver to end before its mounts say that they are served.
+/// How long the taker waits for the end of the giver before it creates the presences of its mounts.
 const END_TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
-/// How often a server that is to stay is tried to start while another one ends.
+/// Largest number of attempts to start a lasting server while another one ends.
 const START_ATTEMPT_COUNT_MAX: u32 = 200;
 
 /// Pause between two attempts.
 const START_PAUSE: Duration = Duration::from_millis(50);
 
-/// A mount that nobody serves at the moment.
+/// A paused mount, which no process serves.
 struct Waiting {
     served: Arc<Served>,
     live: Live,
     paused: Paused,
 }
 
-/// Gives all mounts to the process behind `stream`; on failure they are served on.
+/// Hands all mounts to the process behind `stream`; after a failure this server serves them again.
 pub(crate) fn give(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
     if let Err(error) = shared.begin_hand_over() {
         return refuse(stream, &error);
@@ -53,15 +56,16 @@ pub(crate) fn give(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
         }
         Err(error) => {
             for mount in waiting {
-                go_on(shared, mount);
+                serve_again(shared, mount);
             }
             shared.end_hand_over(Phase::Open);
-            // 'weald serve' asks a server without mounts whether it would end by itself.
+            // `weald serve` uses this request to ask a server without mounts whether it ends when
+            // idle.
             match shared.mounts().is_empty() {
                 true => log::info!("this server goes on: {error:?}"),
                 false => log::warn!("the mounts stay with this server: {error:?}"),
             }
-            // The other side may be gone.
+            // The send may fail: the other process may have ended.
             let _ = refuse(stream, &error);
             Ok(())
         }
@@ -118,7 +122,7 @@ fn try_give(shared: &Arc<Shared>, stream: &UnixStream, waiting: &mut Vec<Waiting
     send(stream, &Giving::Released, &[])
 }
 
-/// Stops serving a mount; `None` where it has ended meanwhile.
+/// Pauses a mount; `None` if it has ended meanwhile.
 fn pause(shared: &Arc<Shared>, served: Arc<Served>) -> Result<Option<Waiting>> {
     let Some(live) = served.take() else {
         return Ok(None);
@@ -135,7 +139,7 @@ fn pause(shared: &Arc<Shared>, served: Arc<Served>) -> Result<Option<Waiting>> {
         }
         Err(error) => {
             served.put_back(live);
-            // Its watcher may have looked just before.
+            // The mount may have ended after its thread last looked.
             if let Some(live) = served.take_if_over() {
                 shared.finish(&served, live);
                 return Ok(None);
@@ -145,8 +149,8 @@ fn pause(shared: &Arc<Shared>, served: Arc<Served>) -> Result<Option<Waiting>> {
     }
 }
 
-/// Serves a mount again that was not taken.
-fn go_on(shared: &Arc<Shared>, mount: Waiting) {
+/// Serves a mount again after a failed hand-over.
+fn serve_again(shared: &Arc<Shared>, mount: Waiting) {
     let Waiting {
         served,
         live,
@@ -161,13 +165,13 @@ fn go_on(shared: &Arc<Shared>, mount: Waiting) {
     }
 }
 
-/// Takes all mounts of the server that runs in `place`; `cache_len` is another limit of the cache
-/// than it has.
+/// Takes over all mounts of the running server of `place`. `cache_len` replaces the limit of its
+/// cache.
 ///
 /// # Errors
-/// `NotFound` where no server runs; `Busy` where one has mounts that cannot be moved; whatever
-/// keeps an image from being opened again, `Invalid` where it is another one now. The other server
-/// then goes on.
+/// `NotFound` if no server runs; `Busy` if it has a mount that cannot be handed over; `Invalid` if
+/// the path of an image now leads to another image; other errors of opening an image. The other
+/// server then continues.
 pub fn take_over(place: Place, cache_len: Option<ByteLen>) -> Result<Server> {
     let name = place.shared_name();
     let Some(stream) = place.connect(&name)? else {
@@ -185,13 +189,13 @@ pub fn take_over(place: Place, cache_len: Option<ByteLen>) -> Result<Server> {
     take(place, &stream, offer, options)
 }
 
-/// Starts a shared server that stays. One that runs already is replaced if it has no mounts and
-/// would end by itself, as it does for a moment after the last unmount.
+/// Starts a shared server that does not end when idle. It replaces a running server that has no
+/// mounts and ends when idle, as one does for a moment after its last unmount.
 ///
-/// `asked` is the size of cache that the user asked for, if any.
+/// `asked` is the cache size that the user requested, if any.
 ///
 /// # Errors
-/// `Busy` where another server runs, with the size of its cache; as [`take_over`].
+/// `Busy` if another server runs; the message has its cache size. Otherwise as [`take_over`].
 pub fn start_lasting(
     place: &Place,
     options: &ServerOptions,
@@ -216,8 +220,8 @@ pub fn start_lasting(
     ))
 }
 
-/// Takes the place of the server behind `stream`. The outer result is final; the inner one is
-/// `None`, `Busy` or a lost connection where a server is just coming or going.
+/// Replaces the server behind `stream`. An outer error is final. After an inner `None`, `Busy` or
+/// lost connection the caller retries, because a server is starting or ending.
 fn replace_idle(
     place: &Place,
     stream: &UnixStream,
@@ -260,7 +264,7 @@ fn runs_already(len: u64, asked: Option<ByteLen>) -> Error {
     Error::new(ErrorKind::Busy, text)
 }
 
-/// What a server that gives its mounts away says of itself.
+/// First message of the giver: the properties of its server.
 struct Offer {
     cache_len: u64,
     ends_when_idle: bool,
@@ -269,7 +273,7 @@ struct Offer {
     listener: OwnedFd,
 }
 
-/// Asks the server behind `stream` for its mounts.
+/// Asks the server behind `stream` to hand its mounts over.
 fn ask(stream: &UnixStream) -> Result<Offer> {
     Hello::send(stream, &Request::TakeOver, &[])?;
     match next(stream)? {
@@ -292,7 +296,7 @@ fn ask(stream: &UnixStream) -> Result<Offer> {
     }
 }
 
-/// Takes what was offered.
+/// Takes over the mounts of `offer`.
 fn take(place: Place, stream: &UnixStream, offer: Offer, options: ServerOptions) -> Result<Server> {
     let name = place.shared_name();
     let cache = SharedCache::new(options.cache_len);
@@ -322,7 +326,7 @@ fn take(place: Place, stream: &UnixStream, offer: Offer, options: ServerOptions)
     Ok(server)
 }
 
-/// Serves what is ours now. A mount that fails here is lost; the others are not.
+/// Serves the mounts that were taken over. If one of them fails, only this one is lost.
 fn serve_taken(server: &Server, taken: Vec<(HandedMount, Opened, Paused)>, stream: &UnixStream) {
     for (id, (handed, opened, paused)) in (1..).zip(taken) {
         let dir = paused.dir.clone();
@@ -331,8 +335,8 @@ fn serve_taken(server: &Server, taken: Vec<(HandedMount, Opened, Paused)>, strea
             log::error!("{}: lost: {error:?}", dir.display());
         }
     }
-    // The names by which 'weald umount' waits are the other's as long as it runs. That they come a
-    // little late harms nobody.
+    // The giver locks the presences until it ends, and 'weald umount' waits for these. A small
+    // delay until ours exist does no harm.
     if let Err(error) = receive::<Giving>(stream, END_TIMEOUT) {
         log::info!("the other server has not ended: {error:?}");
     }
@@ -363,7 +367,7 @@ fn take_device(stream: &UnixStream) -> Result<Option<Paused>> {
     }
 }
 
-/// What the giver says next, and the descriptor that comes with it.
+/// Receives the next message of the giver, and the descriptor that comes with it.
 fn next(stream: &UnixStream) -> Result<(Giving, Option<OwnedFd>)> {
     match receive::<Giving>(stream, STEP_TIMEOUT)? {
         Some((Giving::Refused(refusal), _)) => Err(refusal.into_error()),

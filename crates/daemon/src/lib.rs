@@ -1,20 +1,21 @@
-//! One server for many mounts: what clients ask of it, how they find it, how another process takes
-//! its mounts over.
+//! One server process for many mounts: its requests, how clients find it, and how its mounts move
+//! to a new process.
 //!
-//! Neighbours: `fuse` serves each mount, `image` reads; `cli` has the words. It never prints.
+//! Neighbours: `fuse` serves each mount, `image` reads, and `cli` has the command line. This crate
+//! never prints.
 //!
 //! Invariants:
-//! 1. A socket is made and taken away only under the lock of its [`Place`], so that no server takes
-//!    away another's.
-//! 2. A mount is in the list exactly from its success to its end; its presence ends last, when
-//!    nothing of it is held any more.
-//! 3. No lock is held while an image is opened, mounted, paused or closed: one that hangs holds up
-//!    nobody else.
-//! 4. While mounts are handed over, one process at most reads requests of the kernel, and it is the
-//!    one that will answer.
-//! 5. A client opens the image and the mount point, and the server uses what was opened: paths of
-//!    a request are only shown, searched for base images, and opened again in a take-over, where
-//!    the image digest and the mount's number must be what they were.
+//! 1. Sockets are created and removed only under the lock of their [`Place`], so that no server
+//!    removes the socket of another.
+//! 2. A mount is in the list from its success to its end. Its presence ends last, when
+//!    the server has released the mount.
+//! 3. No lock is held while an image is opened, mounted, paused or closed. One that blocks does not
+//!    block the others.
+//! 4. During a hand-over at most one process reads requests of the kernel, and this process also
+//!    answers them.
+//! 5. A client opens the image and the mount point, and the server uses these descriptors. Paths in
+//!    a request serve only for display, for the search for base images, and for opening the files
+//!    again in a hand-over. The image digest and the mount id must then be unchanged.
 #![forbid(unsafe_code)]
 
 mod client;

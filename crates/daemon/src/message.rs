@@ -1,8 +1,8 @@
-//! What clients and servers say to each other: JSON behind its length, a few descriptors with it.
+//! Messages between clients and servers: a length, then JSON, with a few descriptors.
 //!
-//! A connection carries one request. The first frame says which protocol it is in; both sides of a
-//! protocol are of one version only, so that an old server refuses a new client with a reason
-//! instead of misunderstanding it.
+//! A connection carries one request. The first frame gives the protocol version, and both sides
+//! must have the same version. An old server therefore refuses a new client with a reason and never
+//! misinterprets its request.
 
 use crate::report::{MountReport, ServerReport};
 use rustix::net::{
@@ -20,81 +20,80 @@ use std::time::{Duration, Instant};
 use weald_format::{Error, ErrorKind, Result};
 use weald_fuse::Negotiated;
 
-/// The number of this protocol. Any change of a message makes it another one.
+/// Protocol version. Any change of a message increments it.
 pub const PROTOCOL: u32 = 3;
 
-/// Longest frame in bytes: a request has a few paths, a report some kilobytes a mount.
+/// Longest frame in bytes: a request has a few paths, a report a few kilobytes per mount.
 const FRAME_LEN_MAX: u32 = 1 << 20;
 
-/// Most descriptors that come with a frame: an image (or its store) and a mount point.
+/// Largest number of descriptors with a frame: an image (or its store) and a mount point.
 const DESCRIPTOR_COUNT_MAX: usize = 2;
 
 /// The first frame of a connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) protocol: u32,
-    /// A [`Request`], not looked at in another protocol.
+    /// A [`Request`], which is parsed only if the protocol version matches.
     pub(crate) request: serde_json::Value,
 }
 
-/// What a client wants.
+/// Request of a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Comes with the descriptors of the image, or of the directory of its store, and of the mount
+    /// Sent with the descriptors of the image, or of the directory of its store, and of the mount
     /// point.
     Mount(Box<MountRequest>),
     Report,
     TakeOver,
 }
 
-/// A mount as a client asks for it. All paths are absolute but those in `options`, which begin in
+/// A mount request. All paths are absolute, except those in `options`, which are relative to
 /// `working_dir`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MountRequest {
-    /// The image, as it is shown, and looked for in a take-over: a path, or `STORE:NAME`.
+    /// Path or `STORE:NAME` of the image, for display and for opening it again in a hand-over.
     pub image: OsString,
-    /// The name of the image in its store, if it is in one.
+    /// Name of the image in its store, if it is in one.
     pub stored: Option<String>,
-    /// The directory to mount on, as it is shown.
+    /// Path of the mount point, for display.
     pub dir: OsString,
     /// The arguments of `-o`.
     pub options: Vec<String>,
-    /// Where relative paths in `options` begin.
+    /// Base of relative paths in `options`.
     pub working_dir: OsString,
-    /// What to decode before anybody asks.
+    /// Data to decode before it is requested.
     pub prefetch: Option<Prefetch>,
-    /// The file that gets what was touched when the mount ends.
+    /// File that receives the recorded hotness when the mount ends.
     pub record: Option<OsString>,
-    /// The file that gets a trace of all requests.
+    /// File that receives a trace of all requests.
     pub trace: Option<OsString>,
-    /// The file that gets the messages of the server from now on.
+    /// Log file of the server from now on.
     pub log: Option<OsString>,
 }
 
-/// What to decode before anybody asks.
+/// Data to decode before it is requested.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Prefetch {
-    /// Everything that the cache holds.
+    /// As much of the image as the cache holds.
     All,
-    /// What this record of another mount says.
+    /// The data listed in this hotness file, recorded on another mount.
     File(OsString),
 }
 
-/// What a server answers to a mount and to a report.
+/// Answer of a server to a mount request or a report request.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Mounted,
-    /// Followed by as many mounts as it says.
+    /// Followed by one message per mount, as counted in the report.
     Server(ServerReport),
     Mount(MountReport),
     Refused(Refusal),
 }
 
-/// Says what the server that gives its mounts away has to say, in this order; `Refused` may come in
-/// place of any.
+/// Messages of the giver, in this order. `Refused` may replace any of them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Giving {
-    /// Comes with the listening socket.
+    /// Sent with the listening socket.
     Server {
         cache_len: u64,
         ends_when_idle: bool,
@@ -102,27 +101,27 @@ pub(crate) enum Giving {
         mount_count: u64,
     },
     Mount(Box<HandedMount>),
-    /// Comes with the connection to the kernel, in the order of the mounts.
+    /// Sent with the connection to the kernel, in the order of the mounts.
     Device {
         negotiated: Negotiated,
         dir: OsString,
         mount_id: u64,
     },
-    /// In place of `Device`: the mount has ended meanwhile.
+    /// Replaces `Device` if the mount has ended meanwhile.
     Over,
-    /// The mounts are the other's now.
+    /// The taker has the mounts now.
     Released,
     Refused(Refusal),
 }
 
-/// What the taker says: it has opened all images; it has all connections.
+/// Messages of the taker: it has opened all images; it has all connections.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Taking {
     Ready,
     Confirmed,
 }
 
-/// A mount as it is handed over.
+/// A mount in a hand-over.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct HandedMount {
     pub(crate) request: MountRequest,
@@ -131,14 +130,14 @@ pub(crate) struct HandedMount {
     pub(crate) started: u64,
 }
 
-/// An error with its causes, the outermost first.
+/// An error with its causes, outermost first.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Refusal {
     causes: Vec<String>,
     is_busy: bool,
 }
 
-/// One cause after another, as errors.
+/// A cause and the cause below it, as an error.
 #[derive(Debug)]
 struct Cause {
     text: String,
@@ -189,7 +188,7 @@ impl std::error::Error for Cause {
 }
 
 impl Hello {
-    /// Begins a request.
+    /// Starts a connection with `request`.
     pub(crate) fn send(
         stream: &UnixStream,
         request: &Request,
@@ -203,10 +202,10 @@ impl Hello {
         send(stream, &hello, descriptors)
     }
 
-    /// The request in it.
+    /// Parses the request.
     ///
     /// # Errors
-    /// `Unsupported` for another protocol, `Invalid`.
+    /// `Unsupported` for another protocol version, `Invalid`.
     pub(crate) fn request(self) -> Result<Request> {
         if self.protocol != PROTOCOL {
             let text = format!(
@@ -222,10 +221,10 @@ impl Hello {
     }
 }
 
-/// Sends a frame with `descriptors`, at most [`DESCRIPTOR_COUNT_MAX`].
+/// Sends a frame with at most [`DESCRIPTOR_COUNT_MAX`] descriptors.
 ///
 /// # Errors
-/// `Limit` for what is too long, `Io`.
+/// `Limit` if the frame is too long, `Io`.
 pub(crate) fn send(
     mut stream: &UnixStream,
     message: &impl Serialize,
@@ -256,13 +255,12 @@ pub(crate) fn send(
     stream.write_all(&body).map_err(lost)
 }
 
-/// Receives a frame, and the descriptors that came with it; `None` where the other side has nothing
-/// more to say.
+/// Receives a frame and its descriptors; `None` if the other side has closed the connection.
 ///
 /// # Errors
-/// `Limit` for a frame that is too long, before anything is allocated for it, and for more than
-/// [`DESCRIPTOR_COUNT_MAX`] descriptors; `Invalid` for what is no such message; `Io`, also where
-/// the frame has not come whole within `timeout` (`None`: no limit).
+/// `Limit` for a frame that is too long (nothing is allocated for it), and for more than
+/// [`DESCRIPTOR_COUNT_MAX`] descriptors. `Invalid` for a malformed message. `Io`, also if the frame
+/// is not complete within `timeout` (`None`: no limit).
 pub(crate) fn receive<T: DeserializeOwned>(
     stream: &UnixStream,
     timeout: Option<Duration>,
@@ -309,8 +307,8 @@ fn receive_body(mut stream: &UnixStream, len: usize, deadline: Option<Instant>) 
     Ok(body)
 }
 
-/// Fills `buffer` with the next bytes, and adds the descriptors that came with them to
-/// `descriptors`; how many bytes.
+/// Fills `buffer` with the next bytes and appends their descriptors to `descriptors`. Returns the
+/// number of bytes.
 fn receive_part(
     stream: &UnixStream,
     buffer: &mut [u8],
@@ -333,20 +331,20 @@ fn receive_part(
             descriptors.extend(received);
         }
     }
-    // The kernel has closed those for which there was no room.
+    // The kernel closes descriptors that do not fit the buffer.
     match received.flags.contains(ReturnFlags::CTRUNC) {
         true => Err(too_many()),
         false => Ok(received.bytes),
     }
 }
 
-/// Gives the next call that reads what is left of the time.
+/// Limits the next read to the time that remains until `deadline`.
 fn wait_until(stream: &UnixStream, deadline: Option<Instant>) -> Result<()> {
-    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    if left == Some(Duration::ZERO) {
+    let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    if remaining == Some(Duration::ZERO) {
         return Err(lost(std::io::ErrorKind::TimedOut.into()));
     }
-    stream.set_read_timeout(left).map_err(lost)
+    stream.set_read_timeout(remaining).map_err(lost)
 }
 
 fn lost(error: std::io::Error) -> Error {
@@ -380,7 +378,7 @@ mod tests {
         [&len.to_le_bytes(), body].concat()
     }
 
-    /// What a server makes of these bytes, at whose end the client hangs up.
+    /// Result of a server that receives `bytes` before the client closes the connection.
     fn received(bytes: &[u8]) -> Result<Option<Request>> {
         let (ours, mut theirs) = UnixStream::pair().expect("pair");
         theirs.write_all(bytes).expect("fits into the socket");
@@ -414,7 +412,7 @@ mod tests {
         assert!(matches!(hello.request(), Ok(Request::Report)) && descriptors.is_empty());
     }
 
-    /// Would catch: descriptors that a broken client piles up in the server.
+    /// Would catch: descriptors of a broken client that accumulate in the server.
     #[test]
     fn more_descriptors_than_a_message_needs_are_refused() {
         let (ours, theirs) = UnixStream::pair().expect("pair");
@@ -433,7 +431,7 @@ mod tests {
         assert_eq!(refused.kind(), ErrorKind::Limit);
     }
 
-    /// Would catch: a panic, an endless wait or a huge allocation on what a broken client sends.
+    /// Would catch: a panic, an endless wait or a huge allocation on malformed input.
     #[test]
     fn every_prefix_and_every_flipped_bit_is_refused_or_understood() {
         let whole = framed(br#"{"protocol":3,"request":"Report"}"#);
@@ -461,7 +459,7 @@ mod tests {
         assert!(error.to_string().contains("then mount again"), "{error}");
     }
 
-    /// Would catch: a client that sends a byte now and then and so holds a connection for ever.
+    /// Would catch: a client that sends single bytes slowly and so keeps a connection for ever.
     #[test]
     fn a_frame_has_to_come_in_time() {
         let (ours, mut theirs) = UnixStream::pair().expect("pair");

@@ -1,6 +1,6 @@
-//! A mount request with the image and the mount point that the client has opened: the server reads
-//! this file, or this directory of a store, and mounts on this directory, whatever their paths lead
-//! to meanwhile.
+//! A mount request with the image and the mount point that the client has opened. The server reads
+//! this file, or this directory of a store, and mounts on this directory, even if their paths lead
+//! elsewhere later.
 
 use crate::message::{Hello, MountRequest, Request, receive};
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use weald_fuse::MountPoint;
 use weald_store::disk::HostDisk;
 use weald_store::{Store, StoredImage};
 
-/// How long the starter of a server may take to send the request.
+/// How long a new server waits for the request of the process that has started it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A mount request whose image and mount point are open.
@@ -28,21 +28,20 @@ pub struct OpenedRequest {
 }
 
 impl OpenedRequest {
-    /// Opens `image`, a file or `STORE:NAME`, and `dir`, and completes `request` by their absolute
-    /// paths.
+    /// Opens `image`, a file or `STORE:NAME`, and `dir`. Stores their absolute paths in `request`.
     ///
     /// # Errors
-    /// `NotFound`, `Io` where the image cannot be opened; for an image of a store as
+    /// `NotFound`, `Io` if the image cannot be opened; for an image of a store as
     /// [`StoredImage::open`]; as [`MountPoint::open`].
     pub fn open(image: &Path, dir: &Path, request: MountRequest) -> Result<Self> {
-        let told = |error| Error::io(image.display().to_string(), error);
+        let failed = |error| Error::io(image.display().to_string(), error);
         let (path, stored) = match weald_store::split(image) {
             Some((store, name)) => (store, Some(name)),
             None => (image.to_owned(), None),
         };
-        let opened = OwnedFd::from(File::open(&path).map_err(told)?);
+        let opened = OwnedFd::from(File::open(&path).map_err(failed)?);
         let number = opened.as_raw_fd();
-        let path = std::fs::read_link(format!("/proc/self/fd/{number}")).map_err(told)?;
+        let path = std::fs::read_link(format!("/proc/self/fd/{number}")).map_err(failed)?;
         let shown = match &stored {
             None => path.into_os_string(),
             Some(name) => {
@@ -71,14 +70,14 @@ impl OpenedRequest {
         &self.request
     }
 
-    /// The same without a file for messages.
+    /// Returns the request without its log file.
     #[must_use]
     pub fn without_log(mut self) -> Self {
         self.request.log = None;
         self
     }
 
-    /// Sends it to the server behind `stream`.
+    /// Sends the request to the server behind `stream`.
     ///
     /// # Errors
     /// `Limit` for a request that is too long, `Io`.
@@ -88,10 +87,10 @@ impl OpenedRequest {
         Hello::send(stream, &request, &descriptors)
     }
 
-    /// Receives what the process that has started this one [sends](OpenedRequest::send).
+    /// Receives a request that the parent process [sends](OpenedRequest::send).
     ///
     /// # Errors
-    /// `Invalid` where something else comes, `Unsupported`, `Limit`, `Io`.
+    /// `Invalid` for another message, `Unsupported`, `Limit`, `Io`.
     pub fn receive(stream: &UnixStream) -> Result<Self> {
         match receive::<Hello>(stream, Some(REQUEST_TIMEOUT))? {
             Some((hello, descriptors)) => match hello.request()? {
@@ -102,11 +101,11 @@ impl OpenedRequest {
         }
     }
 
-    /// A request with the descriptors that came with it. The path of the mount point is the one
-    /// that it has now.
+    /// Combines a request with its descriptors. The path of the mount point becomes the current
+    /// path of the descriptor.
     ///
     /// # Errors
-    /// `Invalid` where they are not an image and a directory; `Io`.
+    /// `Invalid` if the descriptors are not an image and a directory; `Io`.
     pub(crate) fn received(mut request: MountRequest, descriptors: Vec<OwnedFd>) -> Result<Self> {
         let Ok([image, dir]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             let what = "expected an open image and an open mount point with the request";
@@ -121,7 +120,7 @@ impl OpenedRequest {
         })
     }
 
-    /// The file that gets the messages of the server from now on.
+    /// Log file of the server from now on.
     pub(crate) fn log(&self) -> Option<&Path> {
         self.request.log.as_deref().map(Path::new)
     }
@@ -140,8 +139,8 @@ mod tests {
     use super::*;
     use weald_format::ErrorKind;
 
-    /// Catches: a request without its descriptors that is served by its paths, and one whose
-    /// descriptors are something else.
+    /// Would catch: a request without descriptors that is served by its paths, and one with
+    /// descriptors of other kinds.
     #[test]
     fn a_request_is_nothing_without_an_image_and_a_directory() {
         let scratch = tempfile::tempdir().expect("temporary directory");

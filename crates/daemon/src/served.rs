@@ -1,4 +1,4 @@
-//! One mount of a server, from its request to its end.
+//! One mount of a server, from the request to the unmount.
 
 use crate::message::{HandedMount, MountRequest, Prefetch};
 use crate::opened_request::OpenedRequest;
@@ -25,11 +25,11 @@ pub(crate) struct Served {
     pub(crate) id: u64,
     pub(crate) handed: HandedMount,
     device: String,
-    /// `None` from its end on, and while another process is about to take it over.
+    /// `None` after the end of the mount, and while another process takes it over.
     live: Mutex<Option<Live>>,
 }
 
-/// What a mount holds while it is served.
+/// Resources of a mount while it is served.
 pub(crate) struct Live {
     mount: Arc<Mount>,
     opened: Opened,
@@ -37,7 +37,7 @@ pub(crate) struct Live {
     presence: Option<Presence>,
 }
 
-/// An image with the cache that it uses and the options that it is mounted with.
+/// An open image with its cache and its mount options.
 pub(crate) struct Opened {
     pub(crate) image: Arc<Image>,
     pub(crate) cache: Arc<SharedCache>,
@@ -50,7 +50,7 @@ impl Opened {
         Self::open_state(holder, request, shared, None)
     }
 
-    /// Opens it again as another process has it: this image and no other, in this generation.
+    /// Opens the image again in the process that takes over: the same image digest and generation.
     pub(crate) fn open_again(handed: &HandedMount, shared: &Arc<SharedCache>) -> Result<Self> {
         let digest = Digest::from_hex(&handed.image_digest)
             .ok_or_else(|| Error::invalid("image digest: expected 64 hexadecimal digits"))?;
@@ -112,7 +112,7 @@ fn holder_path(request: &MountRequest) -> PathBuf {
 }
 
 impl Served {
-    /// Mounts what `request` asks for; the mount is live when this returns.
+    /// Mounts `request`; the mount is live when the call returns.
     pub(crate) fn mount(
         id: u64,
         request: OpenedRequest,
@@ -134,7 +134,7 @@ impl Served {
             check_writable(path.as_ref())?;
             opened.image.record_hotness();
         }
-        // Only now: a request that is refused makes no file.
+        // After the checks, so that a refused request creates no file.
         let trace = request.trace.as_ref();
         let trace = trace.map(|path| Trace::create(path.as_ref())).transpose()?;
         let image = Arc::clone(&opened.image);
@@ -158,7 +158,7 @@ impl Served {
         ))
     }
 
-    /// Takes a mount over from another process, or back from one that has failed to.
+    /// Resumes a paused mount: one of another process, or our own after a failed hand-over.
     pub(crate) fn resume(
         id: u64,
         handed: HandedMount,
@@ -184,7 +184,7 @@ impl Served {
         }
     }
 
-    /// The connection to the kernel; `None` once the mount has ended.
+    /// Connection to the kernel; `None` after the end of the mount.
     pub(crate) fn connection(&self) -> Option<Arc<Mount>> {
         self.live
             .lock()
@@ -192,8 +192,8 @@ impl Served {
             .map(|live| Arc::clone(&live.mount))
     }
 
-    /// What the mount holds, whose end is the affair of the caller from here on; `None` where it
-    /// was somebody else's already.
+    /// Takes the resources of the mount; the caller must close them or put them back. `None` if
+    /// another thread has taken them.
     pub(crate) fn take(&self) -> Option<Live> {
         self.live.lock().take()
     }
@@ -203,7 +203,7 @@ impl Served {
         *self.live.lock() = Some(live);
     }
 
-    /// As [`Served::take`], of a mount that has ended.
+    /// As [`Served::take`], if the mount has ended.
     pub(crate) fn take_if_over(&self) -> Option<Live> {
         let mut live = self.live.lock();
         if live.as_ref().is_some_and(Live::is_over) {
@@ -213,20 +213,20 @@ impl Served {
         }
     }
 
-    /// Lets others wait for the end of a mount that was taken over.
+    /// Creates the presence of a mount that was taken over, so that clients can wait for its end.
     pub(crate) fn announce(&self, place: Option<&Place>) {
         if let Some(live) = &mut *self.live.lock() {
             live.presence = announce(&live.mount, place);
         }
     }
 
-    /// The cache of this mount, where it is not `shared`.
+    /// The cache of this mount, if it is not `shared`.
     pub(crate) fn own_cache(&self, shared: &Arc<SharedCache>) -> Option<Arc<SharedCache>> {
         let cache = Arc::clone(&self.live.lock().as_ref()?.opened.cache);
         (!Arc::ptr_eq(&cache, shared)).then_some(cache)
     }
 
-    /// The mount as `weald mounts` shows it.
+    /// Report of the mount for `weald mounts`.
     pub(crate) fn report(&self) -> MountReport {
         let handed = &self.handed;
         let mut report = MountReport {
@@ -246,7 +246,7 @@ impl Served {
         report
     }
 
-    /// Why it cannot be handed over, if it cannot.
+    /// Fails if the mount cannot be handed over.
     pub(crate) fn check_movable(&self) -> Result<()> {
         let request = &self.handed.request;
         let what = match (&request.record, &request.trace) {
@@ -277,11 +277,11 @@ impl Live {
         }
     }
 
-    /// Ends a mount that is out of the name space: writes what was recorded and lets go of all but
-    /// its presence.
+    /// Ends a mount that was unmounted: writes the recorded hotness and releases all resources but
+    /// the presence.
     pub(crate) fn close(self, record: Option<&Path>) -> Option<Presence> {
         drop(self.prefetch);
-        // Ends the trace too.
+        // This also ends the trace.
         drop(self.mount);
         if let Some(path) = record
             && let Some(hotness) = self.opened.image.hotness()
@@ -302,13 +302,13 @@ impl Live {
         self.mount.is_over()
     }
 
-    /// What is needed to go on with the mount after [`Live::pause`].
+    /// The resources that [`Served::resume`] needs after [`Live::pause`].
     pub(crate) fn into_parts(self) -> (Opened, Option<Presence>) {
         (self.opened, self.presence)
     }
 }
 
-/// Lets others wait for the end of `mount`, where there is a place for that.
+/// Creates a presence for `mount`, if there is a runtime directory.
 fn announce(mount: &Mount, place: Option<&Place>) -> Option<Presence> {
     let announced = place?.announce(mount.device());
     announced
@@ -316,7 +316,7 @@ fn announce(mount: &Mount, place: Option<&Place>) -> Option<Presence> {
         .ok()
 }
 
-/// Better now than when the mount ends.
+/// Checks early that the directory of `path` is writable, instead of failing when the mount ends.
 fn check_writable(path: &Path) -> Result<()> {
     let dir = match path.parent() {
         Some(dir) if dir != Path::new("") => dir.to_owned(),
@@ -326,7 +326,7 @@ fn check_writable(path: &Path) -> Result<()> {
         .map_err(|errno| Error::io(dir.display().to_string(), errno.into()))
 }
 
-/// Seconds since 1970.
+/// Seconds since 1970-01-01 UTC.
 pub(crate) fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! The server: accepts requests, keeps the list of mounts, ends with the last of them.
+//! The server: accepts requests, keeps the list of mounts, and ends with the last mount.
 
 use crate::hand_over;
 use crate::message::{Hello, Refusal, Reply, Request, receive, send};
@@ -22,55 +22,56 @@ use weald_format::{ByteLen, Error, ErrorKind, Result};
 use weald_fuse::Busy;
 use weald_image::SharedCache;
 
-/// Connections answered at once; more wait. A client has one, and only for one request.
+/// Connections that are answered at the same time; more clients wait. A client has one connection
+/// per request.
 const CONNECTION_COUNT_MAX: usize = 64;
 
-/// How long a request may take to come, and a client to take its answer.
+/// Timeout for receiving a request and for sending the answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a shared server waits for another mount when the last one is gone.
+/// How long a shared server waits for another mount after its last mount has ended.
 const IDLE_GRACE: Duration = Duration::from_secs(1);
 
-/// How long it waits for its first: whoever has started it is about to ask.
+/// How long a new server waits for its first mount. The client that has started it sends the
+/// request at once.
 const FIRST_GRACE: Duration = Duration::from_secs(30);
 
-/// How often a cache forgets what nobody asked for meanwhile.
-const REST_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval at which a cache evicts entries that were not requested since the last time.
+const EVICTION_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long after a first signal another one is the same request. `timeout` signals a process and
-/// its group, systemd may send SIGHUP after SIGTERM, a terminal signals a whole group: all within
-/// milliseconds. A user who has lost patience takes longer, or tries once more.
+/// A further signal within this time counts as the same request to end. `timeout` signals a process
+/// and its process group, systemd may send SIGHUP after SIGTERM, and a terminal signals a whole
+/// process group, all within milliseconds. An impatient user takes longer, or tries once more.
 const SAME_SIGNAL_GRACE: Duration = Duration::from_secs(1);
 
-/// How a server is to be.
+/// Options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// Limit in bytes of the cache that its mounts share.
     pub cache_len: ByteLen,
-    /// Whether other mounts may join it.
+    /// Whether it accepts further mounts.
     pub is_shared: bool,
-    /// Whether it ends when it has no mounts any more.
+    /// Whether it ends when it has no mount.
     pub ends_when_idle: bool,
-    /// Where its messages go, for the server that takes over.
+    /// Log file; a server that takes over uses it too.
     pub log: Option<PathBuf>,
 }
 
-/// A server that can be found and has its first mount, if it was given one; [`Server::run`] does
-/// the rest.
+/// A server whose socket exists and whose first mount, if any, is live. [`Server::run`] serves it.
 pub struct Server {
     pub(crate) shared: Arc<Shared>,
     wake: UnixStream,
     signals: UnixStream,
 }
 
-/// What the threads of a server share.
+/// State that the threads of a server share.
 pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
     pub(crate) cache: Arc<SharedCache>,
     pub(crate) place: Option<Place>,
     pub(crate) bound: Mutex<Option<Arc<Bound>>>,
     state: Mutex<State>,
-    /// Notified when a request to mount is done, whatever came of it.
+    /// Notified when a mount request has succeeded or failed.
     added: Condvar,
     wake: UnixStream,
     log: Mutex<Option<PathBuf>>,
@@ -83,45 +84,47 @@ struct State {
     mounts: BTreeMap<u64, Arc<Served>>,
     next_id: u64,
     connection_count: usize,
-    /// Requests to mount that are under way.
+    /// Number of mount requests in progress.
     adding_count: usize,
-    /// Presences that last as long as the process.
-    kept: Vec<Presence>,
+    /// Presences that are kept until the process ends.
+    presences_until_exit: Vec<Presence>,
 }
 
-/// What a server is about.
+/// State of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Phase {
     /// It accepts requests.
     #[default]
     Open,
-    /// Another process is taking the mounts over; requests wait for it, or for us.
+    /// Another process is taking the mounts over. Requests wait until that process accepts them, or
+    /// this one if the hand-over fails.
     HandingOver,
-    /// Another process has them.
+    /// Another process has taken the mounts over.
     Given,
-    /// It cannot be found any more and ends with its last mount.
+    /// Clients cannot find it, and it ends with its last mount.
     Closing,
 }
 
-/// What keeps a server from ending.
+/// Work that keeps a server from ending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Activity {
-    /// Mounts, or one that is being made.
+    /// It has mounts, or a mount request is in progress.
     Serving,
-    /// Somebody asks; but who looks at a server again and again does not keep it for ever.
+    /// It has a client connection but no mount. Repeated status requests do not extend the grace
+    /// period.
     Asked,
     Idle,
 }
 
 impl Server {
-    /// Makes a server that `place` shows to others, and mounts `first`.
+    /// Starts a server, creates its socket in `place`, and mounts `first`.
     ///
-    /// From here on a signal waits for [`Server::run`] instead of killing the process with a mount
-    /// half made.
+    /// From this call on, a signal waits for [`Server::run`]. It cannot kill the process in the
+    /// middle of a mount.
     ///
     /// # Errors
-    /// `Busy` where a shared server runs already; whatever keeps `first` from going live. A server
-    /// of one mount alone does without a socket where it gets none.
+    /// `Busy` if a shared server runs already; the errors of the mount of `first`. For a server of
+    /// a single mount, a missing socket is logged and no error.
     pub fn start(
         place: Option<Place>,
         options: ServerOptions,
@@ -143,7 +146,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Where its messages go, as its options or the server before it said.
+    /// Log file: the one of the options, of the latest request, or of the previous server.
     pub fn log(&self) -> Option<PathBuf> {
         self.shared.log()
     }
@@ -153,15 +156,15 @@ impl Server {
         options: ServerOptions,
         cache: Arc<SharedCache>,
     ) -> Result<Self> {
-        let told = |error| Error::io("start of the server", error);
-        let (signals, signal_sink) = UnixStream::pair().map_err(told)?;
+        let failed = |error| Error::io("start of the server", error);
+        let (signals, signal_sink) = UnixStream::pair().map_err(failed)?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            let sink = signal_sink.try_clone().map_err(told)?;
-            signal_hook::low_level::pipe::register(signal, sink).map_err(told)?;
+            let sink = signal_sink.try_clone().map_err(failed)?;
+            signal_hook::low_level::pipe::register(signal, sink).map_err(failed)?;
         }
-        let (wake, wake_sink) = UnixStream::pair().map_err(told)?;
+        let (wake, wake_sink) = UnixStream::pair().map_err(failed)?;
         for end in [&wake, &wake_sink, &signals] {
-            end.set_nonblocking(true).map_err(told)?;
+            end.set_nonblocking(true).map_err(failed)?;
         }
         if let Err(error) = weald_sys::raise_open_file_limit() {
             log::info!("the limit of open files stays as it is: {error}");
@@ -185,14 +188,14 @@ impl Server {
         })
     }
 
-    /// Serves until the last mount is gone, or for ever where the server does not end when idle;
-    /// until another process has taken over; or until a signal comes, which unmounts everything.
+    /// Serves until the last mount has ended (for ever if the server does not end when idle), until
+    /// another process has taken over, or until a signal arrives, which unmounts everything.
     ///
     /// # Errors
-    /// `Busy` where a second signal comes before the users of the mounts are done; `Io`.
+    /// `Busy` if a second signal arrives while mounts are still in use; `Io`.
     pub fn run(self) -> Result<()> {
         let mut idle_since = None;
-        let mut rested = Instant::now();
+        let mut last_eviction = Instant::now();
         let mut ending_since: Option<Instant> = None;
         loop {
             if self.wait(idle_since.is_some())? {
@@ -210,8 +213,8 @@ impl Server {
                     }
                 }
             }
-            if rested.elapsed() >= REST_INTERVAL {
-                rested = Instant::now();
+            if last_eviction.elapsed() >= EVICTION_INTERVAL {
+                last_eviction = Instant::now();
                 self.shared.evict_idle();
             }
             match self.shared.state() {
@@ -238,8 +241,8 @@ impl Server {
         }
     }
 
-    /// Waits for something to do, and accepts a connection if that is what came; whether a signal
-    /// has come.
+    /// Waits for an event and accepts a connection if one arrived. Returns whether a signal
+    /// arrived.
     fn wait(&self, is_idle: bool) -> Result<bool> {
         let (phase, connection_count) = {
             let state = self.shared.state.lock();
@@ -248,7 +251,7 @@ impl Server {
         let accepts = phase == Phase::Open && connection_count < CONNECTION_COUNT_MAX;
         let bound = accepts.then(|| self.shared.bound.lock().clone()).flatten();
         let mut ends = vec![PollFd::new(&self.wake, PollFlags::IN)];
-        // While mounts change hands, a signal waits until it is clear whose they are.
+        // During a hand-over a signal waits until it is known which process has the mounts.
         if phase != Phase::HandingOver {
             ends.push(PollFd::new(&self.signals, PollFlags::IN));
         }
@@ -258,7 +261,7 @@ impl Server {
         let timeout = if is_idle {
             IDLE_GRACE / 10
         } else {
-            REST_INTERVAL / 4
+            EVICTION_INTERVAL / 4
         };
         poll_for(&mut ends, timeout)?;
         let has = |end: &dyn AsFd| {
@@ -278,7 +281,8 @@ impl Server {
                 },
                 Err(error) => {
                     log::warn!("a connection is lost: {error}");
-                    // Out of descriptors, most likely: others must first let go of some.
+                    // Usually no descriptor is free. Wait until other connections have closed
+                    // theirs.
                     std::thread::sleep(Duration::from_millis(100));
                 }
             }
@@ -300,7 +304,7 @@ impl Server {
 }
 
 impl Shared {
-    /// Lets others find this server.
+    /// Creates the socket, so that clients can find this server.
     fn show(&self) -> Result<()> {
         let place = self
             .place
@@ -316,8 +320,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Lets nobody find it any more; `false` where another server holds things up, and ours goes
-    /// on.
+    /// Removes the socket. Returns `false` if another server holds the lock; this server then keeps
+    /// running.
     fn hide(&self) -> bool {
         if let (Some(place), Some(bound)) = (&self.place, self.bound.lock().clone()) {
             let hidden = place.lock().and_then(|_lock| place.unlink(&bound.name));
@@ -343,7 +347,7 @@ impl Shared {
         (state.phase, activity)
     }
 
-    /// How long to wait for a mount.
+    /// How long to wait for the next mount before the server ends.
     fn grace(&self) -> Duration {
         match (self.options.is_shared, self.state.lock().next_id) {
             (false, _) => Duration::ZERO,
@@ -353,7 +357,7 @@ impl Shared {
     }
 
     pub(crate) fn wake(&self) {
-        // A pipe that is full wakes as well.
+        // A full pipe also wakes the reader.
         let _ = (&self.wake).write(&[0]);
     }
 
@@ -373,7 +377,7 @@ impl Shared {
         weald_sys::trim_heap();
     }
 
-    /// All mounts, the oldest first.
+    /// All mounts, oldest first.
     pub(crate) fn mounts(&self) -> Vec<Arc<Served>> {
         self.state.lock().mounts.values().cloned().collect()
     }
@@ -394,8 +398,8 @@ impl Shared {
         }
     }
 
-    /// Mounts, unless the server is busy ending or giving its mounts away: `false`, and the client
-    /// tries again.
+    /// Mounts `request`. Returns `false` if the server is ending or handing its mounts over; the
+    /// client then tries again.
     fn mount(self: &Arc<Self>, request: OpenedRequest) -> Result<bool> {
         let id = {
             let mut state = self.state.lock();
@@ -409,8 +413,8 @@ impl Shared {
         let _adding = Adding(self);
         let log = request.log().map(Path::to_owned);
         let served = Served::mount(id, request, &self.cache, self.place.as_ref())?;
-        // Only now: a request that is refused makes no file and moves no log. Where the file cannot
-        // be opened, the mount is detached again.
+        // After the mount, so that a refused request creates no file and does not switch the log.
+        // If the log file cannot be opened, the mount is detached again.
         if log.is_some() {
             log_to(log.as_deref())?;
             *self.log.lock() = log;
@@ -419,7 +423,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// Takes a live mount into the list, until it ends.
+    /// Adds a live mount to the list and starts the thread that waits for its end.
     pub(crate) fn insert(self: &Arc<Self>, served: Served) -> Result<()> {
         let served = Arc::new(served);
         let (shared, watched) = (Arc::clone(self), Arc::clone(&served));
@@ -428,7 +432,7 @@ impl Shared {
         let id = watched.id;
         if let Err(error) = watching.spawn(move || shared.watch(&watched)) {
             let served = self.state.lock().mounts.remove(&id);
-            // Detaches the mount.
+            // Dropping the mount detaches it.
             drop(served.and_then(|served| served.take()));
             return Err(Error::io("start of a thread", error));
         }
@@ -443,50 +447,52 @@ impl Shared {
             log::error!("{}: {error:?}", mount.dir().display());
         }
         drop(mount);
-        // Paused mounts are in the hands of whoever has paused them.
+        // `take` returns `None` for a paused mount: the thread that paused it is responsible for
+        // it.
         if let Some(live) = served.take() {
             self.finish(served, live);
         }
     }
 
-    /// Ends a mount that is out of the name space.
+    /// Ends a mount that was unmounted.
     pub(crate) fn finish(&self, served: &Served, live: Live) {
         let record = served.handed.request.record.as_deref().map(Path::new);
         let presence = live.close(record);
         let is_last = self.state.lock().mounts.len() <= 1;
         if is_last {
-            // Nothing is mounted any more; a server that was asked for stays.
+            // A lasting server stays without any mount: return its memory to the system.
             weald_sys::trim_heap();
         }
         let mut state = self.state.lock();
         state.mounts.remove(&served.id);
-        // Two that end at the same moment both see the other.
-        let is_late = !is_last && state.mounts.is_empty();
+        // If two mounts end at the same time, each of them counts the other.
+        let is_last_of_several = !is_last && state.mounts.is_empty();
         match presence {
-            // Whoever waits for the end of such a mount waits for the end of its server.
+            // A client that waits for the end of such a mount waits for the end of its server.
             Some(mut presence) if !self.options.is_shared => {
                 presence.hide();
-                state.kept.push(presence);
+                state.presences_until_exit.push(presence);
             }
             other => drop(other),
         }
         drop(state);
-        if is_late {
+        if is_last_of_several {
             weald_sys::trim_heap();
         }
         self.wake();
     }
 
-    /// Forgets a mount that is lost.
+    /// Removes a lost mount from the list.
     pub(crate) fn forget(&self, id: u64) {
         self.state.lock().mounts.remove(&id);
         self.wake();
     }
 
-    /// Begins or ends to hand over; waits for mounts that are being made.
+    /// Begins a hand-over; waits for mount requests in progress.
     ///
     /// # Errors
-    /// `Busy` where that takes too long, or the server is ending or handing over already.
+    /// `Busy` if a mount request takes too long, or if the server is ending or handing over
+    /// already.
     pub(crate) fn begin_hand_over(&self) -> Result<()> {
         let mut state = self.state.lock();
         if state.phase != Phase::Open {
@@ -515,7 +521,7 @@ impl Shared {
         self.wake();
     }
 
-    /// Unmounts everything, as a signal wants it; mounts in use are detached and served on.
+    /// Unmounts everything after a signal. Mounts in use are detached and still served.
     fn close(self: &Arc<Self>) {
         self.state.lock().phase = Phase::Closing;
         let shared = Arc::clone(self);
@@ -527,7 +533,7 @@ impl Shared {
             }
             drop(state);
             shared.mounts().iter().for_each(|served| unmount(served));
-            // Who wants to mount meanwhile waits, and then starts another server.
+            // A client that wants to mount meanwhile waits, and then starts another server.
             shared.hide();
             shared.wake();
         });
@@ -569,7 +575,7 @@ fn unmount(served: &Served) {
     }
 }
 
-/// A request to mount under way.
+/// A mount request in progress; dropping it decrements the count.
 struct Adding<'a>(&'a Shared);
 
 impl Drop for Adding<'_> {
@@ -580,7 +586,7 @@ impl Drop for Adding<'_> {
     }
 }
 
-/// A connection being answered.
+/// A connection that is being answered.
 struct Connection {
     shared: Arc<Shared>,
     stream: UnixStream,
@@ -616,7 +622,7 @@ impl Connection {
                 let opened = OpenedRequest::received(*request, descriptors);
                 match opened.and_then(|opened| self.shared.mount(opened)) {
                     Ok(true) => send(&self.stream, &Reply::Mounted, &[]),
-                    // The end of the connection tells the client to try again.
+                    // The closed connection tells the client to try again.
                     Ok(false) => Ok(()),
                     Err(error) => self.refuse(&error),
                 }
@@ -645,8 +651,8 @@ impl Connection {
     }
 }
 
-/// Sends what this process says on standard error to the end of the file at `path` from here on, or
-/// nowhere.
+/// Redirects the standard error of this process: appends to the file at `path`, or discards it for
+/// `None`.
 ///
 /// # Errors
 /// `Io`, `NotFound`.
@@ -656,9 +662,9 @@ pub fn log_to(path: Option<&Path>) -> Result<()> {
         Some(path) => (path, flags),
         None => (Path::new("/dev/null"), OFlags::WRONLY | OFlags::CLOEXEC),
     };
-    let told = |errno: rustix::io::Errno| Error::io(path.display().to_string(), errno.into());
-    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)).map_err(told)?;
-    rustix::stdio::dup2_stderr(&file).map_err(told)
+    let failed = |errno: rustix::io::Errno| Error::io(path.display().to_string(), errno.into());
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)).map_err(failed)?;
+    rustix::stdio::dup2_stderr(&file).map_err(failed)
 }
 
 fn poll_for(ends: &mut [PollFd<'_>], timeout: Duration) -> Result<()> {
@@ -672,7 +678,7 @@ fn poll_for(ends: &mut [PollFd<'_>], timeout: Duration) -> Result<()> {
     }
 }
 
-/// Reads what has come; how many bytes.
+/// Reads all available bytes; returns their number.
 fn drain(mut end: &UnixStream) -> usize {
     let mut buffer = [0; 64];
     let mut count = 0;

@@ -1,7 +1,8 @@
-//! Mounting and unmounting by `fusermount3`, the set-uid program that does for others what only
-//! root may.
+//! Mounts and unmounts with `fusermount3`, a set-uid program that performs these privileged calls
+//! for users other than root.
 //!
-//! It mounts, and sends the open device over a socket whose number it finds in the environment.
+//! It mounts and sends the descriptor of `/dev/fuse` over a socket. An environment variable gives
+//! it the socket's descriptor number.
 
 use crate::mount::{Busy, in_use, not_mounted};
 use crate::mount_point::MountPoint;
@@ -16,20 +17,20 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use weald_format::{Error, ErrorKind, Result};
 
-/// Part of libfuse3; `libfuse` 2 has another name for it, which nobody needs any more.
+/// Program of libfuse 3. (libfuse 2 has `fusermount`, which is obsolete.)
 const PROGRAM: &str = "fusermount3";
 
-/// The variable that tells it the number of its socket.
+/// Environment variable with the number of the socket's descriptor.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
-/// Mounts on the directory of `point` and gives the device of the new connection.
+/// Mounts on the directory of `point` and returns the device of the new connection.
 ///
-/// The program refuses symlinks as mount points, those of `/proc/self/fd` too. So it starts in the
-/// directory and is told to mount on `.`: it asks the kernel for the directory's path then, and
-/// looks that path up once more.
+/// `fusermount3` refuses symlinks as mount points, also those in `/proc/self/fd`. We therefore
+/// start it in the directory and let it mount on `.`. It then asks the kernel for the path of the
+/// directory and resolves that path again.
 ///
 /// # Errors
-/// `NotFound` where there is no `fusermount3`, `Io` with its own words where it refuses.
+/// `NotFound` if `fusermount3` is not installed; `Io` with its message if it refuses.
 pub(crate) fn mount(
     source: &OsStr,
     subtype: &str,
@@ -43,14 +44,14 @@ pub(crate) fn mount(
         .args(["-o", &words(source, subtype, options, access)])
         .args(["--", "."])
         .current_dir(format!("/proc/self/fd/{}", point.as_fd().as_raw_fd()));
-    // The socket becomes its standard input: no other number survives exec.
+    // The socket becomes standard input of the child: other descriptors are closed by exec.
     command
         .env(SOCKET_VARIABLE, "0")
         .stdin(OwnedFd::from(theirs));
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let child = child.map_err(|error| Error::io(PROGRAM, error))?;
-    // Holds the other end of the socket, which must close for us to notice that the child has given
-    // up.
+    // `command` holds the other end of the socket. Without this drop we would not notice that the
+    // child has ended.
     drop(command);
     let device = receive_device(&ours);
     let output = child
@@ -62,8 +63,8 @@ pub(crate) fn mount(
     }
 }
 
-/// `fusermount3` adds `nodev` and `nosuid`, and allows `allow_other` only where `/etc/fuse.conf`
-/// does.
+/// Builds the mount options. `fusermount3` adds `nodev` and `nosuid`, and permits `allow_other`
+/// only if `/etc/fuse.conf` allows it.
 fn words(source: &OsStr, subtype: &str, options: &MountOptions, access: Access) -> String {
     let name = source
         .to_string_lossy()
@@ -82,7 +83,7 @@ fn words(source: &OsStr, subtype: &str, options: &MountOptions, access: Access) 
     words
 }
 
-/// The file descriptor that comes over the socket; `None` where it ends without one.
+/// Receives a file descriptor over the socket; `None` if the socket closes first.
 fn receive_device(socket: &UnixStream) -> Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -102,7 +103,8 @@ fn receive_device(socket: &UnixStream) -> Result<Option<OwnedFd>> {
 /// Unmounts `dir`.
 ///
 /// # Errors
-/// `Invalid` where nothing is mounted there, `Busy`, `NotFound` without `fusermount3`, `Io`.
+/// `Invalid` if nothing is mounted there; `Busy`; `NotFound` if `fusermount3` is not installed;
+/// `Io`.
 pub(crate) fn unmount(dir: &Path, busy: Busy) -> Result<()> {
     let mut command = Command::new(PROGRAM);
     command.arg("-u");
@@ -118,7 +120,7 @@ pub(crate) fn unmount(dir: &Path, busy: Busy) -> Result<()> {
     }
 }
 
-/// What `fusermount3` says, as an error.
+/// Converts the message of `fusermount3` to an error.
 fn refusal(stderr: &[u8]) -> Error {
     let text = String::from_utf8_lossy(stderr).trim().to_owned();
     if text.contains("busy") {

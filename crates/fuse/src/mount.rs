@@ -1,7 +1,7 @@
-//! Puts a tree into the name space and takes it out again, or hands it to another server.
+//! Mounts a tree, unmounts it, and hands a mount to another server.
 //!
-//! Root mounts by fsopen(2) and move_mount(2), onto the very directory that was checked; everybody
-//! else by `fusermount3`.
+//! Root mounts with fsopen(2) and move_mount(2), on exactly the directory that was checked. Other
+//! users mount with `fusermount3`.
 
 use crate::driver::{Driver, wanted_flags};
 use crate::fusermount;
@@ -28,30 +28,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use weald_format::{ByteLen, Error, ErrorKind, ROOT_INODE, Result};
 
-/// What `/proc/mounts` shows after `fuse.`.
+/// File system subtype: `/proc/mounts` shows it after `fuse.`.
 const SUBTYPE: &str = "weald";
 
-/// Longest source of a mount in bytes that fsconfig(2) takes.
+/// Longest source string of a mount in bytes that fsconfig(2) accepts.
 const SOURCE_LEN_MAX: usize = 255;
 
-/// Read-ahead of the kernel in bytes, unless somebody says another. Around every page of a program
-/// that is not there the kernel asks for as much, so that more has more decoded for nobody; less
-/// costs who reads in order (`docs/design/0017-one-cache.md`).
+/// Default readahead of the kernel in bytes. On a page fault in a program the kernel reads this
+/// much around the page, so that a larger value decodes data that no process needs. A smaller value
+/// slows sequential readers (`docs/design/0017-one-cache.md`).
 const READ_AHEAD_LEN: ByteLen = ByteLen(256 << 10);
-/// The same where nothing is decoded: four requests as large as can be, which keep the processors
-/// busy by themselves.
-const PLAIN_READ_AHEAD_LEN: ByteLen = ByteLen(REQUEST_PAGES_MAX as u64 * 4096 * 4);
+/// Default readahead of the kernel in bytes for uncompressed images: four requests of the largest
+/// size, which keep all processors busy.
+const READ_AHEAD_LEN_UNCOMPRESSED: ByteLen = ByteLen(REQUEST_PAGES_MAX as u64 * 4096 * 4);
 
-/// Threads that answer requests for contents, beside one for each processor: so none is idle while
-/// they wait for storage, or for a block that another one decodes
+/// Threads that answer reads of contents, in addition to one per processor. They keep the
+/// processors busy while other threads wait for storage or for a block that another thread decodes
 /// (`docs/design/0017-one-cache.md`).
-const MORE_WORKERS: usize = 4;
-/// The same where nothing is decoded and the kernel has several large requests answered at a time:
-/// the fewer threads, the sooner the reader's turn comes.
-const MORE_PLAIN_WORKERS: usize = 2;
+const EXTRA_WORKER_COUNT: usize = 4;
+/// The same for uncompressed images, for which the kernel has several large requests in flight.
+/// With fewer threads, the reader process gets a processor sooner.
+const EXTRA_WORKER_COUNT_UNCOMPRESSED: usize = 2;
 
-/// How long [`Mount::pause`] waits for requests under way. A disk that hangs longer keeps its
-/// server.
+/// How long [`Mount::pause`] waits for requests in progress. If the storage blocks for longer, the
+/// mount stays with its server.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `STATX_MNT_ID` of statx(2), Linux 5.8.
@@ -60,52 +60,51 @@ const STATX_MNT_ID: StatxFlags = StatxFlags::from_bits_retain(0x1000);
 /// A live mount and the threads that serve it. Dropping it detaches the mount.
 pub struct Mount {
     session: Arc<Session>,
-    /// Brings workers back that left for a pause that failed.
-    revive: Box<dyn Fn() + Send + Sync>,
+    /// Restarts the workers after a pause that failed.
+    restart_workers: Box<dyn Fn() + Send + Sync>,
     unmounter: Unmounter,
     device: (u32, u32),
     negotiated: Negotiated,
-    /// Held while pausing; whether somebody else has the connection now.
+    /// Whether another server has the connection now; locked during a pause.
     is_handed_over: Mutex<bool>,
 }
 
-/// A mount that nobody serves: its users wait until somebody [resumes](resume) it. Dropping it ends
-/// the mount for them.
+/// A mount without a server: its users wait until a server [resumes](resume) it. Dropping it ends
+/// the mount.
 #[derive(Debug)]
 pub struct Paused {
-    /// The connection to the kernel.
+    /// Connection to the kernel.
     pub device: OwnedFd,
-    /// What was agreed on it.
+    /// Protocol features that were negotiated on the connection.
     pub negotiated: Negotiated,
-    /// Where it is mounted.
+    /// Mount point.
     pub dir: PathBuf,
-    /// The kernel's number of the mount.
+    /// Mount id that the kernel assigned.
     pub mount_id: u64,
 }
 
-/// Takes one mount out of the name space; can be sent to other threads, does nothing once the mount
-/// is gone.
+/// Unmounts one mount, also from another thread. Does nothing if the mount is gone.
 #[derive(Debug, Clone)]
 pub struct Unmounter {
     dir: PathBuf,
     mount_id: u64,
 }
 
-/// What to do about a mount that is in use.
+/// How to unmount a busy mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Busy {
-    /// Fail with `Busy`.
+    /// Fail with the error `Busy`.
     Refuse,
-    /// Take it out of the name space now; it goes away when its last user does.
+    /// Detach it from the name space now; it ends when its last user closes it (lazy unmount).
     Detach,
 }
 
-/// Mounts `tree` on the directory `dir`; `source` is shown as its origin. The mount is live when
-/// this returns.
+/// Mounts `tree` on the directory `dir`; `/proc/mounts` shows `source` as its origin. The mount is
+/// live when the call returns.
 ///
 /// # Errors
-/// `NotFound` and `Invalid` where `dir` is missing or no directory, or reached by a symlink of
-/// another user; `Io` where the kernel or `fusermount3` refuses.
+/// `NotFound` if `dir` does not exist; `Invalid` if it is not a directory or is reached through
+/// another user's symlink; `Io` if the kernel or `fusermount3` refuses.
 pub fn mount<T: Tree>(
     tree: T,
     source: &OsStr,
@@ -115,12 +114,11 @@ pub fn mount<T: Tree>(
     mount_on(tree, source, &MountPoint::open(dir)?, options, None)
 }
 
-/// Serves a mount that another server, or another process, has [paused](Mount::pause). `tree` and
-/// `options` must be what they were: the kernel remembers what it was told.
+/// Serves a mount that another server or process has [paused](Mount::pause). `tree` and `options`
+/// must be the same as before, because the kernel has cached answers.
 ///
 /// # Errors
-/// `NotFound` where the tree lacks `subdir`, `Io` where no thread can be started; the mount is dead
-/// then.
+/// `NotFound` if the tree lacks `subdir`, `Io` if no thread can be started. The mount is then dead.
 pub fn resume<T: Tree>(tree: T, paused: Paused, options: &MountOptions) -> Result<Mount> {
     let view = view(tree, options)?;
     let stat = local_statx(&paused.dir)?;
@@ -133,11 +131,11 @@ pub fn resume<T: Tree>(tree: T, paused: Paused, options: &MountOptions) -> Resul
     serve(view, session, paused.negotiated, paused.dir, &stat)
 }
 
-/// Takes what is mounted on `dir` out of the name space.
+/// Unmounts the file system that is mounted on `dir`.
 ///
 /// # Errors
-/// `Invalid` where nothing is mounted there, `Busy` where it is in use (unless `busy` says
-/// otherwise), `NotFound`, `Io`.
+/// `Invalid` if nothing is mounted there; `Busy` if the mount is in use and `busy` is
+/// [`Busy::Refuse`]; `NotFound`, `Io`.
 pub fn unmount(dir: &Path, busy: Busy) -> Result<()> {
     let mut flags = UnmountFlags::NOFOLLOW;
     if busy == Busy::Detach {
@@ -152,8 +150,8 @@ pub fn unmount(dir: &Path, busy: Busy) -> Result<()> {
     }
 }
 
-/// The device number (major, minor) of what is mounted on `dir`; asks no file system, so that a
-/// dead one cannot hang it.
+/// Device number (major, minor) of the file system mounted on `dir`. The call sends no request to
+/// the file system, so that a dead one cannot block it.
 ///
 /// # Errors
 /// `NotFound`, `Io`.
@@ -161,19 +159,18 @@ pub fn device_of(dir: &Path) -> Result<(u32, u32)> {
     local_statx(dir).map(|stat| (stat.stx_dev_major, stat.stx_dev_minor))
 }
 
-/// Whether what is mounted on `dir`, or holds it, is a FUSE file system; `None` where the kernel
-/// does not tell.
+/// Whether `dir` is on a FUSE file system; `None` if the kernel does not report the type.
 pub fn is_fuse(dir: &Path) -> Option<bool> {
     type_of(dir).map(|name| name.starts_with("fuse"))
 }
 
-/// Whether an automounter waits on `dir` for who comes in: while it has a mount made, everybody
-/// else waits at that directory, but for its own group of processes.
+/// Whether `dir` is an automount point. While the automounter mounts there, all processes outside
+/// its own process group block on access to the directory.
 pub fn is_automount(dir: &Path) -> bool {
     type_of(dir).is_some_and(|name| name == "autofs")
 }
 
-/// The type of the file system that is mounted on `dir`, or holds it, as `/proc/mounts` names it.
+/// Type of the file system that contains `dir`, as in `/proc/mounts`.
 fn type_of(dir: &Path) -> Option<String> {
     let mount_id = local_statx(dir).ok()?.stx_mnt_id.to_string();
     let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -200,21 +197,20 @@ impl Mount {
         self.unmounter.clone()
     }
 
-    /// What was asked for so far, and how long it took.
+    /// Number and durations of the requests so far.
     pub fn counters(&self) -> Counters {
         self.session.counters()
     }
 
-    /// Waits until nobody serves the mount any more: it is gone, however it was ended, or was
-    /// [paused](Mount::pause).
+    /// Waits until the mount is unmounted or [paused](Mount::pause).
     ///
     /// # Errors
-    /// `Io` where the connection to the kernel failed before that; only one of several who wait is
-    /// told.
+    /// `Io` if the connection to the kernel failed; if several threads wait, only one of them gets
+    /// the error.
     pub fn wait(&self) -> Result<()> {
         loop {
             let ended = self.session.wait();
-            // While somebody pauses, workers may leave and come back.
+            // During a pause all workers may stop and then restart.
             let is_handed_over = *self.is_handed_over.lock();
             if is_handed_over || ended.is_err() || self.session.is_over() {
                 return ended;
@@ -227,13 +223,13 @@ impl Mount {
         self.session.is_over()
     }
 
-    /// Stops serving: requests under way are answered, those that come wait for whoever
-    /// [resumes](resume) it.
+    /// Stops serving: workers answer the requests in progress; later requests wait until a server
+    /// [resumes](resume) the mount.
     ///
     /// # Errors
-    /// `Invalid` where the mount is gone or was paused already; `Busy` where it is traced, where
-    /// something else is mounted on top of it or it was detached, and where requests take longer
-    /// than half a minute. It is served on then.
+    /// `Invalid` if the mount is gone or paused already. `Busy` if the mount is traced, is covered
+    /// by another mount, was detached, or if a request takes longer than half a minute; the mount
+    /// is then still served.
     pub fn pause(&self) -> Result<Paused> {
         let busy = |what| Error::new(ErrorKind::Busy, format!("{}: {what}", self.dir().display()));
         let mut is_handed_over = self.is_handed_over.lock();
@@ -248,14 +244,14 @@ impl Mount {
         }
         let device = self.session.device()?;
         let dir = self.dir().to_owned();
-        let knock = move || {
-            // The answer does not matter, only that the kernel asks: it caches no answer to
-            // statfs(2).
+        let send_request = move || {
+            // Any request will do to wake the workers. The kernel never caches the answer to
+            // statfs(2), so that it always sends this one.
             let _ = rustix::fs::statfs(&dir);
         };
-        let is_closed = self.session.close(knock, PAUSE_TIMEOUT);
+        let is_closed = self.session.close(send_request, PAUSE_TIMEOUT);
         if !is_closed {
-            (self.revive)();
+            (self.restart_workers)();
             return Err(busy("requests take too long"));
         }
         if self.session.is_over() {
@@ -270,8 +266,8 @@ impl Mount {
         })
     }
 
-    /// The kernel starts every FUSE mount with 128 KiB and lets only root change it, and only
-    /// there.
+    /// Sets the readahead through sysfs. The kernel starts every FUSE mount with 128 KiB, and only
+    /// root can change it.
     fn set_read_ahead(&self, len: ByteLen) {
         let (major, minor) = self.device;
         let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
@@ -293,8 +289,7 @@ impl Drop for Mount {
 }
 
 impl Unmounter {
-    /// Ends the mount, if it is still there. What somebody else has mounted on the same directory
-    /// is left alone.
+    /// Ends the mount if it still exists. Another mount on the same directory is not affected.
     ///
     /// # Errors
     /// As [`unmount`].
@@ -309,7 +304,7 @@ impl Unmounter {
         }
     }
 
-    /// Whether its path leads to the mount.
+    /// Whether the path of the mount point leads to this mount.
     fn is_reachable(&self) -> bool {
         local_statx(&self.dir).is_ok_and(|stat| stat.stx_mnt_id == self.mount_id)
     }
@@ -339,14 +334,15 @@ fn access(options: &MountOptions) -> Access {
     options.access.unwrap_or(default)
 }
 
-/// statx(2) from what the kernel has cached.
+/// Calls statx(2) with the attributes that the kernel has cached, without a request to the file
+/// system.
 fn local_statx(path: &Path) -> Result<Statx> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE | STATX_MNT_ID)
         .map_err(|errno| Error::io(path.display().to_string(), errno.into()))
 }
 
-/// The same of what a descriptor holds open.
+/// Calls statx(2) on an open descriptor.
 fn statx_of(mount: &OwnedFd) -> Result<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     rustix::fs::statx(mount, "", flags, StatxFlags::TYPE | STATX_MNT_ID)
@@ -356,8 +352,8 @@ fn statx_of(mount: &OwnedFd) -> Result<Statx> {
 fn worker_count(options: &MountOptions, features: Features) -> usize {
     let cpu_count = || std::thread::available_parallelism().map_or(1, usize::from);
     let more = match features.is_plain {
-        true => MORE_PLAIN_WORKERS,
-        false => MORE_WORKERS,
+        true => EXTRA_WORKER_COUNT_UNCOMPRESSED,
+        false => EXTRA_WORKER_COUNT,
     };
     options
         .worker_count
@@ -377,11 +373,11 @@ fn view<T: Tree>(tree: T, options: &MountOptions) -> Result<View<T>> {
     Ok(View::new(tree, shown))
 }
 
-/// As [`mount`], on a directory that is open already, whatever its path leads to meanwhile; every
-/// request is written to `trace`, if there is one.
+/// As [`mount`], on a directory that is already open: a later change of its path has no effect.
+/// Writes every request to `trace`, if given.
 ///
 /// # Errors
-/// `NotFound` where the directory was removed; else as [`mount`].
+/// `NotFound` if the directory was removed; otherwise as [`mount`].
 pub fn mount_on<T: Tree>(
     tree: T,
     source: &OsStr,
@@ -394,7 +390,7 @@ pub fn mount_on<T: Tree>(
     let read_ahead_len = options
         .read_ahead_len
         .unwrap_or(match view.features.is_plain {
-            true => PLAIN_READ_AHEAD_LEN,
+            true => READ_AHEAD_LEN_UNCOMPRESSED,
             false => READ_AHEAD_LEN,
         });
     let source = options.source_name.as_deref().map_or(source, OsStr::new);
@@ -435,7 +431,7 @@ fn serve<T: Tree>(
     let session = Arc::new(session);
     session.start(&driver)?;
     let (of_session, of_driver) = (Arc::downgrade(&session), Arc::downgrade(&driver));
-    let revive = move || {
+    let restart_workers = move || {
         let both = of_session.upgrade().zip(of_driver.upgrade());
         if let Some((session, driver)) = both
             && let Err(error) = session.start(&driver)
@@ -445,7 +441,7 @@ fn serve<T: Tree>(
     };
     Ok(Mount {
         session,
-        revive: Box::new(revive),
+        restart_workers: Box::new(revive),
         unmounter: Unmounter {
             dir,
             mount_id: stat.stx_mnt_id,
@@ -456,7 +452,7 @@ fn serve<T: Tree>(
     })
 }
 
-/// Opens the device and makes a mount of it, which is nowhere yet.
+/// Opens `/dev/fuse` and creates a mount that is not attached to any directory yet.
 fn make_mount(
     source: &OsStr,
     subtype: &str,
@@ -465,8 +461,8 @@ fn make_mount(
 ) -> Result<(OwnedFd, OwnedFd)> {
     let device = weald_sys::open_fuse_device()
         .map_err(|error| Error::io("/dev/fuse (is the module 'fuse' loaded?)", error))?;
-    let told = |errno: Errno| Error::io("mount", errno.into());
-    let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).map_err(told)?;
+    let failed = |errno: Errno| Error::io("mount", errno.into());
+    let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed)?;
     let source = shown_source(source);
     for (key, value) in [
         ("source", source.as_slice()),
@@ -482,26 +478,26 @@ fn make_mount(
             rustix::process::getgid().as_raw().to_string().as_bytes(),
         ),
     ] {
-        fsconfig_set_string(context.as_fd(), key, value).map_err(told)?;
+        fsconfig_set_string(context.as_fd(), key, value).map_err(failed)?;
     }
     let allow_other = (access != Access::Owner).then_some("allow_other");
     for flag in ["ro", "default_permissions"].into_iter().chain(allow_other) {
-        fsconfig_set_flag(context.as_fd(), flag).map_err(told)?;
+        fsconfig_set_flag(context.as_fd(), flag).map_err(failed)?;
     }
-    fsconfig_create(context.as_fd()).map_err(told)?;
+    fsconfig_create(context.as_fd()).map_err(failed)?;
     let flags = FsMountFlags::FSMOUNT_CLOEXEC;
-    let mount = fsmount(context.as_fd(), flags, mount_flags(options)).map_err(told)?;
+    let mount = fsmount(context.as_fd(), flags, mount_flags(options)).map_err(failed)?;
     Ok((device, mount))
 }
 
-/// Puts a mount onto the directory that `point` holds.
+/// Attaches a mount to the directory of `point`.
 fn attach(mount: &OwnedFd, point: &MountPoint) -> Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(mount.as_fd(), "", point.as_fd(), "", flags)
         .map_err(|errno| Error::io("mount", errno.into()))
 }
 
-/// The end of a source that is too long for the kernel.
+/// Shortens a source that is too long for the kernel to its end, after `...`.
 fn shown_source(source: &OsStr) -> Vec<u8> {
     let bytes = source.as_bytes();
     match bytes.len().checked_sub(SOURCE_LEN_MAX) {
