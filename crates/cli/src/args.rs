@@ -1,4 +1,5 @@
-//! The one definition of all words: parser, help, man pages and completions are made from it.
+//! The single definition of commands and options: parser, help, man pages and completions are
+//! generated from it.
 
 use crate::commands;
 use crate::help::Help;

@@ -1,6 +1,6 @@
-//! Servers that stay when the command returns: this program started anew, which says on its
-//! standard output when it is ready, and what went wrong on the standard error that it shares with
-//! us until then.
+//! Starts servers that keep running when the command returns. The server is this program, started
+//! again. It reports on its standard output when it is ready. Until then it shares our standard
+//! error and writes its errors there.
 
 use anyhow::{Context, Result, bail};
 use log::LevelFilter;
@@ -14,11 +14,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use weald_daemon::OpenedRequest;
 
-/// What the server says when it is ready.
+/// Message of the server when it is ready.
 const READY: &[u8] = b"ready\n";
 
-/// Starts `weald` with `words` and waits until it is ready (true) or has told the user why it
-/// cannot be. The request, if there is one, goes to its standard input.
+/// Starts `weald` with `words` and waits. Returns true when the server is ready, false if it failed
+/// and told the user why. `request`, if given, is sent to its standard input.
 pub fn start<A: AsRef<OsStr>>(
     words: impl IntoIterator<Item = A>,
     request: Option<&OpenedRequest>,
@@ -39,9 +39,9 @@ pub fn start<A: AsRef<OsStr>>(
     });
     command.stdout(Stdio::piped());
     let mut server = command.spawn().context("start of the server")?;
-    // Holds the other end of the socket.
+    // `command` holds the other end of the socket.
     drop(command);
-    // Where the server has ended already, its status says more than the lost connection.
+    // If the server has ended already, its exit status explains more than the lost connection.
     let sent = request.map_or(Ok(()), |request| request.send(&ours));
     drop(ours);
     let mut said = Vec::new();
@@ -63,7 +63,7 @@ pub fn start<A: AsRef<OsStr>>(
     }
 }
 
-/// The socket that is the standard input of a server, which gets an empty one instead.
+/// Takes the socket that is the server's standard input, and replaces it with `/dev/null`.
 pub fn take_stdin() -> Result<UnixStream> {
     let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
     let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -71,23 +71,23 @@ pub fn take_stdin() -> Result<UnixStream> {
     Ok(UnixStream::from(stdin))
 }
 
-/// Leaves the session and the directory of whoever has started us; for the server itself.
+/// Makes this server independent of its parent: a new session, and `/` as the working directory.
 pub fn detach() -> Result<()> {
-    // Fails only for the leader of a process group, which a new process is not.
+    // setsid(2) fails only for the leader of a process group, which a new process is not.
     rustix::process::setsid().context("new session")?;
-    // Nobody is kept from unmounting where we are.
+    // A working directory elsewhere would keep its file system busy.
     std::env::set_current_dir("/").context("/")
 }
 
-/// Tells the starter that we are ready, then lets go of its terminal; messages go to `log` from
-/// here on.
-pub fn say_ready(log: Option<&Path>) -> Result<()> {
+/// Tells the parent process that this server is ready, then closes its terminal. Later messages go
+/// to `log`.
+pub fn report_ready(log: Option<&Path>) -> Result<()> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let mut stdout = std::io::stdout();
     if log.is_some() {
         weald_daemon::log_to(log)?;
     }
-    // A starter that has gone away meanwhile is no reason to end.
+    // The server continues even if the parent process has ended meanwhile.
     let _ = stdout.write_all(READY).and_then(|()| stdout.flush());
     if log.is_none() {
         weald_daemon::log_to(None)?;

@@ -1,11 +1,11 @@
-//! How one inode is shown: the letters of `ls -l`, and as JSON.
+//! Formats one inode: as the letters of `ls -l`, and as JSON.
 
 use crate::json::{Object, hex, put_name, put_time};
 use serde_json::Value;
 use weald_format::{FileKind, Result, Timestamp};
 use weald_image::{Image, Inode};
 
-/// `drwxr-xr-t` and the like.
+/// Mode as letters, for example `drwxr-xr-t`.
 pub fn mode_letters(inode: &Inode) -> String {
     let bits = inode.attributes.permissions;
     let kind = match inode.kind {
@@ -36,7 +36,7 @@ pub fn mode_letters(inode: &Inode) -> String {
     letters
 }
 
-/// `8, 1` for devices, the size otherwise.
+/// `8, 1` (major, minor) for a device, otherwise the size.
 pub fn size_column(inode: &Inode) -> String {
     if inode.kind.is_device() {
         let rdev = inode.attributes.rdev;
@@ -45,7 +45,7 @@ pub fn size_column(inode: &Inode) -> String {
     inode.size.to_string()
 }
 
-/// The word for a kind in JSON and in `find --type`.
+/// Word for a kind of file in JSON and in `find --type`.
 pub const fn kind_word(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Directory => "directory",
@@ -58,7 +58,7 @@ pub const fn kind_word(kind: FileKind) -> &'static str {
     }
 }
 
-/// Everything about an inode but its xattrs.
+/// All attributes of an inode except xattrs.
 pub fn json(image: &Image, path: &[u8], inode: &Inode) -> Result<Object> {
     let mut object = Object::new();
     put_name(&mut object, "path", path);
@@ -98,8 +98,8 @@ pub fn json(image: &Image, path: &[u8], inode: &Inode) -> Result<Object> {
     Ok(object)
 }
 
-/// The xattrs of an inode: objects of name and value; a value that is not UTF-8 comes in
-/// `value_hex` alone.
+/// The xattrs of an inode: objects with name and value. A value that is not UTF-8 has only
+/// `value_hex`.
 pub fn json_xattrs(image: &Image, inode: &Inode) -> Result<Value> {
     let xattrs = image.xattrs(inode)?;
     let objects = xattrs.iter().map(|xattr| {

@@ -1,5 +1,5 @@
-//! Files that are no Weald images, recognised by their first bytes, so that a message can name what
-//! they are.
+//! Recognises files that are not Weald images by their first bytes, so that a message can name
+//! their format.
 
 use crate::messages;
 use std::fmt;
@@ -10,7 +10,7 @@ use weald_format::container::SUPERBLOCK_MAGIC;
 use weald_format::{Error, ErrorKind};
 use weald_image::ImageStart;
 
-/// A format: where its magic number lies, the number, its name with an article.
+/// A format: offset of its magic number, the magic number, and the format's name with an article.
 type Magic = (usize, &'static [u8], &'static str);
 
 /// # Source
@@ -38,16 +38,16 @@ const MAGICS: &[Magic] = &[
 
 const TAR: &str = "a tar archive";
 
-/// Formats that `weald build` reads, perhaps: the compressed ones may hold a tar archive.
+/// Formats that `weald build` may read: the compressed ones may contain a tar archive.
 const STREAMS: &[&str] = &[TAR, "gzip data", "xz data", "zstd data"];
 
-/// Bytes that hold every magic number.
+/// Number of bytes to read so that every magic number is included.
 const FRONT_LEN: usize = 0x10040 + 8;
 
-/// Bytes of an unknown file that are shown.
+/// Number of bytes of an unknown file that a message shows.
 const SHOWN_LEN: usize = 8;
 
-/// An error about a file that is no image, with the error that the reader reported.
+/// Error for a file that is not an image. It wraps the error of the reader.
 #[derive(Debug)]
 pub struct Foreign {
     text: String,
@@ -67,11 +67,11 @@ impl fmt::Display for Foreign {
     }
 }
 
-// No source: its text says the same in technical words, which `-v` shows.
+// There is no `source()`: its text would repeat this one in technical words. `-v` shows it.
 impl std::error::Error for Foreign {}
 
-/// Turns `error`, which opening the image at `path` gave, into one that names the format of the
-/// file if that is another one.
+/// Converts the error of opening the image at `path` to one that names the format of the file, if
+/// the file has another format.
 pub fn explain(path: &Path, start: ImageStart, error: Error) -> anyhow::Error {
     let is_of_content = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io);
     let what = match start {
@@ -88,14 +88,15 @@ pub fn explain(path: &Path, start: ImageStart, error: Error) -> anyhow::Error {
     }
 }
 
-/// Says that no image was found, if the footer that a search begins with is none.
+/// Message for a search that found no image: the end of the file, where a search begins, is not a
+/// footer.
 fn describe_search(error: &Error) -> Option<String> {
     let is_damaged = messages::plain(&error.to_string()).contains(": the image is damaged (");
     is_damaged.then(|| "find the image: no image ends where the file ends".into())
 }
 
-/// Says what the file at `path` is if it is no image; nothing for images, damaged ones included,
-/// and for files that cannot be read.
+/// Describes the file at `path` if it is not an image. Returns `None` for images, also damaged
+/// ones, and for files that cannot be read.
 pub fn describe(path: &Path, start: ImageStart) -> Option<String> {
     let ImageStart::At(offset) = start else {
         return None;
@@ -164,8 +165,8 @@ fn describe_front(front: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// Would catch: a magic number that is looked for in bytes that are not read, or behind those
-    /// of another format.
+    /// Would catch: a magic number outside the bytes that are read, or one that an earlier format
+    /// in the list hides.
     #[test]
     fn every_format_is_recognised() {
         for &(at, magic, name) in MAGICS {

@@ -1,8 +1,8 @@
-//! The sections that follow the options in the help of a command, and in its manual page: lists of
-//! items, notes, examples, exit status. Each text is written once, here as data, and set for the
-//! terminal by [`Help::long`] and for man(1) by [`Help::write_roff`].
+//! Sections after the options in the help of a command and in its man page: lists of items, notes,
+//! examples, exit status. Each text is written once, as data. [`Help::long`] formats it for the
+//! terminal and [`Help::write_roff`] for man(1).
 //!
-//! Paragraphs are single lines: the terminal's width wraps them, not this file.
+//! A paragraph is a single line, because it is wrapped at the terminal's width.
 
 use clap_mangen::roff::{Roff, bold, roman};
 
@@ -15,19 +15,19 @@ pub struct Help {
     pub lists: &'static [(&'static str, &'static [Item])],
     /// Paragraphs.
     pub notes: &'static [&'static str],
-    /// What an example does, and its command line, which a test runs.
+    /// Purpose and command line of each example; a test runs them.
     pub examples: &'static [Item],
     /// Exit status and its meaning.
     pub exit_status: &'static [Item],
 }
 
-/// Exit status of a command that either does its work or fails.
+/// Exit status of a command that either succeeds or fails.
 pub const DONE_OR_FAILED: &[Item] = &[
     ("0", "The command did its work."),
     ("2", "The command failed; standard error says why."),
 ];
 
-/// Exit status of a command that goes on after a problem with one path.
+/// Exit status of a command that continues after a problem with one path.
 pub const DONE_OR_PARTLY: &[Item] = &[
     ("0", "The command did its work."),
     (
@@ -37,11 +37,11 @@ pub const DONE_OR_PARTLY: &[Item] = &[
     ("2", "The command failed; standard error says why."),
 ];
 
-/// Examples in the short help.
+/// Number of examples in the short help.
 const SHORT_EXAMPLE_COUNT: usize = 3;
 
 impl Help {
-    /// For `--help`.
+    /// Text for `--help`.
     pub fn long(&self) -> String {
         let mut text = String::new();
         for (heading, items) in self.lists {
@@ -64,7 +64,7 @@ impl Help {
         text.trim_end().to_owned()
     }
 
-    /// For `-h`.
+    /// Text for `-h`.
     pub fn short(&self) -> String {
         let mut text = String::new();
         let count = self.examples.len().min(SHORT_EXAMPLE_COUNT);
@@ -73,7 +73,7 @@ impl Help {
         text
     }
 
-    /// For a manual page.
+    /// Text for a man page.
     pub fn write_roff(&self, roff: &mut Roff) {
         for (heading, items) in self.lists {
             roff.control("SH", [*heading]);
@@ -107,7 +107,7 @@ fn put_examples(text: &mut String, examples: &[Item]) {
     }
 }
 
-/// Items of a list in a manual page.
+/// Writes the items of a list in a man page.
 pub fn put_items(roff: &mut Roff, items: &[Item]) {
     for (item, meaning) in items {
         roff.control("TP", []);
@@ -116,7 +116,7 @@ pub fn put_items(roff: &mut Roff, items: &[Item]) {
     }
 }
 
-/// The examples of a manual page.
+/// Writes the examples of a man page.
 pub fn write_roff_examples(roff: &mut Roff, examples: &[Item]) {
     roff.control("SH", ["EXAMPLES"]);
     for (what, line) in examples {

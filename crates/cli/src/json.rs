@@ -1,9 +1,11 @@
-//! JSON for programs: one object a line. A name or path that is not UTF-8 comes twice: `"path"`
-//! with U+FFFD for what is not, and `"path_hex"` with all its bytes in hexadecimal. Control
-//! characters and bidirectional controls are written as `\u` escapes, so that a terminal shows JSON
-//! as it is; a parser gives the same strings. Times are seconds since 1970 in `"mtime"` and the
-//! nanoseconds that follow in `"mtime_nsec"`: a whole time in nanoseconds has more digits than
-//! parsers keep that read numbers as 64-bit floats.
+//! JSON output for programs, one object per line.
+//!
+//! A name or path that is not UTF-8 is written twice: `"path"` has U+FFFD for invalid bytes, and
+//! `"path_hex"` has all bytes in hexadecimal. Control characters and bidirectional controls are
+//! written as `\u` escapes, so that a terminal shows the JSON text unchanged; a parser returns the
+//! same strings. A time is given as seconds since 1970 in `"mtime"` and nanoseconds of that second
+//! in `"mtime_nsec"`. A single number of nanoseconds would lose digits in parsers that read numbers
+//! as 64-bit floats.
 
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
@@ -12,19 +14,20 @@ use std::fmt::Write as _;
 use std::io;
 use weald_format::Timestamp;
 
-/// An object being filled.
+/// A JSON object.
 pub type Object = Map<String, Value>;
 
-/// Writes one value on a line.
+/// Writes one value and a newline.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write_line(out: &mut impl io::Write, value: &Value) -> io::Result<()> {
     value.serialize(&mut Serializer::with_formatter(&mut *out, SafeFormatter))?;
     out.write_all(b"\n")
 }
 
-/// Compact JSON without characters that a terminal acts on: serde_json escapes C0 alone.
+/// Formats compact JSON and escapes all characters that a terminal interprets. (serde_json escapes
+/// only the C0 controls.)
 struct SafeFormatter;
 
 impl Formatter for SafeFormatter {
@@ -39,7 +42,7 @@ impl Formatter for SafeFormatter {
             out.write_all(plain.as_bytes())?;
             let mut chars = tail.chars();
             if let Some(c) = chars.next() {
-                // All of them have four digits: none lies beyond U+FFFF.
+                // Four digits suffice: all unsafe characters are below U+10000.
                 write!(out, "\\u{:04x}", u32::from(c))?;
             }
             rest = chars.as_str();
@@ -48,7 +51,7 @@ impl Formatter for SafeFormatter {
     }
 }
 
-/// Puts a name of any bytes.
+/// Adds a name, which may have any bytes.
 pub fn put_name(object: &mut Object, key: &str, name: &[u8]) {
     object.insert(key.to_owned(), String::from_utf8_lossy(name).into());
     if std::str::from_utf8(name).is_err() {
@@ -56,13 +59,13 @@ pub fn put_name(object: &mut Object, key: &str, name: &[u8]) {
     }
 }
 
-/// Puts a time.
+/// Adds a time.
 pub fn put_time(object: &mut Object, key: &str, time: Timestamp) {
     object.insert(key.to_owned(), time.seconds.into());
     object.insert(format!("{key}_nsec"), time.nanoseconds.into());
 }
 
-/// Two hexadecimal digits a byte.
+/// Encodes each byte as two hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes
         .iter()
@@ -77,7 +80,8 @@ pub fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// Would catch: a character that a terminal acts on, and JSON that parses to another string.
+    /// Would catch: an unescaped character that a terminal interprets, and JSON that parses to
+    /// another string.
     #[test]
     fn no_control_character_is_written_raw() {
         let every: String = ('\0'..='\u{ffff}')

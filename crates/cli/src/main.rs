@@ -1,7 +1,7 @@
-//! The `weald` command: words, flags and messages around the libraries; no logic of its own.
+//! The `weald` command: options and messages around the libraries, without logic of its own.
 //!
-//! Exit status: 0 done; 1 done, but differences, damage or problems were found; 2 could not be
-//! done. A closed pipe is 0.
+//! Exit status: 0 done; 1 done, but differences, damage or problems were found; 2 failed. A closed
+//! pipe gives 0.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -28,14 +28,14 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// That of the system; commands that pack ask for large pages.
+/// The allocator of the system; commands that pack ask it for large pages.
 #[global_allocator]
 static ALLOCATOR: weald_sys::Allocator = weald_sys::Allocator;
 
 /// Exit status of a command that was done but found differences, damage or problems.
 pub const FOUND: u8 = 1;
 
-/// Exit status of a command that could not be done.
+/// Exit status of a command that failed.
 pub const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
@@ -63,10 +63,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Makes a write beyond `ulimit -f` an error like that of a full disk, which cleans up and says
-/// what happened, instead of the end by SIGXFSZ: the signal's default is to kill, and a handler
-/// that does nothing is enough to change that.
+/// Installs a handler for SIGXFSZ. The default action of the signal ends the process at `ulimit
+/// -f`. With a handler the write fails with an error, so that the command cleans up and reports it,
+/// as for a full disk.
 fn survive_file_size_limit() {
-    // Without the handler all is as it was.
+    // If this fails, the default action stays.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }

@@ -1,8 +1,8 @@
-//! Messages on standard error: one line `weald: what: why`; with `-v` the chain of causes.
+//! Messages on standard error: one line `weald: what: why`; with `-v` also the chain of causes.
 //!
 //! Every message goes through [`line()`] or [`usage`], which escape control characters and
-//! bidirectional controls, whatever they came from: names in images and streams, paths of the host,
-//! scripts, the answers of a server.
+//! bidirectional controls. These may come from names in images and streams, paths of the host,
+//! scripts, or answers of a server.
 
 use crate::foreign::Foreign;
 use clap::error::ContextValue;
@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// How often `-v` was given: 1 shows causes and what the libraries say, 2 also their details.
+/// Number of `-v` options: 1 shows causes and warnings of the libraries, 2 also their details.
 static VERBOSITY: AtomicU8 = AtomicU8::new(0);
 
 struct Logger;
@@ -29,7 +29,7 @@ impl log::Log for Logger {
     fn flush(&self) {}
 }
 
-/// Decides what is shown from here on.
+/// Sets the verbosity and installs the logger.
 pub fn init(verbosity: u8) {
     VERBOSITY.store(verbosity, Ordering::Relaxed);
     let level = match verbosity {
@@ -37,19 +37,18 @@ pub fn init(verbosity: u8) {
         1 => log::LevelFilter::Info,
         _ => log::LevelFilter::Debug,
     };
-    // Fails only where a logger is set already, and then that one is as good.
+    // This fails only if a logger is installed already, which is then used.
     if log::set_logger(&Logger).is_ok() {
         log::set_max_level(level);
     }
 }
 
-/// Shows one message on one line. A closed standard error is ignored.
+/// Writes one message as one line. Errors of standard error are ignored.
 pub fn line(text: &str) {
     lines("weald", &[text.to_owned()]);
 }
 
-/// Shows a message of `program` and the lines that explain it. This is the only place that writes
-/// messages.
+/// Writes a message of `program` and the lines that explain it. All messages are written here.
 fn lines(program: &str, texts: &[String]) {
     let mut all = format!("{program}: ");
     for (index, text) in texts.iter().enumerate() {
@@ -62,12 +61,12 @@ fn lines(program: &str, texts: &[String]) {
     let _ = std::io::stderr().lock().write_all(all.as_bytes());
 }
 
-/// Shows why a command failed.
+/// Reports the error of a command.
 pub fn error(error: &anyhow::Error) {
     error_of("weald", error);
 }
 
-/// The same in the name of another program.
+/// Reports the error in the name of `program`.
 pub fn error_of(program: &str, error: &anyhow::Error) {
     let causes = error.chain().map(ToString::to_string).collect();
     let mut texts = describe(causes, is_verbose());
@@ -77,8 +76,8 @@ pub fn error_of(program: &str, error: &anyhow::Error) {
     lines(program, &texts);
 }
 
-/// Answers a command line that names no work: prints help and version to standard output, and what
-/// is wrong with the command line to standard error.
+/// Handles a command line without a valid command: writes help and version to standard output,
+/// errors to standard error.
 pub fn usage(mut error: clap::Error) -> ExitCode {
     if !error.use_stderr() {
         error.exit();
@@ -93,7 +92,7 @@ pub fn usage(mut error: clap::Error) -> ExitCode {
             ContextValue::Strings(words) => {
                 ContextValue::Strings(words.iter().map(|word| safe_word(word)).collect())
             }
-            // Styled text has newlines of its own beside those of a word that it quotes.
+            // Styled text keeps its newlines, except in a word that it quotes.
             ContextValue::StyledStrs(texts) => {
                 let is_safe = |text: &clap::builder::StyledStr| {
                     !text.to_string().contains(weald_vfs::is_unsafe)
@@ -114,14 +113,14 @@ fn safe_word(word: &str) -> String {
     weald_vfs::safe_line(word).into_owned()
 }
 
-/// Shows what is wrong with one path.
+/// Reports a problem with one path.
 pub fn problem(path: &[u8], error: &(dyn std::error::Error + 'static)) {
     let mut causes = vec![weald_vfs::shown_path(path)];
     causes.extend(causes_of(error));
     lines("weald", &describe(causes, is_verbose()));
 }
 
-/// An error and its causes on one line, with technical details if `-v` asks for them.
+/// An error and its causes on one line; with technical details if `-v` was given.
 pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = causes_of(error);
     match is_verbose() {
@@ -130,7 +129,7 @@ pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-/// A text of a library, with technical details if `-v` asks for them.
+/// A text of a library; with technical details if `-v` was given.
 pub fn detailed(text: &str) -> String {
     match is_verbose() {
         true => text.to_owned(),
@@ -148,41 +147,44 @@ fn is_verbose() -> bool {
     VERBOSITY.load(Ordering::Relaxed) > 0
 }
 
-/// One line of all causes, each once and in plain words; with `is_verbose` each cause again, on a
-/// line of its own with its technical details.
+/// Joins all causes on one line, each once and without technical details. With `is_verbose`, a line
+/// follows for each cause, with its technical details.
 fn describe(causes: Vec<String>, is_verbose: bool) -> Vec<String> {
-    let mut told: Vec<&str> = Vec::new();
+    let mut shown_causes: Vec<&str> = Vec::new();
     for cause in causes.iter().map(|cause| without_errno(cause)) {
-        // What a cause quotes, or is quoted by, is not said twice.
-        if told.last().is_some_and(|last| last.ends_with(cause)) {
+        // Skip a cause that the text before quotes, or that quotes the text before.
+        if shown_causes
+            .last()
+            .is_some_and(|last| last.ends_with(cause))
+        {
             continue;
         }
-        if told.last().is_some_and(|last| {
+        if shown_causes.last().is_some_and(|last| {
             cause
                 .strip_prefix(last)
                 .is_some_and(|rest| rest.starts_with(": "))
         }) {
-            told.pop();
+            shown_causes.pop();
         }
-        told.push(cause);
+        shown_causes.push(cause);
     }
-    let line: Vec<String> = told.iter().map(|cause| plain(cause)).collect();
+    let line: Vec<String> = shown_causes.iter().map(|cause| plain(cause)).collect();
     let mut lines = vec![line.join(": ")];
     if is_verbose {
-        let causes = told.iter().zip(&line).enumerate();
-        let told_only_now = causes.filter(|(index, (cause, plain))| *index > 0 || cause != plain);
-        lines.extend(told_only_now.map(|(_, (cause, _))| format!("because: {cause}")));
+        let causes = shown_causes.iter().zip(&line).enumerate();
+        let detailed_causes = causes.filter(|(index, (cause, plain))| *index > 0 || cause != plain);
+        lines.extend(detailed_causes.map(|(_, (cause, _))| format!("because: {cause}")));
     }
     lines
 }
 
-/// Digits of a digest that are shown without `-v`.
+/// Number of digits of a digest that are shown without `-v`.
 const DIGEST_DIGITS: usize = 12;
 
-/// The same text without digests, byte offsets and rule ids: those are for bug reports.
+/// Removes digests, byte offsets and rule ids from `text`; only bug reports need them.
 ///
-/// Texts of [`weald_format::Error`] end in ` (RECORD at byte N, rule ID)` for damaged bytes, also
-/// where a server sent the text or another one quotes it.
+/// For damaged bytes, a text of [`weald_format::Error`] ends in ` (RECORD at byte N, rule ID)`. The
+/// same holds if a server sent the text or another text quotes it.
 pub fn plain(text: &str) -> String {
     let (text, record) = match without_place(text) {
         Some((text, record)) => (text, Some(record)),
@@ -190,7 +192,7 @@ pub fn plain(text: &str) -> String {
     };
     let text = text.split(": magic is [").next().unwrap_or(text);
     let mut pieces: Vec<&str> = text.split(": ").collect();
-    // A path that two libraries put in front.
+    // Two libraries may have added the same path.
     pieces.dedup();
     let damage = pieces.iter().position(|piece| is_technical(piece));
     if let (Some(record), Some(at)) = (record, damage) {
@@ -202,14 +204,14 @@ pub fn plain(text: &str) -> String {
     pieces.join(": ")
 }
 
-/// The text before the place of damaged bytes, and the record there.
+/// Splits a text about damaged bytes: the text before the place, and the name of the record.
 fn without_place(text: &str) -> Option<(&str, &str)> {
     let (before, place) = text.strip_suffix(')')?.rsplit_once(" (")?;
     let (record, rest) = place.split_once(" at byte ")?;
     rest.contains(", rule ").then_some((before, record))
 }
 
-/// Whether a piece of the text of damaged bytes says only which bytes differ from which.
+/// Whether a piece of a text about damaged bytes only compares bytes or digests.
 fn is_technical(piece: &str) -> bool {
     let begins = [
         "expected ",
@@ -220,7 +222,7 @@ fn is_technical(piece: &str) -> bool {
     begins.iter().any(|begin| piece.starts_with(begin))
 }
 
-/// A piece without the offset of an operation, and with the front of a digest.
+/// Removes the offset of an operation from a piece, and shortens a digest.
 fn plain_piece(piece: &str) -> String {
     let is_offset = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit());
     let operation = piece
@@ -243,7 +245,7 @@ fn plain_piece(piece: &str) -> String {
     words.collect()
 }
 
-/// `std` appends ` (os error N)` to the system's words.
+/// Removes ` (os error N)`, which `std` appends to the message of the system.
 pub fn without_errno(text: &str) -> &str {
     match text.rfind(" (os error ") {
         Some(at) if text.ends_with(')') => text.get(..at).unwrap_or(text),
@@ -260,22 +262,22 @@ mod tests {
     }
 
     #[test]
-    fn one_line_says_what_and_why() {
+    fn one_line_has_the_operation_and_the_cause() {
         let chain = causes(&["a.weald", "No such file or directory (os error 2)"]);
         let expected = ["a.weald: No such file or directory"];
         assert_eq!(describe(chain, false), expected);
     }
 
     #[test]
-    fn a_cause_is_not_said_twice() {
+    fn a_repeated_cause_is_shown_once() {
         assert_eq!(
             describe(causes(&["x: bad magic", "bad magic"]), false),
             ["x: bad magic"]
         );
     }
 
-    /// Would catch: an error of the libraries whose details this module no longer finds, and one
-    /// that loses what it says beside them.
+    /// Would catch: an error text whose technical details are no longer recognised, and one whose
+    /// other words are removed.
     #[test]
     fn technical_details_are_for_verbose_messages() {
         let corrupt = |what: &'static str| {

@@ -1,4 +1,4 @@
-//! The arguments that every reading command shares, and what they open.
+//! Arguments that all reading commands share, and how these open the image.
 
 use crate::foreign;
 use clap::{Args, ValueHint};
@@ -9,7 +9,7 @@ use weald_format::{ByteLen, Digest};
 use weald_image::{Image, ImageStart, OpenOptions};
 use weald_vfs::{Follow, Located, shown};
 
-/// Which image, and what is asked of it.
+/// The image to read and how to open it.
 #[derive(Args, Debug, Clone)]
 pub struct ImageArgs {
     /// Image file, or STORE:NAME
@@ -19,7 +19,7 @@ pub struct ImageArgs {
     pub trust: TrustArgs,
 }
 
-/// How far an image is trusted.
+/// Digest, generation and location that the image must have.
 #[derive(Args, Debug, Clone)]
 pub struct TrustArgs {
     /// Require this image digest: 64 hexadecimal digits
@@ -41,12 +41,12 @@ pub struct TrustArgs {
 }
 
 impl ImageArgs {
-    /// Opens the image for a few look-ups.
+    /// Opens the image for a few lookups.
     pub fn open(&self) -> anyhow::Result<Image> {
         self.trust.open(&self.image, 0)
     }
 
-    /// Opens the image for much reading in order, with threads that decode ahead.
+    /// Opens the image for long sequential reads, with prefetch threads.
     pub fn open_for_reading(&self, thread_count: usize) -> anyhow::Result<Image> {
         self.trust.open(&self.image, thread_count)
     }
@@ -84,24 +84,24 @@ pub fn refuse_stored_target(path: &Path) -> anyhow::Result<()> {
     )
 }
 
-/// Decoded bytes to keep where the user says nothing: repeats lead from everywhere to everywhere in
-/// an image, and a cache too small for them decodes blocks over and over (`docs/benchmarks.md` has
-/// the figures).
+/// Default limit of the cache in bytes. The repeats in an image refer to distant blocks; with a
+/// small cache the same blocks are decoded again and again (`docs/benchmarks.md` has the figures).
 pub fn default_cache_len() -> ByteLen {
     ByteLen((weald_sys::memory_len() / CACHE_SHARE).clamp(CACHE_LEAST, CACHE_MOST))
 }
 
-/// Two help texts say these; a test compares.
+/// The cache gets this fraction of the memory. Two help texts name the same figures; a test
+/// compares them.
 const CACHE_SHARE: u64 = 16;
 const CACHE_LEAST: u64 = 256 << 20;
 const CACHE_MOST: u64 = 2 << 30;
 
-/// Finds a path given on the command line in the image; no path is the root.
+/// Resolves a path of the command line in the image; an empty path is the root.
 pub fn locate(image: &Image, path: &OsStr, follow: Follow) -> weald_format::Result<Located> {
     weald_vfs::resolve(image, path.as_bytes(), follow)
 }
 
-/// Threads to use where none were asked for: one for each processor.
+/// Number of threads: `asked`, or one per processor for 0.
 pub fn thread_count(asked: usize) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if asked == 0 { processors() } else { asked }
@@ -113,8 +113,8 @@ mod tests {
     use clap::CommandFactory;
     use weald_image::page_len_max;
 
-    /// Would catch: a help text that tells another default cache than the code has, or another
-    /// share of it for metadata.
+    /// Would catch: a help text whose default cache size differs from the code's, or whose share
+    /// for metadata does.
     #[test]
     fn help_tells_the_default_cache() {
         assert_eq!((CACHE_SHARE, page_len_max(1 << 40)), (16, (1 << 40) / 16));

@@ -1,12 +1,12 @@
-//! Standard output: buffered, quiet about a closed pipe, safe for terminals.
+//! Standard output: buffered, silent about a closed pipe, and safe for terminals.
 //!
-//! There are four ways to write, one for each kind of output, and each but the last escapes control
-//! characters and bidirectional controls:
-//! - words for people ([`Output::write_fmt`], so `write!`): always, newlines excepted;
+//! There is one way to write for each kind of output. All except the last escape control characters
+//! and bidirectional controls:
+//! - text for users ([`Output::write_fmt`], so `write!`): always, except newlines;
 //! - JSON ([`Output::json`]): always, as `\u` escapes;
-//! - names in lists that programs read too ([`Output::name`]: ls, find, sum): on a terminal, as GNU
-//!   ls and find do; in a pipe or a file they are written as they are;
-//! - bytes that are the result ([`Output::raw`]: cat, tar, --print0): never.
+//! - names in lists that programs read too ([`Output::name`]: ls, find, sum): only on a terminal,
+//!   as GNU ls and find do;
+//! - data ([`Output::raw`]: cat, tar, --print0): never.
 
 use crate::{json, messages};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,21 +16,20 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the reader of standard output has gone.
+/// Whether standard output is a closed pipe.
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a write met a closed pipe: then the command has done what it could.
+/// Whether a write met a closed pipe. The command then ends without an error.
 pub fn is_closed() -> bool {
     IS_CLOSED.load(Ordering::Relaxed)
 }
 
-/// Whether the reader of standard output has gone, asked of the system: for work that takes long
-/// between two writes.
+/// Asks the kernel whether standard output is a closed pipe. Commands that write rarely use this.
 pub fn has_no_reader() -> bool {
     let stdout = rustix::stdio::stdout();
     let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
     let now = Timespec::default();
-    // Asked in vain, the next write finds out.
+    // If poll(2) fails, the next write detects the closed pipe.
     let is_gone = poll(&mut asked, Some(&now)).is_ok_and(|count| count > 0)
         && asked[0].revents().contains(PollFlags::ERR);
     if is_gone {
@@ -39,10 +38,10 @@ pub fn has_no_reader() -> bool {
     is_gone
 }
 
-/// Shortest hole that is made by a seek: a shorter one takes no block less on most file systems.
+/// Shortest hole to make, in bytes: shorter ones save no block on most file systems.
 const SKIP_LEN_MIN: u64 = 4096;
 
-/// Notes closed pipes, and names standard output in errors.
+/// Detects closed pipes, and names standard output in errors.
 struct Guarded(StdoutLock<'static>);
 
 impl Write for Guarded {
@@ -55,7 +54,7 @@ impl Write for Guarded {
     }
 }
 
-/// Notes whether `error` is a closed pipe, and says where it happened.
+/// Records whether `error` is a closed pipe, and adds the name of standard output.
 fn named(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::BrokenPipe {
         IS_CLOSED.store(true, Ordering::Relaxed);
@@ -82,7 +81,7 @@ impl Output {
         }
     }
 
-    /// Writes words for people: `write!` and `writeln!` call this.
+    /// Writes text for users; `write!` and `writeln!` call this.
     pub fn write_fmt(&mut self, words: fmt::Arguments<'_>) -> io::Result<()> {
         match words.as_str() {
             Some(text) => self.text(text),
@@ -90,12 +89,12 @@ impl Output {
         }
     }
 
-    /// Writes words for people, several lines of them.
+    /// Writes text of several lines for users.
     pub fn text(&mut self, text: &str) -> io::Result<()> {
         self.writer.write_all(weald_vfs::safe_text(text).as_bytes())
     }
 
-    /// Writes a name: on a terminal with control characters escaped, otherwise as it is.
+    /// Writes a name. On a terminal, control characters are escaped.
     pub fn name(&mut self, name: &[u8]) -> io::Result<()> {
         if self.is_terminal {
             return self.writer.write_all(weald_vfs::shown(name).as_bytes());
@@ -103,28 +102,28 @@ impl Output {
         self.writer.write_all(name)
     }
 
-    /// Writes one JSON value on a line.
+    /// Writes one JSON value and a newline.
     pub fn json(&mut self, value: &serde_json::Value) -> io::Result<()> {
         json::write_line(&mut self.writer, value)
     }
 
-    /// Where bytes go that are written as they are: contents, streams, and names that end in zero
-    /// bytes.
+    /// Writer for bytes that stay unchanged: contents, streams, and names that end in zero bytes.
     pub fn raw(&mut self) -> &mut (impl Write + use<>) {
         &mut self.writer
     }
 
-    /// Writes what is buffered.
+    /// Writes the buffered bytes.
     pub fn flush(&mut self) -> io::Result<()> {
         self.writer.flush()
     }
 
-    /// Whether a human looks.
+    /// Whether standard output is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.is_terminal
     }
 
-    /// Writes `len` zeros; as a hole where standard output is a file that ends here.
+    /// Writes `len` zeros, as a hole if standard output is a file and the write position is its
+    /// end.
     pub fn zeros(&mut self, len: u64) -> io::Result<()> {
         if len >= SKIP_LEN_MIN && self.skip(len)? {
             return Ok(());
@@ -140,8 +139,8 @@ impl Output {
         result
     }
 
-    /// Lengthens standard output by `len` without writing; false where that cannot be or would show
-    /// what was there before.
+    /// Extends standard output by `len` bytes without writing. Returns false if this is impossible
+    /// or would keep old data there.
     fn skip(&mut self, len: u64) -> io::Result<bool> {
         self.writer.flush()?;
         let stdout = rustix::stdio::stdout();
@@ -160,7 +159,7 @@ impl Output {
         Ok(true)
     }
 
-    /// Writes what is buffered.
+    /// Writes the buffered bytes and ends the output.
     pub fn finish(mut self) -> io::Result<()> {
         self.writer.flush()
     }

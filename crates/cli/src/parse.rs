@@ -1,4 +1,4 @@
-//! Words of the command line become values.
+//! Parses values of the command line.
 
 use std::cmp::Ordering;
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use weald_format::{Digest, FileKind, Timestamp};
 use weald_image::ImageStart;
 use weald_vfs::{Aspect, Comparison, Glob, PathGlob, Permissions};
 
-/// Bytes: a number with an optional K, M, G or T (powers of 1024; `KiB` and the like are the same).
+/// Bytes: a number with an optional suffix K, M, G or T (powers of 1024; `KiB` etc. are the same).
 pub fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     if digits.is_empty() {
@@ -42,7 +42,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "too large".into())
 }
 
-/// Where an image begins: a size, or `auto`.
+/// Offset of the image: a size, or `auto`.
 pub fn start(text: &str) -> Result<ImageStart, String> {
     match text {
         "auto" => Ok(ImageStart::Auto),
@@ -68,7 +68,7 @@ pub fn comparison(text: &str) -> Result<Comparison, String> {
     })
 }
 
-/// `MODE`, `-MODE` (all of) or `/MODE` (any of), octal.
+/// `MODE` (exactly), `-MODE` (all of) or `/MODE` (any of), in octal.
 pub fn permissions(text: &str) -> Result<Permissions, String> {
     let octal = |digits: &str| {
         let bits = u16::from_str_radix(digits, 8)
@@ -83,7 +83,7 @@ pub fn permissions(text: &str) -> Result<Permissions, String> {
     }
 }
 
-/// The letters of find(1).
+/// Letter of a file type, as in find(1).
 pub fn kind(text: &str) -> Result<FileKind, String> {
     Ok(match text {
         "f" => FileKind::Regular,
@@ -99,7 +99,7 @@ pub fn kind(text: &str) -> Result<FileKind, String> {
 
 /// A point in time.
 pub fn time(text: &str) -> Result<Timestamp, String> {
-    // The parser of the command line quotes the text itself.
+    // clap quotes the invalid text itself.
     let expected = "expected @SECONDS or YYYY-MM-DD[ HH:MM[:SS]]";
     weald_vfs::parse_time(text).map_err(|_| expected.to_owned())
 }
@@ -110,7 +110,7 @@ pub fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
         .map_err(|_| "expected a whole number".to_owned())
 }
 
-/// The word of an aspect of a difference.
+/// Name of an aspect that `diff` compares.
 pub fn aspect(text: &str) -> Result<Aspect, String> {
     let found = Aspect::ALL.into_iter().find(|aspect| aspect.word() == text);
     found.ok_or_else(|| {
@@ -119,7 +119,7 @@ pub fn aspect(text: &str) -> Result<Aspect, String> {
     })
 }
 
-/// A codec, perhaps with its level behind a colon; ranges are the builder's to check.
+/// A codec with an optional level after a colon; the builder checks the range.
 pub fn codec(text: &str) -> Result<CodecSpec, String> {
     let (name, level) = text
         .split_once(':')
@@ -154,16 +154,16 @@ pub fn codec(text: &str) -> Result<CodecSpec, String> {
     }
 }
 
-/// A codec, and which data it is for.
+/// A codec and the data that it applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodecChoice {
     /// The codec.
     pub codec: CodecSpec,
-    /// Programs of one machine, or everything else.
+    /// Programs of one machine type, or all other data.
     pub category: Category,
 }
 
-/// A codec, perhaps with `x86=` or `arm64=` in front.
+/// A codec with an optional prefix `x86=` or `arm64=`.
 pub fn codec_choice(text: &str) -> Result<CodecChoice, String> {
     let (category, text) = match text.split_once('=') {
         Some(("x86", text)) => (Category::X86, text),
@@ -186,13 +186,13 @@ pub fn owner(text: &str) -> Result<(u32, Option<u32>), String> {
     Ok((number(uid)?, gid.map(number).transpose()?))
 }
 
-/// A rule for permissions.
+/// A rule that changes permissions.
 pub fn mode(text: &str) -> Result<ModeRule, String> {
     let expected = "expected rules of chmod(1), such as u=rwX,go-w or 0644";
     ModeRule::parse(text).map_err(|_| expected.to_owned())
 }
 
-/// `keep`, `TIME` or `clamp:TIME`; a TIME may also be bare seconds.
+/// `keep`, `TIME` or `clamp:TIME`; TIME may also be seconds without `@`.
 pub fn mtime(text: &str) -> Result<MtimeRule, String> {
     let seconds = |text: &str| match text.parse() {
         Ok(seconds) => Ok(seconds),

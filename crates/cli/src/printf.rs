@@ -1,12 +1,11 @@
-//! What `find --printf` prints of an entry: the part of find(1)'s language that an image can
-//! answer.
+//! `find --printf`: the directives of find(1) for which an image has data.
 
 use crate::entry::mode_letters;
 use std::io::Write;
 use weald_format::{FileKind, Result};
 use weald_image::{Image, Inode};
 
-/// A format, read.
+/// A parsed format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format(Vec<Piece>);
 
@@ -34,18 +33,18 @@ enum Field {
     Mtime,
 }
 
-/// What a format is asked about.
+/// The entry to print.
 pub struct Entry<'a> {
-    /// Path from the root of the image, "." for the root.
+    /// Path from the root of the image; "." is the root.
     pub path: &'a [u8],
-    /// What it is.
+    /// Inode of the entry.
     pub inode: &'a Inode,
-    /// How deep below the start.
+    /// Depth below the start of the search.
     pub depth: usize,
 }
 
 impl Format {
-    /// Reads a format; what is wrong with it otherwise.
+    /// Parses a format. The error text describes the first mistake.
     pub fn parse(text: &[u8]) -> std::result::Result<Self, String> {
         let mut pieces = Vec::new();
         let mut plain = Vec::new();
@@ -68,11 +67,11 @@ impl Format {
         Ok(Self(pieces))
     }
 
-    /// Prints what it says of `entry`; `is_terminal` escapes control characters in names. The text
-    /// of the format is printed as it was given.
+    /// Prints `entry`. `is_terminal` escapes control characters in names; the text of the format
+    /// itself is printed unchanged.
     ///
     /// # Errors
-    /// Those of `out`, and what the reader reports of the target of a symlink.
+    /// The errors of `out`, and errors of reading the target of a symlink.
     pub fn print(
         &self,
         image: &Image,
@@ -114,7 +113,7 @@ impl Field {
             Self::Links => write!(out, "{}", inode.nlink)?,
             Self::Ino => write!(out, "{}", inode.ino.0)?,
             Self::Depth => write!(out, "{depth}")?,
-            // Ten digits, as find(1) prints them.
+            // Ten digits, as in find(1).
             Self::Mtime => {
                 let time = inode.times.mtime;
                 let all = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
@@ -140,7 +139,7 @@ fn target(image: &Image, inode: &Inode) -> Result<Vec<u8>> {
     }
 }
 
-/// The letter that `--type` takes.
+/// File type as the letter that `--type` accepts.
 const fn kind_letter(kind: FileKind) -> u8 {
     match kind {
         FileKind::Directory => b'd',
@@ -169,7 +168,7 @@ fn escaped(byte: Option<u8>) -> std::result::Result<u8, String> {
     })
 }
 
-/// What stands behind a '%'; `None` for another one.
+/// Parses the directive after a '%'; `None` for a second '%'.
 fn field(rest: &mut impl Iterator<Item = u8>) -> std::result::Result<Option<Field>, String> {
     let byte = rest.next();
     Ok(Some(match byte {

@@ -1,4 +1,4 @@
-//! How a build or an extraction is shown while it runs: a bar on a terminal, lines elsewhere.
+//! Progress of a build or an extraction: a bar on a terminal, otherwise lines.
 
 use crate::messages;
 use crate::pack::ProgressWord;
@@ -11,16 +11,16 @@ use weald_builder::{Problem, Progress, Stage, Watch};
 use weald_export::{ExtractProgress, ExtractWatch};
 use weald_format::Error;
 
-/// Time between two lines where there is no bar.
+/// Interval between two lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Least time between two looks at an extraction, which tells of every entry.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Shortest interval between two updates for an extraction, which reports every entry.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Steps of a bar without a known length of work.
+/// Length of a bar, in steps.
 const BAR_STEPS: u64 = 1000;
 
-/// Shows what runs, and stops it when the flag is raised.
+/// Shows progress and problems, and cancels the work when the flag is set.
 pub struct Display {
     is_cancelled: Arc<AtomicBool>,
     bar: Option<ProgressBar>,
@@ -28,7 +28,7 @@ pub struct Display {
     clock: Mutex<Clock>,
 }
 
-/// When the stage began and the last line was shown.
+/// Start of the stage, and time of the last line.
 struct Clock {
     stage: Option<Stage>,
     stage_start: Instant,
@@ -37,7 +37,7 @@ struct Clock {
 }
 
 impl Display {
-    /// A display as `word` says, for standard error.
+    /// Creates a display of the kind `word` on standard error.
     pub fn new(word: ProgressWord, is_cancelled: Arc<AtomicBool>) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let (has_bar, shows_lines) = match word {
@@ -68,7 +68,7 @@ impl Display {
         }
     }
 
-    /// Shows where `stage` of a build is.
+    /// Shows the progress of a build.
     fn show_build(&self, progress: &Progress) {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let elapsed = clock.in_stage(progress.stage);
@@ -80,13 +80,13 @@ impl Display {
         );
     }
 
-    /// Shows where an extraction is, unless that was done just before or another thread is doing
-    /// it.
+    /// Shows the progress of an extraction, unless the last update was very recent or another
+    /// thread is showing it.
     fn show_extraction(&self, progress: &ExtractProgress) {
         let Ok(mut clock) = self.clock.try_lock() else {
             return;
         };
-        if !clock.is_time_to_look() {
+        if !clock.is_update_due() {
             return;
         }
         let elapsed = clock.stage_start.elapsed();
@@ -113,8 +113,8 @@ impl Display {
         }
     }
 
-    /// Shows lines of problems, above the bar if there is one.
-    fn tell(&self, show: impl FnOnce()) {
+    /// Writes messages, above the bar if there is one.
+    fn print_above_bar(&self, show: impl FnOnce()) {
         match &self.bar {
             Some(bar) => bar.suspend(show),
             None => show(),
@@ -123,7 +123,7 @@ impl Display {
 }
 
 impl Clock {
-    /// Time since the stage began.
+    /// Time since the start of the stage.
     fn in_stage(&mut self, stage: Stage) -> Duration {
         if self.stage != Some(stage) {
             (self.stage, self.stage_start) = (Some(stage), Instant::now());
@@ -139,10 +139,10 @@ impl Clock {
         is_due
     }
 
-    fn is_time_to_look(&mut self) -> bool {
+    fn is_update_due(&mut self) -> bool {
         let is_time = self
             .last_look
-            .is_none_or(|last| last.elapsed() >= LOOK_INTERVAL);
+            .is_none_or(|last| last.elapsed() >= UPDATE_INTERVAL);
         if is_time {
             self.last_look = Some(Instant::now());
         }
@@ -156,7 +156,7 @@ impl Watch for Display {
     }
 
     fn problem(&self, problem: &Problem) {
-        self.tell(|| {
+        self.print_above_bar(|| {
             messages::line(&format!(
                 "{}: {}",
                 weald_vfs::shown_path(&problem.path),
@@ -167,7 +167,7 @@ impl Watch for Display {
 
     fn memory_raised(&self, from: u64, to: u64) {
         let (from, to) = (from >> 20, to.div_ceil(1 << 20));
-        self.tell(|| {
+        self.print_above_bar(|| {
             messages::line(&format!(
                 "memory: these options need {to} MiB instead of the usual {from} MiB; -m sets a \
                  limit"
@@ -182,7 +182,7 @@ impl Watch for Display {
 
 impl ExtractWatch for Display {
     fn problem(&self, path: &[u8], error: &Error) {
-        self.tell(|| messages::problem(path, error));
+        self.print_above_bar(|| messages::problem(path, error));
     }
 
     fn is_cancelled(&self) -> bool {
@@ -223,7 +223,7 @@ fn position(progress: &Progress) -> u64 {
     share(done, total)
 }
 
-/// The steps of a bar for `done` of `total`; none where there is no total.
+/// Position in the bar for `done` of `total`; 0 if the total is unknown.
 fn share(done: u64, total: u64) -> u64 {
     if total == 0 {
         0
@@ -232,8 +232,8 @@ fn share(done: u64, total: u64) -> u64 {
     }
 }
 
-/// `1,234/5,678 entries, 1.2 GiB of 3.4 GiB or more, 123.0 MiB/s`. How long it will take nobody
-/// knows: what files share is counted in no total.
+/// `1,234/5,678 entries, 1.2 GiB of 3.4 GiB or more, 123.0 MiB/s`. There is no remaining time,
+/// because the total counts shared contents once.
 fn describe_extraction(progress: &ExtractProgress, elapsed: Duration) -> String {
     let entries = match progress.entry_total {
         Some(total) => format!("{}/{}", count(progress.entry_count), count(total)),
@@ -290,8 +290,8 @@ fn describe(progress: &Progress, elapsed: Duration, memory_len: Option<u64>) -> 
             parts.push(format!("ratio {:.2}", read_len as f64 / written_len as f64));
         }
         parts.extend(memory_len.map(|len| format!("memory {}", bytes(len))));
-        let left = read_total.saturating_sub(read_len) as f64 / rate;
-        parts.push(format!("{} left", duration(left as u64)));
+        let remaining = read_total.saturating_sub(read_len) as f64 / rate;
+        parts.push(format!("{} left", duration(remaining as u64)));
     }
     parts.join(", ")
 }
@@ -306,7 +306,7 @@ pub fn duration(seconds: u64) -> String {
     }
 }
 
-/// A number with its thousands apart.
+/// Formats a number with a comma between thousands.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -319,7 +319,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A length with the unit that suits it (powers of 1024).
+/// Formats a length with a suitable unit (powers of 1024).
 pub fn bytes(len: u64) -> String {
     let mut value = len as f64;
     let mut unit = "B";
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_how_far_it_is() {
+    fn a_progress_line_shows_counts_and_rates() {
         let progress = Progress {
             stage: Stage::Write,
             entry_count: 1000,
@@ -371,9 +371,10 @@ mod tests {
         assert_eq!(position(&progress), BAR_STEPS / 4);
     }
 
-    // Would catch totals shown where they are not known, or as if no file could share its content.
+    // Would catch totals that are shown before they are known, or as exact although files share
+    // contents.
     #[test]
-    fn an_extraction_says_what_it_knows() {
+    fn an_extraction_shows_only_known_totals() {
         let after =
             |progress: &ExtractProgress| describe_extraction(progress, Duration::from_secs(2));
         let mut progress = ExtractProgress {

@@ -1,5 +1,5 @@
-//! `--exclude`, `--include`, `--exclude-from`, `--include-from`, `--filter`: rules whose order on
-//! the command line matters.
+//! The options `--exclude`, `--include`, `--exclude-from`, `--include-from` and `--filter`: rules
+//! whose order on the command line matters.
 
 use crate::shape::KEEP;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
@@ -8,24 +8,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use weald_builder::filter::{Filter, Verdict};
 
-/// One word of the command line that makes rules.
+/// One rule option of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule {
     kind: Kind,
     value: OsString,
 }
 
-/// What its value is.
+/// Meaning of its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Pattern(Verdict),
     /// A file of patterns.
     File(Verdict),
-    /// A rule as `--filter` of rsync has it.
+    /// A rule in the syntax of rsync's `--filter`.
     Filter,
 }
 
-/// All of them, in the order in which they were given.
+/// All rule options, in the order of the command line.
 #[derive(Debug, Clone, Default)]
 pub struct RuleArgs(Vec<Rule>);
 
@@ -65,7 +65,7 @@ const WORDS: [(&str, Kind, &str, &str); 5] = [
 ];
 
 impl RuleArgs {
-    /// The filter that the rules make.
+    /// Builds the filter.
     pub fn filter(&self) -> weald_format::Result<Filter> {
         let mut filter = Filter::new();
         for rule in &self.0 {
@@ -116,7 +116,7 @@ impl Args for RuleArgs {
                 } else {
                     ValueHint::Other
                 };
-                // A pattern may begin with a hyphen, and a rule of rsync does: '- PATTERN'.
+                // A pattern may begin with a hyphen, and rsync rules such as '- PATTERN' do.
                 let arg = Arg::new(name)
                     .long(name)
                     .value_name(value_name)

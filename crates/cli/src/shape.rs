@@ -1,5 +1,5 @@
-//! Options that `build` and `rewrite` share: codecs, layout of contents, attributes; and the
-//! headings of their groups.
+//! Options that `build` and `rewrite` share (codecs, layout of contents, attributes), and the
+//! headings of option groups.
 
 use crate::parse::{self, CodecChoice};
 use anyhow::Context;
@@ -10,17 +10,17 @@ use weald_builder::{BuildOptions, Categories, CodecSpec, MtimeRule, Order};
 use weald_format::directory::Category;
 use weald_image::Hotness;
 
-/// Groups of options in the help, in this order.
+/// Headings of option groups in the help, in this order.
 pub const INPUT: &str = "Input";
-/// Which files go into the image.
+/// Selection of files.
 pub const KEEP: &str = "What to keep";
 /// Codecs and blocks.
 pub const COMPRESSION: &str = "Compression";
-/// Where contents lie in the image.
+/// Order of contents in the image.
 pub const LAYOUT: &str = "Layout";
 /// Owners, modes, times.
 pub const ATTRIBUTES: &str = "Attributes";
-/// The image file and what is printed.
+/// The image file and the printed summary.
 pub const OUTPUT: &str = "Output";
 /// Threads and memory.
 pub const RESOURCES: &str = "Resources";
@@ -42,12 +42,12 @@ pub struct CodecArgs {
 }
 
 impl CodecArgs {
-    /// The last one given for ordinary data.
+    /// The last codec given for ordinary data.
     pub fn general(&self) -> Option<CodecSpec> {
         self.only(Category::General)
     }
 
-    /// The last one given for `category` alone.
+    /// The last codec given only for `category`.
     pub fn only(&self, category: Category) -> Option<CodecSpec> {
         let mut choices = self.choices.iter().rev();
         choices.find(|c| c.category == category).map(|c| c.codec)
@@ -62,11 +62,11 @@ impl CodecArgs {
     }
 }
 
-/// Puts what was given into `options`: codecs last, because a profile may drop one that the level
-/// has, but none that was asked for.
+/// Stores the given values in `options`. Codecs come last, because a profile may replace a codec of
+/// the level but no codec that the user gave.
 ///
 /// # Errors
-/// Where a list cannot be read.
+/// Returns an error if a list file cannot be read.
 pub fn apply(
     codec: &CodecArgs,
     layout: &LayoutArgs,
@@ -77,7 +77,7 @@ pub fn apply(
     Ok(())
 }
 
-/// How contents are found and laid out.
+/// How to find repeats and order contents.
 #[derive(Args, Debug)]
 #[command(next_help_heading = LAYOUT)]
 pub struct LayoutArgs {
@@ -132,7 +132,7 @@ pub struct LayoutArgs {
 }
 
 impl LayoutArgs {
-    /// Whether any of them was given.
+    /// Whether the user gave any of these options.
     pub fn is_given(&self) -> bool {
         self.profile.is_some()
             || self.match_size.is_some()
@@ -187,7 +187,7 @@ impl LayoutArgs {
     }
 }
 
-/// The paths of a list, relative to the source: `./a`, `/a/` and `a` are the same.
+/// Parses a list of paths relative to the source: `./a`, `/a/` and `a` are equal.
 fn listed(text: &[u8]) -> Vec<Vec<u8>> {
     let separator = if text.contains(&0) { 0 } else { b'\n' };
     let component = |c: &&[u8]| !c.is_empty() && *c != b".";
@@ -242,12 +242,12 @@ pub struct AttributeArgs {
 }
 
 impl AttributeArgs {
-    /// Whether any of them was given.
+    /// Whether the user gave any of these options.
     pub fn is_given(&self) -> bool {
         self.owner.is_some() || self.group.is_some() || self.mode.is_some() || self.mtime.is_some()
     }
 
-    /// Puts what was given into `options`.
+    /// Stores the given values in `options`.
     pub fn apply(&self, options: &mut BuildOptions) {
         let (uid, gid) = self.owner.unzip();
         options.uid = uid;
@@ -259,7 +259,7 @@ impl AttributeArgs {
     }
 }
 
-/// What an image is optimized for.
+/// Purpose that an image is optimized for.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum ProfileWord {
     /// Small images and fast sequential reads
@@ -268,7 +268,7 @@ enum ProfileWord {
     Interactive,
 }
 
-/// Data that is treated separately.
+/// Data that gets its own stream.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum CategoryWord {
     /// No category
@@ -322,10 +322,10 @@ mod tests {
         layout: LayoutArgs,
     }
 
-    /// Would catch: a codec that was asked for and is dropped by a profile, or one of the level
-    /// that stays although it has no dictionary.
+    /// Would catch: a codec given by the user that a profile replaces, or a codec of the level that
+    /// stays although it supports no dictionary.
     #[test]
-    fn codecs_that_were_asked_for_stay_with_a_profile() {
+    fn explicit_codecs_override_a_profile() {
         let options = |words: &[&str]| {
             let words = Words::parse_from([&["weald", "--profile", "interactive"], words].concat());
             let mut options = BuildOptions::level(BuildOptions::LEVEL_DEFAULT).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_may_be_of_lines_or_of_nuls() {
+    fn lists_may_end_in_newlines_or_zero_bytes() {
         let expected = [b"a/b".to_vec(), b"c".to_vec()];
         assert_eq!(listed(b"./a//b\n\n/c/\n"), expected);
         assert_eq!(listed(b"a/b\0c\0"), expected);

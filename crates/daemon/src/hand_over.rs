@@ -27,7 +27,8 @@ use weald_image::SharedCache;
 /// How long one side waits for the other: enough time to open images on slow storage.
 const STEP_TIMEOUT: Option<Duration> = Some(Duration::from_secs(60));
 
-/// How long the taker waits for the end of the giver before it creates the presences of its mounts.
+/// How long the taker waits for the end of the giver before it creates the mount locks of its
+/// mounts.
 const END_TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 /// Largest number of attempts to start a lasting server while another one ends.
@@ -157,8 +158,8 @@ fn serve_again(shared: &Arc<Shared>, mount: Waiting) {
         paused,
     } = mount;
     let dir = paused.dir.clone();
-    let (opened, presence) = live.into_parts();
-    let resumed = Served::resume(served.id, served.handed.clone(), opened, presence, paused);
+    let (opened, mount_lock) = live.into_parts();
+    let resumed = Served::resume(served.id, served.handed.clone(), opened, mount_lock, paused);
     if let Err(error) = resumed.and_then(|served| shared.insert(served)) {
         log::error!("{}: lost: {error:?}", dir.display());
         shared.forget(served.id);
@@ -335,7 +336,7 @@ fn serve_taken(server: &Server, taken: Vec<(HandedMount, Opened, Paused)>, strea
             log::error!("{}: lost: {error:?}", dir.display());
         }
     }
-    // The giver locks the presences until it ends, and 'weald umount' waits for these. A small
+    // The giver locks the mount locks until it ends, and 'weald umount' waits for these. A small
     // delay until ours exist does no harm.
     if let Err(error) = receive::<Giving>(stream, END_TIMEOUT) {
         log::info!("the other server has not ended: {error:?}");
@@ -344,7 +345,7 @@ fn serve_taken(server: &Server, taken: Vec<(HandedMount, Opened, Paused)>, strea
         .shared
         .mounts()
         .iter()
-        .for_each(|served| served.announce(server.shared.place.as_ref()));
+        .for_each(|served| served.lock_mount(server.shared.place.as_ref()));
 }
 
 fn take_device(stream: &UnixStream) -> Result<Option<Paused>> {

@@ -7,7 +7,7 @@
 //! Invariants:
 //! 1. Sockets are created and removed only under the lock of their [`Place`], so that no server
 //!    removes the socket of another.
-//! 2. A mount is in the list from its success to its end. Its presence ends last, when
+//! 2. A mount is in the list from its success to its end. Its lock ends last, when
 //!    the server has released the mount.
 //! 3. No lock is held while an image is opened, mounted, paused or closed. One that blocks does not
 //!    block the others.
@@ -34,7 +34,7 @@ pub use hand_over::{start_lasting, take_over};
 pub use message::{MountRequest, PROTOCOL, Prefetch};
 pub use opened_request::OpenedRequest;
 pub use place::{Place, default_dir};
-pub use presence::Watch;
+pub use presence::MountWaiter;
 pub use prometheus::prometheus;
 pub use report::{CacheReport, MountReport, OperationReport, Quantile, ServerReport};
 pub use server::{Server, ServerOptions, log_to};

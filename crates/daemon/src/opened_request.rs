@@ -142,7 +142,7 @@ mod tests {
     /// Would catch: a request without descriptors that is served by its paths, and one with
     /// descriptors of other kinds.
     #[test]
-    fn a_request_is_nothing_without_an_image_and_a_directory() {
+    fn a_request_without_image_and_directory_is_refused() {
         let scratch = tempfile::tempdir().expect("temporary directory");
         let image: &Path = &scratch.path().join("image");
         std::fs::write(image, "image").expect("write");

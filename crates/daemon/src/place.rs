@@ -209,7 +209,7 @@ impl Place {
                 return Err(Error::new(ErrorKind::Busy, "a server runs already"));
             }
         }
-        self.clear_presences()?;
+        self.remove_stale_mount_locks()?;
         let failed = |errno| self.error_of(name, errno);
         let socket = new_socket(SocketFlags::CLOEXEC).map_err(failed)?;
         let address = self.address(name).map_err(failed)?;
@@ -497,7 +497,7 @@ mod tests {
     /// Would catch: a symlink that changes its target after the check, and a trailing slash that
     /// makes the kernel follow it.
     #[test]
-    fn a_symlink_is_no_place_and_none_is_made_through_one() {
+    fn symlinks_are_refused_and_not_followed_by_mkdir() {
         let base = tempfile::tempdir().expect("directory");
         let own = base.path().join("own");
         Place::make(&own).expect("made");

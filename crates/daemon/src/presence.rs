@@ -28,14 +28,14 @@ const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// Lock of the server of a mount, held until the server has released the mount.
 #[derive(Debug)]
-pub(crate) struct Presence {
+pub(crate) struct MountLock {
     place: Place,
     /// Name of the file; `None` after its removal.
     name: Option<String>,
     _file: OwnedFd,
 }
 
-impl Presence {
+impl MountLock {
     /// Removes the name but keeps the lock: clients that wait keep waiting, and no new client finds
     /// the file. The kernel may reuse the device number of a mount that is gone.
     pub(crate) fn hide(&mut self) {
@@ -47,7 +47,7 @@ impl Presence {
     }
 }
 
-impl Drop for Presence {
+impl Drop for MountLock {
     fn drop(&mut self) {
         self.hide();
     }
@@ -55,11 +55,11 @@ impl Drop for Presence {
 
 /// Wait for the server of a mount; a client begins it before the unmount.
 #[derive(Debug)]
-pub struct Watch {
+pub struct MountWaiter {
     file: OwnedFd,
 }
 
-impl Watch {
+impl MountWaiter {
     /// Waits until the server has released the mount; returns whether it did within `timeout`.
     pub fn wait(self, timeout: Duration) -> bool {
         let start = Instant::now();
@@ -80,14 +80,14 @@ impl Place {
     ///
     /// # Errors
     /// `Busy` if another process serves the mount; `Io`.
-    pub(crate) fn announce(&self, device: (u32, u32)) -> Result<Presence> {
+    pub(crate) fn lock_mount(&self, device: (u32, u32)) -> Result<MountLock> {
         let name = name_of(device);
         let start = Instant::now();
         while start.elapsed() < HOLD_TIMEOUT {
             let file = self.open_lock(&name, OFlags::CREATE)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if self.has(&name, &file) => {
-                    return Ok(Presence {
+                    return Ok(MountLock {
                         place: self.clone(),
                         name: Some(name),
                         _file: file,
@@ -110,9 +110,9 @@ impl Place {
     ///
     /// # Errors
     /// `Io`.
-    pub fn watch(&self, device: (u32, u32)) -> Result<Option<Watch>> {
+    pub fn mount_waiter(&self, device: (u32, u32)) -> Result<Option<MountWaiter>> {
         match self.open_lock(&name_of(device), OFlags::empty()) {
-            Ok(file) => Ok(Some(Watch { file })),
+            Ok(file) => Ok(Some(MountWaiter { file })),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -122,8 +122,8 @@ impl Place {
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn clear_presences(&self) -> Result<()> {
-        for name in self.all_names()?.iter().filter(|name| is_presence(name)) {
+    pub(crate) fn remove_stale_mount_locks(&self) -> Result<()> {
+        for name in self.all_names()?.iter().filter(|name| is_mount_lock(name)) {
             let Ok(file) = self.open_lock(name, OFlags::empty()) else {
                 continue;
             };
@@ -140,7 +140,7 @@ fn name_of((major, minor): (u32, u32)) -> String {
     format!("mount-{major}-{minor}.lock")
 }
 
-fn is_presence(name: &str) -> bool {
+fn is_mount_lock(name: &str) -> bool {
     name.starts_with("mount-") && name.ends_with(".lock")
 }
 
@@ -157,24 +157,24 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_ends_when_the_server_releases_the_mount() {
+    fn a_waiter_ends_when_the_server_releases_the_mount() {
         let (_base, place) = place();
-        assert!(place.watch(DEVICE).expect("open").is_none());
-        let mut presence = place.announce(DEVICE).expect("held");
-        let watch = || place.watch(DEVICE).expect("open").expect("a server");
-        assert!(!watch().wait(Duration::from_millis(20)));
-        let [first, second] = [watch(), watch()];
-        presence.hide();
-        assert!(place.watch(DEVICE).expect("open").is_none());
+        assert!(place.mount_waiter(DEVICE).expect("open").is_none());
+        let mut mount_lock = place.lock_mount(DEVICE).expect("held");
+        let waiter = || place.mount_waiter(DEVICE).expect("open").expect("a server");
+        assert!(!waiter().wait(Duration::from_millis(20)));
+        let [first, second] = [waiter(), waiter()];
+        mount_lock.hide();
+        assert!(place.mount_waiter(DEVICE).expect("open").is_none());
         assert!(!first.wait(Duration::from_millis(20)));
-        drop(presence);
+        drop(mount_lock);
         assert!(second.wait(Duration::from_secs(120)));
         assert!(
             !place
                 .all_names()
                 .expect("list")
                 .iter()
-                .any(|name| is_presence(name))
+                .any(|name| is_mount_lock(name))
         );
     }
 
@@ -183,8 +183,8 @@ mod tests {
     #[test]
     fn lock_files_of_killed_servers_are_reused_or_removed() {
         let (_base, place) = place();
-        let held = place.announce((0, 1)).expect("held");
-        let busy = place.announce((0, 1)).expect_err("held already");
+        let held = place.lock_mount((0, 1)).expect("held");
+        let busy = place.lock_mount((0, 1)).expect_err("held already");
         assert_eq!(busy.kind(), ErrorKind::Busy);
         for device in [(0, 2), (0, 3)] {
             drop(
@@ -193,9 +193,9 @@ mod tests {
                     .expect("made"),
             );
         }
-        let taken = place.announce((0, 2)).expect("nobody holds it");
-        place.clear_presences().expect("cleared");
-        let is_there = |device| place.watch(device).expect("open").is_some();
+        let taken = place.lock_mount((0, 2)).expect("nobody holds it");
+        place.remove_stale_mount_locks().expect("cleared");
+        let is_there = |device| place.mount_waiter(device).expect("open").is_some();
         assert_eq!([(0, 1), (0, 2), (0, 3)].map(is_there), [true, true, false]);
         drop((held, taken));
     }

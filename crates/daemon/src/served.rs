@@ -3,7 +3,7 @@
 use crate::message::{HandedMount, MountRequest, Prefetch};
 use crate::opened_request::OpenedRequest;
 use crate::place::Place;
-use crate::presence::Presence;
+use crate::presence::MountLock;
 use crate::report::MountReport;
 use parking_lot::Mutex;
 use rustix::fs::Access;
@@ -34,7 +34,7 @@ pub(crate) struct Live {
     mount: Arc<Mount>,
     opened: Opened,
     prefetch: Option<PrefetchHandle>,
-    presence: Option<Presence>,
+    mount_lock: Option<MountLock>,
 }
 
 /// An open image with its cache and its mount options.
@@ -143,7 +143,7 @@ impl Served {
         let prefetch = prefetch
             .map(|what| opened.image.prefetch(what))
             .transpose()?;
-        let presence = announce(&mount, place);
+        let mount_lock = lock_mount(&mount, place);
         let summary = opened.image.summary();
         let handed = HandedMount {
             image_digest: summary.image_digest.to_string(),
@@ -154,7 +154,7 @@ impl Served {
         Ok(Self::new(
             id,
             handed,
-            Live::new(mount, opened, prefetch, presence),
+            Live::new(mount, opened, prefetch, mount_lock),
         ))
     }
 
@@ -163,14 +163,14 @@ impl Served {
         id: u64,
         handed: HandedMount,
         opened: Opened,
-        presence: Option<Presence>,
+        mount_lock: Option<MountLock>,
         paused: Paused,
     ) -> Result<Self> {
         let mount = weald_fuse::resume(Arc::clone(&opened.image), paused, &opened.options)?;
         Ok(Self::new(
             id,
             handed,
-            Live::new(mount, opened, None, presence),
+            Live::new(mount, opened, None, mount_lock),
         ))
     }
 
@@ -213,10 +213,10 @@ impl Served {
         }
     }
 
-    /// Creates the presence of a mount that was taken over, so that clients can wait for its end.
-    pub(crate) fn announce(&self, place: Option<&Place>) {
+    /// Creates the mount lock of a mount that was taken over, so that clients can wait for its end.
+    pub(crate) fn lock_mount(&self, place: Option<&Place>) {
         if let Some(live) = &mut *self.live.lock() {
-            live.presence = announce(&live.mount, place);
+            live.mount_lock = lock_mount(&live.mount, place);
         }
     }
 
@@ -267,19 +267,19 @@ impl Live {
         mount: Mount,
         opened: Opened,
         prefetch: Option<PrefetchHandle>,
-        presence: Option<Presence>,
+        mount_lock: Option<MountLock>,
     ) -> Self {
         Self {
             mount: Arc::new(mount),
             opened,
             prefetch,
-            presence,
+            mount_lock,
         }
     }
 
     /// Ends a mount that was unmounted: writes the recorded hotness and releases all resources but
-    /// the presence.
-    pub(crate) fn close(self, record: Option<&Path>) -> Option<Presence> {
+    /// the mount lock.
+    pub(crate) fn close(self, record: Option<&Path>) -> Option<MountLock> {
         drop(self.prefetch);
         // This also ends the trace.
         drop(self.mount);
@@ -289,7 +289,7 @@ impl Live {
         {
             log::error!("{}: {error:?}", path.display());
         }
-        self.presence
+        self.mount_lock
     }
 
     /// Stops reading requests.
@@ -303,15 +303,15 @@ impl Live {
     }
 
     /// The resources that [`Served::resume`] needs after [`Live::pause`].
-    pub(crate) fn into_parts(self) -> (Opened, Option<Presence>) {
-        (self.opened, self.presence)
+    pub(crate) fn into_parts(self) -> (Opened, Option<MountLock>) {
+        (self.opened, self.mount_lock)
     }
 }
 
-/// Creates a presence for `mount`, if there is a runtime directory.
-fn announce(mount: &Mount, place: Option<&Place>) -> Option<Presence> {
-    let announced = place?.announce(mount.device());
-    announced
+/// Creates a mount lock for `mount`, if there is a runtime directory.
+fn lock_mount(mount: &Mount, place: Option<&Place>) -> Option<MountLock> {
+    let locked = place?.lock_mount(mount.device());
+    locked
         .inspect_err(|error| log::info!("nobody can wait for the end of this mount: {error:?}"))
         .ok()
 }

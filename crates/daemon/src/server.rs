@@ -4,7 +4,7 @@ use crate::hand_over;
 use crate::message::{Hello, Refusal, Reply, Request, receive, send};
 use crate::opened_request::OpenedRequest;
 use crate::place::{Bound, Place, check_peer};
-use crate::presence::Presence;
+use crate::presence::MountLock;
 use crate::report::{ServerReport, descriptor_count};
 use crate::served::{Live, Served, now};
 use parking_lot::{Condvar, Mutex};
@@ -86,8 +86,8 @@ struct State {
     connection_count: usize,
     /// Number of mount requests in progress.
     adding_count: usize,
-    /// Presences that are kept until the process ends.
-    presences_until_exit: Vec<Presence>,
+    /// Mount locks that are kept until the process ends.
+    mount_locks_until_exit: Vec<MountLock>,
 }
 
 /// State of a server.
@@ -426,11 +426,11 @@ impl Shared {
     /// Adds a live mount to the list and starts the thread that waits for its end.
     pub(crate) fn insert(self: &Arc<Self>, served: Served) -> Result<()> {
         let served = Arc::new(served);
-        let (shared, watched) = (Arc::clone(self), Arc::clone(&served));
+        let (shared, waiting) = (Arc::clone(self), Arc::clone(&served));
         self.state.lock().mounts.insert(served.id, served);
-        let watching = std::thread::Builder::new().name("watch".into());
-        let id = watched.id;
-        if let Err(error) = watching.spawn(move || shared.watch(&watched)) {
+        let waiter = std::thread::Builder::new().name("watch".into());
+        let id = waiting.id;
+        if let Err(error) = waiter.spawn(move || shared.wait_for_end(&waiting)) {
             let served = self.state.lock().mounts.remove(&id);
             // Dropping the mount detaches it.
             drop(served.and_then(|served| served.take()));
@@ -439,7 +439,7 @@ impl Shared {
         Ok(())
     }
 
-    fn watch(&self, served: &Served) {
+    fn wait_for_end(&self, served: &Served) {
         let Some(mount) = served.connection() else {
             return;
         };
@@ -457,7 +457,7 @@ impl Shared {
     /// Ends a mount that was unmounted.
     pub(crate) fn finish(&self, served: &Served, live: Live) {
         let record = served.handed.request.record.as_deref().map(Path::new);
-        let presence = live.close(record);
+        let mount_lock = live.close(record);
         let is_last = self.state.lock().mounts.len() <= 1;
         if is_last {
             // A lasting server stays without any mount: return its memory to the system.
@@ -467,11 +467,11 @@ impl Shared {
         state.mounts.remove(&served.id);
         // If two mounts end at the same time, each of them counts the other.
         let is_last_of_several = !is_last && state.mounts.is_empty();
-        match presence {
+        match mount_lock {
             // A client that waits for the end of such a mount waits for the end of its server.
-            Some(mut presence) if !self.options.is_shared => {
-                presence.hide();
-                state.presences_until_exit.push(presence);
+            Some(mut mount_lock) if !self.options.is_shared => {
+                mount_lock.hide();
+                state.mount_locks_until_exit.push(mount_lock);
             }
             other => drop(other),
         }

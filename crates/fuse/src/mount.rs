@@ -441,7 +441,7 @@ fn serve<T: Tree>(
     };
     Ok(Mount {
         session,
-        restart_workers: Box::new(revive),
+        restart_workers: Box::new(restart_workers),
         unmounter: Unmounter {
             dir,
             mount_id: stat.stx_mnt_id,

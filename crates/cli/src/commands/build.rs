@@ -1,4 +1,4 @@
-//! `weald build`: a directory becomes an image.
+//! `weald build`: packs a directory or a stream into an image.
 
 use crate::commands::exit_code;
 use crate::foreign;
@@ -206,7 +206,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(report.problem_count))
 }
 
-/// Names the format of an image to append to, or of a base image, that is no Weald image.
+/// Names the format of the image to append to, or of a base image, if it is not a Weald image.
 fn explain_inputs(args: &BuildArgs, error: Error) -> anyhow::Error {
     let appended = args.append.then_some(&args.image);
     let mut images = appended.into_iter().chain(&args.base);
@@ -241,7 +241,7 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     Ok(options)
 }
 
-/// What `--output-device` says of the target.
+/// Kind of target that `--output-device` selects.
 pub fn target_kind(is_device: bool) -> TargetKind {
     match is_device {
         true => TargetKind::Device,
@@ -249,7 +249,7 @@ pub fn target_kind(is_device: bool) -> TargetKind {
     }
 }
 
-/// Prints what decides about each directory on the way to `path`, and about itself.
+/// Prints the rule that decides about each directory on the way to `path`, and about `path`.
 fn explain(args: &BuildArgs, filter: &Filter, path: &Path) -> anyhow::Result<ExitCode> {
     let relative = path.strip_prefix(&args.source).unwrap_or(path);
     let relative = relative.strip_prefix("/").unwrap_or(relative);
@@ -287,7 +287,7 @@ fn explain(args: &BuildArgs, filter: &Filter, path: &Path) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// What share `part` has of `whole`, as text; nothing has no shares.
+/// Formats `part` as a percentage of `whole`; an empty string if `whole` is 0.
 fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         String::new()
@@ -296,7 +296,7 @@ fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// What a build tells in the end.
+/// Summary of a build.
 pub fn summary(report: &Report, time: Duration) -> String {
     let saved = |len: u64| (bytes(len), percent(len, report.file_len));
     let (dedup, dedup_share) = saved(report.dedup_len);
@@ -373,7 +373,8 @@ pub fn summary(report: &Report, time: Duration) -> String {
     text
 }
 
-/// How many names an appended generation adds, changes and removes; empty if there is none.
+/// Number of names that an appended generation adds, changes and removes; an empty string for a
+/// first generation.
 fn names(report: &Report) -> String {
     let Some(changes) = report.changes.filter(|_| report.appended_len != Some(0)) else {
         return String::new();

@@ -1,4 +1,4 @@
-//! `weald cat`: contents to standard output.
+//! `weald cat`: writes contents to standard output.
 
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{ImageArgs, locate, thread_count};
@@ -48,7 +48,7 @@ pub fn run(args: &CatArgs) -> anyhow::Result<ExitCode> {
     let mut output = Output::new();
     let mut problem_count = 0;
     for path in &args.paths {
-        // What was read before an error is written all the same, and before the message.
+        // The bytes before the error are written, and precede the message.
         if let Err(error) = cat(&image, path, &mut output)? {
             output.flush()?;
             messages::error(&error.into());
@@ -59,7 +59,8 @@ pub fn run(args: &CatArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(problem_count))
 }
 
-/// Writes one file. The outer result is standard output's, the inner one the file's.
+/// Writes one file. The outer result is for errors of standard output, the inner one for errors of
+/// the file.
 fn cat(image: &Image, path: &OsStr, output: &mut Output) -> std::io::Result<Result<(), Error>> {
     let inode = match locate(image, path, Follow::Yes) {
         Ok(located) => located.inode,

@@ -1,4 +1,4 @@
-//! `weald check`: every digest, the whole structure, every content.
+//! `weald check`: verifies every digest, the whole structure and every content.
 
 use crate::help::Help;
 use crate::json::{Object, put_name};
@@ -66,8 +66,8 @@ pub struct CheckArgs {
     json: bool,
 }
 
-/// Contents for each thread that keep it busy, however their lengths differ.
-const CONTENTS_EACH: u64 = 8;
+/// Contents per thread that keep all threads busy even if lengths differ much.
+const CONTENTS_PER_THREAD: u64 = 8;
 
 /// Runs the command.
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
@@ -79,7 +79,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     for image in &args.images {
         let of_image = match check(args, image, &mut output) {
             Ok(is_clean) => u8::from(!is_clean) * FOUND,
-            // A closed pipe ends the command; a missing image does not keep others from the check.
+            // A closed pipe ends the command. After a missing image the next one is checked.
             Err(error) if is_closed() => return Err(error),
             Err(error) => {
                 output.flush()?;
@@ -93,12 +93,12 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// Checks one image; returns whether it is clean.
+/// Checks one image; returns whether it has no damage.
 fn check(args: &CheckArgs, path: &Path, output: &mut Output) -> anyhow::Result<bool> {
     let threads = thread_count(args.threads);
     let mut image = args.trust.open(path, 0)?;
-    // Where there is less than a content or so for each thread, others decode ahead of them.
-    if image.summary().content_count < CONTENTS_EACH.saturating_mul(threads as u64) {
+    // With fewer contents per thread some threads would be idle: prefetch threads decode then.
+    if image.summary().content_count < CONTENTS_PER_THREAD.saturating_mul(threads as u64) {
         image = args.trust.open(path, threads)?;
     }
     let options = CheckOptions {
@@ -119,7 +119,7 @@ fn check(args: &CheckArgs, path: &Path, output: &mut Output) -> anyhow::Result<b
     Ok(report.is_clean())
 }
 
-/// Begins a line: with the image where there are several.
+/// Starts a line with the name of the image, if there are several.
 fn put_image(args: &CheckArgs, path: &Path, output: &mut Output) -> io::Result<()> {
     match args.images.len() {
         1 => Ok(()),

@@ -1,4 +1,4 @@
-//! `weald diff`: what differs between two images, or an image and a directory.
+//! `weald diff`: compares two images, or an image with a directory.
 
 use crate::entry;
 use crate::help::Help;
@@ -104,7 +104,7 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         }
     };
     if args.right.is_dir() {
-        // A level of directories takes a descriptor.
+        // Each level of directories needs a descriptor.
         if let Err(error) = weald_sys::raise_open_file_limit() {
             log::info!("limit of open files: {error}");
         }

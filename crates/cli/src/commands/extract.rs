@@ -1,4 +1,4 @@
-//! `weald extract`: an image becomes a tree again.
+//! `weald extract`: writes the tree of an image to a directory.
 
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{ImageArgs, thread_count};
@@ -114,15 +114,15 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
     let extracted = extract(&image, &args.target, &options, &display);
     display.finish();
     let report = extracted?;
-    let unmatched_count = say_unmatched(&args.patterns, &report.unmatched);
-    let left_out_count = say_left_out(args, report.device_count);
+    let unmatched_count = report_unmatched(&args.patterns, &report.unmatched);
+    let left_out_count = report_left_out(args, report.device_count);
     Ok(exit_code(
         report.problem_count + unmatched_count + left_out_count,
     ))
 }
 
-/// Tells how many devices were left out; returns how many of them are problems.
-fn say_left_out(args: &ExtractArgs, count: u64) -> u64 {
+/// Reports how many devices were left out; returns how many of them count as problems.
+fn report_left_out(args: &ExtractArgs, count: u64) -> u64 {
     let devices = match count {
         0 => return 0,
         1 => "1 device was left out: only root makes devices".to_owned(),
@@ -141,8 +141,8 @@ pub fn selection(patterns: &[OsString]) -> weald_format::Result<Selection> {
     Ok(Selection::new(patterns.collect::<Result<_, _>>()?))
 }
 
-/// Tells which patterns selected nothing; returns how many.
-pub fn say_unmatched(patterns: &[OsString], unmatched: &[usize]) -> u64 {
+/// Reports the patterns that selected nothing; returns their number.
+pub fn report_unmatched(patterns: &[OsString], unmatched: &[usize]) -> u64 {
     for pattern in unmatched.iter().filter_map(|&index| patterns.get(index)) {
         messages::line(&format!(
             "{}: nothing in the image matches",
@@ -152,7 +152,7 @@ pub fn say_unmatched(patterns: &[OsString], unmatched: &[usize]) -> u64 {
     unmatched.len() as u64
 }
 
-/// Tells of problems.
+/// Reports problems and entries that were left out.
 pub struct Problems;
 
 impl ExtractWatch for Problems {

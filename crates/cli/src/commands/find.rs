@@ -1,4 +1,4 @@
-//! `weald find`: paths by what is known of them.
+//! `weald find`: prints the paths that match conditions.
 
 use crate::entry;
 use crate::help::{DONE_OR_PARTLY, Help};
@@ -191,7 +191,7 @@ pub fn run(args: &FindArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(problem_count))
 }
 
-/// What is said of an entry.
+/// Prints an entry as the options require.
 struct Words<'a> {
     args: &'a FindArgs,
     format: Option<printf::Format>,

@@ -156,7 +156,7 @@ pub struct ForestArgs {
     json: bool,
 }
 
-/// File systems that can be made.
+/// File systems for `--mkfs`.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum MkfsWord {
     Ext4,
@@ -164,7 +164,7 @@ enum MkfsWord {
     Btrfs,
 }
 
-/// The keys of a spec, each an option of its own.
+/// The keys of a spec; each is an option.
 #[derive(Debug, Default)]
 struct KeyArgs(Vec<(&'static str, String)>);
 
@@ -216,7 +216,7 @@ pub fn run(args: &ForestArgs) -> anyhow::Result<ExitCode> {
         let ticker = ticker("verify")?;
         let tell = |difference: &_| {
             let text = format!("{difference}");
-            ticker.tell(|| messages::line(messages::without_errno(&text)));
+            ticker.print_above_bar(|| messages::line(messages::without_errno(&text)));
         };
         let found = verify(&forest, target, thread_count, ticker.progress(), &tell);
         ticker.finish();

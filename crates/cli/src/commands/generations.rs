@@ -1,4 +1,4 @@
-//! `weald generations`: the states of a tree that an image holds.
+//! `weald generations`: lists the generations of an image.
 
 use crate::foreign::explain;
 use crate::help::{DONE_OR_FAILED, Help};

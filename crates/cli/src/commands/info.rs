@@ -1,4 +1,4 @@
-//! `weald info`: what an image is, and where its bytes go.
+//! `weald info`: shows properties of an image and where its bytes go.
 
 mod stages;
 
@@ -93,7 +93,7 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One line of the table: a section's share of one codec.
+/// One line of the table: the part of a section that one codec has encoded.
 struct Row<'a> {
     section: &'a SectionInfo,
     codec: &'static str,
@@ -121,7 +121,7 @@ fn section_name(section: &SectionInfo) -> String {
     }
 }
 
-/// Stored bytes of the sections of these types that belong to no stream of data.
+/// Stored bytes of all sections with a wanted type, except streams of data.
 fn stored_len(sections: &[SectionInfo], is_wanted: fn(RecordType) -> bool) -> u64 {
     let wanted = sections
         .iter()
@@ -129,7 +129,7 @@ fn stored_len(sections: &[SectionInfo], is_wanted: fn(RecordType) -> bool) -> u6
     wanted.map(|section| section.total().stored_len).sum()
 }
 
-/// Stored bytes of what says which repeats and which fresh bytes contents are made of.
+/// Stored bytes of extents and recipes.
 fn extents_len(sections: &[SectionInfo]) -> u64 {
     stored_len(sections, |t| {
         matches!(t, RecordType::Extents | RecordType::Recipes)
@@ -293,7 +293,7 @@ fn made_json(made: &BTreeMap<&str, RecipeShare>) -> Value {
     rows.collect()
 }
 
-/// What is read, as words for people and for programs.
+/// Kinds of reads, each with its name in the text and in JSON.
 fn reading_rows(cost: &ReadingCost) -> [(&'static str, &'static str, Spread); 3] {
     [
         ("4 KiB anywhere", "small_read", cost.small_read),

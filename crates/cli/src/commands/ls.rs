@@ -1,4 +1,4 @@
-//! `weald ls`: names, or attributes with them.
+//! `weald ls`: lists directories, with attributes on request.
 
 use crate::entry::{self, mode_letters, size_column};
 use crate::help::{DONE_OR_PARTLY, Help};
@@ -81,7 +81,7 @@ pub fn run(args: &LsArgs) -> anyhow::Result<ExitCode> {
     };
     let mut problem_count = 0;
     for (index, path) in paths.iter().enumerate() {
-        // As ls: a link named is followed only where its own attributes are not asked for.
+        // As in ls(1): without `-l` and `-d`, a symlink given as an argument is followed.
         let follow = if args.long || args.directory {
             Follow::No
         } else {

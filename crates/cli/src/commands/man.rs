@@ -1,4 +1,4 @@
-//! `weald man`: manual pages, from the same definitions as the help.
+//! `weald man`: writes man pages, from the same definitions as the help.
 
 use crate::args::{self, Cli};
 use crate::commands;
@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The page of the mount helper, in the section of system administration.
+/// File name of the page of the mount helper; section 8 is system administration.
 const HELPER_PAGE: &str = "mount.weald.8";
 
 /// Write the manual pages: all of them into DIR, or weald(1) to standard output
@@ -54,7 +54,7 @@ fn write_pages(command: &Command, dir: &Path) -> io::Result<()> {
     std::fs::write(dir.join(HELPER_PAGE), helper_page())
 }
 
-/// The pages of the commands of `weald store`.
+/// Writes the pages of the commands of `weald store`.
 fn write_sub_pages(command: &Command, dir: &Path) -> io::Result<()> {
     for inner in command.get_subcommands() {
         let name = inner.get_name();
@@ -66,7 +66,7 @@ fn write_sub_pages(command: &Command, dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// One page. It has no date, so that the same program gives the same page.
+/// Formats one page. A page has no date, so that the same program always gives the same page.
 fn page(command: &Command, help: &Help) -> io::Result<Vec<u8>> {
     let man = Man::new(command.clone());
     let mut page = Vec::new();
@@ -104,7 +104,7 @@ fn see_also(name: &str) -> &'static str {
     }
 }
 
-/// What mount(8) passes to a helper.
+/// Options that mount(8) passes to a helper.
 const HELPER_OPTIONS: &[Item] = &[
     ("-o OPTIONS", "Mount options, separated by commas."),
     ("-s", "Ignore unknown options."),
@@ -141,7 +141,7 @@ const HELPER_DESCRIPTION: &[&str] = &[
      that unit. An automount always gets its own process.",
 ];
 
-/// mount.weald(8), with the same mount options as weald-mount(1).
+/// Formats mount.weald(8), with the mount options of weald-mount(1).
 fn helper_page() -> String {
     let mut roff = Roff::new();
     let source = concat!("weald ", env!("CARGO_PKG_VERSION"));

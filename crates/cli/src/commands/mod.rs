@@ -1,4 +1,4 @@
-//! One module a command: its arguments and what it prints.
+//! The commands, one module each: arguments, help and output.
 
 pub mod build;
 pub mod cat;
@@ -33,7 +33,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Runs the command that was asked for.
+/// Runs `command`.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Build(args) => build::run(&args),
@@ -62,7 +62,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The sections of the help of the command `name`.
+/// Sections of the help of the command `name`.
 pub fn help_of(name: &str) -> Option<&'static Help> {
     Some(match name {
         "build" => &build::HELP,
@@ -91,7 +91,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
     })
 }
 
-/// Exit status of a command that met `problem_count` problems on its way.
+/// Exit status of a command that found `problem_count` problems.
 pub fn exit_code(problem_count: u64) -> ExitCode {
     if problem_count == 0 {
         ExitCode::SUCCESS
@@ -100,12 +100,13 @@ pub fn exit_code(problem_count: u64) -> ExitCode {
     }
 }
 
-/// A flag that the first SIGINT or SIGTERM raises; the second kills the process, as it would
-/// without a handler. A thread that waits in the kernel or in a script cannot hold it up.
+/// Returns a flag that the first SIGINT or SIGTERM sets. A second signal kills the process, as it
+/// would without a handler, even if a thread waits in the kernel or in a script.
 pub fn interrupt_flag() -> anyhow::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag down and raises it.
+        // The order matters: at the first signal, the conditional default must run before the flag
+        // is set.
         let ending = signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag));
         let raising = signal_hook::flag::register(signal, Arc::clone(&flag));
         ending.and(raising).context("signal handler")?;

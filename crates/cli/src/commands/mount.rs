@@ -1,5 +1,5 @@
-//! `weald mount`: has an image served as a read-only file system, by the server that many mounts
-//! share unless told otherwise.
+//! `weald mount`: mounts an image as a read-only file system. By default a server that many mounts
+//! share serves it.
 
 use crate::background;
 use crate::foreign;
@@ -166,19 +166,19 @@ pub const HELP: Help = Help {
     exit_status: DONE_OR_FAILED,
 };
 
-/// Who serves a mount.
+/// The server that serves a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// The shared server, which is started if need be.
-    Join,
-    /// The shared server if one runs, else a process of its own.
-    JoinIfThere,
-    /// A process of its own.
-    Alone,
+pub enum ServerChoice {
+    /// The shared server; it is started if it does not run.
+    Shared,
+    /// The shared server if it runs, otherwise an own process.
+    SharedIfRunning,
+    /// An own process.
+    Own,
 }
 
 impl MountArgs {
-    /// A mount without anything else.
+    /// Arguments of a mount without further options.
     pub fn of(image: PathBuf, dir: PathBuf, options: Vec<String>) -> Self {
         Self {
             image,
@@ -194,7 +194,8 @@ impl MountArgs {
         }
     }
 
-    /// The same opened and with absolute paths, as a server of another directory understands it.
+    /// Opens the image and the mount point, and makes all paths absolute: a server has another
+    /// working directory.
     fn request(&self) -> Result<OpenedRequest> {
         let options = MountOptions::parse(&self.options)?;
         if let Some(what) = foreign::describe(&self.image, options.start) {
@@ -231,16 +232,23 @@ pub fn run(args: MountArgs) -> Result<ExitCode> {
     if args.foreground {
         return serve(&args);
     }
-    mount(&args, if args.isolated { Way::Alone } else { Way::Join })
+    mount(
+        &args,
+        if args.isolated {
+            ServerChoice::Own
+        } else {
+            ServerChoice::Shared
+        },
+    )
 }
 
 /// Mounts an image in the background.
 ///
 /// # Errors
 /// As [`run`].
-pub fn mount(args: &MountArgs, way: Way) -> Result<ExitCode> {
+pub fn mount(args: &MountArgs, choice: ServerChoice) -> Result<ExitCode> {
     let request = args.request()?;
-    if way == Way::Alone {
+    if choice == ServerChoice::Own {
         return start_alone(&request);
     }
     let place = match place() {
@@ -250,9 +258,11 @@ pub fn mount(args: &MountArgs, way: Way) -> Result<ExitCode> {
             return start_alone(&request);
         }
     };
-    match way {
-        Way::JoinIfThere if !weald_daemon::attach(&place, &request)? => start_alone(&request),
-        Way::JoinIfThere => Ok(ExitCode::SUCCESS),
+    match choice {
+        ServerChoice::SharedIfRunning if !weald_daemon::attach(&place, &request)? => {
+            start_alone(&request)
+        }
+        ServerChoice::SharedIfRunning => Ok(ExitCode::SUCCESS),
         _ => {
             let words = ["serve", "--ready-stdout", "--until-idle"];
             let mut start = || match background::start(words, None) {
@@ -268,7 +278,7 @@ pub fn mount(args: &MountArgs, way: Way) -> Result<ExitCode> {
     }
 }
 
-/// The place of this user's servers, made if it is missing.
+/// Opens the runtime directory of this user's servers; creates it if it is missing.
 ///
 /// # Errors
 /// As [`Place::make`].
@@ -276,13 +286,13 @@ pub fn place() -> weald_format::Result<Place> {
     Place::make(&place_dir())
 }
 
-/// Where the place of this user's servers is.
+/// Path of the runtime directory of this user's servers.
 pub fn place_dir() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
     default_dir(|name| std::env::var_os(name), uid)
 }
 
-/// Starts a server for this mount alone.
+/// Starts a server for this mount only.
 fn start_alone(opened: &OpenedRequest) -> Result<ExitCode> {
     let request = opened.request();
     let mut words: Vec<OsString> = ["mount", "--foreground", "--ready-stdout"]
@@ -313,7 +323,7 @@ fn start_alone(opened: &OpenedRequest) -> Result<ExitCode> {
     }
 }
 
-/// Mounts, and serves until the mount is gone.
+/// Mounts the image and serves it until it is unmounted.
 fn serve(args: &MountArgs) -> Result<ExitCode> {
     let request = match args.ready_stdout {
         true => OpenedRequest::receive(&background::take_stdin()?)?,
@@ -321,9 +331,10 @@ fn serve(args: &MountArgs) -> Result<ExitCode> {
     };
     let request = request.without_log();
     let options = MountOptions::parse(&args.options)?;
-    // Only its own group of processes an automounter lets in while it waits for this mount.
-    let stays = is_automount(&args.dir);
-    if args.ready_stdout && !stays {
+    // While an automounter waits for this mount, only processes of its own group can enter the
+    // directory. This process therefore stays in that group until the mount is live.
+    let is_for_automounter = is_automount(&args.dir);
+    if args.ready_stdout && !is_for_automounter {
         background::detach()?;
     }
     let place = place().inspect_err(|error| log::info!("{error}")).ok();
@@ -335,10 +346,10 @@ fn serve(args: &MountArgs) -> Result<ExitCode> {
     };
     let server = Server::start(place, server_options, Some(request))?;
     if args.ready_stdout {
-        if stays {
+        if is_for_automounter {
             background::detach()?;
         }
-        background::say_ready(args.log.as_deref())?;
+        background::report_ready(args.log.as_deref())?;
     }
     server.run()?;
     Ok(ExitCode::SUCCESS)

@@ -1,10 +1,11 @@
-//! `mount.weald`, by which mount(8), fstab and systemd come to the same as by `weald mount`.
+//! `mount.weald`, the helper that mount(8) calls, also for fstab and systemd. It mounts as `weald
+//! mount` does.
 //!
-//! It joins the shared server if one runs, but starts none: a server that began in the unit of one
-//! mount would end with it, and the other mounts too. What an automounter asks for gets a process
-//! of its own.
+//! The helper uses the shared server if it runs, but does not start it. A server that starts in the
+//! systemd unit of one mount ends with that unit, and would end the other mounts too. For an
+//! automounter, the helper always starts an own process.
 
-use super::mount::{self, MountArgs, Way};
+use super::mount::{self, MountArgs, ServerChoice};
 use crate::messages;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
@@ -12,11 +13,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use weald_fuse::{MountOptions, is_automount};
 
-/// Exit codes of a mount helper, of mount(8).
+/// Exit codes of mount helpers, defined by mount(8).
 const HELPER_USAGE: u8 = 1;
 const HELPER_FAILURE: u8 = 32;
 
-/// The command line that mount(8) gives to a helper.
+/// Command line that mount(8) passes to a helper.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct HelperLine {
     image: PathBuf,
@@ -38,12 +39,13 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let args = MountArgs::of(line.image, line.dir, line.options);
-    // A server that runs already would wait for the very mount that it is to make.
-    let way = match is_automount(&args.dir) {
-        true => Way::Alone,
-        false => Way::JoinIfThere,
+    // A running server is outside the automounter's process group: it would block on the mount
+    // point that it has to mount.
+    let choice = match is_automount(&args.dir) {
+        true => ServerChoice::Own,
+        false => ServerChoice::SharedIfRunning,
     };
-    match mount::mount(&args, way) {
+    match mount::mount(&args, choice) {
         Ok(code) if code == ExitCode::SUCCESS => code,
         Ok(_) => ExitCode::from(HELPER_FAILURE),
         Err(error) => helper_failed(&error, HELPER_FAILURE),

@@ -1,4 +1,4 @@
-//! `weald mounts`: mounts, their servers, and statistics of both.
+//! `weald mounts`: shows mounts, their servers, and statistics of both.
 
 use super::mount::place_dir;
 use crate::help::{DONE_OR_FAILED, Help};
@@ -17,10 +17,10 @@ use weald_daemon::{
 };
 use weald_vfs::{safe_line, shown};
 
-/// How often `--watch` looks.
+/// Interval of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Moves to the top left and clears what follows.
+/// Moves the cursor to the top left and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
 /// Sections of the help.
@@ -102,8 +102,8 @@ pub fn run(args: &MountsArgs) -> Result<ExitCode> {
     }
 }
 
-/// Escapes control characters in the paths that become labels. Prometheus itself knows escapes for
-/// quotes, backslashes and newlines only.
+/// Escapes control characters in paths that become labels. The Prometheus format has escapes only
+/// for quotes, backslashes and newlines.
 fn make_labels_safe(server: &mut ServerReport) {
     for mount in &mut server.mounts {
         for path in [&mut mount.dir, &mut mount.image] {
@@ -202,7 +202,7 @@ fn latency_row(operation: &OperationReport) -> [String; 7] {
     ]
 }
 
-/// Microseconds, in a unit that leaves few digits.
+/// Formats microseconds with a unit that keeps the number short.
 fn time(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{us:.3} us").replace(".000", ""),
@@ -211,8 +211,7 @@ fn time(us: f64) -> String {
     }
 }
 
-/// Rows in columns, the first `left_count` of which begin where they begin; the others end
-/// together.
+/// Writes rows in columns. The first `left_count` columns are aligned left, the others right.
 fn put_rows<const N: usize>(
     output: &mut Output,
     rows: &[[String; N]],
@@ -241,16 +240,16 @@ fn put_rows<const N: usize>(
 }
 
 fn put_json(output: &mut Output, server: &ServerReport) -> Result<()> {
-    let mut told = object(serde_json::to_value(server)?, "server");
-    told.remove("mounts");
-    output.json(&told.into())?;
+    let mut json = object(serde_json::to_value(server)?, "server");
+    json.remove("mounts");
+    output.json(&json.into())?;
     for mount in &server.mounts {
-        let mut told = object(serde_json::to_value(mount)?, "mount");
-        put_name(&mut told, "dir", mount.dir.as_bytes());
-        put_name(&mut told, "image", mount.image.as_bytes());
-        told.insert("server_pid".into(), server.pid.into());
-        told.insert("request_count".into(), mount.request_count().into());
-        output.json(&told.into())?;
+        let mut json = object(serde_json::to_value(mount)?, "mount");
+        put_name(&mut json, "dir", mount.dir.as_bytes());
+        put_name(&mut json, "image", mount.image.as_bytes());
+        json.insert("server_pid".into(), server.pid.into());
+        json.insert("request_count".into(), mount.request_count().into());
+        output.json(&json.into())?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `weald rewrite`: the same tree with other codecs and blocks, or packed anew.
+//! `weald rewrite`: writes a tree with other codecs and blocks, or packs it again.
 
 use super::build::target_kind;
 use super::exit_code;
@@ -117,13 +117,13 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
     refuse_stored_target(&args.target)?;
     weald_sys::want_large_pages();
     let filter = args.rules.filter()?;
-    let is_packed_anew =
+    let is_repacked =
         args.repack || args.layout.is_given() || args.attributes.is_given() || !filter.is_empty();
-    let rewritten = match is_packed_anew {
+    let rewritten = match is_repacked {
         true => {
             let thread_count = thread_count(args.resources.threads);
             let mut options = pack_options(args, filter)?;
-            // What the reader keeps is part of the budget.
+            // The cache of the reader counts towards the memory limit.
             let mut source = args.image.clone();
             let cache_len = source.trust.cache.unwrap_or(options.memory_len / 8);
             source.trust.cache = Some(cache_len);
@@ -184,7 +184,7 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
     })
 }
 
-/// What was asked for, and everything that build would keep.
+/// Build options: those of the user, and all attributes that build can keep.
 fn pack_options(args: &RewriteArgs, filter: Filter) -> anyhow::Result<BuildOptions> {
     let mut options = BuildOptions::level(args.level.unwrap_or(BuildOptions::LEVEL_DEFAULT))?;
     shape::apply(&args.codec, &args.layout, &mut options)?;
@@ -198,7 +198,7 @@ fn pack_options(args: &RewriteArgs, filter: Filter) -> anyhow::Result<BuildOptio
     Ok(options)
 }
 
-/// An image that has a time has it everywhere.
+/// Keeps each kind of time that the image has; if one entry has it, all have it.
 fn keep_times_of(image: &Image, options: &mut BuildOptions) -> anyhow::Result<()> {
     let times = image.root()?.times;
     options.keep_atime = times.atime.is_some();
@@ -207,13 +207,13 @@ fn keep_times_of(image: &Image, options: &mut BuildOptions) -> anyhow::Result<()
     Ok(())
 }
 
-/// What was done, in either way.
+/// Result of a rewrite, with or without packing again.
 struct Rewritten {
     old_len: u64,
     image_len: u64,
     image_digest: Digest,
     tree_digest: Digest,
-    /// Blocks encoded and copied, where blocks were copied at all.
+    /// Number of encoded and of copied blocks; `None` if the tree was packed again.
     blocks: Option<(u64, u64)>,
     problem_count: u64,
 }

@@ -1,4 +1,4 @@
-//! `weald serve`: starts the server that many mounts share, before the first mount.
+//! `weald serve`: starts a shared server before the first mount.
 
 use super::mount::place;
 use crate::background;
@@ -64,7 +64,7 @@ pub struct ServeArgs {
     pub until_idle: bool,
 }
 
-/// Serves until told to end; with `--background` returns when the server is ready.
+/// Serves until sent to end; with `--background` returns when the server is ready.
 ///
 /// # Errors
 /// A server that runs already; with `--take-over`, whatever keeps its mounts where they are.
@@ -95,16 +95,16 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode> {
     };
     let server = match server {
         Err(error) if error.kind() == ErrorKind::Busy && args.until_idle => {
-            background::say_ready(None)?;
+            background::report_ready(None)?;
             return Ok(ExitCode::SUCCESS);
         }
         other => other?,
     };
     if !args.until_idle {
-        tell_systemd();
+        notify_systemd();
     }
     if args.ready_stdout {
-        background::say_ready(log.or_else(|| server.log()).as_deref())?;
+        background::report_ready(log.or_else(|| server.log()).as_deref())?;
     }
     server.run()?;
     Ok(ExitCode::SUCCESS)
@@ -127,9 +127,9 @@ fn start(args: &ServeArgs) -> Result<ExitCode> {
     }
 }
 
-/// Says by sd_notify(3) that the service is ready and who it is: after a take-over, another process
-/// than before.
-fn tell_systemd() {
+/// Reports with sd_notify(3) that the service is ready, and its process id, which changes in a
+/// take-over.
+fn notify_systemd() {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
     };
@@ -138,9 +138,9 @@ fn tell_systemd() {
         None => SocketAddr::from_pathname(&socket),
     };
     let text = format!("READY=1\nMAINPID={}\n", std::process::id());
-    let told = address
+    let sent = address
         .and_then(|address| UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address));
-    if let Err(error) = told {
+    if let Err(error) = sent {
         log::warn!("{}: {error}", socket.display());
     }
 }

@@ -1,4 +1,4 @@
-//! `weald stat`: all that an image knows of an inode.
+//! `weald stat`: shows all attributes of an inode.
 
 use crate::entry::{self, mode_letters};
 use crate::help::{DONE_OR_PARTLY, Help};
@@ -73,7 +73,7 @@ pub fn run(args: &StatArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(problem_count))
 }
 
-/// What is printed of a path.
+/// Output for one path.
 enum Described {
     Text(String),
     Json(Object),

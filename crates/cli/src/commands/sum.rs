@@ -1,4 +1,4 @@
-//! `weald sum`: digests of files, in the formats of b3sum and sha256sum.
+//! `weald sum`: prints digests of files in the formats of b3sum and sha256sum.
 
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::json::{Object, hex, put_name};
@@ -41,7 +41,7 @@ pub const HELP: Help = Help {
     exit_status: DONE_OR_PARTLY,
 };
 
-/// Which digest.
+/// Digest algorithm.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
     /// BLAKE3, as b3sum
@@ -148,14 +148,13 @@ fn print(args: &SumArgs, sum: &Sum, digest: &[u8; 32], output: &mut Output) -> i
     }
     let line = line(args.algorithm, digest, &sum.path);
     match output.is_terminal() {
-        // Its backslashes are the tools' own: they are not escaped again.
+        // The backslashes are part of the tools' format and must not be escaped again.
         true => output.text(&String::from_utf8_lossy(&line)),
         false => output.raw().write_all(&line),
     }
 }
 
-/// One line as b3sum or sha256sum prints it: with a backslash in front where the name had to be
-/// escaped.
+/// Formats a line as b3sum and sha256sum do: a backslash comes first if the name had to be escaped.
 fn line(word: Word, digest: &[u8], path: &[u8]) -> Vec<u8> {
     let lossy = String::from_utf8_lossy(path);
     let path = if word == Word::B3 {

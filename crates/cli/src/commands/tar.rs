@@ -1,7 +1,7 @@
-//! `weald tar`: an image as a tar stream.
+//! `weald tar`: writes an image as a tar stream.
 
 use crate::commands::exit_code;
-use crate::commands::extract::{Problems, say_unmatched, selection};
+use crate::commands::extract::{Problems, report_unmatched, selection};
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{ImageArgs, thread_count};
 use crate::output::Output;
@@ -64,6 +64,6 @@ pub fn run(args: &TarArgs) -> anyhow::Result<ExitCode> {
     }
     let report = write_tar(&image, &options, output.raw(), &Problems)?;
     output.finish()?;
-    let unmatched_count = say_unmatched(&args.patterns, &report.unmatched);
+    let unmatched_count = report_unmatched(&args.patterns, &report.unmatched);
     Ok(exit_code(report.problem_count + unmatched_count))
 }

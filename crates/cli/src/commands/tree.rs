@@ -1,4 +1,4 @@
-//! `weald tree`: the shape of a tree, drawn.
+//! `weald tree`: draws the tree of an image.
 
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{ImageArgs, locate};
@@ -84,9 +84,9 @@ pub fn run(args: &TreeArgs) -> anyhow::Result<ExitCode> {
 struct Drawing<'a> {
     args: &'a TreeArgs,
     output: Output,
-    /// For every level on the way: whether its entry is the last of its directory.
+    /// For each level above: whether its entry is the last of its directory.
     is_last: Vec<bool>,
-    /// Directories and others.
+    /// Number of directories and of other entries.
     counts: [u64; 2],
 }
 
@@ -120,7 +120,7 @@ impl Drawing<'_> {
         writeln!(self.output)
     }
 
-    /// Always escaped: a newline in a name would tear the drawing.
+    /// Always escapes the name: a newline would break the drawing.
     fn name(&mut self, name: &[u8]) -> std::io::Result<()> {
         write!(self.output, "{}", weald_vfs::shown(name))
     }

@@ -1,4 +1,4 @@
-//! `weald umount`: takes a mounted image away and waits for its server to end.
+//! `weald umount`: unmounts an image and waits until its server has released it.
 
 use super::mount::place_dir;
 use crate::help::{DONE_OR_FAILED, Help};
@@ -7,14 +7,14 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use weald_daemon::{Place, Watch};
+use weald_daemon::{MountWaiter, Place};
 use weald_format::ErrorKind;
 use weald_fuse::Busy;
 
-/// How long the server may take to let go of the mount. It only has to give its memory back.
+/// How long to wait until the server releases the mount. It only has to free memory.
 const SERVER_END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a mount in use is tried again: programs that have just closed their files hold them a
+/// How long to retry while the mount is busy: programs that have just ended may hold their files a
 /// moment longer.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -44,13 +44,14 @@ pub const HELP: Help = Help {
     exit_status: DONE_OR_FAILED,
 };
 
-/// Unmounts; returns when the server has let go of the image, with `--lazy` at once.
+/// Unmounts; returns when the server has released the image, with `--lazy` at once.
 ///
 /// # Errors
-/// Nothing mounted there, or in use.
+/// Returns an error if nothing is mounted there or if the mount is in use.
 pub fn run(args: UmountArgs) -> Result<ExitCode> {
     let shown = || args.dir.display().to_string();
-    // A mount whose server has died cannot be looked at, but it can be unmounted.
+    // If the server of the mount is dead, the directory cannot be accessed, but it can be
+    // unmounted.
     let dir = args
         .dir
         .canonicalize()
@@ -59,11 +60,11 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
     if weald_fuse::is_fuse(&dir) == Some(false) {
         bail!("{}: no image is mounted there", shown());
     }
-    let watch = watch(&dir);
+    let waiter = mount_waiter(&dir);
     unmount(&dir, args.lazy).with_context(shown)?;
-    if let Some(watch) = watch
+    if let Some(waiter) = waiter
         && !args.lazy
-        && !watch.wait(SERVER_END_TIMEOUT)
+        && !waiter.wait(SERVER_END_TIMEOUT)
     {
         log::warn!(
             "{}: unmounted, but the server still has the image open: another mount namespace, such \
@@ -74,11 +75,11 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Watches the server of what is mounted on `dir`, if it is one of this user's; never waits.
-fn watch(dir: &Path) -> Option<Watch> {
+/// Opens the lock file of the mount on `dir`, if a server of this user has the mount. Never blocks.
+fn mount_waiter(dir: &Path) -> Option<MountWaiter> {
     let device = weald_fuse::device_of(dir).ok()?;
     let found = Place::find(&place_dir()).and_then(|place| match place {
-        Some(place) => place.watch(device),
+        Some(place) => place.mount_waiter(device),
         None => Ok(None),
     });
     found

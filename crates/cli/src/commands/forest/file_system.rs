@@ -1,4 +1,4 @@
-//! A file that holds a file system, mounted while a forest is made in it.
+//! A file with a file system that is mounted while a forest is written to it.
 
 use super::MkfsWord;
 use anyhow::{Context, bail};
@@ -9,15 +9,16 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use weald_forest::Totals;
 
-/// Bytes that a file of data wastes in its last block, at most.
+/// Largest unused part of a file's last block, in bytes.
 const BLOCK_LEN: u64 = 4096;
-/// What a file system takes before anything is in it.
+/// Space that a file system needs while it is empty, in bytes.
 const BASE_LEN: u64 = 512 << 20;
-/// How long somebody else may keep it mounted, and how often that is tried.
-const BUSY_FOR: Duration = Duration::from_secs(5);
-const BUSY_STEP: Duration = Duration::from_millis(50);
+/// How long to retry an unmount while another process uses the file system, and the pause between
+/// two attempts.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A file system that is being filled. Dropped before it is sealed, it is gone.
+/// A file system that is being filled. If it is dropped before [`FileSystem::seal`], it is removed.
 pub struct FileSystem {
     file: PathBuf,
     mount_point: PathBuf,
@@ -26,8 +27,8 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// Makes the sparse file `target`, with room for what `totals` say, and mounts it beside
-    /// itself.
+    /// Creates the sparse file `target` with a file system large enough for `totals`, and mounts it
+    /// on a directory beside the file.
     pub fn make(kind: MkfsWord, target: &Path, totals: &Totals) -> anyhow::Result<Self> {
         let file = File::create_new(target).with_context(|| target.display().to_string())?;
         let mut mount_point = target.as_os_str().to_owned();
@@ -69,24 +70,25 @@ impl FileSystem {
         Ok(made)
     }
 
-    /// Where it is mounted.
+    /// Mount point.
     pub fn mount_point(&self) -> &Path {
         &self.mount_point
     }
 
-    /// Unmounts it and keeps the file.
+    /// Unmounts the file system and keeps the file.
     pub fn seal(mut self) -> anyhow::Result<()> {
         self.unmount()?;
         (self.is_mounted, self.is_kept) = (false, true);
         Ok(())
     }
 
-    /// Others look at a new file system too, and let it go in a moment.
+    /// Unmounts with retries: desktop services look into new file systems and keep them busy for a
+    /// moment.
     fn unmount(&self) -> anyhow::Result<()> {
-        let end = Instant::now() + BUSY_FOR;
+        let end = Instant::now() + BUSY_TIMEOUT;
         loop {
             match run(Command::new("umount").arg(&self.mount_point)) {
-                Err(_) if Instant::now() < end => std::thread::sleep(BUSY_STEP),
+                Err(_) if Instant::now() < end => std::thread::sleep(BUSY_PAUSE),
                 done => return done,
             }
         }
@@ -95,7 +97,7 @@ impl FileSystem {
 
 impl Drop for FileSystem {
     fn drop(&mut self) {
-        // Best effort: what ended the work is told, and is more than this.
+        // Errors are ignored here, because the error that led here is reported.
         if self.is_mounted {
             let _ = self.unmount();
         }
@@ -106,15 +108,15 @@ impl Drop for FileSystem {
     }
 }
 
-/// Bytes that the file gets. It is sparse, so what is too much costs nothing.
+/// Length of the file. The file is sparse, so that unused space costs nothing.
 fn image_len(kind: MkfsWord, totals: &Totals) -> u64 {
     let names = totals.files + totals.symlinks + totals.hard_links + totals.directories;
     let inodes = totals.inode_count();
     let (inode_len, name_len) = match kind {
         MkfsWord::Ext4 => (256, 320),
         MkfsWord::Xfs => (512, 320),
-        // Items of a tree: inode, reference, two of the directory; and both copies while one is
-        // written.
+        // Items in the B-tree: an inode, a reference and two directory items. Copy on write keeps
+        // two copies for a moment.
         MkfsWord::Btrfs => (512, 1600),
     };
     let data = totals.data_len + (totals.files - totals.empty_files) * BLOCK_LEN;

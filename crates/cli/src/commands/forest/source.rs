@@ -1,4 +1,4 @@
-//! A forest as the stream that an image is built of: no file system between.
+//! Gives a forest to the builder directly, without a file system.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,16 +11,15 @@ use weald_forest::{Body, Content, Entry, Forest, Leaf, NameOfInode, Totals};
 use weald_format::pages::Link;
 use weald_format::{Attributes, ContentId, Error, FileKind, Result, XattrSet};
 
-/// A forest on its way into an image.
+/// A forest as a source of the builder.
 pub struct ForestSource<'a> {
     forest: &'a Forest,
     totals: Totals,
-    /// Numbers of contents, eight bytes for each file, leaf by leaf; holes for leaves without
-    /// contents.
+    /// Ids of contents, eight bytes for each file, leaf by leaf. Leaves without contents are holes.
     numbers: File,
 }
 
-/// The content of a file of the forest.
+/// Content of a file of the forest.
 struct ForestBody<'a>(&'a Content);
 
 impl StreamBody for ForestBody<'_> {
@@ -39,10 +38,10 @@ impl StreamBody for ForestBody<'_> {
 }
 
 impl<'a> ForestSource<'a> {
-    /// `forest`, which comes to `totals`.
+    /// Creates a source for `forest`, whose totals are `totals`.
     ///
     /// # Errors
-    /// `Io` where no temporary file can be made.
+    /// `Io` if no temporary file can be made.
     pub fn new(forest: &'a Forest, totals: Totals) -> Result<Self> {
         let numbers = weald_sys::open_dir(&std::env::temp_dir())
             .and_then(|dir| weald_sys::create_unnamed_at(dir, 0o600))
@@ -67,8 +66,8 @@ impl<'a> ForestSource<'a> {
         }
     }
 
-    /// Names of the directories in that of `level` which leads to `leaf`, sorted, each with its
-    /// first leaf.
+    /// Directories in the directory of `level` that contains `leaf`: names with the first leaf of
+    /// each, sorted by name.
     fn children(&self, level: usize, leaf: u64) -> Vec<(Vec<u8>, u64)> {
         let step = self.forest.leaves_below(level + 1);
         let end = leaf + self.forest.leaves_below(level);
@@ -82,8 +81,8 @@ impl<'a> ForestSource<'a> {
         children
     }
 
-    /// Hands over the directory of `level` that leads to `leaf`, and what lies in it; false where
-    /// no more is wanted.
+    /// Passes the directory of `level` that contains `leaf` to `sink`, with everything below it.
+    /// Returns false if `sink` wants no more.
     fn directory(
         &self,
         level: usize,
@@ -117,7 +116,7 @@ impl<'a> ForestSource<'a> {
             self.read_numbers(partner, &mut drawn.partner.contents)?;
         }
         let (leaf, names) = (&drawn.leaf, &drawn.names);
-        // The entry that says what an inode is, and where it is from.
+        // The entry with the attributes of the inode, and the leaf that has this entry.
         let file = |position: usize| match names.get(position) {
             Some(name) if name.is_in_partner => (&drawn.partner, name.file),
             Some(name) => (leaf, name.file),
@@ -152,8 +151,8 @@ impl<'a> ForestSource<'a> {
         !self.forest.spec().xattrs.is_none() || !self.forest.spec().acls.is_none()
     }
 
-    /// Draws leaf `number`, and what is needed of the one that shares inodes with it; returns the
-    /// number of that one.
+    /// Generates leaf `number` and the leaf that shares inodes with it. Returns the number of the
+    /// latter.
     fn draw(&self, number: u64, drawn: &mut Drawn) -> Option<u64> {
         let draw = |number, one: &mut DrawnLeaf| {
             self.forest.leaf(number, &mut one.leaf);
@@ -172,7 +171,7 @@ impl<'a> ForestSource<'a> {
         partner
     }
 
-    /// Bytes that an entry of a leaf takes besides what the plan counts for every entry.
+    /// Memory per entry of a leaf in bytes, in addition to what the plan counts for every entry.
     fn entry_len(&self) -> u64 {
         let links_len = if self.forest.has_links() {
             LINKED_LEN
@@ -191,7 +190,7 @@ impl<'a> ForestSource<'a> {
         self.totals.files > self.totals.empty_files
     }
 
-    /// Where the numbers of the contents of a leaf lie.
+    /// Offset of the content ids of a leaf.
     fn numbers_start(&self, leaf: u64) -> u64 {
         leaf * self.forest.files_per_leaf() * NUMBER_LEN as u64
     }
@@ -208,8 +207,8 @@ impl<'a> ForestSource<'a> {
         Ok(())
     }
 
-    /// Calls `visit` for every leaf, in the order of the tree, with the number that its first name
-    /// has.
+    /// Calls `visit` for every leaf in the order of the tree, with the number of the leaf's first
+    /// entry.
     fn each_leaf(
         &self,
         level: usize,
@@ -230,8 +229,8 @@ impl<'a> ForestSource<'a> {
         Ok(())
     }
 
-    /// Where the names of every leaf begin that lies in one directory with `leaf`, whose own begin
-    /// at `start`: all have as many.
+    /// First entry numbers of all leaves in the directory of `leaf`, whose own first number is
+    /// `start`. All leaves have the same number of entries.
     fn leaf_starts(&self, leaf: u64, start: u64) -> HashMap<u64, u64> {
         let below = self.forest.leaves_below(self.forest.depth() - 1);
         let children = self.children(self.forest.depth() - 1, leaf / below * below);
@@ -245,8 +244,8 @@ impl<'a> ForestSource<'a> {
             .collect()
     }
 
-    /// Hands over the names of a leaf, the first of which has number `start`, whose inodes have
-    /// names in its partner, whose names begin with number `there`.
+    /// Passes the names of a leaf that share inodes with its partner to `sink`. `start` is the
+    /// number of the leaf's first entry, `there` that of the partner's.
     fn leaf_links(
         &self,
         (start, there): (u64, u64),
@@ -272,17 +271,17 @@ impl<'a> ForestSource<'a> {
     }
 }
 
-/// Bytes of the number of a content.
+/// Length of a content id in bytes.
 const NUMBER_LEN: usize = 8;
-/// Memory of an entry of a leaf with links: the same in its partner, and the names of both.
+/// Memory per entry of a leaf with links in bytes: the partner's entry, and the names of both.
 const LINKED_LEN: u64 = 320;
 
-/// A leaf, and what its entries share inodes with.
+/// A leaf, and the leaf that shares inodes with it.
 #[derive(Default)]
 struct Drawn {
     leaf: DrawnLeaf,
     partner: DrawnLeaf,
-    /// Of each entry of the leaf; none where the forest has no links.
+    /// Names of the inode of each entry; empty if the forest has no links.
     names: Vec<NameOfInode>,
 }
 
@@ -290,7 +289,7 @@ struct Drawn {
 struct DrawnLeaf {
     number: u64,
     leaf: Leaf,
-    /// Numbers of its contents, by the number of the entry; none where the forest has no contents.
+    /// Ids of its contents by index of the entry; empty if the forest has no contents.
     contents: Vec<u8>,
 }
 
@@ -309,7 +308,7 @@ fn link_info(name: &NameOfInode, position: usize) -> LinkInfo {
     }
 }
 
-/// The entry that `entry` is but for its name.
+/// Converts `entry` to an entry of a stream, without its name.
 fn stream_entry<'l>(of: &'l DrawnLeaf, entry: &Entry) -> StreamEntry<'l> {
     let start = entry.index as usize * NUMBER_LEN;
     let number = of.contents.get(start..).and_then(|rest| rest.first_chunk());
@@ -414,7 +413,7 @@ impl TreeSource for ForestSource<'_> {
             return Ok(());
         }
         let mut drawn = Drawn::default();
-        // Where the names of the leaves of one directory begin: links lead no further.
+        // First entry numbers of the leaves in one directory; links stay within a directory.
         let mut starts: HashMap<u64, u64> = HashMap::new();
         let mut dir = None;
         self.each_leaf(0, 0, &mut 2, &mut |leaf, start| {

@@ -1,5 +1,5 @@
-//! A forest as a stream: tar, mtree, or the names alone. Leaf by leaf in the order of their
-//! numbers, so that what a hard link stands for comes before it.
+//! Writes a forest as a stream: tar, mtree, or names only. Leaves come in the order of their
+//! numbers, so that the target of a hard link precedes the link.
 
 use clap::ValueEnum;
 use std::io::Write;
@@ -7,10 +7,10 @@ use weald_export::{TarEntry, TarOutput, map_len, type_flag};
 use weald_forest::{Body, Content, Entry, Forest, Leaf};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp, XattrSet};
 
-/// Bytes of a content drawn at once.
+/// Bytes of a content that are generated at once.
 const PIECE_LEN: u64 = 1 << 20;
 
-/// Streams that a forest can be.
+/// Formats of a stream.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamWord {
     /// A tar stream (pax)
@@ -21,10 +21,10 @@ pub enum StreamWord {
     Listing,
 }
 
-/// Writes `forest` to `output`; ends early where `is_over` says so.
+/// Writes `forest` to `output`. Ends early if `is_over` returns true.
 ///
 /// # Errors
-/// Where `output` fails; `Invalid` where it ended early.
+/// The errors of `output`; `Invalid` if it ended early.
 pub fn write_stream(
     forest: &Forest,
     word: StreamWord,
@@ -36,29 +36,29 @@ pub fn write_stream(
         StreamWord::Mtree => Box::new(MtreeSink::begin(output)?),
         StreamWord::Listing => Box::new(ListingSink(output)),
     };
-    let (mut leaf, mut before) = (Leaf::default(), Leaf::default());
+    let (mut leaf, mut previous) = (Leaf::default(), Leaf::default());
     for number in 0..forest.leaf_count() {
         if is_over() {
             return Err(Error::invalid("interrupted"));
         }
         let dir = write_dirs(forest, number, sink.as_mut())?;
-        std::mem::swap(&mut leaf, &mut before);
+        std::mem::swap(&mut leaf, &mut previous);
         forest.leaf(number, &mut leaf);
-        let way = Way {
+        let writer = LeafWriter {
             forest,
             number,
             dir: &dir,
             leaf: &leaf,
-            before: &before,
+            previous: &previous,
         };
-        way.write(sink.as_mut())?;
+        writer.write(sink.as_mut())?;
     }
     sink.finish()
 }
 
-/// One thing on its way into a stream.
+/// One entry of a stream.
 struct Item<'a> {
-    /// From the root, without slashes at its ends.
+    /// Path from the root, without a slash at the start or the end.
     path: &'a [u8],
     kind: FileKind,
     attributes: Attributes,
@@ -66,7 +66,7 @@ struct Item<'a> {
     xattrs: XattrSet,
     content: Option<&'a Content>,
     target: &'a [u8],
-    /// Path of the file that it is one more name of.
+    /// Path of the file that this entry is a hard link to.
     twin: Option<&'a [u8]>,
 }
 
@@ -76,7 +76,7 @@ trait Sink {
     fn finish(&mut self) -> Result<()>;
 }
 
-/// Writes the directories that begin with leaf `number`; returns the path of the leaf.
+/// Writes each directory whose first leaf is `number`; returns the path of the leaf.
 fn write_dirs(forest: &Forest, number: u64, sink: &mut dyn Sink) -> Result<Vec<u8>> {
     let mut path = Vec::new();
     for level in 0..=forest.depth() {
@@ -102,16 +102,16 @@ fn write_dirs(forest: &Forest, number: u64, sink: &mut dyn Sink) -> Result<Vec<u
     Ok(path)
 }
 
-/// A leaf, and what its links may lead to.
-struct Way<'a> {
+/// A leaf, and the previous leaf, to which its links may refer.
+struct LeafWriter<'a> {
     forest: &'a Forest,
     number: u64,
     dir: &'a [u8],
     leaf: &'a Leaf,
-    before: &'a Leaf,
+    previous: &'a Leaf,
 }
 
-impl Way<'_> {
+impl LeafWriter<'_> {
     fn write(&self, sink: &mut dyn Sink) -> Result<()> {
         let is_link =
             |entry: &&Entry| matches!(entry.body, Body::HardLink(_) | Body::HardLinkAcross(_));
@@ -149,11 +149,11 @@ impl Way<'_> {
             Body::HardLinkAcross(name) => {
                 let name = &self.leaf.text[name.clone()];
                 let found = self
-                    .before
+                    .previous
                     .entries
                     .iter()
-                    .find(|e| self.before.name(e) == name);
-                (self.before, self.number.saturating_sub(1), found)
+                    .find(|e| self.previous.name(e) == name);
+                (self.previous, self.number.saturating_sub(1), found)
             }
             Body::File(_) | Body::Symlink(_) => return Ok(()),
         };
@@ -162,7 +162,7 @@ impl Way<'_> {
         };
         let dir = match number == self.number {
             true => self.dir.to_vec(),
-            false => self.dir_before(),
+            false => self.previous_dir(),
         };
         let content = match &twin.body {
             Body::File(content) => Some(content),
@@ -176,8 +176,8 @@ impl Way<'_> {
         })
     }
 
-    /// Path of the leaf before, which lies in the same directory.
-    fn dir_before(&self) -> Vec<u8> {
+    /// Path of the previous leaf, which is in the same directory.
+    fn previous_dir(&self) -> Vec<u8> {
         let slash = self.dir.iter().rposition(|&b| b == b'/');
         let mut path = self.dir[..slash.map_or(0, |at| at + 1)].to_vec();
         self.forest
@@ -334,8 +334,8 @@ impl Sink for MtreeSink<'_> {
     }
 }
 
-/// Appends a name with what mtree takes for syntax, and all that is no plain letter, as a backslash
-/// and three octal digits.
+/// Appends a name to `line`. Characters of mtree's syntax and bytes that are not printable ASCII
+/// are written as a backslash and three octal digits.
 fn put_vis(name: &[u8], line: &mut Vec<u8>) {
     for &byte in name {
         match byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'#' | b'=' | b'*' | b'?' | b'[') {

@@ -1,4 +1,4 @@
-//! Progress once a second: how much, how fast, how long still.
+//! Shows progress once a second: counts, rates, remaining time.
 
 use crate::commands::interrupt_flag;
 use crate::messages;
@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weald_forest::{Forest, Progress};
 
-/// Time between two looks.
+/// Interval between two updates.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A thread that looks at the progress and shows it.
+/// A thread that shows the progress.
 pub struct Ticker {
     progress: Arc<Progress>,
     is_over: Arc<AtomicBool>,
@@ -23,8 +23,7 @@ pub struct Ticker {
 }
 
 impl Ticker {
-    /// Shows how far `words` has come with `forest`; nothing where `is_quiet`. A signal cancels the
-    /// work.
+    /// Shows the progress of `words` for `forest`, unless `is_quiet`. A signal cancels the work.
     pub fn start(words: &'static str, forest: &Forest, is_quiet: bool) -> anyhow::Result<Self> {
         let progress = Arc::new(Progress::default());
         let is_over = Arc::new(AtomicBool::new(false));
@@ -60,24 +59,24 @@ impl Ticker {
         })
     }
 
-    /// What the work counts in.
+    /// Counters that the work updates.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// Shows a line above the progress.
-    pub fn tell(&self, show: impl FnOnce()) {
+    /// Writes a line above the progress.
+    pub fn print_above_bar(&self, show: impl FnOnce()) {
         match &self.bar {
             Some(bar) => bar.suspend(show),
             None => show(),
         }
     }
 
-    /// Ends it; returns the entries that were counted.
+    /// Ends the thread; returns the number of entries.
     pub fn finish(self) -> u64 {
         self.is_over.store(true, Ordering::Relaxed);
         self.thread.thread().unpark();
-        // It does not panic; if it did, there would be nothing more to show.
+        // If the thread panicked, there is nothing more to show.
         let _ = self.thread.join();
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -101,8 +100,8 @@ fn describe(progress: &Progress, leaf_count: u64, files: u64, elapsed: Duration)
     }
     parts.push(format!("{:.1}%", leaves as f64 / leaf_count as f64 * 100.0));
     if entries > 0 {
-        let left = leaf_count.saturating_sub(leaves) as f64 * files as f64 / rate;
-        parts.push(format!("{} left", duration(left as u64)));
+        let remaining = leaf_count.saturating_sub(leaves) as f64 * files as f64 / rate;
+        parts.push(format!("{} left", duration(remaining as u64)));
     }
     parts.join(", ")
 }

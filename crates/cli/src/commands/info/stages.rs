@@ -1,16 +1,16 @@
-//! `weald info --stages`: from the bytes of the files to those of the image, step by step.
+//! `weald info --stages`: how each step of the build changes the size, from the files to the image.
 
 use crate::json::Object;
 use crate::progress::count;
 use serde_json::{Value, json};
 use weald_image::SpaceUsage;
 
-/// One step: what it took away, or put there.
+/// A step, and how it changes the size.
 struct Step {
     what: String,
-    /// Bytes less.
+    /// Bytes that the step saves.
     saved: u64,
-    /// Bytes more.
+    /// Bytes that the step adds.
     added: u64,
 }
 
@@ -54,38 +54,40 @@ fn steps(stages: &SpaceUsage) -> Vec<Step> {
     steps
 }
 
-/// The table for people: what each step changed and what is left then.
+/// Table for users: the change by each step, and the remaining size.
 pub fn text(stages: &SpaceUsage) -> String {
-    let mut left = stages.named_len;
+    let mut remaining = stages.named_len;
     let mut text = format!(
         "\n{:<32}{:>20}{:>20}{:>9}\n",
         "stage", "change", "left", "of files"
     );
-    let mut row = |what: &str, change: String, left: u64| {
+    let mut row = |what: &str, change: String, remaining: u64| {
         let part = match stages.named_len {
-            // Files without bytes have no shares.
+            // There is no percentage of 0.
             0 => String::new(),
-            all => format!("{:.1}%", 100.0 * left as f64 / all as f64),
+            all => format!("{:.1}%", 100.0 * remaining as f64 / all as f64),
         };
         text.push_str(&format!(
             "{what:<32}{change:>20}{:>20}{part:>9}\n",
-            count(left)
+            count(remaining)
         ));
     };
-    row("files, as named", String::new(), left);
+    row("files, as named", String::new(), remaining);
     for step in steps(stages) {
-        left = left.saturating_add(step.added).saturating_sub(step.saved);
+        remaining = remaining
+            .saturating_add(step.added)
+            .saturating_sub(step.saved);
         let change = match step.saved {
             0 => format!("+{}", count(step.added)),
             saved => format!("-{}", count(saved)),
         };
-        row(&step.what, change, left);
+        row(&step.what, change, remaining);
     }
     row("image", String::new(), stages.image_len);
     text
 }
 
-/// The same for programs.
+/// The same data as JSON.
 pub fn json(stages: &SpaceUsage) -> Value {
     let numbers = [
         ("named_len", stages.named_len),
