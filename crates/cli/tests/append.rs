@@ -1,4 +1,4 @@
-//! `weald build --append`: what it counts, what it refuses, what `--at` adds.
+//! `weald build --append`: counted changes, refused appends, and additions with `--at`.
 #![allow(missing_docs)]
 
 mod build_support;
@@ -22,7 +22,7 @@ fn done(output: &Output) -> String {
     text
 }
 
-/// Runs a command that must end with status 2 and leave `image` alone; returns its message.
+/// Runs a command that must exit with status 2 and not change `image`; returns its message.
 #[track_caller]
 fn refused(dir: &Path, image: &str, args: &[&str]) -> String {
     let path = dir.join(image);
@@ -47,10 +47,11 @@ fn make_files(dir: &Path, names: &[&str]) {
     }
 }
 
-/// Would catch: names that are counted twice or not at all, a directory whose entries are not
-/// counted, changes of contents or modes that are missed, an mtime of a directory that counts.
+/// Would catch: names that are counted twice or not at all, entries below a new directory that are
+/// not counted, changes of contents or modes that are missed, a changed mtime of a directory that
+/// is counted.
 #[test]
-fn names_that_come_change_and_go_are_counted() {
+fn appended_generations_count_added_changed_and_removed_names() {
     let scratch = Scratch::new("64m");
     let run = |args: &[&str]| weald(scratch.path(), args);
     let tree = scratch.dir("tree");
@@ -66,7 +67,7 @@ fn names_that_come_change_and_go_are_counted() {
     fs::remove_dir_all(tree.join("gone")).unwrap();
     fs::remove_file(tree.join("kind")).unwrap();
     make_files(&tree, &["kind/new", "d/0", "new/x/y"]);
-    // a, b, and kind, which is a directory now. Added: kind/new, d/0, new, new/x, new/x/y.
+    // Added: kind/new, d/0, new, new/x, new/x/y. Changed: a, b, and kind, which is a directory now.
     let second = done(&run(&["build", "--append", "tree", "image"]));
     let line = "5 added, 3 changed, 4 removed; generation 1 keeps them\n";
     assert!(second.contains(line), "{second}");
@@ -91,8 +92,8 @@ fn names_that_come_change_and_go_are_counted() {
     check(&scratch.at("image"));
 }
 
-/// Would catch: a tree that is replaced by what was meant to be added to it, an image that is
-/// written before that is found out, a refusal of what removes half or less.
+/// Would catch: a tree that is replaced although the user meant to add to it, an image that is
+/// changed before the refusal, a refusal although at most half of the names are removed.
 #[test]
 fn an_append_that_removes_most_names_is_refused() {
     let scratch = Scratch::new("64m");
@@ -125,7 +126,7 @@ fn an_append_that_removes_most_names_is_refused() {
     check(&scratch.at("image"));
 }
 
-/// `weald diff` of an image and what it must be equal to finds nothing.
+/// `weald diff` finds no difference between an image and `other`.
 #[track_caller]
 fn same(dir: &Path, image: &str, other: &str) {
     let output = weald(dir, &["diff", image, other]);
@@ -141,7 +142,7 @@ fn shell(dir: &Path, script: &str) {
     assert!(output.status.success(), "{script}: {}", stderr(&output));
 }
 
-/// A tree with links, holes, xattrs and owners, and one that is to be added to it.
+/// A tree with links, holes, xattrs and owners, and a tree to add to it.
 const TREES: &str = "
     mkdir -p tree/usr/local/share/doc tree/usr/lib tree/kind more/share/doc more/bin more/deep/er
     cd tree; echo tool > usr/lib/tool; ln usr/lib/tool usr/local/twin; ln usr/lib/tool again
@@ -155,10 +156,10 @@ const TREES: &str = "
     setfattr -n user.c -v d share/doc; head -c 300000 /dev/urandom > deep/er/noise; : > deep/none
     cp ../tree/usr/lib/tool deep/tool; echo z > zz; echo a > -a; chmod 700 .";
 
-/// Would catch: entries that are lost on either side, attributes, links, holes or contents of one
-/// side that become those of the other, parents that are missing, entries out of order.
+/// Would catch: lost entries of either tree; attributes, links, holes or contents that come from
+/// the wrong tree; missing parents; entries in the wrong order.
 #[test]
-fn what_is_added_at_a_path_is_as_in_a_merged_directory() {
+fn addition_at_a_path_equals_a_merged_directory() {
     let scratch = Scratch::new("128m");
     let run = |args: &[&str]| weald(scratch.path(), args);
     shell(scratch.path(), TREES);
@@ -198,18 +199,18 @@ fn what_is_added_at_a_path_is_as_in_a_merged_directory() {
         let said = done(&run(&args));
         assert!(said.contains(" 0 removed\n"), "{said}");
         if name == "there" {
-            // bin, bin/linked, bin/s, deep, deep/er, deep/er/noise, deep/none, deep/tool,
-            // share/doc/more, zz, -a; changed are linked, readme, and local, share and doc.
+            // Added: bin, bin/linked, bin/s, deep, deep/er, deep/er/noise, deep/none, deep/tool,
+            // share/doc/more, zz, -a. Changed: linked, readme, local, share and doc.
             assert!(said.contains(" 11 added, 5 changed, 0 removed\n"), "{said}");
         }
         same(scratch.path(), name, "merged");
         check(&scratch.at(name));
-        // The same once more changes nothing.
+        // Adding the same tree again changes nothing.
         assert!(done(&run(&args)).contains("nothing has changed"));
         let first = ["diff", "--generation", "1", name, "first"];
         done(&run(&first));
     }
-    // Bytes do not follow from threads.
+    // The bytes do not depend on the number of threads.
     for threads in ["1", "3"] {
         shell(scratch.path(), "cp first again");
         let args = ["build", "-q", "-l", "3", "--append", "--at", "usr/local"];
@@ -221,10 +222,10 @@ fn what_is_added_at_a_path_is_as_in_a_merged_directory() {
     }
 }
 
-/// Would catch: rules, owners, modes and times that change what stays, contents that are stored
-/// again, times that only the old tree has and that are lost.
+/// Would catch: rules, owners, modes and times that also change the existing tree, contents that
+/// are stored again, times that only the old tree has and that are lost.
 #[test]
-fn options_concern_what_is_added_only() {
+fn options_apply_only_to_the_added_tree() {
     let scratch = Scratch::new("128m");
     let run = |args: &[&str]| weald(scratch.path(), args);
     shell(scratch.path(), TREES);
@@ -269,10 +270,10 @@ fn options_concern_what_is_added_only() {
     check(&scratch.at("image"));
 }
 
-/// Would catch: a tree that is added through a link or instead of a file, an image that is written
-/// before this is found out, most of a tree that goes unnoticed.
+/// Would catch: an addition through a symlink or below a file, an image that is changed before the
+/// error, a removal of most of the tree that is not refused.
 #[test]
-fn places_that_are_no_directories_are_refused() {
+fn addition_below_files_and_symlinks_is_refused() {
     let scratch = Scratch::new("128m");
     let run = |args: &[&str]| weald(scratch.path(), args);
     shell(scratch.path(), TREES);
@@ -302,7 +303,7 @@ fn places_that_are_no_directories_are_refused() {
         Some(2)
     );
 
-    // A file in the place of a directory replaces everything below it.
+    // A file that replaces a directory removes everything below it.
     shell(scratch.path(), "mkdir file; echo usr > file/usr");
     let args = ["build", "--append", "--at", "/", "file", "image"];
     let message = refused(scratch.path(), "image", &args);

@@ -1,4 +1,4 @@
-//! `weald build`: what it says, what it refuses, what it leaves behind.
+//! `weald build`: summaries, errors, and the resulting images.
 #![allow(missing_docs)]
 
 mod support;
@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use support::{Bench, run, set_mtime};
 
 #[test]
-fn the_summary_tells_what_was_done() {
+fn the_summary_reports_the_build() {
     let bench = Bench::new();
     bench.make_source();
     let text = bench
@@ -99,7 +99,7 @@ fn an_existing_image_is_replaced_only_by_force() {
 }
 
 #[test]
-fn nonsense_is_refused_with_a_line() {
+fn invalid_options_are_refused_with_one_line() {
     let bench = Bench::new();
     bench.make_source();
     for (args, stderr) in [
@@ -158,7 +158,7 @@ fn nonsense_is_refused_with_a_line() {
 }
 
 #[test]
-fn unreadable_files_are_a_line_each_and_status_1() {
+fn each_unreadable_file_is_reported_and_gives_status_1() {
     let bench = Bench::new();
     fs::create_dir_all(bench.at("source/dir")).expect("mkdir");
     fs::write(bench.at("source/open"), "open").expect("write");
@@ -181,8 +181,8 @@ fn unreadable_files_are_a_line_each_and_status_1() {
         lines.iter().all(|line| line.contains("Permission denied")),
         "{lines:?}"
     );
-    // Nothing is silently empty: what could not be read is not there at all, or says that it cannot
-    // be read.
+    // No file is silently empty: an unreadable file is left out, or its contents are reported as
+    // missing.
     assert_eq!(
         bench.weald(["cat", "image", "open"]).expect(0, "").text(),
         "open"
@@ -265,7 +265,7 @@ fn source_date_epoch_makes_the_same_bytes() {
         fs::read(bench.at(name)).expect("read")
     };
     let first = image("first", "1");
-    // Other names before it on disk, other times.
+    // The names are created in another order, and files have other times.
     bench.sh(
         "mv source old; mkdir source; cp -a old/zero source/zero; cp -a old/. source/; touch \
      source/etc source",
@@ -278,19 +278,20 @@ fn source_date_epoch_makes_the_same_bytes() {
 }
 
 #[test]
-fn progress_lines_only_where_asked_or_no_terminal() {
+fn progress_lines_appear_on_request_or_without_a_terminal() {
     let bench = Bench::new();
     bench.make_source();
-    // A build this short says nothing: lines come every few seconds.
+    // So short a build shows no progress line: these come every five seconds.
     bench
         .weald(["build", "--progress", "lines", "source", "image"])
         .expect(0, "");
-    // On a terminal there is a bar, and it is gone at the end.
+    // A terminal shows a bar, which is removed at the end.
     let shown = bench.sh("script -qec '$WEALD build -f source image' /dev/null");
     assert!(shown.contains("image digest"), "{shown}");
 }
 
-/// Would catch: an explanation that builds, or that says another than the rule that decides.
+/// Would catch: an explanation that builds an image, or that names another rule than the one that
+/// decides.
 #[test]
 fn rules_are_explained() {
     let bench = Bench::new();
@@ -318,9 +319,10 @@ fn rules_are_explained() {
     outside.expect(2, "weald: ../x: expected a path below the source\n");
 }
 
-/// Would catch: a hotness that is not read, changes the tree, or is taken where it can do nothing.
+/// Would catch: a hotness file that is ignored, that changes the tree, or that is accepted where it
+/// has no effect.
 #[test]
-fn hot_files_are_laid_out_first_and_the_tree_is_the_same() {
+fn hot_files_are_stored_first_and_the_tree_stays_the_same() {
     let bench = Bench::new();
     fs::create_dir(bench.at("source")).expect("mkdir");
     for name in ["a", "b", "c"] {

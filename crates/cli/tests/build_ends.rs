@@ -1,5 +1,5 @@
-//! How `weald build` ends when it is not let finish: killed, interrupted, out of space. Nothing may
-//! be left, and an image that was there before must still be there.
+//! Interrupted builds: killed, cancelled by a signal, or without disk space. No file may remain,
+//! and an existing image must stay intact.
 #![allow(missing_docs)]
 
 mod build_support;
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 use weald_testkit::Rng;
 
-/// A tree that takes about a second to build, with all stages.
+/// A tree that takes about a second to build and uses all stages.
 fn make_source(dir: &Path) {
     for n in 0..300 {
         let sub = dir.join(format!("d{n}"));
@@ -26,10 +26,10 @@ fn make_source(dir: &Path) {
 
 const OPTIONS: [&str; 4] = ["--level", "3", "--threads", "2"];
 
-/// Would catch: bytes under the final name, or temporary files, before the image is whole; an old
-/// image touched before the new one can take its place.
+/// Would catch: an incomplete image under its final name, temporary files that remain, an old image
+/// that is changed before the new one is complete.
 #[test]
-fn killed_at_any_moment_nothing_is_left_and_old_images_stay() {
+fn a_killed_build_leaves_nothing_and_keeps_the_old_image() {
     let scratch = Scratch::new("512m");
     let (source, other) = (scratch.dir("source"), scratch.dir("other"));
     make_source(&source);
@@ -60,13 +60,13 @@ fn killed_at_any_moment_nothing_is_left_and_old_images_stay() {
         let was_killed = killed_after(&[&OPTIONS[..], force].concat(), &source, &target, delay);
         match was_killed {
             true => killed_count += 1,
-            // The machine is less busy than it was.
+            // The machine is less loaded than at the first measurement.
             false => time = time.min(start.elapsed()),
         }
         let found = names(&dir);
         match (found.as_slice(), is_forced) {
             ([], false) => assert!(was_killed, "done, but no image"),
-            // The kill may come after the name was given.
+            // The kill may come after the image got its name.
             ([name], _) => {
                 let bytes = fs::read(dir.join(name)).unwrap();
                 let is_whole = bytes == new || is_forced && was_killed && bytes == old;
@@ -92,7 +92,7 @@ fn killed_at_any_moment_nothing_is_left_and_old_images_stay() {
     );
 }
 
-/// Starts a build and kills it after `delay`; false if it had finished by then.
+/// Starts a build and kills it after `delay`; returns false if it had finished.
 fn killed_after(options: &[&str], source: &Path, target: &Path, delay: Duration) -> bool {
     let mut child = build_command(options, source, target).spawn().unwrap();
     let end = Instant::now() + delay;
@@ -105,7 +105,7 @@ fn killed_after(options: &[&str], source: &Path, target: &Path, delay: Duration)
     !status.success()
 }
 
-/// Waits until the process writes to a file without a name in `dir`.
+/// Waits until the process has an open unnamed file in `dir` with data in it.
 fn wait_until_writing(child: &Child, dir: &Path) {
     let fds = PathBuf::from(format!("/proc/{}/fd", child.id()));
     let is_output = |fd: fs::DirEntry| {
@@ -119,10 +119,10 @@ fn wait_until_writing(child: &Child, dir: &Path) {
     }
 }
 
-/// Would catch: the end by the signal itself, a status that says "done", files left behind, an old
-/// image lost.
+/// Would catch: death by the signal, an exit status of success, files that remain, a lost old
+/// image.
 #[test]
-fn signals_end_a_build_with_a_word() {
+fn signals_cancel_a_build_with_a_message() {
     let scratch = Scratch::new("256m");
     let source = scratch.dir("source");
     make_source(&source);
@@ -169,10 +169,10 @@ fn assert_full(output: &Output, words: &[&str]) {
         .for_each(|word| assert!(text.contains(word), "{word:?} is not in {text:?}"));
 }
 
-/// Would catch: part of an image left under the name, a message that does not say which disk is
-/// full.
+/// Would catch: a part of an image that remains under the name, a message that does not name the
+/// full disk.
 #[test]
-fn a_full_disk_is_named_and_left_empty() {
+fn a_full_disk_is_reported_and_no_file_remains() {
     let scratch = Scratch::new("256m");
     let source = scratch.dir("source");
     make_source(&source);
@@ -183,8 +183,8 @@ fn a_full_disk_is_named_and_left_empty() {
             let output = build_command(options, &source, &target).output().unwrap();
             assert_full(
                 &output,
-                // The image or, where repeats are looked for in what no longer fits in memory, a
-                // nameless file beside it.
+                // The failed write is to the image, or to the unnamed file beside it that holds
+                // data for repeats outside memory.
                 &[small.path().to_str().unwrap(), "No space left on device"],
             );
             assert_eq!(names(small.path()), Vec::<String>::new());
@@ -197,7 +197,7 @@ fn a_full_disk_is_named_and_left_empty() {
     assert_full(&output, &["/dev/full", "No space left on device"]);
 }
 
-/// Would catch: a full disk under an old image that takes the image with it.
+/// Would catch: a full disk that destroys the old image.
 #[test]
 fn a_full_disk_leaves_the_old_image() {
     let scratch = Scratch::new("256m");
@@ -214,10 +214,9 @@ fn a_full_disk_leaves_the_old_image() {
     assert_eq!(fs::read(small.at("image")).unwrap(), b"old");
 }
 
-/// Would catch: a full disk met by the spool rather than the image, told without saying where, or
-/// not at all.
+/// Would catch: a full disk below the spool that is not reported, or whose place is not named.
 #[test]
-fn a_disk_that_the_spool_fills_is_named() {
+fn a_full_disk_below_the_spool_is_reported() {
     let scratch = Scratch::new("256m");
     let source = scratch.dir("source");
     (0..24).for_each(|n| fs::write(source.join(format!("t{n}")), lines(n, 2_500_000)).unwrap());
@@ -244,7 +243,7 @@ fn a_disk_that_the_spool_fills_is_named() {
     );
 }
 
-/// Would catch: the end by SIGXFSZ, which says nothing and cleans up nothing.
+/// Would catch: death by SIGXFSZ, without a message and without cleaning up.
 #[test]
 fn a_file_size_limit_is_an_error_like_a_full_disk() {
     let scratch = Scratch::new("256m");
@@ -269,9 +268,10 @@ fn a_file_size_limit_is_an_error_like_a_full_disk() {
     assert_full(&output, &["File too large"]);
 }
 
-/// Would catch: an image that is not whole, called done because the reader of the pipe has gone.
+/// Would catch: an incomplete image that is reported as success because the reader of the pipe has
+/// ended.
 #[test]
-fn a_closed_pipe_is_told() {
+fn a_closed_pipe_is_reported() {
     let scratch = Scratch::new("256m");
     let source = scratch.dir("source");
     make_source(&source);

@@ -1,4 +1,4 @@
-//! `weald build` as its users meet it: without rights, from anywhere, within their memory.
+//! `weald build` by ordinary users: without privileges, in any directory, with limited memory.
 #![allow(missing_docs)]
 
 mod build_support;
@@ -16,8 +16,8 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
 }
 
-/// A build by a user without rights, from a copy of the binary that this user may run; `before`
-/// goes before it.
+/// Runs a build as an unprivileged user, from a copy of the binary that this user may run. The
+/// shell runs `before` first.
 fn as_nobody(
     scratch: &Scratch,
     before: &[&str],
@@ -57,9 +57,10 @@ fn build_as_nobody(scratch: &Scratch, options: &[&str], source: &Path, target: &
         .unwrap()
 }
 
-/// Would catch: unreadable files that are silently empty, or told twice, or that keep the rest out.
+/// Would catch: unreadable files that are silently empty, reported twice, or that keep other files
+/// out.
 #[test]
-fn what_may_not_be_read_is_told_and_left_out() {
+fn unreadable_files_are_reported_and_left_out() {
     let scratch = Scratch::new("512m");
     let (source, target) = (scratch.dir("source"), scratch.dir("target"));
     chown(&target, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -109,7 +110,7 @@ fn what_may_not_be_read_is_told_and_left_out() {
         .map(|l| l.trim_start_matches(['.', '/']))
         .filter(|l| !l.is_empty())
         .collect();
-    // An empty file needs no reading: nothing is missing from it.
+    // An empty file needs no reading, so that it is complete.
     let expected = [
         "listed",
         "open",
@@ -121,9 +122,9 @@ fn what_may_not_be_read_is_told_and_left_out() {
     assert_eq!(shown, expected);
 }
 
-/// Would catch: a source that may not be read at all, taken as an empty one.
+/// Would catch: an unreadable source that counts as an empty one.
 #[test]
-fn a_source_that_may_not_be_read_is_an_error() {
+fn an_unreadable_source_is_an_error() {
     let scratch = Scratch::new("512m");
     let (source, target) = (scratch.dir("source"), scratch.dir("target"));
     chown(&target, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -136,7 +137,7 @@ fn a_source_that_may_not_be_read_is_an_error() {
         "{text}"
     );
     assert_eq!(names(&target), Vec::<String>::new());
-    // Nor a target where nothing may be written.
+    // A target directory without write permission is an error too.
     set_mode(&source, 0o755);
     set_mode(&target, 0o700);
     let output = build_as_nobody(&scratch, &[], &source, &scratch.at("image"));
@@ -148,10 +149,10 @@ fn a_source_that_may_not_be_read_is_an_error() {
     );
 }
 
-/// Would catch: anything of the caller in the image: umask, directory, how the source was spelled,
-/// locale, time zone; a second build that differs.
+/// Would catch: properties of the caller in the image (umask, working directory, spelling of the
+/// source, locale, time zone), and a second build with other bytes.
 #[test]
-fn where_and_how_it_is_called_does_not_show() {
+fn the_image_does_not_depend_on_the_caller() {
     let scratch = Scratch::new("512m");
     let source = scratch.dir("source");
     fs::create_dir(source.join("dir")).unwrap();
@@ -190,8 +191,8 @@ fn where_and_how_it_is_called_does_not_show() {
     assert_eq!((mode("umask"), mode("plain")), (0o600, 0o644));
 }
 
-/// Would catch: `SOURCE_DATE_EPOCH` ignored, also where it makes no sense; `--mtime` that does not
-/// go before it.
+/// Would catch: `SOURCE_DATE_EPOCH` that is ignored, also if it is malformed; `--mtime` that does
+/// not take precedence.
 #[test]
 fn the_environment_clamps_times() {
     let scratch = Scratch::new("512m");
@@ -224,7 +225,7 @@ fn the_environment_clamps_times() {
     );
 }
 
-/// Would catch: directories left out, or a panic, because the system gives few descriptors or
+/// Would catch: directories that are left out, or a panic, if the system allows few descriptors or
 /// threads.
 #[test]
 fn few_descriptors_and_threads_are_enough() {
@@ -267,8 +268,8 @@ fn few_descriptors_and_threads_are_enough() {
     assert_eq!(text.lines().count(), 1, "{text}");
 }
 
-/// Would catch: an image that packs itself or the one that it replaces, and so grows with every
-/// build.
+/// Would catch: an image that contains itself or the image that it replaces, and so grows with
+/// every build.
 #[test]
 fn an_image_in_its_own_source_does_not_hold_itself() {
     let scratch = Scratch::new("512m");
@@ -303,13 +304,13 @@ fn an_image_in_its_own_source_does_not_hold_itself() {
     );
 }
 
-/// Runs a build to its end and returns its largest resident set in bytes.
+/// Runs a build and returns its peak memory in bytes.
 fn peak_len(options: &[&str], source: &Path, target: &Path) -> u64 {
     let mut child = build_command(options, source, target).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0;
-    // The kernel keeps the peak while the process lives; between two looks and its end it can grow
-    // little.
+    // The kernel keeps the peak while the process lives. Between the last sample and its end the
+    // process grows little.
     while child.try_wait().unwrap().is_none() {
         let text = fs::read_to_string(&status).unwrap_or_default();
         let line = text.lines().find_map(|l| l.strip_prefix("VmHWM:"));
@@ -326,8 +327,8 @@ fn peak_len(options: &[&str], source: &Path, target: &Path) -> u64 {
     peak
 }
 
-/// Would catch: a budget that is not kept: what is held grows with the input, or encoders are
-/// larger than thought.
+/// Would catch: a memory limit that is exceeded because buffers grow with the input or encoders
+/// need more than planned.
 #[test]
 fn the_memory_budget_is_kept() {
     let scratch = Scratch::new("768m");
@@ -358,7 +359,7 @@ fn the_memory_budget_is_kept() {
     check(&target);
 }
 
-/// Would catch: tables of the tree that the budget does not know of.
+/// Would catch: tables of the tree that the memory plan does not count.
 #[test]
 fn the_memory_budget_counts_the_tree() {
     let scratch = Scratch::new("768m");

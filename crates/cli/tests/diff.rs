@@ -1,4 +1,4 @@
-//! `weald diff`: every aspect, both kinds of right sides.
+//! `weald diff`: every aspect, with an image and with a directory as the second argument.
 #![allow(missing_docs)]
 
 mod support;
@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 use support::Bench;
 
-/// Changes to `source`, and what `diff image source` says of each.
+/// Changes to `source`, each with the output of `diff image source`.
 const CHANGES: [(&str, &str); 14] = [
     ("chmod 600 zero", "* zero: mode 4711 -> 0600\n"),
     ("chown 5 zero; chmod 4711 zero", "* zero: uid 0 -> 5\n"),
@@ -45,19 +45,19 @@ const CHANGES: [(&str, &str); 14] = [
     ),
 ];
 
-/// `ref` and `refconf` give a changed file the time that it had.
+/// `ref` and `refconf` restore the original mtime of a changed file.
 const HELPERS: &str = "ref() { touch -h -d '2024-02-29 12:00:00.123456789 UTC' \"$1\"; }
     refconf() { touch -d '2001-01-01 00:00:00 UTC' etc/main.conf; }
     export -f ref refconf; cd source; ";
 
 #[test]
-fn every_aspect_is_told() {
+fn every_aspect_is_reported() {
     for (change, expected) in CHANGES {
         let bench = Bench::with_image();
         bench.weald(["diff", "image", "source"]).expect(0, "");
         let script = format!("{HELPERS}{change}");
         bench.sh(&script);
-        // A replaced zero has other modes and no xattr; what matters is the line expected.
+        // The replaced `zero` also has another mode and no xattr; only the expected line matters.
         let found = bench
             .weald(["diff", "image", "source"])
             .expect(1, "")
@@ -77,7 +77,7 @@ fn every_aspect_is_told() {
 }
 
 #[test]
-fn broken_hard_links_are_told() {
+fn broken_hard_links_are_reported() {
     let bench = Bench::with_image();
     bench.sh(
         "cd source/etc && cp -p main.conf copy && mv copy twin.conf && touch -d '2024-02-29 \
@@ -140,7 +140,7 @@ fn quiet_and_json() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_told() {
+fn incomparable_entries_are_reported() {
     let bench = Bench::with_image();
     bench
         .weald(["diff", "image", "nowhere"])
@@ -159,11 +159,11 @@ fn what_cannot_be_compared_is_told() {
     );
 }
 
-/// Would catch: a comparison of forests that takes as long as they are large although both are
-/// stored once, a leaf that is missed because its like was compared before, and one that is passed
-/// over although names link out of it.
+/// Would catch: a comparison of forests whose time grows with their size although both store equal
+/// directories once, a leaf that is skipped because an equal one was compared before, and one that
+/// is skipped although hard links lead out of it.
 #[test]
-fn what_is_stored_once_is_compared_once() {
+fn subtrees_stored_once_are_compared_once() {
     let bench = Bench::new();
     for (name, fanout) in [
         ("a", "1001x100x50"),
@@ -173,12 +173,12 @@ fn what_is_stored_once_is_compared_once() {
         let words = ["forest", "-q", "--fanout", fanout, "--image", name];
         bench.weald(words).expect(0, "");
     }
-    // Each is over in a hundredth of a second of the processor; comparing every entry takes ten.
+    // Each takes a hundredth of a CPU second; comparing every entry takes ten.
     bench.sh("ulimit -t 3; $WEALD diff a b");
     let more = bench.sh("ulimit -t 3; $WEALD diff a c || test $? = 1");
     assert!(more == "+ 1001/\n", "not one directory more");
 
-    // Directories 1 and 2 are alike but for what their `two` is another name of.
+    // Directories 1 and 2 differ only in the file that their `two` is a hard link to.
     bench.sh(
         "mkdir -p x/1 x/2 x/3; for i in 1 2 3; do echo same > x/$i/one; done; cp -a x y
         ln x/1/one x/1/two; ln x/2/one x/2/two; ln x/3/one x/3/two

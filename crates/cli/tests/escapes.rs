@@ -1,4 +1,5 @@
-//! Names that a terminal would act on, through every command: none reaches it as it is.
+//! Runs every command with names that contain terminal control characters: none of these may reach
+//! a terminal unescaped.
 #![allow(missing_docs)]
 
 mod support;
@@ -10,13 +11,13 @@ use std::process::Command;
 use support::{Bench, COMMANDS, Output, run, run_on_terminal};
 use weald_vfs::is_unsafe;
 
-/// An escape sequence, bidirectional controls, C1 in UTF-8 and alone, a newline, DEL, a byte order
-/// mark, and a byte that is no UTF-8.
+/// An escape sequence, bidirectional controls, a C1 control in UTF-8 and as a single byte, a
+/// newline, DEL, a byte order mark, and a byte that is not UTF-8.
 const HOSTILE: &[u8] =
     b"e\x1b[31m\xe2\x80\xae\xd8\x9c\xc2\x9b2J\x9b\n\r\t\x7f\xef\xbb\xbf\xe2\x81\xa6\xe2\x80\xa8z\
 \xff";
 
-/// `@` in an argument becomes the hostile name.
+/// Replaces `@` in an argument by the hostile name.
 fn word(pattern: &str) -> OsString {
     let mut word = Vec::new();
     for byte in pattern.bytes() {
@@ -28,19 +29,19 @@ fn word(pattern: &str) -> OsString {
     OsString::from_vec(word)
 }
 
-/// What a run of a command may write raw: the modes that the help describes.
+/// Where a command may write raw names; the help describes these modes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Raw {
     Nothing,
-    /// Standard output that is no terminal: lists of names, as GNU ls, find and sha256sum.
+    /// In standard output that is not a terminal: lists of names, as GNU ls, find and sha256sum do.
     InPipes,
-    /// Standard output, whatever it is: contents, streams, names that end in zero bytes.
+    /// In any standard output: contents, streams, names that end in zero bytes.
     Always,
 }
 
 use Raw::{Always, InPipes, Nothing};
 
-/// Command lines of each command, which runs them in this order.
+/// Test command lines of a command, in order.
 fn runs(command: &str) -> Vec<(&'static str, Raw)> {
     let lines: &[(&str, Raw)] = match command {
         "build" => &[
@@ -234,7 +235,7 @@ fn args(line: &str) -> Vec<OsString> {
     line.split(' ').map(word).collect()
 }
 
-/// A source, another one, scripts and streams, all with hostile names.
+/// Two sources, scripts and streams, all with hostile names.
 fn bench() -> Bench {
     let bench = Bench::new();
     let at = |pattern: &str| bench.0.path().join(word(pattern));
@@ -268,14 +269,14 @@ END");
     bench
 }
 
-/// Fails where `bytes` have a character that a terminal acts on, newlines aside.
+/// Fails if `bytes` have a character that a terminal interprets, except newlines.
 #[track_caller]
 fn assert_safe(bytes: &[u8], context: &str) {
     let text = std::str::from_utf8(bytes)
         .unwrap_or_else(|error| panic!("{context}: {error}: {}", bytes.escape_ascii()));
     let found = text.chars().find(|&c| c != '\n' && is_unsafe(c));
     assert_eq!(found, None, "{context}: {}", bytes.escape_ascii());
-    // Newlines of names, which would begin a message of their own.
+    // A raw newline in a name would start a line with the rest of the name.
     let has_tail = |line: &str| line.starts_with("\\x0d") || line.starts_with("\\r");
     assert!(!text.lines().any(has_tail), "{context}: {text}");
 }
@@ -294,7 +295,7 @@ fn check(line: &str, raw: Raw, is_terminal: bool, output: &Output) {
     );
 }
 
-/// Would catch: a command, a mode or a message that writes a name as it is.
+/// Would catch: a command, a mode or a message that writes a name unescaped.
 #[test]
 fn no_control_character_of_a_name_reaches_a_terminal() {
     for is_terminal in [false, true] {
@@ -306,7 +307,7 @@ fn no_control_character_of_a_name_reaches_a_terminal() {
             command
         };
         let mut escaped_count = 0;
-        // Mounts are shown while one is there.
+        // `mounts` runs while a mount exists.
         let order = |command: &&str| {
             ["build", "mount", "mounts", "umount"]
                 .iter()
@@ -329,12 +330,12 @@ fn no_control_character_of_a_name_reaches_a_terminal() {
             );
             escaped_count += u64::from(said.contains("\\x1b") || said.contains("\\u001b"));
         }
-        // Most lines show the name, escaped.
+        // Most lines contain the escaped name.
         assert!(escaped_count > 50, "{escaped_count}");
     }
 }
 
-/// Would catch: a damaged file whose name is told as it is.
+/// Would catch: a message about a damaged file that writes its name unescaped.
 #[test]
 fn names_of_damaged_files_are_escaped() {
     let bench = bench();
@@ -361,7 +362,7 @@ fn names_of_damaged_files_are_escaped() {
     assert!(damaged_count > 0);
 }
 
-/// Would catch: JSON that is safe and says something else.
+/// Would catch: escaped JSON that parses to other names.
 #[test]
 fn json_parses_to_the_same_names() {
     let bench = Bench::new();

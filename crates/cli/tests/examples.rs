@@ -1,4 +1,4 @@
-//! Every example of every help text, run as a shell runs it.
+//! Runs every example of every help text in a shell.
 #![allow(missing_docs)]
 
 mod support;
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use support::{Bench, COMMANDS, run, weald_path};
 
-/// Places that examples name, and those below the test's directory that stand for them.
+/// Paths that examples use, each with its substitute below the test's directory.
 const PLACES: [(&str, &str); 6] = [
     ("/srv/store", "srv/store"),
     ("/mnt", "mnt"),
@@ -19,7 +19,7 @@ const PLACES: [(&str, &str); 6] = [
     ("/var/lib/node_exporter/", "share/"),
 ];
 
-/// Everything that examples read.
+/// Creates all files that examples read.
 const PREPARE: &str = "
     mkdir -p mnt backup share .zfunc .config/fish/completions
     mkdir -p project/target forest/{etc,usr/{bin,include,lib/a/b,share/doc/tool}} versions v2
@@ -78,7 +78,7 @@ fn is_mounted(dir: &Path) -> bool {
     mounts.contains(&format!(" {} ", dir.display()))
 }
 
-/// Ends the servers of `bench`, and waits for that.
+/// Ends the servers of `bench` and waits for their end.
 fn end_servers(bench: &Bench) {
     let servers = must(bench, "weald mounts --json");
     for line in servers.lines() {
@@ -92,8 +92,8 @@ fn end_servers(bench: &Bench) {
     }
 }
 
-/// Would catch: an example that nobody has tried: a word that is gone, a file that no example
-/// makes, a command that is not there.
+/// Would catch: an example that does not work because an option was removed, a file is missing or a
+/// program is not installed.
 #[test]
 fn every_example_works() {
     let prepared = Bench::new();
@@ -127,7 +127,7 @@ fn every_example_works() {
                 line = line.replace(place, &format!("{}/{there}", bench.0.path().display()));
             }
             let output = shell(&bench, &line);
-            // The two sides of most comparisons differ.
+            // The two sides of most comparisons differ, so that status 1 is right.
             let is_done = output.code == Some(0)
                 || (output.code == Some(1) && line.starts_with("weald diff"));
             assert!(is_done, "{example}: {:?} {}", output.code, output.stderr);
@@ -149,8 +149,8 @@ fn every_example_works() {
     }
 }
 
-/// Would catch: a command whose help has other sections than the others, and text that was wrapped
-/// before the terminal wraps it.
+/// Would catch: a command whose help lacks a section that other commands have, and text that is
+/// wrapped twice.
 #[test]
 fn every_help_has_the_same_sections() {
     let bench = Bench::new();
@@ -175,7 +175,7 @@ fn every_help_has_the_same_sections() {
             help.lines().all(|line| line.chars().count() <= 100),
             "{command}: {help}"
         );
-        // A line that was wrapped twice is short and followed by the rest of its sentence.
+        // A line that was wrapped twice is short although its sentence continues on the next line.
         let lines: Vec<&str> = help.lines().collect();
         for pair in lines.windows(2).filter(|pair| pair[0].starts_with("  ")) {
             let indent = |line: &str| line.len() - line.trim_start().len();
@@ -200,7 +200,7 @@ fn every_help_has_the_same_sections() {
         let is_option = |line: &&str| line.trim_start().starts_with('-');
         help.lines().filter(is_option).count()
     };
-    // Ten, and -v and -h.
+    // Ten options, and -v and -h.
     assert_eq!(options(["build", "-h"]), 12);
     assert!(options(["build", "--help"]) > 40);
     let help = bench.weald(["build", "--help"]).expect(0, "").text();

@@ -1,4 +1,4 @@
-//! `weald extract`: the same tree back, and nothing outside the target whatever lies there.
+//! `weald extract`: restores the same tree, and never writes outside the target.
 #![allow(missing_docs)]
 
 mod support;
@@ -66,12 +66,12 @@ fn trees_deeper_than_paths_come_back_with_few_descriptors() {
     };
     assert_same(&bench.at("source"), &bench.at("out"), &options);
     bench.weald(["diff", "image", "out"]).expect(0, "");
-    // Removal by path fails: the tempfile crate walks by path.
+    // Remove the directory here: the tempfile crate fails, because it uses whole paths.
     bench.sh("rm -rf source out");
 }
 
 #[test]
-fn patterns_select_with_the_directories_that_lead_there() {
+fn patterns_select_entries_and_their_parents() {
     let bench = Bench::with_image();
     let listed = |target: &str| bench.sh(&format!("cd {target} && find . | sort"));
     bench
@@ -102,7 +102,7 @@ fn patterns_select_with_the_directories_that_lead_there() {
 }
 
 #[test]
-fn what_is_there_is_not_replaced_without_overwrite() {
+fn existing_files_are_not_replaced_without_overwrite() {
     let bench = Bench::with_image();
     fs::create_dir_all(bench.at("out/etc")).expect("mkdir");
     fs::set_permissions(bench.at("out/etc"), PermissionsExt::from_mode(0o700)).expect("chmod");
@@ -114,7 +114,7 @@ fn what_is_there_is_not_replaced_without_overwrite() {
         fs::read(bench.at("out/etc/main.conf")).expect("read"),
         b"mine"
     );
-    // The other name of the inode is made all the same, and directories that were there keep their
+    // The second name of the inode is still created, and existing directories keep their
     // attributes.
     assert_eq!(
         fs::read(bench.at("out/etc/twin.conf")).expect("read"),
@@ -135,7 +135,7 @@ fn what_is_there_is_not_replaced_without_overwrite() {
 }
 
 #[test]
-fn links_in_the_target_lead_nowhere() {
+fn symlinks_in_the_target_are_not_followed() {
     let bench = Bench::with_image();
     fs::create_dir_all(bench.at("outside")).expect("mkdir");
     fs::create_dir(bench.at("out")).expect("mkdir");
@@ -175,10 +175,10 @@ fn an_acl_of_the_target_is_not_inherited() {
     assert_eq!(acls, "");
 }
 
-/// Would catch: owners and modes taken for right because files were asked for with them, where a
-/// umask or the group of a directory had a say.
+/// Would catch: owners and modes that are assumed right because files were created with them,
+/// although a umask or the group of the directory changed them.
 #[test]
-fn owners_and_modes_are_right_whatever_new_files_get() {
+fn owners_and_modes_do_not_depend_on_umask_or_setgid() {
     let bench = Bench::new();
     bench.sh(
         "mkdir source && cd source && mkdir -m 2775 dir && echo in > dir/in
@@ -207,7 +207,7 @@ fn owners_and_modes_are_right_whatever_new_files_get() {
 }
 
 #[test]
-fn others_than_root_get_the_files_for_themselves() {
+fn ordinary_users_own_the_extracted_files() {
     let bench = Bench::with_image();
     fs::create_dir(bench.at("out")).expect("mkdir");
     bench.sh("chown 65534:65534 out");
@@ -216,7 +216,7 @@ fn others_than_root_get_the_files_for_themselves() {
         .args(["extract", "image", "out"])
         .uid(65534)
         .gid(65534));
-    // Device nodes are for root; all else is done.
+    // Only root can make device nodes; everything else is extracted.
     output.expect(
         0,
         "weald: 1 device was left out: only root makes devices (--strict makes the exit status \
@@ -246,10 +246,10 @@ fn others_than_root_get_the_files_for_themselves() {
 }
 
 #[test]
-fn a_damaged_file_is_named_and_not_left_in_part() {
+fn a_damaged_file_is_reported_and_removed() {
     let bench = Bench::new();
     fs::create_dir(bench.at("source")).expect("mkdir");
-    // Random, so that it is stored raw and its block can be told from the others.
+    // Random data is stored raw, so that the test can find its block.
     let noise: Vec<u8> = (0..100_000_u32)
         .flat_map(|i| *blake3::hash(&i.to_le_bytes()).as_bytes())
         .collect();
@@ -297,8 +297,8 @@ fn a_damaged_file_is_named_and_not_left_in_part() {
 }
 
 #[test]
-fn a_full_disk_is_told_once() {
-    // One thread: a second may meet it with a small file before the first does with the large.
+fn a_full_disk_is_reported_once() {
+    // One thread: with two, the second could meet the full disk with a small file first.
     let bench = Bench::with_image();
     let output = bench.sh(
         "mkdir small && mount -t tmpfs -o size=64k tmpfs small && trap 'umount small' EXIT
@@ -309,10 +309,10 @@ fn a_full_disk_is_told_once() {
     assert_eq!(output, "weald: big: write: No space left on device\n2\n");
 }
 
-// Would catch an extraction that shows nothing on a terminal, or something where it should be
-// quiet.
+// Would catch an extraction that shows nothing on a terminal, or that shows progress with
+// `--quiet`.
 #[test]
-fn a_terminal_sees_a_bar_unless_told_otherwise() {
+fn a_terminal_shows_a_bar_unless_disabled() {
     let bench = Bench::with_image();
     let entry_count = bench.sh("find source -printf x | wc -c");
     let shown = |words: &str| {
@@ -327,7 +327,7 @@ fn a_terminal_sees_a_bar_unless_told_otherwise() {
     assert!(part.contains(" 1 entries, "), "no total is known: {part:?}");
     assert_eq!(shown("-q image quiet"), "");
     assert_eq!(shown("--progress none image none"), "");
-    // Lines come every few seconds: this is over before the first.
+    // The extraction is over before the first line, which comes after five seconds.
     bench
         .weald(["extract", "--progress", "lines", "image", "lines"])
         .expect(0, "");

@@ -1,5 +1,5 @@
-//! `weald` under fakeroot and pseudo, which pretend owners, modes, devices and xattrs by calls of
-//! libc, as packages of Debian, Buildroot and Yocto are made: by a user without rights.
+//! `weald` under fakeroot and pseudo. These libraries emulate owners, modes, devices and xattrs in
+//! libc for users without privileges; Debian, Buildroot and Yocto build packages with them.
 #![allow(missing_docs)]
 
 mod build_support;
@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 
 const NOBODY: u32 = 65_534;
 
-/// A directory of a user without rights, with a binary that this user may run.
+/// A directory of an unprivileged user, with a binary that this user may run.
 struct Place {
     scratch: Scratch,
     faker: &'static str,
@@ -46,7 +46,7 @@ impl Place {
         command
     }
 
-    /// Runs `script` in a shell for which the faker pretends, and returns what it printed.
+    /// Runs `script` in a shell under the emulation; returns its output.
     #[track_caller]
     fn pretend(&self, script: &str) -> String {
         let output = self.command(&[self.faker, "sh", "-ec", script]).output();
@@ -54,7 +54,7 @@ impl Place {
         said(&output.unwrap())
     }
 
-    /// The server of pseudo would outlive the directory that its database lies in.
+    /// Stops the server of pseudo, which would otherwise outlive its database.
     fn stop(&self) {
         if self.faker == "pseudo" {
             let stopped = self.command(&["pseudo", "-S"]).output().unwrap();
@@ -62,7 +62,7 @@ impl Place {
         }
     }
 
-    /// What weald prints when nobody pretends anything.
+    /// Output of weald without emulation.
     #[track_caller]
     fn weald(&self, words: &[&str]) -> String {
         let mut command = Command::new(weald_bin());
@@ -89,7 +89,7 @@ fn said(output: &Output) -> String {
 
 const FAKERS: [&str; 2] = ["fakeroot", "pseudo"];
 
-/// What root alone could make.
+/// Files that only root could create.
 const MAKE: &str = "
     cd source
     echo text > f; chown 5:6 f; chmod 4711 f
@@ -103,9 +103,9 @@ const MAKE: &str = "
     cd ..
 ";
 
-/// Would catch: owners, modes, kinds and xattrs that pass by the library that pretends them.
+/// Would catch: owners, modes, kinds and xattrs that are read past the emulating library.
 #[test]
-fn images_have_what_is_pretended() {
+fn images_have_the_emulated_attributes() {
     for faker in FAKERS {
         let place = Place::new(faker);
         place.pretend(&format!("{MAKE} ./weald build --quiet source image"));
@@ -133,7 +133,7 @@ fn images_have_what_is_pretended() {
         );
         let stat = place.weald(&["stat", "image", "/f"]);
         assert!(stat.contains("trusted.weald"), "{faker}: {stat}");
-        // Outside, nothing of it is there.
+        // Without the emulation, the files are ordinary.
         let real = fs::symlink_metadata(place.scratch.at("source/dev")).unwrap();
         assert!(real.is_file(), "{faker}");
     }
@@ -141,7 +141,7 @@ fn images_have_what_is_pretended() {
 
 /// Would catch: an extraction that asks the kernel for what only the library grants.
 #[test]
-fn extraction_is_pretended_too() {
+fn extraction_is_emulated_too() {
     for faker in FAKERS {
         let place = Place::new(faker);
         let digests = place.pretend(&format!(
@@ -161,9 +161,9 @@ fn extraction_is_pretended_too() {
     }
 }
 
-/// Would catch: outputs that belong to the real user, and links that pseudo follows in our place.
+/// Would catch: outputs that belong to the real user, and symlinks that pseudo follows for us.
 #[test]
-fn outputs_belong_to_who_the_user_seems_to_be() {
+fn outputs_belong_to_the_emulated_user() {
     for faker in FAKERS {
         let place = Place::new(faker);
         let stats = place.pretend(
@@ -180,7 +180,7 @@ fn outputs_belong_to_who_the_user_seems_to_be() {
     }
 }
 
-/// Would catch: a library that was not loaded, and an image with the real owners for it.
+/// Would catch: an image with the real owners because the library was not loaded.
 #[test]
 fn a_library_that_is_not_loaded_is_an_error() {
     let scratch = Scratch::new("512m");
@@ -193,7 +193,7 @@ fn a_library_that_is_not_loaded_is_an_error() {
             .output()
             .unwrap();
         assert_eq!(output.status.code(), Some(2));
-        // The loader has said a line of its own.
+        // The dynamic loader prints a line too.
         let text = stderr(&output);
         let expected =
             "weald: LD_PRELOAD names libfakeroot, which is not loaded into weald: owners";

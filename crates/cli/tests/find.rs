@@ -1,12 +1,11 @@
-//! `weald find` against a plain walk, find(1) and the generator of forests.
+//! `weald find`, compared with a plain walk, find(1) and the generator of forests.
 #![allow(missing_docs)]
 
 mod support;
 
 use support::Bench;
 
-/// Directories that are equal, nearly equal, nested, empty, and names of one inode in several of
-/// them.
+/// Directories that are equal, nearly equal, nested or empty, and hard links between directories.
 fn bench() -> Bench {
     let bench = Bench::new();
     bench.sh("mkdir -p tree/a/deep/er/none tree/a/other; cd tree
@@ -36,11 +35,10 @@ const QUERIES: [&[&str]; 10] = [
     &["--perm", "640"],
 ];
 
-/// Would catch: an entry that is passed over or found twice because its directory is stored once, a
-/// count that is not that of the entries, another order. A greatest depth makes every directory be
-/// read.
+/// Would catch: an entry that is missed or found twice because its directory is stored once, a
+/// wrong count, a wrong order. With `--max-depth`, the search reads every directory instead.
 #[test]
-fn what_is_shared_is_found_everywhere() {
+fn shared_directories_are_searched_at_every_path() {
     let bench = bench();
     for (query, start) in QUERIES
         .iter()
@@ -58,12 +56,12 @@ fn what_is_shared_is_found_everywhere() {
     }
 }
 
-/// Would catch: a field that says something else than that of find(1).
+/// Would catch: a field whose value differs from that of find(1).
 #[test]
 fn formats_are_those_of_find() {
     let bench = bench();
     let format = "%f|%h|%y|%s|%m|%M|%U|%G|%n|%d|%l|%T@|%%\\n";
-    // Sizes of directories, and the first name, are the image's own.
+    // Sizes of directories and the choice of the first name are specific to images.
     let words = [
         "find",
         "image",
@@ -106,8 +104,8 @@ fn formats_are_those_of_find() {
     );
 }
 
-/// Would catch: a count of a whole forest that is not what the generator makes, and a search that
-/// takes as long as the forest is large although it is stored once.
+/// Would catch: a wrong count of a forest, and a search whose time grows with the size of a forest
+/// that is stored once.
 #[test]
 fn a_forest_is_counted_without_being_walked() {
     let bench = Bench::new();
@@ -120,7 +118,7 @@ fn a_forest_is_counted_without_being_walked() {
         "forest",
     ];
     bench.weald(forest).expect(0, "");
-    // Each is over in a hundredth of a second of the processor; plain walks take ten.
+    // Each takes a hundredth of a CPU second; plain walks take ten.
     let count = |words: &str| bench.sh(&format!("ulimit -t 3; $WEALD find forest {words} --count"));
     assert_eq!(count("--type f"), "10000000\n");
     assert_eq!(count(""), "10101001\n");
@@ -139,8 +137,8 @@ fn a_forest_is_counted_without_being_walked() {
     );
 }
 
-/// Forests whose directories are more than one part of a search, alike and not: fan-out and further
-/// words.
+/// Forests whose directories are searched in several parts, equal and different: fan-out and
+/// further options.
 const LARGE: [&[&str]; 4] = [
     &["--fanout", "5x3x5000"],
     &[
@@ -164,9 +162,9 @@ const LARGE: [&[&str]; 4] = [
     &["--fanout", "9000", "--names", "annex"],
 ];
 
-/// Would catch: a part of the tree that no thread gets or two get, parts in another order than that
-/// of a walk, and what is remembered of a directory applied to another one. `ls -R` walks on one
-/// thread and remembers nothing.
+/// Would catch: a part of the tree that no thread or two threads search, parts in another order
+/// than in a walk, and a cached result that is applied to another directory. The reference `ls -R`
+/// walks with one thread and caches nothing.
 #[test]
 fn any_number_of_threads_finds_the_same() {
     let bench = Bench::new();
@@ -178,7 +176,7 @@ fn any_number_of_threads_finds_the_same() {
         let queries: [(&[&str], Wanted); 7] = [
             (&[], |_| true),
             (&["--name", "*2"], |path| path.ends_with('2')),
-            // Of a directory of 5000 files, in its second part alone.
+            // In a directory of 5000 files, only the second part matches.
             (&["--name", "*499?"], |path| {
                 let name = name(path).as_bytes();
                 name.len() > 3 && name[..name.len() - 1].ends_with(b"499")
@@ -223,10 +221,11 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Would catch: damage that is told twice or not, that ends the search, or that hides more for some
-/// number of threads. The directory is three parts of a search, and all of them meet it.
+/// Would catch: damage that is reported twice or not at all, that ends the search, or that hides
+/// more entries with some number of threads. The directory is searched in three parts, and all of
+/// them meet the damage.
 #[test]
-fn damage_is_told_once_and_the_rest_is_found() {
+fn damage_is_reported_once_and_the_search_continues() {
     let bench = Bench::new();
     let forest = ["forest", "-q", "--fanout", "3x9000", "--names", "hex"];
     bench

@@ -1,4 +1,4 @@
-//! `weald forest` with the program itself: on real file systems, killed, out of space.
+//! `weald forest` on real file systems: killed, and without disk space.
 #![allow(missing_docs)]
 
 mod build_support;
@@ -41,7 +41,7 @@ fn forest(args: &[&str], target: &Path) -> Output {
     command.env("LC_ALL", "C").output().unwrap()
 }
 
-/// Runs a script in `scratch` to its first error.
+/// Runs a script in `scratch`, up to its first error.
 fn bash(scratch: &Scratch, script: &str) -> Output {
     let mut command = Command::new("bash");
     command.args(["-euo", "pipefail", "-c", script]);
@@ -52,12 +52,12 @@ fn bash(scratch: &Scratch, script: &str) -> Output {
         .expect("bash runs")
 }
 
-/// Unmounts exFAT, and lets go of the device it lies on, however a test ends.
+/// An exFAT file system; drop unmounts it and frees its device.
 struct ExFat<'a>(&'a Scratch);
 
 impl ExFat<'_> {
-    /// On a loop device in `exfat`, served at `mnt` by the FUSE driver of exFAT: a file system as
-    /// on memory sticks.
+    /// Mounts exFAT from a loop device in `exfat` on `mnt` with its FUSE driver: the file system of
+    /// memory sticks.
     fn mount(scratch: &Scratch) -> ExFat<'_> {
         let script = "truncate -s 64M exfat; mkfs.exfat exfat >/dev/null; mkdir mnt
             losetup -f --show exfat >device; mount.exfat-fuse \"$(cat device)\" mnt >/dev/null \
@@ -76,11 +76,11 @@ impl Drop for ExFat<'_> {
     }
 }
 
-/// Would catch: a file system that takes no second name for what it ignores the case of, no
-/// symlinks, no hard links, and cannot rename without replacing: what it cannot hold must be told
-/// by name, what it can be made.
+/// exFAT ignores case, has no symlinks and no hard links, and cannot rename without replacing.
+/// Would catch: an entry that it cannot hold and that is not reported by name, or any other entry
+/// that is missing.
 #[test]
-fn what_the_file_system_cannot_hold_is_told_by_name() {
+fn unsupported_entries_are_reported_by_name() {
     let scratch = Scratch::new("64m");
     let guard = ExFat::mount(&scratch);
     let at = |name: &str| scratch.at("mnt").join(name);
@@ -122,12 +122,15 @@ fn what_the_file_system_cannot_hold_is_told_by_name() {
             "cannot be linked: Operation not permitted",
         ),
     ] {
-        let told = refused(&[&["--fanout", "2x20"][..], &args].concat(), &at(args[0]));
-        assert!(told.contains("mnt/--") && told.contains(what), "{told}");
+        let reported = refused(&[&["--fanout", "2x20"][..], &args].concat(), &at(args[0]));
+        assert!(
+            reported.contains("mnt/--") && reported.contains(what),
+            "{reported}"
+        );
     }
-    // A forest that is there is no room for another.
-    let told = refused(&["--fanout", "2x20"], &at("numbers"));
-    assert!(told.contains("not empty; use --resume"), "{told}");
+    // The target has a forest already.
+    let reported = refused(&["--fanout", "2x20"], &at("numbers"));
+    assert!(reported.contains("not empty; use --resume"), "{reported}");
     drop(guard);
 }
 
@@ -147,8 +150,8 @@ fn refused(args: &[&str], target: &Path) -> String {
     stderr(&output)
 }
 
-/// What find and sha256sum say of a tree: names, kinds, modes, sizes, times, which names share an
-/// inode, contents.
+/// Output of find and sha256sum for a tree: names, kinds, modes, sizes, times, hard links,
+/// contents.
 fn listing(dir: &Path) -> String {
     let script = "find . -printf '%p %y %m %s %T@ %n %l\n' | LC_ALL=C sort
         find . -type f -links +1 -printf '%i %p\n' | LC_ALL=C sort -k2 | awk '!($1 in n) { n[$1] \
@@ -161,13 +164,13 @@ fn listing(dir: &Path) -> String {
         .unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let text = String::from_utf8(output.stdout).unwrap();
-    // A directory's size and that of the root's own line say how it was filled.
+    // The size of a directory depends on how it was filled, and so does the line of the root.
     let is_told = |line: &&str| line.split(' ').nth(1) != Some("d");
     text.lines().filter(is_told).collect::<Vec<_>>().join("\n")
 }
 
-/// Makes a forest and kills the program at a moment before `time` is over; false where it was done
-/// by then.
+/// Makes a forest and kills the program at a random moment within `time`; returns false if it had
+/// finished.
 fn kill_within(time: Duration, rng: &mut Rng, args: &[&str], target: &Path) -> bool {
     let mut command = Command::new(weald_bin());
     command.args(["forest", "--quiet"]).args(args).arg(target);
@@ -177,7 +180,7 @@ fn kill_within(time: Duration, rng: &mut Rng, args: &[&str], target: &Path) -> b
     !child.wait().unwrap().success()
 }
 
-/// Would catch: an interruption after which something is missing, half made or made differently.
+/// Would catch: a resumed forest with missing, incomplete or different entries.
 #[test]
 fn killed_at_any_moment_a_forest_can_be_resumed() {
     let scratch = Scratch::new("512m");
@@ -191,12 +194,12 @@ fn killed_at_any_moment_a_forest_can_be_resumed() {
     let mut killed_count = 0;
     let resumed = scratch.at("resumed");
     let resuming: Vec<&str> = RICH.into_iter().chain(["--resume"]).collect();
-    // How fast this machine is changes with what else it does.
+    // The speed of this machine varies with its load.
     for _ in 0..400 {
         if killed_count >= 12 {
             break;
         }
-        // A quarter of the time and less, so that it takes several kills to get through.
+        // At most a quarter of the time, so that several kills are needed.
         let was_killed = kill_within(time / 4, &mut rng, &resuming, &resumed);
         killed_count += u32::from(was_killed);
         if !was_killed || rng.one_in(6) {
@@ -229,14 +232,14 @@ fn killed_at_any_moment_a_forest_can_be_resumed() {
     );
 }
 
-/// Would catch: a forest larger than what threads may be ahead in, of which leaves are missing that
-/// nobody looks for, or that are behind the first gap.
+/// Would catch: a forest larger than the window of the threads, in which missing leaves are not
+/// found, or leaves after the first gap.
 #[test]
 fn a_forest_of_many_leaves_can_be_resumed() {
     let scratch = Scratch::new("512m");
     let (whole, resumed) = (scratch.at("whole"), scratch.at("resumed"));
-    // Five times as many leaves as the window has, in directories of fewer, which threads go
-    // through side by side.
+    // Five times as many leaves as the window has, in smaller directories, which threads fill in
+    // parallel.
     let words = ["--fanout", "50x100x2"];
     let resuming = ["--fanout", "50x100x2", "--resume"];
     let start = Instant::now();
@@ -262,8 +265,8 @@ fn a_forest_of_many_leaves_can_be_resumed() {
     done(&["--fanout", "50x100x2", "--verify"], &resumed);
 }
 
-/// Would catch: a file system that is too small for the forest, that stays mounted, or is left
-/// behind by a failure.
+/// Would catch: a file system that is too small for the forest, that stays mounted, or that remains
+/// after a failure.
 #[test]
 fn a_file_system_is_made_around_a_forest() {
     let scratch = Scratch::new("2g");
@@ -305,10 +308,10 @@ fn a_file_system_is_made_around_a_forest() {
     }
 }
 
-/// Would catch: running out that is not told for what it is, or that cannot be resumed; room for a
-/// file that is no room.
+/// Would catch: a missing resource that is not named, a forest that cannot be resumed then, and
+/// free space that is not usable for a file.
 #[test]
-fn what_runs_out_is_told_and_more_room_is_enough() {
+fn missing_space_is_reported_and_more_space_lets_it_resume() {
     let scratch = Scratch::new("1g");
     let small = |inodes: &str, len: &str| {
         let file = scratch.at("small");
@@ -374,8 +377,8 @@ fn what_runs_out_is_told_and_more_room_is_enough() {
     away();
 }
 
-/// Every rule that a refusal of `option` names is in the help, and is one.
-fn rules_are_told(option: &str, help: &str) {
+/// Checks that every value that a refusal of `option` names is in the help and is accepted.
+fn check_rules_are_named(option: &str, help: &str) {
     let run = |rule: &str| {
         let words = ["forest", "--dry-run", "--fanout", "2x2", option, rule];
         Command::new(weald_bin()).args(words).output().unwrap()
@@ -393,9 +396,9 @@ fn rules_are_told(option: &str, help: &str) {
     }
 }
 
-/// Would catch: impossible values that are taken, predictions that are wrong.
+/// Would catch: impossible values that are accepted, and wrong predictions.
 #[test]
-fn words_are_checked_and_predictions_come_true() {
+fn options_are_checked_and_predictions_are_right() {
     let scratch = Scratch::new("256m");
     let target = scratch.at("forest");
     let impossible: [(&[&str], &str); 12] = [
@@ -432,7 +435,7 @@ fn words_are_checked_and_predictions_come_true() {
         assert!(help.contains(style), "{style}: not in the help");
     }
     for option in ["--sizes", "--times", "--symlink-style"] {
-        rules_are_told(option, &help);
+        check_rules_are_named(option, &help);
     }
     let spec = scratch.at("spec.toml");
     fs::write(
@@ -453,7 +456,7 @@ fn words_are_checked_and_predictions_come_true() {
         ])
         .output()
         .unwrap();
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let reported: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     done(&["--spec", spec, "--fanout", "4x50"], &target);
     let count = |kind: &str| {
         let output = Command::new("find")
@@ -462,15 +465,15 @@ fn words_are_checked_and_predictions_come_true() {
             .output();
         output.unwrap().stdout.len() as u64
     };
-    assert_eq!(told["directories"], 5);
+    assert_eq!(reported["directories"], 5);
     assert_eq!(
-        (told["symlinks"].as_u64(), told["files"].as_u64()),
+        (reported["symlinks"].as_u64(), reported["files"].as_u64()),
         (Some(count("l")), Some(count("f")))
     );
-    assert_eq!(told["len"].as_u64(), Some(count("f") * 1000));
+    assert_eq!(reported["len"].as_u64(), Some(count("f") * 1000));
 }
 
-/// What the program says, run with these arguments in `scratch`.
+/// Output of the program with these arguments in `scratch`.
 #[track_caller]
 fn weald_in(scratch: &Scratch, args: &[&str]) -> String {
     let mut command = Command::new(weald_bin());
@@ -526,10 +529,9 @@ const SHAPES: [&[&str]; 5] = [
     ],
 ];
 
-/// Would catch: an image that is not that of the directory with the same forest, whatever was
-/// drawn.
+/// Would catch: an image that differs from the image of a directory with the same forest.
 #[test]
-fn straight_into_an_image_is_the_same_as_through_a_directory() {
+fn a_direct_image_equals_one_through_a_directory() {
     let scratch = Scratch::new("512m");
     let weald = |args: &[&str]| weald_in(&scratch, args);
     let digest = |image: &str| {
@@ -562,12 +564,12 @@ fn straight_into_an_image_is_the_same_as_through_a_directory() {
     }
 }
 
-/// Would catch: contents that are cut wrongly where they do not come in one piece.
+/// Would catch: contents that are split wrongly if they come in several pieces.
 #[test]
-fn long_files_go_straight_into_an_image() {
+fn long_files_are_written_directly_into_an_image() {
     let scratch = Scratch::new("512m");
     let weald = |args: &[&str]| weald_in(&scratch, args);
-    // A long file, and one of several pieces.
+    // A long file, and a file of several pieces.
     let long = ["--fanout", "1x2", "--sizes", "constant:9M"];
     weald(&[&["forest", "--quiet"], &long[..], &["long"]].concat());
     weald(
@@ -581,10 +583,10 @@ fn long_files_go_straight_into_an_image() {
     weald(&["diff", "long.weald", "long"]);
 }
 
-/// Would catch: a page of steps that ends too early or too late, steps over a second that are not
-/// kept, a reader that wants memory for every time.
+/// Would catch: a page of time steps with a wrong length, lost nanoseconds, a reader that needs
+/// memory for every time.
 #[test]
-fn times_in_equal_steps_cost_next_to_nothing() {
+fn times_in_equal_steps_take_little_space() {
     let scratch = Scratch::new("512m");
     for (round, step) in ["1", "1500000000"].into_iter().enumerate() {
         let rule = format!("affine:9000:{step}");
@@ -608,10 +610,10 @@ fn times_in_equal_steps_cost_next_to_nothing() {
     }
 }
 
-/// Would catch: a link count that is known too late, a first name that is another one's, a content
-/// of a file in the leaf that comes later.
+/// Would catch: a link count that is known too late, a wrong first name, contents of a file in a
+/// later leaf.
 #[test]
-fn hard_links_go_straight_into_an_image() {
+fn hard_links_are_written_directly_into_an_image() {
     let scratch = Scratch::new("512m");
     let hex = ["--fanout", "3x7x50", "--names", "hex", "--dir-names", "hex"];
     let links = ["--hard-links", "0.3", "--hard-links-across", "0.3"];
@@ -659,10 +661,10 @@ fn hard_links_go_straight_into_an_image() {
     }
 }
 
-/// Would catch: a stream that is another forest, links that come before what they stand for, names
-/// that mtree reads in another way.
+/// Would catch: a stream with another forest, links before their targets, names that mtree parses
+/// differently.
 #[test]
-fn as_a_stream_it_is_the_same_forest() {
+fn a_stream_has_the_same_forest() {
     let scratch = Scratch::new("512m");
     let sh = |script: &str| {
         let output = bash(&scratch, script);
@@ -700,17 +702,17 @@ fn as_a_stream_it_is_the_same_forest() {
               streamed{round} | jq_tree) ]"
         )
         .replace("jq_tree", "grep -o '\"tree_digest\":\"[^\"]*\"'"));
-        let told = sh(&format!(
+        let reported = sh(&format!(
             "$WEALD forest {words} --stream listing - | tr '\\0' '\\n' | sed 's,/$,,; s,^,./,; \
              s,^\\./\\.$,.,' | sort"
         ));
         assert_eq!(
-            told,
+            reported,
             sh(&format!("cd tree{round} && find . | sort")),
             "{words}"
         );
-        // What bsdtar makes of the description, and of the tree itself; of hard links mtree does
-        // not speak.
+        // Compares the output of bsdtar for the description with that for the tree; mtree does not
+        // describe hard links.
         let listed = sh(&format!(
             "$WEALD forest {words} --stream mtree - | bsdtar -tvf - | awk '{{print $1, $3, $4, \
              $5, $9, $10, $11}}' | tr h - | sort"

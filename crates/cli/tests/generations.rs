@@ -1,4 +1,5 @@
-//! Appending, older generations, recovery and base images with the program itself, mounts included.
+//! Appending, older generations, recovery and base images with the program itself, including
+//! mounts.
 #![allow(missing_docs)]
 
 mod build_support;
@@ -22,7 +23,7 @@ fn done(output: &Output) -> String {
     text
 }
 
-/// Would catch: an option that does nothing, a mount of another generation than was asked for.
+/// Would catch: an option without effect, and a mount of another generation than requested.
 #[test]
 fn generations_are_listed_read_and_mounted() {
     let scratch = Scratch::new("256m");
@@ -87,9 +88,9 @@ fn generations_are_listed_read_and_mounted() {
     check(&scratch.at("image"));
 }
 
-/// Would catch: an image that a kill makes unreadable for good, or that loses an older generation.
+/// Would catch: an image that a kill makes unreadable for ever, or that loses an older generation.
 #[test]
-fn killed_at_any_moment_an_append_can_be_recovered_from() {
+fn a_killed_append_can_be_recovered() {
     let scratch = Scratch::new("512m");
     let source = scratch.dir("tree");
     let image = scratch.at("image");
@@ -117,7 +118,7 @@ fn killed_at_any_moment_an_append_can_be_recovered_from() {
         let _ = child.kill();
         match child.wait().unwrap().success() {
             false => killed_count += 1,
-            // The machine is less busy than it was.
+            // The machine is less loaded than at the first measurement.
             true => time = time.min(start.elapsed()),
         }
         let found = fs::read(&image).unwrap();
@@ -138,14 +139,15 @@ fn killed_at_any_moment_an_append_can_be_recovered_from() {
         check(&image);
     }
     assert!(killed_count >= 5, "only {killed_count} were killed in time");
-    // An image to which half of what would follow was written.
+    // An image with half of the next generation.
     fs::write(&image, &both[..(first.len() + both.len()) / 2]).unwrap();
     done(&weald(scratch.path(), &["recover", "image"]));
     assert!(fs::read(&image).unwrap() == first);
     eprintln!("{torn_count} of {killed_count} kills left a tail");
 }
 
-/// Would catch: an image whose base is not found through a mount, or that holds what its base does.
+/// Would catch: an image whose base is not found for a mount, or that stores data of its base
+/// again.
 #[test]
 fn images_on_images_are_built_and_mounted() {
     let scratch = Scratch::new("256m");

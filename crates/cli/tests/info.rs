@@ -1,4 +1,4 @@
-//! `weald info --reading`, against figures that follow from how the tree is laid out.
+//! `weald info --reading`, compared with figures that follow from the layout of the image.
 #![allow(missing_docs)]
 
 mod support;
@@ -7,8 +7,8 @@ use support::Bench;
 
 const BLOCK: u64 = 64 << 10;
 
-/// Four files of two and a bit blocks: `a` and `b` share the first, `c` has the second, and `d/a`
-/// is `a` again.
+/// Four files of a little more than two blocks in all: `a` and `b` share the first block, `c` is in
+/// the second, and `d/a` equals `a`.
 fn bench() -> Bench {
     let bench = Bench::new();
     let script = "mkdir -p tree/d tree/none
@@ -35,21 +35,22 @@ fn bench() -> Bench {
     bench
 }
 
-/// Would catch: blocks counted twice, holes that cost something, directories without files counted
-/// as free ones.
+/// Would catch: blocks that are counted twice, holes that have a cost, directories without files
+/// that count as cheap.
 #[test]
-fn what_reads_decode_is_counted() {
+fn decoded_bytes_per_read_are_counted() {
     let bench = bench();
     let info = bench
         .weald(["info", "--reading", "--json", "image"])
         .expect(0, "");
     let reading = &info.json()[0]["reading"];
     let number = |what: &str, key: &str| reading[what][key].as_u64().unwrap();
-    // What ends the sparse file lies in a third block, 4 bytes long.
+    // The end of the sparse file is in a third block, 4 bytes long.
     assert_eq!(number("file", "count"), 4);
     assert_eq!(number("file", "max"), BLOCK);
     assert_eq!(number("file", "mean"), (3 * BLOCK + 4) / 4);
-    // The root's files lie in two blocks, those of d in one and the last; none has no data.
+    // The files of the root are in two blocks, those of d in the first and the last; `none` has no
+    // data.
     assert_eq!(number("directory", "count"), 2);
     assert_eq!(number("directory", "max"), 2 * BLOCK);
     assert_eq!(number("directory", "median"), BLOCK + 4);
@@ -65,9 +66,9 @@ fn what_reads_decode_is_counted() {
     assert!(plain.json()[0].get("reading").is_none());
 }
 
-/// Would catch: what recipes make, and what they are made of, left out.
+/// Would catch: the output or the input of recipes that is not counted.
 #[test]
-fn recipes_cost_what_they_make_and_what_they_need() {
+fn recipes_count_their_output_and_input() {
     let bench = Bench::new();
     bench.sh("mkdir tree; seq 1 20000 | gzip -9 > tree/n.gz");
     let build = ["build", "-q", "--categorize", "deflate", "tree", "image"];
@@ -79,7 +80,7 @@ fn recipes_cost_what_they_make_and_what_they_need() {
     let plain: u64 = (1..=20000)
         .map(|n: u32| n.to_string().len() as u64 + 1)
         .sum();
-    // The block also holds the gzip header and trailer.
+    // The block also contains the gzip header and trailer.
     let most = info.json()[0]["reading"]["file"]["max"].as_u64().unwrap();
     assert!(
         (plain + made - 18..plain + made + 18).contains(&most),
@@ -87,9 +88,9 @@ fn recipes_cost_what_they_make_and_what_they_need() {
     );
 }
 
-/// Would catch: recipes of one kind counted as another's, or not at all.
+/// Would catch: recipes that are counted under another kind, or not at all.
 #[test]
-fn what_recipes_make_is_told_by_kind() {
+fn recipes_are_reported_by_kind() {
     let bench = Bench::new();
     let wav = "import math, random, struct, wave
 random.seed(1)
@@ -117,7 +118,7 @@ w.writeframes(b''.join(struct.pack('<h', tone(i)) for i in range(50000)))";
     assert_eq!(info.json()[0]["made"], serde_json::json!([]));
 }
 
-/// Would catch: a profile that does nothing, or that overrules what was asked for.
+/// Would catch: a profile without effect, or one that overrides explicit options.
 #[test]
 fn the_interactive_profile_has_small_blocks() {
     let bench = bench();
@@ -160,9 +161,9 @@ fn a_dictionary_of_contents_is_no_part_of_the_tree() {
     assert_eq!(info["tree_len"], len_of(&of_tree));
 }
 
-/// Would catch: stages that do not add up, that count twice, or that are not measured at all.
+/// Would catch: stages that do not add up, count twice, or are not measured.
 #[test]
-fn stages_lead_from_the_files_to_the_image() {
+fn stages_add_up_from_files_to_image() {
     let bench = Bench::new();
     bench.sh("mkdir -p tree/v1 tree/v2
         seq -f 'line %06.0f of many' 1 30000 > lines
@@ -183,7 +184,7 @@ fn stages_lead_from_the_files_to_the_image() {
     let named = bench.sh("find tree -type f -printf '%s\\n' | paste -sd+ | bc");
     assert_eq!(number("named_len").to_string(), named.trim());
     let file_len = |path: &str| std::fs::metadata(bench.at(path)).unwrap().len();
-    // The link and the copy, and the other version, where they are again but for the copy.
+    // The link and the copy, and the files that the other version has unchanged, except the copy.
     let (lines, program) = (file_len("lines"), file_len("tree/v1/program"));
     let sparse = file_len("tree/v1/sparse");
     assert_eq!(number("shared_len"), 4 * lines + program + sparse);
@@ -238,7 +239,7 @@ fn stages_lead_from_the_files_to_the_image() {
     );
     assert_eq!(left("image"), file_len("image").to_string());
 
-    // What a generation no longer refers to is no part of its stages.
+    // Data that only older generations refer to is not part of the stages.
     bench.sh("rm -r tree/v2 tree/v3; echo new > tree/v1/new");
     bench
         .weald([

@@ -1,13 +1,13 @@
-//! The memory of a build: what happens where the options need more than their usual budget.
+//! Memory of a build whose options need more than the usual limit.
 #![allow(missing_docs)]
 
 mod support;
 
 use support::Bench;
 
-/// Would catch: plain commands that end with a limit that nobody asked for.
+/// Would catch: plain commands that fail because of the default limit.
 #[test]
-fn the_limit_of_memory_rises_to_what_the_options_need() {
+fn the_memory_limit_rises_as_the_options_require() {
     let bench = Bench::with_image();
     bench.sh("tar cf source.tar source");
     for words in [
@@ -21,20 +21,20 @@ fn the_limit_of_memory_rises_to_what_the_options_need() {
              packed \
              > /dev/null || true; rm packed; cat raised"
         );
-        let told = bench.sh(&script);
-        assert!(told.lines().count() <= 1, "{words}: {told}");
-        for line in told.lines() {
+        let reported = bench.sh(&script);
+        assert!(reported.lines().count() <= 1, "{words}: {reported}");
+        for line in reported.lines() {
             let is_told = line.starts_with("weald: memory: these options need ")
                 && line.ends_with("; -m sets a limit");
             assert!(is_told, "{words}: {line}");
         }
     }
-    // On two processors or fewer the first of them needs more than the usual 1,280 MiB.
-    let told = bench.sh("\"$WEALD\" build -q -l 9 --block-size 64M - packed < source.tar 2>&1");
-    assert!(told.contains("these options need"), "{told}");
+    // On two processors or fewer, the first of them needs more than the usual 1,280 MiB.
+    let reported = bench.sh("\"$WEALD\" build -q -l 9 --block-size 64M - packed < source.tar 2>&1");
+    assert!(reported.contains("these options need"), "{reported}");
 }
 
-/// Would catch: a message that leaves the user to guess which option to change, and to what.
+/// Would catch: a message that does not name the option to change and a sufficient value.
 #[test]
 fn a_limit_that_is_too_low_says_what_would_fit() {
     let bench = Bench::with_image();

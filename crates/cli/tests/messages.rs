@@ -1,5 +1,5 @@
-//! Every kind of error that the command line prints, in one file that a reviewer reads at once:
-//! `messages.golden`. `WEALD_BLESS=1 cargo test -p weald-cli --test messages` writes it anew.
+//! Every kind of error that the command line prints, in one file for reviewers: `messages.golden`.
+//! `WEALD_BLESS=1 cargo test -p weald-cli --test messages` rewrites it.
 #![allow(missing_docs)]
 
 mod support;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use support::{Bench, Output, run, weald_path};
 
-/// What the lines below need.
+/// Creates the files that the command lines need.
 const PREPARE: &str = r#"
     mkdir -p src/dir mnt out/dir files run
     echo unique-content > src/file; echo other > src/dir/other; ln -s loop src/loop
@@ -76,7 +76,7 @@ END
     printf 'function filter(entry) return entry.path ~= "file" or 1 end' > type.lua
     printf '? x\n' > bad.rules; printf 'fanout = "x"\n' > bad.toml"#;
 
-/// Sections and their command lines.
+/// Sections with their command lines.
 const LINES: &[(&str, &[&str])] = &[
     (
         "Command lines",
@@ -416,7 +416,7 @@ fn bench() -> Bench {
     symlink(weald_path(), bench.at("bin/mount.weald")).expect("link");
     let prepared = shell(&bench, PREPARE);
     assert_eq!(prepared.code, Some(0), "{}", prepared.stderr);
-    // Images of the future: version, and a feature that readers must know.
+    // Images of future versions: a newer version number, and an unknown required feature.
     let image = fs::read(bench.at("image")).expect("read");
     for (name, at) in [("newer-version", 8), ("newer-features", 39)] {
         let mut image = image.clone();
@@ -437,7 +437,7 @@ fn bench() -> Bench {
 fn shell(bench: &Bench, line: &str) -> Output {
     let path = std::env::var("PATH").unwrap_or_default();
     let dir = bench.0.path();
-    // A server that should not have started must not keep the test from its end.
+    // A server that starts by mistake must not block the test.
     let mut command = Command::new("timeout");
     command
         .args(["60", "bash", "-c", line])
@@ -449,7 +449,7 @@ fn shell(bench: &Bench, line: &str) -> Output {
     run(&mut command)
 }
 
-/// Digests change with every change of what images hold: their digits become stars.
+/// Replaces the digits of digests by stars, because digests change with the format of images.
 fn without_digests(text: &str) -> String {
     let words = text.split_inclusive(|c: char| !c.is_ascii_hexdigit());
     let words = words.map(|word| {
@@ -472,8 +472,8 @@ fn without_cache_size(text: &str) -> String {
     format!("{before}a cache of * MiB{after}")
 }
 
-/// Runs a line in a state that no line before it has changed, and tells status and messages.
-fn told(bench: &Bench, line: &str) -> String {
+/// Runs a line in a fresh copy of the directory; returns its status and messages.
+fn run_line(bench: &Bench, line: &str) -> String {
     let output = shell(bench, line);
     let dir = bench.0.path().display().to_string();
     let said = without_digests(&output.stderr.replace(&dir, "DIR"));
@@ -496,7 +496,7 @@ fn told(bench: &Bench, line: &str) -> String {
     format!("$ {line}   -> {code}\n{listed}{said}")
 }
 
-/// Would catch: a message that has changed, which then is read by a person and taken over.
+/// Would catch: a changed message. A reviewer then reads it and accepts it.
 #[test]
 fn every_message_is_in_the_golden_file() {
     let bench = bench();
@@ -508,7 +508,7 @@ fn every_message_is_in_the_golden_file() {
             assert_eq!(shell(&bench, "weald mount image mnt").code, Some(0));
         }
         for line in *lines {
-            text.push_str(&told(&bench, line));
+            text.push_str(&run_line(&bench, line));
         }
         if is_mounted {
             assert_eq!(shell(&bench, "weald umount mnt").code, Some(0));

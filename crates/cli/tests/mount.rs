@@ -1,5 +1,4 @@
-//! `weald mount`, `weald umount` and `mount.weald` as a user meets them. Runs as root, needs
-//! `/dev/fuse`.
+//! `weald mount`, `weald umount` and `mount.weald` as users call them. Needs root and `/dev/fuse`.
 #![allow(missing_docs)]
 
 use std::fs::{self, File};
@@ -28,7 +27,7 @@ impl Bench {
         fs::create_dir_all(at("source/dir")).expect("mkdir");
         fs::create_dir(at("mnt")).expect("mkdir");
         fs::write(at("source/hello"), "Hello, Weald\n").expect("write");
-        // Random bytes are stored raw, so that the test that damages them knows them again.
+        // Random bytes are stored raw, so that the test can find and damage them in the image.
         let noise: Vec<u8> = (0u32..50_000)
             .flat_map(|i| blake3::hash(&i.to_le_bytes()).as_bytes()[..4].to_vec())
             .collect();
@@ -76,8 +75,8 @@ impl Bench {
 
     /// Process ids of the servers of this bench.
     fn servers(&self) -> Vec<u64> {
-        let told = self.weald(&["mounts", "--json"]);
-        let lines = String::from_utf8(told.stdout).expect("UTF-8");
+        let reported = self.weald(&["mounts", "--json"]);
+        let lines = String::from_utf8(reported.stdout).expect("UTF-8");
         let objects = lines
             .lines()
             .map(|line| serde_json::from_str(line).expect("JSON"));
@@ -93,7 +92,7 @@ impl Bench {
         servers[0]
     }
 
-    /// Whether any server of this bench answers, whatever mount namespace it is in.
+    /// Whether a server of this bench answers, in any mount namespace.
     fn is_served(&self) -> bool {
         let dirs = [self.at("run"), self.at("nobody")];
         let entries = dirs
@@ -104,7 +103,7 @@ impl Bench {
         sockets.any(|socket| UnixStream::connect(socket).is_ok())
     }
 
-    /// Starts a server in the foreground and waits for its mount.
+    /// Starts a server in the foreground and waits until its mount is live.
     fn foreground(&self) -> Child {
         let mut command = Command::new(weald_bin());
         command
@@ -144,7 +143,7 @@ fn a_mount_is_live_at_once_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_server_has_let_go_of_terminal_session_and_directory() {
+fn the_server_releases_terminal_session_and_directory() {
     let bench = Bench::new();
     bench.mount("");
     let pid = bench.server();
@@ -186,7 +185,7 @@ fn signals_unmount_and_end_with_success() {
 }
 
 #[test]
-fn a_signal_lets_users_finish_and_a_second_one_does_not() {
+fn a_second_signal_ends_a_server_with_users() {
     let bench = Bench::new();
     let mut child = bench.foreground();
     let file = File::open(bench.at("mnt/hello")).expect("open");
@@ -195,7 +194,7 @@ fn a_signal_lets_users_finish_and_a_second_one_does_not() {
     let mut word = [0; 5];
     file.read_exact_at(&mut word, 0).expect("still served");
     assert_eq!(child.try_wait().expect("wait"), None);
-    // Within a second it is the same request; a user who insists sends it again.
+    // A signal within a second counts as the same request; an impatient user repeats it.
     let mut status = None;
     eventually("the end of the server", || {
         succeeded(&bench.sh(&format!("kill -TERM {}", child.id())));
@@ -203,14 +202,14 @@ fn a_signal_lets_users_finish_and_a_second_one_does_not() {
         status.is_some()
     });
     assert_eq!(status.expect("ended").code(), Some(2));
-    let mut told = String::new();
+    let mut reported = String::new();
     child
         .stderr
         .take()
         .expect("stderr")
-        .read_to_string(&mut told)
+        .read_to_string(&mut reported)
         .expect("UTF-8");
-    assert!(told.contains("in use"), "{told}");
+    assert!(reported.contains("in use"), "{reported}");
 }
 
 #[test]
@@ -219,18 +218,18 @@ fn a_foreground_mount_ends_with_umount() {
     let mut child = bench.foreground();
     succeeded(&bench.weald(&["umount", "mnt"]));
     assert_eq!(child.wait().expect("end").code(), Some(0));
-    let mut told = String::new();
+    let mut reported = String::new();
     child
         .stderr
         .take()
         .expect("stderr")
-        .read_to_string(&mut told)
+        .read_to_string(&mut reported)
         .expect("UTF-8");
-    assert_eq!(told, "");
+    assert_eq!(reported, "");
 }
 
 #[test]
-fn what_cannot_be_mounted_is_refused_with_a_reason() {
+fn impossible_mounts_are_refused_with_a_reason() {
     let bench = Bench::new();
     fs::write(bench.at("text"), "x".repeat(5000)).expect("write");
     fs::write(
@@ -303,10 +302,10 @@ fn the_right_digest_is_accepted_and_options_take_effect() {
     assert_eq!(text(&bench.sh(read_ahead)), "384\n");
 }
 
-/// Would catch: much decoded for nobody around every page of a program, or many small requests for
-/// what is only copied.
+/// Would catch: a long readahead for compressed images, which decodes data around every page of a
+/// program in vain, or a short one for uncompressed images.
 #[test]
-fn the_kernel_reads_ahead_further_where_nothing_is_decoded() {
+fn kernel_readahead_is_longer_for_uncompressed_images() {
     let bench = Bench::new();
     succeeded(
         &bench
@@ -314,9 +313,9 @@ fn the_kernel_reads_ahead_further_where_nothing_is_decoded() {
     );
     let read_ahead = |image: &str| {
         succeeded(&bench.weald(&["mount", image, "mnt"]));
-        let told = bench.sh("cat /sys/class/bdi/$(mountpoint -d mnt)/read_ahead_kb");
+        let reported = bench.sh("cat /sys/class/bdi/$(mountpoint -d mnt)/read_ahead_kb");
         succeeded(&bench.weald(&["umount", "mnt"]));
-        text(&told)
+        text(&reported)
     };
     assert_eq!(read_ahead("image"), "4096\n");
     assert_eq!(read_ahead("text.weald"), "256\n");
@@ -330,7 +329,7 @@ fn an_image_can_lie_inside_a_file() {
     assert!(bench.is_mounted());
 }
 
-// Would catch an offset that the mount is told to find and does not.
+// Would catch an `offset=auto` that finds no image.
 #[test]
 fn an_image_behind_a_script_mounts_itself() {
     let bench = Bench::new();
@@ -406,7 +405,7 @@ fn damage_is_eio_and_one_line_in_the_log() {
     assert!(log.contains("digest") && log.contains("byte"), "{log}");
 }
 
-/// Runs a script in a mount name space where `mount -t weald` finds its helper.
+/// Runs a script in a mount namespace where `mount -t weald` finds its helper.
 fn with_helper(bench: &Bench, script: &str) -> Output {
     bench.sh(&format!(
         r#"mkdir -p sbin work; ln -sf "$WEALD" sbin/mount.weald
@@ -417,7 +416,7 @@ fn with_helper(bench: &Bench, script: &str) -> Output {
 }
 
 #[test]
-fn mount_and_fstab_know_the_type() {
+fn mount_and_fstab_support_the_type() {
     let bench = Bench::new();
     let output = with_helper(
         &bench,
@@ -435,9 +434,9 @@ fn mount_and_fstab_know_the_type() {
 }
 
 #[test]
-fn others_than_root_mount_with_fusermount3() {
+fn ordinary_users_mount_with_fusermount3() {
     let bench = Bench::new();
-    // A device that all may open, as udev makes it, in a name space of its own.
+    // Makes the device accessible to all users, as udev does, in a separate namespace.
     let output = bench.sh(
         r#"chown nobody mnt; chmod 644 image; exec unshare -m bash -euc '
         mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
@@ -450,17 +449,21 @@ fn others_than_root_mount_with_fusermount3() {
         user ./program umount mnt
         user ./program umount mnt || echo $?'"#,
     );
-    let told = text(&output);
+    let reported = text(&output);
     assert!(
-        told.starts_with("Hello, Weald\nro\nnosuid\nnodev\n"),
-        "{told}"
+        reported.starts_with("Hello, Weald\nro\nnosuid\nnodev\n"),
+        "{reported}"
     );
-    assert!(told.ends_with("mnt: no image is mounted there\n"), "{told}");
-    assert!(told.contains("\n2\n"), "{told}");
+    assert!(
+        reported.ends_with("mnt: no image is mounted there\n"),
+        "{reported}"
+    );
+    assert!(reported.contains("\n2\n"), "{reported}");
     eventually("the end of the server", || !bench.is_served());
 }
 
-/// Catches: `fusermount3` led by a path that has changed since the client opened the mount point.
+/// Would catch: `fusermount3` that follows a path which has changed since the client opened the
+/// mount point.
 #[test]
 fn fusermount3_mounts_on_the_directory_that_the_client_opened() {
     let bench = Bench::new();

@@ -1,6 +1,6 @@
-//! What a mount does when its image, or the disk below it, goes bad under it, and when its server
-//! is killed: an error for what is damaged, the right bytes for the rest, wrong bytes never. Runs
-//! as root, needs `/dev/fuse` and loop devices.
+//! Mounts whose image or disk fails, and mounts whose server is killed. Reads of damaged data must
+//! give an error, other reads the right bytes, and no read wrong bytes. Needs root, `/dev/fuse` and
+//! loop devices.
 #![allow(missing_docs)]
 
 use rustix::fs::Advice;
@@ -13,19 +13,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weald_testkit::Rng;
 use weald_testkit::mounts::{Ground, Server, eventually, finish};
 
-/// Files of the tree, each this long, of random bytes, which are stored raw: where they lie in the
-/// image can be found.
+/// Number of files in the tree. All have the same length and random bytes, which are stored raw, so
+/// that the test can find them in the image.
 const FILE_COUNT: usize = 16;
 const FILE_LEN: usize = 256 << 10;
 
-/// Bytes of a block; a file has blocks of its own, and its first and last lie half in a neighbour.
+/// Block size. A file has blocks of its own; its first and last blocks are shared with a neighbour.
 const BLOCK_SIZE: &str = "64K";
 
 const EIO: i32 = 5;
 const ENOTCONN: i32 = 107;
 const ECONNABORTED: i32 = 103;
 
-/// A tree of random files, its image, a place to mount it on.
+/// A tree of random files, its image, and a mount point.
 struct Case {
     ground: Ground,
     files: Vec<Vec<u8>>,
@@ -64,7 +64,7 @@ impl Case {
         self.ground.serve(&self.image, &self.dir, &[])
     }
 
-    /// Where in the image the byte `at` of a file lies.
+    /// Offset in the image of the byte `at` of a file.
     fn place(&self, index: usize, at: usize) -> u64 {
         let image = fs::read(&self.image).expect("read");
         let wanted = &self.files[index][at..at + 32];
@@ -82,8 +82,7 @@ impl Case {
         file.write_all_at(bytes, at).expect("write");
     }
 
-    /// What reading a file says, the kernel's own copy dropped before. An error that is not EIO, or
-    /// wrong bytes, end the test.
+    /// Reads a file without the page cache. Wrong bytes, or an error other than EIO, fail the test.
     #[track_caller]
     fn is_whole(&self, index: usize) -> bool {
         match read_afresh(&self.path(index)) {
@@ -109,7 +108,7 @@ impl Case {
             .collect()
     }
 
-    /// All names, sizes and kinds.
+    /// Checks all names, sizes and kinds.
     #[track_caller]
     fn listing_goes_on(&self) {
         let entries = fs::read_dir(&self.dir).expect("directory");
@@ -153,14 +152,14 @@ fn all() -> Vec<usize> {
     (0..FILE_COUNT).collect()
 }
 
-// Would catch a block that is served without its digest, a neighbour that suffers, a log that
-// fills, and an error that is remembered.
+// Would catch a block that is served without a check of its digest, damage that affects other
+// blocks, a log that grows without limit, and an error that is cached.
 #[test]
-fn an_image_overwritten_under_a_mount_spoils_only_what_it_held() {
+fn an_overwritten_image_fails_only_in_the_damaged_blocks() {
     let case = Case::new();
     let server = case.serve();
     assert!(case.is_whole(0));
-    // The middle block is this file's alone; one bit of it is as bad as all of them.
+    // Only this file uses the middle block; one wrong bit in it makes the whole block invalid.
     let damage: [(usize, &[u8]); 2] = [(5, &[0; 1000]), (9, &[])];
     for (index, bytes) in damage {
         let at = case.place(index, FILE_LEN / 2);
@@ -177,7 +176,7 @@ fn an_image_overwritten_under_a_mount_spoils_only_what_it_held() {
         assert_eq!(case.whole(), rest);
         case.listing_goes_on();
     }
-    // What lies beside the damage in the same file can be read.
+    // The undamaged parts of the same file are readable.
     let mut front = vec![0; 4096];
     let file = File::open(case.path(5)).expect("open");
     file.read_exact_at(&mut front, 0).expect("not damaged here");
@@ -198,10 +197,10 @@ fn an_image_overwritten_under_a_mount_spoils_only_what_it_held() {
     );
 }
 
-// Would catch a mapping of the image (SIGBUS), a short read taken for data, and a server that ends
-// with its image.
+// Would catch a mapping of the image (SIGBUS), a short read that counts as data, and a server that
+// ends with its image.
 #[test]
-fn an_image_cut_off_under_a_mount_gives_errors_and_comes_back() {
+fn a_truncated_image_gives_errors_until_it_is_restored() {
     let case = Case::new();
     let server = case.serve();
     case.listing_goes_on();
@@ -236,7 +235,7 @@ fn an_image_cut_off_under_a_mount_gives_errors_and_comes_back() {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-// Would catch an image that is opened again by its name.
+// Would catch an image that is opened again by its path.
 #[test]
 fn an_image_replaced_or_deleted_stays_mounted() {
     let case = Case::new();
@@ -245,7 +244,7 @@ fn an_image_replaced_or_deleted_stays_mounted() {
     case.ground.mount(&case.image, &case.dir, &[]);
     fs::rename(case.ground.image("other"), &case.image).expect("rename");
     assert_eq!(case.whole(), all());
-    // By its name the new one is mounted, beside the old.
+    // The path now leads to the new image, which can be mounted beside the old one.
     let beside = case.ground.dir("beside");
     case.ground.mount(&case.image, &beside, &[]);
     assert!(fs::read(beside.join(name(3))).expect("read") == other[3]);
@@ -261,7 +260,7 @@ fn an_image_replaced_or_deleted_stays_mounted() {
     }
 }
 
-/// Readers that go round until they are told to stop, or meet an error; dropped, they have stopped.
+/// Readers that run until they are stopped or get an error; drop stops them.
 struct Readers<'a> {
     stop: &'a AtomicBool,
 }
@@ -272,8 +271,8 @@ impl Drop for Readers<'_> {
     }
 }
 
-/// Reads random pieces of the mount until there is an error or `stop` says so; counts them. Wrong
-/// bytes end the test.
+/// Reads random pieces of the mount until an error occurs or `stop` is set; counts the reads. Wrong
+/// bytes fail the test.
 fn read_pieces(case: &Case, seed: u64, stop: &AtomicBool, count: &AtomicU64) -> Option<i32> {
     let mut rng = Rng::new(seed);
     while !stop.load(Ordering::Relaxed) {
@@ -300,10 +299,10 @@ fn read_pieces(case: &Case, seed: u64, stop: &AtomicBool, count: &AtomicU64) -> 
     None
 }
 
-// Would catch wrong bytes on the way down, readers that wait for ever, and a mount that nobody can
-// clear.
+// Would catch wrong bytes while the server ends, readers that block for ever, and a mount that
+// cannot be removed.
 #[test]
-fn a_server_killed_in_the_middle_of_reads_leaves_errors_and_a_mount_to_clear() {
+fn a_killed_server_gives_errors_and_leaves_a_removable_mount() {
     let case = Case::new();
     for round in 0..3 {
         let mut server = case.serve();
@@ -339,9 +338,9 @@ fn a_server_killed_in_the_middle_of_reads_leaves_errors_and_a_mount_to_clear() {
     case.umount(server);
 }
 
-// Would catch an unmount that takes the tree away from who reads it.
+// Would catch an unmount that removes the tree while a process reads it.
 #[test]
-fn a_mount_in_use_stays_until_it_is_not() {
+fn a_busy_mount_stays_until_its_last_user_leaves() {
     let case = Case::new();
     let server = case.serve();
     let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -372,7 +371,7 @@ fn a_mount_in_use_stays_until_it_is_not() {
     case.umount(server);
 }
 
-/// A command of the system, as root.
+/// Runs a command of the system as root.
 fn system(words: &[&str], paths: &[&Path]) -> Result<String, String> {
     let said = finish(Command::new(words[0]).args(&words[1..]).args(paths));
     match said.code {
@@ -381,7 +380,7 @@ fn system(words: &[&str], paths: &[&Path]) -> Result<String, String> {
     }
 }
 
-/// A new ext4 of 64 MiB in a file, mounted; the file and the directory.
+/// Mounts a new ext4 of 64 MiB in a file; returns the file and the mount point.
 fn small_disk(ground: &Ground) -> (PathBuf, PathBuf) {
     let (disk, dir) = (ground.at("disk"), ground.dir("host"));
     File::create(&disk)
@@ -392,16 +391,16 @@ fn small_disk(ground: &Ground) -> (PathBuf, PathBuf) {
     (disk, dir)
 }
 
-// Would catch errors of the disk that come out as data, and a mount that does not outlive them.
+// Would catch disk errors that are returned as data, and a mount that does not survive them.
 #[test]
-fn a_disk_that_loses_its_end_gives_errors_for_what_lay_there() {
+fn a_shortened_disk_gives_errors_for_its_lost_end() {
     let mut case = Case::new();
     let (disk, host) = small_disk(&case.ground);
     let image = host.join("image.weald");
     fs::copy(&case.image, &image).expect("copy");
     case.image = image;
-    // Mounted anew, so that nothing of the image is in memory. A child that another test has just
-    // forked may hold a descriptor until it becomes another program.
+    // Unmount and mount again, so that no part of the image is cached. A child that another test
+    // has just forked may hold a descriptor until its exec.
     eventually("the unmount", || system(&["umount"], &[&host]).is_ok());
     system(&["mount", "-o", "loop"], &[&disk, &host]).expect("mount");
     let server = case.serve();
@@ -420,8 +419,7 @@ fn a_disk_that_loses_its_end_gives_errors_for_what_lay_there() {
     assert!(log.contains("weald") && !log.contains("panicked"), "{log}");
 }
 
-/// Remounts. A child that another test has just forked may hold a file that was written, until it
-/// becomes another program.
+/// Remounts. A child that another test has just forked may hold a written file open until its exec.
 fn remount(options: &str, dir: &Path) {
     eventually(options, || {
         system(&["mount", "-o", options], &[dir]).is_ok()
@@ -440,7 +438,7 @@ fn a_file_system_remounted_under_an_image_changes_nothing() {
         remount(options, &host);
         assert_eq!(case.whole(), all(), "{options}");
     }
-    // Frozen, as for a snapshot, it can still be read.
+    // A frozen file system, as during a snapshot, is still readable.
     remount("remount,rw", &host);
     system(&["fsfreeze", "-f"], &[&host]).expect("freeze");
     let whole = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.whole()));
@@ -449,7 +447,7 @@ fn a_file_system_remounted_under_an_image_changes_nothing() {
     case.umount(server);
 }
 
-/// A loop device, given back when dropped.
+/// A loop device that is freed on drop.
 struct Loop(PathBuf);
 
 impl Loop {
@@ -465,17 +463,17 @@ impl Drop for Loop {
     }
 }
 
-// Would catch an image that must be a file, and a device whose errors come out as data.
+// Would catch an image that must be a regular file, and device errors that are returned as data.
 #[test]
-fn an_image_on_a_device_that_fails_gives_errors_for_what_lay_there() {
+fn a_failing_device_gives_errors_for_its_bad_sectors() {
     let case = Case::new();
-    // Devices end at whole sectors; an image ends at any byte, and may begin behind something else.
+    // Devices end at a whole sector; an image ends at any byte, and may begin after other data.
     let image = fs::read(&case.image).expect("read");
     let front = 4096 + (512 - image.len() % 512) % 512;
     let backing = case.ground.at("backing");
     fs::write(&backing, [vec![0; front], image].concat()).expect("write");
     let device = Loop::over(&backing);
-    // Without a cache of its own the server asks the device each time.
+    // Without its own cache the server reads from the device each time.
     let server = case
         .ground
         .serve(&device.0, &case.dir, &["-o", "offset=auto,cachesize=0"]);
@@ -500,7 +498,7 @@ fn an_image_on_a_device_that_fails_gives_errors_for_what_lay_there() {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// Has the kernel forget what it holds of a device.
+/// Drops the kernel's cached pages of a device.
 fn drop_pages(device: &Path) {
     let file = File::open(device).expect("device");
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).expect("fadvise");

@@ -1,5 +1,5 @@
-//! A hundred images under one server: everything that is in them is read by several readers at
-//! once, and nothing is left of them afterwards. Runs as root, needs `/dev/fuse`.
+//! A hundred images in one server: several readers read all files at the same time, and the server
+//! must release everything afterwards. Needs root and `/dev/fuse`.
 #![allow(missing_docs)]
 
 use rustix::fs::Advice;
@@ -17,28 +17,28 @@ use weald_testkit::mounts::{Ground, Server, eventually};
 const IMAGE_COUNT: usize = 100;
 const READER_COUNT: usize = 8;
 
-/// Files of an image; the one with index `i` has up to `FILE_LEN` × (`i` + 1) bytes.
+/// Files per image; the file with index `i` has up to `FILE_LEN` × (`i` + 1) bytes.
 const FILE_COUNT: usize = 4;
 const FILE_LEN: u64 = 80_000;
 
-/// The cache of the server, less than what the images hold in all.
+/// Cache of the server in bytes, smaller than the contents of all images.
 const CACHE_LEN: u64 = 16 << 20;
 
-/// What a server may hold beside its cache: code, stacks, buffers of requests, metadata of a
+/// Memory of a server besides its cache, in bytes: code, stacks, request buffers, metadata of a
 /// hundred images.
 const MORE_LEN_MAX: u64 = 512 << 20;
 
-/// Descriptors that the server may have more afterwards: connections of those who ask.
+/// Descriptors that the server may have in addition afterwards: connections of clients.
 const DESCRIPTORS_MORE: u64 = 8;
 
-/// An image, where it is mounted, and the digests of its files.
+/// An image, its mount point, and the digests of its files.
 struct Mounted {
     image: PathBuf,
     dir: PathBuf,
     digests: Vec<blake3::Hash>,
 }
 
-/// Makes image `index`: no two hold the same bytes, and half of each compresses.
+/// Makes image `index`. No two images share data, and half of the data compresses.
 fn make(ground: &Ground, index: usize) -> Mounted {
     let (source, mut rng) = (ground.dir("source"), Rng::new(index as u64));
     let digests = (0..FILE_COUNT).map(|file| {
@@ -60,7 +60,7 @@ fn make(ground: &Ground, index: usize) -> Mounted {
     }
 }
 
-/// A server for all mounts of the ground, with a soft limit of descriptors as shells set it.
+/// Starts a server for all mounts of the ground, with the soft descriptor limit that shells set.
 fn serve(ground: &Ground) -> Server {
     let script = r#"ulimit -S -n 1024; exec "$0" serve --cache "$1""#;
     let mut command = Command::new("bash");
@@ -78,7 +78,7 @@ fn serve(ground: &Ground) -> Server {
     server
 }
 
-/// What `weald mounts --json` says of servers or of mounts.
+/// Objects of type `kind` from `weald mounts --json`.
 fn reports(ground: &Ground, kind: &str) -> Vec<Value> {
     let said = ground.weald(["mounts", "--json"]).expect(0).text();
     let lines = said
@@ -87,7 +87,7 @@ fn reports(ground: &Ground, kind: &str) -> Vec<Value> {
     lines.filter(|line| line["type"] == kind).collect()
 }
 
-/// A number that the one server says of itself.
+/// A figure from the report of the server.
 #[track_caller]
 fn number(ground: &Ground, key: &str) -> u64 {
     let servers = reports(ground, "server");
@@ -95,7 +95,7 @@ fn number(ground: &Ground, key: &str) -> u64 {
     servers[0][key].as_u64().expect(key)
 }
 
-/// Reads everything once, by several readers, the kernel's own copy dropped before.
+/// Reads everything once with several readers, without the page cache.
 fn read_all(all: &[Mounted]) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -119,10 +119,10 @@ fn read_all(all: &[Mounted]) {
     });
 }
 
-// Would catch images that mix in the shared cache, a budget that counts each image apart, and
-// whatever a mount leaves in its server.
+// Would catch data of one image under another, a cache limit per image, and resources that a mount
+// leaves in its server.
 #[test]
-fn a_hundred_images_share_a_server_and_leave_nothing_in_it() {
+fn a_server_of_a_hundred_images_releases_all_resources() {
     let ground = Ground::new();
     let all: Vec<Mounted> = (0..IMAGE_COUNT).map(|index| make(&ground, index)).collect();
     let mut server = serve(&ground);
@@ -142,7 +142,7 @@ fn a_hundred_images_share_a_server_and_leave_nothing_in_it() {
             ground.umount(&mounted.dir);
         }
         assert_eq!(number(&ground, "mount_count"), 1, "round {round}");
-        // A thread that has served may need a moment to let go.
+        // A worker thread may need a moment to release its descriptors.
         eventually("the end of descriptors", || {
             number(&ground, "descriptor_count") <= descriptors + DESCRIPTORS_MORE
         });

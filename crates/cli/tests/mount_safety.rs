@@ -1,5 +1,5 @@
-//! What an image and other users of the machine gain by a mount of root's: nothing that root has
-//! not asked for. Runs as root, needs `/dev/fuse`; the other users are numbers.
+//! Security of mounts by root: neither an image nor another user gets rights that root has not
+//! granted. Needs root and `/dev/fuse`; the other users need no accounts.
 #![allow(missing_docs)]
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use weald_testkit::mounts::{Ground, finish};
 
-/// A user without any rights of her own.
+/// An unprivileged user.
 const USER: u32 = 12_345;
 
-/// A ground with an image that holds a set-uid program of root's and a device.
+/// A ground with an image that contains a set-uid program of root and a device.
 fn ground_with_image() -> Ground {
     let ground = Ground::new();
     let source = ground.dir("source");
@@ -35,7 +35,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("chmod");
 }
 
-/// The options of the mount on `dir`, as the kernel's list of mounts has them.
+/// Mount options of `dir` in `/proc/self/mountinfo`.
 fn flags(dir: &Path) -> Vec<String> {
     let list = fs::read_to_string("/proc/self/mountinfo").expect("list of mounts");
     let dir = dir.to_str().expect("UTF-8");
@@ -44,7 +44,7 @@ fn flags(dir: &Path) -> Vec<String> {
     line[5].split(',').map(str::to_owned).collect()
 }
 
-/// Who the set-uid program on the mount says that it is when `USER` runs it.
+/// Effective user of the set-uid program on the mount when `USER` runs it.
 fn effective_user(dir: &Path) -> String {
     let mut id = Command::new(dir.join("id"));
     let said = finish(id.arg("-u").uid(USER).gid(USER)).expect(0);
@@ -59,7 +59,7 @@ fn can_open_device(dir: &Path) -> bool {
     opened.is_ok()
 }
 
-/// Looks at the mount on `dir`: `suid` and `dev` must be in force exactly where `options` say so.
+/// Checks the mount on `dir`: `suid` and `dev` must be in force exactly if `options` contain them.
 #[track_caller]
 fn hold(what: &str, dir: &Path, options: &str) {
     let flags = flags(dir);
@@ -76,8 +76,8 @@ fn hold(what: &str, dir: &Path, options: &str) {
     assert_eq!(can_open_device(dir), dev, "{what} -o '{options}'");
 }
 
-/// Would catch: a way to mount by which an image of somebody else brings set-uid programs or device
-/// nodes that work, without root having asked for them.
+/// Would catch: a way to mount in which set-uid programs or device nodes of a foreign image work
+/// although root has not requested it.
 #[test]
 fn set_uid_programs_and_devices_work_only_where_root_asks() {
     let ground = ground_with_image();
@@ -119,14 +119,14 @@ fn set_uid_programs_and_devices_work_only_where_root_asks() {
     drop(server);
 }
 
-/// Owner and group of the files below, a user in no class, and what their ACLs name.
+/// Owner and group of the files below, a user of no class, and the ids named in ACLs.
 const OWNER: u32 = 2_000;
 const GROUP: u32 = 2_001;
 const NAMED: u32 = 2_002;
 const NAMED_GROUP: u32 = 2_003;
 const NOBODY: u32 = 2_009;
 
-/// A user and a group for every class of an ACL, some in two of them.
+/// A user and a group for every class of an ACL; some belong to two classes.
 const READERS: [(u32, u32); 6] = [
     (OWNER, NOBODY),
     (NOBODY, GROUP),
@@ -136,7 +136,7 @@ const READERS: [(u32, u32); 6] = [
     (NOBODY, NOBODY),
 ];
 
-/// Modes, and what setfacl(1) adds to them.
+/// Modes, each with the arguments of setfacl(1).
 const ACLS: [(u32, &str); 9] = [
     (0o640, "g::-,u:2002:r"),
     (0o644, "u:2002:-"),
@@ -149,7 +149,7 @@ const ACLS: [(u32, &str); 9] = [
     (0o604, "g:2001:r,g::-"),
 ];
 
-/// Files called by their numbers in `ACLS`, and the directory that holds them.
+/// Creates files named by their indices in `ACLS`, and their directory.
 fn make_acls(source: &Path) {
     for (number, (mode, acl)) in ACLS.iter().enumerate() {
         let path = source.join(number.to_string());
@@ -160,7 +160,7 @@ fn make_acls(source: &Path) {
     }
 }
 
-/// Which of the files in `dir` each reader may read: (reader, number of the file).
+/// The files in `dir` that each reader can read: (reader, index of the file).
 fn readable(dir: &Path) -> BTreeSet<(usize, usize)> {
     let mut found = BTreeSet::new();
     for (reader, (uid, gid)) in READERS.iter().enumerate() {
@@ -177,17 +177,17 @@ fn readable(dir: &Path) -> BTreeSet<(usize, usize)> {
     found
 }
 
-/// What `found` has that `allowed` has not, as text.
+/// Members of `found` that are not in `allowed`, as text.
 fn beyond(found: &BTreeSet<(usize, usize)>, allowed: &BTreeSet<(usize, usize)>) -> Vec<String> {
     let more = found.difference(allowed);
     more.map(|(reader, number)| format!("{:?} reads {:?}", READERS[*reader], ACLS[*number]))
         .collect()
 }
 
-/// Would catch: the mask of an ACL taken for what the group may, and named users whom an ACL denied
-/// taken for others, wherever ACLs are left out.
+/// Would catch, where ACLs are left out: the mask of an ACL that counts as the group's permissions,
+/// and users denied by an ACL that count as others.
 #[test]
-fn nobody_reads_what_an_acl_denies_where_acls_are_left_out() {
+fn acl_denials_hold_when_acls_are_left_out() {
     let ground = Ground::new();
     let (source, image, dir) = (ground.dir("source"), ground.image("image"), ground.dir("m"));
     make_acls(&source);
@@ -212,7 +212,7 @@ fn nobody_reads_what_an_acl_denies_where_acls_are_left_out() {
         assert_eq!(beyond(&found, &allowed), [""; 0], "-o {options}");
         ground.umount(&dir);
     }
-    // Who still may: owner, group and others keep what no entry denies them.
+    // Owner, group and others keep the rights that no ACL entry denies them.
     ground.mount(&image, &dir, &["-o", "umask=02"]);
     let found = readable(&dir);
     for kept in [(0, 0), (1, 7), (5, 3)] {
@@ -249,7 +249,7 @@ fn nobody_reads_what_an_acl_denies_where_acls_are_left_out() {
     }
 }
 
-/// Swaps the directory `a` and the symlink `b` again and again, until dropped.
+/// Swaps the directory `a` and the symlink `b` repeatedly until dropped.
 struct Swapper {
     is_done: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -261,7 +261,7 @@ impl Swapper {
         let done = Arc::clone(&is_done);
         let swap = move || {
             while !done.load(Ordering::Relaxed) {
-                // Refused while something is mounted on the directory.
+                // The kernel refuses this while a file system is mounted on the directory.
                 let _ = renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE);
             }
         };
@@ -281,7 +281,7 @@ impl Drop for Swapper {
     }
 }
 
-/// A mount point in a directory of another user's, and that user's link to the directory `victim`.
+/// A mount point in a directory of another user, and that user's symlink to the directory `victim`.
 fn trap(ground: &Ground) -> (PathBuf, PathBuf) {
     let (evil, point) = (ground.dir("evil"), ground.dir("evil/m"));
     let link = evil.join("link");
@@ -330,9 +330,9 @@ fn who_owns_a_parent_cannot_lead_a_mount_elsewhere() {
     println!("{mounted_count} of {TRIES} mounts were made, none elsewhere");
 }
 
-/// Would catch: links of root's own, or of the user, that are not followed any more.
+/// Would catch: symlinks of root or of the user that are no longer followed.
 #[test]
-fn own_links_lead_to_mount_points() {
+fn own_symlinks_to_mount_points_are_followed() {
     let ground = ground_with_image();
     let (image, dir) = (ground.image("image"), ground.dir("long/way/m"));
     symlink("long/way", ground.at("short")).expect("symlink");

@@ -1,8 +1,9 @@
-//! What another user on the machine gets of outputs, and where they can lead them: nothing,
-//! nowhere.
+//! Attacks by another user of the machine on outputs: this user must not read an unfinished or
+//! private output, and must not redirect an output.
 //!
-//! The attacker is user 65534. Their symlinks lie in a directory of their own without a sticky bit,
-//! which `fs.protected_symlinks` leaves alone: so the tests say the same whatever it is set to.
+//! The attacker is user 65534. The attacker's symlinks are in the attacker's own directory without
+//! a sticky bit, to which `fs.protected_symlinks` does not apply. The tests therefore do not depend
+//! on that setting.
 #![allow(missing_docs)]
 
 mod support;
@@ -24,7 +25,7 @@ fn owner(path: &Path) -> (u32, u32) {
     (found.uid(), found.gid())
 }
 
-/// Runs a script as a user without further groups.
+/// Runs a script as a user without supplementary groups.
 fn as_user(bench: &Bench, uid: u32, script: &str) -> Output {
     let mut command = bench.command();
     let weald = command.get_program().to_owned();
@@ -39,7 +40,7 @@ fn as_user(bench: &Bench, uid: u32, script: &str) -> Output {
         .env("LC_ALL", "C"))
 }
 
-/// Would catch: a private image that everybody can read once it was replaced.
+/// Would catch: a private image that everybody can read after it was replaced.
 #[test]
 fn a_replaced_image_keeps_owner_mode_and_acl() {
     let bench = Bench::with_image();
@@ -57,7 +58,7 @@ fn a_replaced_image_keeps_owner_mode_and_acl() {
         bench.sh(&format!("$WEALD {words}; getfacl -n image | diff before -"));
         bench.sh("setfacl -b image");
     }
-    // What the directory hands down is for new files, not for those that are replaced.
+    // Default ACLs of the directory apply to new files, not to replaced ones.
     bench.sh(
         "mkdir shared && setfacl -d -m u:1000:rwx shared && mv image shared/ && chmod 600 \
      shared/image
@@ -71,10 +72,10 @@ fn a_replaced_image_keeps_owner_mode_and_acl() {
     assert_eq!(mode(&bench.at("new")), 0o640);
 }
 
-/// Would catch: a user whom the old image's mode or ACL kept out, and who reads the new one because
-/// its owner is another.
+/// Would catch: a user who could not read the old image because of its mode or ACL, and who can
+/// read the new one because its owner differs.
 #[test]
-fn an_owner_that_cannot_be_kept_lets_nobody_in() {
+fn an_owner_that_cannot_be_kept_grants_no_access() {
     let bench = Bench::with_image();
     bench.sh("mkdir dir && chmod 777 dir");
     let image = bench.at("dir/image");
@@ -94,8 +95,8 @@ fn an_owner_that_cannot_be_kept_lets_nobody_in() {
     assert_eq!(mode, 0o644);
     for old in [0o640, 0o604] {
         let old = format!("{old:04o}");
-        let told = format!("owner 0:0 and mode {old}");
-        let mode = replaced(&format!("chmod {old} dir/image"), &told, closed);
+        let reported = format!("owner 0:0 and mode {old}");
+        let mode = replaced(&format!("chmod {old} dir/image"), &reported, closed);
         assert_eq!(mode, 0o600);
     }
     let mode = replaced(
@@ -118,9 +119,9 @@ fn an_owner_that_cannot_be_kept_lets_nobody_in() {
     .expect(0, "cat: dir/image: Permission denied\n");
 }
 
-/// Would catch: an image that others can open while it is written.
+/// Would catch: an image that other users can open while it is being written.
 #[test]
-fn an_unfinished_image_is_for_its_owner_alone() {
+fn only_the_owner_can_open_an_unfinished_image() {
     let bench = Bench::with_image();
     bench.sh("chmod 644 image; mkfifo stream");
     let here = fs::canonicalize(bench.0.path()).expect("path");
@@ -132,7 +133,8 @@ fn an_unfinished_image_is_for_its_owner_alone() {
             .env("WEALD", support::weald_path())
             .spawn()
             .expect("spawn");
-        // The stream is read only behind the output's beginning, and ends when this is closed.
+        // The build reads the stream after it has created the output, and ends when this writer
+        // closes.
         let stream = fs::File::options()
             .write(true)
             .open(bench.at("stream"))
@@ -142,7 +144,7 @@ fn an_unfinished_image_is_for_its_owner_alone() {
         let open = format!("/proc/{}/fd", child.id());
         let found = loop {
             let entries = fs::read_dir(&open).expect("list").flatten();
-            // A file without a name; the kernel tells its directory all the same.
+            // The file has no name, but the kernel still shows its directory.
             let is_ours = |path: &Path| fs::read_link(path).is_ok_and(|p| p.starts_with(&here));
             let opened = entries.map(|entry| entry.path());
             let regular = opened
@@ -165,9 +167,10 @@ fn an_unfinished_image_is_for_its_owner_alone() {
     }
 }
 
-/// Would catch: root's image over a file of root's, or into a device, by way of an attacker's link.
+/// Would catch: an image of root that is written over a file of root or to a device through an
+/// attacker's symlink.
 #[test]
-fn links_of_others_lead_no_output() {
+fn symlinks_of_others_do_not_redirect_outputs() {
     let bench = Bench::with_image();
     bench.sh(
         "mkdir trap own && chown 65534:65534 trap && chmod 755 trap && echo secret > own/victim",
@@ -208,7 +211,7 @@ fn links_of_others_lead_no_output() {
         bench.sh("cat own/victim; ls own; cmp image own/image"),
         "secret\nimage\nvictim\n"
     );
-    // A link of the caller's own is followed, by root and by others.
+    // Symlinks of the caller are followed, for root and for other users.
     bench.sh(
         "ln -s own/victim mine && $WEALD build -qf source mine && $WEALD check -q mine && \
      test -L mine",
@@ -224,9 +227,9 @@ fn links_of_others_lead_no_output() {
     assert_eq!(owner(&bench.at("open/image")), (USER, USER));
 }
 
-/// Would catch: a disk overwritten by a mistyped name.
+/// Would catch: a disk that a mistyped name overwrites.
 #[test]
-fn devices_are_written_to_on_request_only() {
+fn devices_are_written_only_on_request() {
     let bench = Bench::with_image();
     bench.sh("mkfifo pipe; ln -s pipe link");
     for target in ["/dev/full", "pipe"] {
@@ -257,23 +260,23 @@ fn devices_are_written_to_on_request_only() {
     bench.sh(
         "cat pipe > through & $WEALD build -q --output-device source pipe; wait; cmp through image",
     );
-    // Descriptors of the caller's own need no option.
+    // The caller's own descriptors need no option.
     bench.sh(
         "$WEALD build -q source /dev/stdout | cmp - image; cmp image <($WEALD build -q source -)",
     );
     assert!(fs::metadata("/dev/null").expect("stat").rdev() != 0);
 }
 
-/// Would catch: a directory that others can enter while it is filled, although the image's root is
-/// for its owner alone.
+/// Would catch: a directory that other users can enter while it is being filled, although only the
+/// owner may enter the image's root.
 #[test]
-fn a_target_is_closed_until_it_is_complete() {
+fn others_cannot_enter_an_unfinished_target() {
     let bench = Bench::new();
     bench.sh("mkdir source && head -c 1000000 /dev/urandom > source/big && chmod 700 source");
     bench
         .weald(["build", "-q", "source", "image"])
         .expect(0, "");
-    // A full disk ends the extraction before the attributes of directories come.
+    // The full disk ends the extraction before it sets the attributes of directories.
     let found = bench.sh(
         "mkdir small && mount -t tmpfs -o size=64k,mode=755 tmpfs small && trap 'umount small' EXIT
          mkdir -m 755 small/there; umask 0; for words in small/new small/above/new '--overwrite \
@@ -287,9 +290,10 @@ fn a_target_is_closed_until_it_is_complete() {
     );
 }
 
-/// Would catch: a directory of root's that an image gives away, a user's that another cannot enter.
+/// Would catch: a directory of root that gets the owner of the image, and a directory of a user
+/// that others can then not enter.
 #[test]
-fn a_directory_that_is_there_keeps_owner_and_mode() {
+fn an_existing_directory_keeps_owner_and_mode() {
     let bench = Bench::with_image();
     bench.sh("chmod 711 source && chown 5:6 source && $WEALD build -qf source image");
     bench.sh("mkdir -m 2750 there && chown 1000:50 there && touch -d @5 there");
@@ -316,9 +320,9 @@ fn a_directory_that_is_there_keeps_owner_and_mode() {
     );
 }
 
-/// Would catch: a user's file that is removed for a device which that user may not make.
+/// Would catch: a user's file that is removed for a device that this user cannot create.
 #[test]
-fn what_cannot_be_made_replaces_nothing() {
+fn entries_that_cannot_be_created_replace_nothing() {
     let bench = Bench::with_image();
     bench.sh(
         "mkdir -p there/null.d && chown 1000:1000 there && mkdir there/empty there/bin
@@ -343,9 +347,9 @@ fn what_cannot_be_made_replaces_nothing() {
     );
 }
 
-/// Would catch: a tree that goes to where an attacker's link leads.
+/// Would catch: an extraction to the target of an attacker's symlink.
 #[test]
-fn links_of_others_lead_no_extraction() {
+fn symlinks_of_others_do_not_redirect_extractions() {
     let bench = Bench::with_image();
     bench.sh("mkdir trap own && ln -s ../own trap/link && chown -h 65534:65534 trap trap/link");
     for target in ["trap/link", "trap/link/", "trap/link/new"] {

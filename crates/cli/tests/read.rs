@@ -1,4 +1,4 @@
-//! `ls`, `tree`, `stat`, `cat`, `find`, `sum`, word for word.
+//! `ls`, `tree`, `stat`, `cat`, `find`, `sum`: exact output.
 #![allow(missing_docs)]
 
 mod support;
@@ -127,7 +127,7 @@ fn tree_draws() {
 }
 
 #[test]
-fn stat_tells_all() {
+fn stat_shows_everything() {
     let bench = Bench::with_image();
     let text = bench
         .weald(["stat", "image", "sparse", "zero"])
@@ -208,7 +208,7 @@ fn paths_resolve_as_in_the_kernel_but_never_out_of_the_image() {
 }
 
 #[test]
-fn cat_writes_contents_and_goes_on_after_errors() {
+fn cat_continues_after_errors() {
     let bench = Bench::with_image();
     let output = bench.weald([
         "cat",
@@ -285,7 +285,7 @@ fn find_filters() {
 }
 
 #[test]
-fn sums_are_those_of_the_tools() {
+fn sums_equal_b3sum_and_sha256sum() {
     let bench = Bench::with_image();
     let sums = bench
         .weald(["sum", "--algorithm", "sha256", "image"])
@@ -315,8 +315,8 @@ fn sums_are_those_of_the_tools() {
     assert_eq!(json.len(), 8);
 }
 
-/// A bench with an image of `big`, 1 TiB and 4 bytes: 4 of data, a hole, 4 of data; and of `tail`,
-/// 1 GiB: 4 of data, a hole.
+/// A bench with an image of two sparse files: `big` has 1 TiB and 4 bytes (4 of data, a hole, 4 of
+/// data); `tail` has 1 GiB (4 of data, a hole).
 fn bench_with_holes() -> Bench {
     let bench = Bench::new();
     bench.sh(
@@ -326,7 +326,7 @@ fn bench_with_holes() -> Bench {
     bench
 }
 
-// Would catch a terabyte of zeros written to a file, or a hole that ends a file and is lost.
+// Would catch a terabyte of zeros that is written to a file, or a lost hole at the end of a file.
 #[test]
 fn cat_keeps_holes_in_a_new_file() {
     let bench = bench_with_holes();
@@ -338,14 +338,14 @@ fn cat_keeps_holes_in_a_new_file() {
         format!("{}\n", (2_u64 << 40) + (1 << 30) + 8)
     );
     bench.sh("tail -c 4 out | grep -qx end && head -c 4 out | grep -qx top");
-    // The offset that is shared with what comes after stands behind the hole.
+    // The shared offset of standard output must be after the hole.
     bench.sh("($WEALD cat image tail; echo next) > out; tail -c 5 out | grep -qx next");
     assert_eq!(bench.sh("stat -c %s out"), format!("{}\n", (1 << 30) + 5));
 }
 
-// Would catch holes made where they show what was there before, or where everything is appended.
+// Would catch holes over old data, or in a file that is open for appending.
 #[test]
-fn cat_writes_zeros_where_it_must() {
+fn cat_writes_zeros_where_holes_are_impossible() {
     let bench = Bench::with_image();
     bench.sh(
         "cat source/sparse source/sparse > expected; ($WEALD cat image sparse sparse | cat) \
@@ -361,18 +361,18 @@ fn cat_writes_zeros_where_it_must() {
     );
 }
 
-// Would catch work that goes on for minutes after its reader has gone.
+// Would catch a command that continues for minutes after its reader has closed the pipe.
 #[test]
-fn a_hole_is_left_as_soon_as_nobody_reads() {
+fn writing_a_hole_ends_when_the_reader_is_gone() {
     let bench = bench_with_holes();
     bench.sh("timeout 120 $WEALD cat image big | head -c 9 > out");
     bench.sh("timeout 120 $WEALD sum image big | true");
     bench.sh("code=0; timeout -s INT -k 120 0.5 $WEALD sum image big || code=$?; test $code = 124");
 }
 
-// Would catch zeros of another number than the hole has.
+// Would catch digests of a hole with a wrong number of zeros.
 #[test]
-fn sums_of_holes_are_those_of_zeros() {
+fn sums_of_holes_equal_sums_of_zeros() {
     let bench = bench_with_holes();
     let sum = bench.sh("$WEALD sum -a sha256 image tail | cut -c -64");
     assert_eq!(sum, bench.sh("sha256sum < source/tail | cut -c -64"));

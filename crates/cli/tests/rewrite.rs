@@ -1,12 +1,12 @@
-//! `weald rewrite` as a program.
+//! Tests of `weald rewrite`.
 #![allow(missing_docs)]
 
 mod support;
 
 use support::Bench;
 
-/// Would catch: a rewritten image that is another tree, a target that is overwritten unasked, one
-/// that cannot replace itself.
+/// Would catch: a rewritten image with another tree, a target that is overwritten without
+/// `--force`, an image that cannot be rewritten in place.
 #[test]
 fn an_image_is_rewritten_beside_and_in_place() {
     let bench = Bench::with_image();
@@ -44,9 +44,9 @@ fn an_image_is_rewritten_beside_and_in_place() {
     bench.weald(["check", "-q", "new.weald"]).expect(0, "");
 }
 
-/// Would catch: a dictionary that is asked for and not made, or one that is not wanted and stays.
+/// Would catch: a requested dictionary that is not made, or an unwanted one that stays.
 #[test]
-fn a_dictionary_comes_and_goes() {
+fn a_dictionary_can_be_added_and_removed() {
     let bench = Bench::new();
     let script = "mkdir tree; for i in $(seq 400); do seq -f \"$i: line %g of a file\" 1 $((i * \
      3)) > tree/$i; done";
@@ -74,10 +74,10 @@ fn a_dictionary_comes_and_goes() {
     assert!(!rewrite("0", "with", "without"));
 }
 
-/// Would catch: arguments of packing anew that are taken and do nothing, a tree digest that changes
-/// without reason or stays where attributes change, an image that cannot replace itself.
+/// Would catch: options of repacking without effect, a tree digest that changes without a reason or
+/// stays although attributes change, an image that cannot be repacked in place.
 #[test]
-fn an_image_is_packed_anew() {
+fn an_image_is_repacked() {
     let bench = Bench::with_image();
     let packed = |arguments: &[&str]| {
         let fixed = ["rewrite", "--json", "--force"];

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use weald_testkit::mounts::{Server, eventually, finish};
 
-/// The examples of the document, in its order.
+/// The examples of the document, in order.
 fn examples() -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scripts.md");
     let text = fs::read_to_string(path).unwrap();
@@ -44,7 +44,7 @@ fn script(scratch: &Scratch, text: &str) -> PathBuf {
     path
 }
 
-/// Would catch: a document whose examples do not do what it says.
+/// Would catch: an example that does not do what the document says.
 #[test]
 fn the_examples_do_what_they_say() {
     let scratch = Scratch::new("512m");
@@ -86,7 +86,7 @@ fn the_examples_do_what_they_say() {
         "{kept:?}"
     );
 
-    // Without compression or sharing, contents lie in the image one after the other.
+    // Without compression and sharing, contents are stored one after the other.
     assert_eq!(built(kinds, &["--level", "0"]), all);
     let bytes = fs::read(scratch.at("image")).unwrap();
     let at = |what: &str| bytes.windows(what.len()).position(|w| w == what.as_bytes());
@@ -106,9 +106,9 @@ fn the_examples_do_what_they_say() {
     );
 }
 
-/// Would catch: a mistake in a script that goes unnoticed, or leaves an image behind.
+/// Would catch: an error in a script that is ignored, or that leaves an image behind.
 #[test]
-fn mistakes_end_the_build() {
+fn script_errors_end_the_build() {
     let scratch = Scratch::new("64m");
     let source = scratch.dir("tree");
     fs::write(source.join("file"), "x").unwrap();
@@ -142,11 +142,11 @@ fn mistakes_end_the_build() {
     }
 }
 
-/// A script that never answers, in a function that takes no step of Lua's machine.
+/// A script that never ends, inside a library function that executes no Lua instruction.
 const ENDLESS: &str =
     "function filter() return ('a'):rep(40):find(('a-'):rep(40) .. 'b') == nil end";
 
-/// Would catch: a build that hangs because of its script, or that leaves something behind.
+/// Would catch: a build that blocks because of its script, or that leaves files behind.
 #[test]
 fn a_script_that_hangs_ends_the_build() {
     let scratch = Scratch::new("64m");
@@ -175,7 +175,7 @@ fn a_script_that_hangs_ends_the_build() {
     }
 }
 
-/// Would catch: SIGINT that waits for a script, wherever the script is.
+/// Would catch: SIGINT that waits for a script, at any point of the script.
 #[test]
 fn sigint_ends_a_build_whose_script_hangs() {
     let scratch = Scratch::new("64m");
@@ -185,7 +185,7 @@ fn sigint_ends_a_build_whose_script_hangs() {
     fs::write(source.join("dir/inner"), "x").unwrap();
     for text in [
         ENDLESS,
-        // Beyond the root other threads ask.
+        // Below the root, other threads call the filter.
         "function filter(e) return e.name ~= 'inner' or string.rep('', 1 << 60) end",
         "function order() string.rep('', 1 << 60) end",
     ] {
@@ -201,7 +201,7 @@ fn sigint_ends_a_build_whose_script_hangs() {
     }
 }
 
-/// A file system that answers no request: its server is this process, which reads none.
+/// A FUSE file system that answers no request, because this process never reads them.
 struct SilentMount {
     dir: PathBuf,
     device: Option<fs::File>,
@@ -233,7 +233,7 @@ impl SilentMount {
 
 impl Drop for SilentMount {
     fn drop(&mut self) {
-        // Without its server every request ends.
+        // When the device is closed, all requests end.
         drop(self.device.take());
         let unmounted = Command::new("umount").arg("-l").arg(&self.dir).status();
         assert!(unmounted.is_ok_and(|s| s.success()) || std::thread::panicking());
@@ -253,7 +253,7 @@ fn a_second_sigint_kills_a_build_whose_script_hangs() {
     let text = "function filter(e) return e.name ~= 'inner' or string.rep('', 1 << 60) end";
     let path = script(&scratch, text);
     let silent = SilentMount::new(source.join("silent"));
-    // Extended attributes would be asked for before the script is.
+    // Reading extended attributes would precede the call of the script.
     let shape = ["--no-xattrs", "--threads", "2", "--script"];
     let options = [&shape[..], &[path.to_str().unwrap()]].concat();
     let mut command = build_command(&options, &source, &scratch.at("image"));
@@ -264,7 +264,7 @@ fn a_second_sigint_kills_a_build_whose_script_hangs() {
     });
     let thread_count = threads(child.id()).len();
     interrupt(&child);
-    // The thread that asked the script ends; the one that waits in the kernel cannot.
+    // The thread in the script ends; the thread that waits in the kernel cannot.
     eventually("the end of a thread", || {
         threads(child.id()).len() < thread_count
     });
@@ -283,7 +283,7 @@ fn interrupt(child: &Server) {
     assert!(sent.unwrap().success());
 }
 
-/// The state and what follows it of each thread of process `pid` (proc(5), `stat`).
+/// The fields from the state on, of each thread of process `pid` (proc(5), `stat`).
 fn threads(pid: u32) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -294,7 +294,7 @@ fn threads(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// Waits until the script's thread of process `pid` has worked for a tenth of a second.
+/// Waits until the script's thread of process `pid` has used a tenth of a CPU second.
 fn wait_for_thread_time(pid: u32) {
     let start = std::time::Instant::now();
     let is_busy = || {
@@ -302,7 +302,7 @@ fn wait_for_thread_time(pid: u32) {
         tasks.flatten().find_map(|task| {
             let name = fs::read_to_string(task.path().join("comm")).ok()?;
             let stat = fs::read_to_string(task.path().join("stat")).ok()?;
-            // The fields behind the name in parentheses; the twelfth is the user time in ticks.
+            // Fields after the name in parentheses; the twelfth is the user time in ticks.
             let fields = stat.rsplit(") ").next()?.to_owned();
             let ticks: u64 = fields.split(' ').nth(11)?.parse().ok()?;
             (name.trim() == "script" && ticks >= 10).then_some(())
@@ -314,7 +314,7 @@ fn wait_for_thread_time(pid: u32) {
     }
 }
 
-/// Would catch: a device that is read until memory is gone.
+/// Would catch: a script that is a device without an end, which fills the memory.
 #[test]
 fn a_script_without_end_is_refused() {
     let scratch = Scratch::new("64m");

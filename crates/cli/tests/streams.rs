@@ -1,5 +1,4 @@
-//! Streams instead of directories: what GNU tar and bsdtar write, in any order, damaged, and
-//! listings.
+//! Streams as input: from GNU tar and bsdtar, in any order, damaged, and listings.
 #![allow(missing_docs)]
 
 mod support;
@@ -7,7 +6,7 @@ mod support;
 use std::fs;
 use support::Bench;
 
-/// A source with holes, hard links across directories, devices, xattrs, long names and targets,
+/// A source with holes, hard links across directories, devices, xattrs, long names and targets, and
 /// times with fractions.
 fn rich() -> Bench {
     let bench = Bench::new();
@@ -43,7 +42,8 @@ fn tree_digest(bench: &Bench, image: &str) -> String {
         .to_owned()
 }
 
-/// The image of the stream that `make` writes is that of the tree that `unpack` makes of it.
+/// Checks that the image of the stream that `make` writes equals the tree that `unpack` extracts
+/// from it.
 #[track_caller]
 fn same_as_unpacked(bench: &Bench, make: &str, unpack: &str) {
     bench.sh(&format!(
@@ -53,15 +53,15 @@ fn same_as_unpacked(bench: &Bench, make: &str, unpack: &str) {
           $WEALD check streamed.weald"
     ));
     if tree_digest(bench, "built.weald") != tree_digest(bench, "streamed.weald") {
-        let told = bench.weald(["diff", "streamed.weald", "out"]);
-        panic!("{make}: another tree than unpacked:\n{}", told.text());
+        let reported = bench.weald(["diff", "streamed.weald", "out"]);
+        panic!("{make}: another tree than unpacked:\n{}", reported.text());
     }
 }
 
 const GNU_UNPACK: &str = "tar -xp --xattrs --xattrs-include='*' --numeric-owner -C out";
 
 #[test]
-fn what_gnu_tar_writes_is_what_it_unpacks() {
+fn gnu_tar_streams_equal_their_unpacked_tree() {
     let bench = rich();
     for options in [
         "--format=gnu",
@@ -77,7 +77,7 @@ fn what_gnu_tar_writes_is_what_it_unpacks() {
         let make = format!("tar -c {options} --numeric-owner -C source .");
         same_as_unpacked(&bench, &make, GNU_UNPACK);
     }
-    // What their formats can say.
+    // Removes what the format cannot represent.
     bench.sh(
         "rm -r source/d* source/long-target; touch -d @5 source/later; chown -R 0:0 \
      source/last; rm source/later/t*",
@@ -91,10 +91,9 @@ fn what_gnu_tar_writes_is_what_it_unpacks() {
     }
 }
 
-/// Would catch: a table of samples that is made for no bytes at all where nobody knows how many
-/// will come.
+/// Would catch: a table of samples without entries, because the length of the stream is unknown.
 #[test]
-fn repeats_are_found_however_far_back_in_a_pipe() {
+fn distant_repeats_are_found_in_a_pipe() {
     let bench = Bench::new();
     bench.sh(
         "mkdir source; head -c 8000000 /dev/urandom > source/a; (echo head; cat source/a; \
@@ -106,14 +105,14 @@ fn repeats_are_found_however_far_back_in_a_pipe() {
 }
 
 #[test]
-fn what_bsdtar_writes_is_what_it_unpacks() {
+fn bsdtar_streams_equal_their_unpacked_tree() {
     let bench = rich();
-    // Of times before 1970 with fractions it has a reading of its own, which is not that of pax.
+    // bsdtar writes times with fractions before 1970 in its own way, which differs from pax.
     bench.sh("touch -d @-5 source/later; touch -d @1500000000 source");
     for format in ["pax", "gnutar", "restrict"] {
         let format = format.replace("restrict", "pax --no-xattrs");
         let make = format!("bsdtar -c --format={format} --numeric-owner -f - -C source .");
-        // It does not set the time of the place that it unpacks to.
+        // bsdtar does not set the time of the directory that it unpacks to.
         let unpack = "bsdtar -xp --numeric-owner -f - -C out && touch -d @1500000000 out";
         same_as_unpacked(&bench, &make, unpack);
     }
@@ -126,14 +125,14 @@ fn weald_tar_comes_back_as_the_same_tree() {
     assert_eq!(tree_digest(&bench, "image"), tree_digest(&bench, "again"));
 }
 
-/// Would catch: an order that the sort does not undo, links whose first name in the tree is not the
-/// first in the stream.
+/// Would catch: an order of members that the sort does not undo, and links whose first name in the
+/// tree is not the first in the stream.
 #[test]
 fn members_may_come_in_any_order_and_compressed() {
     let bench = rich();
     bench.sh("$WEALD build -q -l 1 source image
         (cd source; find . -print0) > names
-        # The file behind several names is told by the one that comes first.
+        # The file behind several names is reported by the one that comes first.
         for seed in 1 2 3; do
             shuf -z --random-source=<(yes $seed) names > shuffled
             tar -c --format=pax --sparse --xattrs --xattrs-include='*' --numeric-owner -C source \
@@ -157,8 +156,8 @@ fn members_may_come_in_any_order_and_compressed() {
     }
 }
 
-/// Would catch: a first member that counts more than the last, a link that follows its target to
-/// what replaced it, directories that are lost.
+/// Would catch: a first member that takes precedence over the last, a link whose contents change
+/// with a later member of its target's name, and lost directories.
 #[test]
 fn later_members_replace_earlier_ones_as_they_do_for_tar() {
     let bench = Bench::new();
@@ -169,7 +168,7 @@ fn later_members_replace_earlier_ones_as_they_do_for_tar() {
         echo three > 3/file; ln 3/file 3/third; touch -d @3 3/* 3
         tar cf all --format=pax -C 1 .; tar rf all -C 2 .; tar rf all -C 3 .");
     same_as_unpacked(&bench, "cat all", "tar -xp -C out");
-    // A chain: a link to a name that is itself a link.
+    // A chain: a hard link to a name that is itself a hard link.
     bench.sh(
         "mkdir 4; echo four > 4/a; ln 4/a 4/b; ln 4/a 4/c; touch -d @4 4/*
         tar cf 4.tar --format=ustar -C 4 a b; tar cf 5.tar --format=ustar -C 4 b c
@@ -189,19 +188,23 @@ fn later_members_replace_earlier_ones_as_they_do_for_tar() {
 }
 
 #[test]
-fn directories_that_nobody_named_are_made() {
+fn missing_parent_directories_are_created() {
     let bench = rich();
     bench.sh(
         "tar -c --format=pax -C source etc/deep/leaf.conf bin/tool | $WEALD build -q -l 1 - image",
     );
-    let told = bench
+    let reported = bench
         .weald(["stat", "--json", "image", "etc/deep"])
         .expect(0, "")
         .json();
     assert_eq!(
-        (&told[0]["mode"], &told[0]["uid"], &told[0]["mtime"]),
+        (
+            &reported[0]["mode"],
+            &reported[0]["uid"],
+            &reported[0]["mtime"]
+        ),
         (&"0755".into(), &0.into(), &0.into()),
-        "{told:?}"
+        "{reported:?}"
     );
 }
 
@@ -218,7 +221,7 @@ fn refused(bench: &Bench, script: &str, expected: &str) {
 }
 
 #[test]
-fn what_is_no_tree_is_refused_and_named() {
+fn invalid_streams_are_refused_with_the_member() {
     let bench = rich();
     bench.sh(
         "tar -c --format=pax -C source . > tar; mkdir odd; echo x > odd/file; ln -s /etc \
@@ -280,8 +283,8 @@ fn what_is_no_tree_is_refused_and_named() {
     );
 }
 
-/// Would catch: a build that ends because the filter excludes the first name of a file with several
-/// names; contents of another file, or of an earlier one of the same name.
+/// Would catch: a build that fails because the filter excludes the first name of a file with
+/// several names, and contents of another file or of an earlier member with the same name.
 #[test]
 fn a_link_to_an_excluded_file_gets_its_contents() {
     let bench = Bench::new();
@@ -309,15 +312,15 @@ fn a_link_to_an_excluded_file_gets_its_contents() {
              built.$no; $WEALD build \"$@\" - image.$no < tar.$no
             $WEALD check -q image.$no; done");
     for no in 1..4 {
-        let told = bench.weald(["diff", &format!("built.{no}"), &format!("image.{no}")]);
-        assert_eq!(told.text(), "", "stream {no}");
+        let reported = bench.weald(["diff", &format!("built.{no}"), &format!("image.{no}")]);
+        assert_eq!(reported.text(), "", "stream {no}");
         let link_counts = ["keep/one", "keep/long", "keep/pipe"].map(|name| {
             let stat = bench.weald(["stat", "--json", &format!("image.{no}"), name]);
             stat.expect(0, "").json()[0]["nlink"].as_u64()
         });
         assert_eq!(link_counts, [Some(3), Some(1), Some(1)]);
     }
-    // Excluded files of one name: each link is a name of the one before it.
+    // Excluded files with one name: each link refers to the member before it.
     bench.sh(
         "mkdir 1 2; for no in 1 2; do echo $no > $no/skip; ln $no/skip $no/keep$no; done
         tar cf two --format=ustar -C 1 skip keep1; tar rf two -C 2 skip keep2
@@ -330,7 +333,7 @@ fn a_link_to_an_excluded_file_gets_its_contents() {
         $WEALD build -q -l 1 --exclude b - chain.weald < chain; test $($WEALD cat chain.weald c) \
          = 3",
     );
-    // What is excluded and comes behind its link is missing, as it is for tar.
+    // If an excluded member comes after its link, its contents are missing, as for tar.
     refused(
         &bench,
         "tar cf late --format=ustar -C 1 skip keep1; (dd if=late bs=512 skip=2 count=1; head -c \
@@ -340,10 +343,10 @@ fn a_link_to_an_excluded_file_gets_its_contents() {
     );
 }
 
-/// Would catch: memory for excluded members that grows with the stream, and a build that ends where
-/// it is limited.
+/// Would catch: memory for excluded members that grows with the stream, and a build that fails at
+/// its limit.
 #[test]
-fn a_link_to_a_file_beyond_the_limit_is_left_out_and_told() {
+fn a_link_to_a_file_over_the_limit_is_left_out_and_reported() {
     let bench = Bench::new();
     bench.sh(
         "mkdir -p source/skip source/keep && cd source/skip && seq -f \
@@ -376,13 +379,13 @@ fn rules_and_attributes_hold_for_streams() {
         SOURCE_DATE_EPOCH=1550000000 $WEALD build \"$@\" source built
         SOURCE_DATE_EPOCH=1550000000 $WEALD build \"$@\" - streamed < tar",
     );
-    let told = bench.weald(["diff", "built", "streamed"]).text();
-    assert_eq!(told, "");
+    let reported = bench.weald(["diff", "built", "streamed"]).text();
+    assert_eq!(reported, "");
     assert_eq!(
         tree_digest(&bench, "built"),
         tree_digest(&bench, "streamed")
     );
-    // A kind that no one knows is told and left out.
+    // A member of an unknown type is reported and left out.
     bench.sh(
         "printf x > odd; tar -c --format=ustar odd > tar2; printf Q | dd of=tar2 bs=1 \
      seek=156 conv=notrunc status=none
@@ -402,9 +405,9 @@ fn rules_and_attributes_hold_for_streams() {
     );
 }
 
-/// Would catch: a list that is lost without a word.
+/// Would catch: a list that is lost without a message.
 #[test]
-fn access_control_lists_in_words_are_told() {
+fn textual_acls_are_reported() {
     let bench = Bench::new();
     bench.sh("mkdir in; echo x > in/file; setfacl -m u:77:r in/file
         tar -c --format=pax --acls -C in . > words; tar -c --format=pax --xattrs \
@@ -421,7 +424,7 @@ fn access_control_lists_in_words_are_told() {
     );
 }
 
-/// Would catch: an image that depends on the number of threads or on where runs of the sort end.
+/// Would catch: an image that depends on the number of threads or on the boundaries of sorted runs.
 #[test]
 fn memory_and_threads_do_not_change_the_tree() {
     let bench = Bench::new();
@@ -467,7 +470,7 @@ fn a_listing_is_a_tree_of_empty_files() {
     );
 }
 
-/// Runs a script whose status counts, and returns status and standard error.
+/// Runs a script; returns its exit status and standard error.
 fn status(bench: &Bench, script: &str) -> (i32, String) {
     let said = bench.sh(&format!(
         "rm -f image; status=0; ({script}) 2> said || status=$?; echo $status; cat said"
@@ -476,10 +479,10 @@ fn status(bench: &Bench, script: &str) -> (i32, String) {
     (status.parse().expect("a number"), said.to_owned())
 }
 
-/// Would catch: a list of lines that becomes one file with a long name, a list that was cut short,
-/// and input that never came, all taken without a word.
+/// Would catch, without a message: a list of lines that becomes one file with a long name, a
+/// truncated list, and empty input.
 #[test]
-fn lists_that_are_not_what_they_should_be_are_told() {
+fn malformed_lists_are_reported() {
     let bench = Bench::new();
     let long = "python3 -c \"print('\\n'.join(str(n) for n in range(99999)))\"";
     for (list, from, expected) in [
@@ -526,9 +529,10 @@ fn lists_that_are_not_what_they_should_be_are_told() {
     );
 }
 
-/// Would catch: half of a tree that is left out without a word, and padding that is told.
+/// Would catch: a second half of a tree that is left out without a message, and padding that is
+/// reported.
 #[test]
-fn what_follows_a_tar_archive_is_told() {
+fn data_after_a_tar_archive_is_reported() {
     let bench = rich();
     bench.sh(
         "tar c -C source bin > 1.tar; tar c -C source etc > 2.tar; cat 1.tar 2.tar > two
@@ -545,14 +549,14 @@ fn what_follows_a_tar_archive_is_told() {
         );
         assert!(!bench.at("image").exists());
     }
-    let told = "weald: byte 10240: data follows the end of the tar archive: it is not read\n";
+    let reported = "weald: byte 10240: data follows the end of the tar archive: it is not read\n";
     let build = |stream| status(&bench, &format!("$WEALD build -q - image < {stream}"));
-    assert_eq!(build("signed"), (1, told.to_owned()));
+    assert_eq!(build("signed"), (1, reported.to_owned()));
     assert_eq!(build("padded"), (0, String::new()));
 }
 
-/// Would catch: memory for packing contents that is asked for where there are none, or another
-/// image where it is not.
+/// Would catch: memory for contents that is reserved although there are none, or an image that
+/// differs because of that.
 #[test]
 fn names_alone_need_no_memory_for_contents() {
     let bench = Bench::new();
@@ -567,12 +571,12 @@ fn names_alone_need_no_memory_for_contents() {
     );
 }
 
-/// Would catch: a dialect that is read as another tree, contents of another file, a name that
-/// vis(3) writes in another way.
+/// Would catch: a dialect that gives another tree, contents of another file, a name that vis(3)
+/// encodes differently.
 #[test]
-fn what_mtree_and_bsdtar_describe_is_the_tree() {
+fn mtree_descriptions_give_the_described_tree() {
     let bench = rich();
-    // A description does not tell which names are one file, nor holes, nor extended attributes.
+    // A description does not include hard links, holes and extended attributes.
     bench.sh(
         "cp -r --no-preserve=links,xattr --preserve=mode,ownership,timestamps --sparse=never \
      source plain
@@ -592,16 +596,16 @@ fn what_mtree_and_bsdtar_describe_is_the_tree() {
     let expected = tree_digest(&bench, "image");
     for form in ["netbsd", "netbsd-full", "bsd-set", "bsd"] {
         if tree_digest(&bench, &format!("{form}.weald")) != expected {
-            let told = bench.weald(["diff", &format!("{form}.weald"), "plain"]);
-            panic!("{form}: another tree than described:\n{}", told.text());
+            let reported = bench.weald(["diff", &format!("{form}.weald"), "plain"]);
+            panic!("{form}: another tree than described:\n{}", reported.text());
         }
     }
 }
 
-/// Would catch: a description whose contents are not those of the forest, or that says less of a
-/// forest without links than its tar stream.
+/// Would catch: a description with other contents than the forest, or with less data about a forest
+/// without links than its tar stream.
 #[test]
-fn a_forest_as_mtree_is_that_as_tar() {
+fn a_forest_as_mtree_equals_a_forest_as_tar() {
     let bench = Bench::new();
     for words in [
         "--fanout 3x40 --times random:1600000000:86400 --symlinks 0.1",
@@ -623,7 +627,7 @@ fn a_forest_as_mtree_is_that_as_tar() {
 }
 
 #[test]
-fn contents_that_are_not_those_described_are_refused() {
+fn contents_that_differ_from_their_description_are_refused() {
     let bench = Bench::new();
     bench.sh(
         "mkdir -p root/dir outside; echo hello > root/dir/file; echo other > outside/file; \
@@ -658,7 +662,7 @@ fn contents_that_are_not_those_described_are_refused() {
         (
             "./dir/file type=file size=7".into(),
             &root,
-            "7 bytes are told, and 6 are there",
+            "the description says 7 bytes, the file has 6",
         ),
         (
             "./dir/file type=file size=6".into(),
@@ -681,7 +685,7 @@ fn contents_that_are_not_those_described_are_refused() {
         assert_eq!(output.code, Some(2), "{line}");
         assert!(output.stderr.contains(what), "{line}: {}", output.stderr);
     }
-    // An empty file needs no contents, but its digest must be that of nothing.
+    // An empty file needs no contents, but its digest must be that of empty data.
     let of_nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     build(
         &format!("./gone type=file size=0 sha256={of_nothing}"),
@@ -690,7 +694,7 @@ fn contents_that_are_not_those_described_are_refused() {
     .expect(0, "");
     let output = build(&format!("./gone type=file size=0 sha256={sum}"), &root);
     assert_eq!(output.code, Some(2), "{}", output.stderr);
-    // A symlink does not lead out either; what is not there is told and left out.
+    // A symlink must not lead out of the directory. A missing file is reported and left out.
     for line in ["./way/file type=file", "./gone type=file"] {
         let output = build(line, &root);
         assert_eq!(output.code, Some(1), "{line}");

@@ -1,4 +1,4 @@
-//! `weald tar`: what an independent tar makes of the stream.
+//! `weald tar`: other tar programs unpack its stream.
 #![allow(missing_docs)]
 
 mod support;
@@ -41,8 +41,7 @@ fn gnu_tar_unpacks_the_torture_tree() {
         },
     )
     .expect("torture tree");
-    // What no tar can say: sockets. What GNU tar does not take: xattrs that are ACLs, and files of
-    // more than 8 EiB - 1.
+    // tar has no sockets. GNU tar does not support xattrs that are ACLs, and files over 8 EiB - 1.
     bench.sh("find source -type s -delete");
     bench.sh("setfacl -Rbk source");
     bench
@@ -84,7 +83,7 @@ fn names_of_any_length_and_numbers_of_any_size() {
         .weald(["build", "-q", "source", "image"])
         .expect(0, "");
     bench.sh(&format!("$WEALD tar image | ({UNTAR})"));
-    // 9 GiB of hole are not read.
+    // A hole of 9 GiB is not read.
     let options = CompareOptions {
         rsync: false,
         ..CompareOptions::default()
@@ -115,7 +114,7 @@ fn the_stream_is_always_the_same_and_selects() {
 }
 
 #[test]
-fn sockets_are_told() {
+fn sockets_are_reported() {
     let bench = Bench::new();
     fs::create_dir(bench.at("source")).expect("mkdir");
     let _socket = std::os::unix::net::UnixListener::bind(bench.at("source/socket")).expect("bind");
@@ -127,7 +126,7 @@ fn sockets_are_told() {
         .expect(0, "weald: socket: left out: tar cannot hold a socket\n");
 }
 
-// Would catch xattrs that are lost or misnamed because their names look like syntax of pax or of an
+// Would catch xattrs that are lost or renamed because their names contain syntax of pax or of an
 // escape.
 #[test]
 fn xattrs_with_odd_names_come_back() {
@@ -164,7 +163,7 @@ fn xattrs_with_odd_names_come_back() {
     }
 }
 
-/// Would catch: a stream that ends in the middle of a member because its content is damaged.
+/// Would catch: a stream that ends within a member because its content is damaged.
 #[test]
 fn damaged_files_are_left_out_and_the_stream_goes_on() {
     let bench = Bench::new();

@@ -1,5 +1,5 @@
 //! Whole trees through the whole program: packed, mounted, packed again from the mount, and
-//! compared at every stage. `scripts/trees.sh` does the same with real trees.
+//! compared after each step. `scripts/trees.sh` does the same with real trees.
 #![allow(missing_docs)]
 
 mod support;
@@ -11,7 +11,7 @@ use support::Bench;
 use weald_testkit::compare::assert_same;
 use weald_testkit::{CompareOptions, torture};
 
-/// A bench whose mount goes when it is dropped.
+/// A bench whose mount is removed on drop.
 struct Mounted(Bench);
 
 impl Drop for Mounted {
@@ -30,11 +30,11 @@ fn assert_same_bytes(a: &Path, b: &Path) {
     );
 }
 
-/// Would catch: whatever the mount tells otherwise than the source (holes and link counts too, as
-/// the builder sees them), and bytes that depend on the file system, the order on disk or the
-/// number of threads.
+/// Would catch: a mount that differs from the source in the view of the builder (holes and link
+/// counts included), and bytes that depend on the file system, the order on disk or the number of
+/// threads.
 #[test]
-fn the_image_of_a_mount_is_the_image_again() {
+fn packing_a_mount_gives_the_same_image() {
     let bench = Mounted(Bench::new());
     let bench = &bench.0;
     for dir in ["source", "mnt"] {
@@ -48,7 +48,7 @@ fn the_image_of_a_mount_is_the_image_again() {
     bench
         .weald(["build", "-q", "-l", "2", "-t", "1", "source", "image"])
         .expect(0, "");
-    // A cache that holds two blocks, so that most are loaded again and again.
+    // The cache holds two blocks, so that most blocks are loaded repeatedly.
     bench
         .weald(["mount", "-o", "cachesize=2M", "image", "mnt"])
         .expect(0, "");
@@ -65,9 +65,9 @@ fn the_image_of_a_mount_is_the_image_again() {
     bench.weald(["umount", "mnt"]).expect(0, "");
 }
 
-/// Would catch: a tree that comes back from tar, from the mount and from extract in three ways.
+/// Would catch: a tree that differs between tar, the mount and extract.
 #[test]
-fn every_way_out_leads_to_one_tree() {
+fn tar_mount_and_extract_give_the_same_tree() {
     let bench = Mounted(Bench::with_image());
     let bench = &bench.0;
     bench.sh("$WEALD extract image extracted; mkdir untarred mnt copied

@@ -1,4 +1,4 @@
-//! What holds for every command: help, errors, exit codes, closed pipes, pages and completions.
+//! Properties of every command: help, errors, exit status, closed pipes, man pages and completions.
 #![allow(missing_docs)]
 
 mod support;
@@ -8,7 +8,7 @@ use std::io::Read;
 use std::process::Stdio;
 use support::{Bench, COMMANDS};
 
-/// Every command that reads an image, with the arguments that it needs besides.
+/// Every command that reads an image, with the further arguments that it needs.
 const READERS: [(&str, &[&str]); 12] = [
     ("ls", &[]),
     ("tree", &[]),
@@ -114,7 +114,8 @@ fn an_image_may_begin_inside_a_file() {
     );
 }
 
-// Would catch an image that is not found behind a script, or one that is found where there is none.
+// Would catch an image after a script that is not found, or one that is found although there is
+// none.
 #[test]
 fn an_image_behind_a_script_is_found() {
     let bench = Bench::with_image();
@@ -191,7 +192,7 @@ fn every_command_has_help() {
 }
 
 #[test]
-fn pages_and_completions_come_from_the_same_words() {
+fn man_pages_and_completions_list_all_options() {
     let bench = Bench::new();
     bench.weald(["man", "pages"]).expect(0, "");
     let mut pages: Vec<_> = fs::read_dir(bench.at("pages"))
@@ -219,7 +220,7 @@ fn pages_and_completions_come_from_the_same_words() {
         );
     }
     assert!(page("mount.weald.8").contains(".TP\n\\fB32\\fR\n"));
-    // groff finds nothing wrong with any page.
+    // groff reports no warning for any page.
     let warnings =
         bench.sh("for page in pages/*; do groff -K utf8 -man -Tutf8 -ww -z $page 2>&1; done");
     assert_eq!(warnings, "");
@@ -326,7 +327,7 @@ fn info_and_check_agree_with_the_file() {
     );
 }
 
-/// Would catch: a value that begins with a hyphen, as the help writes it, taken for an option.
+/// Would catch: a value that begins with a hyphen, as in the help, and that is parsed as an option.
 #[test]
 fn values_may_begin_with_a_hyphen() {
     let bench = Bench::with_image();
@@ -351,8 +352,8 @@ fn values_may_begin_with_a_hyphen() {
     assert_eq!(found(&["--perm", "-4000", "--size", "-1"]), "");
 }
 
-/// Would catch: a second image that is taken for something else, one that is not opened and hides
-/// what is wrong with the others, and a status that is that of the last.
+/// Would catch: a second image that is ignored, an unreadable image that ends the check of the
+/// others, and a status that only reflects the last image.
 #[test]
 fn check_takes_several_images() {
     let bench = Bench::with_image();
@@ -382,9 +383,9 @@ fn check_takes_several_images() {
     assert_eq!(check(&["--generation", "1", "image", "twin"]).code, Some(2));
 }
 
-/// Would catch: a page that tells of words that are gone, or are spelled otherwise.
+/// Would catch: a man page with options that no longer exist or are spelled differently.
 #[test]
-fn the_page_of_mounts_knows_the_words() {
+fn the_page_of_mounts_lists_the_options() {
     let bench = Bench::new();
     let page = include_str!("../../../docs/mounting.md");
     let commands = ["mount", "umount", "mounts", "serve"];

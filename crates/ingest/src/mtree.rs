@@ -224,7 +224,7 @@ impl MtreeReader {
         }
         if keys.size.is_some_and(|size| size != len) {
             let what = format!(
-                "size: {} bytes are told, and {len} are there",
+                "size: the description says {} bytes, the file has {len}",
                 keys.size.unwrap_or_default()
             );
             return Err(Error::invalid(what));

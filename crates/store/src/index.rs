@@ -112,7 +112,7 @@ mod tests {
 
     // Would catch an index that grows without limit, or that drops new entries before old ones.
     #[test]
-    fn it_stays_within_its_memory_and_keeps_what_is_new() {
+    fn the_index_stays_within_its_memory_and_keeps_new_entries() {
         let mut index = DedupIndex::new(28 * 1000);
         let digest = |n: u64| Digest::of(&n.to_le_bytes());
         for id in 0..10_000 {

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_inside_the_store() {
+    fn names_cannot_leave_the_store() {
         for good in ["a", "gcc-14.2", "tag:latest", "ünïcode", "a..b"] {
             check_name(good).expect(good);
         }

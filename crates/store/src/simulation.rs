@@ -365,7 +365,7 @@ fn filled(seed: u64) -> Run {
 
 // Would catch a salvage that loses an image, counts wrongly, or assigns a number twice.
 #[test]
-fn salvage_brings_every_image_back() {
+fn salvage_restores_every_image() {
     for seed in 0..50 {
         let run = filled(seed);
         run.disk.remove("meta").expect("remove");
@@ -447,7 +447,7 @@ fn damage_is_named_and_can_be_replaced() {
 
 // Would catch a second writer beside the first one, and a message that does not name the first.
 #[test]
-fn a_second_writer_is_told_about_the_first() {
+fn a_second_writer_gets_the_name_of_the_first() {
     let run = filled(1);
     let first = run.open().expect("open");
     let busy = run.open().map(drop).expect_err("two writers");
@@ -463,7 +463,7 @@ fn a_second_writer_is_told_about_the_first() {
 
 // Would catch a removal without `--force` of an image that a reader has open.
 #[test]
-fn an_image_that_is_read_stays() {
+fn an_open_image_cannot_be_removed() {
     let run = filled(2);
     let mut writer = run.open().expect("open");
     let image = StoredImage::open(writer.store().clone(), "image0").expect("an image");

@@ -1,5 +1,5 @@
-//! What the tests of `weald build` share: the binary, small file systems, data. Needs root, as the
-//! whole test suite does.
+//! Shared code of the tests of `weald build`: the binary, small file systems, data. Needs root, as
+//! the whole test suite does.
 #![allow(dead_code)]
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 pub use weald_testkit::command::weald_bin;
 
-/// A tmpfs on a temporary directory, unmounted when dropped; `size` as mount(8) takes it.
+/// A tmpfs on a temporary directory, unmounted on drop; `size` has the syntax of mount(8).
 pub struct Scratch(tempfile::TempDir);
 
 impl Scratch {
@@ -47,7 +47,7 @@ impl Drop for Scratch {
     }
 }
 
-/// `weald build` with everything it says kept.
+/// A `weald build` command whose output is captured.
 pub fn build_command(options: &[&str], source: &Path, target: &Path) -> Command {
     let mut command = Command::new(weald_bin());
     command
@@ -63,7 +63,7 @@ pub fn build_command(options: &[&str], source: &Path, target: &Path) -> Command 
     command
 }
 
-/// Builds; nothing may be said.
+/// Runs a build, which must print nothing.
 #[track_caller]
 pub fn build(options: &[&str], source: &Path, target: &Path) {
     let output = build_command(options, source, target).output().unwrap();
@@ -77,7 +77,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The image is whole and its structure sound.
+/// Checks that the image has no damage.
 #[track_caller]
 pub fn check(image: &Path) {
     let output = Command::new(weald_bin())
@@ -88,7 +88,7 @@ pub fn check(image: &Path) {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
-/// Names in a directory, hidden ones too, sorted.
+/// Names in a directory, including hidden ones, sorted.
 pub fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();
     let mut names: Vec<_> = entries
@@ -98,7 +98,7 @@ pub fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// `len` bytes that no codec makes smaller, a different row for every `seed`.
+/// `len` incompressible bytes; each `seed` gives another sequence.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let mut hasher = blake3::Hasher::new();
@@ -109,8 +109,7 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// About `len` bytes of lines that compress well, but repeat nothing as long as what is shared
-/// without compression.
+/// About `len` bytes of compressible lines without repeats long enough for deduplication.
 pub fn lines(seed: u64, len: usize) -> Vec<u8> {
     let alphabet: Vec<String> = (0..64)
         .map(|n| {

@@ -1,17 +1,17 @@
-//! Reads which files of a crate use which others, and finds circles.
+//! Finds which files of a crate use which others, and finds circles.
 //!
-//! A file uses another if a path in it (that begins with `crate`, `super`, `self`, or the name of a
-//! child module) leads to a module of that file. Declarations (`mod …;`) and
-//! re-exports (`pub use …;`) do not count, nor do tests.
+//! A file uses another if one of its paths leads to a module of that file. Such a path begins with
+//! `crate`, `super`, `self`, or the name of a child module. Declarations (`mod …;`), re-exports
+//! (`pub use …;`) and tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Path of a module: its names from the crate root, which has none.
+/// Path of a module: its names from the crate root, whose path is empty.
 type Module = Vec<String>;
 
-/// The files of a crate, by module: the path from `src`, and the text without comments and tests.
+/// The files of a crate by module: path below `src`, and the text without comments and tests.
 pub type Files = BTreeMap<Module, (String, String)>;
 
 /// Reads all files below `src`, except `main.rs` beside a `lib.rs`.
@@ -45,7 +45,7 @@ pub fn read_files(src: &Path) -> Files {
     files
 }
 
-/// The text without comments and without an inline module of tests, which comes last in a file.
+/// Removes comments and the inline module of tests, which is last in a file.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next();
     let lines = text.unwrap_or("").lines();
@@ -56,7 +56,7 @@ fn code(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Modules that are declared for tests only.
+/// Modules that are declared only for tests.
 fn test_modules(files: &Files) -> Vec<Module> {
     let mut tests = Vec::new();
     for (module, (_, text)) in files {
@@ -74,7 +74,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// The paths that a `use` tree names: `a::{b, c::{d, e}}` gives `a::b`, `a::c::d`, `a::c::e`.
+/// Lists the paths in a `use` tree: `a::{b, c::{d, e}}` gives `a::b`, `a::c::d`, `a::c::e`.
 fn expand(tree: &str, prefix: &str, paths: &mut Vec<String>) {
     let tree = tree.trim();
     let Some(open) = tree.find('{') else {
@@ -82,7 +82,7 @@ fn expand(tree: &str, prefix: &str, paths: &mut Vec<String>) {
         return paths.push(format!("{prefix}{path}"));
     };
     let inner = tree[open + 1..].trim_end().trim_end_matches('}');
-    // The last brace closes this tree; inner ones stay with their parts.
+    // The last brace closes this tree; inner braces belong to its parts.
     let closes = tree[open..].matches('}').count() - 1;
     let inner = format!("{inner}{}", "}".repeat(closes.min(missing_braces(inner))));
     let prefix = format!("{prefix}{}", &tree[..open]);
@@ -107,7 +107,7 @@ fn missing_braces(text: &str) -> usize {
     text.matches('{').count() - text.matches('}').count()
 }
 
-/// The paths in `text`: those of its imports, and those in its code that begin with one of `roots`.
+/// Lists the paths in `text`: all imports, and paths in code that begin with one of `roots`.
 fn paths(text: &str, roots: &[&str]) -> Vec<String> {
     let (mut paths, mut rest) = (Vec::new(), String::new());
     let mut statements = text.split_inclusive('\n').peekable();
@@ -237,8 +237,8 @@ mod tests {
         texts.iter().map(file).collect()
     }
 
-    /// Would catch: paths that the parser does not see, and declarations, re-exports, comments and
-    /// tests that it takes for uses.
+    /// Would catch: paths that the parser misses, and declarations, re-exports, comments or tests
+    /// that it counts as uses.
     #[test]
     fn uses_are_seen_in_imports_and_in_code() {
         let files = files(&[
@@ -263,8 +263,7 @@ mod tests {
         assert!(circles(&files).is_empty());
     }
 
-    /// Would catch: a circle through several files, or between a parent and its child, that is not
-    /// found.
+    /// Would catch: a missed circle through several files, or between a parent and its child.
     #[test]
     fn circles_are_found() {
         let files = files(&[

@@ -1,6 +1,6 @@
-//! The rules of the house that a machine can check: which way dependencies point, where unsafe code
-//! lives, that every library we rest on has a line in `docs/dependencies.md`, and that the files of
-//! a crate do not use each other in circles.
+//! Rules of the project that a program can check: the direction of dependencies, the place of
+//! unsafe code, a line in `docs/dependencies.md` for every library, and no circles between the
+//! files of a crate.
 #![allow(missing_docs)]
 
 mod imports;
@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-/// Rooms by row, the lowest first. A room depends only on lower rows, so that two of one row never
-/// see each other. Rooms to come have their rows already: the store under the reader, the volume
-/// beside the builder, views beside export.
+/// Rooms by row, lowest first. A room depends only on lower rows, so that two rooms of one row
+/// never use each other. Future rooms have rows too: the store under the reader, the volume beside
+/// the builder, views beside export.
 const ROWS: [&[&str]; 10] = [
     &["format"],
     &["sys"],
@@ -30,7 +30,7 @@ const ROWS: [&[&str]; 10] = [
 /// The room above all others.
 const TOP: &str = "cli";
 
-/// The room that only tests enter.
+/// The room that only tests use.
 const TESTS: &str = "testkit";
 
 /// Readers, which never link the writer.
@@ -65,7 +65,7 @@ fn row(room: &str) -> usize {
     }
 }
 
-/// The rooms that `package` links; with `in_tests`, also those that only its tests do.
+/// The rooms that `package` links; with `in_tests`, also those that only its tests link.
 fn edges(package: &Package, in_tests: bool) -> Vec<&str> {
     let linked = package
         .dependencies
@@ -144,9 +144,8 @@ fn only_sys_may_be_unsafe() {
     }
 }
 
-/// Circles of files that are known, by room, as paths from `src`; a name that ends in `/`
-/// stands for all files in that folder. This list may only shrink: break a circle, then remove
-/// it here.
+/// Known circles of files by room, as paths below `src`; a name that ends in `/` stands for all
+/// files in that folder. This list may only become shorter: break a circle, then remove it here.
 const KNOWN_CIRCLES: [(&str, &[&str]); 13] = [
     (
         "builder",
@@ -212,8 +211,7 @@ const KNOWN_CIRCLES: [(&str, &[&str]); 13] = [
     ("ingest", &["tar/header.rs", "tar/sparse.rs"]),
 ];
 
-/// Would catch: a file that uses one which uses it, so that neither can be read, tested or moved
-/// without the other.
+/// Would catch: two files that use each other, so that neither can be read, tested or moved alone.
 #[test]
 fn files_do_not_use_each_other_in_circles() {
     let mut wrong = Vec::new();
@@ -247,8 +245,8 @@ fn files_do_not_use_each_other_in_circles() {
 /// Rooms whose `src` has at most a dozen files outside folders.
 const SORTED_ROOMS: [&str; 1] = ["image"];
 
-/// Would catch: a new file at the root of `src`, where a newcomer finds only the folders and their
-/// order.
+/// Would catch: a new file at the root of `src`, where a newcomer should find only the folders in
+/// their order.
 #[test]
 fn files_are_in_folders_named_by_what_they_do() {
     for room in SORTED_ROOMS {

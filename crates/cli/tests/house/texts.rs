@@ -1,15 +1,15 @@
-//! What holds for texts: lines that fit a screen, and a map whose places exist.
+//! Rules for texts: the length of lines, and existing paths in the map.
 
 use super::root;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Most bytes of a line of code or comment; awk counts bytes, too.
+/// Longest line of code or comment, in bytes (awk counts bytes too).
 const CODE_LINE_LEN_MAX: usize = 100;
-/// Most characters of a line of Markdown outside tables and code blocks.
+/// Longest line of Markdown outside tables and code blocks, in characters.
 const PROSE_LINE_LEN_MAX: usize = 120;
 
-/// Collects the files below `dir` whose names end in `ending`; what Cargo builds is left out.
+/// Collects the files below `dir` whose names end in `ending`, except build output.
 fn files(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).expect("a directory").flatten() {
         let path = entry.path();
@@ -36,7 +36,7 @@ fn texts(ending: &str) -> Vec<(PathBuf, String)> {
     found.into_iter().map(read).collect()
 }
 
-/// Would catch: a line of code or comment that does not fit beside another file.
+/// Would catch: a line that does not fit in half of a screen.
 #[test]
 fn lines_of_code_end_at_100_bytes() {
     let mut long = Vec::new();
@@ -50,7 +50,7 @@ fn lines_of_code_end_at_100_bytes() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
-/// Would catch: a paragraph that an editor of 120 columns cuts.
+/// Would catch: a paragraph that an editor of 120 columns cuts off.
 #[test]
 fn lines_of_prose_end_at_120_characters() {
     let mut long = Vec::new();
@@ -67,7 +67,7 @@ fn lines_of_prose_end_at_120_characters() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
-/// Would catch: a map that leads to files that were moved.
+/// Would catch: a path in the map whose file was moved.
 #[test]
 fn places_in_the_map_exist() {
     let root = root();

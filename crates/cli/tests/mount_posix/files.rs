@@ -1,5 +1,4 @@
-//! Open files and directories: locks, places in directories, direct reading, what the file system
-//! says of itself.
+//! Open files and directories: locks, directory offsets, direct I/O, statfs.
 
 use crate::sides::{Answer, Expected, Side, Sides};
 use rustix::fs::{FlockOperation, Mode, OFlags, RawDir, SeekFrom};
@@ -12,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use weald_testkit::Rng;
 
-/// Entries of `many`: more than the kernel takes at once.
+/// Entries of `many`: more than one readdir reply holds.
 const ENTRY_COUNT: usize = 700;
 
 fn make(root: &Path) {
@@ -28,7 +27,7 @@ fn open(side: &Side, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(&side.root, path, flags | OFlags::CLOEXEC, Mode::empty())
 }
 
-// Locks of one file meet each other, as those of several programs do, and nobody else's.
+// Locks of one file conflict with each other, as those of several programs do, and with no others.
 #[test]
 fn files_can_be_locked() {
     let sides = Sides::new(make);
@@ -66,7 +65,7 @@ fn files_can_be_locked() {
     sides.finish();
 }
 
-/// Names from where the directory stands, with the place behind each.
+/// Names from the current directory offset on, each with the offset after it.
 fn names(dir: &OwnedFd) -> Result<Vec<(String, u64)>, Errno> {
     let mut buffer = [MaybeUninit::uninit(); 2048];
     let (mut entries, mut names) = (RawDir::new(dir, &mut buffer), Vec::new());
@@ -80,9 +79,9 @@ fn names(dir: &OwnedFd) -> Result<Vec<(String, u64)>, Errno> {
     Ok(names)
 }
 
-// Would catch a place that leads to another entry, one entry twice, or to the end.
+// Would catch an offset that leads to another entry, to an entry twice, or to the end.
 #[test]
-fn every_place_in_a_directory_can_be_returned_to() {
+fn every_directory_offset_can_be_sought() {
     let sides = Sides::new(make);
     sides.hold("seekdir", Expected::Done, |side| {
         let dir = open(side, "many", OFlags::DIRECTORY)?;
@@ -101,7 +100,7 @@ fn every_place_in_a_directory_can_be_returned_to() {
                 .eq(all[index + 1..].iter().map(|(name, _)| name));
             assert!(is_rest, "behind entry {index} of {}", side.path.display());
         }
-        // Another opening goes by the same places.
+        // The offsets are also valid for another open directory.
         let again = open(side, "many", OFlags::DIRECTORY)?;
         rustix::fs::seek(&again, SeekFrom::Start(all[300].1))?;
         assert_eq!(names(&again)?.len(), all.len() - 301);
@@ -120,7 +119,7 @@ fn every_place_in_a_directory_can_be_returned_to() {
 }
 
 #[test]
-fn files_are_read_past_the_page_cache() {
+fn files_can_be_read_with_direct_io() {
     let sides = Sides::new(make);
     let expected = fs::read(sides.reference.path.join("file")).expect("read");
     let file = File::from(open(&sides.mounted, "file", OFlags::DIRECT).expect("open"));
@@ -135,7 +134,7 @@ fn files_are_read_past_the_page_cache() {
         let mut bytes = vec![0; len];
         let read = file.read_at(&mut bytes, at as u64).expect("read");
         let wanted = &expected[at.min(expected.len())..(at + len).min(expected.len())];
-        // A file system may hand out less than was asked for, but not nothing.
+        // A file system may return fewer bytes than requested, but not zero.
         assert!(
             read <= wanted.len() && (read > 0 || wanted.is_empty()),
             "{read} bytes at {at}"
@@ -147,28 +146,39 @@ fn files_are_read_past_the_page_cache() {
 }
 
 #[test]
-fn the_file_system_says_what_it_is() {
+fn statfs_describes_the_file_system() {
     let sides = Sides::new(make);
-    let told = rustix::fs::statvfs(&sides.mounted.path).expect("statvfs");
-    assert!(told.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
+    let reported = rustix::fs::statvfs(&sides.mounted.path).expect("statvfs");
+    assert!(
+        reported
+            .f_flag
+            .contains(rustix::fs::StatVfsMountFlags::RDONLY)
+    );
     assert_eq!(
-        (told.f_namemax, told.f_bfree, told.f_bavail, told.f_ffree),
+        (
+            reported.f_namemax,
+            reported.f_bfree,
+            reported.f_bavail,
+            reported.f_ffree
+        ),
         (255, 0, 0, 0)
     );
-    assert!(told.f_blocks * told.f_frsize >= 300_000);
-    assert!(told.f_files >= ENTRY_COUNT as u64);
+    assert!(reported.f_blocks * reported.f_frsize >= 300_000);
+    assert!(reported.f_files >= ENTRY_COUNT as u64);
     sides.hold("flags and names", Expected::Done, |side| {
-        let told = rustix::fs::statvfs(&side.path)?;
+        let reported = rustix::fs::statvfs(&side.path)?;
         Ok(format!(
             "{} {}",
-            told.f_namemax,
-            told.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY)
+            reported.f_namemax,
+            reported
+                .f_flag
+                .contains(rustix::fs::StatVfsMountFlags::RDONLY)
         ))
     });
     sides.finish();
 }
 
-// At the end, behind it, and with odd lengths.
+// Reads at the end, after the end, and of odd lengths.
 #[test]
 fn reads_end_where_the_file_ends() {
     let sides = Sides::new(make);

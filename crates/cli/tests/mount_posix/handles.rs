@@ -1,5 +1,5 @@
-//! Handles of inodes, as NFS servers keep them for their clients: good after mounting again, stale
-//! where the inode is not.
+//! File handles, as NFS servers keep them for their clients: valid after the next mount, stale if
+//! the inode is gone.
 
 use rustix::fs::OFlags;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use weald_testkit::mounts::Ground;
 
 const ESTALE: i32 = 116;
 
-/// A file in directories, and what it says.
+/// Files in directories; each contains its path.
 const PATHS: [&str; 4] = ["file-0", "a/file-1", "a/b/file-2", "a/b/c/d/file-3"];
 
 fn make(ground: &Ground, name: &str, paths: &[&str]) -> std::path::PathBuf {
@@ -47,7 +47,7 @@ fn content(fd: OwnedFd) -> String {
     text
 }
 
-// Would catch numbers that change from mount to mount, and a handle that opens something else.
+// Would catch inode numbers that change from mount to mount, and a handle that opens another file.
 #[test]
 fn handles_outlive_the_mount_and_go_stale_with_the_inode() {
     let ground = Ground::new();
@@ -60,7 +60,7 @@ fn handles_outlive_the_mount_and_go_stale_with_the_inode() {
     let kept = handles(&dir);
     ground.umount(&dir);
     ground.mount(&image, &dir, &[]);
-    // The kernel knows nothing of the tree yet: each of these is asked of the server.
+    // The kernel has nothing cached, so that each of these requests reaches the server.
     for (path, handle) in PATHS.iter().zip(&kept) {
         let name = path.rsplit('/').next().expect("a name");
         assert_eq!(content(opened(&dir, handle).expect(path)), name);
@@ -73,7 +73,7 @@ fn handles_outlive_the_mount_and_go_stale_with_the_inode() {
     .expect("directory")
     .next();
     assert_eq!(entry.expect("an entry").expect("an entry").file_name(), "d");
-    // It is connected to the tree: its `..` leads up.
+    // The directory is connected to the tree: its `..` leads up.
     let up = weald_sys::stat_at(&inner, b"..").expect("stat");
     assert_eq!(
         up.ino,
@@ -84,7 +84,7 @@ fn handles_outlive_the_mount_and_go_stale_with_the_inode() {
     drop(inner);
     assert_eq!(handles(&dir), kept, "made again, they are the same");
     ground.umount(&dir);
-    // One file: whatever else had a number has none here.
+    // This image has a single file, so that all other inode numbers are unused.
     ground.mount(&other, &dir, &[]);
     let stale = kept.iter().filter(|handle| {
         opened(&dir, handle).is_err_and(|error| error.raw_os_error() == Some(ESTALE))
@@ -101,9 +101,9 @@ fn handles_outlive_the_mount_and_go_stale_with_the_inode() {
     ground.umount(&dir);
 }
 
-// Would catch a server that believes whatever a client of NFS makes up.
+// Would catch a server that trusts forged handles of an NFS client.
 #[test]
-fn made_up_handles_open_nothing() {
+fn forged_handles_open_nothing() {
     let ground = Ground::new();
     let image = make(&ground, "image", &PATHS);
     let dir = ground.dir("mnt");

@@ -1,4 +1,4 @@
-//! Names and paths at their limits, flags of open(2), and everything that a read-only file system
+//! Names and paths at their limits, flags of open(2), and operations that a read-only file system
 //! refuses.
 
 use crate::sides::{Answer, Expected, Side, Sides};
@@ -11,15 +11,15 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-/// Most bytes of a name and of a path with its NUL, of the kernel.
+/// Longest name in bytes, and longest path in bytes including its NUL, in the kernel.
 const NAME_LEN_MAX: usize = 255;
 const PATH_LEN_MAX: usize = 4096;
 
-/// Most symlinks that a path may lead through (`MAXSYMLINKS` of the kernel).
+/// Largest number of symlinks in a path (`MAXSYMLINKS` of the kernel).
 const LINK_COUNT_MAX: usize = 40;
 
-/// Long directories inside each other, and the letters of their names: with the last name a path of
-/// `PATH_LEN_MAX` - 1.
+/// Number of nested directories with long names. With the last name the path has `PATH_LEN_MAX` - 1
+/// bytes.
 const DEEP_COUNT: usize = 16;
 const DEEP_NAME_LEN: usize = 250;
 
@@ -27,12 +27,12 @@ fn long_name() -> String {
     "n".repeat(NAME_LEN_MAX)
 }
 
-/// The way down, without the last name.
+/// Path of the deepest directory.
 fn deep() -> String {
     vec!["d".repeat(DEEP_NAME_LEN); DEEP_COUNT].join("/")
 }
 
-/// The last name, so long that the path is the longest there is.
+/// Last name, which makes the path as long as possible.
 fn deepest() -> String {
     let deep = deep();
     let left = PATH_LEN_MAX - 1 - deep.len() - 1;
@@ -64,7 +64,7 @@ fn make(root: &Path) {
         )
         .expect("symlink");
     }
-    // Step by step: the whole path would be too long from the root of the machine.
+    // One directory at a time: the whole path would be too long.
     let mut dir = weald_sys::open_dir(root).expect("open");
     for name in deep().split('/') {
         weald_sys::make_dir_at(&dir, name.as_bytes(), 0o755).expect("mkdir");
@@ -89,10 +89,10 @@ fn open(side: &Side, path: &str, flags: OFlags) -> Answer {
     Ok(format!("{:o}", rustix::fs::fstat(&fd)?.st_mode))
 }
 
-// Would catch names that are cut, paths that are counted wrongly, and lookups that go through what
-// is no directory.
+// Would catch names that are cut off, path lengths that are counted wrongly, and lookups through
+// files that are not directories.
 #[test]
-fn paths_lead_where_they_should() {
+fn paths_resolve_as_on_ext4() {
     use Expected::{Done, Refused};
     let (not_dir, none, too_long, many) = (
         Refused(Errno::NOTDIR),
@@ -141,7 +141,7 @@ fn paths_lead_where_they_should() {
         (format!("chain{}", LINK_COUNT_MAX + 1), many),
     ];
     let sides = Sides::new(make);
-    // Twice: the second time the kernel may answer from what it remembers.
+    // Twice: the kernel may answer the second time from its cache.
     for _ in 0..2 {
         for (path, expected) in &rows {
             let name: String = path.escape_debug().take(60).collect();
@@ -172,7 +172,7 @@ fn paths_lead_where_they_should() {
 }
 
 #[test]
-fn open_heeds_its_flags() {
+fn open_obeys_its_flags() {
     use Expected::{Done, Refused};
     let (read_only, not_dir, many, is_dir, exists) = (
         Refused(Errno::ROFS),
@@ -402,7 +402,7 @@ fn plain(side: &Side) -> Result<std::os::fd::OwnedFd, Errno> {
     )
 }
 
-// Would catch a change that is promised, and an errno that sends a program the wrong way.
+// Would catch a change that is accepted, and an errno that misleads programs.
 #[test]
 fn nothing_can_be_changed() {
     let sides = Sides::new(make);
@@ -414,8 +414,8 @@ fn nothing_can_be_changed() {
     sides.finish();
 }
 
-// A directory's `..` is what it lies in, also where it was reached by a symlink, and above the root
-// it is the directory of the mount.
+// The `..` of a directory is its parent, also if it was reached through a symlink. Above the root
+// of the mount it is the parent of the mount point.
 #[test]
 fn dots_lead_up() {
     let sides = Sides::new(make);

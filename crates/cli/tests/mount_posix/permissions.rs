@@ -1,4 +1,4 @@
-//! Who may do what: modes, groups, ACLs, search permission.
+//! Access rights of users: modes, groups, ACLs, search permission.
 
 use crate::sides::{Answer, Expected, Side, Sides, USERS, User, system};
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
@@ -8,15 +8,15 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
-/// Owner and group of everything here.
+/// Owner and group of all files.
 const OWNER: u32 = 1000;
 const GROUP: u32 = 1000;
 
-/// Every file of `modes` is called by its mode; so is every directory of `dirs`, which has a file
-/// `child` that all may read.
+/// The name of every file in `modes` is its mode. The same holds for directories in `dirs`; each
+/// contains a file `child` that everybody may read.
 const CLASSES: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
-/// ACLs as setfacl(1) takes them. 1004 is a user that they name, 2000 a group; 1000 is the owner
+/// ACLs in the syntax of setfacl(1). User 1004 and group 2000 are named in them; 1000 is the owner
 /// and the owning group.
 const ACLS: [&str; 14] = [
     "u:1004:r",
@@ -57,7 +57,7 @@ fn make(root: &Path) {
     }
     for class in CLASSES {
         for shift in [0, 3, 6] {
-            // One class as said, the others everything and nothing.
+            // One class has the mode under test, the others have all or no rights.
             for others in [0o777, 0] {
                 let mode = others & !(7 << shift) | class << shift;
                 let path = root.join(format!("dirs/{mode:03o}"));
@@ -90,7 +90,7 @@ fn make(root: &Path) {
     }
 }
 
-/// What the mode says: the first class that fits decides alone.
+/// Rights by mode: the first matching class alone decides.
 fn may(user: &User, mode: u32, wanted: u32) -> bool {
     let class = if user.uid == OWNER {
         mode >> 6
@@ -100,7 +100,7 @@ fn may(user: &User, mode: u32, wanted: u32) -> bool {
         mode
     };
     match user.uid {
-        // Root may everything but execute what nobody may.
+        // Root may do everything, except execute a file without any execute bit.
         0 => wanted & 1 == 0 || mode & 0o111 != 0,
         _ => class & wanted == wanted,
     }
@@ -184,7 +184,7 @@ fn hold_dirs(sides: &Sides, user: &User) {
             .expect("ASCII");
         let mode = u32::from_str_radix(&name, 8).expect("a mode");
         let (dir, child) = (format!("dirs/{name}"), format!("dirs/{name}/child"));
-        // Root passes every directory.
+        // Root may search every directory.
         let may = |wanted| user.uid == 0 || may(user, mode, wanted);
         let hold = |what: &str, expected, ask: &dyn Fn(&Side) -> Answer| {
             sides.hold(
@@ -258,10 +258,10 @@ fn hold_acls(sides: &Sides, user: &User) {
     }
 }
 
-// Would catch permissions that the server or the kernel does not check, checks of the wrong class,
-// and ACLs that are shown, not applied.
+// Would catch permissions that neither the server nor the kernel checks, checks of the wrong class,
+// and ACLs that are shown but not enforced.
 #[test]
-fn every_user_may_what_the_tree_says_and_no_more() {
+fn every_user_has_exactly_the_rights_in_the_tree() {
     let sides = Sides::new(make);
     for user in &USERS {
         user.run(|| {
@@ -270,7 +270,7 @@ fn every_user_may_what_the_tree_says_and_no_more() {
             hold_acls(&sides, user);
         });
     }
-    // What the ACLs mean, said once by hand: so that both sides are not wrong alike.
+    // The expected rights of the ACLs, written by hand, so that an error on both sides is found.
     let acl_rows = [
         (0, 5, true),
         (0, 4, false),
@@ -293,9 +293,9 @@ fn every_user_may_what_the_tree_says_and_no_more() {
     sides.finish();
 }
 
-// access(2) asks for the real user, faccessat(2) with AT_EACCESS for the effective one.
+// access(2) checks the real user, faccessat(2) with AT_EACCESS the effective user.
 #[test]
-fn real_and_effective_users_are_told_apart() {
+fn real_and_effective_users_are_distinguished() {
     let sides = Sides::new(make);
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

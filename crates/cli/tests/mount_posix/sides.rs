@@ -1,4 +1,4 @@
-//! The two trees, users to ask them as, and the table of what differed.
+//! The two trees, the users of the tests, and the table of differences.
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -10,22 +10,22 @@ use std::process::Command;
 use std::sync::Mutex;
 use weald_testkit::mounts::{Ground, eventually, finish};
 
-/// What is said of a side, or the errno of a refusal.
+/// Result of an operation on one side, or its errno.
 pub type Answer = Result<String, Errno>;
 
-/// What an operation must say on both sides.
+/// Expected result of an operation on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// It is done; both say the same.
+    /// It succeeds with the same result on both sides.
     Done,
-    /// Both refuse it so.
+    /// Both sides refuse it with this errno.
     Refused(Errno),
-    /// Both say the same, whatever that is.
+    /// Both sides give the same result.
     Same,
 }
 
-/// One side: by an open directory, for users who may not walk there, and by its path, for calls
-/// that take nothing else.
+/// One side: an open directory, for users without search permission above it, and its path, for
+/// calls that need a path.
 #[derive(Debug)]
 pub struct Side {
     pub root: OwnedFd,
@@ -43,7 +43,7 @@ impl Side {
     }
 }
 
-/// A mount, and a file system of the kernel with the same tree, read-only.
+/// A mount and a read-only ext4 with the same tree.
 #[derive(Debug)]
 pub struct Sides {
     pub ground: Ground,
@@ -58,7 +58,7 @@ pub fn system(words: &[&str], paths: &[&Path]) {
     finish(Command::new(words[0]).args(&words[1..]).args(paths)).expect(0);
 }
 
-/// Mounts a new file system on `dir`: ext4 over a loop device.
+/// Mounts a new ext4 on `dir`, from a loop device.
 fn new_file_system(ground: &Ground, dir: &Path) {
     let disk = ground.at("disk");
     File::create(&disk)
@@ -69,23 +69,22 @@ fn new_file_system(ground: &Ground, dir: &Path) {
 }
 
 impl Sides {
-    /// Makes the tree by `make`, packs it, mounts both sides.
+    /// Creates the tree with `make`, packs it, and mounts both sides.
     pub fn new(make: impl FnOnce(&Path)) -> Self {
         let ground = Ground::new();
-        // Names of one length, so that a path too long for one is too long for the other.
+        // The names have the same length, so that the path limits are the same.
         let (mounted, reference, image) = (ground.dir("m"), ground.dir("r"), ground.image("image"));
         new_file_system(&ground, &reference);
         let _ = fs::remove_dir(reference.join("lost+found"));
         make(&reference);
         ground.build(&reference, &image, &["--level", "1"]);
-        // A child that another test has just forked may hold a file that was written, until it
-        // becomes another program.
+        // A child that another test has just forked may hold a written file open until its exec.
         eventually("the file system made read-only", || {
             let mut command = Command::new("mount");
             let command = command.args(["-o", "remount,ro"]).arg(&reference);
             finish(command).code == Some(0)
         });
-        // As the file system beside it, which root mounts without `nosuid` and `nodev`.
+        // The ext4 beside it is mounted by root without `nosuid` and `nodev`.
         ground.mount(&image, &mounted, &["-o", "suid,dev"]);
         let (mounted, reference) = (Side::of(&mounted), Side::of(&reference));
         Self {
@@ -96,7 +95,7 @@ impl Sides {
         }
     }
 
-    /// Asks both sides.
+    /// Runs an operation on both sides and compares.
     pub fn hold(&self, what: &str, expected: Expected, ask: impl Fn(&Side) -> Answer) {
         let [ours, theirs] = [&self.mounted, &self.reference].map(ask);
         let is_expected = match (expected, &ours) {
@@ -115,10 +114,10 @@ impl Sides {
         self.failures.lock().expect("no panic").push(what);
     }
 
-    /// Lets go of both sides.
+    /// Unmounts both sides.
     ///
     /// # Panics
-    /// If anything differed.
+    /// If any operation differed.
     #[track_caller]
     pub fn finish(self) {
         let failures = self.failures.into_inner().expect("no panic");
@@ -134,7 +133,7 @@ impl Sides {
     }
 }
 
-/// Who asks.
+/// The user of an operation.
 #[derive(Debug, Clone)]
 pub struct User {
     pub uid: u32,
@@ -142,8 +141,8 @@ pub struct User {
     pub groups: &'static [u32],
 }
 
-/// Root; the owner; one of its group; one who has that group besides; somebody else; one whom ACLs
-/// name, and one of a group that they name.
+/// Root; the owner; a member of the owning group; a user with that group as a supplementary one;
+/// another user; a user named in ACLs; a member of a group named in ACLs.
 pub const USERS: [User; 7] = [
     User {
         uid: 0,
@@ -183,7 +182,7 @@ pub const USERS: [User; 7] = [
 ];
 
 impl User {
-    /// Runs `work` in a thread that is this user; the other threads stay who they are.
+    /// Runs `work` in a thread with this user's ids; other threads keep theirs.
     pub fn run(&self, work: impl FnOnce() + Send) {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {

@@ -1,9 +1,9 @@
-//! Random operations by many threads at once on a mount, each held against the same operation on
+//! Random operations by many threads on a mount; each result is compared with the same operation on
 //! the extracted tree.
 //!
-//! The seed is printed; `WEALD_SEED` repeats a run, `WEALD_OPERATIONS` says how many operations
-//! there are in all. Runs as root, needs `/dev/fuse`. The extracted tree lies under a read-only
-//! bind mount, so that what changes a tree is refused on both sides.
+//! The seed is printed; `WEALD_SEED` repeats a run, `WEALD_OPERATIONS` sets the total number of
+//! operations. Needs root and `/dev/fuse`. The extracted tree is under a read-only bind mount, so
+//! that both sides refuse changes.
 #![allow(missing_docs)]
 
 mod operation;
@@ -18,21 +18,20 @@ use tree::Entries;
 use weald_testkit::Rng;
 use weald_testkit::mounts::{Ground, finish};
 
-/// Operations in all, unless `WEALD_OPERATIONS` says otherwise.
+/// Default total number of operations.
 const OPERATION_COUNT: u64 = 100_000;
 
-/// Threads that operate at once: more than processors, so that requests meet.
+/// Number of threads: more than processors, so that requests overlap.
 const THREAD_COUNT: u64 = 8;
 
-/// Times that the image is mounted anew: the kernel then knows nothing of it, and the server is
-/// asked again.
+/// Number of times that the image is mounted again. The kernel's cache is then empty, and requests
+/// reach the server.
 const ROUND_COUNT: u64 = 5;
 
-/// Differences after which a run stops: the first few say it all.
+/// A run stops after this many differences: the first few suffice.
 const LISTED_MAX: usize = 20;
 
-/// The two trees. Their paths are of one length, so that a path too long for one is too long for
-/// the other.
+/// The two trees. Their paths have the same length, so that the path limits are the same.
 struct Sides {
     mounted: PathBuf,
     extracted: PathBuf,
@@ -44,7 +43,7 @@ fn operation_count() -> u64 {
     })
 }
 
-/// Makes the tree, its image, and what was extracted from that, read-only.
+/// Creates the tree, its image, and the read-only extracted tree.
 fn prepare(ground: &Ground, seed: u64) -> (PathBuf, Sides) {
     let (source, image) = (ground.dir("source"), ground.image("image"));
     tree::make(&source, seed);
@@ -68,7 +67,7 @@ fn prepare(ground: &Ground, seed: u64) -> (PathBuf, Sides) {
     (image, sides)
 }
 
-/// What one thread does; returns the differences.
+/// Runs the operations of one thread; returns the differences.
 fn operate(
     sides: &Sides,
     entries: &Entries,
@@ -94,7 +93,7 @@ fn operate(
     found
 }
 
-/// Lets the other threads end when one of them panics.
+/// Stops the other threads if one thread panics.
 struct StopOnPanic<'a>(&'a AtomicBool);
 
 impl Drop for StopOnPanic<'_> {
@@ -124,17 +123,17 @@ fn one_round(sides: &Sides, entries: &Entries, rng: &mut Rng, count: u64) -> Vec
     found.into_inner().expect("no panic")
 }
 
-// Would catch answers that are wrong only beside other requests, or only after them: caches of the
-// kernel or of the server that mix things up, offsets of directories that lead elsewhere, blocks
-// that are handed out before they are whole.
+// Would catch answers that are wrong only during or after other requests: mixed-up entries in the
+// caches of kernel or server, wrong directory offsets, blocks that are used before they are
+// complete.
 #[test]
-fn a_mount_answers_as_the_extracted_tree_whatever_is_asked_beside() {
+fn a_mount_equals_the_extracted_tree_under_concurrent_requests() {
     let mut rng = Rng::from_environment();
     let ground = Ground::new();
     let (image, sides) = prepare(&ground, rng.next_u64());
     let entries = Entries::of(&sides.extracted);
     for _ in 0..ROUND_COUNT {
-        // Small, so that blocks are dropped and decoded again meanwhile.
+        // A small cache, so that blocks are evicted and decoded again.
         ground.mount(&image, &sides.mounted, &["-o", "cachesize=16M"]);
         let count = operation_count() / ROUND_COUNT;
         let found = one_round(&sides, &entries, &mut rng, count);

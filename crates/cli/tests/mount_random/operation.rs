@@ -1,5 +1,5 @@
-//! Operations that read a tree, and those that a read-only tree refuses; what they answer; when two
-//! answers are the same.
+//! Operations that read a tree or that a read-only tree refuses, their results, and the comparison
+//! of two results.
 
 use super::tree::{Entries, Entry};
 use rustix::fs::{
@@ -16,14 +16,13 @@ use std::path::{Path, PathBuf};
 use weald_format::FileKind;
 use weald_testkit::Rng;
 
-/// Most bytes of one read.
+/// Longest read, in bytes.
 const READ_LEN_MAX: u64 = 300 << 10;
 
-/// Bytes that must be zero where the sides disagree on whether they are a hole, as far as they are
-/// looked at.
+/// If only one side reports a hole, this many bytes of it are read; they must be zero.
 const HOLE_LOOKED_AT: usize = 256 << 10;
 
-/// One operation on a path below the root of a tree.
+/// An operation on a path below the root of a tree.
 #[derive(Debug, Clone)]
 pub struct Operation {
     path: PathBuf,
@@ -37,7 +36,7 @@ enum What {
     },
     ReadLink,
     List,
-    /// Lists with a small buffer, and once goes back to the place behind an entry that it has seen.
+    /// Lists with a small buffer, and seeks back once to the offset after an earlier entry.
     ListInTurns {
         buffer_len: usize,
         back_to: u64,
@@ -68,7 +67,7 @@ enum What {
     Access {
         mode: Access,
     },
-    /// `..` from an open directory, so many times, and what is there.
+    /// Opens a directory, follows `..` this many times, and looks at the result.
     Climb {
         step_count: u64,
     },
@@ -77,7 +76,7 @@ enum What {
     },
 }
 
-/// What no read-only tree lets one do.
+/// Changes, which a read-only tree refuses.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Unlink,
@@ -111,12 +110,13 @@ const CHANGES: [Change; 13] = [
     Change::Create,
 ];
 
-/// What an operation said.
+/// Result of an operation.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
     Said(String),
     Bytes(Vec<u8>),
-    /// Where lseek(2) led to, in a file of so many bytes; the file, to look at what was passed.
+    /// Offset returned by lseek(2), the length of the file, and the file, to read the range that
+    /// was skipped.
     Place {
         at: u64,
         asked: u64,
@@ -216,7 +216,7 @@ fn read(rng: &mut Rng, entries: &Entries) -> Operation {
     }
 }
 
-/// A place in a file of `len` bytes or a little behind it, and a number of bytes from there.
+/// An offset in a file of `len` bytes or shortly after its end, and a number of bytes.
 fn range(rng: &mut Rng, len: u64) -> (u64, usize) {
     let offset = match rng.below(8) {
         0 => 0,
@@ -252,7 +252,7 @@ fn room(rng: &mut Rng) -> usize {
     *rng.pick(&[0, 1, 20, 65536, 65536, 65536])
 }
 
-/// A path below the root: mostly of an entry, else one that is written oddly, or leads nowhere.
+/// A path below the root: usually of an entry, otherwise an oddly written or missing one.
 fn odd_path(rng: &mut Rng, entries: &Entries) -> PathBuf {
     let entry = entries.any(rng);
     let after = |tail: &str| {
@@ -276,8 +276,8 @@ fn odd_path(rng: &mut Rng, entries: &Entries) -> PathBuf {
     }
 }
 
-/// Flags of open(2). Only what may not be changed by them, or is refused: no device is opened, no
-/// fifo for writing.
+/// Flags of open(2) that change nothing or are refused. Devices are not opened, FIFOs not for
+/// writing.
 fn open(rng: &mut Rng, entries: &Entries) -> Operation {
     let entry = entries.any(rng);
     let reading = [
@@ -313,7 +313,7 @@ fn open(rng: &mut Rng, entries: &Entries) -> Operation {
     }
 }
 
-/// A change of something that is no symlink: nothing outside can be reached by it.
+/// A change of an entry that is not a symlink, so that nothing outside can be changed.
 fn change(rng: &mut Rng, entries: &Entries) -> Operation {
     let entry = loop {
         let entry = entries.any(rng);
@@ -333,7 +333,7 @@ fn change(rng: &mut Rng, entries: &Entries) -> Operation {
     }
 }
 
-/// Does it below `root`.
+/// Performs the operation below `root`.
 pub fn perform(operation: &Operation, root: &Path) -> Result<Answer, Errno> {
     let path = root.join(&operation.path);
     match &operation.what {
@@ -343,7 +343,8 @@ pub fn perform(operation: &Operation, root: &Path) -> Result<Answer, Errno> {
             } else {
                 AtFlags::SYMLINK_NOFOLLOW
             };
-            rustix::fs::statat(CWD, &path, flags).map(|stat| Answer::Said(told(&stat)))
+            rustix::fs::statat(CWD, &path, flags)
+                .map(|stat| Answer::Said(comparable_attributes(&stat)))
         }
         What::ReadLink => Ok(Answer::Bytes(
             rustix::fs::readlink(&path, Vec::new())?.into_bytes(),
@@ -364,7 +365,7 @@ pub fn perform(operation: &Operation, root: &Path) -> Result<Answer, Errno> {
         What::GetXattr { name, room } => {
             let mut value = vec![0; *room];
             let len = rustix::fs::lgetxattr(&path, name.as_str(), &mut value[..])?;
-            // Without room the length is asked for.
+            // With an empty buffer, the call returns the length.
             value.truncate(len);
             Ok(if *room == 0 {
                 Answer::Said(len.to_string())
@@ -375,7 +376,7 @@ pub fn perform(operation: &Operation, root: &Path) -> Result<Answer, Errno> {
         What::ListXattrs { room } => xattr_names(&path, *room),
         What::Access { mode } => rustix::fs::access(&path, *mode).map(|()| done()),
         What::Climb { step_count } => {
-            // Not out of the tree: what lies around it is not the same for both.
+            // Stay inside the tree: its surroundings differ between the two sides.
             let depth = operation.path.components().count() as u64;
             climb(&path, depth.min(*step_count))
         }
@@ -387,18 +388,18 @@ fn done() -> Answer {
     Answer::Said("done".to_owned())
 }
 
-/// What of an inode must be the same. Sizes and link counts of directories are the file system's
-/// own.
-fn told(stat: &Stat) -> String {
+/// The attributes of an inode that must be equal. Sizes and link counts of directories depend on
+/// the file system.
+fn comparable_attributes(stat: &Stat) -> String {
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
-    let mut told = format!(
+    let mut text = format!(
         "mode {:o} owner {}:{} mtime {}.{:09} rdev {}",
         stat.st_mode, stat.st_uid, stat.st_gid, stat.st_mtime, stat.st_mtime_nsec, stat.st_rdev
     );
     if !kind.is_dir() {
-        told += &format!(" size {} links {}", stat.st_size, stat.st_nlink);
+        text += &format!(" size {} links {}", stat.st_size, stat.st_nlink);
     }
-    told
+    text
 }
 
 fn open_plain(path: &Path) -> Result<OwnedFd, Errno> {
@@ -409,7 +410,7 @@ fn open_plain(path: &Path) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// The entries from where `dir` stands: name, kind, and the offset behind each.
+/// The entries from the current offset of `dir` on: name, kind, and the offset after each.
 fn entries_of(dir: &OwnedFd, buffer_len: usize) -> Result<Vec<(Vec<u8>, u64)>, Errno> {
     let mut buffer = vec![MaybeUninit::uninit(); buffer_len];
     let (mut reader, mut all) = (RawDir::new(dir, &mut buffer), Vec::new());
@@ -448,7 +449,9 @@ fn list(path: &Path, buffer_len: usize, back_to: Option<u64>) -> Result<Answer, 
 
 fn opened(path: &Path, flags: OFlags) -> Result<Answer, Errno> {
     let fd = rustix::fs::open(path, flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::RUSR)?;
-    Ok(Answer::Said(told(&rustix::fs::fstat(&fd)?)))
+    Ok(Answer::Said(comparable_attributes(&rustix::fs::fstat(
+        &fd,
+    )?)))
 }
 
 fn read_file(path: &Path, offset: u64, len: usize, drops_cache: bool) -> Result<Answer, Errno> {
@@ -459,7 +462,7 @@ fn read_file(path: &Path, offset: u64, len: usize, drops_cache: bool) -> Result<
     read_all_at(&File::from(file), offset, len).map(Answer::Bytes)
 }
 
-/// Up to `len` bytes at `offset`, less only at the end of the file.
+/// Reads up to `len` bytes at `offset`; fewer only at the end of the file.
 fn read_all_at(file: &File, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
     let (mut bytes, mut filled) = (vec![0; len], 0);
     while filled < len {
@@ -476,7 +479,7 @@ fn read_all_at(file: &File, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
 fn mapped(path: &Path, offset: u64, len: usize) -> Result<Answer, Errno> {
     let file = File::from(open_plain(path)?);
     let end = rustix::fs::fstat(&file)?.st_size as u64;
-    // Pages behind the end are no memory.
+    // Pages after the end cannot be accessed.
     let range = offset.min(end)..(offset + len as u64).min(end);
     let bytes = weald_sys::read_mapped(&file, range);
     Ok(Answer::Bytes(bytes.map_err(|error| {
@@ -493,7 +496,7 @@ fn sought(path: &Path, offset: u64, for_hole: bool) -> Result<Answer, Errno> {
         SeekFrom::Data(offset)
     };
     let at = match rustix::fs::seek(&file, from) {
-        // No data up to the end, which a side that knows fewer holes does not know.
+        // No data until the end; a side that reports fewer holes does not see this.
         Err(Errno::NXIO) if offset < len && !for_hole => len,
         other => other?,
     };
@@ -522,7 +525,7 @@ fn climb(path: &Path, step_count: u64) -> Result<Answer, Errno> {
     let mut said = String::new();
     for _ in 0..step_count {
         dir = rustix::fs::openat(&dir, "..", flags, Mode::empty())?;
-        said += &told(&rustix::fs::fstat(&dir)?);
+        said += &comparable_attributes(&rustix::fs::fstat(&dir)?);
     }
     let mut names: Vec<_> = entries_of(&dir, 64 << 10)?
         .into_iter()
@@ -577,7 +580,7 @@ fn changed(path: &Path, change: Change) -> Result<(), Errno> {
     }
 }
 
-/// What is different between two answers to one operation.
+/// Describes the difference between two results of one operation.
 pub fn differ(ours: &Result<Answer, Errno>, theirs: &Result<Answer, Errno>) -> Option<String> {
     if ours == theirs {
         return None;
@@ -602,7 +605,8 @@ pub fn differ(ours: &Result<Answer, Errno>, theirs: &Result<Answer, Errno>) -> O
                 asked,
             }),
         ) => {
-            // A side may know fewer holes; what only one of them calls one is zeros in both.
+            // A side may report fewer holes. If only one side reports a hole, both must have zeros
+            // there.
             let range = *a.min(b)..*a.max(b);
             let looked_at = ((range.end - range.start) as usize).min(HOLE_LOOKED_AT);
             let is_zero = [path, other].iter().all(|path| {

@@ -1,4 +1,4 @@
-//! The tree that is operated on, and what of it operations are drawn from.
+//! The tree for the operations, and the entries that these choose from.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use weald_format::FileKind;
 use weald_testkit::{Rng, torture};
 
-/// Files of `data`: long enough to be read in many places, of bytes that compress and bytes that do
-/// not.
+/// Files in `data`: long enough for reads at many offsets, with compressible and incompressible
+/// bytes.
 const DATA_COUNT: u64 = 24;
 const DATA_LEN_MAX: u64 = 1 << 20;
 
-/// Entries of the directory `many`: more than one answer of the kernel's holds.
+/// Entries of the directory `many`: more than one readdir reply holds.
 const MANY_COUNT: u64 = 2500;
 
-/// Makes the torture tree of `seed` in the empty directory `dir`, and beside it long files and a
+/// Makes the torture tree of `seed` in the empty directory `dir`, with additional long files and a
 /// long directory.
 pub fn make(dir: &Path, seed: u64) {
     torture::make(dir, &torture::Options { seed, big: false }).expect("torture tree");
@@ -41,26 +41,26 @@ pub fn make(dir: &Path, seed: u64) {
     }
 }
 
-/// One name below the root.
+/// An entry below the root.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Its path, relative to the root.
+    /// Path relative to the root.
     pub path: PathBuf,
-    /// What it is, symlinks not followed.
+    /// Kind of file; symlinks are not followed.
     pub kind: FileKind,
-    /// Its bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// Everything below a root, by the name at the top: one that holds few entries is drawn from as
-/// often as one that holds many.
+/// All entries below a root, grouped by top-level name. A group with few entries is chosen as often
+/// as a group with many.
 pub struct Entries {
     groups: Vec<Vec<Entry>>,
     files: Vec<Entry>,
 }
 
 impl Entries {
-    /// What lies below `root`.
+    /// Reads the entries below `root`.
     pub fn of(root: &Path) -> Self {
         let mut groups = Vec::new();
         for name in sorted(root) {
@@ -73,7 +73,7 @@ impl Entries {
             .iter()
             .flatten()
             .filter(is_data)
-            // Of the thousands that hold a few bytes, some.
+            // Keeps only some of the thousands of short files.
             .enumerate()
             .filter(|(index, entry)| entry.len > 64 || index % 64 == 0)
             .map(|(_, entry)| entry.clone())
@@ -81,18 +81,18 @@ impl Entries {
         Self { groups, files }
     }
 
-    /// Any of them.
+    /// A random entry.
     pub fn any(&self, rng: &mut Rng) -> &Entry {
         let group = rng.pick(&self.groups);
         rng.pick(group)
     }
 
-    /// Any file that has bytes.
+    /// A random file that is not empty.
     pub fn file(&self, rng: &mut Rng) -> &Entry {
         rng.pick(&self.files)
     }
 
-    /// Any directory.
+    /// A random directory.
     pub fn dir(&self, rng: &mut Rng) -> &Entry {
         loop {
             let entry = self.any(rng);

@@ -1,5 +1,4 @@
-//! Mounts that others hand on over a network: NFS-Ganesha finds files by their handles, Samba by
-//! their paths.
+//! Mounts that are exported over a network: NFS-Ganesha finds files by handle, Samba by path.
 
 use crate::ground::{Ground, noise};
 use rustix::process::{Signal, kill_process};
@@ -10,13 +9,13 @@ use std::process::Command;
 use weald_testkit::command::{Output, succeeded, text};
 use weald_testkit::mounts::{Server, eventually, finish};
 
-/// A port of this machine that nobody listens on.
+/// A free port of this machine.
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     listener.local_addr().expect("an address").port()
 }
 
-/// A ground with the image `a` on the directory `m`.
+/// A ground with the image `a` mounted on `m`.
 fn exported() -> Ground {
     let ground = Ground::new();
     ground.build("a");
@@ -24,7 +23,7 @@ fn exported() -> Ground {
     ground
 }
 
-/// Unmounts `m`, once who served it to others has let go of it.
+/// Unmounts `m` after the file server has closed it.
 fn umount(ground: &Ground) {
     eventually("the end of its users", || {
         ground.weald(&["umount", "m"]).status.success()
@@ -39,7 +38,7 @@ fn serve_anew(ground: &Ground) {
     ground.mount("a", "m", &[]);
 }
 
-/// An NFS server for `dir`, exported as `/weald`.
+/// An NFS server that exports `dir` as `/weald`.
 struct Ganesha {
     server: Server,
     url: String,
@@ -99,10 +98,10 @@ impl Ganesha {
     }
 }
 
-/// Would catch: handles that lead nowhere or elsewhere, also where another process serves the mount
-/// by now.
+/// Would catch: handles that become stale or open another file, also after another process serves
+/// the mount.
 #[test]
-fn an_nfs_server_reads_by_handle_and_goes_on_over_hand_over_and_restart() {
+fn nfs_handles_survive_hand_over_and_restart() {
     let ground = exported();
     let mut ganesha = Ganesha::start(&ground, &ground.at("m"));
     ganesha.compare();
@@ -116,10 +115,10 @@ fn an_nfs_server_reads_by_handle_and_goes_on_over_hand_over_and_restart() {
     umount(&ground);
 }
 
-/// Would catch: a mount that Samba cannot list or read, or one that is lost to it when its server
-/// dies and the image is mounted again.
+/// Would catch: a mount that Samba cannot list or read, or that it cannot use after the server has
+/// died and the image is mounted again.
 #[test]
-fn samba_goes_on_when_the_image_is_mounted_again() {
+fn samba_continues_after_the_image_is_mounted_again() {
     let ground = exported();
     let port = free_port().to_string();
     let state = ground.at("samba");

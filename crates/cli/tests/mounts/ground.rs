@@ -1,4 +1,4 @@
-//! Images, mount points and servers, and what is said to them.
+//! Images, mount points and servers for the tests, and the messages to servers.
 
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 use serde_json::Value;
@@ -11,10 +11,10 @@ use weald_builder::{BuildOptions, Silent, build_image};
 use weald_testkit::command::{succeeded, text};
 use weald_testkit::mounts::{self, PATIENCE, eventually};
 
-/// A ground whose servers may have their sockets elsewhere, with images that tell their name.
+/// A ground with its own runtime directory and images with distinct contents.
 pub struct Ground {
     ground: mounts::Ground,
-    /// Where its servers have their sockets.
+    /// Runtime directory: the sockets of its servers.
     pub run: PathBuf,
 }
 
@@ -34,7 +34,7 @@ impl Ground {
         self.ground.at(name)
     }
 
-    /// An image called `name` of `NAME.source`, whose `noise` and `text` no other image has.
+    /// Builds the image `name` from `NAME.source`; no other image has its `noise` and `text`.
     pub fn build(&self, name: &str) {
         let source = self.at(&format!("{name}.source"));
         fs::create_dir_all(&source).expect("mkdir");
@@ -53,12 +53,12 @@ impl Ground {
         command
     }
 
-    /// Runs it to its end: to that of its output too, which is a pipe.
+    /// Runs weald until it exits and closes its output pipe.
     pub fn weald(&self, args: &[&str]) -> Output {
         self.command(args).output().expect("weald")
     }
 
-    /// Mounts the image `name` on the directory `dir`, which is made.
+    /// Mounts the image `name` on the new directory `dir`.
     #[track_caller]
     pub fn mount(&self, name: &str, dir: &str, args: &[&str]) {
         fs::create_dir_all(self.at(dir)).expect("mkdir");
@@ -71,7 +71,7 @@ impl Ground {
         succeeded(&self.weald(&["umount", dir]));
     }
 
-    /// Compares what is mounted on `dir` with what the image `name` was made of.
+    /// Compares the mount on `dir` with the source of the image `name`.
     #[track_caller]
     pub fn compare(&self, name: &str, dir: &str) {
         let found = fs::read(self.at(dir).join("noise")).expect("read");
@@ -83,9 +83,9 @@ impl Ground {
         assert_eq!(text, format!("{name}\n").repeat(5000));
     }
 
-    /// Objects of `weald mounts --json` of one type.
+    /// Objects of one type from `weald mounts --json`.
     #[track_caller]
-    pub fn told(&self, kind: &str) -> Vec<Value> {
+    pub fn reports(&self, kind: &str) -> Vec<Value> {
         let output = self.weald(&["mounts", "--json"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
         let lines = String::from_utf8(output.stdout).expect("UTF-8");
@@ -95,10 +95,10 @@ impl Ground {
         objects.filter(|object| object["type"] == kind).collect()
     }
 
-    /// The shared server; there must be one server only.
+    /// The report of the shared server; there must be exactly one server.
     #[track_caller]
     pub fn server(&self) -> Pid {
-        let servers = self.told("server");
+        let servers = self.reports("server");
         assert_eq!(
             (servers.len(), &servers[0]["is_shared"]),
             (1, &Value::Bool(true))
@@ -117,7 +117,7 @@ impl Ground {
             .collect()
     }
 
-    /// A connection to the shared server.
+    /// Connects to the shared server.
     pub fn connect(&self) -> UnixStream {
         let sockets = self.sockets();
         let shared = sockets
@@ -141,7 +141,7 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        // One that was told to stay without mounts; all others end with their mounts.
+        // A lasting server must be stopped; all others end with their mounts.
         if std::thread::panicking()
             && let Ok(output) = self.command(&["mounts", "--json"]).output()
         {
@@ -160,7 +160,7 @@ impl Drop for Ground {
     }
 }
 
-/// Half a megabyte that compresses to nothing less.
+/// Half a megabyte that does not compress.
 pub fn noise(name: &str) -> Vec<u8> {
     let mut bytes = vec![0; 500_000];
     blake3::Hasher::new()
@@ -170,15 +170,15 @@ pub fn noise(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Says one frame of the protocol.
-pub fn say(mut stream: &UnixStream, message: &str) {
+/// Sends a frame of the protocol.
+pub fn send_frame(mut stream: &UnixStream, message: &str) {
     let len = u32::try_from(message.len()).expect("short");
     let frame = [&len.to_le_bytes(), message.as_bytes()].concat();
     stream.write_all(&frame).expect("said");
 }
 
-/// Hears one frame; a descriptor that comes with it is closed.
-pub fn hear(mut stream: &UnixStream) -> Value {
+/// Receives a frame; a descriptor that comes with it is closed.
+pub fn receive_frame(mut stream: &UnixStream) -> Value {
     let mut len = [0; 4];
     stream.read_exact(&mut len).expect("length");
     let mut body = vec![0; u32::from_le_bytes(len) as usize];

@@ -1,6 +1,6 @@
-//! Mounts that another server takes over, and those that stay.
+//! Mounts that another server takes over, and mounts that cannot be taken over.
 
-use crate::ground::{Ground, hear, noise, say};
+use crate::ground::{Ground, noise, receive_frame, send_frame};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use weald_testkit::command::{refused, succeeded};
 use weald_testkit::mounts::eventually;
 
-/// Reads a file again and again past the kernel's cache, until dropped.
+/// Reads a file repeatedly without the page cache, until dropped.
 struct Reader {
     is_done: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
@@ -45,8 +45,8 @@ impl Reader {
         }
     }
 
-    /// Waits until it has read once more from begin to end.
-    fn go_on(&self) {
+    /// Waits until the reader has read the whole file once more.
+    fn wait_for_full_read(&self) {
         let before = self.count.load(Ordering::Relaxed);
         eventually("a reader", || {
             let has_failed = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
@@ -69,7 +69,7 @@ impl Drop for Reader {
 }
 
 #[test]
-fn mounts_go_on_under_another_server() {
+fn mounts_continue_after_a_hand_over() {
     let ground = Ground::new();
     ["a", "b"].iter().for_each(|name| ground.build(name));
     ground.mount("a", "m1", &["-o", "uid=77"]);
@@ -78,26 +78,26 @@ fn mounts_go_on_under_another_server() {
         .map(|(name, dir)| Reader::start(ground.at(dir).join("noise"), noise(name)));
     let mut server = ground.server();
     for _ in 0..3 {
-        readers.iter().for_each(Reader::go_on);
+        readers.iter().for_each(Reader::wait_for_full_read);
         succeeded(&ground.weald(&["serve", "--take-over", "--background"]));
         let next = ground.server();
         assert_ne!(server, next);
         server = next;
-        readers.iter().for_each(Reader::go_on);
+        readers.iter().for_each(Reader::wait_for_full_read);
     }
     readers.into_iter().for_each(Reader::finish);
-    let told = ground.told("mount");
-    assert_eq!(told.len(), 2);
-    assert_eq!(told[0]["options"][0], "uid=77");
+    let reported = ground.reports("mount");
+    assert_eq!(reported.len(), 2);
+    assert_eq!(reported[0]["options"][0], "uid=77");
     ground.mount("b", "m3", &[]);
     assert_eq!(ground.server(), server);
     ["m1", "m2", "m3"].iter().for_each(|dir| ground.umount(dir));
     ground.until_unserved();
 }
 
-/// Would catch: a mount that nobody serves because the taker has died half way.
+/// Would catch: a mount without a server because the taker died in the middle of the hand-over.
 #[test]
-fn a_taker_that_gives_up_leaves_the_mounts_where_they_are() {
+fn a_failed_hand_over_leaves_the_mounts_with_the_giver() {
     let ground = Ground::new();
     ground.build("a");
     ground.mount("a", "m1", &[]);
@@ -105,28 +105,28 @@ fn a_taker_that_gives_up_leaves_the_mounts_where_they_are() {
     let server = ground.server();
     for step in 0..3 {
         let taker = ground.connect();
-        say(&taker, r#"{"protocol":3,"request":"TakeOver"}"#);
-        assert_eq!(hear(&taker)["Server"]["mount_count"], 2);
-        let mounts = [hear(&taker), hear(&taker)];
+        send_frame(&taker, r#"{"protocol":3,"request":"TakeOver"}"#);
+        assert_eq!(receive_frame(&taker)["Server"]["mount_count"], 2);
+        let mounts = [receive_frame(&taker), receive_frame(&taker)];
         assert!(
             mounts.iter().all(|mount| mount["Mount"].is_object()),
             "{mounts:?}"
         );
         if step > 0 {
-            say(&taker, r#""Ready""#);
-            assert!(hear(&taker)["Device"].is_object());
+            send_frame(&taker, r#""Ready""#);
+            assert!(receive_frame(&taker)["Device"].is_object());
         }
         let reader = Reader::start(ground.at("m1/noise"), noise("a"));
         if step > 1 {
-            assert!(hear(&taker)["Device"].is_object());
-            say(&taker, r#""Ready""#);
+            assert!(receive_frame(&taker)["Device"].is_object());
+            send_frame(&taker, r#""Ready""#);
             assert!(
-                hear(&taker)["Refused"].is_object(),
+                receive_frame(&taker)["Refused"].is_object(),
                 "that was no confirmation"
             );
         }
         drop(taker);
-        reader.go_on();
+        reader.wait_for_full_read();
         reader.finish();
         ground.compare("a", "m2");
         assert_eq!(ground.server(), server);
@@ -136,7 +136,7 @@ fn a_taker_that_gives_up_leaves_the_mounts_where_they_are() {
 }
 
 #[test]
-fn what_cannot_be_taken_over_stays() {
+fn mounts_that_cannot_move_stay() {
     let ground = Ground::new();
     ["a", "b"].iter().for_each(|name| ground.build(name));
     let take_over = || ground.weald(&["serve", "--take-over", "--background"]);

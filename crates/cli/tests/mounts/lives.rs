@@ -1,6 +1,6 @@
-//! How servers begin and end, and who joins which.
+//! How servers start and end, and which server a mount uses.
 
-use crate::ground::{Ground, hear, say};
+use crate::ground::{Ground, receive_frame, send_frame};
 use rustix::process::{Signal, kill_process};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -22,9 +22,9 @@ fn mounts_share_a_server_that_ends_with_the_last() {
     ground.mount("a", "m3", &["-o", "cachesize=9M"]);
     assert_eq!(ground.server(), server);
     ground.mount("b", "m4", &["--isolated"]);
-    let servers = ground.told("server");
+    let servers = ground.reports("server");
     assert_eq!(servers.len(), 2, "{servers:?}");
-    let mounts = ground.told("mount");
+    let mounts = ground.reports("mount");
     let dirs: Vec<_> = mounts
         .iter()
         .map(|mount| Path::new(mount["dir"].as_str().expect("text")))
@@ -48,10 +48,10 @@ fn mounts_share_a_server_that_ends_with_the_last() {
     ground.until_unserved();
 }
 
-/// Would catch: a starter that hangs because the server keeps its pipes, a client that waits for a
-/// process by its number.
+/// Would catch: a parent process that blocks because the server keeps its pipes open, a client that
+/// waits for a process id.
 #[test]
-fn a_server_holds_nothing_of_its_starter() {
+fn a_server_keeps_nothing_of_its_parent_open() {
     let ground = Ground::new();
     ground.build("a");
     fs::create_dir(ground.at("m1")).expect("mkdir");
@@ -59,7 +59,7 @@ fn a_server_holds_nothing_of_its_starter() {
     shell
         .args(["-c", "exec 7>&1 8>&2; \"$0\" mount a m1", weald_bin()])
         .current_dir(ground.path());
-    // Its output ends when nobody holds the pipe any more, also under other numbers.
+    // The output ends when no process has the pipe open, also as another descriptor.
     succeeded(
         &shell
             .env("WEALD_RUNTIME_DIR", &ground.run)
@@ -71,7 +71,7 @@ fn a_server_holds_nothing_of_its_starter() {
 }
 
 #[test]
-fn a_killed_server_leaves_mounts_that_umount_clears_and_a_socket_that_is_replaced() {
+fn mounts_and_socket_of_a_killed_server_are_cleaned_up() {
     let ground = Ground::new();
     ground.build("a");
     ground.mount("a", "m1", &[]);
@@ -92,7 +92,7 @@ fn a_killed_server_leaves_mounts_that_umount_clears_and_a_socket_that_is_replace
 }
 
 #[test]
-fn many_clients_at_once_end_with_one_server() {
+fn simultaneous_clients_start_one_server() {
     let ground = Ground::new();
     ["a", "b"].iter().for_each(|name| ground.build(name));
     let dirs: Vec<String> = (0..20).map(|i| format!("m{i}")).collect();
@@ -107,7 +107,7 @@ fn many_clients_at_once_end_with_one_server() {
         assert_eq!(client.wait().code(), Some(0), "{}", client.log());
     }
     ground.server();
-    assert_eq!(ground.told("mount").len(), dirs.len());
+    assert_eq!(ground.reports("mount").len(), dirs.len());
     for dir in &dirs {
         ground.compare(if dir.len() > 2 { "a" } else { "b" }, dir);
         ground.umount(dir);
@@ -116,13 +116,13 @@ fn many_clients_at_once_end_with_one_server() {
 }
 
 #[test]
-fn a_place_for_servers_may_have_a_long_path_or_be_no_place() {
+fn the_runtime_directory_may_have_a_long_path_or_be_unusable() {
     let mut ground = Ground::new();
     ground.build("a");
     ground.run = ground.at(&"x".repeat(150)).join("y");
     ground.mount("a", "m1", &[]);
     ground.mount("a", "m2", &["--isolated"]);
-    assert_eq!(ground.told("mount").len(), 2);
+    assert_eq!(ground.reports("mount").len(), 2);
     ["m1", "m2"].iter().for_each(|dir| ground.umount(dir));
     ground.run = ground.at("open");
     fs::create_dir(&ground.run).expect("mkdir");
@@ -155,14 +155,14 @@ fn few_descriptors_are_enough() {
             .output()
             .expect("bash"),
     );
-    let before = ground.told("server").remove(0)["descriptor_count"]
+    let before = ground.reports("server").remove(0)["descriptor_count"]
         .as_u64()
         .expect("a number");
     for i in 1..=8 {
         ground.compare("a", &format!("m{i}"));
     }
     (2..=8).for_each(|i| ground.umount(&format!("m{i}")));
-    let after = ground.told("server").remove(0)["descriptor_count"]
+    let after = ground.reports("server").remove(0)["descriptor_count"]
         .as_u64()
         .expect("a number");
     assert!(after < before && before < 256, "{after} of {before}");
@@ -170,7 +170,7 @@ fn few_descriptors_are_enough() {
 }
 
 #[test]
-fn helpers_join_a_server_but_start_none_that_others_join() {
+fn helpers_use_a_shared_server_but_start_none() {
     let ground = Ground::new();
     ground.build("a");
     let help = |dir: &str| {
@@ -180,7 +180,7 @@ fn helpers_join_a_server_but_start_none_that_others_join() {
         ground.compare("a", dir);
     };
     help("m1");
-    assert_eq!(ground.told("server")[0]["is_shared"], false);
+    assert_eq!(ground.reports("server")[0]["is_shared"], false);
     ground.umount("m1");
     ground.mount("a", "m1", &[]);
     help("m2");
@@ -189,12 +189,12 @@ fn helpers_join_a_server_but_start_none_that_others_join() {
 }
 
 #[test]
-fn a_server_that_was_asked_for_stays_without_mounts() {
+fn a_lasting_server_stays_without_mounts() {
     let ground = Ground::new();
     ground.build("a");
     succeeded(&ground.weald(&["serve", "--background", "--cache", "64M"]));
     let server = ground.server();
-    assert_eq!(ground.told("server")[0]["cache"]["len_max"], 64 << 20);
+    assert_eq!(ground.reports("server")[0]["cache"]["len_max"], 64 << 20);
     refused(&ground.weald(&["serve"]), "a server runs already");
     ground.mount("a", "m1", &[]);
     ground.umount("m1");
@@ -203,13 +203,13 @@ fn a_server_that_was_asked_for_stays_without_mounts() {
     let mut command = ground.command(&["serve", "--background", "--take-over"]);
     command.env("NOTIFY_SOCKET", ground.at("notify"));
     succeeded(&command.output().expect("weald"));
-    let mut told = [0; 100];
-    let len = systemd.recv(&mut told).expect("a word for systemd");
+    let mut reported = [0; 100];
+    let len = systemd.recv(&mut reported).expect("a word for systemd");
     let pid = ground.server();
     assert_ne!(pid, server);
     let expected = format!("READY=1\nMAINPID={}\n", pid.as_raw_nonzero());
-    assert_eq!(String::from_utf8_lossy(&told[..len]), expected);
-    assert_eq!(ground.told("server")[0]["cache"]["len_max"], 64 << 20);
+    assert_eq!(String::from_utf8_lossy(&reported[..len]), expected);
+    assert_eq!(ground.reports("server")[0]["cache"]["len_max"], 64 << 20);
     ground.mount("a", "m1", &[]);
     kill_process(ground.server(), Signal::TERM).expect("kill");
     ground.until_unserved();
@@ -217,7 +217,7 @@ fn a_server_that_was_asked_for_stays_without_mounts() {
 }
 
 #[test]
-fn umount_tries_a_mount_in_use_again() {
+fn umount_retries_a_busy_mount() {
     let ground = Ground::new();
     ground.build("a");
     ground.mount("a", "m1", &[]);
@@ -229,13 +229,13 @@ fn umount_tries_a_mount_in_use_again() {
     assert_eq!(child.wait().code(), Some(0), "{}", child.log());
 }
 
-/// Would catch: a second signal within milliseconds, as `timeout` sends it, that takes the mount
-/// away from its users.
+/// Would catch: a second signal within milliseconds, as `timeout` sends it, that detaches the mount
+/// from its users.
 #[test]
-fn two_signals_at_once_are_one_request() {
+fn two_simultaneous_signals_are_one_request() {
     let ground = Ground::new();
     ground.build("a");
-    // An attempt in which this test itself was too slow for "at once" shows nothing.
+    // An attempt in which the test itself sent the second signal too late proves nothing.
     let is_shown = (0..20).any(|_| {
         ground.mount("a", "m1", &[]);
         let server = ground.server();
@@ -246,7 +246,8 @@ fn two_signals_at_once_are_one_request() {
         kill_process(server, Signal::TERM).expect("kill");
         let is_at_once = start.elapsed() < Duration::from_millis(300);
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("fadvise");
-        // The server has looked at the second signal when it ends or has answered some requests.
+        // The server has handled the second signal if it has ended or answered a number of
+        // requests.
         let is_served = (0..100).all(|_| {
             let _ = rustix::fs::fstatvfs(&file);
             let mut word = [0; 2];
@@ -262,9 +263,9 @@ fn two_signals_at_once_are_one_request() {
     assert!(is_shown, "never fast enough");
 }
 
-/// Would catch: a size that is ignored, or a complaint about a server that is about to end.
+/// Would catch: a size that is ignored, or an error about a server that is about to end.
 #[test]
-fn a_server_that_is_asked_for_replaces_an_idle_one_and_no_other() {
+fn a_lasting_server_replaces_only_an_idle_one() {
     let ground = Ground::new();
     ground.build("a");
     ground.mount("a", "m1", &[]);
@@ -274,10 +275,10 @@ fn a_server_that_is_asked_for_replaces_an_idle_one_and_no_other() {
     ground.umount("m1");
     succeeded(&ground.weald(&words));
     let server = ground.server();
-    assert_eq!(ground.told("server")[0]["cache"]["len_max"], 64 << 20);
+    assert_eq!(ground.reports("server")[0]["cache"]["len_max"], 64 << 20);
     let taker = ground.connect();
-    say(&taker, r#"{"protocol":3,"request":"TakeOver"}"#);
-    assert_eq!(hear(&taker)["Server"]["ends_when_idle"], false);
+    send_frame(&taker, r#"{"protocol":3,"request":"TakeOver"}"#);
+    assert_eq!(receive_frame(&taker)["Server"]["ends_when_idle"], false);
     drop(taker);
     refused(&ground.weald(&words), "a server runs already");
     let other = ground.weald(&["serve", "--cache", "32M"]);

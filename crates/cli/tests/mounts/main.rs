@@ -1,6 +1,6 @@
-//! Many mounts of one server: how it begins and ends, what it tells, how another takes its mounts
-//! over. Runs as root, needs `/dev/fuse`. Orphans become children of this process, which never
-//! waits for them, as under a careless init.
+//! Many mounts in one server: start, end, reports, and hand-over to another server. Needs root and
+//! `/dev/fuse`. Orphans become children of this process, which never waits for them, like a
+//! careless init.
 #![allow(missing_docs)]
 
 #[cfg(feature = "exports")]

@@ -1,4 +1,4 @@
-//! Paths that change after the client has opened what they led to: what was opened is mounted.
+//! Paths that change after the client has opened them: the opened files must be mounted.
 
 use crate::ground::{Ground, noise};
 use rustix::process::{Signal, kill_process};
@@ -11,8 +11,8 @@ use weald_daemon::{MountRequest, OpenedRequest};
 use weald_testkit::command::refused;
 use weald_testkit::mounts::{Server, eventually};
 
-/// Runs `weald mount` with `args`, and `swap` between the client's request and the server's look
-/// at it: the server is stopped meanwhile.
+/// Runs `weald mount` with `args`, and runs `swap` after the client's request while the server is
+/// stopped.
 #[track_caller]
 fn mount_while(ground: &Ground, args: &[&str], swap: impl FnOnce()) {
     let server = ground.server();
@@ -29,7 +29,7 @@ fn mount_while(ground: &Ground, args: &[&str], swap: impl FnOnce()) {
     assert_eq!(ground.server(), server);
 }
 
-/// Whether the process has made a socket. A client does so when it has opened image and mount
+/// Whether the process has created a socket. A client does so after it has opened image and mount
 /// point.
 fn has_socket(pid: u32) -> bool {
     let entries = fs::read_dir(format!("/proc/{pid}/fd"))
@@ -39,7 +39,7 @@ fn has_socket(pid: u32) -> bool {
     links.any(|link| link.to_string_lossy().starts_with("socket:"))
 }
 
-/// Catches: a server that looks up an image by its path again and serves another one.
+/// Would catch: a server that opens the image again by its path and serves another one.
 #[test]
 fn the_image_that_the_client_opened_is_served() {
     let ground = Ground::new();
@@ -51,14 +51,14 @@ fn the_image_that_the_client_opened_is_served() {
         fs::rename(ground.at("b"), ground.at("image")).expect("swap");
     });
     ground.compare("a", "m1");
-    let told = &ground.told("mount")[1];
+    let reported = &ground.reports("mount")[1];
     let path = ground.at("image");
     assert_eq!(
-        told["image"].as_str(),
+        reported["image"].as_str(),
         path.to_str(),
         "shown as it was asked for"
     );
-    // Another server can open it by the path only, where another image lies now.
+    // Another server can open the image only by its path, which leads to another image now.
     let take_over = ground.weald(&["serve", "--take-over", "--background"]);
     refused(&take_over, "image digest");
     ground.compare("a", "m1");
@@ -66,9 +66,9 @@ fn the_image_that_the_client_opened_is_served() {
     ground.until_unserved();
 }
 
-/// Catches: a server that opens the mount point again by its path.
+/// Would catch: a server that opens the mount point again by its path.
 #[test]
-fn the_mount_point_that_the_client_opened_is_mounted_on() {
+fn the_mount_point_that_the_client_opened_is_used() {
     let ground = Ground::new();
     ["a", "b"].iter().for_each(|name| ground.build(name));
     fs::create_dir(ground.at("m1")).expect("mkdir");
@@ -79,15 +79,15 @@ fn the_mount_point_that_the_client_opened_is_mounted_on() {
     });
     ground.compare("a", "m2");
     assert!(!ground.at("m1/text").exists(), "mounted by the path");
-    let told = &ground.told("mount")[1];
-    assert_eq!(told["dir"].as_str(), ground.at("m2").to_str());
+    let reported = &ground.reports("mount")[1];
+    assert_eq!(reported["dir"].as_str(), ground.at("m2").to_str());
     ["m0", "m2"].iter().for_each(|dir| ground.umount(dir));
     ground.until_unserved();
 }
 
-/// Catches: a server of one mount that opens the paths of its command line.
+/// Would catch: a server of a single mount that opens the paths of its command line.
 #[test]
-fn a_server_of_its_own_gets_what_was_opened() {
+fn an_isolated_server_gets_the_opened_files() {
     let ground = Ground::new();
     ["a", "b"].iter().for_each(|name| ground.build(name));
     fs::create_dir(ground.at("m1")).expect("mkdir");

@@ -1,6 +1,6 @@
-//! A second user of the machine as the attacker: a thread of this process with another user id.
+//! Attacks by another user of the machine: a thread of this process with another user id.
 
-use crate::ground::{Ground, say};
+use crate::ground::{Ground, send_frame};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Signal, Uid, kill_process};
 use std::fs;
@@ -13,15 +13,15 @@ use std::process::Command;
 use weald_testkit::command::{refused, succeeded, text, weald_path};
 use weald_testkit::mounts::{PATIENCE, finish};
 
-/// "nobody" of most systems; it needs no account.
+/// User "nobody" on most systems; it needs no account.
 const ATTACKER: u32 = 65534;
 
-/// Does `deed` as the attacker.
+/// Runs `deed` as the attacker.
 fn as_attacker<T: Send>(deed: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let uid = Uid::from_raw(ATTACKER);
-            // Of this thread only, and with it go all capabilities.
+            // The ids change for this thread only, which also loses all capabilities.
             rustix::thread::set_thread_res_uid(uid, uid, uid).expect("another user");
             deed()
         });
@@ -41,7 +41,7 @@ fn mode(path: &Path) -> u32 {
         & 0o777
 }
 
-/// Would catch: a server of root that mounts images for whoever reaches its socket.
+/// Would catch: a server of root that mounts images for other users who reach its socket.
 #[test]
 fn another_user_gets_no_answer_even_where_modes_were_loosened() {
     let ground = Ground::new();
@@ -74,7 +74,7 @@ fn another_user_gets_no_answer_even_where_modes_were_loosened() {
     let answer_len = as_attacker(|| {
         let stream = UnixStream::connect(&socket).expect("the kernel lets it in");
         stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
-        let _ = std::panic::catch_unwind(|| say(&stream, &request));
+        let _ = std::panic::catch_unwind(|| send_frame(&stream, &request));
         (&stream).read(&mut [0; 100]).unwrap_or(0)
     });
     assert_eq!(answer_len, 0, "the server answered");
@@ -84,7 +84,7 @@ fn another_user_gets_no_answer_even_where_modes_were_loosened() {
     ground.until_unserved();
 }
 
-/// Would catch: files that a refused request leaves behind, as root.
+/// Would catch: files that a refused request leaves behind as root.
 #[test]
 fn a_refused_request_makes_no_file() {
     let ground = Ground::new();
@@ -102,9 +102,10 @@ fn a_refused_request_makes_no_file() {
     ground.umount("m1");
 }
 
-/// Would catch: sockets in a directory that others may enter, or behind a symlink that they made.
+/// Would catch: sockets in a directory that other users can write to, or behind a symlink that they
+/// made.
 #[test]
-fn an_open_directory_or_a_planted_link_is_no_place_for_servers() {
+fn unsafe_runtime_directories_are_refused() {
     let mut ground = Ground::new();
     set_mode(&ground.run, 0o755);
     refused(&ground.weald(&["mounts"]), "chmod 700");
@@ -119,8 +120,8 @@ fn an_open_directory_or_a_planted_link_is_no_place_for_servers() {
     }
 }
 
-/// Runs as root with a `/tmp` and processes of its own; user 1000 is the victim, user 65534 the
-/// attacker. The directory has no sticky bit, so that `fs.protected_symlinks` does not guard it.
+/// Runs as root with its own `/tmp` and process ids; user 1000 is the victim, user 65534 the
+/// attacker. The directory has no sticky bit, so that `fs.protected_symlinks` does not protect it.
 const PLANTED_LINKS: &str = r#"
 mount -t tmpfs -o mode=777 tmpfs /tmp
 cd /tmp
@@ -155,10 +156,10 @@ as 1000 ./weald serve --background
 stat -c 'made: %u %a' weald-1000
 "#;
 
-/// Would catch: a link that another user has planted at the default place of the sockets, and that
-/// leads to a server of theirs, or has sockets made where it leads.
+/// Would catch: a symlink of another user at the default path of the runtime directory that leads to
+/// that user's server, or below whose target sockets are created.
 #[test]
-fn a_link_planted_at_the_default_place_leads_nowhere() {
+fn a_planted_symlink_at_the_default_path_is_not_followed() {
     let mut command = Command::new("unshare");
     command
         .args(["--mount", "--propagation=private", "--pid", "--fork"])
@@ -186,7 +187,7 @@ fn a_link_planted_at_the_default_place_leads_nowhere() {
             "directory" => "expected a directory of user 1000, found one of user 65534",
             _ => "expected a directory for sockets, found a symbolic link of user 65534",
         };
-        // A mount needs no other server: it gets one of its own.
+        // A mount then gets its own server.
         for (command, status) in [("mounts", 2), ("serve", 2), ("mount", 0)] {
             let line = lines.next().unwrap_or_default();
             let expected = format!("{what}: {command}: {status}: weald: /tmp/weald-1000: {reason}");
@@ -199,9 +200,9 @@ fn a_link_planted_at_the_default_place_leads_nowhere() {
     assert_eq!(lines.next(), Some("made: 1000 700"), "{found}");
 }
 
-/// Would catch: a client that believes a server of somebody else, above all in a take-over.
+/// Would catch: a client that trusts a server of another user, above all in a hand-over.
 #[test]
-fn a_server_of_another_user_is_not_believed() {
+fn a_server_of_another_user_is_not_trusted() {
     let ground = Ground::new();
     ground.build("a");
     ground.mount("a", "m1", &[]);
@@ -224,7 +225,7 @@ fn a_server_of_another_user_is_not_believed() {
     }
     let said = finish(&mut ground.command(&["mounts"])).expect(0);
     assert!(said.stderr.contains(expected), "{}", said.stderr);
-    // It heard connections, but not a word.
+    // The fake server got connections, but no data.
     while let Ok((stream, _)) = squatter.accept() {
         assert_eq!(
             (&stream).read(&mut [0; 100]).unwrap_or(0),
@@ -246,19 +247,19 @@ fn fill(address: &SocketAddrUnix) -> Vec<OwnedFd> {
     std::iter::from_fn(connect).collect()
 }
 
-/// Would catch: 'weald umount' that waits for ever for a socket that any user can fill.
+/// Would catch: 'weald umount' that waits for ever for a socket whose queue any user can fill.
 #[test]
-fn another_user_cannot_hold_up_umount() {
+fn another_user_cannot_delay_umount() {
     let ground = Ground::new();
     ground.build("a");
     ground.mount("a", "m1", &[]);
-    let device = ground.told("mount")[0]["device"]
+    let device = ground.reports("mount")[0]["device"]
         .as_str()
         .expect("text")
         .to_owned();
     let name = format!("weald-mount-{device}");
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
-    // What has no queue is squatted instead.
+    // Fill the queue of a socket with this address, and bind the address if it is free.
     let (filled, _squatted) = as_attacker(|| {
         let kind = SocketType::STREAM;
         let socket = rustix::net::socket(AddressFamily::UNIX, kind, None).expect("socket");
@@ -272,9 +273,9 @@ fn another_user_cannot_hold_up_umount() {
     ground.until_unserved();
 }
 
-/// Would catch: commands that wait for ever for a server that is stopped.
+/// Would catch: commands that wait for ever for a stopped server.
 #[test]
-fn a_stopped_server_with_a_full_queue_holds_nobody_up() {
+fn a_stopped_server_with_a_full_queue_delays_no_command() {
     let ground = Ground::new();
     ground.build("a");
     ground.mount("a", "m1", &[]);
@@ -283,17 +284,17 @@ fn a_stopped_server_with_a_full_queue_holds_nobody_up() {
     let address = SocketAddrUnix::new(ground.sockets().remove(0)).expect("an address");
     let filled = fill(&address);
     assert!(!filled.is_empty());
-    let told = finish(&mut ground.command(&["mounts"])).expect(0);
+    let reported = finish(&mut ground.command(&["mounts"])).expect(0);
     assert!(
-        told.stderr.contains("has taken no connection"),
+        reported.stderr.contains("has taken no connection"),
         "{}",
-        told.stderr
+        reported.stderr
     );
-    let told = finish(&mut ground.command(&["umount", "m1"])).expect(0);
+    let reported = finish(&mut ground.command(&["umount", "m1"])).expect(0);
     assert!(
-        told.stderr.contains("still has the image open"),
+        reported.stderr.contains("still has the image open"),
         "{}",
-        told.stderr
+        reported.stderr
     );
     kill_process(server, Signal::CONT).expect("continue");
     drop(filled);

@@ -1,6 +1,6 @@
-//! What servers are asked, and what they tell and refuse.
+//! Requests to servers: what they answer, report and refuse.
 
-use crate::ground::{Ground, hear, say};
+use crate::ground::{Ground, receive_frame, send_frame};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use weald_testkit::command::{refused, succeeded, text};
 use weald_testkit::mounts::{Server, eventually};
 
 #[test]
-fn what_is_refused_leaves_the_others_alone() {
+fn a_refused_mount_does_not_affect_others() {
     let ground = Ground::new();
     ground.build("a");
     ground.mount("a", "m1", &[]);
@@ -39,13 +39,13 @@ fn what_is_refused_leaves_the_others_alone() {
         refused(&ground.weald(&[&["mount"], args].concat()), reason);
     }
     ground.server();
-    assert_eq!(ground.told("mount").len(), 1);
+    assert_eq!(ground.reports("mount").len(), 1);
     ground.compare("a", "m1");
     ground.umount("m1");
 }
 
 #[test]
-fn what_was_recorded_can_be_fetched_ahead() {
+fn recorded_hotness_can_be_prefetched() {
     let ground = Ground::new();
     ground.build("a");
     ground.mount("a", "m1", &["--record", "hot", "--log", "log"]);
@@ -71,16 +71,16 @@ fn what_was_recorded_can_be_fetched_ahead() {
 }
 
 #[test]
-fn servers_tell_what_they_do() {
+fn servers_report_their_activity() {
     let ground = Ground::new();
     ground.build("a");
     succeeded(&ground.weald(&["mounts"]));
     ground.mount("a", "m\"1", &[]);
-    let mount = ground.told("mount").remove(0);
+    let mount = ground.reports("mount").remove(0);
     for key in ["request_count", "read_len", "started", "generation"] {
         assert!(mount[key].as_u64() > Some(0), "{key}: {mount}");
     }
-    let server = ground.told("server").remove(0);
+    let server = ground.reports("server").remove(0);
     for key in ["pid", "resident_len", "descriptor_count", "mount_count"] {
         assert!(server[key].as_u64() > Some(0), "{key}: {server}");
     }
@@ -129,25 +129,25 @@ fn servers_tell_what_they_do() {
     ground.umount("m\"1");
 }
 
-/// Would catch: clients that hold up others, requests that break the server.
+/// Would catch: clients that delay other clients, and requests that break the server.
 #[test]
-fn slow_and_strange_clients_hold_nobody_up() {
+fn slow_and_malformed_clients_delay_no_one() {
     let ground = Ground::new();
     ground.build("a");
     ground.mount("a", "m1", &[]);
     let mut slow = ground.connect();
     slow.write_all(&[200, 0]).expect("half a length");
     let other = ground.connect();
-    say(&other, r#"{"protocol":99,"request":"Dance"}"#);
-    let refusal = hear(&other).to_string();
+    send_frame(&other, r#"{"protocol":99,"request":"Dance"}"#);
+    let refusal = receive_frame(&other).to_string();
     assert!(
         refusal.contains("protocol 3") && refusal.contains("then mount again"),
         "{refusal}"
     );
     for garbage in ["", "{}", "[[[[", r#"{"protocol":3,"request":{"Mount":7}}"#] {
         let stream = ground.connect();
-        say(&stream, garbage);
-        // Refused, or hung up on.
+        send_frame(&stream, garbage);
+        // The server refuses the message or closes the connection.
         let _ = (&stream).read(&mut [0; 100]);
     }
     ground.mount("a", "m2", &[]);

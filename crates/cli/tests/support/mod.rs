@@ -1,4 +1,4 @@
-//! The real binary, a small source tree that never changes, and an image of it.
+//! The real binary, a small fixed source tree, and an image of it.
 #![allow(dead_code)] // every test file uses a part
 
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use weald_format::Timestamp;
 use weald_sys::{NewTimes, NodeKind};
 
-/// Every command but `man`, which is hidden, and after `store` the commands of a store.
+/// Every command except `man`, which is hidden. The commands of a store follow `store`.
 pub const COMMANDS: [&str; 32] = [
     "build",
     "mount",
@@ -48,7 +48,7 @@ pub const COMMANDS: [&str; 32] = [
     "completions",
 ];
 
-/// What a finished command said.
+/// Output and exit status of a finished command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Output {
     pub code: Option<i32>,
@@ -57,7 +57,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Fails unless the command exited with `code` and said nothing but `stderr` on standard error.
+    /// Fails unless the command exited with `code` and wrote exactly `stderr` to standard error.
     #[track_caller]
     pub fn expect(self, code: i32, stderr: &str) -> Self {
         assert_eq!(
@@ -73,7 +73,7 @@ impl Output {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Every line of standard output as a JSON object.
+    /// Parses every line of standard output as a JSON object.
     #[track_caller]
     pub fn json(&self) -> Vec<serde_json::Value> {
         let text = std::str::from_utf8(&self.stdout).expect("JSON is UTF-8");
@@ -91,7 +91,7 @@ pub fn weald_path() -> &'static Path {
     Path::new(weald_testkit::command::weald_bin())
 }
 
-/// A directory to work in; the binary runs in it.
+/// A working directory, in which the binary runs.
 pub struct Bench(pub TempDir);
 
 impl Bench {
@@ -101,7 +101,7 @@ impl Bench {
         Self(base)
     }
 
-    /// With the small tree in `source` and its image in `image`.
+    /// Creates a bench with the small tree in `source` and its image in `image`.
     pub fn with_image() -> Self {
         let bench = Self::new();
         bench.make_source();
@@ -128,7 +128,7 @@ impl Bench {
         run(self.command().args(args))
     }
 
-    /// Runs a script in the directory; `$WEALD` is the binary. It must succeed.
+    /// Runs a script in the directory; `$WEALD` is the binary. The script must succeed.
     #[track_caller]
     pub fn sh(&self, script: &str) -> String {
         let mut command = Command::new("bash");
@@ -146,8 +146,8 @@ impl Bench {
         output.text()
     }
 
-    /// Makes `source`: every kind, odd names, fixed times. The sizes and times here are the ones
-    /// that tests expect.
+    /// Creates `source`: every kind of file, odd names, fixed times. Tests expect these sizes and
+    /// times.
     pub fn make_source(&self) {
         let write = |name: &[u8], content: &[u8]| {
             fs::write(self.at("source").join(OsStr::from_bytes(name)), content).expect("write");
@@ -183,7 +183,7 @@ impl Bench {
         weald_sys::set_xattr_at(&source, b"zero", b"user.note", b"nothing here").expect("setxattr");
     }
 
-    /// Modes, owners and times of everything below `source`.
+    /// Sets modes, owners and times of everything below `source`.
     fn fix_attributes(&self) {
         let listed = self.sh("cd source && find . -print0");
         drop(listed);
@@ -220,7 +220,7 @@ pub fn run(command: &mut Command) -> Output {
     }
 }
 
-/// Runs `command` with standard output on a terminal that changes nothing.
+/// Runs `command` with standard output on a raw terminal.
 pub fn run_on_terminal(command: &mut Command) -> Output {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
@@ -244,11 +244,11 @@ pub fn run_on_terminal(command: &mut Command) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    // The command holds the other side too, until it is replaced.
+    // The command also holds the other end until standard output is replaced.
     command.stdout(Stdio::null());
     let mut stdout = Vec::new();
     let mut master = fs::File::from(master);
-    // The end of a terminal is an error, EIO.
+    // The end of a terminal is reported as the error EIO.
     let _ = master.read_to_end(&mut stdout);
     let mut stderr = Vec::new();
     let mut pipe = child.stderr.take().expect("a pipe");

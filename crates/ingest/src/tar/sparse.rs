@@ -63,7 +63,7 @@ impl Map {
         }
         if sum != data_len {
             return wrong(&format!(
-                "{sum} bytes of data are told, {data_len} are there"
+                "the map lists {sum} bytes of data, the member has {data_len}"
             ));
         }
         let is_dense = data_len == self.real_len;
