@@ -1,6 +1,7 @@
 #!/bin/bash
-# audit.sh: holds all libraries against known faults (cargo audit, cargo deny), licences and sources (deny.toml).
-# Ends with 1 where something is wrong, with 2 where the database of faults cannot be had.
+# audit.sh: checks all libraries for known vulnerabilities (cargo audit, cargo deny), licences and
+# sources (deny.toml). Exit status 1 if it finds one, 2 if the vulnerability database is not
+# available.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -13,7 +14,7 @@ for tool in audit deny; do
     fi
 done
 
-# Needs no database.
+# These checks need no database.
 step "cargo deny check licenses bans sources"
 cargo deny --locked check licenses bans sources
 

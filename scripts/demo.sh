@@ -1,24 +1,24 @@
 #!/bin/bash
-# demo.sh [DIR]: packs a forest (or the tree DIR), mounts it, compares it with its source byte for byte, and shows size,
-# CPU time and memory beside SquashFS, and beside DwarFS where mkdwarfs is installed. Exit status 0 only if nothing
-# differs.
+# demo.sh [DIR]: packs a forest (or the tree DIR), mounts it, compares it with its source byte for
+# byte, and shows size, CPU time and memory beside SquashFS, and beside DwarFS if mkdwarfs is
+# installed. Exit status 0 only if the trees are equal.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# Fetches eight versions of a package from PyPI with pip.
+# Downloads eight versions of a package from PyPI with pip.
 fetch() {
     step "bench/make-forest.sh: eight versions of two packages from PyPI"
     bash "$root/bench/make-forest.sh" "$root/bench/forest-demo.list" "$work/forest"
     tree=$work/forest
 }
 
-# measured NAME FILE COMMAND...: runs the command, which makes FILE, and adds a row to the table.
+# measured NAME FILE COMMAND...: runs the command, which writes FILE, and adds a row to the table.
 measured() {
     local name=$1 file=$2 cost
     shift 2
     step "$*"
-    # The kernel counts CPU time and the largest resident set of the command and its processes.
+    # The kernel reports CPU time and peak memory of the command and its child processes.
     cost=$(python3 - "$@" <<'PYTHON'
 import os, sys
 pid = os.fork()

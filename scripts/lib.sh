@@ -1,10 +1,11 @@
-# What the scripts share; sourced, never run. Needs bash and GNU coreutils.
+# Shared functions of the scripts; sourced, never run. Needs bash and GNU coreutils.
 # shellcheck shell=bash
 
-# shellcheck disable=SC2034 # variables are for those who source this
+# shellcheck disable=SC2034 # the scripts that source this file use the variables
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# The profile that programs are built in: release, or dev, which checks arithmetic and assertions and shares what the tests built.
+# Cargo profile of the programs: release, or dev, which checks arithmetic and assertions and reuses
+# what the tests built.
 profile=${WEALD_PROFILE:-release}
 bin=${CARGO_TARGET_DIR:-$root/target}/${profile/#dev/debug}
 weald=$bin/weald
@@ -19,7 +20,7 @@ die() {
     exit 2
 }
 
-# need COMMAND...: fails unless all are there.
+# need COMMAND...: fails unless all commands are installed.
 need() {
     local command
     for command in "$@"; do
@@ -31,7 +32,7 @@ need_root() {
     [ "$(id -u)" = 0 ] || die "$1 needs root: run it as 'sudo -E env \"PATH=\$PATH\" make …'"
 }
 
-# FUSE must work for whoever runs this; nothing is skipped where it does not.
+# Fails unless the current user can use FUSE: no check is skipped.
 need_fuse() {
     [ -e /dev/fuse ] || die "/dev/fuse is missing: load the kernel module (modprobe fuse), or give the container the device"
     if [ "$(id -u)" != 0 ]; then
@@ -40,14 +41,14 @@ need_fuse() {
     fi
 }
 
-# Builds the program and what the scripts compare with.
+# Builds weald and the programs that the scripts compare with.
 build_programs() {
     step "cargo build --profile $profile"
     (cd "$root" && cargo build --profile "$profile" --locked --quiet --workspace --bins)
 }
 
-# make_work: sets $work to a new directory that is gone, with all mounts in it, when the script ends. Servers of mounts have their place
-# there too: those of the user are not asked, and none is left to them.
+# make_work: creates the directory $work; when the script ends, it and all mounts in it are removed.
+# Mount servers use sockets in $work, apart from the servers of the user.
 make_work() {
     work=$(mktemp -d "${TMPDIR:-/tmp}/weald-XXXXXXXX")
     chmod 755 "$work"
@@ -60,20 +61,20 @@ make_work() {
 
 clean_work() {
     local dir dirs
-    # A server that was asked for outlives its mounts.
+    # A lasting server does not end with its mounts.
     [ -z "${server:-}" ] || kill -TERM "$server" || true
     mapfile -t dirs < <(mounts_below "$work" | tac)
     for dir in "${dirs[@]}"; do
         unmount_at_once "$dir"
     done
-    # Trees may be deeper than PATH_MAX, and hold directories that their owner cannot enter.
+    # Trees may be deeper than PATH_MAX, and contain directories without permissions for the owner.
     rm -rf --one-file-system "$work" || {
         chmod -R u+rwx "$work" || true
         rm -rf --one-file-system "$work"
     }
 }
 
-# mounts_below DIR: the mount points below it, in the order of mounting.
+# mounts_below DIR: mount points below DIR, in the order of mounting.
 mounts_below() {
     awk -v dir="$1/" 'index($2, dir) == 1 { print $2 }' /proc/self/mounts
 }
@@ -86,25 +87,27 @@ unmount_at_once() {
     fi
 }
 
-# human BYTES: as 12.3 MB.
+# human BYTES: formats bytes as in 12.3 MB.
 human() { numfmt --to=si --suffix=B --format='%.1f' "$1"; }
 
-# ratio A B: A/B with two digits.
+# ratio A B: A/B with two decimals.
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { if (b > 0) printf "%.2f", a / b; else printf "-" }'; }
 
-# tree_len DIR: bytes of its files, each inode once.
+# tree_len DIR: total length of the files in bytes; hard links count once.
 tree_len() { du -s --apparent-size --block-size=1 -- "$1" 2>/dev/null | cut -f1; }
 
-# seconds: a clock.
+# seconds: current time in seconds.
 seconds() { printf '%s' "$EPOCHREALTIME"; }
 
-# since START: seconds since then, one digit.
+# since START: seconds since START, one decimal.
 since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }'; }
 
-# rsync would read every zero of a sparse file of terabytes, whatever --max-size says; larger files are for the testkit to compare.
+# Larger files are sparse and compared by the testkit only: rsync would read terabytes of zeros,
+# even with --max-size.
 RSYNC_LEN_MAX=1G
 
-# rsync_differences A B [OPTION]...: what rsync would change to make B like A, in $differences; fails if that is not nothing.
+# rsync_differences A B [OPTION]...: sets $differences to the changes by which rsync would make B
+# equal to A; fails if there are any.
 rsync_differences() {
     local a=$1 b=$2
     shift 2

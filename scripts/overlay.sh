@@ -1,11 +1,11 @@
 #!/bin/bash
-# overlay.sh LOWER DIR: puts overlayfs on top of the mounted tree LOWER, with its layers in the new directory DIR; writes, removes,
-# replaces and copies up everything, and compares.
+# overlay.sh LOWER DIR: mounts overlayfs over the mounted tree LOWER, with its layers in the new
+# directory DIR. It writes, removes, replaces and copies up files, and compares the trees.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# Copying up reads whole files; those above this (sparse ones, of terabytes) stay below.
+# Copy-up reads whole files. Files over this size (sparse files of terabytes) are not copied up.
 COPY_LEN_MAX=1G
 
 lower=${1:?the mounted tree}
@@ -16,12 +16,13 @@ merged=$dir/merged
 
 mount_overlay() {
     mkdir "$upper" "$dir/scratch" "$merged"
-    # The root is the upper layer's own; it begins as the image's.
+    # overlayfs takes the root's attributes from the upper layer; they start equal to those of the
+    # image.
     rsync -aAX --numeric-ids --exclude='*' "$lower/" "$upper/"
     mount -t overlay weald-overlay -o "lowerdir=$lower,upperdir=$upper,workdir=$dir/scratch" "$merged"
 }
 
-# A tree may lie on overlayfs already (containers), which cannot be an upper layer; memory can.
+# If DIR is itself on overlayfs (in containers), it cannot be an upper layer; use a tmpfs then.
 mount_layers() {
     mkdir "$dir"
     if ! mount_overlay 2>"$dir/why"; then
@@ -40,7 +41,8 @@ expect() {
     "$@" || die "overlay on $lower: $what"
 }
 
-# An image without extended attributes does not support them, as the kernel's own read-only file systems do not.
+# An image without extended attributes does not support them, like read-only file systems of the
+# kernel.
 has_attributes() {
     local said
     if said=$(getfattr -h -m - -- "$lower" 2>&1); then return 0; fi
@@ -48,7 +50,7 @@ has_attributes() {
     return 1
 }
 
-# Attributes of all kinds, of everything that is not larger than a copy should be: lines that can be compared.
+# Prints all attributes of everything that is copied up, as lines to compare.
 attributes() {
     (
         cd "$1"
@@ -65,7 +67,8 @@ new_files() {
     expect "a new directory goes away" [ ! -e "$merged/.weald-overlay" ]
 }
 
-# First of all, before anything touches times. Everything but what is too large comes up with the attributes that it had; a chmod that changes nothing is enough.
+# Copies up everything below the size limit: a chmod that changes nothing does that. Runs first,
+# before another step changes times. All attributes must stay equal.
 copy_up() {
     local count
     find "$merged" -mindepth 1 ! -type l ! -size "+$COPY_LEN_MAX" -print0 | xargs -0 -r chmod u+
@@ -77,7 +80,7 @@ copy_up() {
         attributes "$merged" >"$dir/above"
         expect "attributes of copies" diff "$dir/below" "$dir/above"
     fi
-    # Copies of hard links are files of their own.
+    # After copy-up, hard links are separate files.
     rsync_differences "$lower" "$merged" || die "overlay on $lower: copies differ: $differences"
     say "   overlay: $count inodes copied up, $(grep -c '^system.posix_acl_access' "$dir/above" || true) with ACLs, $(
         grep -c '^security.capability' "$dir/above" || true

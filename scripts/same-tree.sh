@@ -1,6 +1,7 @@
 #!/bin/bash
-# same-tree.sh [--level N] [--deep] [--overlay] DIR...: packs each tree, mounts and extracts it, and holds both against the
-# source: by rsync, by the testkit's own comparison (nanoseconds, device numbers, link counts, holes), and by du.
+# same-tree.sh [--level N] [--deep] [--overlay] DIR...: packs each tree, mounts and extracts it, and
+# compares both with the source: with rsync, with the testkit (nanoseconds, device numbers, link
+# counts, holes), and with du.
 #   --level N  of the build; WEALD_LEVEL where it is not given, else the default
 #   --deep     the tree has paths that rsync cannot walk: only the testkit compares
 #   --overlay  also writes on top of the mount through overlayfs
@@ -8,10 +9,11 @@ set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# A source that others write to is packed and compared again, so often at most.
+# Number of attempts if another process changes the source meanwhile.
 ATTEMPTS_MAX=3
 
-# What the disk may hold more for the extracted files than for the source: directories and extents are laid out anew.
+# Additional disk space that the extracted files may use, because directories and extents are laid
+# out again.
 DU_SLACK_PERCENT=1
 DU_SLACK_BYTES=4194304
 
@@ -31,10 +33,10 @@ while [ $# -gt 0 ]; do
 done
 [ ${#trees[@]} -gt 0 ] || die "usage: same-tree.sh [--level N] [--deep] [--overlay] DIR..."
 
-# What changes when anybody writes to the tree.
+# Prints a digest that changes with every write to the tree.
 fingerprint() { (cd "$1" && find . -printf '%p %s %T@ %C@ %i\n' | sha256sum); }
 
-# same A B: tells whether rsync and the testkit find the trees the same.
+# same A B: whether rsync and the testkit find the trees equal.
 same() {
     local differences
     if [ -z "$is_deep" ]; then
@@ -51,10 +53,10 @@ same() {
     }
 }
 
-# Bytes that the disk holds for regular files, each inode once.
+# Disk space of regular files in bytes; hard links count once.
 allocated_len() { (cd "$1" && find . -type f -printf '%D:%i %b\n') | sort -u | awk '{ sum += $2 } END { printf "%.0f", sum * 512 }'; }
 
-# No hole may have been filled.
+# Checks that no hole was filled.
 same_holes() {
     local source_len copy_len most
     source_len=$(allocated_len "$1")
@@ -94,7 +96,7 @@ through_extract() {
     same_holes "$1" "$work/out" || return 1
 }
 
-# One attempt, from an empty work directory.
+# One attempt, in an empty work directory.
 pack_and_compare() {
     local start
     start=$(seconds)

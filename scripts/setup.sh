@@ -4,7 +4,7 @@ set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# What a command or header comes from. Nothing is asked of the network where all is there.
+# Packages that provide a command or header. The network is not used if nothing is missing.
 packages_of() {
     case $1 in
     build) cat <<'TABLE' ;;
@@ -135,7 +135,7 @@ install_packages() {
 
 RUSTUP="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y"
 
-# The language must be there and new enough; Debian's own is older than what Weald needs.
+# Checks that Rust is installed and new enough; Debian's own version is too old for Weald.
 check_rust() {
     local wanted found
     wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml")
@@ -145,7 +145,7 @@ check_rust() {
         die "Rust $found is too old. Weald needs $wanted: 'rustup update stable', or install rustup first: $RUSTUP"
 }
 
-# The tests also check layout and lints.
+# The tests also check formatting and lints.
 check_rust_components() {
     local component
     for component in fmt clippy; do

@@ -1,6 +1,7 @@
 #!/bin/bash
-# soak-mount.sh [MINUTES]: a hundred images mounted, read in full and unmounted by one server, again and again; says each round what the server
-# holds, and fails where that grows: descriptors, memory, mounts.
+# soak-mount.sh [MINUTES]: one server mounts a hundred images, all files are read, and the images
+# are unmounted, in many rounds. Prints the resources of the server after each round, and fails if
+# they grow: descriptors, memory, mounts.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -8,17 +9,18 @@ set -euo pipefail
 minutes=${1:-60}
 COUNT=100
 CACHE_MIB=64
-# Rounds after which the server holds whatever it will: threads, arenas of the allocator.
+# Rounds until the server has all its lasting resources: threads, allocator arenas.
 WARM_ROUNDS=3
-# What may come and go between rounds that are alike.
+# Allowed variation of descriptors between equal rounds.
 DESCRIPTORS_MORE=4
 MIB_MORE=32
 MIB_MAX=$((CACHE_MIB + 512))
 
-# Readers at once.
+# Number of parallel readers.
 READERS=8
 
-# make_many COUNT: so many different images, a few files each, 100 KB to 1 MB, as $work/many/N.weald; what is in them in $work/many/N.sums.
+# make_many COUNT: makes COUNT different images with a few files each, 100 KB to 1 MB, as
+# $work/many/N.weald. $work/many/N.sums has the digests of the files.
 make_many() {
     local index dir file
     mkdir -p "$work/many"
@@ -26,7 +28,7 @@ make_many() {
         dir=$work/source
         mkdir "$dir"
         for file in 1 2 3 4 5; do
-            # Half of it compresses; every byte depends on both numbers.
+            # Half of the data compresses; every byte depends on both numbers.
             head -c $((20000 * file + 1000 * index)) /dev/zero | openssl enc -aes-128-ctr -pass "pass:$index.$file" -nosalt -pbkdf2 -iter 1 >"$dir/$file"
             seq -f "$index.$file.%.0f" 5000 >"$dir/$file.text"
         done
@@ -36,7 +38,8 @@ make_many() {
     done
 }
 
-# serve_many WORD...: starts a server, $server, with these words of `weald serve`; it runs until unserve_many.
+# serve_many WORD...: starts a server with these arguments of `weald serve`; its process id is
+# $server. It runs until unserve_many.
 serve_many() {
     "$weald" serve "$@" >>"$work/server.log" 2>&1 &
     server=$!
@@ -65,13 +68,13 @@ umount_many() {
     for index in $(seq "$1"); do "$weald" umount "$work/mnt/$index"; done
 }
 
-# read_many COUNT: every file of all mounts, by several readers; fails on any difference.
+# read_many COUNT: reads every file of all mounts with several readers; fails on any difference.
 read_many() {
     # shellcheck disable=SC2016 # for the inner shell
     seq "$1" | xargs -P "$READERS" -I '{}' sh -c 'cd "$0/mnt/$1" && b2sum --quiet -c "$0/many/$1.sums"' "$work" '{}' || die "something was read wrongly"
 }
 
-# server_number KEY: what the server says of itself.
+# server_number KEY: a figure from the report of the server.
 server_number() { "$weald" mounts --json | grep '"type":"server"' | grep -o "\"$1\":[0-9]*" | head -n1 | cut -d: -f2; }
 
 server_mib() { server_number resident_len | awk '{ printf "%.1f", $1 / 1048576 }'; }

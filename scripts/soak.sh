@@ -1,6 +1,7 @@
 #!/bin/bash
-# soak.sh [MINUTES]: torture trees of ever new seeds, packed with random options, each held against its source; and each packed
-# twice, with one thread and with many, into the same bytes. WEALD_SEED begins with a seed that failed.
+# soak.sh [MINUTES]: packs torture trees of new seeds with random options, and compares each with
+# its source. Packs each tree also with one and with many threads, and compares the bytes.
+# WEALD_SEED starts with a seed that failed.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -10,7 +11,7 @@ seed=${WEALD_SEED:-$((SRANDOM % 1000000))}
 
 pick() { printf '%s' "${@:RANDOM % $# + 1:1}"; }
 
-# Options decided by $seed alone.
+# Chooses options that depend only on $seed.
 choose_options() {
     RANDOM=$seed
     options=(--level "$(pick 0 1 2 3 4 5 6 7 8)" --order "$(pick path name)" --block-size "$(pick 4K 64K 256K 1M 16M)"

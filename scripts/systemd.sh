@@ -1,14 +1,16 @@
 #!/bin/bash
-# systemd.sh: the units and the fstab of docs/mounting.md, word for word, under a systemd of their own: started, reloaded, killed and stopped.
-# It is the first process of new namespaces, which has its own /run, /etc/fstab, /etc/systemd/system, /opt, /srv and /usr/local; it ends with this script.
+# systemd.sh: tests the units and the fstab of docs/mounting.md verbatim under a separate systemd:
+# start, reload, kill, stop. That systemd is the first process of new namespaces. It has its own
+# /run, /etc/fstab, /etc/systemd/system, /opt, /srv and /usr/local, and ends with this script.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# Seconds until something has come true.
+# Seconds to wait for a condition.
 PATIENCE=60
 
-# block HEADING: the first block of code behind the first line of docs/mounting.md that has these words.
+# block HEADING: prints the first code block after the first line of docs/mounting.md that contains
+# HEADING.
 block() {
     awk -v words="$1" '
         index($0, words) { seen = 1 }
@@ -16,14 +18,14 @@ block() {
         inside' "$root/docs/mounting.md"
 }
 
-# first_process: what becomes systemd.
+# first_process: prepares the namespaces and becomes systemd.
 first_process() {
     local units=$work/units unit
     mount -t tmpfs weald-test /run
     mkdir -p /run/lock /run/systemd
     mount --bind "$units" /etc/systemd/system
     mount --bind "$work/fstab" /etc/fstab
-    # What a whole system starts besides is not asked for here.
+    # Disables the other units that a complete system starts.
     for unit in /lib/systemd/system/{sysinit,sockets,timers,local-fs,multi-user}.target.wants/*; do ln -sfn /dev/null "$units/$(basename "$unit")"; done
     for unit in /opt /srv /var/log; do mount -t tmpfs weald-test $unit; done
     mkdir /opt/tools /srv/f
@@ -42,10 +44,10 @@ first_process() {
     exec /lib/systemd/systemd --system
 }
 
-# inside COMMAND...: in the namespaces of that systemd.
+# inside COMMAND...: runs the command in the namespaces of that systemd.
 inside() { nsenter --target "$first" --mount --pid --cgroup -- env -u WEALD_RUNTIME_DIR "$@"; }
 
-# eventually WHAT COMMAND...: the command must succeed soon.
+# eventually WHAT COMMAND...: waits until the command succeeds.
 eventually() {
     local what=$1 _
     shift
@@ -60,7 +62,7 @@ eventually() {
 
 main_pid() { inside systemctl show --property MainPID --value weald-serve.service; }
 
-# is_another PID: the server is there, and is not that one.
+# is_another PID: whether a server runs whose process id differs from PID.
 is_another() {
     local pid
     pid=$(main_pid)
@@ -71,15 +73,15 @@ is_gone() { ! inside test -e "$1"; }
 
 reads_right() { [ "$(inside cat "$1")" = "$2" ]; }
 
-# has_server COUNT PID: so many mounts are served by that process.
+# has_server COUNT PID: whether the process PID serves COUNT mounts.
 has_server() { [ "$(inside /usr/local/bin/weald mounts --json | grep '"type":"mount"' | grep -c "\"server_pid\":$2[,}]")" = "$1" ]; }
 
-# start_systemd: starts a systemd of our own and waits for the server of the unit.
+# start_systemd: starts the separate systemd and waits for the server of the unit.
 start_systemd() {
     step 'systemd starts the server and mounts what fstab names'
     unshare --mount --pid --cgroup --fork --mount-proc --kill-child --propagation private bash "$0" first "$work" >"$work/log" 2>&1 </dev/null &
     namespaces=$!
-    # Nobody is told of its end.
+    # The shell must not report the end of this job.
     disown "$namespaces"
     trap 'kill -KILL "$namespaces"; clean_work' EXIT
     eventually 'a first process' pgrep --parent "$namespaces" --exact systemd
@@ -135,7 +137,7 @@ step 'a server that is killed is started anew, and its mounts can be'
 before=$(main_pid)
 inside kill -KILL "$before"
 eventually 'another process' is_another "$before"
-# What was read before the kernel still has; who lists asks the server.
+# The kernel still has cached what was read before; a listing needs the server.
 if inside ls /opt/tools >"$work/listed" 2>&1; then die 'the mount of a server that is gone answers'; fi
 grep -q 'not connected' "$work/listed" || die "the mount of a server that is gone: $(cat "$work/listed")"
 inside systemctl restart opt-tools.mount

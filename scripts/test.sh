@@ -1,5 +1,6 @@
 #!/bin/bash
-# test.sh: layout, lints, every test of the workspace, and the same tree back on trees of this machine.
+# test.sh: checks formatting and lints, runs every test of the workspace, and compares trees of this
+# machine after packing.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -12,8 +13,9 @@ timed() {
     say "   took $(since "$start") s"
 }
 
-# Runs every test. What fails is run once more, alone and test by test, and both are told: tests mount, fork and unmount on a machine that
-# others use too, where a moment's use of a mount by somebody else is no fault of ours. What fails twice has failed.
+# Runs every test. A failed test is run once more, alone, and both results are shown: another
+# process of the machine may use a mount for a moment and so disturb a test. A test that fails twice
+# has failed.
 run_tests() {
     local log again words
     log=$work/tests
@@ -27,8 +29,8 @@ run_tests() {
     unsteady=("${again[@]}")
 }
 
-# Every suite of the benchmarks at a size of seconds, with the program that the tests built. A command
-# that fails is an error here, and so is an option or a field that has another name now.
+# Runs every benchmark suite at a size of seconds, with the program that the tests built. A command
+# that fails is an error here; so is an option or a field that was renamed.
 try_benchmarks() {
     local suite words
     for suite in main build mount forest; do
@@ -51,7 +53,7 @@ export PYTHONPATH=$root/bench PYTHONDONTWRITEBYTECODE=1
 need_root "testing: it makes devices, foreign owners and mounts, and"
 need_fuse
 cd "$root"
-# Tests of one program run side by side, and builders among them share out what one process may open.
+# Tests of one program run in parallel, and builders among them share the limit of open files.
 ulimit -S -n "$(ulimit -H -n)"
 timed cargo fmt --check
 make_work
@@ -60,7 +62,7 @@ timed run_tests
 timed python3 -m unittest discover -s bench/tests -t bench
 timed try_benchmarks
 timed cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
-# Built already, for the tests that run the program.
+# The programs are built already, for the command tests.
 timed env WEALD_PROFILE=dev bash scripts/trees.sh quick
 for words in "${unsteady[@]}"; do say "test: passed only at the second try: cargo test $words"; done
 say "test: everything passed"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# trees.sh quick|full: the same tree back, on the trees of this machine.
+# trees.sh quick|full: packs and compares trees of this machine.
 #   quick  /etc, a part of /usr, the torture tree: a minute or two, part of 'make test'
 #   full   also all of /usr, the language toolchains, and the torture tree with a directory of 10^6 entries
 set -euo pipefail
@@ -23,7 +23,7 @@ part_of_usr() {
     die "found no part of /usr of $(human $QUICK_LEN_MIN) to $(human $QUICK_LEN_MAX)"
 }
 
-# Language toolchains outside /usr; those inside come with it.
+# Language toolchains outside /usr; those inside are part of it.
 toolchains() {
     local dir
     for dir in "$(rustc --print sysroot)" "${RUSTUP_HOME:-$HOME/.rustup}"/toolchains/* "${PYENV_ROOT:-$HOME/.pyenv}"/versions/* \
