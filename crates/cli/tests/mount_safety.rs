@@ -292,9 +292,9 @@ fn trap(ground: &Ground) -> (PathBuf, PathBuf) {
     (point, link)
 }
 
-/// Would catch: a mount through a link of another user's.
+/// Would catch: a mount through another user's symlink.
 #[test]
-fn a_link_of_another_user_is_no_mount_point() {
+fn a_symlink_of_another_user_is_refused_as_mount_point() {
     let ground = ground_with_image();
     let (image, (_, link)) = (ground.image("image"), trap(&ground));
     let refused = ground
@@ -305,9 +305,9 @@ fn a_link_of_another_user_is_no_mount_point() {
     assert!(ground.mounts().is_empty(), "{:?}", ground.mounts());
 }
 
-/// Would catch: a mount that goes where a user leads it who owns a directory above the mount point.
+/// Would catch: a mount whose target is changed by the owner of a directory above the mount point.
 #[test]
-fn who_owns_a_parent_cannot_lead_a_mount_elsewhere() {
+fn owners_of_parent_directories_cannot_redirect_a_mount() {
     const TRIES: usize = 40;
     let ground = ground_with_image();
     let (image, victim, (point, link)) =

@@ -22,7 +22,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct OpenedRequest {
     pub(crate) request: MountRequest,
-    /// The image file, or the directory of the store that has the image.
+    /// The image file, or the directory of the image's store.
     pub(crate) image: OwnedFd,
     pub(crate) point: MountPoint,
 }
@@ -45,7 +45,7 @@ impl OpenedRequest {
         let shown = match &stored {
             None => path.into_os_string(),
             Some(name) => {
-                // A missing image is an error of the client, which knows the path that was given.
+                // The client reports a missing image, because it knows the path as given.
                 let store = Store::open(Arc::new(HostDisk::new(&path)))?;
                 StoredImage::open(store, name)?;
                 stored_path(&path, name)

@@ -45,7 +45,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens the image that `holder` is or has.
+    /// Opens the image: the file `holder`, or an image of the store directory `holder`.
     fn open(holder: OwnedFd, request: &MountRequest, shared: &Arc<SharedCache>) -> Result<Self> {
         Self::open_state(holder, request, shared, None)
     }
@@ -103,7 +103,7 @@ impl Opened {
     }
 }
 
-/// The path of the file that is the image, or of the store that has it.
+/// Path of the image file, or of the image's store.
 fn holder_path(request: &MountRequest) -> PathBuf {
     let path = request.image.as_bytes();
     let name_len = request.stored.as_ref().map_or(0, |name| name.len() + 1);

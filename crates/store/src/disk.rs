@@ -134,9 +134,9 @@ pub trait Disk: Debug + Send + Sync {
 #[derive(Debug, Clone)]
 pub struct HostDisk {
     path: PathBuf,
-    /// The directory in messages.
+    /// Path of the directory in messages.
     shown: PathBuf,
-    /// The open directory that `path` leads to, if it was opened before.
+    /// The open directory, if the disk was created from one; `path` then leads to it.
     _dir: Option<Arc<OwnedFd>>,
 }
 
@@ -150,8 +150,8 @@ impl HostDisk {
         }
     }
 
-    /// The directory that `dir` is open on, wherever its path leads meanwhile; `shown` names it in
-    /// messages. Needs `/proc`.
+    /// Uses the open directory `dir`, even if its path leads elsewhere later. Messages call it
+    /// `shown`. Needs `/proc`.
     pub fn of_dir(dir: OwnedFd, shown: &Path) -> Self {
         Self {
             path: format!("/proc/self/fd/{}", dir.as_raw_fd()).into(),
@@ -190,7 +190,7 @@ impl Disk for HostDisk {
             .read(true)
             .write(access != Access::Read)
             .create_new(access == Access::Create);
-        // A pipe in place of a file must not block the open.
+        // A FIFO with the name of a file must not block the open.
         options.custom_flags(NONBLOCK);
         let failed = |e| self.failed(name, e);
         let file = options.open(self.at(name)).map_err(failed)?;

@@ -61,8 +61,8 @@ type OpenSegments = VecDeque<(u64, Arc<dyn DiskFile>)>;
 
 /// An image of a store, open for reading by many threads.
 ///
-/// Nothing is verified here: the image's own digests are, by whoever reads it as an image. Where
-/// the writer has moved a record since the map was read, the map is read again.
+/// This reader verifies nothing; the image reader verifies the image's own digests. If the writer
+/// has moved a record since the map was read, the map is read again.
 #[derive(Debug)]
 pub struct StoredImage {
     store: Store,
@@ -76,15 +76,15 @@ pub struct StoredImage {
 }
 
 impl StoredImage {
-    /// Opens the image `name`, to be read like a file. [`crate::StoreWriter::remove`] refuses to
-    /// remove it meanwhile.
+    /// Opens the image `name` for reading like a file. While it is open,
+    /// [`crate::StoreWriter::remove`] refuses to remove it.
     ///
     /// # Errors
-    /// As [`Store::map`]; `Busy` where it is being removed.
+    /// As [`Store::map`]; `Busy` if it is being removed.
     pub fn open(store: Store, name: &str) -> Result<Self> {
         let lock = store.lock_file(Access::Read)?;
         let mut map = store.map(name)?;
-        // Between the map and the lock the image may have been removed: then it is gone now.
+        // The image may have been removed after its map was read and before it was locked.
         let is_free = lock.try_lock(layout::IMAGE_LOCKS.saturating_add(map.image_id), false)?;
         let again = store.map(name)?;
         if !is_free || again.image_id != map.image_id {
@@ -103,12 +103,12 @@ impl StoredImage {
         })
     }
 
-    /// The store that holds the image.
+    /// Store of the image.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The image as `STORE:NAME`, for messages.
+    /// Name of the image in messages: `STORE:NAME`.
     pub fn shown(&self) -> String {
         format!("{}:{}", self.store.shown(), self.name)
     }

@@ -25,7 +25,7 @@ pub fn split(path: &Path) -> Option<(PathBuf, String)> {
     })
 }
 
-/// Whether the directory at `path` holds a store, judged by its superblock's name.
+/// Whether the directory at `path` has a file with the name of a store's superblock.
 pub fn is_store(path: &Path) -> bool {
     !path.as_os_str().is_empty() && path.join(layout::SUPERBLOCK).is_file()
 }
@@ -46,8 +46,8 @@ pub fn find(path: &Path) -> Result<Option<StoredImage>> {
 mod tests {
     use super::*;
 
-    /// Catches: a tag with a colon that is cut in the wrong place, a file whose name has a colon
-    /// and is taken for an image of a store, and a store in a directory with a colon.
+    /// Would catch: a name with a colon that is split at the wrong place, a file with a colon in
+    /// its name that counts as an image of a store, and a store directory with a colon.
     #[test]
     fn the_store_is_what_stands_before_the_colon() {
         let scratch = tempfile::tempdir().expect("temporary directory");

@@ -123,7 +123,7 @@ impl Store {
         disk.make_dir(layout::IMAGES)?;
         drop(create_engine(&*disk, layout::META, uuid)?);
         let lock = disk.open(layout::LOCK, Access::Create)?;
-        // A file system without locks is refused now, not by the first writer.
+        // Detects a file system without locks now, before the first writer does.
         lock.try_lock(0, true)?;
         lock.sync()?;
         let superblock = StoreSuperblock { uuid, segment_len };
@@ -150,7 +150,7 @@ impl Store {
         self.superblock.uuid
     }
 
-    /// The path of the store, for messages.
+    /// Path of the store in messages.
     pub fn shown(&self) -> String {
         self.disk.shown()
     }

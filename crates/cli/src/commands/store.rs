@@ -84,7 +84,7 @@ enum StoreCommand {
     Salvage(collect::SalvageArgs),
 }
 
-/// A store that exists.
+/// A store on disk.
 #[derive(Args, Debug)]
 struct Place {
     /// Directory of the store
@@ -108,7 +108,7 @@ pub fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The sections of the help of `weald store NAME`.
+/// Sections of the help of `weald store NAME`.
 pub fn help_of(name: &str) -> Option<&'static Help> {
     Some(match name {
         "create" => &change::CREATE_HELP,
@@ -157,7 +157,7 @@ fn open_dir(path: &Path) -> anyhow::Result<Store> {
     }
 }
 
-/// The store and the image that `path` names as `STORE:NAME`.
+/// Opens the store of `STORE:NAME`; returns it with the name.
 fn open_named(path: &Path) -> anyhow::Result<(Store, String)> {
     if let Some((store, name)) = weald_store::split(path) {
         return Ok((open_dir(&store)?, name));
@@ -179,7 +179,7 @@ fn write(store: &Store, options: WriteOptions) -> anyhow::Result<StoreWriter> {
     store.write(options).map_err(explain_write)
 }
 
-/// Says that a store may be read where it may not be written to.
+/// Explains that a store on read-only media or of another user can still be read.
 fn explain_write(error: Error) -> anyhow::Error {
     let kind = error.io_source().map(io::Error::kind);
     let is_denied = matches!(
@@ -199,7 +199,7 @@ fn explain_write(error: Error) -> anyhow::Error {
     }
 }
 
-/// The writer in words, as a second writer sees it.
+/// Description of this writer that a second writer gets in its error message.
 fn who(command: &str) -> String {
     format!("process {} (weald store {command})", std::process::id())
 }

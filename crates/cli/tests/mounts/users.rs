@@ -156,8 +156,8 @@ as 1000 ./weald serve --background
 stat -c 'made: %u %a' weald-1000
 "#;
 
-/// Would catch: a symlink of another user at the default path of the runtime directory that leads to
-/// that user's server, or below whose target sockets are created.
+/// Would catch: a symlink of another user at the default path of the runtime directory that leads
+/// to that user's server, or below whose target sockets are created.
 #[test]
 fn a_planted_symlink_at_the_default_path_is_not_followed() {
     let mut command = Command::new("unshare");

@@ -1,4 +1,4 @@
-//! Writers that are killed, that come at the same time, that find no space.
+//! Writers that are killed, run at the same time, or get no disk space.
 
 use crate::ground::{Ground, injected, refused};
 use rustix::process::{Pid, Signal, kill_process};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weald_testkit::Rng;
 use weald_testkit::mounts::{PATIENCE, eventually};
 
-/// Kills of each kind.
+/// Number of kills per kind.
 const KILLS: u64 = 12;
 
 fn spawn(ground: &Ground, args: &[&str]) -> Child {
@@ -18,7 +18,7 @@ fn spawn(ground: &Ground, args: &[&str]) -> Child {
     command.spawn().expect("the program starts")
 }
 
-/// Ends `child` by SIGKILL at a random moment of its first `span`. Returns whether it was still
+/// Kills `child` with SIGKILL at a random moment within `span`. Returns whether it was still
 /// running.
 fn kill_soon(mut child: Child, rng: &mut Rng, span: Duration) -> bool {
     let end = Instant::now() + span.mul_f64(rng.below(1000) as f64 / 1000.0);
@@ -34,15 +34,15 @@ fn kill_soon(mut child: Child, rng: &mut Rng, span: Duration) -> bool {
     is_running
 }
 
-/// How long a command takes when nobody kills it.
+/// Duration of a command that is not killed.
 fn time(ground: &Ground, args: &[&str]) -> Duration {
     let start = Instant::now();
     ground.weald(args);
     start.elapsed()
 }
 
-/// Would catch: a store that a kill leaves broken, that is slow to open afterwards, that has lost
-/// an image or lists half of one.
+/// Would catch: a store that a kill damages, that is slow to open afterwards, that has lost an
+/// image or lists an incomplete one.
 #[test]
 fn a_killed_writer_leaves_a_whole_store() {
     let ground = Ground::with_images();
@@ -69,7 +69,7 @@ fn a_killed_writer_leaves_a_whole_store() {
         let listed = ground.json(&["store", "ls", "--json", "store"]);
         slowest = slowest.max(start.elapsed());
         assert!(listed.len() == 2 || listed.len() == 3, "{listed:?}");
-        // The check is a writer: it finishes a removal that was committed.
+        // The check is a writer, so that it first completes a committed removal.
         ground.assert_clean("store");
         let listed = ground.json(&["store", "ls", "--json", "store"]);
         let has_big = listed.iter().any(|image| image["name"] == "big");
@@ -77,7 +77,7 @@ fn a_killed_writer_leaves_a_whole_store() {
         for name in ["v1", "v2"].into_iter().chain(has_big.then_some("big")) {
             ground.assert_exported("store", name);
         }
-        // The next round begins where its command has something to do.
+        // Each round starts with a store on which its command has work to do.
         if round % 3 == 0 && !has_big {
             ground.weald(&import);
         } else if round % 3 == 1 && has_big {
@@ -97,14 +97,15 @@ fn a_killed_writer_leaves_a_whole_store() {
     ground.assert_clean("store");
 }
 
-/// Would catch: two writers at once, and a second one that waits or does not say for whom.
+/// Would catch: two writers at the same time, and a second writer that waits or does not name the
+/// first.
 #[test]
 fn a_second_writer_is_told_of_the_first() {
     let ground = Ground::with_store();
     ground.sh("mkdir big; head -c 30000000 /dev/urandom > big/noise
         $WEALD build -q -l 0 big big.weald");
     let start = Instant::now();
-    // A writer that is stopped in the middle; one that was faster than we is tried again.
+    // Stops a writer in the middle; repeats this if the writer ended first.
     let (mut first, pid) = loop {
         assert!(start.elapsed() < PATIENCE, "no writer was caught");
         let mut child = spawn(&ground, &["store", "import", "store", "big.weald"]);
@@ -139,7 +140,7 @@ fn a_second_writer_is_told_of_the_first() {
     ] {
         ground.refused(args, &["is being written by", &words, "try again"]);
     }
-    // Readers go on.
+    // Readers continue.
     ground.assert_exported("store", "v1");
     assert_eq!(ground.json(&["store", "ls", "--json", "store"]).len(), 2);
     kill_process(pid, Signal::CONT).expect("continue");
@@ -148,13 +149,13 @@ fn a_second_writer_is_told_of_the_first() {
     ground.assert_exported("store", "big");
 }
 
-/// Calls that can find a file system full.
+/// System calls that fail on a full file system.
 const WRITES: &str = "pwrite64,ftruncate,fallocate,rename,mkdir";
 
-/// Would catch: a write whose failure is overlooked, or after which the store is not whole: the
-/// disk is full from the first, the second, the third write on, and so forth.
+/// Would catch: a failed write that is ignored or that damages the store. The disk is full from the
+/// first, the second, the third write on, and so on.
 #[test]
-fn every_write_may_find_the_disk_full() {
+fn every_write_can_fail_on_a_full_disk() {
     let ground = Ground::with_images();
     ground.weald(&["store", "create", "-q", "--segment-size", "128K", "store"]);
     ground.weald(&["store", "import", "-q", "store", "v1.weald"]);
@@ -200,7 +201,8 @@ fn every_write_may_find_the_disk_full() {
     }
 }
 
-/// A store on a file system of eight megabytes, beside a file that leaves `free_len` bytes.
+/// Creates a store on a file system of eight megabytes, with a file that leaves `free_len` bytes
+/// free.
 fn fill(ground: &Ground, free_len: u64) {
     ground.sh(&format!(
         "rm -f small/filler; free=$(($(stat -f -c '%a*%S' small)))
@@ -209,8 +211,8 @@ fn fill(ground: &Ground, free_len: u64) {
     ));
 }
 
-/// Would catch: a full disk after which the store is damaged or has lost an image, an error that
-/// does not say what is full, a removal that needs space to return space.
+/// Would catch: a full disk that damages the store or loses an image, an error that does not name
+/// the full disk, a removal that needs space.
 #[test]
 fn a_full_disk_changes_nothing() {
     let ground = Ground::with_images();
@@ -258,7 +260,7 @@ fn a_full_disk_changes_nothing() {
     }
     println!("{failed} imports found the disk full, with up to {free_len} bytes free");
     assert!(failed > 10, "{failed}");
-    // Space comes back where there is none.
+    // Space can be freed on a full disk.
     ground.weald(&["store", "import", "-q", "small/store", "other.weald"]);
     fill(&ground, 0);
     ground.weald(&["store", "rm", "small/store:other"]);

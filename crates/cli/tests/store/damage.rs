@@ -1,5 +1,5 @@
-//! Damage: what finds it, what it says, what salvage brings back. Nothing is changed by what cannot
-//! be done.
+//! Damage: how it is found and reported, and what salvage restores. Refused commands must change
+//! nothing.
 
 use crate::ground::Ground;
 use std::fs;
@@ -13,14 +13,14 @@ fn segments(ground: &Ground) -> Vec<PathBuf> {
     paths
 }
 
-/// The tree digest of each image file.
+/// Tree digest of the file `image`.
 fn tree_digest(ground: &Ground, image: &str) -> String {
     let told = ground.json(&["info", "--json", image]).remove(0);
     told["tree_digest"].as_str().expect("a digest").to_owned()
 }
 
-/// Would catch: metadata that is needed although maps and segments say everything, an image that
-/// comes back as another one.
+/// Would catch: a salvage that needs the metadata although maps and segments have all data, and a
+/// restored image that differs.
 #[test]
 fn salvage_brings_every_image_back() {
     let ground = Ground::with_store();
@@ -54,7 +54,8 @@ fn salvage_brings_every_image_back() {
     }
 }
 
-/// Would catch: damage that no check finds, that is told of the wrong image, or that is served.
+/// Would catch: damage that no check finds, that is reported for the wrong image, or that a reader
+/// serves.
 #[test]
 fn damaged_bytes_are_found_and_refused() {
     let ground = Ground::with_store();
@@ -85,7 +86,7 @@ fn damaged_bytes_are_found_and_refused() {
     let told = crate::ground::lines(&told.expect(1).text());
     assert_eq!(told[0]["image"], "v1");
     assert_eq!(told[2]["clean"], false);
-    // The image says which file it is.
+    // The image knows which of its files is damaged.
     let told = ground.0.weald(["check", "store:v1"]).expect(1).text();
     assert!(told.contains("damaged: noise: "), "{told}");
     let read = ground.0.weald(["cat", "store:v1", "noise"]);
@@ -97,7 +98,8 @@ fn damaged_bytes_are_found_and_refused() {
     );
     assert!(!read.stdout.windows(16).any(|bytes| bytes == [0x5a; 16]));
     ground.weald(&["cat", "store:v1", "bin/tool"]);
-    // The way out: the same image again, every block of the store verified before it is used.
+    // Repair: import the same image again; every existing block is verified before it counts as a
+    // duplicate.
     ground.weald(&["store", "rm", "store:v1", "store:v2"]);
     ground.weald(&[
         "store",
@@ -113,7 +115,7 @@ fn damaged_bytes_are_found_and_refused() {
     ground.assert_exported("store", "v1");
 }
 
-/// Would catch: a lost or shortened segment that brings other images down, or goes unnoticed.
+/// Would catch: a lost or shortened segment that damages other images, or that is not found.
 #[test]
 fn lost_segments_are_told_and_salvaged_around() {
     let ground = Ground::with_images();
@@ -134,7 +136,7 @@ fn lost_segments_are_told_and_salvaged_around() {
         ("truncate -s 100 store/segments/$last", "were committed"),
     ] {
         ground.sh("rm -rf store && cp -a whole store");
-        // The last segment has what only v2 has.
+        // Only v2 has data in the last segment.
         ground.sh(&format!("last=$(ls store/segments | tail -n 1); {loss}"));
         let told = ground.0.weald(["store", "check", "store"]).expect(1).text();
         assert!(
@@ -165,7 +167,7 @@ fn lost_segments_are_told_and_salvaged_around() {
     }
 }
 
-/// Would catch: input that is taken although it is wrong, and a refusal that leaves something.
+/// Would catch: invalid input that is accepted, and a refused command that leaves files.
 #[test]
 fn bad_input_changes_nothing() {
     let ground = Ground::with_store();
@@ -228,7 +230,7 @@ fn bad_input_changes_nothing() {
         &["ls", "--digest", &other, "store:v1"],
         &["image digest: expected"],
     );
-    // What a damaged image has brought is given back; the lock file names the last writer.
+    // The space of the damaged image is freed; the lock file names the last writer.
     ground.weald(&["store", "gc", "-q", "store"]);
     ground.assert_clean("store");
     for name in ["v1", "v2"] {
@@ -248,7 +250,7 @@ fn bad_input_changes_nothing() {
     assert!(kept(ground.contents("store")) == kept(before));
 }
 
-/// Would catch: a store of the future that an old program takes apart.
+/// Would catch: an old program that changes a store of a newer version.
 #[test]
 fn a_newer_store_is_refused() {
     let ground = Ground::with_store();

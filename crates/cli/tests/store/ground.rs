@@ -1,4 +1,4 @@
-//! Trees of two versions, images of them, and a store.
+//! Trees of two versions, their images, and a store.
 
 use serde_json::Value;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use weald_testkit::command::{Output, weald_path};
 use weald_testkit::mounts::{self, finish};
 
-/// A tree with all that a tree has, and the same one with a few changes.
+/// A tree with every kind of entry, and a second version with a few changes.
 const TREES: &str = "
     mkdir -p v1/bin v1/etc/deep v1/empty v1/usr
     seq 20000 > v1/bin/tool; chmod 755 v1/bin/tool; echo main > v1/etc/main
@@ -19,7 +19,7 @@ open(\"v1/noise\", \"wb\").write(random.randbytes(600000))'
     cp -a v1 v2; echo two > v2/usr/version; seq 1000 > v2/usr/zz-new
     find v1 v2 -depth -exec touch -h -d '2024-02-29 12:00:00 UTC' {} +";
 
-/// Options of the images: blocks that two versions can share.
+/// Build options that let two versions share blocks.
 const SHAPE: [&str; 7] = [
     "--level",
     "1",
@@ -38,7 +38,7 @@ impl Ground {
         Self(mounts::Ground::new())
     }
 
-    /// With `v1` and `v2`, their images `v1.weald` and `v2.weald`, and the store `store` that has
+    /// Creates `v1` and `v2`, their images `v1.weald` and `v2.weald`, and the store `store` with
     /// both.
     pub fn with_store() -> Self {
         let ground = Self::with_images();
@@ -62,25 +62,25 @@ impl Ground {
         self.0.at(name)
     }
 
-    /// Runs the command, which must succeed; returns what it printed.
+    /// Runs the command, which must succeed; returns its output.
     #[track_caller]
     pub fn weald(&self, args: &[&str]) -> String {
         self.0.weald(args).expect(0).text()
     }
 
-    /// Runs the command, which must fail with one line that has all of `words`.
+    /// Runs the command, which must fail with one line that contains all of `words`.
     #[track_caller]
     pub fn refused(&self, args: &[&str], words: &[&str]) {
         refused(&self.0.weald(args), words);
     }
 
-    /// What a command with --json printed, line by line.
+    /// Output of a command with --json, one object per line.
     #[track_caller]
     pub fn json(&self, args: &[&str]) -> Vec<Value> {
         lines(&self.weald(args))
     }
 
-    /// Runs a script in the directory; `$WEALD` is the binary. It must succeed.
+    /// Runs a script in the directory; `$WEALD` is the binary. The script must succeed.
     #[track_caller]
     pub fn sh(&self, script: &str) -> String {
         let mut command = Command::new("bash");
@@ -93,7 +93,7 @@ impl Ground {
         finish(&mut command).expect(0).text()
     }
 
-    /// Whether `weald store check --data` finds nothing.
+    /// Checks that `weald store check --data` finds no defect.
     #[track_caller]
     pub fn assert_clean(&self, store: &str) {
         let told = self.0.weald(["store", "check", "--data", store]);
@@ -101,7 +101,7 @@ impl Ground {
         assert!(told.text().starts_with("clean: "), "{}", told.text());
     }
 
-    /// Whether the image `STORE:NAME` is the file `NAME.weald`, byte for byte.
+    /// Checks that the image `STORE:NAME` equals the file `NAME.weald`, byte for byte.
     #[track_caller]
     pub fn assert_exported(&self, store: &str, name: &str) {
         let target = self.at("exported");

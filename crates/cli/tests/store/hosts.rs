@@ -1,11 +1,11 @@
-//! Where a store lies: directories and file systems that do not let it be written, or locked.
+//! Stores in directories and file systems that do not allow writes or locks.
 
 use crate::ground::{Ground, injected, refused};
 use std::process::{Command, Stdio};
 use weald_testkit::command::Output;
 use weald_testkit::mounts::finish;
 
-/// The command as the user `nobody`, from a copy of the binary that this user may run.
+/// Runs the command as the user `nobody`, from a copy of the binary that this user may run.
 fn as_nobody(ground: &Ground, args: &[&str]) -> Output {
     ground.sh("test -e weald-copy || { cp $WEALD weald-copy; chmod 755 weald-copy; }");
     let mut command = Command::new("setpriv");
@@ -29,7 +29,8 @@ const WRITERS: [&[&str]; 5] = [
     &["store", "salvage", "store"],
 ];
 
-/// Would catch: a user who cannot read what the modes allow, or who changes what they do not.
+/// Would catch: a user who cannot read a store although its modes allow it, or who can change it
+/// although they do not.
 #[test]
 fn users_without_rights_read_and_change_nothing() {
     let ground = Ground::with_store();
@@ -61,7 +62,7 @@ fn users_without_rights_read_and_change_nothing() {
 }
 
 /// Would catch: a store on read-only media that cannot be read, and an error that does not say why
-/// it cannot be changed.
+/// the store cannot be changed.
 #[test]
 fn a_read_only_store_is_read() {
     let ground = Ground::with_store();
@@ -88,8 +89,8 @@ fn a_read_only_store_is_read() {
     assert!(ground.contents("store") == before);
 }
 
-/// Would catch: a store that is written to without a lock, and a write that counts as durable
-/// although the file system cannot say so.
+/// Would catch: a write to a store without a lock, and a write that counts as durable although the
+/// file system does not support that.
 #[test]
 fn file_systems_without_locks_or_syncs_are_refused() {
     let ground = Ground::with_store();

@@ -1,12 +1,13 @@
-//! What a store is for: images come, share, are read like files, leave.
+//! The usual life of a store: images are imported, share blocks, are read like files, and are
+//! removed.
 
 use crate::ground::{Ground, lines};
 use serde_json::Value;
 use std::fs;
 use weald_testkit::mounts::finish;
 
-/// Would catch: a command of the life of a store that does nothing or too much, numbers that do not
-/// agree with the files, an image that comes out other than it went in.
+/// Would catch: a command that does nothing or too much, figures that differ from the files, an
+/// exported image that differs from the imported one.
 #[test]
 fn a_store_lives_by_its_commands() {
     let ground = Ground::with_images();
@@ -55,7 +56,8 @@ fn a_store_lives_by_its_commands() {
     assert_eq!(ground.weald(&["store", "ls", "store"]), "");
 }
 
-/// Command lines in which `@` is an image; each prints the same whatever way the image is named.
+/// Command lines in which `@` is an image. The output must be the same for a file and for an image
+/// in a store.
 const READERS: [&str; 21] = [
     "ls -lR @",
     "ls -R --json @",
@@ -80,7 +82,7 @@ const READERS: [&str; 21] = [
     "cat --generation 1 @ etc/main",
 ];
 
-/// Would catch: a command that takes image files only, and one that reads an image of a store
+/// Would catch: a command that accepts only image files, and one that reads an image of a store
 /// differently.
 #[test]
 fn every_reader_takes_an_image_of_a_store() {
@@ -117,7 +119,7 @@ fn every_reader_takes_an_image_of_a_store() {
     }
 }
 
-/// Would catch: a base image that must be a file, in a build and in every later reading.
+/// Would catch: a base image in a store that is not found, by a build or by a later reader.
 #[test]
 fn an_image_of_a_store_can_be_a_base() {
     let ground = Ground::with_store();
@@ -131,7 +133,7 @@ fn an_image_of_a_store_can_be_a_base() {
     ground.weald(&["store", "import", "-q", "store", based]);
     ground.weald(&["diff", "store:based", "v2"]);
     ground.weald(&["check", "store:based"]);
-    // Of another name, in another store, it is found by its digest.
+    // A base with another name in another store is found by its digest.
     ground.weald(&["store", "create", "-q", "other"]);
     ground.weald(&["store", "import", "-q", "other", "store:based"]);
     ground.refused(&["ls", "other:based"], &["is not in"]);
@@ -141,8 +143,7 @@ fn an_image_of_a_store_can_be_a_base() {
     ground.weald(&["diff", "other:based", "v2"]);
 }
 
-/// Would catch: words that a newcomer types, and that the commands do not understand or take for
-/// something else.
+/// Would catch: names that a new user types and that a command refuses or misinterprets.
 #[test]
 fn words_of_newcomers_are_understood() {
     let ground = Ground::with_store();
@@ -193,7 +194,7 @@ fn words_of_newcomers_are_understood() {
     );
     let imported = ground.weald(&["store", "import", "--json", "store:again", "v1.weald"]);
     assert_eq!(lines(&imported)[0]["new_block_count"], 0);
-    // A file whose name is like that of an image of a store means what it meant before.
+    // A file whose name looks like STORE:NAME keeps its meaning.
     ground.sh("cp v2.weald store:v1");
     let listed = ground.weald(&["cat", "store:v1", "usr/version"]);
     assert_eq!(listed, "two\n");
@@ -209,7 +210,7 @@ fn words_of_newcomers_are_understood() {
     );
 }
 
-/// Would catch: a store that is bound to its place, and a copy that is not as good.
+/// Would catch: a store that cannot be moved, and a copy of a store that does not work.
 #[test]
 fn a_store_can_be_moved_and_copied() {
     let ground = Ground::with_store();

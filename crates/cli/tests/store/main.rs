@@ -1,5 +1,5 @@
-//! Stores by their commands: a life from create to salvage, mounts of their images, crashes, bad
-//! input. Runs as root, needs `/dev/fuse`.
+//! Tests of `weald store`: from create to salvage, mounts of images, crashes, bad input. Needs root
+//! and `/dev/fuse`.
 #![allow(missing_docs)]
 
 mod crashes;

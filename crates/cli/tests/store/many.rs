@@ -1,27 +1,27 @@
-//! Many images of one store under one server: what they share is in memory once.
+//! Many images of one store in one server: shared blocks are in memory once.
 
 use crate::ground::Ground;
 use std::fs;
 use std::path::Path;
 
-/// Sibling versions.
+/// Number of sibling versions.
 const IMAGE_COUNT: usize = 50;
 
-/// Bytes of what all of them have, and of what each has alone.
+/// Bytes that all versions share, and bytes that each version has alone.
 const SHARED_LEN: usize = 3 << 20;
 const OWN_LEN: usize = 20 << 10;
 
 /// Bytes of metadata that the cache may hold for each image.
 const PAGES_LEN_MAX: u64 = 64 << 10;
 
-/// Bytes that compress to less than half and hold no repeats.
+/// Bytes that compress to less than half and contain no repeats.
 fn text(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = weald_testkit::Rng::new(seed).bytes(len);
     bytes.iter_mut().for_each(|byte| *byte = b'a' + *byte % 8);
     bytes
 }
 
-/// Makes the image `name`.
+/// Creates the image of version `index`; returns its name.
 fn make(ground: &Ground, index: usize) -> String {
     let source = ground.0.dir("source");
     let own = text(1000 + index as u64, OWN_LEN);
@@ -42,7 +42,7 @@ fn mount_and_read(ground: &Ground, image: &str, index: usize) {
     assert!(own == text(1000 + index as u64, OWN_LEN));
 }
 
-/// Bytes in the cache of the one server.
+/// Bytes in the cache of the server.
 fn cached_len(ground: &Ground) -> u64 {
     let told = ground.json(&["mounts", "--json"]);
     let servers: Vec<_> = told
@@ -53,7 +53,7 @@ fn cached_len(ground: &Ground) -> u64 {
     servers[0]["cache"]["used_len"].as_u64().expect("a number")
 }
 
-/// Would catch: a cache that holds a block once for each image that has it.
+/// Would catch: a cache that holds a shared block once per image.
 #[test]
 fn images_of_a_store_share_blocks_in_memory() {
     let ground = Ground::new();
@@ -73,7 +73,7 @@ fn images_of_a_store_share_blocks_in_memory() {
     }
     let all = cached_len(&ground);
     let more_max = (IMAGE_COUNT as u64 - 1) * (4 * OWN_LEN as u64 + PAGES_LEN_MAX);
-    // The same images as files, to know that there is something to share.
+    // The same images as files, to prove that there is something to share.
     let before = cached_len(&ground);
     mount_and_read(&ground, "version-1.weald", 1);
     let file = cached_len(&ground).saturating_sub(before);

@@ -1,4 +1,4 @@
-//! Images of a store that are mounted, while the store changes.
+//! Mounted images of a store that changes.
 
 use crate::ground::Ground;
 use rustix::fs::Advice;
@@ -15,17 +15,17 @@ const MOUNTED: CompareOptions = CompareOptions {
     link_counts: true,
 };
 
-/// Drops what the kernel keeps of files, so that the server reads again.
+/// Drops the kernel's page cache, so that the server reads again.
 fn drop_pages() {
     fs::write("/proc/sys/vm/drop_caches", "3").expect("drop_caches, as root");
 }
 
-/// Would catch: a mount of another tree, an image removed below its mount, a collection that takes
-/// blocks of a mounted image or moves them where its reader does not find them.
+/// Would catch: a mount with another tree, an image that is removed under its mount, a collection
+/// that removes blocks of a mounted image or moves them where its reader does not find them.
 #[test]
 fn a_mounted_image_stays_whole_while_others_leave() {
     let ground = Ground::with_store();
-    // Segments of which little is left, so that the collector has something to copy.
+    // Segments with few live blocks, so that the collector has something to copy.
     ground.weald(&["store", "create", "-q", "--segment-size", "256K", "small"]);
     ground.weald(&["store", "import", "-q", "small", "v1.weald", "v2.weald"]);
     for args in [&[][..], &["--isolated"]] {
@@ -51,7 +51,7 @@ fn a_mounted_image_stays_whole_while_others_leave() {
     ground.assert_clean("small");
 }
 
-/// Raises a flag at the end, also at that of a failed test, whose threads then end.
+/// Sets the flag on drop, also after a failed assertion, so that the threads end.
 struct RaiseOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for RaiseOnDrop<'_> {
@@ -60,9 +60,9 @@ impl Drop for RaiseOnDrop<'_> {
     }
 }
 
-/// Would catch: a read that fails, or gives other bytes, while blocks move and segments go.
+/// Would catch: a read that fails or returns wrong bytes while blocks move and segments are removed.
 #[test]
-fn a_mounted_image_is_read_while_others_come_and_go() {
+fn a_mounted_image_is_readable_while_others_change() {
     let ground = Ground::with_images();
     ground.weald(&["store", "create", "-q", "--segment-size", "128K", "store"]);
     // The two images alternate in the segments.
@@ -112,7 +112,7 @@ fn a_mounted_image_is_read_while_others_come_and_go() {
     ground.assert_clean("store");
 }
 
-/// Would catch: a mount that reads another store once the directory is renamed and replaced.
+/// Would catch: a mount that reads another store after the directory is renamed and replaced.
 #[test]
 fn a_mount_stays_with_the_store_that_was_opened() {
     let ground = Ground::with_store();
@@ -122,13 +122,13 @@ fn a_mount_stays_with_the_store_that_was_opened() {
         $WEALD store import -q store v2.weald --name v1");
     drop_pages();
     assert_same(&ground.at("v1"), &dir, &MOUNTED);
-    // A removal in the moved store sees the reader, too.
+    // A removal in the renamed store also finds the reader.
     ground.refused(&["store", "rm", "moved:v1"], &["is in use"]);
     ground.0.umount(&dir);
     ground.weald(&["store", "rm", "moved:v1"]);
 }
 
-/// Would catch: a new server that cannot open an image of a store again, or takes another one.
+/// Would catch: a new server that cannot open an image of a store again, or that opens another one.
 #[test]
 fn a_take_over_keeps_images_of_stores() {
     let ground = Ground::with_store();
@@ -150,7 +150,7 @@ fn a_take_over_keeps_images_of_stores() {
     ground.weald(&["store", "rm", "store:v1"]);
 }
 
-/// Would catch: mount options and messages that are for files only.
+/// Would catch: mount options and messages that only work for image files.
 #[test]
 fn mounts_of_missing_images_are_refused() {
     let ground = Ground::with_store();

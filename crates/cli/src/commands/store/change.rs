@@ -85,9 +85,9 @@ pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Removes what a failed creation has left in a directory that was empty.
+/// Removes the files that a failed creation left in a directory that was empty.
 fn undo_create(path: &Path, was_there: bool) {
-    // What is not there need not go, and what cannot be removed is told of by the first error.
+    // Missing files are fine. If a file cannot be removed, the first error is the one to report.
     for file in ["store.new", "store", "lock", "meta"] {
         let _ = std::fs::remove_file(path.join(file));
     }
@@ -154,14 +154,14 @@ pub(super) struct ImportArgs {
     json: bool,
 }
 
-/// An image to take in, and its name to be.
+/// An image to import, and its name in the store.
 struct Incoming<'a> {
     path: &'a Path,
     name: String,
     source: Box<dyn ReadAt>,
 }
 
-/// The name of an image that nobody named: that of its file, or its name in another store.
+/// Default name of an image: its file name, or its name in another store.
 fn default_name(image: &Path) -> anyhow::Result<String> {
     if let Some((_, name)) = weald_store::split(image) {
         return Ok(name);
@@ -174,7 +174,7 @@ fn default_name(image: &Path) -> anyhow::Result<String> {
     Ok(name.to_owned())
 }
 
-/// Opens an image whose bytes are to be taken in.
+/// Opens an image whose bytes are to be imported.
 fn open_image(path: &Path) -> anyhow::Result<Box<dyn ReadAt>> {
     if let Some(what) = foreign::describe(path, ImageStart::default()) {
         bail!("{}: {what}", show_path(path));
@@ -186,7 +186,7 @@ fn open_image(path: &Path) -> anyhow::Result<Box<dyn ReadAt>> {
 }
 
 pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
-    // STORE:NAME says the name, too.
+    // STORE:NAME also gives the name.
     let (dir, in_place) = match weald_store::split(&args.place.store) {
         Some((dir, name)) => (dir, Some(name)),
         None => (args.place.store.clone(), None),
@@ -231,7 +231,7 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A name that is taken stops the command before any image is read.
+/// Refuses the command before any image is read, if a name is already in the store.
 fn refuse_taken(writer: &StoreWriter, incoming: &[Incoming<'_>]) -> anyhow::Result<()> {
     let names = writer.store().names()?;
     for image in incoming {
@@ -256,7 +256,7 @@ fn take_in(writer: &mut StoreWriter, image: &Incoming<'_>) -> anyhow::Result<Imp
     }
 }
 
-/// Whether the image is at fault; errors of the store name its files.
+/// Whether the image is damaged. (Errors of the store name its own files.)
 fn is_of_image(error: &Error) -> bool {
     match error.kind() {
         ErrorKind::Corrupt => true,
@@ -330,7 +330,7 @@ pub(super) struct RmArgs {
     json: bool,
 }
 
-/// The store, and the names of its images to remove.
+/// The store, and the names of the images to remove.
 fn to_remove(images: &[PathBuf]) -> anyhow::Result<(Store, Vec<String>)> {
     let mut store: Option<(Store, PathBuf)> = None;
     let mut rest = images;
@@ -350,7 +350,7 @@ fn to_remove(images: &[PathBuf]) -> anyhow::Result<(Store, Vec<String>)> {
             Some(name) => name.to_owned(),
             None => {
                 let (other, name) = open_named(image)?;
-                // A copy of a store has its identity, but not its place.
+                // Compare paths, not UUIDs: a copy of a store has the same UUID.
                 let dir = Path::new(&other.shown()).canonicalize()?;
                 let (_, first) = store.get_or_insert_with(|| (other, dir.clone()));
                 if *first != dir {
@@ -369,7 +369,7 @@ fn to_remove(images: &[PathBuf]) -> anyhow::Result<(Store, Vec<String>)> {
 
 pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
     let (store, names) = to_remove(&args.images)?;
-    // A name that is mistyped stops the command before anything is removed.
+    // A mistyped name ends the command before anything is removed.
     for name in &names {
         store.map(name)?;
     }

@@ -57,7 +57,7 @@ pub(super) struct ExportArgs {
     json: bool,
 }
 
-/// Bytes that are copied at once.
+/// Bytes per read and write.
 const COPY_LEN: u64 = 1 << 20;
 
 pub(super) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {

@@ -117,9 +117,9 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
 
 struct Numbers {
     info: StoreInfo,
-    /// Bytes of segment files that belong to no image.
+    /// Bytes of segment files that no image refers to.
     unused_len: u64,
-    /// Bytes of blocks that two or more images have.
+    /// Bytes of blocks that two or more images share.
     shared_len: u64,
 }
 
