@@ -60,7 +60,8 @@ impl Drop for RaiseOnDrop<'_> {
     }
 }
 
-/// Would catch: a read that fails or returns wrong bytes while blocks move and segments are removed.
+/// Would catch: a read that fails or returns wrong bytes while blocks move and segments are
+/// removed.
 #[test]
 fn a_mounted_image_is_readable_while_others_change() {
     let ground = Ground::with_images();
