@@ -263,11 +263,11 @@ fn signed(
 /// Returns the smallest hashes of the selected shingles of `data`.
 fn signature(data: &[u8]) -> Signature {
     // A byte is shifted out after 16 more bytes, so the hash covers the last 16 bytes.
-    const SHIFT: u32 = 64 / SHINGLE_LEN as u32;
+    const SHINGLE_SHIFT: u32 = 64 / SHINGLE_LEN as u32;
     let mut least = [u64::MAX; SIGNATURE_LEN];
     let mut rolling = 0u64;
     for &byte in data {
-        rolling = (rolling << SHIFT).wrapping_add(mixed(u64::from(byte)));
+        rolling = (rolling << SHINGLE_SHIFT).wrapping_add(mixed(u64::from(byte)));
         if rolling >> 59 != SELECTED {
             continue;
         }

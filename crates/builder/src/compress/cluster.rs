@@ -384,7 +384,7 @@ mod tests {
     use std::collections::BTreeMap;
     use weald_testkit::Rng;
 
-    const FRONT_LEN: u64 = 1234;
+    const IMAGE_FRONT_LEN: u64 = 1234;
 
     fn clusters(block_len: u64, cluster_len: u64, dir: &Path) -> Clusters {
         let options = BuildOptions {
@@ -399,7 +399,7 @@ mod tests {
             xattrs_len: 0,
         };
         let plan = Plan::new(&options, 1, &size, 0).unwrap();
-        Clusters::new(&plan, Some(0), &[(0, 0), (2, FRONT_LEN)], dir).unwrap()
+        Clusters::new(&plan, Some(0), &[(0, 0), (2, IMAGE_FRONT_LEN)], dir).unwrap()
     }
 
     /// Holds versions of a few texts in two streams, with extents all over, and checks that every
@@ -440,7 +440,7 @@ mod tests {
             let len = 1 + rng.below(streams[&no].len() as u64 - start);
             let range = start as usize..(start + len) as usize;
             wanted.extend_from_slice(&streams[&no][range]);
-            let address = start + if no == 2 { FRONT_LEN } else { 0 };
+            let address = start + if no == 2 { IMAGE_FRONT_LEN } else { 0 };
             let source = Source::Stream {
                 stream: no,
                 address,
@@ -462,7 +462,7 @@ mod tests {
             else {
                 panic!("{run:?}");
             };
-            let start = address - if stream == 2 { FRONT_LEN } else { 0 };
+            let start = address - if stream == 2 { IMAGE_FRONT_LEN } else { 0 };
             found.extend_from_slice(&out[&stream][start as usize..(start + len) as usize]);
             Ok(())
         };

@@ -21,7 +21,7 @@ const SAMPLES_LEN: u64 = 64 << 20;
 /// Longest sample, bytes.
 const SAMPLE_LEN: usize = 16 << 10;
 /// Bytes read at the front of a file to detect its kind.
-const FRONT_LEN: usize = 16 << 10;
+const SAMPLED_FRONT_LEN: usize = 16 << 10;
 /// A dictionary takes at most this share of the files (1/512); a longer one does not pay off.
 const DICTIONARY_SHARE: u64 = 512;
 /// Shortest dictionary that is worth a record, bytes.
@@ -86,7 +86,7 @@ pub fn learn(
 fn read_sample(tree: &ScannedTree, job: &Job, at: u64, plan: &Plan) -> Result<Vec<u8>> {
     let file = tree.open_file(job.entry)?;
     let mut front = Vec::new();
-    file.read_front(job.len.min(FRONT_LEN as u64), &mut front)?;
+    file.read_front(job.len.min(SAMPLED_FRONT_LEN as u64), &mut front)?;
     let category = instruction_set::detect_parts(&front)
         .first()
         .map(|part| part.category);

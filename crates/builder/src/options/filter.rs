@@ -7,11 +7,8 @@
 mod dir_rules;
 mod pattern;
 
+pub use dir_rules::{DIR_FILE_LEN_MAX, DIR_RULES_LEN_MAX, DirRules, ReadRules, ReadRulesOf};
 use dir_rules::{DirMerge, Held, Syntax};
-pub use dir_rules::{
-    DirRules, FILE_LEN_MAX as DIR_FILE_LEN_MAX, RULES_LEN_MAX as DIR_RULES_LEN_MAX, ReadRules,
-    ReadRulesOf,
-};
 use pattern::Pattern;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

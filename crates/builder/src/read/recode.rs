@@ -44,7 +44,7 @@ const FILE_PLAIN_LEN_MAX: usize = 256 << 20;
 const KNOWN_COUNT_MAX: usize = 1 << 14;
 
 /// Longest file that is searched for pictures, bytes.
-pub use jpeg::FILE_LEN_MAX as PICTURES_LEN_MAX;
+pub use jpeg::PICTURES_LEN_MAX;
 
 /// Memory of one thread that decodes a file, bytes.
 pub fn memory_len(categories: &Categories) -> u64 {
@@ -54,7 +54,7 @@ pub fn memory_len(categories: &Categories) -> u64 {
         0
     };
     let samples = if categories.pcm || categories.fits {
-        pcm::MEMORY_LEN
+        pcm::PCM_MEMORY_LEN
     } else {
         0
     };
@@ -65,7 +65,7 @@ pub fn memory_len(categories: &Categories) -> u64 {
 /// nothing else at the same time.
 pub fn shared_memory_len(categories: &Categories) -> u64 {
     match categories.jpeg {
-        true => jpeg::MEMORY_LEN.saturating_sub(memory_len(categories)),
+        true => jpeg::JPEG_MEMORY_LEN.saturating_sub(memory_len(categories)),
         false => 0,
     }
 }
@@ -317,10 +317,10 @@ fn finder(front: &[u8], categories: &Categories) -> Option<Finder> {
         [b'P', b'K', 3, 4, ..] if categories.deflate => {
             Some(|data, part_len| without_plains(zip_streams(data, part_len)))
         }
-        _ if categories.png && front.starts_with(&png::MAGIC) => {
+        _ if categories.png && front.starts_with(&png::PNG_MAGIC) => {
             Some(|data, part_len| without_plains(png::streams(data, part_len)))
         }
-        _ if categories.jpeg && front.starts_with(&jpeg::MAGIC) => {
+        _ if categories.jpeg && front.starts_with(&jpeg::JPEG_MAGIC) => {
             Some(|data, _| jpeg::streams(data))
         }
         _ => None,

@@ -102,7 +102,7 @@ impl ExtentSpool {
     /// # Errors
     /// `Io`; those of `visit`.
     pub fn each(&self, visit: &mut dyn FnMut(ExtentRun, usize) -> Result<()>) -> Result<()> {
-        let mut batch = vec![Record::of(&ExtentRun::Own(EMPTY), 0); EXTENTS_PER_BATCH];
+        let mut batch = vec![Record::of(&ExtentRun::Own(EMPTY_EXTENT), 0); EXTENTS_PER_BATCH];
         let mut at = 0;
         while at < self.spool.len() {
             let remaining_count = (self.spool.len() - at) / size_of::<Record>() as u64;
@@ -117,7 +117,7 @@ impl ExtentSpool {
     }
 }
 
-const EMPTY: Extent = Extent {
+const EMPTY_EXTENT: Extent = Extent {
     len: 0,
     source: Source::Hole,
 };

@@ -4,7 +4,7 @@ use crate::segment::match_table::GEAR;
 
 /// Bits by which each byte shifts the hash, so that it covers the last 21 bytes. Data with
 /// differences every few dozen bytes has no longer strings in common.
-const SHIFT: u32 = 3;
+const FEATURE_SHIFT: u32 = 3;
 /// The fraction of positions that is sampled is 1 / 2^`SAMPLE_BITS`.
 const SAMPLE_BITS: u32 = 7;
 /// Maximum number of features of a piece: its smallest hashes. Pieces that share strings share
@@ -27,7 +27,7 @@ pub fn take_features(piece: &[u8], no: u32, scratch: &mut Vec<u32>, features: &m
     scratch.clear();
     let mut hash = 0u64;
     for &byte in piece {
-        hash = (hash << SHIFT).wrapping_add(GEAR[usize::from(byte)]);
+        hash = (hash << FEATURE_SHIFT).wrapping_add(GEAR[usize::from(byte)]);
         if hash >> (64 - SAMPLE_BITS) == 0 {
             // The top bits of a sampled hash are zero: mix the hash, so that other bits decide
             // which hashes are the smallest.

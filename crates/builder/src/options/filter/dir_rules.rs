@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::{Error, ErrorKind, Result};
 
 /// Longest filter file, bytes.
-pub const FILE_LEN_MAX: u64 = 64 << 10;
+pub const DIR_FILE_LEN_MAX: u64 = 64 << 10;
 /// Memory that the rules of all directories being read may take, bytes. The rules of a directory
 /// stay in memory while any directory below it waits to be read.
-pub const RULES_LEN_MAX: u64 = 32 << 20;
+pub const DIR_RULES_LEN_MAX: u64 = 32 << 20;
 
 /// Memory that the rules of directories take now, bytes; clones share the counter.
 #[derive(Debug, Clone, Default)]
@@ -29,10 +29,10 @@ impl Share {
     fn grow(&mut self, len: u64) -> Result<()> {
         self.len += len;
         let before = self.all.0.fetch_add(len, Ordering::Relaxed);
-        match before + len <= RULES_LEN_MAX {
+        match before + len <= DIR_RULES_LEN_MAX {
             true => Ok(()),
             false => Err(Error::limit(format!(
-                "filter files: the rules of directories take more than {RULES_LEN_MAX} bytes of \
+                "filter files: rules of directories take more than {DIR_RULES_LEN_MAX} bytes of \
                  memory"
             ))),
         }

@@ -8,16 +8,16 @@ use weald_codec::deflate::WHOLE_PLAIN_LEN_MAX;
 use weald_codec::jpeg::{self, encoder_memory_len};
 
 /// First bytes of a JPEG file: start of image, and the first byte of a marker.
-pub const MAGIC: [u8; 3] = [0xff, 0xd8, 0xff];
+pub const JPEG_MAGIC: [u8; 3] = [0xff, 0xd8, 0xff];
 /// Shortest and longest file that become Lepton, bytes. A shorter one is not worth a recipe; a
 /// longer one would have to be made whole for every byte read.
-const FILE_LEN_MIN: usize = 1 << 10;
-pub const FILE_LEN_MAX: usize = WHOLE_PLAIN_LEN_MAX;
+const PICTURE_LEN_MIN: usize = 1 << 10;
+pub const PICTURES_LEN_MAX: usize = WHOLE_PLAIN_LEN_MAX;
 /// The Lepton file must be smaller by this share (1/32).
 const LEPTON_GAIN_SHARE: usize = 32;
 /// Memory to encode one file, bytes. It is so much that all threads together encode one file at a
 /// time.
-pub const MEMORY_LEN: u64 = encoder_memory_len(FILE_LEN_MAX as u64);
+pub const JPEG_MEMORY_LEN: u64 = encoder_memory_len(PICTURES_LEN_MAX as u64);
 
 /// Held while a file is encoded.
 static TURN: Mutex<()> = Mutex::new(());
@@ -32,7 +32,7 @@ pub fn encode(file: &[u8]) -> Option<Vec<u8>> {
 pub fn streams(data: &[u8]) -> Vec<(Stream, Option<Vec<u8>>)> {
     let mut streams = Vec::new();
     let mut at = 0;
-    if data.len() > FILE_LEN_MAX {
+    if data.len() > PICTURES_LEN_MAX {
         return streams;
     }
     while let Some(len) = data.get(at..).and_then(file_len) {
@@ -44,7 +44,7 @@ pub fn streams(data: &[u8]) -> Vec<(Stream, Option<Vec<u8>>)> {
 
 fn take(data: &[u8], range: Range<usize>) -> Option<(Stream, Option<Vec<u8>>)> {
     let file = &data[range.clone()];
-    if file.len() < FILE_LEN_MIN {
+    if file.len() < PICTURE_LEN_MIN {
         return None;
     }
     let lepton = encode(file).filter(|l| l.len() + l.len() / LEPTON_GAIN_SHARE < file.len())?;
@@ -55,7 +55,7 @@ fn take(data: &[u8], range: Range<usize>) -> Option<(Stream, Option<Vec<u8>>)> {
 /// Length of the JPEG file at the front of `data`, up to its end-of-image marker.
 fn file_len(data: &[u8]) -> Option<usize> {
     let mut at = 2;
-    data.starts_with(&MAGIC).then_some(())?;
+    data.starts_with(&JPEG_MAGIC).then_some(())?;
     loop {
         let [0xff, marker] = *data.get(at..)?.first_chunk()? else {
             return None;

@@ -29,7 +29,7 @@ const FLAC_GAIN_SHARE: usize = 16;
 const SAMPLES_TRIAL_LEVEL: i32 = 3;
 /// Memory of one thread, bytes: the growing stream, the trial with its context, and the samples
 /// decoded again.
-pub const MEMORY_LEN: u64 = 9 << 20;
+pub const PCM_MEMORY_LEN: u64 = 9 << 20;
 
 impl Run {
     /// Pieces of the run, in order, without a rest that is not worth a recipe.

@@ -7,7 +7,7 @@ use weald_codec::deflate::{PNG, inflate};
 use weald_codec::trial_len;
 
 /// First bytes of a PNG file.
-pub const MAGIC: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
+pub const PNG_MAGIC: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 /// Framing of a chunk, bytes: length and type before the body, a checksum after it.
 const HEAD_LEN: usize = 8;
 const TAIL_LEN: usize = 4;
@@ -28,7 +28,7 @@ const TRIAL_SHARE: usize = 16;
 /// Ranges of the bodies of the IDAT chunks.
 fn bodies(data: &[u8]) -> Vec<Range<usize>> {
     let mut bodies = Vec::new();
-    let mut at = MAGIC.len();
+    let mut at = PNG_MAGIC.len();
     while let Some(head) = data.get(at..).and_then(|d| d.first_chunk::<HEAD_LEN>()) {
         let len = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
         let body = at + HEAD_LEN..at + HEAD_LEN + len;
