@@ -1,5 +1,5 @@
-//! Images built straight into a store: each is its own tree, shares what the store has, and keeps
-//! nothing that its tree does not use.
+//! Images built into a store: each has its own tree, shares data with other images, and keeps no
+//! data that its tree does not use.
 
 mod build_support;
 
@@ -40,8 +40,8 @@ impl Shelf {
         Self { dir, store }
     }
 
-    /// A process that another test starts holds the lock that was just released until it executes
-    /// its program, so that this waits.
+    /// A process that another test starts inherits the released lock until it executes its program;
+    /// wait for that.
     fn writer(&self) -> StoreWriter {
         let begin = Instant::now();
         loop {
@@ -110,7 +110,7 @@ impl Shelf {
     }
 }
 
-/// Changes of a tree of all kinds of files, version by version.
+/// Changes to a tree of all kinds of files, one version after the other.
 const CHANGES: [&str; 4] = [
     "cp -a d e; mv d/text3 moved; echo more >> d/text4; rm hard; ln d/text5 hard2; chmod 700 \
      d/text6; touch -d @5 d/text7",
@@ -122,8 +122,8 @@ const CHANGES: [&str; 4] = [
     "gzip -c /bin/ls > ls.gz; head -c 300000 /dev/urandom > noise3; cp -a e d",
 ];
 
-/// Would catch: contents, blocks or metadata taken for those of another version; a block that is
-/// needed replaced by zeros; anything that depends on another image of the store.
+/// Would catch: contents, blocks or metadata of another version; a needed block replaced by zeros;
+/// an image that depends on another image of the store.
 #[test]
 fn every_version_is_an_image_of_its_own() {
     let scratch = Scratch::tmpfs("512m");
@@ -153,7 +153,7 @@ fn every_version_is_an_image_of_its_own() {
     let assert_all = |range: std::ops::Range<usize>| {
         for (name, copy, digest) in &copies[range] {
             let file = shelf.export(name);
-            // Every content decodes, every digest is right, used or not.
+            // Every content decodes and every digest is right, used or not.
             assert_eq!(open_checked(&file).summary().image_digest, *digest);
             let found = differences(&open_checked(&file), copy);
             assert!(found.is_empty(), "{name}: {found:#?}");
@@ -161,7 +161,7 @@ fn every_version_is_an_image_of_its_own() {
     };
     assert_all(0..copies.len());
     assert!(shelf.is_clean());
-    // The images that are left need nothing of those that go.
+    // The remaining images need nothing of the removed ones.
     for name in ["v0", "v1", "v2"] {
         shelf.writer().remove(name, false).unwrap();
         shelf.collect();
@@ -170,8 +170,8 @@ fn every_version_is_an_image_of_its_own() {
     assert_all(3..copies.len());
 }
 
-/// Would catch: a version that stores again what the one before has, and one that keeps what only
-/// the one before needs.
+/// Would catch: a version that stores data of the previous one again, or that keeps data that only
+/// the previous one needs.
 #[test]
 fn a_version_takes_what_is_new_in_it_and_keeps_no_more() {
     let scratch = Scratch::tmpfs("512m");
@@ -182,7 +182,7 @@ fn a_version_takes_what_is_new_in_it_and_keeps_no_more() {
     }
     let first = shelf.add(&source, "first");
     assert!(first.imported.new_len > 8_000_000);
-    // Half of the files go; of one, the middle is new.
+    // Half of the files are removed; one file gets a new middle.
     for no in 20..40 {
         fs::remove_file(source.join(format!("file{no}"))).unwrap();
     }
@@ -194,7 +194,7 @@ fn a_version_takes_what_is_new_in_it_and_keeps_no_more() {
     assert!(new_len < 60_000, "{new_len} bytes for 10,000 new ones");
     let image_len = second.imported.image_len;
     assert!((4_000_000..4_600_000).contains(&image_len), "{image_len}");
-    // The same tree again is the same image.
+    // The same tree gives the same image.
     let third = shelf.add(&source, "third");
     assert_eq!(third.report.image_digest, second.report.image_digest);
     assert_eq!(third.imported.new_len, 0);
@@ -206,8 +206,8 @@ fn a_version_takes_what_is_new_in_it_and_keeps_no_more() {
     assert_same(&shelf.export("second"), &source);
 }
 
-/// Would catch: a name that is found to be taken only after the build, an image that is listed
-/// although its build failed, and a store that takes itself in.
+/// Would catch: a taken name that is detected only after the build, an image listed although its
+/// build failed, and a store that includes itself.
 #[test]
 fn what_cannot_be_added_changes_nothing() {
     let scratch = Scratch::tmpfs("256m");
@@ -248,8 +248,8 @@ fn what_cannot_be_added_changes_nothing() {
     assert_eq!(report.tree_digest, added.report.tree_digest);
 }
 
-/// A store with versions `a` and `b` of one tree of incompressible files in few blocks, where `b`
-/// has one file of four of `a`, spread over all blocks.
+/// A store with versions `a` and `b` of a tree of incompressible files in few blocks. `b` has every
+/// fourth file of `a`, spread over all blocks.
 fn thinned_out(scratch: &Scratch) -> (Shelf, PathBuf) {
     let source = scratch.dir("source");
     let shelf = Shelf::new(scratch.path().join("store"));
@@ -264,19 +264,19 @@ fn thinned_out(scratch: &Scratch) -> (Shelf, PathBuf) {
     (shelf, source)
 }
 
-/// Would catch: blocks that live for a small part of them, a part that is lost, a block changed
-/// that another image has in use, and an index that leads to the old blocks.
+/// Would catch: blocks kept for a small used part, a used part that is lost, a changed block that
+/// another image uses, and an index that leads to the old blocks.
 #[test]
 fn of_blocks_that_are_used_in_part_the_rest_goes() {
     let scratch = Scratch::tmpfs("256m");
     let (shelf, source) = thinned_out(&scratch);
     let b_digest = open_checked(&shelf.export("b")).summary().tree_digest;
-    // As long as `a` is there, all is used.
+    // As long as `a` exists, all data is used.
     assert_eq!(shelf.reencode().block_count, 0);
     shelf.writer().remove("a", false).unwrap();
     shelf.collect();
     let before = shelf.segments_len();
-    // An image that somebody reads stays as it is.
+    // An image that is being read stays unchanged.
     let reader = StoredImage::open(shelf.store.clone(), "b").unwrap();
     let done = shelf.reencode();
     assert_eq!((done.block_count, done.skipped_count), (0, 1));
@@ -290,15 +290,15 @@ fn of_blocks_that_are_used_in_part_the_rest_goes() {
     let file = shelf.export("b");
     assert_eq!(open_checked(&file).summary().tree_digest, b_digest);
     assert_same(&file, &source);
-    // Once is enough.
+    // A second run changes nothing.
     assert_eq!(shelf.reencode().block_count, 0);
-    // What is new can follow.
+    // A new image can continue it.
     fs::write(source.join("new"), text(999, 50_000)).unwrap();
     shelf.add(&source, "c");
     assert_same(&shelf.export("c"), &source);
 }
 
-/// Would catch: blocks that two images have encoded twice, and what one of them uses lost.
+/// Would catch: blocks of two images encoded twice, and data of one of them lost.
 #[test]
 fn a_block_of_two_images_stays_one() {
     let scratch = Scratch::tmpfs("256m");

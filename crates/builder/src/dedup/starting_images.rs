@@ -28,7 +28,7 @@ const TEMPLATE_MEMORY_LEN: u64 = 96;
 pub struct OpenedImage {
     image: Arc<Image>,
     path: PathBuf,
-    /// The bytes of an image that no path leads to.
+    /// Reader of an image that has no path (in a store).
     source: Option<Arc<dyn ReadAt>>,
 }
 
@@ -89,7 +89,8 @@ fn open(path: &Path, options: &BuildOptions, threads: usize) -> Result<OpenedIma
     })
 }
 
-/// Whether the streams of `image` are those that this program writes, so that more can follow.
+/// Whether the streams of `image` are those that this program writes, so that a build can append to
+/// it.
 pub fn takes_more(image: &Image) -> bool {
     let streams = &image.directory().streams;
     let found: Vec<Category> = streams.iter().map(category).collect();
@@ -240,7 +241,7 @@ impl IndexedImage {
             ..OpenOptions::default()
         };
         let digests = match source {
-            // Of such an image, blocks that its tree does not use may hold other bytes.
+            // In an image of a store, blocks that the tree does not use may hold other data.
             Some(source) => {
                 let image = Image::open(source, &options)?;
                 let is_used = image.used_contents()?;

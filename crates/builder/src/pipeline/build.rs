@@ -123,7 +123,7 @@ pub fn build_tree(
     build.report_progress(Stage::Write, image.position(), true);
     let starting = starting.read(options, &plan)?;
     let old = starting.appended.as_ref().map(|indexed| &*indexed.image);
-    // An image of a store has nothing to do with the files of the one that it continues.
+    // An image of a store keeps no entries of the image that it continues.
     build.old = old.filter(|_| matches!(destination, Destination::File { .. }));
     let spool_dir = destination.spool_dir();
     let contents = build.write_contents(&mut image, &mut metadata, &plan, &spool_dir, &starting)?;
@@ -240,7 +240,7 @@ pub(super) struct Build<'a> {
     pub(super) omitted: Vec<u32>,
     /// The image that the build appends to.
     pub(super) old: Option<&'a Image>,
-    /// Entries that stay as they are in `old`, because their files cannot be read.
+    /// Entries kept from `old`, because their files cannot be read.
     pub(super) previous: HashMap<u32, Previous>,
     pub(super) jobs: Vec<Job>,
     pub(super) job_count: u64,

@@ -1,4 +1,4 @@
-//! Where an image goes, and what it continues there.
+//! Destination of an image, and the image that it continues.
 
 use crate::dedup::starting_images::OpenedImages;
 use crate::options::BuildOptions;
@@ -11,11 +11,11 @@ use weald_format::{Error, FileKind, Result};
 use weald_io::{OutputFile, ReadAt};
 use weald_store::Incoming;
 
-/// An image of a store that a new one continues.
+/// An image of a store that the new image continues.
 pub struct Continued {
-    /// Its bytes.
+    /// Reader of its bytes.
     pub source: Arc<dyn ReadAt>,
-    /// Its bytes, part by part.
+    /// Its content as parts: blocks of the store and literal bytes.
     pub parts: Vec<Part>,
     /// Its name in the store.
     pub name: String,
@@ -23,21 +23,21 @@ pub struct Continued {
 
 /// A build into a store.
 pub struct Intake {
-    /// The image on its way.
+    /// The image being written.
     pub incoming: Arc<Mutex<Incoming>>,
-    /// What it continues.
+    /// The image that it continues.
     pub continued: Option<Continued>,
-    /// Where raw data wait.
+    /// Directory of the spools.
     pub spool_dir: PathBuf,
 }
 
-/// Where an image goes.
+/// Destination of an image.
 pub enum Destination<'a> {
-    /// A file, which may be there.
+    /// A file, which may exist.
     File {
         /// Its path.
         target: &'a Path,
-        /// Whether it may be replaced.
+        /// Whether an existing file may be replaced.
         overwrite: bool,
     },
     /// A store.
@@ -45,7 +45,7 @@ pub enum Destination<'a> {
 }
 
 impl Destination<'_> {
-    /// Opens what the new image continues or refers to.
+    /// Opens the images that the new one continues or refers to.
     ///
     /// # Errors
     /// `Io`, `Corrupt`, `NotFound`, `Busy`, `Unsupported`, `Limit`, `Invalid`.
@@ -64,8 +64,8 @@ impl Destination<'_> {
         }
     }
 
-    /// Opens it for writing, behind the `starting` image; and the inodes that the image must not
-    /// hold.
+    /// Opens the destination for writing, behind the `starting` image. Also returns the inodes that
+    /// the image must not contain.
     ///
     /// # Errors
     /// `Io`, `Full`, `Invalid`.
@@ -91,7 +91,7 @@ impl Destination<'_> {
         }
     }
 
-    /// Where raw data that must be seen again waits.
+    /// Directory of the spools.
     pub fn spool_dir(&self) -> PathBuf {
         match self {
             Self::File { target, .. } => spool_dir(target),
@@ -99,7 +99,7 @@ impl Destination<'_> {
         }
     }
 
-    /// Whether a file that is there may be replaced.
+    /// Whether an existing file may be replaced.
     pub const fn overwrites(&self) -> bool {
         matches!(
             self,

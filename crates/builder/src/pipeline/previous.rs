@@ -1,5 +1,5 @@
-//! Files that cannot be read while an image is appended to: their names keep what the generation
-//! before has under them.
+//! Files that cannot be read while an image is appended to: their names keep the entries of the
+//! previous generation.
 
 use super::build::Build;
 use crate::read::readers::Job;
@@ -8,9 +8,9 @@ use weald_format::{Error, ErrorKind, FileKind, Result};
 use weald_image::{Image, Inode};
 
 impl Build<'_> {
-    /// Keeps the entries of the generation before for all names of a file that cannot be read.
-    /// `false` if there is no such generation, or no regular file of one of these names in it. A
-    /// file that is gone or is no regular file any more keeps nothing.
+    /// Keeps the entries of the previous generation for all names of a file that cannot be read.
+    /// Returns false if there is no such generation, or if none of these names is a regular file in
+    /// it. A file that vanished or is no longer a regular file keeps no entry.
     pub(super) fn keep_previous(&mut self, job: &Job, error: &Error) -> Result<bool> {
         let Some(old) = self.old.filter(|_| error.kind() == ErrorKind::Io) else {
             return Ok(false);
@@ -27,7 +27,7 @@ impl Build<'_> {
         let Some(inode) = found else { return Ok(false) };
         let previous = Previous::of(&inode, old)?;
         for name in names {
-            // The contents of an image that is appended to keep their ids.
+            // Contents keep their ids when an image is appended to.
             let state = inode.content.map_or(FileState::EMPTY, FileState::content);
             self.states[name.0 as usize] = state;
             self.previous.insert(name.0, previous.clone());

@@ -1,8 +1,8 @@
 //! Builds images straight into a store.
 //!
-//! The new image continues one that the store has: files that are there are not stored again, and
-//! parts of new files that are there neither. It becomes an image of its own, with the blocks of
-//! the other one that it uses and no others.
+//! The new image continues an image of the store, so that files and parts of files that the store
+//! has are not stored again. The result is an image of its own. It has only those blocks of the
+//! continued image that it uses.
 
 mod reencode;
 mod trim;
@@ -26,7 +26,7 @@ use weald_store::{Imported, Incoming, Store, StoreWriter, StoredImage};
 
 pub use reencode::{ReencodeOptions, Reencoded, reencode};
 
-/// What an image of a store is built from.
+/// Source of an image of a store.
 #[derive(Clone, Copy)]
 pub enum StoreSource<'a> {
     /// A directory.
@@ -35,12 +35,12 @@ pub enum StoreSource<'a> {
     Image(&'a Arc<Image>),
 }
 
-/// Where and how an image is added.
+/// Destination of an image in a store.
 #[derive(Debug)]
 pub struct StoreTarget<'a> {
     /// The store.
     pub writer: StoreWriter,
-    /// Directory of the store; raw data that must be seen again waits there.
+    /// Directory of the store; the spools go there.
     pub dir: &'a Path,
     /// Name of the new image.
     pub name: &'a str,
@@ -48,12 +48,12 @@ pub struct StoreTarget<'a> {
     pub like: Option<&'a str>,
 }
 
-/// What was added.
+/// Result of adding an image.
 #[derive(Debug)]
 pub struct Added {
-    /// The build.
+    /// Report of the build.
     pub report: Report,
-    /// What it means for the store.
+    /// Result of adding the image's blocks to the store.
     pub imported: Imported,
     /// The image that the new one continues.
     pub like: Option<String>,
@@ -62,11 +62,10 @@ pub struct Added {
 /// Builds an image of `source` into a store.
 ///
 /// # Errors
-/// As [`crate::build_image`]; `Busy` where the name is taken; `NotFound` where `like` names no
-/// image; `Unsupported` where new data cannot follow it.
+/// As [`crate::build_image`]; `Busy` if the name is taken; `NotFound` if `like` names no image;
+/// `Unsupported` if the image `like` cannot be continued.
 /// # Cost
-/// As [`crate::build_image`] with `append`: one pass over the source, and the continued image is
-/// decoded.
+/// As [`crate::build_image`] with `append`: reads the source once and decodes the continued image.
 pub fn build_into_store(
     source: StoreSource<'_>,
     target: StoreTarget<'_>,
@@ -104,7 +103,7 @@ pub fn build_into_store(
     finish(intake, report)
 }
 
-/// Makes the image that was built one of the store.
+/// Publishes the finished image in the store.
 fn finish(intake: Intake, mut report: Report) -> Result<Added> {
     let Intake {
         incoming,
@@ -113,7 +112,7 @@ fn finish(intake: Intake, mut report: Report) -> Result<Added> {
     } = intake;
     if let Some(continued) = &continued {
         if report.appended_len == Some(0) {
-            // It is the same tree: the same image.
+            // The tree is unchanged: publish the same image again.
             incoming.lock().begin_with(continued.parts.clone());
         } else {
             let sealed = without_unused(&incoming)?;
@@ -137,8 +136,8 @@ fn without_unused(incoming: &Arc<Mutex<Incoming>>) -> Result<Sealed> {
     trim(&image, &map, incoming)
 }
 
-/// The image of `store` that one called `name` continues: `like`, else the one with the most
-/// similar name, and of several the newest.
+/// Chooses the image of `store` that the image `name` continues: `like`, or else the image with the
+/// most similar name, the newest of several.
 fn continued(store: &Store, name: &str, like: Option<&str>) -> Result<Option<Continued>> {
     let chosen = match like {
         Some(like) => Some(like.to_owned()),

@@ -34,7 +34,7 @@ impl FileState {
     }
 }
 
-/// What an entry has in the image that is appended to, for a file that cannot be read now.
+/// Metadata of an entry in the image that is appended to, for a file that cannot be read now.
 #[derive(Debug, Clone)]
 pub struct Previous {
     attributes: Attributes,
@@ -43,7 +43,7 @@ pub struct Previous {
 }
 
 impl Previous {
-    /// What `inode` has in the image `old`.
+    /// Returns the metadata of `inode` in the image `old`.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -72,7 +72,7 @@ pub struct Emitter<'a> {
     pub options: &'a BuildOptions,
     /// Numbers of omitted entries, ascending.
     pub omitted: &'a [u32],
-    /// Entries that stay as they are in `appended_to`, by number.
+    /// Entries kept from `appended_to`, by entry number.
     pub previous: &'a HashMap<u32, Previous>,
     /// The image that the build appends to; `None` for a new image.
     pub appended_to: Option<&'a Image>,

@@ -24,7 +24,7 @@ pub enum Sink {
     File(OutputFile),
     /// No output; only the length is counted.
     Count,
-    /// An image of a store, which its builder shares.
+    /// An image of a store; the builder holds it too.
     Store(Arc<Mutex<Incoming>>),
 }
 

@@ -1,9 +1,9 @@
-//! Encodes the blocks of a store again of which less than half is used, without the rest.
+//! Encodes blocks of a store again if less than half of their data is used, to free the rest.
 //!
-//! A block holds the data of many files, so that it may live for the sake of one. In place of such
-//! a block comes one in which everything is zero that no image uses: all addresses stay, and zeros
-//! take next to no space. The images that have the block get a new index, and so a new image
-//! digest; their tree digests stay.
+//! A block holds data of many files, so a single file can keep it alive. Such a block is replaced
+//! by one in which all unused bytes are zero. All addresses stay, and zeros take almost no space.
+//! The images that refer to the block get a new index and therefore a new image digest; their tree
+//! digests stay.
 
 use super::trim::{FILLED_LEN_MIN, Fate, PartTable, replace_blocks};
 use super::used_blocks::{Grains, used_blocks};
@@ -22,19 +22,19 @@ use weald_format::{ByteLen, Digest, Error, ErrorKind, Result};
 use weald_image::{Image, OpenOptions};
 use weald_store::{Incoming, Store, StoreWriter, StoredImage};
 
-/// What an encoder and the reader of images take besides blocks, bytes.
+/// Memory of an encoder and of the reader of images, without blocks, bytes.
 const FIXED_LEN: u64 = 48 << 20;
-/// Cache of an image that is read, bytes.
+/// Cache of an open image, bytes.
 const CACHE_LEN: u64 = 8 << 20;
 
-/// How blocks are encoded again.
+/// Options of [`reencode`].
 #[derive(Debug, Clone, Copy)]
 pub struct ReencodeOptions {
-    /// Blocks are encoded again of which less than this share is used, in per cent.
+    /// Share of used data below which a block is encoded again, per cent.
     pub below_percent: u64,
-    /// Memory that the work may take, bytes; larger blocks stay as they are.
+    /// Memory limit, bytes. Blocks that need more stay unchanged.
     pub memory_len: u64,
-    /// Bytes of raw data per second; 0: as many as it can.
+    /// Raw data per second, bytes; 0 = no limit.
     pub rate_max: u64,
 }
 
@@ -48,43 +48,44 @@ impl Default for ReencodeOptions {
     }
 }
 
-/// What was done.
+/// Result of [`reencode`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reencoded {
-    /// Blocks that were encoded again.
+    /// Number of blocks encoded again.
     pub block_count: u64,
-    /// Stored bytes of them before.
+    /// Stored bytes of these blocks before.
     pub old_len: u64,
-    /// Stored bytes of them now.
+    /// Stored bytes of these blocks now.
     pub new_len: u64,
-    /// Images with a new index.
+    /// Number of images with a new index.
     pub image_count: u64,
-    /// Images that stay as they are: somebody reads them, or they lie on base images.
+    /// Number of images left unchanged, because they are in use or have base images.
     pub skipped_count: u64,
-    /// Blocks that need more memory than there may be.
+    /// Number of blocks that need more than the memory limit.
     pub too_large_count: u64,
 }
 
-/// What all images use of a block of the store.
+/// Use of a block of the store by all images.
 #[derive(Debug, Default)]
 struct Usage {
     used: Grains,
     raw_len: u64,
     stored_len: u64,
-    /// Another block is compressed after it, or an image has it that cannot be changed.
+    /// Whether the block must not change: it is the history of another block, or an image that
+    /// cannot change refers to it.
     is_pinned: bool,
 }
 
 /// The blocks of a store, by id.
 type Usages = HashMap<u64, Usage>;
 
-/// Encodes blocks of the store again, image by image. What was done before an error stays done.
+/// Encodes blocks of the store again, image by image. An error does not undo the finished images.
 ///
 /// # Errors
-/// `Io`, `Full`, `Corrupt`; `Invalid` when cancelled.
+/// `Io`, `Full`, `Corrupt`; `Invalid` if cancelled.
 /// # Cost
-/// Reads the metadata of all images; decodes and encodes the blocks that are concerned. Memory: 150
-/// bytes for each block, one bit for each 4 KiB of raw data, and what the options say.
+/// Reads the metadata of all images; decodes and encodes the chosen blocks. Memory: 150 bytes per
+/// block, one bit per 4 KiB of raw data, and the memory limit of the options.
 pub fn reencode(
     mut writer: StoreWriter,
     options: &ReencodeOptions,
@@ -130,7 +131,7 @@ fn refuse_if_cancelled(watch: &dyn Watch) -> Result<()> {
     }
 }
 
-/// What all images use of all blocks.
+/// Collects the use of all blocks by all images.
 fn usages(
     store: &Store,
     writer: &StoreWriter,
@@ -147,7 +148,7 @@ fn usages(
             Err(error) if error.kind() == ErrorKind::Busy => false,
             Err(error) => return Err(error),
         };
-        // A base image is found by its digest.
+        // A base image is found by its digest, so its digest must not change.
         let can_change = is_free && !base_digests.contains(&map.image_digest);
         if !(can_change && add_usage(store, &name, &map, &mut usages)?) {
             done.skipped_count += 1;
@@ -161,7 +162,7 @@ fn usages(
     Ok(usages)
 }
 
-/// Digests of the images that images of the store lie on.
+/// Digests of the base images of all images of the store.
 fn base_digests(store: &Store) -> Result<HashSet<Digest>> {
     let mut digests = HashSet::new();
     for name in store.names()? {
@@ -182,10 +183,10 @@ fn open(store: &Store, name: &str) -> Result<Image> {
     Image::open(Arc::new(source), &options).map_err(|error| error.context(name))
 }
 
-/// Adds what the image `name` uses; returns whether its blocks can be replaced.
+/// Adds the use of blocks by the image `name`. Returns false if its blocks cannot be replaced.
 fn add_usage(store: &Store, name: &str, map: &ImageMap, usages: &mut Usages) -> Result<bool> {
     let image = match open(store, name) {
-        // Of an image on a base that is not there.
+        // The image has a base that is missing.
         Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(false),
         other => other?,
     };
@@ -209,7 +210,7 @@ fn add_usage(store: &Store, name: &str, map: &ImageMap, usages: &mut Usages) -> 
     Ok(true)
 }
 
-/// The blocks that are worth it.
+/// Chooses the blocks that are worth encoding again.
 fn choose(usages: &Usages, options: &ReencodeOptions, done: &mut Reencoded) -> HashSet<u64> {
     let mut chosen = HashSet::new();
     for (id, usage) in usages {
@@ -218,7 +219,7 @@ fn choose(usages: &Usages, options: &ReencodeOptions, done: &mut Reencoded) -> H
         if usage.is_pinned || !is_sparse || usage.stored_len < FILLED_LEN_MIN {
             continue;
         }
-        // The block and its stored bytes, old and new.
+        // The old and the new block, each raw and stored.
         if FIXED_LEN + CACHE_LEN + 4 * usage.raw_len > options.memory_len {
             done.too_large_count += 1;
             continue;
@@ -232,7 +233,7 @@ struct Work {
     usages: Usages,
     chosen: HashSet<u64>,
     options: ReencodeOptions,
-    /// New blocks by the old one's id.
+    /// New blocks by the id of the old ones.
     replaced: HashMap<u64, Part>,
     done: Reencoded,
     since: Instant,
@@ -244,7 +245,7 @@ impl Work {
         matches!(part, Part::Block { id, .. } if self.chosen.contains(id))
     }
 
-    /// Gives the image `name`, which `lock` keeps from being read, new blocks for those chosen.
+    /// Replaces the chosen blocks of the image `name`. Its `lock` keeps readers out.
     fn image(
         &mut self,
         writer: StoreWriter,
@@ -252,7 +253,7 @@ impl Work {
         map: &ImageMap,
         lock: weald_store::ImageLock,
     ) -> Result<StoreWriter> {
-        // The lock is this process's own, and the image is read past it.
+        // This process holds the lock, so it opens the image in spite of it.
         let store = writer.store().clone();
         let source = StoredImage::open_locked(store, map, &lock);
         let image = Image::open(Arc::new(source), &OpenOptions::default())?;
@@ -304,7 +305,7 @@ impl Work {
         };
         let outgoing = compress_one(target, raw)?;
         let new_len = outgoing.encoded.stored.len() as u64;
-        // Where nothing is gained, nothing changes.
+        // Keep the old block if the new one saves less than a quarter.
         if new_len >= record.stored_len / 4 * 3 {
             self.chosen.remove(&id);
             return Ok(Fate::Stays);
@@ -315,7 +316,7 @@ impl Work {
         Ok(Fate::New(outgoing))
     }
 
-    /// Waits until `len` more bytes are within the rate.
+    /// Waits until `len` more bytes are within the rate limit.
     fn slow_down(&mut self, len: u64) {
         self.raw_len += len;
         if self.options.rate_max == 0 {
@@ -326,7 +327,7 @@ impl Work {
     }
 }
 
-/// The codec of a default build; what no codec makes smaller has holes of zeros now.
+/// Codec of a default build. Incompressible data is compressed now, because it has runs of zeros.
 fn codec_of(category: Category) -> CodecSpec {
     let default = BuildOptions::default();
     match category {

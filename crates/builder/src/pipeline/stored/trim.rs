@@ -1,8 +1,8 @@
-//! Leaves the blocks out of an image of a store that its tree does not use.
+//! Removes the blocks from an image of a store that its tree does not use.
 //!
-//! Everything in an image counts from the front of its section, so that nothing can be taken out.
-//! A block of zeros of the same length takes the place of each block that nothing needs; it takes a
-//! few hundred bytes, once for all images. All other records stay the same blocks of the store.
+//! All addresses count from the front of a section, so a block cannot be taken out. A block of
+//! zeros of the same length replaces each unused block. It takes a few hundred bytes, once for all
+//! images. All other records stay the same blocks of the store.
 
 use super::used_blocks::used_blocks;
 use crate::write::image_writer::{ImageWriter, Outgoing, Sealed, Sink};
@@ -16,16 +16,17 @@ use weald_format::{Error, Result};
 use weald_image::Image;
 use weald_store::Incoming;
 
-/// Smaller blocks stay, used or not: one of zeros would take as much.
+/// Shortest stored block that is replaced, bytes. A shorter one takes no more space than a block of
+/// zeros.
 pub const FILLED_LEN_MIN: u64 = 4 << 10;
 
-/// The records of an image of a store, by where they are in the image.
+/// Records of an image of a store, by offset in the image.
 pub struct PartTable<'a> {
     parts: Vec<(u64, &'a Part)>,
 }
 
 impl<'a> PartTable<'a> {
-    /// That of `map`.
+    /// Creates the table of `map`.
     pub fn new(map: &'a ImageMap) -> Self {
         let mut at = 0;
         let parts = map.parts.iter().map(|part| {
@@ -38,10 +39,10 @@ impl<'a> PartTable<'a> {
         }
     }
 
-    /// The block of the store that is `record`.
+    /// Returns the block of the store that holds `record`.
     ///
     /// # Errors
-    /// `Corrupt` where the map has no such record.
+    /// `Corrupt` if the map has no such record.
     pub fn block(&self, record: &RecordRef) -> Result<Part> {
         let wanted = record.offset;
         let found = self
@@ -76,21 +77,21 @@ impl Zeros {
     }
 }
 
-/// What becomes of a block of an image that is written anew.
+/// Decision about a block of an image that is rewritten.
 pub enum Fate {
-    /// It stays.
+    /// Keep the block.
     Stays,
-    /// Nothing needs it: zeros take its place.
+    /// Replace the block by zeros: nothing uses it.
     Zeros,
-    /// A block of the store with as many raw bytes takes its place.
+    /// Replace the block by a block of the store with the same raw length.
     Other(Part),
-    /// A new block with as many raw bytes takes its place.
+    /// Replace the block by a new block with the same raw length.
     New(Outgoing),
 }
 
-/// Writes `image`, whose bytes are `map`, anew into `incoming` as its first generation. Of each
-/// block of data, `decide` says by stream, number, record and block of the store what becomes of
-/// it. The tree digest stays. Returns what the image is known by.
+/// Rewrites `image`, whose bytes are `map`, into `incoming` as a first generation. For each data
+/// block, `decide` gets its stream, number, record and block of the store, and returns its fate.
+/// The tree digest stays. Returns the identity of the new image.
 ///
 /// # Errors
 /// `Io`, `Full`, `Corrupt`, and those of `decide`.
@@ -143,13 +144,13 @@ pub fn replace_blocks(
     )
 }
 
-/// Writes `image`, whose bytes are `map`, anew into `incoming` without the blocks that its tree
-/// does not use.
+/// Rewrites `image`, whose bytes are `map`, into `incoming` without the blocks that its tree does
+/// not use.
 ///
 /// # Errors
 /// As [`replace_blocks`].
 /// # Cost
-/// Reads the metadata of the image, and blocks that others are compressed after.
+/// Reads the metadata of the image, and the blocks that have a history.
 pub fn trim(image: &Image, map: &ImageMap, incoming: &Arc<Mutex<Incoming>>) -> Result<Sealed> {
     let blocks = used_blocks(image, &image.used_contents()?)?;
     replace_blocks(image, map, incoming, &mut |stream, no, record, _| {

@@ -1,4 +1,4 @@
-//! Which blocks of an image its contents use, and which parts of them.
+//! Finds the blocks of an image that its contents use, and the used parts of each.
 
 use std::ops::Range;
 use weald_format::container::{Codec, RecordRef, RecordType};
@@ -7,10 +7,10 @@ use weald_format::pages::Source;
 use weald_format::{ContentId, Result};
 use weald_image::Image;
 
-/// Bytes of a block that are used or unused together.
+/// Granularity of use, bytes.
 pub const GRAIN_LEN: u64 = 4 << 10;
 
-/// Which grains of a block are used.
+/// The used grains of a block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grains {
     /// One bit for each [`GRAIN_LEN`] bytes.
@@ -18,7 +18,7 @@ pub struct Grains {
 }
 
 impl Grains {
-    /// Adds the bytes `range`.
+    /// Marks the bytes `range` as used.
     pub fn add(&mut self, range: Range<u64>) {
         for grain in range.start / GRAIN_LEN..range.end.div_ceil(GRAIN_LEN) {
             let word = (grain / 64) as usize;
@@ -29,7 +29,7 @@ impl Grains {
         }
     }
 
-    /// Adds what `other` has.
+    /// Adds the used grains of `other`.
     pub fn add_all(&mut self, other: &Self) {
         if self.bits.len() < other.bits.len() {
             self.bits.resize(other.bits.len(), 0);
@@ -39,13 +39,13 @@ impl Grains {
         }
     }
 
-    /// Bytes in grains that are used.
+    /// Length of the used grains, bytes.
     pub fn used_len(&self) -> u64 {
         let count: u64 = self.bits.iter().map(|w| u64::from(w.count_ones())).sum();
         count * GRAIN_LEN
     }
 
-    /// Makes every byte of `raw` zero that is not in a used grain.
+    /// Sets all bytes of `raw` outside of used grains to zero.
     pub fn clear_unused(&self, raw: &mut [u8]) {
         for (grain, bytes) in raw.chunks_mut(GRAIN_LEN as usize).enumerate() {
             let word = self.bits.get(grain / 64).copied().unwrap_or(0);
@@ -56,14 +56,14 @@ impl Grains {
     }
 }
 
-/// The blocks of one stream, and which of them are needed.
+/// The blocks of one stream and their use.
 #[derive(Debug, Default)]
 pub struct UsedBlocks {
-    /// Address of each block's first byte, ascending; the end of the stream behind them.
+    /// Address of the first byte of each block, ascending, and the end of the stream.
     starts: Vec<u64>,
     records: Vec<RecordRef>,
     used: Vec<Grains>,
-    /// For each block, whether another one that is used is compressed after it.
+    /// For each block, whether it is in the history of a used block.
     is_history: Vec<bool>,
 }
 
@@ -83,18 +83,18 @@ impl UsedBlocks {
         Ok(blocks)
     }
 
-    /// Whether block `no` is needed: for its bytes, or because others are compressed after it.
+    /// Whether block `no` is needed for its bytes or as a history.
     pub fn is_needed(&self, no: u64) -> bool {
         let used = self.used.get(no as usize);
         self.is_history(no) || used.is_none_or(|used| used.used_len() > 0)
     }
 
-    /// Whether a block that is used is compressed after block `no`, so that it must not change.
+    /// Whether block `no` is in the history of a used block, so that it must not change.
     pub fn is_history(&self, no: u64) -> bool {
         self.is_history.get(no as usize) != Some(&false)
     }
 
-    /// The blocks in order, with what is used of each.
+    /// The blocks in order, each with its used grains.
     pub fn iter(&self) -> impl Iterator<Item = (&RecordRef, &Grains)> {
         self.records.iter().zip(&self.used)
     }
@@ -111,7 +111,7 @@ impl UsedBlocks {
         }
     }
 
-    /// Finds the blocks that used ones are compressed after.
+    /// Marks the blocks in the histories of used ones.
     fn add_histories(&mut self, image: &Image) -> Result<()> {
         let mut waiting: Vec<usize> = (0..self.records.len())
             .filter(|&no| self.used[no].used_len() > 0)
@@ -135,13 +135,13 @@ impl UsedBlocks {
     }
 }
 
-/// For each stream of `image`, the blocks that the contents `is_used` need. A recipe's input stays
-/// for as long as the recipe is in the image, so that the whole image can be decoded.
+/// For each stream of `image`, finds the blocks that the contents in `is_used` need. The input of a
+/// recipe stays as long as the image has the recipe, so that the whole image can be decoded.
 ///
 /// # Errors
 /// `Io`, `Corrupt`.
 /// # Cost
-/// Reads all extents; 130 bytes of memory for each block, and one bit for each 4 KiB of data.
+/// Reads all extents; 130 bytes of memory per block, and one bit per 4 KiB of data.
 pub fn used_blocks(image: &Image, is_used: &[bool]) -> Result<Vec<UsedBlocks>> {
     let mut is_wanted = is_used.to_vec();
     for id in image.contents_from_recipes()? {
