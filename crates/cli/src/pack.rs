@@ -1,4 +1,4 @@
-//! Options that every command has which packs a tree: what it reads, how it packs, what it shows.
+//! Options of all commands that pack a tree: input, packing, and display of progress.
 
 use crate::commands::interrupt_flag;
 use crate::parse;
@@ -19,7 +19,7 @@ use weald_builder::{BuildOptions, MtimeRule};
 use weald_format::{Error, Result};
 use weald_ingest::{Format, Source};
 
-/// Which input a source is.
+/// Kind of input.
 #[derive(Args, Debug)]
 pub struct InputArgs {
     /// Format of the input stream (default: detected from its first bytes)
@@ -42,8 +42,8 @@ pub struct InputArgs {
 }
 
 impl InputArgs {
-    /// Opens `source` where it is a stream: `-`, or a file with a format given. `None` where it is
-    /// a directory.
+    /// Opens `source` if it is a stream: `-`, or a file if its format is given. Returns `None` if
+    /// it is a directory.
     ///
     /// # Errors
     /// `Io`; `Invalid` for `--contents-root` without an mtree description.
@@ -83,7 +83,7 @@ impl InputArgs {
     }
 }
 
-/// Format of the input.
+/// Format of the input stream.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FormatWord {
     /// Detect tar and mtree from the first bytes
@@ -98,7 +98,7 @@ pub enum FormatWord {
     Mtree,
 }
 
-/// How a tree is packed.
+/// How to pack a tree.
 #[derive(Args, Debug)]
 pub struct PackArgs {
     #[command(flatten)]
@@ -193,10 +193,10 @@ pub struct ResourceArgs {
 }
 
 impl PackArgs {
-    /// The options of a build that they ask for, within `resources`.
+    /// Build options from these arguments, within `resources`.
     ///
     /// # Errors
-    /// Values that do not fit together, rules or scripts that cannot be read.
+    /// Returns an error for values that do not fit together, and for unreadable rules or scripts.
     pub fn options(&self, resources: &ResourceArgs) -> anyhow::Result<BuildOptions> {
         let mut options = BuildOptions::level(self.level)?;
         shape::apply(&self.codec, &self.layout, &mut options)?;
@@ -205,7 +205,7 @@ impl PackArgs {
         set_memory(&mut options, resources.memory);
         options.filter = self.rules.filter()?;
         if let Some(path) = &self.script {
-            // A quarter of the budget: an entry that is put in order takes about 400 bytes.
+            // A quarter of the memory limit: sorting takes about 400 bytes per entry.
             let limits = ScriptLimits {
                 memory_len: options.memory_len / 4,
                 time: Duration::from_secs(self.script_timeout),
@@ -223,7 +223,7 @@ impl PackArgs {
     }
 }
 
-/// Sets the limit that was asked for; without one, it may rise to half of the machine's memory.
+/// Sets the memory limit to `asked`. Without it, the limit may rise to half of the memory.
 pub fn set_memory(options: &mut BuildOptions, asked: Option<u64>) {
     match asked {
         Some(len) => options.memory_len = len,
@@ -231,13 +231,13 @@ pub fn set_memory(options: &mut BuildOptions, asked: Option<u64>) {
     }
 }
 
-/// How far the limit of memory rises without `-m`: half of what the machine, or the control group,
-/// has.
+/// Largest automatic memory limit in bytes: half of the memory of the machine or of the control
+/// group.
 pub fn memory_len_max() -> u64 {
     weald_sys::memory_len() / 2
 }
 
-/// `SOURCE_DATE_EPOCH`, if it is set, clamps.
+/// Reads `SOURCE_DATE_EPOCH`; if it is set, later modification times are clamped to it.
 ///
 /// Source: <https://reproducible-builds.org/specs/source-date-epoch/>, "should … exit with a
 /// non-zero error code" if malformed.
@@ -252,7 +252,7 @@ fn mtime_of_environment() -> anyhow::Result<MtimeRule> {
     }
 }
 
-/// What a command that packs shows.
+/// Output of a command that packs.
 #[derive(Args, Debug)]
 pub struct DisplayArgs {
     /// Print nothing but problems
@@ -274,10 +274,10 @@ pub struct DisplayArgs {
 }
 
 impl DisplayArgs {
-    /// The display of progress.
+    /// Creates the display of progress.
     ///
     /// # Errors
-    /// Where the handler of signals cannot be set.
+    /// Returns an error if the signal handler cannot be installed.
     pub fn display(&self) -> anyhow::Result<Display> {
         let progress = match self.quiet {
             true => ProgressWord::None,
@@ -287,7 +287,7 @@ impl DisplayArgs {
     }
 }
 
-/// How progress is shown.
+/// Form of the progress display.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressWord {
     /// A bar on a terminal, lines otherwise

@@ -71,7 +71,7 @@ pub struct StoredImage {
     len: u64,
     parts: RwLock<Arc<Parts>>,
     segments: Mutex<OpenSegments>,
-    /// Holds the lock that keeps the image from being removed; none where it is not listed.
+    /// Lock that prevents removal of the image; `None` if the image is not listed.
     _lock: Option<Box<dyn DiskFile>>,
 }
 
@@ -113,13 +113,13 @@ impl StoredImage {
         format!("{}:{}", self.store.shown(), self.name)
     }
 
-    /// The image of `map`, which the caller itself has locked.
+    /// Opens the image of `map`, which the caller has locked.
     pub fn open_locked(store: Store, map: &ImageMap, _lock: &ImageLock) -> Self {
         Self::unlisted(store, map)
     }
 
-    /// The image of `map`, which no name lists yet. Its writer holds the store, so that no record
-    /// moves.
+    /// Opens the image of `map`, which is not listed yet. Its writer holds the writer's lock, so
+    /// that no record moves.
     pub(crate) fn unlisted(store: Store, map: &ImageMap) -> Self {
         Self {
             name: String::new(),

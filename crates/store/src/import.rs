@@ -101,16 +101,16 @@ impl<'a> Walk<'a> {
 }
 
 impl StoreWriter {
-    /// Takes the image `source` in under `name`. Every record is verified on the way; records that
-    /// the store has are not stored again.
+    /// Imports the image `source` as `name`. Every record is verified; a record that the store has
+    /// is not stored again.
     ///
     /// # Errors
-    /// `Busy` where the name is taken; `Invalid` for a name that no image can have; `Corrupt`
-    /// where the image is damaged; `Io`, `Full`. Nothing of the image is listed then; space that
-    /// it took is given back by [`StoreWriter::collect`].
+    /// `Busy` if the name is taken; `Invalid` for a name that no image can have; `Corrupt` if the
+    /// image is damaged; `Io`, `Full`. After an error the image is not listed, and
+    /// [`StoreWriter::collect`] frees its space.
     ///
     /// # Cost
-    /// Reads and hashes the image once; memory for its map, about 100 bytes a record.
+    /// Reads and hashes the image once; about 100 bytes of memory per record for its map.
     pub fn import(&mut self, name: &str, source: &dyn ReadAt) -> Result<Imported> {
         layout::check_name(name)?;
         self.refuse_taken(name)?;
@@ -119,12 +119,12 @@ impl StoreWriter {
         Ok(imported)
     }
 
-    /// As [`StoreWriter::import`], in place of the image that is called `name` now. A crash leaves
-    /// the one or the other.
+    /// As [`StoreWriter::import`], but replaces the existing image `name`. After a crash the store
+    /// has either the old or the new image.
     ///
     /// # Errors
-    /// As [`StoreWriter::import`]; `NotFound` where there is no image of this name, `Busy` where
-    /// somebody reads it.
+    /// As [`StoreWriter::import`]; `NotFound` if there is no image of this name, `Busy` if a reader
+    /// has it open.
     pub fn import_over(&mut self, name: &str, source: &dyn ReadAt) -> Result<Imported> {
         let _lock = self.lock_image(name, "close it")?;
         let (map, imported) = self.take_image(source)?;
@@ -134,7 +134,7 @@ impl StoreWriter {
 
     fn take_image(&mut self, source: &dyn ReadAt) -> Result<(ImageMap, Imported)> {
         self.guarded(|writer| match writer.take_records(source) {
-            // The image is at fault, not the disk, and what was taken of it does no harm.
+            // The image is damaged, not the store; the records already taken do no harm.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 writer.commit(Batch::default())?;
                 Ok(Err(error))
@@ -143,7 +143,7 @@ impl StoreWriter {
         })?
     }
 
-    /// Refuses a name that an image of the store has.
+    /// Fails if an image of the store has this name.
     pub(crate) fn refuse_taken(&self, name: &str) -> Result<()> {
         if self.image_row(name)?.is_none() {
             return Ok(());
@@ -204,11 +204,11 @@ impl StoreWriter {
         Ok((map, imported))
     }
 
-    /// Makes the image of `map`, whose blocks are stored, an image of the store called `name`.
+    /// Lists the image of `map`, whose blocks are stored, as `name`.
     ///
-    /// The map is written under a hidden name and synced; then the references are counted, in
-    /// bounded transactions that say how far they came; then readers see it. A crash in between is
-    /// undone by the next writer.
+    /// The map is written under a hidden name and synced. Then the references are counted in
+    /// limited transactions, each of which records its progress. Then the map is renamed, so that
+    /// readers see it. After a crash in between, the next writer undoes the work.
     pub(crate) fn publish(&mut self, name: &str, map: &ImageMap) -> Result<()> {
         let disk = self.store.disk.clone();
         self.count_hidden(name, map, ImageState::Present)?;
@@ -217,7 +217,7 @@ impl StoreWriter {
     }
 
     /// Writes `map` under its hidden name, and counts the references of its blocks in the row
-    /// `key`, whose state becomes `counted` with the last of them. Returns the row.
+    /// `key`. The last transaction sets the row's state to `counted`. Returns the row.
     pub(crate) fn count_hidden(
         &mut self,
         key: &str,

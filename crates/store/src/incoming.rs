@@ -1,4 +1,4 @@
-//! An image on its way into the store: its bytes come in order, as records or between them.
+//! Writes a new image into the store: records, and the bytes between them, in order.
 
 use crate::engine::Batch;
 use crate::image::StoredImage;
@@ -11,7 +11,7 @@ use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{ImageMap, Part};
 use weald_format::{Digest, Result};
 
-/// The parts of an image so far, and how much of them is new to the store.
+/// The parts of an image so far, and the number and length of those that the store did not have.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub parts: Vec<Part>,
@@ -21,7 +21,7 @@ pub(crate) struct Taken {
 }
 
 impl StoreWriter {
-    /// Appends a record to an image: a block that the store has, else a new one.
+    /// Appends a record to an image: as an existing block of the store, or as a new one.
     pub(crate) fn take_record(
         &mut self,
         taken: &mut Taken,
@@ -49,24 +49,24 @@ impl StoreWriter {
     }
 }
 
-/// An image on its way into a store, and the writer of that store.
+/// A new image that is being written, with the writer of its store.
 ///
-/// Nothing of it is listed before [`Incoming::publish`]. Blocks of an image that is dropped before
-/// stay without references until the next collection.
+/// The image is not listed before [`Incoming::publish`]. If it is dropped before that, its new
+/// blocks remain without references until the next collection.
 #[derive(Debug)]
 pub struct Incoming {
     writer: StoreWriter,
     name: String,
-    /// Held where the image takes the place of one that is there.
+    /// Lock of the image that this one replaces, if any.
     lock: Option<ImageLock>,
     taken: Taken,
 }
 
 impl Incoming {
-    /// An image without bytes, which will be called `name`.
+    /// Starts an empty image with the name `name`.
     ///
     /// # Errors
-    /// `Busy` where the name is taken; `Invalid` for a name that no image can have; `Io`.
+    /// `Busy` if the name is taken; `Invalid` for a name that no image can have; `Io`.
     pub fn new(writer: StoreWriter, name: &str) -> Result<Self> {
         layout::check_name(name)?;
         writer.refuse_taken(name)?;
@@ -78,8 +78,8 @@ impl Incoming {
         })
     }
 
-    /// An image without bytes, which will take the place of the one that is called `name`, and that
-    /// nobody can open while `lock` is held.
+    /// Starts an empty image that will replace the image `name`. `lock` prevents readers from
+    /// opening that image meanwhile.
     pub fn over(writer: StoreWriter, name: &str, lock: ImageLock) -> Self {
         Self {
             writer,
@@ -89,20 +89,20 @@ impl Incoming {
         }
     }
 
-    /// The store, as readers see it.
+    /// The store as readers see it.
     pub fn store(&self) -> &Store {
         self.writer.store()
     }
 
-    /// Begins the image anew with the bytes of `parts`, whose blocks the store has. What was new to
-    /// the store before still counts as new.
+    /// Starts the image again with `parts`, whose blocks are in the store. Blocks that were new to
+    /// the store before still count as new.
     pub fn begin_with(&mut self, parts: Vec<Part>) {
         let is_block = |part: &&Part| matches!(part, Part::Block { .. });
         self.taken.block_count = parts.iter().filter(is_block).count() as u64;
         self.taken.parts = parts;
     }
 
-    /// Appends bytes that are no record: superblock or footer.
+    /// Appends bytes that are not a record: superblock or footer.
     pub fn put_inline(&mut self, bytes: &[u8]) {
         self.taken.parts.push(Part::Inline(bytes.to_vec()));
     }
@@ -110,13 +110,13 @@ impl Incoming {
     /// Appends a record.
     ///
     /// # Errors
-    /// `Io`, `Full`, `Corrupt` of the store; it takes nothing more then.
+    /// `Io`, `Full`, `Corrupt` of the store; nothing can be appended after an error.
     pub fn put_record(&mut self, record: &RecordRef, stored: &[u8]) -> Result<()> {
         let Self { writer, taken, .. } = self;
         writer.guarded(|writer| writer.take_record(taken, record, stored))
     }
 
-    /// The block of the image so far whose stored bytes have this digest.
+    /// Finds the block of this image whose stored bytes have this digest.
     pub fn part_of(&self, digest: &Digest) -> Option<Part> {
         let is_it = |part: &&Part| match part {
             Part::Block { record, .. } => record.digest == *digest,
@@ -125,16 +125,16 @@ impl Incoming {
         self.taken.parts.iter().find(is_it).cloned()
     }
 
-    /// Appends a record that another image of the store has.
+    /// Appends a record of another image of the store.
     pub fn put_part(&mut self, part: Part) {
         self.taken.block_count += u64::from(matches!(part, Part::Block { .. }));
         self.taken.parts.push(part);
     }
 
-    /// The image so far, as an image that is complete is read.
+    /// Opens the image so far for reading, like a complete image.
     ///
     /// # Errors
-    /// `Io`, `Full` while what was appended is written out.
+    /// `Io`, `Full` while appended records are written to disk.
     pub fn read_back(&mut self) -> Result<(StoredImage, ImageMap)> {
         self.writer
             .guarded(|writer| writer.commit(Batch::default()))?;
@@ -147,12 +147,12 @@ impl Incoming {
         Ok((StoredImage::unlisted(self.store().clone(), &map), map))
     }
 
-    /// The writer, where the image is published or given up.
+    /// Returns the writer, after the image was published or abandoned.
     pub fn into_writer(self) -> StoreWriter {
         self.writer
     }
 
-    /// Lists the image. Nothing more can be done with it.
+    /// Lists the image; nothing can be appended afterwards.
     ///
     /// # Errors
     /// `Io`, `Full`.

@@ -38,13 +38,13 @@ pub fn hidden_map(image_id: u64) -> String {
     format!("{IMAGES}/.{image_id:016x}.map")
 }
 
-/// The key of the row of an image that is about to be called `name`, or just was. No image can be
-/// called so.
+/// Key of the hidden row of an image that replaces the image `name`, or that was replaced. It is
+/// not a valid image name.
 pub fn replaced_key(name: &str) -> String {
     format!("\u{1}{name}")
 }
 
-/// Whether `key` is one of [`replaced_key`].
+/// Whether `key` is a result of [`replaced_key`].
 pub fn is_replaced_key(key: &str) -> bool {
     key.starts_with('\u{1}')
 }

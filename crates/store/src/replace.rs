@@ -1,4 +1,4 @@
-//! An image takes the place of another one of the same name.
+//! Replaces an image by another one with the same name.
 
 use crate::disk::{Access, DiskFile};
 use crate::engine::{Batch, Table};
@@ -8,18 +8,18 @@ use crate::writer::StoreWriter;
 use weald_format::store::{ImageMap, ImageRow, ImageState, MAP_LEN_MAX};
 use weald_format::{Error, ErrorKind, Result};
 
-/// Keeps readers from opening an image.
+/// Lock that prevents readers from opening an image.
 #[derive(Debug)]
 pub struct ImageLock {
     _file: Box<dyn DiskFile>,
 }
 
 impl StoreWriter {
-    /// Keeps readers from opening the image `name` for as long as the result lives. `advice` is
-    /// what the user can do where somebody reads it.
+    /// Prevents readers from opening the image `name` until the result is dropped. If a reader has
+    /// the image open, the error contains `advice`, which tells the user what to do.
     ///
     /// # Errors
-    /// `NotFound` where there is no such image; `Busy` where somebody reads it; `Io`, `Corrupt`.
+    /// `NotFound` if there is no such image; `Busy` if a reader has it open; `Io`, `Corrupt`.
     pub fn lock_image(&self, name: &str, advice: &str) -> Result<ImageLock> {
         let map = self.store.map(name)?;
         let lock = self.store.lock_file(Access::Write)?;
@@ -33,12 +33,12 @@ impl StoreWriter {
         }
     }
 
-    /// Lists the image of `map`, whose blocks are stored, as `name` instead of the one that is.
+    /// Lists the image of `map`, whose blocks are stored, as `name` instead of the existing image.
     ///
-    /// The references of the new image are counted under a hidden row. One transaction gives each
-    /// row the other's name; then the map is renamed, and the old image is removed like any other.
-    /// The old map lies under its hidden name before that, so that a crash at any moment leaves
-    /// what [`crate::recover`] knows: an image on its way in, or one on its way out.
+    /// The references of the new image are counted under a hidden row. One transaction swaps the
+    /// names of the two rows. Then the map is renamed, and the old image is removed like any other.
+    /// The old map gets its hidden name before that, so that [`crate::recover`] can complete the
+    /// operation after a crash at any moment: it finds an image that is being added or removed.
     pub(crate) fn replace(&mut self, name: &str, map: &ImageMap) -> Result<()> {
         let disk = self.store.disk.clone();
         let Some(old_row) = self.image_row(name)? else {

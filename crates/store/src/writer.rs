@@ -34,7 +34,7 @@ pub enum Bug {
     LostDecrement,
     /// The files of emptied segments are removed before the maps are rewritten.
     SegmentRemovedBeforeMaps,
-    /// An image that is replaced leaves no copy of its map.
+    /// The map of a replaced image is not kept under its hidden name.
     ReplacedMapNotKept,
 }
 

@@ -83,7 +83,7 @@ pub(super) struct GcArgs {
     json: bool,
 }
 
-/// Ends encoding on a signal.
+/// Cancels encoding after a signal.
 struct Interrupt(Arc<AtomicBool>);
 
 impl Watch for Interrupt {
@@ -136,11 +136,11 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What an interrupted collection says.
+/// Message of an interrupted collection.
 const INTERRUPTED: &str =
     "interrupted: what was collected until then is done; the next gc continues";
 
-/// What was encoded again; nothing if that is nothing.
+/// Describes the blocks that were encoded again; an empty string if there are none.
 fn reencoded_text(done: &Reencoded) -> String {
     let mut text = String::new();
     if done.block_count > 0 {
