@@ -11,7 +11,7 @@ use weald_testkit::mounts::{PATIENCE, eventually};
 /// Number of kills per kind.
 const KILLS: u64 = 12;
 
-fn spawn(ground: &Ground, args: &[&str]) -> Child {
+pub fn spawn(ground: &Ground, args: &[&str]) -> Child {
     let mut command = ground.0.command();
     command.args(args).stdout(std::process::Stdio::null());
     command.stderr(std::process::Stdio::null());
@@ -20,7 +20,7 @@ fn spawn(ground: &Ground, args: &[&str]) -> Child {
 
 /// Kills `child` with SIGKILL at a random moment within `span`. Returns whether it was still
 /// running.
-fn kill_soon(mut child: Child, rng: &mut Rng, span: Duration) -> bool {
+pub fn kill_soon(mut child: Child, rng: &mut Rng, span: Duration) -> bool {
     let end = Instant::now() + span.mul_f64(rng.below(1000) as f64 / 1000.0);
     while Instant::now() < end {
         if child.try_wait().expect("state").is_some() {
@@ -35,7 +35,7 @@ fn kill_soon(mut child: Child, rng: &mut Rng, span: Duration) -> bool {
 }
 
 /// Duration of a command that is not killed.
-fn time(ground: &Ground, args: &[&str]) -> Duration {
+pub fn time(ground: &Ground, args: &[&str]) -> Duration {
     let start = Instant::now();
     ground.weald(args);
     start.elapsed()
@@ -150,7 +150,7 @@ fn a_second_writer_is_told_of_the_first() {
 }
 
 /// System calls that fail on a full file system.
-const WRITES: &str = "pwrite64,ftruncate,fallocate,rename,mkdir";
+pub const WRITES: &str = "pwrite64,ftruncate,fallocate,rename,mkdir";
 
 /// Would catch: a failed write that is ignored or that damages the store. The disk is full from the
 /// first, the second, the third write on, and so on.

@@ -2,6 +2,7 @@
 //! and `/dev/fuse`.
 #![allow(missing_docs)]
 
+mod add;
 mod crashes;
 mod damage;
 mod ground;

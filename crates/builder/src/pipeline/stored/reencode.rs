@@ -258,7 +258,7 @@ impl Work {
         let source = StoredImage::open_locked(store, map, &lock);
         let image = Image::open(Arc::new(source), &OpenOptions::default())?;
         let incoming = Arc::new(Mutex::new(Incoming::over(writer, name, lock)));
-        let mut fresh = Vec::new();
+        let (mut fresh, mut has_changed) = (Vec::new(), false);
         let sealed = replace_blocks(&image, map, &incoming, &mut |stream, _, record, part| {
             let Part::Block { id, .. } = part else {
                 return Ok(Fate::Stays);
@@ -267,10 +267,12 @@ impl Work {
                 return Ok(Fate::Stays);
             }
             if let Some(other) = self.replaced.get(id) {
+                has_changed = true;
                 return Ok(Fate::Other(other.clone()));
             }
             let fate = self.block(&image, stream, record, *id)?;
             if let Fate::New(outgoing) = &fate {
+                has_changed = true;
                 fresh.push((*id, outgoing.digest));
             }
             Ok(fate)
@@ -278,6 +280,9 @@ impl Work {
         let mut incoming = Arc::into_inner(incoming)
             .map(Mutex::into_inner)
             .ok_or_else(|| Error::invalid("the image is still being written"))?;
+        if !has_changed {
+            return Ok(incoming.into_writer());
+        }
         for (id, digest) in fresh {
             if let Some(part) = incoming.part_of(&digest) {
                 self.replaced.insert(id, part);
