@@ -40,7 +40,7 @@ class Kernel(unittest.TestCase):
         self.assertGreater(used.wall_s, 0)
 
     def test_bytes_that_reach_storage_are_counted(self) -> None:
-        # Where the place lies in memory, there is no storage to reach.
+        # On a tmpfs, no bytes reach storage.
         target = self.place / "written"
         command = ["dd", "if=/dev/zero", f"of={target}", "bs=1M", "count=2", "conv=fsync"]
         used = self.meter.run(command)

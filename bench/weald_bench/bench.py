@@ -25,13 +25,13 @@ BENCH = ROOT / "bench"
 
 
 def say(text: str) -> None:
-    """Tells the user how far the run is."""
+    """Prints a line of progress for the user."""
     print(text, file=sys.stderr, flush=True)
 
 
 @dataclass
 class Options:
-    """What the command line says."""
+    """Options of the command line."""
 
     suite: str
     scale: str = "full"
@@ -49,7 +49,7 @@ class Options:
     room: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a result: no paths of this machine."""
+        """The options for a result, without paths of this machine."""
         return {
             "scale": self.scale,
             "parts": self.parts,
@@ -62,7 +62,7 @@ class Options:
 
 
 class Bench:
-    """One run. Entered, it has a place to work that is gone afterwards, with all mounts in it."""
+    """One run. As a context it has a work directory; the end removes it and all mounts in it."""
 
     def __init__(self, options: Options, rivals: Sequence[Rival]) -> None:
         self.options = options
@@ -82,7 +82,7 @@ class Bench:
         if options.against:
             self.called(options.against, "other/weald")
         self.meter: Meter = None  # type: ignore[assignment]
-        # After this no table begins another round.
+        # After this time no table starts another round.
         self.deadline = time.monotonic() + options.minutes * 60
 
     def __enter__(self) -> Bench:
@@ -92,7 +92,7 @@ class Bench:
         self.called(self.work, "WORK")
         self.mnt = self.work / "mnt"
         self.mnt.mkdir()
-        # Servers of mounts have their place here: those of the user are not asked.
+        # Mount servers of the run have their own runtime directory, apart from those of the user.
         run = self.work / "run"
         run.mkdir(0o700)
         os.environ["WEALD_RUNTIME_DIR"] = str(run)
@@ -106,14 +106,14 @@ class Bench:
         for point in reversed(mounts_below(self.work)):
             subprocess.run(["umount", "--lazy", point], check=False)
         if mounts_below(self.work):
-            # Among them may be the directory of a corpus.
+            # A corpus directory may be among them.
             say(f"weald_bench: {self.work} stays, for something below it is still mounted")
         else:
             subprocess.run(["rm", "-rf", "--one-file-system", self.work], check=False)
         self.meter.log.close()
 
     def compiled(self, source: str) -> Path:
-        """A program that is made of a C file of bench/."""
+        """A program that is compiled from a C file of bench/."""
         program = self.work / Path(source).stem
         command = ["cc", "-O2", "-pthread", "-o", str(program), str(BENCH / source)]
         subprocess.run(command, check=True)
@@ -123,15 +123,15 @@ class Bench:
 
     @property
     def is_tiny(self) -> bool:
-        """Whether sizes are those of a trial of the harness, whose figures mean nothing."""
+        """Whether this is a trial of the harness with small sizes, whose figures mean nothing."""
         return self.options.scale == "tiny"
 
     def sized(self, full: int, tiny: int) -> int:
-        """A size by scale."""
+        """Chooses a size by scale."""
         return tiny if self.is_tiny else full
 
     def has(self, part: str) -> bool:
-        """Whether a part is wanted."""
+        """Whether the user selected a part."""
         return part in self.options.parts
 
     def wealds(self) -> list[Weald]:
@@ -139,7 +139,7 @@ class Bench:
         return [self.weald] + ([self.against] if self.against else [])
 
     def wants(self, name: str) -> bool:
-        """Whether a rival was asked for, there or missing."""
+        """Whether the user selected a rival, installed or not."""
         return any(rival.name == name for rival in self.rivals)
 
     def problem_of(self, name: str) -> str | None:
@@ -153,7 +153,7 @@ class Bench:
         return None
 
     def rounds(self, usual: int) -> int:
-        """How often each thing is measured at most."""
+        """Largest number of repetitions."""
         return self.options.rounds or usual
 
     def measure(self, command: Words, **more: Any) -> Usage:
@@ -176,15 +176,15 @@ class Bench:
         self.meter.quiet(command, **more)
 
     def by_turns(self, steps: Sequence[Step], rounds: int, limit_s: float = 1e9) -> int:
-        """Runs steps by turns; failures go into the result."""
+        """Runs steps in interleaved rounds; failures go into the result."""
         limit_s = min(limit_s, self.options.limit_s or limit_s, self.deadline - time.monotonic())
         done = interleave(steps, self.rounds(rounds), limit_s, say)
         self.result.failures += [f"{step.id}: {step.problem}" for step in steps if step.problem]
         return done
 
     def called(self, path: Path, name: str) -> None:
-        """Has results name a place of this machine by another name. What every machine has keeps
-        its own."""
+        """Replaces a path of this machine in results by a name. Paths that every machine has keep
+        their names."""
         if len(path.parts) > 1 and path.parts[1] != "usr":
             self.names[str(path)] = name
 
@@ -202,15 +202,15 @@ class Bench:
         print("\n".join(markdown.table_lines(table, "##")), flush=True)
 
     def at_most(self, figure: str, found: float | None, most: float, digits: int = 2) -> None:
-        """Checks a figure against the most that was asked."""
+        """Checks that a figure is at most the required value."""
         self.result.checks.append(Check(figure, found, "≤", most, digits))
 
     def at_least(self, figure: str, found: float | None, least: float, digits: int = 2) -> None:
-        """Checks a figure against the least that was asked."""
+        """Checks that a figure is at least the required value."""
         self.result.checks.append(Check(figure, found, "≥", least, digits))
 
     def equal(self, figure: str, found: float | str | None, asked: float | str) -> None:
-        """Checks a figure that must be exactly as asked."""
+        """Checks that a figure equals the required value."""
         self.result.checks.append(Check(figure, found, "=", asked, 0))
 
     def true(self, figure: str, found: bool) -> None:

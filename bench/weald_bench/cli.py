@@ -118,7 +118,7 @@ def options_of(args: argparse.Namespace, suite: suites.Suite) -> Options:
 
 
 def check_machine(suite: suites.Suite) -> None:
-    """What every run of a suite needs."""
+    """Checks the requirements of a suite: programs, root and /dev/fuse."""
     for tool in ("cc", "tar", "bash", "openssl"):
         if shutil.which(tool) is None:
             raise ValueError(f"{tool} is missing: run 'bash scripts/setup.sh build bench'")
@@ -129,7 +129,7 @@ def check_machine(suite: suites.Suite) -> None:
 
 
 def result_path(out: Path, suite: str, commit: str) -> Path:
-    """A name for a result that no other has."""
+    """A unique name for a result."""
     directory = out / "results"
     directory.mkdir(parents=True, exist_ok=True)
     number = 1
@@ -206,7 +206,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs a command; its exit status."""
     args = parser().parse_args(argv)
     signal.signal(signal.SIGTERM, ended)
-    # Where Debian has mkfs; not every user has it on PATH.
+    # Debian has mkfs here, which is not on the PATH of every user.
     os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     try:
         return write_report(args) if args.command == "report" else run(args)

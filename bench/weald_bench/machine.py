@@ -1,4 +1,4 @@
-"""What a run is measured on."""
+"""Facts about the machine of a run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def file_system(path: Path) -> str:
 
 
 def facts(work: Path, weald: Path, tools: dict[str, str], free_pages: str) -> dict[str, Any]:
-    """All of it, as it stands in a result."""
+    """All facts, for a result."""
     version = first_line(str(weald), "--version") or "unknown"
     return {
         "commit": commit(),

@@ -32,7 +32,7 @@ def head(titles: list[str]) -> list[str]:
 
 
 def cell(table: Table, row: Row, column: Column) -> str:
-    """What stands in one cell."""
+    """Text of one cell."""
     if column.to is not None:
         if row.id == column.to:
             return "1"
@@ -73,7 +73,7 @@ def number(value: float | str | None, digits: int) -> str:
 
 
 def check_lines(checks: list[Check]) -> list[str]:
-    """The table of what was asked."""
+    """The table of checks."""
     lines = head(["figure", "found", "asked", "as asked"])
     for check in checks:
         found = (
@@ -87,7 +87,7 @@ def check_lines(checks: list[Check]) -> list[str]:
 
 
 def machine_lines(result: Result) -> list[str]:
-    """What was measured on what."""
+    """Describes the run: programs and machine."""
     machine = result.machine
     facts = [
         f"Weald {machine.get('weald_version')}, "

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-#: Free blocks from this order on are told to the host of a virtual machine, which takes them.
+#: The kernel returns free blocks from this order on to the host of a virtual machine.
 REPORTED_ORDER = Path("/sys/module/page_reporting/parameters/page_reporting_order")
-#: Longer than any block.
+#: An order above that of any block: nothing is reported.
 ORDER_NEVER = "11"
 
 Words = Sequence[Any]
@@ -25,8 +25,8 @@ class CommandFailed(Exception):
 
 @dataclass(frozen=True)
 class Usage:
-    """What a command took. `cpu_s` is user and system time; `peak_mib` the largest resident set of
-    any one of its processes; bytes are those that reached storage."""
+    """Resources used by a command. `cpu_s` is user and system time; `peak_mib` is the largest
+    resident set of any one of its processes; bytes are those that reached storage."""
 
     wall_s: float
     cpu_s: float
@@ -41,7 +41,7 @@ def shown(command: Words) -> str:
 
 
 def parse_usage(line: str) -> tuple[Usage, int]:
-    """What bench/measure.c wrote, and the exit status of the command."""
+    """Parses the output of bench/measure.c: figures and exit status of the command."""
     words = line.split()
     if len(words) != 7:
         raise ValueError(f"not a line of measure.c: {line!r}")
@@ -140,7 +140,7 @@ class Meter:
 
 
 def output(command: Words, env: Mapping[str, str] | None = None) -> str:
-    """What a command prints; raises CommandFailed unless it ends with status 0."""
+    """Output of a command; raises CommandFailed unless it ends with status 0."""
     ended = subprocess.run(
         [os.fspath(word) for word in command],
         stdin=subprocess.DEVNULL,

@@ -143,7 +143,7 @@ class Samples:
 def on_mount(
     bench: Bench, source: Source, action: Callable[[], Any], mode: str = "cold"
 ) -> tuple[Usage, float]:
-    """What an action takes on a new mount, and the CPU seconds of its server. "cold": the caches
+    """Time of an action on a new mount, and CPU seconds of its server. "cold": the caches
     are empty; "pages": the image is in the page cache, what it holds is not."""
     drop_caches()
     with mounted(bench, source) as mount:

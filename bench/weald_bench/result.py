@@ -1,4 +1,4 @@
-"""What a run found: tables, checks, missing tools and failures, as JSON and back."""
+"""Results of a run: tables, checks, missing tools and failures, with JSON encoding and parsing."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Table:
 
 @dataclass
 class Check:
-    """A figure with what was asked of it. A missing figure is a failure."""
+    """A figure with its required value. A missing figure is a failure."""
 
     figure: str
     found: float | str | None
@@ -83,7 +83,7 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether the figure is as asked."""
+        """Whether the figure meets the requirement."""
         if self.relation == "=":
             return self.found is not None and self.found == self.asked
         if isinstance(self.found, str) or isinstance(self.asked, str) or self.found is None:
@@ -113,7 +113,7 @@ class Result:
     missing: dict[str, str] = field(default_factory=dict)
     #: Commands and parts that failed.
     failures: list[str] = field(default_factory=list)
-    #: Every measured command with what it took.
+    #: Every measured command with the resources that it used.
     commands: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""What the harness knows of a corpus."""
+"""Description of a corpus."""
 
 from __future__ import annotations
 

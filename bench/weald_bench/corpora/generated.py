@@ -13,7 +13,7 @@ TIME_SPAN_S = 100_000_000
 
 
 def file_count(fanout: str) -> int:
-    """How many files a fan-out like 100x100x1000 has."""
+    """Number of files of a fan-out such as 100x100x1000."""
     return math.prod(int(word) for word in fanout.split("x"))
 
 

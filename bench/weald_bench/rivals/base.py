@@ -1,4 +1,4 @@
-"""What the harness knows of a rival."""
+"""Description of a rival."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weald_bench import machine
 
 @dataclass
 class Packing:
-    """How a tree is packed: a command, its environment, and what must exist before it."""
+    """The command that packs a tree, its environment, and paths that must exist before."""
 
     command: list[str]
     env: dict[str, str] | None = None
@@ -23,7 +23,7 @@ class Rival:
 
     #: The word of `--rivals`.
     name = ""
-    #: How tables name it.
+    #: Name in tables.
     label = ""
     #: Commands that it needs.
     tools: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Rival:
         raise NotImplementedError
 
     def packing(self, tree: Path, target: Path, work: Path) -> Packing:
-        """How it packs a tree into a target, which may become a directory."""
+        """Returns the packing of a tree into a target, which may become a directory."""
         raise NotImplementedError
 
 

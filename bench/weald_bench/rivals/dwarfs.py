@@ -19,7 +19,7 @@ from weald_bench.rivals.base import Packing, Rival
 PROJECT = machine.ROOT / "bench" / "dwarfs-rs"
 PROGRAM = "weald-bench-dwarfs"
 
-#: What takes the place of a mount of DwarFS in tables where the C++ tools are missing.
+#: Replaces mounts of DwarFS in tables if its C++ tools are not installed.
 NO_MOUNT = "missing: dwarfs (the C++ tool that mounts) is not on PATH; the Rust crates do not mount"
 
 

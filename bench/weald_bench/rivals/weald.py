@@ -27,7 +27,7 @@ class Weald:
         return self.command("build", "--progress", "none", *words)
 
     def info(self, image: Path, *words: str) -> dict[str, Any]:
-        """What `weald info --json` says of an image."""
+        """Output of `weald info --json` for an image."""
         return json.loads(output(self.command("info", "--json", *words, image)))
 
     def mounts(self, type: str) -> list[dict[str, Any]]:

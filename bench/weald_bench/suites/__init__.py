@@ -1,4 +1,4 @@
-"""What is measured, one module for each suite."""
+"""The suites, one module each."""
 
 from __future__ import annotations
 

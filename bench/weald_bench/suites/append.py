@@ -29,7 +29,7 @@ STEADY = ("--codec", "zstd:16", "--codec", "x86=zstd-code")
 
 @dataclass
 class Total:
-    """Bytes and time of one way over all versions."""
+    """Bytes and time of one method over all versions."""
 
     length: int = 0
     cpu_s: float = 0.0
@@ -46,7 +46,7 @@ class Total:
 class Growth:
     """All of it."""
 
-    #: Bytes that new builds grow by, of all versions together.
+    #: Growth of new builds in bytes, over all versions.
     more: int = 0
     count: int = 0
     append: Total = field(default_factory=Total)

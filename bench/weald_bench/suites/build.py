@@ -37,14 +37,14 @@ EXTRACT_ROUNDS = 5
 TORTURE_MEMORY_MIB = 512
 ORDERS = ("name", "revpath", "similarity", "nilsimsa")
 
-#: What was asked of the small forest, by level: MB, CPU seconds, MiB of memory.
+#: Required values for the small forest, by level: MB, CPU seconds, MiB of memory.
 FOREST_ASKED: dict[int, tuple[float, float, float | None]] = {
     5: (41, 15, None),
     7: (36, 60, 384),
     9: (31, 200, None),
 }
 
-#: What was asked of other trees: row, rival, how it is named, most of its size, most of its CPU.
+#: Requirements for other trees: row, rival, its name, largest ratios of size and CPU.
 RIVALS_ASKED = (
     (DEFAULT, "squashfs-zstd", "default against SquashFS zstd-22", 0.85, 0.50),
     (STRONGEST, "squashfs-xz", "strongest against SquashFS xz", 0.85, 1.00),
@@ -105,7 +105,7 @@ def decoded_kib(bench: Bench, image: Path) -> dict[str, float]:
 
 
 def reading(bench: Bench, name: str, tree: Path) -> None:
-    """What reads decode, in every order and in the interactive profile."""
+    """Data that reads decode, for every order and for the interactive profile."""
     say(f"== {name}: reading")
     image = image_of(bench, name, tree)
     columns = [
@@ -232,7 +232,7 @@ def extract_once(bench: Bench, table: Table, image: Path, plain: Path, length: i
 
 
 def speed(bench: Bench, tree: Path) -> None:
-    """What building costs without compression, and what a second core gains."""
+    """Cost of building without compression, and gain by a second core."""
     say("== speed")
     length = bench.sized(1 << 30, 4 << 20)
     unique, copies = bench.work / "unique", bench.work / "copies"
@@ -326,7 +326,7 @@ def torture(bench: Bench) -> None:
         one.mkdir()
         file.rename(one / file.name)
         row = Row(file.name, file.name)
-        # What collides is no repeat: with a codec, the codec alone would be measured.
+        # Colliding data is not a repeat: with a codec, only the codec would be measured.
         codec = ["--codec", "none"] if file.name == "colliding" else []
         try:
             used = bench.measure(bench.weald.build("--memory", f"{limit}M", *codec, one, image))

@@ -1,4 +1,4 @@
-"""What several suites measure alike."""
+"""Measurements that several suites share."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def run_part(bench: Bench, part: str, action: Callable[[], None]) -> None:
 
 
 def content_len(tree: Path) -> int:
-    """Bytes of the contents of its files, those of several names once."""
+    """Total length of the contents of its files; hard links count once."""
     seen: dict[tuple[int, int], int] = {}
     for directory, _, names in os.walk(tree):
         for name in names:

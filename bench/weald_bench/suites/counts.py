@@ -21,10 +21,10 @@ from weald_bench.suites.served import served
 
 FILE_SYSTEMS = ("ext4", "xfs", "btrfs")
 HOST_COUNTS = ("1x10x1000", "1x100x1000", "1x1000x1000")
-#: By turns, on file systems whose rates differ by a tenth from run to run.
+#: Interleaved rounds: rates of file systems differ by a tenth from run to run.
 HOST_ROUNDS = 25
 SHAPES = ("regular", "names", "versions")
-#: Bytes of an inode of ext4, which are laid out when it is made.
+#: Size of an ext4 inode in bytes; mkfs allocates all inodes.
 EXT4_INODE_LEN = 256
 
 
@@ -56,7 +56,7 @@ def used_bytes(path: Path) -> int:
 
 
 def processors() -> str:
-    """How many threads the loop gets."""
+    """Number of threads of the loop."""
     return str(len(os.sched_getaffinity(0)))
 
 
@@ -122,7 +122,7 @@ def host_cells(
     for action in (
         ["find", point, "-size", "+1000000c"],
         ["du", "-s", point],
-        # What the loop has made lies below 0.
+        # The loop creates its files below directory 0.
         ["rm", "-r", point / "0"],
     ):
         drop_caches()

@@ -207,7 +207,7 @@ def search(bench: Bench, shapes: Shapes) -> None:
     rate = find(bench, table, "regular", "--type f --name '*42'", count, *words)
     figure = f"{shapes.regular}: find --name, entries a second"
     bench.at_least(figure, rate, 20_000_000, 0)
-    # What the generator itself says, every path of it.
+    # Every path, from the generator itself.
     listing = ["forest", "--quiet", "--fanout", shapes.regular, "--stream", "listing", "-"]
     expected = bench.work / "expected"
     script = 'set +o pipefail; out=$1; shift; "$@" | grep -z "42$" >"$out"'
@@ -228,7 +228,7 @@ def search(bench: Bench, shapes: Shapes) -> None:
 
 
 def one_command(bench: Bench, shapes: Shapes) -> None:
-    """What other commands take on the same images."""
+    """Cost of other commands on the same images."""
     columns = [
         Column("one command", ""),
         Column("CPU s", "cpu_s"),

@@ -51,7 +51,7 @@ BASELINES = [("squashfs-zstd", "SquashFS"), ("dwarfs", "DwarFS")]
 
 
 def baselines_of(bench: Bench) -> list[tuple[str, str]]:
-    """What ratios are to: the rivals that were asked for, there or missing."""
+    """Baselines of ratios: the selected rivals, installed or not."""
     return [(name, title) for name, title in BASELINES if bench.wants(name)]
 
 

@@ -63,7 +63,7 @@ def run(bench: Bench) -> None:
 
 
 def images(bench: Bench, directory: Path, count: int) -> Digests:
-    """So many different images, a few files each, 100 KB to 1 MB; the digests of their files."""
+    """Makes different images of a few files, 100 KB to 1 MB; returns the digests of files."""
     digests: Digests = {}
     source = bench.work / "source"
     for index in range(1, count + 1):
@@ -111,7 +111,7 @@ def stop(server: subprocess.Popen[bytes]) -> None:
 
 
 def state(bench: Bench) -> dict[str, Any]:
-    """What the server says of itself."""
+    """Report of the server."""
     return bench.weald.mounts("server")[0]
 
 

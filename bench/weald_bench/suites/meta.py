@@ -164,7 +164,7 @@ def cold(
 
 
 def requests(bench: Bench) -> int:
-    """How many requests the server of the mount has answered. The kernel shows a mount a moment
+    """Number of requests that the mount's server has answered. The kernel shows a mount a moment
     before its server tells of it."""
     end = time.monotonic() + SERVER_TIMEOUT_S
     while time.monotonic() < end:

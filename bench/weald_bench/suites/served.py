@@ -1,4 +1,4 @@
-"""How a mount of a forest answers."""
+"""Latency of a mount of a forest."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ START_ROUNDS = 9
 WARM_STARTS = 3
 SLOW_ROUNDS = 3
 STARTS_AT_ONCE = 20
-#: What slow storage reads in a second.
+#: Rate of slow storage per second.
 SLOW_MIB = 200
 SQUASHFS = ("squashfs-128K", "squashfs-1M")
 
@@ -172,7 +172,7 @@ def from_slow_storage(
 
 
 def used_mb(image: Path) -> float:
-    """What an image takes on storage: of ext4 only the blocks in use."""
+    """Space of an image on storage; for ext4, only the blocks in use."""
     return image.stat().st_blocks * 512 / 1e6
 
 

@@ -19,7 +19,7 @@ from weald_bench.runner import Step
 
 ROUNDS = 3
 PIECE = 1 << 20
-#: What is read: how many files of how many bytes, and whether they are mapped instead of read.
+#: Workloads: number of files, their length in bytes, and whether they are mapped instead of read.
 WORKLOADS = ((1, 1 << 30, False), (20_000, 4096, False), (60, 20 << 20, True))
 #: The readahead of a mount of Weald, in KiB.
 READAHEAD_KIB = "1024"

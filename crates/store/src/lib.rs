@@ -1,10 +1,11 @@
 //! The store keeps each block of many images once.
 //!
 //! Modules from bottom to top: [`disk`] (files, and their state after a crash) → [`engine`]
-//! (tables) → `segment` (records in files) → `store` (the view of readers) and `image` (an image
-//! that is read like a file) → `writer` (the single writer) → `incoming`, `import`, `remove`,
-//! `replace`, `collect`, `check` → `recover` and `salvage`. `docs/design/0023-store.md` gives the
-//! reasons for this design, `docs/format.md` the layout of the files.
+//! (tables) → `segment` (records in files) → `store` (the view of readers) and `image` (an
+//! image that is read like a file) → `writer` (the single writer) → `incoming`, `import`,
+//! `remove`, `replace`, `collect`, `check` → `recover` and `salvage`.
+//! `docs/design/0023-store.md` gives the reasons for this design, `docs/format.md` the layout of
+//! the files.
 //!
 //! Neighbours: `format` declares the bytes, `io` has `ReadAt`, and the image reader opens an image
 //! that this crate finds. This crate decodes no block.
