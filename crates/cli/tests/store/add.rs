@@ -1,16 +1,16 @@
-//! `weald store add`, and `weald store gc` where blocks are used in part.
+//! `weald store add`, and `weald store gc` with blocks that are partly in use.
 
 use crate::crashes::{WRITES, kill_soon, spawn, time};
 use crate::ground::{Ground, injected, refused};
 use weald_testkit::Rng;
 
-/// Adds the directory `name` under its own name.
+/// Adds an image of the directory `name` with the same name.
 fn add(ground: &Ground, name: &str) -> serde_json::Value {
     let args = ["store", "add", "--json", "-l", "2", "store", name];
     ground.json(&args).remove(0)
 }
 
-/// Whether the image `name` of the store is the tree of the directory `dir`.
+/// Checks that the image `name` of the store has the tree of the directory `dir`.
 #[track_caller]
 fn assert_tree(ground: &Ground, name: &str, dir: &str) {
     ground.sh(&format!(
@@ -18,8 +18,8 @@ fn assert_tree(ground: &Ground, name: &str, dir: &str) {
     ));
 }
 
-/// Would catch: an image that is not the tree it was built from, one that stores again what the
-/// store has, a source that is not taken, a name that is not.
+/// Would catch: an image whose tree differs from its source, blocks that are stored again, a valid
+/// source or name that is refused.
 #[test]
 fn images_are_built_into_a_store() {
     let ground = Ground::with_images();
@@ -30,10 +30,13 @@ fn images_are_built_into_a_store() {
     assert_eq!(second["like"], "v1");
     let new_len = second["new_len"].as_u64().expect("a number");
     assert!(new_len < 20_000, "{new_len} new bytes for 4,000");
-    ground.sh("tar c --xattrs -C v2 . | $WEALD store add -q store - --name streamed
+    ground.sh(
+        "tar c --xattrs -C v2 . | $WEALD store add -q store - --name streamed
         $WEALD store add -q store:placed v1
-        tar c --xattrs -C v1 . > v1.tar; $WEALD store add -q --from tar store v1.tar --like v2 --name filed
-        find v1 -print0 | $WEALD store add -q --from listing store - --name listed");
+        tar c --xattrs -C v1 . > v1.tar
+        $WEALD store add -q --from tar store v1.tar --like v2 --name filed
+        find v1 -print0 | $WEALD store add -q --from listing store - --name listed",
+    );
     for (name, dir) in [
         ("v1", "v1"),
         ("v2", "v2"),
@@ -64,12 +67,12 @@ fn images_are_built_into_a_store() {
     );
     ground.refused(&["store", "add", "v1", "v2"], &["v1", "is no store"]);
     assert_eq!(ground.json(&["store", "ls", "--json", "store"]).len(), 6);
-    // A file of an image is as good as one that was built as a file.
+    // An exported image equals an image that was built as a file.
     ground.weald(&["store", "export", "store:v2", "exported.weald"]);
     ground.sh("$WEALD check exported.weald; $WEALD diff exported.weald v2.weald");
 }
 
-/// Would catch: a build that a kill leaves half listed, or after which the store is not whole.
+/// Would catch: a killed build that leaves an incomplete image in the list, or a damaged store.
 #[test]
 fn a_killed_build_leaves_a_whole_store() {
     let ground = Ground::with_images();
@@ -94,7 +97,7 @@ fn a_killed_build_leaves_a_whole_store() {
     assert!(killed > 2, "{killed} builds were killed before they ended");
 }
 
-/// Would catch: a write of a build whose failure is overlooked.
+/// Would catch: a failed write of a build that is ignored.
 #[test]
 fn a_build_may_find_the_disk_full() {
     let ground = Ground::with_images();
@@ -120,8 +123,8 @@ fn a_build_may_find_the_disk_full() {
     assert_tree(&ground, "v2", "v2");
 }
 
-/// Would catch: a collection that keeps blocks for a small part of them, that changes an image in
-/// use, that loses data where it is killed.
+/// Would catch: a collection that keeps blocks of which only a small part is in use, that changes
+/// an image in use, or that loses data when it is killed.
 #[test]
 fn half_used_blocks_are_encoded_again() {
     let ground = Ground::new();
@@ -143,7 +146,7 @@ fn half_used_blocks_are_encoded_again() {
     assert!(after < before / 2, "{before} bytes before, {after} after");
     ground.assert_clean("store");
     assert_tree(&ground, "b", "b");
-    // Killed at any moment, and continued.
+    // Kills collections at random moments, and continues them.
     ground.sh("rm -rf store; cp -a before store");
     let mut rng = Rng::from_environment();
     let args = ["store", "gc", "-q", "store"];
