@@ -94,6 +94,7 @@ struct Place {
 
 /// Runs the command.
 pub fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
+    silence_engine();
     match &args.command {
         StoreCommand::Create(args) => change::create(args),
         StoreCommand::Add(args) => add::run(args),
@@ -106,6 +107,17 @@ pub fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
         StoreCommand::Check(args) => show::check(args),
         StoreCommand::Salvage(args) => collect::salvage(args),
     }
+}
+
+/// A panic of the metadata engine is an error about its file, which says what to do.
+fn silence_engine() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let place = info.location().map(std::panic::Location::file);
+        if !place.is_some_and(|file| file.contains("/redb-")) {
+            usual(info);
+        }
+    }));
 }
 
 /// Sections of the help of `weald store NAME`.

@@ -5,6 +5,7 @@ use crate::ground::Ground;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use weald_testkit::Rng;
 
 fn segments(ground: &Ground) -> Vec<PathBuf> {
     let list = fs::read_dir(ground.at("store/segments")).expect("list");
@@ -52,6 +53,38 @@ fn salvage_brings_every_image_back() {
         ground.weald(&["store", "gc", "-q", "store"]);
         ground.weald(&["store", "import", "-q", "store", "v2.weald"]);
     }
+}
+
+/// Would catch: metadata whose damage crashes a command, hangs it, or is not said to be damage.
+#[test]
+fn damaged_metadata_is_an_error_or_is_found() {
+    let ground = Ground::with_store();
+    let whole = fs::read(ground.at("store/meta")).expect("read");
+    let mut rng = Rng::from_environment();
+    let (mut refused_count, mut panicked_count) = (0, 0);
+    for round in 0..60 {
+        let mut bytes = whole.clone();
+        let page = rng.below(bytes.len() as u64 / 4096) as usize * 4096;
+        match round % 3 {
+            0 => bytes.truncate(page + 100),
+            1 => bytes[page..page + 4096].copy_from_slice(&rng.bytes(4096)),
+            _ => bytes[page..page + 4096].fill(0xff),
+        }
+        fs::write(ground.at("store/meta"), bytes).expect("write");
+        let told = ground.0.weald(["store", "check", "store"]);
+        assert!(told.code.is_some_and(|code| code <= 2), "{}", told.stderr);
+        assert!(!told.stderr.contains("panicked"), "{}", told.stderr);
+        if told.code == Some(2) {
+            let has_way = told.stderr.contains("weald store salvage");
+            assert!(has_way, "round {round}: {}", told.stderr);
+            refused_count += 1;
+            panicked_count += u64::from(told.stderr.contains("makes no sense"));
+        }
+    }
+    println!("{refused_count} of 60 damaged files refused, {panicked_count} by a caught panic");
+    assert!(refused_count > 20, "{refused_count}");
+    ground.weald(&["store", "salvage", "store"]);
+    ground.assert_clean("store");
 }
 
 /// Would catch: damage that no check finds, that is reported for the wrong image, or that a reader

@@ -10,14 +10,28 @@ use ::redb::{
     TableDefinition, TableError,
 };
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weald_format::{Error, ErrorKind, Result};
 
 /// Tables in a redb file.
 #[derive(Debug)]
 pub struct RedbEngine {
-    database: Database,
+    /// `None` from the drop on.
+    database: Option<Database>,
     shown: String,
+    /// Whether redb has panicked.
+    has_panicked: AtomicBool,
+}
+
+/// Calls redb; `None` if it panics, which it does on some damaged pages.
+fn caught<T>(call: impl FnOnce() -> T) -> Option<T> {
+    std::panic::catch_unwind(AssertUnwindSafe(call)).ok()
+}
+
+fn senseless(shown: &str) -> Error {
+    damaged(shown, "a page makes no sense")
 }
 
 fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
@@ -66,9 +80,12 @@ impl RedbEngine {
     /// # Errors
     /// `Corrupt` if the file is damaged; the message says how to rebuild it. `Busy`, `Io`, `Full`.
     pub fn open(file: Arc<dyn DiskFile>, shown: String, cache_len: usize) -> Result<Self> {
-        let opened = Builder::new()
-            .set_cache_size(cache_len)
-            .create_with_backend(Backend(file));
+        let open = || {
+            let mut builder = Builder::new();
+            builder.set_cache_size(cache_len);
+            builder.create_with_backend(Backend(file))
+        };
+        let opened = caught(open).ok_or_else(|| senseless(&shown))?;
         let database = match opened {
             Ok(database) => database,
             Err(DatabaseError::Storage(error)) => return Err(failed(&shown, error)),
@@ -78,7 +95,11 @@ impl RedbEngine {
             }
             Err(error) => return Err(damaged(&shown, &error.to_string())),
         };
-        let engine = Self { database, shown };
+        let engine = Self {
+            database: Some(database),
+            shown,
+            has_panicked: AtomicBool::new(false),
+        };
         // All tables exist from the beginning, so that readers need not handle a missing table.
         if engine.is_new()? {
             engine.commit(&Batch::default())?;
@@ -86,8 +107,23 @@ impl RedbEngine {
         Ok(engine)
     }
 
+    /// Calls redb, which is not called again after a panic.
+    fn call<T>(&self, call: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+        let is_usable = !self.has_panicked.load(Ordering::Relaxed);
+        let database = self.database.as_ref().filter(|_| is_usable);
+        let database = database.ok_or_else(|| senseless(&self.shown))?;
+        caught(|| call(database)).unwrap_or_else(|| {
+            self.has_panicked.store(true, Ordering::Relaxed);
+            Err(senseless(&self.shown))
+        })
+    }
+
     fn is_new(&self) -> Result<bool> {
-        let read = self.database.begin_read().map_err(|e| self.failed(e))?;
+        self.call(|database| self.is_new_in(database))
+    }
+
+    fn is_new_in(&self, database: &Database) -> Result<bool> {
+        let read = database.begin_read().map_err(|e| self.failed(e))?;
         match read.open_table(definition(Table::Counters)) {
             Ok(_) => Ok(false),
             Err(TableError::TableDoesNotExist(_)) => Ok(true),
@@ -125,9 +161,18 @@ fn failed(shown: &str, error: StorageError) -> Error {
     }
 }
 
-impl Engine for RedbEngine {
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let read = self.database.begin_read().map_err(|e| self.failed(e))?;
+impl Drop for RedbEngine {
+    fn drop(&mut self) {
+        // What has panicked may panic again when it closes its file; nothing waits to be written.
+        if self.has_panicked.load(Ordering::Relaxed) {
+            std::mem::forget(self.database.take());
+        }
+    }
+}
+
+impl RedbEngine {
+    fn get_from(&self, database: &Database, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let read = database.begin_read().map_err(|e| self.failed(e))?;
         let rows = read
             .open_table(definition(table))
             .map_err(|e| self.failed(e))?;
@@ -135,8 +180,13 @@ impl Engine for RedbEngine {
         Ok(value.map(|value| value.value().to_vec()))
     }
 
-    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
-        let read = self.database.begin_read().map_err(|e| self.failed(e))?;
+    fn scan_in(
+        &self,
+        database: &Database,
+        (table, start): (Table, &[u8]),
+        visit: &mut VisitRow<'_>,
+    ) -> Result<()> {
+        let read = database.begin_read().map_err(|e| self.failed(e))?;
         let rows = read
             .open_table(definition(table))
             .map_err(|e| self.failed(e))?;
@@ -149,8 +199,8 @@ impl Engine for RedbEngine {
         Ok(())
     }
 
-    fn commit(&self, batch: &Batch) -> Result<()> {
-        let mut write = self.database.begin_write().map_err(|e| self.failed(e))?;
+    fn commit_to(&self, database: &Database, batch: &Batch) -> Result<()> {
+        let mut write = database.begin_write().map_err(|e| self.failed(e))?;
         write.set_quick_repair(true);
         for table in Table::ALL {
             let mut rows = write
@@ -168,5 +218,19 @@ impl Engine for RedbEngine {
             }
         }
         write.commit().map_err(|e| self.failed(e))
+    }
+}
+
+impl Engine for RedbEngine {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.call(|database| self.get_from(database, table, key))
+    }
+
+    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
+        self.call(|database| self.scan_in(database, (table, start), visit))
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<()> {
+        self.call(|database| self.commit_to(database, batch))
     }
 }

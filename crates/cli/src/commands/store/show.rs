@@ -9,7 +9,10 @@ use crate::output::Output;
 use crate::progress::{bytes, count};
 use clap::Args;
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::ExitCode;
+use weald_format::store::SEGMENT_SUPERBLOCK_LEN;
 use weald_store::{Checked, Finding, ImageInfo, StoreInfo, WriteOptions};
 
 /// Sections of the help.
@@ -72,8 +75,9 @@ fn json(image: &ImageInfo) -> Object {
 pub const INFO_HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Unused bytes belong to no image; weald store gc returns them. weald store ls shows the \
-         bytes of each image.",
+        "Unused bytes belong to no image; weald store gc returns them, some of them in place: then \
+         a segment file takes less disk space than its length. weald store ls shows the bytes of \
+         each image.",
     ],
     examples: &[
         ("Show what images share", "weald store info /srv/store"),
@@ -100,8 +104,12 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.place.store)?;
     let (info, images) = store.info()?;
     let own_len = images.iter().map(|image| image.own_len).sum();
+    let allocated_len = allocated_len(&args.place.store.join("segments"))?;
+    let superblocks_len = info.segment_count * SEGMENT_SUPERBLOCK_LEN as u64;
+    let used_len = info.live_len.saturating_add(superblocks_len);
     let numbers = Numbers {
-        unused_len: info.segments_len.saturating_sub(info.live_len),
+        allocated_len,
+        unused_len: info.segments_len.saturating_sub(used_len),
         shared_len: info.live_len.saturating_sub(own_len),
         info,
     };
@@ -115,8 +123,23 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Bytes of disk space of the files in `dir`: less than their length where `gc` freed space in
+/// place.
+fn allocated_len(dir: &Path) -> anyhow::Result<u64> {
+    let mut len = 0;
+    for entry in std::fs::read_dir(dir)? {
+        // A file may have gone since it was listed.
+        if let Ok(metadata) = entry?.metadata() {
+            len += metadata.blocks() * 512;
+        }
+    }
+    Ok(len)
+}
+
 struct Numbers {
     info: StoreInfo,
+    /// Bytes of disk space of the segment files.
+    allocated_len: u64,
     /// Bytes of segment files that no image refers to.
     unused_len: u64,
     /// Bytes of blocks that two or more images share.
@@ -134,6 +157,7 @@ impl Numbers {
             ("shared_len", self.shared_len),
             ("segment_count", info.segment_count),
             ("segments_len", info.segments_len),
+            ("allocated_len", self.allocated_len),
             ("unused_len", self.unused_len),
             ("maps_len", info.maps_len),
         ];
@@ -171,10 +195,11 @@ impl Numbers {
             (
                 "segment files",
                 format!(
-                    "{}, {}, of which {} are unused",
+                    "{}, {}, of which {} are unused; {} on disk",
                     count(info.segment_count),
                     bytes(info.segments_len),
-                    bytes(self.unused_len)
+                    bytes(self.unused_len),
+                    bytes(self.allocated_len)
                 ),
             ),
             ("image maps", bytes(info.maps_len)),
