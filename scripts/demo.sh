@@ -84,6 +84,31 @@ table() {
     done
 }
 
+# Puts two versions of a package into a store, mounts one of them and shows what they share.
+store() {
+    local versions old new
+    # Of a tree without packages, its first two directories.
+    mapfile -t versions < <(find "$tree" -mindepth 1 -maxdepth 3 -path '*/django/*' -type d | sort | tail -n 2)
+    if [ ${#versions[@]} -lt 2 ]; then
+        mapfile -t versions < <(find "$tree" -mindepth 1 -maxdepth 1 -type d | sort | head -n 2)
+    fi
+    if [ ${#versions[@]} -lt 2 ]; then
+        say "$tree has no two directories: no store of two versions"
+        return
+    fi
+    old=$(basename "$(dirname "${versions[0]}")")-$(basename "${versions[0]}")
+    new=$(basename "$(dirname "${versions[1]}")")-$(basename "${versions[1]}")
+    step "weald store add: $old and $new in one store"
+    "$weald" store create --quiet "$work/store"
+    "$weald" store add --quiet "$work/store" "${versions[0]}" --name "$old"
+    "$weald" store add --quiet "$work/store" "${versions[1]}" --name "$new"
+    "$weald" store ls "$work/store"
+    "$weald" diff --quiet "$work/store:$new" "${versions[1]}" || die "$new in the store differs from ${versions[1]}"
+    "$weald" store check --data "$work/store"
+    step "weald store info: what the two versions share"
+    "$weald" store info "$work/store"
+}
+
 need cargo rsync mksquashfs mountpoint python3
 need_fuse
 build_programs
@@ -98,4 +123,5 @@ compare
 unmount
 pack_with_others
 table
+store
 say "demo: done in $(since "$start") s"

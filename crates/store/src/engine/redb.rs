@@ -46,7 +46,10 @@ struct Backend(Arc<dyn DiskFile>);
 fn as_io(error: Error) -> io::Error {
     let kind = match error.kind() {
         ErrorKind::Full => io::ErrorKind::StorageFull,
-        _ => io::ErrorKind::Other,
+        _ => match error.io_source().map(io::Error::kind) {
+            Some(io::ErrorKind::UnexpectedEof) => io::ErrorKind::UnexpectedEof,
+            _ => io::ErrorKind::Other,
+        },
     };
     io::Error::new(kind, error)
 }
