@@ -33,8 +33,11 @@ if ! cargo deny fetch db; then
     die "licences, sources and bans are right; known vulnerabilities were NOT looked for, because" \
         "the database cannot be fetched from $database: run 'make audit' where git reaches it"
 fi
+# cargo audit reads the copy that cargo deny has just fetched.
+copies=("${CARGO_HOME:-$HOME/.cargo}"/advisory-dbs/advisory-db-*)
+[ -d "${copies[0]}" ] || die "cargo deny fetch db left no database in ${copies[0]%/*}"
 step "cargo audit"
-cargo audit || die_found "a library with a known vulnerability: see above"
+cargo audit --no-fetch --db "${copies[0]}" || die_found "a library with a known vulnerability: see above"
 step "cargo deny check advisories"
 cargo deny --locked check advisories ||
     die_found "a library with a known vulnerability, or one that was yanked: see above"
