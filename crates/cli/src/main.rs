@@ -10,6 +10,7 @@ mod commands;
 mod entry;
 mod foreign;
 mod help;
+mod interrupt;
 mod json;
 mod messages;
 mod open;
@@ -20,6 +21,7 @@ mod printf;
 mod progress;
 mod rules;
 mod shape;
+mod status;
 
 use clap::{CommandFactory, FromArgMatches};
 use signal_hook::consts::SIGXFSZ;
@@ -31,12 +33,6 @@ use std::sync::Arc;
 /// The allocator of the system; commands that pack ask it for large pages.
 #[global_allocator]
 static ALLOCATOR: weald_sys::Allocator = weald_sys::Allocator;
-
-/// Exit status of a command that was done but found differences, damage or problems.
-pub const FOUND: u8 = 1;
-
-/// Exit status of a command that failed.
-pub const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
@@ -58,7 +54,7 @@ fn main() -> ExitCode {
         Err(_) if output::is_closed() => ExitCode::SUCCESS,
         Err(error) => {
             messages::error(&error);
-            ExitCode::from(FAILED)
+            ExitCode::from(status::FAILED)
         }
     }
 }

@@ -106,7 +106,7 @@ pub fn usage(mut error: clap::Error) -> ExitCode {
     let text = error.render().to_string();
     let text = weald_vfs::safe_text(&text);
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
-    ExitCode::from(crate::FAILED)
+    ExitCode::from(crate::status::FAILED)
 }
 
 fn safe_word(word: &str) -> String {

@@ -1,8 +1,8 @@
 //! Options of all commands that pack a tree: input, packing, and display of progress.
 
-use crate::commands::interrupt_flag;
+use crate::interrupt::interrupt_flag;
 use crate::parse;
-use crate::progress::Display;
+use crate::progress::{Display, ProgressWord};
 use crate::rules::RuleArgs;
 use crate::shape::{
     self, ATTRIBUTES, AttributeArgs, COMPRESSION, CodecArgs, INPUT, KEEP, LayoutArgs, OUTPUT,
@@ -285,17 +285,4 @@ impl DisplayArgs {
         };
         Ok(Display::new(progress, interrupt_flag()?))
     }
-}
-
-/// Form of the progress display.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProgressWord {
-    /// A bar on a terminal, lines otherwise
-    Auto,
-    /// A bar
-    Bar,
-    /// One line every five seconds
-    Lines,
-    /// No progress
-    None,
 }

@@ -1,7 +1,7 @@
 //! Progress of a build or an extraction: a bar on a terminal, otherwise lines.
 
 use crate::messages;
-use crate::pack::ProgressWord;
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +19,19 @@ const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Length of a bar, in steps.
 const BAR_STEPS: u64 = 1000;
+
+/// Form of the progress display.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgressWord {
+    /// A bar on a terminal, lines otherwise
+    Auto,
+    /// A bar
+    Bar,
+    /// One line every five seconds
+    Lines,
+    /// No progress
+    None,
+}
 
 /// Shows progress and problems, and cancels the work when the flag is set.
 pub struct Display {

@@ -1,7 +1,7 @@
 //! Imports images: their records become blocks, and their order becomes a map.
 
 use crate::engine::{Batch, Table};
-use crate::incoming::Taken;
+use crate::incoming::{Imported, Taken};
 use crate::layout;
 use crate::store::write_file;
 use crate::writer::{Count, StoreWriter};
@@ -15,23 +15,6 @@ use weald_io::ReadAt;
 
 /// Parts whose references are counted in one transaction.
 pub(crate) const COUNT_BATCH: usize = 1 << 16;
-
-/// Results of an import.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Imported {
-    /// Digest of the image's directory record.
-    pub image_digest: Digest,
-    /// Tree digest: identity of names, attributes and contents.
-    pub tree_digest: Digest,
-    /// Length of the image, in bytes.
-    pub image_len: u64,
-    /// Number of records in the image.
-    pub block_count: u64,
-    /// Number of records that the store did not have.
-    pub new_block_count: u64,
-    /// Total length of the new records including headers: the growth of the store, in bytes.
-    pub new_len: u64,
-}
 
 /// Reads an image from front to back and verifies every digest.
 struct Walk<'a> {

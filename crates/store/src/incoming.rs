@@ -2,7 +2,6 @@
 
 use crate::engine::Batch;
 use crate::image::StoredImage;
-use crate::import::Imported;
 use crate::layout;
 use crate::replace::ImageLock;
 use crate::store::Store;
@@ -10,6 +9,23 @@ use crate::writer::StoreWriter;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{ImageMap, Part};
 use weald_format::{Digest, Result};
+
+/// Results of an import.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Imported {
+    /// Digest of the image's directory record.
+    pub image_digest: Digest,
+    /// Tree digest: identity of names, attributes and contents.
+    pub tree_digest: Digest,
+    /// Length of the image, in bytes.
+    pub image_len: u64,
+    /// Number of records in the image.
+    pub block_count: u64,
+    /// Number of records that the store did not have.
+    pub new_block_count: u64,
+    /// Total length of the new records including headers: the growth of the store, in bytes.
+    pub new_len: u64,
+}
 
 /// The parts of an image so far, and the number and length of those that the store did not have.
 #[derive(Debug, Default)]

@@ -1,6 +1,5 @@
 //! `weald build`: packs a directory or a stream into an image.
 
-use crate::commands::exit_code;
 use crate::foreign;
 use crate::help::Help;
 use crate::json::Object;
@@ -9,6 +8,7 @@ use crate::output::Output;
 use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
 use crate::progress::{bytes, count};
 use crate::shape::{INPUT, KEEP, OUTPUT};
+use crate::status::exit_code;
 use anyhow::bail;
 use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};

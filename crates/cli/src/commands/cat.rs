@@ -1,9 +1,10 @@
 //! `weald cat`: writes contents to standard output.
 
 use crate::help::{DONE_OR_PARTLY, Help};
+use crate::messages;
 use crate::open::{ImageArgs, locate, thread_count};
 use crate::output::Output;
-use crate::{commands::exit_code, messages};
+use crate::status::exit_code;
 use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;

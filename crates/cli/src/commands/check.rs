@@ -2,10 +2,11 @@
 
 use crate::help::Help;
 use crate::json::{Object, put_name};
+use crate::messages;
 use crate::open::{TrustArgs, thread_count};
 use crate::output::{Output, is_closed};
 use crate::progress::{bytes, count};
-use crate::{FAILED, FOUND, messages};
+use crate::status::{FAILED, FOUND};
 use anyhow::bail;
 use clap::{Args, ValueHint};
 use std::io;

@@ -2,9 +2,9 @@
 
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{ImageArgs, thread_count};
-use crate::pack::ProgressWord;
 use crate::progress::Display;
-use crate::{commands::exit_code, messages, parse};
+use crate::progress::ProgressWord;
+use crate::{messages, parse, status::exit_code};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -110,7 +110,7 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
     } else {
         args.progress
     };
-    let display = Display::new(progress, crate::commands::interrupt_flag()?);
+    let display = Display::new(progress, crate::interrupt::interrupt_flag()?);
     let extracted = extract(&image, &args.target, &options, &display);
     display.finish();
     let report = extracted?;

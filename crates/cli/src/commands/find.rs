@@ -4,7 +4,7 @@ use crate::entry;
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{ImageArgs, locate, thread_count};
 use crate::output::Output;
-use crate::{commands::exit_code, json, messages, parse, printf};
+use crate::{json, messages, parse, printf, status::exit_code};
 use anyhow::anyhow;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;

@@ -6,15 +6,16 @@ mod stream;
 mod ticker;
 
 use crate::commands::build::summary;
-use crate::commands::{exit_code, interrupt_flag};
 use crate::help::Help;
+use crate::interrupt::interrupt_flag;
 use crate::json::Object;
 use crate::messages;
 use crate::open::refuse_stored_target;
 use crate::output::Output;
-use crate::pack::ProgressWord;
 use crate::parse;
+use crate::progress::ProgressWord;
 use crate::progress::{Display, bytes, count};
+use crate::status::exit_code;
 use anyhow::{Context, anyhow, bail};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, ValueHint};
 use file_system::FileSystem;

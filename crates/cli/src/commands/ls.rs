@@ -2,9 +2,10 @@
 
 use crate::entry::{self, mode_letters, size_column};
 use crate::help::{DONE_OR_PARTLY, Help};
+use crate::messages;
 use crate::open::{ImageArgs, locate};
 use crate::output::Output;
-use crate::{commands::exit_code, messages};
+use crate::status::exit_code;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::io;

@@ -27,11 +27,7 @@ pub mod umount;
 
 use crate::args::Command;
 use crate::help::Help;
-use anyhow::Context;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Runs `command`.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
@@ -89,27 +85,4 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "completions" => &completions::HELP,
         _ => return None,
     })
-}
-
-/// Exit status of a command that found `problem_count` problems.
-pub fn exit_code(problem_count: u64) -> ExitCode {
-    if problem_count == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(crate::FOUND)
-    }
-}
-
-/// Returns a flag that the first SIGINT or SIGTERM sets. A second signal kills the process, as it
-/// would without a handler, even if a thread waits in the kernel or in a script.
-pub fn interrupt_flag() -> anyhow::Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The order matters: at the first signal, the conditional default must run before the flag
-        // is set.
-        let ending = signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag));
-        let raising = signal_hook::flag::register(signal, Arc::clone(&flag));
-        ending.and(raising).context("signal handler")?;
-    }
-    Ok(flag)
 }

@@ -272,7 +272,7 @@ pub fn mount(args: &MountArgs, choice: ServerChoice) -> Result<ExitCode> {
             };
             match weald_daemon::mount(&place, &request, &mut start)? {
                 Started::Yes => Ok(ExitCode::SUCCESS),
-                Started::No => Ok(ExitCode::from(crate::FAILED)),
+                Started::No => Ok(ExitCode::from(crate::status::FAILED)),
             }
         }
     }
@@ -319,7 +319,7 @@ fn start_alone(opened: &OpenedRequest) -> Result<ExitCode> {
     words.extend([OsStr::new("--"), &request.image, &request.dir].map(OsString::from));
     match background::start(words, Some(opened))? {
         true => Ok(ExitCode::SUCCESS),
-        false => Ok(ExitCode::from(crate::FAILED)),
+        false => Ok(ExitCode::from(crate::status::FAILED)),
     }
 }
 

@@ -1,7 +1,6 @@
 //! `weald rewrite`: writes a tree with other codecs and blocks, or packs it again.
 
 use super::build::target_kind;
-use super::exit_code;
 use crate::help::Help;
 use crate::json::Object;
 use crate::open::{ImageArgs, refuse_stored_target, thread_count};
@@ -11,6 +10,7 @@ use crate::parse;
 use crate::progress::bytes;
 use crate::rules::RuleArgs;
 use crate::shape::{self, AttributeArgs, COMPRESSION, CodecArgs, LAYOUT, LayoutArgs, OUTPUT};
+use crate::status::exit_code;
 use anyhow::bail;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;

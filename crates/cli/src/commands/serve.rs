@@ -123,7 +123,7 @@ fn start(args: &ServeArgs) -> Result<ExitCode> {
     }
     match background::start(words, None)? {
         true => Ok(ExitCode::SUCCESS),
-        false => Ok(ExitCode::from(crate::FAILED)),
+        false => Ok(ExitCode::from(crate::status::FAILED)),
     }
 }
 

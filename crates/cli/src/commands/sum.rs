@@ -2,9 +2,10 @@
 
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::json::{Object, hex, put_name};
+use crate::messages;
 use crate::open::{ImageArgs, locate, thread_count};
 use crate::output::{Output, has_no_reader, is_closed};
-use crate::{commands::exit_code, messages};
+use crate::status::exit_code;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -1,10 +1,10 @@
 //! `weald tar`: writes an image as a tar stream.
 
-use crate::commands::exit_code;
 use crate::commands::extract::{Problems, report_unmatched, selection};
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{ImageArgs, thread_count};
 use crate::output::Output;
+use crate::status::exit_code;
 use anyhow::bail;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;

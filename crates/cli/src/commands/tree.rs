@@ -1,9 +1,10 @@
 //! `weald tree`: draws the tree of an image.
 
 use crate::help::{DONE_OR_PARTLY, Help};
+use crate::messages;
 use crate::open::{ImageArgs, locate};
 use crate::output::Output;
-use crate::{commands::exit_code, messages};
+use crate::status::exit_code;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::process::ExitCode;

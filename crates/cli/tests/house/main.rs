@@ -204,16 +204,7 @@ const KNOWN_CIRCLES: [(&str, &[&str]); 13] = [
     ),
     (
         "cli",
-        &[
-            "args.rs",
-            "commands/",
-            "foreign.rs",
-            "main.rs",
-            "messages.rs",
-            "open.rs",
-            "output.rs",
-            "progress.rs",
-        ],
+        &["args.rs", "commands/", "foreign.rs", "messages.rs"],
     ),
     ("daemon", &["hand_over.rs", "server.rs"]),
     ("fuse", &["fusermount.rs", "mount.rs"]),

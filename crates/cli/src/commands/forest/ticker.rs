@@ -1,6 +1,6 @@
 //! Shows progress once a second: counts, rates, remaining time.
 
-use crate::commands::interrupt_flag;
+use crate::interrupt::interrupt_flag;
 use crate::messages;
 use crate::progress::{bytes, count, duration};
 use indicatif::ProgressBar;

@@ -2,12 +2,12 @@
 
 use super::{open_dir, show_path, who, write};
 use crate::commands::build::{json as build_json, summary};
-use crate::commands::exit_code;
 use crate::help::Help;
 use crate::output::Output;
 use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
 use crate::progress::{bytes, count};
 use crate::shape::{OUTPUT, RESOURCES};
+use crate::status::exit_code;
 use anyhow::bail;
 use clap::{Args, ValueHint};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,12 @@
 //! `weald store gc` and `salvage`.
 
 use super::{Place, explain_write, open, who, write};
-use crate::commands::{exit_code, interrupt_flag};
 use crate::help::{DONE_OR_FAILED, Help};
+use crate::interrupt::interrupt_flag;
 use crate::json::Object;
 use crate::output::Output;
 use crate::progress::{bytes, count};
+use crate::status::exit_code;
 use anyhow::bail;
 use clap::Args;
 use std::ops::ControlFlow;

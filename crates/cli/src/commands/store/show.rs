@@ -1,12 +1,12 @@
 //! `weald store ls`, `info` and `check`.
 
 use super::{Place, open, who, write};
-use crate::commands::exit_code;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex};
 use crate::messages;
 use crate::output::Output;
 use crate::progress::{bytes, count};
+use crate::status::exit_code;
 use clap::Args;
 use std::io;
 use std::os::unix::fs::MetadataExt;
