@@ -151,6 +151,34 @@ fn a_take_over_keeps_images_of_stores() {
     ground.weald(&["store", "rm", "store:v1"]);
 }
 
+/// Would catch: a server that searches base images beside the store, not in it, and one that does
+/// not take a store for `basedir`.
+#[test]
+fn base_images_of_a_mount_are_found_in_stores() {
+    let ground = Ground::with_store();
+    ground.sh(
+        "mkdir apart; $WEALD build -q --base store:v1 v2 apart/based.weald
+        $WEALD store import -q store apart/based.weald; rm v1.weald",
+    );
+    let dir = ground.0.dir("mnt");
+    let store = format!("basedir={}", ground.at("store").display());
+    for (image, args) in [
+        ("store:based", &[][..]),
+        ("apart/based.weald", &["-o", &store]),
+    ] {
+        ground.0.mount(Path::new(image), &dir, args);
+        assert_same(&ground.at("v2"), &dir, &MOUNTED);
+        // The base is in use as well as the image.
+        ground.refused(&["store", "rm", "store:v1"], &["store:v1: is in use"]);
+        ground.0.umount(&dir);
+    }
+    ground.weald(&["store", "rm", "store:v1"]);
+    ground.refused(
+        &["mount", "store:based", "mnt"],
+        &["v1", "is not in", "store"],
+    );
+}
+
 /// Would catch: mount options and messages that only work for image files.
 #[test]
 fn mounts_of_missing_images_are_refused() {

@@ -4,6 +4,7 @@ use super::hash::mix_bits;
 use std::any::Any;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use weald_format::container::RecordRef;
 
 /// A type whose values the cache can keep.
 pub trait CachedValue: Any + Send + Sync {
@@ -67,6 +68,32 @@ pub trait CacheKey: Copy {
 impl CacheKey for u64 {
     fn kind_and_no(self) -> (u32, u64) {
         (0, self)
+    }
+}
+
+/// What tells records of several images apart: 160 bits of the digest of the stored bytes, and the
+/// raw length, of which the low 32 bits are all for every record but a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RecordBits {
+    /// Goes into [`Key::no`].
+    pub no: u64,
+    /// Goes into [`Key::shared_bits`].
+    pub more: [u64; 2],
+}
+
+impl RecordBits {
+    /// The bits of `record`.
+    pub fn of(record: &RecordRef) -> Self {
+        let bytes = &record.digest.0;
+        let word = |at: usize| {
+            let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>());
+            word.map_or(0, |word| u64::from_le_bytes(*word))
+        };
+        let raw_len = record.raw_len & u64::from(u32::MAX);
+        Self {
+            no: word(0),
+            more: [word(8), word(16) << 32 | raw_len],
+        }
     }
 }
 

@@ -23,8 +23,8 @@ pub const ENTRY_LEN: u64 = 160;
 /// A quarter of it (at least 8 MiB, unless that is more than half) is guaranteed to the metadata of
 /// the images, the rest to blocks of file contents. Each of the two may use what the other leaves
 /// free, metadata up to [`page_len_max`]. Open images with the same image digest share entries,
-/// because everything that a digest covers was verified. Images of one store share blocks by
-/// digest.
+/// because everything that a digest covers was verified. Images of one store share blocks and
+/// pages by digest.
 pub struct SharedCache {
     pub(super) budget: Budget,
     pub(super) blocks: Ring,

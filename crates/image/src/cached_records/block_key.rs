@@ -1,6 +1,6 @@
 //! Keys of blocks in the cache, and the part of a block that a reader needs.
 
-use crate::cache::key::CacheKey;
+use crate::cache::key::{CacheKey, RecordBits};
 use weald_format::container::RecordRef;
 use weald_format::directory::Category;
 
@@ -27,11 +27,7 @@ enum BlockName {
     Numbered { stream: u8, no: u64 },
     /// What its decoded bytes depend on, for all images of a store: 160 bits of the digest of its
     /// stored bytes, its raw length, its codec and category.
-    Shared {
-        kind: u32,
-        digest_front: u64,
-        more: [u64; 2],
-    },
+    Shared { kind: u32, bits: RecordBits },
 }
 
 /// Form in which a block is in memory.
@@ -54,17 +50,10 @@ impl BlockKey {
     /// Key of a block that all images of a store share. `record` must decode without other records,
     /// and its raw length is at most that of a block.
     pub fn shared(record: &RecordRef, category: Category) -> Self {
-        let bytes = &record.digest.0;
-        let word = |at: usize| {
-            let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>());
-            word.map_or(0, |word| u64::from_le_bytes(*word))
-        };
-        let raw_len = record.raw_len & u64::from(u32::MAX);
         Self {
             name: BlockName::Shared {
                 kind: (record.codec as u32) << 8 | category as u32,
-                digest_front: word(0),
-                more: [word(8), word(16) << 32 | raw_len],
+                bits: RecordBits::of(record),
             },
             form: BlockForm::Whole,
         }
@@ -92,16 +81,14 @@ impl CacheKey for BlockKey {
         let form = self.form as u32;
         match self.name {
             BlockName::Numbered { stream, no } => (u32::from(stream) << 2 | form, no),
-            BlockName::Shared {
-                kind, digest_front, ..
-            } => (kind << 2 | form, digest_front),
+            BlockName::Shared { kind, bits } => (kind << 2 | form, bits.no),
         }
     }
 
     fn shared_bits(self) -> Option<[u64; 2]> {
         match self.name {
             BlockName::Numbered { .. } => None,
-            BlockName::Shared { more, .. } => Some(more),
+            BlockName::Shared { bits, .. } => Some(bits.more),
         }
     }
 }

@@ -7,7 +7,7 @@ use super::block_key::BlockKey;
 use super::partial_block::PartialBlock;
 use crate::cache::block::{Block, BufferPool};
 use crate::cache::counts::{CacheCounts, HitCounts};
-use crate::cache::key::{CacheKey, CachedKind, CachedValue};
+use crate::cache::key::{CacheKey, CachedKind, CachedValue, RecordBits};
 use crate::cache::shared::Tag;
 use crate::cache::view::CacheView;
 use crate::hotness::recorder::Recorder;
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use weald_codec::DictionaryBytes;
-use weald_format::container::{RecordRef, RecordType};
+use weald_format::container::{Codec, RecordRef, RecordType};
 use weald_format::directory::{Category, Directory, IndexPage, PageRef};
 use weald_format::{Error, Result};
 use weald_io::ReadAt;
@@ -34,6 +34,9 @@ struct PageKey {
     stream: u8,
     is_index: bool,
     no: u64,
+    /// Set for a page that all images of a store share: then `no` and these bits come from the
+    /// record, and `stream` is its codec.
+    shared_bits: Option<[u64; 2]>,
 }
 
 impl CacheKey for PageKey {
@@ -41,6 +44,10 @@ impl CacheKey for PageKey {
         let code = self.record_type as u32;
         let kind = code << 9 | u32::from(self.stream) << 1 | u32::from(self.is_index);
         (kind, self.no)
+    }
+
+    fn shared_bits(self) -> Option<[u64; 2]> {
+        self.shared_bits
     }
 }
 
@@ -74,7 +81,7 @@ pub struct CachedRecords {
     /// Bytes of blocks that were decoded, and bytes that recipes made.
     pub(super) decoded_len: AtomicU64,
     tag: Arc<Tag>,
-    /// Owner of the blocks that the images of a store share, for one of these.
+    /// Owner of the blocks and pages that the images of a store share, for one of these.
     pub(super) shared_tag: Option<Arc<Tag>>,
     counts: Arc<HitCounts>,
     recorder: OnceLock<Recorder>,
@@ -103,7 +110,8 @@ impl CachedRecords {
             dictionaries: dictionaries.collect(),
             directory,
             failures: Mutex::new(None),
-            pages: CacheView::new(&tag, CachedKind::Page, Some(counts.clone())),
+            pages: CacheView::new(&tag, CachedKind::Page, Some(counts.clone()))
+                .sharing(shared_tag.clone()),
             blocks: CacheView::new(&tag, CachedKind::Block, Some(counts.clone()))
                 .sharing(shared_tag.clone()),
             partial_blocks: CacheView::new(&tag, CachedKind::Block, Some(counts.clone()))
@@ -182,6 +190,7 @@ impl CachedRecords {
             stream: index.stream,
             is_index: true,
             no: page_no as u64,
+            shared_bits: None,
         };
         let page = self.page_refs(index).get(page_no).ok_or_else(|| {
             Error::corrupt("directory", 0, "F-7.9", format!("no index page {page_no}"))
@@ -376,12 +385,7 @@ impl CachedRecords {
     /// `Io`, `Corrupt`.
     pub fn page_unrecorded(&self, found: &FoundRecord) -> Result<Arc<Page>> {
         let record = &found.record;
-        let key = PageKey {
-            record_type: record.record_type,
-            stream: 0,
-            is_index: false,
-            no: found.no,
-        };
+        let key = self.page_key(found);
         self.pages.get_or_load(&key, || {
             self.remembering(record, || {
                 let raw = self.read_raw(record)?;
@@ -396,6 +400,33 @@ impl CachedRecords {
                 .map_err(|e| e.at_offset(record.offset))
             })
         })
+    }
+
+    /// The key of a page. Images of a store name a page by the digest of its record and the items
+    /// that it must have, if it is parsed without other records.
+    fn page_key(&self, found: &FoundRecord) -> PageKey {
+        let record = &found.record;
+        let needs_others = matches!(record.codec, Codec::ZstdDictionary | Codec::ZstdHistory)
+            || (record.record_type == RecordType::Extents && !self.directory.bases.is_empty());
+        if self.shared_tag.is_none() || needs_others {
+            return PageKey {
+                record_type: record.record_type,
+                stream: 0,
+                is_index: false,
+                no: found.no,
+                shared_bits: None,
+            };
+        }
+        let bits = RecordBits::of(record);
+        let [first, second] = bits.more;
+        PageKey {
+            record_type: record.record_type,
+            stream: record.codec as u8,
+            is_index: false,
+            no: bits.no,
+            // Of one record, every count gives another key; other records differ in other bits.
+            shared_bits: Some([first ^ found.item_count, second]),
+        }
     }
 
     /// Visits the metadata records of a type in order.

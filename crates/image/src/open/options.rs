@@ -28,7 +28,7 @@ pub struct OpenOptions {
     /// The images of a store count as files of its directory.
     pub base_dirs: Vec<PathBuf>,
     /// The store of the image itself. Base images are searched there first, and the cache holds
-    /// blocks once for all images of the store.
+    /// blocks and pages once for all images of the store.
     pub store: Option<Store>,
 }
 
