@@ -4,7 +4,7 @@
 //! It mounts and sends the descriptor of `/dev/fuse` over a socket. An environment variable gives
 //! it the socket's descriptor number.
 
-use crate::mount::{Busy, in_use, not_mounted};
+use crate::busy::{Busy, in_use, not_mounted};
 use crate::mount_point::MountPoint;
 use crate::options::{Access, MountOptions};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};

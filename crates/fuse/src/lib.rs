@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+mod busy;
 mod driver;
 mod faults;
 mod fusermount;
@@ -29,10 +30,10 @@ mod view;
 mod wire;
 
 pub use attr::Overrides;
+pub use busy::Busy;
 pub use handshake::Negotiated;
 pub use mount::{
-    Busy, Mount, Paused, Unmounter, device_of, is_automount, is_fuse, mount, mount_on, resume,
-    unmount,
+    Mount, Paused, Unmounter, device_of, is_automount, is_fuse, mount, mount_on, resume, unmount,
 };
 pub use mount_point::MountPoint;
 pub use options::{Access, MountOptions};

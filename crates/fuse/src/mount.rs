@@ -3,6 +3,7 @@
 //! Root mounts with fsopen(2) and move_mount(2), on exactly the directory that was checked. Other
 //! users mount with `fusermount3`.
 
+use crate::busy::{Busy, in_use, not_mounted};
 use crate::driver::{Driver, wanted_flags};
 use crate::fusermount;
 use crate::handshake::{Negotiated, REQUEST_PAGES_MAX, shake_hands};
@@ -88,15 +89,6 @@ pub struct Paused {
 pub struct Unmounter {
     dir: PathBuf,
     mount_id: u64,
-}
-
-/// How to unmount a busy mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Busy {
-    /// Fail with the error `Busy`.
-    Refuse,
-    /// Detach it from the name space now; it ends when its last user closes it (lazy unmount).
-    Detach,
 }
 
 /// Mounts `tree` on the directory `dir`; `/proc/mounts` shows `source` as its origin. The mount is
@@ -308,17 +300,6 @@ impl Unmounter {
     fn is_reachable(&self) -> bool {
         local_statx(&self.dir).is_ok_and(|stat| stat.stx_mnt_id == self.mount_id)
     }
-}
-
-pub(crate) fn not_mounted() -> Error {
-    Error::invalid("nothing is mounted there")
-}
-
-pub(crate) fn in_use() -> Error {
-    Error::new(
-        ErrorKind::Busy,
-        "it is in use (an open file or a working directory is in it)",
-    )
 }
 
 fn is_root() -> bool {

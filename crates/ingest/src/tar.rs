@@ -5,13 +5,15 @@
 //! for `SCHILY.*`.
 
 mod header;
+mod number;
 mod pax;
 mod sparse;
 
 use crate::input::Input;
 use crate::member::{Member, MemberKind};
 use crate::members::{Layout, Members, Tell};
-use header::{BLOCK_LEN, Header};
+use header::Header;
+use number::BLOCK_LEN;
 use pax::Pax;
 use sparse::Map;
 use weald_format::{Attributes, Error, ErrorKind, FileKind, Result, Timestamp, Xattr};

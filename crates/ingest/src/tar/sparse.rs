@@ -1,6 +1,6 @@
 //! Maps of sparse files, in the four formats of GNU tar.
 
-use super::header::{BLOCK_LEN, field_number};
+use super::number::{BLOCK_LEN, field_number};
 use crate::members::Layout;
 use weald_format::limits::NUMBER_MAX;
 use weald_format::{Error, Result};
