@@ -321,6 +321,10 @@ fn checked_text(checked: &Checked, reads_data: bool) -> String {
     };
     match checked.findings.len() as u64 {
         0 => format!("clean: {what}{verified}\n"),
-        found => format!("not clean: {} findings; {what}{verified}\n", count(found)),
+        found => format!(
+            "not clean: {} findings; {what}{verified}\n'weald store salvage' rebuilds the tables; \
+             'weald check STORE:NAME' names the damaged files of an image\n",
+            count(found)
+        ),
     }
 }
