@@ -15,6 +15,8 @@ pub const STORE_MAGIC: [u8; 8] = *b"\x89WSTORE\n";
 pub const SEGMENT_MAGIC: [u8; 8] = *b"\x89WSEGM\r\n";
 /// First bytes of every image map.
 pub const MAP_MAGIC: [u8; 8] = *b"\x89WMAP\r\n\0";
+/// First bytes of every file of content digests.
+pub const CONTENT_DIGESTS_MAGIC: [u8; 8] = *b"\x89WDIGST\n";
 /// Version of the store's format that this code writes and reads.
 pub const STORE_VERSION: u32 = 1;
 /// Incompatible features of stores that this code knows. None is defined yet.

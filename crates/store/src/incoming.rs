@@ -105,6 +105,11 @@ impl Incoming {
         }
     }
 
+    /// The writer of the store.
+    pub fn writer(&self) -> &StoreWriter {
+        &self.writer
+    }
+
     /// The store as readers see it.
     pub fn store(&self) -> &Store {
         self.writer.store()

@@ -38,6 +38,11 @@ pub fn hidden_map(image_id: u64) -> String {
     format!("{IMAGES}/.{image_id:016x}.map")
 }
 
+/// The file with the digests of an image's contents.
+pub fn content_digests(image_id: u64) -> String {
+    format!("{IMAGES}/.{image_id:016x}.digests")
+}
+
 /// Key of the hidden row of an image that replaces the image `name`, or that was replaced. It is
 /// not a valid image name.
 pub fn replaced_key(name: &str) -> String {

@@ -13,6 +13,7 @@
 
 mod check;
 mod collect;
+mod content_digests;
 pub mod disk;
 pub mod engine;
 mod image;

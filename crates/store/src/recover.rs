@@ -87,16 +87,20 @@ impl StoreWriter {
         disk.sync_dir(layout::IMAGES)
     }
 
-    /// Removes hidden maps of images that were never committed.
+    /// Removes hidden maps and content digests of images that were never committed, or are gone.
     fn remove_stale_maps(&self, rows: &[(String, ImageRow)]) -> Result<()> {
         let disk = &*self.store.disk;
         let known: BTreeSet<String> = rows
             .iter()
-            .map(|(_, row)| layout::hidden_map(row.image_id))
+            .flat_map(|(_, row)| {
+                let id = row.image_id;
+                [layout::hidden_map(id), layout::content_digests(id)]
+            })
             .collect();
         for name in disk.list(layout::IMAGES)? {
             let path = format!("{}/{name}", layout::IMAGES);
-            if name.starts_with('.') && name.ends_with(".map") && !known.contains(&path) {
+            let is_ours = name.ends_with(".map") || name.ends_with(".digests");
+            if name.starts_with('.') && is_ours && !known.contains(&path) {
                 disk.remove(&path)?;
             }
         }

@@ -77,10 +77,13 @@ impl StoreWriter {
         let mut batch = Batch::default();
         batch.remove(Table::Images, name.as_bytes());
         self.commit(batch)?;
-        match disk.remove(&hidden) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        for file in [layout::content_digests(row.image_id), hidden] {
+            match disk.remove(&file) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     fn drop_references(&mut self, name: &str, row: &mut ImageRow, map: &ImageMap) -> Result<()> {

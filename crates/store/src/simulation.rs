@@ -169,7 +169,13 @@ impl Run {
                     .expect_err("an image of a name that is taken");
                 Ok(())
             }
-            Operation::Import(name, image) => writer.import(name, image).map(drop),
+            Operation::Import(name, image) => {
+                writer.import(name, image)?;
+                match image.len() % 2 {
+                    0 => writer.put_content_digests(name, &[Some(Digest::of(image)), None]),
+                    _ => Ok(()),
+                }
+            }
             Operation::Replace(name, image) => writer.import_over(name, image).map(drop),
             Operation::Remove(name) => writer.remove(name, false),
             Operation::Collect(options) => writer

@@ -30,6 +30,8 @@ pub struct OpenedImage {
     path: PathBuf,
     /// Reader of an image that has no path (in a store).
     source: Option<Arc<dyn ReadAt>>,
+    /// Digests of the contents of an image of a store, if they are known.
+    digests: Option<Vec<Option<Digest>>>,
 }
 
 /// All open images, before their content digests are computed.
@@ -86,6 +88,7 @@ fn open(path: &Path, options: &BuildOptions, threads: usize) -> Result<OpenedIma
         image: Arc::new(Image::open_path(path, 0, &options)?),
         path: path.to_owned(),
         source: None,
+        digests: None,
     })
 }
 
@@ -99,12 +102,14 @@ pub fn takes_more(image: &Image) -> bool {
 }
 
 impl OpenedImages {
-    /// Opens the image in `source`, which must be one that [`takes_more`], to be continued.
+    /// Opens the image in `source`, which must be one that [`takes_more`], to be continued. The
+    /// `digests` of its contents are computed if they are `None`.
     ///
     /// # Errors
     /// `Io`, `Corrupt`, `Unsupported`, `Limit`.
     pub fn continued(
         source: Arc<dyn ReadAt>,
+        digests: Option<Vec<Option<Digest>>>,
         options: &BuildOptions,
         threads: usize,
     ) -> Result<Self> {
@@ -113,6 +118,7 @@ impl OpenedImages {
             image: Arc::new(image),
             path: PathBuf::new(),
             source: Some(source),
+            digests,
         };
         Ok(Self {
             appended: Some(appended),
@@ -233,7 +239,10 @@ impl IndexedImage {
             image,
             path,
             source,
+            digests,
         } = opened;
+        let count = image.summary().content_count;
+        let known = digests.filter(|digests| digests.len() as u64 == count);
         // Nothing else needs memory yet, and a larger cache decodes fewer blocks twice.
         let options = OpenOptions {
             cache_len: ByteLen(memory_len / 2),
@@ -243,9 +252,14 @@ impl IndexedImage {
         let digests = match source {
             // In an image of a store, blocks that the tree does not use may hold other data.
             Some(source) => {
-                let image = Image::open(source, &options)?;
-                let is_used = image.used_contents()?;
-                let all = image.content_digests_of(&is_used, plan.threads)?;
+                let all = match known {
+                    Some(all) => all,
+                    None => {
+                        let image = Image::open(source, &options)?;
+                        let is_used = image.used_contents()?;
+                        image.content_digests_of(&is_used, plan.threads)?
+                    }
+                };
                 let unused = |id: usize| Digest::of(format!("unused content {id}").as_bytes());
                 let digest =
                     |(id, digest): (usize, Option<Digest>)| digest.unwrap_or_else(|| unused(id));

@@ -141,6 +141,7 @@ pub fn build_tree(
         appended_to: old,
     };
     let emitted = emitter.emit(&mut image, &mut metadata)?;
+    destination.keep_digests(&contents.table);
     if watch.is_cancelled() {
         return Err(interrupted());
     }

@@ -1,5 +1,6 @@
 //! Destination of an image, and the image that it continues.
 
+use crate::dedup::contents::ContentTable;
 use crate::dedup::starting_images::OpenedImages;
 use crate::options::BuildOptions;
 use crate::write::image_writer::Sink;
@@ -7,7 +8,7 @@ use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_format::store::Part;
-use weald_format::{Error, FileKind, Result};
+use weald_format::{ContentId, Digest, Error, FileKind, Result};
 use weald_io::{OutputFile, ReadAt};
 use weald_store::Incoming;
 
@@ -19,6 +20,8 @@ pub struct Continued {
     pub parts: Vec<Part>,
     /// Its name in the store.
     pub name: String,
+    /// Digests of its contents by number, as far as the store has them.
+    pub digests: Option<Vec<Option<Digest>>>,
 }
 
 /// A build into a store.
@@ -29,6 +32,8 @@ pub struct Intake {
     pub continued: Option<Continued>,
     /// Directory of the spools.
     pub spool_dir: PathBuf,
+    /// Digests of the contents of the image that was built, by number.
+    pub digests: Mutex<Vec<Digest>>,
 }
 
 /// Destination of an image.
@@ -57,7 +62,8 @@ impl Destination<'_> {
             }
             Self::Store(intake) => match &intake.continued {
                 Some(continued) => {
-                    OpenedImages::continued(continued.source.clone(), options, threads)
+                    let (source, digests) = (continued.source.clone(), continued.digests.clone());
+                    OpenedImages::continued(source, digests, options, threads)
                 }
                 None => Ok(OpenedImages::default()),
             },
@@ -96,6 +102,14 @@ impl Destination<'_> {
         match self {
             Self::File { target, .. } => spool_dir(target),
             Self::Store(intake) => intake.spool_dir.clone(),
+        }
+    }
+
+    /// Keeps the digests of the new image's contents, if the destination has a place for them.
+    pub fn keep_digests(&self, contents: &ContentTable) {
+        if let Self::Store(intake) = self {
+            let ids = (0..contents.count()).map(ContentId);
+            *intake.digests.lock() = ids.map(|id| contents.digest(id)).collect();
         }
     }
 

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use trim::trim;
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Digest, Error, ErrorKind, Result};
 use weald_image::{Image, OpenOptions};
 use weald_io::ReadAt;
 use weald_store::{Imported, Incoming, Store, StoreWriter, StoredImage};
@@ -82,6 +82,7 @@ pub fn build_into_store(
         incoming: Arc::new(Mutex::new(incoming)),
         continued: continued(&store, target.name, target.like)?,
         spool_dir: target.dir.to_owned(),
+        digests: Mutex::default(),
     };
     if let Some(continued) = &intake.continued {
         let parts = continued.parts.clone();
@@ -100,29 +101,38 @@ pub fn build_into_store(
             })?
         }
     };
-    finish(intake, report)
+    finish(intake, target.name, report)
 }
 
-/// Publishes the finished image in the store.
-fn finish(intake: Intake, mut report: Report) -> Result<Added> {
+/// Publishes the finished image in the store, with the digests of its contents.
+fn finish(intake: Intake, name: &str, mut report: Report) -> Result<Added> {
     let Intake {
         incoming,
         continued,
+        digests,
         ..
     } = intake;
-    if let Some(continued) = &continued {
-        if report.appended_len == Some(0) {
-            // The tree is unchanged: publish the same image again.
+    let digests = digests.into_inner().into_iter().map(Some).collect();
+    let digests = match &continued {
+        None => Some(digests),
+        // The tree is unchanged: publish the same image again.
+        Some(continued) if report.appended_len == Some(0) => {
             incoming.lock().begin_with(continued.parts.clone());
-        } else {
-            let sealed = without_unused(&incoming)?;
-            (report.image_digest, report.image_len) = (sealed.image_digest, sealed.image_len);
+            continued.digests.clone()
         }
-    }
+        Some(_) => {
+            let (sealed, is_used) = without_unused(&incoming)?;
+            (report.image_digest, report.image_len) = (sealed.image_digest, sealed.image_len);
+            Some(of_used(digests, &is_used))
+        }
+    };
     (report.appended_len, report.generation) = (None, 1);
-    let imported = incoming
-        .lock()
-        .publish(report.image_digest, report.tree_digest)?;
+    let mut incoming = incoming.lock();
+    let imported = incoming.publish(report.image_digest, report.tree_digest)?;
+    if let Some(digests) = digests {
+        incoming.writer().put_content_digests(name, &digests)?;
+    }
+    drop(incoming);
     Ok(Added {
         report,
         imported,
@@ -130,10 +140,22 @@ fn finish(intake: Intake, mut report: Report) -> Result<Added> {
     })
 }
 
-fn without_unused(incoming: &Arc<Mutex<Incoming>>) -> Result<Sealed> {
+/// The digests of contents that are used. Zeros may have replaced data of the others.
+fn of_used(digests: Vec<Option<Digest>>, is_used: &[bool]) -> Vec<Option<Digest>> {
+    let pairs = digests.into_iter().zip(is_used);
+    pairs
+        .map(|(digest, is_used)| digest.filter(|_| *is_used))
+        .collect()
+}
+
+/// Writes the image again without the blocks that its tree does not use. Also returns which of its
+/// contents the tree uses.
+fn without_unused(incoming: &Arc<Mutex<Incoming>>) -> Result<(Sealed, Vec<bool>)> {
     let (bytes, map) = incoming.lock().read_back()?;
     let image = Image::open(Arc::new(bytes), &OpenOptions::default())?;
-    trim(&image, &map, incoming)
+    let is_used = image.used_contents()?;
+    let sealed = trim(&image, &map, &is_used, incoming)?;
+    Ok((sealed, is_used))
 }
 
 /// Chooses the image of `store` that the image `name` continues: `like`, or else the image with the
@@ -146,7 +168,8 @@ fn continued(store: &Store, name: &str, like: Option<&str>) -> Result<Option<Con
     let Some(chosen) = chosen else {
         return Ok(None);
     };
-    let parts = store.map(&chosen)?.parts;
+    let map = store.map(&chosen)?;
+    let (digests, parts) = (store.content_digests(&map), map.parts);
     let source: Arc<dyn ReadAt> = Arc::new(StoredImage::open(store.clone(), &chosen)?);
     let opened = Image::open(source.clone(), &OpenOptions::default());
     let can_continue = |image: &Image| takes_more(image) && image.directory().bases.is_empty();
@@ -155,6 +178,7 @@ fn continued(store: &Store, name: &str, like: Option<&str>) -> Result<Option<Con
             source,
             parts,
             name: chosen,
+            digests,
         })),
         (Err(error), _) => Err(error.context(chosen)),
         (Ok(_), None) => Ok(None),

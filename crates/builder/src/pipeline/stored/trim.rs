@@ -151,8 +151,13 @@ pub fn replace_blocks(
 /// As [`replace_blocks`].
 /// # Cost
 /// Reads the metadata of the image, and the blocks that have a history.
-pub fn trim(image: &Image, map: &ImageMap, incoming: &Arc<Mutex<Incoming>>) -> Result<Sealed> {
-    let blocks = used_blocks(image, &image.used_contents()?)?;
+pub fn trim(
+    image: &Image,
+    map: &ImageMap,
+    is_used: &[bool],
+    incoming: &Arc<Mutex<Incoming>>,
+) -> Result<Sealed> {
+    let blocks = used_blocks(image, is_used)?;
     replace_blocks(image, map, incoming, &mut |stream, no, record, _| {
         let blocks = blocks.get(usize::from(stream));
         let is_needed = blocks.is_none_or(|blocks| blocks.is_needed(no));
