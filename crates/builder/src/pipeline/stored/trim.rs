@@ -56,7 +56,7 @@ impl<'a> PartTable<'a> {
             }
             _ => {
                 let what = "the image's index names a record that its map does not have";
-                Err(Error::corrupt("image map", wanted, "S-3.7", what))
+                Err(Error::corrupt("image map", wanted, "S-3.9", what))
             }
         }
     }
