@@ -16,7 +16,7 @@
 # make exports    mounts handed on by NFS-Ganesha and Samba, whose packages it installs, services included; needs root
 # make audit      libraries against known faults, licences and sources; needs the network
 # make fuzz       every decoder on hostile bytes
-# make soak       random trees and options, MINUTES=30; needs root
+# make soak       random trees and options, MINUTES=30, then stores with faults, 10^5 seeds; needs root
 # make setup      install what is missing for these, fuzzing aside
 
 PREFIX ?= /usr/local

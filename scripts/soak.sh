@@ -49,3 +49,8 @@ while [ $SECONDS -lt $end ]; do
     rounds=$((rounds + 1))
 done
 say "soak: $rounds rounds, no difference"
+
+seeds=${WEALD_SEEDS:-0..100000}
+step "stores on a simulated disk with faults, seeds $seeds"
+WEALD_SEEDS=$seeds cargo test --quiet --locked -p weald-store --lib a_store_equals_its_model_after_every_fault
+say "soak: every store was equal to its model"
