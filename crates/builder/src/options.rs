@@ -2,6 +2,7 @@
 
 pub mod filter;
 pub mod mode;
+pub mod plan;
 pub mod script;
 
 use crate::options::filter::Filter;

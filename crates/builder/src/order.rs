@@ -1,5 +1,6 @@
 //! The order in which files are read and contents are stored.
 
+pub(crate) mod mix;
 mod nilsimsa;
 
 use crate::options::script::{Candidate, Script};
@@ -7,6 +8,7 @@ use crate::options::{BuildOptions, Order};
 use crate::progress::Watch;
 use crate::read::readers::Job;
 use crate::scan::ScannedTree;
+use mix::mixed;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weald_format::{Error, FileKind, Result};
@@ -279,14 +281,6 @@ fn signature(data: &[u8]) -> Signature {
         }
     }
     least
-}
-
-/// The finalizer of SplitMix64, a bijection that spreads every bit (Steele, Lea and Flood 2014).
-pub(crate) const fn mixed(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //! `scan/walk.rs` visits the directories of `scan/queue.rs` and fills one shard per thread.
 //! `scan/assemble.rs` puts the shards into one deterministic order. `scan/tree.rs` answers queries,
 //! and `scan/open.rs` opens files for reading. `scan/image.rs` reads the tree of an image instead,
-//! and `scan/merge.rs` adds a directory to the tree of an image.
+//! and `scan/merge.rs` adds a directory to the tree of an image. `scan/options.rs` and
+//! `scan/error.rs` have the options and the errors of all of them.
 //!
 //! Invariants:
 //! 1. Entries that cannot be read are reported and omitted. A directory that cannot be listed
@@ -14,10 +15,12 @@
 //!    the depth has no limit.
 
 mod assemble;
+mod error;
 mod image;
 mod intern;
 mod merge;
 mod open;
+mod options;
 mod queue;
 mod shard;
 pub mod source;
@@ -28,68 +31,17 @@ mod walk;
 mod tests;
 
 use crate::Watch;
-use crate::options::filter::Filter;
-use crate::options::script::{Candidate, Script};
+use error::{source_error, walk_error};
 use std::path::Path;
-use weald_format::{Attributes, Error, ErrorKind, FileKind, Result, Timestamp};
+use weald_format::{Error, Result};
 
 pub use image::scan_image;
 pub use merge::scan_onto;
+pub use options::ScanOptions;
 pub use tree::{DirNo, EntryNo, ScannedTree};
 
-/// Options of a scan.
-#[derive(Debug, Clone, Copy)]
-pub struct ScanOptions<'a> {
-    /// Threads, at least 1.
-    pub threads: usize,
-    /// Rules that exclude entries. Excluded directories are not entered.
-    pub filter: &'a Filter,
-    /// A script that decides about entries that the rules include.
-    pub script: Option<&'a Script>,
-    /// Inodes that are omitted silently, as (device, inode number); the device is major << 32 |
-    /// minor.
-    pub omitted_inodes: &'a [(u64, u64)],
-    /// Keeps directories of other file systems, but does not enter them.
-    pub one_file_system: bool,
-    /// Keeps extended attributes.
-    pub keep_xattrs: bool,
-    /// Keeps atimes.
-    pub keep_atime: bool,
-    /// Keeps ctimes.
-    pub keep_ctime: bool,
-    /// Keeps btimes, if the file system has them.
-    pub keep_btime: bool,
-}
-
-impl ScanOptions<'_> {
-    /// Whether the script keeps an entry; true if no script filters. `path` is called only if a
-    /// script needs the path.
-    fn is_kept(
-        &self,
-        path: impl FnOnce() -> Vec<u8>,
-        kind: FileKind,
-        size: u64,
-        attributes: &Attributes,
-        mtime: Timestamp,
-        is_cancelled: &dyn Fn() -> bool,
-    ) -> Result<bool> {
-        match self.script.filter(|script| script.filters()) {
-            Some(script) => {
-                let path = path();
-                let candidate = Candidate::new(&path, kind, size, attributes, mtime);
-                script.keeps(&candidate, is_cancelled)
-            }
-            None => Ok(true),
-        }
-    }
-
-    fn keeps_more_times(&self) -> bool {
-        self.keep_atime || self.keep_ctime || self.keep_btime
-    }
-}
-
-/// Returns the content of the filter file `name` in `dir`, for [`Filter::below`]; `None` if there
-/// is no such regular file.
+/// Returns the content of the filter file `name` in `dir`, for
+/// [`crate::options::filter::Filter::below`]; `None` if there is no such regular file.
 ///
 /// # Errors
 /// `Io` if it cannot be read, is a symlink, or is longer than
@@ -130,21 +82,4 @@ pub fn scan(source: &Path, options: &ScanOptions<'_>, watch: &dyn Watch) -> Resu
     problems.sort_by(|a, b| a.path.cmp(&b.path));
     problems.iter().for_each(|problem| watch.problem(problem));
     Ok(tree)
-}
-
-fn walk_error(source: &Path, error: Error) -> Error {
-    match error.kind() {
-        // An interrupt is not an error of the source.
-        ErrorKind::Invalid => error,
-        _ => error.context(source.display()),
-    }
-}
-
-fn source_error(source: &Path, error: std::io::Error) -> Error {
-    match error.kind() {
-        std::io::ErrorKind::NotADirectory => {
-            Error::invalid(format!("{}: not a directory", source.display()))
-        }
-        _ => Error::io(format!("{}", source.display()), error),
-    }
 }

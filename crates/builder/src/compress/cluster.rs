@@ -9,7 +9,7 @@
 mod extents;
 mod likeness;
 
-use crate::pipeline::plan::Plan;
+use crate::options::plan::Plan;
 use extents::ExtentSpool;
 use likeness::{FEATURES_MAX, Feature};
 use std::collections::VecDeque;

@@ -3,9 +3,9 @@
 //!
 //! The samples follow from the files in their order, never from threads or time.
 
+use crate::compress::entropy::is_incompressible;
 use crate::compress::instruction_set;
-use crate::dedup::contents::is_incompressible;
-use crate::pipeline::plan::Plan;
+use crate::options::plan::Plan;
 use crate::read::readers::Job;
 use crate::read::recode::is_recodable;
 use crate::scan::ScannedTree;

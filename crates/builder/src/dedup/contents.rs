@@ -5,11 +5,15 @@ mod pages;
 
 use crate::compress::cluster::Clusters;
 use crate::compress::compressors::{Compressors, Dictionaries};
+use crate::compress::entropy::is_incompressible;
 use crate::compress::instruction_set;
 use crate::compress::record_history::{TailHistories, history_len_max};
 use crate::dedup::starting_images::StartingImages;
+use crate::dedup::streams::{
+    ARM64, CATEGORIES, DEFLATE, GENERAL, INCOMPRESSIBLE, WINDOW_SHARES, X86,
+};
+use crate::options::plan::Plan;
 use crate::options::{Categories, block_len_of};
-use crate::pipeline::plan::{Plan, WINDOW_SHARES};
 use crate::read::recode::{self, Recoded};
 use crate::scan::source::Layout;
 use crate::segment::look_back::LookBack;
@@ -27,34 +31,6 @@ use weald_format::directory::{Category, Stream};
 use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE};
 use weald_format::pages::{BaseRun, Extent, ExtentRun, Heads, Source};
 use weald_format::{ContentId, Digest, Error, Result};
-
-/// Stream of ordinary data.
-const GENERAL: u8 = 0;
-/// Stream of data that no codec makes smaller.
-const INCOMPRESSIBLE: u8 = 1;
-/// Stream of x86 machine code.
-const X86: u8 = 2;
-/// Stream of data that recipes make.
-const DEFLATE: u8 = 3;
-/// Stream of ARM64 machine code.
-const ARM64: u8 = 4;
-/// Category of each stream; the index is the stream number.
-pub const CATEGORIES: [Category; 5] = [
-    Category::General,
-    Category::Incompressible,
-    Category::X86,
-    Category::Made,
-    Category::Arm64,
-];
-/// Corrections that one page of recipes may hold, bytes. The page is written once it exceeds this.
-const PAGE_CORRECTIONS_LEN_MAX: usize = 1 << 20;
-/// Shortest content whose entropy is measured, bytes.
-const PROBE_LEN_MIN: usize = 8 << 10;
-/// Length of each of the three probes, bytes.
-const PROBE_LEN: usize = 4 << 10;
-/// Entropy above which data counts as incompressible, bits per byte. Random bytes show 7.95 in a
-/// probe of 4 KiB.
-const PROBE_BITS: f64 = 7.8;
 
 /// Digests of all contents so far, and the ids by digest.
 #[derive(Default)]
@@ -455,7 +431,7 @@ impl<'a> ContentWriter<'a> {
         if let Some(id) = self.find(&stream.plain_digest)? {
             return Ok(id);
         }
-        let plain = plain.unwrap_or_else(|| stream.plain_of(bytes));
+        let plain = plain.unwrap_or_else(|| recode::plain_of(stream, bytes));
         self.plain_len += plain.len() as u64;
         match stream.kind.is_packed() {
             true => self.open_parts = vec![(u64::MAX, INCOMPRESSIBLE)],
@@ -649,43 +625,4 @@ fn dictionaries(
         dictionaries.insert(stream, SharedDictionary::new(level, &bytes)?);
     }
     Ok(dictionaries)
-}
-
-/// Whether three probes of the data (front, middle and end) all look random.
-pub(crate) fn is_incompressible(data: &[u8]) -> bool {
-    if data.len() < PROBE_LEN_MIN {
-        return false;
-    }
-    // Compressed files begin with magic numbers and headers, which are not random. The first probe
-    // therefore starts at byte 512.
-    let starts = [512, (data.len() - PROBE_LEN) / 2, data.len() - PROBE_LEN];
-    starts
-        .iter()
-        .all(|&start| entropy_bits(&data[start..start + PROBE_LEN]) > PROBE_BITS)
-}
-
-fn entropy_bits(bytes: &[u8]) -> f64 {
-    let mut counts = [0u32; 256];
-    bytes.iter().for_each(|&b| counts[usize::from(b)] += 1);
-    let total = bytes.len() as f64;
-    let used = counts.iter().filter(|&&c| c > 0).map(|&c| f64::from(c));
-    used.map(|c| c / total * (total / c).log2()).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn random_bytes_are_incompressible_and_others_not() {
-        let mut noise = vec![0; 100_000];
-        blake3::Hasher::new().finalize_xof().fill(&mut noise);
-        assert!(is_incompressible(&noise));
-        assert!(!is_incompressible(&noise[..4000]));
-        assert!(!is_incompressible(&vec![7; 100_000]));
-        let base64: Vec<u8> = noise.iter().map(|b| b & 63).collect();
-        assert!(!is_incompressible(&base64));
-        noise[50_000..60_000].fill(0);
-        assert!(!is_incompressible(&noise));
-    }
 }

@@ -5,9 +5,9 @@
 //! verifies all of those against their digests, so that a new tree never builds on damage.
 
 use crate::compress::record_history::HistorySource;
-use crate::dedup::contents::CATEGORIES;
+use crate::dedup::streams::CATEGORIES;
 use crate::options::BuildOptions;
-use crate::pipeline::plan::Plan;
+use crate::options::plan::Plan;
 use crate::read::readers::WHOLE_LEN_MAX;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

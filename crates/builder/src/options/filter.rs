@@ -1,15 +1,18 @@
 //! Include and exclude rules as in rsync: an ordered list of patterns, of which the first match
 //! decides.
 //!
-//! This file holds the list and its syntax, `filter/pattern.rs` the matching, `filter/dir_rules.rs`
-//! the rules in files of the tree itself. A test runs the real rsync over trees and compares.
+//! This file holds the list and its syntax, `filter/pattern.rs` the matching, `filter/rule.rs` one
+//! rule, `filter/dir_rules.rs` the rules in files of the tree itself. A test runs the real rsync
+//! over trees and compares.
 
 mod dir_rules;
 mod pattern;
+mod rule;
 
 pub use dir_rules::{DIR_FILE_LEN_MAX, DIR_RULES_LEN_MAX, DirRules, ReadRules, ReadRulesOf};
 use dir_rules::{DirMerge, Held, Syntax};
-use pattern::Pattern;
+pub use rule::{Rule, Verdict};
+use rule::{lines, split_word};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -17,48 +20,6 @@ use weald_format::{Error, ErrorKind, Result};
 
 /// Maximum nesting of merged filter files.
 const MERGE_DEPTH_MAX: usize = 16;
-
-/// Decision of a filter about a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// The path goes into the image.
-    Included,
-    /// The path and everything below it are left out.
-    Excluded,
-}
-
-/// One rule of a filter.
-#[derive(Debug, Clone)]
-pub struct Rule {
-    /// Decision for the paths that it matches.
-    pub verdict: Verdict,
-    /// The pattern as the user wrote it.
-    pub text: Vec<u8>,
-    /// File and line of the rule, if it comes from a file.
-    pub place: Option<String>,
-    pattern: Pattern,
-}
-
-impl Rule {
-    /// Memory that the rule takes, bytes.
-    fn memory_len(&self) -> u64 {
-        let texts = self.text.len() + self.place.as_ref().map_or(0, String::len);
-        (size_of::<Self>() + texts + self.pattern.heap_len()) as u64
-    }
-
-    /// Creates a rule from the filter file of directory `dir`.
-    fn below(dir: &[u8], pattern: &[u8], verdict: Verdict) -> Result<Self> {
-        if pattern.is_empty() {
-            return Err(Error::invalid("empty include or exclude pattern"));
-        }
-        Ok(Self {
-            verdict,
-            text: pattern.to_vec(),
-            place: None,
-            pattern: Pattern::parse_below(dir, pattern),
-        })
-    }
-}
 
 /// An item in the list of a filter.
 #[derive(Debug, Clone)]
@@ -387,14 +348,6 @@ impl Filter {
     }
 }
 
-/// Splits a rule into its word, which ends with a space or an underscore, and the rest.
-fn split_word(rule: &[u8]) -> (&[u8], &[u8]) {
-    match rule.iter().position(|&b| b == b' ' || b == b'_') {
-        Some(at) => (&rule[..at], &rule[at + 1..]),
-        None => (rule, b""),
-    }
-}
-
 /// Returns the modifiers of a merge rule if `word` is one: `:n`, `:,n` and `dir-merge,n` are the
 /// same.
 fn letters_of<'w>(word: &'w [u8], sign: &[u8], long: &[u8]) -> Option<&'w [u8]> {
@@ -405,17 +358,6 @@ fn letters_of<'w>(word: &'w [u8], sign: &[u8], long: &[u8]) -> Option<&'w [u8]> 
         b"" => Some(b""),
         letters => letters.strip_prefix(b","),
     }
-}
-
-/// Lines of a filter file that are neither empty nor comments, each with its place.
-fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], String)> {
-    let lines = text
-        .split(|&b| b == b'\n')
-        .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let placed = (1..).zip(lines);
-    placed
-        .filter(|(_, line)| !matches!(line.first(), None | Some(b'#' | b';')))
-        .map(|(no, line)| (line, format!("line {no}")))
 }
 
 #[cfg(test)]

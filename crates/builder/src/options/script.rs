@@ -6,8 +6,10 @@
 //! and the builder stops waiting when the time is up or the build is interrupted. A thread that
 //! still runs then is abandoned; it ends with the process.
 
+mod candidate;
 mod interpreter;
 
+pub use candidate::Candidate;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use interpreter::{Answer, Entry, Interpreter, Request};
 use std::fmt;
@@ -15,7 +17,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use weald_format::{Attributes, Error, FileKind, Result, Timestamp};
+use weald_format::{Error, Result};
 
 /// Longest script, bytes.
 const SCRIPT_LEN_MAX: u64 = 1 << 20;
@@ -23,47 +25,6 @@ const SCRIPT_LEN_MAX: u64 = 1 << 20;
 const ENTRIES_PER_MESSAGE: usize = 4096;
 /// Interval between two checks for an interrupt.
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-
-/// The facts about an entry that a script gets.
-#[derive(Debug, Clone, Copy)]
-pub struct Candidate<'a> {
-    /// Path from the root of the source.
-    pub path: &'a [u8],
-    /// Kind.
-    pub kind: FileKind,
-    /// Bytes of a regular file or a symlink's target.
-    pub size: u64,
-    /// The low 12 bits of its mode.
-    pub permissions: u16,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Last change of content.
-    pub mtime: Timestamp,
-}
-
-impl<'a> Candidate<'a> {
-    /// The entry at `path`. `size` is used for regular files and symlinks only.
-    pub fn new(
-        path: &'a [u8],
-        kind: FileKind,
-        size: u64,
-        attributes: &Attributes,
-        mtime: Timestamp,
-    ) -> Self {
-        let has_size = matches!(kind, FileKind::Regular | FileKind::Symlink);
-        Self {
-            path,
-            kind,
-            size: if has_size { size } else { 0 },
-            permissions: attributes.permissions,
-            uid: attributes.uid,
-            gid: attributes.gid,
-            mtime,
-        }
-    }
-}
 
 /// Limits of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -285,6 +246,7 @@ impl Script {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weald_format::{FileKind, Timestamp};
 
     const LIMITS: ScriptLimits = ScriptLimits {
         memory_len: 16 << 20,

@@ -6,6 +6,8 @@
 //! buckets are fuller than the average. The table that selects buckets is our own, so digests
 //! differ from those of other programs.
 
+use super::mix::mixed;
+
 /// 256 buckets, one bit each.
 pub type Digest = [u64; 4];
 
@@ -21,7 +23,7 @@ const TABLE: [u8; 256] = {
         at += 1;
     }
     while at > 1 {
-        let other = (super::mixed(at as u64) % at as u64) as usize;
+        let other = (mixed(at as u64) % at as u64) as usize;
         at -= 1;
         (table[at], table[other]) = (table[other], table[at]);
     }
@@ -122,7 +124,7 @@ mod tests {
 
     /// Text of words from a vocabulary of forty.
     fn text(seed: u64, len: usize) -> Vec<u8> {
-        let random = super::super::mixed;
+        let random = crate::order::mix::mixed;
         let words = (0..len as u64 / 6).map(|n| random(seed << 32 | n) % 40);
         let letter =
             move |word: u64, n: u64| b'a' + (random(seed << 16 | word << 4 | n) % 26) as u8;
@@ -157,8 +159,8 @@ mod tests {
         for (families, each) in [(10, 7), (40, 30), (1, 1000), (1000, 1)] {
             let mut items: Vec<(Digest, usize)> = (0..families * each)
                 .map(|no| {
-                    let family = super::super::mixed((no % families) as u64);
-                    let mut digest = [1, 2, 3, 4].map(|n| super::super::mixed(family ^ n));
+                    let family = crate::order::mix::mixed((no % families) as u64);
+                    let mut digest = [1, 2, 3, 4].map(|n| crate::order::mix::mixed(family ^ n));
                     digest[no % 4] ^= 1 << (no / families % 64);
                     (digest, no)
                 })

@@ -4,28 +4,22 @@
 use crate::dedup::contents::ContentSummary;
 use crate::dedup::starting_images::{OpenedImages, StartingImages};
 use crate::options::BuildOptions;
-use crate::order::arrange;
+use crate::options::plan::Plan;
+use crate::pipeline::changes;
 use crate::pipeline::destination::Destination;
-use crate::pipeline::plan::{self, Plan, TreeSize};
+use crate::pipeline::plan::{self, TreeSize};
 use crate::pipeline::report::{Outcome, StoredLens};
-use crate::pipeline::{changes, files};
+use crate::pipeline::state::{Build, interrupted};
 use crate::progress::{Changes, Problem, Progress, Report, Stage, Watch};
-use crate::read::readers::Job;
-use crate::scan::{EntryNo, ScanOptions, ScannedTree, scan, scan_image, scan_onto};
-use crate::write::emit::{Emitted, Emitter, FileState, Previous};
+use crate::scan::{ScanOptions, ScannedTree, scan, scan_image, scan_onto};
+use crate::write::emit::{Emitted, Emitter};
 use crate::write::image_writer::{ImageWriter, Sealed, Sink};
 use crate::write::metadata::MetadataWriter;
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-use weald_format::limits::NUMBER_MAX;
 use weald_format::{Error, Result};
 use weald_image::{Image, Summary};
-
-/// Least time between two progress reports.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Builds an image of directory `source` at `target`. The image appears there only when it is
 /// complete.
@@ -186,10 +180,6 @@ fn writers(
     }
 }
 
-fn interrupted() -> Error {
-    Error::invalid("interrupted")
-}
-
 fn scan_options<'a>(
     options: &'a BuildOptions,
     threads: usize,
@@ -232,98 +222,7 @@ impl Watch for CountProblems<'_> {
     }
 }
 
-/// The state of a build between its stages.
-pub(super) struct Build<'a> {
-    pub(super) tree: &'a ScannedTree,
-    pub(super) options: &'a BuildOptions,
-    pub(super) watch: &'a dyn Watch,
-    pub(super) states: Vec<FileState>,
-    pub(super) omitted: Vec<u32>,
-    /// The image that the build appends to.
-    pub(super) old: Option<&'a Image>,
-    /// Entries kept from `old`, because their files cannot be read.
-    pub(super) previous: HashMap<u32, Previous>,
-    pub(super) jobs: Vec<Job>,
-    pub(super) job_count: u64,
-    pub(super) file_len: u64,
-    /// Bytes of the files kept from the old generation, each inode once.
-    pub(super) kept_len: u64,
-    pub(super) dedup_len: u64,
-    pub(super) done_count: u64,
-    pub(super) done_len: u64,
-    pub(super) last_report: Instant,
-}
-
-impl<'a> Build<'a> {
-    fn new(
-        tree: &'a ScannedTree,
-        options: &'a BuildOptions,
-        threads: usize,
-        watch: &'a dyn Watch,
-    ) -> Result<Self> {
-        let mut states = vec![FileState::EMPTY; tree.entry_count() as usize];
-        for entry in (0..tree.entry_count()).map(EntryNo) {
-            if let Some(id) = tree.kept_content(entry) {
-                states[entry.0 as usize] = FileState::content(id);
-            }
-        }
-        let jobs = (0..tree.entry_count()).map(EntryNo);
-        let jobs = jobs.filter_map(|entry| files::job(tree, entry));
-        let (kept, jobs): (Vec<Job>, Vec<Job>) = jobs.partition(|job| tree.is_kept(job.entry));
-        let sum = |jobs: &[Job]| {
-            jobs.iter()
-                .fold(0u64, |sum, job| sum.saturating_add(job.len))
-        };
-        let jobs = arrange(tree, jobs, options, threads, watch)?;
-        let (file_len, kept_len) = (sum(&jobs), sum(&kept));
-        if file_len.saturating_add(kept_len) > NUMBER_MAX {
-            return Err(Error::limit("the files have more than 2^62 bytes in total"));
-        }
-        Ok(Self {
-            tree,
-            options,
-            watch,
-            states,
-            omitted: Vec::new(),
-            old: None,
-            previous: HashMap::new(),
-            file_len,
-            kept_len,
-            job_count: jobs.len() as u64,
-            jobs,
-            dedup_len: 0,
-            done_count: 0,
-            done_len: 0,
-            last_report: Instant::now(),
-        })
-    }
-
-    pub(super) fn report_progress(&mut self, stage: Stage, written_len: u64, is_due: bool) {
-        self.report_stage_progress(stage, (self.done_len, self.file_len), written_len, is_due);
-    }
-
-    /// Reports progress of a stage whose input is not the files. `read` is (bytes done, bytes in
-    /// total).
-    pub(super) fn report_stage_progress(
-        &mut self,
-        stage: Stage,
-        read: (u64, u64),
-        written_len: u64,
-        is_due: bool,
-    ) {
-        if is_due || self.last_report.elapsed() >= PROGRESS_INTERVAL {
-            self.last_report = Instant::now();
-            self.watch.progress(&Progress {
-                stage,
-                entry_count: self.done_count,
-                entry_total: self.job_count,
-                read_len: read.0,
-                read_total: read.1,
-                written_len,
-            });
-        }
-    }
-
+impl Build<'_> {
     /// Completes the image, unless the new generation would equal the one before. The caller sets
     /// the problem count of the report.
     fn seal(
@@ -373,12 +272,5 @@ impl<'a> Build<'a> {
             dedup_len: self.dedup_len + self.kept_len,
         };
         Ok(outcome.report())
-    }
-
-    pub(super) fn check_cancelled(&self) -> Result<()> {
-        match self.watch.is_cancelled() {
-            true => Err(interrupted()),
-            false => Ok(()),
-        }
     }
 }

@@ -1,12 +1,12 @@
 //! Processes the files of a build: threads read them, and their contents are written in order.
 
-use super::build::Build;
+use super::state::Build;
 use crate::compress::dictionary;
 use crate::dedup::contents::{ContentSummary, ContentWriter};
 use crate::dedup::starting_images::StartingImages;
-use crate::pipeline::plan::Plan;
+use crate::options::plan::Plan;
 use crate::progress::{Problem, Stage};
-use crate::read::readers::{Job, Loaded, ReadFile, Readers, WHOLE_LEN_MAX};
+use crate::read::readers::{Job, Loaded, ReadFile, Readers};
 use crate::read::recode::{MAGIC_LEN, Recoder, is_archive};
 use crate::scan::{EntryNo, ScannedTree};
 use crate::threads::start;
@@ -15,7 +15,7 @@ use crate::write::image_writer::ImageWriter;
 use crate::write::metadata::MetadataWriter;
 use std::collections::HashMap;
 use std::path::Path;
-use weald_format::{Error, FileKind, Result};
+use weald_format::{Error, Result};
 
 impl Build<'_> {
     /// Reads all files and writes their contents.
@@ -179,21 +179,6 @@ impl Build<'_> {
         }
         Ok(())
     }
-}
-
-/// Returns the job for `entry`, if it is the first name of a regular file that is not empty.
-pub fn job(tree: &ScannedTree, entry: EntryNo) -> Option<Job> {
-    let len = tree.size(entry);
-    let is_first = || {
-        tree.link_group(entry)
-            .is_none_or(|g| tree.link_names(g).next() == Some(entry))
-    };
-    let is_read = tree.kind(entry) == FileKind::Regular && len > 0;
-    (is_read && is_first()).then_some(Job {
-        entry,
-        len,
-        is_whole: len <= WHOLE_LEN_MAX,
-    })
 }
 
 /// Number of streamed files of each length.

@@ -1,6 +1,6 @@
 //! Files that are too long for memory: the builder streams them piece by piece.
 
-use super::build::Build;
+use super::state::Build;
 use crate::dedup::contents::ContentWriter;
 use crate::progress::Stage;
 use crate::read::readers::Job;

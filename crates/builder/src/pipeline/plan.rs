@@ -4,9 +4,10 @@
 use crate::compress::cluster;
 use crate::compress::compressors::Compressors;
 use crate::compress::dictionary;
-use crate::dedup::contents::CATEGORIES;
+use crate::dedup::streams::WINDOW_SHARES;
+use crate::options::BuildOptions;
 use crate::options::filter::DIR_RULES_LEN_MAX;
-use crate::options::{BuildOptions, Categories};
+use crate::options::plan::Plan;
 use crate::order;
 use crate::progress::Watch;
 use crate::read::readers::WHOLE_LEN_MAX;
@@ -30,10 +31,6 @@ const XATTR_SET_LEN: u64 = 96;
 
 /// Bytes of files that reader threads may hold ahead of the segmenter.
 const READ_AHEAD_LEN: u64 = WHOLE_LEN_MAX * 3;
-
-/// Divisor of the window for each stream: stream `i` gets 1 / `WINDOW_SHARES[i]` of it, ordinary
-/// data half. The stream of recipes gets nothing, because no repeat is searched in it.
-pub const WINDOW_SHARES: [u64; CATEGORIES.len()] = [2, 4, 8, u64::MAX, 8];
 
 /// Longer archives are streamed, whatever the budget, bytes.
 const ARCHIVE_LEN_MAX: u64 = 64 << 20;
@@ -69,41 +66,6 @@ impl TreeSize {
             + self.xattr_set_count * XATTR_SET_LEN
             + self.xattrs_len
     }
-}
-
-/// Shares of the stages, in bytes unless stated otherwise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Plan {
-    /// Compressor threads.
-    pub threads: usize,
-    /// Raw bytes per block.
-    pub block_len: u64,
-    /// Codec of ordinary blocks.
-    pub codec: CodecSpec,
-    /// Codec of blocks of x86 code.
-    pub x86_codec: CodecSpec,
-    /// Codec of blocks of ARM64 code.
-    pub arm64_codec: CodecSpec,
-    /// Length of the shortest repeat.
-    pub match_len_min: u32,
-    /// Length of the pieces that clustering moves next to similar ones; 0 turns clustering off.
-    pub cluster_len: u64,
-    /// Longest dictionary of ordinary blocks; 0 if their codec has none.
-    pub dictionary_len: u64,
-    /// Categories that are detected.
-    pub categories: Categories,
-    /// Match table of the segmenter.
-    pub table_len: u64,
-    /// Blocks kept in memory for comparison (look-back window).
-    pub window_len: u64,
-    /// Bytes of files read ahead of the segmenter.
-    pub read_ahead_len: u64,
-    /// Longest archive that is read whole, so that its compressed members can be decoded.
-    pub archive_len_max: u64,
-    /// The budget that the other lengths are derived from.
-    pub memory_len: u64,
-    /// The limit: `memory_len`, or more if the options need more and the limit may be raised.
-    pub limit_len: u64,
 }
 
 /// Returns how many threads, at most `wanted`, fit in the limit, and that limit. `need` returns the

@@ -1,7 +1,7 @@
 //! Files that cannot be read while an image is appended to: their names keep the entries of the
 //! previous generation.
 
-use super::build::Build;
+use super::state::Build;
 use crate::read::readers::Job;
 use crate::write::emit::{FileState, Previous};
 use weald_format::{Error, ErrorKind, FileKind, Result};

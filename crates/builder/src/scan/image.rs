@@ -1,7 +1,7 @@
 //! Scans the tree of an image into one shard, directory by directory.
 
-use super::ScanOptions;
 use super::assemble::assemble;
+use super::options::ScanOptions;
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use super::tree::ScannedTree;
 use super::walk::Walked;

@@ -8,11 +8,12 @@
 //!    shard of the image.
 
 use super::assemble::{DirLocation, assemble, find_dirs};
+use super::error::{source_error, walk_error};
 use super::image::walk_image;
+use super::options::ScanOptions;
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, SHARD_COUNT_MAX, Shard};
 use super::tree::ScannedTree;
 use super::walk::{Walked, walk};
-use super::{ScanOptions, source_error, walk_error};
 use crate::Watch;
 use crate::options::AddAt;
 use crate::options::filter::Filter;

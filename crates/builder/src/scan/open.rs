@@ -1,6 +1,6 @@
 //! Opens scanned files for reading.
 
-use super::{EntryNo, ScannedTree};
+use super::tree::{EntryNo, ScannedTree};
 use crate::scan::source::{Origin, SourceFile};
 use std::fs::File;
 use std::io;

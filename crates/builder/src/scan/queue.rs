@@ -4,7 +4,7 @@
 //! the directory is opened again later, from the nearest ancestor that is still open. Descriptors
 //! therefore limit neither depth nor width.
 
-use super::ScanOptions;
+use super::options::ScanOptions;
 use super::shard::NOT_ENTERED;
 use crate::options::filter::DirRules;
 use crate::{Progress, Stage, Watch};

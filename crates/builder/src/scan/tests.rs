@@ -1,6 +1,7 @@
 //! Tests of the walker, on real trees.
 
 use super::*;
+use crate::options::filter::Filter;
 use crate::{Problem, Progress, Watch};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! Visits directories: each thread takes one from the [queue](super::queue), lists it, examines its
 //! entries and stores the results in its own shard.
 
-use super::ScanOptions;
+use super::options::ScanOptions;
 use super::queue::{Done, Frame, Node, Task, Walk, path_of};
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use crate::options::filter::{DIR_FILE_LEN_MAX, DirRules};

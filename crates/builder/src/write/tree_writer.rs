@@ -3,12 +3,14 @@
 //! Memory: the entries of the open directories; a digest and three numbers for each remembered
 //! directory; one page of each kind. Nothing is kept per entry.
 
+mod entry;
 mod keys;
 mod open;
 
 use crate::write::image_writer::ImageWriter;
 use crate::write::known_dirs::KnownDirs;
 use crate::write::metadata::MetadataWriter;
+pub use entry::{Body, LinkInfo, NewEntry};
 use hashbrown::HashMap;
 use keys::{append_key, append_logical, stored_fields};
 use open::{Digester, OpenDirectory, Pending};
@@ -16,7 +18,7 @@ use weald_format::container::RecordType;
 use weald_format::entries::{EntryBlockBuilder, EntryFields, EntryKind, time_mask};
 use weald_format::limits::{ENTRIES_PER_BLOCK, ITEMS_PER_PAGE};
 use weald_format::pages::{self, Template};
-use weald_format::{Attributes, ContentId, Digest, Error, Result, Timestamp, XattrSet};
+use weald_format::{Attributes, Digest, Error, Result, XattrSet};
 use weald_image::Image;
 
 /// Largest tree, in entries, that gets blocks of `ENTRIES_PER_BLOCK`: all its decoded blocks fit in
@@ -28,54 +30,6 @@ const LARGE_TREE_BLOCK: usize = 1024;
 const BLOCK_TEXT_MAX: usize = 1 << 20;
 /// Bytes of xattr sets at which a page is closed early.
 const XATTR_PAGE_MAX: usize = 1 << 20;
-
-/// Content of an entry that is no directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Body<'a> {
-    /// None: devices, fifos, sockets.
-    None,
-    /// Empty regular file.
-    Empty,
-    /// Regular file with a content.
-    Content(ContentId, Digest),
-    /// Symlink.
-    Target(&'a [u8]),
-}
-
-/// How an entry shares its inode with other names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LinkInfo {
-    /// The inode has one name.
-    Single,
-    /// All names of the inode are in this directory.
-    Inside {
-        /// Names of the inode.
-        nlink: u64,
-        /// Entries back to the first of them.
-        back: u64,
-    },
-    /// The inode has names in several directories; the side table of links has the details.
-    Across,
-}
-
-/// An entry for the tree writer.
-#[derive(Debug, Clone, Copy)]
-pub struct NewEntry<'a> {
-    /// Name: 1 … 255 bytes, no slash, no NUL, not `.` or `..`; empty for the root.
-    pub name: &'a [u8],
-    /// Kind.
-    pub kind: EntryKind,
-    /// Permissions, owner, device.
-    pub attributes: Attributes,
-    /// mtime, atime, ctime, btime. Only those in the writer's mask are stored.
-    pub times: [Timestamp; 4],
-    /// Extended attributes, if it has any.
-    pub xattrs: Option<&'a XattrSet>,
-    /// Content, or target of a symlink.
-    pub body: Body<'a>,
-    /// Hard links.
-    pub link: LinkInfo,
-}
 
 /// Facts about a finished directory.
 #[derive(Debug, Clone, Copy)]
@@ -531,6 +485,7 @@ pub fn mask_of(mtime: bool, atime: bool, ctime: bool, btime: bool) -> u8 {
 mod tests {
     use super::*;
     use crate::write::image_writer::Sink;
+    use weald_format::Timestamp;
 
     fn entry<'a>(name: &'a [u8], kind: EntryKind, body: Body<'a>) -> NewEntry<'a> {
         NewEntry {

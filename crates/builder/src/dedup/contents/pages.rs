@@ -1,10 +1,10 @@
 //! Hands blocks to the compressors and collects extents, recipes and contents into pages.
 
-use super::{ARM64, DEFLATE, INCOMPRESSIBLE, PAGE_CORRECTIONS_LEN_MAX, X86};
 use crate::compress::cluster::Clusters;
 use crate::compress::compressors::{BehindBlocks, Compressors, Target};
 use crate::compress::record_history::TailHistories;
-use crate::pipeline::plan::Plan;
+use crate::dedup::streams::{ARM64, DEFLATE, INCOMPRESSIBLE, X86};
+use crate::options::plan::Plan;
 use crate::segment::segmenter::SegmentSink;
 use crate::write::image_writer::ImageWriter;
 use crate::write::metadata::MetadataWriter;
@@ -16,6 +16,9 @@ use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX};
 use weald_format::pages::{BaseRun, ContentPage, Extent, ExtentPage, ExtentRun, Heads, Source};
 use weald_format::recipes::{Recipe, RecipePage};
 use weald_format::{Error, Result};
+
+/// Corrections that one page of recipes may hold, bytes. The page is written once it exceeds this.
+const PAGE_CORRECTIONS_LEN_MAX: usize = 1 << 20;
 
 /// Pages of extents, recipes and contents, and the compressors that take the blocks.
 pub struct Pages<'a> {

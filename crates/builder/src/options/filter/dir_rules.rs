@@ -2,7 +2,7 @@
 //! position of the rule that names the files. The rules of a directory come before those that it
 //! inherits from its parent.
 
-use super::{Rule, Verdict, lines};
+use super::rule::{Rule, Verdict, lines, split_word};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::{Error, ErrorKind, Result};
@@ -248,7 +248,7 @@ impl DirMerge {
                 pattern => Step::Rule(verdict, pattern),
             });
         }
-        let (word, rest) = super::split_word(piece);
+        let (word, rest) = split_word(piece);
         match word {
             b"-" | b"exclude" => Ok(Step::Rule(Verdict::Excluded, rest)),
             b"+" | b"include" => Ok(Step::Rule(Verdict::Included, rest)),

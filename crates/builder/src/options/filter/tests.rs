@@ -312,7 +312,7 @@ fn the_real_rsync_agrees_about_rules_in_directories() {
     ];
     let mut state = 7u64;
     let mut next = move |bound: usize| {
-        state = crate::order::mixed(state);
+        state = crate::order::mix::mixed(state);
         (state >> 33) as usize % bound
     };
     let letters = ["", "n", "e", "-", "+", "-n", "ne", "w-", "w+", "C", "-e"];

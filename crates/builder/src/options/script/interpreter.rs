@@ -1,6 +1,6 @@
 //! The thread that runs Lua: it receives requests and answers each in turn.
 
-use super::Candidate;
+use super::candidate::Candidate;
 use crossbeam_channel::{Receiver, Sender};
 use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, VmState};
 use std::sync::Arc;

@@ -1,11 +1,12 @@
 //! Writes the contents of a stream.
 
-use super::{ContentStore, ProgressReporter, StreamBody, TreeSource};
+use super::reporter::ProgressReporter;
+use super::source::{ContentStore, StreamBody, TreeSource};
 use crate::dedup::contents::{ContentSummary, ContentWriter};
 use crate::dedup::starting_images::OpenedImages;
 use crate::options::BuildOptions;
+use crate::options::plan::Plan;
 use crate::pipeline::destination::spool_dir;
-use crate::pipeline::plan::Plan;
 use crate::read::readers::WHOLE_LEN_MAX;
 use crate::scan::source::Layout;
 use crate::write::image_writer::ImageWriter;

@@ -1,33 +1,20 @@
 //! Writes the tree of a stream, directory by directory.
 
+use super::reporter::ProgressReporter;
+use super::rules::Rules;
+use super::source::{StreamEntry, TreeSink, TreeSource};
 use super::walk::write_walk;
-use super::{ProgressReporter, StreamEntry, TreeSink, TreeSource};
-use crate::dedup::contents::ContentTable;
-use crate::options::BuildOptions;
-use crate::pipeline::plan::TreeSize;
 use crate::write::emit::{Emitted, LinkPages};
 use crate::write::image_writer::{ImageWriter, Sink};
 use crate::write::metadata::MetadataWriter;
 use crate::write::times::TimesWriter;
-use crate::write::tree_writer::{Body, LinkInfo, NewEntry, Out, TreeSummary, TreeWriter, mask_of};
+use crate::write::tree_writer::{LinkInfo, Out, TreeSummary, TreeWriter, mask_of};
 use std::ops::Range;
-use weald_format::entries::EntryKind;
 use weald_format::tree_digest::TreeHasher;
 use weald_format::{Attributes, ContentId, Error, FileKind, Result, Timestamp, XattrSet};
 
 /// Entries of each trial that decides where mtimes go.
 const TRIAL_COUNT: u64 = 1 << 20;
-
-/// Share of the memory budget for known directories, as a divisor.
-pub const KNOWN_SHARE: u64 = 4;
-
-/// Contents and options for all entries.
-pub struct Rules<'a> {
-    contents: &'a ContentTable,
-    options: &'a BuildOptions,
-    /// Refuses trees that take too much memory.
-    check: &'a dyn Fn(&TreeSize) -> Result<()>,
-}
 
 /// Calls `source` for its tree and writes it; `threads` threads encode it.
 ///
@@ -305,74 +292,5 @@ impl TreeSink for TreeSinkWriter<'_, '_> {
         self.remaining_count = self.remaining_count.saturating_sub(count);
         self.reporter.count(count, self.out.image.position())?;
         Ok(self.remaining_count > 0)
-    }
-}
-
-impl<'a> Rules<'a> {
-    /// Creates rules for entries with these contents and options. `check` refuses trees that take
-    /// too much memory.
-    pub fn new(
-        contents: &'a ContentTable,
-        options: &'a BuildOptions,
-        check: &'a dyn Fn(&TreeSize) -> Result<()>,
-    ) -> Self {
-        Self {
-            contents,
-            options,
-            check,
-        }
-    }
-
-    /// Checks the memory for `entry_count` entries in `depth` open directories.
-    ///
-    /// # Errors
-    /// `Limit`.
-    pub fn check(&self, entry_count: u64, depth: u64) -> Result<()> {
-        (self.check)(&TreeSize {
-            entry_count,
-            depth,
-            xattr_set_count: 0,
-            xattrs_len: 0,
-        })
-    }
-
-    /// Memory for known directories, bytes. It is a share of the budget alone, so that every
-    /// machine writes the same bytes.
-    pub fn known_len(&self) -> u64 {
-        self.options.memory_len / KNOWN_SHARE
-    }
-
-    /// Converts an entry for the tree writer.
-    pub fn new_entry<'e>(&self, entry: &StreamEntry<'e>) -> NewEntry<'e> {
-        let (kind, body) = match entry.kind {
-            FileKind::Directory => (EntryKind::Directory, Body::None),
-            FileKind::Regular => match entry.content {
-                None => (EntryKind::Empty, Body::Empty),
-                Some(id) => (EntryKind::File, Body::Content(id, self.contents.digest(id))),
-            },
-            FileKind::Symlink => (EntryKind::Symlink, Body::Target(entry.target)),
-            FileKind::CharDevice => (EntryKind::CharDevice, Body::None),
-            FileKind::BlockDevice => (EntryKind::BlockDevice, Body::None),
-            FileKind::Fifo => (EntryKind::Fifo, Body::None),
-            FileKind::Socket => (EntryKind::Socket, Body::None),
-        };
-        let mtime = self.mtime(entry.mtime);
-        NewEntry {
-            name: entry.name,
-            kind,
-            attributes: self.attributes(entry),
-            times: [mtime; 4],
-            xattrs: entry.xattrs,
-            body,
-            link: entry.link,
-        }
-    }
-
-    fn attributes(&self, entry: &StreamEntry<'_>) -> Attributes {
-        self.options.attributes_of(entry.attributes, entry.kind)
-    }
-
-    fn mtime(&self, mtime: Timestamp) -> Timestamp {
-        self.options.mtime.apply(mtime)
     }
 }

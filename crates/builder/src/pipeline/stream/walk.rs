@@ -1,8 +1,9 @@
 //! Writes the tree of a stream that comes as a walk. It holds only the entries of the directories
 //! on the current path.
 
-use super::tree::Rules;
-use super::{ProgressReporter, StreamEntry, TreeSource, WalkSink};
+use super::reporter::ProgressReporter;
+use super::rules::Rules;
+use super::source::{StreamEntry, TreeSource, WalkSink};
 use crate::write::tree_writer::{Out, TreeSummary, TreeWriter, mask_of};
 use weald_format::{Error, Result};
 

@@ -1,6 +1,6 @@
 //! Locates uncompressed samples in audio files: WAV (RIFF, RF64), W64, AIFF and AIFF-C, CAF.
 
-use super::pcm::Run;
+use super::sample_run::Run;
 use std::ops::Range;
 use weald_codec::flac::CHANNELS_MAX;
 use weald_format::recipes::Samples;

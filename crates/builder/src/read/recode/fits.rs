@@ -1,6 +1,6 @@
 //! Locates the pixels of FITS images (FITS standard 4.0): big-endian integers.
 
-use super::pcm::Run;
+use super::sample_run::Run;
 use weald_format::recipes::Samples;
 
 /// Lengths of a card, and of the blocks that headers and data fill, bytes.

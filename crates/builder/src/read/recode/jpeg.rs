@@ -1,7 +1,7 @@
 //! JPEG files (ITU-T T.81, annex B), also several in a row: cameras store previews behind a
 //! picture.
 
-use super::{Kind, Stream};
+use super::stream::{Kind, Stream};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use weald_codec::deflate::WHOLE_PLAIN_LEN_MAX;

@@ -1,27 +1,12 @@
 //! Splits runs of samples into pieces and encodes these as FLAC if that pays off.
 
-use super::{Kind, Stream, audio, fits};
+use super::sample_run::Run;
+use super::stream::{Kind, Stream};
+use super::{audio, fits};
 use crate::options::Categories;
 use std::ops::Range;
 use weald_codec::{flac, trial_len};
-use weald_format::recipes::Samples;
 
-/// Samples of one format in a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
-    /// Range in the file.
-    pub range: Range<u64>,
-    /// Number of interleaved channels.
-    pub channels: usize,
-    /// Format of each sample.
-    pub samples: Samples,
-}
-
-/// Length of a piece, bytes, rounded down to whole frames. A read of one byte has to decode a
-/// piece.
-const FLAC_PIECE_LEN: u64 = 1 << 20;
-/// Shortest piece that is worth a recipe, bytes.
-const FLAC_PIECE_LEN_MIN: u64 = 4 << 10;
 /// The FLAC stream must be smaller than the result of a fast Zstandard level by this share (1/16),
 /// because a strong codec gains about as much.
 const FLAC_GAIN_SHARE: usize = 16;
@@ -30,20 +15,6 @@ const SAMPLES_TRIAL_LEVEL: i32 = 3;
 /// Memory of one thread, bytes: the growing stream, the trial with its context, and the samples
 /// decoded again.
 pub const PCM_MEMORY_LEN: u64 = 9 << 20;
-
-impl Run {
-    /// Pieces of the run, in order, without a rest that is not worth a recipe.
-    pub fn pieces(&self) -> impl Iterator<Item = Range<u64>> + use<> {
-        let step = (self.samples.sample_len() * self.channels) as u64;
-        let piece_len = FLAC_PIECE_LEN / step * step;
-        let start = self.range.start;
-        let end = start + self.range.end.saturating_sub(start) / step * step;
-        (start..end)
-            .step_by(piece_len as usize)
-            .map(move |at| at..end.min(at + piece_len))
-            .filter(|piece| piece.end - piece.start >= FLAC_PIECE_LEN_MIN)
-    }
-}
 
 /// Whether a file that begins with `front` may hold samples.
 pub fn is_sampled(front: &[u8], categories: &Categories) -> bool {

@@ -1,7 +1,7 @@
 //! The zlib stream of a PNG file (PNG specification, third edition, section 10), which is divided
 //! into IDAT chunks.
 
-use super::{STREAM_LEN_MIN, Stream};
+use super::stream::{PLAIN_LEN_MAX, STREAM_LEN_MIN, Stream};
 use std::ops::Range;
 use weald_codec::deflate::{PNG, inflate};
 use weald_codec::trial_len;
@@ -83,7 +83,7 @@ fn take(data: &[u8], part_len: usize) -> Option<Stream> {
     {
         return None;
     }
-    let plain_len_max = (rest.len() * PLAIN_SHARE_MAX).min(super::PLAIN_LEN_MAX);
+    let plain_len_max = (rest.len() * PLAIN_SHARE_MAX).min(PLAIN_LEN_MAX);
     let (plain, len) = inflate(rest, plain_len_max)?;
     let stream = &rest[..len];
     if len < STREAM_LEN_MIN || trial_len(ROWS_TRIAL_LEVEL, &plain).ok()? > len + len / TRIAL_SHARE {

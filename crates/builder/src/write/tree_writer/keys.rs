@@ -1,6 +1,6 @@
 //! Byte strings that identify an entry: for the template of its directory, and for the tree digest.
 
-use super::{LinkInfo, NewEntry};
+use super::entry::{LinkInfo, NewEntry};
 use weald_format::entries::{EntryBlock, EntryFields, EntryKind};
 use weald_format::{Digest, Timestamp};
 

@@ -1,0 +1,39 @@
+//! The share of the memory budget, and the options, that each stage gets.
+
+use crate::options::Categories;
+use weald_codec::CodecSpec;
+
+/// Shares of the stages, in bytes unless stated otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// Compressor threads.
+    pub threads: usize,
+    /// Raw bytes per block.
+    pub block_len: u64,
+    /// Codec of ordinary blocks.
+    pub codec: CodecSpec,
+    /// Codec of blocks of x86 code.
+    pub x86_codec: CodecSpec,
+    /// Codec of blocks of ARM64 code.
+    pub arm64_codec: CodecSpec,
+    /// Length of the shortest repeat.
+    pub match_len_min: u32,
+    /// Length of the pieces that clustering moves next to similar ones; 0 turns clustering off.
+    pub cluster_len: u64,
+    /// Longest dictionary of ordinary blocks; 0 if their codec has none.
+    pub dictionary_len: u64,
+    /// Categories that are detected.
+    pub categories: Categories,
+    /// Match table of the segmenter.
+    pub table_len: u64,
+    /// Blocks kept in memory for comparison (look-back window).
+    pub window_len: u64,
+    /// Bytes of files read ahead of the segmenter.
+    pub read_ahead_len: u64,
+    /// Longest archive that is read whole, so that its compressed members can be decoded.
+    pub archive_len_max: u64,
+    /// The budget that the other lengths are derived from.
+    pub memory_len: u64,
+    /// The limit: `memory_len`, or more if the options need more and the limit may be raised.
+    pub limit_len: u64,
+}

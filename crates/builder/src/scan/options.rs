@@ -1,0 +1,56 @@
+//! Options of a scan.
+
+use crate::options::filter::Filter;
+use crate::options::script::{Candidate, Script};
+use weald_format::{Attributes, FileKind, Result, Timestamp};
+
+/// Options of a scan.
+#[derive(Debug, Clone, Copy)]
+pub struct ScanOptions<'a> {
+    /// Threads, at least 1.
+    pub threads: usize,
+    /// Rules that exclude entries. Excluded directories are not entered.
+    pub filter: &'a Filter,
+    /// A script that decides about entries that the rules include.
+    pub script: Option<&'a Script>,
+    /// Inodes that are omitted silently, as (device, inode number); the device is major << 32 |
+    /// minor.
+    pub omitted_inodes: &'a [(u64, u64)],
+    /// Keeps directories of other file systems, but does not enter them.
+    pub one_file_system: bool,
+    /// Keeps extended attributes.
+    pub keep_xattrs: bool,
+    /// Keeps atimes.
+    pub keep_atime: bool,
+    /// Keeps ctimes.
+    pub keep_ctime: bool,
+    /// Keeps btimes, if the file system has them.
+    pub keep_btime: bool,
+}
+
+impl ScanOptions<'_> {
+    /// Whether the script keeps an entry; true if no script filters. `path` is called only if a
+    /// script needs the path.
+    pub(super) fn is_kept(
+        &self,
+        path: impl FnOnce() -> Vec<u8>,
+        kind: FileKind,
+        size: u64,
+        attributes: &Attributes,
+        mtime: Timestamp,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<bool> {
+        match self.script.filter(|script| script.filters()) {
+            Some(script) => {
+                let path = path();
+                let candidate = Candidate::new(&path, kind, size, attributes, mtime);
+                script.keeps(&candidate, is_cancelled)
+            }
+            None => Ok(true),
+        }
+    }
+
+    pub(super) fn keeps_more_times(&self) -> bool {
+        self.keep_atime || self.keep_ctime || self.keep_btime
+    }
+}
