@@ -86,3 +86,52 @@ fn images_of_a_store_share_blocks_in_memory() {
     );
     assert!(file > SHARED_LEN as u64 / 2, "{file}");
 }
+
+/// Versions in small blocks that a dictionary compresses.
+const ADDED_COUNT: usize = 6;
+
+/// Would catch: blocks that are shared on disk, and in memory not, because they need a dictionary.
+#[test]
+fn blocks_with_a_dictionary_are_shared_in_memory() {
+    let ground = Ground::new();
+    let source = ground.0.dir("source");
+    let (file_count, file_len) = (100, 20_000);
+    for file in 0..file_count {
+        let words = weald_testkit::rng::words(file, file_len);
+        // Letters that repeat from file to file only as words.
+        let noise = text(file + 1000, file_len);
+        fs::write(source.join(format!("{file:03}")), [words, noise].concat()).expect("write");
+    }
+    ground.weald(&["store", "create", "-q", "store"]);
+    let mut cached = Vec::new();
+    for version in 0..ADDED_COUNT {
+        let name = format!("version-{version}");
+        fs::write(source.join("z-own"), text(version as u64, OWN_LEN)).expect("write");
+        let add = [
+            "store",
+            "add",
+            "-q",
+            "--profile",
+            "interactive",
+            "store",
+            "source",
+        ];
+        ground.weald(&[&add[..], &["--name", &name]].concat());
+        let dir = ground.0.dir(&format!("m/{name}"));
+        ground
+            .0
+            .mount(Path::new(&format!("store:{name}")), &dir, &[]);
+        for entry in fs::read_dir(&dir).expect("list") {
+            let entry = entry.expect("entry");
+            let found = fs::read(entry.path()).expect("read");
+            assert!(found == fs::read(source.join(entry.file_name())).expect("read"));
+        }
+        cached.push(cached_len(&ground));
+    }
+    let info = ground.weald(&["info", "store:version-3"]);
+    assert!(info.contains("zstd-dictionary"), "{info}");
+    let (first, last) = (cached[0], cached[ADDED_COUNT - 1]);
+    println!("in the cache: {first} bytes of one image, {last} of {ADDED_COUNT}");
+    let more_max = (ADDED_COUNT as u64 - 1) * (4 * OWN_LEN as u64 + 2 * PAGES_LEN_MAX);
+    assert!(last < first + more_max, "{cached:?}");
+}

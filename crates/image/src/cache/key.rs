@@ -4,7 +4,7 @@ use super::hash::mix_bits;
 use std::any::Any;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use weald_format::container::RecordRef;
+use weald_format::Digest;
 
 /// A type whose values the cache can keep.
 pub trait CachedValue: Any + Send + Sync {
@@ -71,8 +71,8 @@ impl CacheKey for u64 {
     }
 }
 
-/// What tells records of several images apart: 160 bits of the digest of the stored bytes, and the
-/// raw length, of which the low 32 bits are all for every record but a directory.
+/// What tells decoded records of several images apart: 160 bits of a digest of what they are decoded
+/// from, and the raw length, of which the low 32 bits are all for every record but a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RecordBits {
     /// Goes into [`Key::no`].
@@ -82,17 +82,16 @@ pub struct RecordBits {
 }
 
 impl RecordBits {
-    /// The bits of `record`.
-    pub fn of(record: &RecordRef) -> Self {
-        let bytes = &record.digest.0;
+    /// The bits of a record with this digest and raw length.
+    pub fn new(digest: &Digest, raw_len: u64) -> Self {
+        let bytes = &digest.0;
         let word = |at: usize| {
             let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>());
             word.map_or(0, |word| u64::from_le_bytes(*word))
         };
-        let raw_len = record.raw_len & u64::from(u32::MAX);
         Self {
             no: word(0),
-            more: [word(8), word(16) << 32 | raw_len],
+            more: [word(8), word(16) << 32 | (raw_len & u64::from(u32::MAX))],
         }
     }
 }

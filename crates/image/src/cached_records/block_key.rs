@@ -1,7 +1,7 @@
 //! Keys of blocks in the cache, and the part of a block that a reader needs.
 
 use crate::cache::key::{CacheKey, RecordBits};
-use weald_format::container::RecordRef;
+use weald_format::container::Codec;
 use weald_format::directory::Category;
 
 /// The part of a block that a reader needs.
@@ -25,8 +25,8 @@ pub struct BlockKey {
 enum BlockName {
     /// Its stream and its number there, for one image.
     Numbered { stream: u8, no: u64 },
-    /// What its decoded bytes depend on, for all images of a store: 160 bits of the digest of its
-    /// stored bytes, its raw length, its codec and category.
+    /// What its decoded bytes depend on, for all images of a store: its record, its codec and its
+    /// category.
     Shared { kind: u32, bits: RecordBits },
 }
 
@@ -47,13 +47,12 @@ impl BlockKey {
         }
     }
 
-    /// Key of a block that all images of a store share. `record` must decode without other records,
-    /// and its raw length is at most that of a block.
-    pub fn shared(record: &RecordRef, category: Category) -> Self {
+    /// Key of a block that all images of a store share.
+    pub fn shared(bits: RecordBits, codec: Codec, category: Category) -> Self {
         Self {
             name: BlockName::Shared {
-                kind: (record.codec as u32) << 8 | category as u32,
-                bits: RecordBits::of(record),
+                kind: (codec as u32) << 8 | category as u32,
+                bits,
             },
             form: BlockForm::Whole,
         }

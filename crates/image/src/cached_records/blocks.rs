@@ -41,14 +41,13 @@ impl Decoded {
 }
 
 impl CachedRecords {
-    /// The key of a block. Images of a store name a block by its digest, so that the cache holds it
-    /// once for all of them. A block that needs a dictionary or a history is of one image.
+    /// The key of a block. Images of a store name a block by what it is decoded from, so that the
+    /// cache holds it once for all of them.
     fn block_key(&self, stream: u8, found: &FoundRecord) -> BlockKey {
         let record = &found.record;
-        let needs_others = matches!(record.codec, Codec::ZstdDictionary | Codec::ZstdHistory);
-        match self.shared_tag.is_some() && !needs_others {
-            true => BlockKey::shared(record, self.category(stream)),
-            false => BlockKey::whole(stream, found.no),
+        match self.shared_bits(stream, record) {
+            Some(bits) => BlockKey::shared(bits, record.codec, self.category(stream)),
+            None => BlockKey::whole(stream, found.no),
         }
     }
 

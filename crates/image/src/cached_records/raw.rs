@@ -1,13 +1,15 @@
 //! Decodes records that need other records: a dictionary or a history.
 
 use super::records::CachedRecords;
+use crate::cache::key::RecordBits;
 use crate::records::read::{decode_record, read_whole_record};
 use std::sync::{Arc, OnceLock};
 use weald_codec::{Decoder, DictionaryBytes};
 use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
 use weald_format::history::{self, History};
 use weald_format::limits::HISTORY_LEN_MAX;
-use weald_format::{Error, Result};
+use weald_format::{Digest, Error, Result};
+use zerocopy::IntoBytes;
 
 /// The records of a history.
 struct HistoryRecords {
@@ -30,6 +32,34 @@ fn dictionary_no(stream: u8, record: &RecordRef) -> u8 {
 }
 
 impl CachedRecords {
+    /// What tells the decoded bytes of a record (data: of `stream`) apart from those of all other
+    /// records, for an image of a store; `None` if they depend on a history.
+    pub(super) fn shared_bits(&self, stream: u8, record: &RecordRef) -> Option<RecordBits> {
+        self.shared_tag.as_ref()?;
+        let digest = match record.codec {
+            Codec::ZstdHistory => return None,
+            Codec::ZstdDictionary => {
+                let dictionary = self.dictionary_record(dictionary_no(stream, record))?;
+                let mut hasher = blake3::Hasher::new();
+                hasher.update(&record.digest.0);
+                hasher.update(dictionary.header().as_bytes());
+                Digest(*hasher.finalize().as_bytes())
+            }
+            _ => record.digest,
+        };
+        Some(RecordBits::new(&digest, record.raw_len))
+    }
+
+    /// The record of dictionary `no`, if there is one.
+    fn dictionary_record(&self, no: u8) -> Option<RecordRef> {
+        let place = self.dictionary_records.get(usize::from(no))?;
+        let find = || {
+            let found = self.record(RecordType::Dictionary, no, 0).ok()?;
+            Some(found.record)
+        };
+        *place.get_or_init(find)
+    }
+
     /// Reads, verifies and decodes a metadata record.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use weald_codec::DictionaryBytes;
-use weald_format::container::{Codec, RecordRef, RecordType};
+use weald_format::container::{RecordRef, RecordType};
 use weald_format::directory::{Category, Directory, IndexPage, PageRef};
 use weald_format::{Error, Result};
 use weald_io::ReadAt;
@@ -69,6 +69,8 @@ pub struct CachedRecords {
     sections: Vec<SectionIndex>,
     /// The dictionary of metadata records, then that of each stream.
     pub(super) dictionaries: Vec<OnceLock<Arc<DictionaryBytes>>>,
+    /// The records of the same dictionaries; `None` for one that is missing.
+    pub(super) dictionary_records: Vec<OnceLock<Option<RecordRef>>>,
     /// Errors of the records that could not be loaded, by offset. Set during a check, so that a
     /// damaged block costs one load, not one for each content in it.
     failures: Mutex<Option<HashMap<u64, Error>>>,
@@ -102,12 +104,14 @@ impl CachedRecords {
             .map(|(no, s)| SectionIndex::new(&directory, no, s))
             .collect();
         let dictionaries = (0..=directory.streams.len()).map(|_| OnceLock::new());
+        let dictionary_records = (0..=directory.streams.len()).map(|_| OnceLock::new());
         let counts = tag.cache().new_counts();
         Self {
             source,
             base_streams,
             sections,
             dictionaries: dictionaries.collect(),
+            dictionary_records: dictionary_records.collect(),
             directory,
             failures: Mutex::new(None),
             pages: CacheView::new(&tag, CachedKind::Page, Some(counts.clone()))
@@ -402,31 +406,36 @@ impl CachedRecords {
         })
     }
 
-    /// The key of a page. Images of a store name a page by the digest of its record and the items
-    /// that it must have, if it is parsed without other records.
+    /// The key of a page. Images of a store name a page by what it is parsed from and the items that
+    /// it must have; extents that refer to base images are those of one image.
     fn page_key(&self, found: &FoundRecord) -> PageKey {
         let record = &found.record;
-        let needs_others = matches!(record.codec, Codec::ZstdDictionary | Codec::ZstdHistory)
-            || (record.record_type == RecordType::Extents && !self.directory.bases.is_empty());
-        if self.shared_tag.is_none() || needs_others {
-            return PageKey {
-                record_type: record.record_type,
-                stream: 0,
-                is_index: false,
-                no: found.no,
-                shared_bits: None,
-            };
-        }
-        let bits = RecordBits::of(record);
-        let [first, second] = bits.more;
-        PageKey {
-            record_type: record.record_type,
-            stream: record.codec as u8,
+        let record_type = record.record_type;
+        let has_base_runs = record_type == RecordType::Extents && !self.directory.bases.is_empty();
+        let bits = match has_base_runs {
+            true => None,
+            false => self.shared_bits(0, record),
+        };
+        let own = PageKey {
+            record_type,
+            stream: 0,
             is_index: false,
-            no: bits.no,
-            // Of one record, every count gives another key; other records differ in other bits.
-            shared_bits: Some([first ^ found.item_count, second]),
-        }
+            no: found.no,
+            shared_bits: None,
+        };
+        bits.map_or(
+            own,
+            |RecordBits {
+                 no,
+                 more: [first, second],
+             }| PageKey {
+                stream: record.codec as u8,
+                no,
+                // Of one record, every count gives another key; other records differ in other bits.
+                shared_bits: Some([first ^ found.item_count, second]),
+                ..own
+            },
+        )
     }
 
     /// Visits the metadata records of a type in order.
