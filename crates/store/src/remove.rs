@@ -5,7 +5,7 @@ use crate::engine::{Batch, Table};
 use crate::import::COUNT_BATCH;
 use crate::layout;
 use crate::store::read_file;
-use crate::writer::{Count, StoreWriter};
+use crate::writer::{Count, REMOVED, StoreWriter, counter};
 use weald_format::store::{ImageMap, ImageRow, ImageState, MAP_LEN_MAX};
 use weald_format::{Error, ErrorKind, Result};
 
@@ -74,8 +74,10 @@ impl StoreWriter {
             };
             self.drop_references(name, &mut row, &map)?;
         }
+        let removed = counter(&*self.engine, REMOVED)?.saturating_add(1);
         let mut batch = Batch::default();
         batch.remove(Table::Images, name.as_bytes());
+        batch.put(Table::Counters, REMOVED, removed.to_le_bytes().to_vec());
         self.commit(batch)?;
         for file in [layout::content_digests(row.image_id), hidden] {
             match disk.remove(&file) {

@@ -102,7 +102,13 @@ pub(crate) const NEXT_BLOCK: &[u8] = b"next_block";
 pub(crate) const NEXT_SEGMENT: &[u8] = b"next_segment";
 pub(crate) const NEXT_IMAGE: &[u8] = b"next_image";
 
-fn counter(engine: &dyn Engine, key: &[u8]) -> Result<u64> {
+/// Counts removed images.
+pub(crate) const REMOVED: &[u8] = b"removed";
+/// The count of removed images when all blocks were last examined for re-encoding, times 256, plus
+/// the share in per cent below which blocks were encoded again.
+const EXAMINED: &[u8] = b"examined";
+
+pub(crate) fn counter(engine: &dyn Engine, key: &[u8]) -> Result<u64> {
     let Some(value) = engine.get(Table::Counters, key)? else {
         return Ok(1);
     };
@@ -177,6 +183,31 @@ impl Store {
 }
 
 impl StoreWriter {
+    /// Whether blocks may be used less since [`StoreWriter::set_examined`] with this share or a
+    /// larger one: whether an image was removed.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn needs_examination(&self, below_percent: u64) -> Result<bool> {
+        let (removed, examined) = (
+            counter(&*self.engine, REMOVED)?,
+            counter(&*self.engine, EXAMINED)?,
+        );
+        Ok(examined >> 8 < removed || examined & 0xff < below_percent)
+    }
+
+    /// Notes that all blocks were examined, and those used by less than a share encoded again.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn set_examined(&mut self, below_percent: u64) -> Result<()> {
+        let removed = counter(&*self.engine, REMOVED)?;
+        let examined = removed << 8 | below_percent.min(0xff);
+        let mut batch = Batch::default();
+        batch.put(Table::Counters, EXAMINED, examined.to_le_bytes().to_vec());
+        self.guarded(|writer| writer.commit(batch))
+    }
+
     /// The store, as readers see it.
     pub fn store(&self) -> &Store {
         &self.store

@@ -92,6 +92,9 @@ pub fn reencode(
     watch: &dyn Watch,
 ) -> Result<(StoreWriter, Reencoded)> {
     let mut done = Reencoded::default();
+    if !writer.needs_examination(options.below_percent)? {
+        return Ok((writer, done));
+    }
     let store = writer.store().clone();
     let usages = usages(&store, &writer, &mut done, watch)?;
     let mut work = Work {
@@ -103,9 +106,6 @@ pub fn reencode(
         since: Instant::now(),
         raw_len: 0,
     };
-    if work.chosen.is_empty() {
-        return Ok((writer, work.done));
-    }
     for name in store.names()? {
         refuse_if_cancelled(watch)?;
         let map = store.map(&name)?;
@@ -120,6 +120,10 @@ pub fn reencode(
             other => other?,
         };
         writer = work.image(writer, &name, &map, lock)?;
+    }
+    // Images and blocks that were skipped are examined again next time.
+    if work.done.skipped_count == 0 && work.done.too_large_count == 0 {
+        writer.set_examined(options.below_percent)?;
     }
     Ok((writer, work.done))
 }
