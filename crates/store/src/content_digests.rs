@@ -1,5 +1,5 @@
-//! The digests of an image's contents, in a file beside its map. With them, a build finds whole files
-//! that the image has without decoding it.
+//! The digests of an image's contents, in a file beside its map. With them, a build finds whole
+//! files that the image has without decoding it.
 //!
 //! The file is advisory: if it is missing or damaged, a build computes the digests from the data.
 
