@@ -406,8 +406,8 @@ impl CachedRecords {
         })
     }
 
-    /// The key of a page. Images of a store name a page by what it is parsed from and the items that
-    /// it must have; extents that refer to base images are those of one image.
+    /// The key of a page. Images of a store name a page by what it is parsed from and the items
+    /// that it must have; extents that refer to base images are those of one image.
     fn page_key(&self, found: &FoundRecord) -> PageKey {
         let record = &found.record;
         let record_type = record.record_type;
