@@ -10,12 +10,16 @@
 //! If a step before the release fails, the giver serves the mounts again. So two processes never
 //! read at the same time, and no detected error leaves a mount without a server.
 
+pub(crate) mod give;
+
 use crate::client::{has_hung_up, report};
-use crate::message::{Giving, HandedMount, Hello, Refusal, Request, Taking, receive, send};
+use crate::message::{Giving, HandedMount, Hello, Request, Taking, receive, send};
 use crate::place::{Bound, Place};
-use crate::served::{Live, Opened, Served};
-use crate::server::{Phase, Server, ServerOptions, Shared};
-use std::os::fd::{AsFd, OwnedFd};
+use crate::served::{Opened, Served};
+use crate::server::Server;
+use crate::shared::ServerOptions;
+use give::STEP_TIMEOUT;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,9 +27,6 @@ use std::time::Duration;
 use weald_format::{ByteLen, Error, ErrorKind, Result};
 use weald_fuse::Paused;
 use weald_image::SharedCache;
-
-/// How long one side waits for the other: enough time to open images on slow storage.
-const STEP_TIMEOUT: Option<Duration> = Some(Duration::from_secs(60));
 
 /// How long the taker waits for the end of the giver before it creates the mount locks of its
 /// mounts.
@@ -36,135 +37,6 @@ const START_ATTEMPT_COUNT_MAX: u32 = 200;
 
 /// Pause between two attempts.
 const START_PAUSE: Duration = Duration::from_millis(50);
-
-/// A paused mount, which no process serves.
-struct Waiting {
-    served: Arc<Served>,
-    live: Live,
-    paused: Paused,
-}
-
-/// Hands all mounts to the process behind `stream`; after a failure this server serves them again.
-pub(crate) fn give(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
-    if let Err(error) = shared.begin_hand_over() {
-        return refuse(stream, &error);
-    }
-    let mut waiting = Vec::new();
-    match try_give(shared, stream, &mut waiting) {
-        Ok(()) => {
-            shared.end_hand_over(Phase::Given);
-            Ok(())
-        }
-        Err(error) => {
-            for mount in waiting {
-                serve_again(shared, mount);
-            }
-            shared.end_hand_over(Phase::Open);
-            // `weald serve` uses this request to ask a server without mounts whether it ends when
-            // idle.
-            match shared.mounts().is_empty() {
-                true => log::info!("this server goes on: {error:?}"),
-                false => log::warn!("the mounts stay with this server: {error:?}"),
-            }
-            // The send may fail: the other process may have ended.
-            let _ = refuse(stream, &error);
-            Ok(())
-        }
-    }
-}
-
-fn refuse(stream: &UnixStream, error: &Error) -> Result<()> {
-    send(stream, &Giving::Refused(Refusal::of(error)), &[])
-}
-
-fn try_give(shared: &Arc<Shared>, stream: &UnixStream, waiting: &mut Vec<Waiting>) -> Result<()> {
-    let mounts = shared.mounts();
-    for served in &mounts {
-        served.check_movable()?;
-    }
-    let bound = shared.bound.lock().clone();
-    let bound = bound.ok_or_else(|| Error::new(ErrorKind::Busy, "the server is ending"))?;
-    if !shared.options.is_shared {
-        return Err(Error::invalid("this server serves one mount alone"));
-    }
-    let server = Giving::Server {
-        cache_len: shared.cache.counts().len_max,
-        ends_when_idle: shared.options.ends_when_idle,
-        log: shared.log().map(PathBuf::into_os_string),
-        mount_count: mounts.len() as u64,
-    };
-    send(stream, &server, &[bound.listener.as_fd()])?;
-    for served in &mounts {
-        send(stream, &Giving::Mount(Box::new(served.handed.clone())), &[])?;
-    }
-    let Taking::Ready = expect(stream)? else {
-        return Err(Error::invalid("expected the other server to be ready"));
-    };
-    for served in mounts {
-        match pause(shared, served)? {
-            Some(mount) => {
-                waiting.push(mount);
-                let Some(Waiting { paused, .. }) = waiting.last() else {
-                    continue;
-                };
-                let device = Giving::Device {
-                    negotiated: paused.negotiated,
-                    dir: paused.dir.clone().into_os_string(),
-                    mount_id: paused.mount_id,
-                };
-                send(stream, &device, &[paused.device.as_fd()])?;
-            }
-            None => send(stream, &Giving::Over, &[])?,
-        }
-    }
-    let Taking::Confirmed = expect(stream)? else {
-        return Err(Error::invalid("expected the other server to confirm"));
-    };
-    send(stream, &Giving::Released, &[])
-}
-
-/// Pauses a mount; `None` if it has ended meanwhile.
-fn pause(shared: &Arc<Shared>, served: Arc<Served>) -> Result<Option<Waiting>> {
-    let Some(live) = served.take() else {
-        return Ok(None);
-    };
-    match live.pause() {
-        Ok(paused) => Ok(Some(Waiting {
-            served,
-            live,
-            paused,
-        })),
-        Err(_) if live.is_over() => {
-            shared.finish(&served, live);
-            Ok(None)
-        }
-        Err(error) => {
-            served.put_back(live);
-            // The mount may have ended after its thread last looked.
-            if let Some(live) = served.take_if_over() {
-                shared.finish(&served, live);
-                return Ok(None);
-            }
-            Err(error)
-        }
-    }
-}
-
-/// Serves a mount again after a failed hand-over.
-fn serve_again(shared: &Arc<Shared>, mount: Waiting) {
-    let Waiting {
-        served,
-        live,
-        paused,
-    } = mount;
-    let dir = paused.dir.clone();
-    let (opened, mount_lock) = live.into_parts();
-    let resumed = Served::resume(served.id, served.handed.clone(), opened, mount_lock, paused);
-    if let Err(error) = resumed.and_then(|served| shared.insert(served)) {
-        log::error!("{}: lost: {error:?}", dir.display());
-        shared.forget(served.id);
-    }
-}
 
 /// Takes over all mounts of the running server of `place`. `cache_len` replaces the limit of its
 /// cache.
@@ -374,13 +246,6 @@ fn next(stream: &UnixStream) -> Result<(Giving, Option<OwnedFd>)> {
         Some((Giving::Refused(refusal), _)) => Err(refusal.into_error()),
         Some((giving, descriptors)) => Ok((giving, descriptors.into_iter().next())),
         None => Err(Error::new(ErrorKind::Busy, "the other server has hung up")),
-    }
-}
-
-fn expect(stream: &UnixStream) -> Result<Taking> {
-    match receive::<Taking>(stream, STEP_TIMEOUT)? {
-        Some((taking, _)) => Ok(taking),
-        None => Err(Error::invalid("the other server has given up")),
     }
 }
 

@@ -4,6 +4,16 @@
 //! Neighbours: `fuse` serves each mount, `image` reads, and `cli` has the command line. This crate
 //! never prints.
 //!
+//! The modules; each uses only those above it here:
+//!
+//! 1. `report` and `prometheus` say what a server does, `message` is the protocol.
+//! 2. `place` is the directory of the sockets; `presence` waits for the end of a mount.
+//! 3. `opened_request` is a request with open files, `served` one mount.
+//! 4. `client` sends requests.
+//! 5. `shared` has the mounts of a server; `hand_over/give` passes them on.
+//! 6. `connection` answers one client, `server` accepts clients, `hand_over` starts a server with
+//!    the mounts of another.
+//!
 //! Invariants:
 //! 1. Sockets are created and removed only under the lock of their [`Place`], so that no server
 //!    removes the socket of another.
@@ -19,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod connection;
 mod hand_over;
 mod message;
 mod opened_request;
@@ -28,6 +39,7 @@ mod prometheus;
 mod report;
 mod served;
 mod server;
+mod shared;
 
 pub use client::{Started, attach, mount, reports};
 pub use hand_over::{start_lasting, take_over};
@@ -37,4 +49,5 @@ pub use place::{Place, default_dir};
 pub use presence::MountWaiter;
 pub use prometheus::prometheus;
 pub use report::{CacheReport, MountReport, OperationReport, Quantile, ServerReport};
-pub use server::{Server, ServerOptions, log_to};
+pub use server::Server;
+pub use shared::{ServerOptions, log_to};

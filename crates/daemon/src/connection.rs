@@ -1,0 +1,88 @@
+//! A connection of a client: receives one request and answers it.
+
+use crate::hand_over::give::give;
+use crate::message::{Hello, Refusal, Reply, Request, receive, send};
+use crate::opened_request::OpenedRequest;
+use crate::report::ServerReport;
+use crate::shared::{REQUEST_TIMEOUT, Shared};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use weald_format::{Error, Result};
+
+/// A connection that is being answered.
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    stream: UnixStream,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.shared.state.lock().connection_count -= 1;
+        self.shared.wake();
+    }
+}
+
+impl Connection {
+    /// Answers the client behind `stream` in a thread of its own.
+    pub(crate) fn answer_in_thread(shared: &Arc<Shared>, stream: UnixStream) {
+        shared.state.lock().connection_count += 1;
+        let connection = Self {
+            shared: Arc::clone(shared),
+            stream,
+        };
+        let answering = std::thread::Builder::new().name("answer".into());
+        if let Err(error) = answering.spawn(move || connection.answer()) {
+            log::warn!("a connection is lost: {error}");
+        }
+    }
+
+    fn answer(self) {
+        if let Err(error) = self.try_answer() {
+            log::info!("a client was not answered: {error:?}");
+        }
+    }
+
+    fn try_answer(&self) -> Result<()> {
+        let timeout = Some(REQUEST_TIMEOUT);
+        self.stream
+            .set_write_timeout(timeout)
+            .map_err(|e| Error::io("connection", e))?;
+        let Some((hello, descriptors)) = receive::<Hello>(&self.stream, timeout)? else {
+            return Ok(());
+        };
+        match hello.request() {
+            Ok(Request::Mount(_)) if !self.shared.options.is_shared => {
+                self.refuse(&Error::invalid("this server serves one mount alone"))
+            }
+            Ok(Request::Mount(request)) => {
+                let opened = OpenedRequest::received(*request, descriptors);
+                match opened.and_then(|opened| self.shared.mount(opened)) {
+                    Ok(true) => send(&self.stream, &Reply::Mounted, &[]),
+                    // The closed connection tells the client to try again.
+                    Ok(false) => Ok(()),
+                    Err(error) => self.refuse(&error),
+                }
+            }
+            Ok(Request::Report) => self.report(),
+            Ok(Request::TakeOver) => give(&self.shared, &self.stream),
+            Err(error) => self.refuse(&error),
+        }
+    }
+
+    fn refuse(&self, error: &Error) -> Result<()> {
+        send(&self.stream, &Reply::Refused(Refusal::of(error)), &[])
+    }
+
+    fn report(&self) -> Result<()> {
+        let mounts = self.shared.mounts();
+        let server = ServerReport {
+            mount_count: mounts.len() as u64,
+            ..self.shared.report()
+        };
+        send(&self.stream, &Reply::Server(server), &[])?;
+        for served in mounts {
+            send(&self.stream, &Reply::Mount(served.report()), &[])?;
+        }
+        Ok(())
+    }
+}
