@@ -2,7 +2,8 @@
 # make test       everything that must hold of a commit; needs root
 # make            build the program
 # make install    PREFIX=/usr/local: program (stripped), mount helper, manual pages, completions
-# make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; 20 minutes, needs root
+# make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; 25 minutes, needs root
+# make bench-store   the last part of make bench alone: one store for many versions, beside other stores; 6 minutes
 # make bench-build   size, time and memory of building beside every rival; an hour and more
 # make bench-mount   mounts beside SquashFS, EROFS, ext4 and a stub without an image; needs root
 # make bench-forest  forests of up to 10^7 files: built, searched, mounted; needs root and a quarter of an hour
@@ -26,7 +27,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo test bench bench-build bench-forest soak-forest bench-mount bench-report soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
+.PHONY: all demo test bench bench-store bench-build bench-forest soak-forest bench-mount bench-report soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -47,9 +48,15 @@ define measure
 endef
 
 bench:
-	bash scripts/setup.sh build bench
+	bash scripts/setup.sh build bench store
 	cargo build --release --locked -p weald-cli --bins
 	$(call measure,main)
+	$(if $(ARGS),,$(call measure,store))
+
+bench-store:
+	bash scripts/setup.sh build bench store
+	cargo build --release --locked -p weald-cli --bins
+	$(call measure,store)
 
 bench-build:
 	bash scripts/setup.sh build bench rivals

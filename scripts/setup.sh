@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [rivals] [forest] [mount] [exports] [systemd] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [rivals] [store] [forest] [mount] [exports] [systemd] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -78,6 +78,12 @@ lrzip lrzip
 borg borgbackup
 restic restic
 TABLE
+    store) cat <<'TABLE' ;;
+restic restic
+borg borgbackup
+ostree ostree
+casync casync
+TABLE
     forest) cat <<'TABLE' ;;
 mkfs.ext4 e2fsprogs
 mkfs.xfs xfsprogs
@@ -92,7 +98,7 @@ TABLE
     fuzz) cat <<'TABLE' ;;
 c++ g++
 TABLE
-    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, forest, mount, exports, systemd or fuzz" ;;
+    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, store, forest, mount, exports, systemd or fuzz" ;;
     esac
 }
 

@@ -33,11 +33,12 @@ run_tests() {
 # that fails is an error here; so is an option or a field that was renamed.
 try_benchmarks() {
     local suite words
-    for suite in main build mount forest; do
+    for suite in main store build mount forest; do
         words=(--corpus "tiny=$root/bench" --rival squashfs-zstd)
         case $suite in
         mount) words+=(--part meta read dir many) ;;
         forest) words=() ;;
+        store) words=(--corpus "tiny=$root/bench/weald_bench" --rival none) ;;
         esac
         python3 -m weald_bench run --suite $suite --scale tiny "${words[@]}" \
             --out "$work/bench-out" --weald "$debug/weald" --stub "$debug/examples/stub" >"$work/bench.log" 2>&1 || {

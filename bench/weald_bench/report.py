@@ -12,6 +12,7 @@ TEXTS = machine.ROOT / "bench" / "text"
 #: Titles of suites, in the order of the document.
 TITLES = {
     "main": "Weald beside SquashFS, EROFS and DwarFS (`make bench`)",
+    "store": "One store for many versions (`make bench-store`)",
     "build": "Building (`make bench-build`)",
     "mount": "Mounts (`make bench-mount`)",
     "forest": "Forests (`make bench-forest`)",

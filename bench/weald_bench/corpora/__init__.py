@@ -12,6 +12,7 @@ ALL: list[Corpus] = [
     forests.Forest("forest", "forest-small.list"),
     forests.Forest("judge", "forest-judge.list"),
     forests.Forest("full-forest", "forest.list"),
+    forests.Forest("versions", "forest-store.list"),
     system.System("usr", Path("/usr")),
     system.System("include", Path("/usr/include")),
     system.System("share", Path("/usr/share")),

@@ -5,6 +5,7 @@ from weald_bench.rivals import (
     dwarfs,
     erofs,
     ext4,
+    keeper,
     lrzip,
     restic,
     squashfs,
@@ -31,6 +32,12 @@ ALL: list[Rival] = [
     lrzip.Lrzip(),
     borg.Borg(),
     restic.Restic(),
+    keeper.Ostree(),
+    keeper.Casync(),
+    keeper.Desync(),
+    keeper.Composefs(),
+    keeper.puzzlefs(),
+    keeper.nydus(),
     ext4.Ext4(),
 ]
 

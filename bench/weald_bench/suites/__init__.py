@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weald_bench.bench import Bench
-from weald_bench.suites import build, forest, main, mount
+from weald_bench.suites import build, forest, main, mount, store
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Suite:
 EVERY_RIVAL = (
     "squashfs-zstd squashfs-xz erofs dwarfs tar-zstd-19 tar-zstd-22 tar-xz zpaq lrzip borg restic"
 )
+
+STORE_RIVALS = "restic borg ostree casync desync composefs puzzlefs nydus"
 
 ALL = {
     suite.name: suite
@@ -61,6 +63,17 @@ ALL = {
             ("squashfs-zstd", "erofs", "ext4", "dwarfs"),
             (),
             mount.run,
+        ),
+        Suite(
+            "store",
+            "One store for many versions",
+            store.PARTS,
+            ("versions",),
+            tuple(STORE_RIVALS.split()),
+            (5, 7),
+            store.run,
+            needs_root=False,
+            minutes=5,
         ),
         Suite("forest", "Forests", forest.PARTS, (), (), (), forest.run),
         Suite("forest-soak", "Forests of up to 10^9 files", forest.PARTS, (), (), (), forest.run),
