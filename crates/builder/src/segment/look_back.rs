@@ -150,7 +150,7 @@ impl LookBack {
     /// Takes the last block, unless it is empty.
     ///
     /// # Errors
-    /// As [`History::append`].
+    /// As [`LookBack::append`].
     pub fn finish(&mut self) -> Result<Option<Arc<Vec<u8>>>> {
         match self.current.is_empty() {
             true => Ok(None),
