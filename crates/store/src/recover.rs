@@ -79,7 +79,12 @@ impl StoreWriter {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,
         };
-        if Digest::of(&bytes) == row.map_digest {
+        let shown = match read_file(disk, &layout::map(name), MAP_LEN_MAX) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            other => Some(Digest::of(&other?)),
+        };
+        // A replacement that failed leaves a copy of the map that is shown, which may not be durable.
+        if shown != Some(row.map_digest) && Digest::of(&bytes) == row.map_digest {
             disk.rename(&hidden, &layout::map(name))?;
         } else {
             disk.remove(&hidden)?;

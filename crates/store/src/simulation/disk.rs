@@ -452,7 +452,10 @@ impl DiskFile for SimFile {
             let file = &mut state.files[self.file];
             let pending = std::mem::take(&mut file.pending);
             // After a failed sync the kernel marks the pages clean, so that they may never be
-            // written.
+            // written. The journal still knows the length.
+            if called.is_err() && file.current.len() != file.durable.len() {
+                file.pending = vec![Pending::SetLen(file.current.len())];
+            }
             called?;
             pending
                 .iter()
