@@ -83,7 +83,7 @@ impl StoreWriter {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             other => Some(Digest::of(&other?)),
         };
-        // A replacement that failed leaves a copy of the map that is shown, which may not be durable.
+        // A failed replacement leaves a copy of the shown map, and the copy may not be durable.
         if shown != Some(row.map_digest) && Digest::of(&bytes) == row.map_digest {
             disk.rename(&hidden, &layout::map(name))?;
         } else {
