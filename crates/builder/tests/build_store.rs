@@ -100,7 +100,11 @@ impl Shelf {
         let paths = files.map(|file| file.unwrap().path());
         let is_one = |path: &PathBuf| path.to_string_lossy().ends_with(".digests");
         let found: Vec<PathBuf> = paths.filter(is_one).collect();
-        assert!(!found.is_empty());
+        assert_eq!(
+            found.len(),
+            1,
+            "one image of those that continue each other"
+        );
         found.iter().for_each(|path| change(path));
     }
 

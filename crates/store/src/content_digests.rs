@@ -7,7 +7,7 @@ use crate::layout;
 use crate::store::{Store, read_file, write_file};
 use crate::writer::StoreWriter;
 use weald_format::store::{CONTENT_DIGESTS_MAGIC, ImageMap};
-use weald_format::{Digest, Error, Result};
+use weald_format::{Digest, Error, ErrorKind, Result};
 
 /// Longest file that is read: 32 million contents.
 const LEN_MAX: u64 = 1 << 30;
@@ -65,6 +65,20 @@ impl StoreWriter {
         }
         let path = layout::content_digests(map.image_id);
         write_file(&*self.store().disk, &path, &bytes)
+    }
+
+    /// Forgets the digests of the contents of the image `name`, if there are any: an image that
+    /// continues it has them.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such image; `Io`.
+    pub fn remove_content_digests(&self, name: &str) -> Result<()> {
+        let map = self.store().map(name)?;
+        let path = layout::content_digests(map.image_id);
+        match self.store().disk.remove(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -131,7 +131,11 @@ fn finish(intake: Intake, name: &str, mut report: Report) -> Result<Added> {
     let imported = incoming.publish(report.image_digest, report.tree_digest)?;
     if let Some(digests) = digests {
         // The image is complete and listed. Without its digests, the next build computes them.
-        let _ = incoming.writer().put_content_digests(name, &digests);
+        let kept = incoming.writer().put_content_digests(name, &digests);
+        // The next build continues this image rather than the older one: digests of one suffice.
+        if let (Ok(()), Some(continued)) = (kept, &continued) {
+            let _ = incoming.writer().remove_content_digests(&continued.name);
+        }
     }
     drop(incoming);
     Ok(Added {
