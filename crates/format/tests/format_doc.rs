@@ -308,7 +308,7 @@ fn every_rule_is_enforced_and_every_enforced_rule_is_documented() {
 fn every_rule_of_stores_is_enforced_and_documented() {
     let document = document();
     let documented = ids(&document, 'S', "**");
-    let sources = texts(&["format", "store"], "src");
+    let sources = texts(&["format", "store", "builder"], "src");
     let enforced: BTreeSet<String> = sources
         .values()
         .flat_map(|t| ids(without_unit_tests(t), 'S', "\""))
