@@ -237,7 +237,7 @@ pub struct Location {
     pub offset: u64,
 }
 
-/// What a part of an image is.
+/// A part of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     /// Bytes of the image that are no record: its superblock, footers.
@@ -248,7 +248,7 @@ pub enum Part {
         id: u64,
         /// Where it lay when the map was written.
         location: Location,
-        /// What it is; `offset` means nothing here.
+        /// The record. Its `offset` is not used.
         record: RecordRef,
     },
 }
@@ -450,7 +450,7 @@ pub struct BlockRow {
     pub location: Location,
     /// Parts of image maps that name it.
     pub references: u64,
-    /// What it is; `offset` means nothing here.
+    /// The record. Its `offset` is not used.
     pub record: RecordRef,
 }
 
