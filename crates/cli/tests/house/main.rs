@@ -17,7 +17,7 @@ use std::path::PathBuf;
 const ROWS: [&[&str]; 10] = [
     &["format"],
     &["sys"],
-    &["codec", "io", "forest"],
+    &["codec", "io", "forest", "erofs"],
     &["store"],
     &["image"],
     &["builder", "volume"],
@@ -34,7 +34,7 @@ const TOP: &str = "cli";
 const TESTS: &str = "testkit";
 
 /// Readers, which never link the writer.
-const READERS: [&str; 5] = ["image", "vfs", "export", "fuse", "daemon"];
+const READERS: [&str; 6] = ["image", "vfs", "export", "views", "fuse", "daemon"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")

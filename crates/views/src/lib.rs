@@ -1,0 +1,3 @@
+//! Forms of an image that other systems mount: composefs, EROFS, OCI layers.
+//! `docs/design/0024-views.md` gives the reasons.
+#![forbid(unsafe_code)]
