@@ -119,8 +119,8 @@ impl Shelf {
 
     fn collect(&self) {
         let mut writer = self.writer();
-        let go_on = &mut |_: &_| std::ops::ControlFlow::Continue(());
-        writer.collect(&CollectOptions::default(), go_on).unwrap();
+        let never_cancelled = &mut |_: &_| std::ops::ControlFlow::Continue(());
+        writer.collect(&CollectOptions::default(), never_cancelled).unwrap();
     }
 }
 

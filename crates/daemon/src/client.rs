@@ -2,8 +2,8 @@
 
 use crate::message::{Hello, Reply, Request, receive};
 use crate::opened_request::OpenedRequest;
-use crate::place::Place;
 use crate::report::ServerReport;
+use crate::runtime_dir::RuntimeDir;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use weald_format::{Error, ErrorKind, Result};
@@ -36,12 +36,12 @@ enum Attempt {
     ServerEnded,
 }
 
-/// Asks the running server of `place` to mount `request`. Returns `false` if no server runs.
+/// Asks the running server of `runtime_dir` to mount `request`. Returns `false` if no server runs.
 ///
 /// # Errors
 /// The error of the server; `Busy` if every attempt met a server that was ending.
-pub fn attach(place: &Place, request: &OpenedRequest) -> Result<bool> {
-    let mounted = mount(place, request, &mut || Ok(Started::No))?;
+pub fn attach(runtime_dir: &RuntimeDir, request: &OpenedRequest) -> Result<bool> {
+    let mounted = mount(runtime_dir, request, &mut || Ok(Started::No))?;
     Ok(mounted == Started::Yes)
 }
 
@@ -50,12 +50,12 @@ pub fn attach(place: &Place, request: &OpenedRequest) -> Result<bool> {
 /// # Errors
 /// As [`attach`], and those of `start`.
 pub fn mount(
-    place: &Place,
+    runtime_dir: &RuntimeDir,
     request: &OpenedRequest,
     start: &mut dyn FnMut() -> Result<Started>,
 ) -> Result<Started> {
     for _ in 0..ATTEMPT_COUNT_MAX {
-        match try_mount(place, request)? {
+        match try_mount(runtime_dir, request)? {
             Attempt::Mounted => return Ok(Started::Yes),
             Attempt::NoServer if start()? == Started::No => return Ok(Started::No),
             Attempt::NoServer => {}
@@ -68,8 +68,8 @@ pub fn mount(
     ))
 }
 
-fn try_mount(place: &Place, request: &OpenedRequest) -> Result<Attempt> {
-    let Some(stream) = place.connect(&place.shared_name())? else {
+fn try_mount(runtime_dir: &RuntimeDir, request: &OpenedRequest) -> Result<Attempt> {
+    let Some(stream) = runtime_dir.connect(&runtime_dir.shared_name())? else {
         return Ok(Attempt::NoServer);
     };
     // No timeout: opening an image on slow storage may take long, and the user can interrupt.
@@ -95,15 +95,15 @@ pub(crate) fn has_hung_up(error: &Error) -> bool {
     )
 }
 
-/// Reports of all servers of `place`, the shared server first. A server that does not answer is
-/// logged and left out.
+/// Reports of all servers of `runtime_dir`, the shared server first. A server that does not answer
+/// is logged and left out.
 ///
 /// # Errors
 /// `Io`.
-pub fn reports(place: &Place) -> Result<Vec<ServerReport>> {
+pub fn reports(runtime_dir: &RuntimeDir) -> Result<Vec<ServerReport>> {
     let mut reports = Vec::new();
-    for name in place.names()? {
-        let answer = match place.connect(&name) {
+    for name in runtime_dir.names()? {
+        let answer = match runtime_dir.connect(&name) {
             Ok(Some(stream)) => report(&stream),
             Ok(None) => continue,
             Err(error) => Err(error),

@@ -14,7 +14,7 @@ pub(crate) mod give;
 
 use crate::client::{has_hung_up, report};
 use crate::message::{Giving, HandedMount, Hello, Request, Taking, receive, send};
-use crate::place::{Bound, Place};
+use crate::runtime_dir::{Bound, RuntimeDir};
 use crate::served::{Opened, Served};
 use crate::server::Server;
 use crate::shared::ServerOptions;
@@ -38,16 +38,16 @@ const START_ATTEMPT_COUNT_MAX: u32 = 200;
 /// Pause between two attempts.
 const START_PAUSE: Duration = Duration::from_millis(50);
 
-/// Takes over all mounts of the running server of `place`. `cache_len` replaces the limit of its
-/// cache.
+/// Takes over all mounts of the running server of `runtime_dir`. `cache_len` replaces the limit of
+/// its cache.
 ///
 /// # Errors
 /// `NotFound` if no server runs; `Busy` if it has a mount that cannot be handed over; `Invalid` if
 /// the path of an image now leads to another image; other errors of opening an image. The other
 /// server then continues.
-pub fn take_over(place: Place, cache_len: Option<ByteLen>) -> Result<Server> {
-    let name = place.shared_name();
-    let Some(stream) = place.connect(&name)? else {
+pub fn take_over(runtime_dir: RuntimeDir, cache_len: Option<ByteLen>) -> Result<Server> {
+    let name = runtime_dir.shared_name();
+    let Some(stream) = runtime_dir.connect(&name)? else {
         return Err(Error::not_found(
             "no server runs whose mounts could be taken over",
         ));
@@ -59,7 +59,7 @@ pub fn take_over(place: Place, cache_len: Option<ByteLen>) -> Result<Server> {
         ends_when_idle: offer.ends_when_idle,
         log: offer.log.clone(),
     };
-    take(place, &stream, offer, options)
+    take(runtime_dir, &stream, offer, options)
 }
 
 /// Starts a shared server that does not end when idle. It replaces a running server that has no
@@ -70,14 +70,14 @@ pub fn take_over(place: Place, cache_len: Option<ByteLen>) -> Result<Server> {
 /// # Errors
 /// `Busy` if another server runs; the message has its cache size. Otherwise as [`take_over`].
 pub fn start_lasting(
-    place: &Place,
+    runtime_dir: &RuntimeDir,
     options: &ServerOptions,
     asked: Option<ByteLen>,
 ) -> Result<Server> {
     for _ in 0..START_ATTEMPT_COUNT_MAX {
-        let tried = match place.connect(&place.shared_name())? {
-            None => Server::start(Some(place.clone()), options.clone(), None).map(Some),
-            Some(stream) => replace_idle(place, &stream, options, asked)?,
+        let tried = match runtime_dir.connect(&runtime_dir.shared_name())? {
+            None => Server::start(Some(runtime_dir.clone()), options.clone(), None).map(Some),
+            Some(stream) => replace_idle(runtime_dir, &stream, options, asked)?,
         };
         match tried {
             Ok(Some(server)) => return Ok(server),
@@ -96,7 +96,7 @@ pub fn start_lasting(
 /// Replaces the server behind `stream`. An outer error is final. After an inner `None`, `Busy` or
 /// lost connection the caller retries, because a server is starting or ending.
 fn replace_idle(
-    place: &Place,
+    runtime_dir: &RuntimeDir,
     stream: &UnixStream,
     options: &ServerOptions,
     asked: Option<ByteLen>,
@@ -108,12 +108,12 @@ fn replace_idle(
         Ok(Some(_)) => {}
         other => return Ok(other.map(|_| None)),
     }
-    let Some(stream) = place.connect(&place.shared_name())? else {
+    let Some(stream) = runtime_dir.connect(&runtime_dir.shared_name())? else {
         return Ok(Ok(None));
     };
     match ask(&stream) {
         Ok(offer) if offer.ends_when_idle && offer.mount_count == 0 => {
-            Ok(take(place.clone(), &stream, offer, options.clone()).map(Some))
+            Ok(take(runtime_dir.clone(), &stream, offer, options.clone()).map(Some))
         }
         Ok(offer) => Err(runs_already(offer.cache_len, asked)),
         Err(error) => Ok(Err(error)),
@@ -170,10 +170,15 @@ fn ask(stream: &UnixStream) -> Result<Offer> {
 }
 
 /// Takes over the mounts of `offer`.
-fn take(place: Place, stream: &UnixStream, offer: Offer, options: ServerOptions) -> Result<Server> {
-    let name = place.shared_name();
+fn take(
+    runtime_dir: RuntimeDir,
+    stream: &UnixStream,
+    offer: Offer,
+    options: ServerOptions,
+) -> Result<Server> {
+    let name = runtime_dir.shared_name();
     let cache = SharedCache::new(options.cache_len);
-    let server = Server::new(Some(place), options, Arc::clone(&cache))?;
+    let server = Server::new(Some(runtime_dir), options, Arc::clone(&cache))?;
     let mut opened = Vec::new();
     for _ in 0..offer.mount_count {
         let (Giving::Mount(handed), _) = next(stream)? else {
@@ -217,7 +222,7 @@ fn serve_taken(server: &Server, taken: Vec<(HandedMount, Opened, Paused)>, strea
         .shared
         .mounts()
         .iter()
-        .for_each(|served| served.lock_mount(server.shared.place.as_ref()));
+        .for_each(|served| served.lock_mount(server.shared.runtime_dir.as_ref()));
 }
 
 fn take_device(stream: &UnixStream) -> Result<Option<Paused>> {

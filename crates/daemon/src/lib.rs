@@ -7,7 +7,7 @@
 //! The modules; each uses only those above it here:
 //!
 //! 1. `report` and `prometheus` say what a server does, `message` is the protocol.
-//! 2. `place` is the directory of the sockets; `presence` waits for the end of a mount.
+//! 2. `runtime_dir` is the directory of the sockets; `mount_lock` waits for the end of a mount.
 //! 3. `opened_request` is a request with open files, `served` one mount.
 //! 4. `client` sends requests.
 //! 5. `shared` has the mounts of a server; `hand_over/give` passes them on.
@@ -15,8 +15,8 @@
 //!    the mounts of another.
 //!
 //! Invariants:
-//! 1. Sockets are created and removed only under the lock of their [`Place`], so that no server
-//!    removes the socket of another.
+//! 1. Sockets are created and removed only under the lock of their [`RuntimeDir`], so that no
+//!    server removes the socket of another.
 //! 2. A mount is in the list from its success to its end. Its lock ends last, when
 //!    the server has released the mount.
 //! 3. No lock is held while an image is opened, mounted, paused or closed. One that blocks does not
@@ -32,11 +32,11 @@ mod client;
 mod connection;
 mod hand_over;
 mod message;
+mod mount_lock;
 mod opened_request;
-mod place;
-mod presence;
 mod prometheus;
 mod report;
+mod runtime_dir;
 mod served;
 mod server;
 mod shared;
@@ -44,10 +44,10 @@ mod shared;
 pub use client::{Started, attach, mount, reports};
 pub use hand_over::{start_lasting, take_over};
 pub use message::{MountRequest, PROTOCOL, Prefetch};
+pub use mount_lock::MountWaiter;
 pub use opened_request::OpenedRequest;
-pub use place::{Place, default_dir};
-pub use presence::MountWaiter;
 pub use prometheus::prometheus;
 pub use report::{CacheReport, MountReport, OperationReport, Quantile, ServerReport};
+pub use runtime_dir::{RuntimeDir, default_dir};
 pub use server::Server;
 pub use shared::{ServerOptions, log_to};

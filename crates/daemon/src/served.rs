@@ -1,10 +1,10 @@
 //! One mount of a server, from the request to the unmount.
 
 use crate::message::{HandedMount, MountRequest, Prefetch};
+use crate::mount_lock::MountLock;
 use crate::opened_request::OpenedRequest;
-use crate::place::Place;
-use crate::presence::MountLock;
 use crate::report::MountReport;
+use crate::runtime_dir::RuntimeDir;
 use parking_lot::Mutex;
 use rustix::fs::Access;
 use std::ffi::OsStr;
@@ -117,7 +117,7 @@ impl Served {
         id: u64,
         request: OpenedRequest,
         shared: &Arc<SharedCache>,
-        place: Option<&Place>,
+        runtime_dir: Option<&RuntimeDir>,
     ) -> Result<Self> {
         let OpenedRequest {
             request,
@@ -143,7 +143,7 @@ impl Served {
         let prefetch = prefetch
             .map(|what| opened.image.prefetch(what))
             .transpose()?;
-        let mount_lock = lock_mount(&mount, place);
+        let mount_lock = lock_mount(&mount, runtime_dir);
         let summary = opened.image.summary();
         let handed = HandedMount {
             image_digest: summary.image_digest.to_string(),
@@ -214,9 +214,9 @@ impl Served {
     }
 
     /// Creates the mount lock of a mount that was taken over, so that clients can wait for its end.
-    pub(crate) fn lock_mount(&self, place: Option<&Place>) {
+    pub(crate) fn lock_mount(&self, runtime_dir: Option<&RuntimeDir>) {
         if let Some(live) = &mut *self.live.lock() {
-            live.mount_lock = lock_mount(&live.mount, place);
+            live.mount_lock = lock_mount(&live.mount, runtime_dir);
         }
     }
 
@@ -309,8 +309,8 @@ impl Live {
 }
 
 /// Creates a mount lock for `mount`, if there is a runtime directory.
-fn lock_mount(mount: &Mount, place: Option<&Place>) -> Option<MountLock> {
-    let locked = place?.lock_mount(mount.device());
+fn lock_mount(mount: &Mount, runtime_dir: Option<&RuntimeDir>) -> Option<MountLock> {
+    let locked = runtime_dir?.lock_mount(mount.device());
     locked
         .inspect_err(|error| log::info!("nobody can wait for the end of this mount: {error:?}"))
         .ok()

@@ -2,7 +2,7 @@
 
 use crate::connection::Connection;
 use crate::opened_request::OpenedRequest;
-use crate::place::{Place, check_peer};
+use crate::runtime_dir::{RuntimeDir, check_peer};
 use crate::shared::{Activity, IDLE_GRACE, Phase, ServerOptions, Shared};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -35,7 +35,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server, creates its socket in `place`, and mounts `first`.
+    /// Starts a server, creates its socket in `runtime_dir`, and mounts `first`.
     ///
     /// From this call on, a signal waits for [`Server::run`]. It cannot kill the process in the
     /// middle of a mount.
@@ -44,13 +44,13 @@ impl Server {
     /// `Busy` if a shared server runs already; the errors of the mount of `first`. For a server of
     /// a single mount, a missing socket is logged and no error.
     pub fn start(
-        place: Option<Place>,
+        runtime_dir: Option<RuntimeDir>,
         options: ServerOptions,
         first: Option<OpenedRequest>,
     ) -> Result<Self> {
         let cache = SharedCache::new(options.cache_len);
         let is_shared = options.is_shared;
-        let server = Self::new(place, options, cache)?;
+        let server = Self::new(runtime_dir, options, cache)?;
         let shared = &server.shared;
         if is_shared {
             shared.show()?;
@@ -70,7 +70,7 @@ impl Server {
     }
 
     pub(crate) fn new(
-        place: Option<Place>,
+        runtime_dir: Option<RuntimeDir>,
         options: ServerOptions,
         cache: Arc<SharedCache>,
     ) -> Result<Self> {
@@ -88,7 +88,7 @@ impl Server {
             log::info!("the limit of open files stays as it is: {error}");
         }
         weald_sys::share_heap();
-        let shared = Arc::new(Shared::new(place, options, cache, wake_sink));
+        let shared = Arc::new(Shared::new(runtime_dir, options, cache, wake_sink));
         Ok(Self {
             shared,
             wake,

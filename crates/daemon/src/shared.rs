@@ -1,9 +1,9 @@
 //! The list of mounts and the other state that the threads of a server share.
 
+use crate::mount_lock::MountLock;
 use crate::opened_request::OpenedRequest;
-use crate::place::{Bound, Place};
-use crate::presence::MountLock;
 use crate::report::{ServerReport, descriptor_count};
+use crate::runtime_dir::{Bound, RuntimeDir};
 use crate::served::{Live, Served, now};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Mode, OFlags};
@@ -44,7 +44,7 @@ pub struct ServerOptions {
 pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
     pub(crate) cache: Arc<SharedCache>,
-    pub(crate) place: Option<Place>,
+    pub(crate) runtime_dir: Option<RuntimeDir>,
     pub(crate) bound: Mutex<Option<Arc<Bound>>>,
     pub(crate) state: Mutex<State>,
     /// Notified when a mount request has succeeded or failed.
@@ -95,7 +95,7 @@ pub(crate) enum Activity {
 impl Shared {
     /// Creates the state of a server that accepts requests; a byte in `wake` wakes it.
     pub(crate) fn new(
-        place: Option<Place>,
+        runtime_dir: Option<RuntimeDir>,
         options: ServerOptions,
         cache: Arc<SharedCache>,
         wake: UnixStream,
@@ -104,7 +104,7 @@ impl Shared {
             log: Mutex::new(options.log.clone()),
             options,
             cache,
-            place,
+            runtime_dir,
             bound: Mutex::default(),
             state: Mutex::default(),
             added: Condvar::new(),
@@ -115,25 +115,27 @@ impl Shared {
 
     /// Creates the socket, so that clients can find this server.
     pub(crate) fn show(&self) -> Result<()> {
-        let place = self
-            .place
+        let runtime_dir = self
+            .runtime_dir
             .as_ref()
-            .ok_or_else(|| Error::not_found("no place for a socket"))?;
+            .ok_or_else(|| Error::not_found("no runtime directory for a socket"))?;
         let name = if self.options.is_shared {
-            place.shared_name()
+            runtime_dir.shared_name()
         } else {
-            place.alone_name()
+            runtime_dir.alone_name()
         };
-        let lock = place.lock()?;
-        *self.bound.lock() = Some(Arc::new(place.bind(&name, &lock)?));
+        let lock = runtime_dir.lock()?;
+        *self.bound.lock() = Some(Arc::new(runtime_dir.bind(&name, &lock)?));
         Ok(())
     }
 
     /// Removes the socket. Returns `false` if another server holds the lock; this server then keeps
     /// running.
     pub(crate) fn hide(&self) -> bool {
-        if let (Some(place), Some(bound)) = (&self.place, self.bound.lock().clone()) {
-            let hidden = place.lock().and_then(|_lock| place.unlink(&bound.name));
+        if let (Some(runtime_dir), Some(bound)) = (&self.runtime_dir, self.bound.lock().clone()) {
+            let hidden = runtime_dir
+                .lock()
+                .and_then(|_lock| runtime_dir.unlink(&bound.name));
             if let Err(error) = hidden {
                 log::warn!("{error:?}");
                 return error.kind() != ErrorKind::Busy;
@@ -209,7 +211,7 @@ impl Shared {
         };
         let _adding = Adding(self);
         let log = request.log().map(Path::to_owned);
-        let served = Served::mount(id, request, &self.cache, self.place.as_ref())?;
+        let served = Served::mount(id, request, &self.cache, self.runtime_dir.as_ref())?;
         // After the mount, so that a refused request creates no file and does not switch the log.
         // If the log file cannot be opened, the mount is detached again.
         if log.is_some() {

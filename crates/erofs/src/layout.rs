@@ -233,7 +233,8 @@ pub const XATTR_PREFIXES: [(u8, &[u8]); 5] = [
     (6, b"security."),
 ];
 
-/// An entry of a directory block. The entries come first, in ascending order of names; names follow.
+/// An entry of a directory block. The entries come first, in ascending order of names; names
+/// follow.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Dirent {

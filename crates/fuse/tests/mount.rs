@@ -398,11 +398,11 @@ fn a_damaged_file_fails_alone() {
 #[test]
 fn statfs_tells_content_and_names_and_no_room() {
     let live = live();
-    let told = rustix::fs::statvfs(&live.dir).expect("statvfs");
-    assert_eq!(told.f_blocks * told.f_frsize, 4096 * 12345);
-    assert_eq!((told.f_bfree, told.f_bavail, told.f_ffree), (0, 0, 0));
-    assert_eq!((told.f_files, told.f_namemax), (1 + 12 + 3 * 21, 255));
-    assert!(told.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
+    let stats = rustix::fs::statvfs(&live.dir).expect("statvfs");
+    assert_eq!(stats.f_blocks * stats.f_frsize, 4096 * 12345);
+    assert_eq!((stats.f_bfree, stats.f_bavail, stats.f_ffree), (0, 0, 0));
+    assert_eq!((stats.f_files, stats.f_namemax), (1 + 12 + 3 * 21, 255));
+    assert!(stats.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn without_any_cache_every_read_is_verified() {
 
 /// Would catch: idle blocks that are kept, or the eviction of blocks in use.
 #[test]
-fn blocks_that_nobody_reads_are_let_go() {
+fn unread_blocks_leave_the_cache() {
     let bytes = Parts::base().bytes();
     let (storage, image) = open_rotting(&bytes, 1 << 20);
     read_everything(&image).unwrap();

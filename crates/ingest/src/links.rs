@@ -315,14 +315,14 @@ mod tests {
         gatherer.bind(1, b);
         gatherer.add_link_name(1, 7, 2);
         let links = gatherer.finish().unwrap();
-        let told: Vec<_> = links
+        let reported: Vec<_> = links
             .names()
             .iter()
             .map(|l| (l.name_no, l.info(), links.body(l)))
             .collect();
         let across = LinkInfo::Across;
         assert_eq!(
-            told,
+            reported,
             [
                 (3, across, &b"A"[..]),
                 (5, across, b"A"),

@@ -11,7 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weald_daemon::{
-    MountRequest, OpenedRequest, Place, Prefetch, Server, ServerOptions, Started, default_dir,
+    MountRequest, OpenedRequest, Prefetch, RuntimeDir, Server, ServerOptions, Started, default_dir,
 };
 use weald_fuse::{MountOptions, is_automount};
 
@@ -251,15 +251,15 @@ pub fn mount(args: &MountArgs, choice: ServerChoice) -> Result<ExitCode> {
     if choice == ServerChoice::Own {
         return start_alone(&request);
     }
-    let place = match place() {
-        Ok(place) => place,
+    let runtime_dir = match runtime_dir() {
+        Ok(runtime_dir) => runtime_dir,
         Err(error) => {
             log::warn!("{error}; the mount gets a server of its own");
             return start_alone(&request);
         }
     };
     match choice {
-        ServerChoice::SharedIfRunning if !weald_daemon::attach(&place, &request)? => {
+        ServerChoice::SharedIfRunning if !weald_daemon::attach(&runtime_dir, &request)? => {
             start_alone(&request)
         }
         ServerChoice::SharedIfRunning => Ok(ExitCode::SUCCESS),
@@ -270,7 +270,7 @@ pub fn mount(args: &MountArgs, choice: ServerChoice) -> Result<ExitCode> {
                 Ok(false) => Ok(Started::No),
                 Err(error) => Err(weald_format::Error::invalid(format!("{error:#}"))),
             };
-            match weald_daemon::mount(&place, &request, &mut start)? {
+            match weald_daemon::mount(&runtime_dir, &request, &mut start)? {
                 Started::Yes => Ok(ExitCode::SUCCESS),
                 Started::No => Ok(ExitCode::from(crate::status::FAILED)),
             }
@@ -281,13 +281,13 @@ pub fn mount(args: &MountArgs, choice: ServerChoice) -> Result<ExitCode> {
 /// Opens the runtime directory of this user's servers; creates it if it is missing.
 ///
 /// # Errors
-/// As [`Place::make`].
-pub fn place() -> weald_format::Result<Place> {
-    Place::make(&place_dir())
+/// As [`RuntimeDir::make`].
+pub fn runtime_dir() -> weald_format::Result<RuntimeDir> {
+    RuntimeDir::make(&runtime_dir_path())
 }
 
 /// Path of the runtime directory of this user's servers.
-pub fn place_dir() -> PathBuf {
+pub fn runtime_dir_path() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
     default_dir(|name| std::env::var_os(name), uid)
 }
@@ -337,14 +337,16 @@ fn serve(args: &MountArgs) -> Result<ExitCode> {
     if args.ready_stdout && !is_for_automounter {
         background::detach()?;
     }
-    let place = place().inspect_err(|error| log::info!("{error}")).ok();
+    let runtime_dir = runtime_dir()
+        .inspect_err(|error| log::info!("{error}"))
+        .ok();
     let server_options = ServerOptions {
         cache_len: options.cache_len.unwrap_or_else(default_cache_len),
         is_shared: false,
         ends_when_idle: true,
         log: None,
     };
-    let server = Server::start(place, server_options, Some(request))?;
+    let server = Server::start(runtime_dir, server_options, Some(request))?;
     if args.ready_stdout {
         if is_for_automounter {
             background::detach()?;

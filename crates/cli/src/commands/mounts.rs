@@ -1,6 +1,6 @@
 //! `weald mounts`: shows mounts, their servers, and statistics of both.
 
-use super::mount::place_dir;
+use super::mount::runtime_dir_path;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, put_name};
 use crate::output::Output;
@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
 use weald_daemon::{
-    MountReport, OperationReport, Place, Quantile, ServerReport, prometheus, reports,
+    MountReport, OperationReport, Quantile, RuntimeDir, ServerReport, prometheus, reports,
 };
 use weald_vfs::{safe_line, shown};
 
@@ -68,11 +68,11 @@ pub struct MountsArgs {
 /// Prints what the servers tell.
 ///
 /// # Errors
-/// A place for servers that is not this user's alone.
+/// A runtime directory that is not this user's alone.
 pub fn run(args: &MountsArgs) -> Result<ExitCode> {
     loop {
-        let mut servers = match Place::find(&place_dir())? {
-            Some(place) => reports(&place)?,
+        let mut servers = match RuntimeDir::find(&runtime_dir_path())? {
+            Some(runtime_dir) => reports(&runtime_dir)?,
             None => Vec::new(),
         };
         let mut output = Output::new();

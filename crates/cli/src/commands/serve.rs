@@ -1,6 +1,6 @@
 //! `weald serve`: starts a shared server before the first mount.
 
-use super::mount::place;
+use super::mount::runtime_dir;
 use crate::background;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::open::default_cache_len;
@@ -72,14 +72,14 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode> {
     if args.background {
         return start(args);
     }
-    let place = place()?;
+    let runtime_dir = runtime_dir()?;
     let log = args.log.as_ref().map(std::path::absolute).transpose()?;
     if args.ready_stdout {
         background::detach()?;
     }
     let cache_len = args.cache.map(ByteLen);
     let server = match args.take_over {
-        true => weald_daemon::take_over(place, cache_len),
+        true => weald_daemon::take_over(runtime_dir, cache_len),
         false => {
             let options = ServerOptions {
                 cache_len: cache_len.unwrap_or_else(default_cache_len),
@@ -88,8 +88,8 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode> {
                 log: log.clone(),
             };
             match args.until_idle {
-                true => Server::start(Some(place), options, None),
-                false => weald_daemon::start_lasting(&place, &options, cache_len),
+                true => Server::start(Some(runtime_dir), options, None),
+                false => weald_daemon::start_lasting(&runtime_dir, &options, cache_len),
             }
         }
     };

@@ -86,7 +86,7 @@ enum StoreCommand {
 
 /// A store on disk.
 #[derive(Args, Debug)]
-struct Place {
+struct StoreDir {
     /// Directory of the store
     #[arg(value_name = "STORE", value_hint = ValueHint::DirPath)]
     store: PathBuf,

@@ -1,13 +1,13 @@
 //! `weald umount`: unmounts an image and waits until its server has released it.
 
-use super::mount::place_dir;
+use super::mount::runtime_dir_path;
 use crate::help::{DONE_OR_FAILED, Help};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use weald_daemon::{MountWaiter, Place};
+use weald_daemon::{MountWaiter, RuntimeDir};
 use weald_format::ErrorKind;
 use weald_fuse::Busy;
 
@@ -78,8 +78,8 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
 /// Opens the lock file of the mount on `dir`, if a server of this user has the mount. Never blocks.
 fn mount_waiter(dir: &Path) -> Option<MountWaiter> {
     let device = weald_fuse::device_of(dir).ok()?;
-    let found = Place::find(&place_dir()).and_then(|place| match place {
-        Some(place) => place.mount_waiter(device),
+    let found = RuntimeDir::find(&runtime_dir_path()).and_then(|runtime_dir| match runtime_dir {
+        Some(runtime_dir) => runtime_dir.mount_waiter(device),
         None => Ok(None),
     });
     found

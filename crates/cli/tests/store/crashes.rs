@@ -110,12 +110,12 @@ fn a_second_writer_is_told_of_the_first() {
         assert!(start.elapsed() < PATIENCE, "no writer was caught");
         let mut child = spawn(&ground, &["store", "import", "store", "big.weald"]);
         let id = child.id();
-        let told = format!("process {id} (weald store import)");
+        let report = format!("process {id} (weald store import)");
         let mut has_ended = false;
         eventually("the lock", || {
             has_ended = child.try_wait().expect("state").is_some();
             let text = fs::read_to_string(ground.at("store/lock")).unwrap_or_default();
-            has_ended || text == told
+            has_ended || text == report
         });
         let pid = Pid::from_raw(i32::try_from(id).expect("a pid")).expect("not zero");
         if !has_ended && kill_process(pid, Signal::STOP).is_ok() {

@@ -16,8 +16,8 @@ fn segments(ground: &Ground) -> Vec<PathBuf> {
 
 /// Tree digest of the file `image`.
 fn tree_digest(ground: &Ground, image: &str) -> String {
-    let told = ground.json(&["info", "--json", image]).remove(0);
-    told["tree_digest"].as_str().expect("a digest").to_owned()
+    let report = ground.json(&["info", "--json", image]).remove(0);
+    report["tree_digest"].as_str().expect("a digest").to_owned()
 }
 
 /// Would catch: a salvage that needs the metadata although maps and segments have all data, and a
@@ -35,11 +35,11 @@ fn salvage_brings_every_image_back() {
         // Readers do not need the metadata.
         ground.weald(&["cat", "store:v1", "bin/tool"]);
         ground.refused(&["store", "gc", "store"], &["weald store salvage"]);
-        let told = ground
+        let report = ground
             .json(&["store", "salvage", "--json", "store"])
             .remove(0);
-        assert_eq!(told["images"], serde_json::json!(["v1", "v2"]), "{loss}");
-        assert_eq!(told["damaged"], serde_json::json!([]), "{loss}");
+        assert_eq!(report["images"], serde_json::json!(["v1", "v2"]), "{loss}");
+        assert_eq!(report["damaged"], serde_json::json!([]), "{loss}");
         ground.assert_clean("store");
         for name in ["v1", "v2"] {
             let image = format!("store:{name}");
@@ -68,10 +68,10 @@ fn older_tables_lose_nothing() {
     ground.weald(&["store", "gc", "-q", "--copy-below", "100", "store"]);
     ground.weald(&["store", "import", "-q", "store", "v1.weald"]);
     ground.sh("cp older store/meta");
-    let told = ground.0.weald(["store", "check", "store"]).expect(1).text();
+    let report = ground.0.weald(["store", "check", "store"]).expect(1).text();
     assert!(
-        told.contains("'weald store salvage' rebuilds the tables"),
-        "{told}"
+        report.contains("'weald store salvage' rebuilds the tables"),
+        "{report}"
     );
     // A writer may refuse or do its work, but must not take what the maps name.
     ground
@@ -103,14 +103,18 @@ fn damaged_metadata_is_an_error_or_is_found() {
             _ => bytes[page..page + 4096].fill(0xff),
         }
         fs::write(ground.at("store/meta"), bytes).expect("write");
-        let told = ground.0.weald(["store", "check", "store"]);
-        assert!(told.code.is_some_and(|code| code <= 2), "{}", told.stderr);
-        assert!(!told.stderr.contains("panicked"), "{}", told.stderr);
-        if told.code == Some(2) {
-            let has_way = told.stderr.contains("weald store salvage");
-            assert!(has_way, "round {round}: {}", told.stderr);
+        let report = ground.0.weald(["store", "check", "store"]);
+        assert!(
+            report.code.is_some_and(|code| code <= 2),
+            "{}",
+            report.stderr
+        );
+        assert!(!report.stderr.contains("panicked"), "{}", report.stderr);
+        if report.code == Some(2) {
+            let has_way = report.stderr.contains("weald store salvage");
+            assert!(has_way, "round {round}: {}", report.stderr);
             refused_count += 1;
-            panicked_count += u64::from(told.stderr.contains("makes no sense"));
+            panicked_count += u64::from(report.stderr.contains("makes no sense"));
         }
     }
     println!("{refused_count} of 60 damaged files refused, {panicked_count} by a caught panic");
@@ -135,25 +139,25 @@ fn damaged_bytes_are_found_and_refused() {
     file.write_all_at(&[0x5a; 16], at).expect("write");
     let clean = ground.weald(&["store", "check", "store"]);
     assert!(clean.contains("contents were not read"), "{clean}");
-    let told = ground
+    let report = ground
         .0
         .weald(["store", "check", "--data", "store"])
         .expect(1)
         .text();
     for name in ["v1", "v2"] {
         let line = format!("damaged: {name}: segments/0000000000000001, byte ");
-        assert!(told.contains(&line), "{told}");
+        assert!(report.contains(&line), "{report}");
     }
-    assert!(told.contains("not clean: 2 findings"), "{told}");
-    let told = ground
+    assert!(report.contains("not clean: 2 findings"), "{report}");
+    let report = ground
         .0
         .weald(["store", "check", "--data", "--json", "store"]);
-    let told = crate::ground::lines(&told.expect(1).text());
-    assert_eq!(told[0]["image"], "v1");
-    assert_eq!(told[2]["clean"], false);
+    let report = crate::ground::lines(&report.expect(1).text());
+    assert_eq!(report[0]["image"], "v1");
+    assert_eq!(report[2]["clean"], false);
     // The image knows which of its files is damaged.
-    let told = ground.0.weald(["check", "store:v1"]).expect(1).text();
-    assert!(told.contains("damaged: noise: "), "{told}");
+    let report = ground.0.weald(["check", "store:v1"]).expect(1).text();
+    assert!(report.contains("damaged: noise: "), "{report}");
     let read = ground.0.weald(["cat", "store:v1", "noise"]);
     assert_ne!(read.code, Some(0));
     assert!(
@@ -203,27 +207,27 @@ fn lost_segments_are_told_and_salvaged_around() {
         ground.sh("rm -rf store && cp -a whole store");
         // Only v2 has data in the last segment.
         ground.sh(&format!("last=$(ls store/segments | tail -n 1); {loss}"));
-        let told = ground.0.weald(["store", "check", "store"]).expect(1).text();
+        let report = ground.0.weald(["store", "check", "store"]).expect(1).text();
         assert!(
-            told.contains("damaged: v2: segments/") && told.contains(word),
-            "{told}"
+            report.contains("damaged: v2: segments/") && report.contains(word),
+            "{report}"
         );
         assert!(
-            !told.contains("damaged: v1") && !told.contains("damaged: apart"),
-            "{told}"
+            !report.contains("damaged: v1") && !report.contains("damaged: apart"),
+            "{report}"
         );
         ground.assert_exported("store", "v1");
         let read = ground.0.weald(["check", "store:v2"]);
         assert_ne!(read.code, Some(0), "{}", read.text());
-        let told = ground
+        let report = ground
             .0
             .weald(["store", "salvage", "store"])
             .expect(1)
             .text();
-        assert!(told.contains("damaged: v2: "), "{told}");
+        assert!(report.contains("damaged: v2: "), "{report}");
         assert!(
-            told.contains("2 images are complete, 1 are damaged"),
-            "{told}"
+            report.contains("2 images are complete, 1 are damaged"),
+            "{report}"
         );
         ground.assert_clean("store");
         ground.assert_exported("store", "v1");

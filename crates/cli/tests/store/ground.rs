@@ -96,9 +96,9 @@ impl Ground {
     /// Checks that `weald store check --data` finds no defect.
     #[track_caller]
     pub fn assert_clean(&self, store: &str) {
-        let told = self.0.weald(["store", "check", "--data", store]);
-        assert_eq!(told.code, Some(0), "{}{}", told.text(), told.stderr);
-        assert!(told.text().starts_with("clean: "), "{}", told.text());
+        let report = self.0.weald(["store", "check", "--data", store]);
+        assert_eq!(report.code, Some(0), "{}{}", report.text(), report.stderr);
+        assert!(report.text().starts_with("clean: "), "{}", report.text());
     }
 
     /// Checks that the image `STORE:NAME` equals the file `NAME.weald`, byte for byte.

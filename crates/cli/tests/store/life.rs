@@ -34,12 +34,12 @@ fn a_store_lives_by_its_commands() {
     for key in ["image_digest", "tree_digest", "image_len"] {
         assert_eq!(listed[1][key], info[0][key], "{key}");
     }
-    let told = ground.json(&["store", "info", "--json", "store"]).remove(0);
-    assert_eq!(number(&told, "image_count"), 2);
-    assert!(number(&told, "shared_len") > old / 2, "{told}");
-    assert_eq!(number(&told, "segments_len"), old + new + 64, "{told}");
-    assert_eq!(number(&told, "unused_len"), 0, "{told}");
-    assert!(number(&told, "allocated_len") >= old + new, "{told}");
+    let report = ground.json(&["store", "info", "--json", "store"]).remove(0);
+    assert_eq!(number(&report, "image_count"), 2);
+    assert!(number(&report, "shared_len") > old / 2, "{report}");
+    assert_eq!(number(&report, "segments_len"), old + new + 64, "{report}");
+    assert_eq!(number(&report, "unused_len"), 0, "{report}");
+    assert!(number(&report, "allocated_len") >= old + new, "{report}");
     ground.assert_clean("store");
     for name in ["v1", "v2"] {
         ground.assert_exported("store", name);
@@ -47,16 +47,16 @@ fn a_store_lives_by_its_commands() {
     ground.weald(&["store", "rm", "store:v1"]);
     let listed = ground.json(&["store", "ls", "--json", "store"]);
     assert_eq!((listed.len(), &listed[0]["name"]), (1, &"v2".into()));
-    let told = ground.json(&["store", "info", "--json", "store"]).remove(0);
-    assert!(number(&told, "unused_len") > 0, "{told}");
+    let report = ground.json(&["store", "info", "--json", "store"]).remove(0);
+    assert!(number(&report, "unused_len") > 0, "{report}");
     let collected = ground.json(&["store", "gc", "--json", "store"]).remove(0);
     assert!(number(&collected, "blocks_forgotten") > 0, "{collected}");
     ground.assert_clean("store");
     ground.assert_exported("store", "v2");
     ground.weald(&["store", "rm", "store", "v2"]);
     ground.weald(&["store", "gc", "-q", "store"]);
-    let told = ground.json(&["store", "info", "--json", "store"]).remove(0);
-    assert_eq!(number(&told, "segments_len"), 0, "{told}");
+    let report = ground.json(&["store", "info", "--json", "store"]).remove(0);
+    assert_eq!(number(&report, "segments_len"), 0, "{report}");
     assert_eq!(ground.weald(&["store", "ls", "store"]), "");
 }
 

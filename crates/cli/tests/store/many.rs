@@ -44,10 +44,10 @@ fn mount_and_read(ground: &Ground, image: &str, index: usize) {
 
 /// Bytes in the cache of the server.
 fn cached_len(ground: &Ground) -> u64 {
-    let told = ground.json(&["mounts", "--json"]);
-    let servers: Vec<_> = told
+    let report = ground.json(&["mounts", "--json"]);
+    let servers: Vec<_> = report
         .iter()
-        .filter(|told| told["type"] == "server")
+        .filter(|report| report["type"] == "server")
         .collect();
     assert_eq!(servers.len(), 1);
     servers[0]["cache"]["used_len"].as_u64().expect("a number")

@@ -140,9 +140,9 @@ fn a_take_over_keeps_images_of_stores() {
     let id = i64::from(taker.id());
     eventually("the take-over", || {
         assert!(taker.is_running(), "{}", taker.log());
-        let told = ground.json(&["mounts", "--json"]);
-        let mounts = told.iter().filter(|object| object["type"] == "mount");
-        mounts.count() == 1 && told.iter().any(|object| object["pid"] == id)
+        let report = ground.json(&["mounts", "--json"]);
+        let mounts = report.iter().filter(|object| object["type"] == "mount");
+        mounts.count() == 1 && report.iter().any(|object| object["pid"] == id)
     });
     drop_pages();
     assert_same(&ground.at("v1"), &dir, &MOUNTED);

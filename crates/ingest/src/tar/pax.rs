@@ -57,7 +57,7 @@ impl Sparse {
     /// `Invalid` if no record has it.
     pub fn real_len(&self) -> weald_format::Result<u64> {
         self.real_len
-            .ok_or_else(|| weald_format::Error::invalid("a sparse file whose length is not told"))
+            .ok_or_else(|| weald_format::Error::invalid("a sparse file without a length"))
     }
 
     /// The map, if the headers have it: formats 0.0 and 0.1.

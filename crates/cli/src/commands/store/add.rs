@@ -93,11 +93,11 @@ pub struct AddArgs {
 
 /// The directory of the store and the name of the new image.
 fn store_and_name(args: &AddArgs) -> anyhow::Result<(PathBuf, String)> {
-    let (dir, in_place) = match weald_store::split(&args.store) {
+    let (dir, named) = match weald_store::split(&args.store) {
         Some((dir, name)) => (dir, Some(name)),
         None => (args.store.clone(), None),
     };
-    if let Some(name) = args.name.clone().or(in_place) {
+    if let Some(name) = args.name.clone().or(named) {
         return Ok((dir, name));
     }
     // "." and "-" give no name.

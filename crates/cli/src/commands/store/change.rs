@@ -1,6 +1,6 @@
 //! `weald store create`, `import` and `rm`.
 
-use super::{Place, open, open_dir, open_named, random_uuid, show_path, who, write};
+use super::{StoreDir, open, open_dir, open_named, random_uuid, show_path, who, write};
 use crate::foreign;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex, put_name};
@@ -40,7 +40,7 @@ pub const CREATE_HELP: Help = Help {
 #[command(after_help = CREATE_HELP.short(), after_long_help = CREATE_HELP.long())]
 pub(super) struct CreateArgs {
     #[command(flatten)]
-    place: Place,
+    location: StoreDir,
     /// Size of the segment files that hold the blocks (default: 64M)
     #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
     segment_size: Option<u64>,
@@ -53,7 +53,7 @@ pub(super) struct CreateArgs {
 }
 
 pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
-    let path = &args.place.store;
+    let path = &args.location.store;
     let words = show_path(path);
     if weald_store::is_store(path) {
         bail!("{words}: a store is here already: 'weald store info {words}' describes it");
@@ -132,7 +132,7 @@ pub const IMPORT_HELP: Help = Help {
 #[command(after_help = IMPORT_HELP.short(), after_long_help = IMPORT_HELP.long())]
 pub(super) struct ImportArgs {
     #[command(flatten)]
-    place: Place,
+    location: StoreDir,
     /// Image files
     #[arg(value_name = "IMAGE", required = true, value_hint = ValueHint::FilePath)]
     images: Vec<PathBuf>,
@@ -187,11 +187,11 @@ fn open_image(path: &Path) -> anyhow::Result<Box<dyn ReadAt>> {
 
 pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     // STORE:NAME also gives the name.
-    let (dir, in_place) = match weald_store::split(&args.place.store) {
+    let (dir, named) = match weald_store::split(&args.location.store) {
         Some((dir, name)) => (dir, Some(name)),
-        None => (args.place.store.clone(), None),
+        None => (args.location.store.clone(), None),
     };
-    let name = args.name.clone().or(in_place);
+    let name = args.name.clone().or(named);
     if name.is_some() && args.images.len() > 1 {
         bail!(
             "one name for {} images: import them one by one",

@@ -1,6 +1,6 @@
 //! `weald store gc` and `salvage`.
 
-use super::{Place, explain_write, open, who, write};
+use super::{StoreDir, explain_write, open, who, write};
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::interrupt::interrupt_flag;
 use crate::json::Object;
@@ -56,7 +56,7 @@ pub const GC_HELP: Help = Help {
 #[command(after_help = GC_HELP.short(), after_long_help = GC_HELP.long())]
 pub(super) struct GcArgs {
     #[command(flatten)]
-    place: Place,
+    location: StoreDir,
     /// Copy what is used of a segment file, and remove the file, if less than this share of it is
     /// used; 0 copies nothing
     #[arg(long, value_name = "PERCENT", default_value_t = 80,
@@ -99,7 +99,7 @@ impl Watch for Interrupt {
 
 pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
     let flag = interrupt_flag()?;
-    let store = open(&args.place.store)?;
+    let store = open(&args.location.store)?;
     let writer = write(&store, WriteOptions::new(who("gc")))?;
     let options = ReencodeOptions {
         below_percent: args.reencode_below,
@@ -225,14 +225,14 @@ pub const SALVAGE_HELP: Help = Help {
 #[command(after_help = SALVAGE_HELP.short(), after_long_help = SALVAGE_HELP.long())]
 pub(super) struct SalvageArgs {
     #[command(flatten)]
-    place: Place,
+    location: StoreDir,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
-    let store = open(&args.place.store)?;
+    let store = open(&args.location.store)?;
     let salvaged = store.salvage(&who("salvage")).map_err(explain_write)?;
     let mut output = Output::new();
     match args.json {

@@ -1,6 +1,6 @@
 //! `weald store ls`, `info` and `check`.
 
-use super::{Place, open, who, write};
+use super::{StoreDir, open, who, write};
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex};
 use crate::messages;
@@ -37,14 +37,14 @@ pub const LS_HELP: Help = Help {
 #[command(after_help = LS_HELP.short(), after_long_help = LS_HELP.long())]
 pub(super) struct LsArgs {
     #[command(flatten)]
-    place: Place,
+    location: StoreDir,
     /// Print one JSON object per image
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
-    let (_, images) = open(&args.place.store)?.info()?;
+    let (_, images) = open(&args.location.store)?.info()?;
     let mut output = Output::new();
     for image in &images {
         if args.json {
@@ -94,17 +94,17 @@ pub const INFO_HELP: Help = Help {
 #[command(after_help = INFO_HELP.short(), after_long_help = INFO_HELP.long())]
 pub(super) struct InfoArgs {
     #[command(flatten)]
-    place: Place,
+    location: StoreDir,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
-    let store = open(&args.place.store)?;
+    let store = open(&args.location.store)?;
     let (info, images) = store.info()?;
     let own_len = images.iter().map(|image| image.own_len).sum();
-    let allocated_len = allocated_len(&args.place.store.join("segments"))?;
+    let allocated_len = allocated_len(&args.location.store.join("segments"))?;
     let superblocks_len = info.segment_count * SEGMENT_SUPERBLOCK_LEN as u64;
     let used_len = info.live_len.saturating_add(superblocks_len);
     let numbers = Numbers {
@@ -241,7 +241,7 @@ pub const CHECK_HELP: Help = Help {
 #[command(after_help = CHECK_HELP.short(), after_long_help = CHECK_HELP.long())]
 pub(super) struct CheckArgs {
     #[command(flatten)]
-    place: Place,
+    location: StoreDir,
     /// Read every block and compare it with its digest
     #[arg(long)]
     data: bool,
@@ -254,7 +254,7 @@ pub(super) struct CheckArgs {
 }
 
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let store = open(&args.place.store)?;
+    let store = open(&args.location.store)?;
     let writer = write(&store, WriteOptions::new(who("check")))?;
     let checked = writer.check(args.data, &mut |_| {})?;
     if !args.quiet {

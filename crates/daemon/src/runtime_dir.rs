@@ -40,7 +40,7 @@ const BACKLOG: i32 = 128;
 
 /// Runtime directory, opened and checked.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct RuntimeDir {
     dir: Arc<OwnedFd>,
     path: PathBuf,
     /// Mount namespace and root directory: servers in other ones see other files.
@@ -75,14 +75,14 @@ pub fn default_dir(variable: impl Fn(&str) -> Option<OsString>, uid: u32) -> Pat
     }
 }
 
-impl Place {
+impl RuntimeDir {
     /// Opens the runtime directory at `path`. Creates it and its parents if they are missing.
     ///
     /// # Errors
     /// `Invalid` if other users own or can enter the directory; `Io`.
     pub fn make(path: &Path) -> Result<Self> {
         match Self::find(path)? {
-            Some(place) => Ok(place),
+            Some(runtime_dir) => Ok(runtime_dir),
             None => {
                 let path = plain(path)?;
                 Self::checked(make_dirs(&path)?, path)
@@ -93,7 +93,7 @@ impl Place {
     /// Opens the runtime directory at `path`; `None` if it does not exist.
     ///
     /// # Errors
-    /// As [`Place::make`].
+    /// As [`RuntimeDir::make`].
     pub fn find(path: &Path) -> Result<Option<Self>> {
         let path = plain(path)?;
         // Without `DIRECTORY`, open(2) opens a symlink, and the message can name it.
@@ -108,17 +108,17 @@ impl Place {
     fn checked(dir: OwnedFd, path: PathBuf) -> Result<Self> {
         let stat = rustix::fs::fstat(&dir).map_err(|errno| error_at(&path, errno))?;
         check_dir(&stat, &path)?;
-        let place = Self {
+        let runtime_dir = Self {
             dir: Arc::new(dir),
             path,
             view: view(),
         };
         let own = (stat.st_dev, stat.st_ino);
-        match std::fs::metadata(place.proc_path("")) {
-            Ok(found) if (found.dev(), found.ino()) == own => Ok(place),
+        match std::fs::metadata(runtime_dir.proc_path("")) {
+            Ok(found) if (found.dev(), found.ino()) == own => Ok(runtime_dir),
             _ => Err(Error::invalid(format!(
                 "{}: /proc/self/fd does not lead to it; mount /proc, which connections need",
-                place.path.display()
+                runtime_dir.path.display()
             ))),
         }
     }
@@ -475,13 +475,15 @@ mod tests {
     fn a_directory_that_others_can_enter_is_refused() {
         let base = tempfile::tempdir().expect("directory");
         let dir = base.path().join("a/b");
-        assert!(Place::find(&dir).expect("missing is fine").is_none());
-        Place::make(&dir).expect("made");
+        assert!(RuntimeDir::find(&dir).expect("missing is fine").is_none());
+        RuntimeDir::make(&dir).expect("made");
         let mode = std::fs::metadata(&dir).expect("stat").permissions().mode();
         assert_eq!(mode & 0o7777, 0o700);
         for mode in [0o701, 0o710, 0o755, 0o770] {
             std::fs::set_permissions(&dir, PermissionsExt::from_mode(mode)).expect("chmod");
-            let refused = Place::make(&dir).expect_err("open to others").to_string();
+            let refused = RuntimeDir::make(&dir)
+                .expect_err("open to others")
+                .to_string();
             let words = [
                 format!("mode {mode:04o}"),
                 "chmod 700".into(),
@@ -491,7 +493,7 @@ mod tests {
         }
         let file = base.path().join("file");
         std::fs::write(&file, "").expect("write");
-        Place::make(&file).expect_err("no directory");
+        RuntimeDir::make(&file).expect_err("no directory");
     }
 
     /// Would catch: a symlink that changes its target after the check, and a trailing slash that
@@ -500,13 +502,13 @@ mod tests {
     fn symlinks_are_refused_and_not_followed_by_mkdir() {
         let base = tempfile::tempdir().expect("directory");
         let own = base.path().join("own");
-        Place::make(&own).expect("made");
+        RuntimeDir::make(&own).expect("made");
         let link = base.path().join("link");
         std::os::unix::fs::symlink(&own, &link).expect("link");
         for path in [link.clone(), link.join(""), link.join(".")] {
-            let refused = Place::find(&path).expect_err("a link").to_string();
+            let refused = RuntimeDir::find(&path).expect_err("a link").to_string();
             assert!(refused.contains("symbolic link"), "{refused}");
-            Place::make(&path).expect_err("a link");
+            RuntimeDir::make(&path).expect_err("a link");
         }
         // A dangling symlink stands for a name that becomes a symlink before mkdir(2).
         std::os::unix::fs::symlink(base.path().join("away"), base.path().join("gap"))
@@ -520,17 +522,17 @@ mod tests {
     fn another_directory_under_the_same_path_changes_nothing() {
         let base = tempfile::tempdir().expect("directory");
         let [path, aside] = ["run", "aside"].map(|name| base.path().join(name));
-        let place = Place::make(&path).expect("made");
+        let runtime_dir = RuntimeDir::make(&path).expect("made");
         std::fs::rename(&path, &aside).expect("moved");
-        let planted = Place::make(&path).expect("made");
-        let name = place.shared_name();
+        let planted = RuntimeDir::make(&path).expect("made");
+        let name = runtime_dir.shared_name();
         let theirs = planted
             .bind(&name, &planted.lock().expect("lock"))
             .expect("bind");
-        assert!(place.names().expect("list").is_empty());
-        assert!(place.connect(&name).expect("nobody there").is_none());
-        let ours = place
-            .bind(&name, &place.lock().expect("lock"))
+        assert!(runtime_dir.names().expect("list").is_empty());
+        assert!(runtime_dir.connect(&name).expect("nobody there").is_none());
+        let ours = runtime_dir
+            .bind(&name, &runtime_dir.lock().expect("lock"))
             .expect("bind");
         let [held, planted] = [&aside, &path].map(|dir| {
             let stat = std::fs::symlink_metadata(dir.join(&name)).expect("a socket");
@@ -547,27 +549,27 @@ mod tests {
     fn dead_sockets_are_replaced_and_live_ones_are_not() {
         for len in [1, 150] {
             let base = tempfile::tempdir().expect("directory");
-            let place = Place::make(&base.path().join("x".repeat(len))).expect("made");
-            let name = place.shared_name();
-            assert!(place.connect(&name).expect("nobody").is_none());
-            let bound = place
-                .bind(&name, &place.lock().expect("lock"))
+            let runtime_dir = RuntimeDir::make(&base.path().join("x".repeat(len))).expect("made");
+            let name = runtime_dir.shared_name();
+            assert!(runtime_dir.connect(&name).expect("nobody").is_none());
+            let bound = runtime_dir
+                .bind(&name, &runtime_dir.lock().expect("lock"))
                 .expect("bind");
-            assert!(place.connect(&name).expect("connect").is_some());
-            let busy = place.bind(&name, &place.lock().expect("lock"));
+            assert!(runtime_dir.connect(&name).expect("connect").is_some());
+            let busy = runtime_dir.bind(&name, &runtime_dir.lock().expect("lock"));
             assert_eq!(busy.expect_err("busy").kind(), ErrorKind::Busy);
-            let dead = place.alone_name();
+            let dead = runtime_dir.alone_name();
             drop(
-                place
-                    .bind(&dead, &place.lock().expect("lock"))
+                runtime_dir
+                    .bind(&dead, &runtime_dir.lock().expect("lock"))
                     .expect("bind"),
             );
-            assert_eq!(place.names().expect("list"), [&*name, &*dead]);
+            assert_eq!(runtime_dir.names().expect("list"), [&*name, &*dead]);
             drop(bound);
-            let again = place
-                .bind(&name, &place.lock().expect("lock"))
+            let again = runtime_dir
+                .bind(&name, &runtime_dir.lock().expect("lock"))
                 .expect("replaced");
-            assert_eq!(place.names().expect("list"), [again.name]);
+            assert_eq!(runtime_dir.names().expect("list"), [again.name]);
         }
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! umount(2) returns when the mount is gone; its server closes the image a moment later. A script
 //! that unmounts and then replaces the image, or counts processes, needs the later moment. So the
-//! server locks a file of its [`Place`] for each mount. The file has the device number of the mount
-//! as its name, which no other live mount has. A client opens the file before it unmounts, and
-//! waits for the lock afterwards.
+//! server locks a file of its [`RuntimeDir`] for each mount. The file has the device number of the
+//! mount as its name, which no other live mount has. A client opens the file before it unmounts,
+//! and waits for the lock afterwards.
 //!
 //! Invariants:
 //! 1. No other user can delay a client or impersonate a server: only the owner can enter the
@@ -12,7 +12,7 @@
 //! 2. Only a process that holds the lock of a file removes its name. A lock is valid only if the
 //!    name still leads to the file after locking.
 
-use crate::place::Place;
+use crate::runtime_dir::RuntimeDir;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -29,7 +29,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(2);
 /// Lock of the server of a mount, held until the server has released the mount.
 #[derive(Debug)]
 pub(crate) struct MountLock {
-    place: Place,
+    runtime_dir: RuntimeDir,
     /// Name of the file; `None` after its removal.
     name: Option<String>,
     _file: OwnedFd,
@@ -40,7 +40,7 @@ impl MountLock {
     /// the file. The kernel may reuse the device number of a mount that is gone.
     pub(crate) fn hide(&mut self) {
         if let Some(name) = self.name.take()
-            && let Err(error) = self.place.unlink(&name)
+            && let Err(error) = self.runtime_dir.unlink(&name)
         {
             log::info!("{error:?}");
         }
@@ -75,7 +75,7 @@ impl MountWaiter {
     }
 }
 
-impl Place {
+impl RuntimeDir {
     /// Locks the file of the mount with device number `device` (major, minor) for this server.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Place {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if self.has(&name, &file) => {
                     return Ok(MountLock {
-                        place: self.clone(),
+                        runtime_dir: self.clone(),
                         name: Some(name),
                         _file: file,
                     });
@@ -150,27 +150,32 @@ mod tests {
 
     const DEVICE: (u32, u32) = (0, 77);
 
-    fn place() -> (tempfile::TempDir, Place) {
+    fn runtime_dir() -> (tempfile::TempDir, RuntimeDir) {
         let base = tempfile::tempdir().expect("directory");
-        let place = Place::make(&base.path().join("run")).expect("made");
-        (base, place)
+        let runtime_dir = RuntimeDir::make(&base.path().join("run")).expect("made");
+        (base, runtime_dir)
     }
 
     #[test]
     fn a_waiter_ends_when_the_server_releases_the_mount() {
-        let (_base, place) = place();
-        assert!(place.mount_waiter(DEVICE).expect("open").is_none());
-        let mut mount_lock = place.lock_mount(DEVICE).expect("held");
-        let waiter = || place.mount_waiter(DEVICE).expect("open").expect("a server");
+        let (_base, runtime_dir) = runtime_dir();
+        assert!(runtime_dir.mount_waiter(DEVICE).expect("open").is_none());
+        let mut mount_lock = runtime_dir.lock_mount(DEVICE).expect("held");
+        let waiter = || {
+            runtime_dir
+                .mount_waiter(DEVICE)
+                .expect("open")
+                .expect("a server")
+        };
         assert!(!waiter().wait(Duration::from_millis(20)));
         let [first, second] = [waiter(), waiter()];
         mount_lock.hide();
-        assert!(place.mount_waiter(DEVICE).expect("open").is_none());
+        assert!(runtime_dir.mount_waiter(DEVICE).expect("open").is_none());
         assert!(!first.wait(Duration::from_millis(20)));
         drop(mount_lock);
         assert!(second.wait(Duration::from_secs(120)));
         assert!(
-            !place
+            !runtime_dir
                 .all_names()
                 .expect("list")
                 .iter()
@@ -182,20 +187,20 @@ mod tests {
     /// removal of a live server's file.
     #[test]
     fn lock_files_of_killed_servers_are_reused_or_removed() {
-        let (_base, place) = place();
-        let held = place.lock_mount((0, 1)).expect("held");
-        let busy = place.lock_mount((0, 1)).expect_err("held already");
+        let (_base, runtime_dir) = runtime_dir();
+        let held = runtime_dir.lock_mount((0, 1)).expect("held");
+        let busy = runtime_dir.lock_mount((0, 1)).expect_err("held already");
         assert_eq!(busy.kind(), ErrorKind::Busy);
         for device in [(0, 2), (0, 3)] {
             drop(
-                place
+                runtime_dir
                     .open_lock(&name_of(device), OFlags::CREATE)
                     .expect("made"),
             );
         }
-        let taken = place.lock_mount((0, 2)).expect("nobody holds it");
-        place.remove_stale_mount_locks().expect("cleared");
-        let is_there = |device| place.mount_waiter(device).expect("open").is_some();
+        let taken = runtime_dir.lock_mount((0, 2)).expect("nobody holds it");
+        runtime_dir.remove_stale_mount_locks().expect("cleared");
+        let is_there = |device| runtime_dir.mount_waiter(device).expect("open").is_some();
         assert_eq!([(0, 1), (0, 2), (0, 3)].map(is_there), [true, true, false]);
         drop((held, taken));
     }
