@@ -51,8 +51,8 @@ def parse_usage(line: str) -> tuple[Usage, int]:
 
 
 class Meter:
-    """Runs commands and measures them with the program that is made of bench/measure.c. What they
-    print goes to the log."""
+    """Runs commands and measures them with the program that is compiled from bench/measure.c. Their
+    output goes to the log."""
 
     def __init__(self, program: Path, log: IO[bytes]) -> None:
         self.program = program
@@ -165,8 +165,8 @@ def busy_seconds(stat: str | None = None) -> float:
 
 
 def measure_machine(action: Callable[[], Any]) -> Usage:
-    """The wall time of an action, and as CPU what the whole machine was busy meanwhile: servers and
-    kernel threads count too. True only on a quiet machine."""
+    """Returns the wall time of an action and the CPU seconds of the whole machine meanwhile, so
+    that servers and kernel threads count too. The figure is right only on a quiet machine."""
     busy, start = busy_seconds(), time.perf_counter()
     action()
     return Usage(time.perf_counter() - start, busy_seconds() - busy)
@@ -206,8 +206,9 @@ def warm(path: Path) -> None:
 
 
 class FreePages:
-    """Keeps free pages from the host of a virtual machine while it is entered, where that is
-    possible: else each gigabyte of page cache that a mount frees must be waited for again."""
+    """Stops a virtual machine from giving free pages back to its host while the context is entered,
+    where that is possible. Otherwise each gigabyte of page cache that a mount frees must be waited
+    for again."""
 
     def __init__(self) -> None:
         self.order: str | None = None

@@ -31,9 +31,9 @@ MOUNT_TIMEOUT_S = 120
 
 @dataclass
 class Source:
-    """Something that can be mounted: the kind of file system and the image. Where a server serves
-    it: its command in the foreground, and the one that a user gives (the mount point is appended
-    to both)."""
+    """Something that can be mounted: the kind of file system and the image. A source that a server
+    serves also has the command of the server in the foreground and the command that a user types;
+    the runner appends the mount point to both."""
 
     id: str
     label: str
@@ -143,8 +143,8 @@ class Samples:
 def on_mount(
     bench: Bench, source: Source, action: Callable[[], Any], mode: str = "cold"
 ) -> tuple[Usage, float]:
-    """Time of an action on a new mount, and CPU seconds of its server. "cold": the caches
-    are empty; "pages": the image is in the page cache, what it holds is not."""
+    """Returns the time of an action on a new mount, and the CPU seconds of its server. Mode "cold"
+    empties all caches; mode "pages" keeps the image file in the page cache, but no decoded data."""
     drop_caches()
     with mounted(bench, source) as mount:
         if mode == "pages" and source.image.is_file():
@@ -155,8 +155,8 @@ def on_mount(
 
 
 def mount_time(bench: Bench, source: Source) -> float:
-    """Milliseconds of mounting and the first `ls`, by a new server; the caller has dropped the
-    caches."""
+    """Returns the milliseconds that a new server takes to mount and to answer the first `ls`. The
+    caller has emptied the caches."""
     start = time.perf_counter()
     with mounted(bench, source) as mount:
         subprocess.run(["ls", mount.point], stdout=subprocess.DEVNULL, check=True)

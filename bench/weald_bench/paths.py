@@ -13,8 +13,8 @@ PAGE = 4096
 
 
 def draw(root: Path, count: int) -> list[bytes]:
-    """Paths of files relative to a directory, always the same for the same tree. Each is found by
-    going down from the root, any name of a directory as likely as the others."""
+    """Draws paths of files relative to a directory, always the same paths for the same tree. Each
+    draw goes down from the root and takes every name of a directory with equal probability."""
     top = os.fsencode(root)
     pick = random.Random(1)
     kept: dict[bytes, list[tuple[bytes, bool]]] = {}
@@ -40,8 +40,8 @@ def draw(root: Path, count: int) -> list[bytes]:
 
 
 def look_up(root: Path, paths: list[bytes], absent: bool = False) -> float:
-    """Microseconds of a `stat` of one path; the loop itself costs about 1. `absent` asks for names
-    beside them, none of which may be there."""
+    """Returns the microseconds of one `stat`; the loop itself costs about 1. With `absent` it asks
+    for similar names that do not exist."""
     top = os.fsencode(root)
     end = b"~" if absent else b""
     full = [top + b"/" + path + end for path in paths]

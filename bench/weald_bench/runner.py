@@ -26,9 +26,10 @@ def interleave(
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
     """Runs all steps round by round, so that a slow quarter of an hour of the machine hits all of
-    them; the first of one round is the last of the next. The first round is always run in full;
-    another one begins only if one as long as the longest so far ends within the limit. A step that
-    fails is not run again, and `problem` says why. Returns the number of rounds."""
+    them. The first step of one round is the last step of the next. The first round always runs in
+    full. Another round begins only if a round as long as the longest so far would end within the
+    limit. A step that fails is not run again, and `problem` says why. Returns the number of
+    rounds."""
     order = list(steps)
     start = clock()
     longest = 0.0

@@ -25,8 +25,8 @@ def ratio(a: float | None, b: float | None) -> float | None:
 
 
 def ratios(a: Sequence[float], b: Sequence[float]) -> list[float]:
-    """The ratio of each round. Repetitions are interleaved, so that the samples of one round were
-    taken in the same minutes; a figure that is the same in all rounds may have one sample only."""
+    """Returns the ratio of each round. Repetitions are interleaved, so that the samples of one
+    round were taken in the same minutes. A figure that never changes may have one sample only."""
     if len(b) == 1:
         pairs = [(x, b[0]) for x in a]
     elif len(a) == 1:

@@ -44,8 +44,8 @@ def periodic(path: Path, period: int, length: int) -> None:
 
 
 def many_files(directory: Path, count: int) -> None:
-    """A thousand directories; two files of three are empty, the others hold up to 200 bytes that
-    no other file holds."""
+    """Makes `count` files in a thousand directories. Two of three files are empty; each of the
+    others holds up to 200 bytes that no other file holds."""
     for parent in range(min(count, 1000)):
         (directory / f"{parent:04}").mkdir()
     for index in range(count):
@@ -66,9 +66,9 @@ def tar_of_usr(bench: Bench, path: Path, length: int) -> None:
 
 
 def torture(bench: Bench, directory: Path) -> list[Path]:
-    """Sparse, constant and periodic files; and one whose samples are all found in the match table
-    and lead nowhere: the same 200 bytes again and again, which is too short for a repeat, with 24
-    random bytes between."""
+    """Makes sparse, constant and periodic files, and one file whose samples are all in the match
+    table although no repeat is long enough: the same 200 bytes again and again, with 24 random
+    bytes between them."""
     shrink = bench.sized(1, 512)
     directory.mkdir()
     sparse = directory / "sparse"

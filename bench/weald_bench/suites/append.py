@@ -78,8 +78,8 @@ def cells(length: int, more: int, used: Usage, anew: Usage) -> dict[str, list | 
 
 
 def run(bench: Bench, tree: Path) -> None:
-    """For each version: the forest without it, then with it, as a generation, over a base, and
-    built anew."""
+    """Builds the forest without each version, then adds the version in three ways: as a generation,
+    over a base image, and by a new build."""
     say("== append and base")
     image = bench.work / "whole.weald"
     anew = bench.measure(bench.weald.build(tree, image))
@@ -150,8 +150,8 @@ def one_version(
 
 
 def sums(bench: Bench, anew: Usage, growth: Growth, table: Table) -> None:
-    """Rows of all versions together, and what was asked of them. Of one version a new build may
-    grow by next to nothing, or shrink: only the sum says something."""
+    """Adds the rows of all versions together, and the requirements. One version may make a new
+    image hardly bigger, or even smaller, so that only the sum can be judged."""
     all_anew = Usage(anew.wall_s * growth.count, anew.cpu_s * growth.count)
     found = cells(growth.more, growth.more, all_anew, all_anew)
     table.rows.append(Row("all", "all, built anew", found))

@@ -152,8 +152,8 @@ def memory_place(bench: Bench, length: int) -> Path:
 
 
 def extraction(bench: Bench, name: str, tree: Path) -> None:
-    """Extraction of the whole tree into memory by turns with `tar -x` of a plain tar, which has
-    nothing to decode; then once onto storage."""
+    """Extracts the whole tree into memory, by turns with `tar -x` of a plain tar file, which
+    decodes nothing. Then it extracts once onto storage."""
     say(f"== {name}: extraction")
     image, plain = image_of(bench, name, tree), bench.work / "plain.tar"
     length = content_len(tree)
@@ -210,8 +210,9 @@ def add_rate(samples: Samples, length: int, used: Usage) -> None:
 
 
 def extract_once(bench: Bench, table: Table, image: Path, plain: Path, length: int) -> None:
-    """The same to nowhere and onto storage. Nothing is deleted before the end: ext4 passes over
-    each inode that was freed in the last minutes, which makes new files many times slower."""
+    """Extracts to /dev/null and onto storage. It deletes nothing before the end: ext4 skips each
+    inode that was freed in the last minutes, which makes the creation of files many times
+    slower."""
     nowhere = ["sh", "-c", 'exec "$0" tar "$1" >/dev/null', str(bench.weald.binary), str(image)]
     onto = machine.file_system(bench.work)
     first, second = bench.work / "extracted", bench.work / "untarred"
@@ -290,8 +291,8 @@ def speed(bench: Bench, tree: Path) -> None:
 
 
 def two_cores(bench: Bench, tree: Path, table: Table) -> None:
-    """A build with one compressor still reads and segments beside it, so that two cores are
-    measured against one core, not against one thread."""
+    """Compares two cores with one core. One thread would be the wrong base, because a build with
+    one compressor still reads and segments beside it."""
     image = bench.work / "speed.weald"
     one = bench.measure(
         ["taskset", "-c", "0", *bench.weald.build("--threads", "1", "--force", tree, image)]

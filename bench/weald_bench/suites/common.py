@@ -162,8 +162,8 @@ def image_of(bench: Bench, name: str, tree: Path) -> Path:
 
 
 def each_corpus(bench: Bench, action: Callable[[str, Path], None]) -> None:
-    """Calls an action with the name and the directory of every corpus; one that fails is noted and
-    the next one is measured."""
+    """Calls an action with the name and the directory of every corpus. If a corpus fails, the
+    result says so and the next corpus is measured."""
     for word in bench.options.corpora:
         corpus = by_word(word)
         try:

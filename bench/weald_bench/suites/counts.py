@@ -225,8 +225,8 @@ def host(bench: Bench) -> None:
 
 
 def host_row(bench: Bench, kind: str, loop: Path) -> Row:
-    """One file system. Memory is so fast that starting a program would be a hundredth of 200,000
-    files."""
+    """Measures one file system. tmpfs gets more files, because the start of a program would take a
+    hundredth of the time of 200,000 files in memory."""
     leaves = bench.sized(100 if kind == "tmpfs" else 20, 1)
     count = 10 * leaves * 1000
     samples = Samples()

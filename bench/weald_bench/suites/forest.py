@@ -34,8 +34,8 @@ FILES_A_SECOND = 1_666_667
 
 @dataclass(frozen=True)
 class Shapes:
-    """Fan-outs of one scale: equal files, random names, names that are searched by walking, what is
-    walked over a mount, and the series of the part `counts`."""
+    """Fan-outs of one scale: for equal files, for random names, for names that a walk searches, for
+    the walk over a mount, and for the series of the part `counts`."""
 
     regular: str
     names: str
@@ -171,8 +171,8 @@ def digest_of(path: os.PathLike[str]) -> str:
 
 
 def find(bench: Bench, table: Table, image: str, label: str, count: int, *words: str) -> float:
-    """Searches so many entries with one thread and with all: the same bytes. What is found stays in
-    WORK/found; returns the entries a second of all threads."""
+    """Searches `count` entries with one thread and with all threads, and fails unless both print
+    the same bytes. The output stays in WORK/found. Returns the entries a second of all threads."""
     path, found = bench.work / f"{image}.weald", bench.work / "found"
     first = None
     rate = 0.0
@@ -281,8 +281,8 @@ def path_in(bench: Bench, image: os.PathLike[str], number: int = 4242) -> str:
 
 
 def numbers(bench: Bench, source: Source) -> str:
-    """A digest of the inode numbers of the directories at the top and of one leaf far from the
-    first."""
+    """Returns a digest of the inode numbers of the top directories and of one leaf far from the
+    first one."""
     with mounted(bench, source):
         top = sorted(os.scandir(bench.mnt), key=lambda entry: entry.name)
         leaf = [entry for entry in top if entry.name.endswith("7")][0].path

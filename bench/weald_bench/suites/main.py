@@ -75,8 +75,8 @@ def one_corpus(bench: Bench, name: str, tree: Path) -> None:
 
 
 def metadata(bench: Bench, name: str, table: Table) -> None:
-    """Bytes of the tree (names, attributes, lengths, index), and of the extents that say what
-    contents are made of."""
+    """Adds the bytes of the tree (names, attributes, lengths, index) and of the extents, which name
+    the data of each file."""
     image = bench.work / f"{name}.{DEFAULT}"
     each = None
     if image.exists():
@@ -125,8 +125,8 @@ def mounts(bench: Bench, name: str, tree: Path, built: Table) -> None:
 
 
 def mount_and_list(bench: Bench, source: Source) -> Usage:
-    """Mounts as a user does, and lists the root; caches are empty, so that the programs are loaded
-    from storage too."""
+    """Mounts as a user does, and lists the root. The caches are empty, so that the programs too are
+    loaded from storage."""
     drop_caches()
     command = [*(source.user_command or kernel_mount(source)), bench.mnt]
     busy, start = busy_seconds(), time.perf_counter()
@@ -255,8 +255,8 @@ def decode_table(bench: Bench, name: str) -> None:
 
 
 def memory(bench: Bench) -> None:
-    """Memory of the builder on many small files. SquashFS takes ten minutes for this and runs only
-    if `--rivals` names it."""
+    """Measures the builder's memory on many small files. SquashFS takes ten minutes for this and
+    runs only if `--rivals` names it."""
     count = bench.sized(MANY_FILES, 2000)
     say(f"== memory of the builder on {count} files")
     tree, image = bench.work / "many", bench.work / "many.weald"

@@ -84,8 +84,8 @@ def images(bench: Bench, dirs: int, files: int) -> tuple[list[Source], list[byte
 
 
 def same_tree(bench: Bench, one: Source, other: Source, dirs: int, files: int) -> None:
-    """Fails unless two sources show the same first and last file. Owners of those of the kernel
-    are of the extraction; only times, modes and lengths are compared."""
+    """Fails unless two sources show the same first and last file. It compares times, modes and
+    lengths. It does not compare owners, because the kernel's file systems hold extracted files."""
     shown = []
     for source in (one, other):
         with mounted(bench, source):
@@ -113,8 +113,8 @@ def cold(
     samples: dict[str, Samples],
     count: int,
 ) -> None:
-    """All workloads on new mounts: Weald and the stub in every round, file systems of the kernel
-    in the first one, for SquashFS takes a minute for each."""
+    """Runs all workloads on new mounts: Weald and the stub in every round, file systems of the
+    kernel in the first round only, because SquashFS takes a minute for each."""
 
     def measure(source: Source) -> None:
         if source.kind not in ("weald", "stub") and samples[source.id].cells:
@@ -164,8 +164,8 @@ def cold(
 
 
 def requests(bench: Bench) -> int:
-    """Number of requests that the mount's server has answered. The kernel shows a mount a moment
-    before its server tells of it."""
+    """Returns the number of requests that the mount's server has answered. It waits for the server,
+    because the kernel shows a mount a moment before the server lists it."""
     end = time.monotonic() + SERVER_TIMEOUT_S
     while time.monotonic() < end:
         for mount in bench.weald.mounts("mount"):

@@ -200,8 +200,8 @@ def nearest_dir(tree: Path, wanted: int) -> tuple[str, int]:
 
 
 def directory(bench: Bench) -> None:
-    """One directory of a forest, cold: from the default, from an image in order of path, and from
-    rivals."""
+    """Reads one directory of a forest with cold caches: from the default image, from an image in
+    path order, and from the rivals' images."""
     say("== a directory of a forest")
     tree = by_word(bench.options.corpora[0]).tree(bench.options.out)
     name, count = nearest_dir(tree, DIR_FILES)

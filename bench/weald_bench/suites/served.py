@@ -14,8 +14,8 @@ LOOK_UPS = 3000
 
 
 def served(bench: Bench, image: str) -> dict[str, list]:
-    """Milliseconds of mounting and the first `ls` on empty caches but for the program itself; then
-    random paths, absent names beside them, and the memory of the server."""
+    """Measures the milliseconds of mounting and the first `ls`, when only the program itself is
+    cached. Then it looks up random paths and absent names, and reads the server's memory."""
     source = weald_source(bench.weald, bench.work / image)
     with mounted(bench, source):
         drawn = paths.draw(bench.mnt, LOOK_UPS)

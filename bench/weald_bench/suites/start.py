@@ -127,9 +127,9 @@ def device_of(path: Path) -> str:
 
 @contextmanager
 def slow_storage(path: Path) -> Iterator[None]:
-    """While entered, this process and its children read so much a second at most from the disk of a
-    directory. What is "cold" on a virtual machine may lie in the memory of its host, and then
-    storage seems to cost nothing."""
+    """Limits the bytes a second that this process and its children read from the disk of a
+    directory, while the context is entered. A virtual machine needs the limit: data that are "cold"
+    in it may lie in the memory of its host, and then storage seems to cost nothing."""
     device, limit = device_of(path), SLOW_MIB << 20
     name = f"weald-bench-{os.getpid()}"
     root = Path("/sys/fs/cgroup")

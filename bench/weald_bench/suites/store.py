@@ -390,8 +390,8 @@ def asked(bench: Bench, name: str, ways: Sequence[Way]) -> None:
 
 
 def random_images(bench: Bench, place: Path, store: Path, count: int, length: int) -> None:
-    """A store of images of random bytes, which no codec makes smaller, two in each segment; every
-    second one is removed, so that half of each segment is used."""
+    """Makes a store of images of random bytes, which no codec compresses, two in each segment. It
+    removes every second image, so that half of each segment is used."""
     weald = bench.weald
     bench.quiet(weald.command("store", "create", store))
     names = [f"image-{index:03}" for index in range(count)]

@@ -43,8 +43,8 @@ def read_all(root: Path, count: int, length: int) -> float:
 
 
 def map_all(root: Path, count: int, length: int) -> float:
-    """Seconds of mapping all files and reading a byte of every page, as a program does that is
-    started."""
+    """Returns the seconds that it takes to map all files and to read a byte of every page, as the
+    start of a program does."""
     start = time.perf_counter()
     for number in range(count):
         file = os.open(root / str(number), os.O_RDONLY)
