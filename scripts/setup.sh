@@ -36,6 +36,9 @@ jq jq
 groff groff
 python3 python3
 openssl openssl
+/usr/include/openssl/ssl.h libssl-dev
+pkg-config pkg-config
+fsck.erofs erofs-utils
 mksquashfs squashfs-tools
 mkfs.ext4 e2fsprogs
 mkfs.xfs xfsprogs

@@ -120,7 +120,9 @@ impl Shelf {
     fn collect(&self) {
         let mut writer = self.writer();
         let never_cancelled = &mut |_: &_| std::ops::ControlFlow::Continue(());
-        writer.collect(&CollectOptions::default(), never_cancelled).unwrap();
+        writer
+            .collect(&CollectOptions::default(), never_cancelled)
+            .unwrap();
     }
 }
 

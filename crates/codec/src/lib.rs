@@ -23,6 +23,7 @@ mod encode;
 pub mod filter;
 pub mod flac;
 mod frame_decoder;
+mod fsverity;
 pub mod jpeg;
 mod recipe;
 mod train;
@@ -34,5 +35,6 @@ pub use encode::{
     trial_len,
 };
 pub use frame_decoder::FrameDecoder;
+pub use fsverity::{DIGEST_LEN as FSVERITY_DIGEST_LEN, FsVerity, fsverity_digest};
 pub use recipe::run_recipe;
 pub use train::{CONTENT_TRAINING_MEMORY_LEN, Sample, train_dictionary, train_on_contents};

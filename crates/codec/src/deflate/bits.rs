@@ -217,7 +217,10 @@ mod tests {
             .collect();
         values.iter().for_each(|&(v, n)| writer.put(v, n));
         let bits = writer.clone().into_bits();
-        assert_eq!(bits.count, values.iter().map(|v| u64::from(v.1)).sum());
+        assert_eq!(
+            bits.count,
+            values.iter().map(|v| u64::from(v.1)).sum::<u64>()
+        );
         let bytes = writer.finish();
         let mut reader = BitReader::new(&bytes);
         for (value, count) in values {
