@@ -54,12 +54,13 @@ fn write_pages(command: &Command, dir: &Path) -> io::Result<()> {
     std::fs::write(dir.join(HELPER_PAGE), helper_page())
 }
 
-/// Writes the pages of the commands of `weald store`.
+/// Writes the pages of the commands of a group such as `weald store`.
 fn write_sub_pages(command: &Command, dir: &Path) -> io::Result<()> {
     for inner in command.get_subcommands() {
         let name = inner.get_name();
-        if let Some(help) = commands::store::help_of(name) {
-            let file = dir.join(format!("weald-store-{name}.1"));
+        let group = command.get_name();
+        if let Some(help) = commands::help_in_group(group, name) {
+            let file = dir.join(format!("weald-{group}-{name}.1"));
             std::fs::write(file, page(inner, help)?)?;
         }
     }
@@ -100,6 +101,8 @@ fn see_also(name: &str) -> &'static str {
              mount.weald(8), mount(8)"
         }
         name if name.starts_with("weald-store-") => "weald(1), weald-store(1)",
+        name if name.starts_with("weald-export-") => "weald(1), weald-export(1)",
+        name if name.starts_with("weald-import-") => "weald(1), weald-import(1)",
         _ => "weald(1)",
     }
 }

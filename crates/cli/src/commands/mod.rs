@@ -5,10 +5,12 @@ pub mod cat;
 pub mod check;
 pub mod completions;
 pub mod diff;
+pub mod export;
 pub mod extract;
 pub mod find;
 pub mod forest;
 pub mod generations;
+pub mod import;
 pub mod info;
 pub mod ls;
 pub mod man;
@@ -53,6 +55,8 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Recover(args) => recover::run(&args),
         Command::Rewrite(args) => rewrite::run(&args),
         Command::Store(args) => store::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }
@@ -81,8 +85,20 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "recover" => &recover::HELP,
         "rewrite" => &rewrite::HELP,
         "store" => &store::HELP,
+        "export" => &export::HELP,
+        "import" => &import::HELP,
         "forest" => &forest::HELP,
         "completions" => &completions::HELP,
         _ => return None,
     })
+}
+
+/// Sections of the help of the command `name` of the group `group`.
+pub fn help_in_group(group: &str, name: &str) -> Option<&'static Help> {
+    match group {
+        "store" => store::help_of(name),
+        "export" => export::help_of(name),
+        "import" => import::help_of(name),
+        _ => None,
+    }
 }
