@@ -292,18 +292,38 @@ impl Gatherer<'_> {
         members: &mut dyn Members,
         store: &mut dyn ContentStore,
     ) -> Result<ContentId> {
-        let data_len = layout.data_len();
-        let data = match data_len <= IN_MEMORY_LEN_MAX {
-            true => {
-                let mut data = vec![0; data_len as usize];
-                members.read_data(&mut data)?;
-                Data::Held(data)
-            }
-            false => Data::Spooled(spooled(data_len, members, self.options)?),
-        };
-        let body = Body::new(layout, data);
-        store_body(&body, &mut self.content_count, self.options, store)
+        store_content(
+            layout,
+            members,
+            store,
+            self.options,
+            &mut self.content_count,
+        )
     }
+}
+
+/// Reads the data of a member and stores the content.
+///
+/// # Errors
+/// As [`Members::read_data`], and those of `store`; `Limit` for more contents than the memory takes.
+pub fn store_content(
+    layout: &Layout,
+    members: &mut dyn Members,
+    store: &mut dyn ContentStore,
+    options: &GatherOptions<'_>,
+    content_count: &mut u64,
+) -> Result<ContentId> {
+    let data_len = layout.data_len();
+    let data = match data_len <= IN_MEMORY_LEN_MAX {
+        true => {
+            let mut data = vec![0; data_len as usize];
+            members.read_data(&mut data)?;
+            Data::Held(data)
+        }
+        false => Data::Spooled(spooled(data_len, members, options)?),
+    };
+    let body = Body::new(layout, data);
+    store_body(&body, content_count, options, store)
 }
 
 fn store_body(
@@ -326,7 +346,11 @@ fn store_body(
     }
 }
 
-fn check_target(member: &Member, kind: FileKind) -> Result<()> {
+/// Checks the target of a symlink.
+///
+/// # Errors
+/// `Invalid`.
+pub fn check_target(member: &Member, kind: FileKind) -> Result<()> {
     let len = member.target.len();
     let is_fit = (1..=TARGET_LEN_MAX).contains(&len) && !member.target.contains(&0);
     match kind == FileKind::Symlink && !is_fit {
@@ -426,14 +450,15 @@ impl StreamBody for Body<'_> {
 
 /// A lossy set of the directories that have a record, and whose parents have one. A hash that
 /// replaces another costs only a second record.
-struct KnownDirs {
+pub struct KnownDirs {
     hashes: Vec<u64>,
     hasher: DefaultHashBuilder,
     last: Vec<u8>,
 }
 
 impl KnownDirs {
-    fn new(memory_len: u64) -> Self {
+    /// A set of `memory_len` bytes.
+    pub fn new(memory_len: u64) -> Self {
         let count = (memory_len / 8).max(2).ilog2();
         Self {
             hashes: vec![0; 1 << count],
@@ -443,7 +468,7 @@ impl KnownDirs {
     }
 
     /// Adds a directory; returns whether it is new.
-    fn add(&mut self, dir: &[u8]) -> bool {
+    pub fn add(&mut self, dir: &[u8]) -> bool {
         if self.last == dir {
             return false;
         }

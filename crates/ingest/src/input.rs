@@ -36,7 +36,38 @@ impl Input {
     ///
     /// # Errors
     /// `Io`; `Unsupported` for bzip2.
-    pub fn new(mut source: Source, memory_len: u64) -> Result<Self> {
+    pub fn new(source: Source, memory_len: u64) -> Result<Self> {
+        let reader = Self::decoded(source, memory_len)?;
+        Self::plain(reader)
+    }
+
+    /// The stream of `reader`, which is not decompressed.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn plain(reader: Box<dyn BufRead + Send>) -> Result<Self> {
+        let mut input = Self {
+            reader,
+            front: Vec::new(),
+            offset: 0,
+            had_separator: true,
+        };
+        input.front = read_front(&mut input.reader)?;
+        Ok(input)
+    }
+
+    /// Whether a stream that begins with `front` is compressed in a way that is read.
+    pub fn is_compressed(front: &[u8]) -> bool {
+        [GZIP, ZSTD, XZ]
+            .iter()
+            .any(|magic| front.starts_with(magic))
+    }
+
+    /// The bytes of `source`, decompressed if they are compressed, as for [`Input::new`].
+    ///
+    /// # Errors
+    /// As [`Input::new`].
+    pub fn decoded(mut source: Source, memory_len: u64) -> Result<Box<dyn BufRead + Send>> {
         let front = read_front(&mut source)?;
         let is = |magic: &[u8]| front.starts_with(magic);
         let rewound: Rewound =
@@ -64,14 +95,7 @@ impl Input {
         } else {
             Box::new(rewound)
         };
-        let mut input = Self {
-            reader,
-            front: Vec::new(),
-            offset: 0,
-            had_separator: true,
-        };
-        input.front = read_front(&mut input.reader)?;
-        Ok(input)
+        Ok(reader)
     }
 
     /// The first 512 bytes, or fewer if the stream is shorter. A read returns them again.

@@ -21,6 +21,7 @@ mod listing;
 mod member;
 mod members;
 mod mtree;
+mod oci;
 mod path;
 mod sort;
 mod source;
@@ -28,6 +29,7 @@ mod tar;
 mod walk;
 
 pub use input::Source;
+pub use oci::{Choice as OciChoice, OciImport, Platform as OciPlatform, import_oci};
 
 use input::Input;
 use listing::{ListingReader, Separator};

@@ -16,8 +16,8 @@ use weald_format::{Error, Result};
 
 /// Shares of the memory, as divisors: sorter, known directories, tables of contents.
 pub const SORT_SHARE: u64 = 10;
-const DIRS_SHARE: u64 = 64;
-const CONTENTS_SHARE: u64 = 10;
+pub const DIRS_SHARE: u64 = 64;
+pub const CONTENTS_SHARE: u64 = 10;
 /// Share of the table of excluded members.
 const EXCLUDED_SHARE: u64 = 64;
 /// Share of the decoder of a compressed stream.
@@ -141,41 +141,49 @@ impl TreeSource for IngestSource<'_> {
     }
 
     fn tree(&mut self, sink: &mut dyn TreeSink) -> Result<()> {
-        let Some(tree) = &self.tree else {
-            return Err(Error::invalid("the tree is asked for before the contents"));
-        };
-        let mut blocks = BlockReader::new(&tree.blocks);
-        let mut linked = tree.links.names().iter().peekable();
-        // The root is the first name.
-        let mut name_no = 1;
-        while let Some(block) = blocks.next()? {
-            let mut stored = Vec::with_capacity(block.len());
-            for (_, record) in &block {
-                name_no += 1;
-                let link = linked.next_if(|link| link.name_no() == name_no);
-                let info = link.map_or(LinkInfo::Single, |link| link.info());
-                let record = match (link, member::kind_of_record(record)?) {
-                    (Some(link), Record::Link(_)) => tree.links.body(link),
-                    _ => record,
-                };
-                stored.push((member::parse(record)?, info));
-            }
-            let names = block.iter().map(|(name, _)| *name);
-            let entries: Vec<StreamEntry<'_>> = names
-                .zip(&stored)
-                .map(|(name, (stored, link))| entry(name, stored, *link))
-                .collect();
-            if !sink.directory(&entries)? {
-                break;
-            }
+        match &self.tree {
+            Some(tree) => send_tree(tree, sink),
+            None => Err(Error::invalid("the tree is asked for before the contents")),
         }
-        Ok(())
     }
 
     fn links(&mut self, sink: &mut dyn FnMut(&Link) -> Result<()>) -> Result<()> {
         let mut across = self.tree.iter().flat_map(|tree| tree.links.across());
         across.try_for_each(|link| sink(&link))
     }
+}
+
+/// Hands `tree` to `sink`, directory by directory.
+///
+/// # Errors
+/// `Io`, and those of `sink`.
+pub fn send_tree(tree: &Tree, sink: &mut dyn TreeSink) -> Result<()> {
+    let mut blocks = BlockReader::new(&tree.blocks);
+    let mut linked = tree.links.names().iter().peekable();
+    // The root is the first name.
+    let mut name_no = 1;
+    while let Some(block) = blocks.next()? {
+        let mut stored = Vec::with_capacity(block.len());
+        for (_, record) in &block {
+            name_no += 1;
+            let link = linked.next_if(|link| link.name_no() == name_no);
+            let info = link.map_or(LinkInfo::Single, |link| link.info());
+            let record = match (link, member::kind_of_record(record)?) {
+                (Some(link), Record::Link(_)) => tree.links.body(link),
+                _ => record,
+            };
+            stored.push((member::parse(record)?, info));
+        }
+        let names = block.iter().map(|(name, _)| *name);
+        let entries: Vec<StreamEntry<'_>> = names
+            .zip(&stored)
+            .map(|(name, (stored, link))| entry(name, stored, *link))
+            .collect();
+        if !sink.directory(&entries)? {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn entry<'e>(name: &'e [u8], stored: &'e StoredEntry<'_>, link: LinkInfo) -> StreamEntry<'e> {

@@ -66,6 +66,11 @@ impl TarReader {
         }
     }
 
+    /// Bytes of the stream read so far: the offset of a member's data right after its header.
+    pub fn offset(&self) -> u64 {
+        self.input.offset()
+    }
+
     fn wrong(&self, what: impl std::fmt::Display) -> Error {
         Error::invalid(format!("tar stream, byte {}: {what}", self.input.offset()))
     }

@@ -26,6 +26,11 @@ pub fn open_file_at(dir: impl AsFd, path: &[u8]) -> io::Result<File> {
     }
 }
 
+/// Whether `error` of [`open_file_at`] means that a component of the path is a symlink.
+pub fn is_of_link(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+}
+
 fn open_resolved(dir: impl AsFd, path: &[u8], flags: OFlags) -> Result<File, Errno> {
     let opened = if path.contains(&b'/') {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;

@@ -10,6 +10,7 @@ pub mod command;
 pub mod compare;
 pub mod jpeg;
 pub mod mounts;
+pub mod oci;
 pub mod rng;
 pub mod torture;
 

@@ -1,0 +1,87 @@
+//! Builds an image of the layers of an OCI image.
+//!
+//! `layout` gives the files of a layout, `choose` finds the image in it, `layer` reads one layer,
+//! `survivors` decides which members are in the tree, and `source` hands them to the builder.
+//!
+//! A layout is not trusted. Nothing outside it is read, every blob is verified before the image
+//! gets its name, documents are limited to 8 MiB and layers to 1 GiB or 256 times their compressed
+//! size.
+//!
+//! Source: OCI image specification 1.1, layer.md, image-layout.md.
+
+mod choose;
+mod digest;
+mod documents;
+mod layer;
+mod layout;
+mod platform;
+mod source;
+mod survivors;
+
+pub use choose::Choice;
+pub use platform::Platform;
+
+use choose::choose;
+use layout::Layout;
+use source::LayersSource;
+use std::collections::BTreeMap;
+use std::path::Path;
+use weald_builder::stream::{build_stream, spool_dir};
+use weald_builder::{BuildOptions, Report, Watch};
+use weald_format::Result;
+
+use crate::refuse_options;
+use crate::source::DECODER_SHARE;
+
+/// An imported image.
+#[derive(Debug)]
+pub struct OciImport {
+    /// Report of the build.
+    pub report: Report,
+    /// Configuration of the image, as it is in the layout.
+    pub config: Vec<u8>,
+    /// Annotations of its manifest.
+    pub annotations: BTreeMap<String, String>,
+    /// Count of its layers.
+    pub layer_count: usize,
+}
+
+/// Builds an image of the image `choice` of `layout`: an OCI layout directory, a tar archive of
+/// one, or the output of `docker save`. The image appears at `target` when it is complete.
+///
+/// # Errors
+/// As [`weald_builder::build_image`]; `NotFound` for a tag, platform or blob that is not there;
+/// `Invalid` for a digest that differs and for layers that describe no tree; `Limit` for documents
+/// and layers beyond the limits; `Unsupported` for encrypted layers and for artifacts.
+/// # Cost
+/// Reads and decompresses each layer twice. Temporary files beside the image as for
+/// [`crate::build_from_stream`]; also the whole of a compressed archive.
+pub fn import_oci(
+    layout: &Path,
+    choice: &Choice,
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+) -> Result<OciImport> {
+    refuse_options(options)?;
+    if !overwrite {
+        weald_io::refuse_existing(target)?;
+    }
+    let dir = spool_dir(target);
+    let layout = Layout::open(layout, &dir, options.memory_len / DECODER_SHARE)?;
+    let chosen = choose(&layout, choice)?;
+    let mut source = LayersSource::new(&chosen, dir, options, watch);
+    let built = build_stream(&mut source, target, overwrite, options, watch);
+    let report = built.map_err(|e| e.context(layout.shown()))?;
+    let problem_count = source.problem_count;
+    Ok(OciImport {
+        report: Report {
+            problem_count,
+            ..report
+        },
+        layer_count: chosen.layers.len(),
+        config: chosen.config,
+        annotations: chosen.annotations,
+    })
+}

@@ -1,0 +1,394 @@
+//! Chooses the image of a layout: tag, platform, manifest, configuration.
+
+use super::digest::BlobDigest;
+use super::documents::{ConfigDocument, Descriptor, Document, LAYERS_MAX, SavedImage, parse};
+use super::layout::{Blob, Layout};
+use super::platform::Platform;
+use std::collections::{BTreeMap, BTreeSet};
+use weald_format::{Error, ErrorKind, Result};
+
+/// Indexes inside each other.
+const DEPTH_MAX: usize = 8;
+/// Tags that a message lists.
+const TAGS_SHOWN_MAX: usize = 20;
+
+/// The image to import.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// Tag, or digest of a manifest; `None` if the layout has one image.
+    pub tag: Option<String>,
+    /// Platform that the image must have; `None` prefers that of this machine.
+    pub platform: Option<Platform>,
+}
+
+impl Choice {
+    fn preferred(&self) -> Platform {
+        let here = || Platform::linux_on(std::env::consts::ARCH);
+        self.platform.clone().unwrap_or_else(here)
+    }
+}
+
+/// A layer of the chosen image.
+pub struct LayerFile {
+    /// Its bytes in the layout.
+    pub blob: Blob,
+    /// Digest of these bytes; `docker save` has none.
+    pub digest: Option<BlobDigest>,
+    /// Digest of the uncompressed layer.
+    pub diff_id: BlobDigest,
+}
+
+/// The chosen image.
+pub struct Chosen {
+    /// Layers, the lowest first.
+    pub layers: Vec<LayerFile>,
+    /// Its configuration, as it is.
+    pub config: Vec<u8>,
+    /// Annotations of the manifest.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Finds the image `choice` in `layout` and verifies its documents.
+///
+/// # Errors
+/// `NotFound` for a tag, a platform or a blob that is not there; `Invalid`, `Limit`, `Unsupported`
+/// for documents that describe no image.
+pub fn choose(layout: &Layout, choice: &Choice) -> Result<Chosen> {
+    chosen(layout, choice).map_err(|e| e.context(layout.shown()))
+}
+
+fn chosen(layout: &Layout, choice: &Choice) -> Result<Chosen> {
+    if layout.find_document("oci-layout")?.is_some() {
+        let index = layout.document("index.json")?;
+        return from_index(layout, &index, choice);
+    }
+    match layout.find_document("manifest.json")? {
+        Some(saved) => saved_image(layout, &saved, choice),
+        None => Err(Error::invalid(
+            "has neither the file oci-layout nor manifest.json: expected an OCI layout, as 'skopeo \
+             copy SOURCE oci:DIR:TAG' makes one, or the output of docker save",
+        )),
+    }
+}
+
+fn from_index(layout: &Layout, index: &[u8], choice: &Choice) -> Result<Chosen> {
+    let index: Document = parse(index, "index.json")?;
+    let mut descriptors = index.manifests.unwrap_or_default();
+    if let Some(tag) = &choice.tag {
+        let tags = tags(&descriptors);
+        descriptors.retain(|d| d.tag() == Some(tag) || d.digest == *tag);
+        if descriptors.is_empty() {
+            return Err(no_tag(tag, &tags));
+        }
+    }
+    let tags = tags(&descriptors);
+    if choice.tag.is_none() && tags.len() > 1 {
+        return Err(Error::invalid(format!(
+            "has several images: add the tag of one of them, as in LAYOUT:{}; its tags are {}",
+            tags.first().map(String::as_str).unwrap_or_default(),
+            listed(&tags)
+        )));
+    }
+    for _ in 0..DEPTH_MAX {
+        let descriptor = of_platform(&descriptors, &choice.preferred())?;
+        let document: Document = parse(&verified(layout, &descriptor)?, &descriptor.digest)?;
+        match (document.manifests, document.config, document.layers) {
+            (Some(manifests), None, None) => descriptors = manifests,
+            (None, Some(config), Some(layers)) => {
+                let chosen = from_manifest(layout, &config, &layers)?;
+                check_platform(&chosen.config, choice)?;
+                let annotations = document.annotations.unwrap_or_default();
+                return Ok(Chosen {
+                    annotations,
+                    ..chosen
+                });
+            }
+            _ => {
+                return Err(Error::invalid(format!(
+                    "{}: expected an index with manifests, or a manifest with config and layers",
+                    descriptor.digest
+                )));
+            }
+        }
+    }
+    Err(Error::limit(format!(
+        "more than {DEPTH_MAX} indexes refer to each other in a row: name the manifest by its \
+         digest, as in LAYOUT:sha256:…"
+    )))
+}
+
+fn tags(descriptors: &[Descriptor]) -> BTreeSet<String> {
+    let tags = descriptors.iter().filter_map(Descriptor::tag);
+    tags.map(|tag| weald_vfs::shown(tag.as_bytes())).collect()
+}
+
+fn listed(tags: &BTreeSet<String>) -> String {
+    let shown: Vec<&str> = tags
+        .iter()
+        .map(String::as_str)
+        .take(TAGS_SHOWN_MAX)
+        .collect();
+    match tags.len() - shown.len() {
+        0 if shown.is_empty() => "none".to_owned(),
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+fn no_tag(tag: &str, tags: &BTreeSet<String>) -> Error {
+    let shown = weald_vfs::shown(tag.as_bytes());
+    Error::not_found(format!(
+        "has no image '{shown}': its tags are {}",
+        listed(tags)
+    ))
+}
+
+/// The descriptor for `platform`. One that names no platform is taken if it is the only one.
+fn of_platform(descriptors: &[Descriptor], platform: &Platform) -> Result<Descriptor> {
+    let images: Vec<&Descriptor> = descriptors.iter().filter(|d| !d.is_attachment()).collect();
+    if let [only] = images[..]
+        && only.platform.is_none()
+    {
+        return Ok(only.clone());
+    }
+    if images.is_empty() {
+        return Err(Error::not_found("the index names no image of a container"));
+    }
+    if images.iter().all(|d| d.platform.is_none()) {
+        let first = images
+            .first()
+            .map(|d| weald_vfs::shown(d.digest.as_bytes()));
+        return Err(Error::invalid(format!(
+            "has {} images without tag and platform: name one by the digest of its manifest, as in \
+             LAYOUT:{}",
+            images.len(),
+            first.unwrap_or_default()
+        )));
+    }
+    let platforms = images.iter().filter_map(|d| d.platform.as_ref());
+    let platforms: BTreeSet<String> = platforms.map(|p| Platform::of(p).to_string()).collect();
+    let is_fit = |d: &&&Descriptor| {
+        d.platform
+            .as_ref()
+            .is_some_and(|p| platform.takes(&Platform::of(p)))
+    };
+    match images.iter().find(is_fit) {
+        Some(found) => Ok((*found).clone()),
+        None => Err(Error::not_found(format!(
+            "has no image for {platform}: it has {}; --platform chooses one of them",
+            listed(&platforms)
+        ))),
+    }
+}
+
+/// Reads a document and compares it with its descriptor.
+fn verified(layout: &Layout, descriptor: &Descriptor) -> Result<Vec<u8>> {
+    let digest = BlobDigest::parse(&descriptor.digest)?;
+    let bytes = match layout.document(&digest.path()) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(missing(&digest)),
+        bytes => bytes?,
+    };
+    if bytes.len() as u64 != descriptor.size {
+        return Err(Error::invalid(format!(
+            "{digest}: has {} bytes, and its descriptor says {}: the layout is damaged, copy it \
+             again",
+            bytes.len(),
+            descriptor.size
+        )));
+    }
+    let mut hasher = digest.hasher();
+    hasher.update(&bytes);
+    match hasher.finish() == digest {
+        true => Ok(bytes),
+        false => Err(differs(&digest, &hasher.finish())),
+    }
+}
+
+fn missing(digest: &BlobDigest) -> Error {
+    Error::not_found(format!(
+        "{digest}: the manifest names this blob, and the layout does not have it: copy the whole \
+         image again"
+    ))
+}
+
+/// The error about bytes that do not have their digest.
+pub fn differs(expected: &BlobDigest, found: &BlobDigest) -> Error {
+    Error::invalid(format!(
+        "its digest differs: expected {expected}, found {found}: the layout is damaged, copy it \
+         again"
+    ))
+}
+
+fn from_manifest(layout: &Layout, config: &Descriptor, layers: &[Descriptor]) -> Result<Chosen> {
+    let bytes = verified(layout, config).map_err(|e| e.context("configuration"))?;
+    let diff_ids = diff_ids(&bytes, layers.len())?;
+    let mut files = Vec::new();
+    for (no, (layer, diff_id)) in layers.iter().zip(diff_ids).enumerate() {
+        let file = layer_file(layout, layer, diff_id);
+        files.push(file.map_err(|e| e.context(format!("layer {}", no + 1)))?);
+    }
+    Ok(Chosen {
+        layers: files,
+        config: bytes,
+        annotations: BTreeMap::new(),
+    })
+}
+
+/// Compares the platform that the caller wants with that of the configuration.
+fn check_platform(config: &[u8], choice: &Choice) -> Result<()> {
+    let Some(wanted) = &choice.platform else {
+        return Ok(());
+    };
+    let config: ConfigDocument = parse(config, "configuration")?;
+    let found = Platform {
+        os: config.os,
+        architecture: config.architecture,
+        variant: config.variant,
+    };
+    match wanted.takes(&found) {
+        true => Ok(()),
+        false => Err(Error::not_found(format!(
+            "the image is for {found}, and --platform asks for {wanted}"
+        ))),
+    }
+}
+
+/// Digests of the uncompressed layers, of which there must be `layer_count`.
+fn diff_ids(config: &[u8], layer_count: usize) -> Result<Vec<BlobDigest>> {
+    let config: ConfigDocument = parse(config, "configuration")?;
+    let Some(rootfs) = config.rootfs else {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "the configuration names no layers (rootfs): an artifact, not the image of a container",
+        ));
+    };
+    if layer_count > LAYERS_MAX {
+        return Err(Error::limit(format!(
+            "{layer_count} layers, at most {LAYERS_MAX} are taken"
+        )));
+    }
+    if rootfs.diff_ids.len() != layer_count {
+        return Err(Error::invalid(format!(
+            "layers: the manifest has {layer_count}, and the configuration {}",
+            rootfs.diff_ids.len()
+        )));
+    }
+    rootfs
+        .diff_ids
+        .iter()
+        .map(|text| BlobDigest::parse(text))
+        .collect()
+}
+
+/// Whether the media type is one of a layer that is read. The first bytes tell the compression.
+///
+/// Source: OCI image specification 1.1, layer.md; Docker image manifest 2.2.
+fn is_layer_type(media_type: &str) -> bool {
+    let bases = [
+        "application/vnd.oci.image.layer.v1.tar",
+        "application/vnd.oci.image.layer.nondistributable.v1.tar",
+        "application/vnd.docker.image.rootfs.diff.tar",
+        "application/vnd.docker.image.rootfs.foreign.diff.tar",
+    ];
+    let rest = bases.iter().find_map(|base| media_type.strip_prefix(base));
+    rest.is_some_and(|rest| ["", "+gzip", ".gzip", "+zstd", ".zstd"].contains(&rest))
+}
+
+fn layer_file(layout: &Layout, layer: &Descriptor, diff_id: BlobDigest) -> Result<LayerFile> {
+    let media_type = weald_vfs::shown(layer.media_type.as_bytes());
+    let unsupported = |what: String| Err(Error::new(ErrorKind::Unsupported, what));
+    if layer.media_type.ends_with("+encrypted") {
+        return unsupported(format!(
+            "{media_type}: an encrypted layer: decrypt it first, with skopeo copy --decryption-key"
+        ));
+    }
+    if !is_layer_type(&layer.media_type) {
+        return unsupported(format!(
+            "media type '{media_type}': expected a tar archive of OCI or Docker, plain or \
+             compressed by gzip or zstd: copy the image with 'skopeo copy --format oci'"
+        ));
+    }
+    let digest = BlobDigest::parse(&layer.digest)?;
+    let blob = match layout.blob(&digest.path()) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(match layer.urls.as_deref() {
+                Some([url, ..]) => Error::not_found(format!(
+                    "{digest}: a foreign layer, which is not in the layout: fetch it from {} into \
+                     {}",
+                    weald_vfs::shown(url.as_bytes()),
+                    digest.path()
+                )),
+                _ => missing(&digest),
+            });
+        }
+        blob => blob?,
+    };
+    if blob.len != layer.size {
+        return Err(Error::invalid(format!(
+            "{digest}: has {} bytes, and the manifest says {}: the layout is damaged, copy it again",
+            blob.len, layer.size
+        )));
+    }
+    Ok(LayerFile {
+        blob,
+        digest: Some(digest),
+        diff_id,
+    })
+}
+
+/// Verifies a configuration of `docker save`, whose path has its SHA-256 digest: `HEX.json` or
+/// `blobs/sha256/HEX`. Other names are taken as they are.
+fn verify_named(path: &str, bytes: &[u8]) -> Result<()> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let hex = name.strip_suffix(".json").unwrap_or(name);
+    let Ok(digest) = BlobDigest::parse(&format!("sha256:{hex}")) else {
+        return Ok(());
+    };
+    let mut hasher = digest.hasher();
+    hasher.update(bytes);
+    match hasher.finish() {
+        found if found == digest => Ok(()),
+        found => Err(differs(&digest, &found).context("configuration")),
+    }
+}
+
+fn saved_image(layout: &Layout, saved: &[u8], choice: &Choice) -> Result<Chosen> {
+    let images: Vec<SavedImage> = parse(saved, "manifest.json")?;
+    let all = images
+        .iter()
+        .flat_map(|image| image.repo_tags.iter().flatten());
+    let tags: BTreeSet<String> = all.map(|tag| weald_vfs::shown(tag.as_bytes())).collect();
+    let has = |image: &SavedImage, tag: &String| image.repo_tags.iter().flatten().any(|t| t == tag);
+    let image = match (&choice.tag, &images[..]) {
+        (Some(tag), _) => images
+            .iter()
+            .find(|image| has(image, tag))
+            .ok_or_else(|| no_tag(tag, &tags))?,
+        (None, [only]) => only,
+        (None, _) => {
+            return Err(Error::invalid(format!(
+                "has {} images: add the tag of one of them, as in LAYOUT:TAG; its tags are {}",
+                images.len(),
+                listed(&tags)
+            )));
+        }
+    };
+    let config = layout.document(&image.config)?;
+    verify_named(&image.config, &config)?;
+    check_platform(&config, choice)?;
+    let diff_ids = diff_ids(&config, image.layers.len())?;
+    let mut layers = Vec::new();
+    for (no, (path, diff_id)) in image.layers.iter().zip(diff_ids).enumerate() {
+        let blob = layout.blob(path);
+        layers.push(LayerFile {
+            blob: blob.map_err(|e| e.context(format!("layer {}", no + 1)))?,
+            digest: None,
+            diff_id,
+        });
+    }
+    Ok(Chosen {
+        layers,
+        config,
+        annotations: BTreeMap::new(),
+    })
+}
