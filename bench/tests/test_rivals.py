@@ -9,13 +9,17 @@ from pathlib import Path
 from unittest import mock
 
 from weald_bench import cli, corpora, rivals, suites
-from weald_bench.rivals import dwarfs, erofs, squashfs
+from weald_bench.rivals import crates, dwarfs, erofs, squashfs
 from weald_bench.rivals.base import file_len, shell
 
 
 class Missing(unittest.TestCase):
     def test_a_tool_that_is_missing_is_named(self) -> None:
-        with tempfile.TemporaryDirectory() as empty, mock.patch.dict(os.environ, PATH=empty):
+        with (
+            tempfile.TemporaryDirectory() as empty,
+            mock.patch.dict(os.environ, PATH=empty),
+            mock.patch.object(crates, "TOOLS", Path(empty)),
+        ):
             for rival in rivals.ALL:
                 problem = rival.problem()
                 assert problem is not None, rival.name

@@ -36,8 +36,8 @@ ALL: list[Rival] = [
     keeper.Casync(),
     keeper.Desync(),
     keeper.Composefs(),
-    keeper.puzzlefs(),
-    keeper.nydus(),
+    keeper.Puzzlefs(),
+    keeper.Nydus(),
     ext4.Ext4(),
 ]
 

@@ -7,7 +7,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from weald_bench.measure import CommandFailed
 from weald_bench.rivals.base import Packing, Rival, package_version, shell
+from weald_bench.rivals.crates import CrateProgram
 
 Script = list[list[str]]
 
@@ -15,6 +17,9 @@ Script = list[list[str]]
 class Keeper(Rival):
     """A program that puts trees into a store and removes them again. Each step is a list of
     commands; `home` is a directory of its own, with the store and whatever else it needs."""
+
+    #: Why it cannot remove versions; None if it can.
+    keeps_all: str | None = None
 
     def env(self, home: Path) -> dict[str, str]:
         """The environment of all its commands."""
@@ -113,59 +118,93 @@ class Desync(Keeper):
         ]
 
 
-class Composefs(Keeper):
+class CrateKeeper(Keeper):
+    """A program of a crate, built by the harness where PATH has none."""
+
+    program: CrateProgram
+
+    def problem(self) -> str | None:
+        return self.program.find()[1]
+
+    def version(self) -> str:
+        return self.program.shown()
+
+
+class Composefs(CrateKeeper):
     """composefs: whole files by digest, not compressed, under an EROFS image of each tree. It has
-    no command that collects: files that the image does not name are removed by a script."""
+    no command that collects: a script removes the files that the image does not name. The crate
+    composefs-ctl is its authors' second implementation, with the commands of the first one."""
 
     name = "composefs"
     label = "composefs, not compressed"
-    tools = ("mkcomposefs", "composefs-info")
-
-    def version(self) -> str:
-        return package_version("composefs", "composefs")
+    program = CrateProgram("cfsctl", "composefs-ctl", "0.9.4")
 
     def add(self, home: Path, name: str, tree: Path) -> Script:
         store = home / "store"
         words = [f"--digest-store={store / 'objects'}", str(tree), str(store / f"{name}.cfs")]
-        return [["mkcomposefs", *words]]
+        return [[str(self.program.path), "mkcomposefs", *words]]
 
     def remove(self, home: Path, names: Sequence[str], kept: str) -> Script:
         store = home / "store"
         script = (
             'cd "$1/objects"; LC_ALL=C comm -23 <(find . -type f -printf "%P\\n" | LC_ALL=C sort) '
-            '<(composefs-info objects "$1/$2.cfs" | LC_ALL=C sort) | xargs -r rm --'
+            '<("$3" composefs-info objects "$1/$2.cfs" | LC_ALL=C sort) | xargs -r rm --'
         )
         return [
             ["rm", *(str(store / f"{name}.cfs") for name in names)],
-            shell(script, store, kept),
+            shell(script, store, kept, self.program.path),
         ]
 
 
-class NotPackaged(Keeper):
-    """A program that the suite names and does not run."""
+class Puzzlefs(CrateKeeper):
+    """puzzlefs: chunks by content over the files of a tree, in an OCI layout. It has no command
+    that removes an image."""
 
-    def __init__(self, name: str, label: str, why: str) -> None:
-        self.name = name
-        self.label = label
-        self.why = why
+    name = "puzzlefs"
+    label = "puzzlefs, zstd"
+    program = CrateProgram("puzzlefs", "puzzlefs", "0.2.0")
+    keeps_all = "puzzlefs has no command that removes an image"
 
-    def problem(self) -> str | None:
-        return f"missing: {self.why}"
+    def add(self, home: Path, name: str, tree: Path) -> Script:
+        target = f"{home / 'store'}:{name}"
+        return [[str(self.program.path), "build", "--compression", str(tree), target]]
 
-    def version(self) -> str:
-        return self.name
-
-
-def puzzlefs() -> NotPackaged:
-    """puzzlefs, which has no package."""
-    why = "Debian has no package of puzzlefs, and the harness does not build its crate"
-    return NotPackaged("puzzlefs", "puzzlefs", why)
+    def remove(self, home: Path, names: Sequence[str], kept: str) -> Script:
+        raise CommandFailed(self.keeps_all or self.name)
 
 
-def nydus() -> NotPackaged:
-    """Nydus, which has no package."""
-    why = "Debian has no package of nydus-image, and the harness does not build its crate"
-    return NotPackaged("nydus", "nydus", why)
+class Nydus(CrateKeeper):
+    """Nydus: chunks of a fixed length, each compressed alone. Each version names the one before as
+    its dictionary of chunks. Blobs that no version names are removed by a script."""
+
+    name = "nydus"
+    label = "nydus, zstd"
+    program = CrateProgram("nydus-image", "nydus-rs", "2.2.0")
+
+    def create(self, home: Path) -> Script:
+        return [["mkdir", "-p", str(home / "store" / "blobs")]]
+
+    def add(self, home: Path, name: str, tree: Path) -> Script:
+        script = (
+            "dictionary=(); "
+            'if [ -e "$1/newest" ]; then dictionary=(--chunk-dict "bootstrap=$1/newest"); fi; '
+            '"$2" create --log-level error --fs-version 6 --compressor zstd '
+            '--blob-dir "$1/blobs" --bootstrap "$1/$4.boot" "${dictionary[@]}" "$3"; '
+            'ln -f "$1/$4.boot" "$1/newest"'
+        )
+        return [shell(script, home / "store", self.program.path, tree, name)]
+
+    def remove(self, home: Path, names: Sequence[str], kept: str) -> Script:
+        store = home / "store"
+        script = (
+            '"$2" check --log-level error --bootstrap "$1/$3.boot" --output-json "$1/kept.json"; '
+            'cd "$1/blobs"; for blob in *; do '
+            'grep -q "$blob" "$1/kept.json" || rm -- "$blob"; done; rm "$1/kept.json"'
+        )
+        return [
+            ["rm", *(str(store / f"{name}.boot") for name in names)],
+            shell(script, store, self.program.path, kept),
+        ]
 
 
 def data_len(path: Path) -> int:

@@ -183,6 +183,8 @@ def next_version(bench: Bench, way: Way, tree: Path) -> None:
 
 def remove_all_but_one(bench: Bench, way: Way, trees: Sequence[Path]) -> None:
     """Removes the first versions but the newest of them, and returns their space."""
+    if way.keeper.keeps_all:
+        return
     remove(way.home)
     saved(way).rename(way.home)
     names, kept = [tree.name for tree in trees[:-2]], trees[-2].name
@@ -357,6 +359,7 @@ def tables(
                 Column("wall s", "remove_s"),
             ],
             intro="Bytes are those of all files of a store, holes aside. One round.",
+            notes=[f"{way.keeper.keeps_all}." for way in ways if way.keeper.keeps_all],
         ),
     )
     asked(bench, name, ways)
