@@ -2,8 +2,9 @@
 # make test       everything that must hold of a commit; needs root
 # make            build the program
 # make install    PREFIX=/usr/local: program (stripped), mount helper, manual pages, completions
-# make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; 25 minutes, needs root
-# make bench-store   the last part of make bench alone: one store for many versions, beside other stores; 6 minutes
+# make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; 45 minutes, needs root
+# make bench-store   a part of make bench alone: one store for many versions, beside other stores; 6 minutes
+# make bench-views   a part of make bench alone: a container root through FUSE and the kernel, beside composefs; needs root
 # make bench-build   size, time and memory of building beside every rival; an hour and more
 # make bench-mount   mounts beside SquashFS, EROFS, ext4 and a stub without an image; needs root
 # make bench-forest  forests of up to 10^7 files: built, searched, mounted; needs root and a quarter of an hour
@@ -27,7 +28,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo test bench bench-store bench-build bench-forest soak-forest bench-mount bench-report soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
+.PHONY: all demo test bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-report soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -48,15 +49,21 @@ define measure
 endef
 
 bench:
-	bash scripts/setup.sh build bench store
+	bash scripts/setup.sh build bench store views
 	cargo build --release --locked -p weald-cli --bins
 	$(call measure,main)
 	$(if $(ARGS),,$(call measure,store))
+	$(if $(ARGS),,$(call measure,views))
 
 bench-store:
 	bash scripts/setup.sh build bench store
 	cargo build --release --locked -p weald-cli --bins
 	$(call measure,store)
+
+bench-views:
+	bash scripts/setup.sh build bench views
+	cargo build --release --locked -p weald-cli --bins
+	$(call measure,views)
 
 bench-build:
 	bash scripts/setup.sh build bench rivals

@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [rivals] [store] [forest] [mount] [exports] [systemd] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [rivals] [store] [views] [forest] [mount] [exports] [systemd] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -86,6 +86,12 @@ restic restic
 borg borgbackup
 ostree ostree
 casync casync
+capnp capnproto
+TABLE
+    views) cat <<'TABLE' ;;
+mmdebstrap mmdebstrap
+mkfs.ext4 e2fsprogs
+mkfs.xfs xfsprogs
 TABLE
     forest) cat <<'TABLE' ;;
 mkfs.ext4 e2fsprogs
@@ -101,7 +107,7 @@ TABLE
     fuzz) cat <<'TABLE' ;;
 c++ g++
 TABLE
-    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, store, forest, mount, exports, systemd or fuzz" ;;
+    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, store, views, forest, mount, exports, systemd or fuzz" ;;
     esac
 }
 

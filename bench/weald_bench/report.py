@@ -13,6 +13,7 @@ TEXTS = machine.ROOT / "bench" / "text"
 TITLES = {
     "main": "Weald beside SquashFS, EROFS and DwarFS (`make bench`)",
     "store": "One store for many versions (`make bench-store`)",
+    "views": "Views that the kernel mounts (`make bench-views`)",
     "build": "Building (`make bench-build`)",
     "mount": "Mounts (`make bench-mount`)",
     "forest": "Forests (`make bench-forest`)",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weald_bench.bench import Bench
-from weald_bench.suites import build, forest, main, mount, store
+from weald_bench.suites import build, forest, main, mount, store, views
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,15 @@ ALL = {
             store.run,
             needs_root=False,
             minutes=5,
+        ),
+        Suite(
+            "views",
+            "Views that the kernel mounts",
+            views.PARTS,
+            ("container",),
+            (),
+            (),
+            views.run,
         ),
         Suite("forest", "Forests", forest.PARTS, (), (), (), forest.run),
         Suite("forest-soak", "Forests of up to 10^9 files", forest.PARTS, (), (), (), forest.run),
