@@ -8,7 +8,7 @@
 //! 2. `superblock` validates the features; `volume` is [`Volume`], which all others read from.
 //! 3. `inode`, `xattrs` and `directory` parse metadata.
 //! 4. `extents` maps the offsets of files that are not compressed.
-//! 5. `compressed` maps and decodes those that are; `lz4` decodes LZ4 blocks.
+//! 5. `compressed` maps and decodes those that are.
 //! 6. `file` reads the data of any file; `walk` visits the whole tree.
 #![cfg_attr(
     not(test),
@@ -24,6 +24,7 @@
     )
 )]
 
+mod compressed;
 mod directory;
 mod extents;
 mod file;

@@ -18,6 +18,9 @@ const KNOWN: u32 = incompat::ZERO_PADDING
     | incompat::FRAGMENTS
     | incompat::XATTR_PREFIXES;
 
+/// Features that give full indexes a header.
+const HEADERS: u32 = incompat::BIG_CLUSTERS | incompat::INLINE_TAILS | incompat::FRAGMENTS;
+
 /// Optional feature: long xattr prefixes lie outside the packed inode. Linux 6.17.
 const PLAIN_PREFIXES: u32 = 1 << 4;
 
@@ -34,6 +37,8 @@ pub struct Geometry {
     pub root_nid: u64,
     /// Time of inodes of 32 bytes.
     pub epoch: Timestamp,
+    /// Full indexes of compressed files have a header.
+    pub has_cluster_headers: bool,
     /// Number of the inode with the tails of files, 0 without one.
     pub packed_nid: u64,
     /// Number of long xattr prefixes.
@@ -90,6 +95,7 @@ impl Geometry {
                 seconds: superblock.epoch.get() as i64,
                 nanoseconds,
             },
+            has_cluster_headers: superblock.feature_incompat.get() & HEADERS != 0,
             packed_nid: match superblock.feature_incompat.get() & incompat::FRAGMENTS {
                 0 => 0,
                 _ => superblock.packed_nid.get(),

@@ -1,0 +1,38 @@
+//! Decodes physical clusters.
+
+use super::super::{damaged, unsupported};
+use super::lz4;
+use std::io::Read;
+use weald_format::Result;
+
+/// Names of the codecs by number.
+const NAMES: [&str; 4] = ["LZ4", "MicroLZMA", "DEFLATE", "Zstandard"];
+const LZ4: u8 = 0;
+const ZSTD: u8 = 3;
+/// Base-2 logarithm of the largest window that the kernel allows: that of the largest cluster.
+const WINDOW_BITS_MAX: u32 = 20;
+
+/// Fills `out` with the first bytes of what `stored` holds. The zeros before the data are padding.
+pub fn decode(codec: u8, stored: &[u8], out: &mut [u8]) -> Result<()> {
+    let padding = stored.iter().take_while(|&&byte| byte == 0).count();
+    let data = stored.get(padding..).unwrap_or_default();
+    let is_whole = match codec {
+        LZ4 => lz4::decode(data, out).is_some(),
+        ZSTD => decode_zstd(data, out).is_ok(),
+        other => {
+            let name = NAMES.get(usize::from(other)).copied();
+            let name = name.map_or_else(|| format!("codec {other}"), str::to_owned);
+            return Err(unsupported(format_args!("compressed with {name}")));
+        }
+    };
+    match is_whole {
+        true => Ok(()),
+        false => Err(damaged("compressed data cannot be decoded")),
+    }
+}
+
+fn decode_zstd(data: &[u8], out: &mut [u8]) -> std::io::Result<()> {
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(data)?.single_frame();
+    decoder.window_log_max(WINDOW_BITS_MAX)?;
+    decoder.read_exact(out)
+}
