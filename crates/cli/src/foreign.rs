@@ -18,7 +18,7 @@ type Magic = (usize, &'static [u8], &'static str);
 const MAGICS: &[Magic] = &[
     (0, b"hsqs", "a SquashFS image"),
     (0, b"DWARFS", "a DwarFS image"),
-    (1024, b"\xe2\xe1\xf5\xe0", "an EROFS image"),
+    (1024, b"\xe2\xe1\xf5\xe0", EROFS),
     (0, b"\x45\x3d\xcd\x28", "a cramfs image"),
     (0x8001, b"CD001", "an ISO 9660 image"),
     (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
@@ -37,6 +37,7 @@ const MAGICS: &[Magic] = &[
 ];
 
 const TAR: &str = "a tar archive";
+const EROFS: &str = "an EROFS image";
 
 /// Formats that `weald build` may read: the compressed ones may contain a tar archive.
 const STREAMS: &[&str] = &[TAR, "gzip data", "xz data", "zstd data"];
@@ -157,6 +158,9 @@ fn describe_front(front: &[u8]) -> String {
     };
     if STREAMS.contains(&name) {
         text.push_str("; \"weald build --from auto FILE IMAGE\" packs tar archives");
+    }
+    if name == EROFS {
+        text.push_str("; \"weald build --from-image FILE IMAGE\" packs its tree");
     }
     text
 }

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use weald_builder::script::{Script, ScriptLimits};
-use weald_builder::{BuildOptions, MtimeRule};
+use weald_builder::{BuildOptions, MtimeRule, Report, Watch};
 use weald_format::{Error, Result};
-use weald_ingest::{Format, Source};
+use weald_ingest::{Format, Source, build_from_erofs, build_from_stream};
 
 /// Kind of input.
 #[derive(Args, Debug)]
@@ -30,6 +30,9 @@ pub struct InputArgs {
         help_heading = INPUT
     )]
     pub from: Option<FormatWord>,
+    /// Read the tree from SOURCE, an image file of EROFS, without mounting it
+    #[arg(long, conflicts_with_all = ["from", "contents_root"], help_heading = INPUT)]
+    pub from_image: bool,
     /// Directory with the contents of the files that an mtree description names
     #[arg(
         long,
@@ -41,14 +44,53 @@ pub struct InputArgs {
     pub contents_root: Option<PathBuf>,
 }
 
-impl InputArgs {
-    /// Opens `source` if it is a stream: `-`, or a file if its format is given. Returns `None` if
-    /// it is a directory.
+/// A source that is no directory.
+pub enum Input {
+    /// A stream.
+    Stream(Source, Format),
+    /// An EROFS image.
+    Erofs(PathBuf),
+}
+
+impl Input {
+    /// Builds an image of the source at `target`.
     ///
     /// # Errors
-    /// `Io`; `Invalid` for `--contents-root` without an mtree description.
-    pub fn stream(&self, source: &Path) -> Result<Option<(Source, Format)>> {
+    /// As [`build_from_stream`] and [`build_from_erofs`].
+    pub fn build(
+        self,
+        target: &Path,
+        overwrite: bool,
+        options: &BuildOptions,
+        watch: &dyn Watch,
+    ) -> Result<Report> {
+        match self {
+            Self::Stream(stream, format) => {
+                build_from_stream(stream, format, target, overwrite, options, watch)
+            }
+            Self::Erofs(image) => build_from_erofs(&image, target, overwrite, options, watch),
+        }
+    }
+}
+
+impl InputArgs {
+    /// Opens `source` if it is a stream (`-`, or a file if its format is given) or an image of
+    /// another file system. Returns `None` if it is a directory.
+    ///
+    /// # Errors
+    /// `Io`; `Invalid` for `--contents-root` without an mtree description, and for an image on
+    /// standard input.
+    pub fn input(&self, source: &Path) -> Result<Option<Input>> {
         let is_standard = source == Path::new("-");
+        if self.from_image && is_standard {
+            return Err(Error::invalid(
+                "--from-image reads the image in any order, which standard input does not allow: \
+                 name a file",
+            ));
+        }
+        if self.from_image {
+            return Ok(Some(Input::Erofs(source.to_owned())));
+        }
         let Some(word) = self.from.or(is_standard.then_some(FormatWord::Auto)) else {
             if self.contents_root.is_some() {
                 return Err(Error::invalid(
@@ -79,7 +121,7 @@ impl InputArgs {
                 contents: self.contents_root.clone(),
             },
         };
-        Ok(Some((stream, format)))
+        Ok(Some(Input::Stream(stream, format)))
     }
 }
 

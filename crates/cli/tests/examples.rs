@@ -30,7 +30,7 @@ const PREPARE: &str = "
     echo '#define A 1' > forest/usr/include/a.h; echo readme > forest/usr/share/doc/tool/README
     head -c 2000000 /dev/urandom > forest/usr/lib/a/b/libtool.so.1
     seq 1000 > versions/numbers; seq 1000 > v2/numbers; seq 2000 > v2/more
-    weald build -q forest forest.weald
+    weald build -q forest forest.weald; mkfs.erofs --quiet root.erofs forest
     weald build -q versions versions.weald; weald build -q versions v1.weald
     mkdir srv
     cp v1.weald untrusted.weald; cp v1.weald monday.weald; weald build -q v2 tuesday.weald

@@ -4,7 +4,8 @@
 //! A stream is read once. Contents go into the image as they arrive. A short record of every member
 //! goes to an external sort by path. `assemble` makes a tree of the sorted records: the last member
 //! of each path, directories that the stream does not name, hard links. `weald_builder::stream`
-//! takes that tree. `docs/design/0014-streams.md` gives the reasons.
+//! takes that tree. `docs/design/0014-streams.md` gives the reasons. Images of EROFS come the same
+//! way.
 //!
 //! Streams that describe no tree are refused with the path: absolute paths and paths with `..`,
 //! members below an entry that is no directory in the end (a symlink, for example), hard links to a
@@ -13,6 +14,7 @@
 
 mod assemble;
 mod blocks;
+mod erofs;
 mod excluded;
 mod gather;
 mod input;
@@ -31,6 +33,7 @@ mod walk;
 pub use input::Source;
 pub use oci::{Choice as OciChoice, OciImport, Platform as OciPlatform, import_oci};
 
+use erofs::ErofsReader;
 use input::Input;
 use listing::{ListingReader, Separator};
 use member::Member;
@@ -108,6 +111,33 @@ pub fn build_from_stream(
         });
     }
     let members = open_members(input, format)?;
+    let mut source = IngestSource::new(members, target, options, watch);
+    let report = build_stream(&mut source, target, overwrite, options, watch)?;
+    Ok(Report {
+        problem_count: source.problem_count(),
+        ..report
+    })
+}
+
+/// Builds an image of the tree in the EROFS image at `source`, without mounting it. The image
+/// appears at `target` when it is complete.
+///
+/// # Errors
+/// As [`build_from_stream`]; `Invalid` for a damaged image, `Unsupported` for features and codecs
+/// that the reader lacks.
+/// # Cost
+/// As [`build_from_stream`].
+pub fn build_from_erofs(
+    source: &Path,
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+) -> Result<Report> {
+    refuse_options(options)?;
+    // The decoder of an extent takes 13 MiB at most.
+    let links_len = options.memory_len / DECODER_SHARE / 2;
+    let members = Box::new(ErofsReader::open(source, links_len)?);
     let mut source = IngestSource::new(members, target, options, watch);
     let report = build_stream(&mut source, target, overwrite, options, watch)?;
     Ok(Report {

@@ -1,4 +1,4 @@
-//! `weald build`: packs a directory or a stream into an image.
+//! `weald build`: packs a directory, a stream or an EROFS image into an image.
 
 use crate::foreign;
 use crate::help::Help;
@@ -20,7 +20,6 @@ use weald_builder::filter::{Filter, Verdict};
 use weald_builder::{AddAt, BuildOptions, Report, TargetKind, Watch, build_image};
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::ImageStart;
-use weald_ingest::build_from_stream;
 use weald_vfs::shown;
 
 /// Sections of the help.
@@ -28,8 +27,8 @@ pub const HELP: Help = Help {
     lists: &[],
     notes: &[
         "SOURCE is a directory, or '-' for a stream on standard input, or with --from a file \
-         that holds a stream. Formats of streams are tar (gzip, zstd and xz are decompressed), \
-         lists of paths, and mtree(5).",
+         that holds a stream, or with --from-image an image of EROFS. Formats of streams are \
+         tar (gzip, zstd and xz are decompressed), lists of paths, and mtree(5).",
         "Filter rules are rsync's. Weald tries them in the order of the command line, and the \
          first rule that matches a path decides. A leading '/' anchors a pattern at the source; \
          a trailing '/' matches directories only. --filter 'dir-merge .rules' reads more rules \
@@ -92,6 +91,10 @@ pub const HELP: Help = Help {
              spec.weald",
         ),
         (
+            "Pack the tree of an EROFS image",
+            "weald build --from-image root.erofs packed.weald",
+        ),
+        (
             "Make a reproducible image whose files belong to root",
             "SOURCE_DATE_EPOCH=0 weald build --owner 0:0 --mode u=rwX,go=rX project/ root.weald",
         ),
@@ -115,7 +118,7 @@ pub const HELP: Help = Help {
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct BuildArgs {
-    /// Directory to pack, or - for a stream on standard input
+    /// Directory to pack, - for a stream on standard input, or a file with --from or --from-image
     #[arg(value_hint = ValueHint::AnyPath)]
     source: PathBuf,
     /// Image file to write
@@ -137,7 +140,7 @@ pub struct BuildArgs {
     /// Show which rule decides about this path of the source, and build nothing
     #[arg(
         long,
-        conflicts_with_all = ["from", "contents_root"],
+        conflicts_with_all = ["from", "from_image", "contents_root"],
         value_name = "PATH",
         value_hint = ValueHint::AnyPath,
         hide_short_help = true,
@@ -219,11 +222,9 @@ fn explain_inputs(args: &BuildArgs, error: Error) -> anyhow::Error {
 
 fn build(args: &BuildArgs, options: &BuildOptions, watch: &dyn Watch) -> Result<Report> {
     let (source, target) = (&args.source, &args.image);
-    match args.input.stream(source)? {
+    match args.input.input(source)? {
         None => build_image(source, target, args.force, options, watch),
-        Some((stream, format)) => {
-            build_from_stream(stream, format, target, args.force, options, watch)
-        }
+        Some(input) => input.build(target, args.force, options, watch),
     }
 }
 

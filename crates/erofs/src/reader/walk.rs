@@ -73,20 +73,13 @@ impl Walker {
                 return Ok(None);
             };
             self.path.truncate(dir.path_len);
-            match self.next_entry(volume).map_err(|e| self.located(e))? {
+            match self.next_entry(volume)? {
                 Some(inode) => return Ok(Some(inode)),
                 None => {
                     self.open.pop();
                     self.block = None;
                 }
             }
-        }
-    }
-
-    fn located(&self, error: Error) -> Error {
-        match self.path.is_empty() {
-            true => error.context("/"),
-            false => error.context(self.path.escape_ascii()),
         }
     }
 

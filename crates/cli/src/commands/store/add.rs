@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Instant;
 use weald_builder::{Added, BuildOptions, StoreSource, StoreTarget, Watch, build_into_store};
 use weald_image::{Image, OpenOptions};
-use weald_ingest::build_from_stream;
 use weald_store::WriteOptions;
 
 /// Sections of the help.
@@ -28,7 +27,8 @@ pub const HELP: Help = Help {
          data neither. The new image is a complete image of its own; the other one can be removed.",
         "Without --like, Weald takes the image whose name begins like the new one; of several, \
          the newest.",
-        "A stream is first packed into a temporary file in the store's directory.",
+        "A stream, or an image of EROFS, is first packed into a temporary file in the store's \
+         directory.",
     ],
     examples: &[
         (
@@ -143,7 +143,7 @@ fn add(
     options: &BuildOptions,
     watch: &dyn Watch,
 ) -> anyhow::Result<Added> {
-    let Some((stream, format)) = args.input.stream(&args.source)? else {
+    let Some(input) = args.input.input(&args.source)? else {
         let source = StoreSource::Directory(&args.source);
         return Ok(build_into_store(source, target, options, watch)?);
     };
@@ -152,8 +152,7 @@ fn add(
         .tempdir_in(target.dir)?;
     let whole = temporary.path().join("image");
     let quick = options.for_temporary_image();
-    let problem_count =
-        build_from_stream(stream, format, &whole, false, &quick, watch)?.problem_count;
+    let problem_count = input.build(&whole, false, &quick, watch)?.problem_count;
     let image = Image::open_path(&whole, 0, &OpenOptions::default())?;
     let source = StoreSource::Image(&Arc::new(image));
     let options = options.without_rules();

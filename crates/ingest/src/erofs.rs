@@ -1,0 +1,215 @@
+//! EROFS images as streams of members.
+
+use crate::member::{Member, MemberKind};
+use crate::members::{Layout, Members, Tell};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use weald_erofs::reader::{FileReader, Inode, Source, Volume, Walker};
+use weald_format::{Attributes, Error, FileKind, Result};
+use weald_io::{FileSource, ReadAt};
+
+/// Bytes of memory for a file whose other names are still to come, besides its path.
+const LINK_LEN: u64 = 96;
+
+/// The file of an image.
+struct ImageFile(FileSource);
+
+impl Source for ImageFile {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
+        self.0.read_exact_at(out, offset)
+    }
+}
+
+/// Reads an EROFS image, depth first.
+pub struct ErofsReader {
+    /// The image's path, for messages.
+    path: PathBuf,
+    volume: Volume,
+    walker: Walker,
+    reader: Option<FileReader>,
+    layout: Option<Layout>,
+    /// The run of the layout that is read next, and the offset in the file.
+    place: (usize, u64),
+    links: Links,
+}
+
+impl ErofsReader {
+    /// Opens the EROFS image at `path`: a regular file or a block device. Paths of files with
+    /// several names may take `links_len` bytes.
+    ///
+    /// # Errors
+    /// `NotFound`, `Io`; `Invalid` and `Unsupported` as [`Volume::open`].
+    pub fn open(path: &Path, links_len: u64) -> Result<Self> {
+        let file = FileSource::open(path, 0)?;
+        let named = |e: Error| e.context(path.display());
+        if file.len() == 0 {
+            let what = "not an EROFS image: the file is empty";
+            return Err(named(Error::invalid(what)));
+        }
+        let volume = Volume::open(ImageFile(file)).map_err(named)?;
+        Ok(Self {
+            path: path.to_owned(),
+            walker: Walker::new(&volume),
+            volume,
+            reader: None,
+            layout: None,
+            place: (0, 0),
+            links: Links {
+                first: HashMap::new(),
+                len: 0,
+                len_max: links_len,
+            },
+        })
+    }
+
+    /// Adds the image and the entry to an error.
+    fn located(&self, error: Error) -> Error {
+        let entry = weald_vfs::shown_path(self.walker.path());
+        error.context(format_args!("{}: {entry}", self.path.display()))
+    }
+
+    fn take(&mut self, inode: &Inode, member: &mut Member) -> Result<()> {
+        member.path.clear();
+        match self.walker.path() {
+            // Every stream may name the root so.
+            b"" => member.path.push(b'.'),
+            path => member.path.extend_from_slice(path),
+        }
+        self.layout = None;
+        member.target.clear();
+        if inode.kind != FileKind::Directory
+            && let Some(first) = self.links.first_path(inode, &member.path)?
+        {
+            member.kind = MemberKind::HardLink;
+            member.target = first;
+            return Ok(());
+        }
+        member.kind = MemberKind::Entry(inode.kind);
+        member.attributes = Attributes {
+            permissions: inode.permissions,
+            uid: inode.uid,
+            gid: inode.gid,
+            rdev: inode.rdev,
+        };
+        member.mtime = inode.mtime;
+        member.xattrs = self.volume.xattrs(inode)?;
+        match inode.kind {
+            FileKind::Symlink => member.target = self.volume.target(inode)?,
+            FileKind::Regular => self.begin_data(inode)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn begin_data(&mut self, inode: &Inode) -> Result<()> {
+        match &mut self.reader {
+            Some(reader) => reader.set(inode),
+            none => *none = Some(FileReader::new(inode)),
+        }
+        self.place = (0, 0);
+        self.layout = Some(Layout {
+            len: inode.size,
+            runs: self.volume.data_runs(inode)?,
+        });
+        Ok(())
+    }
+}
+
+impl Members for ErofsReader {
+    fn next(&mut self, member: &mut Member, _tell: &mut Tell<'_>) -> Result<bool> {
+        let next = self.walker.next(&self.volume);
+        let Some(inode) = next.map_err(|e| self.located(e))? else {
+            return Ok(false);
+        };
+        let taken = self.take(&inode, member);
+        taken.map(|()| true).map_err(|e| self.located(e))
+    }
+
+    fn has_contents(&self) -> bool {
+        true
+    }
+
+    fn layout(&self) -> Option<&Layout> {
+        self.layout.as_ref()
+    }
+
+    fn read_data(&mut self, out: &mut [u8]) -> Result<()> {
+        self.read(out).map_err(|e| self.located(e))
+    }
+}
+
+impl ErofsReader {
+    /// Fills `out` with the next data of the file.
+    fn read(&mut self, mut out: &mut [u8]) -> Result<()> {
+        let (Some(layout), Some(reader)) = (&self.layout, &mut self.reader) else {
+            return Err(Error::invalid("data are read of an entry that has none"));
+        };
+        while !out.is_empty() {
+            let (no, at) = &mut self.place;
+            let end = match &layout.runs {
+                None => layout.len,
+                Some(runs) => {
+                    let run = runs.get(*no);
+                    let run = run.ok_or_else(|| Error::invalid("a read behind the data"))?;
+                    *at = run.start.max(*at);
+                    if *at >= run.end {
+                        *no += 1;
+                        continue;
+                    }
+                    run.end
+                }
+            };
+            let len = end.saturating_sub(*at).min(out.len() as u64);
+            let (head, rest) = out.split_at_mut(len as usize);
+            reader.read_exact_at(&self.volume, *at, head)?;
+            *at += len.max(1);
+            out = rest;
+        }
+        Ok(())
+    }
+}
+
+/// First paths of files whose other names are still to come.
+struct Links {
+    first: HashMap<u64, (Vec<u8>, u32)>,
+    len: u64,
+    len_max: u64,
+}
+
+impl Links {
+    /// The first path of the file, if `path` is another one.
+    ///
+    /// # Errors
+    /// `Limit` for more paths than fit in memory.
+    fn first_path(&mut self, inode: &Inode, path: &[u8]) -> Result<Option<Vec<u8>>> {
+        if inode.nlink < 2 {
+            return Ok(None);
+        }
+        let Some((first, remaining)) = self.first.get_mut(&inode.nid) else {
+            self.len += LINK_LEN + path.len() as u64;
+            if self.len > self.len_max {
+                return Err(Error::limit(format!(
+                    "memory: more than {} files have several names, far apart; more memory takes \
+                     more of them",
+                    self.first.len()
+                )));
+            }
+            self.first
+                .insert(inode.nid, (path.to_vec(), inode.nlink - 1));
+            return Ok(None);
+        };
+        if *remaining > 1 {
+            *remaining -= 1;
+            return Ok(Some(first.clone()));
+        }
+        // The last name: the image may have more than it announces, and they become files of
+        // their own.
+        let first = self.first.remove(&inode.nid).map(|(first, _)| first);
+        self.len -= LINK_LEN + first.as_ref().map_or(0, |path| path.len() as u64);
+        Ok(first)
+    }
+}
