@@ -24,7 +24,8 @@ class CrateProgram:
     program: str
     crate: str
     version: str
-    options: tuple[str, ...] = ()
+    #: Variables of the build.
+    env: tuple[tuple[str, str], ...] = ()
     #: Why the crate could not be built.
     _failure: str | None = field(default=None, repr=False)
 
@@ -53,8 +54,8 @@ class CrateProgram:
             return f"missing: neither {self.program} nor cargo is on PATH"
         words = ["--locked", "--quiet", "--version", self.version, "--root", str(TOOLS)]
         ended = subprocess.run(
-            ["cargo", "install", *words, *self.options, self.crate],
-            env={**os.environ, "CARGO_TARGET_DIR": str(TOOLS / "target")},
+            ["cargo", "install", *words, self.crate],
+            env={**os.environ, **dict(self.env), "CARGO_TARGET_DIR": str(TOOLS / "target")},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -162,7 +162,8 @@ class Puzzlefs(CrateKeeper):
 
     name = "puzzlefs"
     label = "puzzlefs, zstd"
-    program = CrateProgram("puzzlefs", "puzzlefs", "0.2.0")
+    # The crate uses features that the stable compiler has, but accepts only when it is told to.
+    program = CrateProgram("puzzlefs", "puzzlefs", "0.2.0", (("RUSTC_BOOTSTRAP", "1"),))
     keeps_all = "puzzlefs has no command that removes an image"
 
     def add(self, home: Path, name: str, tree: Path) -> Script:
