@@ -9,6 +9,12 @@ pub const SUPERBLOCK_OFFSET: u64 = 1024;
 /// Magic number of the superblock.
 pub const MAGIC: u32 = 0xe0f5_e1e2;
 
+/// Base-2 logarithm of the block size that Weald writes.
+pub const BLOCK_BITS: u8 = 12;
+
+/// Bytes of a block that Weald writes.
+pub const BLOCK_LEN: u64 = 1 << BLOCK_BITS;
+
 /// Bytes of a slot: an inode lies at `meta_blkaddr * block size + nid * 32`.
 pub const SLOT_LEN: u64 = 32;
 

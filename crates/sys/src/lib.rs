@@ -48,6 +48,8 @@ mod socket;
 #[cfg(target_os = "linux")]
 mod stat;
 #[cfg(target_os = "linux")]
+mod verity;
+#[cfg(target_os = "linux")]
 mod xattr;
 mod zlib;
 mod zstd;
@@ -94,6 +96,8 @@ pub use raw_stat::Stat;
 pub use socket::peer_uid;
 #[cfg(target_os = "linux")]
 pub use stat::{read_link_at, stat_at, stat_fd, stat_path};
+#[cfg(target_os = "linux")]
+pub use verity::{enable_verity, is_without_verity, measure_verity};
 #[cfg(target_os = "linux")]
 pub use xattr::{
     get_xattr_at, get_xattr_fd, is_without_xattr, list_xattrs_at, list_xattrs_here, read_xattrs_at,

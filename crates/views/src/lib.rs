@@ -1,3 +1,5 @@
 //! Forms of an image that other systems mount: composefs, EROFS, OCI layers.
 //! `docs/design/0024-views.md` gives the reasons.
 #![forbid(unsafe_code)]
+
+pub mod composefs;

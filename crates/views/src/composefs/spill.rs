@@ -1,0 +1,165 @@
+//! A list of bytes that is in memory up to a limit and in a temporary file beyond it.
+
+use std::path::PathBuf;
+use weald_format::Result;
+use weald_io::{ReadAt, Spool};
+
+/// Bytes that a reader in order holds.
+const READ_LEN: u64 = 64 << 10;
+
+/// Bytes that a reader at any place holds.
+const RANDOM_READ_LEN: u64 = 4 << 10;
+
+pub(super) struct Spill {
+    spool: Option<Spool>,
+    /// The bytes behind those of the file.
+    memory: Vec<u8>,
+    memory_len_max: usize,
+    temp_dir: PathBuf,
+}
+
+impl Spill {
+    pub fn new(memory_len_max: usize, temp_dir: PathBuf) -> Self {
+        Self {
+            spool: None,
+            memory: Vec::new(),
+            memory_len_max,
+            temp_dir,
+        }
+    }
+
+    pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.memory.extend_from_slice(bytes);
+        if self.memory.len() <= self.memory_len_max {
+            return Ok(());
+        }
+        let spool = match &mut self.spool {
+            Some(spool) => spool,
+            empty => empty.insert(Spool::create(&self.temp_dir)?),
+        };
+        spool.append(&self.memory)?;
+        self.memory.clear();
+        Ok(())
+    }
+
+    pub fn len(&self) -> u64 {
+        self.file_len() + self.memory.len() as u64
+    }
+
+    fn file_len(&self) -> u64 {
+        self.spool.as_ref().map_or(0, ReadAt::len)
+    }
+
+    /// Fills `buf` with the bytes at `offset`.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let in_file = self.file_len().saturating_sub(offset).min(buf.len() as u64);
+        let (head, tail) = buf.split_at_mut(in_file as usize);
+        if let Some(spool) = self.spool.as_ref().filter(|_| !head.is_empty()) {
+            spool.read_exact_at(head, offset)?;
+        }
+        let start = (offset + in_file - self.file_len().min(offset + in_file)) as usize;
+        let found = self.memory.get(start..start + tail.len());
+        tail.copy_from_slice(found.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Passes all bytes to `visit` in pieces.
+    pub fn each_piece(&self, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut buffer = vec![0; READ_LEN.min(self.len()) as usize];
+        let mut at = 0;
+        while at < self.len() {
+            let len = (self.len() - at).min(READ_LEN) as usize;
+            let piece = buffer.get_mut(..len).unwrap_or_default();
+            self.read_at(piece, at)?;
+            visit(piece)?;
+            at += len as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Numbers of 64 bits, read in order or at any place, with one piece of the list in memory.
+pub(super) struct Numbers<'a> {
+    spill: &'a Spill,
+    buffer: Vec<u8>,
+    /// Offset of the buffer in the list.
+    start: u64,
+    next: u64,
+}
+
+impl<'a> Numbers<'a> {
+    pub fn new(spill: &'a Spill) -> Self {
+        Self {
+            spill,
+            buffer: Vec::new(),
+            start: 0,
+            next: 0,
+        }
+    }
+
+    /// The next number; 0 behind the last one.
+    pub fn next(&mut self) -> Result<u64> {
+        let mut bytes = [0; 8];
+        let at = self.next;
+        self.next += 8;
+        self.get(&mut bytes, at)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Fills `out` with the bytes at `offset`, which are a record of the list.
+    pub fn get(&mut self, out: &mut [u8], offset: u64) -> Result<()> {
+        let end = offset + out.len() as u64;
+        if offset < self.start || end > self.start + self.buffer.len() as u64 {
+            let is_in_order = offset == self.start + self.buffer.len() as u64;
+            let wanted = if is_in_order {
+                READ_LEN
+            } else {
+                RANDOM_READ_LEN
+            };
+            let len = self.spill.len().saturating_sub(offset).min(wanted);
+            self.buffer.resize(len as usize, 0);
+            self.start = offset;
+            self.spill.read_at(&mut self.buffer, offset)?;
+        }
+        let start = (offset - self.start) as usize;
+        let found = self.buffer.get(start..start + out.len());
+        if let Some(found) = found {
+            out.copy_from_slice(found);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Would catch: bytes on both sides of the end of the file that are read from the wrong place.
+    #[test]
+    fn numbers_come_back_in_order_and_at_any_place() {
+        let temp = tempfile::tempdir().unwrap();
+        for memory_len in [0, 7, 8, 1000, 1 << 20] {
+            let mut spill = Spill::new(memory_len, temp.path().to_owned());
+            for number in 0..30_000_u64 {
+                spill.append(&(number * 3).to_le_bytes()).unwrap();
+            }
+            let mut numbers = Numbers::new(&spill);
+            for number in 0..30_000_u64 {
+                assert_eq!(numbers.next().unwrap(), number * 3);
+            }
+            for number in [29_999_u64, 0, 12_345, 8191, 8192] {
+                let mut bytes = [0; 8];
+                numbers.get(&mut bytes, number * 8).unwrap();
+                assert_eq!(u64::from_le_bytes(bytes), number * 3, "{memory_len}");
+            }
+            let mut len = 0;
+            spill
+                .each_piece(&mut |piece| {
+                    len += piece.len() as u64;
+                    Ok(())
+                })
+                .unwrap();
+            assert_eq!(len, spill.len());
+        }
+    }
+}
