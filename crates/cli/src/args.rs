@@ -88,7 +88,6 @@ pub enum Command {
     Recover(commands::recover::RecoverArgs),
     Rewrite(commands::rewrite::RewriteArgs),
     Store(commands::store::StoreArgs),
-    #[command(hide = true)] // until it writes something
     Export(commands::export::ExportArgs),
     #[command(hide = true)] // until it reads something
     Import(commands::import::ImportArgs),

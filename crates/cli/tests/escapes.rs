@@ -185,6 +185,18 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("store export s@:@ e@", Nothing),
             ("store export @gone:a e@", Nothing),
         ],
+        "export" => &[("export @", Nothing), ("export", Nothing)],
+        "export composefs" => &[
+            ("export composefs i@ --image c@ --objects o@", Nothing),
+            ("export composefs i@ --image c@", Nothing),
+            (
+                "export composefs --json -f i@ --image c@ --objects o@",
+                Nothing,
+            ),
+            ("export composefs i@ --image c2@ --objects i@", Nothing),
+            ("export composefs i@ --image @gone/x", Nothing),
+            ("export composefs @gone --image c3@", Nothing),
+        ],
         "store ls" => &[
             ("store ls s@", InPipes),
             ("store ls --json s@", Nothing),

@@ -15,6 +15,8 @@ pub const DIGEST_LEN: usize = 32;
 /// Bytes of a block of the Merkle tree and of the data below it.
 pub const BLOCK_LEN: usize = 4096;
 
+const BLOCK_LEN_U64: u64 = BLOCK_LEN as u64;
+
 /// Digests in a block.
 const DIGESTS_PER_BLOCK: u64 = (BLOCK_LEN / DIGEST_LEN) as u64;
 
@@ -72,9 +74,9 @@ impl FsVerity {
             return;
         }
         self.flush_full_block();
-        let block_count = rest.saturating_sub(1) / BLOCK_LEN as u64;
+        let block_count = rest.saturating_sub(1) / BLOCK_LEN_U64;
         push_equal(&mut self.levels, sha256(&ZEROS), block_count);
-        let whole = block_count.saturating_mul(BLOCK_LEN as u64);
+        let whole = block_count.saturating_mul(BLOCK_LEN_U64);
         self.len = self.len.saturating_add(whole);
         let tail = rest.saturating_sub(whole);
         self.update(ZEROS.get(..tail as usize).unwrap_or_default());

@@ -3,8 +3,15 @@
 mod composefs;
 
 use crate::help::Help;
+use crate::open::ImageArgs;
+use crate::parse;
+use anyhow::bail;
 use clap::{Args, Subcommand};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
+use weald_image::Image;
+use weald_vfs::shown;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -49,4 +56,41 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "composefs" => &composefs::HELP,
         _ => return None,
     })
+}
+
+/// Memory of commands that list the tree.
+#[derive(Args, Debug)]
+struct ListMemory {
+    /// Memory limit of lists and cache; longer lists go to temporary files (default: 128M, and the
+    /// limit of the cache)
+    #[arg(short, long, value_name = "SIZE", value_parser = parse::size)]
+    memory: Option<u64>,
+}
+
+/// Memory of lists without a limit.
+const LIST_LEN: u64 = 128 << 20;
+
+impl ListMemory {
+    /// Bytes for lists: a quarter of the limit. Threads and the allocator take another quarter.
+    fn list_len(&self) -> u64 {
+        self.memory.map_or(LIST_LEN, |len| len / 4)
+    }
+
+    /// Opens the image with a cache of half of the limit.
+    fn open(&self, source: &ImageArgs) -> anyhow::Result<Image> {
+        let mut source = source.clone();
+        if let Some(len) = self.memory {
+            source.trust.cache.get_or_insert(len / 2);
+        }
+        source.open()
+    }
+}
+
+/// Refuses to replace the file at `path`.
+fn refuse_existing(path: &Path) -> anyhow::Result<()> {
+    let words = shown(path.as_os_str().as_bytes());
+    match weald_io::refuse_existing(path) {
+        Err(error) => bail!("{words}: {error}; --force replaces it"),
+        Ok(()) => Ok(()),
+    }
 }

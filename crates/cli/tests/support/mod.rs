@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use weald_format::Timestamp;
 use weald_sys::{NewTimes, NodeKind};
 
-/// Every command except `man`, which is hidden. The commands of a store follow `store`.
-pub const COMMANDS: [&str; 32] = [
+/// Every command except `man`, which is hidden. The commands of a group follow it.
+pub const COMMANDS: [&str; 34] = [
     "build",
     "mount",
     "umount",
@@ -44,6 +44,8 @@ pub const COMMANDS: [&str; 32] = [
     "store gc",
     "store check",
     "store salvage",
+    "export",
+    "export composefs",
     "forest",
     "completions",
 ];

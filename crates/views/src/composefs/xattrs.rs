@@ -398,7 +398,7 @@ impl<'a> XattrTable<'a> {
         reader: &mut DigestReader<'_>,
         visit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<u64> {
-        let groups: [(u64, &[u8], fn(&[u8; DIGEST_LEN]) -> Vec<u8>); 2] = [
+        let groups: [(u64, &[u8], ValueOf); 2] = [
             (self.redirect_offset, REDIRECT, redirect),
             (self.metacopy_offset, METACOPY, metacopy),
         ];
@@ -463,6 +463,9 @@ impl Xattrs {
         out.extend_from_slice(&self.local);
     }
 }
+
+/// The value of an xattr of an object.
+type ValueOf = fn(&[u8; DIGEST_LEN]) -> Vec<u8>;
 
 fn metacopy(digest: &[u8; DIGEST_LEN]) -> Vec<u8> {
     // Version, length, flags, and SHA-256 among the algorithms of fs-verity.

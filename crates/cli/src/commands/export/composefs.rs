@@ -1,19 +1,45 @@
 //! `weald export composefs`.
 
+use crate::commands::export::{ListMemory, refuse_existing};
 use crate::help::{DONE_OR_FAILED, Help};
-use crate::open::ImageArgs;
-use clap::{Args, ValueHint};
+use crate::interrupt::interrupt_flag;
+use crate::json::{Object, hex, put_name};
+use crate::open::{ImageArgs, refuse_stored_target, thread_count};
+use crate::output::Output;
+use crate::progress::{bytes, count};
+use anyhow::bail;
+use clap::{Args, ValueEnum, ValueHint};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use weald_format::ErrorKind;
+use weald_io::{OutputFile, TargetKind};
+use weald_vfs::shown;
+use weald_views::composefs::{Format, ImageOptions, VerityPolicy, Written, write_image};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
     lists: &[],
-    notes: &[],
-    examples: &[(
-        "Make a composefs image, and its objects",
-        "weald export composefs forest.weald --image root.cfs --objects objects",
-    )],
+    notes: &[
+        "FILE has the bytes that mkcomposefs writes for the same tree. DIR has one object for each \
+         distinct content of more than 64 bytes, named by its fs-verity digest; smaller files are \
+         in FILE. Objects that DIR has already are kept, so that one DIR serves many images.",
+        "mount -t composefs -o basedir=DIR FILE MOUNTPOINT mounts the two, with the tools of \
+         composefs.",
+        "Format 0 is the default of mkcomposefs. Format 1 (mkcomposefs --min-version=1) also marks \
+         directories with whiteouts as opaque: Linux 6.8 and newer look for whiteouts only there.",
+    ],
+    examples: &[
+        (
+            "Make a composefs image, and its objects",
+            "weald export composefs forest.weald --image root.cfs --objects objects",
+        ),
+        (
+            "Print the digest of the image without writing objects",
+            "weald export composefs --json forest.weald --image digest.cfs",
+        ),
+    ],
     exit_status: DONE_OR_FAILED,
 };
 
@@ -23,23 +49,132 @@ pub const HELP: Help = Help {
 pub(super) struct ComposefsArgs {
     #[command(flatten)]
     source: ImageArgs,
-    /// Composefs image to write
+    /// Composefs image to write; - for standard output
     #[arg(long = "image", id = "target", value_name = "FILE", value_hint = ValueHint::FilePath)]
     target: PathBuf,
-    /// Directory of objects; those that it has are kept
+    /// Directory of objects, created if missing (default: write no objects)
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     objects: Option<PathBuf>,
-    /// Format of the image: 0, or 1 for Linux 6.6 and newer
-    #[arg(long, value_name = "NUMBER", default_value = "0")]
-    format: u8,
+    /// Format of the image: 0 or 1
+    #[arg(long, value_enum, default_value = "0")]
+    format: FormatWord,
+    /// Protect objects by fs-verity
+    #[arg(long, value_enum, default_value = "try")]
+    verity: VerityWord,
+    /// Replace FILE if it exists
+    #[arg(short, long)]
+    force: bool,
+    /// Number of threads, 0 for one per CPU
+    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
+    threads: usize,
+    #[command(flatten)]
+    memory: ListMemory,
+    /// Print nothing
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy)]
+enum FormatWord {
+    #[value(name = "0")]
+    V0,
+    #[value(name = "1")]
+    V1,
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy)]
+enum VerityWord {
+    /// Fail where the file system cannot do so
+    Require,
+    /// Protect objects where the file system can
+    Try,
+    /// Do not protect them
+    Off,
 }
 
 pub(super) fn run(args: &ComposefsArgs) -> anyhow::Result<ExitCode> {
-    let _image = args.source.open()?;
-    anyhow::bail!(
-        "{}: this version of weald cannot write composefs images yet (format {}, objects {:?})",
-        args.target.display(),
-        args.format,
-        args.objects,
-    );
+    let is_stdout = args.target.as_os_str() == "-";
+    if args.json && is_stdout {
+        bail!("the image goes to standard output: --json needs a file");
+    }
+    refuse_stored_target(&args.target)?;
+    if !args.force {
+        refuse_existing(&args.target)?;
+    }
+    let image = args.memory.open(&args.source)?;
+    if let Err(error) = weald_sys::raise_open_file_limit() {
+        log::info!("limit of open files: {error}");
+    }
+    let is_cancelled = interrupt_flag()?;
+    let mut target = OutputFile::create(&args.target, TargetKind::File)?;
+    let options = ImageOptions {
+        format: match args.format {
+            FormatWord::V0 => Format::V0,
+            FormatWord::V1 => Format::V1,
+        },
+        objects: args.objects.as_deref(),
+        verity: match args.verity {
+            VerityWord::Require => VerityPolicy::Require,
+            VerityWord::Try => VerityPolicy::Try,
+            VerityWord::Off => VerityPolicy::Off,
+        },
+        thread_count: thread_count(args.threads),
+        memory_len: args.memory.list_len(),
+        temp_dir: &std::env::temp_dir(),
+        is_cancelled: &|| is_cancelled.load(Ordering::Relaxed),
+    };
+    let written = write_image(&image, &mut |bytes| target.write_all(bytes), &options)?;
+    match target.commit(args.force) {
+        Err(error) if error.kind() == ErrorKind::Busy => bail!("{error}; --force replaces it"),
+        other => other?,
+    }
+    let mut output = Output::new();
+    if args.json {
+        output.json(&summary(args, &written).into())?;
+    } else if !args.quiet && !is_stdout {
+        tell(args, &written, &mut output)?;
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(args: &ComposefsArgs, written: &Written, output: &mut Output) -> std::io::Result<()> {
+    let (inodes, len) = (count(written.inode_count), bytes(written.image_len));
+    let target = shown(args.target.as_os_str().as_bytes());
+    writeln!(output, "{target}: {inodes} inodes, {len}")?;
+    let digest = hex(&written.image_digest);
+    writeln!(output, "{target}: fs-verity digest {digest}")?;
+    let Some(objects) = &args.objects else {
+        return Ok(());
+    };
+    let protection = match written.is_protected {
+        true => "protected by fs-verity",
+        false => "not protected by fs-verity",
+    };
+    writeln!(
+        output,
+        "{}: {} objects, {} of them new ({}), {protection}",
+        shown(objects.as_os_str().as_bytes()),
+        count(written.object_count),
+        count(written.new_object_count),
+        bytes(written.new_object_len),
+    )
+}
+
+fn summary(args: &ComposefsArgs, written: &Written) -> Object {
+    let mut object = Object::new();
+    put_name(&mut object, "image", args.target.as_os_str().as_bytes());
+    object.insert("image_len".into(), written.image_len.into());
+    let digest = hex(&written.image_digest);
+    object.insert("fsverity_digest".into(), digest.into());
+    object.insert("inode_count".into(), written.inode_count.into());
+    object.insert("object_count".into(), written.object_count.into());
+    object.insert("object_len".into(), written.object_len.into());
+    object.insert("new_object_count".into(), written.new_object_count.into());
+    object.insert("new_object_len".into(), written.new_object_len.into());
+    object.insert("is_protected".into(), written.is_protected.into());
+    object
 }
