@@ -194,16 +194,30 @@ fn continued(store: &Store, name: &str, like: Option<&str>) -> Result<Option<Con
     }
 }
 
+/// Length of the front that two names have in common, bytes. A number counts only as a whole:
+/// `5.2.10` has as much in common with `5.2.9` as with `5.2.1`.
+fn common_len(a: &str, b: &str) -> usize {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let pairs = a.iter().zip(b);
+    let len = pairs.take_while(|(a, b)| a == b).count();
+    let is_digit = |name: &[u8]| name.get(len).is_some_and(u8::is_ascii_digit);
+    let common = &a[..len];
+    match is_digit(a) || is_digit(b) {
+        true => {
+            let digits = common.iter().rev().take_while(|byte| byte.is_ascii_digit());
+            len - digits.count()
+        }
+        false => len,
+    }
+}
+
+/// The image whose name has most in common with `name`; of several, the newest.
 fn most_similar(store: &Store, name: &str) -> Result<Option<String>> {
-    let common_len = |other: &str| {
-        let pairs = name.bytes().zip(other.bytes());
-        pairs.take_while(|(a, b)| a == b).count()
-    };
     let names = store.names()?;
-    let most = names.iter().map(|other| common_len(other)).max();
+    let most = names.iter().map(|other| common_len(name, other)).max();
     let mut newest: Option<(u64, String)> = None;
     for other in names {
-        if Some(common_len(&other)) == most {
+        if Some(common_len(name, &other)) == most {
             let id = store.map(&other)?.image_id;
             if newest.as_ref().is_none_or(|(known, _)| *known < id) {
                 newest = Some((id, other));
@@ -211,4 +225,28 @@ fn most_similar(store: &Store, name: &str) -> Result<Option<String>> {
         }
     }
     Ok(newest.map(|(_, name)| name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::common_len;
+
+    /// Would catch: version 5.2.10 that continues the old 5.2.1 instead of the newest version.
+    #[test]
+    fn a_number_in_a_name_counts_as_a_whole() {
+        for (a, b, len) in [
+            ("5.2.10", "5.2.1", 4),
+            ("5.2.10", "5.2.9", 4),
+            ("5.2.10", "5.2", 3),
+            ("5.2.10", "5.20", 2),
+            ("v12", "v12-rc1", 3),
+            ("v12", "v123", 1),
+            ("project-2", "project-1", 8),
+            ("same", "same", 4),
+            ("10", "1", 0),
+            ("", "a", 0),
+        ] {
+            assert_eq!((common_len(a, b), common_len(b, a)), (len, len), "{a} {b}");
+        }
+    }
 }

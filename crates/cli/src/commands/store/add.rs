@@ -25,8 +25,9 @@ pub const HELP: Help = Help {
         "SOURCE and the options are those of 'weald build'. The new image continues the image of \
          the store that --like names: files that it has are not stored again, and repeats of its \
          data neither. The new image is a complete image of its own; the other one can be removed.",
-        "Without --like, Weald takes the image whose name begins like the new one; of several, \
-         the newest.",
+        "Without --like, Weald takes the image whose name begins like the new one, with numbers \
+         compared as a whole: 5.2.10 begins like 5.2.9 and like 5.2.1. Of several it takes the \
+         newest.",
         "A stream, or an image of EROFS, is first packed into a temporary file in the store's \
          directory.",
     ],
