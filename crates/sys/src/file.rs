@@ -8,6 +8,20 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+/// Appends the bytes of `file` from `offset` on to `bytes`, as many as `bytes` has room for without
+/// growing. Returns their number; 0 at the end of the file. The file offset does not move.
+///
+/// # Errors
+/// The errno of pread(2).
+pub fn append_at(file: &File, offset: u64, bytes: &mut Vec<u8>) -> io::Result<usize> {
+    loop {
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(bytes), offset) {
+            Err(Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
 /// Opens the file at the relative path `path` below `dir` for reading. No component may be a
 /// symlink or lead out of `dir`. A fifo or device does not block. The atime does not change if the
 /// kernel allows that. `path` must be shorter than 4096 bytes.
@@ -206,6 +220,22 @@ pub fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Would catch: bytes that are overwritten, a vector that grows, an end that is no end.
+    #[test]
+    fn bytes_are_appended_as_far_as_there_is_room() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::write(temp.path().join("file"), b"0123456789").unwrap();
+        let file = File::open(temp.path().join("file")).unwrap();
+        let mut bytes = Vec::with_capacity(100);
+        bytes.push(b'>');
+        assert_eq!(append_at(&file, 4, &mut bytes).unwrap(), 6);
+        assert_eq!(bytes, b">456789");
+        assert_eq!(append_at(&file, 10, &mut bytes).unwrap(), 0);
+        let mut full = vec![0; 3].into_boxed_slice().into_vec();
+        assert_eq!(append_at(&file, 0, &mut full).unwrap(), 0);
+        assert_eq!(full, [0; 3]);
+    }
     use crate::{make_node_at, open_dir};
     use std::os::unix::fs::FileExt;
 

@@ -65,7 +65,7 @@ pub use dir::{
 pub use faked::{check_preload, is_on as is_pretended};
 #[cfg(target_os = "linux")]
 pub use file::{
-    allocate, create_file_at, create_unnamed_at, data_runs, is_in_proc, is_of_link,
+    allocate, append_at, create_file_at, create_unnamed_at, data_runs, is_in_proc, is_of_link,
     link_unnamed_at, next_data, open_file_at, open_followed_at, open_for_update, open_for_writing,
     open_node_at, punch_hole,
 };

@@ -55,7 +55,8 @@ impl Build<'_> {
         let recoder = categories
             .uses_recipes()
             .then(|| Recoder::new(starting.known.clone(), categories, plan.block_len));
-        let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len, recoder);
+        let known = &starting.known;
+        let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len, recoder, known);
         let written = std::thread::scope(|scope| {
             let _stop = readers.stop_on_drop();
             start(scope, || readers.work())?;
@@ -117,6 +118,7 @@ impl Build<'_> {
         if loaded.layout.len == 0 {
             return Ok(());
         }
+        // The readers hand over the data of every content that the next line does not find.
         let known = writer.find(&loaded.digest)?;
         if known.is_some() {
             self.dedup_len += loaded.layout.len;

@@ -1,7 +1,7 @@
 //! Reader threads: they read and hash files ahead of the segmenter and hand them over in order.
 
 use crate::read::recode::{Recoded, Recoder};
-use crate::scan::source::{Layout, is_cut};
+use crate::scan::source::{Layout, SourceFile, is_cut};
 use crate::scan::{EntryNo, ScannedTree};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,6 +11,9 @@ use weald_format::{Digest, Result};
 /// Longest file that a reader thread reads whole, bytes. The segmenter's thread streams longer
 /// ones, except archives whose members can be decoded only if the archive is in memory.
 pub const WHOLE_LEN_MAX: u64 = 4 << 20;
+/// Longest buffer that a reader thread keeps for its next file, bytes. The data of a shorter file
+/// is copied out of it, so that known contents, which are mostly short, allocate nothing.
+const BUFFER_LEN_MAX: usize = 256 << 10;
 /// Bytes at which a batch ends.
 const BATCH_LEN: u64 = 1 << 20;
 const FILES_PER_BATCH: usize = 64;
@@ -32,8 +35,10 @@ pub struct Job {
 pub struct Loaded {
     /// Data runs and holes.
     pub layout: Layout,
-    /// The data, without holes.
+    /// The data, without holes; empty if the digest is that of a known content.
     pub data: Vec<u8>,
+    /// Bytes of data.
+    pub data_len: u64,
     /// Digest of the content.
     pub digest: Digest,
     /// Streams that recipes can make.
@@ -64,6 +69,8 @@ struct State {
 pub struct Readers<'a> {
     tree: &'a ScannedTree,
     recoder: Option<Recoder>,
+    /// Digests of contents whose data the receiver does not need, sorted.
+    known: &'a [Digest],
     jobs: &'a [Job],
     batches: Vec<Range<usize>>,
     held_len_max: u64,
@@ -77,12 +84,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<'a> Readers<'a> {
     /// Creates a queue over `jobs` with about `held_len_max` bytes at most. A `recoder` searches
-    /// the files for streams that recipes can make.
+    /// the files for streams that recipes can make. The sorted digests `known` are those of
+    /// contents whose data is not handed over.
     pub fn new(
         tree: &'a ScannedTree,
         jobs: &'a [Job],
         held_len_max: u64,
         recoder: Option<Recoder>,
+        known: &'a [Digest],
     ) -> Self {
         let state = State {
             next_batch: 0,
@@ -96,6 +105,7 @@ impl<'a> Readers<'a> {
         Self {
             tree,
             recoder,
+            known,
             jobs,
             batches,
             held_len_max,
@@ -107,10 +117,11 @@ impl<'a> Readers<'a> {
     /// Body of a reader thread: reads batches until there are none left.
     pub fn work(&self) {
         let _guard = PanicGuard(self);
+        let mut buffer = Vec::new();
         while let Some(no) = self.claim() {
             let handed = self.jobs[self.batches[no].clone()]
                 .iter()
-                .map(|job| self.read(*job))
+                .map(|job| self.read(*job, &mut buffer))
                 .collect();
             locked(&self.state).ready.insert(no, handed);
             self.changed.notify_all();
@@ -176,12 +187,22 @@ impl<'a> Readers<'a> {
         Stop(self)
     }
 
-    fn read(&self, job: Job) -> ReadFile {
+    fn read(&self, job: Job, buffer: &mut Vec<u8>) -> ReadFile {
         if !job.is_whole {
             return ReadFile::Long(job);
         }
-        match read_whole(self.tree, &job).transpose() {
+        match read_whole(self.tree, &job, buffer).transpose() {
             Some(Ok(mut loaded)) => {
+                let is_known = self.known.binary_search(&loaded.digest).is_ok();
+                if buffer.capacity() > BUFFER_LEN_MAX {
+                    loaded.data = std::mem::take(buffer);
+                } else if !is_known {
+                    loaded.data = buffer.clone();
+                }
+                if is_known {
+                    loaded.data = Vec::new();
+                    return ReadFile::Whole(job, Ok(loaded));
+                }
                 if let (Some(recoder), None) = (&self.recoder, &loaded.layout.runs) {
                     loaded.recoded = recoder.streams(&loaded.data, &loaded.digest);
                 }
@@ -235,8 +256,8 @@ fn batches(jobs: &[Job]) -> Vec<Range<usize>> {
 
 /// Reads a file until it no longer changes, at most [`ATTEMPTS`] times; `None` if it has become too
 /// long for memory.
-fn read_whole(tree: &ScannedTree, job: &Job) -> Result<Option<Loaded>> {
-    let mut attempt = read_once(tree, job);
+fn read_whole(tree: &ScannedTree, job: &Job, buffer: &mut Vec<u8>) -> Result<Option<Loaded>> {
+    let mut attempt = read_once(tree, job, buffer);
     for _ in 1..ATTEMPTS {
         let is_final = match &attempt {
             Ok(loaded) => !loaded.as_ref().is_some_and(|l| l.is_changed),
@@ -245,43 +266,55 @@ fn read_whole(tree: &ScannedTree, job: &Job) -> Result<Option<Loaded>> {
         if is_final {
             break;
         }
-        attempt = read_once(tree, job);
+        attempt = read_once(tree, job, buffer);
     }
     attempt
 }
 
-fn read_once(tree: &ScannedTree, job: &Job) -> Result<Option<Loaded>> {
+/// Reads a file into `data`. The result has no data.
+fn read_once(tree: &ScannedTree, job: &Job, data: &mut Vec<u8>) -> Result<Option<Loaded>> {
     let file = tree.open_file(job.entry)?;
-    let mut layout = file.layout()?;
+    let len_max = WHOLE_LEN_MAX.max(job.len);
+    data.clear();
+    let whole = file.read_whole(WHOLE_LEN_MAX, data)?;
+    let is_read = whole.is_some();
+    let mut layout = match whole {
+        Some(layout) => layout,
+        None => file.layout()?,
+    };
     let data_len = layout.data_len();
-    if data_len > WHOLE_LEN_MAX.max(job.len) {
+    if data_len > len_max {
         return Ok(None);
     }
-    let mut data = Vec::with_capacity(data_len as usize + 1);
-    match &layout.runs {
-        None => {
-            file.read_front(data_len, &mut data)?;
-            layout.len = data.len() as u64;
-        }
-        Some(runs) => {
-            for run in runs {
-                let start = data.len();
-                data.resize(start + (run.end - run.start) as usize, 0);
-                file.read_run(&mut data[start..], run.start)?;
-            }
-        }
+    if !is_read {
+        read_runs(&file, &layout, data)?;
+    }
+    if layout.runs.is_none() {
+        layout.len = data.len() as u64;
     }
     // A file can end before its reported size without any other change; files of sysfs do.
     let is_changed = data.len() as u64 != data_len || !tree.is_unchanged(job.entry, &file)?;
-    let mut hasher = layout.hasher();
-    hasher.update(&data);
     Ok(Some(Loaded {
+        digest: layout.digest_of(data),
         layout,
-        data,
-        digest: hasher.finish(),
+        data: Vec::new(),
+        data_len: data.len() as u64,
         recoded: Recoded::default(),
         is_changed,
     }))
+}
+
+/// Appends the data of a file, without holes, to `data`.
+fn read_runs(file: &SourceFile, layout: &Layout, data: &mut Vec<u8>) -> Result<()> {
+    let Some(runs) = &layout.runs else {
+        return file.read_front(layout.len, data);
+    };
+    for run in runs {
+        let start = data.len();
+        data.resize(start + (run.end - run.start) as usize, 0);
+        file.read_run(&mut data[start..], run.start)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -323,7 +356,7 @@ mod tests {
         };
         for (entry, receiver_panics) in [(1, true), (77, false)] {
             let jobs = jobs(entry);
-            let readers = Readers::new(&tree, &jobs, 1, None);
+            let readers = Readers::new(&tree, &jobs, 1, None, &[]);
             // Nothing uses the queue after the panic.
             let ended = std::panic::catch_unwind(AssertUnwindSafe(|| {
                 std::thread::scope(|scope| {

@@ -32,7 +32,7 @@ impl ScannedTree {
         let file = open_long(root, &path).map_err(|e| Error::io("cannot be opened", e))?;
         let stat = weald_sys::stat_fd(&file).map_err(|e| Error::io("cannot be examined", e))?;
         match stat.kind {
-            FileKind::Regular => Ok(SourceFile::Disk(file)),
+            FileKind::Regular => Ok(SourceFile::Disk(file, stat.size)),
             _ => Err(Error::new(ErrorKind::Busy, "is no longer a regular file")),
         }
     }
@@ -44,7 +44,7 @@ impl ScannedTree {
     /// # Errors
     /// `Io`.
     pub fn is_unchanged(&self, entry: EntryNo, file: &SourceFile) -> Result<bool> {
-        let SourceFile::Disk(file) = file else {
+        let SourceFile::Disk(file, _) = file else {
             return Ok(true);
         };
         let stat = weald_sys::stat_fd(file).map_err(|e| Error::io("cannot be examined", e))?;
@@ -55,6 +55,13 @@ impl ScannedTree {
 
 /// Opens the file at `path` below `root`; the path may have any length.
 fn open_long(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<File> {
+    if path.len() <= PATH_LEN_MAX {
+        // One call, if the kernel has openat2.
+        match weald_sys::open_file_at(root, path) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+            other => return other,
+        }
+    }
     let (parent, name) = open_parent(root, path)?;
     weald_sys::open_file_at(parent.as_ref().map_or(root, |p| p.as_fd()), name)
 }

@@ -1,13 +1,13 @@
 //! Source of the bytes of a scanned file: a directory on disk, or an image.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek};
+use std::io::ErrorKind;
 use std::ops::{ControlFlow, Range};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use weald_format::tree_digest::ContentHasher;
-use weald_format::{Error, Result};
+use weald_format::{Digest, Error, Result};
 use weald_image::{Image, Inode};
 
 /// Source of a scanned tree.
@@ -45,8 +45,8 @@ impl Origin {
 
 /// A regular file, open for reading.
 pub enum SourceFile {
-    /// A file on disk.
-    Disk(File),
+    /// A file on disk, and its length when it was opened, bytes.
+    Disk(File, u64),
     /// A file in an image.
     Stored(Arc<Image>, Box<Inode>),
 }
@@ -54,20 +54,20 @@ pub enum SourceFile {
 impl std::fmt::Debug for SourceFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Disk(file) => f.debug_tuple("Disk").field(file).finish(),
+            Self::Disk(file, len) => f.debug_tuple("Disk").field(file).field(len).finish(),
             Self::Stored(_, inode) => f.debug_tuple("Stored").field(inode).finish(),
         }
     }
 }
 
 impl SourceFile {
-    /// Returns the data runs of the file.
+    /// Returns the data runs of the file, which had its length when it was opened.
     ///
     /// # Errors
     /// `Io`; `Corrupt` in an image.
     pub fn layout(&self) -> Result<Layout> {
         match self {
-            Self::Disk(file) => Layout::of_file(file),
+            Self::Disk(file, len) => Layout::of_file(file, *len),
             Self::Stored(image, inode) => Layout::of_inode(image, inode),
         }
     }
@@ -78,13 +78,20 @@ impl SourceFile {
     /// `Io`; `Corrupt` in an image.
     pub fn read_front(&self, len: u64, data: &mut Vec<u8>) -> Result<()> {
         match self {
-            Self::Disk(file) => {
-                let mut file = file;
-                // The search for holes has moved the file offset.
-                let read = file
-                    .rewind()
-                    .and_then(|()| file.take(len).read_to_end(data));
-                read.map_err(|e| Error::io("cannot be read", e)).map(drop)
+            Self::Disk(file, _) => {
+                let start = data.len();
+                data.reserve_exact(len as usize);
+                let mut at = 0;
+                while at < len {
+                    let read = weald_sys::append_at(file, at, data);
+                    match read.map_err(|e| Error::io("cannot be read", e))? {
+                        0 => break,
+                        read_len => at += read_len as u64,
+                    }
+                }
+                // The vector may have had more room.
+                data.truncate(start + len as usize);
+                Ok(())
             }
             Self::Stored(image, inode) => {
                 data.extend_from_slice(&image.read(inode, 0, len as usize)?);
@@ -93,13 +100,48 @@ impl SourceFile {
         }
     }
 
+    /// Reads a file of at most `len_max` bytes whole, if it is on disk, and appends its data
+    /// without holes to `data`, which is empty. Returns `None`, and appends nothing, for any other
+    /// file.
+    ///
+    /// # Errors
+    /// `Io`; [`is_cut`] tells if the file ends before its last run does.
+    /// # Cost
+    /// Reads holes too, and searches for them only if the bytes read have a zero: a hole reads as
+    /// zeros.
+    pub fn read_whole(&self, len_max: u64, data: &mut Vec<u8>) -> Result<Option<Layout>> {
+        let Self::Disk(file, len) = self else {
+            return Ok(None);
+        };
+        if *len > len_max {
+            return Ok(None);
+        }
+        self.read_front(*len, data)?;
+        if !data.contains(&0) {
+            return Ok(Some(Layout::new(*len, std::iter::once(0..*len).collect())));
+        }
+        let layout = Layout::of_file(file, *len)?;
+        if let Some(runs) = &layout.runs {
+            if runs.last().is_some_and(|run| run.end > data.len() as u64) {
+                return Err(ended_early(ErrorKind::UnexpectedEof.into()));
+            }
+            let mut at = 0;
+            for run in runs {
+                data.copy_within(run.start as usize..run.end as usize, at);
+                at += (run.end - run.start) as usize;
+            }
+            data.truncate(at);
+        }
+        Ok(Some(layout))
+    }
+
     /// Fills `run` with the bytes from `start` on.
     ///
     /// # Errors
     /// `Io`; [`is_cut`] tells if the file ends before the run does. `Corrupt` in an image.
     pub fn read_run(&self, run: &mut [u8], start: u64) -> Result<()> {
         let file = match self {
-            Self::Disk(file) => file,
+            Self::Disk(file, _) => file,
             Self::Stored(image, inode) => {
                 return match image.read_at(inode, start, run)? == run.len() {
                     true => Ok(()),
@@ -136,16 +178,15 @@ pub struct Layout {
 }
 
 impl Layout {
-    fn of_file(file: &File) -> Result<Self> {
-        let stat = weald_sys::stat_fd(file).map_err(|e| Error::io("cannot be examined", e))?;
+    fn of_file(file: &File, len: u64) -> Result<Self> {
         // Do not use st_blocks: file systems count other data in it (xattrs, extent trees), which
         // would hide small holes.
-        let runs = match stat.size {
+        let runs = match len {
             0 => Vec::new(),
             len => weald_sys::data_runs(file, len)
                 .map_err(|e| Error::io("cannot be searched for holes", e))?,
         };
-        Ok(Self::new(stat.size, runs))
+        Ok(Self::new(len, runs))
     }
 
     fn of_inode(image: &Image, inode: &Inode) -> Result<Self> {
@@ -174,6 +215,16 @@ impl Layout {
             .map_or(self.len, |runs| runs.iter().map(|r| r.end - r.start).sum())
     }
 
+    /// Digest of the content of this layout whose data, without holes, is `data`.
+    pub fn digest_of(&self, data: &[u8]) -> Digest {
+        if self.runs.is_none() {
+            return ContentHasher::dense_digest(data);
+        }
+        let mut hasher = self.hasher();
+        hasher.update(data);
+        hasher.finish()
+    }
+
     /// Returns the hasher for contents of this layout.
     pub fn hasher(&self) -> ContentHasher {
         match &self.runs {
@@ -183,6 +234,53 @@ impl Layout {
                     runs.iter().map(|r| (r.start, r.end - r.start)).collect();
                 ContentHasher::sparse(self.len, &runs)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Would catch: a hole that is taken for data, or zeros that are taken for a hole; data that
+    /// differs from what the runs name.
+    #[test]
+    fn a_file_read_whole_has_its_holes() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("file");
+        let block = |byte| vec![byte; 1 << 16];
+        for (parts, end) in [
+            (vec![(0, block(1))], 1 << 16),
+            (vec![(0, block(0))], 1 << 16),
+            (vec![(0, block(1)), (1 << 18, block(2))], 5 << 16),
+            (vec![(1 << 16, block(3))], 1 << 18),
+            (vec![], 1 << 17),
+            (vec![], 0),
+        ] {
+            let file = File::create(&path).unwrap();
+            file.set_len(end).unwrap();
+            for (at, bytes) in &parts {
+                file.write_all_at(bytes, *at).unwrap();
+            }
+            let file = SourceFile::Disk(File::open(&path).unwrap(), end);
+            let (layout, mut data) = (file.layout().unwrap(), Vec::new());
+            let whole = file.read_whole(end, &mut data).unwrap();
+            assert_eq!(whole, Some(layout.clone()));
+            assert_eq!(data.len() as u64, layout.data_len());
+            let bytes = std::fs::read(&path).unwrap();
+            let runs = layout
+                .runs
+                .unwrap_or_else(|| std::iter::once(0..end).collect());
+            let expected = runs
+                .iter()
+                .flat_map(|r| &bytes[r.start as usize..r.end as usize]);
+            assert!(data.iter().eq(expected), "{parts:?}");
+            assert_eq!(
+                file.read_whole(end.wrapping_sub(1), &mut Vec::new())
+                    .unwrap()
+                    .is_none(),
+                end > 0
+            );
         }
     }
 }
