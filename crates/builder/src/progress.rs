@@ -107,6 +107,9 @@ pub struct Report {
     pub base_len: u64,
     /// Bytes that segmentation saved.
     pub segment_len: u64,
+    /// Bytes of the image that the build continues that were decoded, to find repeats of them and
+    /// to compress after them; 0 for a new image.
+    pub old_decoded_len: u64,
     /// Bytes in holes.
     pub hole_len: u64,
     /// Bytes that recipes make.

@@ -233,6 +233,52 @@ fn a_version_takes_what_is_new_in_it_and_keeps_no_more() {
     assert_same(&shelf.export("second"), &source);
 }
 
+/// `data` with other bytes in its middle.
+fn edited(mut data: Vec<u8>) -> Vec<u8> {
+    let middle = data.len() / 2;
+    data[middle..middle + 100].fill(7);
+    data
+}
+
+/// Would catch: a build that decodes all of the image that it continues for the repeats of a few
+/// files; a changed, moved or renamed file whose repeats are missed; repeats that are missed
+/// although most of the tree is new.
+#[test]
+fn a_version_decodes_what_its_new_files_may_repeat() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let shelf = Shelf::new(scratch.path().join("store"));
+    let path = |no: u64| source.join(format!("d{}/file{no:02}", no / 10));
+    for no in 0..100 {
+        fs::create_dir_all(path(no).parent().unwrap()).unwrap();
+        fs::write(path(no), noise(no, 100_000)).unwrap();
+    }
+    assert_eq!(shelf.add(&source, "first").report.old_decoded_len, 0);
+    fs::create_dir(source.join("new")).unwrap();
+    fs::write(path(3), edited(noise(3, 100_000))).unwrap();
+    fs::write(source.join("new/file17"), edited(noise(17, 100_000))).unwrap();
+    fs::remove_file(path(17)).unwrap();
+    fs::write(source.join("d5/file54-renamed"), edited(noise(54, 100_000))).unwrap();
+    fs::remove_file(path(54)).unwrap();
+    let second = shelf.add(&source, "second");
+    let (decoded_len, new_len) = (second.report.old_decoded_len, second.imported.new_len);
+    assert!(
+        (200_000..2_500_000).contains(&decoded_len),
+        "{decoded_len} bytes decoded for three files of 100,000, of 10,000,000"
+    );
+    assert!(new_len < 40_000, "{new_len} bytes for three edits");
+    // Half of the files change places: nothing in their names leads to what they repeat.
+    for no in 0..50 {
+        fs::write(path(no), edited(noise(99 - no, 100_000))).unwrap();
+    }
+    let third = shelf.add(&source, "third");
+    let (decoded_len, new_len) = (third.report.old_decoded_len, third.imported.new_len);
+    assert!(decoded_len >= 10_000_000, "{decoded_len} bytes decoded");
+    assert!(new_len < 3_500_000, "{new_len} bytes new of 5,000,000");
+    assert!(shelf.is_clean());
+    assert_same(&shelf.export("third"), &source);
+}
+
 /// Would catch: a taken name that is detected only after the build, an image listed although its
 /// build failed, and a store that includes itself.
 #[test]

@@ -20,6 +20,10 @@ const REGION_BITS: u32 = 20;
 /// but needs 2.6 s to index 8 MiB, which would be most of an append;
 /// `docs/design/0006-generations.md` has the figures.
 const DATA_LEVEL: i32 = 12;
+/// Longest history of a new block of an image of a store, in lengths of the block. Decoding and
+/// indexing a history takes time by what is old, so that little new data gets a short history or
+/// none: `docs/design/0023-store.md` has the figures.
+pub const HISTORY_SHARE_MAX: u64 = 128;
 /// Longest metadata record that gets a history, bytes.
 const HISTORY_PAGE_LEN_MAX: usize = 64 << 10;
 /// Longest history of a metadata record, bytes. Its encoder takes 26 times as much memory at the
@@ -84,8 +88,9 @@ impl Records {
 
     fn bytes(&self) -> Result<Vec<u8>> {
         let mut all = Vec::with_capacity(self.refs.iter().map(|r| r.raw_len as usize).sum());
-        for record in &self.refs {
-            all.extend_from_slice(&self.section.image.decoded(self.section.stream, record)?);
+        let HistorySource { image, stream, .. } = &self.section;
+        for (no, record) in self.numbers.iter().zip(&self.refs) {
+            image.append_decoded(record.record_type, *stream, *no, &mut all)?;
         }
         Ok(all)
     }
@@ -114,6 +119,8 @@ pub struct TailHistories {
     sections: Vec<(Category, u8, HistorySource)>,
     hits: Hits,
     len_max: u64,
+    /// Longest history of a block in lengths of the block.
+    share_max: u64,
     /// Held while a thread encodes: there is memory for one encoder.
     turn: Arc<Mutex<()>>,
 }
@@ -125,14 +132,20 @@ pub struct TailHistory {
 }
 
 impl TailHistories {
-    /// Creates a finder of histories of at most `len_max` bytes each. `places` are the candidate
-    /// streams by category; `hits` counts repeats under the stream number that stands with each
-    /// place.
-    pub fn new(sections: Vec<(Category, u8, HistorySource)>, hits: Hits, len_max: u64) -> Self {
+    /// Creates a finder of histories of at most `len_max` bytes and `share_max` lengths of their
+    /// block each. `sections` are the candidate streams by category; `hits` counts repeats under
+    /// the stream number that stands with each.
+    pub fn new(
+        sections: Vec<(Category, u8, HistorySource)>,
+        hits: Hits,
+        len_max: u64,
+        share_max: u64,
+    ) -> Self {
         Self {
             sections,
             hits,
             len_max,
+            share_max,
             turn: Arc::default(),
         }
     }
@@ -159,7 +172,8 @@ impl TailHistories {
         }
         let mut best: Option<(u64, Records)> = None;
         for (_, counted, section) in self.sections.iter().filter(|p| p.0 == category) {
-            let (count, records) = self.most_repeated(*counted, section)?;
+            let len_max = self.share_max.saturating_mul(len as u64).min(self.len_max);
+            let (count, records) = self.most_repeated(*counted, section, len_max)?;
             if count > best.as_ref().map_or(0, |b| b.0) {
                 best = Some((count, records));
             }
@@ -173,8 +187,13 @@ impl TailHistories {
     }
 
     /// Returns the blocks of `section` that most repeats led to, counted under stream number
-    /// `counted`, and the number of those repeats.
-    fn most_repeated(&self, counted: u8, section: &HistorySource) -> Result<(u64, Records)> {
+    /// `counted`, together at most `len_max` bytes long, and the number of those repeats.
+    fn most_repeated(
+        &self,
+        counted: u8,
+        section: &HistorySource,
+        len_max: u64,
+    ) -> Result<(u64, Records)> {
         let (mut found, mut start, mut no) = (Vec::new(), 0, 0);
         section
             .image
@@ -188,7 +207,7 @@ impl TailHistories {
                 Ok(())
             })?;
         found.sort_by_key(|&(count, no, _)| (std::cmp::Reverse(count), no));
-        let mut remaining_len = self.len_max;
+        let mut remaining_len = len_max;
         found.retain(
             |(_, _, record)| match remaining_len.checked_sub(record.raw_len) {
                 Some(less) => {

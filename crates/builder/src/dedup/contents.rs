@@ -7,7 +7,8 @@ use crate::compress::cluster::Clusters;
 use crate::compress::compressors::{Compressors, Dictionaries};
 use crate::compress::entropy::is_incompressible;
 use crate::compress::instruction_set;
-use crate::compress::record_history::{TailHistories, history_len_max};
+use crate::compress::record_history::{HISTORY_SHARE_MAX, TailHistories, history_len_max};
+use crate::dedup::similar::{Choice, SimilarContents};
 use crate::dedup::starting_images::StartingImages;
 use crate::dedup::streams::{
     ARM64, CATEGORIES, DEFLATE, GENERAL, INCOMPRESSIBLE, WINDOW_SHARES, X86,
@@ -96,6 +97,8 @@ pub struct ContentWriter<'a> {
     /// Bytes that the recipes of older generations make.
     made_before_len: u64,
     starting: &'a StartingImages,
+    /// Chooses old contents to sample; `None` if all were sampled at the start.
+    similar: Option<SimilarContents>,
     /// Contents of the base images, by digest.
     base_ids: HashMap<Digest, BaseContent>,
     base_streams: Vec<Stream>,
@@ -174,7 +177,14 @@ impl<'a> ContentWriter<'a> {
             Segmenter::new(look_backs, plan.match_len_min, plan.table_len, total_len);
         // No block is being compressed yet, so the samples may use the memory of those blocks.
         let idle_len = Compressors::in_flight_max(plan.threads as u64) * plan.block_len * 2;
-        segmenter.insert_image_samples(plan.threads, idle_len)?;
+        let on_demand = starting.appended.as_ref();
+        let on_demand = on_demand.filter(|indexed| indexed.is_sampled_on_demand);
+        let similar = on_demand
+            .zip(total_len)
+            .map(|(indexed, total_len)| SimilarContents::new(&indexed.image, total_len));
+        if similar.is_none() {
+            segmenter.insert_image_samples(plan.threads, idle_len)?;
+        }
         Ok(Self {
             pages,
             segmenter,
@@ -182,6 +192,7 @@ impl<'a> ContentWriter<'a> {
             made,
             made_before_len: made_len,
             starting,
+            similar,
             base_ids: base_ids(starting),
             base_streams,
             open_parts: Vec::new(),
@@ -242,6 +253,34 @@ impl<'a> ContentWriter<'a> {
             self.made.insert(id);
         }
         Ok(Some(id))
+    }
+
+    /// Prepares for a new content of `len` bytes at `path` in the tree, which is added next:
+    /// samples the old contents that it may repeat in part.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` from the image that the build continues.
+    /// # Cost
+    /// Decodes those old contents.
+    pub fn expect(&mut self, path: &[u8], len: u64) -> Result<()> {
+        let (Some(similar), Some(indexed)) = (&mut self.similar, &self.starting.appended) else {
+            return Ok(());
+        };
+        let ids = match similar.choose(indexed, path, len)? {
+            Choice::All => return self.segmenter.insert_all_samples(),
+            Choice::Contents(ids) => ids,
+        };
+        for id in ids {
+            indexed
+                .image
+                .each_extent_of(id, &mut |extent| match extent.source {
+                    Source::Stream { stream, address } if stream != DEFLATE => {
+                        (self.segmenter).insert_samples_of(stream, address, extent.len)
+                    }
+                    _ => Ok(()),
+                })?;
+        }
+        Ok(())
     }
 
     /// Length of the image so far, bytes.
@@ -458,7 +497,13 @@ impl<'a> ContentWriter<'a> {
         let sections = self.starting.tail_sections();
         if !sections.is_empty() {
             let hits = std::mem::take(&mut self.segmenter.hits);
-            self.pages.tails = Some(TailHistories::new(sections, hits, self.history_len_max));
+            let share_max = match self.similar {
+                Some(_) => HISTORY_SHARE_MAX,
+                None => u64::MAX,
+            };
+            let len_max = self.history_len_max;
+            let tails = TailHistories::new(sections, hits, len_max, share_max);
+            self.pages.tails = Some(tails);
         }
         self.segmenter.finish(&mut self.pages)?;
         self.pages.finish_clusters(on_progress)?;
@@ -525,14 +570,14 @@ fn look_backs(
     if let Some(indexed) = &starting.appended {
         for (stream, look_back) in (0..).zip(&mut look_backs) {
             if stream != DEFLATE {
-                look_back.begin_with(&indexed.image, stream);
+                look_back.begin_with(&indexed.image, stream, indexed.is_sampled_on_demand);
             }
         }
     }
     for (image, stream) in starting.streams_elsewhere() {
         let mut look_back = look_back(Category::Base, u64::MAX);
         if !image.has_recipe_output(stream) {
-            look_back.begin_with(&image, stream);
+            look_back.begin_with(&image, stream, false);
         }
         look_backs.push(look_back);
     }

@@ -5,6 +5,7 @@
 //! verifies all of those against their digests, so that a new tree never builds on damage.
 
 use crate::compress::record_history::HistorySource;
+use crate::dedup::similar;
 use crate::dedup::streams::CATEGORIES;
 use crate::options::BuildOptions;
 use crate::options::plan::Plan;
@@ -18,9 +19,9 @@ use weald_format::{ByteLen, ContentId, Digest, Error, ErrorKind, Result};
 use weald_image::{Image, OpenOptions};
 use weald_io::ReadAt;
 
-/// Memory that a content of an image takes, bytes: its digest three times and its number in a
-/// table.
-const CONTENT_MEMORY_LEN: u64 = 112;
+/// Memory that a content of an image takes, bytes: its digest three times, its number in a table,
+/// and what the choice of similar contents takes.
+const CONTENT_MEMORY_LEN: u64 = 112 + similar::MEMORY_LEN;
 /// Memory that a directory of an image takes, bytes: its key and its number in a table.
 const TEMPLATE_MEMORY_LEN: u64 = 96;
 
@@ -50,6 +51,10 @@ pub struct IndexedImage {
     pub digests: Vec<Digest>,
     /// Contents that recipes make, ascending.
     pub made: Vec<ContentId>,
+    /// For each content by number, whether its data is there; empty if that of all is.
+    is_used: Vec<bool>,
+    /// Whether only those contents are decoded that new ones may repeat.
+    pub is_sampled_on_demand: bool,
 }
 
 /// All images that the build starts from.
@@ -249,6 +254,8 @@ impl IndexedImage {
             expected_digest: Some(image.summary().image_digest),
             ..OpenOptions::default()
         };
+        let is_sampled_on_demand = source.is_some();
+        let mut is_used = Vec::new();
         let digests = match source {
             // In an image of a store, blocks that the tree does not use may hold other data.
             Some(source) => {
@@ -260,6 +267,7 @@ impl IndexedImage {
                         image.content_digests_of(&is_used, plan.threads)?
                     }
                 };
+                is_used = all.iter().map(Option::is_some).collect();
                 let unused = |id: usize| Digest::of(format!("unused content {id}").as_bytes());
                 let digest =
                     |(id, digest): (usize, Option<Digest>)| digest.unwrap_or_else(|| unused(id));
@@ -269,10 +277,17 @@ impl IndexedImage {
         };
         Ok(Self {
             made: image.contents_from_recipes()?,
+            is_used,
+            is_sampled_on_demand,
             digests,
             image,
             path,
         })
+    }
+
+    /// Whether the data of a content is there. In an image of a store, zeros may have replaced it.
+    pub fn is_used(&self, id: ContentId) -> bool {
+        self.is_used.is_empty() || self.is_used.get(id.0 as usize) == Some(&true)
     }
 
     /// Describes the image as a base of the new image.

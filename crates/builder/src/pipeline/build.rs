@@ -270,6 +270,8 @@ impl Build<'_> {
             contents: &contents,
             file_len: self.file_len + self.kept_len,
             dedup_len: self.dedup_len + self.kept_len,
+            old_decoded_len: (starting.appended.as_ref())
+                .map_or(0, |indexed| indexed.image.decoded_len().0),
         };
         Ok(outcome.report())
     }

@@ -123,6 +123,9 @@ impl Build<'_> {
         if known.is_some() {
             self.dedup_len += loaded.layout.len;
         }
+        if known.is_none() {
+            writer.expect(&self.tree.tree_path_of(job.entry), loaded.data_len)?;
+        }
         let id = match known {
             Some(id) => id,
             None if !loaded.recoded.streams.is_empty() => {

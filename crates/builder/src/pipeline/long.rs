@@ -43,11 +43,14 @@ impl Build<'_> {
                 self.done_len += layout.len;
                 Ok(Some(id))
             }
-            Ok(None) => match self.take_samples(writer, &file, &layout)? {
-                Ok(parts) if parts.is_empty() => self.stream_long(writer, &file, &layout)?,
-                Ok(parts) => self.stream_parts(writer, &file, &layout, &parts)?,
-                Err(error) => Err(error),
-            },
+            Ok(None) => {
+                writer.expect(&self.tree.tree_path_of(job.entry), layout.data_len())?;
+                match self.take_samples(writer, &file, &layout)? {
+                    Ok(parts) if parts.is_empty() => self.stream_long(writer, &file, &layout)?,
+                    Ok(parts) => self.stream_parts(writer, &file, &layout, &parts)?,
+                    Err(error) => Err(error),
+                }
+            }
             Err(error) => Err(error),
         };
         match taken {

@@ -2,10 +2,10 @@
 //! previous generation.
 
 use super::state::Build;
+use crate::dedup::similar::inode_at;
 use crate::read::readers::Job;
 use crate::write::emit::{FileState, Previous};
 use weald_format::{Error, ErrorKind, FileKind, Result};
-use weald_image::{Image, Inode};
 
 impl Build<'_> {
     /// Keeps the entries of the previous generation for all names of a file that cannot be read.
@@ -18,7 +18,7 @@ impl Build<'_> {
         let names = self.names_of(job.entry);
         let mut found = None;
         for name in &names {
-            let inode = find(old, &self.tree.tree_path_of(*name))?;
+            let inode = inode_at(old, &self.tree.tree_path_of(*name))?;
             found = inode.filter(|inode| inode.kind == FileKind::Regular);
             if found.is_some() {
                 break;
@@ -34,19 +34,4 @@ impl Build<'_> {
         }
         Ok(true)
     }
-}
-
-/// The inode at `path` from the root of `image`.
-fn find(image: &Image, path: &[u8]) -> Result<Option<Inode>> {
-    let mut inode = image.root()?;
-    for name in path.split(|&byte| byte == b'/') {
-        if inode.kind != FileKind::Directory {
-            return Ok(None);
-        }
-        match image.lookup(inode.ino, name)? {
-            Some(below) => inode = below,
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(inode))
 }

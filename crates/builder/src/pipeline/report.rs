@@ -40,6 +40,8 @@ pub struct Outcome<'a> {
     pub file_len: u64,
     /// Length of the files whose content was stored already, bytes.
     pub dedup_len: u64,
+    /// Bytes of that image that were decoded.
+    pub old_decoded_len: u64,
 }
 
 impl Outcome<'_> {
@@ -61,6 +63,7 @@ impl Outcome<'_> {
             file_len: self.file_len,
             dedup_len: self.dedup_len,
             segment_len: contents.repeated_len,
+            old_decoded_len: self.old_decoded_len,
             hole_len: contents.hole_len,
             base_len: contents.base_len,
             made_len: contents.made_len,

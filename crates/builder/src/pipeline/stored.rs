@@ -65,7 +65,8 @@ pub struct Added {
 /// As [`crate::build_image`]; `Busy` if the name is taken; `NotFound` if `like` names no image;
 /// `Unsupported` if the image `like` cannot be continued.
 /// # Cost
-/// As [`crate::build_image`] with `append`: reads the source once and decodes the continued image.
+/// Reads the source once. Decodes those contents of the continued image that new files may repeat
+/// in part; all contents if a third of the source is new, or if the store lost their digests.
 pub fn build_into_store(
     source: StoreSource<'_>,
     target: StoreTarget<'_>,

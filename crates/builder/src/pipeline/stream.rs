@@ -137,6 +137,7 @@ fn seal(
         emitted,
         contents: &stored.contents,
         file_len: stored.file_len,
+        old_decoded_len: 0,
         dedup_len: stored.dedup_len,
     };
     Ok(outcome.report())

@@ -13,24 +13,54 @@ const READ_BACK_LEN: u64 = 64 << 10;
 /// Number of pieces cached. A piece's slot is its number modulo this count.
 const READ_BACK_COUNT: u64 = 64;
 
+/// Number of pieces of an image's stream cached, if its blocks are decoded as far as needed.
+const FRONT_PIECE_COUNT: u64 = 16;
+
 /// The beginning of a stream, which lies in an image.
 struct Front {
     image: Arc<Image>,
     stream: u8,
     len: u64,
-    /// The block that was used last, and the address of its first byte.
-    block: (Arc<Block>, u64),
+    held: Held,
+}
+
+/// Decoded bytes of the image.
+enum Held {
+    /// The block that was used last, whole, and the address of its first byte.
+    Block(Arc<Block>, u64),
+    /// Pieces with the addresses of their first bytes. A piece's slot is its number modulo the
+    /// count. A piece may end early where a block ends.
+    Pieces(Vec<(u64, Vec<u8>)>),
 }
 
 impl Front {
-    /// Returns the block that holds `address`, and the position of that byte in the block.
+    /// Returns the block or piece that holds `address`, and the position of that byte in it.
     fn at(&mut self, address: u64) -> Result<(&[u8], usize)> {
-        let (block, start) = &self.block;
-        if address < *start || address - start >= block.len() as u64 {
-            self.block = self.image.block_at(self.stream, address)?;
+        match &mut self.held {
+            Held::Block(block, start) => {
+                if address < *start || address - *start >= block.len() as u64 {
+                    (*block, *start) = self.image.block_at(self.stream, address)?;
+                }
+                Ok((block, (address - *start) as usize))
+            }
+            Held::Pieces(pieces) => {
+                let start = address / READ_BACK_LEN * READ_BACK_LEN;
+                let slot = (start / READ_BACK_LEN % FRONT_PIECE_COUNT) as usize;
+                let (held, bytes) = &mut pieces[slot];
+                if *held != start {
+                    bytes.clear();
+                    *held = start;
+                }
+                while bytes.len() as u64 <= address - start {
+                    let (at, rest) = (
+                        start + bytes.len() as u64,
+                        READ_BACK_LEN - bytes.len() as u64,
+                    );
+                    (self.image).append_from_block(self.stream, at, rest, bytes)?;
+                }
+                Ok((bytes, (address - start) as usize))
+            }
         }
-        let (block, start) = &self.block;
-        Ok((block, (address - start) as usize))
     }
 }
 
@@ -74,13 +104,17 @@ impl LookBack {
         }
     }
 
-    /// Begins the stream with the data of `stream` in `image`.
-    pub fn begin_with(&mut self, image: &Arc<Image>, stream: u8) {
+    /// Begins the stream with the data of `stream` in `image`. Blocks are decoded whole, or, with
+    /// `in_part`, as far as they are needed.
+    pub fn begin_with(&mut self, image: &Arc<Image>, stream: u8, in_part: bool) {
         self.front = Some(Front {
             len: image.stream_len(stream),
             image: image.clone(),
             stream,
-            block: (Arc::default(), 0),
+            held: match in_part {
+                false => Held::Block(Arc::default(), 0),
+                true => Held::Pieces(vec![(u64::MAX, Vec::new()); FRONT_PIECE_COUNT as usize]),
+            },
         });
     }
 

@@ -60,7 +60,8 @@ impl Slot {
 
 /// A fixed-size hash table of samples with buckets of `WAYS` slots.
 pub struct MatchTable {
-    slots: Vec<Slot>,
+    /// Slots as numbers: the system clears the memory only where samples come.
+    slots: Vec<u64>,
     bucket_bits: u32,
     /// All samples have hashes without bits from this bit on.
     sample_shift: u32,
@@ -81,7 +82,7 @@ impl MatchTable {
     /// `sample_shift` on. `sample_shift` is at least 8.
     pub fn new(slot_count: u64, sample_shift: u32) -> Self {
         Self {
-            slots: vec![Slot(0); slot_count as usize],
+            slots: vec![0; slot_count as usize],
             bucket_bits: (slot_count / WAYS as u64).ilog2(),
             sample_shift,
             used_count: 0,
@@ -106,13 +107,13 @@ impl MatchTable {
             let mut kept = 0;
             for at in 0..WAYS {
                 let slot = bucket[at];
-                if slot.0 != 0 && slot.0 & bit == 0 {
+                if slot != 0 && slot & bit == 0 {
                     bucket[kept] = slot;
                     kept += 1;
                 }
             }
-            self.used_count -= bucket[kept..].iter().filter(|s| s.0 != 0).count();
-            bucket[kept..].fill(Slot(0));
+            self.used_count -= bucket[kept..].iter().filter(|&&slot| slot != 0).count();
+            bucket[kept..].fill(0);
         }
         true
     }
@@ -131,21 +132,28 @@ impl MatchTable {
     /// Locations of earlier samples with this hash, newest first.
     pub fn find(&self, hash: u64) -> impl Iterator<Item = StreamAddress> + use<> {
         let (start, tag) = self.bucket(hash);
-        let mut bucket = [Slot(0); WAYS];
+        let mut bucket = [0; WAYS];
         bucket.copy_from_slice(&self.slots[start..start + WAYS]);
         bucket
             .into_iter()
-            .filter(move |s| (s.0 ^ tag) >> TAG_SHIFT == 0)
-            .map(Slot::stream_address)
+            .filter(move |slot| (slot ^ tag) >> TAG_SHIFT == 0)
+            .map(|slot| Slot(slot).stream_address())
+    }
+
+    /// Inserts a sample unless the table has it. A full bucket drops its oldest one.
+    pub fn insert_once(&mut self, hash: u64, at: StreamAddress) {
+        if self.find(hash).all(|known| known != at) {
+            self.insert(hash, at);
+        }
     }
 
     /// Inserts a sample. A full bucket drops its oldest one.
     pub fn insert(&mut self, hash: u64, at: StreamAddress) {
         let (start, tag) = self.bucket(hash);
         let bucket = &mut self.slots[start..start + WAYS];
-        self.used_count += usize::from(bucket[WAYS - 1].0 == 0);
+        self.used_count += usize::from(bucket[WAYS - 1] == 0);
         bucket.rotate_right(1);
-        bucket[0] = Slot::new(tag, at);
+        bucket[0] = Slot::new(tag, at).0;
     }
 }
 
@@ -198,7 +206,7 @@ mod tests {
             );
             assert_eq!(
                 table.used_count,
-                table.slots.iter().filter(|s| s.0 != 0).count()
+                table.slots.iter().filter(|&&slot| slot != 0).count()
             );
             assert!(table.thin_out());
         }

@@ -22,6 +22,8 @@ use weald_format::pages::{Extent, Source};
 const SAMPLE_GAP: usize = 16;
 /// Fresh bytes held back, so that a later match can extend backwards over them.
 const HELD_LEN: usize = 64 << 10;
+/// Bytes of an image that are sampled at once on demand.
+const SAMPLED_LEN: u64 = 1 << 20;
 /// Held bytes that stay held when the older ones are written to a block.
 const HELD_AFTER_LEN: usize = 4 << 10;
 
@@ -162,6 +164,46 @@ impl Segmenter {
             )?;
         }
         Ok(())
+    }
+
+    /// Inserts samples of the `len` bytes at `address` of the data that an image holds in `stream`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` from the image.
+    /// # Cost
+    /// Decodes blocks of the image as far as these bytes.
+    pub fn insert_samples_of(&mut self, stream: u8, address: u64, len: u64) -> Result<()> {
+        let Some(table) = &mut self.table else {
+            return Ok(());
+        };
+        let look_back = self.look_backs.get(usize::from(stream));
+        let Some((image, there)) = look_back.and_then(LookBack::front) else {
+            return Ok(());
+        };
+        let (mut at, end, mut bytes) = (address, (address + len).min(ADDRESS_END), Vec::new());
+        while at < end {
+            bytes.clear();
+            image.append_from_block(there, at, (end - at).min(SAMPLED_LEN), &mut bytes)?;
+            for (hash, end) in samples(&bytes, self.sample_shift) {
+                let address = at + u64::from(end);
+                table.insert_once(hash, StreamAddress { stream, address });
+            }
+            at += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Inserts samples of all data that images hold, on the calling thread.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` from the images.
+    /// # Cost
+    /// Decodes that data once, or twice where a part was decoded and dropped from the cache.
+    pub fn insert_all_samples(&mut self) -> Result<()> {
+        let lens: Vec<u64> = self.look_backs.iter().map(LookBack::front_len).collect();
+        (0..)
+            .zip(lens)
+            .try_for_each(|(stream, len)| self.insert_samples_of(stream, 0, len))
     }
 
     /// Sets the offset in its file of the data that is pushed next. Aligned streams need it.

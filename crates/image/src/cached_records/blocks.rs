@@ -215,6 +215,11 @@ impl CachedRecords {
         }
     }
 
+    /// Whether the blocks of a stream are filtered before they are encoded.
+    pub fn is_filtered(&self, stream: u8) -> bool {
+        filter::is_filtered(self.category(stream))
+    }
+
     fn category(&self, stream: u8) -> Category {
         let stream = self.directory.streams.get(usize::from(stream));
         stream.map_or(Category::General, |s| s.category)
@@ -244,7 +249,8 @@ impl CachedRecords {
         Ok(block)
     }
 
-    fn count_decoded(&self, len: usize) {
+    /// Counts `len` bytes of a block as decoded.
+    pub fn count_decoded(&self, len: usize) {
         self.decoded_len.fetch_add(len as u64, Ordering::Relaxed);
     }
 

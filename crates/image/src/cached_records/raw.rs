@@ -1,8 +1,11 @@
 //! Decodes records that need other records: a dictionary or a history.
 
+use super::block_key::Wanted;
+use super::blocks::Decoded;
 use super::records::CachedRecords;
 use crate::cache::key::RecordBits;
 use crate::records::read::{decode_record, read_whole_record};
+use crate::records::section::FoundRecord;
 use std::sync::{Arc, OnceLock};
 use weald_codec::{Decoder, DictionaryBytes};
 use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
@@ -17,11 +20,17 @@ struct HistoryRecords {
     base: Option<Arc<CachedRecords>>,
     /// Stream of their section.
     stream: u8,
-    refs: Vec<RecordRef>,
+    found: Vec<FoundRecord>,
 }
 
 /// Number of the dictionary of metadata records; the one of stream s has number s + 1.
 const METADATA: u8 = 0;
+
+fn raw_len_of(found: &[FoundRecord]) -> u64 {
+    found
+        .iter()
+        .fold(0, |sum, found| sum.saturating_add(found.record.raw_len))
+}
 
 /// The number of the dictionary that a record of codec `zstd-dictionary` needs.
 fn dictionary_no(stream: u8, record: &RecordRef) -> u8 {
@@ -106,13 +115,45 @@ impl CachedRecords {
         let before = self
             .history_refs(stream, record.record_type, &history)
             .map_err(at_record)?;
-        let (mut all, mut one) = (Vec::new(), Vec::new());
-        for reference in &before.refs {
-            let holder = before.base.as_ref().map_or(self, |base| &**base);
-            holder.read_raw_into(before.stream, reference, &mut one)?;
-            all.extend_from_slice(&one);
+        let holder = before.base.as_ref().map_or(self, |base| &**base);
+        let mut all = Vec::with_capacity(raw_len_of(&before.found) as usize);
+        for found in &before.found {
+            holder.append_history(before.stream, found, &mut all)?;
         }
         Decoder::decode_with_history(frame, &all, record.raw_len as usize, raw).map_err(at_record)
+    }
+
+    /// Appends the decoded bytes of a record of a history (data: of `stream`), before any filter is
+    /// undone. Blocks of a category without a filter come from the cache: many blocks have the same
+    /// history.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn append_history(
+        &self,
+        stream: u8,
+        found: &FoundRecord,
+        bytes: &mut Vec<u8>,
+    ) -> Result<()> {
+        let record = &found.record;
+        if record.record_type == RecordType::Data && !self.is_filtered(stream) {
+            match self.decoded(stream, found, Wanted::Whole)? {
+                Decoded::Block(block) => bytes.extend_from_slice(&block),
+                // The last step of another thread has completed it meanwhile.
+                Decoded::Partial(partial) => {
+                    let block = partial.whole();
+                    bytes.extend_from_slice(block.as_deref().map_or(&[], |block| block));
+                }
+            }
+            return Ok(());
+        }
+        let mut raw = Vec::new();
+        self.read_raw_into(stream, record, &mut raw)?;
+        if record.record_type == RecordType::Data {
+            self.count_decoded(raw.len());
+        }
+        bytes.extend_from_slice(&raw);
+        Ok(())
     }
 
     /// Raw bytes of the history that is decoded each time that this record (data: of `stream`) is
@@ -129,8 +170,7 @@ impl CachedRecords {
         let (history, _) =
             History::parse(whole.get(HEADER_LEN..).unwrap_or(&[])).map_err(at_record)?;
         let before = self.history_refs(stream, record.record_type, &history);
-        let lens = before.map_err(at_record)?.refs;
-        Ok(lens.iter().fold(0, |sum, r| sum.saturating_add(r.raw_len)))
+        Ok(raw_len_of(&before.map_err(at_record)?.found))
     }
 
     /// The records of `history`, after a check of their number, length and codec.
@@ -157,12 +197,13 @@ impl CachedRecords {
             _ => 0,
         };
         let holder = base.as_ref().map_or(self, |base| &**base);
-        let (mut refs, mut len) = (Vec::with_capacity(history.numbers.len()), 0u64);
+        let (mut all, mut len) = (Vec::with_capacity(history.numbers.len()), 0u64);
         for &no in &history.numbers {
             if no >= holder.record_count(record_type, stream) {
                 return Err(history::bad(format!("history: there is no record {no}")));
             }
-            let record = holder.record(record_type, stream, no)?.record;
+            let found = holder.record(record_type, stream, no)?;
+            let record = &found.record;
             len = len.saturating_add(record.raw_len);
             if record.codec == Codec::ZstdHistory || len > HISTORY_LEN_MAX {
                 let what = format!(
@@ -170,9 +211,13 @@ impl CachedRecords {
                 );
                 return Err(history::bad(what));
             }
-            refs.push(record);
+            all.push(found);
         }
-        Ok(HistoryRecords { base, stream, refs })
+        Ok(HistoryRecords {
+            base,
+            stream,
+            found: all,
+        })
     }
 
     /// Reads and verifies a record: its header and stored bytes.

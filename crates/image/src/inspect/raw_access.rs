@@ -55,6 +55,21 @@ impl Image {
         self.contents.block_at(stream, address, u64::MAX)
     }
 
+    /// Appends the bytes of `stream` from `address` on to `bytes`: as many of `len` as the block
+    /// there has, at least one. Decodes that block no further, and prefetches nothing.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`, also if the stream is shorter.
+    pub fn append_from_block(
+        &self,
+        stream: u8,
+        address: u64,
+        len: u64,
+        bytes: &mut Vec<u8>,
+    ) -> Result<()> {
+        (self.contents).append_from_block(stream, address, len, bytes)
+    }
+
     /// Bytes of a stream: of its blocks, or of the output of recipes.
     pub fn stream_len(&self, stream: u8) -> u64 {
         match self.map.is_recipe_stream(stream) {
@@ -224,15 +239,20 @@ impl Image {
         }
     }
 
-    /// The decoded bytes of a record (data: of `stream`), before any filter is undone. Does not use
-    /// the cache.
+    /// Appends the decoded bytes of record `no` of a section, before any filter is undone, to
+    /// `bytes`. Uses the cache for blocks without a filter.
     ///
     /// # Errors
-    /// `Io`, `Corrupt`.
-    pub fn decoded(&self, stream: u8, record: &RecordRef) -> Result<Vec<u8>> {
-        let mut raw = Vec::new();
-        self.records.read_raw_into(stream, record, &mut raw)?;
-        Ok(raw)
+    /// `Io`, `Corrupt`, also if there is no such record.
+    pub fn append_decoded(
+        &self,
+        record_type: RecordType,
+        stream: u8,
+        no: u64,
+        bytes: &mut Vec<u8>,
+    ) -> Result<()> {
+        let found = self.records.record(record_type, stream, no)?;
+        self.records.append_history(stream, &found, bytes)
     }
 
     /// Whether the image has a times overlay: mtimes apart from the templates.

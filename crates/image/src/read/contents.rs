@@ -416,6 +416,40 @@ impl Contents {
         Ok((block, found.first_item))
     }
 
+    /// Appends the bytes at `address` of `stream` to `bytes`: as many of `len` as the block there
+    /// has.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`, also if the stream is shorter.
+    pub fn append_from_block(
+        &self,
+        stream: u8,
+        address: u64,
+        len: u64,
+        bytes: &mut Vec<u8>,
+    ) -> Result<()> {
+        let found = self.map.block_at(stream, address)?;
+        let start = address.saturating_sub(found.first_item);
+        let len = len.min(found.item_count.saturating_sub(start));
+        let end = start.saturating_add(len);
+        let (range, old_len) = (start as usize..end as usize, bytes.len());
+        let is_whole = match self.records.decoded(stream, &found, Wanted::Front(end))? {
+            Decoded::Block(block) => {
+                let part = block.get(range).filter(|part| !part.is_empty());
+                part.map(|part| bytes.extend_from_slice(part)).is_some()
+            }
+            Decoded::Partial(partial) => {
+                bytes.resize(old_len.saturating_add(range.len()), 0);
+                let part = bytes.get_mut(old_len..).unwrap_or(&mut []);
+                partial.read().copy_to(range.start, part) && !range.is_empty()
+            }
+        };
+        match is_whole {
+            true => Ok(()),
+            false => Err(bad("F-11.5", "extent passes its block")),
+        }
+    }
+
     fn block_for(
         &self,
         stream: u8,

@@ -168,6 +168,8 @@ fn print(args: &AddArgs, name: &str, added: &Added, start: Instant) -> anyhow::R
         let mut object = build_json(&added.report, start.elapsed());
         object.insert("name".into(), name.into());
         object.insert("like".into(), added.like.clone().into());
+        let decoded_len = added.report.old_decoded_len;
+        object.insert("old_decoded_len".into(), decoded_len.into());
         object.insert("block_count".into(), imported.block_count.into());
         object.insert("new_block_count".into(), imported.new_block_count.into());
         object.insert("new_len".into(), imported.new_len.into());
