@@ -31,6 +31,9 @@ pub struct TarOptions {
     pub selection: Selection,
     /// Leave extended attributes out.
     pub drops_xattrs: bool,
+    /// The stream becomes a layer of OCI: names that begin with `.wh.` are left out and reported,
+    /// because they would mean removed files there.
+    pub is_layer: bool,
     /// Directory for temporary files: maps of sparse files that are too long for memory.
     pub temp_dir: PathBuf,
 }
@@ -42,6 +45,8 @@ pub struct TarReport {
     pub len: u64,
     /// Problems reported to the watch.
     pub problem_count: u64,
+    /// Entries that a tar stream, or a layer, cannot hold; the watch got each of them.
+    pub left_out_count: u64,
     /// Indices of the patterns without a match.
     pub unmatched: Vec<usize>,
 }
@@ -68,7 +73,7 @@ pub fn write_tar(
         first_names: HashMap::new(),
     };
     let mut walk = SelectedWalk::new(image, &options.selection)?;
-    let mut problem_count = 0;
+    let (mut problem_count, mut left_out_count) = (0, 0);
     loop {
         let written = match walk.next() {
             Ok(None) => break,
@@ -76,6 +81,16 @@ pub fn write_tar(
             Ok(Some(Event::Enter(visit))) if visit.inode.kind == FileKind::Socket => {
                 let socket = Error::invalid("left out: tar cannot hold a socket");
                 watch.left_out(walk.path(), &socket);
+                left_out_count += 1;
+                Ok(())
+            }
+            Ok(Some(Event::Enter(_))) if options.is_layer && is_mark(walk.path()) => {
+                let mark = Error::invalid(
+                    "left out: layers of OCI cannot hold a name that begins with '.wh.', which \
+                     means a removed file there",
+                );
+                watch.left_out(walk.path(), &mark);
+                left_out_count += 1;
                 Ok(())
             }
             Ok(Some(Event::Enter(visit))) => writer.entry(walk.path(), &visit.inode)?,
@@ -93,8 +108,15 @@ pub fn write_tar(
     Ok(TarReport {
         len: writer.output.written_len(),
         problem_count,
+        left_out_count,
         unmatched: walk.unmatched(),
     })
+}
+
+/// Whether a name of `path` would be a whiteout.
+fn is_mark(path: &[u8]) -> bool {
+    path.split(|&byte| byte == b'/')
+        .any(|name| name.starts_with(b".wh."))
 }
 
 struct TarWriter<'a> {

@@ -320,6 +320,15 @@ impl OutputFile {
         synced.map_err(|e| Error::io(format!("{}: sync", self.shown), e))
     }
 
+    /// Changes the name, in the same directory, that [`OutputFile::commit`] gives the file: for a
+    /// name that depends on the bytes. Nothing may exist under the name that the output was created
+    /// with. No effect on an output that gets no name.
+    pub fn set_name(&mut self, new: &[u8]) {
+        if let Place::Unnamed { name, .. } | Place::Hidden { name, .. } = &mut self.place {
+            *name = new.to_vec();
+        }
+    }
+
     /// Makes the output durable and gives it its name. With `overwrite` it replaces an existing
     /// file and gets owner, group, mode and POSIX ACL of the file that was there at the beginning.
     /// If the caller may not give the file that owner or group, the mode allows no user more than

@@ -55,6 +55,7 @@ pub fn run(args: &TarArgs) -> anyhow::Result<ExitCode> {
     let options = TarOptions {
         selection: selection(&args.patterns)?,
         drops_xattrs: args.no_xattrs,
+        is_layer: false,
         temp_dir: std::env::temp_dir(),
     };
     let image = args.image.open_for_reading(thread_count(0))?;
