@@ -49,6 +49,11 @@ fakeroot fakeroot
 pseudo pseudo
 setpriv util-linux
 strace strace
+mmdebstrap mmdebstrap
+skopeo skopeo
+umoci umoci
+crun crun
+podman podman
 TABLE
     exports) cat <<'TABLE' ;;
 ganesha.nfsd nfs-ganesha

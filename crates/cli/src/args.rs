@@ -89,7 +89,6 @@ pub enum Command {
     Rewrite(commands::rewrite::RewriteArgs),
     Store(commands::store::StoreArgs),
     Export(commands::export::ExportArgs),
-    #[command(hide = true)] // until it reads something
     Import(commands::import::ImportArgs),
     Forest(commands::forest::ForestArgs),
     Completions(commands::completions::CompletionsArgs),

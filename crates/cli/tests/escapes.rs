@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::Command;
 use support::{Bench, COMMANDS, Output, run, run_on_terminal};
+use weald_testkit::oci::LayoutDir;
 use weald_vfs::is_unsafe;
 
 /// An escape sequence, bidirectional controls, a C1 control in UTF-8 and as a single byte, a
@@ -230,6 +231,40 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("store salvage --json s@", Nothing),
             ("store salvage @", Nothing),
         ],
+        "export" => &[("export @", Nothing), ("export", Nothing)],
+        "export oci" => &[
+            ("export oci i@ l@:v1", Nothing),
+            ("export oci i@ l@:v1", Nothing),
+            ("export oci --json i@ l@:v2", Nothing),
+            ("export oci i@ l@:@", Nothing),
+            ("export oci i@ @", Nothing),
+            ("export oci i@ i@:v1", Nothing),
+            ("export oci i@ @gone/l:v1", Nothing),
+            ("export oci --config @gone i@ l@:v3", Nothing),
+            ("export oci --config @/@ i@ l@:v3", Nothing),
+            ("export oci --platform @ i@ l@:v3", Nothing),
+            ("export oci --compress @ i@ l@:v3", Nothing),
+            ("export oci @gone l@:v3", Nothing),
+        ],
+        "import" => &[("import @", Nothing), ("import", Nothing)],
+        "import oci" => &[
+            ("import oci l@:v1 o@", Nothing),
+            ("import oci l@:v1 o@", Nothing),
+            ("import oci --json l@:v2 o2@", Nothing),
+            ("import oci --config @/@ l@:v1 o3@", Nothing),
+            ("import oci --platform @ l@:v1 o3@", Nothing),
+            ("import oci l@:@ o3@", Nothing),
+            ("import oci l@ o3@", Nothing),
+            ("import oci @ o3@", Nothing),
+            ("import oci @gone:v1 o3@", Nothing),
+            ("import oci oci:@ o3@", Nothing),
+            ("import oci docker://@ o3@", Nothing),
+            ("import oci i@ o3@", Nothing),
+            ("import oci hostile.layout o3@", Nothing),
+            ("import oci hostile.layout:x o3@", Nothing),
+            ("import oci hostile.saved o3@", Nothing),
+            ("import oci hostile.saved:x o3@", Nothing),
+        ],
         "forest" => &[
             ("forest --fanout 2x2 -q forest@", Nothing),
             ("forest --fanout 2x2 forest@", Nothing),
@@ -266,6 +301,15 @@ fn bench() -> Bench {
     fs::write(at("@.lua"), "function filter(entry) error(entry.path) end").expect("write");
     let words: String = HOSTILE.iter().map(|byte| format!("\\{byte:03}")).collect();
     fs::write(at("raise.lua"), format!("error(\"{words}\")")).expect("write");
+    let layout = LayoutDir::create(&at("hostile.layout"));
+    let word = "\\u001b[31m\\u202e\\u009b\\r";
+    layout.index(&[format!(
+        r#"{{"mediaType":"{word}","digest":"sha256:{word}","size":1,"annotations":
+        {{"org.opencontainers.image.ref.name":"{word}"}}}}"#
+    )]);
+    fs::create_dir(at("hostile.saved")).expect("mkdir");
+    let saved = format!(r#"[{{"Config":"{word}","RepoTags":["{word}"],"Layers":[]}}]"#);
+    fs::write(at("hostile.saved/manifest.json"), saved).expect("write");
     fs::write(at("listing"), [b"../", HOSTILE, b"\0"].concat()).expect("write");
     fs::write(at("mtree"), [b"#mtree\n/", HOSTILE].concat()).expect("write");
     bench.sh("name=$(cat listing | tr -d '\\0'); name=${name#../}

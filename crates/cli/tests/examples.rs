@@ -35,6 +35,8 @@ const PREPARE: &str = "
     mkdir srv
     cp v1.weald untrusted.weald; cp v1.weald monday.weald; weald build -q v2 tuesday.weald
     cp v1.weald backup/; cp forest.weald backup/
+    weald export oci -q forest.weald layout:v1; echo '{}' > config.json
+    tar -cf saved.tar -C layout .
     seq 3000 > versions/numbers";
 
 /// The store before the examples of a command of it.
@@ -110,7 +112,10 @@ fn every_example_works() {
         let help = bench.weald(words).expect(0, "").text();
         let examples = examples(&help);
         assert!(!examples.is_empty(), "{command}: no examples");
-        if command.starts_with("store") {
+        if ["store", "export", "import"]
+            .iter()
+            .any(|group| command.starts_with(group))
+        {
             let store = match command {
                 "store" => "true",
                 "store import" => STORE_EMPTY,

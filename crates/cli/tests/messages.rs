@@ -23,6 +23,12 @@ const PREPARE: &str = r#"
     weald store create -q store; weald store import -q store image packed
     cp -a store lost; rm lost/meta; cp -a store older; rm older/images/packed
     cp older/images/image older/images/unknown
+    mkdir marked-src; echo x > marked-src/.wh.file; weald build -q marked-src marked
+    weald export oci -q --compress none image layout:v1; cp -a layout damaged-layout
+    cp -a layout lost-layout; weald export oci -q marked layout:v2 2> /dev/null || true
+    layer=$(cd layout; find blobs -size +4k); rm lost-layout/$layer
+    printf x | dd of=damaged-layout/$layer conv=notrunc status=none
+    mkdir no-manifest; cp layout/oci-layout no-manifest
     weald forest -q --fanout 2x2 grove; rm grove/0/0; echo x >> grove/1/1
     chmod 700 grove/1/0; touch -d @1800000000 grove/0 grove/1/1
     echo text > out/file; echo text > out/dir/other
@@ -388,6 +394,50 @@ const LINES: &[(&str, &[&str])] = &[
             "weald rewrite image store:x",
             "weald recover store:image",
             "weald forest --fanout 2x2 --image store:x",
+        ],
+    ),
+    (
+        "Export and import",
+        &[
+            "weald export",
+            "weald export oci image",
+            "weald export oci image layout:v1",
+            "weald export oci image layout:a/b",
+            "weald export oci image src:v1",
+            "weald export oci image image:v1",
+            "weald export oci image gone/x:v1",
+            "weald export oci image 'x:a b'",
+            "weald export oci image :v1",
+            "weald export oci --config gone image x:v1",
+            "weald export oci --config files/text image x:v1",
+            "weald export oci --platform linux image x:v1",
+            "weald export oci --compress lz4 image x:v1",
+            "weald export oci --compress gzip:10 image x:v1",
+            "weald export oci marked x:v1",
+            "weald export oci damaged-content x:v1",
+            "weald export oci files/tar x:v1",
+            "weald import",
+            "weald import oci layout x",
+            "weald import oci layout:v9 x",
+            "weald import oci gone:v1 x",
+            "weald import oci docker://debian:12 x",
+            "weald import oci oci:layout:v1 x",
+            "weald import oci src x",
+            "weald import oci files/text x",
+            "weald import oci whole.tar x",
+            "weald import oci short.tar x",
+            "weald import oci layout:v1 image",
+            "weald import oci layout:v1 gone/x",
+            "weald import oci layout:v1 store:image",
+            "weald import oci layout:v1 store",
+            "weald import oci --append layout:v1 x",
+            "weald import oci --keep-atime layout:v1 x",
+            "weald import oci --config image layout:v1 x",
+            "weald import oci --platform linux layout:v1 x",
+            "weald import oci --platform linux/s390x layout:v1 x",
+            "weald import oci damaged-layout x",
+            "weald import oci lost-layout x",
+            "weald import oci no-manifest x",
         ],
     ),
     (

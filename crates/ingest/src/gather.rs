@@ -305,7 +305,8 @@ impl Gatherer<'_> {
 /// Reads the data of a member and stores the content.
 ///
 /// # Errors
-/// As [`Members::read_data`], and those of `store`; `Limit` for more contents than the memory takes.
+/// As [`Members::read_data`], and those of `store`; `Limit` for more contents than the memory
+/// takes.
 pub fn store_content(
     layout: &Layout,
     members: &mut dyn Members,

@@ -72,8 +72,7 @@ pub fn import_oci(
     let layout = Layout::open(layout, &dir, options.memory_len / DECODER_SHARE)?;
     let chosen = choose(&layout, choice)?;
     let mut source = LayersSource::new(&chosen, dir, options, watch);
-    let built = build_stream(&mut source, target, overwrite, options, watch);
-    let report = built.map_err(|e| e.context(layout.shown()))?;
+    let report = build_stream(&mut source, target, overwrite, options, watch)?;
     let problem_count = source.problem_count;
     Ok(OciImport {
         report: Report {

@@ -1,6 +1,7 @@
 //! `weald export`: an image in the form of another program.
 
 mod composefs;
+mod oci;
 
 use crate::help::Help;
 use crate::open::ImageArgs;
@@ -19,17 +20,27 @@ pub const HELP: Help = Help {
     notes: &[
         "weald store export is another command: it writes an image of a store to an image file.",
     ],
-    examples: &[(
-        "Make a composefs image, and its objects",
-        "weald export composefs forest.weald --image root.cfs --objects objects",
-    )],
+    examples: &[
+        (
+            "Make a composefs image, and its objects",
+            "weald export composefs forest.weald --image root.cfs --objects objects",
+        ),
+        (
+            "Make an OCI image, for podman and registries",
+            "weald export oci forest.weald container:v1",
+        ),
+    ],
     exit_status: &[
         ("0", "The command did its work."),
+        (
+            "1",
+            "The command did its work, but left entries out; standard error names each.",
+        ),
         ("2", "The command failed; standard error says why."),
     ],
 };
 
-/// Write an image in the form of another program: composefs
+/// Write an image in the form of another program: composefs, OCI
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 #[command(disable_help_subcommand = true)]
@@ -41,12 +52,14 @@ pub struct ExportArgs {
 #[derive(Subcommand, Debug)]
 enum ExportCommand {
     Composefs(composefs::ComposefsArgs),
+    Oci(oci::OciArgs),
 }
 
 /// Runs the command.
 pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         ExportCommand::Composefs(args) => composefs::run(args),
+        ExportCommand::Oci(args) => oci::run(args),
     }
 }
 
@@ -54,6 +67,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
 pub fn help_of(name: &str) -> Option<&'static Help> {
     Some(match name {
         "composefs" => &composefs::HELP,
+        "oci" => &oci::HELP,
         _ => return None,
     })
 }

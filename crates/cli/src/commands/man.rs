@@ -56,7 +56,7 @@ fn write_pages(command: &Command, dir: &Path) -> io::Result<()> {
 
 /// Writes the pages of the commands of a group such as `weald store`.
 fn write_sub_pages(command: &Command, dir: &Path) -> io::Result<()> {
-    for inner in command.get_subcommands() {
+    for inner in command.get_subcommands().filter(|c| !c.is_hide_set()) {
         let name = inner.get_name();
         let group = command.get_name();
         if let Some(help) = commands::help_in_group(group, name) {

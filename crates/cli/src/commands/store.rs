@@ -1,6 +1,6 @@
 //! `weald store`: one store of blocks under many images.
 
-mod add;
+pub(super) mod add;
 mod change;
 mod collect;
 mod export;
@@ -110,7 +110,7 @@ pub fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A panic of the metadata engine is an error about its file, which says what to do.
-fn silence_engine() {
+pub(super) fn silence_engine() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let place = info.location().map(std::panic::Location::file);
@@ -153,7 +153,7 @@ fn open(path: &Path) -> anyhow::Result<Store> {
     open_dir(path)
 }
 
-fn open_dir(path: &Path) -> anyhow::Result<Store> {
+pub(super) fn open_dir(path: &Path) -> anyhow::Result<Store> {
     let words = show_path(path);
     match Store::open(Arc::new(HostDisk::new(path))) {
         Err(_) if path.is_file() => {
@@ -187,7 +187,7 @@ fn open_named(path: &Path) -> anyhow::Result<(Store, String)> {
 }
 
 /// Opens a store for writing.
-fn write(store: &Store, options: WriteOptions) -> anyhow::Result<StoreWriter> {
+pub(super) fn write(store: &Store, options: WriteOptions) -> anyhow::Result<StoreWriter> {
     store.write(options).map_err(explain_write)
 }
 

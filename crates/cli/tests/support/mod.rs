@@ -13,7 +13,7 @@ use weald_format::Timestamp;
 use weald_sys::{NewTimes, NodeKind};
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 34] = [
+pub const COMMANDS: [&str; 37] = [
     "build",
     "mount",
     "umount",
@@ -46,6 +46,9 @@ pub const COMMANDS: [&str; 34] = [
     "store salvage",
     "export",
     "export composefs",
+    "export oci",
+    "import",
+    "import oci",
     "forest",
     "completions",
 ];

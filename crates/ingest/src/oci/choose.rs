@@ -46,6 +46,8 @@ pub struct Chosen {
     pub config: Vec<u8>,
     /// Annotations of the manifest.
     pub annotations: BTreeMap<String, String>,
+    /// The path of the layout, for messages.
+    pub shown: String,
 }
 
 /// Finds the image `choice` in `layout` and verifies its documents.
@@ -231,6 +233,7 @@ fn from_manifest(layout: &Layout, config: &Descriptor, layers: &[Descriptor]) ->
         layers: files,
         config: bytes,
         annotations: BTreeMap::new(),
+        shown: layout.shown().to_owned(),
     })
 }
 
@@ -325,7 +328,8 @@ fn layer_file(layout: &Layout, layer: &Descriptor, diff_id: BlobDigest) -> Resul
     };
     if blob.len != layer.size {
         return Err(Error::invalid(format!(
-            "{digest}: has {} bytes, and the manifest says {}: the layout is damaged, copy it again",
+            "{digest}: has {} bytes, and the manifest says {}: the layout is damaged, copy it \
+             again",
             blob.len, layer.size
         )));
     }
@@ -334,6 +338,12 @@ fn layer_file(layout: &Layout, layer: &Descriptor, diff_id: BlobDigest) -> Resul
         digest: Some(digest),
         diff_id,
     })
+}
+
+/// Whether `tag` means the image `named`: container engines add the name of their registry.
+fn is_same_tag(named: &str, tag: &str) -> bool {
+    let rest = named.strip_prefix("docker.io/").unwrap_or(named);
+    [named, rest, rest.strip_prefix("library/").unwrap_or(rest)].contains(&tag)
 }
 
 /// Verifies a configuration of `docker save`, whose path has its SHA-256 digest: `HEX.json` or
@@ -358,7 +368,13 @@ fn saved_image(layout: &Layout, saved: &[u8], choice: &Choice) -> Result<Chosen>
         .iter()
         .flat_map(|image| image.repo_tags.iter().flatten());
     let tags: BTreeSet<String> = all.map(|tag| weald_vfs::shown(tag.as_bytes())).collect();
-    let has = |image: &SavedImage, tag: &String| image.repo_tags.iter().flatten().any(|t| t == tag);
+    let has = |image: &SavedImage, tag: &String| {
+        image
+            .repo_tags
+            .iter()
+            .flatten()
+            .any(|named| is_same_tag(named, tag))
+    };
     let image = match (&choice.tag, &images[..]) {
         (Some(tag), _) => images
             .iter()
@@ -390,5 +406,6 @@ fn saved_image(layout: &Layout, saved: &[u8], choice: &Choice) -> Result<Chosen>
         layers,
         config,
         annotations: BTreeMap::new(),
+        shown: layout.shown().to_owned(),
     })
 }

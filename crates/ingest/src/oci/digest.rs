@@ -48,8 +48,8 @@ impl BlobDigest {
             "sha512" => Algorithm::Sha512,
             _ => {
                 let what = format!(
-                    "digest '{}': expected sha256:… or sha512:…, the algorithms of the OCI image \
-                     specification",
+                    "digest '{}': expected sha256:… or sha512:…, the algorithms that the OCI \
+                     image specification names",
                     shown()
                 );
                 return Err(Error::new(ErrorKind::Unsupported, what));

@@ -104,6 +104,10 @@ impl<'a> LayersSource<'a> {
         }
     }
 
+    fn of_layout(&self, error: Error) -> Error {
+        error.context(&self.chosen.shown)
+    }
+
     fn share(&self, share: u64) -> u64 {
         self.options.memory_len / share
     }
@@ -113,7 +117,8 @@ impl<'a> LayersSource<'a> {
     fn each_member(&mut self, is_first: bool, take: &mut TakeMember<'_>) -> Result<u64> {
         let (mut seq, mut member) = (0_u64, Member::default());
         for (no, file) in (1..).zip(&self.chosen.layers) {
-            let mut reader = LayerReader::open(file, no, self.share(DECODER_SHARE))?;
+            let opened = LayerReader::open(file, no, self.share(DECODER_SHARE));
+            let mut reader = opened.map_err(|e| self.of_layout(e))?;
             loop {
                 let (watch, count) = (self.watch, &mut self.problem_count);
                 let mut tell = |path: &[u8], what| {
@@ -123,17 +128,18 @@ impl<'a> LayersSource<'a> {
                         watch.problem(&Problem { path, what });
                     }
                 };
-                if !reader.next(&mut member, &mut tell)? {
+                let next = reader.next(&mut member, &mut tell);
+                if !next.map_err(|e| self.of_layout(e))? {
                     break;
                 }
                 let taken = take(no as u64, seq, &mut member, &mut reader);
-                taken.map_err(|e| reader.explain(e))?;
+                taken.map_err(|e| self.of_layout(reader.explain(e)))?;
                 seq += 1;
                 if seq.is_multiple_of(CANCEL_CHECK_COUNT) && self.watch.is_cancelled() {
                     return Err(Error::invalid("interrupted"));
                 }
             }
-            reader.finish()?;
+            reader.finish().map_err(|e| self.of_layout(e))?;
         }
         Ok(seq)
     }
@@ -157,8 +163,9 @@ impl<'a> LayersSource<'a> {
             memory_len: self.share(DIRS_SHARE),
             filter: &self.options.filter,
         };
-        let found = find(first.sorter.finish()?, &options)?;
-        found.map_err(|no| first.texts.unbound(no))
+        let found = find(first.sorter.finish()?, &options);
+        let found = found.map_err(|e| self.of_layout(e))?;
+        found.map_err(|no| self.of_layout(first.texts.unbound(no)))
     }
 }
 

@@ -134,7 +134,7 @@ pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
     let added = add(args, target, &options, &display);
     display.finish();
     let added = added?;
-    print(args, &name, &added, start)?;
+    print(&args.display, &name, &added, start)?;
     Ok(exit_code(added.report.problem_count))
 }
 
@@ -148,12 +148,24 @@ fn add(
         let source = StoreSource::Directory(&args.source);
         return Ok(build_into_store(source, target, options, watch)?);
     };
+    add_through_file(target, options, watch, |whole, quick| {
+        Ok(input.build(whole, false, quick, watch)?.problem_count)
+    })
+}
+
+/// Adds an image that `pack` builds as a temporary file in the directory of the store. `pack`
+/// returns the count of problems that it has reported.
+pub(in crate::commands) fn add_through_file(
+    target: StoreTarget<'_>,
+    options: &BuildOptions,
+    watch: &dyn Watch,
+    pack: impl FnOnce(&Path, &BuildOptions) -> weald_format::Result<u64>,
+) -> anyhow::Result<Added> {
     let temporary = tempfile::Builder::new()
         .prefix(".add-")
         .tempdir_in(target.dir)?;
     let whole = temporary.path().join("image");
-    let quick = options.for_temporary_image();
-    let problem_count = input.build(&whole, false, &quick, watch)?.problem_count;
+    let problem_count = pack(&whole, &options.for_temporary_image())?;
     let image = Image::open_path(&whole, 0, &OpenOptions::default())?;
     let source = StoreSource::Image(&Arc::new(image));
     let options = options.without_rules();
@@ -162,9 +174,15 @@ fn add(
     Ok(added)
 }
 
-fn print(args: &AddArgs, name: &str, added: &Added, start: Instant) -> anyhow::Result<()> {
+/// Prints the report about an added image.
+pub(in crate::commands) fn print(
+    display: &DisplayArgs,
+    name: &str,
+    added: &Added,
+    start: Instant,
+) -> anyhow::Result<()> {
     let (imported, mut output) = (&added.imported, Output::new());
-    if args.display.json {
+    if display.json {
         let mut object = build_json(&added.report, start.elapsed());
         object.insert("name".into(), name.into());
         object.insert("like".into(), added.like.clone().into());
@@ -174,7 +192,7 @@ fn print(args: &AddArgs, name: &str, added: &Added, start: Instant) -> anyhow::R
         object.insert("new_block_count".into(), imported.new_block_count.into());
         object.insert("new_len".into(), imported.new_len.into());
         output.json(&object.into())?;
-    } else if !args.display.quiet {
+    } else if !display.quiet {
         output.text(&summary(&added.report, start.elapsed()))?;
         let like = added.like.as_ref();
         let like = like
