@@ -39,6 +39,6 @@ pub use pipeline::stored::{
     Added, ReencodeOptions, Reencoded, StoreSource, StoreTarget, build_into_store, reencode,
 };
 pub use pipeline::stream;
-pub use progress::{Changes, Problem, Progress, Report, Silent, Stage, Watch};
+pub use progress::{Changes, Observer, Problem, Progress, Report, Silent, Stage};
 pub use weald_codec::CodecSpec;
 pub use weald_io::TargetKind;

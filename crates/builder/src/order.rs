@@ -5,7 +5,7 @@ mod nilsimsa;
 
 use crate::options::script::{Candidate, Script};
 use crate::options::{BuildOptions, Order};
-use crate::progress::Watch;
+use crate::progress::Observer;
 use crate::read::readers::Job;
 use crate::scan::ScannedTree;
 use mix::mixed;
@@ -39,10 +39,10 @@ pub fn arrange(
     mut jobs: Vec<Job>,
     options: &BuildOptions,
     threads: usize,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Vec<Job>> {
     if let Some(script) = options.script.as_ref().filter(|s| s.orders()) {
-        let jobs = by_script(script, tree, &jobs, watch)?;
+        let jobs = by_script(script, tree, &jobs, observer)?;
         return Ok(hot_first(tree, jobs, &options.hot_paths));
     }
     match &options.order {
@@ -52,8 +52,8 @@ pub fn arrange(
             by_name.then(a.entry.cmp(&b.entry))
         }),
         Order::ReversePath => by_reverse_path(tree, &mut jobs),
-        Order::Similarity => by_similarity(tree, &mut jobs, threads, watch)?,
-        Order::Nilsimsa => by_nilsimsa(tree, &mut jobs, threads, watch)?,
+        Order::Similarity => by_similarity(tree, &mut jobs, threads, observer)?,
+        Order::Nilsimsa => by_nilsimsa(tree, &mut jobs, threads, observer)?,
         Order::List(paths) => by_list(tree, &mut jobs, paths)?,
     }
     Ok(hot_first(tree, jobs, &options.hot_paths))
@@ -80,14 +80,14 @@ fn by_script(
     script: &Script,
     tree: &ScannedTree,
     jobs: &[Job],
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Vec<Job>> {
     let paths: Vec<Vec<u8>> = jobs.iter().map(|job| tree.path_of(job.entry)).collect();
     let mut candidates = jobs.iter().zip(&paths).map(|(job, path)| {
         let (attributes, mtime) = (tree.attributes(job.entry), tree.mtime(job.entry));
         Candidate::new(path, FileKind::Regular, job.len, attributes, mtime)
     });
-    let order = script.order(&mut candidates, &|| watch.is_cancelled())?;
+    let order = script.order(&mut candidates, &|| observer.is_cancelled())?;
     let order = order.unwrap_or_default();
     Ok(order.into_iter().map(|index| jobs[index]).collect())
 }
@@ -140,9 +140,9 @@ fn by_similarity(
     tree: &ScannedTree,
     jobs: &mut [Job],
     threads: usize,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<()> {
-    let mut signed = signed(tree, jobs, threads, watch, signature)?;
+    let mut signed = signed(tree, jobs, threads, observer, signature)?;
     signed.sort_by(|(a_signature, a), (b_signature, b)| {
         let by_content = a_signature.cmp(b_signature).then(b.len.cmp(&a.len));
         by_content.then(a.entry.cmp(&b.entry))
@@ -158,9 +158,9 @@ fn by_nilsimsa(
     tree: &ScannedTree,
     jobs: &mut [Job],
     threads: usize,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<()> {
-    let mut signed = signed(tree, jobs, threads, watch, nilsimsa::digest)?;
+    let mut signed = signed(tree, jobs, threads, observer, nilsimsa::digest)?;
     nilsimsa::chain(&mut signed);
     for (job, (_, next)) in jobs.iter_mut().zip(signed) {
         *job = next;
@@ -217,7 +217,7 @@ fn signed(
     tree: &ScannedTree,
     jobs: &[Job],
     threads: usize,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
     sign: impl Fn(&[u8]) -> Signature + Sync,
 ) -> Result<Vec<(Signature, Job)>> {
     const CHUNK: usize = 256;
@@ -228,7 +228,7 @@ fn signed(
         loop {
             let start = next.fetch_add(CHUNK, Ordering::Relaxed);
             let end = jobs.len().min(start.saturating_add(CHUNK));
-            if start >= end || watch.is_cancelled() {
+            if start >= end || observer.is_cancelled() {
                 return done;
             }
             for (no, job) in (start..).zip(&jobs[start..end]) {
@@ -256,7 +256,7 @@ fn signed(
             signatures[no] = signature;
         }
     });
-    match watch.is_cancelled() {
+    match observer.is_cancelled() {
         true => Err(Error::invalid("interrupted")),
         false => Ok(signatures.into_iter().zip(jobs.iter().copied()).collect()),
     }

@@ -43,7 +43,7 @@ pub struct Problem {
 }
 
 /// Receives reports of a build.
-pub trait Watch: Send + Sync {
+pub trait Observer: Send + Sync {
     /// Called a few times per second, by one thread at a time.
     fn progress(&self, _progress: &Progress) {}
 
@@ -60,10 +60,10 @@ pub trait Watch: Send + Sync {
     }
 }
 
-/// A watcher that ignores all reports.
+/// An observer that ignores all reports.
 pub struct Silent;
 
-impl Watch for Silent {}
+impl Observer for Silent {}
 
 /// Differences between the tree of an appended generation and the one before, without the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -30,7 +30,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-use crate::Watch;
+use crate::Observer;
 use error::{source_error, walk_error};
 use std::path::Path;
 use weald_format::{Error, Result};
@@ -57,8 +57,8 @@ pub fn read_dir_rules(dir: &Path, name: &[u8]) -> Result<Option<Vec<u8>>> {
 
 /// Scans the directory `source` and everything below it.
 ///
-/// `watch` gets progress every 100 ms from the calling thread and, at the end, all problems sorted
-/// by path.
+/// `observer` gets progress every 100 ms from the calling thread and, at the end, all problems
+/// sorted by path.
 ///
 /// # Errors
 /// `NotFound`, `Io`, `Invalid` (not a directory) if `source` itself cannot be read; `Limit` for
@@ -68,7 +68,11 @@ pub fn read_dir_rules(dir: &Path, name: &[u8]) -> Result<Option<Vec<u8>>> {
 /// One statx and one llistxattr per entry. Memory: 48 bytes + name + target per entry, 12 per
 /// directory, 8 per hard-linked name, distinct attributes and xattr sets once; the 48 bytes twice
 /// while the tree is sorted.
-pub fn scan(source: &Path, options: &ScanOptions<'_>, watch: &dyn Watch) -> Result<ScannedTree> {
+pub fn scan(
+    source: &Path,
+    options: &ScanOptions<'_>,
+    observer: &dyn Observer,
+) -> Result<ScannedTree> {
     if options.threads > shard::SHARD_COUNT_MAX {
         return Err(Error::limit(format!(
             "{} threads: at most {} are possible",
@@ -77,9 +81,11 @@ pub fn scan(source: &Path, options: &ScanOptions<'_>, watch: &dyn Watch) -> Resu
         )));
     }
     let root = weald_sys::open_dir(source).map_err(|e| source_error(source, e))?;
-    let walked = walk::walk(root, options, watch).map_err(|e| walk_error(source, e))?;
+    let walked = walk::walk(root, options, observer).map_err(|e| walk_error(source, e))?;
     let (tree, mut problems) = assemble::assemble(walked)?;
     problems.sort_by(|a, b| a.path.cmp(&b.path));
-    problems.iter().for_each(|problem| watch.problem(problem));
+    problems
+        .iter()
+        .for_each(|problem| observer.problem(problem));
     Ok(tree)
 }

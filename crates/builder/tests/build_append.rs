@@ -26,9 +26,9 @@ fn appending() -> BuildOptions {
 }
 
 fn append(source: &Path, image: &Path) -> Report {
-    let watch = Meddler::new(|_| ());
-    let report = build_image(source, image, false, &appending(), &watch).unwrap();
-    assert_eq!(watch.lines(), Vec::<String>::new());
+    let observer = Meddler::new(|_| ());
+    let report = build_image(source, image, false, &appending(), &observer).unwrap();
+    assert_eq!(observer.lines(), Vec::<String>::new());
     report
 }
 

@@ -67,10 +67,10 @@ impl Shelf {
             name,
             like,
         };
-        let watch = Meddler::new(|_| ());
+        let observer = Meddler::new(|_| ());
         let source = StoreSource::Directory(source);
-        let added = build_into_store(source, target, &options(), &watch)?;
-        assert_eq!(watch.lines(), Vec::<String>::new());
+        let added = build_into_store(source, target, &options(), &observer)?;
+        assert_eq!(observer.lines(), Vec::<String>::new());
         Ok(added)
     }
 

@@ -4,7 +4,7 @@ mod support;
 
 use std::path::Path;
 use support::{Source, fixed, small};
-use weald_builder::{BuildOptions, CodecSpec, Silent, Watch, build_image};
+use weald_builder::{BuildOptions, CodecSpec, Observer, Silent, build_image};
 use weald_codec::{Decoder, DictionaryBytes};
 use weald_format::Digest;
 use weald_format::container::{Codec, Footer, HEADER_LEN, RecordRef, RecordType};
@@ -160,7 +160,7 @@ fn equal_directories_and_files_are_stored_once() {
 
 struct Cancelled;
 
-impl Watch for Cancelled {
+impl Observer for Cancelled {
     fn is_cancelled(&self) -> bool {
         true
     }

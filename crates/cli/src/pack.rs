@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use weald_builder::script::{Script, ScriptLimits};
-use weald_builder::{BuildOptions, MtimeRule, Report, Watch};
+use weald_builder::{BuildOptions, MtimeRule, Observer, Report};
 use weald_format::{Error, Result};
 use weald_ingest::{Format, Source, build_from_erofs, build_from_stream};
 
@@ -62,13 +62,13 @@ impl Input {
         target: &Path,
         overwrite: bool,
         options: &BuildOptions,
-        watch: &dyn Watch,
+        observer: &dyn Observer,
     ) -> Result<Report> {
         match self {
             Self::Stream(stream, format) => {
-                build_from_stream(stream, format, target, overwrite, options, watch)
+                build_from_stream(stream, format, target, overwrite, options, observer)
             }
-            Self::Erofs(image) => build_from_erofs(&image, target, overwrite, options, watch),
+            Self::Erofs(image) => build_from_erofs(&image, target, overwrite, options, observer),
         }
     }
 }

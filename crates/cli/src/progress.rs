@@ -7,8 +7,8 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use weald_builder::{Problem, Progress, Stage, Watch};
-use weald_export::{ExtractProgress, ExtractWatch};
+use weald_builder::{Observer, Problem, Progress, Stage};
+use weald_export::{ExtractObserver, ExtractProgress};
 use weald_format::Error;
 
 /// Interval between two lines.
@@ -163,7 +163,7 @@ impl Clock {
     }
 }
 
-impl Watch for Display {
+impl Observer for Display {
     fn progress(&self, progress: &Progress) {
         self.show_build(progress);
     }
@@ -193,7 +193,7 @@ impl Watch for Display {
     }
 }
 
-impl ExtractWatch for Display {
+impl ExtractObserver for Display {
     fn problem(&self, path: &[u8], error: &Error) {
         self.print_above_bar(|| messages::problem(path, error));
     }

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use support::Bench;
-use weald_export::{ExtractWatch, TarOptions, write_tar};
+use weald_export::{ExtractObserver, TarOptions, write_tar};
 use weald_format::{Error, Result};
 use weald_image::{Image, OpenOptions};
 use weald_io::{FileSource, ReadAt};
@@ -256,7 +256,7 @@ struct Problems<'a> {
     count: AtomicU64,
 }
 
-impl ExtractWatch for Problems<'_> {
+impl ExtractObserver for Problems<'_> {
     fn problem(&self, path: &[u8], error: &Error) {
         self.is_off.store(false, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);

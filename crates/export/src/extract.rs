@@ -47,7 +47,7 @@ pub struct ExtractOptions {
 }
 
 /// Callbacks of an extraction, called from several threads.
-pub trait ExtractWatch: Sync {
+pub trait ExtractObserver: Sync {
     /// Reports one path of the image that was not restored, or not completely.
     fn problem(&self, path: &[u8], error: &Error);
 
@@ -86,7 +86,7 @@ pub struct ExtractProgress {
 pub struct ExtractReport {
     /// Entries made.
     pub entry_count: u64,
-    /// Problems reported to the watch.
+    /// Problems reported to the observer.
     pub problem_count: u64,
     /// Devices left out because only root makes devices.
     pub device_count: u64,
@@ -99,16 +99,17 @@ pub struct ExtractReport {
 /// root; an existing one gets them only with `overwrite`.
 ///
 /// # Errors
-/// `Full` if the host has no space left; `Invalid` ("interrupted") if the watch cancels; failures
-/// to open the target. Failures of single entries go to `watch`, and the extraction continues.
+/// `Full` if the host has no space left; `Invalid` ("interrupted") if the observer cancels;
+/// failures to open the target. Failures of single entries go to `observer`, and the extraction
+/// continues.
 pub fn extract(
     image: &Image,
     target: &Path,
     options: &ExtractOptions,
-    watch: &dyn ExtractWatch,
+    observer: &dyn ExtractObserver,
 ) -> Result<ExtractReport> {
     let root = open_root(image, target, options.overwrite)?;
-    let state = State::new(watch, totals(image, &options.selection));
+    let state = State::new(observer, totals(image, &options.selection));
     let problem = |path: &[u8], error: Error| state.problem(path, error);
     let advance = |len: u64| state.advance(len);
     let policy = Policy {
@@ -188,7 +189,7 @@ fn open_root(image: &Image, target: &Path, overwrite: bool) -> Result<Arc<Target
 
 /// State shared by all threads.
 struct State<'a> {
-    watch: &'a dyn ExtractWatch,
+    observer: &'a dyn ExtractObserver,
     totals: ExtractProgress,
     fatal: Mutex<Option<Error>>,
     is_stopped: AtomicBool,
@@ -205,9 +206,9 @@ struct Counts {
 }
 
 impl<'a> State<'a> {
-    fn new(watch: &'a dyn ExtractWatch, totals: ExtractProgress) -> Self {
+    fn new(observer: &'a dyn ExtractObserver, totals: ExtractProgress) -> Self {
         Self {
-            watch,
+            observer,
             totals,
             fatal: Mutex::default(),
             is_stopped: AtomicBool::new(false),
@@ -225,7 +226,7 @@ impl<'a> State<'a> {
             return self.stop(error.context(weald_vfs::shown_path(path)));
         }
         self.counts.problems.fetch_add(1, Ordering::Relaxed);
-        self.watch.problem(path, &error);
+        self.observer.problem(path, &error);
     }
 
     fn stop(&self, error: Error) {
@@ -237,7 +238,7 @@ impl<'a> State<'a> {
     }
 
     fn is_stopped(&self) -> bool {
-        if !self.is_stopped.load(Ordering::Relaxed) && self.watch.is_cancelled() {
+        if !self.is_stopped.load(Ordering::Relaxed) && self.observer.is_cancelled() {
             self.stop(Error::invalid("interrupted"));
         }
         self.is_stopped.load(Ordering::Relaxed)
@@ -277,7 +278,7 @@ impl<'a> State<'a> {
     }
 
     fn report_progress(&self) {
-        self.watch.progress(&ExtractProgress {
+        self.observer.progress(&ExtractProgress {
             entry_count: self.counts.entries.load(Ordering::Relaxed),
             content_len: self.counts.content_len.load(Ordering::Relaxed),
             ..self.totals

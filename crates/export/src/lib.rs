@@ -14,7 +14,7 @@ mod tar;
 mod tar_output;
 mod target_dir;
 
-pub use extract::{ExtractOptions, ExtractProgress, ExtractReport, ExtractWatch, extract};
+pub use extract::{ExtractObserver, ExtractOptions, ExtractProgress, ExtractReport, extract};
 pub use host_tree::{HostDir, HostTree};
 pub use pax::{Entry as TarEntry, type_flag};
 pub use restore::XattrPolicy;

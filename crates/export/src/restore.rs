@@ -2,7 +2,7 @@
 //!
 //! The owner comes first (chown clears set-uid bits and capabilities), then xattrs while the mode
 //! still permits it, then the mode, then the times. A failure before the content is complete
-//! removes the file. After a later failure the file stays, and the watch gets a problem.
+//! removes the file. After a later failure the file stays, and the observer gets a problem.
 
 use crate::target_dir::TargetDir;
 use std::fs::File;

@@ -5,9 +5,9 @@
 //!
 //! A header announces the length of the data, so a file with damaged contents must be left out
 //! before its header is written. Maps and small contents are read first; large contents are read
-//! twice. If the second read fails, zeros fill the member, and the watch gets a problem.
+//! twice. If the second read fails, zeros fill the member, and the observer gets a problem.
 
-use crate::extract::ExtractWatch;
+use crate::extract::ExtractObserver;
 use crate::pax::{BLOCK_LEN, Entry, type_flag};
 use crate::restore::READ_LEN;
 use crate::selected::{Event, SelectedWalk};
@@ -43,7 +43,7 @@ pub struct TarOptions {
 pub struct TarReport {
     /// Bytes written.
     pub len: u64,
-    /// Problems reported to the watch.
+    /// Problems reported to the observer.
     pub problem_count: u64,
     /// Entries that a tar stream, or a layer, cannot hold; the watch got each of them.
     pub left_out_count: u64,
@@ -55,7 +55,7 @@ pub struct TarReport {
 /// the root is `./`.
 ///
 /// # Errors
-/// Those of `output`. An entry that cannot be read is left out and reported to `watch`.
+/// Those of `output`. An entry that cannot be read is left out and reported to `observer`.
 ///
 /// # Cost
 /// Reads every selected file once, files with more than 8 MiB of data twice. Memory for one small
@@ -64,7 +64,7 @@ pub fn write_tar(
     image: &Image,
     options: &TarOptions,
     output: &mut dyn Write,
-    watch: &dyn ExtractWatch,
+    observer: &dyn ExtractObserver,
 ) -> Result<TarReport> {
     let mut writer = TarWriter {
         image,
@@ -80,7 +80,7 @@ pub fn write_tar(
             Ok(Some(Event::Leave)) => Ok(()),
             Ok(Some(Event::Enter(visit))) if visit.inode.kind == FileKind::Socket => {
                 let socket = Error::invalid("left out: tar cannot hold a socket");
-                watch.left_out(walk.path(), &socket);
+                observer.left_out(walk.path(), &socket);
                 left_out_count += 1;
                 Ok(())
             }
@@ -89,7 +89,7 @@ pub fn write_tar(
                     "left out: layers of OCI cannot hold a name that begins with '.wh.', which \
                      means a removed file there",
                 );
-                watch.left_out(walk.path(), &mark);
+                observer.left_out(walk.path(), &mark);
                 left_out_count += 1;
                 Ok(())
             }
@@ -98,9 +98,9 @@ pub fn write_tar(
         };
         if let Err(error) = written {
             problem_count += 1;
-            watch.problem(walk.path(), &error);
+            observer.problem(walk.path(), &error);
         }
-        if watch.is_cancelled() {
+        if observer.is_cancelled() {
             return Err(Error::invalid("interrupted"));
         }
     }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::path::Path;
 use weald_builder::filter::Filter;
 use weald_builder::stream::{ContentStore, StreamBody};
-use weald_builder::{Problem, Watch};
+use weald_builder::{Observer, Problem};
 use weald_format::limits::{NUMBER_MAX, TARGET_LEN_MAX};
 use weald_format::{ContentId, Error, FileKind, Ids, Result, permissions_without_acl};
 use weald_io::{ReadAt, Spool};
@@ -47,7 +47,7 @@ pub struct GatherOptions<'a> {
     /// Bytes for the table of excluded members.
     pub excluded_len: u64,
     /// Receives the members that are left out, and may cancel.
-    pub watch: &'a dyn Watch,
+    pub observer: &'a dyn Observer,
 }
 
 /// Result of reading a stream.
@@ -58,7 +58,7 @@ pub struct Gathered {
     pub texts: LinkTexts,
     /// All members have one mtime.
     pub has_one_mtime: bool,
-    /// Problems reported to the watch.
+    /// Problems reported to the observer.
     pub problem_count: u64,
 }
 
@@ -87,7 +87,7 @@ pub fn gather(
     let (mut member_count, mut problem_count) = (0_u64, 0);
     let mut tell = |path: &[u8], what| {
         problem_count += 1;
-        options.watch.problem(&Problem {
+        options.observer.problem(&Problem {
             path: path.to_vec(),
             what,
         });
@@ -95,7 +95,7 @@ pub fn gather(
     while members.next(&mut member, &mut tell)? {
         gatherer.take(&mut member, members, store, &mut tell)?;
         member_count += 1;
-        if member_count.is_multiple_of(CANCEL_CHECK_COUNT) && options.watch.is_cancelled() {
+        if member_count.is_multiple_of(CANCEL_CHECK_COUNT) && options.observer.is_cancelled() {
             return Err(Error::invalid("interrupted"));
         }
     }
@@ -374,7 +374,7 @@ fn spooled(data_len: u64, members: &mut dyn Members, options: &GatherOptions<'_>
         members.read_data(piece)?;
         spool.append(piece)?;
         remaining_len -= piece.len() as u64;
-        if options.watch.is_cancelled() {
+        if options.observer.is_cancelled() {
             return Err(Error::invalid("interrupted"));
         }
     }

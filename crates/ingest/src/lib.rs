@@ -44,7 +44,7 @@ use std::path::{Path, PathBuf};
 use tar::TarReader;
 use walk::WalkSource;
 use weald_builder::stream::build_stream;
-use weald_builder::{BuildOptions, Order, Report, Watch};
+use weald_builder::{BuildOptions, Observer, Order, Report};
 use weald_format::{Error, ErrorKind, Result};
 
 /// Bytes that [`scan_stream`] reads at once.
@@ -97,22 +97,22 @@ pub fn build_from_stream(
     target: &Path,
     overwrite: bool,
     options: &BuildOptions,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Report> {
     refuse_options(options)?;
     let input = Input::new(source, options.memory_len / DECODER_SHARE)?;
     if let Some(separator) = format.separator() {
         let listing = ListingReader::new(input, separator);
-        let mut source = WalkSource::new(listing, target, options, watch);
-        let report = build_stream(&mut source, target, overwrite, options, watch)?;
+        let mut source = WalkSource::new(listing, target, options, observer);
+        let report = build_stream(&mut source, target, overwrite, options, observer)?;
         return Ok(Report {
             problem_count: report.problem_count + source.problem_count(),
             ..report
         });
     }
     let members = open_members(input, format)?;
-    let mut source = IngestSource::new(members, target, options, watch);
-    let report = build_stream(&mut source, target, overwrite, options, watch)?;
+    let mut source = IngestSource::new(members, target, options, observer);
+    let report = build_stream(&mut source, target, overwrite, options, observer)?;
     Ok(Report {
         problem_count: source.problem_count(),
         ..report
@@ -132,14 +132,14 @@ pub fn build_from_erofs(
     target: &Path,
     overwrite: bool,
     options: &BuildOptions,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Report> {
     refuse_options(options)?;
     // The decoder of an extent takes 13 MiB at most.
     let links_len = options.memory_len / DECODER_SHARE / 2;
     let members = Box::new(ErofsReader::open(source, links_len)?);
-    let mut source = IngestSource::new(members, target, options, watch);
-    let report = build_stream(&mut source, target, overwrite, options, watch)?;
+    let mut source = IngestSource::new(members, target, options, observer);
+    let report = build_stream(&mut source, target, overwrite, options, observer)?;
     Ok(Report {
         problem_count: source.problem_count(),
         ..report

@@ -27,7 +27,7 @@ use source::LayersSource;
 use std::collections::BTreeMap;
 use std::path::Path;
 use weald_builder::stream::{build_stream, spool_dir};
-use weald_builder::{BuildOptions, Report, Watch};
+use weald_builder::{BuildOptions, Observer, Report};
 use weald_format::Result;
 
 use crate::refuse_options;
@@ -62,7 +62,7 @@ pub fn import_oci(
     target: &Path,
     overwrite: bool,
     options: &BuildOptions,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<OciImport> {
     refuse_options(options)?;
     if !overwrite {
@@ -71,8 +71,8 @@ pub fn import_oci(
     let dir = spool_dir(target);
     let layout = Layout::open(layout, &dir, options.memory_len / DECODER_SHARE)?;
     let chosen = choose(&layout, choice)?;
-    let mut source = LayersSource::new(&chosen, dir, options, watch);
-    let report = build_stream(&mut source, target, overwrite, options, watch)?;
+    let mut source = LayersSource::new(&chosen, dir, options, observer);
+    let report = build_stream(&mut source, target, overwrite, options, observer)?;
     let problem_count = source.problem_count;
     Ok(OciImport {
         report: Report {

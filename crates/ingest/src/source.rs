@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use weald_builder::stream::{
     ContentStore, LinkInfo, StreamEntry, StreamRoot, StreamSize, TreeSink, TreeSource, spool_dir,
 };
-use weald_builder::{BuildOptions, Watch};
+use weald_builder::{BuildOptions, Observer};
 use weald_format::pages::Link;
 use weald_format::{Error, Result};
 
@@ -28,7 +28,7 @@ pub struct IngestSource<'a> {
     members: Box<dyn Members>,
     dir: PathBuf,
     options: &'a BuildOptions,
-    watch: &'a dyn Watch,
+    observer: &'a dyn Observer,
     tree: Option<Tree>,
     has_one_mtime: bool,
     problem_count: u64,
@@ -40,20 +40,20 @@ impl<'a> IngestSource<'a> {
         members: Box<dyn Members>,
         target: &Path,
         options: &'a BuildOptions,
-        watch: &'a dyn Watch,
+        observer: &'a dyn Observer,
     ) -> Self {
         Self {
             members,
             dir: spool_dir(target),
             options,
-            watch,
+            observer,
             tree: None,
             has_one_mtime: false,
             problem_count: 0,
         }
     }
 
-    /// Problems reported to the watch.
+    /// Problems reported to the observer.
     pub fn problem_count(&self) -> u64 {
         self.problem_count
     }
@@ -129,7 +129,7 @@ impl TreeSource for IngestSource<'_> {
             dirs_len: self.share(DIRS_SHARE),
             contents_len: self.contents_len(),
             excluded_len: self.excluded_len(),
-            watch: self.watch,
+            observer: self.observer,
         };
         let gathered = gather(self.members.as_mut(), store, &options)?;
         self.has_one_mtime = gathered.has_one_mtime;

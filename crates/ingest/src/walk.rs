@@ -13,7 +13,7 @@ use weald_builder::stream::{
     ContentStore, LinkInfo, StreamEntry, StreamRoot, StreamSize, TreeSink, TreeSource, WalkSink,
     spool_dir,
 };
-use weald_builder::{BuildOptions, Problem, Watch};
+use weald_builder::{BuildOptions, Observer, Problem};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp, XattrSet};
 
 /// Paths between two checks for an interrupt.
@@ -28,7 +28,7 @@ pub struct WalkSource<'a> {
     listing: ListingReader,
     dir: PathBuf,
     options: &'a BuildOptions,
-    watch: &'a dyn Watch,
+    observer: &'a dyn Observer,
     sorted: Option<Sorted>,
     /// Paths kept.
     count: u64,
@@ -41,20 +41,20 @@ impl<'a> WalkSource<'a> {
         listing: ListingReader,
         target: &Path,
         options: &'a BuildOptions,
-        watch: &'a dyn Watch,
+        observer: &'a dyn Observer,
     ) -> Self {
         Self {
             listing,
             dir: spool_dir(target),
             options,
-            watch,
+            observer,
             sorted: None,
             count: 0,
             problem_count: 0,
         }
     }
 
-    /// Problems reported to the watch.
+    /// Problems reported to the observer.
     pub fn problem_count(&self) -> u64 {
         self.problem_count
     }
@@ -95,15 +95,15 @@ impl TreeSource for WalkSource<'_> {
         let filter = Some(&self.options.filter).filter(|filter| !filter.is_empty());
         let mut member = Member::default();
         let mut path_count = 0_u64;
-        let (watch, problem_count) = (self.watch, &mut self.problem_count);
+        let (observer, problem_count) = (self.observer, &mut self.problem_count);
         let mut tell = |path: &[u8], what| {
             *problem_count += 1;
             let path = path.to_vec();
-            watch.problem(&Problem { path, what });
+            observer.problem(&Problem { path, what });
         };
         while self.listing.next(&mut member, &mut tell)? {
             path_count += 1;
-            if path_count.is_multiple_of(CANCEL_CHECK_COUNT) && self.watch.is_cancelled() {
+            if path_count.is_multiple_of(CANCEL_CHECK_COUNT) && self.observer.is_cancelled() {
                 return Err(Error::invalid("interrupted"));
             }
             let is_dir = member.kind == MemberKind::Entry(FileKind::Directory);

@@ -10,7 +10,7 @@ use crate::pipeline::destination::Destination;
 use crate::pipeline::plan::{self, TreeSize};
 use crate::pipeline::report::{Outcome, StoredLens};
 use crate::pipeline::state::{Build, interrupted};
-use crate::progress::{Changes, Problem, Progress, Report, Stage, Watch};
+use crate::progress::{Changes, Observer, Problem, Progress, Report, Stage};
 use crate::scan::{ScanOptions, ScannedTree, scan, scan_image, scan_onto};
 use crate::write::emit::{Emitted, Emitter};
 use crate::write::image_writer::{ImageWriter, Sealed, Sink};
@@ -35,15 +35,15 @@ pub fn build_image(
     target: &Path,
     overwrite: bool,
     options: &BuildOptions,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Report> {
     build_tree(
         &Destination::File { target, overwrite },
         options,
-        watch,
-        &|scan_options, old, watch| match (&options.at, old) {
-            (Some(at), Some(old)) => scan_onto(source, old, at, scan_options, watch),
-            _ => scan(source, scan_options, watch),
+        observer,
+        &|scan_options, old, observer| match (&options.at, old) {
+            (Some(at), Some(old)) => scan_onto(source, old, at, scan_options, observer),
+            _ => scan(source, scan_options, observer),
         },
     )
 }
@@ -60,7 +60,7 @@ pub fn build_from_image(
     target: &Path,
     overwrite: bool,
     options: &BuildOptions,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Report> {
     if options.at.is_some() {
         return Err(Error::invalid("--at needs a directory as its source"));
@@ -68,14 +68,14 @@ pub fn build_from_image(
     build_tree(
         &Destination::File { target, overwrite },
         options,
-        watch,
-        &|scan_options, _, watch| scan_image(source, scan_options, watch),
+        observer,
+        &|scan_options, _, observer| scan_image(source, scan_options, observer),
     )
 }
 
 /// Produces the tree to be packed. It gets the appended image, whose tree it may extend.
 pub type Scan<'a> =
-    dyn Fn(&ScanOptions<'_>, Option<&Arc<Image>>, &dyn Watch) -> Result<ScannedTree> + 'a;
+    dyn Fn(&ScanOptions<'_>, Option<&Arc<Image>>, &dyn Observer) -> Result<ScannedTree> + 'a;
 
 /// Builds an image of the tree that `scan` produces.
 ///
@@ -84,12 +84,12 @@ pub type Scan<'a> =
 pub fn build_tree(
     destination: &Destination<'_>,
     options: &BuildOptions,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
     scan: &Scan<'_>,
 ) -> Result<Report> {
     options.validate()?;
     let problems = CountProblems {
-        inner: watch,
+        inner: observer,
         count: AtomicU64::new(0),
     };
     let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -106,12 +106,12 @@ pub fn build_tree(
         (starting.appended(), destination, options.allow_removal)
     {
         let shown = target.display().to_string();
-        changes::refuse_removal(&tree, old, (&shown, options.at.is_some()), watch)?;
+        changes::refuse_removal(&tree, old, (&shown, options.at.is_some()), observer)?;
     }
     let script_len = options.script.as_ref().map_or(0, |s| s.memory_len());
     let images_len = starting.memory_len(options) + script_len;
     let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), images_len)?;
-    plan.report_raised_limit(watch);
+    plan.report_raised_limit(observer);
     let mut build = Build::new(&tree, options, threads, &problems)?;
     let (mut image, mut metadata) = writers(sink, &starting, options)?;
     build.report_progress(Stage::Write, image.position(), true);
@@ -136,10 +136,10 @@ pub fn build_tree(
     };
     let emitted = emitter.emit(&mut image, &mut metadata)?;
     destination.keep_digests(&contents.table);
-    if watch.is_cancelled() {
+    if observer.is_cancelled() {
         return Err(interrupted());
     }
-    let changes = old.map(|old| changes::count(&tree, old, Some(&emitter), watch));
+    let changes = old.map(|old| changes::count(&tree, old, Some(&emitter), observer));
     let changes = changes.transpose()?;
     let overwrites = destination.overwrites();
     let report = build.seal(image, contents, (&emitted, changes), &starting, overwrites)?;
@@ -199,11 +199,11 @@ fn scan_options<'a>(
 }
 
 struct CountProblems<'a> {
-    inner: &'a dyn Watch,
+    inner: &'a dyn Observer,
     count: AtomicU64,
 }
 
-impl Watch for CountProblems<'_> {
+impl Observer for CountProblems<'_> {
     fn progress(&self, progress: &Progress) {
         self.inner.progress(progress);
     }

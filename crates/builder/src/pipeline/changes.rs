@@ -4,7 +4,7 @@
 //! merge holds one pair of numbers for each directory that waits, and reads an old directory only
 //! if the new tree has it too.
 
-use crate::progress::{Changes, Watch};
+use crate::progress::{Changes, Observer};
 use crate::scan::{DirNo, EntryNo, ScannedTree};
 use crate::write::emit::Emitter;
 use std::iter::Peekable;
@@ -23,7 +23,7 @@ pub fn count(
     tree: &ScannedTree,
     old: &Image,
     emitter: Option<&Emitter<'_>>,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Changes> {
     let mut merge = Merge {
         tree,
@@ -33,7 +33,7 @@ pub fn count(
         changes: Changes::default(),
     };
     while let Some((ino, dir)) = merge.waiting.pop() {
-        if watch.is_cancelled() {
+        if observer.is_cancelled() {
             return Err(Error::invalid("interrupted"));
         }
         merge.directory(ino, dir)?;
@@ -50,9 +50,9 @@ pub fn refuse_removal(
     tree: &ScannedTree,
     old: &Image,
     (shown, is_addition): (&str, bool),
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<()> {
-    let removed_count = count(tree, old, None, watch)?.removed_count;
+    let removed_count = count(tree, old, None, observer)?.removed_count;
     let old_count = old.summary().name_count.saturating_sub(1);
     if removed_count <= old_count / 2 {
         return Ok(());

@@ -151,7 +151,7 @@ impl Build<'_> {
     }
 
     pub(super) fn report(&self, entry: EntryNo, what: impl Into<String>) {
-        self.watch.problem(&Problem {
+        self.observer.problem(&Problem {
             path: self.tree.path_of(entry),
             what: what.into(),
         });

@@ -9,7 +9,7 @@ use crate::options::BuildOptions;
 use crate::options::filter::DIR_RULES_LEN_MAX;
 use crate::options::plan::Plan;
 use crate::order;
-use crate::progress::Watch;
+use crate::progress::Observer;
 use crate::read::readers::WHOLE_LEN_MAX;
 use crate::read::recode;
 use crate::scan::ScannedTree;
@@ -157,10 +157,10 @@ impl Plan {
         })
     }
 
-    /// Reports to `watch` if the limit is higher than the budget.
-    pub fn report_raised_limit(&self, watch: &dyn Watch) {
+    /// Reports to `observer` if the limit is higher than the budget.
+    pub fn report_raised_limit(&self, observer: &dyn Observer) {
         if self.limit_len > self.memory_len {
-            watch.memory_raised(self.memory_len, self.limit_len);
+            observer.memory_raised(self.memory_len, self.limit_len);
         }
     }
 

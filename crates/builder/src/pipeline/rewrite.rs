@@ -4,7 +4,7 @@
 use crate::compress::compressors::{Compressors, Dictionaries, Target};
 use crate::options::{BuildOptions, block_len_of, validate_block_len, validate_codec};
 use crate::pipeline::plan;
-use crate::progress::{Progress, Stage, Watch};
+use crate::progress::{Observer, Progress, Stage};
 use crate::write::image_writer::{ImageWriter, Outgoing, Sink};
 use std::path::Path;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl RewriteOptions {
     }
 
     /// Number of threads that fit in the memory limit.
-    fn threads(&self, change: &Change, watch: &dyn Watch) -> Result<usize> {
+    fn threads(&self, change: &Change, observer: &dyn Observer) -> Result<usize> {
         let wanted = match self.threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
             threads => threads,
@@ -110,7 +110,7 @@ impl RewriteOptions {
             return Err(plan::too_little(len, len_max, least, advice));
         };
         if limit > len {
-            watch.memory_raised(len, limit);
+            observer.memory_raised(len, limit);
         }
         Ok(threads as usize)
     }
@@ -135,7 +135,7 @@ pub fn rewrite_image(
     target: &Path,
     overwrite: bool,
     options: &RewriteOptions,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<RewriteReport> {
     options.validate()?;
     if !overwrite {
@@ -146,7 +146,7 @@ pub fn rewrite_image(
     let mut rewrite = Rewrite {
         image,
         writer: ImageWriter::begin(Sink::File(out))?,
-        watch,
+        observer,
         progress: Progress {
             stage: Stage::Write,
             entry_count: 0,
@@ -183,7 +183,9 @@ pub fn rewrite_image(
             continue;
         }
         match change {
-            Some(change) => rewrite.encode_stream(no, &change, options.threads(&change, watch)?)?,
+            Some(change) => {
+                rewrite.encode_stream(no, &change, options.threads(&change, observer)?)?
+            }
             None => rewrite.copy_section(section.record_type, no)?,
         }
     }
@@ -210,7 +212,7 @@ pub fn rewrite_image(
 struct Rewrite<'a> {
     image: &'a Image,
     writer: ImageWriter,
-    watch: &'a dyn Watch,
+    observer: &'a dyn Observer,
     progress: Progress,
     last_report: Instant,
     copied_count: u64,
@@ -225,7 +227,7 @@ impl Rewrite<'_> {
                 self.progress.read_total += section.item_count();
             }
         }
-        self.watch.progress(&self.progress);
+        self.observer.progress(&self.progress);
     }
 
     /// Counts a finished record with `len` bytes of data, reports progress, and fails if the
@@ -236,9 +238,9 @@ impl Rewrite<'_> {
         self.progress.written_len = self.writer.position();
         if self.last_report.elapsed() >= PROGRESS_INTERVAL {
             self.last_report = Instant::now();
-            self.watch.progress(&self.progress);
+            self.observer.progress(&self.progress);
         }
-        match self.watch.is_cancelled() {
+        match self.observer.is_cancelled() {
             true => Err(Error::invalid("interrupted")),
             false => Ok(()),
         }

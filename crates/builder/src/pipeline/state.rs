@@ -2,7 +2,7 @@
 
 use crate::options::BuildOptions;
 use crate::order::arrange;
-use crate::progress::{Progress, Stage, Watch};
+use crate::progress::{Observer, Progress, Stage};
 use crate::read::readers::{Job, WHOLE_LEN_MAX};
 use crate::scan::{EntryNo, ScannedTree};
 use crate::write::emit::{FileState, Previous};
@@ -19,7 +19,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 pub struct Build<'a> {
     pub(super) tree: &'a ScannedTree,
     pub(super) options: &'a BuildOptions,
-    pub(super) watch: &'a dyn Watch,
+    pub(super) observer: &'a dyn Observer,
     pub(super) states: Vec<FileState>,
     pub(super) omitted: Vec<u32>,
     /// The image that the build appends to.
@@ -42,7 +42,7 @@ impl<'a> Build<'a> {
         tree: &'a ScannedTree,
         options: &'a BuildOptions,
         threads: usize,
-        watch: &'a dyn Watch,
+        observer: &'a dyn Observer,
     ) -> Result<Self> {
         let mut states = vec![FileState::EMPTY; tree.entry_count() as usize];
         for entry in (0..tree.entry_count()).map(EntryNo) {
@@ -57,7 +57,7 @@ impl<'a> Build<'a> {
             jobs.iter()
                 .fold(0u64, |sum, job| sum.saturating_add(job.len))
         };
-        let jobs = arrange(tree, jobs, options, threads, watch)?;
+        let jobs = arrange(tree, jobs, options, threads, observer)?;
         let (file_len, kept_len) = (sum(&jobs), sum(&kept));
         if file_len.saturating_add(kept_len) > NUMBER_MAX {
             return Err(Error::limit("the files have more than 2^62 bytes in total"));
@@ -65,7 +65,7 @@ impl<'a> Build<'a> {
         Ok(Self {
             tree,
             options,
-            watch,
+            observer,
             states,
             omitted: Vec::new(),
             old: None,
@@ -96,7 +96,7 @@ impl<'a> Build<'a> {
     ) {
         if is_due || self.last_report.elapsed() >= PROGRESS_INTERVAL {
             self.last_report = Instant::now();
-            self.watch.progress(&Progress {
+            self.observer.progress(&Progress {
                 stage,
                 entry_count: self.done_count,
                 entry_total: self.job_count,
@@ -108,7 +108,7 @@ impl<'a> Build<'a> {
     }
 
     pub(super) fn check_cancelled(&self) -> Result<()> {
-        match self.watch.is_cancelled() {
+        match self.observer.is_cancelled() {
             true => Err(interrupted()),
             false => Ok(()),
         }

@@ -12,7 +12,7 @@ use crate::dedup::starting_images::takes_more;
 use crate::options::BuildOptions;
 use crate::pipeline::build::build_tree;
 use crate::pipeline::destination::{Continued, Destination, Intake};
-use crate::progress::{Report, Watch};
+use crate::progress::{Observer, Report};
 use crate::scan::{scan, scan_image};
 use crate::write::image_writer::Sealed;
 use parking_lot::Mutex;
@@ -71,7 +71,7 @@ pub fn build_into_store(
     source: StoreSource<'_>,
     target: StoreTarget<'_>,
     options: &BuildOptions,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Added> {
     if options.append || options.at.is_some() || !options.bases.is_empty() {
         let what = "an image of a store is never appended to, and lies on no base image";
@@ -92,13 +92,13 @@ pub fn build_into_store(
     let destination = Destination::Store(&intake);
     let report = match source {
         StoreSource::Directory(dir) => {
-            build_tree(&destination, options, watch, &|options, _, watch| {
-                scan(dir, options, watch)
+            build_tree(&destination, options, observer, &|options, _, observer| {
+                scan(dir, options, observer)
             })?
         }
         StoreSource::Image(image) => {
-            build_tree(&destination, options, watch, &|options, _, watch| {
-                scan_image(image, options, watch)
+            build_tree(&destination, options, observer, &|options, _, observer| {
+                scan_image(image, options, observer)
             })?
         }
     };

@@ -16,7 +16,7 @@ use crate::options::BuildOptions;
 use crate::options::plan::Plan;
 use crate::pipeline::plan::{self, TreeSize};
 use crate::pipeline::report::{Outcome, StoredLens};
-use crate::progress::{Report, Stage, Watch};
+use crate::progress::{Observer, Report, Stage};
 use crate::write::emit::Emitted;
 use crate::write::image_writer::{ImageWriter, Sink};
 use crate::write::metadata::MetadataWriter;
@@ -47,7 +47,7 @@ pub fn build_stream(
     target: &Path,
     overwrite: bool,
     options: &BuildOptions,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Report> {
     options.validate()?;
     if options.append || !options.bases.is_empty() {
@@ -68,11 +68,11 @@ pub fn build_stream(
     };
     let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
     let plan = Plan::new(options, cpu_count, &tree_size(&size), size.memory_len)?;
-    plan.report_raised_limit(watch);
+    plan.report_raised_limit(observer);
     let out = OutputFile::create(target, options.target_kind)?;
     let mut image = ImageWriter::begin(Sink::File(out))?;
     let mut metadata = MetadataWriter::new(options.metadata_level);
-    let mut reporter = ProgressReporter::new(watch, &size);
+    let mut reporter = ProgressReporter::new(observer, &size);
     let stored = write_contents(
         source,
         &mut image,

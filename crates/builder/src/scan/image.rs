@@ -6,7 +6,7 @@ use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use super::tree::ScannedTree;
 use super::walk::Walked;
 use crate::options::filter::{DIR_FILE_LEN_MAX, DirRules};
-use crate::progress::{Progress, Stage, Watch};
+use crate::progress::{Observer, Progress, Stage};
 use crate::scan::source::Origin;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -28,9 +28,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 pub fn scan_image(
     image: &Arc<Image>,
     options: &ScanOptions<'_>,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<ScannedTree> {
-    let (tree, _) = assemble(walk_image(image, options, 0, watch)?)?;
+    let (tree, _) = assemble(walk_image(image, options, 0, observer)?)?;
     Ok(tree)
 }
 
@@ -40,12 +40,12 @@ pub fn walk_image(
     image: &Arc<Image>,
     options: &ScanOptions<'_>,
     index: usize,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Walked> {
     let mut walk = ImageWalk {
         image,
         options,
-        watch,
+        observer,
         shard: Shard::new(index),
         xattrs: HashMap::new(),
         dir_count: 1,
@@ -93,7 +93,7 @@ struct Waiting {
 struct ImageWalk<'a> {
     image: &'a Image,
     options: &'a ScanOptions<'a>,
-    watch: &'a dyn Watch,
+    observer: &'a dyn Observer,
     shard: Shard,
     /// Xattr sets of the image seen so far, and their numbers in the shard.
     xattrs: HashMap<XattrSetId, u32>,
@@ -108,7 +108,7 @@ impl ImageWalk<'_> {
     }
 
     fn list(&mut self, dir: Waiting, waiting: &mut Vec<Waiting>) -> Result<()> {
-        if self.watch.is_cancelled() {
+        if self.observer.is_cancelled() {
             return Err(Error::invalid("interrupted"));
         }
         let first = self.shard.entries.len();
@@ -219,7 +219,7 @@ impl ImageWalk<'_> {
             let (size, mtime) = (inode.size.0, inode.times.mtime);
             let is_kept = || {
                 let path = || path.clone();
-                let (kind, is_cancelled) = (inode.kind, &|| self.watch.is_cancelled());
+                let (kind, is_cancelled) = (inode.kind, &|| self.observer.is_cancelled());
                 self.options
                     .is_kept(path, kind, size, &inode.attributes, mtime, is_cancelled)
             };
@@ -292,7 +292,7 @@ impl ImageWalk<'_> {
     fn report_progress(&mut self) {
         if self.last_report.elapsed() >= PROGRESS_INTERVAL {
             self.last_report = Instant::now();
-            self.watch.progress(&Progress {
+            self.observer.progress(&Progress {
                 stage: Stage::Scan,
                 entry_count: self.shard.entries.len() as u64,
                 entry_total: self.image.summary().name_count,

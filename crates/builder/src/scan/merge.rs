@@ -14,7 +14,7 @@ use super::options::ScanOptions;
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, SHARD_COUNT_MAX, Shard};
 use super::tree::ScannedTree;
 use super::walk::{Walked, walk};
-use crate::Watch;
+use crate::Observer;
 use crate::options::AddAt;
 use crate::options::filter::Filter;
 use crate::scan::source::{IMAGE_DEV, Origin};
@@ -41,7 +41,7 @@ pub fn scan_onto(
     image: &Arc<Image>,
     at: &AddAt,
     options: &ScanOptions<'_>,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<ScannedTree> {
     if options.threads > SHARD_COUNT_MAX - 2 {
         return Err(Error::limit(format!(
@@ -57,11 +57,13 @@ pub fn scan_onto(
         ..*options
     };
     let root = weald_sys::open_dir(source).map_err(|e| source_error(source, e))?;
-    let added = walk(root, options, watch).map_err(|e| walk_error(source, e))?;
-    let kept = walk_image(image, &everything, added.shards.len(), watch)?;
+    let added = walk(root, options, observer).map_err(|e| walk_error(source, e))?;
+    let kept = walk_image(image, &everything, added.shards.len(), observer)?;
     let (tree, mut problems) = assemble(merge(added, kept, at)?)?;
     problems.sort_by(|a, b| a.path.cmp(&b.path));
-    problems.iter().for_each(|problem| watch.problem(problem));
+    problems
+        .iter()
+        .for_each(|problem| observer.problem(problem));
     Ok(tree)
 }
 

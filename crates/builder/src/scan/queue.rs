@@ -7,7 +7,7 @@
 use super::options::ScanOptions;
 use super::shard::NOT_ENTERED;
 use crate::options::filter::DirRules;
-use crate::{Progress, Stage, Watch};
+use crate::{Observer, Progress, Stage};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -113,7 +113,7 @@ pub struct Walk<'a> {
     is_over_limit: AtomicBool,
     /// Error that stops all threads; `None` if the user cancelled.
     failure: Mutex<Option<Error>>,
-    watch: &'a dyn Watch,
+    observer: &'a dyn Observer,
     entry_count: AtomicU64,
     file_len: AtomicU64,
 }
@@ -125,7 +125,7 @@ impl<'a> Walk<'a> {
         root: BorrowedFd<'a>,
         root_dev: u64,
         open_count: &'a AtomicUsize,
-        watch: &'a dyn Watch,
+        observer: &'a dyn Observer,
     ) -> Self {
         let open_count_max = weald_sys::open_file_limit() / OPEN_DIR_SHARE;
         Self {
@@ -144,7 +144,7 @@ impl<'a> Walk<'a> {
             is_cancelled: AtomicBool::new(false),
             is_over_limit: AtomicBool::new(false),
             failure: Mutex::new(None),
-            watch,
+            observer,
             entry_count: AtomicU64::new(1),
             file_len: AtomicU64::new(0),
         }
@@ -171,16 +171,16 @@ impl<'a> Walk<'a> {
     }
 
     /// Reports progress and checks for cancellation until the queue is empty, but at least once.
-    pub fn report(&self, watch: &dyn Watch) {
-        if watch.is_cancelled() {
+    pub fn report(&self, observer: &dyn Observer) {
+        if observer.is_cancelled() {
             self.cancel();
         }
         let mut queue = self.queue.lock();
         while !queue.is_empty() && !self.is_cancelled() {
             self.finished.wait_for(&mut queue, PROGRESS_INTERVAL);
             parking_lot::MutexGuard::unlocked(&mut queue, || {
-                watch.progress(&self.progress());
-                if watch.is_cancelled() {
+                observer.progress(&self.progress());
+                if observer.is_cancelled() {
                     self.cancel();
                 }
             });
@@ -203,9 +203,9 @@ impl<'a> Walk<'a> {
         self.is_cancelled.load(Relaxed)
     }
 
-    /// Whether to stop; checks the caller's watch too, because [`Walk::report`] may not run yet.
+    /// Whether to stop; checks the caller's observer too, because [`Walk::report`] may not run yet.
     pub fn is_stopped(&self) -> bool {
-        self.is_cancelled() || self.watch.is_cancelled()
+        self.is_cancelled() || self.observer.is_cancelled()
     }
 
     /// Stops all threads with `error`, unless there is an earlier error.

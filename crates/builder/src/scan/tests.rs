@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::options::filter::Filter;
-use crate::{Problem, Progress, Watch};
+use crate::{Observer, Problem, Progress};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ struct ProblemCollector {
     cancels: bool,
 }
 
-impl Watch for ProblemCollector {
+impl Observer for ProblemCollector {
     fn progress(&self, _: &Progress) {}
 
     fn problem(&self, problem: &Problem) {

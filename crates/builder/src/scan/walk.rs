@@ -8,7 +8,7 @@ use crate::options::filter::{DIR_FILE_LEN_MAX, DirRules};
 use crate::options::script::Script;
 use crate::scan::source::Origin;
 use crate::threads::start;
-use crate::{Problem, Watch};
+use crate::{Observer, Problem};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
@@ -34,13 +34,13 @@ pub struct Walked {
 ///
 /// # Errors
 /// `Io` if the root cannot be listed; `Limit`; `Invalid` if cancelled.
-pub fn walk(root: OwnedFd, options: &ScanOptions<'_>, watch: &dyn Watch) -> Result<Walked> {
+pub fn walk(root: OwnedFd, options: &ScanOptions<'_>, observer: &dyn Observer) -> Result<Walked> {
     let root_stat = weald_sys::stat_fd(&root).map_err(|e| Error::io("cannot be examined", e))?;
     let open_count = AtomicUsize::new(0);
-    let walk = Walk::new(options, root.as_fd(), root_stat.dev, &open_count, watch);
+    let walk = Walk::new(options, root.as_fd(), root_stat.dev, &open_count, observer);
     let mut worker = Worker::new(&walk, 0);
     let (root_entry, root_times) = worker.root(&root_stat)?;
-    let shards = run(worker, watch)?;
+    let shards = run(worker, observer)?;
     let dir_count = walk.outcome()?;
     drop(walk);
     let keeps_more_times = options.keeps_more_times();
@@ -61,7 +61,7 @@ const DESCRIPTORS_PER_WORKER: u64 = 8;
 
 /// Empties the queue with `first` and one more worker per additional thread, or as many as can be
 /// started.
-fn run(first: Worker<'_, '_>, watch: &dyn Watch) -> Result<Vec<Shard>> {
+fn run(first: Worker<'_, '_>, observer: &dyn Observer) -> Result<Vec<Shard>> {
     let walk = first.walk;
     // A worker opens up to three directories at once. More workers than descriptors allow would
     // fail.
@@ -74,7 +74,7 @@ fn run(first: Worker<'_, '_>, watch: &dyn Watch) -> Result<Vec<Shard>> {
         let mut running = vec![spawn(first)?];
         // Shards are identified by position, so none may follow a missing one.
         running.extend(others.map_while(|worker| spawn(worker).ok()));
-        walk.report(watch);
+        walk.report(observer);
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
             thread.join().expect("a scanning thread panicked")
         };

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use weald_builder::{BuildOptions, Problem, Progress, Report, Stage, Watch, build_image};
+use weald_builder::{BuildOptions, Observer, Problem, Progress, Report, Stage, build_image};
 use weald_format::Result;
 
 /// A file system on a temporary directory, unmounted when dropped.
@@ -112,8 +112,8 @@ impl Drop for Scratch {
     }
 }
 
-/// A watcher that collects problems. It calls `meddle` with the number of cancellation checks since
-/// the write stage began; the first is 0, before any file is opened.
+/// An observer that collects problems. It calls `meddle` with the number of cancellation checks
+/// since the write stage began; the first is 0, before any file is opened.
 pub struct Meddler<F> {
     meddle: F,
     asked: AtomicU32,
@@ -138,7 +138,7 @@ impl<F: Fn(u32) + Send + Sync> Meddler<F> {
     }
 }
 
-impl<F: Fn(u32) + Send + Sync> Watch for Meddler<F> {
+impl<F: Fn(u32) + Send + Sync> Observer for Meddler<F> {
     fn progress(&self, progress: &Progress) {
         if progress.stage == Stage::Write && !self.is_writing.swap(true, Ordering::Relaxed) {
             (self.meddle)(0);
@@ -169,9 +169,9 @@ pub fn quick() -> BuildOptions {
 /// Builds `source` into `target` and expects no problems.
 #[track_caller]
 pub fn build(source: &Path, target: &Path, options: &BuildOptions) -> Report {
-    let watch = Meddler::new(|_| ());
-    let report = build_image(source, target, true, options, &watch).unwrap();
-    assert_eq!(watch.lines(), Vec::<String>::new());
+    let observer = Meddler::new(|_| ());
+    let report = build_image(source, target, true, options, &observer).unwrap();
+    assert_eq!(observer.lines(), Vec::<String>::new());
     assert_eq!(report.problem_count, 0);
     report
 }
@@ -184,9 +184,9 @@ pub fn build_meddled(
     options: &BuildOptions,
     meddle: impl Fn(u32) + Send + Sync,
 ) -> Result<(Report, Vec<String>)> {
-    let watch = Meddler::new(meddle);
-    let report = build_image(source, target, true, options, &watch)?;
-    let lines = watch.lines();
+    let observer = Meddler::new(meddle);
+    let report = build_image(source, target, true, options, &observer)?;
+    let lines = observer.lines();
     assert_eq!(report.problem_count, lines.len() as u64);
     Ok((report, lines))
 }

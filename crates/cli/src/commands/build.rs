@@ -17,7 +17,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use weald_builder::filter::{Filter, Verdict};
-use weald_builder::{AddAt, BuildOptions, Report, TargetKind, Watch, build_image};
+use weald_builder::{AddAt, BuildOptions, Observer, Report, TargetKind, build_image};
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::ImageStart;
 use weald_vfs::shown;
@@ -220,11 +220,11 @@ fn explain_inputs(args: &BuildArgs, error: Error) -> anyhow::Error {
     }
 }
 
-fn build(args: &BuildArgs, options: &BuildOptions, watch: &dyn Watch) -> Result<Report> {
+fn build(args: &BuildArgs, options: &BuildOptions, observer: &dyn Observer) -> Result<Report> {
     let (source, target) = (&args.source, &args.image);
     match args.input.input(source)? {
-        None => build_image(source, target, args.force, options, watch),
-        Some(input) => input.build(target, args.force, options, watch),
+        None => build_image(source, target, args.force, options, observer),
+        Some(input) => input.build(target, args.force, options, observer),
     }
 }
 

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weald_export::{ExtractOptions, ExtractWatch, XattrPolicy, extract};
+use weald_export::{ExtractObserver, ExtractOptions, XattrPolicy, extract};
 use weald_format::Error;
 use weald_vfs::Selection;
 
@@ -155,7 +155,7 @@ pub fn report_unmatched(patterns: &[OsString], unmatched: &[usize]) -> u64 {
 /// Reports problems and entries that were left out.
 pub struct Problems;
 
-impl ExtractWatch for Problems {
+impl ExtractObserver for Problems {
     fn problem(&self, path: &[u8], error: &Error) {
         messages::problem(path, error);
     }

@@ -17,7 +17,7 @@ use crate::sort::Sorter;
 use crate::source::{CONTENTS_SHARE, DECODER_SHARE, DIRS_SHARE, SORT_SHARE, send_tree};
 use std::path::PathBuf;
 use weald_builder::stream::{ContentStore, StreamRoot, StreamSize, TreeSink, TreeSource};
-use weald_builder::{BuildOptions, Problem, Watch};
+use weald_builder::{BuildOptions, Observer, Problem};
 use weald_format::pages::Link;
 use weald_format::{Error, FileKind, Ids, Result, permissions_without_acl};
 
@@ -35,10 +35,10 @@ pub struct LayersSource<'a> {
     chosen: &'a Chosen,
     dir: PathBuf,
     options: &'a BuildOptions,
-    watch: &'a dyn Watch,
+    observer: &'a dyn Observer,
     tree: Option<Tree>,
     has_one_mtime: bool,
-    /// Problems reported to the watch.
+    /// Problems reported to the observer.
     pub problem_count: u64,
 }
 
@@ -91,13 +91,13 @@ impl<'a> LayersSource<'a> {
         chosen: &'a Chosen,
         dir: PathBuf,
         options: &'a BuildOptions,
-        watch: &'a dyn Watch,
+        observer: &'a dyn Observer,
     ) -> Self {
         Self {
             chosen,
             dir,
             options,
-            watch,
+            observer,
             tree: None,
             has_one_mtime: true,
             problem_count: 0,
@@ -120,12 +120,12 @@ impl<'a> LayersSource<'a> {
             let opened = LayerReader::open(file, no, self.share(DECODER_SHARE));
             let mut reader = opened.map_err(|e| self.of_layout(e))?;
             loop {
-                let (watch, count) = (self.watch, &mut self.problem_count);
+                let (observer, count) = (self.observer, &mut self.problem_count);
                 let mut tell = |path: &[u8], what| {
                     if is_first {
                         *count += 1;
                         let path = path.to_vec();
-                        watch.problem(&Problem { path, what });
+                        observer.problem(&Problem { path, what });
                     }
                 };
                 let next = reader.next(&mut member, &mut tell);
@@ -135,7 +135,7 @@ impl<'a> LayersSource<'a> {
                 let taken = take(no as u64, seq, &mut member, &mut reader);
                 taken.map_err(|e| self.of_layout(reader.explain(e)))?;
                 seq += 1;
-                if seq.is_multiple_of(CANCEL_CHECK_COUNT) && self.watch.is_cancelled() {
+                if seq.is_multiple_of(CANCEL_CHECK_COUNT) && self.observer.is_cancelled() {
                     return Err(Error::invalid("interrupted"));
                 }
             }
@@ -359,7 +359,7 @@ impl TreeSource for LayersSource<'_> {
             dirs_len: self.share(DIRS_SHARE),
             contents_len: self.share(CONTENTS_SHARE),
             excluded_len: 0,
-            watch: self.watch,
+            observer: self.observer,
         };
         let mut second = SecondPass {
             options: &options,

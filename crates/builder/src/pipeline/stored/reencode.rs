@@ -9,7 +9,7 @@ use super::trim::{FILLED_LEN_MIN, Fate, PartTable, replace_blocks};
 use super::used_blocks::{Grains, used_blocks};
 use crate::compress::compressors::{Target, compress_one};
 use crate::options::BuildOptions;
-use crate::progress::Watch;
+use crate::progress::Observer;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -89,14 +89,14 @@ type Usages = HashMap<u64, Usage>;
 pub fn reencode(
     mut writer: StoreWriter,
     options: &ReencodeOptions,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<(StoreWriter, Reencoded)> {
     let mut done = Reencoded::default();
     if !writer.needs_examination(options.below_percent)? {
         return Ok((writer, done));
     }
     let store = writer.store().clone();
-    let usages = usages(&store, &writer, &mut done, watch)?;
+    let usages = usages(&store, &writer, &mut done, observer)?;
     let mut work = Work {
         chosen: choose(&usages, options, &mut done),
         usages,
@@ -107,7 +107,7 @@ pub fn reencode(
         raw_len: 0,
     };
     for name in store.names()? {
-        refuse_if_cancelled(watch)?;
+        refuse_if_cancelled(observer)?;
         let map = store.map(&name)?;
         if !map.parts.iter().any(|part| work.is_chosen(part)) {
             continue;
@@ -128,8 +128,8 @@ pub fn reencode(
     Ok((writer, work.done))
 }
 
-fn refuse_if_cancelled(watch: &dyn Watch) -> Result<()> {
-    match watch.is_cancelled() {
+fn refuse_if_cancelled(observer: &dyn Observer) -> Result<()> {
+    match observer.is_cancelled() {
         true => Err(Error::invalid("interrupted")),
         false => Ok(()),
     }
@@ -140,12 +140,12 @@ fn usages(
     store: &Store,
     writer: &StoreWriter,
     done: &mut Reencoded,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Usages> {
     let mut usages = Usages::new();
     let base_digests = base_digests(store)?;
     for name in store.names()? {
-        refuse_if_cancelled(watch)?;
+        refuse_if_cancelled(observer)?;
         let map = store.map(&name)?;
         let is_free = match writer.lock_image(&name, "unmount it first") {
             Ok(_) => true,

@@ -1,7 +1,7 @@
 //! Progress of a stream.
 
 use super::source::StreamSize;
-use crate::progress::{Progress, Stage, Watch};
+use crate::progress::{Observer, Progress, Stage};
 use std::time::Instant;
 use weald_format::{Error, Result};
 
@@ -10,7 +10,7 @@ const ENTRIES_PER_REPORT: u64 = 1 << 16;
 
 /// Reports progress at intervals.
 pub struct ProgressReporter<'a> {
-    watch: &'a dyn Watch,
+    observer: &'a dyn Observer,
     stage: Stage,
     pub entry_total: u64,
     pub read_total: u64,
@@ -20,9 +20,9 @@ pub struct ProgressReporter<'a> {
 }
 
 impl<'a> ProgressReporter<'a> {
-    pub fn new(watch: &'a dyn Watch, size: &StreamSize) -> Self {
+    pub fn new(observer: &'a dyn Observer, size: &StreamSize) -> Self {
         Self {
-            watch,
+            observer,
             stage: Stage::Write,
             entry_total: size.entry_count,
             read_total: size.data_len.unwrap_or(0),
@@ -46,12 +46,12 @@ impl<'a> ProgressReporter<'a> {
         if len == 0 && self.entry_count / ENTRIES_PER_REPORT == before {
             return Ok(());
         }
-        if self.watch.is_cancelled() {
+        if self.observer.is_cancelled() {
             return Err(Error::invalid("interrupted"));
         }
         if self.last_report.elapsed().as_millis() >= 100 {
             self.last_report = Instant::now();
-            self.watch.progress(&Progress {
+            self.observer.progress(&Progress {
                 stage: self.stage,
                 entry_count: self.entry_count,
                 entry_total: self.entry_total,

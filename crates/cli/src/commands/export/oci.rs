@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weald_export::{ExtractWatch, TarOptions, TarReport, write_tar};
+use weald_export::{ExtractObserver, TarOptions, TarReport, write_tar};
 use weald_format::{Error, ErrorKind, Result};
 use weald_ingest::OciPlatform;
 use weald_vfs::shown;
@@ -179,17 +179,17 @@ pub(super) fn run(args: &OciArgs) -> anyhow::Result<ExitCode> {
 /// Reports what a layer cannot hold, too.
 struct Reported<'a>(&'a Display);
 
-impl ExtractWatch for Reported<'_> {
+impl ExtractObserver for Reported<'_> {
     fn problem(&self, path: &[u8], error: &Error) {
-        ExtractWatch::problem(self.0, path, error);
+        ExtractObserver::problem(self.0, path, error);
     }
 
     fn left_out(&self, path: &[u8], why: &Error) {
-        ExtractWatch::problem(self.0, path, why);
+        ExtractObserver::problem(self.0, path, why);
     }
 
     fn is_cancelled(&self) -> bool {
-        ExtractWatch::is_cancelled(self.0)
+        ExtractObserver::is_cancelled(self.0)
     }
 }
 

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
-use weald_builder::{BuildOptions, StoreTarget, Watch};
+use weald_builder::{BuildOptions, Observer, StoreTarget};
 use weald_format::{ErrorKind, Result};
 use weald_ingest::{OciChoice, OciImport, OciPlatform, import_oci};
 use weald_io::{OutputFile, TargetKind};
@@ -175,14 +175,19 @@ pub(super) fn run(args: &OciArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl Import<'_> {
-    fn read(&self, target: &Path, options: &BuildOptions, watch: &dyn Watch) -> Result<OciImport> {
+    fn read(
+        &self,
+        target: &Path,
+        options: &BuildOptions,
+        observer: &dyn Observer,
+    ) -> Result<OciImport> {
         import_oci(
             &self.layout,
             &self.choice,
             target,
             self.args.force,
             options,
-            watch,
+            observer,
         )
     }
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
-use weald_builder::{Added, BuildOptions, StoreSource, StoreTarget, Watch, build_into_store};
+use weald_builder::{Added, BuildOptions, Observer, StoreSource, StoreTarget, build_into_store};
 use weald_image::{Image, OpenOptions};
 use weald_store::WriteOptions;
 
@@ -142,14 +142,14 @@ fn add(
     args: &AddArgs,
     target: StoreTarget<'_>,
     options: &BuildOptions,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> anyhow::Result<Added> {
     let Some(input) = args.input.input(&args.source)? else {
         let source = StoreSource::Directory(&args.source);
-        return Ok(build_into_store(source, target, options, watch)?);
+        return Ok(build_into_store(source, target, options, observer)?);
     };
-    add_through_file(target, options, watch, |whole, quick| {
-        Ok(input.build(whole, false, quick, watch)?.problem_count)
+    add_through_file(target, options, observer, |whole, quick| {
+        Ok(input.build(whole, false, quick, observer)?.problem_count)
     })
 }
 
@@ -158,7 +158,7 @@ fn add(
 pub(in crate::commands) fn add_through_file(
     target: StoreTarget<'_>,
     options: &BuildOptions,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
     pack: impl FnOnce(&Path, &BuildOptions) -> weald_format::Result<u64>,
 ) -> anyhow::Result<Added> {
     let temporary = tempfile::Builder::new()
@@ -169,7 +169,7 @@ pub(in crate::commands) fn add_through_file(
     let image = Image::open_path(&whole, 0, &OpenOptions::default())?;
     let source = StoreSource::Image(&Arc::new(image));
     let options = options.without_rules();
-    let mut added = build_into_store(source, target, &options, watch)?;
+    let mut added = build_into_store(source, target, &options, observer)?;
     added.report.problem_count += problem_count;
     Ok(added)
 }

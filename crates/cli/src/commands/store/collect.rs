@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weald_builder::{Problem, Progress, ReencodeOptions, Reencoded, Watch, reencode};
+use weald_builder::{Observer, Problem, Progress, ReencodeOptions, Reencoded, reencode};
 use weald_store::{CollectOptions, Collected, Salvaged, WriteOptions};
 
 /// Sections of the help.
@@ -87,7 +87,7 @@ pub(super) struct GcArgs {
 /// Cancels encoding after a signal.
 struct Interrupt(Arc<AtomicBool>);
 
-impl Watch for Interrupt {
+impl Observer for Interrupt {
     fn progress(&self, _: &Progress) {}
 
     fn problem(&self, _: &Problem) {}
@@ -106,11 +106,11 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         memory_len: args.memory,
         rate_max: args.reencode_rate.unwrap_or(0),
     };
-    let watch = Interrupt(flag.clone());
+    let observer = Interrupt(flag.clone());
     let (mut writer, reencoded) = match args.reencode_below {
         0 => (writer, Reencoded::default()),
-        _ => match reencode(writer, &options, &watch) {
-            Err(_) if watch.is_cancelled() => bail!("{INTERRUPTED}"),
+        _ => match reencode(writer, &options, &observer) {
+            Err(_) if observer.is_cancelled() => bail!("{INTERRUPTED}"),
             other => other?,
         },
     };
