@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_codec::{CodecSpec, Encoded};
 use weald_format::container::{RecordRef, RecordType};
-use weald_format::directory::{Category, Stream};
+use weald_format::directory::{Category, Section, Stream};
 use weald_format::limits::BLOCK_LEN_MAX;
 use weald_format::{Digest, Error, Result};
 use weald_image::Image;
@@ -89,6 +89,17 @@ impl RewriteOptions {
         codec.map(|codec| Change { codec, block_len })
     }
 
+    /// Whether `section` is the dictionary of one of the `streams` whose blocks are encoded again:
+    /// those use no dictionary.
+    fn drops_dictionary(&self, section: &Section, streams: &[Stream]) -> bool {
+        if section.record_type != RecordType::Dictionary {
+            return false;
+        }
+        let stream = section.stream.checked_sub(1);
+        let stream = stream.and_then(|no| streams.get(no as usize));
+        stream.is_some_and(|stream| self.change(stream).is_some())
+    }
+
     /// Number of threads that fit in the memory limit.
     fn threads(&self, change: &Change, observer: &dyn Observer) -> Result<usize> {
         let wanted = match self.threads {
@@ -143,22 +154,7 @@ pub fn rewrite_image(
     }
     let directory = image.directory();
     let out = OutputFile::create(target, options.target_kind)?;
-    let mut rewrite = Rewrite {
-        image,
-        writer: ImageWriter::begin(Sink::File(out))?,
-        observer,
-        progress: Progress {
-            stage: Stage::Write,
-            entry_count: 0,
-            entry_total: 0,
-            read_len: 0,
-            read_total: 0,
-            written_len: 0,
-        },
-        last_report: Instant::now(),
-        copied_count: 0,
-        encoded_count: 0,
-    };
+    let mut rewrite = Rewrite::begin(image, out, observer)?;
     rewrite.count_work();
     let mut streams = directory.streams.clone();
     for section in &directory.sections {
@@ -170,15 +166,7 @@ pub fn rewrite_image(
             }),
             _ => None,
         };
-        // Blocks that are encoded again use no dictionary.
-        let of_stream = (section.record_type == RecordType::Dictionary).then_some(section.stream);
-        let is_of_changed = of_stream.is_some_and(|no| {
-            let stream = no
-                .checked_sub(1)
-                .and_then(|s| directory.streams.get(s as usize));
-            stream.is_some_and(|stream| options.change(stream).is_some())
-        });
-        if is_of_changed {
+        if options.drops_dictionary(section, &directory.streams) {
             rewrite.progress.entry_total -= section.record_count();
             continue;
         }
@@ -219,7 +207,27 @@ struct Rewrite<'a> {
     encoded_count: u64,
 }
 
-impl Rewrite<'_> {
+impl<'a> Rewrite<'a> {
+    /// Begins the new image in `out`.
+    fn begin(image: &'a Image, out: OutputFile, observer: &'a dyn Observer) -> Result<Self> {
+        Ok(Self {
+            image,
+            writer: ImageWriter::begin(Sink::File(out))?,
+            observer,
+            progress: Progress {
+                stage: Stage::Write,
+                entry_count: 0,
+                entry_total: 0,
+                read_len: 0,
+                read_total: 0,
+                written_len: 0,
+            },
+            last_report: Instant::now(),
+            copied_count: 0,
+            encoded_count: 0,
+        })
+    }
+
     fn count_work(&mut self) {
         for section in &self.image.directory().sections {
             self.progress.entry_total += section.record_count();
