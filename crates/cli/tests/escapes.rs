@@ -231,7 +231,6 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("store salvage --json s@", Nothing),
             ("store salvage @", Nothing),
         ],
-        "export" => &[("export @", Nothing), ("export", Nothing)],
         "export oci" => &[
             ("export oci i@ l@:v1", Nothing),
             ("export oci i@ l@:v1", Nothing),
