@@ -20,10 +20,6 @@ const NAMESAKES_MAX: usize = 4;
 /// Number of neighbours in byte order, on each side, that are chosen for a new name.
 const NEIGHBOURS: u64 = 2;
 
-/// Memory of this choice for each content of the image, bytes: a mark, and an entry of the index of
-/// base names.
-pub const MEMORY_LEN: u64 = 16;
-
 /// The data to sample before a new content is added.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Choice {

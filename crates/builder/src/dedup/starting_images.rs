@@ -5,7 +5,6 @@
 //! verifies all of those against their digests, so that a new tree never builds on damage.
 
 use crate::compress::record_history::HistorySource;
-use crate::dedup::similar;
 use crate::dedup::streams::CATEGORIES;
 use crate::options::BuildOptions;
 use crate::options::plan::Plan;
@@ -20,8 +19,8 @@ use weald_image::{Image, OpenOptions};
 use weald_io::ReadAt;
 
 /// Memory that a content of an image takes, bytes: its digest three times, its number in a table,
-/// and what the choice of similar contents takes.
-const CONTENT_MEMORY_LEN: u64 = 112 + similar::MEMORY_LEN;
+/// and 16 for the choice of similar contents (`similar.rs`): two marks and an entry of its index.
+const CONTENT_MEMORY_LEN: u64 = 128;
 /// Memory that a directory of an image takes, bytes: its key and its number in a table.
 const TEMPLATE_MEMORY_LEN: u64 = 96;
 
