@@ -234,7 +234,7 @@ impl Assembler {
         if need > self.memory_len {
             return Err(Error::limit(format!(
                 "memory: the entries of one directory and the hard links take more than {} MiB, a \
-                 part of the memory that there is",
+                 part of the memory limit: -m sets a higher one",
                 self.memory_len >> 20
             )));
         }

@@ -31,7 +31,9 @@ mod tar;
 mod walk;
 
 pub use input::Source;
-pub use oci::{Choice as OciChoice, OciImport, Platform as OciPlatform, import_oci};
+pub use oci::{
+    Choice as OciChoice, OciImport, OciScanned, Platform as OciPlatform, import_oci, scan_oci,
+};
 
 use erofs::ErofsReader;
 use input::Input;

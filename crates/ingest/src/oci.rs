@@ -26,9 +26,11 @@ use layout::Layout;
 use source::LayersSource;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use weald_builder::stream::{build_stream, spool_dir};
 use weald_builder::{BuildOptions, Observer, Report};
 use weald_format::Result;
+use weald_io::ReadAt;
 
 use crate::refuse_options;
 use crate::source::DECODER_SHARE;
@@ -44,6 +46,37 @@ pub struct OciImport {
     pub annotations: BTreeMap<String, String>,
     /// Count of its layers.
     pub layer_count: usize,
+}
+
+/// Counts of a scanned image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OciScanned {
+    /// Members of all layers.
+    pub member_count: u64,
+    /// Members that are in the tree.
+    pub kept_count: u64,
+}
+
+/// Reads the image `choice` of the archive `archive`, verifies it, and keeps nothing. Temporary
+/// files go to `temp_dir`.
+///
+/// # Errors
+/// As [`import_oci`].
+pub fn scan_oci(
+    archive: Arc<dyn ReadAt>,
+    choice: &Choice,
+    temp_dir: &Path,
+    options: &BuildOptions,
+    observer: &dyn Observer,
+) -> Result<OciScanned> {
+    let layout = Layout::archive(archive, temp_dir, options.memory_len / DECODER_SHARE)?;
+    let chosen = choose(&layout, choice)?;
+    let (member_count, survivors) =
+        LayersSource::new(&chosen, temp_dir.to_owned(), options, observer).survivors()?;
+    Ok(OciScanned {
+        member_count,
+        kept_count: survivors.kept_count(),
+    })
 }
 
 /// Builds an image of the image `choice` of `layout`: an OCI layout directory, a tar archive of

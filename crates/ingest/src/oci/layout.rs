@@ -105,6 +105,17 @@ impl Layout {
         Ok(Self { place, shown })
     }
 
+    /// The layout in the archive `source`, as [`Layout::open`].
+    ///
+    /// # Errors
+    /// As [`Layout::open`].
+    pub fn archive(source: Arc<dyn ReadAt>, temp_dir: &Path, memory_len: u64) -> Result<Self> {
+        Ok(Self {
+            place: Place::archive(source, temp_dir, memory_len)?,
+            shown: "archive".to_owned(),
+        })
+    }
+
     /// The path of the layout, for messages.
     pub fn shown(&self) -> &str {
         &self.shown

@@ -21,6 +21,9 @@ use weald_builder::{BuildOptions, Observer, Problem};
 use weald_format::pages::Link;
 use weald_format::{Error, FileKind, Ids, Result, permissions_without_acl};
 
+/// Share of the memory for tables of members: a bit for each, and 64 bytes for each hard link.
+/// 512 MiB take 500,000 links, more than the largest images of ostree have.
+const TABLES_SHARE: u64 = 16;
 /// Members between two checks for an interrupt.
 const CANCEL_CHECK_COUNT: u64 = 1 << 12;
 /// Prefix of whiteouts.
@@ -144,8 +147,12 @@ impl<'a> LayersSource<'a> {
         Ok(seq)
     }
 
-    /// The first pass.
-    fn survivors(&mut self) -> Result<Survivors> {
+    /// The first pass: verifies all layers. Returns the count of their members, and which of these
+    /// are in the tree.
+    ///
+    /// # Errors
+    /// As [`super::import_oci`].
+    pub fn survivors(&mut self) -> Result<(u64, Survivors)> {
         let mut first = FirstPass {
             sorter: Sorter::new(&self.dir, self.share(SORT_SHARE))?,
             texts: LinkTexts::default(),
@@ -160,12 +167,15 @@ impl<'a> LayersSource<'a> {
         })?;
         let options = FindOptions {
             member_count: count,
-            memory_len: self.share(DIRS_SHARE),
+            memory_len: self.share(TABLES_SHARE),
             filter: &self.options.filter,
         };
         let found = find(first.sorter.finish()?, &options);
         let found = found.map_err(|e| self.of_layout(e))?;
-        found.map_err(|no| self.of_layout(first.texts.unbound(no)))
+        match found {
+            Ok(survivors) => Ok((count, survivors)),
+            Err(no) => Err(self.of_layout(first.texts.unbound(no))),
+        }
     }
 }
 
@@ -320,7 +330,8 @@ impl TreeSource for LayersSource<'_> {
             None => StreamSize {
                 memory_len: self.share(SORT_SHARE)
                     + self.share(CONTENTS_SHARE)
-                    + 3 * self.share(DIRS_SHARE)
+                    + 2 * self.share(DIRS_SHARE)
+                    + self.share(TABLES_SHARE)
                     + self.share(DECODER_SHARE),
                 ..StreamSize::default()
             },
@@ -349,7 +360,7 @@ impl TreeSource for LayersSource<'_> {
     }
 
     fn contents(&mut self, store: &mut dyn ContentStore) -> Result<()> {
-        let survivors = self.survivors()?;
+        let (_, survivors) = self.survivors()?;
         let dir = self.dir.clone();
         let options = GatherOptions {
             dir: &dir,

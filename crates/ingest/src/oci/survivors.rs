@@ -55,6 +55,14 @@ impl Survivors {
         word.is_some_and(|word| word >> (seq % 64) & 1 == 1)
     }
 
+    /// Count of the members that are in the tree.
+    pub fn kept_count(&self) -> u64 {
+        self.kept
+            .iter()
+            .map(|word| u64::from(word.count_ones()))
+            .sum()
+    }
+
     /// Numbers of the kept hard links to member `seq`.
     pub fn links_to(&self, seq: u64) -> impl Iterator<Item = u64> {
         let start = self.names.partition_point(|&(file, _)| file < seq);
