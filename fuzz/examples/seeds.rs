@@ -21,9 +21,11 @@ use weald_format::pages::{
 };
 use weald_format::recipes::{Method, RecipePage};
 use weald_format::{Digest, FileKind};
+use weald_fuzz::oci::{ARCHIVE, DESCRIBED, LAYERS, archive_of};
 use weald_fuzz::{Framed, frame, seal, unframe};
 use weald_image::{Image, Inode, OpenOptions};
 use weald_testkit::jpeg::Jpeg;
+use weald_testkit::oci::{Tar, digest};
 
 /// Maximum length of seeds that are whole images, bytes.
 const SEALED_LEN_MAX: usize = 24 << 10;
@@ -562,6 +564,41 @@ fn streams(corpus: &Corpus, dir: &Path) {
     }
 }
 
+/// Seeds for `oci`: an archive of a layout, one of `docker save`, layers of tar, and described
+/// layers.
+fn containers(corpus: &Corpus) {
+    let lower = Tar::default()
+        .dir("d/")
+        .file("d/a", b"text")
+        .symlink("s", "d");
+    let upper = Tar::default()
+        .file("d/.wh.a", b"")
+        .hard_link("b", "s")
+        .file("d/.wh..wh..opq", b"");
+    let layers = [lower.finish(), upper.finish()];
+    let put = |kind: u8, bytes: &[u8]| corpus.put("oci", &[&[kind], bytes].concat());
+    put(ARCHIVE, &archive_of(&layers));
+    let config = format!(r#"{{"rootfs":{{"diff_ids":["{}"]}}}}"#, digest(&layers[0]));
+    let saved = Tar::default()
+        .file(
+            "manifest.json",
+            br#"[{"Config":"c","RepoTags":["x:1"],"Layers":["l/layer.tar"]}]"#,
+        )
+        .file("c", config.as_bytes())
+        .file("k/layer.tar", &layers[0])
+        .symlink("l/layer.tar", "../k/layer.tar");
+    put(ARCHIVE, &saved.finish());
+    let pieces = layers.iter().flat_map(|layer| {
+        let len = (layer.len() as u16).to_le_bytes();
+        [&len[..], layer].concat()
+    });
+    put(LAYERS, &pieces.collect::<Vec<u8>>());
+    put(
+        DESCRIBED,
+        b"\x01\x01d\0\x02\x03d/a\x04text\x03\x01s\x01d\0\x06\x01d\x01a\x04\x01b\x01s\x07\x01d\0\x05\x01x\0",
+    );
+}
+
 fn main() {
     let corpus = Corpus(
         std::env::args_os()
@@ -613,4 +650,5 @@ fn main() {
     base_runs(&corpus);
     rules(&corpus);
     streams(&corpus, dir.path());
+    containers(&corpus);
 }

@@ -1,6 +1,8 @@
 //! Shared code of the fuzz targets: unpacks records from the fuzzer's bytes, seals them into an
 //! image, and examines images.
 
+pub mod oci;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::{Codec, Footer, RecordRef, RecordType, SuperblockRecord};
