@@ -36,7 +36,7 @@ pub use mount::{
     Mount, Paused, Unmounter, device_of, is_automount, is_fuse, mount, mount_on, resume, unmount,
 };
 pub use mount_point::MountPoint;
-pub use options::{Access, MountOptions};
+pub use options::{Access, KernelOptions, MountOptions};
 pub use stats::{Counters, OperationCount};
 pub use trace::Trace;
 pub use tree::{Capacity, Features, Tree, VisitEntry};

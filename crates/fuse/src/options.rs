@@ -24,6 +24,25 @@ pub enum Access {
     Owner,
 }
 
+/// Options of a mount that the kernel serves with overlayfs. A mount through FUSE has none of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KernelOptions {
+    /// `kernel`: the kernel serves the mount.
+    pub is_on: bool,
+    /// `upperdir=`: directory of a writable layer.
+    pub upper: Option<PathBuf>,
+    /// `workdir=`: work directory of the writable layer.
+    pub work: Option<PathBuf>,
+    /// `verity=`: `require`, `try` or `off`.
+    pub verity: Option<String>,
+    /// `fsverity=`: expected fs-verity digest of the metadata image.
+    pub metadata_digest: Option<Digest>,
+    /// `viewcache=`: directory of metadata images and objects.
+    pub cache: Option<PathBuf>,
+    /// `viewlimit=`: limit of the view cache in bytes.
+    pub cache_len: Option<ByteLen>,
+}
+
 /// Parsed `-o` options of a mount; [`Default`] is a mount without options.
 ///
 /// Set-uid bits and device nodes have no effect unless root gives `suid` or `dev`: an image may
@@ -67,6 +86,8 @@ pub struct MountOptions {
     pub is_noexec: bool,
     /// `noatime`: the kernel shows the flag; an image never changes access times.
     pub is_noatime: bool,
+    /// Options of a mount that the kernel serves.
+    pub kernel: KernelOptions,
 }
 
 impl MountOptions {
@@ -123,6 +144,7 @@ impl MountOptions {
             "noexec" => self.is_noexec = true,
             "atime" => self.is_noatime = false,
             "noatime" => self.is_noatime = true,
+            "kernel" => self.kernel.is_on = true,
             "user" | "users" | "owner" | "group" => {
                 // mount(8) implies these flags; later options may revert them.
                 self.has_devices = false;
@@ -150,6 +172,12 @@ impl MountOptions {
             "subdir" => self.subdir = Some(PathBuf::from(value)),
             "fsname" => self.source_name = Some(value.to_owned()),
             "subtype" => self.subtype = Some(subtype(value)?),
+            "upperdir" => self.kernel.upper = Some(PathBuf::from(value)),
+            "workdir" => self.kernel.work = Some(PathBuf::from(value)),
+            "verity" => self.kernel.verity = Some(verity(value)?),
+            "fsverity" => self.kernel.metadata_digest = Some(digest(value)?),
+            "viewcache" => self.kernel.cache = Some(PathBuf::from(value)),
+            "viewlimit" => self.kernel.cache_len = Some(size(value)?),
             "comment" => {}
             _ if key.starts_with("x-") || key.starts_with("X-") => {}
             _ => return Err(unknown()),
@@ -282,6 +310,13 @@ fn digest(value: &str) -> Result<Digest> {
     Digest::from_hex(value).ok_or_else(|| Error::invalid("expected 64 hexadecimal digits"))
 }
 
+fn verity(value: &str) -> Result<String> {
+    match value {
+        "require" | "try" | "off" => Ok(value.to_owned()),
+        _ => Err(Error::invalid("expected require, try or off")),
+    }
+}
+
 fn subtype(value: &str) -> Result<String> {
     let is_plain = !value.is_empty()
         && value
@@ -301,6 +336,25 @@ mod tests {
 
     fn parse(list: &str) -> Result<MountOptions> {
         MountOptions::parse([list])
+    }
+
+    #[test]
+    fn options_of_the_kernel_are_parsed() {
+        let hex = "ab".repeat(32);
+        let list = format!(
+            "kernel,upperdir=/u,workdir=/w,verity=require,fsverity={hex},viewcache=/c,viewlimit=1G"
+        );
+        let expected = KernelOptions {
+            is_on: true,
+            upper: Some("/u".into()),
+            work: Some("/w".into()),
+            verity: Some("require".to_owned()),
+            metadata_digest: Digest::from_hex(&hex),
+            cache: Some("/c".into()),
+            cache_len: Some(ByteLen(1 << 30)),
+        };
+        assert_eq!(parse(&list).expect("known").kernel, expected);
+        assert!(parse("verity=on").is_err());
     }
 
     #[test]

@@ -34,11 +34,17 @@ mod handle;
 mod heap;
 mod large_pages;
 #[cfg(target_os = "linux")]
+mod lease;
+#[cfg(target_os = "linux")]
 mod limits;
 #[cfg(target_os = "linux")]
 mod lock;
 #[cfg(target_os = "linux")]
+mod loop_device;
+#[cfg(target_os = "linux")]
 mod map;
+#[cfg(target_os = "linux")]
+mod mount_namespace;
 #[cfg(target_os = "linux")]
 mod node;
 #[cfg(target_os = "linux")]
@@ -76,6 +82,8 @@ pub use handle::{FileHandle, handle_at, open_handle};
 pub use heap::{share_heap, trim_heap};
 pub use large_pages::{Allocator, want_large_pages};
 #[cfg(target_os = "linux")]
+pub use lease::is_open_elsewhere;
+#[cfg(target_os = "linux")]
 pub use limits::{
     effective_ids, free_inode_count, free_len, is_btrfs, memory_len, open_file_limit,
     raise_open_file_limit, resident_len, umask,
@@ -83,7 +91,11 @@ pub use limits::{
 #[cfg(target_os = "linux")]
 pub use lock::try_lock_byte;
 #[cfg(target_os = "linux")]
+pub use loop_device::attach_loop;
+#[cfg(target_os = "linux")]
 pub use map::read_mapped;
+#[cfg(target_os = "linux")]
+pub use mount_namespace::with_own_mounts;
 #[cfg(target_os = "linux")]
 pub use node::{
     NewTimes, NodeKind, chmod_at, chmod_fd, chown_at, chown_fd, link_at, make_dir_at, make_node_at,

@@ -39,6 +39,9 @@ pub enum Format {
     V0,
     /// What `mkcomposefs --min-version=1` writes.
     V1,
+    /// What `mkcomposefs` chooses without options: the second for a tree with whiteouts, otherwise
+    /// the first.
+    AsNeeded,
 }
 
 /// What to do about fs-verity of objects.
@@ -111,6 +114,12 @@ pub fn write_image(
     options: &ImageOptions<'_>,
 ) -> Result<Written> {
     let (levels, mut census) = gather::gather(image, options)?;
+    let format = match options.format {
+        Format::AsNeeded if census.whiteout_count > 0 => Format::V1,
+        Format::AsNeeded => Format::V0,
+        given => given,
+    };
+    let options = &ImageOptions { format, ..*options };
     let contents = std::mem::take(&mut census.contents);
     let (list, mut written) = objects::write_objects(image, &contents.once, options)?;
     let digests = Digests::new(contents, list)?;

@@ -3,4 +3,5 @@
 #![forbid(unsafe_code)]
 
 pub mod composefs;
+pub mod kernel;
 pub mod oci;

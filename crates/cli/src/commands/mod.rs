@@ -16,6 +16,7 @@ pub mod ls;
 pub mod man;
 pub mod mount;
 pub mod mount_helper;
+pub mod mount_kernel;
 pub mod mounts;
 pub mod recover;
 pub mod rewrite;

@@ -1,6 +1,7 @@
 //! `weald mount`: mounts an image as a read-only file system. By default a server that many mounts
 //! share serves it.
 
+use super::mount_kernel::{self, KernelArgs};
 use crate::background;
 use crate::foreign;
 use crate::help::{DONE_OR_FAILED, Help};
@@ -48,6 +49,8 @@ pub struct MountArgs {
     /// (default: no log)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
+    #[command(flatten)]
+    pub kernel: KernelArgs,
     /// Be the background server: take the opened image and mount point from standard input, write
     /// to standard output when the mount is live
     #[arg(long, hide = true)]
@@ -128,6 +131,12 @@ pub const HELP: Help = Help {
                 "exec, noexec, atime, noatime",
                 "As for other file systems; see mount(8).",
             ),
+            ("kernel", "As --kernel, for fstab."),
+            (
+                "upperdir=DIR, workdir=DIR, verity=WORD, fsverity=HEX, viewcache=DIR, \
+                 viewlimit=SIZE",
+                "As --upper, --work, --verity, --digest, --view-cache and --view-limit.",
+            ),
         ],
     )],
     notes: &[
@@ -137,6 +146,11 @@ pub const HELP: Help = Help {
          SIGINT, SIGTERM or SIGHUP.",
         "Mount accepts and ignores options that only mount(8), fstab or systemd use. It refuses \
          rw, because images are read-only. mount.weald(8) describes mount -t weald and fstab.",
+        "With --kernel the kernel serves the mount: EROFS the metadata, overlayfs the data, which \
+         lie as files (objects) in a view cache. The first mount of a tree writes them, later \
+         ones use them. The cache is STORE/views for an image of a store; for an image file it is \
+         /var/cache/weald/views (root), or else below $XDG_CACHE_HOME or ~/.cache. weald store \
+         gc --views empties it.",
         "The socket of the server is in $WEALD_RUNTIME_DIR, or else in /run/weald (root), or \
          else in $XDG_RUNTIME_DIR/weald, or else in /tmp/weald-UID.",
     ],
@@ -153,6 +167,14 @@ pub const HELP: Help = Help {
         (
             "Mount the root of a container, with set-uid programs and devices",
             "weald mount -o suid,dev root.weald /srv/root",
+        ),
+        (
+            "Mount through the kernel, without a server",
+            "weald mount --kernel forest.weald /mnt",
+        ),
+        (
+            "Write to the mount, and keep what is written in a directory",
+            "weald mount --kernel --upper changes forest.weald /mnt",
         ),
         (
             "Record which data is read until weald umount",
@@ -190,6 +212,7 @@ impl MountArgs {
             isolated: false,
             foreground: false,
             log: None,
+            kernel: KernelArgs::default(),
             ready_stdout: false,
         }
     }
@@ -229,6 +252,9 @@ impl MountArgs {
 /// # Errors
 /// Whatever keeps the mount from going live.
 pub fn run(args: MountArgs) -> Result<ExitCode> {
+    if mount_kernel::is_wanted(&args)? {
+        return mount_kernel::run(&args);
+    }
     if args.foreground {
         return serve(&args);
     }

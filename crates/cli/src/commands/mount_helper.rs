@@ -6,6 +6,7 @@
 //! automounter, the helper always starts an own process.
 
 use super::mount::{self, MountArgs, ServerChoice};
+use super::mount_kernel;
 use crate::messages;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
@@ -39,13 +40,22 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let args = MountArgs::of(line.image, line.dir, line.options);
+    match mount_kernel::is_wanted(&args) {
+        Ok(true) => return mounted(mount_kernel::run_once(&args)),
+        Ok(false) => {}
+        Err(error) => return helper_failed(&error, HELPER_USAGE),
+    }
     // A running server is outside the automounter's process group: it would block on the mount
     // point that it has to mount.
     let choice = match is_automount(&args.dir) {
         true => ServerChoice::Own,
         false => ServerChoice::SharedIfRunning,
     };
-    match mount::mount(&args, choice) {
+    mounted(mount::mount(&args, choice))
+}
+
+fn mounted(result: Result<ExitCode>) -> ExitCode {
+    match result {
         Ok(code) if code == ExitCode::SUCCESS => code,
         Ok(_) => ExitCode::from(HELPER_FAILURE),
         Err(error) => helper_failed(&error, HELPER_FAILURE),

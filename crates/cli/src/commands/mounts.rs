@@ -10,12 +10,14 @@ use clap::Args;
 use serde_json::Value;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use weald_daemon::{
     MountReport, OperationReport, Quantile, RuntimeDir, ServerReport, prometheus, reports,
 };
 use weald_vfs::{safe_line, shown};
+use weald_views::kernel::{self, KernelMount};
 
 /// Interval of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,6 +31,8 @@ pub const HELP: Help = Help {
     notes: &[
         "Columns of a mount: requests of the kernel; cache hit rate; requests in flight; \
          requests that failed because the image could not be read; bytes read.",
+        "Mounts that the kernel serves (weald mount --kernel) stand behind those of servers. They \
+         have no statistics.",
         "Weald shows only mounts of the current user whose servers run in the same mount \
          namespace.",
     ],
@@ -75,20 +79,29 @@ pub fn run(args: &MountsArgs) -> Result<ExitCode> {
             Some(runtime_dir) => reports(&runtime_dir)?,
             None => Vec::new(),
         };
+        let by_kernel = kernel::mounts()?;
         let mut output = Output::new();
         let is_terminal = output.is_terminal();
         if args.watch && is_terminal {
             output.raw().write_all(CLEAR.as_bytes())?;
         }
         match (args.json, args.prometheus) {
-            (true, _) => servers
-                .iter()
-                .try_for_each(|server| put_json(&mut output, server))?,
+            (true, _) => {
+                servers
+                    .iter()
+                    .try_for_each(|server| put_json(&mut output, server))?;
+                by_kernel
+                    .iter()
+                    .try_for_each(|mount| put_kernel_json(&mut output, mount))?;
+            }
             (_, true) => {
                 servers.iter_mut().for_each(make_labels_safe);
                 output.text(&prometheus(&servers))?;
             }
-            _ => put_tables(&mut output, &servers, args.latency)?,
+            _ => {
+                put_tables(&mut output, &servers, args.latency)?;
+                put_kernel_table(&mut output, &by_kernel)?;
+            }
         }
         if !args.watch {
             output.finish()?;
@@ -135,6 +148,43 @@ fn put_tables(output: &mut Output, servers: &[ServerReport], has_latency: bool) 
     }
     Ok(())
 }
+
+/// Writes the mounts that the kernel serves.
+fn put_kernel_table(output: &mut Output, mounts: &[KernelMount]) -> Result<()> {
+    if mounts.is_empty() {
+        return Ok(());
+    }
+    writeln!(output, "kernel: {} mounts", mounts.len())?;
+    let mut rows = vec![KERNEL_HEAD.map(str::to_owned)];
+    rows.extend(mounts.iter().map(|mount| {
+        let upper = mount.upper.as_ref();
+        let upper = upper.map_or_else(|| "-".to_owned(), |dir| shown(dir.as_os_str().as_bytes()));
+        [
+            shown(mount.dir.as_os_str().as_bytes()),
+            shown(mount.image.as_os_str().as_bytes()),
+            if mount.is_verified { "yes" } else { "no" }.to_owned(),
+            upper,
+        ]
+    }));
+    put_rows(output, &rows, 4)
+}
+
+fn put_kernel_json(output: &mut Output, mount: &KernelMount) -> Result<()> {
+    let mut json = Object::new();
+    json.insert("type".into(), "kernel_mount".into());
+    let mut put = |name, path: Option<&PathBuf>| match path {
+        Some(path) => put_name(&mut json, name, path.as_os_str().as_bytes()),
+        None => drop(json.insert(name.into(), Value::Null)),
+    };
+    put("dir", Some(&mount.dir));
+    put("image", Some(&mount.image));
+    put("objects", mount.objects.as_ref());
+    put("upper", mount.upper.as_ref());
+    json.insert("is_verified".into(), mount.is_verified.into());
+    Ok(output.json(&json.into())?)
+}
+
+const KERNEL_HEAD: [&str; 4] = ["DIR", "IMAGE", "VERIFIED", "WRITABLE LAYER"];
 
 const HEAD: [&str; 9] = [
     "DIR",

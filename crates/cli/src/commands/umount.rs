@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use weald_daemon::{MountWaiter, RuntimeDir};
 use weald_format::ErrorKind;
 use weald_fuse::Busy;
+use weald_views::kernel;
 
 /// How long to wait until the server releases the mount. It only has to free memory.
 const SERVER_END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,6 +40,8 @@ pub const HELP: Help = Help {
     notes: &[
         "Umount returns when the server has closed the image; with --lazy, at once. If the \
          mount is busy, umount tries again for two seconds.",
+        "Of a mount by the kernel (weald mount --kernel) it also removes the work directory that \
+         weald mount made; what was written stays in the directory of --upper.",
     ],
     examples: &[("Unmount an image", "weald umount /mnt")],
     exit_status: DONE_OR_FAILED,
@@ -57,6 +60,10 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
         .canonicalize()
         .or_else(|_| std::path::absolute(&args.dir))
         .with_context(shown)?;
+    if let Some(mount) = kernel::mount_on(&dir)? {
+        retry(args.lazy, || kernel::unmount(&mount, args.lazy)).with_context(shown)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if weald_fuse::is_fuse(&dir) == Some(false) {
         bail!("{}: no image is mounted there", shown());
     }
@@ -88,12 +95,22 @@ fn mount_waiter(dir: &Path) -> Option<MountWaiter> {
 }
 
 fn unmount(dir: &Path, is_lazy: bool) -> weald_format::Result<()> {
-    if is_lazy {
-        return weald_fuse::unmount(dir, Busy::Detach);
-    }
+    let busy = match is_lazy {
+        true => Busy::Detach,
+        false => Busy::Refuse,
+    };
+    retry(is_lazy, || weald_fuse::unmount(dir, busy))
+}
+
+/// Calls `unmount` until the mount is no longer busy, for two seconds.
+fn retry(
+    is_lazy: bool,
+    mut unmount: impl FnMut() -> weald_format::Result<()>,
+) -> weald_format::Result<()> {
     let start = Instant::now();
     loop {
-        match weald_fuse::unmount(dir, Busy::Refuse) {
+        match unmount() {
+            Err(error) if is_lazy => return Err(error),
             Err(error) if error.kind() == ErrorKind::Busy && start.elapsed() < BUSY_TIMEOUT => {
                 std::thread::sleep(BUSY_PAUSE);
             }

@@ -159,7 +159,7 @@ impl Emitter<'_> {
         let flags = if self.table.has_acl() { FLAG_ACL } else { 0 };
         let version = match self.options.format {
             Format::V0 => 0_u32,
-            Format::V1 => 1,
+            Format::V1 | Format::AsNeeded => 1,
         };
         for field in [MAGIC, HEADER_VERSION, flags, version] {
             out.put(&field.to_le_bytes())?;

@@ -62,7 +62,7 @@ const HASHED_PAIR_LEN: u64 = 32;
 fn whiteout_dir(format: Format) -> &'static [(&'static [u8], &'static [u8])] {
     match format {
         Format::V0 => WHITEOUT_DIR.get(..2).unwrap_or_default(),
-        Format::V1 => &WHITEOUT_DIR,
+        Format::V1 | Format::AsNeeded => &WHITEOUT_DIR,
     }
 }
 

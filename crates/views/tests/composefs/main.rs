@@ -101,7 +101,7 @@ fn oracle(dump: &str, format: Format) -> Box<[u8]> {
     let tree = ValidatedFileSystem::new(tree).unwrap();
     let version = match format {
         Format::V0 => FormatVersion::V0,
-        Format::V1 => FormatVersion::V1,
+        Format::V1 | Format::AsNeeded => FormatVersion::V1,
     };
     mkfs_erofs_versioned(&tree, version)
 }

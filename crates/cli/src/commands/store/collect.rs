@@ -1,6 +1,7 @@
 //! `weald store gc` and `salvage`.
 
-use super::{StoreDir, explain_write, open, who, write};
+use super::{StoreDir, explain_write, open, show_path, who, write};
+use crate::commands::mount_kernel::STORE_VIEWS;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::interrupt::interrupt_flag;
 use crate::json::Object;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weald_builder::{Observer, Problem, Progress, ReencodeOptions, Reencoded, reencode};
 use weald_store::{CollectOptions, Collected, Salvaged, WriteOptions};
+use weald_views::kernel::{self, ViewCache};
 
 /// Sections of the help.
 pub const GC_HELP: Help = Help {
@@ -27,6 +29,9 @@ pub const GC_HELP: Help = Help {
          without the unused data. An image that gets such blocks has a new image digest; its tree \
          digest stays. Images that are being read, base images of others, and images with several \
          generations stay as they are.",
+        "With --views gc empties the view cache of weald mount --kernel and leaves the blocks of the \
+         store alone. STORE may also be the directory of a --view-cache. Views that are mounted \
+         stay, in whatever mount namespace they are.",
         "Gc can be interrupted or killed at any moment. What it did until then stays done, and \
          the next gc continues.",
     ],
@@ -46,6 +51,10 @@ pub const GC_HELP: Help = Help {
         (
             "Copy at most a gigabyte",
             "weald store gc --max-copy 1G /srv/store",
+        ),
+        (
+            "Remove the views that no mount has",
+            "weald store gc --views /srv/store",
         ),
     ],
     exit_status: DONE_OR_FAILED,
@@ -76,6 +85,14 @@ pub(super) struct GcArgs {
     #[arg(short, long, value_name = "SIZE", default_value = "128M",
         value_parser = crate::parse::size)]
     memory: u64,
+    /// Collect the view cache of the store instead: remove views that no mount by the kernel has,
+    /// and their objects
+    #[arg(long, conflicts_with_all = ["max_copy", "reencode_rate"])]
+    views: bool,
+    /// With --views: keep views that were used last, within this limit of all views together
+    #[arg(long, value_name = "SIZE", requires = "views", default_value = "0",
+        value_parser = crate::parse::size)]
+    view_limit: u64,
     /// Print nothing
     #[arg(short, long)]
     quiet: bool,
@@ -97,7 +114,55 @@ impl Observer for Interrupt {
     }
 }
 
+/// Collects the view cache of a store, or one beside a store.
+fn collect_views(args: &GcArgs) -> anyhow::Result<ExitCode> {
+    let place = &args.location.store;
+    let path = match weald_store::is_store(place) {
+        true => place.join(STORE_VIEWS),
+        false => place.clone(),
+    };
+    let done = match ViewCache::find(&path)? {
+        Some(cache) => kernel::collect(&cache, args.view_limit, true)?,
+        None if weald_store::is_store(place) => Some(kernel::Collected::default()),
+        None => bail!(
+            "{}: neither a store nor the view cache of weald mount --kernel is here",
+            show_path(place)
+        ),
+    };
+    let done = done.unwrap_or_default();
+    let mut output = Output::new();
+    if args.json {
+        let mut json = Object::new();
+        for (name, value) in [
+            ("removed_view_count", done.removed_view_count),
+            ("removed_object_count", done.removed_object_count),
+            ("removed_bytes", done.removed_len),
+            ("kept_view_count", done.kept_view_count),
+            ("mounted_view_count", done.mounted_view_count),
+            ("kept_bytes", done.kept_len),
+        ] {
+            json.insert(name.into(), value.into());
+        }
+        output.json(&json.into())?;
+    } else if !args.quiet {
+        output.text(&format!(
+            "views removed  {}, with {} objects, {}\nviews kept     {}, {} of them mounted, {}\n",
+            count(done.removed_view_count),
+            count(done.removed_object_count),
+            bytes(done.removed_len),
+            count(done.kept_view_count),
+            count(done.mounted_view_count),
+            bytes(done.kept_len),
+        ))?;
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
 pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
+    if args.views {
+        return collect_views(args);
+    }
     let flag = interrupt_flag()?;
     let store = open(&args.location.store)?;
     let writer = write(&store, WriteOptions::new(who("gc")))?;

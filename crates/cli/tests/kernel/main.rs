@@ -1,0 +1,7 @@
+//! `weald mount --kernel` as users call it, with real mounts. Needs root, EROFS and overlayfs.
+
+mod contents;
+mod ground;
+mod layers;
+mod lives;
+mod refused;
