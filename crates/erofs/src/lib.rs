@@ -3,6 +3,7 @@
 //! Weald reads and writes of them.
 #![forbid(unsafe_code)]
 
+pub mod dump;
 pub mod layout;
 pub mod reader;
 pub mod writer;

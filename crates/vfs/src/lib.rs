@@ -29,7 +29,7 @@ pub use image_tree::{ImageDir, ImageTree};
 pub use path::{Follow, Located, SYMLINK_COUNT_MAX, resolve};
 pub use reading::{ReadingCost, Spread, reading_cost};
 pub use search::{Found, Hit, SearchOptions, search};
-pub use sum::{Algorithm, Sum, SumOptions, sums};
+pub use sum::{Algorithm, Digester, Sum, SumOptions, sums};
 pub use text::{is_unsafe, safe_line, safe_text, shown, shown_path};
 pub use time::{parse_time, utc_nanoseconds, utc_seconds};
 pub use walk::{Step, Visit, Walker};

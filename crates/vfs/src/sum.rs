@@ -10,19 +10,22 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use weald_codec::FsVerity;
 use weald_format::{ContentId, Error, FileKind, Result};
 use weald_image::{Image, Inode};
 
 /// Most contents whose digest is remembered for their other names; about 100 bytes each.
 const KNOWN_COUNT_MAX: usize = 1 << 18;
 
-/// A digest algorithm, both of 32 bytes.
+/// A digest algorithm, all of 32 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// BLAKE3, as b3sum computes it.
     Blake3,
     /// SHA-256, as sha256sum computes it.
     Sha256,
+    /// fs-verity with SHA-256, as `fsverity digest` computes it.
+    FsVerity,
 }
 
 /// The digest of one regular file.
@@ -59,12 +62,8 @@ pub fn sums(
     emit: &mut dyn FnMut(Sum) -> ControlFlow<()>,
 ) {
     let is_stopped = AtomicBool::new(false);
-    let job = Summer {
-        image,
-        algorithm: options.algorithm,
-        known: Known::default(),
-        is_cancelled: &|| is_stopped.load(Ordering::Relaxed) || (options.is_cancelled)(),
-    };
+    let is_cancelled = || is_stopped.load(Ordering::Relaxed) || (options.is_cancelled)();
+    let job = Digester::new(image, options.algorithm, &is_cancelled);
     let mut walker = Walker::new(image, start);
     let produce = || next_file(&mut walker);
     let work = |(path, found): (Vec<u8>, Result<Inode>)| {
@@ -119,16 +118,36 @@ impl Known {
     }
 }
 
-/// State that all threads share.
-struct Summer<'a> {
+/// Computes digests of files; threads may share it.
+pub struct Digester<'a> {
     image: &'a Image,
     algorithm: Algorithm,
     known: Known,
     is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
-impl Summer<'_> {
-    fn digest(&self, inode: &Inode) -> Result<[u8; 32]> {
+impl<'a> Digester<'a> {
+    /// Computes digests of files of `image` until `is_cancelled` says to stop.
+    pub fn new(
+        image: &'a Image,
+        algorithm: Algorithm,
+        is_cancelled: &'a (dyn Fn() -> bool + Sync),
+    ) -> Self {
+        Self {
+            image,
+            algorithm,
+            known: Known::default(),
+            is_cancelled,
+        }
+    }
+
+    /// The digest of a regular file.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`; `Invalid` ("interrupted").
+    /// # Cost
+    /// Reads the file, unless its content was among the last 2^18 ones.
+    pub fn digest(&self, inode: &Inode) -> Result<[u8; 32]> {
         let Some(content) = inode.content else {
             return self.file_digest(inode);
         };
@@ -154,6 +173,25 @@ impl Summer<'_> {
                 self.for_each_piece(inode, &mut |piece| hasher.update(piece))?;
                 Ok(hasher.finalize().into())
             }
+            Algorithm::FsVerity => self.fsverity_digest(inode),
+        }
+    }
+
+    fn fsverity_digest(&self, inode: &Inode) -> Result<[u8; 32]> {
+        let mut state = FsVerity::new();
+        let mut is_whole = true;
+        each_part(self.image, inode, &mut |part| {
+            is_whole = !(self.is_cancelled)();
+            match part {
+                _ if !is_whole => return ControlFlow::Break(()),
+                Part::Data(bytes) => state.update(bytes),
+                Part::Hole(len) => state.update_zeros(len),
+            }
+            ControlFlow::Continue(())
+        })?;
+        match is_whole {
+            true => Ok(state.finish()),
+            false => Err(Error::invalid("interrupted")),
         }
     }
 

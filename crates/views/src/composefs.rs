@@ -10,12 +10,15 @@
 
 mod bits;
 mod digests;
+mod dump;
 mod emit;
 mod gather;
 mod levels;
 mod objects;
 mod spill;
 mod xattrs;
+
+pub use dump::{DumpOptions, write_dump};
 
 use digests::Digests;
 use emit::Emitter;
@@ -158,7 +161,7 @@ fn check_file(kind: FileKind, len: u64) -> Result<()> {
 }
 
 fn check_device(rdev: u64) -> Result<()> {
-    match emit::device_number(rdev) > u64::from(u32::MAX) {
+    match weald_erofs::dump::join_device(rdev) > u64::from(u32::MAX) {
         true => Err(Error::limit(format!(
             "the device number {}, {} has more than 32 bits, which EROFS cannot hold",
             rdev >> 32,

@@ -1,4 +1,4 @@
-//! `weald sum`: prints digests of files in the formats of b3sum and sha256sum.
+//! `weald sum`: prints digests of files in the formats of b3sum, sha256sum and fsverity.
 
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::json::{Object, hex, put_name};
@@ -35,6 +35,10 @@ pub const HELP: Help = Help {
             "cd forest && sha256sum --quiet --check ../SHA256SUMS",
         ),
         (
+            "Write fs-verity digests of all files",
+            "weald sum --fsverity forest.weald > digests",
+        ),
+        (
             "Print the digest of one file as JSON",
             "weald sum --json forest.weald etc/passwd",
         ),
@@ -49,9 +53,11 @@ pub enum Word {
     B3,
     /// SHA-256, as sha256sum
     Sha256,
+    /// fs-verity with SHA-256, as fsverity digest
+    Fsverity,
 }
 
-/// Print digests of files in the format of b3sum or sha256sum
+/// Print digests of files in the format of b3sum, sha256sum or fsverity
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct SumArgs {
@@ -63,6 +69,9 @@ pub struct SumArgs {
     /// Digest algorithm
     #[arg(short, long, value_enum, default_value = "b3")]
     algorithm: Word,
+    /// Print fs-verity digests, which name the objects of composefs: --algorithm fsverity
+    #[arg(long, conflicts_with = "algorithm")]
+    fsverity: bool,
     /// Number of threads, 0 for one per CPU
     #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
     threads: usize,
@@ -71,13 +80,23 @@ pub struct SumArgs {
     json: bool,
 }
 
+impl SumArgs {
+    fn word(&self) -> Word {
+        match self.fsverity {
+            true => Word::Fsverity,
+            false => self.algorithm,
+        }
+    }
+}
+
 /// Runs the command.
 pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
     let image = args.image.open()?;
     let options = SumOptions {
-        algorithm: match args.algorithm {
+        algorithm: match args.word() {
             Word::B3 => Algorithm::Blake3,
             Word::Sha256 => Algorithm::Sha256,
+            Word::Fsverity => Algorithm::FsVerity,
         },
         thread_count: thread_count(args.threads),
         is_cancelled: &has_no_reader,
@@ -138,16 +157,16 @@ fn print(args: &SumArgs, sum: &Sum, digest: &[u8; 32], output: &mut Output) -> i
         object.insert("digest".into(), hex(digest).into());
         object.insert(
             "algorithm".into(),
-            if args.algorithm == Word::B3 {
-                "b3"
-            } else {
-                "sha256"
+            match args.word() {
+                Word::B3 => "b3",
+                Word::Sha256 => "sha256",
+                Word::Fsverity => "fsverity",
             }
             .into(),
         );
         return output.json(&object.into());
     }
-    let line = line(args.algorithm, digest, &sum.path);
+    let line = line(args.word(), digest, &sum.path);
     match output.is_terminal() {
         // The backslashes are part of the tools' format and must not be escaped again.
         true => output.text(&String::from_utf8_lossy(&line)),
@@ -155,8 +174,13 @@ fn print(args: &SumArgs, sum: &Sum, digest: &[u8; 32], output: &mut Output) -> i
     }
 }
 
-/// Formats a line as b3sum and sha256sum do: a backslash comes first if the name had to be escaped.
+/// Formats a line as b3sum, sha256sum and fsverity do. A backslash comes first if the first two had
+/// to escape the name.
 fn line(word: Word, digest: &[u8], path: &[u8]) -> Vec<u8> {
+    if word == Word::Fsverity {
+        let digest = format!("sha256:{} ", hex(digest));
+        return [digest.as_bytes(), path, b"\n"].concat();
+    }
     let lossy = String::from_utf8_lossy(path);
     let path = if word == Word::B3 {
         lossy.as_bytes()
@@ -195,6 +219,10 @@ mod tests {
             b"\\abababab  a\\nb\\\\c\\rd\n"
         );
         assert_eq!(line(Word::Sha256, &digest, b"\xff"), b"abababab  \xff\n");
+        assert_eq!(
+            line(Word::Fsverity, &digest, b"a b"),
+            b"sha256:abababab a b\n"
+        );
         assert_eq!(
             line(Word::B3, &digest, b"\xff"),
             "abababab  \u{fffd}\n".as_bytes()

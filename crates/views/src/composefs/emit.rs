@@ -11,6 +11,7 @@ use super::xattrs::{NodePlace, XattrTable, Xattrs};
 use super::{Format, ImageOptions, Sink};
 use std::collections::VecDeque;
 use weald_codec::{FSVERITY_DIGEST_LEN as DIGEST_LEN, FsVerity};
+use weald_erofs::dump::join_device;
 use weald_erofs::layout::{BLOCK_LEN, SLOT_LEN, SUPERBLOCK_OFFSET, data_layout};
 use weald_erofs::writer::{
     DirBlock, DirLayout, DirShape, FIRST_INODE_OFFSET, InodeFields, Shape, SuperblockFields, Tail,
@@ -243,10 +244,7 @@ impl Emitter<'_> {
             Data::Directory(_) if dir.block_count > 0 => (data_layout::PLAIN, block),
             Data::Symlink(_) if shape.has_target_block() => (data_layout::PLAIN, block),
             _ if has_tail => (data_layout::INLINE, 0),
-            _ => (
-                data_layout::PLAIN,
-                device_number(node.attributes.rdev) as u32,
-            ),
+            _ => (data_layout::PLAIN, join_device(node.attributes.rdev) as u32),
         };
         let kind = match entry.is_whiteout() {
             true => FileKind::Regular,
@@ -425,12 +423,6 @@ fn size_of_data(node: &Node, dir: &DirShape) -> u64 {
         Data::External { size, .. } => *size,
         Data::None | Data::Stub => 0,
     }
-}
-
-/// A device number as `st_rdev` has it.
-pub(super) fn device_number(rdev: u64) -> u64 {
-    let (major, minor) = (rdev >> 32, rdev & u64::from(u32::MAX));
-    (major & 0xffff_f000) << 32 | (major & 0xfff) << 8 | (minor & 0xffff_ff00) << 12 | minor & 0xff
 }
 
 fn digest_of(node: &Node, digests: &mut DigestReader<'_>) -> Result<[u8; DIGEST_LEN]> {
