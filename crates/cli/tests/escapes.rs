@@ -198,6 +198,19 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("export composefs i@ --image @gone/x", Nothing),
             ("export composefs @gone --image c3@", Nothing),
         ],
+        "export dump" => &[("export dump i@", Nothing), ("export dump @gone", Nothing)],
+        "import composefs" => &[
+            ("import composefs --image c@ --objects o@ w@", Nothing),
+            ("import composefs --image c@ --objects o@ w@", Nothing),
+            (
+                "import composefs --json -f --image c@ --objects o@ w@",
+                Nothing,
+            ),
+            ("import composefs --image c@ w2@", Nothing),
+            ("import composefs --from-dump c@ w2@", Nothing),
+            ("import composefs --from-dump @gone w2@", Nothing),
+            ("import composefs --image i@ w2@", Nothing),
+        ],
         "store ls" => &[
             ("store ls s@", InPipes),
             ("store ls --json s@", Nothing),

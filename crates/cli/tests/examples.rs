@@ -44,6 +44,10 @@ const STORE_EMPTY: &str = "weald store create -q srv/store";
 const STORE_FULL: &str = "weald store create -q srv/store
     weald store import -q srv/store v1.weald forest.weald monday.weald tuesday.weald";
 
+/// What `weald import` reads.
+const COMPOSEFS: &str = "weald export composefs -q forest.weald --image root.cfs --objects objects
+    weald export dump forest.weald > root.dump";
+
 /// The command lines under EXAMPLES.
 fn examples(help: &str) -> Vec<String> {
     let section = help.split("\nEXAMPLES\n").nth(1).expect("EXAMPLES");
@@ -122,6 +126,9 @@ fn every_example_works() {
                 _ => STORE_FULL,
             };
             must(&bench, store);
+        }
+        if command.starts_with("import") {
+            must(&bench, COMPOSEFS);
         }
         if ["umount", "mounts"].contains(&command) {
             must(&bench, "weald mount forest.weald mnt");

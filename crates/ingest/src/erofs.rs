@@ -58,27 +58,47 @@ impl ErofsReader {
             reader: None,
             layout: None,
             place: (0, 0),
-            links: Links {
-                first: HashMap::new(),
-                len: 0,
-                len_max: links_len,
-            },
+            links: Links::new(links_len),
         })
     }
 
-    /// Adds the image and the entry to an error.
-    fn located(&self, error: Error) -> Error {
-        let entry = weald_vfs::shown_path(self.walker.path());
-        error.context(format_args!("{}: {entry}", self.path.display()))
+    /// Path of the current entry; empty for the root.
+    pub fn path(&self) -> &[u8] {
+        self.walker.path()
     }
 
-    fn take(&mut self, inode: &Inode, member: &mut Member) -> Result<()> {
+    /// The next entry.
+    ///
+    /// # Errors
+    /// As [`Members::next`].
+    pub fn next_inode(&mut self) -> Result<Option<Inode>> {
+        let next = self.walker.next(&self.volume);
+        next.map_err(|e| self.located(e))
+    }
+
+    /// Gives `member` the path of the current entry.
+    pub fn put_path(&self, member: &mut Member) {
         member.path.clear();
         match self.walker.path() {
             // Every stream may name the root so.
             b"" => member.path.push(b'.'),
             path => member.path.extend_from_slice(path),
         }
+    }
+
+    /// Has no data for the current entry.
+    pub fn forget_data(&mut self) {
+        self.layout = None;
+    }
+
+    /// Adds the image and the entry to an error.
+    pub fn located(&self, error: Error) -> Error {
+        let entry = weald_vfs::shown_path(self.walker.path());
+        error.context(format_args!("{}: {entry}", self.path.display()))
+    }
+
+    fn take(&mut self, inode: &Inode, member: &mut Member) -> Result<()> {
+        self.put_path(member);
         self.layout = None;
         member.target.clear();
         if inode.kind != FileKind::Directory
@@ -88,6 +108,17 @@ impl ErofsReader {
             member.target = first;
             return Ok(());
         }
+        self.take_inode(inode, member)
+    }
+
+    /// Gives `member` everything about the current entry, and begins to read its data.
+    ///
+    /// # Errors
+    /// As [`Members::next`].
+    pub fn take_inode(&mut self, inode: &Inode, member: &mut Member) -> Result<()> {
+        self.put_path(member);
+        self.layout = None;
+        member.target.clear();
         member.kind = MemberKind::Entry(inode.kind);
         member.attributes = Attributes {
             permissions: inode.permissions,
@@ -121,8 +152,7 @@ impl ErofsReader {
 
 impl Members for ErofsReader {
     fn next(&mut self, member: &mut Member, _tell: &mut Tell<'_>) -> Result<bool> {
-        let next = self.walker.next(&self.volume);
-        let Some(inode) = next.map_err(|e| self.located(e))? else {
+        let Some(inode) = self.next_inode()? else {
             return Ok(false);
         };
         let taken = self.take(&inode, member);
@@ -174,18 +204,27 @@ impl ErofsReader {
 }
 
 /// First paths of files whose other names are still to come.
-struct Links {
+pub struct Links {
     first: HashMap<u64, (Vec<u8>, u32)>,
     len: u64,
     len_max: u64,
 }
 
 impl Links {
+    /// No paths; they may take `len_max` bytes.
+    pub fn new(len_max: u64) -> Self {
+        Self {
+            first: HashMap::new(),
+            len: 0,
+            len_max,
+        }
+    }
+
     /// The first path of the file, if `path` is another one.
     ///
     /// # Errors
     /// `Limit` for more paths than fit in memory.
-    fn first_path(&mut self, inode: &Inode, path: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub fn first_path(&mut self, inode: &Inode, path: &[u8]) -> Result<Option<Vec<u8>>> {
         if inode.nlink < 2 {
             return Ok(None);
         }

@@ -14,6 +14,7 @@
 
 mod assemble;
 mod blocks;
+mod composefs;
 mod erofs;
 mod excluded;
 mod gather;
@@ -30,6 +31,7 @@ mod source;
 mod tar;
 mod walk;
 
+pub use composefs::{ComposefsSource, import_composefs};
 pub use input::Source;
 pub use oci::{
     Choice as OciChoice, OciImport, OciScanned, Platform as OciPlatform, import_oci, scan_oci,

@@ -1,6 +1,7 @@
 //! `weald export`: an image in the form of another program.
 
 mod composefs;
+mod dump;
 mod oci;
 
 use crate::help::Help;
@@ -26,6 +27,10 @@ pub const HELP: Help = Help {
             "weald export composefs forest.weald --image root.cfs --objects objects",
         ),
         (
+            "Write the tree as text",
+            "weald export dump forest.weald > forest.dump",
+        ),
+        (
             "Make an OCI image, for podman and registries",
             "weald export oci forest.weald container:v1",
         ),
@@ -40,7 +45,7 @@ pub const HELP: Help = Help {
     ],
 };
 
-/// Write an image in the form of another program: composefs, OCI
+/// Write an image in the form of another program: composefs, a dump, OCI
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 #[command(disable_help_subcommand = true)]
@@ -51,7 +56,8 @@ pub struct ExportArgs {
 
 #[derive(Subcommand, Debug)]
 enum ExportCommand {
-    Composefs(composefs::ComposefsArgs),
+    Composefs(Box<composefs::ComposefsArgs>),
+    Dump(Box<dump::DumpArgs>),
     Oci(oci::OciArgs),
 }
 
@@ -59,6 +65,7 @@ enum ExportCommand {
 pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         ExportCommand::Composefs(args) => composefs::run(args),
+        ExportCommand::Dump(args) => dump::run(args),
         ExportCommand::Oci(args) => oci::run(args),
     }
 }
@@ -67,6 +74,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
 pub fn help_of(name: &str) -> Option<&'static Help> {
     Some(match name {
         "composefs" => &composefs::HELP,
+        "dump" => &dump::HELP,
         "oci" => &oci::HELP,
         _ => return None,
     })

@@ -11,10 +11,16 @@ use std::process::ExitCode;
 pub const HELP: Help = Help {
     lists: &[],
     notes: &["weald store import is another command: it puts image files into a store."],
-    examples: &[(
-        "Import an OCI image, or what docker save has written",
-        "weald import oci layout:v1 root.weald",
-    )],
+    examples: &[
+        (
+            "Import a composefs image and its objects",
+            "weald import composefs --image root.cfs --objects objects tree.weald",
+        ),
+        (
+            "Import an OCI image, or what docker save has written",
+            "weald import oci layout:v1 root.weald",
+        ),
+    ],
     exit_status: &[
         ("0", "The command did its work."),
         (
@@ -25,7 +31,7 @@ pub const HELP: Help = Help {
     ],
 };
 
-/// Build an image from files of another program: OCI
+/// Build an image from files of another program: composefs, OCI
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 #[command(disable_help_subcommand = true)]
@@ -36,8 +42,7 @@ pub struct ImportArgs {
 
 #[derive(Subcommand, Debug)]
 enum ImportCommand {
-    #[command(hide = true)] // until it works
-    Composefs(composefs::ComposefsArgs),
+    Composefs(Box<composefs::ComposefsArgs>),
     Oci(Box<oci::OciArgs>),
 }
 

@@ -13,7 +13,7 @@ use weald_format::Timestamp;
 use weald_sys::{NewTimes, NodeKind};
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 37] = [
+pub const COMMANDS: [&str; 39] = [
     "build",
     "mount",
     "umount",
@@ -46,8 +46,10 @@ pub const COMMANDS: [&str; 37] = [
     "store salvage",
     "export",
     "export composefs",
+    "export dump",
     "export oci",
     "import",
+    "import composefs",
     "import oci",
     "forest",
     "completions",
