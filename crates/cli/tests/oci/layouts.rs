@@ -3,7 +3,10 @@
 use crate::debian::ALONE;
 use crate::support::Bench;
 use std::fs;
-use weald_testkit::oci::{Layer, LayoutDir, Tar, digest};
+use weald_testkit::oci::{Layer, LayoutDir, TAR_ZSTD, Tar, digest};
+
+/// Devices in a layer: 100 MB of tar.
+const DEVICE_COUNT: u64 = 200_000;
 
 /// Would catch: a kind of file, an attribute, a hole or a link that a layer loses, for umoci or for
 /// Weald itself.
@@ -185,4 +188,56 @@ fn rules_apply_to_the_tree_of_all_layers() {
         "{ALONE} alone skopeo inspect oci:layout | jq -r .Architecture"
     ));
     assert_eq!(judged, "amd64\n");
+}
+
+/// Would catch: layers that fill memory or disk: very many devices, and zeros that a few bytes
+/// announce.
+#[test]
+fn bombs_stay_within_memory() {
+    let bench = Bench::new();
+    let mut devices = Tar::default();
+    for no in 0..DEVICE_COUNT {
+        devices = devices.device(&format!("{:03}/{no}", no % 1000));
+    }
+    LayoutDir::create(&bench.at("devices")).image(&[Layer::plain(devices.finish())]);
+    // A layer of 2 GiB of zeros behind the header of a file.
+    let head = Tar::default().raw(b'0', "zeros", "", b"", 7 << 30);
+    fs::write(bench.at("head"), &head.finish()[..512]).expect("write");
+    bench.sh("(cat head; head -c 2G /dev/zero) | zstd -q -1 > zeros");
+    let zeros = Layer {
+        media_type: TAR_ZSTD,
+        stored: fs::read(bench.at("zeros")).expect("read"),
+        diff_id: digest(b""),
+    };
+    LayoutDir::create(&bench.at("bomb")).image(&[zeros]);
+    let said = bench.sh("cat > peak.py <<'END'
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)
+END
+        for layout in devices bomb; do
+            python3 peak.py $WEALD import oci -q -l 1 -t 2 -m 160M $layout $layout.weald 2>> said
+        done
+        stat -c %s devices.weald
+        cat said");
+    println!("{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    let [devices, bomb, image_len, error] = lines[..] else {
+        panic!("{said}");
+    };
+    let peak = |line: &str, code: &str| -> u64 {
+        let (found, peak) = line.split_once(' ').expect("two words");
+        assert_eq!(found, code, "{said}");
+        peak.parse().expect("a number")
+    };
+    assert!(peak(devices, "0") < 200 && peak(bomb, "2") < 200, "{said}");
+    assert!(
+        image_len.parse::<u64>().expect("a length") < 100_000,
+        "{said}"
+    );
+    assert!(
+        error.contains("more than 1073741824 bytes when decompressed"),
+        "{said}"
+    );
+    assert!(!bench.at("bomb.weald").exists());
 }

@@ -21,9 +21,9 @@ use weald_builder::{BuildOptions, Observer, Problem};
 use weald_format::pages::Link;
 use weald_format::{Error, FileKind, Ids, Result, permissions_without_acl};
 
-/// Share of the memory for tables of members: a bit for each, and 64 bytes for each hard link.
-/// 512 MiB take 500,000 links, more than the largest images of ostree have.
-const TABLES_SHARE: u64 = 16;
+/// Share of the memory for tables of members. A larger one would raise the default memory limit of
+/// level 7. While the tables grow, the share of the contents is still unused.
+const TABLES_SHARE: u64 = 64;
 /// Members between two checks for an interrupt.
 const CANCEL_CHECK_COUNT: u64 = 1 << 12;
 /// Prefix of whiteouts.
