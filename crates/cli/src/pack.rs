@@ -31,7 +31,12 @@ pub struct InputArgs {
     )]
     pub from: Option<FormatWord>,
     /// Read the tree from SOURCE, an image file of EROFS, without mounting it
-    #[arg(long, conflicts_with_all = ["from", "contents_root"], help_heading = INPUT)]
+    #[arg(
+        long,
+        conflicts_with_all = ["from", "contents_root"],
+        hide_short_help = true,
+        help_heading = INPUT
+    )]
     pub from_image: bool,
     /// Directory with the contents of the files that an mtree description names
     #[arg(

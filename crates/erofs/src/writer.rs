@@ -2,13 +2,20 @@
 //! inode may lie. The order of inodes and the I/O are the caller's.
 //!
 //! The rules of placement are those of `mkcomposefs`, so that the same tree gives the same bytes.
+//! `superblock`, `compress` and `clusters` are for images that hold data.
 
+mod clusters;
+mod compress;
 mod dir;
 mod inode;
+mod superblock;
 mod xattr;
 
+pub use clusters::{INDEX_HEADER_LEN, put_compressed, put_index_header, put_plain};
+pub use compress::{CLUSTER_LEN_MAX, Codec};
 pub use dir::{DIR_TAIL_LEN_MAX, DirBlock, DirLayout, DirShape};
 pub use inode::{InodeFields, Shape, Tail, fits_compact};
+pub use superblock::DataSuperblock;
 pub use xattr::{
     VALUE_LEN_MAX, area_len, filter_bit, is_acl, put_area_header, put_xattr, suffix_of, xattr_len,
 };

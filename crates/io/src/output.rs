@@ -287,6 +287,28 @@ impl OutputFile {
         })
     }
 
+    /// Replaces bytes written before, for a writer whose first bytes depend on the last ones.
+    ///
+    /// # Errors
+    /// `Full`, `Io`; `Invalid` for an output that is not atomic, and behind the end. The output is
+    /// dead after a failed write.
+    pub fn rewrite_at(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.flush()?;
+        let end = offset.checked_add(bytes.len() as u64);
+        if !matches!(self.place, Place::Unnamed { .. } | Place::Hidden { .. })
+            || end.is_none_or(|end| end > self.written_len)
+        {
+            let what = format!("{}: {} bytes at {offset}", self.shown, bytes.len());
+            return Err(Error::invalid(format!("{what} cannot be written again")));
+        }
+        if let Err(error) = self.file.write_all_at(bytes, offset) {
+            self.is_dead = true;
+            let what = format!("{}: write at {offset}", self.shown);
+            return Err(Error::io(what, error));
+        }
+        Ok(())
+    }
+
     /// Bytes that the operating system has, and that [`OutputFile::reader`] can read.
     pub fn written_len(&self) -> u64 {
         self.written_len

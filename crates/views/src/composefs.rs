@@ -15,7 +15,6 @@ mod emit;
 mod gather;
 mod levels;
 mod objects;
-mod spill;
 mod xattrs;
 
 pub use dump::{DumpOptions, write_dump};

@@ -3,5 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod composefs;
+pub mod erofs;
 pub mod kernel;
 pub mod oci;
+mod spill;

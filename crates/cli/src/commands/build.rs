@@ -118,7 +118,7 @@ pub const HELP: Help = Help {
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct BuildArgs {
-    /// Directory to pack, - for a stream on standard input, or a file with --from or --from-image
+    /// Directory to pack, or - for a stream on standard input
     #[arg(value_hint = ValueHint::AnyPath)]
     source: PathBuf,
     /// Image file to write

@@ -2,6 +2,7 @@
 
 mod composefs;
 mod dump;
+mod erofs;
 mod oci;
 
 use crate::help::Help;
@@ -31,6 +32,10 @@ pub const HELP: Help = Help {
             "weald export dump forest.weald > forest.dump",
         ),
         (
+            "Make an image with all data that the kernel mounts",
+            "weald export erofs forest.weald forest.erofs",
+        ),
+        (
             "Make an OCI image, for podman and registries",
             "weald export oci forest.weald container:v1",
         ),
@@ -45,7 +50,7 @@ pub const HELP: Help = Help {
     ],
 };
 
-/// Write an image in the form of another program: composefs, a dump, OCI
+/// Write an image in the form of another program: composefs, a dump, EROFS, OCI
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 #[command(disable_help_subcommand = true)]
@@ -58,6 +63,7 @@ pub struct ExportArgs {
 enum ExportCommand {
     Composefs(Box<composefs::ComposefsArgs>),
     Dump(Box<dump::DumpArgs>),
+    Erofs(Box<erofs::ErofsArgs>),
     Oci(oci::OciArgs),
 }
 
@@ -66,6 +72,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         ExportCommand::Composefs(args) => composefs::run(args),
         ExportCommand::Dump(args) => dump::run(args),
+        ExportCommand::Erofs(args) => erofs::run(args),
         ExportCommand::Oci(args) => oci::run(args),
     }
 }
@@ -75,6 +82,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
     Some(match name {
         "composefs" => &composefs::HELP,
         "dump" => &dump::HELP,
+        "erofs" => &erofs::HELP,
         "oci" => &oci::HELP,
         _ => return None,
     })

@@ -13,7 +13,7 @@ use weald_format::Timestamp;
 use weald_sys::{NewTimes, NodeKind};
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 39] = [
+pub const COMMANDS: [&str; 40] = [
     "build",
     "mount",
     "umount",
@@ -47,6 +47,7 @@ pub const COMMANDS: [&str; 39] = [
     "export",
     "export composefs",
     "export dump",
+    "export erofs",
     "export oci",
     "import",
     "import composefs",

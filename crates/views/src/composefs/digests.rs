@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::gather::Uses;
-use super::spill::{Numbers, Spill};
+use crate::spill::{Numbers, Spill};
 use weald_codec::FSVERITY_DIGEST_LEN as DIGEST_LEN;
 use weald_format::Result;
 

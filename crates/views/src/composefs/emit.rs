@@ -6,9 +6,9 @@
 use super::digests::{DigestReader, Digests};
 use super::gather::Census;
 use super::levels::{Cursor, Data, Entry, Item, Levels, Node};
-use super::spill::{Numbers, Spill};
 use super::xattrs::{NodePlace, XattrTable, Xattrs};
 use super::{Format, ImageOptions, Sink};
+use crate::spill::{Numbers, Spill};
 use std::collections::VecDeque;
 use weald_codec::{FSVERITY_DIGEST_LEN as DIGEST_LEN, FsVerity};
 use weald_erofs::dump::join_device;

@@ -10,7 +10,7 @@ const READ_LEN: u64 = 64 << 10;
 /// Bytes that a reader at any place holds.
 const RANDOM_READ_LEN: u64 = 4 << 10;
 
-pub(super) struct Spill {
+pub(crate) struct Spill {
     spool: Option<Spool>,
     /// The bytes behind those of the file.
     memory: Vec<u8>,
@@ -79,7 +79,7 @@ impl Spill {
 }
 
 /// Numbers of 64 bits, read in order or at any place, with one piece of the list in memory.
-pub(super) struct Numbers<'a> {
+pub(crate) struct Numbers<'a> {
     spill: &'a Spill,
     buffer: Vec<u8>,
     /// Offset of the buffer in the list.

@@ -1,0 +1,90 @@
+//! The second pass: where each inode lies.
+
+use super::contents::Contents;
+use super::shape::Measured;
+use super::tree::each_inode;
+use super::{ErofsOptions, check_cancelled};
+use crate::spill::{Numbers, Spill};
+use weald_erofs::layout::SLOT_LEN;
+use weald_format::{Error, InodeNo, Result};
+use weald_image::Image;
+
+/// Offset of the first inode, the root, in the metadata, or shortly before it. Number 0 would be the inode number 0,
+/// which programs take for a deleted entry.
+const FIRST_INODE: u64 = SLOT_LEN;
+
+/// Places of all inodes.
+pub(super) struct Places {
+    /// Offset of the inode in the metadata, for each name in order of numbers.
+    starts: Spill,
+    /// Bytes of the metadata, without blocks of directories.
+    pub len: u64,
+    pub inode_count: u64,
+    /// Place of the root's inode, in the first or second block.
+    pub root_start: u64,
+}
+
+impl Places {
+    /// A reader of the list.
+    pub fn reader(&self) -> PlaceReader<'_> {
+        PlaceReader(Numbers::new(&self.starts))
+    }
+}
+
+/// Reads places, best in order of the numbers.
+pub(super) struct PlaceReader<'a>(Numbers<'a>);
+
+impl PlaceReader<'_> {
+    /// The place of the inode with number `no`.
+    pub fn of(&mut self, no: InodeNo) -> Result<u64> {
+        let mut bytes = [0; 8];
+        self.0.get(&mut bytes, no.0.saturating_sub(1) * 8)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+}
+
+/// Computes the places.
+pub(super) fn compute(
+    image: &Image,
+    contents: &Contents,
+    options: &ErofsOptions<'_>,
+) -> Result<Places> {
+    let memory_len = (options.memory_len / 8).min(64 << 20) as usize;
+    let mut starts = Spill::new(memory_len, options.temp_dir.to_owned());
+    let root = image.root()?;
+    let epoch = root.times.mtime;
+    let measured = Measured::new(image, contents, &root, epoch)?;
+    let root_start = measured.shape.start(FIRST_INODE);
+    starts.append(&root_start.to_le_bytes())?;
+    let (mut end, mut inode_count) = (measured.end(root_start), 1);
+    each_inode(image, root_start / SLOT_LEN, &mut |_, _, inode| {
+        check_cancelled(options)?;
+        let expected = starts.len() / 8 + 1;
+        if inode.name_no.0 != expected {
+            let what = format!("name {} where {expected} was expected", inode.name_no.0);
+            return Err(Error::invalid(what));
+        }
+        let start = match inode.ino == inode.name_no {
+            true => {
+                let measured = Measured::new(image, contents, inode, epoch)?;
+                let start = measured.shape.start(end);
+                end = measured.end(start);
+                inode_count += 1;
+                start
+            }
+            false => {
+                let mut bytes = [0; 8];
+                starts.read_at(&mut bytes, inode.ino.0.saturating_sub(1) * 8)?;
+                u64::from_le_bytes(bytes)
+            }
+        };
+        starts.append(&start.to_le_bytes())?;
+        Ok(start / SLOT_LEN)
+    })?;
+    Ok(Places {
+        starts,
+        len: end,
+        inode_count,
+        root_start,
+    })
+}

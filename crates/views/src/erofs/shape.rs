@@ -1,0 +1,136 @@
+//! Lengths of inodes.
+
+use super::contents::{Contents, Layout, Stored};
+use super::tree::each_dir_entry;
+use weald_erofs::layout::{CompactInode, ExtendedInode};
+use weald_erofs::writer::{
+    DirLayout, DirShape, INDEX_HEADER_LEN, Shape, Tail, VALUE_LEN_MAX, area_len, fits_compact,
+    xattr_len,
+};
+use weald_format::{Error, FileKind, InodeNo, Result, Timestamp};
+use weald_image::{Image, Inode};
+
+/// Bytes of xattrs that an inode counts: 16 bits of 4 bytes, and the header.
+const XATTRS_LEN_MAX: u64 = 65534 * 4 + 12;
+
+/// What lies behind an inode.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Body {
+    /// Nothing, or a device number.
+    None,
+    /// The target of a symlink.
+    Target(u64),
+    /// Entries of a directory.
+    Directory(DirShape),
+    /// A file that is not empty.
+    File(Stored),
+}
+
+/// An inode with the lengths of its parts.
+pub(super) struct Measured {
+    pub is_compact: bool,
+    pub body: Body,
+    pub shape: Shape,
+    /// Bytes of an index behind the shape, and what its start is a multiple of.
+    index: Option<(u64, u64)>,
+}
+
+impl Measured {
+    /// Measures `inode`. `epoch` is the time of compact inodes.
+    pub fn new(
+        image: &Image,
+        contents: &Contents,
+        inode: &Inode,
+        epoch: Timestamp,
+    ) -> Result<Self> {
+        let body = body_of(image, contents, inode)?;
+        let size = match body {
+            Body::Directory(dir) => dir.size(),
+            _ => inode.size.0,
+        };
+        if u32::try_from(inode.nlink).is_err() {
+            return Err(Error::limit(format!("{} names of a file", inode.nlink)));
+        }
+        let attributes = &inode.attributes;
+        let is_compact = inode.times.mtime == epoch
+            && fits_compact(inode.nlink, attributes.uid, attributes.gid, size);
+        let tail = match body {
+            Body::Target(len) => Tail::Target(len),
+            Body::Directory(dir) if dir.tail_len > 0 => Tail::Bytes(dir.tail_len),
+            Body::File(Stored {
+                layout: Layout::Plain(_),
+                extra_len,
+                ..
+            }) if extra_len > 0 => Tail::Bytes(extra_len.into()),
+            _ => Tail::None,
+        };
+        let index = match body {
+            Body::File(stored) => match stored.layout {
+                Layout::Plain(_) => None,
+                Layout::Chunks(_) => Some((u64::from(stored.extra_len), 4)),
+                Layout::Compressed(_) => Some((INDEX_HEADER_LEN + u64::from(stored.extra_len), 8)),
+            },
+            _ => None,
+        };
+        Ok(Self {
+            is_compact,
+            body,
+            shape: Shape {
+                inode_len: match is_compact {
+                    true => size_of::<CompactInode>() as u64,
+                    false => size_of::<ExtendedInode>() as u64,
+                },
+                xattr_len: xattrs_len(image, inode)?,
+                tail,
+            },
+            index,
+        })
+    }
+
+    /// The end of the inode and all that lies behind it, if it begins at `start`.
+    pub fn end(&self, start: u64) -> u64 {
+        let end = start + self.shape.len();
+        match self.index {
+            Some((len, unit)) => end.next_multiple_of(unit) + len,
+            None => end,
+        }
+    }
+}
+
+fn body_of(image: &Image, contents: &Contents, inode: &Inode) -> Result<Body> {
+    Ok(match inode.kind {
+        FileKind::Directory => Body::Directory(dir_shape(image, inode.ino)?),
+        FileKind::Symlink => Body::Target(inode.size.0),
+        FileKind::Regular => contents.of(inode)?.map_or(Body::None, Body::File),
+        _ => Body::None,
+    })
+}
+
+fn dir_shape(image: &Image, dir: InodeNo) -> Result<DirShape> {
+    let mut layout = DirLayout::default();
+    each_dir_entry(image, dir, &mut |entry| {
+        layout.push(entry.name().len());
+        Ok(())
+    })?;
+    Ok(layout.shape())
+}
+
+fn xattrs_len(image: &Image, inode: &Inode) -> Result<u64> {
+    let mut local_len = 0;
+    for xattr in image.xattrs(inode)?.iter() {
+        if xattr.value.len() > VALUE_LEN_MAX {
+            return Err(Error::limit(format!(
+                "xattr '{}' has {} bytes, EROFS holds {VALUE_LEN_MAX}",
+                xattr.name.escape_ascii(),
+                xattr.value.len()
+            )));
+        }
+        local_len += xattr_len(&xattr.name, xattr.value.len());
+    }
+    match area_len(0, local_len) {
+        len if len > XATTRS_LEN_MAX => Err(Error::limit(format!(
+            "{len} bytes of xattrs, EROFS holds {XATTRS_LEN_MAX} for an inode"
+        ))),
+        len => Ok(len),
+    }
+}
