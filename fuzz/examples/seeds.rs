@@ -564,6 +564,20 @@ fn streams(corpus: &Corpus, dir: &Path) {
     }
 }
 
+/// Seeds for `dump`: each kind of entry, escapes, xattrs.
+fn dumps(corpus: &Corpus) {
+    let digest = "a".repeat(64);
+    let text = format!(
+        "/ 0 40755 3 0 0 0 1000000000.5 - - - user.a=\\x00\\n\\\\ security.x\\x3dy=\n\
+         /f 70 104755 2 0 0 0 -1.999999999 ab/cd - {digest}\n\
+         /l 1 120777 1 0 0 0 0.0 \\x2d - -\n\
+         /d 0 20600 1 0 0 17592186110211 0.0 - - -\n\
+         /s 5 100644 1 1000 4294967295 0 0.0 - hello -\n\
+         /g 0 @120000 - - - - 0.0 /f - -\n"
+    );
+    corpus.put("dump", text.as_bytes());
+}
+
 /// Seeds for `oci`: an archive of a layout, one of `docker save`, layers of tar, and described
 /// layers.
 fn containers(corpus: &Corpus) {
@@ -651,4 +665,5 @@ fn main() {
     rules(&corpus);
     streams(&corpus, dir.path());
     containers(&corpus);
+    dumps(&corpus);
 }

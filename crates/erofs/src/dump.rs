@@ -505,6 +505,36 @@ mod tests {
         }
     }
 
+    /// Would catch: a changed byte that makes the parser panic, or that is read as one thing and
+    /// written as another.
+    #[test]
+    fn changed_lines_are_refused_or_come_back() {
+        let digest = "ab".repeat(32);
+        let seed = format!(
+            "/a\\x20b 70 104755 2 0 0 0 -1.999999999 ab/cd - {digest} user.a=\\x00\\n s\\x3dy="
+        );
+        let mut accepted_count = 0;
+        for at in 0..seed.len() {
+            for byte in 0..=u8::MAX {
+                for mut line in [seed.clone().into_bytes(), seed.as_bytes()[..at].to_vec()] {
+                    match line.get_mut(at) {
+                        Some(place) => *place = byte,
+                        None => line.push(byte),
+                    }
+                    let Ok(entry) = DumpEntry::parse(&line) else {
+                        continue;
+                    };
+                    accepted_count += 1;
+                    let mut again = Vec::new();
+                    entry.put(&mut again);
+                    let again = again.strip_suffix(b"\n").unwrap();
+                    assert_eq!(DumpEntry::parse(again).unwrap(), entry);
+                }
+            }
+        }
+        assert!(accepted_count > 1000, "{accepted_count}");
+    }
+
     /// Would catch: device numbers that lose bits on the way.
     #[test]
     fn device_numbers_come_back() {
