@@ -27,7 +27,7 @@ from weald_bench.suites.common import content_len, each_corpus, ratio_columns, r
 
 PARTS = ("listing", "making")
 HOSTS = ("ext4", "xfs")
-LIST_ROUNDS = 5
+LIST_ROUNDS = 3
 MAKE_ROUNDS = 3
 #: Entries in the thread of 2023.
 MAKE_COUNT = 240_000
@@ -117,7 +117,7 @@ def images(bench: Bench, tree: Path, made: Path) -> None:
     weald = bench.weald
     say("   making images")
     bench.quiet(weald.command("store", "create", made / "store"))
-    words = ("--progress", "none", "--name", "root")
+    words = ("--progress", "none", "--level", "5", "--name", "root")
     bench.quiet(weald.command("store", "add", *words, made / "store", tree))
     objects = f"--digest-store={made / 'objects'}"
     bench.quiet([CFSCTL.path, "mkcomposefs", "--hardlinks", objects, tree, made / "meta.cfs"])
