@@ -321,6 +321,38 @@ fn kernel_readahead_is_longer_for_uncompressed_images() {
     assert_eq!(read_ahead("text.weald"), "256\n");
 }
 
+/// Would catch: a digest that is not that of the file, of one with holes or of an empty one; an
+/// answer for a directory; a request for gigabytes of data that occupies the server.
+#[test]
+fn files_have_their_fsverity_digest() {
+    let bench = Bench::new();
+    succeeded(&bench.sh(
+        "cd source; touch empty; seq 300000 > text; truncate -s 5G hole; echo x >> hole
+         head -c 1M /dev/zero | tr '\\0' y > y; for i in $(seq 257); do cat y; done > much; rm y
+         cd ..; $WEALD build -q source verity.weald; $WEALD mount verity.weald mnt
+         $WEALD sum --fsverity verity.weald > sums",
+    ));
+    let sums = fs::read_to_string(bench.at("sums")).expect("sums");
+    let measure = |name: &str| {
+        let file = File::open(bench.at("mnt").join(name)).expect("open");
+        weald_sys::measure_verity(file)
+    };
+    let mut equal_count = 0;
+    for line in sums.lines().filter(|line| !line.ends_with(" much")) {
+        let (digest, name) = line.split_once(' ').expect("two words");
+        let found = measure(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(digest, format!("sha256:{found}"), "{name}");
+        equal_count += 1;
+    }
+    assert_eq!(equal_count, 5);
+    let error = measure("much").expect_err("too much for one request");
+    assert_eq!(error.raw_os_error(), Some(61), "ENODATA");
+    assert!(weald_sys::is_without_verity(
+        &measure("dir").expect_err("a directory")
+    ));
+}
+
 #[test]
 fn an_image_can_lie_inside_a_file() {
     let bench = Bench::new();

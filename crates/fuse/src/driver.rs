@@ -8,6 +8,7 @@ use crate::listing::Listing;
 use crate::options::Access;
 use crate::request::{Operation, Request};
 use crate::tree::Tree;
+use crate::verity;
 use crate::view::View;
 use crate::wire::{
     Attr, AttrOut, EntryOut, FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, GetxattrOut, LseekOut, NodeId,
@@ -16,7 +17,7 @@ use crate::wire::{
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use weald_format::limits::NAME_LEN_MAX;
-use weald_format::{Error, InodeNo};
+use weald_format::{Error, FileKind, InodeNo};
 use weald_image::Inode;
 use zerocopy::{Immutable, IntoBytes};
 
@@ -128,6 +129,7 @@ impl<T: Tree> Driver<T> {
             Operation::Getxattr { name, size } => self.getxattr(node, name, size, out),
             Operation::Listxattr { size } => self.listxattr(node, size, out),
             Operation::Lseek { offset, whence } => self.lseek(node, offset, whence, out),
+            Operation::Ioctl { command, out_len } => self.ioctl(node, command, out_len, out),
             Operation::Other => self.answer_simple(opcode, node, out),
         }
     }
@@ -176,7 +178,6 @@ impl<T: Tree> Driver<T> {
             | Opcode::Release
             | Opcode::Releasedir
             | Opcode::Destroy => Ok(Answer::Buffered),
-            Opcode::Ioctl => Err(Errno::NOTTY),
             // The kernel remembers ENOSYS and no longer sends these requests.
             Opcode::Flush | Opcode::Interrupt => Err(Errno::NOSYS),
             // Requests that write: the kernel refuses them itself (`ro`), except after a remount
@@ -315,6 +316,19 @@ impl<T: Tree> Driver<T> {
         let found = found.map_err(|error| self.failed("map", node, &error))?;
         let offset = found.ok_or(Errno::NXIO)?;
         Ok(record(out, &LseekOut { offset }))
+    }
+
+    fn ioctl(&self, node: NodeId, command: u32, out_len: u32, out: &mut Vec<u8>) -> Answered<T> {
+        if command != verity::MEASURE {
+            return Err(Errno::NOTTY);
+        }
+        let inode = self.inode(node)?;
+        if inode.kind != FileKind::Regular {
+            return Err(Errno::NOTTY);
+        }
+        let failed = |error| self.failed("content", node, &error);
+        verity::measure(&self.view.tree, &inode, out_len, out, failed)?;
+        Ok(Answer::Buffered)
     }
 
     /// Inode number of a node in the tree, for traces.

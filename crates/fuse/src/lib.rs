@@ -26,6 +26,7 @@ mod session;
 mod stats;
 mod trace;
 mod tree;
+mod verity;
 mod view;
 mod wire;
 

@@ -3,7 +3,7 @@
 //! The kernel is trusted, but a newer one may send unknown requests. A request that does not parse
 //! gets EIO, an unknown one gets ENOSYS; neither ends the session.
 
-use crate::wire::{GetxattrIn, InHeader, LseekIn, NodeId, Opcode, OpenIn, ReadIn};
+use crate::wire::{GetxattrIn, InHeader, IoctlIn, LseekIn, NodeId, Opcode, OpenIn, ReadIn};
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
@@ -31,6 +31,7 @@ pub(crate) enum Operation<'a> {
     Getxattr { name: &'a [u8], size: u32 },
     Listxattr { size: u32 },
     Lseek { offset: u64, whence: u32 },
+    Ioctl { command: u32, out_len: u32 },
     Other,
 }
 
@@ -70,6 +71,13 @@ pub(crate) fn parse<'a>(
             Operation::Lseek {
                 offset: fixed.offset,
                 whence: fixed.whence,
+            }
+        }
+        Opcode::Ioctl => {
+            let fixed = record::<IoctlIn>(body)?.0;
+            Operation::Ioctl {
+                command: fixed.cmd,
+                out_len: fixed.out_size,
             }
         }
         _ => Operation::Other,

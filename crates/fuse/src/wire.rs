@@ -343,4 +343,22 @@ records! {
     LseekOut (8) {
         offset: u64,
     }
+
+    /// Arguments of `IOCTL`.
+    IoctlIn (32) {
+        fh: u64,
+        flags: u32,
+        cmd: u32,
+        arg: u64,
+        in_size: u32,
+        out_size: u32,
+    }
+
+    /// Answer to `IOCTL`; the bytes for the caller follow.
+    IoctlOut (16) {
+        result: u32,
+        flags: u32,
+        in_iovs: u32,
+        out_iovs: u32,
+    }
 }
