@@ -187,6 +187,14 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("store export @gone:a e@", Nothing),
         ],
         "export" => &[("export @", Nothing), ("export", Nothing)],
+        "export erofs" => &[
+            ("export erofs i@ e@", Nothing),
+            ("export erofs i@ e@", Nothing),
+            ("export erofs --json -f i@ e@", Nothing),
+            ("export erofs --compress @ i@ e2@", Nothing),
+            ("export erofs i@ @gone/x", Nothing),
+            ("export erofs @gone e3@", Nothing),
+        ],
         "export composefs" => &[
             ("export composefs i@ --image c@ --objects o@", Nothing),
             ("export composefs i@ --image c@", Nothing),
