@@ -613,6 +613,33 @@ fn containers(corpus: &Corpus) {
     );
 }
 
+/// Seeds for `erofs`: images of mkfs.erofs with every layout that it writes.
+fn erofs(corpus: &Corpus, dir: &Path) {
+    let (root, image) = (dir.join("erofs"), dir.join("erofs.img"));
+    fs::create_dir(&root).unwrap();
+    tree(&root, 1);
+    // A sparse file and noise would be most of the image.
+    fs::remove_file(root.join("sparse")).unwrap();
+    fs::remove_file(root.join("noise")).unwrap();
+    for options in [
+        &[][..],
+        &["--chunksize=4096"],
+        &["--chunksize=4096", "-Eforce-chunk-indexes"],
+        &["-zlz4"],
+        &["-zlz4hc", "-C65536", "-Eztailpacking"],
+        &["-zlz4", "-Elegacy-compress"],
+        &["-zlz4", "-C16384", "-Eall-fragments,dedupe"],
+    ] {
+        let status = Command::new("mkfs.erofs")
+            .arg("--quiet")
+            .args(options)
+            .args([&image, &root])
+            .status();
+        assert!(status.is_ok_and(|s| s.success()), "mkfs.erofs: {options:?}");
+        corpus.put("erofs", &fs::read(&image).unwrap());
+    }
+}
+
 fn main() {
     let corpus = Corpus(
         std::env::args_os()
@@ -621,6 +648,7 @@ fn main() {
             .into(),
     );
     let dir = tempfile::tempdir().expect("temporary directory");
+    erofs(&corpus, dir.path());
     let target = dir.path().join("image");
     for (name, copies, codec) in [
         ("a", 1, CodecSpec::Zstd(3)),

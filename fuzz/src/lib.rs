@@ -1,6 +1,7 @@
 //! Shared code of the fuzz targets: unpacks records from the fuzzer's bytes, seals them into an
 //! image, and examines images.
 
+pub mod erofs;
 pub mod oci;
 
 use std::ops::ControlFlow;

@@ -140,6 +140,25 @@ fn large_files_are_compressed_and_stored_once() {
     assert!(lens.is_sorted_by(|a, b| a > b), "{lens:?}");
 }
 
+// Would catch: labels that are stored with each file, and those that the kernel does not find.
+#[test]
+fn xattrs_of_many_files_are_stored_once() {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir source; for n in {1..900}; do echo $n > source/$n; done
+        setfattr -n security.selinux -v system_u:object_r:usr_t:s0 source source/*
+        setfattr -n user.long -v $(printf 'v%.0s' {1..3000}) source/*1
+        setfattr -n user.own -v one source/77
+        $WEALD build -q -l 1 source image; $WEALD export erofs -q image erofs",
+    );
+    let mounted = Mounted::new(&bench, "erofs");
+    assert_same(&bench.at("source"), &mounted.0, &NO_HOLES);
+    bench.sh("$WEALD build -q -l 1 --from-image erofs again");
+    assert_eq!(tree_digest(&bench, "image"), tree_digest(&bench, "again"));
+    let len = fs::metadata(bench.at("erofs")).expect("stat").len();
+    assert!(len < 900 * 128, "{len} bytes");
+}
+
 // Would catch: bytes that depend on threads or time.
 #[test]
 fn the_image_is_always_the_same() {

@@ -2,6 +2,7 @@
 //!
 //! Three passes over the metadata, in memory that does not grow with the number of names:
 //! 1. `contents` reads each distinct content once and writes its blocks, compressed if asked for.
+//!    `shared` writes xattrs of several inodes behind them.
 //! 2. `places` computes where each inode lies. The list of numbers is a temporary file if it is
 //!    long.
 //! 3. `emit` writes inodes, then the blocks of directories, then the superblock in block 0.
@@ -11,16 +12,20 @@
 
 mod contents;
 mod emit;
+mod options;
 mod places;
 mod shape;
+mod shared;
 mod sparse;
 mod tree;
 
+pub use options::ErofsOptions;
 pub use weald_erofs::writer::Codec;
 
 use contents::write_contents;
 use emit::Emitter;
-use std::path::Path;
+use options::block_no;
+use shared::SharedXattrs;
 use weald_erofs::layout::{BLOCK_LEN, SLOT_LEN};
 use weald_erofs::writer::{CLUSTER_LEN_MAX, DataSuperblock};
 use weald_format::{Error, Result};
@@ -29,20 +34,6 @@ use weald_io::OutputFile;
 
 /// Bytes of memory for each distinct content.
 const CONTENT_LEN: u64 = contents::STORED_LEN as u64;
-
-/// Options of [`write_image`].
-pub struct ErofsOptions<'a> {
-    /// Codec of files; without one they are stored as they are.
-    pub codec: Option<Codec>,
-    /// Threads that compress; at least 1 is used.
-    pub thread_count: usize,
-    /// Memory for lists, in bytes, besides the cache of the image.
-    pub memory_len: u64,
-    /// Directory of temporary files.
-    pub temp_dir: &'a Path,
-    /// Whether to stop.
-    pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
-}
 
 /// What [`write_image`] wrote.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -96,8 +87,10 @@ pub fn write_image(
         ..ErofsWritten::default()
     };
     let meta_start = out.position();
-    let places = places::compute(image, &stored, options)?;
-    let mut emitter = Emitter::new(image, &stored, &places, out, options)?;
+    let shared = SharedXattrs::write(image, &stored.set_uses, out, options)?;
+    let inodes_start = out.position();
+    let places = places::compute(image, &stored, &shared, options)?;
+    let mut emitter = Emitter::new(image, (&stored, &shared), &places, out, options)?;
     emitter.write_tree()?;
     let root = image.root()?;
     written.inode_count = places.inode_count;
@@ -110,7 +103,8 @@ pub fn write_image(
         inode_count: written.inode_count,
         epoch: (mtime.seconds as u64, mtime.nanoseconds),
         block_count: block_no(written.image_len)?,
-        meta_block: block_no(meta_start)?,
+        meta_block: block_no(inodes_start)?,
+        xattr_block: block_no(shared.start)?,
         uuid: uuid.try_into().unwrap_or_default(),
         has_chunks: stored.has_chunks,
         codec: options.codec.filter(|_| stored.has_compressed),
@@ -118,20 +112,4 @@ pub fn write_image(
     };
     out.rewrite_at(&superblock.block(), 0)?;
     Ok(written)
-}
-
-/// The number of the block at `offset`, which is a multiple of its length.
-fn block_no(offset: u64) -> Result<u32> {
-    u32::try_from(offset / BLOCK_LEN)
-        .ok()
-        .filter(|&no| no != u32::MAX)
-        .ok_or_else(|| Error::limit("an EROFS image of more than 16 TiB"))
-}
-
-/// Error for an interrupt.
-fn check_cancelled(options: &ErofsOptions<'_>) -> Result<()> {
-    match (options.is_cancelled)() {
-        true => Err(Error::invalid("interrupted")),
-        false => Ok(()),
-    }
 }

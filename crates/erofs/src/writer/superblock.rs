@@ -22,6 +22,8 @@ pub struct DataSuperblock {
     pub block_count: u32,
     /// Block where inodes begin.
     pub meta_block: u32,
+    /// Block where shared xattrs begin.
+    pub xattr_block: u32,
     /// Identity of the image.
     pub uuid: [u8; 16],
     /// Whether files consist of chunks.
@@ -54,6 +56,7 @@ impl DataSuperblock {
         superblock.epoch_nsec = self.epoch.1.into();
         superblock.block_count = self.block_count.into();
         superblock.meta_block = self.meta_block.into();
+        superblock.xattr_block = self.xattr_block.into();
         superblock.uuid = self.uuid;
         superblock.codecs = self.codec.map_or(0, |codec| 1 << codec.number()).into();
         let mut block = vec![0; SUPERBLOCK_OFFSET as usize];

@@ -1,7 +1,8 @@
 //! The first pass: writes the data of all files, each distinct content once.
 
+use super::options::{ErofsOptions, block_no, check_cancelled};
+use super::shared::SetUses;
 use super::sparse::{Chunks, RUNS_MAX};
-use super::{ErofsOptions, block_no, check_cancelled};
 use crate::spill::Spill;
 use std::ops::{ControlFlow, Range};
 use weald_erofs::layout::{BLOCK_LEN, chunk};
@@ -49,6 +50,8 @@ pub(super) struct Contents {
     pub data_len: u64,
     pub has_chunks: bool,
     pub has_compressed: bool,
+    /// Uses of sets of xattrs.
+    pub set_uses: SetUses,
 }
 
 impl Contents {
@@ -110,6 +113,7 @@ pub(super) fn write_contents(
         walker: Walker::new(image, start),
         seen: vec![false; image.summary().content_count as usize],
         file: None,
+        set_uses: SetUses::default(),
     };
     let mut writer = Writer::new(out, image, options);
     let (mut failed, mut result) = (None, Ok(()));
@@ -134,7 +138,11 @@ pub(super) fn write_contents(
     result?;
     match failed {
         Some(error) => Err(error),
-        None => Ok(writer.contents),
+        None => {
+            let mut contents = writer.contents;
+            contents.set_uses = reader.set_uses;
+            Ok(contents)
+        }
     }
 }
 
@@ -168,6 +176,7 @@ struct Reader<'a> {
     walker: Walker<'a>,
     seen: Vec<bool>,
     file: Option<File>,
+    set_uses: SetUses,
 }
 
 impl Reader<'_> {
@@ -184,6 +193,7 @@ impl Reader<'_> {
         while let Some(step) = self.walker.step()? {
             let Step::Enter(visit) = step else { continue };
             let inode = visit.inode;
+            self.set_uses.note(&inode);
             let Some(id) = inode.content.filter(|_| inode.kind == FileKind::Regular) else {
                 continue;
             };
@@ -314,6 +324,7 @@ impl<'a> Writer<'a> {
                 data_len: 0,
                 has_chunks: false,
                 has_compressed: false,
+                set_uses: SetUses::default(),
             },
             id: ContentId(0),
             form: Form::Plain,

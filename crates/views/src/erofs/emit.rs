@@ -1,10 +1,11 @@
 //! The third pass: writes inodes and directories.
 
 use super::contents::{Contents, Layout, Stored};
+use super::options::{ErofsOptions, block_no, check_cancelled};
 use super::places::{PlaceReader, Places};
 use super::shape::{Body, Measured};
+use super::shared::SharedXattrs;
 use super::tree::{DirEntry, each_dir_entry, each_inode};
-use super::{ErofsOptions, block_no, check_cancelled};
 use crate::spill::Spill;
 use weald_erofs::layout::{BLOCK_LEN, SLOT_LEN, data_layout};
 use weald_erofs::writer::{
@@ -20,6 +21,7 @@ const COPY_LEN: u64 = 64 << 10;
 pub(super) struct Emitter<'a> {
     image: &'a Image,
     contents: &'a Contents,
+    shared: &'a SharedXattrs,
     places: &'a Places,
     out: &'a mut OutputFile,
     options: &'a ErofsOptions<'a>,
@@ -39,7 +41,7 @@ pub(super) struct Emitter<'a> {
 impl<'a> Emitter<'a> {
     pub fn new(
         image: &'a Image,
-        contents: &'a Contents,
+        (contents, shared): (&'a Contents, &'a SharedXattrs),
         places: &'a Places,
         out: &'a mut OutputFile,
         options: &'a ErofsOptions<'a>,
@@ -49,6 +51,7 @@ impl<'a> Emitter<'a> {
         Ok(Self {
             image,
             contents,
+            shared,
             places,
             options,
             epoch: image.root()?.times.mtime,
@@ -95,7 +98,8 @@ impl<'a> Emitter<'a> {
 
     /// Writes an inode that begins at `start` of the metadata, with all that lies behind it.
     fn write_inode(&mut self, inode: &Inode, start: u64, parent_nid: u64) -> Result<()> {
-        let measured = Measured::new(self.image, self.contents, inode, self.epoch)?;
+        let (contents, shared) = (self.contents, self.shared);
+        let measured = Measured::new(self.image, contents, shared, inode, self.epoch)?;
         self.pad_to(self.meta_start + start)?;
         let mut tail = Vec::new();
         let first_block = self.next_block()?;
@@ -166,7 +170,14 @@ impl<'a> Emitter<'a> {
             return Ok(());
         }
         let bits = set.iter().fold(0, |bits, x| bits | filter_bit(&x.name));
-        put_area_header(&mut self.buffer, bits, 0);
+        let ids = self.shared.of(inode);
+        put_area_header(&mut self.buffer, bits, ids.len() as u8);
+        for id in ids {
+            self.buffer.extend_from_slice(&id.to_le_bytes());
+        }
+        if !ids.is_empty() {
+            return Ok(());
+        }
         for xattr in set.iter() {
             put_xattr(&mut self.buffer, &xattr.name, &xattr.value);
         }

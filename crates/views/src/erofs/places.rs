@@ -1,15 +1,16 @@
 //! The second pass: where each inode lies.
 
 use super::contents::Contents;
+use super::options::{ErofsOptions, check_cancelled};
 use super::shape::Measured;
+use super::shared::SharedXattrs;
 use super::tree::each_inode;
-use super::{ErofsOptions, check_cancelled};
 use crate::spill::{Numbers, Spill};
 use weald_erofs::layout::SLOT_LEN;
 use weald_format::{Error, InodeNo, Result};
 use weald_image::Image;
 
-/// Offset of the first inode, the root, in the metadata, or shortly before it. Number 0 would be the inode number 0,
+/// Least offset of the first inode, the root, in the metadata. Number 0 would be the inode number 0,
 /// which programs take for a deleted entry.
 const FIRST_INODE: u64 = SLOT_LEN;
 
@@ -47,13 +48,14 @@ impl PlaceReader<'_> {
 pub(super) fn compute(
     image: &Image,
     contents: &Contents,
+    shared: &SharedXattrs,
     options: &ErofsOptions<'_>,
 ) -> Result<Places> {
     let memory_len = (options.memory_len / 8).min(64 << 20) as usize;
     let mut starts = Spill::new(memory_len, options.temp_dir.to_owned());
     let root = image.root()?;
     let epoch = root.times.mtime;
-    let measured = Measured::new(image, contents, &root, epoch)?;
+    let measured = Measured::new(image, contents, shared, &root, epoch)?;
     let root_start = measured.shape.start(FIRST_INODE);
     starts.append(&root_start.to_le_bytes())?;
     let (mut end, mut inode_count) = (measured.end(root_start), 1);
@@ -66,7 +68,7 @@ pub(super) fn compute(
         }
         let start = match inode.ino == inode.name_no {
             true => {
-                let measured = Measured::new(image, contents, inode, epoch)?;
+                let measured = Measured::new(image, contents, shared, inode, epoch)?;
                 let start = measured.shape.start(end);
                 end = measured.end(start);
                 inode_count += 1;

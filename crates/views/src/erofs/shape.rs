@@ -1,11 +1,11 @@
 //! Lengths of inodes.
 
 use super::contents::{Contents, Layout, Stored};
+use super::shared::{SharedXattrs, check_value};
 use super::tree::each_dir_entry;
 use weald_erofs::layout::{CompactInode, ExtendedInode};
 use weald_erofs::writer::{
-    DirLayout, DirShape, INDEX_HEADER_LEN, Shape, Tail, VALUE_LEN_MAX, area_len, fits_compact,
-    xattr_len,
+    DirLayout, DirShape, INDEX_HEADER_LEN, Shape, Tail, area_len, fits_compact, xattr_len,
 };
 use weald_format::{Error, FileKind, InodeNo, Result, Timestamp};
 use weald_image::{Image, Inode};
@@ -40,6 +40,7 @@ impl Measured {
     pub fn new(
         image: &Image,
         contents: &Contents,
+        shared: &SharedXattrs,
         inode: &Inode,
         epoch: Timestamp,
     ) -> Result<Self> {
@@ -80,7 +81,7 @@ impl Measured {
                     true => size_of::<CompactInode>() as u64,
                     false => size_of::<ExtendedInode>() as u64,
                 },
-                xattr_len: xattrs_len(image, inode)?,
+                xattr_len: xattrs_len(image, shared, inode)?,
                 tail,
             },
             index,
@@ -115,16 +116,14 @@ fn dir_shape(image: &Image, dir: InodeNo) -> Result<DirShape> {
     Ok(layout.shape())
 }
 
-fn xattrs_len(image: &Image, inode: &Inode) -> Result<u64> {
+fn xattrs_len(image: &Image, shared: &SharedXattrs, inode: &Inode) -> Result<u64> {
+    let ids = shared.of(inode);
+    if !ids.is_empty() {
+        return Ok(area_len(ids.len(), 0));
+    }
     let mut local_len = 0;
     for xattr in image.xattrs(inode)?.iter() {
-        if xattr.value.len() > VALUE_LEN_MAX {
-            return Err(Error::limit(format!(
-                "xattr '{}' has {} bytes, EROFS holds {VALUE_LEN_MAX}",
-                xattr.name.escape_ascii(),
-                xattr.value.len()
-            )));
-        }
+        check_value(xattr)?;
         local_len += xattr_len(&xattr.name, xattr.value.len());
     }
     match area_len(0, local_len) {

@@ -23,7 +23,8 @@ pub const HELP: Help = Help {
     lists: &[],
     notes: &[
         "The image holds the data of all files, equal files once; 'mount -t erofs' mounts it \
-         without Weald. Holes stay holes. Sparse files and files of up to 4 KiB are not compressed.",
+         without Weald. Holes stay holes. Sparse files and files of up to 4 KiB are not \
+         compressed.",
         "Every kernel with EROFS and its compression mounts lz4 and lz4hc; zstd needs Linux 6.10. \
          Levels are those of the codec: lz4hc:3 to lz4hc:12, zstd:1 to zstd:22.",
         "Memory: 32 bytes for each distinct content; all that grows with the number of names is in \
