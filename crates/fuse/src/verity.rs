@@ -1,5 +1,5 @@
-//! The answer to `FS_IOC_MEASURE_VERITY`, which the kernel passes on since Linux 6.10: the fs-verity
-//! digest of a file. Every byte of an image is verified, so that each file has one.
+//! The answer to `FS_IOC_MEASURE_VERITY`, which the kernel passes on since Linux 6.10: the
+//! fs-verity digest of a file. Every byte of an image is verified, so that each file has one.
 
 use crate::tree::Tree;
 use crate::wire::IoctlOut;

@@ -64,7 +64,7 @@ enum ExportCommand {
     Composefs(Box<composefs::ComposefsArgs>),
     Dump(Box<dump::DumpArgs>),
     Erofs(Box<erofs::ErofsArgs>),
-    Oci(oci::OciArgs),
+    Oci(Box<oci::OciArgs>),
 }
 
 /// Runs the command.

@@ -1,6 +1,6 @@
 //! The dump of an image: its tree as text, in the dump format of composefs.
 
-use super::{INLINE_LEN_MAX, check_file, object_name};
+use super::options::{INLINE_LEN_MAX, Sink, check_file, object_name};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use weald_erofs::dump::{DumpEntry, DumpInode, DumpItem};
@@ -29,11 +29,7 @@ pub struct DumpOptions<'a> {
 ///
 /// # Cost
 /// Reads every content of more than 64 bytes for its digest.
-pub fn write_dump(
-    image: &Image,
-    sink: &mut super::Sink<'_>,
-    options: &DumpOptions<'_>,
-) -> Result<()> {
+pub fn write_dump(image: &Image, sink: &mut Sink<'_>, options: &DumpOptions<'_>) -> Result<()> {
     let digester = Digester::new(image, Algorithm::FsVerity, options.is_cancelled);
     let mut lines = Lines {
         walker: Walker::new(

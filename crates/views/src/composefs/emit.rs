@@ -6,8 +6,8 @@
 use super::digests::{DigestReader, Digests};
 use super::gather::Census;
 use super::levels::{Cursor, Data, Entry, Item, Levels, Node};
+use super::options::{Format, ImageOptions, Sink};
 use super::xattrs::{NodePlace, XattrTable, Xattrs};
-use super::{Format, ImageOptions, Sink};
 use crate::spill::{Numbers, Spill};
 use std::collections::VecDeque;
 use weald_codec::{FSVERITY_DIGEST_LEN as DIGEST_LEN, FsVerity};

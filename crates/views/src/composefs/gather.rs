@@ -3,7 +3,7 @@
 
 use super::bits::Bits;
 use super::levels::{Data, Entry, Item, Levels, Node};
-use super::{INLINE_LEN_MAX, ImageOptions};
+use super::options::{INLINE_LEN_MAX, ImageOptions, check_device, check_file};
 use std::collections::HashMap;
 use weald_format::{Error, FileKind, Result};
 use weald_image::{Image, Inode};
@@ -184,7 +184,7 @@ impl Gatherer<'_> {
 
     fn data_of(&mut self, inode: &Inode) -> Result<Data> {
         let size = inode.size.0;
-        super::check_file(inode.kind, size)?;
+        check_file(inode.kind, size)?;
         Ok(match (inode.kind, inode.content) {
             (FileKind::Directory, _) => Data::Directory(size),
             (FileKind::Symlink, _) => Data::Symlink(self.image.read_link(inode)?),
@@ -200,7 +200,7 @@ impl Gatherer<'_> {
                 Data::Inline(bytes.to_vec())
             }
             _ => {
-                super::check_device(inode.attributes.rdev)?;
+                check_device(inode.attributes.rdev)?;
                 Data::None
             }
         })

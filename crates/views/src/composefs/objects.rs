@@ -3,7 +3,7 @@
 //! of them; then they get their names. So an object with a name is always complete.
 
 use super::bits::Bits;
-use super::{ImageOptions, VerityPolicy, Written, object_name};
+use super::options::{ImageOptions, VerityPolicy, Written, object_name};
 use crate::spill::Spill;
 use std::fs::File;
 use std::io;

@@ -4,7 +4,7 @@
 use super::digests::{DigestReader, Digests};
 use super::gather::{Census, Uses};
 use super::levels::{Data, Node};
-use super::{Format, ImageOptions};
+use super::options::{Format, ImageOptions, object_name};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -475,7 +475,7 @@ fn metacopy(digest: &[u8; DIGEST_LEN]) -> Vec<u8> {
 }
 
 fn redirect(digest: &[u8; DIGEST_LEN]) -> Vec<u8> {
-    format!("/{}", super::object_name(digest)).into_bytes()
+    format!("/{}", object_name(digest)).into_bytes()
 }
 
 /// The set of xattrs number `set`.
