@@ -101,7 +101,9 @@ fn bad_sources_are_refused() {
     bench.sh(
         "mkdir source; seq 100000 > source/a; mkfs.erofs --quiet -zlz4 erofs source
         head -c 70000 erofs > short; seq 1000 > text; touch empty; mkdir dir
-        mkfs.erofs --quiet --chunksize=4096 --blobdev=blob two source",
+        mkfs.erofs --quiet --chunksize=4096 --blobdev=blob two source
+        $WEALD build -q source objects.weald
+        $WEALD export composefs -q objects.weald --image composefs",
     );
     let refused = |source: &str, expected: &str| {
         let output = bench.weald(["build", "-q", "--from-image", source, "image"]);

@@ -170,6 +170,25 @@ const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "EROFS images",
+        &[
+            "weald build --from-image files/text x",
+            "weald build --from-image files/empty x",
+            "weald build --from-image files/erofs x",
+            "weald build --from-image src x",
+            "weald build --from-image gone x",
+            "weald build --from-image - x",
+            "weald build --from-image --from tar files/erofs x",
+            "weald export erofs image -",
+            "weald export erofs image packed",
+            "weald export erofs image gone/x",
+            "weald export erofs gone x",
+            "weald export erofs --compress lzma image x",
+            "weald export erofs --compress lz4:1 image x",
+            "weald export erofs --compress zstd:99 image x",
+        ],
+    ),
+    (
         "Paths in images",
         &[
             "weald ls image gone",

@@ -11,6 +11,9 @@ use weald_io::{FileSource, ReadAt};
 /// Bytes of memory for a file whose other names are still to come, besides its path.
 const LINK_LEN: u64 = 96;
 
+/// Xattr by which overlayfs finds the data of a file in another layer.
+const METACOPY: &[u8] = b"trusted.overlay.metacopy";
+
 /// The file of an image.
 struct ImageFile(FileSource);
 
@@ -130,7 +133,10 @@ impl ErofsReader {
         member.xattrs = self.volume.xattrs(inode)?;
         match inode.kind {
             FileKind::Symlink => member.target = self.volume.target(inode)?,
-            FileKind::Regular => self.begin_data(inode)?,
+            FileKind::Regular => {
+                self.begin_data(inode)?;
+                refuse_outside_data(member, self.layout.as_ref())?;
+            }
             _ => {}
         }
         Ok(())
@@ -200,6 +206,19 @@ impl ErofsReader {
             out = rest;
         }
         Ok(())
+    }
+}
+
+/// Refuses a file of a composefs image whose data are in an object: it would be a file of zeros.
+fn refuse_outside_data(member: &Member, layout: Option<&Layout>) -> Result<()> {
+    let is_hole = layout.is_some_and(|layout| layout.len > 0 && layout.data_len() == 0);
+    let is_redirected = member.xattrs.iter().any(|x| x.name == METACOPY);
+    match is_hole && is_redirected {
+        true => Err(Error::invalid(
+            "its data are outside of the image, which composefs made: 'weald import composefs' \
+             reads it with its objects",
+        )),
+        false => Ok(()),
     }
 }
 

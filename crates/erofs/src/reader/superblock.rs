@@ -3,7 +3,7 @@
 use super::source::Windows;
 use super::{damaged, unsupported};
 use crate::layout::{self, SUPERBLOCK_OFFSET, Superblock, compat, incompat};
-use weald_format::{Result, Timestamp};
+use weald_format::{Error, Result, Timestamp};
 use zerocopy::FromBytes;
 
 /// Base-2 logarithms of the block sizes that the kernel knows: a sector to the largest page.
@@ -56,13 +56,17 @@ impl Geometry {
     /// `Io`; `Invalid` for other files and for damage, `Unsupported` for features.
     pub fn read(windows: &Windows) -> Result<Self> {
         let mut bytes = [0; size_of::<Superblock>()];
+        if windows.len() < SUPERBLOCK_OFFSET.saturating_add(bytes.len() as u64) {
+            let what = format!("not an EROFS image: it has only {} bytes", windows.len());
+            return Err(Error::invalid(what));
+        }
         windows.read(SUPERBLOCK_OFFSET, &mut bytes, "superblock")?;
         let superblock = Superblock::read_from_bytes(&bytes);
         let superblock = superblock.map_err(|_| damaged("superblock"))?;
         let magic = superblock.magic.get();
         if magic != layout::MAGIC {
             let what = format!("not an EROFS image: its magic number is {magic:#x}");
-            return Err(weald_format::Error::invalid(what));
+            return Err(Error::invalid(what));
         }
         let bits = superblock.block_bits;
         if !BLOCK_BITS.contains(&bits) {

@@ -36,3 +36,27 @@ fn decode_zstd(data: &[u8], out: &mut [u8]) -> std::io::Result<()> {
     decoder.window_log_max(WINDOW_BITS_MAX)?;
     decoder.read_exact(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weald_format::ErrorKind;
+
+    // Would catch: a codec that is taken for another one, and an error that does not name it.
+    #[test]
+    fn other_codecs_are_named() {
+        for (codec, name) in [(1, "MicroLZMA"), (2, "DEFLATE"), (9, "codec 9")] {
+            let error = decode(codec, &[1; 100], &mut [0; 10]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            let expected = format!("not supported in EROFS images: compressed with {name}");
+            assert_eq!(error.to_string(), expected);
+        }
+        let stored = zstd::bulk::compress(&[7; 1000], 3).unwrap();
+        let padded = [&[0; 50][..], &stored].concat();
+        let mut out = [0; 1000];
+        decode(ZSTD, &padded, &mut out).unwrap();
+        assert_eq!(out, [7; 1000]);
+        assert!(decode(ZSTD, &padded[..60], &mut out).is_err());
+        assert!(decode(LZ4, &[0; 100], &mut out).is_err());
+    }
+}
