@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weald_format::{Error, ErrorKind, Result};
 
 /// Bytes read at once.
-const PIECE_LEN: usize = 256 << 10;
+const PIECE_LEN: usize = 64 << 10;
 /// Bytes that any layer may have when it is decompressed, however small it is in the layout.
 const PLAIN_LEN_MIN: u64 = 1 << 30;
 /// Bytes that a longer layer may have for each compressed byte. Layers of programs have 2 to 10;
@@ -151,10 +151,12 @@ fn of_blob(file: &LayerFile, stored: &Mutex<Passed>, error: Error) -> Error {
 fn verify_blob(file: &LayerFile, stored: &Mutex<Passed>) -> Result<()> {
     let mut passed = stored.lock().unwrap_or_else(PoisonError::into_inner);
     let mut reader = file.blob.reader(passed.len);
+    let unread_len = file.blob.len.saturating_sub(passed.len);
     let Some(hasher) = &mut passed.hasher else {
         return Ok(());
     };
-    let (mut piece, mut rest_len) = (vec![0; PIECE_LEN], 0);
+    let mut piece = vec![0; unread_len.min(PIECE_LEN as u64) as usize];
+    let mut rest_len = 0;
     loop {
         let len = reader.read(&mut piece);
         let len = len.map_err(|e| Error::io("cannot be read", e))?;
