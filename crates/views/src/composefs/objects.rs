@@ -63,7 +63,10 @@ pub(super) fn write_objects(
     parallel::ordered(
         options.thread_count,
         || ids.next(),
-        |id| worker.make(ContentId(id)),
+        |id| {
+            let made = worker.make(ContentId(id));
+            made.map_err(|e| e.context(format!("content {id}, whose files 'weald check' names")))
+        },
         |made| {
             let taken = made.and_then(|made| {
                 list.append(&made.digest)?;
