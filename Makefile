@@ -16,6 +16,7 @@
 # make trees      the same tree back, on large trees of this machine; needs root
 # make systemd    the units and the fstab of docs/mounting.md under a systemd of their own; needs root
 # make exports    mounts handed on by NFS-Ganesha and Samba, whose packages it installs, services included; needs root
+# make test-verity  weald mount --kernel --verity require in a QEMU guest, which has fs-verity; needs root, the network
 # make audit      libraries against known faults, licences and sources; needs the network
 # make fuzz       every decoder on hostile bytes
 # make soak       random trees and options, MINUTES=30, then stores with faults, 10^5 seeds; needs root
@@ -28,7 +29,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo test bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-report soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
+.PHONY: all demo test test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-report soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -106,6 +107,10 @@ exports:
 systemd:
 	bash scripts/setup.sh build test systemd
 	bash scripts/systemd.sh
+
+test-verity:
+	bash scripts/setup.sh build verity
+	bash scripts/test-verity.sh
 
 audit:
 	bash scripts/setup.sh build

@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [rivals] [store] [views] [forest] [mount] [exports] [systemd] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [rivals] [store] [views] [forest] [mount] [exports] [systemd] [verity] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -66,6 +66,14 @@ TABLE
 /lib/systemd/systemd systemd
 pgrep procps
 TABLE
+    verity) cat <<'TABLE' ;;
+qemu-system-x86_64 qemu-system-x86
+/usr/bin/busybox busybox-static
+cpio cpio
+depmod kmod
+xz xz-utils
+mkfs.ext4 e2fsprogs
+TABLE
     bench) cat <<'TABLE' ;;
 mksquashfs squashfs-tools
 mkfs.erofs erofs-utils
@@ -112,7 +120,7 @@ TABLE
     fuzz) cat <<'TABLE' ;;
 c++ g++
 TABLE
-    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, store, views, forest, mount, exports, systemd or fuzz" ;;
+    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, store, views, forest, mount, exports, systemd, verity or fuzz" ;;
     esac
 }
 

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Whether another open file of the same inode exists: of any process, or of the kernel itself, such
-/// as a mounted image or a loop device. `file` must be open for reading only.
+/// Whether another open file of the same inode exists: of any process, or of the kernel itself,
+/// such as a mounted image or a loop device. `file` must be open for reading only.
 ///
 /// # Errors
 /// `EACCES` unless the caller owns the file or has `CAP_LEASE`; `EINVAL` where the file system has

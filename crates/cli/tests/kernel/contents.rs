@@ -97,8 +97,8 @@ fn another_user_reads_what_the_modes_allow() {
     ground.umount();
 }
 
-/// Would catch: a program that the kernel cannot map or run from the mount, and options of the mount
-/// that are lost.
+/// Would catch: a program that the kernel cannot map or run from the mount, and options of the
+/// mount that are lost.
 #[test]
 fn programs_run_from_the_mount_unless_it_has_noexec() {
     let ground = Ground::new();

@@ -160,8 +160,8 @@ fn walk(dir: &std::path::Path) -> usize {
     output.text().lines().count()
 }
 
-/// Would catch: a view of an image in a store that lies elsewhere, a store that is damaged by it, and
-/// objects of equal contents that are made for each image.
+/// Would catch: a view of an image in a store that lies elsewhere, a store that is damaged by it,
+/// and objects of equal contents that are made for each image.
 #[test]
 fn images_of_a_store_share_the_objects_in_it() {
     let ground = Ground::with_image();

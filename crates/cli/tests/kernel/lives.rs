@@ -7,8 +7,8 @@ use std::time::Duration;
 use weald_testkit::Rng;
 use weald_testkit::mounts::finish;
 
-/// Would catch: a mount that needs a process, and a mount, loop device or file that stays when it is
-/// unmounted, busy or not.
+/// Would catch: a mount that needs a process, and a mount, loop device or file that stays when it
+/// is unmounted, busy or not.
 #[test]
 fn unmounting_takes_all_of_it_away() {
     let ground = Ground::with_image();
@@ -55,8 +55,8 @@ fn mounts_of_others_stay() {
     finish(Command::new("umount").arg(ground.mnt())).expect(0);
 }
 
-/// Would catch: a mount, a loop device, a lock or half a view that a killed command leaves in the way
-/// of the next one, and that no command removes.
+/// Would catch: a mount, a loop device, a lock or half a view that a killed command leaves in the
+/// way of the next one, and that no command removes.
 #[test]
 fn a_killed_mount_is_in_nobodys_way() {
     let ground = Ground::with_image();

@@ -115,7 +115,8 @@ fn options_and_rights_are_checked_first() {
     let text = "--kernel needs root (CAP_SYS_ADMIN): leave it out to mount through FUSE";
     assert!(said.stderr.contains(text), "{}", said.stderr);
     assert!(!ground.at("cache").exists(), "a directory was made");
-    // fs-verity is not in every kernel: either it protects the objects, or the message says why not.
+    // fs-verity is not in every kernel: either it protects the objects, or the message says why
+    // not.
     let said = ground.try_mount(&["--verity", "require"]);
     match said.code {
         Some(0) => ground.umount(),

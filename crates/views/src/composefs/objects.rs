@@ -183,6 +183,29 @@ impl ObjectDir {
         }
     }
 
+    /// Protects an object that was there before, and compares the digest that the kernel then has.
+    fn protect(&self, name: &str, digest: &[u8; DIGEST_LEN]) -> Result<()> {
+        if !self.verity.is_protected() {
+            return Ok(());
+        }
+        let failed = |error| self.error(name, error);
+        let file = weald_sys::open_file_at(&self.fd, name.as_bytes()).map_err(failed)?;
+        self.verity
+            .protect(&file, &format!("{}/{name}", self.shown))?;
+        if !self.verity.is_protected() {
+            return Ok(());
+        }
+        let found = weald_sys::measure_verity(&file).map_err(failed)?;
+        match found == *digest {
+            true => Ok(()),
+            false => Err(Error::invalid(format!(
+                "{}/{name}: has other bytes than the content with this digest: the object is \
+                 damaged; remove it",
+                self.shown
+            ))),
+        }
+    }
+
     /// The directory of an object.
     fn sub_dir(&self, name: &str) -> Result<(OwnedFd, Vec<u8>)> {
         let (dir, file) = name.split_once('/').unwrap_or((".", name));
@@ -269,11 +292,14 @@ impl Worker<'_> {
             }
         };
         if let (Some(dir), Some(made)) = (self.dir, object.take()) {
-            object = match dir.has(&object_name(&digest), len) {
+            let name = object_name(&digest);
+            object = match dir.has(&name, len) {
                 Ok(false) => Some(made),
                 other => {
                     discard(Some(dir), Some(made));
-                    other?;
+                    if other? {
+                        dir.protect(&name, &digest)?;
+                    }
                     None
                 }
             };

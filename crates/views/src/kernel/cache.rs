@@ -290,8 +290,8 @@ impl ViewCache {
         Ok(())
     }
 
-    /// Whether the kernel, or a process, has the metadata image of a view open. A mount in any mount
-    /// namespace counts.
+    /// Whether the kernel, or a process, has the metadata image of a view open. A mount in any
+    /// mount namespace counts.
     pub(super) fn is_mounted(&self, name: &str) -> Result<bool> {
         let path = image_path(name);
         let file = match File::open(self.path.join(&path)) {

@@ -17,8 +17,8 @@ use std::time::SystemTime;
 use weald_erofs::reader::{Source, Volume, Walker};
 use weald_format::{Error, FileKind, Result};
 
-/// Digests that are in memory at once. Caches with more objects are examined in several passes, each
-/// for a range of digests.
+/// Digests that are in memory at once. Caches with more objects are examined in several passes,
+/// each for a range of digests.
 const DIGEST_COUNT_MAX: u64 = 1 << 20;
 
 /// Sub-directories of the directory of objects, by the first byte of the digest.

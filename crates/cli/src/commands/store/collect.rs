@@ -29,9 +29,9 @@ pub const GC_HELP: Help = Help {
          without the unused data. An image that gets such blocks has a new image digest; its tree \
          digest stays. Images that are being read, base images of others, and images with several \
          generations stay as they are.",
-        "With --views gc empties the view cache of weald mount --kernel and leaves the blocks of the \
-         store alone. STORE may also be the directory of a --view-cache. Views that are mounted \
-         stay, in whatever mount namespace they are.",
+        "With --views gc empties the view cache of weald mount --kernel and leaves the blocks of \
+         the store alone. STORE may also be the directory of a --view-cache. Mounted views stay, \
+         in whatever mount namespace they are.",
         "Gc can be interrupted or killed at any moment. What it did until then stays done, and \
          the next gc continues.",
     ],
