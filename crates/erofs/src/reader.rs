@@ -9,7 +9,8 @@
 //! 3. `inode`, `xattrs` and `directory` parse metadata.
 //! 4. `extents` maps the offsets of files that are not compressed.
 //! 5. `compressed` maps and decodes those that are.
-//! 6. `file` reads the data of any file; `walk` visits the whole tree.
+//! 6. `file` reads the data of any file; `walk` visits the whole tree, `listing`
+//!    one directory.
 #![cfg_attr(
     not(test),
     deny(
@@ -29,6 +30,7 @@ mod directory;
 mod extents;
 mod file;
 mod inode;
+mod listing;
 mod source;
 mod superblock;
 mod volume;
@@ -37,6 +39,7 @@ mod xattrs;
 
 pub use file::FileReader;
 pub use inode::Inode;
+pub use listing::VisitEntry;
 pub use source::Source;
 pub use volume::Volume;
 pub use walk::Walker;

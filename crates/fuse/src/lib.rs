@@ -17,6 +17,7 @@ mod faults;
 mod fusermount;
 mod handshake;
 mod listing;
+mod metadata_tree;
 mod mount;
 mod mount_point;
 mod options;
@@ -33,8 +34,10 @@ mod wire;
 pub use attr::Overrides;
 pub use busy::Busy;
 pub use handshake::Negotiated;
+pub use metadata_tree::MetadataTree;
 pub use mount::{
-    Mount, Paused, Unmounter, device_of, is_automount, is_fuse, mount, mount_on, resume, unmount,
+    Mount, Paused, Unmounter, device_of, is_automount, is_fuse, mount, mount_detached, mount_on,
+    resume, unmount,
 };
 pub use mount_point::MountPoint;
 pub use options::{Access, KernelOptions, MountOptions};

@@ -400,6 +400,26 @@ pub fn mount_on<T: Tree>(
     Ok(mount)
 }
 
+/// Mounts `tree` without a place, as root of its user namespace; `source` names its origin. The
+/// mount ends when the returned descriptor is closed and no overlayfs has it as a layer.
+///
+/// # Errors
+/// `Io` if the kernel refuses.
+pub fn mount_detached<T: Tree>(
+    tree: T,
+    source: &OsStr,
+    options: &MountOptions,
+) -> Result<(Mount, OwnedFd)> {
+    let view = view(tree, options)?;
+    let worker_count = worker_count(options, view.features);
+    let (device, detached) = make_mount(source, SUBTYPE, options, Access::Everybody)?;
+    let negotiated = shake_hands(&device, wanted_flags(&view))?;
+    let session = Session::new(device, worker_count, None);
+    let stat = statx_of(&detached)?;
+    let mount = serve(view, session, negotiated, PathBuf::new(), &stat)?;
+    Ok((mount, detached))
+}
+
 fn serve<T: Tree>(
     view: View<T>,
     session: Session,

@@ -6,7 +6,8 @@
 //! 2. `warm` reads the metadata image into the page cache, in order.
 //! 3. `upper` prepares the writable layer; `assemble` makes the mount by the mount API of Linux.
 //! 4. `table` finds the mounts in `/proc/self/mountinfo`; `unmount` takes one away.
-//! 5. `collect` removes views that no mount uses.
+//! 5. `collect` removes views that no mount uses; `image_file` reads their metadata.
+//! 6. `rootless` mounts for a user in a user namespace, with the metadata through FUSE.
 //!
 //! Invariants:
 //! 1. A mount exists as a whole or not at all, because it gets its place last, by one system call.
@@ -19,7 +20,9 @@
 mod assemble;
 mod cache;
 mod collect;
+mod image_file;
 mod record;
+mod rootless;
 mod table;
 mod unmount;
 mod upper;
@@ -28,6 +31,7 @@ mod warm;
 pub use assemble::Methods;
 pub use cache::{View, ViewCache, ViewOptions};
 pub use collect::{Collected, collect, trim};
+pub use rootless::{check_rootless, mount_over, view};
 pub use table::{KernelMount, mount_on, mounts};
 pub use unmount::unmount;
 pub use upper::work_dir_beside;
@@ -38,7 +42,7 @@ use rustix::mount::MountAttrFlags;
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use upper::Upper;
+use upper::{Upper, XattrKind};
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::Image;
 
@@ -82,7 +86,12 @@ pub fn mount(
         other => other?,
     };
     let upper = match options.upper {
-        Some(dir) => Some(Upper::prepare(dir, options.work, image)?),
+        Some(dir) => Some(Upper::prepare(
+            dir,
+            options.work,
+            image,
+            XattrKind::Trusted,
+        )?),
         None => None,
     };
     let is_verified = match options.view.verity {

@@ -17,6 +17,7 @@ pub mod man;
 pub mod mount;
 pub mod mount_helper;
 pub mod mount_kernel;
+pub mod mount_overlay;
 pub mod mounts;
 pub mod recover;
 pub mod rewrite;

@@ -2,6 +2,7 @@
 //! share serves it.
 
 use super::mount_kernel::{self, KernelArgs};
+use super::mount_overlay;
 use crate::background;
 use crate::foreign;
 use crate::help::{DONE_OR_FAILED, Help};
@@ -148,9 +149,13 @@ pub const HELP: Help = Help {
          rw, because images are read-only. mount.weald(8) describes mount -t weald and fstab.",
         "With --kernel the kernel serves the mount: EROFS the metadata, overlayfs the data, which \
          lie as files (objects) in a view cache. The first mount of a tree writes them, later \
-         ones use them. The cache is STORE/views for an image of a store; for an image file it is \
-         /var/cache/weald/views (root), or else below $XDG_CACHE_HOME or ~/.cache. weald store \
+         ones use them. The cache is STORE/views for an image of a store, and \
+         /var/cache/weald/views for an image file. weald store \
          gc --views empties it.",
+        "With --overlay a user mounts in a user namespace, without rights on the host: a server \
+         shows the metadata through FUSE, and overlayfs reads the data from a view cache below \
+         $XDG_CACHE_HOME or ~/.cache. The server ends with the mount. Owners that the namespace \
+         does not map are shown as nobody.",
         "The socket of the server is in $WEALD_RUNTIME_DIR, or else in /run/weald (root), or \
          else in $XDG_RUNTIME_DIR/weald, or else in /tmp/weald-UID.",
     ],
@@ -175,6 +180,10 @@ pub const HELP: Help = Help {
         (
             "Write to the mount, and keep what is written in a directory",
             "weald mount --kernel --upper changes forest.weald /mnt",
+        ),
+        (
+            "Mount in a user namespace, and run a shell there",
+            "unshare -rm sh -c 'weald mount --overlay forest.weald /mnt && exec sh'",
         ),
         (
             "Record which data is read until weald umount",
@@ -254,6 +263,9 @@ impl MountArgs {
 pub fn run(args: MountArgs) -> Result<ExitCode> {
     if mount_kernel::is_wanted(&args)? {
         return mount_kernel::run(&args);
+    }
+    if args.kernel.overlay {
+        return mount_overlay::run(&args);
     }
     if args.foreground {
         return serve(&args);

@@ -7,6 +7,8 @@ use crate::open::{default_cache_len, thread_count};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use rustix::mount::MountAttrFlags;
+use std::ffi::OsString;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -18,6 +20,9 @@ use weald_views::kernel::{self, KernelOptions, Methods, ViewCache, ViewOptions};
 
 /// Directory of the view cache in a store.
 pub const STORE_VIEWS: &str = "views";
+
+/// The view cache of root for image files.
+const ROOT_VIEWS: &str = "/var/cache/weald/views";
 
 /// Memory for lists while a view is made, besides the cache of the image.
 const MAKING_MEMORY_LEN: u64 = 64 << 20;
@@ -50,29 +55,34 @@ impl From<Verity> for VerityPolicy {
 #[derive(Debug, Default, Args)]
 pub struct KernelArgs {
     /// Let the kernel serve the mount, with EROFS and overlayfs, without a server (root)
-    #[arg(long, conflicts_with_all = ["prefetch", "record", "trace", "isolated", "foreground",
-        "log"])]
+    #[arg(long, group = "by_kernel", conflicts_with_all = ["prefetch", "record", "trace",
+        "isolated", "foreground", "log"])]
     pub kernel: bool,
+    /// Serve the metadata through FUSE and let overlayfs read the data, in a user namespace (Linux
+    /// 6.16)
+    #[arg(long, group = "by_kernel", conflicts_with_all = ["prefetch", "record", "trace",
+        "isolated"])]
+    pub overlay: bool,
     /// Directory of a writable layer, which keeps what is changed; it is made if it is missing
-    #[arg(long, value_name = "DIR", requires = "kernel", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", requires = "by_kernel", value_hint = ValueHint::DirPath)]
     pub upper: Option<PathBuf>,
     /// Work directory of the writable layer, on its file system (default: beside the layer; weald
     /// umount removes it)
     #[arg(long, value_name = "DIR", requires = "upper", value_hint = ValueHint::DirPath)]
     pub work: Option<PathBuf>,
     /// Whether the kernel verifies data by fs-verity (default: try)
-    #[arg(long, value_name = "WHEN", requires = "kernel", value_enum)]
+    #[arg(long, value_name = "WHEN", requires = "by_kernel", value_enum)]
     pub verity: Option<Verity>,
     /// Require this fs-verity digest of the metadata image: 64 hexadecimal digits, as mkcomposefs
     /// --print-digest prints for the same tree
-    #[arg(long, value_name = "HEX", requires = "kernel", value_parser = crate::parse::digest)]
+    #[arg(long, value_name = "HEX", requires = "by_kernel", value_parser = crate::parse::digest)]
     pub digest: Option<Digest>,
     /// Directory of metadata images and objects (default: as below)
-    #[arg(long, value_name = "DIR", requires = "kernel", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", requires = "by_kernel", value_hint = ValueHint::DirPath)]
     pub view_cache: Option<PathBuf>,
     /// Limit of the view cache: when a view was made, others that no mount has are removed beyond
     /// it (default: a quarter of the file system)
-    #[arg(long, value_name = "SIZE", requires = "kernel", value_parser = crate::parse::size)]
+    #[arg(long, value_name = "SIZE", requires = "by_kernel", value_parser = crate::parse::size)]
     pub view_limit: Option<u64>,
 }
 
@@ -83,7 +93,7 @@ pub struct KernelArgs {
 pub fn is_wanted(args: &MountArgs) -> Result<bool> {
     let words = MountOptions::parse(&args.options)?.kernel;
     let is_on = args.kernel.kernel || words.is_on;
-    if !is_on && words != weald_fuse::KernelOptions::default() {
+    if !is_on && !args.kernel.overlay && words != weald_fuse::KernelOptions::default() {
         bail!(
             "options upperdir, workdir, verity, fsverity, viewcache and viewlimit are for mounts \
              by the kernel: give --kernel or -o kernel, too"
@@ -112,60 +122,101 @@ pub fn run_once(args: &MountArgs) -> Result<ExitCode> {
 /// Whatever keeps the mount from going live.
 pub fn run(args: &MountArgs) -> Result<ExitCode> {
     kernel::check_rights()?;
-    let options = MountOptions::parse(&args.options)?;
-    refuse_fuse_options(&options)?;
-    let (flags, words) = (&args.kernel, &options.kernel);
-    if let Some(what) = foreign::describe(&args.image, options.start) {
-        bail!("{}: {what}", args.image.display());
-    }
-    let point = MountPoint::open(&args.dir)?;
-    let image = open(args, &options)?;
-    let cache_path = match flags.view_cache.as_ref().or(words.cache.as_ref()) {
-        Some(path) => path.clone(),
-        None => default_cache(&args.image)?,
-    };
-    let cache = ViewCache::open(&cache_path)?;
-    let limit = flags.view_limit.or(words.cache_len.map(|len| len.0));
-    let limit = match limit {
-        Some(limit) => limit,
-        None => capacity(cache.path())? / CAPACITY_SHARE,
-    };
-    if let Err(error) = weald_sys::raise_open_file_limit() {
-        log::info!("limit of open files: {error}");
-    }
-    let flag = interrupt_flag()?;
-    let view = ViewOptions {
-        verity: verity(flags, words.verity.as_deref()),
-        thread_count: thread_count(0),
-        memory_len: MAKING_MEMORY_LEN,
-        is_cancelled: &|| flag.load(Ordering::Relaxed),
-    };
-    let digest = flags.digest.or(words.metadata_digest);
+    let prepared = Prepared::new(args)?;
+    let digest = args.kernel.digest;
+    let digest = digest.or(prepared.options.kernel.metadata_digest);
+    let (upper, work) = prepared.layer(args);
     let kernel_options = KernelOptions {
-        upper: flags.upper.as_deref().or(words.upper.as_deref()),
-        work: flags.work.as_deref().or(words.work.as_deref()),
+        upper,
+        work,
         expected_digest: digest.map(|digest| digest.0),
-        attributes: attributes(&options),
+        attributes: mount_attributes(&prepared.options),
         methods: Methods::default(),
-        view,
+        view: prepared.view_options(),
     };
-    let source = match weald_store::split(&args.image) {
-        Some(_) => std::path::absolute(&args.image),
-        None => args.image.canonicalize(),
-    };
-    let source = source.with_context(|| args.image.display().to_string())?;
-    let is_new = {
-        use std::os::fd::AsFd;
-        let source = options
-            .source_name
-            .clone()
-            .map_or(source.into_os_string(), Into::into);
-        kernel::mount(&image, &cache, &source, point.as_fd(), &kernel_options)?.is_new
-    };
-    if is_new && let Err(error) = kernel::trim(&cache, limit) {
+    let point = prepared.point.as_fd();
+    let (image, cache) = (&prepared.image, &prepared.cache);
+    let view = kernel::mount(image, cache, &prepared.source, point, &kernel_options)?;
+    let is_new = view.is_new;
+    // Until the lock of the view is gone, nothing can be removed.
+    drop(view);
+    if is_new && let Err(error) = kernel::trim(cache, prepared.limit) {
         log::warn!("the view cache stays as it is: {error:?}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a mount needs, opened and checked.
+pub(super) struct Prepared {
+    pub(super) options: MountOptions,
+    pub(super) point: MountPoint,
+    pub(super) image: Image,
+    pub(super) cache: ViewCache,
+    /// The image as `/proc/mounts` shows it.
+    pub(super) source: OsString,
+    limit: u64,
+    verity: VerityPolicy,
+    is_cancelled: Box<dyn Fn() -> bool + Sync>,
+}
+
+impl Prepared {
+    pub(super) fn new(args: &MountArgs) -> Result<Self> {
+        let options = MountOptions::parse(&args.options)?;
+        refuse_fuse_options(&options)?;
+        let (flags, words) = (&args.kernel, &options.kernel);
+        if let Some(what) = foreign::describe(&args.image, options.start) {
+            bail!("{}: {what}", args.image.display());
+        }
+        let point = MountPoint::open(&args.dir)?;
+        let image = open(args, &options)?;
+        let cache = match flags.view_cache.as_ref().or(words.cache.as_ref()) {
+            Some(path) => ViewCache::open(path)?,
+            None => ViewCache::open(&default_cache(args)?)?,
+        };
+        let limit = match flags.view_limit.or(words.cache_len.map(|len| len.0)) {
+            Some(limit) => limit,
+            None => capacity(cache.path())? / CAPACITY_SHARE,
+        };
+        if let Err(error) = weald_sys::raise_open_file_limit() {
+            log::info!("limit of open files: {error}");
+        }
+        let source = match weald_store::split(&args.image) {
+            Some(_) => std::path::absolute(&args.image),
+            None => args.image.canonicalize(),
+        };
+        let source = source.with_context(|| args.image.display().to_string())?;
+        let name = options.source_name.clone().map(OsString::from);
+        let flag = interrupt_flag()?;
+        Ok(Self {
+            source: name.unwrap_or_else(|| source.into_os_string()),
+            verity: verity(flags, words.verity.as_deref()),
+            options,
+            point,
+            image,
+            cache,
+            limit,
+            is_cancelled: Box::new(move || flag.load(Ordering::Relaxed)),
+        })
+    }
+
+    /// How the view is made.
+    pub(super) fn view_options(&self) -> ViewOptions<'_> {
+        ViewOptions {
+            verity: self.verity,
+            thread_count: thread_count(0),
+            memory_len: MAKING_MEMORY_LEN,
+            is_cancelled: &*self.is_cancelled,
+        }
+    }
+
+    /// The writable layer and its work directory.
+    pub(super) fn layer<'a>(&'a self, args: &'a MountArgs) -> (Option<&'a Path>, Option<&'a Path>) {
+        let (flags, words) = (&args.kernel, &self.options.kernel);
+        (
+            flags.upper.as_deref().or(words.upper.as_deref()),
+            flags.work.as_deref().or(words.work.as_deref()),
+        )
+    }
 }
 
 fn open(args: &MountArgs, options: &MountOptions) -> Result<Image> {
@@ -186,7 +237,8 @@ fn verity(flags: &KernelArgs, word: Option<&str>) -> VerityPolicy {
     flags.verity.or(word).unwrap_or(Verity::Try).into()
 }
 
-fn attributes(options: &MountOptions) -> MountAttrFlags {
+/// Attributes of the mount.
+pub(super) fn mount_attributes(options: &MountOptions) -> MountAttrFlags {
     let mut flags = MountAttrFlags::empty();
     flags.set(MountAttrFlags::MOUNT_ATTR_NODEV, !options.has_devices);
     flags.set(MountAttrFlags::MOUNT_ATTR_NOSUID, !options.has_suid);
@@ -218,12 +270,13 @@ fn refuse_fuse_options(options: &MountOptions) -> Result<()> {
 }
 
 /// The view cache of an image for which none is named.
-fn default_cache(image: &Path) -> Result<PathBuf> {
-    if let Some((store, _)) = weald_store::split(image) {
-        return Ok(store.join(STORE_VIEWS));
-    }
-    if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/var/cache/weald/views"));
+fn default_cache(args: &MountArgs) -> Result<PathBuf> {
+    // Root of a user namespace is a user elsewhere.
+    if !args.kernel.overlay {
+        return Ok(match weald_store::split(&args.image) {
+            Some((store, _)) => store.join(STORE_VIEWS),
+            None => PathBuf::from(ROOT_VIEWS),
+        });
     }
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let cache = of("XDG_CACHE_HOME").map(PathBuf::from);

@@ -5,3 +5,4 @@ mod ground;
 mod layers;
 mod lives;
 mod refused;
+mod rootless;

@@ -201,7 +201,7 @@ fn erofs(path: &Path) -> Result<OwnedFd> {
 }
 
 /// Opens a context of the file system `name`.
-fn open_type(name: &str) -> Result<OwnedFd> {
+pub(super) fn open_type(name: &str) -> Result<OwnedFd> {
     fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| match errno {
         Errno::NODEV => Error::new(
             ErrorKind::Unsupported,
@@ -215,7 +215,7 @@ fn open_type(name: &str) -> Result<OwnedFd> {
 }
 
 /// The error of a refused step, with what the kernel says about it.
-fn refused(context: &OwnedFd, what: &str, errno: Errno) -> Error {
+pub(super) fn refused(context: &OwnedFd, what: &str, errno: Errno) -> Error {
     let messages = messages(context);
     let error = Error::io(what.to_owned(), errno.into());
     match messages.is_empty() {
@@ -259,7 +259,7 @@ fn check_digest(file: &File, len: u64, expected: &[u8; 32], shown: &str) -> Resu
 
 /// A directory of the writable layer, opened among the mounts of this thread, and the path that
 /// overlayfs gets for it: that of the descriptor if the options cannot hold its own.
-fn reopen((opened, path): &(OwnedFd, PathBuf)) -> Result<(OwnedFd, Vec<u8>)> {
+pub(super) fn reopen((opened, path): &(OwnedFd, PathBuf)) -> Result<(OwnedFd, Vec<u8>)> {
     let shown = || path.display().to_string();
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty())
@@ -288,7 +288,7 @@ fn check_same(found: BorrowedFd<'_>, expected: BorrowedFd<'_>, shown: &str) -> R
 }
 
 /// The source of the mount: the mark, and `source` or its end after `...`.
-fn shown_source(source: &OsStr) -> Vec<u8> {
+pub(super) fn shown_source(source: &OsStr) -> Vec<u8> {
     let room = VALUE_LEN_MAX - SOURCE_MARK.len();
     let bytes = source.as_bytes();
     let (dots, kept) = match bytes.len() <= room {

@@ -5,16 +5,17 @@
 //! while the sum is within the limit.
 
 use super::cache::{IMAGE_SUFFIX, IMAGES, OBJECTS, RECORD_SUFFIX, ViewCache, image_path};
+use super::image_file::open_volume;
 use super::record::Record;
 use crate::composefs::object_name;
 use rustix::fs::FlockOperation;
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
-use weald_erofs::reader::{Source, Volume, Walker};
+use weald_erofs::reader::Walker;
 use weald_format::{Error, FileKind, Result};
 
 /// Digests that are in memory at once. Caches with more objects are examined in several passes,
@@ -196,13 +197,8 @@ fn each_object(
     let path = image_path(&view.name);
     let shown = cache.shown_at(&path);
     let file = File::open(cache.path().join(&path)).map_err(|e| cache.error(&path, e))?;
-    let source = ImageFile {
-        file,
-        len: view.image_len,
-        shown: shown.clone(),
-    };
     let walk = || {
-        let volume = Volume::open(source)?;
+        let volume = open_volume(file, view.image_len, shown.clone())?;
         let mut walker = Walker::new(&volume);
         while let Some(inode) = walker.next(&volume)? {
             if inode.kind != FileKind::Regular {
@@ -288,24 +284,6 @@ fn sweep_dir(
 fn disk_len(path: &Path) -> u64 {
     path.symlink_metadata()
         .map_or(0, |meta| meta.blocks() * 512)
-}
-
-/// A metadata image as the reader of EROFS takes it.
-struct ImageFile {
-    file: File,
-    len: u64,
-    shown: String,
-}
-
-impl Source for ImageFile {
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
-        let read = self.file.read_exact_at(out, offset);
-        read.map_err(|error| Error::io(self.shown.clone(), error))
-    }
 }
 
 #[cfg(test)]

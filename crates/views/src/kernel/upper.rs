@@ -14,8 +14,14 @@ use weald_sys::NewTimes;
 /// What the default work directory's name has behind that of the layer.
 const WORK_SUFFIX: &str = ".weald-work";
 
-/// Xattr that shows whether a file system keeps what overlayfs has to note.
-const PROBE: &[u8] = b"trusted.weald.probe";
+/// Xattrs in which overlayfs keeps its notes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XattrKind {
+    /// `trusted.*`, for root.
+    Trusted,
+    /// `user.*`, for a user in a user namespace.
+    User,
+}
 
 /// Permissions of a work directory.
 const WORK_MODE: u16 = 0o700;
@@ -35,11 +41,16 @@ impl Upper {
     /// # Errors
     /// `Busy` if another mount has the layer; `Unsupported` if its file system has no xattrs;
     /// `Invalid` if the work directory is on another one; `Io`.
-    pub fn prepare(dir: &Path, work: Option<&Path>, image: &Image) -> Result<Self> {
+    pub fn prepare(
+        dir: &Path,
+        work: Option<&Path>,
+        image: &Image,
+        kind: XattrKind,
+    ) -> Result<Self> {
         let (dir, is_new) = open(dir)?;
         let shown = dir.1.display().to_string();
         refuse_used(&dir.1)?;
-        if let Err(error) = probe(&dir.0) {
+        if let Err(error) = probe(&dir.0, kind) {
             return Err(no_xattrs(&shown, error));
         }
         if is_new {
@@ -109,9 +120,13 @@ fn refuse_used(dir: &Path) -> Result<()> {
 }
 
 /// Sets and removes an xattr as overlayfs does.
-fn probe(dir: &OwnedFd) -> io::Result<()> {
-    weald_sys::set_xattr_fd(dir, PROBE, b"y")?;
-    weald_sys::remove_xattr_fd(dir, PROBE)
+fn probe(dir: &OwnedFd, kind: XattrKind) -> io::Result<()> {
+    let name: &[u8] = match kind {
+        XattrKind::Trusted => b"trusted.weald.probe",
+        XattrKind::User => b"user.weald.probe",
+    };
+    weald_sys::set_xattr_fd(dir, name, b"y")?;
+    weald_sys::remove_xattr_fd(dir, name)
 }
 
 fn no_xattrs(shown: &str, error: io::Error) -> Error {

@@ -1,0 +1,73 @@
+//! `weald mount --overlay`: for a user in a user namespace, metadata through FUSE and data through
+//! overlayfs. A server runs as long as the mount.
+
+use super::mount::MountArgs;
+use super::mount_kernel::{Prepared, Verity, mount_attributes};
+use crate::background;
+use anyhow::{Result, bail};
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use weald_fuse::{Capacity, MetadataTree, mount_detached};
+use weald_views::kernel;
+
+/// Mounts the image; returns when the mount is live, or with `--foreground` when it is gone.
+///
+/// # Errors
+/// Whatever keeps the mount from going live.
+pub fn run(args: &MountArgs) -> Result<ExitCode> {
+    kernel::check_rootless()?;
+    if args.kernel.verity == Some(Verity::Require) {
+        bail!("--verity require: a mount of a user cannot verify data by fs-verity; use --kernel");
+    }
+    if args.kernel.digest.is_some() {
+        bail!("--digest: a mount with --overlay has no such option; use -o digest=HEX or --kernel");
+    }
+    match args.foreground {
+        true => serve(args),
+        false => start(),
+    }
+}
+
+/// Starts the server, which is this command with two flags more.
+fn start() -> Result<ExitCode> {
+    let mut words: Vec<OsString> = ["mount", "--foreground", "--ready-stdout"]
+        .map(Into::into)
+        .into();
+    let given = std::env::args_os().skip(1);
+    words.extend(given.skip_while(|word| word != "mount").skip(1));
+
+    match background::start(words, None)? {
+        true => Ok(ExitCode::SUCCESS),
+        false => Ok(ExitCode::from(crate::status::FAILED)),
+    }
+}
+
+fn serve(args: &MountArgs) -> Result<ExitCode> {
+    let prepared = Prepared::new(args)?;
+    let (view, volume) = kernel::view(&prepared.image, &prepared.cache, &prepared.view_options())?;
+    let summary = prepared.image.summary();
+    let capacity = Capacity {
+        content_len: summary.content_len,
+        name_count: summary.name_count,
+    };
+    let tree = MetadataTree::new(volume, capacity)?;
+    let (mount, lower) = mount_detached(tree, &prepared.source, &prepared.options)?;
+    kernel::mount_over(
+        &lower,
+        &prepared.image,
+        &prepared.cache,
+        &prepared.source,
+        prepared.point.as_fd(),
+        prepared.layer(args),
+        mount_attributes(&prepared.options),
+    )?;
+    drop(lower);
+    if args.ready_stdout {
+        background::detach()?;
+        background::report_ready(args.log.as_deref())?;
+    }
+    mount.wait()?;
+    drop(view);
+    Ok(ExitCode::SUCCESS)
+}

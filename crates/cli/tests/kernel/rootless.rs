@@ -1,0 +1,91 @@
+//! `weald mount --overlay` as nobody in a user namespace.
+
+use crate::ground::{Ground, names};
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use std::fs;
+use std::os::unix::fs::chown;
+use std::process::Command;
+use weald_testkit::command::{Output, weald_path};
+use weald_testkit::mounts::finish;
+
+/// Runs `script` as nobody, as root of a user namespace with its own mounts; `$0` is weald.
+fn as_nobody(ground: &Ground, script: &str) -> Output {
+    let home = ground.dir("home");
+    chown(&home, Some(65534), Some(65534)).expect("chown");
+    // A device that every user may open, as on most systems.
+    let device = ground.at("fuse");
+    let mode = Mode::from_raw_mode(0o666);
+    let made = mknodat(
+        CWD,
+        &device,
+        FileType::CharacterDevice,
+        mode,
+        makedev(10, 229),
+    );
+    made.expect("mknod");
+    let outer = "chmod 666 fuse && mount --bind fuse /dev/fuse && cd home && exec setpriv --reuid \
+                 65534 --regid 65534 --clear-groups unshare -rm sh -e -c \"$1\" \"$0\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", outer]).arg(weald_path());
+    command.arg(script).current_dir(ground.at(""));
+    command
+        .env("HOME", &home)
+        .env("WEALD_RUNTIME_DIR", home.join("run"));
+    finish(command.env_remove("XDG_CACHE_HOME").env("LC_ALL", "C"))
+}
+
+/// Whether the kernel has what `--overlay` needs: Linux 6.16.
+fn is_new_enough() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("release");
+    let mut numbers = release
+        .split('.')
+        .map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(16))
+}
+
+/// Would catch: a user who cannot mount, files that differ from the tree, changes that are lost, a
+/// server that stays, and a kernel that is too old without a message that says so.
+#[test]
+fn a_user_mounts_reads_writes_and_unmounts() {
+    let ground = Ground::with_image();
+    let script = r#"
+mkdir m
+"$0" mount --overlay ../a.weald m
+cmp ../a/dir/long m/dir/long; cmp ../a/short m/short; test "$(readlink m/symlink)" = dir/long
+test "$(stat -c '%a %h %s %Y' m/dir/long)" = "$(stat -c '%a %h %s %Y' ../a/dir/long)"
+test "$(stat -c %i m/dir/long)" = "$(stat -c %i m/link)"
+"$0" mounts | grep -q 'a.weald *no *-'
+"$0" umount m
+"$0" mount --overlay --upper changes ../a.weald m
+echo more >>m/dir/long; echo new >m/new; rm m/symlink
+"$0" umount m
+"$0" mount --overlay --upper changes ../a.weald m
+tail -n 1 m/dir/long; cat m/new; test ! -e m/symlink
+"$0" umount m
+"$0" mount --overlay ../a.weald m
+for file in /proc/[0-9]*/cmdline; do
+    if { tr '\0' ' ' <$file; } 2>/dev/null | grep -q -e 'mount --foreground --ready-stdou[t]'; then
+        pid=${file#/proc/}; kill -9 ${pid%/cmdline}; echo killed
+    fi
+done
+"$0" umount m
+ls -A m
+"#;
+    let said = as_nobody(&ground, script);
+    match is_new_enough() {
+        true => {
+            let output = said.expect(0);
+            assert_eq!(
+                (output.text().as_str(), output.stderr.as_str()),
+                ("more\nnew\nkilled\n", "")
+            );
+            let expected = [".cache", "changes", "m"];
+            assert_eq!(names(&ground.at("home")), expected);
+        }
+        false => assert!(
+            said.stderr.contains("--overlay needs Linux 6.16"),
+            "{}",
+            said.stderr
+        ),
+    }
+}

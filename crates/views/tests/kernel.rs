@@ -1,0 +1,92 @@
+//! Mounts by older methods of the kernel. Needs root, EROFS, overlayfs and loop devices.
+
+use rustix::mount::MountAttrFlags;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::Path;
+use weald_builder::{BuildOptions, Silent, build_image};
+use weald_image::{Image, OpenOptions};
+use weald_testkit::mounts::{Ground, eventually};
+use weald_testkit::{CompareOptions, compare};
+use weald_views::composefs::VerityPolicy;
+use weald_views::kernel::{self, KernelOptions, Methods, ViewCache, ViewOptions};
+
+/// Files that are attached to loop devices and lie below `dir`.
+fn loop_files(dir: &Path) -> Vec<String> {
+    let devices = fs::read_dir("/sys/block").expect("/sys/block");
+    let files = devices.filter_map(|device| {
+        let file = device.expect("a device").path().join("loop/backing_file");
+        fs::read_to_string(file).ok()
+    });
+    let dir = dir.display().to_string();
+    files.filter(|file| file.starts_with(&dir)).collect()
+}
+
+/// Would catch: a method of older kernels that shows another tree, an image on a loop device that
+/// is not the one of the cache, and a loop device that stays.
+#[test]
+fn older_methods_show_the_same_tree_and_leave_nothing() {
+    let ground = Ground::new();
+    let (source, mnt) = (ground.dir("source"), ground.dir("mnt"));
+    fs::create_dir(source.join("dir")).expect("mkdir");
+    for name in 0..300 {
+        let text = format!("{name}\n").repeat(name);
+        fs::write(source.join(format!("dir/{name}")), text).expect("write");
+    }
+    let image = ground.image("a");
+    let options = BuildOptions::level(1).expect("level");
+    build_image(&source, &image, false, &options, &Silent).expect("build");
+    let image = Image::open_path(&image, 0_u64, &OpenOptions::default()).expect("open");
+    let cache = ViewCache::open(&ground.at("cache")).expect("cache");
+    for number in 0..8 {
+        let has = |bit: u32| number >> bit & 1 == 1;
+        let methods = Methods {
+            file_backed: has(0),
+            direct_loop: has(1),
+            layer_options: has(2),
+        };
+        let options = KernelOptions {
+            upper: None,
+            work: None,
+            expected_digest: None,
+            attributes: MountAttrFlags::empty(),
+            methods,
+            view: ViewOptions {
+                verity: VerityPolicy::Off,
+                thread_count: 2,
+                memory_len: 1 << 20,
+                is_cancelled: &|| false,
+            },
+        };
+        let point = File::open(&mnt).expect("mount point");
+        let name = OsStr::new("a.weald");
+        kernel::mount(&image, &cache, name, point.as_fd(), &options).expect("mount");
+        let loops = loop_files(ground.path()).len();
+        assert_eq!(loops, usize::from(!methods.file_backed), "{methods:?}");
+        let options = CompareOptions {
+            holes: false,
+            ..CompareOptions::default()
+        };
+        compare::assert_same(&source, &mnt, &options);
+        let mounts = kernel::mounts().expect("mounts");
+        let found = mounts
+            .iter()
+            .find(|mount| mount.dir == mnt)
+            .expect("in the table");
+        assert_eq!(
+            found.objects,
+            Some(ground.at("cache/objects")),
+            "{methods:?}"
+        );
+        assert_eq!(
+            kernel::mount_on(&mnt).expect("mounts").as_ref(),
+            Some(found)
+        );
+        kernel::unmount(found, false).expect("umount");
+        eventually("the loop device is free", || {
+            loop_files(ground.path()).is_empty()
+        });
+        assert!(!ground.is_mounted(&mnt), "{methods:?}");
+    }
+}
