@@ -109,6 +109,27 @@ store() {
     "$weald" store info "$work/store"
 }
 
+# Mounts a version of the store by the kernel, without a server, and compares every byte.
+kernel_mount() {
+    if [ "$(id -u)" != 0 ]; then
+        say "weald mount --kernel needs root: not shown"
+        return
+    fi
+    if ! grep -qw erofs /proc/filesystems || ! grep -qw overlay /proc/filesystems; then
+        say "this kernel has no EROFS or no overlayfs: weald mount --kernel is not shown"
+        return
+    fi
+    local version
+    version=$("$weald" store ls "$work/store" | awk 'END { print $NF }')
+    mkdir "$work/kernel"
+    step "weald mount --kernel $version: by EROFS and overlayfs, without a server"
+    "$weald" mount --kernel "$work/store:$version" "$work/kernel"
+    "$weald" mounts
+    "$weald" diff --quiet "$work/store:$version" "$work/kernel" || die "the mount by the kernel differs from $version"
+    "$weald" umount "$work/kernel"
+    "$weald" store gc --views "$work/store"
+}
+
 need cargo rsync mksquashfs mountpoint python3
 need_fuse
 build_programs
@@ -124,4 +145,5 @@ unmount
 pack_with_others
 table
 store
+kernel_mount
 say "demo: done in $(since "$start") s"
