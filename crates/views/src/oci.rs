@@ -171,9 +171,14 @@ fn open_layout(path: &Path, made: &mut Made) -> Result<Index> {
         Ok(mut entries) => {
             let is_layout = path.join(LAYOUT_FILE).is_file();
             if is_layout {
-                let index = read_document(&path.join("index.json"))?;
+                let index = read_document(&path.join("index.json"));
+                let index = match index {
+                    // An export into a new layout was killed.
+                    Err(error) if error.kind() == ErrorKind::NotFound => Index::default(),
+                    index => Index::parse(&index?).map_err(|e| e.context(shown))?,
+                };
                 make_blobs(path, made)?;
-                return Index::parse(&index).map_err(|e| e.context(shown));
+                return Ok(index);
             }
             if entries.next().is_some() {
                 return Err(Error::invalid(format!(

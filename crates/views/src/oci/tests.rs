@@ -108,6 +108,18 @@ fn a_failed_export_changes_nothing() {
     assert_eq!(names(&path), ["file", "index.json", "oci-layout"]);
 }
 
+/// Would catch: a layout that a killed export has left, in which no later export succeeds.
+#[test]
+fn an_export_continues_after_a_killed_one() {
+    let temp = tempfile::tempdir().expect("directory");
+    let path = temp.path().join("layout");
+    fs::create_dir_all(path.join("blobs/sha256")).expect("mkdir");
+    fs::write(path.join("oci-layout"), LAYOUT_VERSION).expect("write");
+    fs::write(path.join("blobs/sha256/.weald-unfinished.weald-1"), b"half").expect("write");
+    export(&path, &options(), b"layer").expect("exported");
+    assert!(path.join("index.json").is_file());
+}
+
 /// Would catch: a configuration that loses the command of a container, or keeps layers that the
 /// image does not have.
 #[test]
