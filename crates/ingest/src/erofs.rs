@@ -11,6 +11,12 @@ use weald_io::{FileSource, ReadAt};
 /// Bytes of memory for a file whose other names are still to come, besides its path.
 const LINK_LEN: u64 = 96;
 
+/// Data that an image may hold, in bytes, or in multiples of its length if that is more. Many files
+/// can name the same blocks, so that a small image could fill any disk. A chunk of 4 KiB takes 4
+/// bytes of an index, a packed index of compressed data takes 2: honest images stay far below.
+const DATA_LEN_MAX: u64 = 1 << 30;
+const DATA_RATIO_MAX: u64 = 4096;
+
 /// Xattr by which overlayfs finds the data of a file in another layer.
 const METACOPY: &[u8] = b"trusted.overlay.metacopy";
 
@@ -38,6 +44,9 @@ pub struct ErofsReader {
     /// The run of the layout that is read next, and the offset in the file.
     place: (usize, u64),
     links: Links,
+    /// Bytes of data that the rest of the image may have, and all of it.
+    remaining_len: u64,
+    data_len_max: u64,
 }
 
 impl ErofsReader {
@@ -53,8 +62,11 @@ impl ErofsReader {
             let what = "not an EROFS image: the file is empty";
             return Err(named(Error::invalid(what)));
         }
+        let data_len_max = DATA_LEN_MAX.max(file.len().saturating_mul(DATA_RATIO_MAX));
         let volume = Volume::open(ImageFile(file)).map_err(named)?;
         Ok(Self {
+            remaining_len: data_len_max,
+            data_len_max,
             path: path.to_owned(),
             walker: Walker::new(&volume),
             volume,
@@ -111,7 +123,8 @@ impl ErofsReader {
             member.target = first;
             return Ok(());
         }
-        self.take_inode(inode, member)
+        self.take_inode(inode, member)?;
+        refuse_outside_data(member, self.layout.as_ref())
     }
 
     /// Gives `member` everything about the current entry, and begins to read its data.
@@ -133,10 +146,7 @@ impl ErofsReader {
         member.xattrs = self.volume.xattrs(inode)?;
         match inode.kind {
             FileKind::Symlink => member.target = self.volume.target(inode)?,
-            FileKind::Regular => {
-                self.begin_data(inode)?;
-                refuse_outside_data(member, self.layout.as_ref())?;
-            }
+            FileKind::Regular => self.begin_data(inode)?,
             _ => {}
         }
         Ok(())
@@ -148,10 +158,19 @@ impl ErofsReader {
             none => *none = Some(FileReader::new(inode)),
         }
         self.place = (0, 0);
-        self.layout = Some(Layout {
+        let layout = Layout {
             len: inode.size,
             runs: self.volume.data_runs(inode)?,
-        });
+        };
+        let remaining_len = self.remaining_len.checked_sub(layout.data_len());
+        self.remaining_len = remaining_len.ok_or_else(|| {
+            Error::limit(format!(
+                "the image has more than {} bytes of data, many times its own length: unless it \
+                 is made to fill a disk, mount it and build from the mount",
+                self.data_len_max
+            ))
+        })?;
+        self.layout = Some(layout);
         Ok(())
     }
 }
@@ -269,5 +288,56 @@ impl Links {
         let first = self.first.remove(&inode.nid).map(|(first, _)| first);
         self.len -= LINK_LEN + first.as_ref().map_or(0, |path| path.len() as u64);
         Ok(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::process::Command;
+    use weald_format::ErrorKind;
+
+    /// Would catch: a small image that fills the disk, because all its files name all its blocks.
+    #[test]
+    fn files_that_share_all_blocks_are_bounded() {
+        const COUNT: u32 = 5000;
+        let temp = tempfile::tempdir().unwrap();
+        let (dir, image) = (temp.path().join("tree"), temp.path().join("image"));
+        fs::create_dir(&dir).unwrap();
+        for no in 0..COUNT {
+            fs::write(dir.join(no.to_string()), "x").unwrap();
+        }
+        let made = Command::new("mkfs.erofs")
+            .args(["--quiet", "-Eforce-inode-extended,noinline_data"])
+            .args([&image, &dir])
+            .status();
+        assert!(made.unwrap().success());
+        let mut bytes = fs::read(&image).unwrap();
+        let volume = Volume::open(bytes.clone()).unwrap();
+        let mut walker = Walker::new(&volume);
+        let all_len = bytes.len() as u64;
+        // No checksum; sizes at byte 8 of an inode, first blocks at byte 16.
+        bytes[1032] &= !1;
+        while let Some(inode) = walker.next(&volume).unwrap() {
+            if inode.kind == FileKind::Regular {
+                let start = inode.nid as usize * 32;
+                bytes[start + 8..start + 16].copy_from_slice(&all_len.to_le_bytes());
+                bytes[start + 16..start + 20].fill(0);
+            }
+        }
+        fs::write(&image, bytes).unwrap();
+        let mut reader = ErofsReader::open(&image, 1 << 20).unwrap();
+        let (mut member, mut count) = (Member::default(), 0);
+        let error = loop {
+            match reader.next(&mut member, &mut |_, _| {}) {
+                Ok(true) => count += 1,
+                Ok(false) => panic!("{count} files of {all_len} bytes were taken"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+        assert!(error.to_string().contains("many times its own length"));
+        assert!(count >= DATA_RATIO_MAX.min(DATA_LEN_MAX / all_len));
     }
 }
