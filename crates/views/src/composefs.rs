@@ -52,6 +52,9 @@ pub fn write_image(
     let options = &ImageOptions { format, ..*options };
     let contents = std::mem::take(&mut census.contents);
     let (list, mut written) = objects::write_objects(image, &contents.once, options)?;
+    // No content is read from here on.
+    image.drop_caches();
+    weald_sys::trim_heap();
     let digests = Digests::new(contents, list)?;
     let table = XattrTable::new(image, &census, &digests, options)?;
     let emitter = Emitter {

@@ -106,11 +106,11 @@ impl ListMemory {
         self.memory.map_or(LIST_LEN, |len| len / 4)
     }
 
-    /// Opens the image with a cache of half of the limit.
+    /// Opens the image with a cache of three eighths of the limit.
     fn open(&self, source: &ImageArgs) -> anyhow::Result<Image> {
         let mut source = source.clone();
         if let Some(len) = self.memory {
-            source.trust.cache.get_or_insert(len / 2);
+            source.trust.cache.get_or_insert(len / 8 * 3);
         }
         source.open()
     }

@@ -64,13 +64,18 @@ impl Digests {
         for place in 0..self.count() {
             let digest = digest_at(&mut reader, place)?;
             if repeated.contains(prefix(&digest) % filter_len) {
-                candidates.push((digest, place as u32));
+                candidates.push((prefix(&digest), place as u32));
             }
         }
+        drop(repeated);
         candidates.sort_unstable();
-        for equal in candidates.chunk_by(|a, b| a.0 == b.0) {
-            if equal.len() > 1 {
-                for (_, place) in equal {
+        for group in candidates.chunk_by(|a, b| a.0 == b.0) {
+            if group.len() == 1 {
+                continue;
+            }
+            let group = with_digests(group, &mut reader)?;
+            for equal in group.chunk_by(|a, b| a.0 == b.0) {
+                for (_, place) in equal.iter().filter(|_| equal.len() > 1) {
                     self.shared.insert(u64::from(*place));
                 }
             }
@@ -87,11 +92,7 @@ impl Digests {
         order.sort_unstable();
         self.ranks = vec![0; order.len()];
         for group in order.chunk_by(|a, b| a.0 == b.0) {
-            let mut group: Vec<([u8; DIGEST_LEN], u32)> = group
-                .iter()
-                .map(|(_, place)| Ok((digest_at(&mut reader, u64::from(*place))?, *place)))
-                .collect::<Result<_>>()?;
-            group.sort_unstable();
+            let group = with_digests(group, &mut reader)?;
             for equal in group.chunk_by(|a, b| a.0 == b.0) {
                 let rank = self.sorted.len() as u32;
                 for (_, place) in equal {
@@ -146,6 +147,23 @@ impl DigestReader<'_> {
         let place = self.digests.sorted.get(rank as usize).copied();
         digest_at(&mut self.numbers, u64::from(place.unwrap_or_default()))
     }
+}
+
+/// The places of `group` with their digests, sorted. Digests with one prefix are equal, except by
+/// accident.
+fn with_digests(
+    group: &[(u64, u32)],
+    reader: &mut Numbers<'_>,
+) -> Result<Vec<([u8; DIGEST_LEN], u32)>> {
+    let digest = |place: u32| digest_at(reader, u64::from(place));
+    let places = group.iter().map(|(_, place)| *place);
+    let found: Result<Vec<_>> = places
+        .scan(digest, |digest, place| Some((digest(place), place)))
+        .map(|(digest, place)| Ok((digest?, place)))
+        .collect();
+    let mut found = found?;
+    found.sort_unstable();
+    Ok(found)
 }
 
 fn digest_at(reader: &mut Numbers<'_>, place: u64) -> Result<[u8; DIGEST_LEN]> {

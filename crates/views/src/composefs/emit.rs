@@ -96,6 +96,7 @@ impl Emitter<'_> {
         let mut position = FIRST_INODE_OFFSET;
         let mut is_root = true;
         while let Some(entry) = inodes.next()? {
+            self.options.check_cancelled()?;
             let Item::Inode(node) = &entry.item else {
                 continue;
             };
@@ -189,6 +190,7 @@ impl Emitter<'_> {
         let blocks_start = data_start(plan, self.table.len()) / BLOCK_LEN;
         let mut ino = 0_u32;
         while let Some(entry) = inodes.next()? {
+            self.options.check_cancelled()?;
             let Item::Inode(node) = &entry.item else {
                 continue;
             };

@@ -5,7 +5,7 @@ use super::bits::Bits;
 use super::levels::{Data, Entry, Item, Levels, Node};
 use super::options::{INLINE_LEN_MAX, ImageOptions, check_device, check_file};
 use std::collections::HashMap;
-use weald_format::{Error, FileKind, Result};
+use weald_format::{FileKind, Result};
 use weald_image::{Image, Inode};
 use weald_vfs::{Located, Step, Walker, shown_path};
 
@@ -70,9 +70,7 @@ pub(super) fn gather(image: &Image, options: &ImageOptions<'_>) -> Result<(Level
                 gatherer.has_whiteout.pop();
             }
             Step::Enter(visit) => {
-                if (options.is_cancelled)() {
-                    return Err(Error::invalid("interrupted"));
-                }
+                options.check_cancelled()?;
                 let taken = gatherer.take(visit.depth, visit.name, &visit.inode);
                 taken.map_err(|error| error.context(shown_path(walker.path())))?;
             }

@@ -53,6 +53,15 @@ pub struct ImageOptions<'a> {
     pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
+impl ImageOptions<'_> {
+    pub(super) fn check_cancelled(&self) -> Result<()> {
+        match (self.is_cancelled)() {
+            true => Err(Error::invalid("interrupted")),
+            false => Ok(()),
+        }
+    }
+}
+
 /// Takes the bytes of an image in order.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
