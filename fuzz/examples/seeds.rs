@@ -609,7 +609,8 @@ fn containers(corpus: &Corpus) {
     put(LAYERS, &pieces.collect::<Vec<u8>>());
     put(
         DESCRIBED,
-        b"\x01\x01d\0\x02\x03d/a\x04text\x03\x01s\x01d\0\x06\x01d\x01a\x04\x01b\x01s\x07\x01d\0\x05\x01x\0",
+        b"\x01\x01d\0\x02\x03d/a\x04text\x03\x01s\x01d\0\
+          \x06\x01d\x01a\x04\x01b\x01s\x07\x01d\0\x05\x01x\0",
     );
 }
 
