@@ -10,7 +10,7 @@ use weald_erofs::layout::SLOT_LEN;
 use weald_format::{Error, InodeNo, Result};
 use weald_image::Image;
 
-/// Least offset of the first inode, the root, in the metadata. Number 0 would be the inode number 0,
+/// Least offset of the first inode, the root, in the metadata. Number 0 would be inode number 0,
 /// which programs take for a deleted entry.
 const FIRST_INODE: u64 = SLOT_LEN;
 
