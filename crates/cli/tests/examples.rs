@@ -67,6 +67,7 @@ fn shell(bench: &Bench, line: &str) -> support::Output {
         .current_dir(dir)
         .env("PATH", format!("{}:{path}", dir.join("bin").display()))
         .env("HOME", dir)
+        .env("XDG_CACHE_HOME", dir.join("cache"))
         .env("WEALD_RUNTIME_DIR", dir.join("run"))
         .env("LC_ALL", "C");
     run(&mut command)

@@ -149,8 +149,8 @@ pub const HELP: Help = Help {
          rw, because images are read-only. mount.weald(8) describes mount -t weald and fstab.",
         "With --kernel the kernel serves the mount: EROFS the metadata, overlayfs the data, which \
          lie as files (objects) in a view cache. The first mount of a tree writes them, later \
-         ones use them. The cache is STORE/views for an image of a store, and \
-         /var/cache/weald/views for an image file. weald store \
+         ones use them. The cache is STORE/views for an image of a store; for an \
+         image file it is weald/views in $XDG_CACHE_HOME, or else in /var/cache. weald store \
          gc --views empties it.",
         "With --overlay a user mounts in a user namespace, without rights on the host: a server \
          shows the metadata through FUSE, and overlayfs reads the data from a view cache below \

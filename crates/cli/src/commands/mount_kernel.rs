@@ -271,18 +271,21 @@ fn refuse_fuse_options(options: &MountOptions) -> Result<()> {
 
 /// The view cache of an image for which none is named.
 fn default_cache(args: &MountArgs) -> Result<PathBuf> {
-    // Root of a user namespace is a user elsewhere.
-    if !args.kernel.overlay {
-        return Ok(match weald_store::split(&args.image) {
-            Some((store, _)) => store.join(STORE_VIEWS),
-            None => PathBuf::from(ROOT_VIEWS),
-        });
+    if let Some((store, _)) = weald_store::split(&args.image)
+        && !args.kernel.overlay
+    {
+        return Ok(store.join(STORE_VIEWS));
     }
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let cache = of("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| of("HOME").map(|home| PathBuf::from(home).join(".cache")));
-    let cache = cache.context("there is no $HOME for the view cache: give --view-cache DIR")?;
-    Ok(cache.join("weald/views"))
+    if let Some(cache) = of("XDG_CACHE_HOME") {
+        return Ok(PathBuf::from(cache).join("weald/views"));
+    }
+    // Root of a user namespace is a user elsewhere.
+    if !args.kernel.overlay {
+        return Ok(PathBuf::from(ROOT_VIEWS));
+    }
+    let home = of("HOME").context("there is no $HOME for the view cache: give --view-cache DIR")?;
+    Ok(PathBuf::from(home).join(".cache/weald/views"))
 }
 
 /// Bytes of the file system that holds `path`.
