@@ -2,8 +2,8 @@
 # make test       everything that must hold of a commit; needs root
 # make            build the program
 # make install    PREFIX=/usr/local: program (stripped), mount helper, manual pages, completions
-# make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; 45 minutes, needs root
-# make bench-store   a part of make bench alone: one store for many versions, beside other stores; 6 minutes
+# make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; an hour, needs root
+# make bench-store   a part of make bench alone: one store for many versions, beside other stores; 10 minutes
 # make bench-views   a part of make bench alone: a container root through FUSE and the kernel, beside composefs; needs root
 # make bench-build   size, time and memory of building beside every rival; an hour and more
 # make bench-mount   mounts beside SquashFS, EROFS, ext4 and a stub without an image; needs root

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from weald_bench.corpora import container, forests, system
+from weald_bench.corpora import container, forests, libraries, system
 from weald_bench.corpora.base import Corpus, Given
 
 #: All corpora that have a name.
@@ -18,6 +18,7 @@ ALL: list[Corpus] = [
     system.System("share", Path("/usr/share")),
     system.Toolchain(),
     container.Container("container"),
+    libraries.Libraries("libraries"),
 ]
 
 
