@@ -1,4 +1,4 @@
-"""Versions of a tree of large files: shared libraries of the machine, a few of which change."""
+"""Versions of a tree of large files: shared libraries of the machine. A few files change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEN_MOST = 160_000_000
 #: Shorter files are not taken.
 FILE_LEN_LEAST = 100_000
 VERSIONS = ("1.0", "1.1", "1.2")
-#: One file of so many is another one in the next version.
+#: The next version changes one file of so many.
 CHANGED_ONE_OF = 20
 
 
