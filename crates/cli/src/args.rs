@@ -56,7 +56,7 @@ pub const HELP: Help = Help {
     max_term_width = 100
 )]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
     /// Show causes of errors, and messages of the libraries; twice for details

@@ -1,4 +1,4 @@
-//! What SIGINT and SIGTERM do to a command that takes long.
+//! Effect of SIGINT and SIGTERM on a command that takes long.
 
 use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};

@@ -44,7 +44,7 @@ const STORE_EMPTY: &str = "weald store create -q srv/store";
 const STORE_FULL: &str = "weald store create -q srv/store
     weald store import -q srv/store v1.weald forest.weald monday.weald tuesday.weald";
 
-/// What `weald import` reads.
+/// Inputs of `weald import`.
 const COMPOSEFS: &str = "weald export composefs -q forest.weald --image root.cfs --objects objects
     weald export dump forest.weald > root.dump";
 

@@ -25,11 +25,11 @@ const DIGEST_LEN: usize = 32;
 pub struct DumpEntry {
     /// Path from the root, without a slash in front; empty for the root.
     pub path: Vec<u8>,
-    /// What it is.
+    /// Type of the entry, with the fields of that type.
     pub item: DumpItem,
 }
 
-/// What a line describes.
+/// Type of the entry of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DumpItem {
     /// A further name of the file at this path.

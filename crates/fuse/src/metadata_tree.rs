@@ -16,7 +16,7 @@ use weald_image::{Inode, Run};
 const OF_ROOT: &[u8] = b"trusted.";
 /// Prefix of those that it reads with the option `userxattr`.
 const OF_USERS: &[u8] = b"user.";
-/// What stands behind the prefix.
+/// Text behind the prefix.
 const OVERLAY: &[u8] = b"overlay.";
 
 /// The tree of a composefs image. Files whose data are objects read as zeros here; overlayfs reads

@@ -17,7 +17,7 @@ use weald_builder::stream::build_stream;
 use weald_builder::{BuildOptions, Observer, Report};
 use weald_format::Result;
 
-/// What an import reads.
+/// Inputs of an import.
 pub enum ComposefsSource<'a> {
     /// A composefs image.
     Image(&'a Path),

@@ -98,7 +98,7 @@ fn random_layer(rng: &mut Rng, lower: &Tree) -> Vec<Entry> {
                 }
                 Entry::Link(path.clone(), rng.pick(&files).0.clone())
             }
-            // What the layer hides must not be the target of one of its links.
+            // An entry that the layer hides must not be the target of one of its links.
             6 | 7 if layer.iter().any(|step| matches!(step, Entry::Link(..))) => continue,
             6 => Entry::Whiteout(path.clone()),
             _ => Entry::Opaque(path.clone()),

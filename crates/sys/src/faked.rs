@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use weald_format::FileKind;
 
-/// What the names of the libraries begin with.
+/// Prefixes of the names of the libraries.
 const LIBRARIES: [&str; 2] = ["libfakeroot", "libpseudo"];
 
 /// Whether the environment says that fakeroot or pseudo is loaded into this process.
@@ -221,7 +221,7 @@ pub fn remove_dir_at(dir: impl AsFd, name: &[u8]) -> io::Result<()> {
     std::fs::remove_dir(path)
 }
 
-/// What a call with a length and an errno came to.
+/// Result of a call that gives a length or an errno.
 fn outcome(returned: isize) -> Result<usize, Errno> {
     let error = || Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO);
     usize::try_from(returned).map_err(|_| error())

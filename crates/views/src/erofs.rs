@@ -35,7 +35,7 @@ use weald_io::OutputFile;
 /// Bytes of memory for each distinct content.
 const CONTENT_LEN: u64 = contents::STORED_LEN as u64;
 
-/// What [`write_image`] wrote.
+/// Report of [`write_image`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ErofsWritten {
     /// Bytes of the image.

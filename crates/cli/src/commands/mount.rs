@@ -259,7 +259,7 @@ impl MountArgs {
 /// Mounts an image; returns when the mount is live, or with `--foreground` when it is gone.
 ///
 /// # Errors
-/// Whatever keeps the mount from going live.
+/// Any error before the mount is live.
 pub fn run(args: MountArgs) -> Result<ExitCode> {
     if mount_kernel::is_wanted(&args)? {
         return mount_kernel::run(&args);

@@ -119,7 +119,7 @@ pub fn run_once(args: &MountArgs) -> Result<ExitCode> {
 /// Mounts the image; returns when the mount is live.
 ///
 /// # Errors
-/// Whatever keeps the mount from going live.
+/// Any error before the mount is live.
 pub fn run(args: &MountArgs) -> Result<ExitCode> {
     kernel::check_rights()?;
     let prepared = Prepared::new(args)?;
@@ -146,7 +146,7 @@ pub fn run(args: &MountArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a mount needs, opened and checked.
+/// Files and directories of a mount, opened and checked.
 pub(super) struct Prepared {
     pub(super) options: MountOptions,
     pub(super) point: MountPoint,

@@ -14,7 +14,7 @@ use weald_views::kernel;
 /// Mounts the image; returns when the mount is live, or with `--foreground` when it is gone.
 ///
 /// # Errors
-/// Whatever keeps the mount from going live.
+/// Any error before the mount is live.
 pub fn run(args: &MountArgs) -> Result<ExitCode> {
     kernel::check_rootless()?;
     if args.kernel.verity == Some(Verity::Require) {

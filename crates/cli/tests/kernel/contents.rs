@@ -1,4 +1,4 @@
-//! What a mount by the kernel shows.
+//! Contents and attributes on a mount by the kernel.
 
 use crate::ground::{Ground, names};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};

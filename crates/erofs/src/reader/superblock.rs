@@ -24,7 +24,7 @@ const HEADERS: u32 = incompat::BIG_CLUSTERS | incompat::INLINE_TAILS | incompat:
 /// Optional feature: long xattr prefixes lie outside the packed inode. Linux 6.17.
 const PLAIN_PREFIXES: u32 = 1 << 4;
 
-/// What the reader needs of the superblock.
+/// Fields of the superblock that the reader uses.
 #[derive(Debug, Clone, Copy)]
 pub struct Geometry {
     /// Base-2 logarithm of the block size.

@@ -4,7 +4,7 @@ use super::round_up;
 use crate::layout::{BLOCK_LEN, CompactInode, ExtendedInode, SLOT_LEN, XattrHeader};
 use zerocopy::IntoBytes;
 
-/// What lies behind an inode and its xattrs.
+/// Data or index behind an inode and its xattrs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
     /// Nothing.
@@ -23,7 +23,7 @@ pub struct Shape {
     pub inode_len: u64,
     /// Bytes of its xattrs.
     pub xattr_len: u64,
-    /// What lies behind both.
+    /// Data or index behind both.
     pub tail: Tail,
 }
 

@@ -20,7 +20,7 @@ pub struct BlockKey {
     form: BlockForm,
 }
 
-/// What tells a block from all others.
+/// Identity of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum BlockName {
     /// Its stream and its number there, for one image.

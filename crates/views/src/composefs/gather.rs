@@ -24,7 +24,7 @@ impl Uses {
     }
 }
 
-/// What the walk counts.
+/// Counters of the walk.
 #[derive(Default)]
 pub(super) struct Census {
     /// Inodes of the image, stubs included.

@@ -12,7 +12,7 @@ use weald_io::{ReadAt, Spool};
 /// Bytes of the temporary file that a reader holds.
 const READ_LEN: u64 = 128 << 10;
 
-/// What an entry is, besides its name.
+/// Attributes of an entry without its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Item {
     /// A further name of the inode with this number in the table of links.

@@ -358,7 +358,7 @@ impl Worker<'_> {
 /// A file of the directory's file system, without its name.
 fn create(dir: &ObjectDir) -> Result<Unnamed> {
     if let Ok(file) = weald_sys::create_unnamed_at(&dir.fd, OBJECT_MODE) {
-        // Whatever the umask: readers of a mount are other users.
+        // The mode ignores the umask, because other users read the mount.
         let changed = weald_sys::chmod_fd(&file, OBJECT_MODE);
         changed.map_err(|error| Error::io(dir.shown.clone(), error))?;
         return Ok(Unnamed { file, hidden: None });

@@ -13,17 +13,17 @@ const FILE_LEN_MAX: u64 = 512 << 43;
 /// Format of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
-    /// What `mkcomposefs` writes for a tree without whiteouts.
+    /// The format that `mkcomposefs` writes for a tree without whiteouts.
     #[default]
     V0,
-    /// What `mkcomposefs --min-version=1` writes.
+    /// The format that `mkcomposefs --min-version=1` writes.
     V1,
-    /// What `mkcomposefs` chooses without options: the second for a tree with whiteouts, otherwise
+    /// The choice of `mkcomposefs` without options: the second for a tree with whiteouts, otherwise
     /// the first.
     AsNeeded,
 }
 
-/// What to do about fs-verity of objects.
+/// Whether objects get fs-verity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum VerityPolicy {
     /// Do not protect objects.
@@ -65,7 +65,7 @@ impl ImageOptions<'_> {
 /// Takes the bytes of an image in order.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
-/// What [`super::write_image`] wrote.
+/// Report of [`super::write_image`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
     /// Bytes of the image.

@@ -418,7 +418,7 @@ impl<'a> XattrTable<'a> {
     }
 }
 
-/// What decides about the xattrs of an inode besides itself.
+/// Context of an inode that changes its xattrs.
 #[derive(Clone, Copy, Default)]
 pub(super) struct NodePlace {
     pub is_root: bool,

@@ -13,7 +13,7 @@ use weald_image::{Image, Inode};
 /// Bytes of xattrs that an inode counts: 16 bits of 4 bytes, and the header.
 const XATTRS_LEN_MAX: u64 = 65534 * 4 + 12;
 
-/// What lies behind an inode.
+/// Data or index behind an inode.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Body {
     /// Nothing, or a device number.

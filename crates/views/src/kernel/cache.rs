@@ -63,7 +63,7 @@ pub struct ViewOptions<'a> {
 /// A view, which stays in its cache as long as this value lives.
 #[derive(Debug)]
 pub struct View {
-    /// What is known about it.
+    /// Record of the view.
     pub record: Record,
     /// Whether this call made it.
     pub is_new: bool,

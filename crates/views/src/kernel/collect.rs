@@ -28,7 +28,7 @@ const DIR_COUNT: u64 = 256;
 /// The xattr that names the object of a file.
 const REDIRECT: &[u8] = b"trusted.overlay.redirect";
 
-/// What [`collect`] did.
+/// Report of [`collect`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Collected {
     /// Views that were removed.

@@ -1,4 +1,4 @@
-//! What a view cache notes about a view, as lines of a small text file. The file appears when the
+//! The record of a view in a view cache: lines of a small text file. The file appears when the
 //! view is complete.
 
 use weald_format::{Error, Result};

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use weald_format::{Error, Result};
 
-/// What stands before the image in the source of a mount.
+/// Prefix of the image in the source of a mount.
 pub const SOURCE_MARK: &str = "weald:";
 
 /// The table of the mounts of this process.

@@ -11,7 +11,7 @@ use weald_format::{Error, ErrorKind, Result};
 use weald_image::Image;
 use weald_sys::NewTimes;
 
-/// What the default work directory's name has behind that of the layer.
+/// Suffix of the layer's name that gives the name of the default work directory.
 const WORK_SUFFIX: &str = ".weald-work";
 
 /// Xattrs in which overlayfs keeps its notes.

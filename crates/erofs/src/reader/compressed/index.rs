@@ -36,7 +36,7 @@ const PACK_LEN: u64 = 32;
 /// Largest base-2 logarithm of a logical cluster that packed entries have room for.
 const PACKED_BITS_MAX: u32 = 14;
 
-/// What an entry says about its cluster.
+/// Description of a cluster by its index entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An extent begins, and its data are stored as they are.
