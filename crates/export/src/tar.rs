@@ -22,7 +22,7 @@ use weald_image::{Image, Inode, Run};
 use weald_vfs::Selection;
 
 /// Bytes of data held in memory until all of them are read. Longer contents are read twice.
-const HELD_LEN_MAX: u64 = 8 << 20;
+const HELD_LEN_MAX: u64 = 512 << 10;
 
 /// Options of a tar stream.
 #[derive(Debug, Clone, Default)]
@@ -71,6 +71,7 @@ pub fn write_tar(
         options,
         output: TarOutput::new(output),
         first_names: HashMap::new(),
+        held: Vec::new(),
     };
     let mut walk = SelectedWalk::new(image, &options.selection)?;
     let (mut problem_count, mut left_out_count) = (0, 0);
@@ -125,6 +126,8 @@ struct TarWriter<'a> {
     output: TarOutput<'a>,
     /// Path of the first name of each inode with several names, and the count of remaining names.
     first_names: HashMap<InodeNo, (Box<[u8]>, u64)>,
+    /// Buffer for the data of one file. Fresh memory for each file would cost page faults.
+    held: Vec<u8>,
 }
 
 impl TarWriter<'_> {
@@ -176,6 +179,7 @@ impl TarWriter<'_> {
         let written = match held {
             Some(data) => {
                 self.output.write(&data)?;
+                self.held = data;
                 Ok(())
             }
             None => self.write_data(inode, &map)?,
@@ -185,8 +189,9 @@ impl TarWriter<'_> {
     }
 
     /// Reads the whole content before its header is written. Returns it if it is small.
-    fn checked_data(&self, inode: &Inode, map: &SparseMap) -> Result<Option<Vec<u8>>> {
-        let mut held = Vec::new();
+    fn checked_data(&mut self, inode: &Inode, map: &SparseMap) -> Result<Option<Vec<u8>>> {
+        let mut held = std::mem::take(&mut self.held);
+        held.clear();
         let is_held = map.data_len <= HELD_LEN_MAX;
         each_piece(self.image, inode, &mut |piece| {
             if is_held {
