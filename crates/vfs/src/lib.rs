@@ -18,6 +18,7 @@ mod sum;
 mod text;
 mod time;
 mod walk;
+mod writable;
 
 pub use content::{Part, each_part, each_zeros};
 pub use diff::{
@@ -33,3 +34,7 @@ pub use sum::{Algorithm, Digester, Sum, SumOptions, sums};
 pub use text::{is_unsafe, safe_line, safe_text, shown, shown_path};
 pub use time::{parse_time, utc_nanoseconds, utc_seconds};
 pub use walk::{Step, Visit, Walker};
+pub use writable::{
+    AllocateMode, Failure, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome,
+    RenameMode, Stat, WritableFs, XattrMode,
+};
