@@ -54,6 +54,11 @@ skopeo skopeo
 umoci umoci
 crun crun
 podman podman
+git git
+/usr/include/sys/acl.h libacl1-dev
+/usr/lib/postgresql postgresql
+losetup mount
+fstrim util-linux
 TABLE
     exports) cat <<'TABLE' ;;
 ganesha.nfsd nfs-ganesha

@@ -1,0 +1,244 @@
+#!/bin/bash
+# volume-suites.sh [SUITE...]: runs test suites and real programs on a mounted volume: posix, fsx,
+# git, sqlite, postgresql, cargo, rsync, devices. Without arguments, all of them.
+# FSX_SEEDS (5) and FSX_COUNT (20000) say how long fsx runs. Needs root.
+set -euo pipefail
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+need_root "making devices and foreign owners"
+need_fuse
+tools=${CARGO_TARGET_DIR:-$root/target}/tools
+
+# install_tool NAME VERSION: a program from the registry of Rust, built once.
+install_tool() {
+    [ -x "$tools/bin/$1" ] && return
+    step "cargo install $1 $2"
+    cargo install "$1@$2" --locked --quiet --root "$tools"
+}
+
+# new_volume NAME [OPTION]...: makes a volume and mounts it at $work/NAME.
+new_volume() {
+    local name=$1
+    shift
+    "$weald" volume create "$work/store:$name" "$@"
+    mkdir "$work/$name"
+    "$weald" mount "$work/store:$name" "$work/$name" -o allow_other,dev,suid
+}
+
+# end_volume NAME: unmounts the volume, checks it and removes it.
+end_volume() {
+    "$weald" umount "$work/$1"
+    "$weald" volume check "$work/store:$1"
+    "$weald" volume rm "$work/store:$1"
+}
+
+# again NAME: unmounts the volume and mounts it again.
+again() {
+    "$weald" umount "$work/$1"
+    "$weald" mount "$work/store:$1" "$work/$1" -o allow_other,dev,suid
+}
+
+try_posix() {
+    local part
+    install_tool pjdfstest 0.2.2
+    id tests >/dev/null 2>&1 || useradd -M -U tests
+    cat >"$work/pjd.toml" <<'TOML'
+[features]
+posix_fallocate = {}
+rename_ctime = {}
+utime_now = {}
+utimensat = {}
+stat_st_birthtime = {}
+[settings]
+naptime = 0.01
+allow_remount = true
+[dummy_auth]
+entries = [["nobody", "nogroup"], ["tests", "tests"]]
+TOML
+    mkdir -p "$work/other"
+    new_volume posix
+    # The cases named erofs remount the file system, so that they run alone.
+    "$tools/bin/pjdfstest" -c "$work/pjd.toml" -p "$work/posix" -s "$work/other" >"$work/pjd.log" 2>&1 || true
+    "$tools/bin/pjdfstest" -c "$work/pjd.toml" -p "$work/posix" -s "$work/other" erofs >"$work/erofs.log" 2>&1 || true
+    for part in pjd erofs; do tail -n 3 "$work/$part.log" >&2; done
+    if grep -E '(FAILED|failed|panicked)' "$work/pjd.log" | grep -vE '^ *erofs|erofs_| 0 failed' | grep -qE 'FAILED|panicked' ||
+        grep -qE 'FAILED|panicked' "$work/erofs.log"; then
+        grep -hE 'FAILED|panicked' "$work/pjd.log" "$work/erofs.log" >&2
+        die "pjdfstest: cases failed on the volume"
+    fi
+    end_volume posix
+}
+
+try_fsx() {
+    local seed
+    install_tool fsx 0.3.2
+    cat >"$work/fsx.toml" <<'TOML'
+flen = 2097152
+[opsize]
+max = 131072
+[weights]
+truncate = 2
+punch_hole = 3
+posix_fallocate = 2
+fsync = 1
+fdatasync = 1
+copy_file_range = 3
+sendfile = 1
+close_open = 1
+invalidate = 1
+TOML
+    new_volume fsx
+    for ((seed = 1; seed <= ${FSX_SEEDS:-5}; seed++)); do
+        "$tools/bin/fsx" -f "$work/fsx.toml" -N "${FSX_COUNT:-20000}" -S "$seed" -P "$work" "$work/fsx/file-$seed" >"$work/fsx.log" 2>&1 || {
+            tail -n 40 "$work/fsx.log" >&2
+            die "fsx: seed $seed failed"
+        }
+        cp "$work/fsx/file-$seed" "$work/copy"
+        again fsx
+        cmp "$work/copy" "$work/fsx/file-$seed" || die "fsx: seed $seed: the file differs after a remount"
+    done
+    end_volume fsx
+}
+
+git_here() { git -c gc.auto=0 -c maintenance.auto=false -c safe.directory='*' -c user.name=w -c user.email=w@example.org "$@"; }
+
+try_git() {
+    new_volume git
+    git_here clone -q "$root" "$work/git/clone"
+    git_here -C "$work/git/clone" checkout -q -b work
+    git_here -C "$work/git/clone" rm -rq docs
+    git_here -C "$work/git/clone" commit -qm "remove docs"
+    git_here -C "$work/git/clone" gc -q
+    again git
+    git_here -C "$work/git/clone" fsck --full --strict 2>"$work/fsck.log" || {
+        cat "$work/fsck.log" >&2
+        die "git fsck failed on the volume"
+    }
+    [ -z "$(git_here -C "$work/git/clone" status --porcelain)" ] || die "git status shows changes"
+    end_volume git
+}
+
+try_sqlite() {
+    local mode
+    new_volume sqlite
+    for mode in wal delete; do
+        python3 - "$work/sqlite/$mode.db" "$mode" <<'PYTHON'
+import sqlite3, sys
+path, mode = sys.argv[1:]
+db = sqlite3.connect(path)
+assert db.execute(f"pragma journal_mode={mode}").fetchone()[0] == mode
+db.execute("create table t (id integer primary key, text text)")
+for batch in range(50):
+    with db:
+        db.executemany("insert into t (text) values (?)", [("x" * (i % 300),) for i in range(200)])
+    with db:
+        db.execute("delete from t where id % 7 = ?", (batch % 7,))
+assert db.execute("pragma integrity_check").fetchone()[0] == "ok"
+PYTHON
+    done
+    again sqlite
+    for mode in wal delete; do
+        [ "$(python3 -c 'import sqlite3, sys
+print(sqlite3.connect(sys.argv[1]).execute("pragma integrity_check").fetchone()[0])' "$work/sqlite/$mode.db")" = ok ] ||
+            die "SQLite: the database ($mode) is damaged after a remount"
+    done
+    end_volume sqlite
+}
+
+try_postgresql() {
+    local programs
+    programs=$(find /usr/lib/postgresql -name initdb -printf '%h\n' | sort -V | tail -n 1)
+    [ -n "$programs" ] || die "initdb is missing: run 'make setup'"
+    new_volume postgresql
+    install -d -o nobody -g nogroup -m 700 "$work/postgresql/data"
+    install -d -o nobody -g nogroup -m 700 "$work/socket"
+    as() { setpriv --reuid nobody --regid nogroup --clear-groups env -C / "$@"; }
+    as "$programs/initdb" -D "$work/postgresql/data" -A trust -U weald >"$work/initdb.log" 2>&1 || {
+        cat "$work/initdb.log" >&2
+        die "initdb failed on the volume"
+    }
+    start() {
+        as "$programs/pg_ctl" -D "$work/postgresql/data" -l "$work/postgresql/data/log" -w -t 120 \
+            -o "-k $work/socket -c listen_addresses= " start >/dev/null
+    }
+    stop() { as "$programs/pg_ctl" -D "$work/postgresql/data" -w -t 120 -m fast stop >/dev/null; }
+    start
+    as "$programs/pgbench" -h "$work/socket" -U weald -q -i -s 2 postgres >"$work/pgbench.log" 2>&1
+    as "$programs/pgbench" -h "$work/socket" -U weald -c 2 -t 200 postgres >>"$work/pgbench.log" 2>&1
+    stop
+    again postgresql
+    start
+    as "$programs/psql" -h "$work/socket" -U weald -qAt -c 'select count(*) from pgbench_history' postgres >"$work/count"
+    stop
+    [ "$(cat "$work/count")" = 400 ] || die "PostgreSQL: $(cat "$work/count") rows after a remount, expected 400"
+    end_volume postgresql
+}
+
+try_cargo() {
+    new_volume cargo
+    cargo new -q --vcs none --lib "$work/cargo/small"
+    (cd "$work/cargo/small" && CARGO_TARGET_DIR='' && unset CARGO_TARGET_DIR && cargo test -q --offline) >"$work/cargo.log" 2>&1 || {
+        cat "$work/cargo.log" >&2
+        die "cargo test failed on the volume"
+    }
+    end_volume cargo
+}
+
+try_rsync() {
+    new_volume rsync
+    cp -a "$root/crates" "$work/tree"
+    ln "$work/tree/format/Cargo.toml" "$work/tree/hard-link"
+    setfattr -n user.weald-test -v value "$work/tree/format/Cargo.toml"
+    setfacl -m u:1234:r "$work/tree/format/src"
+    rsync -aHAX "$work/tree/" "$work/rsync/tree/"
+    again rsync
+    rsync -aHAX "$work/rsync/tree/" "$work/back/"
+    rsync_differences "$work/tree" "$work/back" -H || die "rsync: the copy of the copy differs: $differences"
+    end_volume rsync
+}
+
+# Images of block devices on the volume, used as loop devices.
+try_devices() {
+    local kind device before after
+    new_volume devices
+    mkdir "$work/device"
+    for kind in ext4 xfs btrfs; do
+        truncate -s 400M "$work/devices/$kind.img"
+        "mkfs.$kind" -q "$work/devices/$kind.img"
+        device=$(losetup --find --show "$work/devices/$kind.img")
+        mount "$device" "$work/device"
+        cp -a "$root/crates" "$work/device/tree"
+        head -c 40M /dev/urandom >"$work/device/random"
+        sync --file-system "$work/device"
+        rsync_differences "$root/crates" "$work/device/tree" || die "$kind on the volume: $differences"
+        [ "$kind" != btrfs ] || btrfs scrub start -B "$work/device" >"$work/scrub.log" || die "btrfs scrub failed"
+        before=$(stat -c %b "$work/devices/$kind.img")
+        rm "$work/device/random"
+        sync --file-system "$work/device"
+        fstrim "$work/device"
+        sync --file-system "$work/devices"
+        after=$(stat -c %b "$work/devices/$kind.img")
+        umount "$work/device"
+        losetup --detach "$device"
+        case $kind in
+        ext4) fsck.ext4 -fn "$work/devices/ext4.img" >/dev/null 2>&1 || die "ext4 on the volume is damaged" ;;
+        xfs) xfs_repair -n -f "$work/devices/xfs.img" >/dev/null 2>&1 || die "xfs on the volume is damaged" ;;
+        btrfs) btrfs check -p "$work/devices/btrfs.img" >/dev/null 2>&1 || die "btrfs on the volume is damaged" ;;
+        esac
+        [ "$after" -lt $((before - 60000)) ] || die "$kind on the volume: fstrim gave back $(((before - after) / 2)) KiB of 40 MiB"
+    done
+    end_volume devices
+}
+
+suites=("${@:-}")
+[ -n "${suites[0]}" ] || suites=(posix fsx git sqlite postgresql cargo rsync devices)
+make_work
+chmod 755 "$work"
+"$weald" store create "$work/store"
+for suite in "${suites[@]}"; do
+    start=$(seconds)
+    step "volume: $suite"
+    "try_$suite"
+    say "   took $(since "$start") s"
+done
