@@ -33,6 +33,7 @@ pub mod recipes;
 pub mod store;
 pub mod tree_digest;
 pub mod types;
+pub mod volume;
 
 pub use acl::{ACL_ACCESS, Ids, permissions_without, permissions_without_acl};
 pub use error::{Error, ErrorKind, Place, Result};

@@ -77,7 +77,8 @@ impl StoreWriter {
         state.checked.block_count = state.blocks.len() as u64;
         state.checked.segment_count = state.segments.len() as u64;
         self.check_segments(&mut state, reads_data, tick)?;
-        let references = self.check_images(&mut state)?;
+        let mut references = self.check_images(&mut state)?;
+        self.check_extents(&mut state, &mut references)?;
         check_references(&mut state, &references);
         check_live_len(&mut state);
         self.check_files(&mut state)?;
@@ -246,6 +247,34 @@ impl StoreWriter {
         Ok(references)
     }
 
+    /// Counts the references to each block in the extents of volumes, and reports the blocks that
+    /// cannot be read.
+    fn check_extents(&self, state: &mut State, references: &mut BTreeMap<u64, u64>) -> Result<()> {
+        let names = self.volume_rows()?;
+        let names: BTreeMap<u32, String> = names
+            .into_iter()
+            .map(|(name, row)| (row.snapshot, name))
+            .collect();
+        self.each_piece(&mut |snapshot, ino, piece| {
+            let name = names.get(&snapshot).map_or("", |name| name.as_str());
+            let count = references.entry(piece.block).or_default();
+            *count += 1;
+            let why = match state.blocks.get(&piece.block) {
+                None => Some(format!("block {} has no row", piece.block)),
+                Some(row)
+                    if row.record.raw_len < u64::from(piece.offset) + u64::from(piece.len) =>
+                {
+                    Some(format!("a piece ends behind block {}", piece.block))
+                }
+                Some(_) => state.damaged.get(&piece.block).cloned(),
+            };
+            if let Some(why) = why {
+                state.find(Some(name), format!("inode {ino}: {why}"));
+            }
+            Ok(())
+        })
+    }
+
     /// Reports files without a row.
     fn check_files(&self, state: &mut State) -> Result<()> {
         for name in self.store.disk.list(layout::SEGMENTS)? {
@@ -285,7 +314,7 @@ fn check_references(state: &mut State, references: &BTreeMap<u64, u64>) {
         let counted = references.get(id).copied().unwrap_or(0);
         if counted != row.references {
             let what = format!(
-                "block {id}: the table has {} references, the maps have {counted}",
+                "block {id}: the table has {} references, maps and volumes have {counted}",
                 row.references
             );
             state.checked.findings.push(Finding { image: None, what });

@@ -128,6 +128,26 @@ pub trait Disk: Debug + Send + Sync {
 
     /// Name of the disk in messages: the store's path.
     fn shown(&self) -> String;
+
+    /// Total and free space. A disk without a limit has 2^62 bytes.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn space(&self) -> Result<DiskSpace> {
+        Ok(DiskSpace {
+            total: 1 << 62,
+            free: 1 << 62,
+        })
+    }
+}
+
+/// Space of a disk, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// All of it.
+    pub total: u64,
+    /// Bytes that can still be written.
+    pub free: u64,
 }
 
 /// A directory of the host's file system.
@@ -234,6 +254,16 @@ impl Disk for HostDisk {
 
     fn shown(&self) -> String {
         self.shown.display().to_string()
+    }
+
+    fn space(&self) -> Result<DiskSpace> {
+        let state = rustix::fs::statvfs(&self.path)
+            .map_err(|e| self.failed("", io::Error::from_raw_os_error(e.raw_os_error())))?;
+        let bytes = |blocks: u64| blocks.saturating_mul(state.f_frsize);
+        Ok(DiskSpace {
+            total: bytes(state.f_blocks),
+            free: bytes(state.f_bavail),
+        })
     }
 }
 

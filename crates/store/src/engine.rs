@@ -22,11 +22,37 @@ pub enum Table {
     Segments,
     /// Image rows; the key is the image name.
     Images,
+    /// Volume rows; the key is the volume's name.
+    Volumes,
+    /// Inodes of volumes, here and below: the keys are those of `weald_format::volume`.
+    Inodes,
+    /// Names in directories.
+    Names,
+    /// Pieces of the windows of files.
+    Extents,
+    /// Extended attributes.
+    Xattrs,
+    /// Inodes without a name, whose rows have to be removed.
+    Orphans,
+    /// Commits of volumes.
+    Log,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Self; 4] = [Self::Counters, Self::Blocks, Self::Segments, Self::Images];
+    pub const ALL: [Self; 11] = [
+        Self::Counters,
+        Self::Blocks,
+        Self::Segments,
+        Self::Images,
+        Self::Volumes,
+        Self::Inodes,
+        Self::Names,
+        Self::Extents,
+        Self::Xattrs,
+        Self::Orphans,
+        Self::Log,
+    ];
 
     /// Name of the table in the engine's file.
     pub const fn name(self) -> &'static str {
@@ -35,6 +61,13 @@ impl Table {
             Self::Blocks => "blocks",
             Self::Segments => "segments",
             Self::Images => "images",
+            Self::Volumes => "volumes",
+            Self::Inodes => "inodes",
+            Self::Names => "names",
+            Self::Extents => "extents",
+            Self::Xattrs => "xattrs",
+            Self::Orphans => "orphans",
+            Self::Log => "log",
         }
     }
 }

@@ -128,11 +128,14 @@ impl StoreWriter {
 
     /// Fails if an image of the store has this name.
     pub(crate) fn refuse_taken(&self, name: &str) -> Result<()> {
-        if self.image_row(name)?.is_none() {
-            return Ok(());
-        }
+        let is_volume = self.engine.get(Table::Volumes, name.as_bytes())?.is_some();
+        let kind = match self.image_row(name)? {
+            Some(_) => "an image",
+            None if is_volume => "a volume",
+            None => return Ok(()),
+        };
         let what = format!(
-            "{}:{name}: an image of this name exists: remove it first, or take another name",
+            "{}:{name}: {kind} of this name exists: remove it first, or take another name",
             self.store.disk.shown()
         );
         Err(Error::new(ErrorKind::Busy, what))

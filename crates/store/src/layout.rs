@@ -12,6 +12,8 @@ pub const LOCK: &str = "lock";
 pub const SEGMENTS: &str = "segments";
 /// Directory of image maps.
 pub const IMAGES: &str = "images";
+/// Directory with an empty file for each volume, so that readers see the names of volumes.
+pub const VOLUMES: &str = "volumes";
 /// A reader of image *n* locks the byte of [`SUPERBLOCK`] at this offset plus *n*.
 pub const IMAGE_LOCKS: u64 = 1 << 40;
 /// Longest name of an image, in bytes.
@@ -31,6 +33,11 @@ pub fn segment_number(name: &str) -> Option<u64> {
 /// Path of the map that readers open for the image `name`.
 pub fn map(name: &str) -> String {
     format!("{IMAGES}/{name}")
+}
+
+/// Path of the empty file that shows the volume `name`.
+pub fn volume(name: &str) -> String {
+    format!("{VOLUMES}/{name}")
 }
 
 /// Path of a map that readers do not see: its image is being added or removed.

@@ -30,6 +30,7 @@ mod segment;
 #[cfg(test)]
 mod simulation;
 mod store;
+mod volume;
 mod writer;
 
 pub use check::{Checked, Finding};
@@ -41,4 +42,5 @@ pub use name::{find, is_store, split};
 pub use replace::ImageLock;
 pub use salvage::Salvaged;
 pub use store::{ImageInfo, SEGMENT_LEN_DEFAULT, Store, StoreInfo};
+pub use volume::{BlockReader, Dead};
 pub use writer::{StoreWriter, WriteOptions};

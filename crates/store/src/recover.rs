@@ -50,7 +50,7 @@ impl StoreWriter {
             self.renew_maps()?;
             self.remove_segments(&emptied)?;
         }
-        Ok(())
+        self.recover_volumes()
     }
 
     /// Refuses a map without a row. It means that the metadata is older than the images, for

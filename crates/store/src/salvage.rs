@@ -7,9 +7,11 @@ use crate::disk::Access;
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::layout;
 use crate::segment::each_header;
-use crate::store::{Store, create_engine, read_file, write_file};
+use crate::store::{Store, create_engine, open_engine, read_file, write_file};
+use crate::volume::{NEXT_SNAPSHOT, each_piece};
 use crate::writer;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use weald_format::container::RecordRef;
 use weald_format::store::{
     BlockRow, ImageMap, ImageRow, ImageState, Location, MAP_LEN_MAX, Part, SegmentRow,
@@ -39,6 +41,72 @@ struct Found {
     blocks: BTreeMap<u64, BlockRow>,
 }
 
+/// Volumes of the old tables.
+struct OldVolumes {
+    /// All rows of volumes.
+    rows: Batch,
+    /// The blocks that they refer to: id, row, number of references.
+    blocks: Vec<(u64, BlockRow, u64)>,
+    next_block: u64,
+    next_segment: u64,
+}
+
+fn read_volumes(engine: &dyn Engine) -> Result<OldVolumes> {
+    let mut rows = Batch::default();
+    for table in [
+        Table::Volumes,
+        Table::Inodes,
+        Table::Names,
+        Table::Extents,
+        Table::Xattrs,
+        Table::Orphans,
+        Table::Log,
+    ] {
+        engine.scan(table, &[], &mut |key, value| {
+            rows.put(table, key, value.to_vec());
+            Ok(ControlFlow::Continue(()))
+        })?;
+    }
+    if let Some(value) = engine.get(Table::Counters, NEXT_SNAPSHOT)? {
+        rows.put(Table::Counters, NEXT_SNAPSHOT, value);
+    }
+    let mut references: BTreeMap<u64, u64> = BTreeMap::new();
+    each_piece(engine, &mut |_, _, piece| {
+        *references.entry(piece.block).or_default() += 1;
+        Ok(())
+    })?;
+    let mut blocks = Vec::new();
+    for (id, count) in references {
+        if let Some(value) = engine.get(Table::Blocks, &key_of(id))? {
+            blocks.push((id, BlockRow::parse(&value)?, count));
+        }
+    }
+    Ok(OldVolumes {
+        rows,
+        blocks,
+        next_block: writer::counter(engine, writer::NEXT_BLOCK)?,
+        next_segment: writer::counter(engine, writer::NEXT_SEGMENT)?,
+    })
+}
+
+/// Counts the references of volumes to a block, whose record is looked for if it is not where the
+/// old row says.
+fn count_volume(found: &mut Found, id: u64, row: &BlockRow, references: u64) {
+    let places = found.records.get(&row.record.digest.0);
+    let places = places.into_iter().flatten();
+    let places: Vec<Location> = places
+        .filter(|(_, r)| *r == row.record)
+        .map(|(l, _)| *l)
+        .collect();
+    let location = match places.first() {
+        Some(first) if !places.contains(&row.location) => *first,
+        _ => row.location,
+    };
+    for _ in 0..references {
+        count(found, id, location, &row.record);
+    }
+}
+
 /// Name of the new metadata file until it is complete.
 const META_NEW: &str = "meta.new";
 /// Name that the old metadata file gets.
@@ -59,6 +127,7 @@ impl Store {
             disk.open(layout::LOCK, Access::Create)?;
         }
         let _lock = writer::lock(self, who)?;
+        let volumes = self.old_volumes()?;
         let mut found = Found::default();
         self.scan_segments(&mut found)?;
         let mut salvaged = Salvaged::default();
@@ -75,9 +144,12 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
+        for (id, row, references) in volumes.iter().flat_map(|volumes| &volumes.blocks) {
+            count_volume(&mut found, *id, row, *references);
+        }
         salvaged.block_count = found.blocks.len() as u64;
         salvaged.segment_count = found.segments.len() as u64;
-        self.write_metadata(&found, &images)?;
+        self.write_metadata(&found, &images, volumes)?;
         for (name, _) in &salvaged.damaged {
             let aside = format!("{}/.{name}.damaged", layout::IMAGES);
             disk.rename(&layout::map(name), &aside)?;
@@ -148,7 +220,35 @@ impl Store {
         })
     }
 
-    fn write_metadata(&self, found: &Found, images: &[(String, ImageRow)]) -> Result<()> {
+    /// Reads the rows of volumes from the old tables, which alone have them.
+    fn old_volumes(&self) -> Result<Option<OldVolumes>> {
+        let names = self.volume_names()?;
+        let engine = match open_engine(&*self.disk, self.superblock.uuid) {
+            Ok(engine) => engine,
+            Err(_) if names.is_empty() => return Ok(None),
+            Err(error) => {
+                let what = format!(
+                    "the old metadata cannot be read, and the volumes {} are nowhere else: \
+                     restore {}/{} from a backup",
+                    names.join(", "),
+                    self.disk.shown(),
+                    layout::META
+                );
+                return Err(error.context(what));
+            }
+        };
+        match read_volumes(&engine) {
+            Err(_) if names.is_empty() => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    fn write_metadata(
+        &self,
+        found: &Found,
+        images: &[(String, ImageRow)],
+        volumes: Option<OldVolumes>,
+    ) -> Result<()> {
         let disk = &*self.disk;
         match disk.remove(META_NEW) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -171,11 +271,24 @@ impl Store {
             batch.put(Table::Images, name.as_bytes(), row.encode());
         }
         let next = |last: Option<&u64>| last.map_or(1, |last| last + 1);
+        let (mut next_block, mut next_segment) = (1, 1);
+        if let Some(volumes) = volumes {
+            (next_block, next_segment) = (volumes.next_block, volumes.next_segment);
+            for change in volumes.rows.0 {
+                batch.0.push(change);
+                if batch.0.len() >= 1 << 16 {
+                    engine.commit(&std::mem::take(&mut batch))?;
+                }
+            }
+        }
         for (key, value) in [
-            (writer::NEXT_BLOCK, next(found.blocks.keys().next_back())),
+            (
+                writer::NEXT_BLOCK,
+                next(found.blocks.keys().next_back()).max(next_block),
+            ),
             (
                 writer::NEXT_SEGMENT,
-                next(found.segments.keys().next_back()),
+                next(found.segments.keys().next_back()).max(next_segment),
             ),
             (writer::NEXT_IMAGE, next_image),
         ] {

@@ -14,6 +14,7 @@ use crate::segment::{SegmentWriter, read_record};
 use crate::store::{Store, open_engine};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use weald_format::container::RecordRef;
 use weald_format::store::{BlockRow, ImageRow, Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow};
 use weald_format::{Digest, Error, ErrorKind, Result};
@@ -77,7 +78,7 @@ pub(crate) enum Count {
 #[derive(Debug)]
 pub struct StoreWriter {
     pub(crate) store: Store,
-    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) engine: Arc<dyn Engine>,
     pub(crate) options: WriteOptions,
     /// The writer's lock, held until the writer is dropped.
     _lock: Box<dyn DiskFile>,
@@ -95,6 +96,9 @@ pub struct StoreWriter {
     next_image: u64,
     /// Segments with a lower number receive no more records, because the collector empties them.
     resume_from: u64,
+    /// Deliberate bug: rows are committed before the bytes that they refer to are synced.
+    #[cfg(feature = "planted-bugs")]
+    pub skips_sync: bool,
     is_dead: bool,
 }
 
@@ -165,7 +169,7 @@ impl Store {
             next_segment: counter(&engine, NEXT_SEGMENT)?,
             next_image: counter(&engine, NEXT_IMAGE)?,
             store: self.clone(),
-            engine: Box::new(engine),
+            engine: Arc::new(engine),
             options,
             _lock: lock,
             index: None,
@@ -175,6 +179,8 @@ impl Store {
             segments: BTreeMap::new(),
             appended_len: 0,
             resume_from: 0,
+            #[cfg(feature = "planted-bugs")]
+            skips_sync: false,
             is_dead: false,
         };
         writer.recover()?;
@@ -501,29 +507,32 @@ impl StoreWriter {
 
     /// Adds or drops a reference to block `id` and updates the live bytes of its segment.
     pub(crate) fn count(&mut self, id: u64, count: Count) -> Result<()> {
+        let change = match count {
+            Count::Up => 1,
+            Count::Down => -1,
+        };
+        self.count_by(id, change).map(drop)
+    }
+
+    /// Changes the number of references to block `id` and updates the live bytes of its segment.
+    /// Returns the new row.
+    pub(crate) fn count_by(&mut self, id: u64, change: i64) -> Result<BlockRow> {
         let mut row = self.block_row(id)?;
         let mut segment = self.segment_row(row.location.segment)?;
         let wrong = || {
             let what = format!("references of block {id} and live bytes of its segment disagree");
             Error::corrupt("store metadata", 0, "S-5.5", what)
         };
-        match count {
-            Count::Up => {
-                if row.references == 0 {
-                    segment.live_len += row.len();
-                }
-                row.references += 1;
-            }
-            Count::Down => {
-                row.references = row.references.checked_sub(1).ok_or_else(wrong)?;
-                if row.references == 0 {
-                    segment.live_len = segment.live_len.checked_sub(row.len()).ok_or_else(wrong)?;
-                }
-            }
+        let before = row.references;
+        row.references = before.checked_add_signed(change).ok_or_else(wrong)?;
+        if before == 0 && row.references > 0 {
+            segment.live_len += row.len();
+        } else if before > 0 && row.references == 0 {
+            segment.live_len = segment.live_len.checked_sub(row.len()).ok_or_else(wrong)?;
         }
         self.set_segment(row.location.segment, segment);
         self.set_block(id, row);
-        Ok(())
+        Ok(row)
     }
 
     /// Removes the row of block `id`.
@@ -551,7 +560,9 @@ impl StoreWriter {
         if let Some(segment) = &mut self.segment {
             #[cfg(test)]
             let skips = self.options.bug == Some(Bug::MetadataBeforeData);
-            #[cfg(not(test))]
+            #[cfg(all(feature = "planted-bugs", not(test)))]
+            let skips = self.skips_sync;
+            #[cfg(not(any(test, feature = "planted-bugs")))]
             let skips = false;
             if !skips {
                 segment.sync(&*self.store.disk)?;

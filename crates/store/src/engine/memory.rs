@@ -20,7 +20,7 @@ impl Engine for MemoryEngine {
     }
 
     fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
-        let rows = self.rows.read().clone();
+        let rows = self.rows.read();
         for ((of, key), value) in rows.range((table, start.to_vec())..) {
             if *of != table || visit(key, value)?.is_break() {
                 break;

@@ -3,12 +3,13 @@
 //! Every commit is synced and saves the data that redb needs to reopen the file after a crash (redb
 //! calls this quick-repair). Opening therefore takes the same time for a file of any size.
 
-use super::{Batch, Engine, Table, VisitRow};
+use super::{Batch, Change, Engine, Table, VisitRow};
 use crate::disk::DiskFile;
 use ::redb::{
     Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, StorageError,
     TableDefinition, TableError,
 };
+use std::collections::BTreeMap;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -121,17 +122,21 @@ impl RedbEngine {
         })
     }
 
+    /// Whether a table is missing: in a new file, or in one of an older version.
     fn is_new(&self) -> Result<bool> {
         self.call(|database| self.is_new_in(database))
     }
 
     fn is_new_in(&self, database: &Database) -> Result<bool> {
         let read = database.begin_read().map_err(|e| self.failed(e))?;
-        match read.open_table(definition(Table::Counters)) {
-            Ok(_) => Ok(false),
-            Err(TableError::TableDoesNotExist(_)) => Ok(true),
-            Err(error) => Err(self.failed(error)),
+        for table in Table::ALL {
+            match read.open_table(definition(table)) {
+                Ok(_) => {}
+                Err(TableError::TableDoesNotExist(_)) => return Ok(true),
+                Err(error) => return Err(self.failed(error)),
+            }
         }
+        Ok(false)
     }
 
     fn failed(&self, error: impl Into<::redb::Error>) -> Error {
@@ -205,11 +210,18 @@ impl RedbEngine {
     fn commit_to(&self, database: &Database, batch: &Batch) -> Result<()> {
         let mut write = database.begin_write().map_err(|e| self.failed(e))?;
         write.set_quick_repair(true);
-        for table in Table::ALL {
+        let mut by_table: BTreeMap<Table, Vec<&Change>> = BTreeMap::new();
+        for change in &batch.0 {
+            by_table.entry(change.table).or_default().push(change);
+        }
+        if batch.0.is_empty() {
+            by_table.extend(Table::ALL.map(|table| (table, Vec::new())));
+        }
+        for (table, changes) in by_table {
             let mut rows = write
                 .open_table(definition(table))
                 .map_err(|e| self.failed(e))?;
-            for change in batch.0.iter().filter(|change| change.table == table) {
+            for change in changes {
                 let key = change.key.as_slice();
                 match &change.value {
                     Some(value) => drop(

@@ -1,0 +1,533 @@
+//! Rows of volumes: trees that can change, in the tables of a store.
+//!
+//! Every key of a volume's row begins with the number of a snapshot in big-endian order. The volume
+//! itself has such a number, so that snapshots and clones need no other tables.
+
+use crate::container::Codec;
+use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
+use crate::limits::BLOCK_LEN_MAX;
+use crate::{Digest, Error, FileKind, Result};
+
+/// Version of the rows that this code writes and reads.
+pub const VOLUME_VERSION: u64 = 1;
+/// Most bytes of the target of a symlink.
+pub const TARGET_LEN_MAX: usize = 4095;
+/// Most bytes of a name.
+pub const NAME_LEN_MAX: usize = 255;
+/// Most pieces of one window.
+pub const PIECES_MAX: usize = 1 << 17;
+
+fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::corrupt("volume row", 0, rule, what)
+}
+
+/// The row of a volume; its key is the name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeRow {
+    /// Number that the keys of its rows begin with.
+    pub snapshot: u32,
+    /// The root directory.
+    pub root: u64,
+    /// The number that the next new inode gets.
+    pub next_ino: u64,
+    /// Key of the hash of names, random.
+    pub secret: [u8; 16],
+    /// Length of a window, bytes.
+    pub chunk_len: u32,
+    /// Codec of new blocks.
+    pub codec: Codec,
+    /// Level of the codec.
+    pub level: i64,
+    /// Whether names that differ in case only are equal.
+    pub is_case_insensitive: bool,
+    /// When it was created, nanoseconds since 1970.
+    pub created: i128,
+    /// Number of the last commit.
+    pub commit: u64,
+    /// Digest of the chain of commits, as in the last row of the log.
+    pub chain: Digest,
+}
+
+impl VolumeRow {
+    /// The value of the row.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(96);
+        put_varint(&mut out, VOLUME_VERSION);
+        for number in [self.snapshot.into(), self.root, self.next_ino] {
+            put_varint(&mut out, number);
+        }
+        out.extend_from_slice(&self.secret);
+        put_varint(&mut out, self.chunk_len.into());
+        out.push(self.codec as u8);
+        put_varint(&mut out, zigzag(self.level));
+        out.push(self.is_case_insensitive.into());
+        put_time(&mut out, self.created);
+        put_varint(&mut out, self.commit);
+        out.extend_from_slice(&self.chain.0);
+        out
+    }
+
+    /// Checks a value.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Unsupported` if a newer Weald wrote it.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes, "volume row");
+        let version = cursor.varint()?;
+        if version != VOLUME_VERSION {
+            let what = format!(
+                "the volume has format version {version}, this Weald reads version \
+                 {VOLUME_VERSION}: use a newer Weald"
+            );
+            return Err(Error::new(crate::ErrorKind::Unsupported, what));
+        }
+        let row = Self {
+            snapshot: cursor.bounded(u32::MAX.into(), "snapshot")? as u32,
+            root: cursor.varint()?,
+            next_ino: cursor.varint()?,
+            secret: array(cursor.bytes(16)?),
+            chunk_len: cursor.bounded(BLOCK_LEN_MAX, "chunk length")? as u32,
+            codec: Codec::from_code(cursor.byte()?).ok_or_else(|| bad("V-1.1", "unknown codec"))?,
+            level: unzigzag(cursor.varint()?),
+            is_case_insensitive: flag(&mut cursor)?,
+            created: time(&mut cursor)?,
+            commit: cursor.varint()?,
+            chain: cursor.digest()?,
+        };
+        cursor.finish()?;
+        if row.root == 0 || row.next_ino <= row.root {
+            return Err(bad(
+                "V-1.2",
+                "the next inode number is not above the root's",
+            ));
+        }
+        if row.chunk_len < 4096 || !row.chunk_len.is_power_of_two() {
+            return Err(bad(
+                "V-1.3",
+                "the chunk length is no power of two from 4096 on",
+            ));
+        }
+        Ok(row)
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().unwrap_or([0; N])
+}
+
+fn flag(cursor: &mut Cursor<'_>) -> Result<bool> {
+    match cursor.byte()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(bad("V-1.4", "a flag is neither 0 nor 1")),
+    }
+}
+
+fn put_time(out: &mut Vec<u8>, time: i128) {
+    let seconds = time.div_euclid(1_000_000_000);
+    let seconds = i64::try_from(seconds).unwrap_or(if seconds < 0 { i64::MIN } else { i64::MAX });
+    put_varint(out, zigzag(seconds));
+    put_varint(out, time.rem_euclid(1_000_000_000) as u64);
+}
+
+fn time(cursor: &mut Cursor<'_>) -> Result<i128> {
+    let seconds = i128::from(unzigzag(cursor.varint()?));
+    let nanoseconds = i128::from(cursor.bounded(999_999_999, "nanoseconds")?);
+    Ok(seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(nanoseconds))
+}
+
+/// The row of an inode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InodeRow {
+    /// Kind of file.
+    pub kind: FileKind,
+    /// The low twelve bits of the mode.
+    pub permissions: u16,
+    /// User id of the owner.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Number of names; a directory counts itself and its subdirectories too.
+    pub nlink: u32,
+    /// Device number of a device node, else 0.
+    pub rdev: u32,
+    /// Length, bytes.
+    pub size: u64,
+    /// Bytes that are no hole.
+    pub allocated: u64,
+    /// Last access, nanoseconds since 1970, as the other times.
+    pub atime: i128,
+    /// Last change of the content.
+    pub mtime: i128,
+    /// Last change of content or attributes.
+    pub ctime: i128,
+    /// Creation.
+    pub btime: i128,
+    /// The directory that contains it, for directories, else 0.
+    pub parent: u64,
+    /// The directory whose quota it counts for, or 0.
+    pub quota: u64,
+    /// Number of extended attributes.
+    pub xattr_count: u32,
+    /// Target of a symlink, else empty.
+    pub target: Vec<u8>,
+}
+
+impl InodeRow {
+    /// The value of the row.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64usize.saturating_add(self.target.len()));
+        put_varint(
+            &mut out,
+            (self.kind.mode_bits() | u32::from(self.permissions)).into(),
+        );
+        for number in [self.uid, self.gid, self.nlink, self.rdev] {
+            put_varint(&mut out, number.into());
+        }
+        put_varint(&mut out, self.size);
+        put_varint(&mut out, self.allocated);
+        for at in [self.atime, self.mtime, self.ctime, self.btime] {
+            put_time(&mut out, at);
+        }
+        put_varint(&mut out, self.parent);
+        put_varint(&mut out, self.quota);
+        put_varint(&mut out, self.xattr_count.into());
+        put_varint(&mut out, self.target.len() as u64);
+        out.extend_from_slice(&self.target);
+        out
+    }
+
+    /// Checks a value.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes, "inode row");
+        let mode = cursor.bounded(0o177_777, "mode")? as u32;
+        let small = |cursor: &mut Cursor<'_>, name| {
+            Ok::<u32, Error>(cursor.bounded(u32::MAX.into(), name)? as u32)
+        };
+        let row = Self {
+            kind: FileKind::from_mode(mode).ok_or_else(|| bad("V-2.1", "unknown kind of file"))?,
+            permissions: (mode & 0o7777) as u16,
+            uid: small(&mut cursor, "uid")?,
+            gid: small(&mut cursor, "gid")?,
+            nlink: small(&mut cursor, "nlink")?,
+            rdev: small(&mut cursor, "device number")?,
+            size: cursor.bounded(i64::MAX as u64, "size")?,
+            allocated: cursor.varint()?,
+            atime: time(&mut cursor)?,
+            mtime: time(&mut cursor)?,
+            ctime: time(&mut cursor)?,
+            btime: time(&mut cursor)?,
+            parent: cursor.varint()?,
+            quota: cursor.varint()?,
+            xattr_count: small(&mut cursor, "number of attributes")?,
+            target: {
+                let len = cursor.count(TARGET_LEN_MAX, "target")?;
+                cursor.bytes(len)?.to_vec()
+            },
+        };
+        cursor.finish()?;
+        match (row.kind == FileKind::Symlink) == !row.target.is_empty() {
+            true => Ok(row),
+            false => Err(bad(
+                "V-2.2",
+                "a symlink without a target, or a target without one",
+            )),
+        }
+    }
+}
+
+/// The row of a name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameRow {
+    /// The name.
+    pub name: Vec<u8>,
+    /// The inode.
+    pub ino: u64,
+    /// Kind of the inode.
+    pub kind: FileKind,
+}
+
+impl NameRow {
+    /// The value of the row.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(12usize.saturating_add(self.name.len()));
+        put_varint(&mut out, self.ino);
+        put_varint(&mut out, (self.kind.mode_bits() >> 12).into());
+        put_varint(&mut out, self.name.len() as u64);
+        out.extend_from_slice(&self.name);
+        out
+    }
+
+    /// Checks a value.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes, "name row");
+        let ino = cursor.varint()?;
+        let kind = cursor.bounded(0o17, "kind")? as u32;
+        let kind = kind.checked_shl(12).and_then(FileKind::from_mode);
+        let kind = kind.ok_or_else(|| bad("V-3.1", "unknown kind of file"))?;
+        let len = cursor.count(NAME_LEN_MAX, "name")?;
+        let name = cursor.bytes(len)?.to_vec();
+        cursor.finish()?;
+        if name.is_empty() || name.iter().any(|b| matches!(b, 0 | b'/')) || ino == 0 {
+            return Err(bad(
+                "V-3.2",
+                "an empty name, a name with a slash, or inode 0",
+            ));
+        }
+        Ok(Self { name, ino, kind })
+    }
+}
+
+/// A piece of a window: bytes of a file that lie in a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// First byte, from the start of the window.
+    pub start: u32,
+    /// Length, bytes.
+    pub len: u32,
+    /// The block.
+    pub block: u64,
+    /// First byte in the decoded block.
+    pub offset: u32,
+}
+
+impl Piece {
+    /// The byte after the last one, from the start of the window.
+    pub fn end(&self) -> u32 {
+        self.start.saturating_add(self.len)
+    }
+}
+
+/// The pieces of one window of a file, in order; holes lie between them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExtentsRow(pub Vec<Piece>);
+
+impl ExtentsRow {
+    /// The value of the row.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.0.len().saturating_mul(12));
+        let (mut end, mut block) = (0u32, 0u64);
+        for piece in &self.0 {
+            put_varint(&mut out, piece.start.wrapping_sub(end).into());
+            put_varint(&mut out, piece.len.into());
+            put_varint(&mut out, zigzag(piece.block.wrapping_sub(block) as i64));
+            put_varint(&mut out, piece.offset.into());
+            (end, block) = (piece.end(), piece.block);
+        }
+        out
+    }
+
+    /// Checks a value for a window of `window_len` bytes.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn parse(bytes: &[u8], window_len: u32) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes, "extents row");
+        let mut pieces = Vec::new();
+        let (mut end, mut block) = (0u32, 0u64);
+        while cursor.remaining() > 0 {
+            let gap = cursor.bounded(window_len.into(), "gap")? as u32;
+            let start = end.saturating_add(gap);
+            let len = cursor.bounded(window_len.into(), "length of a piece")? as u32;
+            block = block.wrapping_add(unzigzag(cursor.varint()?) as u64);
+            let offset = cursor.bounded(BLOCK_LEN_MAX, "offset in a block")? as u32;
+            let piece = Piece {
+                start,
+                len,
+                block,
+                offset,
+            };
+            end = piece.end();
+            if len == 0 || end > window_len || pieces.len() >= PIECES_MAX {
+                return Err(bad("V-4.1", "a piece is empty or ends behind its window"));
+            }
+            pieces.push(piece);
+        }
+        match pieces.is_empty() {
+            true => Err(bad("V-4.2", "a window without a piece has no row")),
+            false => Ok(Self(pieces)),
+        }
+    }
+}
+
+/// A row of the log of commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogRow {
+    /// Digest of the row before and of all changes of the commit.
+    pub chain: Digest,
+    /// When the commit began, nanoseconds since 1970.
+    pub time: i128,
+}
+
+impl LogRow {
+    /// The value of the row.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = self.chain.0.to_vec();
+        put_time(&mut out, self.time);
+        out
+    }
+
+    /// Checks a value.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes, "log row");
+        let row = Self {
+            chain: cursor.digest()?,
+            time: time(&mut cursor)?,
+        };
+        cursor.finish()?;
+        Ok(row)
+    }
+}
+
+/// Key of an inode, of an orphan, and of a commit in the log.
+pub fn number_key(snapshot: u32, number: u64) -> Vec<u8> {
+    let mut key = Vec::with_capacity(20);
+    key.extend_from_slice(&snapshot.to_be_bytes());
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// Key of a name (directory and cookie) and of extents (inode and window).
+pub fn pair_key(snapshot: u32, ino: u64, second: u64) -> Vec<u8> {
+    let mut key = number_key(snapshot, ino);
+    key.extend_from_slice(&second.to_be_bytes());
+    key
+}
+
+/// Key of an extended attribute.
+pub fn xattr_key(snapshot: u32, ino: u64, name: &[u8]) -> Vec<u8> {
+    let mut key = number_key(snapshot, ino);
+    key.extend_from_slice(name);
+    key
+}
+
+/// Splits a key into the snapshot, the number behind it, and the rest.
+///
+/// # Errors
+/// `Corrupt` if the key is too short.
+pub fn split_key(key: &[u8]) -> Result<(u32, u64, &[u8])> {
+    let short = || bad("V-5.1", "a key is too short");
+    let (snapshot, rest) = key.split_first_chunk().ok_or_else(short)?;
+    let (number, rest) = rest.split_first_chunk().ok_or_else(short)?;
+    Ok((
+        u32::from_be_bytes(*snapshot),
+        u64::from_be_bytes(*number),
+        rest,
+    ))
+}
+
+/// Splits the key of a name or of extents: snapshot, inode, cookie or window.
+///
+/// # Errors
+/// `Corrupt` if the key does not have 20 bytes.
+pub fn split_pair_key(key: &[u8]) -> Result<(u32, u64, u64)> {
+    let (snapshot, ino, rest) = split_key(key)?;
+    let second = rest.try_into().map(u64::from_be_bytes);
+    let second = second.map_err(|_| bad("V-5.1", "a key does not have 20 bytes"))?;
+    Ok((snapshot, ino, second))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inode() -> InodeRow {
+        InodeRow {
+            kind: FileKind::Symlink,
+            permissions: 0o7777,
+            uid: u32::MAX,
+            gid: 1000,
+            nlink: 3,
+            rdev: 0,
+            size: 5,
+            allocated: 0,
+            atime: -1,
+            mtime: 1_700_000_000_123_456_789,
+            ctime: i128::from(i64::MIN) * 1_000_000_000,
+            btime: 0,
+            parent: 7,
+            quota: 0,
+            xattr_count: 2,
+            target: b"a/b/c".to_vec(),
+        }
+    }
+
+    // Would catch: a field that is written in another order than it is read.
+    #[test]
+    fn rows_come_back_and_every_shorter_value_is_refused() {
+        let volume = VolumeRow {
+            snapshot: 9,
+            root: 1,
+            next_ino: 2,
+            secret: [7; 16],
+            chunk_len: 131_072,
+            codec: Codec::Lz4,
+            level: -1,
+            is_case_insensitive: true,
+            created: -5,
+            commit: 12,
+            chain: Digest::of(b"x"),
+        };
+        let bytes = volume.encode();
+        assert_eq!(VolumeRow::parse(&bytes).unwrap(), volume);
+        let cut = |bytes: &[u8]| (0..bytes.len()).collect::<Vec<_>>();
+        for len in cut(&bytes) {
+            assert!(VolumeRow::parse(&bytes[..len]).is_err(), "{len}");
+        }
+        let bytes = inode().encode();
+        assert_eq!(InodeRow::parse(&bytes).unwrap(), inode());
+        for len in cut(&bytes) {
+            assert!(InodeRow::parse(&bytes[..len]).is_err(), "{len}");
+        }
+        let name = NameRow {
+            name: b"n\xff".to_vec(),
+            ino: 300,
+            kind: FileKind::Socket,
+        };
+        assert_eq!(NameRow::parse(&name.encode()).unwrap(), name);
+        let log = LogRow {
+            chain: Digest::of(b"y"),
+            time: 12,
+        };
+        assert_eq!(LogRow::parse(&log.encode()).unwrap(), log);
+    }
+
+    #[test]
+    fn pieces_lie_in_their_window_in_order() {
+        let piece = |start, len, block, offset| Piece {
+            start,
+            len,
+            block,
+            offset,
+        };
+        let row = ExtentsRow(vec![
+            piece(0, 10, 900, 5),
+            piece(10, 5, 3, 0),
+            piece(4000, 96, 4, 9),
+        ]);
+        assert_eq!(ExtentsRow::parse(&row.encode(), 4096).unwrap(), row);
+        assert!(ExtentsRow::parse(&row.encode(), 4095).is_err());
+        assert!(ExtentsRow::parse(&[], 4096).is_err());
+    }
+
+    #[test]
+    fn keys_sort_by_number_and_come_apart() {
+        assert!(pair_key(1, 2, 300) > pair_key(1, 2, 255));
+        assert!(number_key(2, 0) > pair_key(1, u64::MAX, u64::MAX));
+        assert_eq!(split_pair_key(&pair_key(1, 2, 3)).unwrap(), (1, 2, 3));
+        let key = xattr_key(1, 2, b"user.a");
+        assert_eq!(split_key(&key).unwrap(), (1, 2, &b"user.a"[..]));
+        assert!(split_pair_key(&key[..11]).is_err());
+    }
+}

@@ -1,0 +1,469 @@
+//! What a volume needs of its store: blocks with counted references, rows in its own tables, and
+//! the names of volumes.
+//!
+//! The row of a volume is its existence. The empty file `volumes/NAME` shows the name to readers,
+//! who do not open the tables; [`StoreWriter`] makes both agree when it is opened.
+
+use crate::disk::{Access, DiskFile};
+use crate::engine::{Batch, Engine, Table};
+use crate::layout;
+use crate::segment::read_record;
+use crate::store::Store;
+use crate::writer::{StoreWriter, counter};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use weald_format::container::{HEADER_LEN, RecordRef};
+use weald_format::store::{BlockRow, SEGMENT_SUPERBLOCK_LEN};
+use weald_format::volume::{ExtentsRow, Piece, VolumeRow, split_key, split_pair_key};
+use weald_format::{Error, ErrorKind, Result, limits};
+
+/// Counts the numbers in front of the keys of volumes.
+pub(crate) const NEXT_SNAPSHOT: &[u8] = b"next_snapshot";
+/// Rows that one transaction of a removal removes.
+const REMOVE_BATCH: usize = 1 << 15;
+/// Segments that a [`BlockReader`] keeps open.
+const OPEN_SEGMENTS_MAX: usize = 64;
+/// Shortest dead range whose space is freed in place.
+const PUNCH_LEN_MIN: u64 = 4 << 10;
+
+/// A block that nothing refers to any more.
+pub type Dead = (u64, BlockRow);
+
+/// Reads blocks while a writer works.
+#[derive(Debug)]
+pub struct BlockReader {
+    store: Store,
+    engine: Arc<dyn Engine>,
+    segments: Mutex<VecDeque<(u64, Arc<dyn DiskFile>)>>,
+    /// Rows of blocks that are gone from the tables, but whose space is not freed yet.
+    dying: Mutex<BTreeMap<u64, BlockRow>>,
+}
+
+impl BlockReader {
+    /// Keeps the rows of blocks that a commit is about to remove, for reads that found the blocks
+    /// before.
+    pub fn keep_dying(&self, dead: &[Dead]) {
+        self.dying.lock().extend(dead.iter().copied());
+    }
+
+    /// Forgets the rows of dead blocks, before their space is freed.
+    pub fn forget_dying(&self) {
+        self.dying.lock().clear();
+    }
+
+    fn row(&self, id: u64) -> Result<BlockRow> {
+        if let Some(value) = self.engine.get(Table::Blocks, &id.to_be_bytes())? {
+            return BlockRow::parse(&value);
+        }
+        self.dying.lock().get(&id).copied().ok_or_else(|| {
+            let what = format!("block {id} has no row");
+            Error::corrupt("store metadata", 0, "S-5.3", what)
+        })
+    }
+
+    /// Reads block `id`: its record and its stored bytes, whose digest is verified.
+    ///
+    /// # Errors
+    /// `NotFound` if the segment is gone; `Corrupt`, `Io`.
+    pub fn read(&self, id: u64) -> Result<(RecordRef, Vec<u8>)> {
+        let row = self.row(id)?;
+        let file = self.segment(row.location.segment)?;
+        Ok((row.record, read_record(&*file, row.location, &row.record)?))
+    }
+
+    fn segment(&self, number: u64) -> Result<Arc<dyn DiskFile>> {
+        let mut open = self.segments.lock();
+        if let Some((_, file)) = open.iter().find(|(no, _)| *no == number) {
+            return Ok(file.clone());
+        }
+        let name = layout::segment(number);
+        let file: Arc<dyn DiskFile> = Arc::from(self.store.disk.open(&name, Access::Read)?);
+        open.push_back((number, file.clone()));
+        if open.len() > OPEN_SEGMENTS_MAX {
+            open.pop_front();
+        }
+        Ok(file)
+    }
+
+    /// Closes all segments, some of which may have been removed.
+    pub fn close_segments(&self) {
+        self.segments.lock().clear();
+    }
+}
+
+impl Store {
+    /// Names of the volumes, sorted.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn volume_names(&self) -> Result<Vec<String>> {
+        let mut names = match self.disk.list(layout::VOLUMES) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        names.retain(|name| layout::check_name(name).is_ok());
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Total and free space of the disk.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn space(&self) -> Result<crate::disk::DiskSpace> {
+        self.disk.space()
+    }
+}
+
+impl StoreWriter {
+    /// The tables, for readers beside this writer.
+    pub fn engine(&self) -> Arc<dyn Engine> {
+        self.engine.clone()
+    }
+
+    /// A reader of blocks beside this writer.
+    pub fn block_reader(&self) -> BlockReader {
+        BlockReader {
+            store: self.store.clone(),
+            engine: self.engine.clone(),
+            segments: Mutex::default(),
+            dying: Mutex::default(),
+        }
+    }
+
+    /// Returns the id of the block with this record: an existing one, or a new one without
+    /// references, which becomes durable with the next commit.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Corrupt`.
+    pub fn put(&mut self, record: &RecordRef, stored: &[u8]) -> Result<u64> {
+        self.guarded(|writer| writer.put_block(record, stored))
+    }
+
+    /// Whether block `id` exists, changes that wait for a commit included.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn has_block(&self, id: u64) -> Result<bool> {
+        match self.block_row(id) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Changes the numbers of references, increments first, and commits them with `batch`. The rows
+    /// of blocks without a reference are removed, after `before_commit` saw them. Returns these blocks; [`StoreWriter::free`] frees
+    /// their space afterwards.
+    ///
+    /// # Errors
+    /// `Io`, `Full`; `Corrupt` if a block would have less than no reference.
+    pub fn commit_counts(
+        &mut self,
+        counts: &BTreeMap<u64, i64>,
+        mut batch: Batch,
+        before_commit: &mut dyn FnMut(&[Dead]),
+    ) -> Result<Vec<Dead>> {
+        self.guarded(|writer| {
+            for (&id, &change) in counts.iter().filter(|(_, change)| **change > 0) {
+                writer.count_by(id, change)?;
+            }
+            let mut dead = Vec::new();
+            for (&id, &change) in counts.iter().filter(|(_, change)| **change <= 0) {
+                let row = writer.count_by(id, change)?;
+                if row.references == 0 {
+                    dead.push((id, row));
+                }
+            }
+            for (id, row) in &dead {
+                writer.forget_block(&mut batch, *id, &row.record.digest);
+            }
+            before_commit(&dead);
+            writer.commit(batch)?;
+            Ok(dead)
+        })
+    }
+
+    /// The blocks that would have no reference after these changes, for deliberate bugs.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    #[cfg(feature = "planted-bugs")]
+    pub fn would_die(&self, counts: &BTreeMap<u64, i64>) -> Result<Vec<Dead>> {
+        let mut dead = Vec::new();
+        for (&id, &change) in counts {
+            let row = self.block_row(id)?;
+            if change < 0 && row.references.checked_add_signed(change) == Some(0) {
+                dead.push((id, row));
+            }
+        }
+        Ok(dead)
+    }
+
+    /// Bytes of segments that belong to no live block.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn dead_len(&self) -> Result<u64> {
+        let mut dead = 0;
+        self.each_segment(&mut |_, row| {
+            dead += row
+                .len
+                .saturating_sub(SEGMENT_SUPERBLOCK_LEN as u64)
+                .saturating_sub(row.live_len);
+            Ok(())
+        })?;
+        Ok(dead)
+    }
+
+    /// Frees the space of blocks whose rows are gone. Their headers remain.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn free(&self, dead: &[Dead]) -> Result<()> {
+        let mut by_segment: BTreeMap<u64, Vec<&BlockRow>> = BTreeMap::new();
+        for (_, row) in dead
+            .iter()
+            .filter(|(_, row)| row.record.stored_len >= PUNCH_LEN_MIN)
+        {
+            by_segment
+                .entry(row.location.segment)
+                .or_default()
+                .push(row);
+        }
+        for (number, rows) in by_segment {
+            let name = layout::segment(number);
+            let file = self.store.disk.open(&name, Access::Write)?;
+            for row in rows {
+                let start = row.location.offset + HEADER_LEN as u64;
+                file.punch(start, row.record.stored_len)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Numbers of segments without a live block, except the one that receives records.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn dead_segments(&self) -> Result<Vec<u64>> {
+        let mut dead = Vec::new();
+        let newest = counter(&*self.engine, crate::writer::NEXT_SEGMENT)?.saturating_sub(1);
+        self.each_segment(&mut |number, row| {
+            if row.live_len == 0 && number < newest {
+                dead.push(number);
+            }
+            Ok(())
+        })?;
+        Ok(dead)
+    }
+
+    /// Rows of all volumes by name, without those that are being removed.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn volume_rows(&self) -> Result<Vec<(String, VolumeRow)>> {
+        let mut rows = self.all_volume_rows()?;
+        rows.retain(|(name, _)| !layout::is_replaced_key(name));
+        Ok(rows)
+    }
+
+    fn all_volume_rows(&self) -> Result<Vec<(String, VolumeRow)>> {
+        let mut rows = Vec::new();
+        self.engine.scan(Table::Volumes, &[], &mut |key, value| {
+            let name = String::from_utf8(key.to_vec()).map_err(|_| {
+                let what = "the name of a volume is no UTF-8";
+                Error::corrupt("store metadata", 0, "V-1.5", what)
+            })?;
+            rows.push((name, VolumeRow::parse(value)?));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(rows)
+    }
+
+    /// The row of the volume `name`.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such volume; `Io`, `Corrupt`.
+    pub fn volume_row(&self, name: &str) -> Result<VolumeRow> {
+        layout::check_name(name)?;
+        match self.engine.get(Table::Volumes, name.as_bytes())? {
+            Some(value) => VolumeRow::parse(&value),
+            None => {
+                let what = format!("{}:{name}: no such volume", self.store.disk.shown());
+                Err(Error::not_found(what))
+            }
+        }
+    }
+
+    /// Creates the volume `name` with the rows of `first`, which gets the volume's number.
+    ///
+    /// # Errors
+    /// `Busy` if an image or a volume has this name; `Invalid` for a name that none can have; `Io`,
+    /// `Full`.
+    pub fn create_volume(
+        &mut self,
+        name: &str,
+        mut row: VolumeRow,
+        first: &dyn Fn(u32) -> Batch,
+    ) -> Result<()> {
+        layout::check_name(name)?;
+        self.refuse_taken(name)?;
+        self.guarded(|writer| {
+            writer.show_volume(name)?;
+            let number = counter(&*writer.engine, NEXT_SNAPSHOT)?;
+            row.snapshot = u32::try_from(number)
+                .map_err(|_| Error::limit("the store has had 4 billion volumes"))?;
+            let mut batch = first(row.snapshot);
+            let next = (number + 1).to_le_bytes().to_vec();
+            batch.put(Table::Counters, NEXT_SNAPSHOT, next);
+            batch.put(Table::Volumes, name.as_bytes(), row.encode());
+            writer.commit(batch)
+        })
+    }
+
+    fn show_volume(&self, name: &str) -> Result<()> {
+        let disk = &*self.store.disk;
+        match disk.list(layout::VOLUMES) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                disk.make_dir(layout::VOLUMES)?;
+                disk.sync_dir("")?;
+            }
+            other => drop(other?),
+        }
+        match disk.open(&layout::volume(name), Access::Create) {
+            Err(error) if error.kind() != ErrorKind::Busy => return Err(error),
+            _ => {}
+        }
+        disk.sync_dir(layout::VOLUMES)
+    }
+
+    fn hide_volume(&self, name: &str) -> Result<()> {
+        let disk = &*self.store.disk;
+        match disk.remove(&layout::volume(name)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => disk.sync_dir(layout::VOLUMES),
+        }
+    }
+
+    /// Removes the volume `name` and drops its references. [`StoreWriter::collect`] then frees the
+    /// space. After a crash the next writer completes the removal.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such volume; `Io`, `Full`, `Corrupt`.
+    pub fn remove_volume(&mut self, name: &str) -> Result<()> {
+        let row = self.volume_row(name)?;
+        self.guarded(|writer| {
+            let hidden = layout::replaced_key(&row.snapshot.to_string());
+            let mut batch = Batch::default();
+            batch.remove(Table::Volumes, name.as_bytes());
+            batch.put(Table::Volumes, hidden.as_bytes(), row.encode());
+            writer.commit(batch)?;
+            writer.hide_volume(name)?;
+            writer.finish_volume_removal(&hidden, row.snapshot)
+        })
+    }
+
+    fn finish_volume_removal(&mut self, hidden: &str, snapshot: u32) -> Result<()> {
+        loop {
+            let mut batch = Batch::default();
+            let mut counts = BTreeMap::new();
+            for table in [
+                Table::Extents,
+                Table::Names,
+                Table::Xattrs,
+                Table::Inodes,
+                Table::Orphans,
+                Table::Log,
+            ] {
+                self.take_rows(table, snapshot, &mut batch, &mut counts)?;
+            }
+            if batch.0.is_empty() {
+                break;
+            }
+            for (id, count) in counts {
+                let row = self.count_by(id, count)?;
+                if row.references == 0 {
+                    self.forget_block(&mut batch, id, &row.record.digest);
+                }
+            }
+            self.commit(batch)?;
+        }
+        let mut batch = Batch::default();
+        batch.remove(Table::Volumes, hidden.as_bytes());
+        self.commit(batch)
+    }
+
+    /// Adds the removal of the next rows of `table` to `batch`, and the references of extents to
+    /// `counts`.
+    fn take_rows(
+        &self,
+        table: Table,
+        snapshot: u32,
+        batch: &mut Batch,
+        counts: &mut BTreeMap<u64, i64>,
+    ) -> Result<()> {
+        if batch.0.len() >= REMOVE_BATCH {
+            return Ok(());
+        }
+        self.engine
+            .scan(table, &snapshot.to_be_bytes(), &mut |key, value| {
+                if split_key(key)?.0 != snapshot || batch.0.len() >= REMOVE_BATCH {
+                    return Ok(ControlFlow::Break(()));
+                }
+                if table == Table::Extents {
+                    for piece in parse_extents(value)?.0 {
+                        *counts.entry(piece.block).or_default() -= 1;
+                    }
+                }
+                batch.remove(table, key);
+                Ok(ControlFlow::Continue(()))
+            })
+    }
+
+    /// Visits all pieces of all volumes, those that are being removed included: number of the
+    /// volume, inode, piece.
+    pub(crate) fn each_piece(
+        &self,
+        visit: &mut dyn FnMut(u32, u64, Piece) -> Result<()>,
+    ) -> Result<()> {
+        each_piece(&*self.engine, visit)
+    }
+
+    /// Makes the files in `volumes` agree with the rows, and completes removals.
+    pub(crate) fn recover_volumes(&mut self) -> Result<()> {
+        let rows = self.all_volume_rows()?;
+        let shown: BTreeSet<String> = self.store.volume_names()?.into_iter().collect();
+        let known: BTreeSet<&String> = rows.iter().map(|(name, _)| name).collect();
+        for name in shown.iter().filter(|name| !known.contains(name)) {
+            self.hide_volume(name)?;
+        }
+        for (name, row) in &rows {
+            if layout::is_replaced_key(name) {
+                self.finish_volume_removal(name, row.snapshot)?;
+            } else if !shown.contains(name) {
+                self.show_volume(name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parse_extents(value: &[u8]) -> Result<ExtentsRow> {
+    ExtentsRow::parse(value, limits::BLOCK_LEN_MAX as u32)
+}
+
+pub(crate) fn each_piece(
+    engine: &dyn Engine,
+    visit: &mut dyn FnMut(u32, u64, Piece) -> Result<()>,
+) -> Result<()> {
+    engine.scan(Table::Extents, &[], &mut |key, value| {
+        let (snapshot, ino, _) = split_pair_key(key)?;
+        for piece in parse_extents(value)?.0 {
+            visit(snapshot, ino, piece)?;
+        }
+        Ok(ControlFlow::Continue(()))
+    })
+}

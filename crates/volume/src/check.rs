@@ -1,0 +1,256 @@
+//! Recounts everything that the rows of a volume contain.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use weald_format::store::BlockRow;
+use weald_format::volume::{ExtentsRow, InodeRow, NameRow, split_key, split_pair_key};
+use weald_format::{FileKind, Result, limits};
+use weald_store::engine::Table;
+use weald_store::{Store, StoreWriter, WriteOptions};
+
+/// Options of a check.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CheckOptions {
+    /// Read every block and verify its digest.
+    pub reads_data: bool,
+}
+
+/// Results of a check.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Number of inodes.
+    pub inode_count: u64,
+    /// Number of names.
+    pub name_count: u64,
+    /// Bytes of files that are no hole.
+    pub logical_len: u64,
+    /// Bytes of blocks that were read and verified.
+    pub verified_len: u64,
+    /// Defects.
+    pub findings: Vec<String>,
+}
+
+/// Bytes that a volume uses.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Usage {
+    pub logical_len: u64,
+    pub unique_len: u64,
+    pub unshared_len: u64,
+    pub stored_len: u64,
+    pub dead_len: u64,
+}
+
+fn each_row(
+    writer: &StoreWriter,
+    table: Table,
+    snapshot: u32,
+    visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
+) -> Result<()> {
+    let start = snapshot.to_be_bytes();
+    writer.engine().scan(table, &start, &mut |key, value| {
+        if split_key(key)?.0 != snapshot {
+            return Ok(ControlFlow::Break(()));
+        }
+        visit(key, value)?;
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
+/// Adds up what the extents of a volume refer to.
+pub(crate) fn usage(writer: &StoreWriter, snapshot: u32) -> Result<Usage> {
+    let mut usage = Usage::default();
+    let mut blocks: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    each_row(writer, Table::Extents, snapshot, &mut |_, value| {
+        for piece in ExtentsRow::parse(value, limits::BLOCK_LEN_MAX as u32)?.0 {
+            let (count, len) = blocks.entry(piece.block).or_default();
+            *count += 1;
+            *len += u64::from(piece.len);
+            usage.logical_len += u64::from(piece.len);
+        }
+        Ok(())
+    })?;
+    let engine = writer.engine();
+    for (id, (count, len)) in blocks {
+        if let Some(value) = engine.get(Table::Blocks, &id.to_be_bytes())? {
+            let row = BlockRow::parse(&value)?;
+            usage.unique_len += row.record.raw_len;
+            usage.stored_len += row.len();
+            if row.references == count && len <= row.record.raw_len {
+                usage.unshared_len += len;
+            }
+        }
+    }
+    usage.dead_len = writer.dead_len()?;
+    Ok(usage)
+}
+
+/// Compares the rows of the volume `name` with each other, and the blocks of the whole store with
+/// all images and volumes. Changes nothing.
+///
+/// # Errors
+/// `NotFound`; `Busy` while the store is being written; `Io`, `Corrupt` if the tables cannot be
+/// read at all.
+pub fn check(store: &Store, name: &str, options: &CheckOptions) -> Result<Report> {
+    let who = format!("process {}", std::process::id());
+    let writer = store.write(WriteOptions::new(who))?;
+    let volume = writer.volume_row(name)?;
+    let mut report = Report::default();
+    let checked = writer.check(options.reads_data, &mut |_| {})?;
+    report.verified_len = checked.verified_len;
+    for finding in checked.findings {
+        let of = finding.image.map_or(String::new(), |of| format!("{of}: "));
+        report.findings.push(format!("{of}{}", finding.what));
+    }
+    let mut inodes: BTreeMap<u64, InodeRow> = BTreeMap::new();
+    each_row(
+        &writer,
+        Table::Inodes,
+        volume.snapshot,
+        &mut |key, value| {
+            inodes.insert(split_key(key)?.1, InodeRow::parse(value)?);
+            Ok(())
+        },
+    )?;
+    report.inode_count = inodes.len() as u64;
+    if let Some((last, _)) = inodes.last_key_value()
+        && *last >= volume.next_ino
+    {
+        let what = format!(
+            "inode {last}: the next new one would be {}",
+            volume.next_ino
+        );
+        report.findings.push(what);
+    }
+    let orphans = check_names(&writer, volume.snapshot, &inodes, &mut report)?;
+    check_contents(
+        &writer,
+        (volume.snapshot, volume.chunk_len),
+        &inodes,
+        &orphans,
+        &mut report,
+    )?;
+    Ok(report)
+}
+
+/// Compares names with inodes. Returns the orphans.
+fn check_names(
+    writer: &StoreWriter,
+    snapshot: u32,
+    inodes: &BTreeMap<u64, InodeRow>,
+    report: &mut Report,
+) -> Result<BTreeSet<u64>> {
+    let mut links: BTreeMap<u64, u32> = BTreeMap::new();
+    each_row(writer, Table::Names, snapshot, &mut |key, value| {
+        let (_, dir, _) = split_pair_key(key)?;
+        let row = NameRow::parse(value)?;
+        report.name_count += 1;
+        let shown = String::from_utf8_lossy(&row.name).into_owned();
+        if inodes
+            .get(&dir)
+            .is_none_or(|dir| dir.kind != FileKind::Directory)
+        {
+            report
+                .findings
+                .push(format!("name {shown:?}: inode {dir} is no directory"));
+        }
+        match inodes.get(&row.ino) {
+            None => report
+                .findings
+                .push(format!("name {shown:?}: inode {} does not exist", row.ino)),
+            Some(inode) if inode.kind != row.kind => report.findings.push(format!(
+                "name {shown:?}: inode {} has another kind",
+                row.ino
+            )),
+            Some(inode) if inode.kind == FileKind::Directory && inode.parent != dir => {
+                let what = format!("inode {}: its parent is not {dir}", row.ino);
+                report.findings.push(what);
+            }
+            Some(_) => {}
+        }
+        *links.entry(row.ino).or_default() += 1;
+        if row.kind == FileKind::Directory {
+            // A directory counts itself, and its parent counts it.
+            *links.entry(row.ino).or_default() += 1;
+            *links.entry(dir).or_default() += 1;
+        }
+        Ok(())
+    })?;
+    *links.entry(1).or_default() += 2;
+    let mut orphans = BTreeSet::new();
+    each_row(writer, Table::Orphans, snapshot, &mut |key, _| {
+        orphans.insert(split_key(key)?.1);
+        Ok(())
+    })?;
+    for (ino, inode) in inodes {
+        let counted = links.get(ino).copied().unwrap_or(0);
+        if inode.nlink != counted {
+            let what = format!("inode {ino}: {} links, {counted} were counted", inode.nlink);
+            report.findings.push(what);
+        }
+        if (inode.nlink == 0) != orphans.contains(ino) {
+            let what = format!(
+                "inode {ino}: {} links, and the orphans disagree",
+                inode.nlink
+            );
+            report.findings.push(what);
+        }
+    }
+    Ok(orphans)
+}
+
+/// Compares extents and attributes with inodes.
+fn check_contents(
+    writer: &StoreWriter,
+    (snapshot, chunk_len): (u32, u32),
+    inodes: &BTreeMap<u64, InodeRow>,
+    orphans: &BTreeSet<u64>,
+    report: &mut Report,
+) -> Result<()> {
+    let mut allocated: BTreeMap<u64, u64> = BTreeMap::new();
+    each_row(writer, Table::Extents, snapshot, &mut |key, value| {
+        let (_, ino, window) = split_pair_key(key)?;
+        let row = ExtentsRow::parse(value, chunk_len)?;
+        let len: u64 = row.0.iter().map(|piece| u64::from(piece.len)).sum();
+        *allocated.entry(ino).or_default() += len;
+        let last = row.0.last().map_or(0, |piece| piece.end());
+        let end = window.saturating_mul(chunk_len.into()) + u64::from(last);
+        if inodes.get(&ino).is_some_and(|inode| end > inode.size) {
+            report
+                .findings
+                .push(format!("inode {ino}: content behind its end"));
+        }
+        Ok(())
+    })?;
+    let mut xattrs: BTreeMap<u64, u32> = BTreeMap::new();
+    each_row(writer, Table::Xattrs, snapshot, &mut |key, _| {
+        *xattrs.entry(split_key(key)?.1).or_default() += 1;
+        Ok(())
+    })?;
+    let owners: BTreeSet<u64> = allocated.keys().chain(xattrs.keys()).copied().collect();
+    for ino in owners.iter().filter(|ino| !orphans.contains(ino)) {
+        if !inodes.contains_key(ino) {
+            let what = format!("inode {ino}: it has content or attributes, but no row");
+            report.findings.push(what);
+        }
+    }
+    for (ino, inode) in inodes {
+        let counted = allocated.get(ino).copied().unwrap_or(0);
+        report.logical_len += counted;
+        if inode.allocated != counted {
+            let what = format!(
+                "inode {ino}: {} allocated bytes, {counted} were counted",
+                inode.allocated
+            );
+            report.findings.push(what);
+        }
+        let counted = xattrs.get(ino).copied().unwrap_or(0);
+        if inode.xattr_count != counted {
+            let what = format!(
+                "inode {ino}: {} attributes, {counted} were counted",
+                inode.xattr_count
+            );
+            report.findings.push(what);
+        }
+    }
+    Ok(())
+}

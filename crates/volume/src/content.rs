@@ -1,0 +1,376 @@
+//! Contents of files: reading, writing, and everything that changes ranges.
+
+use crate::core::{Core, State, stat_of};
+use crate::layer::{Segment, Source};
+#[cfg(any(test, feature = "planted-bugs"))]
+use crate::options::PlantedBug;
+use rustix::io::Errno;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use weald_format::{Error, FileKind, Result};
+use weald_vfs::{AllocateMode, Ino, Nanoseconds, NewStat, Outcome, Stat};
+
+/// Longest file.
+pub const SIZE_MAX: u64 = i64::MAX as u64;
+/// Aligned runs of this many zeros become holes.
+const HOLE_LEN: usize = 4096;
+
+/// Makes pieces of `bytes` at `offset`: aligned runs of zeros become holes.
+fn cut(offset: u64, bytes: &[u8]) -> Vec<Segment> {
+    let mut segments: Vec<Segment> = Vec::new();
+    let mut shared: Option<Arc<[u8]>> = None;
+    let mut at = 0;
+    while at < bytes.len() {
+        let absolute = offset + at as u64;
+        let rest = (HOLE_LEN as u64 - absolute % HOLE_LEN as u64) as usize;
+        let len = rest.min(bytes.len() - at);
+        let part = &bytes[at..at + len];
+        let is_hole = len == HOLE_LEN && part[0] == 0 && part.iter().all(|byte| *byte == 0);
+        let range = absolute..absolute + len as u64;
+        match segments.last_mut() {
+            Some(last) if last.source.is_hole() == is_hole => last.range.end = range.end,
+            _ => {
+                let source = match is_hole {
+                    true => Source::Hole,
+                    false => {
+                        let shared = shared.get_or_insert_with(|| bytes.into());
+                        Source::Bytes(shared.clone(), at)
+                    }
+                };
+                segments.push(Segment { range, source });
+            }
+        }
+        at += len;
+    }
+    segments
+}
+
+fn data_len(segments: &[Segment]) -> u64 {
+    let data = segments.iter().filter(|s| !s.source.is_hole());
+    data.map(Segment::len).sum()
+}
+
+impl Core {
+    fn regular(&self, state: &State, ino: u64) -> Outcome<Arc<weald_format::volume::InodeRow>> {
+        let row = self.inode(state, ino)?;
+        match row.kind {
+            FileKind::Regular => Ok(row),
+            FileKind::Directory => Err(Errno::ISDIR.into()),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// Allocated bytes in `range` below the end of the file.
+    fn taken(&self, state: &State, ino: u64, range: &Range<u64>, size: u64) -> Result<u64> {
+        match range.start < size {
+            true => self.allocated(state, ino, range.start..range.end.min(size)),
+            false => Ok(0),
+        }
+    }
+
+    /// Appends the bytes at `offset` to `out`. Takes the lock itself, and reads blocks without it.
+    ///
+    /// # Errors
+    /// EISDIR, EINVAL, EIO.
+    pub fn read(&self, ino: u64, offset: u64, len: usize, out: &mut Vec<u8>) -> Outcome<()> {
+        let _gate = self.gate.read();
+        let mut segments = Vec::new();
+        {
+            let state = self.state.read();
+            let size = self.regular(&state, ino)?.size;
+            let end = offset.saturating_add(len as u64).min(size);
+            if offset >= end {
+                return Ok(());
+            }
+            out.reserve((end - offset) as usize);
+            let _ = self.each_segment(&state, ino, offset..end, &mut |segment| {
+                segments.push(segment);
+                ControlFlow::Continue(())
+            })?;
+        }
+        self.copy_out(&segments, out)?;
+        Ok(())
+    }
+
+    /// Appends the bytes of `segments` to `out`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn copy_out(&self, segments: &[Segment], out: &mut Vec<u8>) -> Result<()> {
+        for segment in segments {
+            let len = segment.len() as usize;
+            match &segment.source {
+                Source::Hole => out.resize(out.len() + len, 0),
+                Source::Bytes(bytes, at) => out.extend_from_slice(&bytes[*at..*at + len]),
+                Source::Block(id, at) => {
+                    let block = self.blocks.get(*id)?;
+                    let at = *at as usize;
+                    let bytes = block.get(at..at + len).ok_or_else(|| {
+                        let what = format!("a piece ends behind block {id}");
+                        Error::corrupt("extents row", 0, "V-4.3", what)
+                    })?;
+                    out.extend_from_slice(bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the content of `range` by `segments`, which cover it, and counts what is allocated.
+    fn put(
+        &self,
+        state: &mut State,
+        ino: u64,
+        range: &Range<u64>,
+        segments: Vec<Segment>,
+    ) -> Outcome<()> {
+        let size = self.inode(state, ino)?.size;
+        let old = self.taken(state, ino, range, size)?;
+        let new = data_len(&segments);
+        for segment in segments {
+            // Behind the end of the file there is a hole already.
+            if !segment.source.is_hole() || segment.range.start < size {
+                state.active.put_range(ino, segment);
+            }
+        }
+        let row = self.inode_mut(state, ino)?;
+        row.allocated = (row.allocated + new).saturating_sub(old);
+        row.size = row.size.max(range.end);
+        Ok(())
+    }
+
+    fn touch(&self, state: &mut State, ino: u64, now: Nanoseconds) -> Outcome<()> {
+        let row = self.inode_mut(state, ino)?;
+        row.mtime = now;
+        row.ctime = now;
+        Ok(())
+    }
+
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// EFBIG, EISDIR, EINVAL.
+    pub fn write(
+        &self,
+        state: &mut State,
+        ino: u64,
+        offset: u64,
+        segments: Vec<Segment>,
+        now: Nanoseconds,
+    ) -> Outcome<()> {
+        self.regular(state, ino)?;
+        if let Some(last) = segments.last() {
+            let range = offset..last.range.end;
+            self.put(state, ino, &range, segments)?;
+        }
+        self.touch(state, ino, now)
+    }
+
+    /// Prepares `bytes` for [`Core::write`], without the lock.
+    ///
+    /// # Errors
+    /// EFBIG.
+    pub fn prepare(&self, offset: u64, bytes: &[u8]) -> Outcome<Vec<Segment>> {
+        let end = offset.checked_add(bytes.len() as u64);
+        match end.is_none_or(|end| end > SIZE_MAX) {
+            true => Err(Errno::FBIG.into()),
+            false => Ok(cut(offset, bytes)),
+        }
+    }
+
+    fn truncate(&self, state: &mut State, ino: u64, size: u64) -> Outcome<()> {
+        let old = self.inode(state, ino)?.size;
+        if size < old {
+            let taken = match size {
+                0 => self.inode(state, ino)?.allocated,
+                _ => self.allocated(state, ino, size..old)?,
+            };
+            #[cfg(any(test, feature = "planted-bugs"))]
+            let keeps = self.has_bug(PlantedBug::TruncateKeepsTail);
+            #[cfg(not(any(test, feature = "planted-bugs")))]
+            let keeps = false;
+            if !keeps {
+                let hole = Segment {
+                    range: size..old,
+                    source: Source::Hole,
+                };
+                state.active.put_range(ino, hole);
+            }
+            let row = self.inode_mut(state, ino)?;
+            row.allocated = row.allocated.saturating_sub(taken);
+        }
+        self.inode_mut(state, ino)?.size = size;
+        Ok(())
+    }
+
+    /// Changes attributes.
+    ///
+    /// # Errors
+    /// EFBIG, EISDIR, EINVAL.
+    pub fn set_stat(
+        &self,
+        state: &mut State,
+        ino: u64,
+        new: &NewStat,
+        now: Nanoseconds,
+    ) -> Outcome<Stat> {
+        self.inode(state, ino)?;
+        if let Some(size) = new.size {
+            self.regular(state, ino)?;
+            if size > SIZE_MAX {
+                return Err(Errno::FBIG.into());
+            }
+            self.truncate(state, ino, size)?;
+            self.touch(state, ino, now)?;
+        }
+        let row = self.inode_mut(state, ino)?;
+        if let Some(permissions) = new.permissions {
+            row.permissions = permissions & 0o7777;
+        }
+        row.uid = new.uid.unwrap_or(row.uid);
+        row.gid = new.gid.unwrap_or(row.gid);
+        row.atime = new.atime.unwrap_or(row.atime);
+        row.mtime = new.mtime.unwrap_or(row.mtime);
+        row.ctime = new.ctime.unwrap_or(now);
+        Ok(stat_of(ino, row))
+    }
+
+    /// Does what fallocate(2) does.
+    ///
+    /// # Errors
+    /// EFBIG, EINVAL, EISDIR.
+    pub fn allocate(
+        &self,
+        state: &mut State,
+        ino: u64,
+        mode: AllocateMode,
+        range: Range<u64>,
+        now: Nanoseconds,
+    ) -> Outcome<()> {
+        let size = self.regular(state, ino)?.size;
+        let len = range.end - range.start;
+        let hole = |range: Range<u64>| Segment {
+            range,
+            source: Source::Hole,
+        };
+        match mode {
+            AllocateMode::KeepSize => {
+                self.inode_mut(state, ino)?.ctime = now;
+                return Ok(());
+            }
+            AllocateMode::Extend => {
+                if range.end > size {
+                    self.truncate(state, ino, range.end)?;
+                }
+            }
+            AllocateMode::PunchHole | AllocateMode::Zero { .. } => {
+                let inside = range.start.min(size)..range.end.min(size);
+                if !inside.is_empty() {
+                    self.put(state, ino, &inside, vec![hole(inside.clone())])?;
+                }
+                if range.end > size && mode == (AllocateMode::Zero { keeps_size: false }) {
+                    self.truncate(state, ino, range.end)?;
+                }
+            }
+            AllocateMode::Collapse => {
+                if range.end >= size {
+                    return Err(Errno::INVAL.into());
+                }
+                let tail = self.shifted(state, ino, range.end..size, |at| at - len)?;
+                self.put(state, ino, &(range.start..size - len), tail)?;
+                self.truncate(state, ino, size - len)?;
+            }
+            AllocateMode::Insert => {
+                if range.start >= size {
+                    return Err(Errno::INVAL.into());
+                }
+                if size.checked_add(len).is_none_or(|size| size > SIZE_MAX) {
+                    return Err(Errno::FBIG.into());
+                }
+                let mut all = vec![hole(range.clone())];
+                all.extend(self.shifted(state, ino, range.start..size, |at| at + len)?);
+                self.truncate(state, ino, size + len)?;
+                self.put(state, ino, &(range.start..size + len), all)?;
+            }
+        }
+        self.touch(state, ino, now)
+    }
+
+    /// The content of `range`, moved.
+    fn shifted(
+        &self,
+        state: &State,
+        ino: u64,
+        range: Range<u64>,
+        shift: impl Fn(u64) -> u64,
+    ) -> Result<Vec<Segment>> {
+        let mut segments = Vec::new();
+        let _ = self.each_segment(state, ino, range, &mut |segment| {
+            segments.push(Segment {
+                range: shift(segment.range.start)..shift(segment.range.end),
+                source: segment.source,
+            });
+            ControlFlow::Continue(())
+        })?;
+        Ok(segments)
+    }
+
+    /// Copies a range; the copy shares its blocks.
+    ///
+    /// # Errors
+    /// EINVAL, EFBIG, EISDIR.
+    pub fn copy_range(
+        &self,
+        state: &mut State,
+        (from, from_offset): (Ino, u64),
+        (to, to_offset): (Ino, u64),
+        len: u64,
+        now: Nanoseconds,
+    ) -> Outcome<u64> {
+        let size = self.regular(state, from.0)?.size;
+        self.regular(state, to.0)?;
+        let len = len.min(size.saturating_sub(from_offset));
+        let ends = (from_offset.checked_add(len), to_offset.checked_add(len));
+        let (Some(from_end), Some(to_end)) = ends else {
+            return Err(Errno::FBIG.into());
+        };
+        if from == to && from_offset < to_end && to_offset < from_end {
+            return Err(Errno::INVAL.into());
+        }
+        if len == 0 {
+            return Ok(0);
+        }
+        if to_end > SIZE_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        let shift = |at: u64| at - from_offset + to_offset;
+        let segments = self.shifted(state, from.0, from_offset..from_end, shift)?;
+        self.put(state, to.0, &(to_offset..to_end), segments)?;
+        self.touch(state, to.0, now)?;
+        Ok(len)
+    }
+
+    /// The first byte at or behind `offset` that is data, or in a hole.
+    ///
+    /// # Errors
+    /// ENXIO.
+    pub fn seek(&self, state: &State, ino: u64, offset: u64, wants_hole: bool) -> Outcome<u64> {
+        let size = self.regular(state, ino)?.size;
+        if offset >= size {
+            return Err(Errno::NXIO.into());
+        }
+        let mut found = None;
+        let _ = self.each_segment(state, ino, offset..size, &mut |segment| {
+            if segment.source.is_hole() == wants_hole {
+                found = Some(segment.range.start);
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        match found {
+            Some(found) => Ok(found),
+            None if wants_hole => Ok(size),
+            None => Err(Errno::NXIO.into()),
+        }
+    }
+}

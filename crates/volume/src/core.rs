@@ -1,0 +1,269 @@
+//! The state of an open volume: layers above tables, and how a row is found in them.
+
+use crate::cache::Blocks;
+use crate::layer::{Layer, Segment};
+use crate::options::OpenOptions;
+#[cfg(any(test, feature = "planted-bugs"))]
+use crate::options::PlantedBug;
+use crate::tables::Tables;
+use parking_lot::RwLock;
+use rustix::io::Errno;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use weald_format::volume::InodeRow;
+use weald_format::{Error, FileKind, Result};
+use weald_vfs::{Failure, Ino, Nanoseconds, Outcome, Stat};
+
+/// Everything that operations change.
+#[derive(Debug)]
+pub struct State {
+    /// Receives all changes.
+    pub active: Layer,
+    /// The layer that is being committed.
+    pub frozen: Option<Arc<Layer>>,
+    /// Number of changes so far.
+    pub sequence: u64,
+    /// Number of changes that are durable.
+    pub committed: u64,
+    /// Why the volume became read-only.
+    pub failure: Option<String>,
+}
+
+/// The volume below its driver: state, tables, blocks.
+#[derive(Debug)]
+pub struct Core {
+    /// The layers.
+    pub state: RwLock<State>,
+    /// Committed rows.
+    pub tables: Tables,
+    /// Decoded blocks.
+    pub blocks: Blocks,
+    /// Readers of blocks hold it; the space of dead blocks is freed while nobody does.
+    pub gate: RwLock<()>,
+    /// Options of the mount.
+    pub options: OpenOptions,
+    /// Key of the hash of names.
+    pub name_key: [u8; 32],
+    /// Whether names that differ in case only are equal.
+    pub is_case_insensitive: bool,
+    /// Bytes that can still be written, as of the last look at the disk.
+    pub free: std::sync::atomic::AtomicU64,
+}
+
+impl Core {
+    /// Whether this deliberate bug is on.
+    #[cfg(any(test, feature = "planted-bugs"))]
+    pub fn has_bug(&self, bug: PlantedBug) -> bool {
+        self.options.bug == Some(bug)
+    }
+
+    /// Changes the state under the lock; nobody sees a part of the change.
+    ///
+    /// # Errors
+    /// EROFS on a volume that cannot change, and the errors of `change`.
+    pub fn change<T>(
+        &self,
+        now: Nanoseconds,
+        change: impl FnOnce(&Self, &mut State) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let mut state = self.state.write();
+        if state.failure.is_some() || self.options.is_read_only {
+            return Err(Errno::ROFS.into());
+        }
+        let result = change(self, &mut state)?;
+        state.sequence += 1;
+        state.active.now = now;
+        state.active.is_changed = true;
+        Ok(result)
+    }
+
+    /// The layers, newest first.
+    pub fn layers<'a>(&self, state: &'a State) -> impl Iterator<Item = &'a Layer> {
+        let layers = [Some(&state.active), state.frozen.as_deref()];
+        #[cfg(any(test, feature = "planted-bugs"))]
+        let layers = match self.options.bug {
+            Some(PlantedBug::FrozenLayerIgnored) => [layers[0], None],
+            _ => layers,
+        };
+        layers.into_iter().flatten()
+    }
+
+    /// The row of an inode.
+    ///
+    /// # Errors
+    /// ENOENT.
+    pub fn inode(&self, state: &State, ino: u64) -> Outcome<Arc<InodeRow>> {
+        for layer in self.layers(state) {
+            if let Some(row) = layer.inodes.get(&ino) {
+                return row.clone().ok_or_else(|| Errno::NOENT.into());
+            }
+        }
+        self.tables.inode(ino)?.ok_or_else(|| Errno::NOENT.into())
+    }
+
+    /// The row of an inode, to change it.
+    ///
+    /// # Errors
+    /// ENOENT.
+    pub fn inode_mut<'a>(&self, state: &'a mut State, ino: u64) -> Outcome<&'a mut InodeRow> {
+        if !state.active.inodes.contains_key(&ino) {
+            let row = self.inode(state, ino)?;
+            state.active.put_inode(ino, Some(row));
+        }
+        match state.active.inodes.get_mut(&ino) {
+            Some(Some(row)) => Ok(Arc::make_mut(row)),
+            _ => Err(Errno::NOENT.into()),
+        }
+    }
+
+    /// The row of a directory.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR.
+    pub fn directory(&self, state: &State, ino: u64) -> Outcome<Arc<InodeRow>> {
+        let row = self.inode(state, ino)?;
+        match row.kind {
+            FileKind::Directory => Ok(row),
+            _ => Err(Errno::NOTDIR.into()),
+        }
+    }
+
+    /// Visits the content of `range` of a file, holes included, in order.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn each_segment(
+        &self,
+        state: &State,
+        ino: u64,
+        range: Range<u64>,
+        visit: &mut dyn FnMut(Segment) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let maps = self.layers(state).filter_map(|layer| layer.files.get(&ino));
+        #[allow(unused_mut, reason = "a planted bug changes the order")]
+        let mut maps: Vec<_> = maps.collect();
+        #[cfg(any(test, feature = "planted-bugs"))]
+        if self.has_bug(PlantedBug::StaleOverlay) {
+            maps.reverse();
+        }
+        self.walk(&maps, ino, range, visit)
+    }
+
+    fn walk(
+        &self,
+        maps: &[&crate::layer::RangeMap],
+        ino: u64,
+        range: Range<u64>,
+        visit: &mut dyn FnMut(Segment) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        if range.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let Some((map, rest)) = maps.split_first() else {
+            return self.tables.each_segment(ino, range, visit);
+        };
+        let mut at = range.start;
+        for segment in map.within(&range) {
+            let end = segment.range.end;
+            if self
+                .walk(rest, ino, at..segment.range.start, visit)?
+                .is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
+            if visit(segment).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            at = end;
+        }
+        self.walk(rest, ino, at..range.end, visit)
+    }
+
+    /// Number of bytes in `range` that are no hole.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn allocated(&self, state: &State, ino: u64, range: Range<u64>) -> Result<u64> {
+        let mut allocated = 0;
+        let flow = self.each_segment(state, ino, range, &mut |segment| {
+            if !segment.source.is_hole() {
+                allocated += segment.len();
+            }
+            ControlFlow::Continue(())
+        })?;
+        debug_assert!(flow.is_continue());
+        Ok(allocated)
+    }
+
+    /// Freezes the active layer, if it has changes or `is_forced`.
+    ///
+    /// # Errors
+    /// `Io` with the first failure.
+    pub fn freeze(&self, is_forced: bool) -> Result<Option<(Arc<Layer>, u64)>> {
+        let mut state = self.state.write();
+        if let Some(failure) = &state.failure {
+            return Err(failed(failure));
+        }
+        if !state.active.is_changed && !is_forced {
+            return Ok(None);
+        }
+        let new = Layer {
+            next_ino: state.active.next_ino,
+            now: state.active.now,
+            ..Layer::default()
+        };
+        let layer = Arc::new(std::mem::replace(&mut state.active, new));
+        state.frozen = Some(layer.clone());
+        Ok(Some((layer, state.sequence)))
+    }
+
+    /// Drops the frozen layer, whose rows are in the tables now.
+    pub fn thaw(&self, layer: &Layer, sequence: u64, windows: &[(u64, u64)], dropped: &[u64]) {
+        let mut state = self.state.write();
+        self.tables.committed(layer, windows, dropped);
+        state.committed = sequence;
+        state.frozen = None;
+    }
+
+    /// Makes the volume read-only, because storage failed.
+    pub fn fail(&self, error: &Error) {
+        let mut state = self.state.write();
+        if state.failure.is_none() {
+            log::error!("the volume became read-only: {error}");
+            state.failure = Some(error.to_string());
+        }
+    }
+}
+
+/// The error of everything after a failure of storage.
+pub fn failed(why: &str) -> Error {
+    let what = format!("the volume is read-only since a commit failed: {why}");
+    Error::new(weald_format::ErrorKind::Io, what)
+}
+
+/// Failure with an errno of its own and a cause for the log.
+pub fn refused(errno: Errno, cause: Error) -> Failure {
+    Failure {
+        errno,
+        cause: Some(cause),
+    }
+}
+
+/// Attributes of the inode `ino`.
+pub fn stat_of(ino: u64, row: &InodeRow) -> Stat {
+    Stat {
+        ino: Ino(ino),
+        kind: row.kind,
+        permissions: row.permissions,
+        uid: row.uid,
+        gid: row.gid,
+        nlink: row.nlink,
+        rdev: row.rdev,
+        size: row.size,
+        allocated: row.allocated,
+        atime: row.atime,
+        mtime: row.mtime,
+        ctime: row.ctime,
+        btime: row.btime,
+    }
+}

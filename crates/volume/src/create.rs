@@ -1,0 +1,152 @@
+//! Creates, lists and removes volumes.
+
+use crate::options::VolumeOptions;
+use weald_codec::CodecSpec;
+use weald_format::container::Codec;
+use weald_format::volume::{InodeRow, VolumeRow, number_key};
+use weald_format::{Digest, Error, FileKind, Result};
+use weald_store::engine::{Batch, Table};
+use weald_store::{Store, WriteOptions};
+
+/// Figures about a volume that is not open.
+#[derive(Debug, Clone)]
+pub struct VolumeInfo {
+    /// Its name.
+    pub name: String,
+    /// When it was created, nanoseconds since 1970.
+    pub created: i128,
+    /// Length of the blocks that files are cut into.
+    pub chunk_len: u32,
+    /// Codec of new blocks.
+    pub codec: CodecSpec,
+    /// Whether names that differ in case only are equal.
+    pub is_case_insensitive: bool,
+    /// Number of commits so far.
+    pub commits: u64,
+}
+
+fn writer(store: &Store) -> Result<weald_store::StoreWriter> {
+    let who = format!("process {}", std::process::id());
+    store.write(WriteOptions::new(who))
+}
+
+fn codec_row(spec: CodecSpec) -> Result<(Codec, i64)> {
+    match spec {
+        CodecSpec::None => Ok((Codec::None, 0)),
+        CodecSpec::Lz4 => Ok((Codec::Lz4, 0)),
+        CodecSpec::Lz4Hc(level) => Ok((Codec::Lz4, level.into())),
+        CodecSpec::Zstd(level) => Ok((Codec::Zstd, level.into())),
+        _ => Err(Error::invalid(
+            "codec of a volume: expected none, lz4 or zstd",
+        )),
+    }
+}
+
+/// The codec that a volume's row names.
+///
+/// # Errors
+/// `Unsupported` for a codec that volumes do not write.
+pub fn codec_spec(row: &VolumeRow) -> Result<CodecSpec> {
+    let level = i32::try_from(row.level).unwrap_or(0);
+    match row.codec {
+        Codec::None => Ok(CodecSpec::None),
+        Codec::Lz4 if level == 0 => Ok(CodecSpec::Lz4),
+        Codec::Lz4 => Ok(CodecSpec::Lz4Hc(level.clamp(1, 12))),
+        Codec::Zstd => Ok(CodecSpec::Zstd(level.clamp(1, 22))),
+        other => {
+            let what = format!("a volume with codec {}: use a newer Weald", other.name());
+            Err(Error::new(weald_format::ErrorKind::Unsupported, what))
+        }
+    }
+}
+
+/// Creates an empty volume. `secret` must be random, `now` is the time in nanoseconds since 1970.
+///
+/// # Errors
+/// `Busy` if the store has an image or a volume of this name, or is being written; `Invalid` for
+/// impossible options; `Io`, `Full`.
+pub fn create(
+    store: &Store,
+    name: &str,
+    options: &VolumeOptions,
+    secret: [u8; 16],
+    now: i128,
+) -> Result<()> {
+    if !(4096..=16 << 20).contains(&options.chunk_len) || !options.chunk_len.is_power_of_two() {
+        return Err(Error::invalid(format!(
+            "chunks of {} bytes: expected a power of two from 4K to 16M",
+            options.chunk_len
+        )));
+    }
+    let (codec, level) = codec_row(options.codec)?;
+    let row = VolumeRow {
+        snapshot: 0,
+        root: 1,
+        next_ino: 2,
+        secret,
+        chunk_len: options.chunk_len,
+        codec,
+        level,
+        is_case_insensitive: options.is_case_insensitive,
+        created: now,
+        commit: 0,
+        chain: Digest::default(),
+    };
+    let root = InodeRow {
+        kind: FileKind::Directory,
+        permissions: options.permissions & 0o7777,
+        uid: options.uid,
+        gid: options.gid,
+        nlink: 2,
+        rdev: 0,
+        size: 0,
+        allocated: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        parent: 1,
+        quota: 0,
+        xattr_count: 0,
+        target: Vec::new(),
+    };
+    writer(store)?.create_volume(name, row, &|snapshot| {
+        let mut batch = Batch::default();
+        batch.put(Table::Inodes, &number_key(snapshot, 1), root.encode());
+        batch
+    })
+}
+
+/// The volumes of a store, sorted by name.
+///
+/// # Errors
+/// `Busy` while a volume of the store is open; [`Store::volume_names`] needs no lock.
+pub fn list(store: &Store) -> Result<Vec<VolumeInfo>> {
+    let rows = writer(store)?.volume_rows()?;
+    let info = |(name, row): (String, VolumeRow)| {
+        Ok(VolumeInfo {
+            name,
+            created: row.created,
+            chunk_len: row.chunk_len,
+            codec: codec_spec(&row)?,
+            is_case_insensitive: row.is_case_insensitive,
+            commits: row.commit,
+        })
+    };
+    rows.into_iter().map(info).collect()
+}
+
+/// Removes a volume and frees the space that only it used.
+///
+/// # Errors
+/// `NotFound`, `Busy`, `Io`, `Full`.
+pub fn remove(store: &Store, name: &str) -> Result<()> {
+    let mut writer = writer(store)?;
+    writer.remove_volume(name)?;
+    let options = weald_store::CollectOptions {
+        copy_below_percent: 0,
+        ..weald_store::CollectOptions::default()
+    };
+    writer.collect(&options, &mut |_| std::ops::ControlFlow::Continue(()))?;
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! Volumes: trees that can change, in a store, which lose nothing that was synced.
+//!
+//! Modules from bottom to top: `options`, `layer` (changes in memory), `tables` (committed rows),
+//! `cache` (decoded blocks) → `core` (how a row is found) → `namespace`, `content`, `xattr` (the
+//! operations) → `index`, `commit` (a layer becomes durable) → `create`, `check` → `volume`.
+//! `docs/design/0025-volume.md` has the reasons, `docs/format.md` the rows.
+//!
+//! Neighbours: `vfs` has the trait [`weald_vfs::WritableFs`], `store` the blocks and tables, `fuse`
+//! mounts it.
+#![forbid(unsafe_code)]
+
+mod cache;
+mod check;
+mod commit;
+mod content;
+mod core;
+mod create;
+mod index;
+mod layer;
+mod namespace;
+mod options;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod volume;
+mod xattr;
+
+pub use check::{CheckOptions, Report, check};
+pub use create::{VolumeInfo, create, list, remove};
+#[cfg(any(test, feature = "planted-bugs"))]
+pub use options::PlantedBug;
+pub use options::{OpenOptions, SyncMode, VolumeOptions};
+pub use volume::{Status, Volume};

@@ -1,0 +1,533 @@
+//! Names: lookup, listing, creation, removal, renaming.
+
+use crate::core::{Core, State, stat_of};
+#[cfg(any(test, feature = "planted-bugs"))]
+use crate::options::PlantedBug;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use weald_format::volume::{InodeRow, NAME_LEN_MAX, NameRow, TARGET_LEN_MAX};
+use weald_format::{FileKind, Result};
+use weald_vfs::{Ino, Nanoseconds, NewInode, Outcome, RenameMode, Stat};
+
+/// Bits of a cookie that tell names with equal hashes apart.
+const SLOT_BITS: u32 = 7;
+/// Most names of an inode.
+const LINK_MAX: u32 = u32::MAX - 1;
+/// Entries that one look at a directory gathers.
+const LIST_BATCH: usize = 128;
+
+/// A name that was found: its cookie and row.
+pub type Found = (u64, Arc<NameRow>);
+
+impl Core {
+    fn folded<'a>(&self, name: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
+        match std::str::from_utf8(name) {
+            Ok(text) if self.is_case_insensitive => text.to_lowercase().into_bytes().into(),
+            _ => name.into(),
+        }
+    }
+
+    /// The first cookie of names with the hash of `name`.
+    fn base_cookie(&self, name: &[u8]) -> u64 {
+        let digest = blake3::keyed_hash(&self.name_key, &self.folded(name));
+        let [a, b, c, d, e, f, g, ..] = *digest.as_bytes();
+        u64::from_be_bytes([0, a, b, c, d, e, f, g]).max(1) << SLOT_BITS
+    }
+
+    fn slots(&self, state: &State, dir: u64, base: u64) -> Result<BTreeMap<u64, Arc<NameRow>>> {
+        let mut slots: BTreeMap<_, _> = self.tables.slots(dir, base)?.iter().cloned().collect();
+        let layers: Vec<_> = self.layers(state).collect();
+        let last = base | ((1 << SLOT_BITS) - 1);
+        for layer in layers.into_iter().rev() {
+            for ((_, cookie), row) in layer.names.range((dir, base)..=(dir, last)) {
+                match row {
+                    Some(row) => drop(slots.insert(*cookie, row.clone())),
+                    None => drop(slots.remove(cookie)),
+                }
+            }
+        }
+        Ok(slots)
+    }
+
+    /// Finds `name` in the directory `dir`.
+    ///
+    /// # Errors
+    /// ENAMETOOLONG, and errors of storage.
+    pub fn find(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<Option<Found>> {
+        if name.len() > NAME_LEN_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        let wanted = self.folded(name);
+        let slots = self.slots(state, dir, self.base_cookie(name))?;
+        let mut found = slots.into_iter();
+        Ok(found.find(|(_, row)| self.folded(&row.name) == wanted))
+    }
+
+    fn existing(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<Found> {
+        self.directory(state, dir)?;
+        self.find(state, dir, name)?
+            .ok_or_else(|| Errno::NOENT.into())
+    }
+
+    /// A cookie for the new name `name`.
+    fn free_cookie(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<u64> {
+        let base = self.base_cookie(name);
+        let slots = self.slots(state, dir, base)?;
+        let mut cookies = base..base + (1 << SLOT_BITS);
+        cookies
+            .find(|cookie| !slots.contains_key(cookie))
+            .ok_or_else(|| Errno::NOSPC.into())
+    }
+
+    /// Finds `name` in `dir`.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR.
+    pub fn lookup(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<Stat> {
+        let (_, row) = self.existing(state, dir, name)?;
+        Ok(stat_of(row.ino, &*self.inode(state, row.ino)?))
+    }
+
+    /// The next entries of `dir` after the cookie `after`, in order.
+    ///
+    /// # Errors
+    /// ENOTDIR.
+    pub fn entries(
+        &self,
+        state: &State,
+        dir: u64,
+        after: u64,
+        count_max: usize,
+    ) -> Outcome<Vec<(Found, Stat)>> {
+        self.directory(state, dir)?;
+        let mut entries = Vec::new();
+        for (cookie, row) in self.names_after(state, dir, after, count_max.min(LIST_BATCH))? {
+            let stat = stat_of(row.ino, &*self.inode(state, row.ino)?);
+            entries.push(((cookie, row), stat));
+        }
+        Ok(entries)
+    }
+
+    fn names_after(&self, state: &State, dir: u64, after: u64, count: usize) -> Result<Vec<Found>> {
+        let Some(first) = after.checked_add(1) else {
+            return Ok(Vec::new());
+        };
+        let range = (dir, first)..=(dir, u64::MAX);
+        let layers: Vec<_> = self.layers(state).collect();
+        // A name of the tables that a layer removes does not count, so all names that the layers
+        // change are gathered first, up to the last one that can be needed.
+        let mut changed: BTreeMap<u64, Option<Arc<NameRow>>> = BTreeMap::new();
+        for layer in layers.into_iter().rev() {
+            for ((_, cookie), row) in layer.names.range(range.clone()) {
+                changed.insert(*cookie, row.clone());
+            }
+        }
+        let mut changed = changed.into_iter().peekable();
+        let mut names: Vec<Found> = Vec::new();
+        self.tables.each_name(dir, first, &mut |cookie, row| {
+            while let Some((at, change)) = changed.next_if(|(at, _)| *at <= cookie) {
+                match change {
+                    Some(row) => names.push((at, row)),
+                    None if at == cookie => return go_on(&names, count),
+                    None => {}
+                }
+                if at == cookie {
+                    return go_on(&names, count);
+                }
+                if names.len() >= count {
+                    return ControlFlow::Break(());
+                }
+            }
+            names.push((cookie, row));
+            go_on(&names, count)
+        })?;
+        while names.len() < count
+            && let Some((at, change)) = changed.next()
+        {
+            names.extend(change.map(|row| (at, row)));
+        }
+        Ok(names)
+    }
+
+    fn is_empty(&self, state: &State, dir: u64) -> Result<bool> {
+        Ok(self.names_after(state, dir, 0, 1)?.is_empty())
+    }
+
+    fn touch_dir(&self, state: &mut State, dir: u64, links: i32, now: Nanoseconds) -> Outcome<()> {
+        let row = self.inode_mut(state, dir)?;
+        row.mtime = now;
+        row.ctime = now;
+        row.nlink = row.nlink.saturating_add_signed(links);
+        Ok(())
+    }
+
+    fn new_inode(
+        &self,
+        state: &mut State,
+        parent: u64,
+        nlink: u32,
+        new: &NewInode<'_>,
+        now: Nanoseconds,
+    ) -> Outcome<Stat> {
+        if new.target.len() > TARGET_LEN_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        if (new.kind == FileKind::Symlink) == new.target.is_empty() {
+            return Err(Errno::NOENT.into());
+        }
+        let ino = state.active.next_ino;
+        state.active.next_ino += 1;
+        let row = InodeRow {
+            kind: new.kind,
+            permissions: new.permissions & 0o7777,
+            uid: new.uid,
+            gid: new.gid,
+            nlink,
+            rdev: if new.kind.is_device() { new.rdev } else { 0 },
+            size: new.target.len() as u64,
+            allocated: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            parent: if new.kind == FileKind::Directory {
+                parent
+            } else {
+                0
+            },
+            quota: 0,
+            xattr_count: new.xattrs.len() as u32,
+            target: new.target.to_vec(),
+        };
+        for (name, value) in new.xattrs {
+            state.active.put_xattr(ino, name, Some((*value).into()));
+        }
+        let stat = stat_of(ino, &row);
+        state.active.put_inode(ino, Some(Arc::new(row)));
+        Ok(stat)
+    }
+
+    /// Checks that `name` can be created in `dir`.
+    fn check_new(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<()> {
+        if self.directory(state, dir)?.nlink == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        match self.find(state, dir, name)? {
+            Some(_) => Err(Errno::EXIST.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn put_name(
+        &self,
+        state: &mut State,
+        key: (u64, u64),
+        name: &[u8],
+        (ino, kind): (u64, FileKind),
+    ) {
+        let row = NameRow {
+            name: name.to_vec(),
+            ino,
+            kind,
+        };
+        state.active.put_name(key, Some(Arc::new(row)));
+    }
+
+    /// Creates `name` in `dir`.
+    ///
+    /// # Errors
+    /// EEXIST, ENOTDIR, ENOENT, ENAMETOOLONG.
+    pub fn create(
+        &self,
+        state: &mut State,
+        dir: u64,
+        name: &[u8],
+        new: &NewInode<'_>,
+        now: Nanoseconds,
+    ) -> Outcome<Stat> {
+        self.check_new(state, dir, name)?;
+        let cookie = self.free_cookie(state, dir, name)?;
+        let is_dir = new.kind == FileKind::Directory;
+        let stat = self.new_inode(state, dir, if is_dir { 2 } else { 1 }, new, now)?;
+        self.put_name(state, (dir, cookie), name, (stat.ino.0, new.kind));
+        self.touch_dir(state, dir, is_dir.into(), now)?;
+        Ok(stat)
+    }
+
+    /// Creates a regular file without a name.
+    ///
+    /// # Errors
+    /// ENOTDIR, ENOENT.
+    pub fn create_unnamed(
+        &self,
+        state: &mut State,
+        dir: u64,
+        new: &NewInode<'_>,
+        now: Nanoseconds,
+    ) -> Outcome<Stat> {
+        if self.directory(state, dir)?.nlink == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        let stat = self.new_inode(state, dir, 0, new, now)?;
+        state.active.orphans.insert(stat.ino.0, true);
+        Ok(stat)
+    }
+
+    /// Gives `ino` another name.
+    ///
+    /// # Errors
+    /// EEXIST, EPERM, EMLINK.
+    pub fn link(
+        &self,
+        state: &mut State,
+        ino: u64,
+        (dir, name): (u64, &[u8]),
+        now: Nanoseconds,
+    ) -> Outcome<Stat> {
+        let row = self.inode(state, ino)?;
+        if row.kind == FileKind::Directory {
+            return Err(Errno::PERM.into());
+        }
+        self.check_new(state, dir, name)?;
+        if row.nlink >= LINK_MAX {
+            return Err(Errno::MLINK.into());
+        }
+        let cookie = self.free_cookie(state, dir, name)?;
+        self.put_name(state, (dir, cookie), name, (ino, row.kind));
+        if row.nlink == 0 {
+            state.active.orphans.insert(ino, false);
+        }
+        let row = self.inode_mut(state, ino)?;
+        row.nlink += 1;
+        row.ctime = now;
+        let stat = stat_of(ino, row);
+        self.touch_dir(state, dir, 0, now)?;
+        Ok(stat)
+    }
+
+    /// Takes a name from `ino`, which becomes an orphan with its last one.
+    fn drop_link(&self, state: &mut State, ino: u64, now: Nanoseconds) -> Outcome<Stat> {
+        let row = self.inode_mut(state, ino)?;
+        row.ctime = now;
+        row.nlink = match row.kind {
+            FileKind::Directory => 0,
+            _ => row.nlink.saturating_sub(1),
+        };
+        let stat = stat_of(ino, row);
+        #[cfg(any(test, feature = "planted-bugs"))]
+        if self.has_bug(PlantedBug::OrphanNotRecorded) {
+            return Ok(stat);
+        }
+        if stat.nlink == 0 {
+            state.active.orphans.insert(ino, true);
+        }
+        Ok(stat)
+    }
+
+    /// Removes the name of a file or (`is_dir`) of an empty directory.
+    ///
+    /// # Errors
+    /// ENOENT, EISDIR, ENOTDIR, ENOTEMPTY.
+    pub fn remove(
+        &self,
+        state: &mut State,
+        dir: u64,
+        name: &[u8],
+        is_dir: bool,
+        now: Nanoseconds,
+    ) -> Outcome<Stat> {
+        let (cookie, row) = self.existing(state, dir, name)?;
+        match (row.kind == FileKind::Directory, is_dir) {
+            (true, false) => return Err(Errno::ISDIR.into()),
+            (false, true) => return Err(Errno::NOTDIR.into()),
+            (true, true) if !self.is_empty(state, row.ino)? => {
+                return Err(Errno::NOTEMPTY.into());
+            }
+            _ => {}
+        }
+        let stat = self.drop_link(state, row.ino, now)?;
+        state.active.put_name((dir, cookie), None);
+        self.touch_dir(state, dir, -i32::from(is_dir), now)?;
+        Ok(stat)
+    }
+
+    /// Whether `dir` is `ancestor` or lies below it.
+    fn is_below(&self, state: &State, dir: u64, ancestor: u64) -> Outcome<bool> {
+        let mut at = dir;
+        loop {
+            if at == ancestor {
+                return Ok(true);
+            }
+            let parent = self.inode(state, at)?.parent;
+            if parent == at || parent == 0 {
+                return Ok(false);
+            }
+            at = parent;
+        }
+    }
+
+    /// Renames as renameat2(2) does. Returns the inode that has no name now.
+    ///
+    /// # Errors
+    /// As [`weald_vfs::WritableFs::rename`].
+    pub fn rename(
+        &self,
+        state: &mut State,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        mode: RenameMode,
+        now: Nanoseconds,
+    ) -> Outcome<Option<Stat>> {
+        let ((from_dir, from_name), (to_dir, to_name)) = ((from.0.0, from.1), (to.0.0, to.1));
+        let source = self.existing(state, from_dir, from_name)?;
+        if self.directory(state, to_dir)?.nlink == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        let target = self.find(state, to_dir, to_name)?;
+        let is_dir = source.1.kind == FileKind::Directory;
+        match (&target, mode) {
+            (None, RenameMode::Exchange) => return Err(Errno::NOENT.into()),
+            (Some(_), RenameMode::KeepExisting) => return Err(Errno::EXIST.into()),
+            _ => {}
+        }
+        if is_dir && self.is_below(state, to_dir, source.1.ino)? {
+            return Err(Errno::INVAL.into());
+        }
+        if let Some((cookie, row)) = &target
+            && row.ino == source.1.ino
+        {
+            // Both names lead to one inode: nothing changes, except the case of a name.
+            if (from_dir, source.0) == (to_dir, *cookie) && row.name != to_name {
+                self.put_name(state, (to_dir, *cookie), to_name, (row.ino, row.kind));
+                self.touch_dir(state, to_dir, 0, now)?;
+            }
+            return Ok(None);
+        }
+        if let (RenameMode::Exchange, Some(target)) = (mode, &target) {
+            self.exchange(state, (from_dir, &source), (to_dir, target), now)?;
+            return Ok(None);
+        }
+        let replaced = match &target {
+            Some((_, row)) => self.replace(state, row, is_dir, now)?,
+            None => None,
+        };
+        let was_dir = target
+            .as_ref()
+            .is_some_and(|(_, row)| row.kind == FileKind::Directory);
+        self.leave(state, (from_dir, &source), mode, now)?;
+        let cookie = match &target {
+            Some((cookie, _)) => *cookie,
+            None => self.free_cookie(state, to_dir, to_name)?,
+        };
+        let (ino, kind) = (source.1.ino, source.1.kind);
+        self.put_name(state, (to_dir, cookie), to_name, (ino, kind));
+        self.touch_dir(state, from_dir, -i32::from(is_dir), now)?;
+        let links = i32::from(is_dir) - i32::from(was_dir);
+        self.touch_dir(state, to_dir, links, now)?;
+        self.moved(state, ino, to_dir, now)?;
+        Ok(replaced)
+    }
+
+    /// Takes the name from the target of a rename.
+    fn replace(
+        &self,
+        state: &mut State,
+        target: &NameRow,
+        is_dir: bool,
+        now: Nanoseconds,
+    ) -> Outcome<Option<Stat>> {
+        match (is_dir, target.kind == FileKind::Directory) {
+            (true, false) => return Err(Errno::NOTDIR.into()),
+            (false, true) => return Err(Errno::ISDIR.into()),
+            (true, true) if !self.is_empty(state, target.ino)? => {
+                return Err(Errno::NOTEMPTY.into());
+            }
+            _ => {}
+        }
+        let stat = self.drop_link(state, target.ino, now)?;
+        Ok((stat.nlink == 0).then_some(stat))
+    }
+
+    /// Removes the old name of a rename, or puts a whiteout there.
+    fn leave(
+        &self,
+        state: &mut State,
+        (dir, (cookie, row)): (u64, &Found),
+        mode: RenameMode,
+        now: Nanoseconds,
+    ) -> Outcome<()> {
+        #[cfg(any(test, feature = "planted-bugs"))]
+        if self.has_bug(PlantedBug::RenameWithoutUnlink) {
+            return Ok(());
+        }
+        if mode != RenameMode::LeaveWhiteout {
+            state.active.put_name((dir, *cookie), None);
+            return Ok(());
+        }
+        let owner = self.inode(state, row.ino)?;
+        let whiteout = NewInode {
+            kind: FileKind::CharDevice,
+            permissions: 0,
+            uid: owner.uid,
+            gid: owner.gid,
+            rdev: 0,
+            target: &[],
+            xattrs: &[],
+        };
+        let stat = self.new_inode(state, dir, 1, &whiteout, now)?;
+        let inode = (stat.ino.0, FileKind::CharDevice);
+        self.put_name(state, (dir, *cookie), &row.name, inode);
+        Ok(())
+    }
+
+    /// Notes that `ino` has a name in `dir` now.
+    fn moved(&self, state: &mut State, ino: u64, dir: u64, now: Nanoseconds) -> Outcome<()> {
+        let row = self.inode_mut(state, ino)?;
+        row.ctime = now;
+        if row.kind == FileKind::Directory {
+            row.parent = dir;
+        }
+        Ok(())
+    }
+
+    fn exchange(
+        &self,
+        state: &mut State,
+        (from_dir, source): (u64, &Found),
+        (to_dir, target): (u64, &Found),
+        now: Nanoseconds,
+    ) -> Outcome<()> {
+        let is_dir = |found: &Found| found.1.kind == FileKind::Directory;
+        if is_dir(target) && self.is_below(state, from_dir, target.1.ino)? {
+            return Err(Errno::INVAL.into());
+        }
+        for (dir, place, with) in [(from_dir, source, target), (to_dir, target, source)] {
+            let inode = (with.1.ino, with.1.kind);
+            self.put_name(state, (dir, place.0), &place.1.name, inode);
+            let links = i32::from(is_dir(with)) - i32::from(is_dir(place));
+            self.touch_dir(state, dir, links, now)?;
+            self.moved(state, with.1.ino, dir, now)?;
+        }
+        Ok(())
+    }
+
+    /// Drops `ino` if it has no name.
+    ///
+    /// # Errors
+    /// Errors of storage.
+    pub fn forget(&self, state: &mut State, ino: u64) -> Outcome<()> {
+        state.active.put_inode(ino, None);
+        state.active.files.remove(&ino);
+        state.active.drops.insert(ino);
+        Ok(())
+    }
+}
+
+fn go_on(names: &[Found], count: usize) -> ControlFlow<()> {
+    match names.len() >= count {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    }
+}

@@ -1,0 +1,474 @@
+//! Tests of the volume as a whole, on a store in a temporary directory.
+
+use crate::{CheckOptions, OpenOptions, Volume, VolumeOptions, check, create, remove};
+use rustix::io::Errno;
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::TempDir;
+use weald_format::FileKind;
+use weald_store::Store;
+use weald_store::disk::HostDisk;
+use weald_vfs::{
+    AllocateMode, Ino, NewInode, NewStat, Outcome, RenameMode, Stat, WritableFs, XattrMode,
+};
+
+fn store_at(path: &Path) -> Store {
+    Store::open(Arc::new(HostDisk::new(path))).expect("a store")
+}
+
+struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = TempDir::new().expect("a directory");
+        let path = dir.path().join("store");
+        let disk = Arc::new(HostDisk::new(&path));
+        let store = Store::create(disk, [3; 16], 1 << 20).expect("a store");
+        create(&store, "v", &VolumeOptions::default(), [9; 16], 5).expect("a volume");
+        Self { dir }
+    }
+
+    fn store(&self) -> Store {
+        store_at(&self.dir.path().join("store"))
+    }
+
+    fn open(&self) -> Arc<Volume> {
+        let options = OpenOptions {
+            background: false,
+            ..OpenOptions::default()
+        };
+        Volume::open(&self.store(), "v", options).expect("open")
+    }
+
+    /// The store as a crash would leave it now, with all that reached the kernel.
+    fn crashed(&self) -> Place {
+        let dir = TempDir::new().expect("a directory");
+        let from = self.dir.path().join("store");
+        let status = std::process::Command::new("cp")
+            .arg("-r")
+            .arg(&from)
+            .arg(dir.path())
+            .status();
+        assert!(status.expect("cp").success());
+        Place { dir }
+    }
+
+    fn check(&self) {
+        let options = CheckOptions { reads_data: true };
+        let report = check(&self.store(), "v", &options).expect("a check");
+        assert!(report.findings.is_empty(), "{:#?}", report.findings);
+    }
+}
+
+fn new(kind: FileKind) -> NewInode<'static> {
+    NewInode {
+        kind,
+        permissions: 0o644,
+        uid: 1,
+        gid: 2,
+        rdev: 0,
+        target: &[],
+        xattrs: &[],
+    }
+}
+
+fn file(volume: &Volume, dir: Ino, name: &str) -> Stat {
+    let new = new(FileKind::Regular);
+    volume
+        .create(dir, name.as_bytes(), &new, 10)
+        .expect("create")
+}
+
+fn dir(volume: &Volume, parent: Ino, name: &str) -> Stat {
+    let new = new(FileKind::Directory);
+    volume
+        .create(parent, name.as_bytes(), &new, 10)
+        .expect("mkdir")
+}
+
+fn read(volume: &Volume, ino: Ino) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    volume.read(ino, 0, 1 << 30, &mut bytes).expect("read");
+    bytes
+}
+
+fn errno<T>(outcome: Outcome<T>) -> Option<Errno> {
+    outcome.err().map(|failure| failure.errno)
+}
+
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8 | 1
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn names(volume: &Volume, dir: Ino) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    let visit = &mut |listed: weald_vfs::Listed<'_>| {
+        assert!(listed.cookie >= 3);
+        names.push(listed.name.to_vec());
+        true
+    };
+    volume.list(dir, 0, visit).expect("list");
+    names.sort();
+    names
+}
+
+#[test]
+fn synced_files_survive_a_crash_and_others_are_whole_or_absent() {
+    let place = Place::new();
+    let volume = place.open();
+    let sub = dir(&volume, Ino::ROOT, "sub").ino;
+    let long = file(&volume, sub, "long").ino;
+    let bytes = noise(300_000, 1);
+    volume.write(long, 0, &bytes, 20).expect("write");
+    let short = file(&volume, sub, "short").ino;
+    volume.write(short, 0, b"hello", 21).expect("write");
+    volume.sync().expect("sync");
+    assert_eq!(read(&volume, long), bytes);
+    volume.write(short, 0, b"later", 22).expect("write");
+    let after = place.crashed();
+    after.check();
+    let volume = after.open();
+    let found = volume.lookup(Ino::ROOT, b"sub").expect("sub");
+    assert_eq!(found.nlink, 2);
+    let found = volume.lookup(found.ino, b"long").expect("long");
+    assert_eq!((found.ino, found.size), (long, 300_000));
+    assert_eq!(read(&volume, long), bytes);
+    assert_eq!(read(&volume, short), b"hello");
+}
+
+#[test]
+fn writes_over_committed_content_leave_the_rest() {
+    let place = Place::new();
+    let volume = place.open();
+    let ino = file(&volume, Ino::ROOT, "f").ino;
+    let mut expected = noise(400_000, 2);
+    volume.write(ino, 0, &expected, 1).expect("write");
+    for round in 0..60u64 {
+        let at = (round * 7919 % 390_000) as usize;
+        let new = noise(1 + (round as usize * 37) % 5000, round + 3);
+        volume.write(ino, at as u64, &new, 2).expect("write");
+        expected[at..at + new.len()].copy_from_slice(&new);
+        if round % 3 == 0 {
+            volume.sync().expect("sync");
+        }
+        assert!(read(&volume, ino) == expected, "round {round}");
+    }
+    let new = NewStat {
+        size: Some(150_000),
+        ..NewStat::default()
+    };
+    volume.set_stat(ino, &new, 3).expect("truncate");
+    volume.sync().expect("sync");
+    let new = NewStat {
+        size: Some(400_000),
+        ..NewStat::default()
+    };
+    volume.set_stat(ino, &new, 3).expect("extend");
+    expected[150_000..].fill(0);
+    assert!(read(&volume, ino) == expected);
+    assert_eq!(volume.seek(ino, 0, true).expect("a hole"), 150_000);
+    assert_eq!(errno(volume.seek(ino, 150_000, false)), Some(Errno::NXIO));
+    volume.close().expect("close");
+    drop(volume);
+    place.check();
+    assert!(read(&place.open(), ino) == expected);
+}
+
+#[test]
+fn a_copy_of_a_tree_shares_its_blocks() {
+    let place = Place::new();
+    let volume = place.open();
+    for copy in ["a", "b"] {
+        let top = dir(&volume, Ino::ROOT, copy).ino;
+        for no in 0..40 {
+            let ino = file(&volume, top, &format!("file{no}")).ino;
+            let bytes = noise(1000 + no * 9000, no as u64 + 100);
+            volume.write(ino, 0, &bytes, 1).expect("write");
+        }
+        volume.sync().expect("sync");
+    }
+    let status = volume.status().expect("status");
+    assert!(status.logical_len > 2 * status.unique_len - status.unique_len / 50);
+    assert_eq!(status.shared_len, status.logical_len);
+    let first = volume.lookup(Ino::ROOT, b"a").expect("a").ino;
+    let from = volume.lookup(first, b"file30").expect("a file");
+    let to = file(&volume, first, "cloned").ino;
+    let copied = volume.copy_range((from.ino, 0), (to, 0), u64::MAX >> 1, 5);
+    assert_eq!(copied.expect("copy"), from.size);
+    volume.sync().expect("sync");
+    assert!(read(&volume, to) == read(&volume, from.ino));
+    assert_eq!(
+        volume.status().expect("status").unique_len,
+        status.unique_len
+    );
+    drop(volume);
+    place.check();
+}
+
+#[test]
+fn removed_files_give_their_space_back() {
+    let place = Place::new();
+    let volume = place.open();
+    let mut files = Vec::new();
+    for no in 0..6 {
+        let ino = file(&volume, Ino::ROOT, &format!("f{no}")).ino;
+        volume.write(ino, 0, &noise(1 << 20, no), 1).expect("write");
+        files.push(ino);
+    }
+    volume.sync().expect("sync");
+    assert!(volume.status().expect("status").stored_len > 6 << 20);
+    for no in 0..6 {
+        let stat = volume.unlink(Ino::ROOT, format!("f{no}").as_bytes(), 2);
+        assert_eq!(stat.expect("unlink").nlink, 0);
+    }
+    assert_eq!(read(&volume, files[0]), noise(1 << 20, 0));
+    volume.sync().expect("sync");
+    assert_eq!(read(&volume, files[1]), noise(1 << 20, 1));
+    let after = place.crashed();
+    for ino in &files {
+        volume.forget(*ino).expect("forget");
+    }
+    volume.sync().expect("sync");
+    volume.return_space().expect("space");
+    assert_eq!(errno(volume.stat(files[0])), Some(Errno::NOENT));
+    let status = volume.status().expect("status");
+    assert_eq!((status.stored_len, status.logical_len), (0, 0));
+    assert!(status.dead_len < 2 << 20, "{status:?}");
+    drop(volume);
+    place.check();
+    // A crash while they were open: opening drops them.
+    after.check();
+    let volume = after.open();
+    volume.commit().expect("commit");
+    assert_eq!(volume.status().expect("status").logical_len, 0);
+    drop(volume);
+    after.check();
+}
+
+#[test]
+fn names_behave_as_posix_says() {
+    let place = Place::new();
+    let volume = place.open();
+    let (a, b) = (
+        dir(&volume, Ino::ROOT, "a").ino,
+        dir(&volume, Ino::ROOT, "b").ino,
+    );
+    let f = file(&volume, a, "f").ino;
+    assert_eq!(
+        errno(volume.create(a, b"f", &new(FileKind::Regular), 1)),
+        Some(Errno::EXIST)
+    );
+    assert_eq!(volume.link(f, b, b"g", 11).expect("link").nlink, 2);
+    assert_eq!(errno(volume.link(a, b, b"d", 11)), Some(Errno::PERM));
+    assert_eq!(
+        errno(volume.unlink(Ino::ROOT, b"a", 11)),
+        Some(Errno::ISDIR)
+    );
+    assert_eq!(
+        errno(volume.rmdir(Ino::ROOT, b"a", 11)),
+        Some(Errno::NOTEMPTY)
+    );
+    assert_eq!(errno(volume.rmdir(a, b"f", 11)), Some(Errno::NOTDIR));
+    let rename = |from: (Ino, &str), to: (Ino, &str), mode| {
+        volume.rename(
+            (from.0, from.1.as_bytes()),
+            (to.0, to.1.as_bytes()),
+            mode,
+            12,
+        )
+    };
+    let root = Ino::ROOT;
+    let replace = RenameMode::Replace;
+    assert_eq!(
+        errno(rename((root, "a"), (a, "x"), replace)),
+        Some(Errno::INVAL)
+    );
+    assert_eq!(
+        errno(rename((a, "f"), (root, "b"), replace)),
+        Some(Errno::ISDIR)
+    );
+    assert_eq!(
+        errno(rename((root, "a"), (b, "g"), replace)),
+        Some(Errno::NOTDIR)
+    );
+    let keep = RenameMode::KeepExisting;
+    assert_eq!(errno(rename((a, "f"), (b, "g"), keep)), Some(Errno::EXIST));
+    assert_eq!(
+        rename((a, "f"), (b, "g"), replace).expect("same inode"),
+        None
+    );
+    assert_eq!(names(&volume, a), [b"f"]);
+    rename((a, "f"), (root, "b"), RenameMode::Exchange).expect("exchange");
+    assert_eq!(volume.parent(b).expect("parent"), a);
+    assert_eq!(volume.stat(root).expect("root").nlink, 3);
+    assert_eq!(volume.stat(a).expect("a").nlink, 3);
+    rename((root, "b"), (root, "c"), RenameMode::LeaveWhiteout).expect("whiteout");
+    let white = volume.lookup(root, b"b").expect("a whiteout");
+    assert_eq!((white.kind, white.rdev), (FileKind::CharDevice, 0));
+    assert_eq!(names(&volume, root), [b"a", b"b", b"c"]);
+    volume.sync().expect("sync");
+    assert_eq!(names(&volume, root), [b"a", b"b", b"c"]);
+    let stat = rename((root, "c"), (b, "g"), replace).expect("same inode");
+    assert_eq!(stat, None);
+    let h = file(&volume, root, "h").ino;
+    let stat = rename((root, "h"), (b, "g"), replace).expect("rename");
+    assert_eq!((stat, volume.stat(f).expect("f").nlink), (None, 1));
+    assert_eq!(volume.lookup(b, b"g").expect("g").ino, h);
+    drop(volume);
+    place.check();
+}
+
+#[test]
+fn large_directories_are_listed_completely_while_they_change() {
+    let place = Place::new();
+    let volume = place.open();
+    for no in 0..700 {
+        file(&volume, Ino::ROOT, &format!("n{no}"));
+        if no == 300 || no == 500 {
+            volume.sync().expect("sync");
+        }
+    }
+    for no in 0..100 {
+        volume
+            .unlink(Ino::ROOT, format!("n{}", no * 7).as_bytes(), 3)
+            .expect("unlink");
+    }
+    let mut seen = Vec::new();
+    let mut after = 0;
+    loop {
+        let (start, mut count) = (after, 0);
+        let visit = &mut |listed: weald_vfs::Listed<'_>| {
+            seen.push(listed.name.to_vec());
+            after = listed.cookie;
+            count += 1;
+            count < 33
+        };
+        volume.list(Ino::ROOT, start, visit).expect("list");
+        if count == 0 {
+            break;
+        }
+        file(&volume, Ino::ROOT, &format!("late{}", seen.len()));
+    }
+    let mut old: Vec<_> = seen.iter().filter(|name| name.starts_with(b"n")).collect();
+    old.sort();
+    old.dedup();
+    assert_eq!(old.len(), 600);
+    assert_eq!(
+        seen.iter().filter(|name| name.starts_with(b"n")).count(),
+        600
+    );
+}
+
+#[test]
+fn attributes_are_kept_and_listed() {
+    let place = Place::new();
+    let volume = place.open();
+    let f = file(&volume, Ino::ROOT, "f").ino;
+    let set = |name: &[u8], value: &[u8], mode| volume.set_xattr(f, name, value, mode, 9);
+    assert_eq!(errno(volume.xattr(f, b"user.a")), Some(Errno::NODATA));
+    set(b"user.b", b"1", XattrMode::Set).expect("set");
+    set(b"user.a", b"2", XattrMode::Create).expect("set");
+    assert_eq!(
+        errno(set(b"user.a", b"3", XattrMode::Create)),
+        Some(Errno::EXIST)
+    );
+    assert_eq!(
+        errno(set(b"user.c", b"3", XattrMode::Replace)),
+        Some(Errno::NODATA)
+    );
+    volume.sync().expect("sync");
+    volume.remove_xattr(f, b"user.b", 9).expect("remove");
+    set(b"user.c", b"4", XattrMode::Set).expect("set");
+    assert_eq!(
+        volume.xattr_names(f).expect("names"),
+        [b"user.a", b"user.c"]
+    );
+    drop(volume);
+    place.check();
+    assert_eq!(place.open().xattr(f, b"user.c").expect("value"), b"4");
+}
+
+#[test]
+fn ranges_are_punched_collapsed_and_inserted() {
+    let place = Place::new();
+    let volume = place.open();
+    let f = file(&volume, Ino::ROOT, "f").ino;
+    let mut expected = noise(600_000, 5);
+    volume.write(f, 0, &expected, 1).expect("write");
+    for round in 0..2 {
+        volume
+            .allocate(f, AllocateMode::PunchHole, 100_000, 200_000, 2)
+            .expect("punch");
+        expected[100_000..300_000].fill(0);
+        volume
+            .allocate(f, AllocateMode::Collapse, 50_000, 30_000, 2)
+            .expect("collapse");
+        expected.drain(50_000..80_000);
+        volume
+            .allocate(f, AllocateMode::Insert, 10_000, 40_000, 2)
+            .expect("insert");
+        expected.splice(10_000..10_000, vec![0; 40_000]);
+        assert!(read(&volume, f) == expected, "round {round}");
+        volume.sync().expect("sync");
+        assert!(read(&volume, f) == expected, "round {round}");
+    }
+    let size = i64::MAX as u64;
+    let big = volume.write(f, size - 3, b"end", 3);
+    big.expect("the last byte of the longest file");
+    assert_eq!(
+        errno(volume.write(f, size - 2, b"end", 3)),
+        Some(Errno::FBIG)
+    );
+    volume.sync().expect("sync");
+    assert_eq!(
+        volume.seek(f, expected.len() as u64, false).expect("data"),
+        size - 3
+    );
+    drop(volume);
+    place.check();
+}
+
+#[test]
+fn the_thread_commits_and_a_removed_volume_leaves_nothing() {
+    let place = Place::new();
+    let options = OpenOptions {
+        commit_interval: std::time::Duration::from_millis(10),
+        cache_len: 8 << 20,
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(&place.store(), "v", options).expect("open");
+    let f = file(&volume, Ino::ROOT, "f").ino;
+    let mut expected = Vec::new();
+    for no in 0..30 {
+        let bytes = noise(1 << 20, no);
+        volume
+            .write(f, expected.len() as u64, &bytes, 1)
+            .expect("write");
+        expected.extend(bytes);
+    }
+    assert!(read(&volume, f) == expected);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while volume.status().expect("status").dirty_len > 0 {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    volume.close().expect("close");
+    drop(volume);
+    let store = place.store();
+    assert_eq!(store.volume_names().expect("names"), ["v"]);
+    let taken = create(&store, "v", &VolumeOptions::default(), [1; 16], 1);
+    assert_eq!(taken.unwrap_err().kind(), weald_format::ErrorKind::Busy);
+    remove(&store, "v").expect("remove");
+    assert!(store.volume_names().expect("names").is_empty());
+    let segments = std::fs::read_dir(place.dir.path().join("store/segments"));
+    assert_eq!(segments.expect("segments").count(), 0);
+}

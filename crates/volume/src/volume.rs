@@ -1,0 +1,600 @@
+//! The open volume: admission of writes, commits, the thread that commits, and the file system.
+
+use crate::cache::Blocks;
+use crate::commit::Committer;
+use crate::core::{Core, State, failed, refused, stat_of};
+use crate::create::codec_spec;
+use crate::layer::Layer;
+#[cfg(any(test, feature = "planted-bugs"))]
+use crate::options::PlantedBug;
+use crate::options::{OpenOptions, SyncMode};
+use crate::tables::Tables;
+use parking_lot::{Condvar, Mutex, RwLock};
+use rustix::io::Errno;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+use weald_codec::Encoder;
+use weald_format::{ErrorKind, Result};
+use weald_store::{CollectOptions, Store, WriteOptions};
+use weald_vfs::{
+    AllocateMode, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome, RenameMode,
+    Stat, WritableFs, XattrMode,
+};
+
+/// Most bytes of the disk that are kept free for removals and commits.
+const RESERVE_MAX: u64 = 64 << 20;
+/// Least memory of a layer.
+const LAYER_MIN: u64 = 1 << 20;
+
+/// Figures about an open volume.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Status {
+    /// Bytes of files that are no hole.
+    pub logical_len: u64,
+    /// Bytes of the blocks that files refer to, decoded, each counted once.
+    pub unique_len: u64,
+    /// Logical bytes that share a block with others.
+    pub shared_len: u64,
+    /// Bytes that these blocks take in segments.
+    pub stored_len: u64,
+    /// Written bytes that are not durable yet.
+    pub dirty_len: u64,
+    /// Seconds since the oldest change that is not durable yet.
+    pub at_risk: f64,
+    /// Bytes of segments that wait to be freed.
+    pub dead_len: u64,
+    /// Number of commits so far.
+    pub commits: u64,
+    /// Why the volume is read-only, if storage failed.
+    pub failure: Option<String>,
+}
+
+/// Wakes the thread that commits, and those that wait for a commit.
+#[derive(Debug, Default)]
+struct Signal {
+    wake: Mutex<bool>,
+    waker: Condvar,
+    progress: Condvar,
+    is_closing: AtomicBool,
+}
+
+/// An open volume.
+#[derive(Debug)]
+pub struct Volume {
+    core: Core,
+    committer: Mutex<Committer>,
+    store: Store,
+    /// When the oldest change that waits was made.
+    dirty_since: Mutex<Option<Instant>>,
+    signal: Arc<Signal>,
+    /// The thread that commits.
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+    /// Whether blocks died since space was returned.
+    has_dead: AtomicBool,
+}
+
+impl Volume {
+    /// Opens the volume `name` and drops the orphans that a crash left.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` if another process writes to the store; `Corrupt`, `Io`.
+    pub fn open(store: &Store, name: &str, options: OpenOptions) -> Result<Arc<Self>> {
+        let writer = store.write(WriteOptions::new(options.who.clone()))?;
+        let row = writer.volume_row(name)?;
+        let encoder = Encoder::new(codec_spec(&row)?, row.chunk_len.into())?;
+        let engine = writer.engine();
+        let tables = Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino);
+        let blocks = Blocks::new(writer.block_reader(), options.cache_len / 2);
+        let mut active = Layer {
+            next_ino: row.next_ino,
+            ..Layer::default()
+        };
+        if !options.is_read_only {
+            for ino in tables.orphans()? {
+                active.put_inode(ino, None);
+                active.drops.insert(ino);
+                active.is_changed = true;
+            }
+        }
+        let mut name_key = [0; 32];
+        name_key[..16].copy_from_slice(&row.secret);
+        name_key[16..].copy_from_slice(&row.secret);
+        let core = Core {
+            state: RwLock::new(State {
+                active,
+                frozen: None,
+                sequence: 0,
+                committed: 0,
+                failure: None,
+            }),
+            tables,
+            blocks,
+            gate: RwLock::new(()),
+            name_key,
+            is_case_insensitive: row.is_case_insensitive,
+            free: AtomicU64::new(0),
+            options,
+        };
+        let index_len = core.options.index_len;
+        let volume = Arc::new(Self {
+            committer: Mutex::new(Committer::new(writer, name, row, encoder, index_len)),
+            core,
+            store: store.clone(),
+            dirty_since: Mutex::new(None),
+            signal: Arc::default(),
+            thread: Mutex::new(None),
+            has_dead: AtomicBool::new(false),
+        });
+        volume.refresh_free()?;
+        if volume.core.options.background && !volume.core.options.is_read_only {
+            let weak = Arc::downgrade(&volume);
+            let signal = volume.signal.clone();
+            let interval = volume.core.options.commit_interval;
+            let spawned = thread::Builder::new()
+                .name("weald-commit".into())
+                .spawn(move || run(&weak, &signal, interval));
+            let spawned = spawned.map_err(|e| weald_format::Error::io("a thread", e))?;
+            *volume.thread.lock() = Some(spawned);
+        }
+        Ok(volume)
+    }
+
+    /// Commits all changes so far.
+    ///
+    /// # Errors
+    /// `Io` with the first failure, now and ever after.
+    pub fn commit(&self) -> Result<()> {
+        let wanted = self.core.state.read().sequence;
+        let mut committer = self.committer.lock();
+        {
+            let state = self.core.state.read();
+            if let Some(failure) = &state.failure {
+                return Err(failed(failure));
+            }
+            // Another caller's commit took the changes of this one, too.
+            let has_drops = state.active.is_changed && wanted == 0;
+            if state.committed >= wanted && !has_drops {
+                return Ok(());
+            }
+        }
+        self.commit_locked(&mut committer, false)
+    }
+
+    fn commit_locked(&self, committer: &mut Committer, is_forced: bool) -> Result<()> {
+        let Some((layer, sequence)) = self.core.freeze(is_forced)? else {
+            return Ok(());
+        };
+        *self.dirty_since.lock() = None;
+        self.signal.progress.notify_all();
+        let done = committer.commit(&self.core, &layer);
+        let done = match done {
+            Ok(done) => done,
+            Err(error) => {
+                self.core.fail(&error);
+                self.signal.progress.notify_all();
+                return Err(error);
+            }
+        };
+        self.core
+            .thaw(&layer, sequence, &done.windows, &done.dropped);
+        drop(layer);
+        let freed = self.free(committer, &done.dead);
+        if let Err(error) = freed.and_then(|()| self.refresh_free()) {
+            self.core.fail(&error);
+            self.signal.progress.notify_all();
+            return Err(error);
+        }
+        self.signal.progress.notify_all();
+        Ok(())
+    }
+
+    fn free(&self, committer: &Committer, dead: &[weald_store::Dead]) -> Result<()> {
+        if dead.is_empty() {
+            return Ok(());
+        }
+        self.has_dead.store(true, Ordering::Relaxed);
+        let _gate = self.core.gate.write();
+        self.core.blocks.reader().forget_dying();
+        committer.writer.free(dead)
+    }
+
+    fn refresh_free(&self) -> Result<()> {
+        let space = self.store.space()?;
+        let reserve = RESERVE_MAX.min(space.total / 100 * 8);
+        let free = space.free.saturating_sub(reserve);
+        self.core.free.store(free, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Removes the files of segments without a live block, and finishes the removal of large files.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn return_space(&self) -> Result<()> {
+        let mut committer = self.committer.lock();
+        while !committer.drops.is_empty() {
+            self.commit_locked(&mut committer, true)?;
+        }
+        if !self.has_dead.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        if committer.writer.dead_segments()?.is_empty() {
+            return Ok(());
+        }
+        let _gate = self.core.gate.write();
+        self.core.blocks.close_segments();
+        let options = CollectOptions {
+            copy_below_percent: 0,
+            ..CollectOptions::default()
+        };
+        let go_on = &mut |_: &_| ControlFlow::Continue(());
+        if let Err(error) = committer.writer.collect(&options, go_on) {
+            self.core.fail(&error);
+            return Err(error);
+        }
+        self.refresh_free()
+    }
+
+    /// Commits the last changes and stops the thread. Later changes fail.
+    ///
+    /// # Errors
+    /// As [`Volume::commit`].
+    pub fn close(&self) -> Result<()> {
+        self.signal.is_closing.store(true, Ordering::Relaxed);
+        *self.signal.wake.lock() = true;
+        self.signal.waker.notify_all();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+            && thread.join().is_err()
+        {
+            log::error!("the thread that commits panicked");
+        }
+        if self.core.options.is_read_only {
+            return Ok(());
+        }
+        self.commit()
+    }
+
+    /// Figures about the volume. Reads all its extents.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn status(&self) -> Result<Status> {
+        let committer = self.committer.lock();
+        let usage = crate::check::usage(&committer.writer, committer.row.snapshot)?;
+        let state = self.core.state.read();
+        let frozen = state.frozen.as_ref().map_or(0, |layer| layer.written);
+        let since = *self.dirty_since.lock();
+        Ok(Status {
+            logical_len: usage.logical_len,
+            unique_len: usage.unique_len,
+            shared_len: usage.logical_len.saturating_sub(usage.unshared_len),
+            stored_len: usage.stored_len,
+            dirty_len: state.active.written + frozen,
+            at_risk: since.map_or(0.0, |since| since.elapsed().as_secs_f64()),
+            dead_len: usage.dead_len,
+            commits: committer.row.commit,
+            failure: state.failure.clone(),
+        })
+    }
+
+    /// Bytes that a layer may take.
+    fn layer_max(&self) -> u64 {
+        (self.core.options.cache_len / 4).max(LAYER_MIN)
+    }
+
+    /// Waits until there is memory and space for `len` more bytes.
+    fn admit(&self, len: u64) -> Outcome<()> {
+        let mut is_fresh = false;
+        loop {
+            let (cost, dirty) = {
+                let state = self.core.state.read();
+                if state.failure.is_some() || self.core.options.is_read_only {
+                    return Err(Errno::ROFS.into());
+                }
+                let frozen = state.frozen.as_ref().map_or(0, |layer| layer.written);
+                (state.active.cost, state.active.written + frozen)
+            };
+            if cost > self.layer_max() {
+                self.make_room()?;
+                continue;
+            }
+            if self.core.free.load(Ordering::Relaxed) > dirty.saturating_add(len) {
+                return Ok(());
+            }
+            if is_fresh {
+                return Err(Errno::NOSPC.into());
+            }
+            self.commit().map_err(|e| refused(Errno::IO, e))?;
+            self.return_space().map_err(|e| refused(Errno::IO, e))?;
+            self.refresh_free()?;
+            is_fresh = true;
+        }
+    }
+
+    /// Commits a full layer, or waits for the thread that does.
+    fn make_room(&self) -> Outcome<()> {
+        if !self.core.options.background {
+            return self.commit().map_err(|e| refused(Errno::IO, e));
+        }
+        let mut wake = self.signal.wake.lock();
+        *wake = true;
+        self.signal.waker.notify_all();
+        self.signal
+            .progress
+            .wait_for(&mut wake, Duration::from_millis(20));
+        Ok(())
+    }
+
+    fn change<T>(
+        &self,
+        now: Nanoseconds,
+        change: impl FnOnce(&Core, &mut State) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let result = self.core.change(now, change)?;
+        self.dirty_since.lock().get_or_insert_with(Instant::now);
+        Ok(result)
+    }
+}
+
+/// The thread that commits. It holds the volume only while it works for it.
+fn run(weak: &Weak<Volume>, signal: &Signal, interval: Duration) {
+    loop {
+        let mut wake = signal.wake.lock();
+        let deadline = Instant::now() + interval.min(Duration::from_millis(200));
+        while !*wake && Instant::now() < deadline {
+            signal.waker.wait_until(&mut wake, deadline);
+        }
+        let is_woken = std::mem::take(&mut *wake);
+        drop(wake);
+        if signal.is_closing.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(volume) = weak.upgrade() else { return };
+        let since = *volume.dirty_since.lock();
+        // Failures are kept in the state, and every later call reports them.
+        if is_woken || since.is_some_and(|since| since.elapsed() >= interval) {
+            let _ = volume.commit();
+        } else if since.is_none() {
+            let _ = volume.return_space();
+        }
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            log::error!("the last changes of a volume are lost: {error}");
+        }
+    }
+}
+
+impl WritableFs for Volume {
+    fn stat(&self, ino: Ino) -> Outcome<Stat> {
+        let state = self.core.state.read();
+        Ok(stat_of(ino.0, &*self.core.inode(&state, ino.0)?))
+    }
+
+    fn lookup(&self, dir: Ino, name: &[u8]) -> Outcome<Stat> {
+        self.core.lookup(&self.core.state.read(), dir.0, name)
+    }
+
+    fn parent(&self, dir: Ino) -> Outcome<Ino> {
+        let state = self.core.state.read();
+        Ok(Ino(self.core.directory(&state, dir.0)?.parent))
+    }
+
+    fn list(&self, dir: Ino, after: u64, visit: &mut dyn FnMut(Listed<'_>) -> bool) -> Outcome<()> {
+        let mut after = after;
+        loop {
+            let entries = {
+                let state = self.core.state.read();
+                self.core.entries(&state, dir.0, after, usize::MAX)?
+            };
+            let Some(((last, _), _)) = entries.last() else {
+                return Ok(());
+            };
+            after = *last;
+            for ((cookie, row), stat) in &entries {
+                let listed = Listed {
+                    name: &row.name,
+                    stat,
+                    cookie: *cookie,
+                };
+                if !visit(listed) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn set_stat(&self, ino: Ino, new: &NewStat, now: Nanoseconds) -> Outcome<Stat> {
+        self.change(now, |core, state| core.set_stat(state, ino.0, new, now))
+    }
+
+    fn create(&self, dir: Ino, name: &[u8], new: &NewInode<'_>, now: Nanoseconds) -> Outcome<Stat> {
+        self.admit(0)?;
+        self.change(now, |core, state| core.create(state, dir.0, name, new, now))
+    }
+
+    fn create_unnamed(&self, dir: Ino, new: &NewInode<'_>, now: Nanoseconds) -> Outcome<Stat> {
+        self.admit(0)?;
+        self.change(now, |core, state| {
+            core.create_unnamed(state, dir.0, new, now)
+        })
+    }
+
+    fn link(&self, ino: Ino, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
+        self.admit(0)?;
+        self.change(now, |core, state| {
+            core.link(state, ino.0, (dir.0, name), now)
+        })
+    }
+
+    fn unlink(&self, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
+        self.change(now, |core, state| {
+            core.remove(state, dir.0, name, false, now)
+        })
+    }
+
+    fn rmdir(&self, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
+        self.change(now, |core, state| {
+            core.remove(state, dir.0, name, true, now)
+        })
+    }
+
+    fn rename(
+        &self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        mode: RenameMode,
+        now: Nanoseconds,
+    ) -> Outcome<Option<Stat>> {
+        self.change(now, |core, state| core.rename(state, from, to, mode, now))
+    }
+
+    fn forget(&self, ino: Ino) -> Outcome<()> {
+        let now = {
+            let state = self.core.state.read();
+            match self.core.inode(&state, ino.0) {
+                Ok(row) if row.nlink == 0 => state.active.now,
+                Ok(_) => return Ok(()),
+                Err(failure) if failure.errno == Errno::NOENT => return Ok(()),
+                Err(failure) => return Err(failure),
+            }
+        };
+        if self.core.options.is_read_only {
+            return Ok(());
+        }
+        self.change(now, |core, state| {
+            if core.inode(state, ino.0)?.nlink == 0 {
+                core.forget(state, ino.0)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn read_link(&self, ino: Ino) -> Outcome<Vec<u8>> {
+        let state = self.core.state.read();
+        let row = self.core.inode(&state, ino.0)?;
+        match row.target.is_empty() {
+            true => Err(Errno::INVAL.into()),
+            false => Ok(row.target.clone()),
+        }
+    }
+
+    fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> Outcome<()> {
+        self.core.read(ino.0, offset, len, out)
+    }
+
+    fn write(&self, ino: Ino, offset: u64, bytes: &[u8], now: Nanoseconds) -> Outcome<()> {
+        let segments = self.core.prepare(offset, bytes)?;
+        self.admit(bytes.len() as u64)?;
+        self.change(now, |core, state| {
+            core.write(state, ino.0, offset, segments, now)
+        })
+    }
+
+    fn allocate(
+        &self,
+        ino: Ino,
+        mode: AllocateMode,
+        offset: u64,
+        len: u64,
+        now: Nanoseconds,
+    ) -> Outcome<()> {
+        if len == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let end = offset.checked_add(len);
+        let end = end.filter(|end| *end <= crate::content::SIZE_MAX);
+        let range = offset..end.ok_or(Errno::FBIG)?;
+        if matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
+            self.admit(len)?;
+        }
+        self.change(now, |core, state| {
+            core.allocate(state, ino.0, mode, range, now)
+        })
+    }
+
+    fn copy_range(
+        &self,
+        from: (Ino, u64),
+        to: (Ino, u64),
+        len: u64,
+        now: Nanoseconds,
+    ) -> Outcome<u64> {
+        self.admit(0)?;
+        self.change(now, |core, state| {
+            core.copy_range(state, from, to, len, now)
+        })
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, wants_hole: bool) -> Outcome<u64> {
+        let state = self.core.state.read();
+        self.core.seek(&state, ino.0, offset, wants_hole)
+    }
+
+    fn xattr(&self, ino: Ino, name: &[u8]) -> Outcome<Vec<u8>> {
+        self.core.xattr(&self.core.state.read(), ino.0, name)
+    }
+
+    fn xattr_names(&self, ino: Ino) -> Outcome<Vec<Vec<u8>>> {
+        self.core.xattr_names(&self.core.state.read(), ino.0)
+    }
+
+    fn set_xattr(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        now: Nanoseconds,
+    ) -> Outcome<()> {
+        self.admit(value.len() as u64)?;
+        self.change(now, |core, state| {
+            core.set_xattr(state, ino.0, (name, value), mode, now)
+        })
+    }
+
+    fn remove_xattr(&self, ino: Ino, name: &[u8], now: Nanoseconds) -> Outcome<()> {
+        self.change(now, |core, state| {
+            core.remove_xattr(state, ino.0, name, now)
+        })
+    }
+
+    fn sync(&self) -> Outcome<()> {
+        #[cfg(any(test, feature = "planted-bugs"))]
+        if self.core.has_bug(PlantedBug::SyncReturnsEarly) {
+            return Ok(());
+        }
+        let is_ignored = self.core.options.sync_mode == SyncMode::Ignore;
+        if self.core.options.is_read_only || is_ignored {
+            return Ok(());
+        }
+        self.commit().map_err(|error| {
+            let errno = match error.kind() {
+                ErrorKind::Full => Errno::NOSPC,
+                _ => Errno::IO,
+            };
+            refused(errno, error)
+        })
+    }
+
+    fn capacity(&self) -> Outcome<FsCapacity> {
+        let space = self.store.space()?;
+        let state = self.core.state.read();
+        let frozen = state.frozen.as_ref().map_or(0, |layer| layer.written);
+        let reserve = RESERVE_MAX.min(space.total / 100 * 8);
+        let used = state.active.written + frozen + reserve;
+        Ok(FsCapacity {
+            total: space.total,
+            free: space.free.saturating_sub(used),
+            inodes: state.active.next_ino - 1,
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! Extended attributes.
+
+use crate::core::{Core, State};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use weald_vfs::{Nanoseconds, Outcome, XattrMode};
+
+/// Most bytes of a value.
+const VALUE_LEN_MAX: usize = 64 << 10;
+/// Most bytes of a name.
+const NAME_LEN_MAX: usize = 255;
+
+impl Core {
+    fn find_xattr(&self, state: &State, ino: u64, name: &[u8]) -> Outcome<Option<Vec<u8>>> {
+        if self.inode(state, ino)?.xattr_count == 0 {
+            return Ok(None);
+        }
+        let key = (ino, name.to_vec());
+        for layer in self.layers(state) {
+            if let Some(value) = layer.xattrs.get(&key) {
+                return Ok(value.as_ref().map(|value| value.to_vec()));
+            }
+        }
+        Ok(self.tables.xattr(ino, name)?)
+    }
+
+    /// Value of an attribute.
+    ///
+    /// # Errors
+    /// ENODATA.
+    pub fn xattr(&self, state: &State, ino: u64, name: &[u8]) -> Outcome<Vec<u8>> {
+        self.find_xattr(state, ino, name)?
+            .ok_or_else(|| Errno::NODATA.into())
+    }
+
+    /// Names of all attributes, sorted.
+    ///
+    /// # Errors
+    /// ENOENT.
+    pub fn xattr_names(&self, state: &State, ino: u64) -> Outcome<Vec<Vec<u8>>> {
+        if self.inode(state, ino)?.xattr_count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut names: BTreeSet<Vec<u8>> = self.tables.xattr_names(ino)?.into_iter().collect();
+        let layers: Vec<_> = self.layers(state).collect();
+        for layer in layers.into_iter().rev() {
+            let own = layer.xattrs.range((ino, Vec::new())..(ino + 1, Vec::new()));
+            for ((_, name), value) in own {
+                match value {
+                    Some(_) => names.insert(name.clone()),
+                    None => names.remove(name),
+                };
+            }
+        }
+        Ok(names.into_iter().collect())
+    }
+
+    /// Sets an attribute.
+    ///
+    /// # Errors
+    /// EEXIST, ENODATA, E2BIG, ERANGE.
+    pub fn set_xattr(
+        &self,
+        state: &mut State,
+        ino: u64,
+        (name, value): (&[u8], &[u8]),
+        mode: XattrMode,
+        now: Nanoseconds,
+    ) -> Outcome<()> {
+        if name.is_empty() || name.len() > NAME_LEN_MAX {
+            return Err(Errno::RANGE.into());
+        }
+        if value.len() > VALUE_LEN_MAX {
+            return Err(Errno::TOOBIG.into());
+        }
+        let exists = self.find_xattr(state, ino, name)?.is_some();
+        match (mode, exists) {
+            (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
+            (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
+            _ => {}
+        }
+        let row = self.inode_mut(state, ino)?;
+        row.ctime = now;
+        row.xattr_count += u32::from(!exists);
+        state.active.put_xattr(ino, name, Some(value.into()));
+        Ok(())
+    }
+
+    /// Removes an attribute.
+    ///
+    /// # Errors
+    /// ENODATA.
+    pub fn remove_xattr(
+        &self,
+        state: &mut State,
+        ino: u64,
+        name: &[u8],
+        now: Nanoseconds,
+    ) -> Outcome<()> {
+        if self.find_xattr(state, ino, name)?.is_none() {
+            return Err(Errno::NODATA.into());
+        }
+        let row = self.inode_mut(state, ino)?;
+        row.ctime = now;
+        row.xattr_count = row.xattr_count.saturating_sub(1);
+        state.active.put_xattr(ino, name, None);
+        Ok(())
+    }
+}
