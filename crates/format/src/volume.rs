@@ -231,7 +231,7 @@ impl InodeRow {
             },
         };
         cursor.finish()?;
-        match (row.kind == FileKind::Symlink) == !row.target.is_empty() {
+        match (row.kind == FileKind::Symlink) != row.target.is_empty() {
             true => Ok(row),
             false => Err(bad(
                 "V-2.2",

@@ -155,8 +155,8 @@ impl StoreWriter {
     }
 
     /// Changes the numbers of references, increments first, and commits them with `batch`. The rows
-    /// of blocks without a reference are removed, after `before_commit` saw them. Returns these blocks; [`StoreWriter::free`] frees
-    /// their space afterwards.
+    /// of blocks without a reference are removed, after `before_commit` saw them. Returns these
+    /// blocks; [`StoreWriter::free`] frees their space afterwards.
     ///
     /// # Errors
     /// `Io`, `Full`; `Corrupt` if a block would have less than no reference.
@@ -343,7 +343,7 @@ impl StoreWriter {
     fn hide_volume(&self, name: &str) -> Result<()> {
         let disk = &*self.store.disk;
         match disk.remove(&layout::volume(name)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => disk.sync_dir(layout::VOLUMES),
         }
     }

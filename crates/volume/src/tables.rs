@@ -20,6 +20,9 @@ const CACHED_MAX: usize = 1 << 16;
 /// Names with one hash: cookie and row.
 pub type Slots = Arc<Vec<(u64, Arc<NameRow>)>>;
 
+/// Pieces of a window, if it has any.
+type Window = Option<Arc<ExtentsRow>>;
+
 /// The tables, as of the last commit.
 #[derive(Debug)]
 pub struct Tables {
@@ -30,7 +33,7 @@ pub struct Tables {
     next_ino: AtomicU64,
     inodes: Mutex<HashMap<u64, Option<Arc<InodeRow>>>>,
     names: Mutex<HashMap<(u64, u64), Slots>>,
-    extents: Mutex<HashMap<(u64, u64), Option<Arc<ExtentsRow>>>>,
+    extents: Mutex<HashMap<(u64, u64), Window>>,
 }
 
 /// Looks a row up in `cache`, or reads and keeps it.

@@ -472,3 +472,54 @@ fn the_thread_commits_and_a_removed_volume_leaves_nothing() {
     let segments = std::fs::read_dir(place.dir.path().join("store/segments"));
     assert_eq!(segments.expect("segments").count(), 0);
 }
+
+// Would catch: a collection or a salvage that knows images only, and drops what volumes use.
+#[test]
+fn collections_and_salvage_keep_what_a_volume_uses() {
+    let place = Place::new();
+    let volume = place.open();
+    let mut files = Vec::new();
+    for no in 0..20 {
+        let ino = file(&volume, Ino::ROOT, &format!("f{no}")).ino;
+        volume
+            .write(ino, 0, &noise(150_000 + no * 10, no as u64), 1)
+            .expect("write");
+        volume.sync().expect("sync");
+        files.push(ino);
+    }
+    for no in (0..20).step_by(2) {
+        volume
+            .unlink(Ino::ROOT, format!("f{no}").as_bytes(), 2)
+            .expect("unlink");
+        volume.forget(files[no]).expect("forget");
+    }
+    drop(volume);
+    let compare = || {
+        place.check();
+        let volume = place.open();
+        for no in (1..20).step_by(2) {
+            assert!(read(&volume, files[no]) == noise(150_000 + no * 10, no as u64));
+        }
+        assert_eq!(names(&volume, Ino::ROOT).len(), 10);
+    };
+    let store = place.store();
+    let options = weald_store::CollectOptions {
+        copy_below_percent: 100,
+        ..weald_store::CollectOptions::default()
+    };
+    let mut writer = store
+        .write(weald_store::WriteOptions::new("gc"))
+        .expect("write");
+    let go_on = &mut |_: &_| std::ops::ControlFlow::Continue(());
+    let collected = writer.collect(&options, go_on).expect("collect");
+    assert!(collected.copied_len > 0);
+    drop(writer);
+    compare();
+    store.salvage("salvage").expect("salvage");
+    compare();
+    // A salvage that cannot read the rows of volumes must not go on without them.
+    let meta = place.dir.path().join("store/meta");
+    std::fs::write(&meta, b"").expect("damage");
+    let error = store.salvage("salvage").expect_err("no rows");
+    assert!(error.to_string().contains("backup"), "{error}");
+}
