@@ -171,17 +171,12 @@ fn bad_input_is_refused() {
         "{}",
         output.stderr
     );
+    let export_into = |objects: &str| {
+        let args = ["export", "composefs", "tree.weald", "--image", "new.cfs"];
+        bench.weald(args.into_iter().chain(["--objects", objects]))
+    };
     bench.sh(&format!("printf x >> objects/{name}"));
-    let args = [
-        "export",
-        "composefs",
-        "tree.weald",
-        "--image",
-        "new.cfs",
-        "--objects",
-        "objects",
-    ];
-    let output = bench.weald(args);
+    let output = export_into("objects");
     assert!(
         output.stderr.contains("the object is damaged; remove it"),
         "{}",
@@ -191,16 +186,7 @@ fn bad_input_is_refused() {
         "mkdir -p sha512/00; touch sha512/00/{}",
         "0".repeat(126)
     ));
-    let args = [
-        "export",
-        "composefs",
-        "tree.weald",
-        "--image",
-        "new.cfs",
-        "--objects",
-        "sha512",
-    ];
-    let output = bench.weald(args);
+    let output = export_into("sha512");
     assert!(
         output.stderr.contains("named by SHA-512"),
         "{}",
