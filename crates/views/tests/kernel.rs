@@ -90,3 +90,32 @@ fn older_methods_show_the_same_tree_and_leave_nothing() {
         assert!(!ground.is_mounted(&mnt), "{methods:?}");
     }
 }
+
+/// Would catch: a limit that the cache exceeds while a view is made, a view that is removed although
+/// the new one fits beside it, and a view that is removed before it is used again.
+#[test]
+fn views_beyond_the_limit_are_removed_before_another_is_made() {
+    let ground = Ground::new();
+    let cache = ViewCache::open(&ground.at("cache")).expect("cache");
+    let images = ["a", "b"].map(|name| {
+        let source = ground.dir(&format!("source-{name}"));
+        fs::write(source.join("file"), name.repeat(100_000)).expect("write");
+        let image = ground.image(name);
+        let options = BuildOptions::level(1).expect("level");
+        build_image(&source, &image, false, &options, &Silent).expect("build");
+        Image::open_path(&image, 0_u64, &OpenOptions::default()).expect("open")
+    });
+    let options = ViewOptions {
+        verity: VerityPolicy::Off,
+        thread_count: 1,
+        memory_len: 1 << 20,
+        is_cancelled: &|| false,
+    };
+    drop(kernel::view(&images[0], &cache, &options).expect("view"));
+    let make_room = |image, limit| kernel::make_room(&cache, image, limit).expect("room");
+    assert_eq!(make_room(&images[0], 150_000), None);
+    assert_eq!(make_room(&images[1], 1_000_000), None);
+    let removed = make_room(&images[1], 150_000).expect("collected");
+    assert_eq!((removed.removed_view_count, removed.kept_len), (1, 0));
+    assert_eq!(removed.removed_object_count, 1);
+}

@@ -80,7 +80,7 @@ pub struct KernelArgs {
     /// Directory of metadata images and objects (default: as below)
     #[arg(long, value_name = "DIR", requires = "by_kernel", value_hint = ValueHint::DirPath)]
     pub view_cache: Option<PathBuf>,
-    /// Limit of the view cache: when a view was made, others that no mount has are removed beyond
+    /// Limit of the view cache: before a view is made, others that no mount has are removed beyond
     /// it (default: a quarter of the file system)
     #[arg(long, value_name = "SIZE", requires = "by_kernel", value_parser = crate::parse::size)]
     pub view_limit: Option<u64>,
@@ -134,6 +134,7 @@ pub fn run(args: &MountArgs) -> Result<ExitCode> {
         methods: Methods::default(),
         view: prepared.view_options(),
     };
+    prepared.make_room();
     let point = prepared.point.as_fd();
     let (image, cache) = (&prepared.image, &prepared.cache);
     let view = kernel::mount(image, cache, &prepared.source, point, &kernel_options)?;
@@ -197,6 +198,13 @@ impl Prepared {
             limit,
             is_cancelled: Box::new(move || flag.load(Ordering::Relaxed)),
         })
+    }
+
+    /// Removes views beyond the limit before a view is made.
+    pub(super) fn make_room(&self) {
+        if let Err(error) = kernel::make_room(&self.cache, &self.image, self.limit) {
+            log::warn!("the view cache stays as it is: {error:?}");
+        }
     }
 
     /// How the view is made.

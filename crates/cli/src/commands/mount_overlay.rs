@@ -45,6 +45,7 @@ fn start() -> Result<ExitCode> {
 
 fn serve(args: &MountArgs) -> Result<ExitCode> {
     let prepared = Prepared::new(args)?;
+    prepared.make_room();
     let (view, volume) = kernel::view(&prepared.image, &prepared.cache, &prepared.view_options())?;
     let summary = prepared.image.summary();
     let capacity = Capacity {

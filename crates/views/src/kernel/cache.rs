@@ -338,6 +338,6 @@ impl AsFd for ViewCache {
 }
 
 /// Name of the view of the tree with this digest.
-fn name_of(tree_digest: &Digest) -> String {
+pub(super) fn name_of(tree_digest: &Digest) -> String {
     tree_digest.to_string()
 }

@@ -4,7 +4,7 @@
 //! for the first view that has it, so that the lengths add up to what the disk has. Views are kept
 //! while the sum is within the limit.
 
-use super::cache::{IMAGE_SUFFIX, IMAGES, OBJECTS, RECORD_SUFFIX, ViewCache, image_path};
+use super::cache::{IMAGE_SUFFIX, IMAGES, OBJECTS, RECORD_SUFFIX, ViewCache, image_path, name_of};
 use super::image_file::open_volume;
 use super::record::Record;
 use crate::composefs::object_name;
@@ -17,6 +17,7 @@ use std::path::Path;
 use std::time::SystemTime;
 use weald_erofs::reader::Walker;
 use weald_format::{Error, FileKind, Result};
+use weald_image::Image;
 
 /// Digests that are in memory at once. Caches with more objects are examined in several passes,
 /// each for a range of digests.
@@ -93,6 +94,21 @@ pub fn collect(cache: &ViewCache, len_max: u64, may_wait: bool) -> Result<Option
     }
     sweep(cache, &kept, &passes, &mut done)?;
     Ok(Some(done))
+}
+
+/// Removes views that no mount has before the view of `image` is made, so that the cache has at
+/// most `len_max` bytes with it. Does nothing if the view is there. Does not wait, as [`trim`].
+///
+/// The view counts with all its contents: objects that it shares with others are not known yet.
+///
+/// # Errors
+/// As [`collect`].
+pub fn make_room(cache: &ViewCache, image: &Image, len_max: u64) -> Result<Option<Collected>> {
+    let summary = image.summary();
+    if cache.record(&name_of(&summary.tree_digest))?.is_some() {
+        return Ok(None);
+    }
+    trim(cache, len_max.saturating_sub(summary.content_len))
 }
 
 /// As [`collect`], without waiting, if the cache may have more than `len_max` bytes.
