@@ -1,0 +1,167 @@
+//! Operations on contents and attributes.
+
+use crate::fs::State;
+use crate::pages::PAGE;
+use rustix::io::Errno;
+use weald_vfs::{AllocateMode, Ino, Nanoseconds, NewStat, Outcome, Stat, XattrMode};
+
+/// Longest file.
+const SIZE_MAX: u64 = i64::MAX as u64;
+/// Longest value of an extended attribute.
+const VALUE_LEN_MAX: usize = 64 << 10;
+/// Longest name of an extended attribute.
+const XATTR_NAME_LEN_MAX: usize = 255;
+
+/// The end of a range in a file: EFBIG.
+fn end_of(offset: u64, len: u64) -> Outcome<u64> {
+    let end = offset.checked_add(len).filter(|end| *end <= SIZE_MAX);
+    Ok(end.ok_or(Errno::FBIG)?)
+}
+
+impl State {
+    fn touch(&mut self, ino: Ino, now: Nanoseconds) -> Outcome<()> {
+        let stat = &mut self.get_mut(ino)?.stat;
+        stat.mtime = now;
+        stat.ctime = now;
+        Ok(())
+    }
+
+    fn set_size(&mut self, ino: Ino, size: u64) -> Outcome<()> {
+        let inode = self.get_mut(ino)?;
+        inode.pages.clear(size..SIZE_MAX.next_multiple_of(PAGE));
+        inode.stat.size = size;
+        Ok(())
+    }
+
+    /// As `WritableFs::set_stat`.
+    pub fn set_stat(&mut self, ino: Ino, new: &NewStat, now: Nanoseconds) -> Outcome<Stat> {
+        if let Some(size) = new.size {
+            self.file(ino)?;
+            end_of(size, 0)?;
+            self.set_size(ino, size)?;
+            self.touch(ino, now)?;
+        }
+        let stat = &mut self.get_mut(ino)?.stat;
+        if let Some(permissions) = new.permissions {
+            stat.permissions = permissions & 0o7777;
+        }
+        stat.uid = new.uid.unwrap_or(stat.uid);
+        stat.gid = new.gid.unwrap_or(stat.gid);
+        stat.atime = new.atime.unwrap_or(stat.atime);
+        stat.mtime = new.mtime.unwrap_or(stat.mtime);
+        stat.ctime = new.ctime.unwrap_or(now);
+        self.stat(ino)
+    }
+
+    /// As `WritableFs::write`.
+    pub fn write(&mut self, ino: Ino, offset: u64, bytes: &[u8], now: Nanoseconds) -> Outcome<()> {
+        let end = end_of(offset, bytes.len() as u64)?;
+        self.file(ino)?;
+        let inode = self.get_mut(ino)?;
+        inode.pages.write(offset, bytes);
+        if !bytes.is_empty() {
+            inode.stat.size = inode.stat.size.max(end);
+        }
+        self.touch(ino, now)
+    }
+
+    /// As `WritableFs::allocate`.
+    pub fn allocate(
+        &mut self,
+        ino: Ino,
+        mode: AllocateMode,
+        (offset, len): (u64, u64),
+        now: Nanoseconds,
+    ) -> Outcome<()> {
+        if len == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let end = end_of(offset, len)?;
+        let size = self.file(ino)?.stat.size;
+        let is_aligned = offset % PAGE == 0 && len % PAGE == 0;
+        let inode = self.get_mut(ino)?;
+        match mode {
+            AllocateMode::KeepSize => {
+                inode.stat.ctime = now;
+                return Ok(());
+            }
+            AllocateMode::Extend => inode.stat.size = size.max(end),
+            AllocateMode::PunchHole | AllocateMode::Zero { keeps_size: true } => {
+                inode.pages.clear(offset..end);
+            }
+            AllocateMode::Zero { keeps_size: false } => {
+                inode.pages.clear(offset..end);
+                inode.stat.size = size.max(end);
+            }
+            AllocateMode::Collapse => {
+                if !is_aligned || end >= size {
+                    return Err(Errno::INVAL.into());
+                }
+                inode.pages.clear(offset..end);
+                inode.pages.shift(end / PAGE, -((len / PAGE) as i64));
+                inode.stat.size = size - len;
+            }
+            AllocateMode::Insert => {
+                if !is_aligned || offset >= size {
+                    return Err(Errno::INVAL.into());
+                }
+                let size = end_of(size, len)?;
+                inode.pages.shift(offset / PAGE, (len / PAGE) as i64);
+                inode.stat.size = size;
+            }
+        }
+        self.touch(ino, now)
+    }
+
+    /// As `WritableFs::copy_range`.
+    pub fn copy_range(
+        &mut self,
+        (from, from_offset): (Ino, u64),
+        (to, to_offset): (Ino, u64),
+        len: u64,
+        now: Nanoseconds,
+    ) -> Outcome<u64> {
+        let size = self.file(from)?.stat.size;
+        self.file(to)?;
+        let len = len.min(size.saturating_sub(from_offset));
+        if len == 0 {
+            return Ok(0);
+        }
+        let from_end = end_of(from_offset, len)?;
+        let to_end = end_of(to_offset, len)?;
+        if from == to && from_offset < to_end && to_offset < from_end {
+            return Err(Errno::INVAL.into());
+        }
+        let source = self.file(from)?.pages.clone();
+        let inode = self.get_mut(to)?;
+        inode.pages.copy(&source, from_offset..from_end, to_offset);
+        inode.stat.size = inode.stat.size.max(to_end);
+        self.touch(to, now)?;
+        Ok(len)
+    }
+
+    /// As `WritableFs::set_xattr`.
+    pub fn set_xattr(
+        &mut self,
+        ino: Ino,
+        (name, value): (&[u8], &[u8]),
+        mode: XattrMode,
+        now: Nanoseconds,
+    ) -> Outcome<()> {
+        if name.is_empty() || name.len() > XATTR_NAME_LEN_MAX {
+            return Err(Errno::RANGE.into());
+        }
+        if value.len() > VALUE_LEN_MAX {
+            return Err(Errno::TOOBIG.into());
+        }
+        let inode = self.get_mut(ino)?;
+        match (mode, inode.xattrs.contains_key(name)) {
+            (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
+            (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
+            _ => {}
+        }
+        inode.xattrs.insert(name.to_vec(), value.to_vec());
+        inode.stat.ctime = now;
+        Ok(())
+    }
+}
