@@ -316,6 +316,24 @@ impl Volume {
         }
     }
 
+    /// Waits until there is memory for a change that needs no space on the disk: a removal must work
+    /// on a full one.
+    fn admit_memory(&self) -> Outcome<()> {
+        loop {
+            let cost = {
+                let state = self.core.state.read();
+                if state.failure.is_some() || self.core.options.is_read_only {
+                    return Err(Errno::ROFS.into());
+                }
+                state.active.cost
+            };
+            if cost <= self.layer_max() {
+                return Ok(());
+            }
+            self.make_room()?;
+        }
+    }
+
     /// Commits a full layer, or waits for the thread that does.
     fn make_room(&self) -> Outcome<()> {
         if !self.core.options.background {
@@ -413,6 +431,7 @@ impl WritableFs for Volume {
     }
 
     fn set_stat(&self, ino: Ino, new: &NewStat, now: Nanoseconds) -> Outcome<Stat> {
+        self.admit_memory()?;
         self.change(now, |core, state| core.set_stat(state, ino.0, new, now))
     }
 
@@ -436,12 +455,14 @@ impl WritableFs for Volume {
     }
 
     fn unlink(&self, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
+        self.admit_memory()?;
         self.change(now, |core, state| {
             core.remove(state, dir.0, name, false, now)
         })
     }
 
     fn rmdir(&self, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
+        self.admit_memory()?;
         self.change(now, |core, state| {
             core.remove(state, dir.0, name, true, now)
         })
@@ -454,6 +475,7 @@ impl WritableFs for Volume {
         mode: RenameMode,
         now: Nanoseconds,
     ) -> Outcome<Option<Stat>> {
+        self.admit_memory()?;
         self.change(now, |core, state| core.rename(state, from, to, mode, now))
     }
 
@@ -562,6 +584,7 @@ impl WritableFs for Volume {
     }
 
     fn remove_xattr(&self, ino: Ino, name: &[u8], now: Nanoseconds) -> Outcome<()> {
+        self.admit_memory()?;
         self.change(now, |core, state| {
             core.remove_xattr(state, ino.0, name, now)
         })
