@@ -3,6 +3,7 @@
 use crate::wire::{Attr, NodeId, Statx, SxTime};
 use weald_format::{FileKind, Ids};
 use weald_image::Inode;
+use weald_vfs::{Nanoseconds, Stat};
 
 /// Preferred I/O size (`st_blksize`), in bytes. Buffered readers allocate this much per open file,
 /// so it is not more than a page.
@@ -76,6 +77,11 @@ pub(crate) fn attributes(
 /// The same attributes for statx(2), with the birth time if the tree stores one.
 pub(crate) fn extended(inode: &Inode, attr: &Attr) -> Statx {
     let btime = inode.times.btime;
+    let btime = btime.map(|time| sx_time(time.seconds as u64, time.nanoseconds));
+    with_btime(attr, btime)
+}
+
+fn with_btime(attr: &Attr, btime: Option<SxTime>) -> Statx {
     Statx {
         mask: BASIC_STATS | if btime.is_some() { BTIME } else { 0 },
         blksize: attr.blksize,
@@ -87,15 +93,53 @@ pub(crate) fn extended(inode: &Inode, attr: &Attr) -> Statx {
         size: attr.size,
         blocks: attr.blocks,
         atime: sx_time(attr.atime, attr.atimensec),
-        btime: btime.map_or(SxTime::default(), |time| {
-            sx_time(time.seconds as u64, time.nanoseconds)
-        }),
+        btime: btime.unwrap_or_default(),
         ctime: sx_time(attr.ctime, attr.ctimensec),
         mtime: sx_time(attr.mtime, attr.mtimensec),
         rdev_major: (attr.rdev & 0xfff00) >> 8,
         rdev_minor: (attr.rdev & 0xff) | ((attr.rdev >> 12) & 0xf_ff00),
         ..Statx::default()
     }
+}
+
+/// Attributes of an inode of a file system that can change.
+pub(crate) fn writable_attributes(stat: &Stat) -> Attr {
+    let (atime, atimensec) = seconds(stat.atime);
+    let (mtime, mtimensec) = seconds(stat.mtime);
+    let (ctime, ctimensec) = seconds(stat.ctime);
+    Attr {
+        ino: stat.ino.0,
+        size: stat.size,
+        blocks: stat.allocated.div_ceil(512),
+        atime,
+        mtime,
+        ctime,
+        atimensec,
+        mtimensec,
+        ctimensec,
+        mode: type_bits(stat.kind) << 12 | u32::from(stat.permissions),
+        nlink: stat.nlink,
+        uid: stat.uid,
+        gid: stat.gid,
+        rdev: stat.rdev,
+        blksize: BLOCK_LEN,
+        flags: 0,
+    }
+}
+
+/// The same attributes for statx(2).
+pub(crate) fn writable_statx(stat: &Stat) -> Statx {
+    let (btime, btimensec) = seconds(stat.btime);
+    let btime = sx_time(btime, btimensec);
+    with_btime(&writable_attributes(stat), Some(btime))
+}
+
+/// Splits a time into seconds, as the kernel reads them, and nanoseconds.
+const fn seconds(time: Nanoseconds) -> (u64, u32) {
+    const SECOND: Nanoseconds = 1_000_000_000;
+    // The kernel reads the seconds as a signed number.
+    let seconds = time.div_euclid(SECOND) as i64 as u64;
+    (seconds, time.rem_euclid(SECOND) as u32)
 }
 
 const fn sx_time(seconds: u64, nanoseconds: u32) -> SxTime {

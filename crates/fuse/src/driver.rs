@@ -3,6 +3,7 @@
 //! The driver holds no inode table and no open files, because a node id is an inode number. The
 //! tree never changes, so every answer tells the kernel to cache it.
 
+use crate::answer::{Admission, Answer, Answers, bytes, record, sized};
 use crate::attr::{extended, type_bits};
 use crate::listing::Listing;
 use crate::options::Access;
@@ -11,19 +12,22 @@ use crate::tree::Tree;
 use crate::verity;
 use crate::view::View;
 use crate::wire::{
-    Attr, AttrOut, EntryOut, FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, GetxattrOut, LseekOut, NodeId,
-    Opcode, OpenOut, StatfsOut, StatxOut, init,
+    Attr, AttrOut, EntryOut, FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, LseekOut, NodeId, Opcode, OpenOut,
+    READ_BUFFER_MIN, StatfsOut, StatxOut, init,
 };
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use weald_format::limits::NAME_LEN_MAX;
 use weald_format::{Error, FileKind, InodeNo};
 use weald_image::Inode;
-use zerocopy::{Immutable, IntoBytes};
 
 /// How long the kernel may cache names, negative lookups and attributes, in seconds. The tree is
 /// immutable; a year stands for ever.
 const CACHE_TTL: u64 = 365 * 24 * 3600;
+
+/// Bytes of a worker's request buffer. The largest request to a read-only mount carries a name; the
+/// buffer also holds a SETXATTR of 64 KiB, which the kernel sends after a remount with `rw`.
+const REQUEST_LEN_MAX: usize = READ_BUFFER_MIN + (80 << 10);
 
 /// Unit of the block counts of statfs(2), in bytes.
 const STATFS_BLOCK_LEN: u32 = 4096;
@@ -37,20 +41,7 @@ pub(crate) struct Driver<T> {
     view: View<T>,
     can_drop_open: bool,
     can_drop_opendir: bool,
-    /// With `allow_root`: the user who mounted. The driver refuses all other users except root.
-    owner: Option<u32>,
-}
-
-/// Outcome of a request.
-pub(crate) enum Answer<C> {
-    /// The kernel expects no answer.
-    NoReply,
-    /// The request fails.
-    Failed(Errno),
-    /// The output buffer holds the answer.
-    Buffered,
-    /// Content of a file, in consecutive chunks. The session sends them without a copy.
-    Content(Vec<C>),
+    admission: Admission,
 }
 
 type Answered<T> = Result<Answer<<T as Tree>::Chunk>, Errno>;
@@ -59,63 +50,31 @@ impl<T: Tree> Driver<T> {
     /// Creates the driver of a connection. `flags` are the negotiated bits of `FUSE_INIT`; `owner`
     /// is the user id of the process that mounted.
     pub(crate) fn new(view: View<T>, flags: u64, owner: u32) -> Self {
-        let checks_users = view.shown.access == Access::OwnerAndRoot;
+        let admission = Admission::new(view.shown.access, owner);
         Self {
             view,
             can_drop_open: flags & init::NO_OPEN_SUPPORT != 0,
             // The driver checks users in OPENDIR, so the kernel must keep sending that request.
-            can_drop_opendir: flags & init::NO_OPENDIR_SUPPORT != 0 && !checks_users,
-            owner: checks_users.then_some(owner),
-        }
-    }
-
-    /// Answers `request`. Every answer but file content goes into `out`.
-    pub(crate) fn answer(
-        &self,
-        opcode: Opcode,
-        request: &Request<'_>,
-        out: &mut Vec<u8>,
-    ) -> Answer<T::Chunk> {
-        if !self.is_allowed(opcode, request.uid) {
-            return Answer::Failed(Errno::ACCESS);
-        }
-        self.try_answer(opcode, request, out)
-            .unwrap_or_else(Answer::Failed)
-    }
-
-    /// Enforces `allow_root`: the kernel knows only `allow_other`, which admits every user. READ
-    /// needs no check: OPEN checked the user, and a READ for readahead carries any user's id.
-    fn is_allowed(&self, opcode: Opcode, uid: u32) -> bool {
-        match self.owner {
-            None => true,
-            Some(owner) => {
-                uid == 0
-                    || uid == owner
-                    || matches!(
-                        opcode,
-                        Opcode::Read
-                            | Opcode::Forget
-                            | Opcode::BatchForget
-                            | Opcode::Release
-                            | Opcode::Releasedir
-                            | Opcode::Interrupt
-                            | Opcode::Destroy
-                    )
-            }
+            can_drop_opendir: flags & init::NO_OPENDIR_SUPPORT != 0 && !admission.is_checked(),
+            admission,
         }
     }
 
     fn ttl(&self) -> u64 {
         // The kernel would serve its caches to every user, also to those that `allow_root`
         // excludes.
-        if self.owner.is_some() { 0 } else { CACHE_TTL }
+        if self.admission.is_checked() {
+            0
+        } else {
+            CACHE_TTL
+        }
     }
 
     fn try_answer(&self, opcode: Opcode, request: &Request<'_>, out: &mut Vec<u8>) -> Answered<T> {
         let node = request.node;
         match request.operation {
             Operation::Lookup { name } => self.lookup(node, name, out),
-            Operation::Open { flags } => self.open(flags, out),
+            Operation::Open { fixed } => self.open(fixed.flags, out),
             Operation::Read { offset, size } => {
                 let read = self
                     .view
@@ -130,7 +89,7 @@ impl<T: Tree> Driver<T> {
             Operation::Listxattr { size } => self.listxattr(node, size, out),
             Operation::Lseek { offset, whence } => self.lseek(node, offset, whence, out),
             Operation::Ioctl { command, out_len } => self.ioctl(node, command, out_len, out),
-            Operation::Other => self.answer_simple(opcode, node, out),
+            _ => self.answer_simple(opcode, node, out),
         }
     }
 
@@ -330,9 +289,23 @@ impl<T: Tree> Driver<T> {
         verity::measure(&self.view.tree, &inode, out_len, out, failed)?;
         Ok(Answer::Buffered)
     }
+}
 
-    /// Inode number of a node in the tree, for traces.
-    pub(crate) fn ino(&self, node: NodeId) -> InodeNo {
+impl<T: Tree> Answers for Driver<T> {
+    type Chunk = T::Chunk;
+
+    const REQUEST_LEN_MAX: usize = REQUEST_LEN_MAX;
+    const ANSWER_LEN_KEPT: usize = 256 << 10;
+
+    fn answer(&self, opcode: Opcode, request: &Request<'_>, out: &mut Vec<u8>) -> Answer<T::Chunk> {
+        if !self.admission.admits(opcode, request.uid) {
+            return Answer::Failed(Errno::ACCESS);
+        }
+        self.try_answer(opcode, request, out)
+            .unwrap_or_else(Answer::Failed)
+    }
+
+    fn ino(&self, node: NodeId) -> InodeNo {
         self.view.tree_ino(node)
     }
 }
@@ -356,27 +329,4 @@ pub(crate) fn wanted_flags<T: Tree>(view: &View<T>) -> u64 {
         wanted |= init::ALLOW_IDMAP;
     }
     wanted
-}
-
-fn record<C>(out: &mut Vec<u8>, record: &(impl IntoBytes + Immutable)) -> Answer<C> {
-    bytes(out, record.as_bytes())
-}
-
-fn bytes<C>(out: &mut Vec<u8>, bytes: &[u8]) -> Answer<C> {
-    out.extend_from_slice(bytes);
-    Answer::Buffered
-}
-
-/// Answers a request for a value of unknown length. The answer is the length if `size` is 0, and
-/// ERANGE if the value is longer than `size`.
-fn sized<C>(out: &mut Vec<u8>, size: u32, value: &[u8]) -> Result<Answer<C>, Errno> {
-    if size == 0 {
-        // Linux limits a value to 64 KiB, and a list of names as well.
-        let size = u32::try_from(value.len()).unwrap_or(u32::MAX);
-        Ok(record(out, &GetxattrOut { size, padding: 0 }))
-    } else if value.len() > size as usize {
-        Err(Errno::RANGE)
-    } else {
-        Ok(bytes(out, value))
-    }
 }

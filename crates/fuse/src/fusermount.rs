@@ -5,8 +5,8 @@
 //! it the socket's descriptor number.
 
 use crate::busy::{Busy, in_use, not_mounted};
-use crate::mount_point::MountPoint;
-use crate::options::{Access, MountOptions};
+use crate::mount::Plan;
+use crate::options::Access;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::ffi::OsStr;
 use std::io::IoSliceMut;
@@ -23,7 +23,7 @@ const PROGRAM: &str = "fusermount3";
 /// Environment variable with the number of the socket's descriptor.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
-/// Mounts on the directory of `point` and returns the device of the new connection.
+/// Mounts as `plan` says and returns the device of the new connection.
 ///
 /// `fusermount3` refuses symlinks as mount points, also those in `/proc/self/fd`. We therefore
 /// start it in the directory and let it mount on `.`. It then asks the kernel for the path of the
@@ -31,19 +31,13 @@ const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 ///
 /// # Errors
 /// `NotFound` if `fusermount3` is not installed; `Io` with its message if it refuses.
-pub(crate) fn mount(
-    source: &OsStr,
-    subtype: &str,
-    point: &MountPoint,
-    options: &MountOptions,
-    access: Access,
-) -> Result<OwnedFd> {
+pub(crate) fn mount(source: &OsStr, subtype: &str, plan: &Plan<'_>) -> Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair().map_err(|error| Error::io("socket", error))?;
     let mut command = Command::new(PROGRAM);
     command
-        .args(["-o", &words(source, subtype, options, access)])
+        .args(["-o", &words(source, subtype, plan)])
         .args(["--", "."])
-        .current_dir(format!("/proc/self/fd/{}", point.as_fd().as_raw_fd()));
+        .current_dir(format!("/proc/self/fd/{}", plan.point.as_fd().as_raw_fd()));
     // The socket becomes standard input of the child: other descriptors are closed by exec.
     command
         .env(SOCKET_VARIABLE, "0")
@@ -65,16 +59,17 @@ pub(crate) fn mount(
 
 /// Builds the mount options. `fusermount3` adds `nodev` and `nosuid`, and permits `allow_other`
 /// only if `/etc/fuse.conf` allows it.
-fn words(source: &OsStr, subtype: &str, options: &MountOptions, access: Access) -> String {
+fn words(source: &OsStr, subtype: &str, plan: &Plan<'_>) -> String {
     let name = source
         .to_string_lossy()
         .replace('\\', r"\\")
         .replace(',', r"\,");
-    let mut words = format!("ro,default_permissions,subtype={subtype},fsname={name}");
+    let mode = if plan.is_read_only { "ro" } else { "rw" };
+    let mut words = format!("{mode},default_permissions,subtype={subtype},fsname={name}");
     for (is_set, word) in [
-        (access != Access::Owner, ",allow_other"),
-        (options.is_noexec, ",noexec"),
-        (options.is_noatime, ",noatime"),
+        (plan.access != Access::Owner, ",allow_other"),
+        (plan.options.is_noexec, ",noexec"),
+        (plan.options.is_noatime, ",noatime"),
     ] {
         if is_set {
             words.push_str(word);

@@ -20,8 +20,17 @@ pub(crate) const REQUEST_PAGES_MAX: u16 = 256;
 /// of page cache.
 const BACKGROUND_COUNT_MAX: u16 = 64;
 
-/// Most bytes of one write. The mount is read-only; the kernel's minimum keeps its buffer small.
-const WRITE_LEN_MAX: u32 = 4096;
+/// Most bytes of one write to a read-only mount: the kernel's minimum keeps its buffer small.
+pub(crate) const WRITE_LEN_MIN: u32 = 4096;
+
+/// What a server wants from the kernel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wishes {
+    /// Bits of `FUSE_INIT`.
+    pub(crate) flags: u64,
+    /// Most bytes of one write.
+    pub(crate) write_len_max: u32,
+}
 
 /// Result of the handshake. It stays valid for the life of the connection, also for another server
 /// that takes it over.
@@ -35,11 +44,11 @@ pub struct Negotiated {
     pub max_pages: u32,
 }
 
-/// Answers the kernel's first request on `device` and requests the bits `wanted`.
+/// Answers the kernel's first request on `device` and asks for `wishes`.
 ///
 /// # Errors
 /// `Unsupported` if the kernel is older than Linux 3.15; `Io`.
-pub(crate) fn shake_hands(device: &OwnedFd, wanted: u64) -> Result<Negotiated> {
+pub(crate) fn shake_hands(device: &OwnedFd, wishes: Wishes) -> Result<Negotiated> {
     let mut buffer = vec![0u8; READ_BUFFER_MIN];
     let (unique, offer) = loop {
         match rustix::io::read(device, &mut buffer[..]) {
@@ -56,7 +65,7 @@ pub(crate) fn shake_hands(device: &OwnedFd, wanted: u64) -> Result<Negotiated> {
         );
         return Err(Error::new(ErrorKind::Unsupported, what));
     }
-    let (answer, negotiated) = agree(&offer, wanted);
+    let (answer, negotiated) = agree(&offer, wishes);
     let body = answer.as_bytes();
     let header = OutHeader {
         len: (size_of::<OutHeader>() + body.len()) as u32,
@@ -88,11 +97,12 @@ fn first_request(bytes: &[u8]) -> Result<(u64, InitIn)> {
     ))
 }
 
-fn agree(offer: &InitIn, wanted: u64) -> (InitOut, Negotiated) {
+fn agree(offer: &InitIn, wishes: Wishes) -> (InitOut, Negotiated) {
     let offered = match u64::from(offer.flags) & init::INIT_EXT {
         0 => u64::from(offer.flags),
         _ => u64::from(offer.flags) | u64::from(offer.flags2) << 32,
     };
+    let wanted = wishes.flags;
     let flags = offered & wanted;
     if flags != wanted {
         log::info!(
@@ -109,7 +119,7 @@ fn agree(offer: &InitIn, wanted: u64) -> (InitOut, Negotiated) {
         flags2: (flags >> 32) as u32,
         max_background: BACKGROUND_COUNT_MAX,
         congestion_threshold: BACKGROUND_COUNT_MAX / 4 * 3,
-        max_write: WRITE_LEN_MAX,
+        max_write: wishes.write_len_max,
         time_gran: 1,
         max_pages: REQUEST_PAGES_MAX,
         ..InitOut::default()
@@ -126,6 +136,13 @@ fn agree(offer: &InitIn, wanted: u64) -> (InitOut, Negotiated) {
 mod tests {
     use super::*;
 
+    fn wishes(flags: u64) -> Wishes {
+        Wishes {
+            flags,
+            write_len_max: WRITE_LEN_MIN,
+        }
+    }
+
     #[test]
     fn an_old_kernel_gets_only_bits_that_it_offers() {
         let offer = InitIn {
@@ -137,7 +154,7 @@ mod tests {
             ..InitIn::default()
         };
         let wanted = init::ASYNC_READ | init::NO_OPEN_SUPPORT | init::ALLOW_IDMAP;
-        let (answer, negotiated) = agree(&offer, wanted);
+        let (answer, negotiated) = agree(&offer, wishes(wanted));
         assert_eq!((answer.minor, answer.flags2), (23, 0));
         assert_eq!(negotiated.flags, init::ASYNC_READ);
     }
@@ -151,7 +168,7 @@ mod tests {
             flags2: (init::ALLOW_IDMAP >> 32) as u32,
             ..InitIn::default()
         };
-        let (answer, negotiated) = agree(&offer, init::INIT_EXT | init::ALLOW_IDMAP);
+        let (answer, negotiated) = agree(&offer, wishes(init::INIT_EXT | init::ALLOW_IDMAP));
         assert_eq!(answer.minor, MINOR);
         assert_eq!(negotiated.flags, init::INIT_EXT | init::ALLOW_IDMAP);
         assert_eq!(answer.flags2, (init::ALLOW_IDMAP >> 32) as u32);

@@ -1,15 +1,18 @@
-//! Serves an image through FUSE. The crate translates the kernel's requests into calls of the
-//! reader; it holds no policy.
+//! Serves an image, or a file system that can change, through FUSE. The crate translates the
+//! kernel's requests into calls of the reader or of a [`weald_vfs::WritableFs`].
 //!
 //! Neighbours: [`weald_image`] reads and verifies, `weald_vfs` maps errors to errno values,
 //! `weald_sys` opens the device.
 //!
 //! Invariants:
 //! 1. A node id is an inode number, so the crate needs no inode table.
-//! 2. The tree never changes, so the kernel may cache every answer.
+//! 2. The tree of an image never changes, so the kernel may cache every answer. A file system that
+//!    changes does so through the kernel only.
 //! 3. A failure is the answer to one request. It never ends the session.
 #![forbid(unsafe_code)]
 
+mod acl;
+mod answer;
 mod attr;
 mod busy;
 mod driver;
@@ -20,6 +23,8 @@ mod listing;
 mod metadata_tree;
 mod mount;
 mod mount_point;
+mod mount_writable;
+mod nodes;
 mod options;
 mod reads;
 mod request;
@@ -30,6 +35,7 @@ mod tree;
 mod verity;
 mod view;
 mod wire;
+mod writable;
 
 pub use attr::Overrides;
 pub use busy::Busy;
@@ -40,6 +46,7 @@ pub use mount::{
     resume, unmount,
 };
 pub use mount_point::MountPoint;
+pub use mount_writable::{AccessTime, WritableOptions, mount_writable};
 pub use options::{Access, KernelOptions, MountOptions};
 pub use stats::{Counters, OperationCount};
 pub use trace::Trace;

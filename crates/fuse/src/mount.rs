@@ -3,10 +3,11 @@
 //! Root mounts with fsopen(2) and move_mount(2), on exactly the directory that was checked. Other
 //! users mount with `fusermount3`.
 
+use crate::answer::Answers;
 use crate::busy::{Busy, in_use, not_mounted};
 use crate::driver::{Driver, wanted_flags};
 use crate::fusermount;
-use crate::handshake::{Negotiated, REQUEST_PAGES_MAX, shake_hands};
+use crate::handshake::{Negotiated, REQUEST_PAGES_MAX, WRITE_LEN_MIN, Wishes, shake_hands};
 use crate::mount_point::MountPoint;
 use crate::options::{Access, MountOptions};
 use crate::session::Session;
@@ -68,6 +69,8 @@ pub struct Mount {
     negotiated: Negotiated,
     /// Whether another server has the connection now; locked during a pause.
     is_handed_over: Mutex<bool>,
+    /// Whether the server keeps no state of its own, so that another one can take over.
+    can_be_handed_over: bool,
 }
 
 /// A mount without a server: its users wait until a server [resumes](resume) it. Dropping it ends
@@ -219,14 +222,19 @@ impl Mount {
     /// [resumes](resume) the mount.
     ///
     /// # Errors
-    /// `Invalid` if the mount is gone or paused already. `Busy` if the mount is traced, is covered
-    /// by another mount, was detached, or if a request takes longer than half a minute; the mount
+    /// `Invalid` if the mount is gone or paused already. `Busy` if the mount is writable, is traced,
+    /// is covered by another mount, was detached, or if a request takes longer than half a minute; the mount
     /// is then still served.
     pub fn pause(&self) -> Result<Paused> {
         let busy = |what| Error::new(ErrorKind::Busy, format!("{}: {what}", self.dir().display()));
         let mut is_handed_over = self.is_handed_over.lock();
         if *is_handed_over || self.session.is_over() {
             return Err(not_mounted());
+        }
+        if !self.can_be_handed_over {
+            return Err(busy(
+                "a writable mount stays with its server; unmount it instead",
+            ));
         }
         if self.session.is_traced() {
             return Err(busy("a traced mount stays where it is"));
@@ -256,6 +264,11 @@ impl Mount {
             dir: self.dir().to_owned(),
             mount_id: self.unmounter.mount_id,
         })
+    }
+
+    /// Keeps the mount with this server: it has state that another one lacks.
+    pub(crate) fn forbid_hand_over(&mut self) {
+        self.can_be_handed_over = false;
     }
 
     /// Sets the readahead through sysfs. The kernel starts every FUSE mount with 128 KiB, and only
@@ -306,7 +319,8 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn access(options: &MountOptions) -> Access {
+/// Users that may access a mount with these options.
+pub(crate) fn access(options: &MountOptions) -> Access {
     let default = if is_root() {
         Access::Everybody
     } else {
@@ -374,29 +388,73 @@ pub fn mount_on<T: Tree>(
             true => READ_AHEAD_LEN_UNCOMPRESSED,
             false => READ_AHEAD_LEN,
         });
-    let source = options.source_name.as_deref().map_or(source, OsStr::new);
-    let subtype = options.subtype.as_deref().unwrap_or(SUBTYPE);
     let worker_count = worker_count(options, view.features);
-    let dir = point.path().to_owned();
-    let begin = |device: OwnedFd, stat: &dyn Fn() -> Result<Statx>| {
-        let negotiated = shake_hands(&device, wanted_flags(&view))?;
-        let session = Session::new(device, worker_count, trace);
-        serve(view, session, negotiated, dir.clone(), &stat()?)
+    let plan = Plan {
+        source,
+        point,
+        options,
+        access,
+        is_read_only: true,
+        is_strictatime: false,
+        wishes: wishes(&view),
+        read_ahead_len,
     };
+    mount_planned(&plan, |device, negotiated, dir, stat| {
+        let session = Session::new(device, worker_count, trace);
+        serve(view, session, negotiated, dir, stat)
+    })
+}
+
+fn wishes<T: Tree>(view: &View<T>) -> Wishes {
+    Wishes {
+        flags: wanted_flags(view),
+        write_len_max: WRITE_LEN_MIN,
+    }
+}
+
+/// A mount to make.
+pub(crate) struct Plan<'a> {
+    /// Default source in `/proc/mounts`.
+    pub(crate) source: &'a OsStr,
+    pub(crate) point: &'a MountPoint,
+    pub(crate) options: &'a MountOptions,
+    /// Users that may access the mount.
+    pub(crate) access: Access,
+    pub(crate) is_read_only: bool,
+    pub(crate) is_strictatime: bool,
+    pub(crate) wishes: Wishes,
+    pub(crate) read_ahead_len: ByteLen,
+}
+
+/// Mounts, and starts the server with `begin`: it gets the connection, its features, the path of
+/// the mount point and attributes of the mount.
+pub(crate) fn mount_planned(
+    plan: &Plan<'_>,
+    begin: impl FnOnce(OwnedFd, Negotiated, PathBuf, &Statx) -> Result<Mount>,
+) -> Result<Mount> {
+    let options = plan.options;
+    let source = options.source_name.as_deref();
+    let source = source.map_or(plan.source, OsStr::new);
+    let subtype = options.subtype.as_deref().unwrap_or(SUBTYPE);
+    let dir = plan.point.path().to_owned();
     let mount = if is_root() {
-        let (device, detached) = make_mount(source, subtype, options, access)?;
-        let mount = begin(device, &|| statx_of(&detached))?;
-        attach(&detached, point)?;
+        let (device, detached) = make_mount(source, subtype, plan)?;
+        let negotiated = shake_hands(&device, plan.wishes)?;
+        let mount = begin(device, negotiated, dir, &statx_of(&detached)?)?;
+        attach(&detached, plan.point)?;
         mount
     } else {
-        let device = fusermount::mount(source, subtype, point, options, access)?;
-        begin(device, &|| local_statx(&dir)).inspect_err(|_| {
+        let device = fusermount::mount(source, subtype, plan)?;
+        let begun = shake_hands(&device, plan.wishes)
+            .and_then(|negotiated| Ok((negotiated, local_statx(&dir)?)))
+            .and_then(|(negotiated, stat)| begin(device, negotiated, dir.clone(), &stat));
+        begun.inspect_err(|_| {
             if let Err(error) = unmount(&dir, Busy::Detach) {
                 log::warn!("{}: {error:?}", dir.display());
             }
         })?
     };
-    mount.set_read_ahead(read_ahead_len);
+    mount.set_read_ahead(plan.read_ahead_len);
     Ok(mount)
 }
 
@@ -412,8 +470,14 @@ pub fn mount_detached<T: Tree>(
 ) -> Result<(Mount, OwnedFd)> {
     let view = view(tree, options)?;
     let worker_count = worker_count(options, view.features);
-    let (device, detached) = make_mount(source, SUBTYPE, options, Access::Everybody)?;
-    let negotiated = shake_hands(&device, wanted_flags(&view))?;
+    let (device, detached) = new_mount(&NewMount {
+        source,
+        subtype: SUBTYPE,
+        access: Access::Everybody,
+        is_read_only: true,
+        flags: mount_flags(options) | MountAttrFlags::MOUNT_ATTR_RDONLY,
+    })?;
+    let negotiated = shake_hands(&device, wishes(&view))?;
     let session = Session::new(device, worker_count, None);
     let stat = statx_of(&detached)?;
     let mount = serve(view, session, negotiated, PathBuf::new(), &stat)?;
@@ -428,8 +492,19 @@ fn serve<T: Tree>(
     stat: &Statx,
 ) -> Result<Mount> {
     let owner = rustix::process::getuid().as_raw();
-    let driver = Arc::new(Driver::new(view, negotiated.flags, owner));
-    let session = Arc::new(session);
+    let driver = Driver::new(view, negotiated.flags, owner);
+    serve_driver(driver, session, negotiated, dir, stat)
+}
+
+/// Starts the threads of a mount.
+pub(crate) fn serve_driver<D: Answers>(
+    driver: D,
+    session: Session,
+    negotiated: Negotiated,
+    dir: PathBuf,
+    stat: &Statx,
+) -> Result<Mount> {
+    let (driver, session) = (Arc::new(driver), Arc::new(session));
     session.start(&driver)?;
     let (of_session, of_driver) = (Arc::downgrade(&session), Arc::downgrade(&driver));
     let restart_workers = move || {
@@ -450,24 +525,43 @@ fn serve<T: Tree>(
         device: (stat.stx_dev_major, stat.stx_dev_minor),
         negotiated,
         is_handed_over: Mutex::new(false),
+        can_be_handed_over: true,
     })
 }
 
-/// Opens `/dev/fuse` and creates a mount that is not attached to any directory yet.
-fn make_mount(
-    source: &OsStr,
-    subtype: &str,
-    options: &MountOptions,
+fn make_mount(source: &OsStr, subtype: &str, plan: &Plan<'_>) -> Result<(OwnedFd, OwnedFd)> {
+    let mut flags = mount_flags(plan.options);
+    flags.set(MountAttrFlags::MOUNT_ATTR_RDONLY, plan.is_read_only);
+    flags.set(MountAttrFlags::MOUNT_ATTR_STRICTATIME, plan.is_strictatime);
+    new_mount(&NewMount {
+        source,
+        subtype,
+        access: plan.access,
+        is_read_only: plan.is_read_only,
+        flags,
+    })
+}
+
+/// A mount to make without `fusermount3`.
+struct NewMount<'a> {
+    source: &'a OsStr,
+    subtype: &'a str,
     access: Access,
-) -> Result<(OwnedFd, OwnedFd)> {
+    /// Whether the file system is read-only for all mounts of it.
+    is_read_only: bool,
+    flags: MountAttrFlags,
+}
+
+/// Opens `/dev/fuse` and creates a mount that is not attached to any directory yet.
+fn new_mount(new: &NewMount<'_>) -> Result<(OwnedFd, OwnedFd)> {
     let device = weald_sys::open_fuse_device()
         .map_err(|error| Error::io("/dev/fuse (is the module 'fuse' loaded?)", error))?;
     let failed = |errno: Errno| Error::io("mount", errno.into());
     let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed)?;
-    let source = shown_source(source);
+    let source = shown_source(new.source);
     for (key, value) in [
         ("source", source.as_slice()),
-        ("subtype", subtype.as_bytes()),
+        ("subtype", new.subtype.as_bytes()),
         ("fd", device.as_raw_fd().to_string().as_bytes()),
         ("rootmode", b"40000"),
         (
@@ -481,13 +575,15 @@ fn make_mount(
     ] {
         fsconfig_set_string(context.as_fd(), key, value).map_err(failed)?;
     }
-    let allow_other = (access != Access::Owner).then_some("allow_other");
-    for flag in ["ro", "default_permissions"].into_iter().chain(allow_other) {
+    let allow_other = (new.access != Access::Owner).then_some("allow_other");
+    let read_only = new.is_read_only.then_some("ro");
+    let flags = ["default_permissions"].into_iter();
+    for flag in flags.chain(allow_other).chain(read_only) {
         fsconfig_set_flag(context.as_fd(), flag).map_err(failed)?;
     }
     fsconfig_create(context.as_fd()).map_err(failed)?;
     let flags = FsMountFlags::FSMOUNT_CLOEXEC;
-    let mount = fsmount(context.as_fd(), flags, mount_flags(options)).map_err(failed)?;
+    let mount = fsmount(context.as_fd(), flags, new.flags).map_err(failed)?;
     Ok((device, mount))
 }
 
@@ -512,7 +608,7 @@ fn shown_source(source: &OsStr) -> Vec<u8> {
 }
 
 fn mount_flags(options: &MountOptions) -> MountAttrFlags {
-    let mut flags = MountAttrFlags::MOUNT_ATTR_RDONLY;
+    let mut flags = MountAttrFlags::empty();
     flags.set(MountAttrFlags::MOUNT_ATTR_NODEV, !options.has_devices);
     flags.set(MountAttrFlags::MOUNT_ATTR_NOSUID, !options.has_suid);
     flags.set(MountAttrFlags::MOUNT_ATTR_NOEXEC, options.is_noexec);

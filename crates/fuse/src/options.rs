@@ -2,6 +2,7 @@
 //! file system.
 
 use crate::attr::Overrides;
+use crate::mount_writable::WritableOptions;
 use std::path::PathBuf;
 use weald_format::{ByteLen, Digest, Error, Result};
 use weald_image::ImageStart;
@@ -106,6 +107,38 @@ impl MountOptions {
             }
         }
         Ok(options)
+    }
+
+    /// Parses the options of a file system that can change, as [`MountOptions::parse`] does. `own`
+    /// takes the words that belong to that file system, such as `commit-interval=5`; it returns
+    /// false for a word that it does not know. Device nodes and set-uid bits take effect for root,
+    /// unless `nodev` or `nosuid` is among the words.
+    ///
+    /// # Errors
+    /// `Invalid` for unknown options and bad values; errors of `own`.
+    pub fn parse_writable<S: AsRef<str>>(
+        lists: impl IntoIterator<Item = S>,
+        own: &mut dyn FnMut(&str) -> Result<bool>,
+    ) -> Result<(Self, WritableOptions)> {
+        let is_root = rustix::process::geteuid().is_root();
+        let mut options = Self {
+            has_devices: is_root,
+            has_suid: is_root,
+            ..Self::default()
+        };
+        let mut writable = WritableOptions::default();
+        for list in lists {
+            for word in split(list.as_ref()) {
+                let is_writable = writable.apply(&word);
+                let mut apply = || match word.as_str() {
+                    "rw" | "remount" => Ok(()),
+                    word if !is_writable && own(word)? => Ok(()),
+                    word => options.apply(word),
+                };
+                apply().map_err(|error| error.context(format!("option '{word}'")))?;
+            }
+        }
+        Ok((options, writable))
     }
 
     /// Filters the options of mount(8) for a mount helper. Drops `rw`, which mount(8) passes unless
@@ -491,6 +524,34 @@ mod tests {
             assert_eq!(error.kind(), kind, "{list}");
             assert!(error.to_string().contains(text), "{list}: {error}");
         }
+    }
+
+    #[test]
+    fn a_writable_mount_has_options_of_its_own() {
+        use crate::mount_writable::AccessTime;
+        let mut seen = Vec::new();
+        let mut own = |word: &str| {
+            seen.push(word.to_owned());
+            Ok(word.starts_with("commit-interval="))
+        };
+        let list = "rw,remount,strictatime,noexec,commit-interval=5,nodev,lazytime,ro";
+        let parsed = MountOptions::parse_writable([list], &mut own);
+        let (options, writable) = parsed.expect("all words are known");
+        let is_root = rustix::process::geteuid().is_root();
+        assert_eq!((options.has_devices, options.has_suid), (false, is_root));
+        assert!(options.is_noexec && writable.is_remount && writable.is_read_only);
+        assert_eq!(writable.access_time, AccessTime::Relative);
+        assert_eq!(seen, ["noexec", "commit-interval=5", "nodev"]);
+
+        let error = MountOptions::parse_writable(["fast"], &mut |_| Ok(false)).expect_err("no");
+        assert!(
+            error
+                .to_string()
+                .contains("option 'fast': there is no such option")
+        );
+        let parsed = MountOptions::parse_writable(["noatime"], &mut |_| Ok(false));
+        let (options, writable) = parsed.expect("known");
+        assert!(options.is_noatime && writable.access_time == AccessTime::Never);
     }
 
     #[test]

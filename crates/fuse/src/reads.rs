@@ -26,6 +26,7 @@ struct Waiting {
     unique: u64,
     node: NodeId,
     uid: u32,
+    gid: u32,
     offset: u64,
     size: u32,
     begun: Instant,
@@ -39,6 +40,7 @@ impl Waiting {
                 unique: request.unique,
                 node: request.node,
                 uid: request.uid,
+                gid: request.gid,
                 offset,
                 size,
                 begun,
@@ -52,6 +54,7 @@ impl Waiting {
             unique: self.unique,
             node: self.node,
             uid: self.uid,
+            gid: self.gid,
             operation: Operation::Read {
                 offset: self.offset,
                 size: self.size,
@@ -113,6 +116,7 @@ mod tests {
             unique,
             node: NodeId(5),
             uid: 0,
+            gid: 0,
             operation: Operation::Read { offset: 1, size: 2 },
         };
         let now = Instant::now();

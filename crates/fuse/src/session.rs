@@ -13,13 +13,12 @@
 //! seen the gate and left. A surplus request stays in the kernel's queue; the next server answers
 //! it.
 
-use crate::driver::{Answer, Driver};
+use crate::answer::{Answer, Answers};
 use crate::reads::ReadQueue;
 use crate::request::{Operation, Request, parse, split};
 use crate::stats::{Counters, WorkerStats, sum};
 use crate::trace::{Event, Trace};
-use crate::tree::Tree;
-use crate::wire::{Opcode, OutHeader, READ_BUFFER_MIN};
+use crate::wire::{Opcode, OutHeader};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 use std::io::IoSlice;
@@ -31,13 +30,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weald_format::{Error, Result};
 use zerocopy::IntoBytes;
-
-/// Bytes of a worker's request buffer. The largest request to a read-only mount carries a name; the
-/// buffer also holds a SETXATTR of 64 KiB, which the kernel sends after a remount with `rw`.
-const REQUEST_LEN_MAX: usize = READ_BUFFER_MIN + (80 << 10);
-
-/// Most bytes that a worker's answer buffer keeps between requests.
-const ANSWER_BUFFER_LEN_MAX: usize = 256 << 10;
 
 /// Pause between two wake-up requests while a session closes; workers usually leave much earlier.
 const WAKE_INTERVAL: Duration = Duration::from_millis(5);
@@ -96,7 +88,7 @@ impl Session {
     ///
     /// # Errors
     /// `Io` if not even one thread starts.
-    pub(crate) fn start<T: Tree>(self: &Arc<Self>, driver: &Arc<Driver<T>>) -> Result<()> {
+    pub(crate) fn start<D: Answers>(self: &Arc<Self>, driver: &Arc<D>) -> Result<()> {
         let mut state = self.state.lock();
         let State {
             is_running,
@@ -125,12 +117,13 @@ impl Session {
         Ok(())
     }
 
-    fn run<T: Tree>(&self, no: usize, driver: Arc<Driver<T>>) {
+    fn run<D: Answers>(&self, no: usize, driver: Arc<D>) {
         let worker = Worker {
             session: self,
             driver: &*driver,
             no,
         };
+        driver.begin_thread();
         let outcome = worker.serve();
         // The tree frees its resources before callers learn that the session has ended.
         drop(driver);
@@ -248,22 +241,22 @@ enum Outcome {
 }
 
 /// Worker thread.
-struct Worker<'a, T> {
+struct Worker<'a, D> {
     session: &'a Session,
-    driver: &'a Driver<T>,
+    driver: &'a D,
     no: usize,
 }
 
-impl<T: Tree> Worker<'_, T> {
+impl<D: Answers> Worker<'_, D> {
     fn serve(&self) -> std::result::Result<Outcome, Errno> {
-        let mut buffer = vec![0u8; REQUEST_LEN_MAX];
+        let mut buffer = vec![0u8; D::REQUEST_LEN_MAX];
         let mut out = Vec::new();
         while !self.session.is_closed.load(Ordering::SeqCst) {
             match rustix::io::read(&self.session.device, &mut buffer[..]) {
                 Ok(len) => {
                     let request = buffer.get(..len).unwrap_or(&[]);
                     self.handle(request, &mut out);
-                    trim(&mut out);
+                    trim(&mut out, D::ANSWER_LEN_KEPT);
                 }
                 Err(Errno::NODEV) => return Ok(Outcome::Unmounted),
                 // ENOENT: the calling process was killed before we read its request.
@@ -339,7 +332,8 @@ impl<T: Tree> Worker<'_, T> {
         out: &mut Vec<u8>,
     ) -> std::result::Result<usize, Errno> {
         out.clear();
-        // Unwind safety: an answer modifies only caches, and those stay consistent after a panic.
+        // Unwind safety: an answer modifies caches and look-up counts, and those stay consistent
+        // after a panic; a file system that changes keeps its own invariants.
         let answered = catch_unwind(AssertUnwindSafe(|| {
             self.driver.answer(opcode, request, out)
         }));
@@ -353,7 +347,7 @@ impl<T: Tree> Worker<'_, T> {
     fn send(
         &self,
         unique: u64,
-        answer: Answer<T::Chunk>,
+        answer: Answer<D::Chunk>,
         out: &[u8],
     ) -> std::result::Result<usize, Errno> {
         match answer {
@@ -395,19 +389,21 @@ impl<T: Tree> Worker<'_, T> {
     }
 }
 
-/// Offset and size of a request that reads.
+/// Offset and size of a request that reads or writes.
 fn range(request: &Request<'_>) -> Option<(u64, u32)> {
     match request.operation {
         Operation::Read { offset, size }
         | Operation::Readdir { offset, size }
         | Operation::Readdirplus { offset, size } => Some((offset, size)),
+        // A request is never longer than 4 GiB.
+        Operation::Write { offset, bytes, .. } => Some((offset, bytes.len() as u32)),
         _ => None,
     }
 }
 
-/// Frees the buffer after a large listing.
-fn trim(out: &mut Vec<u8>) {
-    if out.capacity() > ANSWER_BUFFER_LEN_MAX {
+/// Frees the buffer after a large answer.
+fn trim(out: &mut Vec<u8>, len_max: usize) {
+    if out.capacity() > len_max {
         *out = Vec::new();
     }
 }

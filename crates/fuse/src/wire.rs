@@ -17,7 +17,7 @@ pub(crate) const MINOR: u32 = 39;
 pub(crate) const MINOR_MIN: u32 = 23;
 
 /// The kernel's number of an inode: the inode number of the tree, but 1 for the root of the mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct NodeId(pub(crate) u64);
 
 impl NodeId {
@@ -84,6 +84,7 @@ opcodes! {
     Readdir = 28, "readdir";
     Releasedir = 29, "releasedir";
     Fsyncdir = 30, "fsyncdir";
+    Access = 34, "access";
     Create = 35, "create";
     Interrupt = 36, "interrupt";
     Destroy = 38, "destroy";
@@ -93,6 +94,7 @@ opcodes! {
     Readdirplus = 44, "readdirplus";
     Rename2 = 45, "rename2";
     Lseek = 46, "lseek";
+    CopyFileRange = 47, "copy_file_range";
     Syncfs = 50, "syncfs";
     Tmpfile = 51, "tmpfile";
     Statx = 52, "statx";
@@ -103,13 +105,17 @@ pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
+    pub(crate) const DONT_MASK: u64 = 1 << 6;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
+    pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub(crate) const NO_OPEN_SUPPORT: u64 = 1 << 17;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const POSIX_ACL: u64 = 1 << 20;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
     pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
     pub(crate) const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
+    pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     /// `flags2` is valid.
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const ALLOW_IDMAP: u64 = 1 << 40;
@@ -119,6 +125,31 @@ pub(crate) mod init {
 pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// `open_flags` of [`OpenOut`]: the kernel may cache the listing.
 pub(crate) const FOPEN_CACHE_DIR: u32 = 1 << 3;
+
+/// `open_flags` of [`OpenOut`]: close(2) sends no FLUSH.
+pub(crate) const FOPEN_NOFLUSH: u32 = 1 << 5;
+/// `open_flags` of [`OpenIn`] and [`CreateIn`]: the truncation must clear set-uid bits.
+pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
+/// `write_flags` of [`WriteIn`]: the kernel writes back pages of a shared mapping.
+pub(crate) const WRITE_CACHE: u32 = 1 << 0;
+/// `write_flags` of [`WriteIn`]: the write must clear set-uid bits.
+pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// `setxattr_flags` of [`SetxattrIn`]: the new ACL must clear the set-gid bit.
+pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
+
+/// Bits of `valid` in [`SetattrIn`].
+pub(crate) mod setattr {
+    pub(crate) const MODE: u32 = 1 << 0;
+    pub(crate) const UID: u32 = 1 << 1;
+    pub(crate) const GID: u32 = 1 << 2;
+    pub(crate) const SIZE: u32 = 1 << 3;
+    pub(crate) const ATIME: u32 = 1 << 4;
+    pub(crate) const MTIME: u32 = 1 << 5;
+    pub(crate) const ATIME_NOW: u32 = 1 << 7;
+    pub(crate) const MTIME_NOW: u32 = 1 << 8;
+    pub(crate) const CTIME: u32 = 1 << 10;
+    pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
+}
 
 /// Smallest buffer for read(2) on the device, in bytes (`FUSE_MIN_READ_BUFFER`).
 pub(crate) const READ_BUFFER_MIN: usize = 8192;
@@ -265,6 +296,133 @@ records! {
         flags: u32,
         spare: [u64; 2],
         stat: Statx,
+    }
+
+    /// Arguments of `FORGET`.
+    ForgetIn (8) {
+        nlookup: u64,
+    }
+
+    /// Arguments of `BATCH_FORGET`; `count` records [`ForgetOne`] follow.
+    BatchForgetIn (8) {
+        count: u32,
+        dummy: u32,
+    }
+
+    /// One inode of `BATCH_FORGET`.
+    ForgetOne (16) {
+        nodeid: u64,
+        nlookup: u64,
+    }
+
+    /// Arguments of `SETATTR`.
+    SetattrIn (88) {
+        valid: u32,
+        padding: u32,
+        fh: u64,
+        size: u64,
+        lock_owner: u64,
+        atime: u64,
+        mtime: u64,
+        ctime: u64,
+        atimensec: u32,
+        mtimensec: u32,
+        ctimensec: u32,
+        mode: u32,
+        unused4: u32,
+        uid: u32,
+        gid: u32,
+        unused5: u32,
+    }
+
+    /// Arguments of `MKNOD`; a name follows.
+    MknodIn (16) {
+        mode: u32,
+        rdev: u32,
+        umask: u32,
+        padding: u32,
+    }
+
+    /// Arguments of `MKDIR`; a name follows.
+    MkdirIn (8) {
+        mode: u32,
+        umask: u32,
+    }
+
+    /// Arguments of `RENAME`; the old and the new name follow.
+    RenameIn (8) {
+        newdir: u64,
+    }
+
+    /// Arguments of `RENAME2`; the old and the new name follow.
+    Rename2In (16) {
+        newdir: u64,
+        flags: u32,
+        padding: u32,
+    }
+
+    /// Arguments of `LINK`; the new name follows.
+    LinkIn (8) {
+        oldnodeid: u64,
+    }
+
+    /// Arguments of `CREATE` and `TMPFILE`; a name follows.
+    CreateIn (16) {
+        flags: u32,
+        mode: u32,
+        umask: u32,
+        open_flags: u32,
+    }
+
+    /// Arguments of `WRITE`; the bytes follow.
+    WriteIn (40) {
+        fh: u64,
+        offset: u64,
+        size: u32,
+        write_flags: u32,
+        lock_owner: u64,
+        flags: u32,
+        padding: u32,
+    }
+
+    /// Answer to `WRITE` and `COPY_FILE_RANGE`.
+    WriteOut (8) {
+        size: u32,
+        padding: u32,
+    }
+
+    /// Arguments of `SETXATTR`; a name and a value follow.
+    SetxattrIn (16) {
+        size: u32,
+        flags: u32,
+        setxattr_flags: u32,
+        padding: u32,
+    }
+
+    /// Arguments of `SETXATTR` without `SETXATTR_EXT`.
+    SetxattrCompatIn (8) {
+        size: u32,
+        flags: u32,
+    }
+
+    /// Arguments of `FALLOCATE`.
+    FallocateIn (32) {
+        fh: u64,
+        offset: u64,
+        length: u64,
+        mode: u32,
+        padding: u32,
+    }
+
+    /// Arguments of `COPY_FILE_RANGE`; the source is the node of the header.
+    CopyFileRangeIn (56) {
+        fh_in: u64,
+        off_in: u64,
+        nodeid_out: u64,
+        fh_out: u64,
+        off_out: u64,
+        len: u64,
+        flags: u64,
     }
 
     /// Arguments of `OPEN` and `OPENDIR`.

@@ -2,6 +2,7 @@
 //! counts its calls.
 #![allow(dead_code)]
 
+pub mod memory;
 pub mod stub;
 
 use std::ffi::OsStr;
@@ -13,8 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tempfile::TempDir;
 use weald_format::{InodeNo, Result, XattrSet};
-use weald_fuse::{Busy, Capacity, Features, Mount, MountOptions, Tree, VisitEntry};
+use weald_fuse::{Busy, Capacity, Features, Mount, MountOptions, MountPoint, Tree, VisitEntry};
 use weald_image::{Inode, Run};
+use weald_vfs::WritableFs;
 
 /// A mounted tree with its own directory; drop unmounts the tree and removes the directory.
 pub struct Live {
@@ -37,6 +39,23 @@ impl Live {
             base,
             dir,
             mount: Some(mount),
+        }
+    }
+
+    /// Mounts a file system that can change.
+    pub fn writable(fs: Arc<dyn WritableFs>, options: &str) -> Self {
+        let base = public_dir();
+        let dir = base.path().join("mount");
+        std::fs::create_dir(&dir).expect("mount point");
+        let parsed = MountOptions::parse_writable([options], &mut |_| Ok(false));
+        let (options, writable) = parsed.expect("options");
+        let point = MountPoint::open(&dir).expect("mount point");
+        let source = OsStr::new("the volume");
+        let mount = weald_fuse::mount_writable(fs, source, &point, &options, &writable, None);
+        Self {
+            base,
+            dir,
+            mount: Some(mount.expect("mount")),
         }
     }
 

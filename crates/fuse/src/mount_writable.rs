@@ -1,0 +1,129 @@
+//! Mounts a file system that can change.
+
+use crate::answer::Admission;
+use crate::handshake::Wishes;
+use crate::mount::{Mount, Plan, access, mount_planned, serve_driver};
+use crate::mount_point::MountPoint;
+use crate::options::{Access, MountOptions};
+use crate::session::Session;
+use crate::trace::Trace;
+use crate::writable::{Policy, WRITE_LEN_MAX, WritableDriver, wanted_flags};
+use std::ffi::OsStr;
+use std::sync::Arc;
+use weald_format::{ByteLen, Error, Result};
+use weald_vfs::WritableFs;
+
+/// Threads that answer requests, in addition to one per processor: requests that wait for storage
+/// should not stop the others.
+const EXTRA_WORKER_COUNT: usize = 6;
+
+/// Default readahead of the kernel in bytes: two requests of the largest size.
+const READ_AHEAD_LEN: ByteLen = ByteLen(2 << 20);
+
+/// When a read changes the access time of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AccessTime {
+    /// If it is not later than the last change, or a day old (`relatime`).
+    #[default]
+    Relative,
+    /// Never (`noatime`).
+    Never,
+    /// Always (`strictatime`).
+    Always,
+}
+
+/// Options of a mount of a file system that can change, beside [`MountOptions`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WritableOptions {
+    /// `ro`: the kernel refuses all changes. `mount -o remount,rw` ends that.
+    pub is_read_only: bool,
+    /// `relatime`, `noatime`, `strictatime`; `lazytime` is as `relatime`. Reads that the kernel
+    /// answers from its page cache do not count.
+    pub access_time: AccessTime,
+    /// `remount`: mount(8) asks for a change of the flags of a mount that exists. The caller must
+    /// do that with mount(2), and not mount again.
+    pub is_remount: bool,
+    /// Names that differ in case are equal: the kernel must not cache names.
+    pub ignores_case: bool,
+}
+
+impl WritableOptions {
+    /// Takes the option `word` if it concerns writable mounts only; false if not.
+    pub(crate) fn apply(&mut self, word: &str) -> bool {
+        match word {
+            "rw" => self.is_read_only = false,
+            "ro" => self.is_read_only = true,
+            "remount" => self.is_remount = true,
+            "noatime" => self.access_time = AccessTime::Never,
+            "strictatime" => self.access_time = AccessTime::Always,
+            "atime" | "relatime" | "lazytime" | "norelatime" | "nostrictatime" => {
+                self.access_time = AccessTime::Relative;
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// Mounts `fs` on the directory of `point`; `/proc/mounts` shows `source` as its origin. The mount
+/// is live when the call returns. The last sync of `fs` has ended when [`Mount::wait`] returns.
+///
+/// Device nodes and set-uid bits take effect as `options` say, for a mount of root.
+/// [`MountOptions::parse_writable`] turns both on for root, as on other file systems.
+///
+/// # Errors
+/// `Invalid` for options that need an image: `uid=`, `gid=`, `umask=`, `subdir=`; `NotFound` if
+/// the directory was removed; `Io` if the kernel or `fusermount3` refuses.
+pub fn mount_writable(
+    fs: Arc<dyn WritableFs>,
+    source: &OsStr,
+    point: &MountPoint,
+    options: &MountOptions,
+    writable: &WritableOptions,
+    trace: Option<Arc<Trace>>,
+) -> Result<Mount> {
+    refuse_image_options(options)?;
+    let access = access(options);
+    let plan = Plan {
+        source,
+        point,
+        options,
+        access,
+        is_read_only: writable.is_read_only,
+        is_strictatime: writable.access_time == AccessTime::Always,
+        wishes: Wishes {
+            flags: wanted_flags(access == Access::Everybody),
+            write_len_max: WRITE_LEN_MAX,
+        },
+        read_ahead_len: options.read_ahead_len.unwrap_or(READ_AHEAD_LEN),
+    };
+    let policy = Policy {
+        admission: Admission::new(access, rustix::process::getuid().as_raw()),
+        access_time: writable.access_time,
+        ignores_case: writable.ignores_case,
+    };
+    let worker_count = options.worker_count.unwrap_or_else(default_worker_count);
+    mount_planned(&plan, |device, negotiated, dir, stat| {
+        let session = Session::new(device, worker_count, trace);
+        let driver = WritableDriver::new(fs, negotiated.flags, policy);
+        let mut mount = serve_driver(driver, session, negotiated, dir, stat)?;
+        mount.forbid_hand_over();
+        Ok(mount)
+    })
+}
+
+fn default_worker_count() -> usize {
+    let cpu_count = std::thread::available_parallelism().map_or(1, usize::from);
+    cpu_count.saturating_add(EXTRA_WORKER_COUNT)
+}
+
+/// A writable mount shows what is stored, and all of it.
+fn refuse_image_options(options: &MountOptions) -> Result<()> {
+    let word = match options {
+        options if options.overrides.is_active() => "uid=, gid= and umask=",
+        options if options.subdir.is_some() => "subdir=",
+        _ => return Ok(()),
+    };
+    let what = format!("the options {word} are for images; remove them to mount a volume");
+    Err(Error::invalid(what))
+}

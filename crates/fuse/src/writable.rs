@@ -1,0 +1,517 @@
+//! Answers the kernel's requests from a [`WritableFs`].
+//!
+//! A node id is an inode number, and inode 1 is the root on both sides. The driver holds no open
+//! files: it tells the kernel to send no OPEN and no FLUSH. It counts the kernel's references
+//! ([`Nodes`]), so that an unlinked file stays while it is open.
+//!
+//! **Caches.** All changes pass through the kernel, which keeps its own caches right. So it may
+//! keep names, attributes and pages until memory is short. It must not cache listings
+//! (`FOPEN_CACHE_DIR`): a listing that goes on after its position was removed, from a cache that
+//! was filled later, would end there.
+//!
+//! **Writes.** Every write(2) arrives before it returns: no write-back cache
+//! (`docs/design/0025-volume.md`).
+
+mod attributes;
+mod names;
+
+use crate::answer::{Admission, Answer, Answers, bytes, record, sized};
+use crate::attr::{type_bits, writable_attributes, writable_statx};
+use crate::faults::Faults;
+use crate::listing::Listing;
+use crate::mount_writable::AccessTime;
+use crate::nodes::Nodes;
+use crate::request::{Operation, Request};
+use crate::wire::{
+    AttrOut, EntryOut, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, LseekOut, NodeId, Opcode, OpenOut,
+    READ_BUFFER_MIN, StatfsOut, StatxOut, WriteOut, init,
+};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use weald_format::InodeNo;
+use weald_format::limits::NAME_LEN_MAX;
+use weald_vfs::{AllocateMode, Ino, Nanoseconds, Outcome, Stat, WritableFs};
+
+/// How long the kernel may cache names, negative look-ups and attributes, in seconds. The kernel is
+/// the only writer; a year stands for ever.
+const CACHE_TTL: u64 = 365 * 24 * 3600;
+
+/// Most bytes of one write: 256 pages, the kernel's default limit.
+pub(crate) const WRITE_LEN_MAX: u32 = 1 << 20;
+
+/// Unit of the block counts of statfs(2), in bytes.
+const STATFS_BLOCK_LEN: u64 = 4096;
+
+/// Bytes that a new inode takes about, for the number of free inodes of statfs(2).
+const INODE_LEN: u64 = 512;
+
+/// Largest answer to COPY_FILE_RANGE: its length has 32 bits.
+const COPY_LEN_MAX: u64 = 1 << 30;
+
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+// Modes of fallocate(2).
+const KEEP_SIZE: u32 = 0x01;
+const PUNCH_HOLE: u32 = 0x02;
+const COLLAPSE_RANGE: u32 = 0x08;
+const ZERO_RANGE: u32 = 0x10;
+const INSERT_RANGE: u32 = 0x20;
+
+/// How a [`WritableDriver`] shows its file system.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Policy {
+    /// Users that may access the mount.
+    pub(crate) admission: Admission,
+    /// When a read changes the access time.
+    pub(crate) access_time: AccessTime,
+    /// Several spellings name one entry, so that the kernel must not cache names.
+    pub(crate) ignores_case: bool,
+}
+
+/// Driver of a file system that can change: one answers all requests of a mount.
+pub(crate) struct WritableDriver {
+    fs: Arc<dyn WritableFs>,
+    policy: Policy,
+    /// Negotiated bits of `FUSE_INIT`.
+    flags: u64,
+    nodes: Nodes,
+    faults: Faults,
+}
+
+/// Contents go into the output buffer, never into chunks.
+type Answered = Result<Answer<Vec<u8>>, Errno>;
+
+/// Bits of `FUSE_INIT` that a writable mount requests. Locks (flock(2), POSIX) stay in the kernel,
+/// since all users of the mount go through it.
+pub(crate) fn wanted_flags(allows_others: bool) -> u64 {
+    let mut wanted = init::ASYNC_READ
+        | init::BIG_WRITES
+        | init::MAX_PAGES
+        | init::INIT_EXT
+        | init::EXPORT_SUPPORT
+        | init::DO_READDIRPLUS
+        | init::READDIRPLUS_AUTO
+        | init::PARALLEL_DIROPS
+        | init::CACHE_SYMLINKS
+        | init::NO_OPEN_SUPPORT
+        | init::DONT_MASK
+        | init::POSIX_ACL
+        | init::HANDLE_KILLPRIV_V2
+        | init::SETXATTR_EXT;
+    if allows_others {
+        wanted |= init::ALLOW_IDMAP;
+    }
+    wanted
+}
+
+/// The clock of the machine.
+fn now() -> Nanoseconds {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => since.as_nanos() as i128,
+        Err(error) => -(error.duration().as_nanos() as i128),
+    }
+}
+
+const fn ino(node: NodeId) -> Ino {
+    Ino(node.0)
+}
+
+const fn node(ino: Ino) -> NodeId {
+    NodeId(ino.0)
+}
+
+impl WritableDriver {
+    pub(crate) fn new(fs: Arc<dyn WritableFs>, flags: u64, policy: Policy) -> Self {
+        Self {
+            fs,
+            policy,
+            flags,
+            nodes: Nodes::new(),
+            faults: Faults::default(),
+        }
+    }
+
+    /// The errno of a failed operation. Logs its cause once for each place.
+    fn check<T>(&self, part: &str, node: NodeId, outcome: Outcome<T>) -> Result<T, Errno> {
+        outcome.map_err(|failure| {
+            if let Some(cause) = &failure.cause {
+                self.faults.answer(part, InodeNo(node.0), cause);
+            }
+            failure.errno
+        })
+    }
+
+    fn stat(&self, node: NodeId) -> Result<Stat, Errno> {
+        self.check("attributes", node, self.fs.stat(ino(node)))
+    }
+
+    fn attr_ttl(&self) -> u64 {
+        // The kernel would serve its caches to every user, also to those that `allow_root`
+        // excludes.
+        if self.policy.admission.is_checked() {
+            0
+        } else {
+            CACHE_TTL
+        }
+    }
+
+    fn entry_ttl(&self) -> u64 {
+        if self.policy.ignores_case {
+            0
+        } else {
+            self.attr_ttl()
+        }
+    }
+
+    fn try_answer(&self, opcode: Opcode, request: &Request<'_>, out: &mut Vec<u8>) -> Answered {
+        let node = request.node;
+        match &request.operation {
+            Operation::Lookup { name } => self.lookup(node, name, out),
+            Operation::Open { fixed } => self.open(node, *fixed, out),
+            Operation::Read { offset, size } => self.read(node, *offset, *size, out),
+            Operation::Write {
+                offset,
+                flags,
+                bytes,
+            } => self.write(node, *offset, *flags, bytes, out),
+            Operation::Readdir { offset, size } => self.list(node, *offset, *size, false, out),
+            Operation::Readdirplus { offset, size } => self.list(node, *offset, *size, true, out),
+            Operation::Getxattr { name, size } => self.getxattr(node, name, *size, out),
+            Operation::Listxattr { size } => self.listxattr(node, *size, out),
+            Operation::Setxattr { body } => self.setxattr(node, body),
+            Operation::Removexattr { name } => self.removexattr(node, name),
+            Operation::Setattr { fixed } => self.setattr(node, fixed, out),
+            Operation::Lseek { offset, whence } => self.lseek(node, *offset, *whence, out),
+            Operation::Fallocate { fixed } => {
+                self.allocate(node, fixed.mode, fixed.offset, fixed.length)
+            }
+            Operation::CopyFileRange { fixed } => {
+                let to = NodeId(fixed.nodeid_out);
+                self.nodes.change(to);
+                let (from, to) = ((ino(node), fixed.off_in), (ino(to), fixed.off_out));
+                let len = fixed.len.min(COPY_LEN_MAX);
+                let copied = self.fs.copy_range(from, to, len, now());
+                let copied = self.check("copy of a range", node, copied)?;
+                Ok(written(copied, out))
+            }
+            Operation::Forget { count } => {
+                self.forget(node, *count);
+                Ok(Answer::NoReply)
+            }
+            Operation::BatchForget { nodes } => {
+                for one in nodes {
+                    self.forget(NodeId(one.nodeid), one.nlookup);
+                }
+                Ok(Answer::NoReply)
+            }
+            Operation::Ioctl { .. } => Err(Errno::NOTTY),
+            Operation::Other => self.answer_simple(opcode, node, out),
+            _ => self.change_names(request, out),
+        }
+    }
+
+    /// Answers requests that carry no arguments beyond their inode.
+    fn answer_simple(&self, opcode: Opcode, node: NodeId, out: &mut Vec<u8>) -> Answered {
+        match opcode {
+            Opcode::Getattr => {
+                let stat = self.stat(node)?;
+                Ok(self.attributes(&stat, out))
+            }
+            Opcode::Statx => {
+                let stat = self.stat(node)?;
+                let answer = StatxOut {
+                    attr_valid: self.attr_ttl(),
+                    stat: writable_statx(&stat),
+                    ..StatxOut::default()
+                };
+                Ok(record(out, &answer))
+            }
+            Opcode::Readlink => {
+                let target = self.fs.read_link(ino(node));
+                let target = self.check("link target", node, target)?;
+                self.note_access(node);
+                Ok(bytes(out, &target))
+            }
+            // No flag: see "Caches" above.
+            Opcode::Opendir => Ok(record(out, &OpenOut::default())),
+            Opcode::Statfs => self.statfs(out),
+            Opcode::Fsync | Opcode::Fsyncdir => {
+                self.check("sync", node, self.fs.sync_inode(ino(node)))?;
+                Ok(Answer::Buffered)
+            }
+            Opcode::Syncfs | Opcode::Destroy => {
+                self.check("sync", node, self.fs.sync())?;
+                Ok(Answer::Buffered)
+            }
+            Opcode::Release | Opcode::Releasedir => Ok(Answer::Buffered),
+            // The kernel remembers ENOSYS and no longer sends these requests.
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    /// Answers with attributes.
+    fn attributes(&self, stat: &Stat, out: &mut Vec<u8>) -> Answer<Vec<u8>> {
+        let answer = AttrOut {
+            attr_valid: self.attr_ttl(),
+            attr: writable_attributes(stat),
+            ..AttrOut::default()
+        };
+        record(out, &answer)
+    }
+
+    fn entry(&self, stat: &Stat) -> EntryOut {
+        EntryOut {
+            nodeid: stat.ino.0,
+            // Inode numbers are never used again, so one generation is enough.
+            generation: 0,
+            entry_valid: self.entry_ttl(),
+            attr_valid: self.attr_ttl(),
+            attr: writable_attributes(stat),
+            ..EntryOut::default()
+        }
+    }
+
+    /// Answers with an inode, to which the kernel gets a reference.
+    fn known(&self, stat: &Stat, out: &mut Vec<u8>) -> Answer<Vec<u8>> {
+        self.nodes.add(node(stat.ino));
+        record(out, &self.entry(stat))
+    }
+
+    fn forget(&self, node: NodeId, count: u64) {
+        if self.nodes.forget(node, count) {
+            self.drop_inode(node);
+        }
+    }
+
+    fn drop_inode(&self, node: NodeId) {
+        if let Err(errno) = self.check("removal", node, self.fs.forget(ino(node))) {
+            log::warn!(
+                "inode {}, which has no name, was not dropped: {errno}",
+                node.0
+            );
+        }
+    }
+
+    fn lookup(&self, dir: NodeId, name: &[u8], out: &mut Vec<u8>) -> Answered {
+        if name.len() > NAME_LEN_MAX {
+            return Err(Errno::NAMETOOLONG);
+        }
+        let found = match name {
+            // The kernel looks up these names to open file handles (`FUSE_EXPORT_SUPPORT`).
+            b"." => {
+                self.stat(dir)
+                    .and_then(|stat| match stat.nlink == 0 && !self.nodes.is_known(dir) {
+                        true => Err(Errno::STALE),
+                        false => Ok(stat),
+                    })
+            }
+            b".." => {
+                let parent = self.check("parent", dir, self.fs.parent(ino(dir)));
+                parent.and_then(|parent| self.stat(node(parent)))
+            }
+            _ => self.check("look-up", dir, self.fs.lookup(ino(dir), name)),
+        };
+        match found {
+            Ok(stat) => Ok(self.known(&stat, out)),
+            Err(Errno::NOENT) if matches!(name, b"." | b"..") => Err(Errno::STALE),
+            // Node 0 is a negative entry: the kernel caches that the name does not exist.
+            Err(Errno::NOENT) => {
+                let entry_valid = self.entry_ttl();
+                Ok(record(
+                    out,
+                    &EntryOut {
+                        entry_valid,
+                        ..EntryOut::default()
+                    },
+                ))
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn opened() -> OpenOut {
+        OpenOut {
+            open_flags: FOPEN_KEEP_CACHE | FOPEN_NOFLUSH,
+            ..OpenOut::default()
+        }
+    }
+
+    fn read(&self, node: NodeId, offset: u64, size: u32, out: &mut Vec<u8>) -> Answered {
+        let read = self.fs.read(ino(node), offset, size as usize, out);
+        self.check("content", node, read)?;
+        self.note_access(node);
+        Ok(Answer::Buffered)
+    }
+
+    fn list(
+        &self,
+        dir: NodeId,
+        offset: u64,
+        size: u32,
+        has_attributes: bool,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        let mut listing = Listing::new(out, size);
+        for (at, name) in [(0, &b"."[..]), (1, b"..")] {
+            if offset > at {
+                continue;
+            }
+            let stat = match at {
+                0 => self.stat(dir)?,
+                _ => {
+                    let parent = self.check("parent", dir, self.fs.parent(ino(dir)))?;
+                    self.stat(node(parent))?
+                }
+            };
+            // The kernel resolves these names itself. With a node id it would count a reference
+            // that no FORGET balances.
+            let entry = EntryOut {
+                nodeid: 0,
+                ..self.entry(&stat)
+            };
+            let kind = type_bits(stat.kind);
+            match has_attributes {
+                true => listing.add_with_attributes(&entry, at + 1, kind, name),
+                false => listing.add(node(stat.ino), at + 1, kind, name),
+            };
+        }
+        let after = if offset > 2 { offset } else { 0 };
+        let listed = self.fs.list(ino(dir), after, &mut |listed| {
+            let (stat, name) = (listed.stat, listed.name);
+            let kind = type_bits(stat.kind);
+            let is_full = match has_attributes {
+                true => {
+                    let entry = self.entry(stat);
+                    listing.add_with_attributes(&entry, listed.cookie, kind, name)
+                }
+                false => listing.add(node(stat.ino), listed.cookie, kind, name),
+            };
+            if has_attributes && !is_full {
+                self.nodes.add(node(stat.ino));
+            }
+            !is_full
+        });
+        let listed = self.check("listing", dir, listed);
+        if out.is_empty() {
+            // A failure behind the first entry is the answer to the next request, which starts
+            // there.
+            listed?;
+        }
+        self.note_access(dir);
+        Ok(Answer::Buffered)
+    }
+
+    fn statfs(&self, out: &mut Vec<u8>) -> Answered {
+        let capacity = self.check("figures", NodeId::ROOT, self.fs.capacity())?;
+        let free_inodes = capacity.free / INODE_LEN;
+        let answer = StatfsOut {
+            blocks: capacity.total / STATFS_BLOCK_LEN,
+            bfree: capacity.free / STATFS_BLOCK_LEN,
+            bavail: capacity.free / STATFS_BLOCK_LEN,
+            files: capacity.inodes.saturating_add(free_inodes),
+            ffree: free_inodes,
+            bsize: STATFS_BLOCK_LEN as u32,
+            namelen: NAME_LEN_MAX as u32,
+            frsize: STATFS_BLOCK_LEN as u32,
+            ..StatfsOut::default()
+        };
+        Ok(record(out, &answer))
+    }
+
+    fn lseek(&self, node: NodeId, offset: u64, whence: u32, out: &mut Vec<u8>) -> Answered {
+        let wants_hole = match whence {
+            SEEK_DATA => false,
+            SEEK_HOLE => true,
+            _ => return Err(Errno::INVAL),
+        };
+        // The kernel's offsets are signed; a negative one lies in no file.
+        if i64::try_from(offset).is_err() {
+            return Err(Errno::NXIO);
+        }
+        let found = self.fs.seek(ino(node), offset, wants_hole);
+        let offset = self.check("map", node, found)?;
+        Ok(record(out, &LseekOut { offset }))
+    }
+
+    fn allocate(&self, node: NodeId, mode: u32, offset: u64, len: u64) -> Answered {
+        let mode = match mode {
+            0 => AllocateMode::Extend,
+            KEEP_SIZE => AllocateMode::KeepSize,
+            mode if mode == PUNCH_HOLE | KEEP_SIZE => AllocateMode::PunchHole,
+            mode if mode & !KEEP_SIZE == ZERO_RANGE => AllocateMode::Zero {
+                keeps_size: mode & KEEP_SIZE != 0,
+            },
+            COLLAPSE_RANGE => AllocateMode::Collapse,
+            INSERT_RANGE => AllocateMode::Insert,
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        self.nodes.change(node);
+        let done = self.fs.allocate(ino(node), mode, offset, len, now());
+        self.check("allocation", node, done)?;
+        Ok(Answer::Buffered)
+    }
+
+    fn getxattr(&self, node: NodeId, name: &[u8], size: u32, out: &mut Vec<u8>) -> Answered {
+        let value = self.fs.xattr(ino(node), name);
+        let value = self.check("extended attribute", node, value)?;
+        sized(out, size, &value)
+    }
+
+    fn listxattr(&self, node: NodeId, size: u32, out: &mut Vec<u8>) -> Answered {
+        let names = self.fs.xattr_names(ino(node));
+        let mut list = Vec::new();
+        for name in self.check("extended attributes", node, names)? {
+            list.extend_from_slice(&name);
+            list.push(0);
+        }
+        sized(out, size, &list)
+    }
+}
+
+/// Answers with the number of bytes of a write.
+fn written(len: u64, out: &mut Vec<u8>) -> Answer<Vec<u8>> {
+    // The length of a request and of a copy has 32 bits.
+    let size = len as u32;
+    record(out, &WriteOut { size, padding: 0 })
+}
+
+impl Answers for WritableDriver {
+    type Chunk = Vec<u8>;
+
+    const REQUEST_LEN_MAX: usize = WRITE_LEN_MAX as usize + READ_BUFFER_MIN;
+    const ANSWER_LEN_KEPT: usize = WRITE_LEN_MAX as usize + READ_BUFFER_MIN;
+
+    fn begin_thread(&self) {
+        // The kernel may need this thread to free memory: dirty pages of a file of this mount, or
+        // of a file system on a loop device above it. So the thread must not wait for that itself.
+        if let Err(errno) = rustix::process::configure_io_flusher_behavior(true) {
+            log::debug!("the thread is not marked as one that writes back pages: {errno}");
+        }
+    }
+
+    fn answer(&self, opcode: Opcode, request: &Request<'_>, out: &mut Vec<u8>) -> Answer<Vec<u8>> {
+        if !self.policy.admission.admits(opcode, request.uid) {
+            return Answer::Failed(Errno::ACCESS);
+        }
+        self.try_answer(opcode, request, out)
+            .unwrap_or_else(Answer::Failed)
+    }
+
+    fn ino(&self, node: NodeId) -> InodeNo {
+        InodeNo(node.0)
+    }
+}
+
+impl Drop for WritableDriver {
+    /// The mount is gone: what the kernel kept open is dropped, and everything becomes durable.
+    fn drop(&mut self) {
+        for node in self.nodes.clear() {
+            self.drop_inode(node);
+        }
+        if let Err(errno) = self.check("sync", NodeId::ROOT, self.fs.sync()) {
+            log::error!("the last sync of the mount failed: {errno}");
+        }
+    }
+}
