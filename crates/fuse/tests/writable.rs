@@ -25,12 +25,13 @@ fn files_are_created_written_read_renamed_and_removed() {
     fs::rename(live.path("a/one"), live.path("two")).expect("renamed");
     assert!(fs::read(live.path("two")).expect("read") == large);
     fs::remove_dir(live.path("a")).expect("removed");
-    let mut file = OpenOptions::new()
+    let mut appended = OpenOptions::new()
         .append(true)
         .open(live.path("two"))
         .expect("opened");
-    file.write_all(b"more").expect("appended");
-    file.sync_all().expect("synced");
+    appended.write_all(b"more").expect("appended");
+    appended.sync_all().expect("synced");
+    drop(appended);
     assert!(fs.sync_count() > 0);
     let mut file = File::open(live.path("two")).expect("opened");
     fs::remove_file(live.path("two")).expect("removed");
