@@ -222,9 +222,9 @@ impl Mount {
     /// [resumes](resume) the mount.
     ///
     /// # Errors
-    /// `Invalid` if the mount is gone or paused already. `Busy` if the mount is writable, is traced,
-    /// is covered by another mount, was detached, or if a request takes longer than half a minute; the mount
-    /// is then still served.
+    /// `Invalid` if the mount is gone or paused already. `Busy` if the mount is writable, is
+    /// traced, is covered by another mount, was detached, or if a request takes longer than half a
+    /// minute; the mount is then still served.
     pub fn pause(&self) -> Result<Paused> {
         let busy = |what| Error::new(ErrorKind::Busy, format!("{}: {what}", self.dir().display()));
         let mut is_handed_over = self.is_handed_over.lock();

@@ -85,7 +85,8 @@ impl Nodes {
     }
 
     /// Whether the kernel knows the inode.
-    pub(crate) fn is_known(&self, node: NodeId) -> bool {
+    #[cfg(test)]
+    fn is_known(&self, node: NodeId) -> bool {
         self.with(node, |nodes| nodes.contains_key(&node))
     }
 

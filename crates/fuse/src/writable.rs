@@ -299,14 +299,12 @@ impl WritableDriver {
             return Err(Errno::NAMETOOLONG);
         }
         let found = match name {
-            // The kernel looks up these names to open file handles (`FUSE_EXPORT_SUPPORT`).
-            b"." => {
-                self.stat(dir)
-                    .and_then(|stat| match stat.nlink == 0 && !self.nodes.is_known(dir) {
-                        true => Err(Errno::STALE),
-                        false => Ok(stat),
-                    })
-            }
+            // The kernel looks up these names to open file handles (`FUSE_EXPORT_SUPPORT`). It does
+            // so only for inodes that it does not hold: one without a name is on its way out.
+            b"." => match self.stat(dir) {
+                Ok(stat) if stat.nlink == 0 => Err(Errno::STALE),
+                found => found,
+            },
             b".." => {
                 let parent = self.check("parent", dir, self.fs.parent(ino(dir)));
                 parent.and_then(|parent| self.stat(node(parent)))

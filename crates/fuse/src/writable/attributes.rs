@@ -39,13 +39,6 @@ const ANY_CHANGE: u32 = setattr::MODE
     | setattr::MTIME
     | setattr::CTIME;
 
-/// Privileges of a file that a change takes away.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Loss {
-    set_ids: bool,
-    capability: bool,
-}
-
 /// Time of a request. The kernel sends signed seconds.
 fn time(seconds: u64, nanoseconds: u32) -> Nanoseconds {
     Nanoseconds::from(seconds as i64) * SECOND + Nanoseconds::from(nanoseconds)
@@ -108,17 +101,15 @@ impl WritableDriver {
         }
         let has = |bits| valid & bits != 0;
         let is_chown = has(setattr::UID | setattr::GID);
-        // The kernel sends a change of nothing for chown(2) with -1 and -1, and before a write by
-        // a process that must not keep the set-id bits. It sends one also before a write by root
-        // to a file with a capability, which costs only the capability.
+        // The kernel sends a change of nothing for chown(2) with -1 and -1, and before a write,
+        // fallocate(2) or copy_file_range(2) by a process that must not keep the set-id bits. It
+        // sends the same before a write by root to a file that has a capability and also such
+        // bits: root then loses more than on other file systems.
         let is_bare = !has(ANY_CHANGE);
-        let mut loss = Loss {
-            set_ids: is_chown || has(setattr::KILL_SUIDGID),
-            capability: is_chown || is_bare || has(setattr::SIZE),
-        };
-        let had_capability = loss.capability && self.drop_capability(node, now)?;
-        loss.set_ids |= is_bare && !had_capability;
-        if loss.set_ids {
+        if is_chown || is_bare || has(setattr::SIZE) {
+            self.drop_capability(node, now)?;
+        }
+        if is_chown || is_bare || has(setattr::KILL_SUIDGID) {
             let permissions = new.permissions.unwrap_or(stat.permissions);
             let left = without_set_ids(permissions);
             if left != permissions {
@@ -128,12 +119,11 @@ impl WritableDriver {
         Ok(())
     }
 
-    /// Removes the capability of a file; true if it had one.
-    fn drop_capability(&self, node: NodeId, now: Nanoseconds) -> Result<bool, Errno> {
+    /// Removes the capability of a file, if it has one.
+    fn drop_capability(&self, node: NodeId, now: Nanoseconds) -> Result<(), Errno> {
         let removed = self.fs.remove_xattr(ino(node), CAPABILITY, now);
         match self.check("capability", node, removed) {
-            Ok(()) => Ok(true),
-            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
             Err(errno) => Err(errno),
         }
     }

@@ -2,7 +2,6 @@
 //! counts its calls.
 #![allow(dead_code)]
 
-pub mod memory;
 pub mod stub;
 
 use std::ffi::OsStr;
