@@ -231,7 +231,8 @@ impl InodeRow {
             },
         };
         cursor.finish()?;
-        match (row.kind == FileKind::Symlink) != row.target.is_empty() {
+        let is_symlink = row.kind == FileKind::Symlink;
+        match is_symlink ^ row.target.is_empty() {
             true => Ok(row),
             false => Err(bad(
                 "V-2.2",

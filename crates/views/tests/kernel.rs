@@ -91,8 +91,8 @@ fn older_methods_show_the_same_tree_and_leave_nothing() {
     }
 }
 
-/// Would catch: a limit that the cache exceeds while a view is made, a view that is removed although
-/// the new one fits beside it, and a view that is removed before it is used again.
+/// Would catch: a limit that the cache exceeds while a view is made, a view that is removed
+/// although the new one fits beside it, and a view that is removed before it is used again.
 #[test]
 fn views_beyond_the_limit_are_removed_before_another_is_made() {
     let ground = Ground::new();

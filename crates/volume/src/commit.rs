@@ -1,7 +1,7 @@
 //! The commit of a layer: its bytes become blocks, its rows one transaction.
 //!
-//! One order: append → sync of the segment → commit of the tables → only then the space of what
-//! became free is used again.
+//! One order: append → sync of the segment → commit of the tables → only then the space of
+//! what became free is used again.
 
 use crate::core::Core;
 use crate::index::{Index, Place};

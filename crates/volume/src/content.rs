@@ -273,7 +273,7 @@ impl Core {
                 }
             }
             AllocateMode::Collapse => {
-                if range.end >= size {
+                if range.end >= size || !is_aligned(&range) {
                     return Err(Errno::INVAL.into());
                 }
                 let tail = self.shifted(state, ino, range.end..size, |at| at - len)?;
@@ -281,7 +281,7 @@ impl Core {
                 self.truncate(state, ino, size - len)?;
             }
             AllocateMode::Insert => {
-                if range.start >= size {
+                if range.start >= size || !is_aligned(&range) {
                     return Err(Errno::INVAL.into());
                 }
                 if size.checked_add(len).is_none_or(|size| size > SIZE_MAX) {
@@ -373,4 +373,11 @@ impl Core {
             None => Err(Errno::NXIO.into()),
         }
     }
+}
+
+/// Whether a range may be collapsed or inserted: the manual page of fallocate(2) allows a file
+/// system to ask for whole blocks.
+fn is_aligned(range: &Range<u64>) -> bool {
+    const BLOCK_LEN: u64 = 4096;
+    range.start.is_multiple_of(BLOCK_LEN) && range.end.is_multiple_of(BLOCK_LEN)
 }

@@ -316,8 +316,8 @@ impl Volume {
         }
     }
 
-    /// Waits until there is memory for a change that needs no space on the disk: a removal must work
-    /// on a full one.
+    /// Waits until there is memory for a change that needs no space on the disk: a removal must
+    /// work on a full one.
     fn admit_memory(&self) -> Outcome<()> {
         loop {
             let cost = {
