@@ -88,6 +88,7 @@ pub enum Command {
     Recover(commands::recover::RecoverArgs),
     Rewrite(commands::rewrite::RewriteArgs),
     Store(commands::store::StoreArgs),
+    Volume(commands::volume::VolumeArgs),
     Export(commands::export::ExportArgs),
     Import(commands::import::ImportArgs),
     Forest(commands::forest::ForestArgs),

@@ -131,6 +131,12 @@ fn every_example_works() {
         if command.starts_with("import") {
             must(&bench, COMPOSEFS);
         }
+        if command == "mount" || command.starts_with("volume") {
+            must(&bench, "weald store create -q srv/store");
+        }
+        if command == "mount" || (command.starts_with("volume ") && command != "volume create") {
+            must(&bench, "weald volume create -q srv/store:home");
+        }
         if ["umount", "mounts"].contains(&command) {
             must(&bench, "weald mount forest.weald mnt");
         }

@@ -23,6 +23,7 @@ const PREPARE: &str = r#"
     weald store create -q store; weald store import -q store image packed
     cp -a store lost; rm lost/meta; cp -a store older; rm older/images/packed
     cp older/images/image older/images/unknown
+    weald store create -q volumes; weald volume create -q volumes:v
     mkdir marked-src; echo x > marked-src/.wh.file; weald build -q marked-src marked
     weald export oci -q --compress none image layout:v1; cp -a layout damaged-layout
     cp -a layout lost-layout; weald export oci -q marked layout:v2 2> /dev/null || true
@@ -413,6 +414,55 @@ const LINES: &[(&str, &[&str])] = &[
             "weald rewrite image store:x",
             "weald recover store:image",
             "weald forest --fanout 2x2 --image store:x",
+        ],
+    ),
+    (
+        "Volumes",
+        &[
+            "weald volume",
+            "weald volume create",
+            "weald volume create store",
+            "weald volume create gone:v",
+            "weald volume create src:v",
+            "weald volume create image:v",
+            "weald volume create store:image",
+            "weald volume create volumes:v",
+            "weald volume create store:.v",
+            "weald volume create store:a/b",
+            "weald volume create --chunk 3 store:v",
+            "weald volume create --chunk 96K store:v",
+            "weald volume create --chunk 4G store:v",
+            "weald volume create --compress xz store:v",
+            "weald volume create --compress zstd:23 store:v",
+            "weald volume create lost:v",
+            "weald volume create newer-store:v",
+            "weald volume ls gone",
+            "weald volume ls store:image",
+            "weald volume info store",
+            "weald volume info store:gone",
+            "weald volume info store:image",
+            "weald volume stat volumes:gone",
+            "weald volume stat --json --prometheus volumes:v",
+            "weald volume check volumes:gone",
+            "weald volume rm volumes:gone",
+            "weald volume rm store:image",
+            "weald ls volumes:v",
+            "weald cat volumes:v file",
+            "weald extract volumes:v x",
+            "weald store export volumes:v x",
+            "weald store rm volumes:v",
+            "weald store add volumes src --name v",
+            "weald store import volumes image --name v",
+            "weald mount volumes:gone mnt",
+            "weald mount volumes:v gone",
+            "weald mount --kernel volumes:v mnt",
+            "weald mount --prefetch all volumes:v mnt",
+            "weald mount -o fast volumes:v mnt",
+            "weald mount -o generation=2 volumes:v mnt",
+            "weald mount -o commit-interval=0 volumes:v mnt",
+            "weald mount -o cache=1K volumes:v mnt",
+            "weald mount -o fsync=maybe volumes:v mnt",
+            "mount.weald volumes:v mnt -o fast",
         ],
     ),
     (

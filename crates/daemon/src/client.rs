@@ -18,6 +18,9 @@ const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
 /// Timeout for the report of a server.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Timeout for a report with the space of volumes, which the server counts.
+const SPACE_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// Whether a server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Started {
@@ -101,10 +104,26 @@ pub(crate) fn has_hung_up(error: &Error) -> bool {
 /// # Errors
 /// `Io`.
 pub fn reports(runtime_dir: &RuntimeDir) -> Result<Vec<ServerReport>> {
+    all_reports(runtime_dir, &Request::Report, REPORT_TIMEOUT)
+}
+
+/// As [`reports`], with the space of volumes.
+///
+/// # Errors
+/// `Io`.
+pub fn space_reports(runtime_dir: &RuntimeDir) -> Result<Vec<ServerReport>> {
+    all_reports(runtime_dir, &Request::ReportSpace, SPACE_TIMEOUT)
+}
+
+fn all_reports(
+    runtime_dir: &RuntimeDir,
+    request: &Request,
+    timeout: Duration,
+) -> Result<Vec<ServerReport>> {
     let mut reports = Vec::new();
     for name in runtime_dir.names()? {
         let answer = match runtime_dir.connect(&name) {
-            Ok(Some(stream)) => report(&stream),
+            Ok(Some(stream)) => ask_report(&stream, request, timeout),
             Ok(None) => continue,
             Err(error) => Err(error),
         };
@@ -120,11 +139,19 @@ pub fn reports(runtime_dir: &RuntimeDir) -> Result<Vec<ServerReport>> {
 
 /// Report of the server behind `stream`; `None` if the server has ended meanwhile.
 pub(crate) fn report(stream: &UnixStream) -> Result<Option<ServerReport>> {
-    let timeout = Some(REPORT_TIMEOUT);
+    ask_report(stream, &Request::Report, REPORT_TIMEOUT)
+}
+
+fn ask_report(
+    stream: &UnixStream,
+    request: &Request,
+    timeout: Duration,
+) -> Result<Option<ServerReport>> {
+    let timeout = Some(timeout);
     stream
         .set_write_timeout(timeout)
         .map_err(|error| Error::io("connection", error))?;
-    Hello::send(stream, &Request::Report, &[])?;
+    Hello::send(stream, request, &[])?;
     let mut server = match receive::<Reply>(stream, timeout)? {
         Some((Reply::Server(server), _)) => server,
         Some((Reply::Refused(refusal), _)) => return Err(refusal.into_error()),

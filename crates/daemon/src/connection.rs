@@ -63,7 +63,8 @@ impl Connection {
                     Err(error) => self.refuse(&error),
                 }
             }
-            Ok(Request::Report) => self.report(),
+            Ok(Request::Report) => self.report(false),
+            Ok(Request::ReportSpace) => self.report(true),
             Ok(Request::TakeOver) => give(&self.shared, &self.stream),
             Err(error) => self.refuse(&error),
         }
@@ -73,7 +74,7 @@ impl Connection {
         send(&self.stream, &Reply::Refused(Refusal::of(error)), &[])
     }
 
-    fn report(&self) -> Result<()> {
+    fn report(&self, has_space: bool) -> Result<()> {
         let mounts = self.shared.mounts();
         let server = ServerReport {
             mount_count: mounts.len() as u64,
@@ -81,7 +82,7 @@ impl Connection {
         };
         send(&self.stream, &Reply::Server(server), &[])?;
         for served in mounts {
-            send(&self.stream, &Reply::Mount(served.report()), &[])?;
+            send(&self.stream, &Reply::Mount(served.report(has_space)), &[])?;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ pub(crate) mod give;
 use crate::client::{has_hung_up, report};
 use crate::message::{Giving, HandedMount, Hello, Request, Taking, receive, send};
 use crate::runtime_dir::{Bound, RuntimeDir};
-use crate::served::{Opened, Served};
+use crate::served::{Content, Opened, Served};
 use crate::server::Server;
 use crate::shared::ServerOptions;
 use give::STEP_TIMEOUT;
@@ -208,7 +208,7 @@ fn take(
 fn serve_taken(server: &Server, taken: Vec<(HandedMount, Opened, Paused)>, stream: &UnixStream) {
     for (id, (handed, opened, paused)) in (1..).zip(taken) {
         let dir = paused.dir.clone();
-        let resumed = Served::resume(id, handed, opened, None, paused);
+        let resumed = Served::resume(id, handed, Content::Image(opened), None, paused);
         if let Err(error) = resumed.and_then(|served| server.shared.insert(served)) {
             log::error!("{}: lost: {error:?}", dir.display());
         }

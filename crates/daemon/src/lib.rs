@@ -6,7 +6,8 @@
 //!
 //! The modules; each uses only those above it here:
 //!
-//! 1. `report` and `prometheus` say what a server does, `message` is the protocol.
+//! 1. `report` and `prometheus` say what a server does, `message` is the protocol, `volume_options`
+//!    are the words of `-o` for volumes.
 //! 2. `runtime_dir` is the directory of the sockets; `mount_lock` waits for the end of a mount.
 //! 3. `opened_request` is a request with open files, `served` one mount.
 //! 4. `client` sends requests.
@@ -40,14 +41,21 @@ mod runtime_dir;
 mod served;
 mod server;
 mod shared;
+mod volume_mount;
+mod volume_options;
 
-pub use client::{Started, attach, mount, reports};
+pub use client::{Started, attach, mount, reports, space_reports};
 pub use hand_over::{start_lasting, take_over};
 pub use message::{MountRequest, PROTOCOL, Prefetch};
 pub use mount_lock::MountWaiter;
 pub use opened_request::OpenedRequest;
 pub use prometheus::prometheus;
-pub use report::{CacheReport, MountReport, OperationReport, Quantile, ServerReport};
+pub use report::{
+    CacheReport, MountReport, OperationReport, Quantile, ServerReport, VolumeProperties,
+    VolumeReport,
+};
 pub use runtime_dir::{RuntimeDir, default_dir};
 pub use server::Server;
 pub use shared::{ServerOptions, log_to};
+pub use volume_mount::is_volume;
+pub use volume_options::VolumeMountOptions;

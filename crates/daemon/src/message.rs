@@ -21,7 +21,7 @@ use weald_format::{Error, ErrorKind, Result};
 use weald_fuse::Negotiated;
 
 /// Protocol version. Any change of a message increments it.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Longest frame in bytes: a request has a few paths, a report a few kilobytes per mount.
 const FRAME_LEN_MAX: u32 = 1 << 20;
@@ -44,6 +44,8 @@ pub(crate) enum Request {
     /// point.
     Mount(Box<MountRequest>),
     Report,
+    /// As `Report`, with the space of volumes, which takes longer.
+    ReportSpace,
     TakeOver,
 }
 
@@ -55,6 +57,8 @@ pub struct MountRequest {
     pub image: OsString,
     /// Name of the image in its store, if it is in one.
     pub stored: Option<String>,
+    /// Whether `stored` names a volume.
+    pub is_volume: bool,
     /// Path of the mount point, for display.
     pub dir: OsString,
     /// The arguments of `-o`.

@@ -3,6 +3,7 @@
 //! elsewhere later.
 
 use crate::message::{Hello, MountRequest, Request, receive};
+use crate::volume_mount;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -28,7 +29,8 @@ pub struct OpenedRequest {
 }
 
 impl OpenedRequest {
-    /// Opens `image`, a file or `STORE:NAME`, and `dir`. Stores their absolute paths in `request`.
+    /// Opens `image`, a file or `STORE:NAME` (an image or a volume), and `dir`. Stores their
+    /// absolute paths in `request`.
     ///
     /// # Errors
     /// `NotFound`, `Io` if the image cannot be opened; for an image of a store as
@@ -42,12 +44,16 @@ impl OpenedRequest {
         let opened = OwnedFd::from(File::open(&path).map_err(failed)?);
         let number = opened.as_raw_fd();
         let path = std::fs::read_link(format!("/proc/self/fd/{number}")).map_err(failed)?;
+        let mut is_volume = false;
         let shown = match &stored {
             None => path.into_os_string(),
             Some(name) => {
                 // The client reports a missing image, because it knows the path as given.
                 let store = Store::open(Arc::new(HostDisk::new(&path)))?;
-                StoredImage::open(store, name)?;
+                is_volume = volume_mount::is_volume(&store, name)?;
+                if !is_volume {
+                    StoredImage::open(store, name)?;
+                }
                 stored_path(&path, name)
             }
         };
@@ -55,6 +61,7 @@ impl OpenedRequest {
         let request = MountRequest {
             image: shown,
             stored,
+            is_volume,
             dir: point.path().into(),
             ..request
         };

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
+use weald_codec::CodecSpec;
 use weald_fuse::{Counters, OperationCount};
 use weald_image::CacheCounts;
+use weald_volume::{Status, VolumeInfo};
 
 /// State of a server at one moment.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -68,6 +70,74 @@ pub struct MountReport {
     pub cache: CacheReport,
     /// Requests per operation.
     pub operations: Vec<OperationReport>,
+    /// Properties of a volume; `None` for an image.
+    pub volume: Option<VolumeProperties>,
+    /// Figures of a volume, if the client asked for its space.
+    pub space: Option<VolumeReport>,
+}
+
+/// Properties of a mounted volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeProperties {
+    /// Length of a chunk in bytes.
+    pub chunk_len: u32,
+    /// Codec of new data, as the command line names it.
+    pub codec: String,
+    /// Whether names are found without regard to case.
+    pub is_case_insensitive: bool,
+}
+
+impl From<&VolumeInfo> for VolumeProperties {
+    fn from(info: &VolumeInfo) -> Self {
+        Self {
+            chunk_len: info.chunk_len,
+            codec: codec_word(info.codec),
+            is_case_insensitive: info.is_case_insensitive,
+        }
+    }
+}
+
+/// The word for a codec of volumes, as the command line takes it.
+fn codec_word(codec: CodecSpec) -> String {
+    match codec {
+        CodecSpec::None => "none".to_owned(),
+        CodecSpec::Lz4 => "lz4".to_owned(),
+        CodecSpec::Zstd(level) => format!("zstd:{level}"),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}
+
+/// Space of a volume at one moment, and what a power cut would take.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct VolumeReport {
+    /// Bytes of all files, holes left out.
+    pub logical_len: u64,
+    /// Bytes of distinct data.
+    pub unique_len: u64,
+    /// Bytes that are stored once and used more than once.
+    pub shared_len: u64,
+    /// Bytes on disk, after compression.
+    pub stored_len: u64,
+    /// Bytes that are written and not yet on disk.
+    pub dirty_len: u64,
+    /// Age of the oldest change that is not on disk, in seconds.
+    pub risk_seconds: f64,
+    /// Reason why the volume became read-only.
+    pub failure: Option<String>,
+}
+
+impl From<Status> for VolumeReport {
+    fn from(status: Status) -> Self {
+        Self {
+            logical_len: status.logical_len,
+            unique_len: status.unique_len,
+            shared_len: status.shared_len,
+            stored_len: status.stored_len,
+            dirty_len: status.dirty_len,
+            risk_seconds: status.at_risk,
+            failure: status.failure,
+        }
+    }
 }
 
 /// Requests of one operation of the FUSE protocol.

@@ -5,6 +5,7 @@ use crate::mount_lock::MountLock;
 use crate::opened_request::OpenedRequest;
 use crate::report::MountReport;
 use crate::runtime_dir::RuntimeDir;
+use crate::volume_mount::{self, OpenVolume};
 use parking_lot::Mutex;
 use rustix::fs::Access;
 use std::ffi::OsStr;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::{ByteLen, Digest, Error, Result};
-use weald_fuse::{Mount, MountOptions, Paused, Trace};
+use weald_fuse::{Mount, MountOptions, MountPoint, Paused, Trace};
 use weald_image::{Hotness, Image, OpenOptions, PrefetchHandle, PrefetchSet, SharedCache};
 use weald_store::Store;
 use weald_store::disk::HostDisk;
@@ -32,9 +33,18 @@ pub(crate) struct Served {
 /// Resources of a mount while it is served.
 pub(crate) struct Live {
     mount: Arc<Mount>,
-    opened: Opened,
+    content: Content,
     prefetch: Option<PrefetchHandle>,
     mount_lock: Option<MountLock>,
+}
+
+/// The tree of a mount.
+#[allow(clippy::large_enum_variant)] // one for each mount
+pub(crate) enum Content {
+    /// An image, which does not change.
+    Image(Opened),
+    /// A volume. Its mount is in a process of its own.
+    Volume(OpenVolume),
 }
 
 /// An open image with its cache and its mount options.
@@ -124,6 +134,9 @@ impl Served {
             image,
             point,
         } = request;
+        if request.is_volume {
+            return Self::mount_volume(id, request, image, &point, runtime_dir);
+        }
         let opened = Opened::open(image, &request, shared)?;
         let prefetch = match &request.prefetch {
             None => None,
@@ -154,23 +167,47 @@ impl Served {
         Ok(Self::new(
             id,
             handed,
-            Live::new(mount, opened, prefetch, mount_lock),
+            Live::new(mount, Content::Image(opened), prefetch, mount_lock),
         ))
+    }
+
+    /// Mounts the volume of `request`, whose store is the directory `holder`.
+    fn mount_volume(
+        id: u64,
+        request: MountRequest,
+        holder: OwnedFd,
+        point: &MountPoint,
+        runtime_dir: Option<&RuntimeDir>,
+    ) -> Result<Self> {
+        let store_path = holder_path(&request);
+        let (mount, volume) = volume_mount::mount(holder, &store_path, &request, point)?;
+        let mount_lock = lock_mount(&mount, runtime_dir);
+        let handed = HandedMount {
+            image_digest: String::new(),
+            generation: 0,
+            started: now(),
+            request,
+        };
+        let live = Live::new(mount, Content::Volume(volume), None, mount_lock);
+        Ok(Self::new(id, handed, live))
     }
 
     /// Resumes a paused mount: one of another process, or our own after a failed hand-over.
     pub(crate) fn resume(
         id: u64,
         handed: HandedMount,
-        opened: Opened,
+        content: Content,
         mount_lock: Option<MountLock>,
         paused: Paused,
     ) -> Result<Self> {
+        let Content::Image(opened) = &content else {
+            return Err(Error::invalid("a volume stays with its process"));
+        };
         let mount = weald_fuse::resume(Arc::clone(&opened.image), paused, &opened.options)?;
         Ok(Self::new(
             id,
             handed,
-            Live::new(mount, opened, None, mount_lock),
+            Live::new(mount, content, None, mount_lock),
         ))
     }
 
@@ -222,12 +259,30 @@ impl Served {
 
     /// The cache of this mount, if it is not `shared`.
     pub(crate) fn own_cache(&self, shared: &Arc<SharedCache>) -> Option<Arc<SharedCache>> {
-        let cache = Arc::clone(&self.live.lock().as_ref()?.opened.cache);
+        let cache = match &self.live.lock().as_ref()?.content {
+            Content::Image(opened) => Arc::clone(&opened.cache),
+            Content::Volume(_) => return None,
+        };
         (!Arc::ptr_eq(&cache, shared)).then_some(cache)
     }
 
+    /// Writes all changes of a volume to disk.
+    pub(crate) fn commit(&self) {
+        // Not under the lock: a commit takes as long as the disk does.
+        let volume = match self.live.lock().as_ref().map(|live| &live.content) {
+            Some(Content::Volume(open)) => Arc::clone(&open.volume),
+            _ => return,
+        };
+        if let Err(error) = volume.commit() {
+            log::error!(
+                "{}: {error:?}",
+                Path::new(&self.handed.request.dir).display()
+            );
+        }
+    }
+
     /// Report of the mount for `weald mounts`.
-    pub(crate) fn report(&self) -> MountReport {
+    pub(crate) fn report(&self, has_space: bool) -> MountReport {
         let handed = &self.handed;
         let mut report = MountReport {
             dir: handed.request.dir.clone(),
@@ -239,9 +294,22 @@ impl Served {
             options: handed.request.options.clone(),
             ..MountReport::default()
         };
+        let mut volume = None;
         if let Some(live) = &*self.live.lock() {
             report.count(live.mount.counters());
-            report.cache = live.opened.image.cache_counts().into();
+            match &live.content {
+                Content::Image(opened) => report.cache = opened.image.cache_counts().into(),
+                Content::Volume(open) => {
+                    report.volume = Some(open.properties.clone());
+                    volume = Some(Arc::clone(&open.volume));
+                }
+            }
+        }
+        // Not under the lock: counting takes long.
+        if let Some(volume) = volume.filter(|_| has_space) {
+            let status = volume.status();
+            let status = status.inspect_err(|error| log::error!("space of the volume: {error:?}"));
+            report.space = status.ok().map(Into::into);
         }
         report
     }
@@ -250,6 +318,7 @@ impl Served {
     pub(crate) fn check_movable(&self) -> Result<()> {
         let request = &self.handed.request;
         let what = match (&request.record, &request.trace) {
+            _ if request.is_volume => "is a volume",
             (Some(_), _) => "records what is read (--record)",
             (_, Some(_)) => "is traced (--trace)",
             _ => return Ok(()),
@@ -265,31 +334,43 @@ impl Served {
 impl Live {
     fn new(
         mount: Mount,
-        opened: Opened,
+        content: Content,
         prefetch: Option<PrefetchHandle>,
         mount_lock: Option<MountLock>,
     ) -> Self {
         Self {
             mount: Arc::new(mount),
-            opened,
+            content,
             prefetch,
             mount_lock,
         }
     }
 
-    /// Ends a mount that was unmounted: writes the recorded hotness and releases all resources but
-    /// the mount lock.
-    pub(crate) fn close(self, record: Option<&Path>) -> Option<MountLock> {
+    /// Ends a mount that was unmounted: writes the recorded hotness or the last changes of a
+    /// volume, and releases all resources but the mount lock. Returns the lock, and whether all
+    /// changes are on disk.
+    pub(crate) fn close(self, record: Option<&Path>) -> (Option<MountLock>, bool) {
         drop(self.prefetch);
         // This also ends the trace.
         drop(self.mount);
-        if let Some(path) = record
-            && let Some(hotness) = self.opened.image.hotness()
-            && let Err(error) = hotness.write(path)
-        {
-            log::error!("{}: {error:?}", path.display());
+        let mut is_saved = true;
+        match &self.content {
+            Content::Image(opened) => {
+                if let Some(path) = record
+                    && let Some(hotness) = opened.image.hotness()
+                    && let Err(error) = hotness.write(path)
+                {
+                    log::error!("{}: {error:?}", path.display());
+                }
+            }
+            Content::Volume(open) => {
+                if let Err(error) = open.volume.close() {
+                    log::error!("the last changes of the volume are lost: {error:?}");
+                    is_saved = false;
+                }
+            }
         }
-        self.mount_lock
+        (self.mount_lock, is_saved)
     }
 
     /// Stops reading requests.
@@ -303,8 +384,8 @@ impl Live {
     }
 
     /// The resources that [`Served::resume`] needs after [`Live::pause`].
-    pub(crate) fn into_parts(self) -> (Opened, Option<MountLock>) {
-        (self.opened, self.mount_lock)
+    pub(crate) fn into_parts(self) -> (Content, Option<MountLock>) {
+        (self.content, self.mount_lock)
     }
 }
 

@@ -100,8 +100,20 @@ impl Server {
     /// another process has taken over, or until a signal arrives, which unmounts everything.
     ///
     /// # Errors
-    /// `Busy` if a second signal arrives while mounts are still in use; `Io`.
+    /// `Busy` if a second signal arrives while mounts are still in use; `Io`, also if the last
+    /// changes of a volume did not reach the disk.
     pub fn run(self) -> Result<()> {
+        self.serve()?;
+        match self.shared.state.lock().has_lost {
+            true => Err(Error::new(
+                ErrorKind::Io,
+                "the last changes of the volume are lost",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn serve(&self) -> Result<()> {
         let mut idle_since = None;
         let mut last_eviction = Instant::now();
         let mut ending_since: Option<Instant> = None;
@@ -110,6 +122,7 @@ impl Server {
                 match ending_since {
                     Some(since) if since.elapsed() < SAME_SIGNAL_GRACE => {}
                     Some(_) => {
+                        self.shared.commit();
                         return Err(Error::new(
                             ErrorKind::Busy,
                             "a second signal: its users lose their mounts",

@@ -62,6 +62,8 @@ pub(crate) struct State {
     pub(crate) connection_count: usize,
     /// Number of mount requests in progress.
     adding_count: usize,
+    /// Whether the last changes of a volume did not reach the disk.
+    pub(crate) has_lost: bool,
     /// Mount locks that are kept until the process ends.
     mount_locks_until_exit: Vec<MountLock>,
 }
@@ -256,13 +258,14 @@ impl Shared {
     /// Ends a mount that was unmounted.
     pub(crate) fn finish(&self, served: &Served, live: Live) {
         let record = served.handed.request.record.as_deref().map(Path::new);
-        let mount_lock = live.close(record);
+        let (mount_lock, is_saved) = live.close(record);
         let is_last = self.state.lock().mounts.len() <= 1;
         if is_last {
             // A lasting server stays without any mount: return its memory to the system.
             weald_sys::trim_heap();
         }
         let mut state = self.state.lock();
+        state.has_lost |= !is_saved;
         state.mounts.remove(&served.id);
         // If two mounts end at the same time, each of them counts the other.
         let is_last_of_several = !is_last && state.mounts.is_empty();
@@ -320,6 +323,11 @@ impl Shared {
         self.wake();
     }
 
+    /// Writes all changes of volumes to disk.
+    pub(crate) fn commit(&self) {
+        self.mounts().iter().for_each(|served| served.commit());
+    }
+
     /// Unmounts everything after a signal. Mounts in use are detached and still served.
     pub(crate) fn close(self: &Arc<Self>) {
         self.state.lock().phase = Phase::Closing;
@@ -331,6 +339,8 @@ impl Shared {
                 shared.added.wait(&mut state);
             }
             drop(state);
+            // A process manager may kill this process before its users leave their mounts.
+            shared.commit();
             shared.mounts().iter().for_each(|served| unmount(served));
             // A client that wants to mount meanwhile waits, and then starts another server.
             shared.hide();

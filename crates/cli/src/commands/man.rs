@@ -101,6 +101,10 @@ fn see_also(name: &str) -> &'static str {
              mount.weald(8), mount(8)"
         }
         name if name.starts_with("weald-store-") => "weald(1), weald-store(1)",
+        name if name.starts_with("weald-volume-") => {
+            "weald(1), weald-volume(1), weald-mount(1), weald-umount(1)"
+        }
+        "weald-volume" => "weald(1), weald-store(1), weald-mount(1), weald-umount(1)",
         name if name.starts_with("weald-export-") => "weald(1), weald-export(1)",
         name if name.starts_with("weald-import-") => "weald(1), weald-import(1)",
         _ => "weald(1)",

@@ -28,6 +28,7 @@ pub mod sum;
 pub mod tar;
 pub mod tree;
 pub mod umount;
+pub mod volume;
 
 use crate::args::Command;
 use crate::help::Help;
@@ -57,6 +58,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Recover(args) => recover::run(&args),
         Command::Rewrite(args) => rewrite::run(&args),
         Command::Store(args) => store::run(&args),
+        Command::Volume(args) => volume::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Completions(args) => completions::run(&args),
@@ -87,6 +89,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "recover" => &recover::HELP,
         "rewrite" => &rewrite::HELP,
         "store" => &store::HELP,
+        "volume" => &volume::HELP,
         "export" => &export::HELP,
         "import" => &import::HELP,
         "forest" => &forest::HELP,
@@ -99,6 +102,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
 pub fn help_in_group(group: &str, name: &str) -> Option<&'static Help> {
     match group {
         "store" => store::help_of(name),
+        "volume" => volume::help_of(name),
         "export" => export::help_of(name),
         "import" => import::help_of(name),
         _ => None,

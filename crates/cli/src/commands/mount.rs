@@ -1,11 +1,12 @@
-//! `weald mount`: mounts an image as a read-only file system. By default a server that many mounts
-//! share serves it.
+//! `weald mount`: mounts an image as a read-only file system, or a volume as one that can be
+//! written to. By default a server that many mounts share serves an image; each volume has its own.
 
 use super::mount_kernel::{self, KernelArgs};
 use super::mount_overlay;
+use super::store::{open_dir, silence_engine};
 use crate::background;
 use crate::foreign;
-use crate::help::{DONE_OR_FAILED, Help};
+use crate::help::{DONE_OR_FAILED, Help, Item};
 use crate::open::default_cache_len;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
@@ -13,15 +14,17 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weald_daemon::{
-    MountRequest, OpenedRequest, Prefetch, RuntimeDir, Server, ServerOptions, Started, default_dir,
+    MountRequest, OpenedRequest, Prefetch, RuntimeDir, Server, ServerOptions, Started,
+    VolumeMountOptions, default_dir,
 };
+use weald_format::ByteLen;
 use weald_fuse::{MountOptions, is_automount};
 
-/// Mount an image as a read-only file system
+/// Mount an image as a read-only file system, or a volume for writing
 #[derive(Debug, Args)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct MountArgs {
-    /// Image file, or STORE:NAME
+    /// Image file, or STORE:NAME of an image or a volume
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
     /// Mount point
@@ -58,95 +61,181 @@ pub struct MountArgs {
     pub ready_stdout: bool,
 }
 
+/// Options that only volumes have.
+const VOLUME_OPTIONS: (&str, &[Item]) = (
+    "MOUNT OPTIONS OF VOLUMES (-o)",
+    &[
+        (
+            "rw, ro",
+            "Mount the volume for writing, or read-only (default: rw).",
+        ),
+        (
+            "commit-interval=SECONDS",
+            "Longest time between two commits, from 0.01 to 3600. A power cut or a crash of the \
+             server takes back at most this much of what was not synced (default: 5).",
+        ),
+        (
+            "cache=SIZE",
+            "Memory for changes that are not on disk yet (default: 64M). When half of it is full, \
+             a commit begins. A writer that is faster than the disk then waits.",
+        ),
+        (
+            "fsync=strict|data|ignore",
+            "What fsync(2) waits for: see DURABILITY (default: strict).",
+        ),
+        (
+            "relatime, noatime, strictatime",
+            "When a read changes the time of the last access: if it is older than the last change \
+             or than a day, never, or always (default: relatime).",
+        ),
+    ],
+);
+
+/// The contract of fsync(2).
+const DURABILITY: (&str, &[Item]) = (
+    "DURABILITY OF VOLUMES",
+    &[
+        (
+            "fsync(FILE), fdatasync(FILE)",
+            "When it returns, the file's data, its attributes and the names that lead to it are \
+             on stable storage, and so is every operation that ended before the call.",
+        ),
+        (
+            "fsync(DIRECTORY)",
+            "The same for the entries of the directory.",
+        ),
+        (
+            "O_SYNC, O_DSYNC",
+            "A write to a file that was opened so returns after an fsync.",
+        ),
+        (
+            "syncfs(2), sync(2)",
+            "The kernel passes neither to a FUSE server: they make pages of shared mappings reach \
+             the volume, and no more. fsync(2) of any directory (sync DIR) writes everything.",
+        ),
+        (
+            "No sync",
+            "After a power cut, a crash of the kernel or the death of the server, the volume is a \
+             prefix of its operations: if an operation is there, every earlier one is. It lacks at \
+             most the last commit-interval. No check is needed before the next mount. Pages of \
+             shared mappings count as written at msync(2), fsync(2) or munmap(2).",
+        ),
+        ("fsync=data", "At present the same as strict."),
+        (
+            "fsync=ignore",
+            "fsync(2) returns at once, and a power cut takes back up to commit-interval even of \
+             synced data. The volume is still a prefix of its operations. For data that can be \
+             made again.",
+        ),
+        (
+            "Errors",
+            "If the disk fails a write or a sync, the operation that waits for it gets the error, \
+             the volume becomes read-only, and no later fsync succeeds. weald volume info shows \
+             the reason. A full disk is no such error: write(2) gets ENOSPC, and removing files \
+             works.",
+        ),
+    ],
+);
+
 /// Sections of the help.
 pub const HELP: Help = Help {
-    lists: &[(
-        "MOUNT OPTIONS (-o)",
-        &[
-            (
-                "cachesize=SIZE",
-                "Memory limit of the cache for decoded data (default: 1/16 of the memory, \
+    lists: &[
+        VOLUME_OPTIONS,
+        DURABILITY,
+        (
+            "MOUNT OPTIONS (-o)",
+            &[
+                (
+                    "cachesize=SIZE",
+                    "Memory limit of the cache for decoded data (default: 1/16 of the memory, \
                  between 256M and 2G). Mounts of one server share its cache; a mount with \
                  another size gets its own. Data that nobody reads leaves the cache after a \
                  minute or two.",
-            ),
-            (
-                "workers=N",
-                "Threads that answer the kernel (default: number of CPUs plus 4, or plus 2 if \
+                ),
+                (
+                    "workers=N",
+                    "Threads that answer the kernel (default: number of CPUs plus 4, or plus 2 if \
                  at least 9/10 of the data is stored without a codec).",
-            ),
-            (
-                "max_readahead=SIZE",
-                "Distance of the kernel's readahead, for root's mounts (default: 256K, or 4M if \
+                ),
+                (
+                    "max_readahead=SIZE",
+                    "Distance of the kernel's readahead, for root's mounts (default: 256K, or 4M \
+                     if \
                  at least 9/10 of the data is stored without a codec).",
-            ),
-            (
-                "offset=SIZE",
-                "Byte offset of the image in the file, or auto to search for it (default: 0).",
-            ),
-            ("digest=HEX", "Require this image digest."),
-            (
-                "generation=N",
-                "Generation to mount (default: the last; weald generations lists them).",
-            ),
-            (
-                "basedir=DIR",
-                "Directory to search for base images; repeatable.",
-            ),
-            (
-                "subdir=PATH",
-                "Mount this directory of the image instead of its root.",
-            ),
-            (
-                "uid=N, gid=N",
-                "Show all files with this owner, this group, and without ACLs.",
-            ),
-            (
-                "umask=OCTAL",
-                "Remove these permission bits from all files, and the ACLs.",
-            ),
-            (
-                "allow_other",
-                "Allow access by all users (default for root's mounts).",
-            ),
-            (
-                "allow_root",
-                "Allow access by root and the user who mounts.",
-            ),
-            (
-                "fsname=NAME, subtype=NAME",
-                "Source and type that /proc/mounts shows.",
-            ),
-            (
-                "suid, nosuid",
-                "Honour or ignore set-uid bits, set-gid bits and file capabilities (default: \
+                ),
+                (
+                    "offset=SIZE",
+                    "Byte offset of the image in the file, or auto to search for it (default: 0).",
+                ),
+                ("digest=HEX", "Require this image digest."),
+                (
+                    "generation=N",
+                    "Generation to mount (default: the last; weald generations lists them).",
+                ),
+                (
+                    "basedir=DIR",
+                    "Directory to search for base images; repeatable.",
+                ),
+                (
+                    "subdir=PATH",
+                    "Mount this directory of the image instead of its root.",
+                ),
+                (
+                    "uid=N, gid=N",
+                    "Show all files with this owner, this group, and without ACLs.",
+                ),
+                (
+                    "umask=OCTAL",
+                    "Remove these permission bits from all files, and the ACLs.",
+                ),
+                (
+                    "allow_other",
+                    "Allow access by all users (default for root's mounts).",
+                ),
+                (
+                    "allow_root",
+                    "Allow access by root and the user who mounts.",
+                ),
+                (
+                    "fsname=NAME, subtype=NAME",
+                    "Source and type that /proc/mounts shows.",
+                ),
+                (
+                    "suid, nosuid",
+                    "Honour or ignore set-uid bits, set-gid bits and file capabilities (default: \
                  nosuid; only root's mounts can have suid).",
-            ),
-            (
-                "dev, nodev",
-                "Allow or refuse to open device nodes (default: nodev; only root's mounts can \
+                ),
+                (
+                    "dev, nodev",
+                    "Allow or refuse to open device nodes (default: nodev; only root's mounts can \
                  have dev). The root of a container needs suid,dev. Give neither for images \
                  that you do not trust.",
-            ),
-            (
-                "exec, noexec, atime, noatime",
-                "As for other file systems; see mount(8).",
-            ),
-            ("kernel", "As --kernel, for fstab."),
-            (
-                "upperdir=DIR, workdir=DIR, verity=WORD, fsverity=HEX, viewcache=DIR, \
+                ),
+                (
+                    "exec, noexec, atime, noatime",
+                    "As for other file systems; see mount(8).",
+                ),
+                ("kernel", "As --kernel, for fstab."),
+                (
+                    "upperdir=DIR, workdir=DIR, verity=WORD, fsverity=HEX, viewcache=DIR, \
                  viewlimit=SIZE",
-                "As --upper, --work, --verity, --digest, --view-cache and --view-limit.",
-            ),
-        ],
-    )],
+                    "As --upper, --work, --verity, --digest, --view-cache and --view-limit.",
+                ),
+            ],
+        ),
+    ],
     notes: &[
         "Mount returns when the mount is live. One server process with one cache serves all \
          mounts of a user; the first mount starts it, and it ends with the last mount. weald \
          mounts shows it. A mount with --isolated has a process of its own, which unmounts on \
          SIGINT, SIGTERM or SIGHUP.",
+        "STORE:NAME of a volume is mounted for writing, by a process of its own, which is the \
+         writer of the store until the unmount. Another mount of the volume is refused with the \
+         process id of the first. SIGTERM, SIGINT and umount write everything to disk. weald \
+         umount returns when that is done.",
         "Mount accepts and ignores options that only mount(8), fstab or systemd use. It refuses \
-         rw, because images are read-only. mount.weald(8) describes mount -t weald and fstab.",
+         rw for images, because these are read-only. mount.weald(8) describes mount -t weald and \
+          fstab.",
         "With --kernel the kernel serves the mount: EROFS the metadata, overlayfs the data, which \
          lie as files (objects) in a view cache. The first mount of a tree writes them, later \
          ones use them. The cache is STORE/views for an image of a store; for an \
@@ -180,6 +269,10 @@ pub const HELP: Help = Help {
         (
             "Write to the mount, and keep what is written in a directory",
             "weald mount --kernel --upper changes forest.weald /mnt",
+        ),
+        (
+            "Mount a volume for writing, with a commit every second",
+            "weald mount -o commit-interval=1 /srv/store:home /mnt",
         ),
         (
             "Mount in a user namespace, and run a shell there",
@@ -229,9 +322,13 @@ impl MountArgs {
     /// Opens the image and the mount point, and makes all paths absolute: a server has another
     /// working directory.
     fn request(&self) -> Result<OpenedRequest> {
-        let options = MountOptions::parse(&self.options)?;
-        if let Some(what) = foreign::describe(&self.image, options.start) {
-            bail!("{}: {what}", self.image.display());
+        if is_volume(&self.image)? {
+            VolumeMountOptions::parse(&self.options)?;
+        } else {
+            let options = MountOptions::parse(&self.options)?;
+            if let Some(what) = foreign::describe(&self.image, options.start) {
+                bail!("{}: {what}", self.image.display());
+            }
         }
         let existing = |path: &Path| {
             path.canonicalize()
@@ -261,6 +358,13 @@ impl MountArgs {
 /// # Errors
 /// Any error before the mount is live.
 pub fn run(args: MountArgs) -> Result<ExitCode> {
+    if is_volume(&args.image)? {
+        refuse_kernel_flags(&args)?;
+        return match args.foreground {
+            true => serve(&args),
+            false => mount(&args, ServerChoice::Own),
+        };
+    }
     if mount_kernel::is_wanted(&args)? {
         return mount_kernel::run(&args);
     }
@@ -280,13 +384,33 @@ pub fn run(args: MountArgs) -> Result<ExitCode> {
     )
 }
 
-/// Mounts an image in the background.
+/// Whether `image` is STORE:NAME of a volume.
+///
+/// # Errors
+/// A store that cannot be read.
+pub fn is_volume(image: &Path) -> Result<bool> {
+    match weald_store::split(image) {
+        Some((store, name)) => Ok(weald_daemon::is_volume(&open_dir(&store)?, &name)?),
+        None => Ok(false),
+    }
+}
+
+/// Refuses the options of mounts by the kernel, which shows only images.
+fn refuse_kernel_flags(args: &MountArgs) -> Result<()> {
+    if args.kernel.kernel || args.kernel.overlay {
+        let what = "--kernel and --overlay mount images; a volume needs neither";
+        bail!("{}: {what}: it can be written to", args.image.display());
+    }
+    Ok(())
+}
+
+/// Mounts an image or a volume in the background.
 ///
 /// # Errors
 /// As [`run`].
 pub fn mount(args: &MountArgs, choice: ServerChoice) -> Result<ExitCode> {
     let request = args.request()?;
-    if choice == ServerChoice::Own {
+    if choice == ServerChoice::Own || request.request().is_volume {
         return start_alone(&request);
     }
     let runtime_dir = match runtime_dir() {
@@ -363,12 +487,17 @@ fn start_alone(opened: &OpenedRequest) -> Result<ExitCode> {
 
 /// Mounts the image and serves it until it is unmounted.
 fn serve(args: &MountArgs) -> Result<ExitCode> {
+    silence_engine();
     let request = match args.ready_stdout {
         true => OpenedRequest::receive(&background::take_stdin()?)?,
         false => args.request()?,
     };
     let request = request.without_log();
-    let options = MountOptions::parse(&args.options)?;
+    let cache_len = match request.request().is_volume {
+        // A volume has a cache of its own.
+        true => Some(ByteLen(0)),
+        false => MountOptions::parse(&args.options)?.cache_len,
+    };
     // While an automounter waits for this mount, only processes of its own group can enter the
     // directory. This process therefore stays in that group until the mount is live.
     let is_for_automounter = is_automount(&args.dir);
@@ -379,7 +508,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode> {
         .inspect_err(|error| log::info!("{error}"))
         .ok();
     let server_options = ServerOptions {
-        cache_len: options.cache_len.unwrap_or_else(default_cache_len),
+        cache_len: cache_len.unwrap_or_else(default_cache_len),
         is_shared: false,
         ends_when_idle: true,
         log: None,

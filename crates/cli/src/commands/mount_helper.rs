@@ -9,9 +9,11 @@ use super::mount::{self, MountArgs, ServerChoice};
 use super::mount_kernel;
 use crate::messages;
 use anyhow::{Context, Result, bail};
+use rustix::mount::MountFlags;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use weald_daemon::VolumeMountOptions;
 use weald_fuse::{MountOptions, is_automount};
 
 /// Exit codes of mount helpers, defined by mount(8).
@@ -25,6 +27,9 @@ struct HelperLine {
     dir: PathBuf,
     options: Vec<String>,
     is_fake: bool,
+    is_volume: bool,
+    /// mount(8) changes the flags of a mount that exists.
+    is_remount: bool,
 }
 
 /// Does what `mount.weald SPEC DIR [-sfnv] [-N ns] [-o options] [-t type]` means; `args` begins
@@ -39,7 +44,14 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     if line.is_fake {
         return ExitCode::SUCCESS;
     }
+    let is_volume = line.is_volume;
+    if line.is_remount {
+        return mounted(remount(&line));
+    }
     let args = MountArgs::of(line.image, line.dir, line.options);
+    if is_volume {
+        return mounted(mount::mount(&args, ServerChoice::Own));
+    }
     match mount_kernel::is_wanted(&args) {
         Ok(true) => return mounted(mount_kernel::run_once(&args)),
         Ok(false) => {}
@@ -52,6 +64,22 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         false => ServerChoice::SharedIfRunning,
     };
     mounted(mount::mount(&args, choice))
+}
+
+/// Changes whether the mount of a volume is read-only.
+fn remount(line: &HelperLine) -> Result<ExitCode> {
+    let options = VolumeMountOptions::parse(&line.options)?;
+    let mut flags = MountFlags::empty();
+    for (is_on, flag) in [
+        (options.writable.is_read_only, MountFlags::RDONLY),
+        (!options.mount.has_suid, MountFlags::NOSUID),
+        (!options.mount.has_devices, MountFlags::NODEV),
+        (options.mount.is_noexec, MountFlags::NOEXEC),
+    ] {
+        flags.set(flag, is_on);
+    }
+    rustix::mount::mount_remount(&line.dir, flags, c"").context("remount")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn mounted(result: Result<ExitCode>) -> ExitCode {
@@ -90,11 +118,21 @@ fn parse_helper_line(args: Vec<OsString>) -> Result<HelperLine> {
     }
     let [image, dir] = <[PathBuf; 2]>::try_from(paths)
         .map_err(|_| anyhow::anyhow!("usage: mount.weald IMAGE DIR [-sfnv] [-o OPTIONS]"))?;
-    line.options = lists
-        .iter()
-        .map(|list| MountOptions::for_helper(list, is_sloppy))
-        .collect();
-    MountOptions::parse(&line.options)?;
+    line.is_volume = mount::is_volume(&image)?;
+    let lists = lists.iter();
+    if line.is_volume {
+        let is_known = |word: &&str| VolumeMountOptions::parse([word]).is_ok();
+        let keeps = |word: &&str| !is_sloppy || is_known(word);
+        let known = lists.map(|list| list.split(',').filter(keeps).collect::<Vec<_>>().join(","));
+        line.options = known.collect();
+        line.is_remount = VolumeMountOptions::parse(&line.options)?
+            .writable
+            .is_remount;
+    } else {
+        let known = lists.map(|list| MountOptions::for_helper(list, is_sloppy));
+        line.options = known.collect();
+        MountOptions::parse(&line.options)?;
+    }
     Ok(HelperLine { image, dir, ..line })
 }
 

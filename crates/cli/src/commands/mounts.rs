@@ -31,6 +31,7 @@ pub const HELP: Help = Help {
     notes: &[
         "Columns of a mount: requests of the kernel; cache hit rate; requests in flight; \
          requests that failed because the image could not be read; bytes read.",
+        "DIGEST of a volume is the word volume; weald volume stat shows its space.",
         "Mounts that the kernel serves (weald mount --kernel) stand behind those of servers. They \
          have no statistics.",
         "Weald shows only mounts of the current user whose servers run in the same mount \
@@ -221,11 +222,18 @@ fn server_line(server: &ServerReport) -> String {
 
 fn row(mount: &MountReport) -> [String; 9] {
     let hits = mount.cache.hit_rate();
+    let (digest, generation) = match mount.volume {
+        Some(_) => ("volume".to_owned(), "-".to_owned()),
+        None => (
+            mount.image_digest.chars().take(12).collect(),
+            mount.generation.to_string(),
+        ),
+    };
     [
         shown(mount.dir.as_bytes()),
         shown(mount.image.as_bytes()),
-        mount.image_digest.chars().take(12).collect(),
-        mount.generation.to_string(),
+        digest,
+        generation,
         mount.request_count().to_string(),
         hits.map_or_else(|| "-".to_owned(), |rate| format!("{:.1}%", rate * 100.0)),
         mount.in_flight.to_string(),

@@ -137,12 +137,12 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
     })
 }
 
-fn show_path(path: &Path) -> String {
+pub(super) fn show_path(path: &Path) -> String {
     shown(path.as_os_str().as_bytes())
 }
 
 /// Opens the store at `path`.
-fn open(path: &Path) -> anyhow::Result<Store> {
+pub(super) fn open(path: &Path) -> anyhow::Result<Store> {
     if let Some((store, _)) = weald_store::split(path) {
         bail!(
             "{}: names one image; this command takes the whole store, {}",
@@ -217,7 +217,7 @@ fn who(command: &str) -> String {
 }
 
 /// Sixteen random bytes.
-fn random_uuid() -> anyhow::Result<[u8; 16]> {
+pub(super) fn random_uuid() -> anyhow::Result<[u8; 16]> {
     use std::io::Read;
     let mut uuid = [0; 16];
     let file = std::fs::File::open("/dev/urandom");

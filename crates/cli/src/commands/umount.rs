@@ -1,9 +1,11 @@
-//! `weald umount`: unmounts an image and waits until its server has released it.
+//! `weald umount`: unmounts an image or a volume and waits until its server has released it.
 
 use super::mount::runtime_dir_path;
+use super::volume::{self, Ask};
 use crate::help::{DONE_OR_FAILED, Help};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -12,8 +14,12 @@ use weald_format::ErrorKind;
 use weald_fuse::Busy;
 use weald_views::kernel;
 
-/// How long to wait until the server releases the mount. It only has to free memory.
+/// How long to wait until the server releases the mount of an image. It only has to free memory.
 const SERVER_END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long to wait for the server of a volume: it writes the last changes, which takes as long as
+/// the disk does. The user can interrupt.
+const VOLUME_END_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// How long to retry while the mount is busy: programs that have just ended may hold their files a
 /// moment longer.
@@ -22,7 +28,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two attempts.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Unmount an image
+/// Unmount an image or a volume
 #[derive(Debug, Args)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct UmountArgs {
@@ -40,6 +46,9 @@ pub const HELP: Help = Help {
     notes: &[
         "Umount returns when the server has closed the image; with --lazy, at once. If the \
          mount is busy, umount tries again for two seconds.",
+        "A volume is first written to disk; if that fails, umount says so, exits with status 2 and \
+         leaves the volume mounted (--lazy detaches it). When umount returns 0, everything is on \
+         stable storage.",
         "Of a mount by the kernel (weald mount --kernel) it also removes the work directory that \
          weald mount made; what was written stays in the directory of --upper.",
     ],
@@ -65,13 +74,21 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if weald_fuse::is_fuse(&dir) == Some(false) {
-        bail!("{}: no image is mounted there", shown());
+        bail!("{}: no image and no volume is mounted there", shown());
     }
     let waiter = mount_waiter(&dir);
+    let is_volume = is_volume(&dir);
+    if is_volume && !args.lazy {
+        sync(&dir).with_context(shown)?;
+    }
     unmount(&dir, args.lazy).with_context(shown)?;
+    let timeout = match is_volume {
+        true => VOLUME_END_TIMEOUT,
+        false => SERVER_END_TIMEOUT,
+    };
     if let Some(waiter) = waiter
         && !args.lazy
-        && !waiter.wait(SERVER_END_TIMEOUT)
+        && !waiter.wait(timeout)
     {
         log::warn!(
             "{}: unmounted, but the server still has the image open: another mount namespace, such \
@@ -80,6 +97,28 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a server of this user serves a volume on `dir`. A server that does not answer has none.
+fn is_volume(dir: &Path) -> bool {
+    let found = volume::mount_of(Ask::Mounts, |mount| mount.dir == *dir.as_os_str());
+    let found = found
+        .inspect_err(|error| log::info!("{error:?}"))
+        .unwrap_or_default();
+    found.is_some_and(|(_, mount)| mount.volume.is_some())
+}
+
+/// Writes the volume on `dir` to disk, so that an error reaches the user while the volume is still
+/// mounted.
+fn sync(dir: &Path) -> Result<()> {
+    // The kernel does not pass syncfs(2) to FUSE servers; fsync(2) of a directory commits
+    // everything.
+    File::open(dir)?.sync_all().map_err(|cause| {
+        anyhow!(
+            "the volume cannot be written to disk ({cause}) and stays mounted: 'weald volume info' \
+             shows the reason, 'weald umount --lazy' gives up what is not on disk"
+        )
+    })
 }
 
 /// Opens the lock file of the mount on `dir`, if a server of this user has the mount. Never blocks.

@@ -13,7 +13,7 @@ use weald_format::Timestamp;
 use weald_sys::{NewTimes, NodeKind};
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 40] = [
+pub const COMMANDS: [&str; 47] = [
     "build",
     "mount",
     "umount",
@@ -44,6 +44,13 @@ pub const COMMANDS: [&str; 40] = [
     "store gc",
     "store check",
     "store salvage",
+    "volume",
+    "volume create",
+    "volume ls",
+    "volume info",
+    "volume stat",
+    "volume check",
+    "volume rm",
     "export",
     "export composefs",
     "export dump",

@@ -20,10 +20,11 @@ pub const LS_HELP: Help = Help {
     lists: &[],
     notes: &[
         "Columns: bytes of the image as a file; bytes that no other image of the store shares, \
-         which removing it would return; tree digest; name.",
+         which removing it would return; tree digest; name. A volume has the word volume in \
+         place of the digest; weald volume stat shows its space.",
     ],
     examples: &[
-        ("List the images of a store", "weald store ls /srv/store"),
+        ("List what a store has", "weald store ls /srv/store"),
         (
             "Print their names",
             "weald store ls --json /srv/store | jq -r .name",
@@ -32,19 +33,20 @@ pub const LS_HELP: Help = Help {
     exit_status: DONE_OR_FAILED,
 };
 
-/// List the images of a store
+/// List the images and volumes of a store
 #[derive(Args, Debug)]
 #[command(after_help = LS_HELP.short(), after_long_help = LS_HELP.long())]
 pub(super) struct LsArgs {
     #[command(flatten)]
     location: StoreDir,
-    /// Print one JSON object per image
+    /// Print one JSON object per image and per volume
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
-    let (_, images) = open(&args.location.store)?.info()?;
+    let store = open(&args.location.store)?;
+    let (_, images) = store.info()?;
     let mut output = Output::new();
     for image in &images {
         if args.json {
@@ -54,6 +56,18 @@ pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
         let (len, own) = (bytes(image.image_len), bytes(image.own_len));
         write!(output, "{len:>12}  {own:>12}  {}  ", image.tree_digest)?;
         output.name(image.name.as_bytes())?;
+        writeln!(output)?;
+    }
+    for volume in store.volume_names()? {
+        if args.json {
+            let mut object = Object::new();
+            object.insert("name".into(), volume.as_str().into());
+            object.insert("is_volume".into(), true.into());
+            output.json(&object.into())?;
+            continue;
+        }
+        write!(output, "{:>12}  {:>12}  {:<64}  ", "-", "-", "volume")?;
+        output.name(volume.as_bytes())?;
         writeln!(output)?;
     }
     output.finish()?;

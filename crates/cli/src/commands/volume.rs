@@ -1,0 +1,227 @@
+//! `weald volume`: trees that can change, in a store.
+
+mod change;
+mod check;
+mod show;
+mod stat;
+
+use super::mount::runtime_dir_path;
+use super::store::{open_dir, show_path, silence_engine};
+use crate::help::Help;
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand, ValueHint};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use weald_daemon::{MountReport, RuntimeDir, VolumeProperties, reports, space_reports};
+use weald_store::Store;
+use weald_vfs::shown;
+
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "A volume is a tree that can change: a file system in a store, which weald mount shows. \
+         It compresses its data and keeps repeated data once. It shares a store with images, \
+         which do not change; weald store makes the store.",
+        "The mounted volume is the writer of its store: while it is mounted, no other volume of \
+         the store is mounted for writing, and commands that write to the store are refused with \
+         the process id of its server. Put volumes that are used at the same time into stores of \
+         their own.",
+        "weald mount --help says which data is safe when (DURABILITY).",
+    ],
+    examples: &[
+        (
+            "Make a volume in a store",
+            "weald volume create /srv/store:home",
+        ),
+        ("Mount it for writing", "weald mount /srv/store:home /mnt"),
+        ("Show its space", "weald volume stat /srv/store:home"),
+        ("List volumes", "weald volume ls /srv/store"),
+        (
+            "Verify every byte",
+            "weald volume check --data /srv/store:home",
+        ),
+        ("Remove it", "weald volume rm /srv/store:home"),
+    ],
+    exit_status: &[
+        ("0", "The command did its work."),
+        ("1", "The volume is damaged (check)."),
+        ("2", "The command failed; standard error says why."),
+    ],
+};
+
+/// Keep trees that can change in a store
+#[derive(Args, Debug)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
+#[command(disable_help_subcommand = true)]
+pub struct VolumeArgs {
+    #[command(subcommand)]
+    command: VolumeCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum VolumeCommand {
+    Create(change::CreateArgs),
+    Ls(show::LsArgs),
+    Info(show::InfoArgs),
+    Stat(stat::StatArgs),
+    Check(check::CheckArgs),
+    Rm(change::RmArgs),
+}
+
+/// A volume of a store.
+#[derive(Args, Debug)]
+struct VolumePath {
+    /// Volume: STORE:NAME
+    #[arg(value_name = "STORE:NAME", value_hint = ValueHint::DirPath)]
+    volume: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(args: &VolumeArgs) -> anyhow::Result<ExitCode> {
+    silence_engine();
+    match &args.command {
+        VolumeCommand::Create(args) => change::create(args),
+        VolumeCommand::Ls(args) => show::ls(args),
+        VolumeCommand::Info(args) => show::info(args),
+        VolumeCommand::Stat(args) => stat::run(args),
+        VolumeCommand::Check(args) => check::run(args),
+        VolumeCommand::Rm(args) => change::rm(args),
+    }
+}
+
+/// Sections of the help of `weald volume NAME`.
+pub fn help_of(name: &str) -> Option<&'static Help> {
+    Some(match name {
+        "create" => &change::CREATE_HELP,
+        "ls" => &show::LS_HELP,
+        "info" => &show::INFO_HELP,
+        "stat" => &stat::HELP,
+        "check" => &check::HELP,
+        "rm" => &change::RM_HELP,
+        _ => return None,
+    })
+}
+
+/// What to ask the servers for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// Their mounts.
+    Mounts,
+    /// Also the space of volumes, which takes longer.
+    Space,
+}
+
+/// Process id of a server, and one of its mounts.
+pub type Mounted = (u32, MountReport);
+
+/// A volume that a command names.
+struct Named {
+    store: Store,
+    /// Directory of the store, without symlinks.
+    dir: PathBuf,
+    name: String,
+}
+
+impl Named {
+    /// Opens the store of `STORE:NAME`.
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        if let Some((store, name)) = weald_store::split(path) {
+            return Ok(Self {
+                store: open_dir(&store)?,
+                dir: store.canonicalize()?,
+                name,
+            });
+        }
+        let words = show_path(path);
+        if weald_store::is_store(path) {
+            bail!("{words}: names a store: add the volume, as in {words}:NAME");
+        }
+        let text = path.as_os_str().as_bytes();
+        if let Some(at) = text.iter().rposition(|&byte| byte == b':') {
+            let store = std::ffi::OsStr::from_bytes(text.get(..at).unwrap_or_default());
+            open_dir(Path::new(store))?;
+        }
+        bail!("{words}: expected STORE:NAME, with the directory of a store before the colon")
+    }
+
+    /// `STORE:NAME` in messages.
+    fn shown(&self) -> String {
+        format!("{}:{}", self.store.shown(), self.name)
+    }
+
+    /// Properties of the volume, and its mount.
+    fn properties(&self) -> anyhow::Result<(VolumeProperties, Option<Mounted>)> {
+        let mounted = self.mounted(Ask::Space)?;
+        if let Some((_, mount)) = &mounted
+            && let Some(properties) = &mount.volume
+        {
+            return Ok((properties.clone(), mounted));
+        }
+        let volumes = weald_volume::list(&self.store)?;
+        let found = volumes.iter().find(|volume| volume.name == self.name);
+        let found = found.map(VolumeProperties::from);
+        Ok((found.with_context(|| self.missing())?, None))
+    }
+
+    fn missing(&self) -> String {
+        let (words, store) = (self.shown(), self.store.shown());
+        format!("{words}: no such volume: 'weald volume ls {store}' lists them")
+    }
+
+    /// Refuses a name that is no volume.
+    fn find(&self) -> anyhow::Result<()> {
+        if self.store.names()?.contains(&self.name) {
+            bail!(
+                "{}: names an image, which does not change, and this command takes a volume",
+                self.shown()
+            );
+        }
+        if !self.store.volume_names()?.contains(&self.name) {
+            bail!("{}", self.missing());
+        }
+        Ok(())
+    }
+
+    /// Refuses a mounted volume.
+    fn refuse_mounted(&self, what: &str) -> anyhow::Result<()> {
+        if let Some((pid, mount)) = self.mounted(Ask::Mounts)? {
+            bail!(
+                "{}: is mounted on {} by process {pid}, and cannot be {what} meanwhile: unmount \
+                 it first, with 'weald umount'",
+                self.shown(),
+                shown(mount.dir.as_bytes())
+            );
+        }
+        Ok(())
+    }
+
+    /// The mount of this volume, and the process id of its server; `None` if no server of this
+    /// user has it.
+    fn mounted(&self, ask: Ask) -> anyhow::Result<Option<Mounted>> {
+        let mut path = self.dir.clone().into_os_string().into_vec();
+        path.push(b':');
+        path.extend_from_slice(self.name.as_bytes());
+        mount_of(ask, |mount| mount.image.as_bytes() == path)
+    }
+}
+
+/// The first mount of this user that `is_wanted`, and the process id of its server.
+pub fn mount_of(
+    ask: Ask,
+    is_wanted: impl Fn(&MountReport) -> bool,
+) -> anyhow::Result<Option<Mounted>> {
+    let Some(runtime_dir) = RuntimeDir::find(&runtime_dir_path())? else {
+        return Ok(None);
+    };
+    let servers = match ask {
+        Ask::Mounts => reports(&runtime_dir)?,
+        Ask::Space => space_reports(&runtime_dir)?,
+    };
+    let mut mounts = servers.into_iter().flat_map(|server| {
+        let pid = server.pid;
+        server.mounts.into_iter().map(move |mount| (pid, mount))
+    });
+    Ok(mounts.find(|(_, mount)| is_wanted(mount)))
+}

@@ -1,0 +1,192 @@
+//! `weald volume create` and `rm`.
+
+use super::{Named, VolumePath};
+use crate::commands::store::{random_uuid, show_path};
+use crate::help::{DONE_OR_FAILED, Help};
+use crate::json::Object;
+use crate::output::Output;
+use crate::parse;
+use anyhow::bail;
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+use weald_builder::CodecSpec;
+use weald_store::check_name;
+use weald_volume::VolumeOptions;
+
+/// Sections of the help.
+pub const CREATE_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "The store must exist; weald store create makes one. A name has 1 to 200 bytes of UTF-8, \
+         no '/', no control character and no dot in front. An image and a volume of one store \
+         cannot have the same name.",
+        "A chunk is the unit of deduplication and of compression. Larger chunks compress better \
+         and need less metadata. Smaller chunks find more repeats, and a small read or a small \
+         overwrite costs less. The size of a volume's chunks never changes.",
+        "With lz4, compression costs little more than copying. zstd halves the data of many \
+         trees once more at a fifth of the speed; see docs/volume.md.",
+    ],
+    examples: &[
+        ("Make a volume", "weald volume create /srv/store:home"),
+        (
+            "Make a volume for data that is read rarely",
+            "weald volume create --compress zstd:9 --chunk 512K /srv/store:archive",
+        ),
+        (
+            "Make a volume that finds README and readme to be the same name",
+            "weald volume create --case-insensitive /srv/store:share",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
+
+/// Make an empty volume in a store
+#[derive(Args, Debug)]
+#[command(after_help = CREATE_HELP.short(), after_long_help = CREATE_HELP.long())]
+pub(super) struct CreateArgs {
+    /// Volume to make: STORE:NAME
+    #[arg(value_name = "STORE:NAME", value_hint = ValueHint::DirPath)]
+    volume: PathBuf,
+    /// Size of a chunk: a power of two from 4K to 16M
+    #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = chunk)]
+    chunk: u32,
+    /// Codec of new data: lz4, zstd[:1-22] or none
+    #[arg(long, value_name = "CODEC", default_value = "lz4", value_parser = codec)]
+    compress: CodecSpec,
+    /// Find names without regard to case; they keep the case that they were made with
+    #[arg(long)]
+    case_insensitive: bool,
+    /// Print nothing
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+}
+
+/// Shortest and longest chunk in bytes.
+const CHUNK_LEN_MIN: u64 = 4 << 10;
+const CHUNK_LEN_MAX: u64 = 16 << 20;
+
+/// Parses a length of chunks.
+fn chunk(text: &str) -> Result<u32, String> {
+    let len = parse::size(text)?;
+    let is_valid = len.is_power_of_two() && (CHUNK_LEN_MIN..=CHUNK_LEN_MAX).contains(&len);
+    u32::try_from(len)
+        .ok()
+        .filter(|_| is_valid)
+        .ok_or_else(|| "expected a power of two from 4K to 16M, such as 128K".to_owned())
+}
+
+/// Parses a codec of volumes.
+fn codec(text: &str) -> Result<CodecSpec, String> {
+    let expected = "expected lz4, zstd, zstd:1 to zstd:22, or none";
+    match text.split_once(':') {
+        None => match text {
+            "none" => Ok(CodecSpec::None),
+            "lz4" => Ok(CodecSpec::Lz4),
+            "zstd" => Ok(CodecSpec::Zstd(3)),
+            _ => Err(expected.to_owned()),
+        },
+        Some(("zstd", level)) => match level.parse() {
+            Ok(level) if (1..=22).contains(&level) => Ok(CodecSpec::Zstd(level)),
+            _ => Err(expected.to_owned()),
+        },
+        Some(_) => Err(expected.to_owned()),
+    }
+}
+
+pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
+    let named = Named::open(&args.volume)?;
+    check_name(&named.name)?;
+    let words = named.shown();
+    if named.store.names()?.contains(&named.name) {
+        bail!("{words}: the store has an image of this name: choose another name for the volume");
+    }
+    if named.store.volume_names()?.contains(&named.name) {
+        bail!("{words}: this volume is there already: 'weald volume info {words}' describes it");
+    }
+    let options = VolumeOptions {
+        chunk_len: args.chunk,
+        codec: args.compress,
+        is_case_insensitive: args.case_insensitive,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        ..VolumeOptions::default()
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |since| since.as_nanos() as i128);
+    weald_volume::create(&named.store, &named.name, &options, random_uuid()?, now)?;
+    let mut output = Output::new();
+    if args.json {
+        let mut object = Object::new();
+        object.insert("name".into(), named.name.as_str().into());
+        object.insert("chunk_len".into(), args.chunk.into());
+        object.insert("is_case_insensitive".into(), args.case_insensitive.into());
+        output.json(&object.into())?;
+    } else if !args.quiet {
+        let path = show_path(&args.volume);
+        writeln!(output, "{path}: an empty volume")?;
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sections of the help.
+pub const RM_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "All files of the volume are gone when the command returns. A mounted volume is not \
+         removed: unmount it first.",
+    ],
+    examples: &[("Remove a volume", "weald volume rm /srv/store:home")],
+    exit_status: DONE_OR_FAILED,
+};
+
+/// Remove a volume and its files from a store
+#[derive(Args, Debug)]
+#[command(after_help = RM_HELP.short(), after_long_help = RM_HELP.long())]
+pub(super) struct RmArgs {
+    #[command(flatten)]
+    path: VolumePath,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
+    let named = Named::open(&args.path.volume)?;
+    named.find()?;
+    named.refuse_mounted("removed")?;
+    weald_volume::remove(&named.store, &named.name)?;
+    let mut output = Output::new();
+    if args.json {
+        let mut object = Object::new();
+        object.insert("removed".into(), named.name.as_str().into());
+        output.json(&object.into())?;
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Would catch: a chunk length or a codec that a volume does not have.
+    #[test]
+    fn chunks_and_codecs_have_limits() {
+        assert_eq!(chunk("128K"), Ok(128 << 10));
+        assert_eq!((chunk("4K"), chunk("16M")), (Ok(4 << 10), Ok(16 << 20)));
+        for text in ["3", "0", "2K", "96K", "32M", "4G", "-4K", "x", ""] {
+            assert!(chunk(text).is_err(), "{text}");
+        }
+        assert_eq!(codec("zstd:22"), Ok(CodecSpec::Zstd(22)));
+        assert_eq!(codec("none"), Ok(CodecSpec::None));
+        for text in ["", "zstd:0", "zstd:23", "zstd:", "lz4:1", "xz", "gzip"] {
+            assert!(codec(text).is_err(), "{text}");
+        }
+    }
+}

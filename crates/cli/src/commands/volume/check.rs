@@ -1,0 +1,121 @@
+//! `weald volume check`.
+
+use super::{Named, VolumePath};
+use crate::help::Help;
+use crate::json::Object;
+use crate::messages;
+use crate::output::Output;
+use crate::progress::{bytes, count};
+use crate::status::exit_code;
+use clap::Args;
+use std::process::ExitCode;
+use weald_volume::{CheckOptions, Report};
+
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Check compares the tables of the volume with each other and with the store: every name \
+         leads to an inode, every inode has as many names as it counts, every piece of a file \
+         lies in a block, and all counts of references and of space equal a recount. With --data \
+         it also reads every block and compares it with its digest. Each finding is one line.",
+        "The volume must not be mounted. A volume needs no check after a crash: it is consistent \
+         at once.",
+    ],
+    examples: &[
+        ("Check the structure", "weald volume check /srv/store:home"),
+        (
+            "Verify every byte",
+            "weald volume check --data /srv/store:home",
+        ),
+    ],
+    exit_status: &[
+        ("0", "The volume is clean."),
+        ("1", "The volume is damaged."),
+        (
+            "2",
+            "The volume could not be checked; standard error says why.",
+        ),
+    ],
+};
+
+/// Verify a volume
+#[derive(Args, Debug)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    path: VolumePath,
+    /// Read every block and compare it with its digest
+    #[arg(long)]
+    data: bool,
+    /// Print nothing; only set the exit status
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print one JSON object per finding, and one with "clean"
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+}
+
+pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let named = Named::open(&args.path.volume)?;
+    named.find()?;
+    named.refuse_mounted("checked")?;
+    let options = CheckOptions {
+        reads_data: args.data,
+    };
+    let report = weald_volume::check(&named.store, &named.name, &options)?;
+    let found = report.findings.len() as u64;
+    if args.quiet {
+        return Ok(exit_code(found));
+    }
+    let mut output = Output::new();
+    for finding in &report.findings {
+        match args.json {
+            true => {
+                let mut object = Object::new();
+                object.insert("finding".into(), finding.as_str().into());
+                output.json(&object.into())?;
+            }
+            false => writeln!(output, "damaged: {}", messages::detailed(finding))?,
+        }
+    }
+    match args.json {
+        true => output.json(&summary(&report).into())?,
+        false => output.text(&text(&report, args.data))?,
+    }
+    output.finish()?;
+    Ok(exit_code(found))
+}
+
+fn summary(report: &Report) -> Object {
+    let numbers = [
+        ("inode_count", report.inode_count),
+        ("name_count", report.name_count),
+        ("logical_len", report.logical_len),
+        ("verified_len", report.verified_len),
+        ("finding_count", report.findings.len() as u64),
+    ];
+    let numbers = numbers.iter();
+    let mut object: Object = numbers
+        .map(|&(key, number)| (key.to_owned(), number.into()))
+        .collect();
+    object.insert("clean".into(), report.findings.is_empty().into());
+    object
+}
+
+fn text(report: &Report, reads_data: bool) -> String {
+    let what = format!(
+        "{} inodes, {} names, {} of content",
+        count(report.inode_count),
+        count(report.name_count),
+        bytes(report.logical_len)
+    );
+    let verified = match reads_data {
+        true => format!("; read and verified {}", bytes(report.verified_len)),
+        false => "; contents were not read (--data does that)".to_owned(),
+    };
+    match report.findings.len() as u64 {
+        0 => format!("clean: {what}{verified}\n"),
+        found => format!("not clean: {} findings; {what}{verified}\n", count(found)),
+    }
+}

@@ -1,0 +1,170 @@
+//! `weald volume ls` and `info`.
+
+use super::{Mounted, Named, VolumePath};
+use crate::commands::store::open;
+use crate::help::{DONE_OR_FAILED, Help};
+use crate::json::{Object, put_name};
+use crate::output::Output;
+use crate::progress::bytes;
+use clap::{Args, ValueHint};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use weald_daemon::{MountReport, VolumeProperties};
+use weald_format::ErrorKind;
+use weald_vfs::shown;
+
+/// Sections of the help.
+pub const LS_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Columns: size of a chunk; codec; name. While a volume of the store is mounted, only names \
+         are shown; weald volume info shows the properties of the mounted one.",
+    ],
+    examples: &[
+        ("List the volumes of a store", "weald volume ls /srv/store"),
+        (
+            "Print their names",
+            "weald volume ls --json /srv/store | jq -r .name",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
+
+/// List the volumes of a store
+#[derive(Args, Debug)]
+#[command(after_help = LS_HELP.short(), after_long_help = LS_HELP.long())]
+pub(super) struct LsArgs {
+    /// Directory of the store
+    #[arg(value_name = "STORE", value_hint = ValueHint::DirPath)]
+    store: PathBuf,
+    /// Print one JSON object per volume
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
+    let store = open(&args.store)?;
+    let names = store.volume_names()?;
+    // The tables are locked while a volume of the store is mounted; the names are not.
+    let known = match weald_volume::list(&store) {
+        _ if names.is_empty() => Vec::new(),
+        Err(error) if error.kind() == ErrorKind::Busy => Vec::new(),
+        other => other?,
+    };
+    let mut output = Output::new();
+    for name in &names {
+        let volume = known.iter().find(|volume| volume.name == *name);
+        let volume = volume.map(VolumeProperties::from);
+        if args.json {
+            output.json(&json(name, volume.as_ref()).into())?;
+            continue;
+        }
+        let (len, codec) = match &volume {
+            Some(volume) => (bytes(volume.chunk_len.into()), volume.codec.as_str()),
+            None => ("-".to_owned(), "-"),
+        };
+        write!(output, "{len:>10}  {codec:<8}  ")?;
+        output.name(name.as_bytes())?;
+        writeln!(output)?;
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn json(name: &str, volume: Option<&VolumeProperties>) -> Object {
+    let mut object = Object::new();
+    object.insert("name".into(), name.into());
+    object.insert("chunk_len".into(), volume.map(|v| v.chunk_len).into());
+    object.insert("codec".into(), volume.map(|v| v.codec.as_str()).into());
+    object.insert(
+        "is_case_insensitive".into(),
+        volume.map(|v| v.is_case_insensitive).into(),
+    );
+    object
+}
+
+/// Sections of the help.
+pub const INFO_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "If the volume is mounted, info shows where, and the process id of its server. After an \
+         error of the disk a mounted volume is read-only; info then shows the reason. weald \
+         volume stat shows its space.",
+    ],
+    examples: &[
+        ("Describe a volume", "weald volume info /srv/store:home"),
+        (
+            "Print its mount point",
+            "weald volume info --json /srv/store:home | jq -r .dir",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
+
+/// Show the properties of a volume, and where it is mounted
+#[derive(Args, Debug)]
+#[command(after_help = INFO_HELP.short(), after_long_help = INFO_HELP.long())]
+pub(super) struct InfoArgs {
+    #[command(flatten)]
+    path: VolumePath,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
+    let named = Named::open(&args.path.volume)?;
+    named.find()?;
+    let (volume, mounted) = named.properties()?;
+    let mut output = Output::new();
+    match args.json {
+        true => output.json(&info_json(&named.name, &volume, mounted.as_ref()).into())?,
+        false => output.text(&info_text(&named.name, &volume, mounted.as_ref()))?,
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn failure_of(mount: &MountReport) -> Option<&str> {
+    mount.space.as_ref()?.failure.as_deref()
+}
+
+fn info_json(name: &str, volume: &VolumeProperties, mounted: Option<&Mounted>) -> Object {
+    let mut object = json(name, Some(volume));
+    object.insert("is_mounted".into(), mounted.is_some().into());
+    if let Some((pid, mount)) = mounted {
+        object.insert("server_pid".into(), (*pid).into());
+        put_name(&mut object, "dir", mount.dir.as_bytes());
+        object.insert("options".into(), mount.options.join(",").into());
+        object.insert("failure".into(), failure_of(mount).into());
+    }
+    object
+}
+
+fn info_text(name: &str, volume: &VolumeProperties, mounted: Option<&Mounted>) -> String {
+    let names = match volume.is_case_insensitive {
+        true => "found without regard to case",
+        false => "case-sensitive",
+    };
+    let mut lines = vec![
+        ("volume", name.to_owned()),
+        ("chunk", bytes(volume.chunk_len.into())),
+        ("codec", volume.codec.clone()),
+        ("names", names.to_owned()),
+    ];
+    match mounted {
+        None => lines.push(("mounted", "no".to_owned())),
+        Some((pid, mount)) => {
+            let dir = shown(mount.dir.as_bytes());
+            lines.push(("mounted", format!("{dir}, by process {pid}")));
+            if let Some(failure) = failure_of(mount) {
+                lines.push(("read-only since", failure.to_owned()));
+            }
+        }
+    }
+    lines
+        .iter()
+        .map(|(word, value)| format!("{word:<20}{value}\n"))
+        .collect()
+}

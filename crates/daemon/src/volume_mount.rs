@@ -1,0 +1,65 @@
+//! The mount of a volume: opens the volume for writing and serves it.
+
+use crate::message::MountRequest;
+use crate::report::VolumeProperties;
+use crate::volume_options::VolumeMountOptions;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use weald_format::{Error, Result};
+use weald_fuse::{Mount, MountPoint, Trace, WritableOptions};
+use weald_store::Store;
+use weald_store::disk::HostDisk;
+use weald_vfs::WritableFs;
+use weald_volume::Volume;
+
+/// A volume that is mounted.
+pub(crate) struct OpenVolume {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) properties: VolumeProperties,
+}
+
+/// Whether `name` is a volume of `store`.
+///
+/// # Errors
+/// `Io`, `Corrupt`.
+pub fn is_volume(store: &Store, name: &str) -> Result<bool> {
+    Ok(store.volume_names()?.iter().any(|volume| volume == name))
+}
+
+/// Opens the volume of `request`, whose store is the directory `holder`, and mounts it on `point`.
+pub(crate) fn mount(
+    holder: OwnedFd,
+    store_path: &Path,
+    request: &MountRequest,
+    point: &MountPoint,
+) -> Result<(Mount, OpenVolume)> {
+    let options = VolumeMountOptions::parse(&request.options)?;
+    let name = request
+        .stored
+        .as_deref()
+        .ok_or_else(|| Error::invalid("expected the name of a volume"))?;
+    if request.prefetch.is_some() || request.record.is_some() {
+        let what = "a volume has no --prefetch and no --record: images have them";
+        return Err(Error::invalid(what));
+    }
+    let store = Store::open(Arc::new(HostDisk::of_dir(holder, store_path)))?;
+    let dir = Path::new(&request.dir).display();
+    let who = format!("process {} (weald mount, on {dir})", std::process::id());
+    let infos = weald_volume::list(&store)?;
+    let info = infos.iter().find(|info| info.name == name);
+    let info = info.ok_or_else(|| Error::not_found(format!("{name}: no such volume")))?;
+    let writable = WritableOptions {
+        ignores_case: info.is_case_insensitive,
+        ..options.writable
+    };
+    let trace = request.trace.as_ref();
+    let volume = Volume::open(&store, name, options.open_options(who))?;
+    let trace = trace.map(|path| Trace::create(path.as_ref())).transpose()?;
+    let fs = Arc::clone(&volume) as Arc<dyn WritableFs>;
+    let source = &request.image;
+    let mount = weald_fuse::mount_writable(fs, source, point, &options.mount, &writable, trace);
+    let mount = mount.map_err(|error| error.context(point.path().display()))?;
+    let properties = info.into();
+    Ok((mount, OpenVolume { volume, properties }))
+}
