@@ -1,7 +1,7 @@
 #!/bin/bash
 # demo.sh [DIR]: packs a forest (or the tree DIR), mounts it, compares it with its source byte for
 # byte, and shows size, CPU time and memory beside SquashFS, and beside DwarFS if mkdwarfs is
-# installed. Exit status 0 only if the trees are equal.
+# installed. It ends with a volume that is killed and opened again. Exit status 0 only if the trees are equal.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -130,6 +130,44 @@ kernel_mount() {
     "$weald" store gc --views "$work/store"
 }
 
+# stored_bytes: bytes of segments and tables of the volume's store.
+stored_bytes() { du -s --block-size=1 "$work/volumes" | cut -f1; }
+
+# Copies the tree onto a volume, twice, kills the server, opens the volume again and compares.
+volume() {
+    local first second pid copy
+    step "weald volume create, weald mount: a file system that can change"
+    "$weald" store create --quiet "$work/volumes"
+    "$weald" volume create "$work/volumes:demo"
+    mkdir "$work/volume"
+    "$weald" mount "$work/volumes:demo" "$work/volume"
+    step "rsync -aHAX: the tree onto the volume"
+    rsync -aHAX "$tree/" "$work/volume/first/"
+    sync "$work/volume"
+    first=$(stored_bytes)
+    step "cp -a: a second copy"
+    cp -a "$work/volume/first" "$work/volume/second"
+    sync "$work/volume"
+    second=$(stored_bytes)
+    "$weald" volume stat "$work/volumes:demo"
+    say "the second copy takes $(human $((second - first))), $(awk -v a=$((second - first)) \
+        -v b="$(tree_len "$tree")" 'BEGIN { printf "%.2f", 100 * a / b }')% of the tree"
+    pid=$("$weald" volume info --json "$work/volumes:demo" | python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])')
+    step "kill -9 $pid: the server of the volume"
+    kill -9 "$pid"
+    unmount_at_once "$work/volume"
+    "$weald" mount "$work/volumes:demo" "$work/volume"
+    for copy in first second; do
+        rsync_differences "$tree" "$work/volume/$copy" --hard-links || {
+            head -n 50 <<<"$differences" >&2
+            die "the $copy copy on the volume differs from $tree"
+        }
+    done
+    say "nothing differs after the server was killed"
+    "$weald" umount "$work/volume"
+    "$weald" volume check --data "$work/volumes:demo"
+}
+
 need cargo rsync mksquashfs mountpoint python3
 need_fuse
 build_programs
@@ -146,4 +184,5 @@ pack_with_others
 table
 store
 kernel_mount
+volume
 say "demo: done in $(since "$start") s"
