@@ -17,6 +17,7 @@
 # make systemd    the units and the fstab of docs/mounting.md under a systemd of their own; needs root
 # make exports    mounts handed on by NFS-Ganesha and Samba, whose packages it installs, services included; needs root
 # make test-verity  weald mount --kernel --verity require in a QEMU guest, which has fs-verity; needs root, the network
+# make suites   pjdfstest, fsx, git, SQLite, PostgreSQL, cargo, rsync and loop devices on a mounted volume; needs root
 # make audit      libraries against known faults, licences and sources; needs the network
 # make fuzz       every decoder on hostile bytes
 # make soak       random trees and options, MINUTES=30, then stores with faults, 10^5 seeds; needs root
@@ -29,7 +30,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo test test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-report soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
+.PHONY: all demo test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-report soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -42,6 +43,11 @@ demo:
 test:
 	bash scripts/setup.sh build test
 	bash scripts/test.sh
+
+suites:
+	bash scripts/setup.sh build test
+	cargo build --release --locked -p weald-cli --bins
+	bash scripts/volume-suites.sh
 
 # $(call measure,SUITE): without ARGS the result and the document are replaced.
 define measure
@@ -134,6 +140,7 @@ install:
 	install -d $(DESTDIR)$(SBINDIR) $(SHARE)/man/man1 $(SHARE)/man/man8 $(SHARE)/bash-completion/completions \
 		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	ln -sfn $(PREFIX)/bin/weald $(DESTDIR)$(SBINDIR)/mount.weald
+	ln -sfn $(PREFIX)/bin/weald $(DESTDIR)$(SBINDIR)/mount.fuse.weald
 	$(BIN) man $(SHARE)/man/man1
 	mv $(SHARE)/man/man1/mount.weald.8 $(SHARE)/man/man8/mount.weald.8
 	$(BIN) completions bash > $(SHARE)/bash-completion/completions/weald
@@ -141,7 +148,8 @@ install:
 	$(BIN) completions fish > $(SHARE)/fish/vendor_completions.d/weald.fish
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/weald $(DESTDIR)$(SBINDIR)/mount.weald
+	rm -f $(DESTDIR)$(PREFIX)/bin/weald $(DESTDIR)$(SBINDIR)/mount.weald \
+		$(DESTDIR)$(SBINDIR)/mount.fuse.weald
 	rm -f $(SHARE)/man/man1/weald.1 $(SHARE)/man/man1/weald-*.1 \
 		$(SHARE)/man/man8/mount.weald.8
 	rm -f $(SHARE)/bash-completion/completions/weald $(SHARE)/zsh/site-functions/_weald \

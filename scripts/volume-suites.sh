@@ -10,6 +10,21 @@ need_root "making devices and foreign owners"
 need_fuse
 tools=${CARGO_TARGET_DIR:-$root/target}/tools
 
+# A mount namespace of its own, where mount(8) finds its helpers for Weald in /sbin.
+if [ -z "${WEALD_SUITES_INSIDE:-}" ]; then
+    WEALD_SUITES_INSIDE=1 exec unshare --mount --propagation private bash "$0" "$@"
+fi
+install_helpers() {
+    local sbin
+    sbin=$(realpath /sbin)
+    mkdir "$work/sbin"
+    mount -t tmpfs none "$work/sbin"
+    mkdir "$work/sbin/upper" "$work/sbin/work"
+    ln -s "$weald" "$work/sbin/upper/mount.weald"
+    ln -s "$weald" "$work/sbin/upper/mount.fuse.weald"
+    mount -t overlay overlay -o "lowerdir=$sbin,upperdir=$work/sbin/upper,workdir=$work/sbin/work" "$sbin"
+}
+
 # install_tool NAME VERSION: a program from the registry of Rust, built once.
 install_tool() {
     [ -x "$tools/bin/$1" ] && return
@@ -205,7 +220,7 @@ try_devices() {
     mkdir "$work/device"
     for kind in ext4 xfs btrfs; do
         truncate -s 400M "$work/devices/$kind.img"
-        "mkfs.$kind" -q "$work/devices/$kind.img"
+        "mkfs.$kind" -q "$work/devices/$kind.img" >/dev/null
         device=$(losetup --find --show "$work/devices/$kind.img")
         mount "$device" "$work/device"
         cp -a "$root/crates" "$work/device/tree"
@@ -216,9 +231,14 @@ try_devices() {
         before=$(stat -c %b "$work/devices/$kind.img")
         rm "$work/device/random"
         sync --file-system "$work/device"
-        fstrim "$work/device"
-        sync --file-system "$work/devices"
-        after=$(stat -c %b "$work/devices/$kind.img")
+        # XFS frees the extents of removed files a moment later.
+        for _ in {1..40}; do
+            fstrim "$work/device"
+            sync "$work/devices/$kind.img"
+            after=$(stat -c %b "$work/devices/$kind.img")
+            [ "$after" -ge $((before - 60000)) ] || break
+            sleep 0.5
+        done
         umount "$work/device"
         losetup --detach "$device"
         case $kind in
@@ -235,6 +255,7 @@ suites=("${@:-}")
 [ -n "${suites[0]}" ] || suites=(posix fsx git sqlite postgresql cargo rsync devices)
 make_work
 chmod 755 "$work"
+install_helpers
 "$weald" store create "$work/store"
 for suite in "${suites[@]}"; do
     start=$(seconds)

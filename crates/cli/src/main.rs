@@ -36,9 +36,11 @@ static ALLOCATOR: weald_sys::Allocator = weald_sys::Allocator;
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
+    // mount(8) calls the second name to remount what /proc/mounts shows as fuse.weald.
     let is_mount_helper = words
         .first()
-        .is_some_and(|name| Path::new(name).ends_with("mount.weald"));
+        .map(Path::new)
+        .is_some_and(|name| name.ends_with("mount.weald") || name.ends_with("mount.fuse.weald"));
     if is_mount_helper {
         return commands::mount_helper::run(words.into_iter().skip(1).collect());
     }

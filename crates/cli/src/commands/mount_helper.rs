@@ -119,6 +119,10 @@ fn parse_helper_line(args: Vec<OsString>) -> Result<HelperLine> {
     let [image, dir] = <[PathBuf; 2]>::try_from(paths)
         .map_err(|_| anyhow::anyhow!("usage: mount.weald IMAGE DIR [-sfnv] [-o OPTIONS]"))?;
     line.is_volume = mount::is_volume(&image)?;
+    // For a remount, mount(8) repeats all words of /proc/mounts, those of the kernel included.
+    is_sloppy |= lists
+        .iter()
+        .any(|list| list.split(',').any(|word| word == "remount"));
     let lists = lists.iter();
     if line.is_volume {
         let is_known = |word: &&str| VolumeMountOptions::parse([word]).is_ok();
