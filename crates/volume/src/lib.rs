@@ -1,8 +1,8 @@
 //! Volumes: trees that can change, in a store, which lose nothing that was synced.
 //!
 //! Modules from bottom to top: `options`, `layer` (changes in memory), `tables` (committed rows),
-//! `cache` (decoded blocks) → `core` (how a row is found) → `namespace`, `content`, `xattr` (the
-//! operations) → `index`, `commit` (a layer becomes durable) → `create`, `check` → `volume`.
+//! `cache` (decoded blocks) → `core` (how a row is found) → `namespace`, `content`, `xattr`
+//! (operations) → `index`, `commit` (a layer becomes durable) → `create`, `check` → `volume`.
 //! `docs/design/0025-volume.md` has the reasons, `docs/format.md` the rows.
 //!
 //! Neighbours: `vfs` has the trait [`weald_vfs::WritableFs`], `store` the blocks and tables, `fuse`
