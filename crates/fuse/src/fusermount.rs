@@ -5,8 +5,8 @@
 //! it the socket's descriptor number.
 
 use crate::busy::{Busy, in_use, not_mounted};
-use crate::mount::Plan;
 use crate::options::Access;
+use crate::plan::Plan;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::ffi::OsStr;
 use std::io::IoSliceMut;

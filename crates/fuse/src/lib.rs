@@ -26,6 +26,7 @@ mod mount_point;
 mod mount_writable;
 mod nodes;
 mod options;
+mod plan;
 mod reads;
 mod request;
 mod session;
@@ -36,6 +37,7 @@ mod verity;
 mod view;
 mod wire;
 mod writable;
+mod writable_options;
 
 pub use attr::Overrides;
 pub use busy::Busy;
@@ -46,8 +48,9 @@ pub use mount::{
     resume, unmount,
 };
 pub use mount_point::MountPoint;
-pub use mount_writable::{AccessTime, WritableOptions, mount_writable};
+pub use mount_writable::mount_writable;
 pub use options::{Access, KernelOptions, MountOptions};
 pub use stats::{Counters, OperationCount};
 pub use trace::Trace;
 pub use tree::{Capacity, Features, Tree, VisitEntry};
+pub use writable_options::{AccessTime, WritableOptions};

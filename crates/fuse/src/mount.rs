@@ -10,6 +10,7 @@ use crate::fusermount;
 use crate::handshake::{Negotiated, REQUEST_PAGES_MAX, WRITE_LEN_MIN, Wishes, shake_hands};
 use crate::mount_point::MountPoint;
 use crate::options::{Access, MountOptions};
+use crate::plan::Plan;
 use crate::session::Session;
 use crate::stats::Counters;
 use crate::trace::Trace;
@@ -410,20 +411,6 @@ fn wishes<T: Tree>(view: &View<T>) -> Wishes {
         flags: wanted_flags(view),
         write_len_max: WRITE_LEN_MIN,
     }
-}
-
-/// A mount to make.
-pub(crate) struct Plan<'a> {
-    /// Default source in `/proc/mounts`.
-    pub(crate) source: &'a OsStr,
-    pub(crate) point: &'a MountPoint,
-    pub(crate) options: &'a MountOptions,
-    /// Users that may access the mount.
-    pub(crate) access: Access,
-    pub(crate) is_read_only: bool,
-    pub(crate) is_strictatime: bool,
-    pub(crate) wishes: Wishes,
-    pub(crate) read_ahead_len: ByteLen,
 }
 
 /// Mounts, and starts the server with `begin`: it gets the connection, its features, the path of

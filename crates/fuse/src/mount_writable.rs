@@ -2,12 +2,14 @@
 
 use crate::answer::Admission;
 use crate::handshake::Wishes;
-use crate::mount::{Mount, Plan, access, mount_planned, serve_driver};
+use crate::mount::{Mount, access, mount_planned, serve_driver};
 use crate::mount_point::MountPoint;
 use crate::options::{Access, MountOptions};
+use crate::plan::Plan;
 use crate::session::Session;
 use crate::trace::Trace;
 use crate::writable::{Policy, WRITE_LEN_MAX, WritableDriver, wanted_flags};
+use crate::writable_options::{AccessTime, WritableOptions};
 use std::ffi::OsStr;
 use std::sync::Arc;
 use weald_format::{ByteLen, Error, Result};
@@ -19,51 +21,6 @@ const EXTRA_WORKER_COUNT: usize = 6;
 
 /// Default readahead of the kernel in bytes: two requests of the largest size.
 const READ_AHEAD_LEN: ByteLen = ByteLen(2 << 20);
-
-/// When a read changes the access time of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AccessTime {
-    /// If it is not later than the last change, or a day old (`relatime`).
-    #[default]
-    Relative,
-    /// Never (`noatime`).
-    Never,
-    /// Always (`strictatime`).
-    Always,
-}
-
-/// Options of a mount of a file system that can change, beside [`MountOptions`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WritableOptions {
-    /// `ro`: the kernel refuses all changes. `mount -o remount,rw` ends that.
-    pub is_read_only: bool,
-    /// `relatime`, `noatime`, `strictatime`; `lazytime` is as `relatime`. Reads that the kernel
-    /// answers from its page cache do not count.
-    pub access_time: AccessTime,
-    /// `remount`: mount(8) asks for a change of the flags of a mount that exists. The caller must
-    /// do that with mount(2), and not mount again.
-    pub is_remount: bool,
-    /// Names that differ in case are equal: the kernel must not cache names.
-    pub ignores_case: bool,
-}
-
-impl WritableOptions {
-    /// Takes the option `word` if it concerns writable mounts only; false if not.
-    pub(crate) fn apply(&mut self, word: &str) -> bool {
-        match word {
-            "rw" => self.is_read_only = false,
-            "ro" => self.is_read_only = true,
-            "remount" => self.is_remount = true,
-            "noatime" => self.access_time = AccessTime::Never,
-            "strictatime" => self.access_time = AccessTime::Always,
-            "atime" | "relatime" | "lazytime" | "norelatime" | "nostrictatime" => {
-                self.access_time = AccessTime::Relative;
-            }
-            _ => return false,
-        }
-        true
-    }
-}
 
 /// Mounts `fs` on the directory of `point`; `/proc/mounts` shows `source` as its origin. The mount
 /// is live when the call returns. The last sync of `fs` has ended when [`Mount::wait`] returns.

@@ -2,7 +2,7 @@
 //! file system.
 
 use crate::attr::Overrides;
-use crate::mount_writable::WritableOptions;
+use crate::writable_options::WritableOptions;
 use std::path::PathBuf;
 use weald_format::{ByteLen, Digest, Error, Result};
 use weald_image::ImageStart;
@@ -528,7 +528,7 @@ mod tests {
 
     #[test]
     fn a_writable_mount_has_options_of_its_own() {
-        use crate::mount_writable::AccessTime;
+        use crate::writable_options::AccessTime;
         let mut seen = Vec::new();
         let mut own = |word: &str| {
             seen.push(word.to_owned());

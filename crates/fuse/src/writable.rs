@@ -19,13 +19,13 @@ use crate::answer::{Admission, Answer, Answers, bytes, record, sized};
 use crate::attr::{type_bits, writable_attributes, writable_statx};
 use crate::faults::Faults;
 use crate::listing::Listing;
-use crate::mount_writable::AccessTime;
 use crate::nodes::Nodes;
 use crate::request::{Operation, Request};
 use crate::wire::{
     AttrOut, EntryOut, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, LseekOut, NodeId, Opcode, OpenOut,
     READ_BUFFER_MIN, StatfsOut, StatxOut, WriteOut, init,
 };
+use crate::writable_options::AccessTime;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -8,11 +8,11 @@
 use super::{Answered, WritableDriver, ino, now, written};
 use crate::acl::Acl;
 use crate::answer::Answer;
-use crate::mount_writable::AccessTime;
 use crate::request::xattr_to_set;
 use crate::wire::{
     NodeId, SETXATTR_ACL_KILL_SGID, SetattrIn, WRITE_CACHE, WRITE_KILL_SUIDGID, init, setattr,
 };
+use crate::writable_options::AccessTime;
 use rustix::io::Errno;
 use weald_format::{ACL_ACCESS, FileKind};
 use weald_vfs::{Nanoseconds, NewStat, Stat, XattrMode};
