@@ -487,7 +487,7 @@ fn ordinary_users_mount_with_fusermount3() {
         "{reported}"
     );
     assert!(
-        reported.ends_with("mnt: no image is mounted there\n"),
+        reported.ends_with("mnt: no image is mounted there, and no volume\n"),
         "{reported}"
     );
     assert!(reported.contains("\n2\n"), "{reported}");

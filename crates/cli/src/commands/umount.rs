@@ -74,7 +74,7 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if weald_fuse::is_fuse(&dir) == Some(false) {
-        bail!("{}: no image and no volume is mounted there", shown());
+        bail!("{}: no image is mounted there, and no volume", shown());
     }
     let waiter = mount_waiter(&dir);
     let is_volume = is_volume(&dir);

@@ -144,7 +144,7 @@ fn slow_and_malformed_clients_delay_no_one() {
         refusal.contains("protocol 3") && refusal.contains("then mount again"),
         "{refusal}"
     );
-    for garbage in ["", "{}", "[[[[", r#"{"protocol":3,"request":{"Mount":7}}"#] {
+    for garbage in ["", "{}", "[[[[", r#"{"protocol":4,"request":{"Mount":7}}"#] {
         let stream = ground.connect();
         send_frame(&stream, garbage);
         // The server refuses the message or closes the connection.
