@@ -22,7 +22,7 @@ use weald_image::{Image, Inode, Run};
 use weald_vfs::Selection;
 
 /// Bytes of data held in memory until all of them are read. Longer contents are read twice.
-const HELD_LEN_MAX: u64 = 512 << 10;
+const HELD_LEN_MAX: u64 = 8 << 20;
 
 /// Options of a tar stream.
 #[derive(Debug, Clone, Default)]

@@ -141,7 +141,7 @@ fn slow_and_malformed_clients_delay_no_one() {
     send_frame(&other, r#"{"protocol":99,"request":"Dance"}"#);
     let refusal = receive_frame(&other).to_string();
     assert!(
-        refusal.contains("protocol 3") && refusal.contains("then mount again"),
+        refusal.contains("protocol 4") && refusal.contains("then mount again"),
         "{refusal}"
     );
     for garbage in ["", "{}", "[[[[", r#"{"protocol":4,"request":{"Mount":7}}"#] {
