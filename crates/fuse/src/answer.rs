@@ -34,6 +34,12 @@ pub(crate) trait Answers: Send + Sync + 'static {
     /// Prepares the thread of a worker.
     fn begin_thread(&self) {}
 
+    /// Whether the operation makes everything durable and may take long. Such requests share one
+    /// answer: that to a request with the opcode `Syncfs`.
+    fn is_sync(&self, _opcode: Opcode) -> bool {
+        false
+    }
+
     /// Answers `request`. Every answer but file content goes into `out`.
     fn answer(
         &self,

@@ -31,6 +31,7 @@ mod reads;
 mod request;
 mod session;
 mod stats;
+mod syncs;
 mod trace;
 mod tree;
 mod verity;

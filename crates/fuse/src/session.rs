@@ -8,6 +8,9 @@
 //! that finishes a READ takes the next one from the queue. So lookups and listings never wait for
 //! contents.
 //!
+//! **Syncs.** A driver says which requests make everything durable. One worker at a time answers
+//! those, all that wait with one sync, so that they never occupy all workers.
+//!
 //! **Stopping.** Only a request wakes a thread from read(2) without harm. To stop, the session
 //! closes its gate and sends its own mount requests that no cache answers, until every worker has
 //! seen the gate and left. A surplus request stays in the kernel's queue; the next server answers
@@ -17,6 +20,7 @@ use crate::answer::{Answer, Answers};
 use crate::reads::ReadQueue;
 use crate::request::{Operation, Request, parse, split};
 use crate::stats::{Counters, WorkerStats, sum};
+use crate::syncs::{SyncQueue, WaitingSync};
 use crate::trace::{Event, Trace};
 use crate::wire::{Opcode, OutHeader};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -41,6 +45,7 @@ pub(crate) struct Session {
     device: OwnedFd,
     workers: Vec<WorkerStats>,
     reads: ReadQueue,
+    syncs: SyncQueue,
     trace: Option<Arc<Trace>>,
     /// Closed gate: workers leave when they see it.
     is_closed: AtomicBool,
@@ -77,6 +82,7 @@ impl Session {
             device,
             workers: (0..worker_count).map(|_| WorkerStats::new()).collect(),
             reads: ReadQueue::new(read_count),
+            syncs: SyncQueue::default(),
             trace,
             is_closed: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -211,7 +217,8 @@ impl Session {
 
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = sum(self.workers.iter());
-        counters.in_flight += self.reads.waiting_count() as u64;
+        let waiting_count = self.reads.waiting_count() + self.syncs.waiting_count();
+        counters.in_flight += waiting_count as u64;
         counters
     }
 }
@@ -281,6 +288,18 @@ impl<D: Answers> Worker<'_, D> {
         };
         match parsed {
             Ok((Opcode::Read, request)) => self.read(&request, begun, out),
+            Ok((opcode, request)) if self.driver.is_sync(opcode) => {
+                let mut batch = self.session.syncs.begin(WaitingSync {
+                    unique: request.unique,
+                    opcode,
+                    node: request.node,
+                    begun,
+                });
+                while !batch.is_empty() {
+                    self.sync(&batch, out);
+                    batch = self.session.syncs.next();
+                }
+            }
             Ok((opcode, request)) => self.answer(opcode, &request, begun, out),
             Err(errno) => {
                 let stats = self.session.workers.get(self.no);
@@ -308,42 +327,86 @@ impl<D: Answers> Worker<'_, D> {
     fn answer(&self, opcode: Opcode, request: &Request<'_>, begun: Instant, out: &mut Vec<u8>) {
         let stats = self.session.workers.get(self.no);
         stats.inspect(|stats| stats.begin());
-        let done = self.try_answer(opcode, request, out);
+        let answer = self.answer_of(opcode, request, out);
+        let done = self.send(request.unique, answer, out);
         let took = begun.elapsed();
         stats.inspect(|stats| stats.end(Some(opcode), took, done));
-        if let Some(trace) = &self.session.trace {
-            trace.add(&Event {
+        self.note(&Event {
+            worker: self.no,
+            opcode,
+            ino: self.driver.ino(request.node),
+            begun,
+            took,
+            range: range(request),
+            done,
+        });
+    }
+
+    /// Syncs once, and gives the outcome to all requests of `batch`.
+    fn sync(&self, batch: &[WaitingSync], out: &mut Vec<u8>) {
+        let Some(first) = batch.first() else {
+            return;
+        };
+        let stats = self.session.workers.get(self.no);
+        stats.inspect(|stats| stats.begin());
+        let opcode = match batch.len() {
+            1 => first.opcode,
+            _ => Opcode::Syncfs,
+        };
+        let request = Request {
+            unique: first.unique,
+            node: first.node,
+            uid: 0,
+            gid: 0,
+            operation: Operation::Other,
+        };
+        let failure = match self.answer_of(opcode, &request, out) {
+            Answer::Failed(errno) => Some(errno),
+            _ => None,
+        };
+        for sync in batch {
+            let answer = failure.map_or(Answer::Buffered, Answer::Failed);
+            let done = self.send(sync.unique, answer, out);
+            let took = sync.begun.elapsed();
+            stats.inspect(|stats| stats.end(Some(sync.opcode), took, done));
+            self.note(&Event {
                 worker: self.no,
-                opcode,
-                ino: self.driver.ino(request.node),
-                begun,
+                opcode: sync.opcode,
+                ino: self.driver.ino(sync.node),
+                begun: sync.begun,
                 took,
-                range: range(request),
+                range: None,
                 done,
             });
         }
     }
 
-    /// Answers a request; returns the bytes of the answer, or its errno.
-    fn try_answer(
+    fn note(&self, event: &Event) {
+        if let Some(trace) = &self.session.trace {
+            trace.add(event);
+        }
+    }
+
+    /// The answer to a request, without sending it. A panic becomes EIO.
+    fn answer_of(
         &self,
         opcode: Opcode,
         request: &Request<'_>,
         out: &mut Vec<u8>,
-    ) -> std::result::Result<usize, Errno> {
+    ) -> Answer<D::Chunk> {
         out.clear();
         // Unwind safety: an answer modifies caches and look-up counts, and those stay consistent
         // after a panic; a file system that changes keeps its own invariants.
         let answered = catch_unwind(AssertUnwindSafe(|| {
             self.driver.answer(opcode, request, out)
         }));
-        let answer = answered.unwrap_or_else(|_| {
+        answered.unwrap_or_else(|_| {
             log::error!("panic in the answer to {}", opcode.word());
             Answer::Failed(Errno::IO)
-        });
-        self.send(request.unique, answer, out)
+        })
     }
 
+    /// Sends an answer; returns its bytes, or its errno.
     fn send(
         &self,
         unique: u64,

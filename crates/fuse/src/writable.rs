@@ -489,6 +489,10 @@ impl Answers for WritableDriver {
         }
     }
 
+    fn is_sync(&self, opcode: Opcode) -> bool {
+        matches!(opcode, Opcode::Fsync | Opcode::Fsyncdir | Opcode::Syncfs)
+    }
+
     fn answer(&self, opcode: Opcode, request: &Request<'_>, out: &mut Vec<u8>) -> Answer<Vec<u8>> {
         if !self.policy.admission.admits(opcode, request.uid) {
             return Answer::Failed(Errno::ACCESS);

@@ -14,7 +14,9 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::sync::Arc;
-use support::{Live, errno, wait_until};
+use std::sync::atomic::Ordering;
+use support::slow::Slow;
+use support::{Live, Opener, errno, wait_until};
 use weald_format::ErrorKind;
 use weald_fuse::{MountOptions, MountPoint, WritableOptions};
 use weald_model::ModelFs;
@@ -670,4 +672,56 @@ fn the_figures_of_the_file_system_are_its_own() {
     let stat = rustix::fs::statvfs(&live.dir).expect("statvfs");
     assert_eq!((stat.f_namemax, stat.f_frsize), (255, 4096));
     assert!(stat.f_bfree <= stat.f_blocks && stat.f_files - stat.f_ffree == 2);
+}
+
+/// Would catch: a mount that stands still while many processes wait for a sync, a sync that nobody
+/// answers, and one commit for each of them.
+#[test]
+fn syncs_leave_the_other_requests_alone_and_share_the_work() {
+    let slow = Slow::new();
+    let live = Live::writable(Arc::clone(&slow) as Arc<_>, "workers=2");
+    fs::write(live.path("file"), b"x").expect("written");
+    let _opener = Opener(Arc::clone(&slow.door));
+    slow.door.close();
+    std::thread::scope(|scope| {
+        // A failed assertion opens the door, so that the threads of the scope end.
+        let _opener = Opener(Arc::clone(&slow.door));
+        for at in 0..40 {
+            let path = live.path(&format!("file-{at}"));
+            scope.spawn(move || {
+                let file = File::create(path).expect("created");
+                file.sync_all().expect("synced");
+            });
+        }
+        let mount = live.mount.as_ref().expect("mounted");
+        wait_until("the syncs", || mount.counters().in_flight >= 40);
+        fs::write(live.path("other"), b"other").expect("written");
+        fs::rename(live.path("other"), live.path("another")).expect("renamed");
+        assert_eq!(fs::read(live.path("another")).expect("read"), b"other");
+        assert_eq!(slow.sync_count.load(Ordering::SeqCst), 0);
+        slow.door.open();
+    });
+    // One for the first, one for those that waited, and perhaps one for a thread that came late.
+    let sync_count = slow.sync_count.load(Ordering::SeqCst);
+    assert!((2..=4).contains(&sync_count), "{sync_count}");
+    drop(live);
+    let last_count = slow.sync_count.load(Ordering::SeqCst);
+    assert_eq!(last_count, sync_count + 1, "the last sync");
+}
+
+#[test]
+fn a_failed_sync_is_reported_to_every_caller() {
+    let slow = Slow::new();
+    let live = Live::writable(Arc::clone(&slow) as Arc<_>, "");
+    let file = File::create(live.path("file")).expect("created");
+    slow.is_failing.store(true, Ordering::SeqCst);
+    for _ in 0..2 {
+        assert_eq!(errno(file.sync_all()), 5);
+        assert_eq!(
+            errno(File::open(&live.dir).and_then(|dir| dir.sync_all())),
+            5
+        );
+    }
+    slow.is_failing.store(false, Ordering::SeqCst);
+    file.sync_data().expect("synced");
 }
