@@ -350,6 +350,22 @@ pub fn bytes(len: u64) -> String {
     }
 }
 
+/// The last lines of a check: `what` was checked, bytes of data that were `verified` (if any), and
+/// the `hint` if there were findings.
+pub fn verdict(what: &str, verified: Option<u64>, finding_count: usize, hint: &str) -> String {
+    let verified = match verified {
+        Some(len) => format!("; read and verified {}", bytes(len)),
+        None => "; contents were not read (--data does that)".to_owned(),
+    };
+    match finding_count as u64 {
+        0 => format!("clean: {what}{verified}\n"),
+        found => format!(
+            "not clean: {} findings; {what}{verified}\n{hint}",
+            count(found)
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

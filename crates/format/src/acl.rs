@@ -9,17 +9,34 @@ use crate::types::Xattr;
 /// Name of the extended attribute that holds the access ACL of an inode.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 
-/// Version of the ACL's bytes, and length of an entry in bytes.
-const ACL_VERSION: [u8; 4] = 2u32.to_le_bytes();
+/// Version of the ACL's bytes.
+pub const ACL_VERSION: [u8; 4] = 2u32.to_le_bytes();
+/// Length of an entry in bytes.
 const ACL_ENTRY_LEN: usize = 8;
 
-// Tags of entries.
-const USER_OBJ: u16 = 0x01;
-const USER: u16 = 0x02;
-const GROUP_OBJ: u16 = 0x04;
-const GROUP: u16 = 0x08;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
+/// Tag of the entry of the owner.
+pub const USER_OBJ: u16 = 0x01;
+/// Tag of the entry of a named user.
+pub const USER: u16 = 0x02;
+/// Tag of the entry of the group.
+pub const GROUP_OBJ: u16 = 0x04;
+/// Tag of the entry of a named group.
+pub const GROUP: u16 = 0x08;
+/// Tag of the entry that limits all others but those of the owner and of others.
+pub const MASK: u16 = 0x10;
+/// Tag of the entry of all others.
+pub const OTHER: u16 = 0x20;
+
+/// An entry of an ACL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AclEntry {
+    /// The users whom it concerns.
+    pub tag: u16,
+    /// Read 4, write 2, execute 1.
+    pub permissions: u16,
+    /// User or group id of a named entry.
+    pub id: [u8; 4],
+}
 
 /// All permissions that an entry can grant.
 const ALL_PERMISSIONS: u16 = 7;
@@ -80,12 +97,25 @@ pub fn permissions_without(permissions: u16, acl: &[u8], ids: Ids) -> u16 {
     upper | (permissions & (group << 3 | other))
 }
 
-/// Returns `None` for bytes that are not an ACL.
+/// Entries of the ACL with these bytes. Returns `None` for bytes that are not an ACL.
 ///
 /// # Source
 /// Linux, `include/uapi/linux/posix_acl_xattr.h`.
-fn parse(acl: &[u8]) -> Option<Granted> {
+pub fn acl_entries(acl: &[u8]) -> Option<Vec<AclEntry>> {
     let (version, entries) = acl.split_first_chunk::<4>()?;
+    let (entries, rest) = entries.as_chunks::<ACL_ENTRY_LEN>();
+    if *version != ACL_VERSION || !rest.is_empty() {
+        return None;
+    }
+    let entry = |&[t0, t1, p0, p1, i0, i1, i2, i3]: &[u8; ACL_ENTRY_LEN]| AclEntry {
+        tag: u16::from_le_bytes([t0, t1]),
+        permissions: u16::from_le_bytes([p0, p1]),
+        id: [i0, i1, i2, i3],
+    };
+    Some(entries.iter().map(entry).collect())
+}
+
+fn parse(acl: &[u8]) -> Option<Granted> {
     let mut granted = Granted {
         owner: ALL_PERMISSIONS,
         group: ALL_PERMISSIONS,
@@ -94,13 +124,9 @@ fn parse(acl: &[u8]) -> Option<Granted> {
         named: None,
         has_mask: false,
     };
-    let (entries, rest) = entries.as_chunks::<ACL_ENTRY_LEN>();
-    if *version != ACL_VERSION || !rest.is_empty() {
-        return None;
-    }
-    for &[tag_low, tag_high, bits_low, bits_high, ..] in entries {
-        let bits = u16::from_le_bytes([bits_low, bits_high]);
-        match u16::from_le_bytes([tag_low, tag_high]) {
+    for entry in acl_entries(acl)? {
+        let bits = entry.permissions;
+        match entry.tag {
             USER_OBJ => granted.owner = bits,
             GROUP_OBJ => granted.group = bits,
             OTHER => granted.other = bits,

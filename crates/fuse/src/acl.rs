@@ -5,51 +5,24 @@
 //! Linux, `include/uapi/linux/posix_acl_xattr.h` and `fs/posix_acl.c`; POSIX.1e draft 17,
 //! section 23.
 
-/// Version of the ACL's bytes.
-const VERSION: [u8; 4] = 2u32.to_le_bytes();
-
-const USER_OBJ: u16 = 0x01;
-const GROUP_OBJ: u16 = 0x04;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
-
-/// Bytes of an entry.
-const ENTRY_LEN: usize = 8;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry {
-    tag: u16,
-    permissions: u16,
-    id: [u8; 4],
-}
+use weald_format::acl::{ACL_VERSION, AclEntry, GROUP_OBJ, MASK, OTHER, USER_OBJ, acl_entries};
 
 /// A parsed ACL. The kernel has checked that it is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Acl {
-    entries: Vec<Entry>,
+    entries: Vec<AclEntry>,
 }
 
 impl Acl {
     /// Parses the value of an extended attribute; `None` if it is not an ACL.
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
-        let (version, entries) = value.split_first_chunk::<4>()?;
-        let (entries, rest) = entries.as_chunks::<ENTRY_LEN>();
-        if *version != VERSION || !rest.is_empty() {
-            return None;
-        }
-        let entry = |&[t0, t1, p0, p1, i0, i1, i2, i3]: &[u8; ENTRY_LEN]| Entry {
-            tag: u16::from_le_bytes([t0, t1]),
-            permissions: u16::from_le_bytes([p0, p1]),
-            id: [i0, i1, i2, i3],
-        };
-        Some(Self {
-            entries: entries.iter().map(entry).collect(),
-        })
+        let entries = acl_entries(value)?;
+        Some(Self { entries })
     }
 
     /// The value of an extended attribute.
     pub(crate) fn to_value(&self) -> Vec<u8> {
-        let mut value = VERSION.to_vec();
+        let mut value = ACL_VERSION.to_vec();
         for entry in &self.entries {
             value.extend_from_slice(&entry.tag.to_le_bytes());
             value.extend_from_slice(&entry.permissions.to_le_bytes());
@@ -60,7 +33,7 @@ impl Acl {
 
     /// Whether the mode says everything that the ACL says.
     pub(crate) fn is_mode(&self) -> bool {
-        let is_basic = |entry: &Entry| matches!(entry.tag, USER_OBJ | GROUP_OBJ | OTHER);
+        let is_basic = |entry: &AclEntry| matches!(entry.tag, USER_OBJ | GROUP_OBJ | OTHER);
         self.entries.iter().all(is_basic)
     }
 
@@ -90,7 +63,7 @@ impl Acl {
     }
 
     /// Calls `change` for the entries that the mode shows, with the place of their bits in it.
-    fn change(&mut self, change: impl Fn(&mut Entry, u16)) {
+    fn change(&mut self, change: impl Fn(&mut AclEntry, u16)) {
         let shifts: Vec<Option<u16>> = self.entries.iter().map(|e| self.shift_of(e.tag)).collect();
         for (entry, shift) in self.entries.iter_mut().zip(shifts) {
             if let Some(shift) = shift {
@@ -114,11 +87,10 @@ impl Acl {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const USER: u16 = 0x02;
+    use weald_format::acl::USER;
 
     fn acl(entries: &[(u16, u16)]) -> Acl {
-        let entry = |&(tag, permissions): &(u16, u16)| Entry {
+        let entry = |&(tag, permissions): &(u16, u16)| AclEntry {
             tag,
             permissions,
             id: [0xff; 4],

@@ -146,9 +146,9 @@ pub enum AllocateMode {
         /// Whether the length stays as it is.
         keeps_size: bool,
     },
-    /// Removes the range; later bytes move forward.
+    /// Removes the range; the bytes behind it move towards the beginning.
     Collapse,
-    /// Inserts a hole; later bytes move backward.
+    /// Inserts a hole; the bytes behind it move towards the end.
     Insert,
 }
 

@@ -90,20 +90,14 @@ impl Core {
         Ok(stat_of(row.ino, &*self.inode(state, row.ino)?))
     }
 
-    /// The next entries of `dir` after the cookie `after`, in order.
+    /// The next entries of `dir` after the cookie `after`, in order, at most [`LIST_BATCH`].
     ///
     /// # Errors
     /// ENOTDIR.
-    pub fn entries(
-        &self,
-        state: &State,
-        dir: u64,
-        after: u64,
-        count_max: usize,
-    ) -> Outcome<Vec<(Found, Stat)>> {
+    pub fn entries(&self, state: &State, dir: u64, after: u64) -> Outcome<Vec<(Found, Stat)>> {
         self.directory(state, dir)?;
         let mut entries = Vec::new();
-        for (cookie, row) in self.names_after(state, dir, after, count_max.min(LIST_BATCH))? {
+        for (cookie, row) in self.names_after(state, dir, after, LIST_BATCH)? {
             let stat = stat_of(row.ino, &*self.inode(state, row.ino)?);
             entries.push(((cookie, row), stat));
         }

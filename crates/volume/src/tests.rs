@@ -410,13 +410,17 @@ fn ranges_are_punched_collapsed_and_inserted() {
             .expect("punch");
         expected[100_000..300_000].fill(0);
         volume
-            .allocate(f, AllocateMode::Collapse, 50_000, 30_000, 2)
+            .allocate(f, AllocateMode::Collapse, 49_152, 32_768, 2)
             .expect("collapse");
-        expected.drain(50_000..80_000);
+        expected.drain(49_152..81_920);
         volume
-            .allocate(f, AllocateMode::Insert, 10_000, 40_000, 2)
+            .allocate(f, AllocateMode::Insert, 8192, 40_960, 2)
             .expect("insert");
-        expected.splice(10_000..10_000, vec![0; 40_000]);
+        expected.splice(8192..8192, vec![0; 40_960]);
+        for mode in [AllocateMode::Collapse, AllocateMode::Insert] {
+            let outcome = volume.allocate(f, mode, 10_000, 4096, 2);
+            assert_eq!(errno(outcome), Some(Errno::INVAL), "{mode:?}");
+        }
         assert!(read(&volume, f) == expected, "round {round}");
         volume.sync().expect("sync");
         assert!(read(&volume, f) == expected, "round {round}");

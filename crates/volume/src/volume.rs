@@ -411,7 +411,7 @@ impl WritableFs for Volume {
         loop {
             let entries = {
                 let state = self.core.state.read();
-                self.core.entries(&state, dir.0, after, usize::MAX)?
+                self.core.entries(&state, dir.0, after)?
             };
             let Some(((last, _), _)) = entries.last() else {
                 return Ok(());
@@ -537,7 +537,11 @@ impl WritableFs for Volume {
         let range = offset..end.ok_or(Errno::FBIG)?;
         if matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
             self.admit(len)?;
+        } else {
+            self.admit_memory()?;
         }
+        let moves_blocks = matches!(mode, AllocateMode::Collapse | AllocateMode::Insert);
+        let _commit = moves_blocks.then(|| self.committer.lock());
         self.change(now, |core, state| {
             core.allocate(state, ino.0, mode, range, now)
         })
@@ -551,6 +555,9 @@ impl WritableFs for Volume {
         now: Nanoseconds,
     ) -> Outcome<u64> {
         self.admit(0)?;
+        // A commit that runs beside this call may drop a block that the copy is about to share: it
+        // writes windows of many pieces anew. So the call waits for it.
+        let _commit = self.committer.lock();
         self.change(now, |core, state| {
             core.copy_range(state, from, to, len, now)
         })
@@ -619,5 +626,81 @@ impl WritableFs for Volume {
             free: space.free.saturating_sub(used),
             inodes: state.active.next_ino - 1,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::create::create;
+    use crate::options::VolumeOptions;
+    use std::sync::mpsc::channel;
+    use weald_format::FileKind;
+    use weald_store::disk::HostDisk;
+
+    fn write(volume: &Volume, ino: Ino, offset: u64, bytes: &[u8]) {
+        volume.write(ino, offset, bytes, 1).expect("write");
+    }
+
+    fn read(volume: &Volume, ino: Ino) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        volume.read(ino, 0, 1 << 20, &mut bytes).expect("read");
+        bytes
+    }
+
+    /// Would catch: a copy that shares a block which the commit beside it drops.
+    #[test]
+    fn a_copy_waits_for_the_commit_beside_it() {
+        let place = tempfile::tempdir().expect("a directory");
+        let disk = Arc::new(HostDisk::new(&place.path().join("store")));
+        let store = Store::create(disk, [7; 16], 1 << 20).expect("a store");
+        create(&store, "v", &VolumeOptions::default(), [1; 16], 1).expect("a volume");
+        let options = OpenOptions {
+            background: false,
+            ..OpenOptions::default()
+        };
+        let volume = Volume::open(&store, "v", options).expect("open");
+        let new = NewInode {
+            kind: FileKind::Regular,
+            permissions: 0o644,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: b"",
+            xattrs: &[],
+        };
+        let a = volume.create(Ino::ROOT, b"a", &new, 1).expect("create").ino;
+        let b = volume.create(Ino::ROOT, b"b", &new, 1).expect("create").ino;
+        let whole: Vec<u8> = (1..=131_072u32)
+            .map(|n| (n.wrapping_mul(n) >> 7) as u8 | 1)
+            .collect();
+        write(&volume, a, 0, &whole);
+        volume.commit().expect("commit");
+        // So many pieces that the commit writes the window anew, and drops its block.
+        for at in (0..131_072).step_by(2048) {
+            write(&volume, a, at, b"changed");
+        }
+        let expected = read(&volume, a);
+        let mut committer = volume.committer.lock();
+        let (layer, sequence) = volume.core.freeze(false).expect("freeze").expect("a layer");
+        let (sender, receiver) = channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let copied = volume.copy_range((a, 0), (b, 0), 4096, 2);
+                sender.send(copied.expect("copy")).expect("sent");
+            });
+            // A copy that does not wait is done now.
+            let early = receiver.recv_timeout(Duration::from_millis(300)).ok();
+            let done = committer.commit(&volume.core, &layer).expect("commit");
+            assert!(!done.dead.is_empty(), "the commit dropped no block");
+            let core = &volume.core;
+            core.thaw(&layer, sequence, &done.windows, &done.dropped);
+            volume.free(&committer, &done.dead).expect("free");
+            drop(committer);
+            let copied = early.or_else(|| receiver.recv().ok());
+            assert_eq!(copied, Some(4096));
+        });
+        volume.commit().expect("the copy shares blocks that exist");
+        assert_eq!(read(&volume, b), &expected[..4096]);
     }
 }

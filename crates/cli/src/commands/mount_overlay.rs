@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
-use weald_fuse::{Capacity, MetadataTree, mount_detached};
+use weald_fuse::{Capacity, MetadataTree, MountOptions, mount_detached};
 use weald_views::kernel;
 
 /// Mounts the image; returns when the mount is live, or with `--foreground` when it is gone.
@@ -17,11 +17,15 @@ use weald_views::kernel;
 /// Any error before the mount is live.
 pub fn run(args: &MountArgs) -> Result<ExitCode> {
     kernel::check_rootless()?;
-    if args.kernel.verity == Some(Verity::Require) {
-        bail!("--verity require: a mount of a user cannot verify data by fs-verity; use --kernel");
+    let words = MountOptions::parse(&args.options)?.kernel;
+    if args.kernel.verity == Some(Verity::Require) || words.verity.as_deref() == Some("require") {
+        bail!("verity require: a mount of a user cannot verify data by fs-verity; use --kernel");
     }
-    if args.kernel.digest.is_some() {
-        bail!("--digest: a mount with --overlay has no such option; use -o digest=HEX or --kernel");
+    if args.kernel.digest.is_some() || words.metadata_digest.is_some() {
+        bail!(
+            "--digest and -o fsverity=HEX are for mounts by the kernel: use -o digest=HEX or \
+             --kernel"
+        );
     }
     match args.foreground {
         true => serve(args),

@@ -5,7 +5,7 @@ use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex};
 use crate::messages;
 use crate::output::Output;
-use crate::progress::{bytes, count};
+use crate::progress::{bytes, count, verdict};
 use crate::status::exit_code;
 use clap::Args;
 use std::io;
@@ -329,16 +329,8 @@ fn checked_text(checked: &Checked, reads_data: bool) -> String {
         count(checked.block_count),
         count(checked.segment_count)
     );
-    let verified = match reads_data {
-        true => format!("; read and verified {}", bytes(checked.verified_len)),
-        false => "; contents were not read (--data does that)".to_owned(),
-    };
-    match checked.findings.len() as u64 {
-        0 => format!("clean: {what}{verified}\n"),
-        found => format!(
-            "not clean: {} findings; {what}{verified}\n'weald store salvage' rebuilds the tables; \
-             'weald check STORE:NAME' names the damaged files of an image\n",
-            count(found)
-        ),
-    }
+    let hint = "'weald store salvage' rebuilds the tables; 'weald check STORE:NAME' names the \
+                damaged files of an image\n";
+    let verified = reads_data.then_some(checked.verified_len);
+    verdict(&what, verified, checked.findings.len(), hint)
 }

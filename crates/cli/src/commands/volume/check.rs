@@ -5,7 +5,7 @@ use crate::help::Help;
 use crate::json::Object;
 use crate::messages;
 use crate::output::Output;
-use crate::progress::{bytes, count};
+use crate::progress::{bytes, count, verdict};
 use crate::status::exit_code;
 use clap::Args;
 use std::process::ExitCode;
@@ -110,12 +110,6 @@ fn text(report: &Report, reads_data: bool) -> String {
         count(report.name_count),
         bytes(report.logical_len)
     );
-    let verified = match reads_data {
-        true => format!("; read and verified {}", bytes(report.verified_len)),
-        false => "; contents were not read (--data does that)".to_owned(),
-    };
-    match report.findings.len() as u64 {
-        0 => format!("clean: {what}{verified}\n"),
-        found => format!("not clean: {} findings; {what}{verified}\n", count(found)),
-    }
+    let verified = reads_data.then_some(report.verified_len);
+    verdict(&what, verified, report.findings.len(), "")
 }
