@@ -12,7 +12,7 @@ pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// Version of the ACL's bytes.
 pub const ACL_VERSION: [u8; 4] = 2u32.to_le_bytes();
 /// Length of an entry in bytes.
-const ACL_ENTRY_LEN: usize = 8;
+pub const ACL_ENTRY_LEN: usize = 8;
 
 /// Tag of the entry of the owner.
 pub const USER_OBJ: u16 = 0x01;

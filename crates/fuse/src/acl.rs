@@ -87,7 +87,7 @@ impl Acl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weald_format::acl::USER;
+    use weald_format::acl::{ACL_ENTRY_LEN, USER};
 
     fn acl(entries: &[(u16, u16)]) -> Acl {
         let entry = |&(tag, permissions): &(u16, u16)| AclEntry {
@@ -112,7 +112,7 @@ mod tests {
         let value = whole.to_value();
         assert_eq!(Acl::parse(&value), Some(whole));
         for len in 0..value.len() {
-            let is_whole = len >= 4 && (len - 4) % ENTRY_LEN == 0;
+            let is_whole = len >= 4 && (len - 4) % ACL_ENTRY_LEN == 0;
             assert_eq!(Acl::parse(&value[..len]).is_some(), is_whole, "{len}");
         }
         assert_eq!(Acl::parse(&[1, 0, 0, 0]), None);
