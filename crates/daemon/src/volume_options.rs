@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 use weald_format::{Error, Result};
-use weald_fuse::{MountOptions, WritableOptions};
+use weald_fuse::{MountOptions, WritableOptions, parse_size};
 use weald_volume::{OpenOptions, SyncMode};
 
 /// Longest interval between two commits.
@@ -113,21 +113,8 @@ fn interval(value: &str) -> Result<Duration> {
 }
 
 fn cache_len(value: &str) -> Result<u64> {
-    let at = value.find(|c: char| !c.is_ascii_digit());
-    let (digits, unit) = value.split_at(at.unwrap_or(value.len()));
-    let shift = match unit.to_ascii_lowercase().trim_end_matches("ib") {
-        "" => Some(0),
-        "k" => Some(10),
-        "m" => Some(20),
-        "g" => Some(30),
-        "t" => Some(40),
-        _ => None,
-    };
-    let number: Option<u64> = digits.parse().ok();
-    number
-        .zip(shift)
-        .and_then(|(number, shift)| number.checked_mul(1 << shift))
-        .filter(|len| *len >= CACHE_LEN_MIN)
+    let len = parse_size(value).ok().map(|len| len.0);
+    len.filter(|len| *len >= CACHE_LEN_MIN)
         .ok_or_else(|| Error::invalid("expected a size of 4M or more, such as 64M"))
 }
 

@@ -1,4 +1,4 @@
-//! What the session needs from a driver, and answers that drivers share.
+//! The interface between session and driver, and answers that all drivers share.
 
 use crate::options::Access;
 use crate::request::Request;

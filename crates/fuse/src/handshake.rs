@@ -23,7 +23,7 @@ const BACKGROUND_COUNT_MAX: u16 = 64;
 /// Most bytes of one write to a read-only mount: the kernel's minimum keeps its buffer small.
 pub(crate) const WRITE_LEN_MIN: u32 = 4096;
 
-/// What a server wants from the kernel.
+/// Features and limits that a server requests from the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wishes {
     /// Bits of `FUSE_INIT`.

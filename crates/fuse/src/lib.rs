@@ -50,7 +50,7 @@ pub use mount::{
 };
 pub use mount_point::MountPoint;
 pub use mount_writable::mount_writable;
-pub use options::{Access, KernelOptions, MountOptions};
+pub use options::{Access, KernelOptions, MountOptions, size as parse_size};
 pub use stats::{Counters, OperationCount};
 pub use trace::Trace;
 pub use tree::{Capacity, Features, Tree, VisitEntry};

@@ -90,7 +90,7 @@ impl Nodes {
         self.with(node, |nodes| nodes.contains_key(&node))
     }
 
-    /// What is known about an inode.
+    /// Facts about an inode.
     pub(crate) fn facts(&self, node: NodeId) -> Facts {
         self.with(node, |nodes| {
             nodes.get(&node).map(|node| node.facts).unwrap_or_default()

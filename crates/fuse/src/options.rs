@@ -306,7 +306,10 @@ fn worker_count(value: &str) -> Result<usize> {
 
 /// Parses a size in bytes. The suffixes `K`, `M`, `G` and `T`, in either case and also with `iB`,
 /// stand for KiB, MiB, GiB and TiB.
-fn size(value: &str) -> Result<ByteLen> {
+///
+/// # Errors
+/// `Invalid` for anything else, and for more than 2^64 bytes.
+pub fn size(value: &str) -> Result<ByteLen> {
     let lower = value.to_ascii_lowercase();
     let text = lower.trim_end_matches("ib");
     let (digits, shift) = match text.char_indices().last() {

@@ -1,5 +1,5 @@
-//! What a volume needs of its store: blocks with counted references, rows in its own tables, and
-//! the names of volumes.
+//! The store below a volume: blocks with counted references, rows in tables of volumes, and the
+//! names of volumes.
 //!
 //! The row of a volume is its existence. The empty file `volumes/NAME` shows the name to readers,
 //! who do not open the tables; [`StoreWriter`] makes both agree when it is opened.

@@ -23,7 +23,7 @@ impl Ino {
 /// A time since 1970-01-01 in UTC, in nanoseconds; negative before it.
 pub type Nanoseconds = i128;
 
-/// Why an operation failed.
+/// The failure of an operation.
 #[derive(Debug)]
 pub struct Failure {
     /// The error number that the caller of the system call gets.
@@ -119,7 +119,7 @@ pub struct NewStat {
     pub ctime: Option<Nanoseconds>,
 }
 
-/// What a rename does with an existing destination.
+/// Treatment of an existing destination by a rename.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenameMode {
     /// Replaces it.
@@ -132,7 +132,7 @@ pub enum RenameMode {
     LeaveWhiteout,
 }
 
-/// What fallocate(2) does with a range.
+/// Operation of fallocate(2) on a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocateMode {
     /// Extends the file to the end of the range, if it is shorter.
@@ -152,7 +152,7 @@ pub enum AllocateMode {
     Insert,
 }
 
-/// What setxattr(2) does with an existing value.
+/// Treatment of an existing value by setxattr(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XattrMode {
     /// Sets the value in any case.
@@ -170,8 +170,8 @@ pub struct Listed<'a> {
     pub name: &'a [u8],
     /// Attributes of the inode.
     pub stat: &'a Stat,
-    /// Where a listing goes on after this entry. Stable: it stays valid while names come and go,
-    /// and over remounts. Always at least 3.
+    /// Position after this entry, at which a listing can continue. It stays valid while names come
+    /// and go, and over remounts. Always at least 3.
     pub cookie: u64,
 }
 

@@ -29,7 +29,7 @@ const LOG_LEN: u64 = 1024;
 /// Shorter runs of bytes are not looked up in the index.
 const DEDUP_LEN_MIN: usize = 64;
 
-/// Where a piece of a new window lies.
+/// Place of a piece of a new window.
 #[derive(Debug, Clone, Copy)]
 enum At {
     Block(u64, u32),
@@ -39,7 +39,7 @@ enum At {
 
 type NewPiece = (u32, u32, At);
 
-/// What one commit gathers.
+/// Rows, counts and bytes that one commit gathers.
 #[derive(Default)]
 struct Work {
     batch: Batch,

@@ -25,7 +25,7 @@ pub struct State {
     pub sequence: u64,
     /// Number of changes that are durable.
     pub committed: u64,
-    /// Why the volume became read-only.
+    /// The error that made the volume read-only.
     pub failure: Option<String>,
 }
 

@@ -48,7 +48,7 @@ pub struct Status {
     pub dead_len: u64,
     /// Number of commits so far.
     pub commits: u64,
-    /// Why the volume is read-only, if storage failed.
+    /// The error of storage that made the volume read-only.
     pub failure: Option<String>,
 }
 

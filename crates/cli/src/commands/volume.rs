@@ -104,7 +104,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
     })
 }
 
-/// What to ask the servers for.
+/// Information that the command requests from the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
     /// Their mounts.

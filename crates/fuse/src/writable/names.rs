@@ -22,7 +22,7 @@ const NO_REPLACE: u32 = 1;
 const EXCHANGE: u32 = 2;
 const WHITEOUT: u32 = 4;
 
-/// What a request says about the inode that it creates.
+/// Arguments of a request for the inode that it creates.
 struct Wanted<'a> {
     kind: FileKind,
     /// Permission bits before umask and default ACL.

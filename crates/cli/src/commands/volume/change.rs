@@ -25,8 +25,8 @@ pub const CREATE_HELP: Help = Help {
         "A chunk is the unit of deduplication and of compression. Larger chunks compress better \
          and need less metadata. Smaller chunks find more repeats, and a small read or a small \
          overwrite costs less. The size of a volume's chunks never changes.",
-        "With lz4, compression costs little more than copying. zstd halves the data of many \
-         trees once more at a fifth of the speed; see docs/volume.md.",
+        "lz4 costs little CPU time. zstd makes less data and costs more CPU time; see \
+         docs/volume.md.",
     ],
     examples: &[
         ("Make a volume", "weald volume create /srv/store:home"),
