@@ -54,6 +54,15 @@ impl Table {
         Self::Log,
     ];
 
+    /// Whether each value ends with a checksum of table, key and value. redb does not verify pages
+    /// that it reads. Rows of blocks and images need none: they name digests.
+    pub const fn has_checksums(self) -> bool {
+        !matches!(
+            self,
+            Self::Counters | Self::Blocks | Self::Segments | Self::Images
+        )
+    }
+
     /// Name of the table in the engine's file.
     pub const fn name(self) -> &'static str {
         match self {

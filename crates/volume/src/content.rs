@@ -77,7 +77,8 @@ impl Core {
         let mut segments = Vec::new();
         {
             let state = self.state.read();
-            let size = self.regular(&state, ino)?.size;
+            let row = self.regular(&state, ino)?;
+            let size = row.size;
             let end = offset.saturating_add(len as u64).min(size);
             if offset >= end {
                 return Ok(());
@@ -87,6 +88,10 @@ impl Core {
                 segments.push(segment);
                 ControlFlow::Continue(())
             })?;
+            if row.allocated == size && segments.iter().any(|s| s.source.is_hole()) {
+                let what = format!("inode {ino} has no hole, and pieces of it are missing");
+                return Err(Error::corrupt("extents row", offset, "V-4.4", what).into());
+            }
         }
         self.copy_out(&segments, out)?;
         Ok(())

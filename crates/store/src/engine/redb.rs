@@ -16,6 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weald_format::{Error, ErrorKind, Result};
 
+/// Bytes of a row's checksum.
+const CHECKSUM_LEN: usize = 4;
+
 /// Tables in a redb file.
 #[derive(Debug)]
 pub struct RedbEngine {
@@ -178,14 +181,38 @@ impl Drop for RedbEngine {
     }
 }
 
+/// CRC-32C of a row, with the row's place in it.
+fn checksum(table: Table, key: &[u8], value: &[u8]) -> [u8; CHECKSUM_LEN] {
+    let sum = crc32c::crc32c(table.name().as_bytes());
+    let sum = crc32c::crc32c_append(sum, key);
+    crc32c::crc32c_append(sum, value).to_le_bytes()
+}
+
 impl RedbEngine {
+    /// The value in `stored`, whose checksum is compared where the table has checksums.
+    fn verified<'a>(&self, table: Table, key: &[u8], stored: &'a [u8]) -> Result<&'a [u8]> {
+        if !table.has_checksums() {
+            return Ok(stored);
+        }
+        match stored.split_last_chunk::<CHECKSUM_LEN>() {
+            Some((value, sum)) if *sum == checksum(table, key, value) => Ok(value),
+            _ => {
+                let what = format!("a row of table {} differs from its checksum", table.name());
+                Err(damaged(&self.shown, &what))
+            }
+        }
+    }
+
     fn get_from(&self, database: &Database, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let read = database.begin_read().map_err(|e| self.failed(e))?;
         let rows = read
             .open_table(definition(table))
             .map_err(|e| self.failed(e))?;
         let value = rows.get(key).map_err(|e| self.failed(e))?;
-        Ok(value.map(|value| value.value().to_vec()))
+        match value {
+            Some(stored) => Ok(Some(self.verified(table, key, stored.value())?.to_vec())),
+            None => Ok(None),
+        }
     }
 
     fn scan_in(
@@ -200,7 +227,11 @@ impl RedbEngine {
             .map_err(|e| self.failed(e))?;
         for row in rows.range(start..).map_err(|e| self.failed(e))? {
             let (key, value) = row.map_err(|e| self.failed(e))?;
-            if visit(key.value(), value.value())?.is_break() {
+            let (key, value) = (
+                key.value(),
+                self.verified(table, key.value(), value.value())?,
+            );
+            if visit(key, value)?.is_break() {
                 break;
             }
         }
@@ -224,10 +255,15 @@ impl RedbEngine {
             for change in changes {
                 let key = change.key.as_slice();
                 match &change.value {
-                    Some(value) => drop(
-                        rows.insert(key, value.as_slice())
-                            .map_err(|e| self.failed(e))?,
-                    ),
+                    Some(value) => {
+                        let mut value = std::borrow::Cow::from(value);
+                        if table.has_checksums() {
+                            let sum = checksum(table, key, &value);
+                            value.to_mut().extend_from_slice(&sum);
+                        }
+                        let old = rows.insert(key, &*value);
+                        drop(old.map_err(|e| self.failed(e))?);
+                    }
                     None => drop(rows.remove(key).map_err(|e| self.failed(e))?),
                 }
             }
