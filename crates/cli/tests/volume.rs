@@ -434,3 +434,84 @@ print(c.execute('SELECT count(*) FROM t').fetchone()[0])";
     }
     ground.umount();
 }
+
+/// Options of a comparison of trees on a disk.
+const EXTRACTED: CompareOptions = CompareOptions {
+    rsync: true,
+    holes: true,
+    link_counts: true,
+};
+
+/// Would catch: an attribute or a byte that a seal changes, a block of data that it copies, and an
+/// image that needs its volume.
+#[test]
+fn a_sealed_volume_is_an_image_that_shares_its_blocks() {
+    let ground = Ground::new();
+    ground.sh(TREE);
+    ground.mount(&[]);
+    ground.sh(
+        "rsync -aHAXS --numeric-ids tree/ mnt/; dd if=tree/noise of=mnt/noise bs=1000 \
+         seek=100 count=3 conv=notrunc 2> log; dd if=tree/noise of=tree/noise bs=1000 seek=100 \
+         count=3 conv=notrunc 2> log; touch -r tree/bin tree/noise mnt/noise",
+    );
+    ground.refused(
+        &["volume", "seal", VOLUME, "--name", "i"],
+        &["is mounted", "umount"],
+    );
+    ground.umount();
+    let sealed = ground.weald(&["volume", "seal", "--json", VOLUME, "--name", "i"]);
+    let sealed: Value = serde_json::from_str(&sealed).expect("JSON");
+    assert!(sealed["new_len"].as_u64() < Some(20_000), "{sealed}");
+    assert!(sealed["file_len"].as_u64() > Some(3_000_000), "{sealed}");
+    ground.weald(&["volume", "seal", "-q", VOLUME, "--image", "i.weald"]);
+    ground.weald(&["check", "store:i"]);
+    ground.weald(&["check", "i.weald"]);
+    ground.weald(&["diff", "store:i", "i.weald"]);
+    ground.weald(&["build", "-q", "tree", "tree.weald"]);
+    ground.weald(&["diff", "store:i", "tree.weald"]);
+    ground.refused(
+        &["volume", "seal", VOLUME, "--name", "i"],
+        &["store:i", "exists"],
+    );
+    ground.refused(
+        &["volume", "seal", VOLUME, "--name", "v"],
+        &["store:v", "exists"],
+    );
+    ground.refused(
+        &["volume", "seal", VOLUME, "--image", "i.weald"],
+        &["--force"],
+    );
+    ground.refused(
+        &["volume", "seal", "store:i", "--name", "j"],
+        &["names an image"],
+    );
+    ground.weald(&["volume", "seal", "-qf", VOLUME, "--image", "i.weald"]);
+    ground.assert_clean();
+    ground.weald(&["volume", "rm", VOLUME]);
+    ground.weald(&["store", "gc", "-q", "store"]);
+    ground.weald(&["check", "store:i"]);
+    ground.sh("$WEALD extract -q store:i out");
+    assert_same(&ground.at("tree"), &ground.at("out"), &EXTRACTED);
+    ground.weald(&["store", "rm", "store:i"]);
+    ground.weald(&["store", "gc", "-q", "store"]);
+    assert_eq!(ground.sh("ls store/segments | wc -l"), "0\n");
+}
+
+/// Would catch: bytes of removed files that leave the store inside the blocks of others.
+#[test]
+fn an_image_file_has_no_data_of_removed_files() {
+    let ground = Ground::new();
+    ground.weald(&["volume", "create", "-q", "--compress", "none", "store:w"]);
+    let dir = ground.0.dir("mnt");
+    ground.0.mount(Path::new("store:w"), &dir, &[]);
+    ground.sh(
+        "for i in $(seq 20); do echo \"kept $i\" > mnt/$i; echo a secret number $i > mnt/s$i
+         done; sync mnt; rm mnt/s*",
+    );
+    ground.umount();
+    ground.weald(&["volume", "seal", "-q", "store:w", "--image", "w.weald"]);
+    ground.weald(&["check", "w.weald"]);
+    assert_eq!(ground.weald(&["cat", "w.weald", "7"]), "kept 7\n");
+    let image = fs::read(ground.at("w.weald")).expect("read");
+    assert!(!image.windows(8).any(|bytes| bytes == b"a secret"));
+}

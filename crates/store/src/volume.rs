@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::{HEADER_LEN, RecordRef};
-use weald_format::store::{BlockRow, SEGMENT_SUPERBLOCK_LEN};
+use weald_format::store::{BlockRow, Part, SEGMENT_SUPERBLOCK_LEN};
 use weald_format::volume::{ExtentsRow, Piece, VolumeRow, split_key, split_pair_key};
 use weald_format::{Error, ErrorKind, Result, limits};
 
@@ -71,6 +71,19 @@ impl BlockReader {
         let row = self.row(id)?;
         let file = self.segment(row.location.segment)?;
         Ok((row.record, read_record(&*file, row.location, &row.record)?))
+    }
+
+    /// Block `id` as a part of an image.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn part(&self, id: u64) -> Result<Part> {
+        let row = self.row(id)?;
+        Ok(Part::Block {
+            id,
+            location: row.location,
+            record: row.record,
+        })
     }
 
     fn segment(&self, number: u64) -> Result<Arc<dyn DiskFile>> {

@@ -19,6 +19,7 @@ mod index;
 mod layer;
 mod namespace;
 mod options;
+mod reader;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -30,4 +31,5 @@ pub use create::{VolumeInfo, create, list, remove};
 #[cfg(any(test, feature = "planted-bugs"))]
 pub use options::PlantedBug;
 pub use options::{OpenOptions, SyncMode, VolumeOptions};
+pub use reader::{FileExtent, VolumeReader};
 pub use volume::{Status, Volume};

@@ -65,7 +65,11 @@ impl ContentTable {
         self.digests.len() as u64
     }
 
-    fn insert(&mut self, digest: Digest) -> Result<ContentId> {
+    /// Adds a content with this digest, and returns its number.
+    ///
+    /// # Errors
+    /// `Limit` for more than 2^32 contents.
+    pub fn insert(&mut self, digest: Digest) -> Result<ContentId> {
         let id = u32::try_from(self.digests.len())
             .map_err(|_| Error::limit("more than 2^32 contents"))?;
         self.digests.push(digest);

@@ -5,6 +5,7 @@
 //! comes whole and before its subdirectories. The builder holds only the directories on the path to
 //! the current one, so a tree may have any number of entries.
 
+mod blocks;
 mod contents;
 mod reporter;
 mod rules;
@@ -20,6 +21,9 @@ use crate::progress::{Observer, Report, Stage};
 use crate::write::emit::Emitted;
 use crate::write::image_writer::{ImageWriter, Sink};
 use crate::write::metadata::MetadataWriter;
+pub use blocks::{
+    BlockExtent, BlockSink, BlockTree, EncodedBlock, GetBlock, build_of_blocks, build_of_own_blocks,
+};
 use contents::{Stored, write_contents};
 use reporter::ProgressReporter;
 use rules::Rules;

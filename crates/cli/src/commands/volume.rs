@@ -2,6 +2,7 @@
 
 mod change;
 mod check;
+mod seal;
 mod show;
 mod stat;
 
@@ -14,7 +15,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weald_daemon::{MountReport, RuntimeDir, VolumeProperties, reports, space_reports};
-use weald_store::Store;
+use weald_store::{Store, WriteOptions};
 use weald_vfs::shown;
 
 /// Sections of the help.
@@ -68,6 +69,7 @@ enum VolumeCommand {
     Stat(stat::StatArgs),
     Check(check::CheckArgs),
     Rm(change::RmArgs),
+    Seal(seal::SealArgs),
 }
 
 /// A volume of a store.
@@ -88,6 +90,7 @@ pub fn run(args: &VolumeArgs) -> anyhow::Result<ExitCode> {
         VolumeCommand::Stat(args) => stat::run(args),
         VolumeCommand::Check(args) => check::run(args),
         VolumeCommand::Rm(args) => change::rm(args),
+        VolumeCommand::Seal(args) => seal::seal(args),
     }
 }
 
@@ -100,6 +103,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "stat" => &stat::HELP,
         "check" => &check::HELP,
         "rm" => &change::RM_HELP,
+        "seal" => &seal::HELP,
         _ => return None,
     })
 }
@@ -115,6 +119,12 @@ pub enum Ask {
 
 /// Process id of a server, and one of its mounts.
 pub type Mounted = (u32, MountReport);
+
+/// Options of the writer that `weald volume COMMAND` is.
+fn write_options(command: &str) -> WriteOptions {
+    let pid = std::process::id();
+    WriteOptions::new(format!("process {pid} (weald volume {command})"))
+}
 
 /// A volume that a command names.
 struct Named {

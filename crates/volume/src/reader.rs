@@ -1,0 +1,190 @@
+//! A volume that nobody changes, as its last commit left it: what a sealed image is made of.
+
+use crate::cache::Blocks;
+use crate::create::codec_spec;
+use crate::layer::Source;
+use crate::tables::Tables;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use weald_codec::Encoder;
+use weald_format::container::{Codec, RecordRef};
+use weald_format::store::Part;
+use weald_format::volume::{InodeRow, NameRow, VolumeRow};
+use weald_format::{Digest, Error, FileKind, Result, Xattr, XattrSet};
+use weald_store::StoreWriter;
+
+/// Decoded blocks that a reader keeps, bytes.
+const CACHE_LEN: u64 = 64 << 20;
+
+/// A range of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileExtent {
+    /// First byte in the file.
+    pub start: u64,
+    /// Length, bytes; never 0.
+    pub len: u64,
+    /// The block and the first byte in it, decoded; `None` for a hole.
+    pub block: Option<(u64, u32)>,
+}
+
+/// A volume without its layers. The store's writer must live as long, and change nothing.
+#[derive(Debug)]
+pub struct VolumeReader {
+    tables: Tables,
+    blocks: Blocks,
+    row: VolumeRow,
+}
+
+impl VolumeReader {
+    /// Opens the volume `name`, which is not mounted, since its server would be the writer.
+    ///
+    /// # Errors
+    /// `NotFound`, `Io`, `Corrupt`.
+    pub fn open(writer: &StoreWriter, name: &str) -> Result<Self> {
+        let row = writer.volume_row(name)?;
+        let engine = writer.engine();
+        Ok(Self {
+            tables: Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino),
+            blocks: Blocks::new(writer.block_reader(), CACHE_LEN),
+            row,
+        })
+    }
+
+    /// Number of the root directory.
+    pub fn root(&self) -> u64 {
+        self.row.root
+    }
+
+    /// The row of an inode.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is none; `Io`.
+    pub fn inode(&self, ino: u64) -> Result<Arc<InodeRow>> {
+        self.tables.inode(ino)?.ok_or_else(|| {
+            let what = format!("inode {ino} does not exist, and a name leads to it");
+            Error::corrupt("inode row", 0, "V-3.3", what)
+        })
+    }
+
+    /// The names in a directory, in byte order.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn names(&self, dir: u64) -> Result<Vec<Arc<NameRow>>> {
+        let mut names = Vec::new();
+        self.tables.each_name(dir, 0, &mut |_, row| {
+            names.push(row);
+            ControlFlow::Continue(())
+        })?;
+        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(names)
+    }
+
+    /// The extended attributes of an inode, sorted.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn xattrs(&self, ino: u64) -> Result<XattrSet> {
+        let mut set = XattrSet::new();
+        for name in self.tables.xattr_names(ino)? {
+            if let Some(value) = self.tables.xattr(ino, &name)? {
+                set.push(Xattr { name, value });
+            }
+        }
+        Ok(set)
+    }
+
+    /// The ranges of a regular file, in order, without gaps.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn extents(&self, ino: u64) -> Result<Vec<FileExtent>> {
+        let row = self.inode(ino)?;
+        let mut extents: Vec<FileExtent> = Vec::new();
+        if row.kind != FileKind::Regular || row.size == 0 {
+            return Ok(extents);
+        }
+        let _ = self.tables.each_segment(ino, 0..row.size, &mut |segment| {
+            let block = match segment.source {
+                Source::Block(id, offset) => Some((id, offset)),
+                _ => None,
+            };
+            let len = segment.len();
+            match extents.last_mut() {
+                Some(last) if last.block.is_none() && block.is_none() => last.len += len,
+                _ => extents.push(FileExtent {
+                    start: segment.range.start,
+                    len,
+                    block,
+                }),
+            }
+            ControlFlow::Continue(())
+        })?;
+        if row.allocated == row.size && extents.iter().any(|extent| extent.block.is_none()) {
+            let what = format!("inode {ino} has no hole, and pieces of it are missing");
+            return Err(Error::corrupt("extents row", 0, "V-4.4", what));
+        }
+        Ok(extents)
+    }
+
+    /// Calls `visit` with the bytes of an extent that is no hole.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn read(&self, extent: &FileExtent, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let Some((id, offset)) = extent.block else {
+            return Ok(());
+        };
+        let block = self.blocks.get(id)?;
+        let range = offset as usize..offset as usize + extent.len as usize;
+        let bytes = block.get(range).ok_or_else(|| behind(id))?;
+        visit(bytes);
+        Ok(())
+    }
+
+    /// Block `id` as a part of an image of the same store.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn part(&self, id: u64) -> Result<Part> {
+        self.blocks.reader().part(id)
+    }
+
+    /// Block `id` for a file outside the store: its record and stored bytes. Bytes outside the
+    /// `used` ranges, which are in order, become zeros: they belonged to removed files.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn block(&self, id: u64, used: &[Range<u32>]) -> Result<(RecordRef, Vec<u8>)> {
+        let (record, stored) = self.blocks.reader().read(id)?;
+        let used_len: u64 = used.iter().map(|range| range.len() as u64).sum();
+        if used_len == record.raw_len {
+            return Ok((record, stored));
+        }
+        let old = self.blocks.get(id)?;
+        let mut raw = vec![0; old.len()];
+        for range in used {
+            let range = range.start as usize..range.end as usize;
+            let places = raw.get_mut(range.clone()).zip(old.get(range));
+            let (to, from) = places.ok_or_else(|| behind(id))?;
+            to.copy_from_slice(from);
+        }
+        let encoded = Encoder::new(codec_spec(&self.row)?, raw.len() as u64)?.encode(&raw)?;
+        let stored = match encoded.codec {
+            Codec::None => raw,
+            _ => encoded.stored,
+        };
+        let record = RecordRef {
+            codec: encoded.codec,
+            stored_len: stored.len() as u64,
+            digest: Digest::of(&stored),
+            ..record
+        };
+        Ok((record, stored))
+    }
+}
+
+fn behind(id: u64) -> Error {
+    let what = format!("a piece ends behind block {id}");
+    Error::corrupt("extents row", 0, "V-4.3", what)
+}
