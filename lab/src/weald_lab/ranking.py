@@ -31,7 +31,8 @@ def rank(rows: list[Row], shape: str, temperature: str, round_count: int) -> Tab
     for row in rows:
         if row["type"] != "repetition" or row["status"] != "ok" or "-r2_" in row["series"]:
             continue
-        if (row["shape"], row["temperature"]) == (shape, temperature) and row["round"] < round_count:
+        table = row["shape"], row["temperature"]
+        if table == (shape, temperature) and row["round"] < round_count:
             walls[row["step"]][row["stack"]].append(row["wall_s"])
     cells: dict[tuple[str, str], Cell] = {}
     ranks: dict[str, list[int]] = defaultdict(list)

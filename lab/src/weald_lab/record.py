@@ -10,6 +10,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 Row = dict[str, Any]
+FILE_NAME = "record.jsonl"
 
 
 class LabError(Exception):
@@ -24,6 +25,11 @@ def _validators() -> dict[str, Draft202012Validator]:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a number of JSON")
+
+
+def file_of(source: Path) -> Path:
+    """Returns the record that a directory of `run` holds; a file is the record itself."""
+    return source / FILE_NAME if source.is_dir() else source
 
 
 def read(path: Path) -> list[Row]:

@@ -1,0 +1,39 @@
+"""Records and a browser for the tests."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+from weald_lab import protocols2015, record
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="session")
+def protocols() -> list[record.Row]:
+    """The protocols of 2015."""
+    return protocols2015.load(DATA / "test_fs_protocols.tar.xz")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[webdriver.Chrome]:
+    """A headless Chromium, the one of Debian."""
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    assert program and driver, "install the packages chromium and chromium-driver"
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage",
+                 "--hide-scrollbars"):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    found = webdriver.Chrome(options=options, service=Service(driver))
+    try:
+        yield found
+    finally:
+        found.quit()
