@@ -7,6 +7,7 @@
 # make bench-views   a part of make bench alone: a container root through FUSE and the kernel, beside composefs; needs root
 # make bench-build   size, time and memory of building beside every rival; an hour and more
 # make bench-mount   mounts beside SquashFS, EROFS, ext4 and a stub without an image; needs root
+# make bench-volume  a volume beside ext4, btrfs and a FUSE passthrough; needs root and an hour
 # make bench-forest  forests of up to 10^7 files: built, searched, mounted; needs root and a quarter of an hour
 # make soak-forest   the same up to 10^9 files; needs root and about two hours
 #                 Benchmarks need a quiet machine. ARGS='--corpus usr' and the like change what is measured, without
@@ -30,7 +31,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-report soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
+.PHONY: all demo test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-report soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -94,6 +95,11 @@ bench-mount:
 	cargo build --release --locked -p weald-cli --bins
 	cargo build --release --locked -p weald-fuse --example stub
 	$(call measure,mount)
+
+bench-volume:
+	bash scripts/setup.sh build bench volume
+	cargo build --release --locked -p weald-cli --bins
+	$(call measure,volume)
 
 bench-report:
 	PYTHONPATH=bench python3 -m weald_bench report bench/results --output docs/benchmarks.md

@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [rivals] [store] [views] [forest] [mount] [exports] [systemd] [verity] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [rivals] [store] [views] [forest] [mount] [volume] [exports] [systemd] [verity] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -122,10 +122,24 @@ openssl openssl
 mountpoint util-linux
 mkfs.ext4 e2fsprogs
 TABLE
+    volume) cat <<'TABLE' ;;
+fusermount3 fuse3
+fio fio
+git git
+openssl openssl
+losetup mount
+bindfs bindfs
+mkfs.ext4 e2fsprogs
+mkfs.btrfs btrfs-progs
+g++ g++
+pkg-config pkg-config
+/usr/include/fuse3 libfuse3-dev
+/usr/include/cxxopts.hpp libcxxopts-dev
+TABLE
     fuzz) cat <<'TABLE' ;;
 c++ g++
 TABLE
-    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, store, views, forest, mount, exports, systemd, verity or fuzz" ;;
+    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, store, views, forest, mount, volume, exports, systemd, verity or fuzz" ;;
     esac
 }
 

@@ -14,6 +14,7 @@ TITLES = {
     "main": "Weald beside SquashFS, EROFS and DwarFS (`make bench`)",
     "store": "One store for many versions (`make bench-store`)",
     "views": "Views that the kernel mounts (`make bench-views`)",
+    "volume": "Volumes (`make bench-volume`)",
     "build": "Building (`make bench-build`)",
     "mount": "Mounts (`make bench-mount`)",
     "forest": "Forests (`make bench-forest`)",

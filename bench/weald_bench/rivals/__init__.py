@@ -7,6 +7,7 @@ from weald_bench.rivals import (
     ext4,
     keeper,
     lrzip,
+    passthrough,
     restic,
     squashfs,
     tar,
@@ -39,6 +40,8 @@ ALL: list[Rival] = [
     keeper.Puzzlefs(),
     keeper.Nydus(),
     ext4.Ext4(),
+    passthrough.Btrfs(),
+    passthrough.Passthrough(),
 ]
 
 

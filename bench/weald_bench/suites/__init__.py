@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weald_bench.bench import Bench
-from weald_bench.suites import build, forest, main, mount, store, views
+from weald_bench.suites import build, forest, main, mount, store, views, volume
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,15 @@ ALL = {
             (),
             (),
             views.run,
+        ),
+        Suite(
+            "volume",
+            "Volumes",
+            volume.PARTS,
+            ("versions",),
+            ("ext4", "btrfs", "passthrough"),
+            (),
+            volume.run,
         ),
         Suite("forest", "Forests", forest.PARTS, (), (), (), forest.run),
         Suite("forest-soak", "Forests of up to 10^9 files", forest.PARTS, (), (), (), forest.run),
